@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels.h - the host's operations, one function for each structure of ops.h.
+ *
+ * They run in a stream's thread, parallel over the pool, allocate nothing, and cannot fail: the
+ * arguments were made by the library.
+ */
+#ifndef MICS_KERNELS_HOST_KERNELS_H
+#define MICS_KERNELS_HOST_KERNELS_H
+
+#include "host/pool.h"
+#include "ops.h"
+
+void mics_host_zero(struct mics_pool *pool, const struct mics_op_zero *args);
+void mics_host_copy(struct mics_pool *pool, const struct mics_op_copy *args);
+void mics_host_call(struct mics_pool *pool, const struct mics_op_call *args);
+void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args);
+void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad *args);
+void mics_host_layernorm(struct mics_pool *pool, const struct mics_op_layernorm *args);
+void mics_host_layernorm_grad(struct mics_pool *pool, const struct mics_op_layernorm_grad *args);
+void mics_host_add(struct mics_pool *pool, const struct mics_op_add *args);
+void mics_host_gelu(struct mics_pool *pool, const struct mics_op_gelu *args);
+void mics_host_gelu_grad(struct mics_pool *pool, const struct mics_op_gelu_grad *args);
+void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention *args);
+void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_attention_grad *args);
+void mics_host_embedding(struct mics_pool *pool, const struct mics_op_embedding *args);
+void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_op_embedding_grad *args);
+void mics_host_cross_entropy(struct mics_pool *pool, const struct mics_op_cross_entropy *args);
+void mics_host_squared_norm(struct mics_pool *pool, const struct mics_op_squared_norm *args);
+void mics_host_adamw(struct mics_pool *pool, const struct mics_op_adamw *args);
+void mics_host_sgd(struct mics_pool *pool, const struct mics_op_sgd *args);
+
+#endif

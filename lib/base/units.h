@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * units.h - sizes, rates and times as people write them.
+ *
+ * Sizes: "64M", "1.5G", "4096", "3GiB": K M G T P (with or without B or iB) are powers of 1024,
+ * kB MB GB TB (decimal B form, as in "1.5GB") are powers of 1000.
+ * Rates: "100gbit", "200mbit", "25GB/s", "400Gbit/s", "12GiB/s". Times: "75us", "2ms", "1.5s", "30m".
+ * Whole text must be used up; no sign, no exponent, no NaN.
+ */
+#ifndef MICS_BASE_UNITS_H
+#define MICS_BASE_UNITS_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* MICS_ERR_ARG with a text that quotes the value: "'1.5Q': unknown unit". */
+enum mics_status mics_parse_bytes(const char *text, uint64_t *bytes, struct mics_err *err);
+enum mics_status mics_parse_rate(const char *text, double *bytes_per_s, struct mics_err *err);
+enum mics_status mics_parse_time(const char *text, double *seconds, struct mics_err *err);
+enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *value,
+                                struct mics_err *err);
+enum mics_status mics_parse_double(const char *text, double min, double max, double *value,
+                                   struct mics_err *err);
+
+/* Text for people, three significant digits: "3.1 GiB", "196 Mbit/s" or "24.9 GB/s", "75 us",
+ * "1.21 M" (counts). Each returns `buf`, always terminated; 32 bytes are enough. */
+char *mics_format_bytes(uint64_t bytes, char *buf, size_t size);
+char *mics_format_rate(double bytes_per_s, char *buf, size_t size);
+char *mics_format_time(double seconds, char *buf, size_t size);
+char *mics_format_count(double count, char *buf, size_t size);
+
+#endif

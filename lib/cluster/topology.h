@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * topology.h - what a cluster is made of: the document mics.topology in memory.
+ *
+ * Nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two. Costs
+ * are classes, not pairs: a link inside a node, and a link between nodes.
+ */
+#ifndef MICS_CLUSTER_TOPOLOGY_H
+#define MICS_CLUSTER_TOPOLOGY_H
+
+#include "base/err.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define MICS_TOPOLOGY_KIND    "mics.topology"
+#define MICS_TOPOLOGY_VERSION 1
+#define MICS_MAX_NODES        65536
+#define MICS_MAX_PER_NODE     1024
+
+/* time = alpha + bytes / beta */
+struct mics_link {
+    double latency_s;       /* alpha, one message */
+    double bandwidth_bytes; /* beta, bytes per second, one way, for one rank alone */
+    uint32_t samples;       /* measurements behind it; 0: declared, not measured */
+    double spread;          /* median absolute deviation of measured / fitted - 1 */
+};
+
+enum mics_collective {
+    MICS_ALL_GATHER,
+    MICS_REDUCE_SCATTER,
+    MICS_ALL_REDUCE,
+    MICS_COLLECTIVE_COUNT
+};
+
+/* A measured collective on a group of `nodes` x `per_node` ranks: seconds for S total bytes are
+ * alpha + S / beta. */
+struct mics_collective_cost {
+    enum mics_collective collective;
+    uint32_t nodes, per_node;
+    struct mics_link cost;
+};
+
+struct mics_topology {
+    char name[64];            /* catalogue name, "synthetic" or the first host */
+    char source[16];          /* "measured", "catalogue", "synthetic" */
+    uint32_t nodes, per_node; /* world_size = nodes * per_node */
+
+    char device[64]; /* "host", "NVIDIA H100", ... of one rank */
+    double flops;    /* FLOP/s that one rank sustains in large matrix products, in `flops_dtype` */
+    char flops_dtype[8];     /* "f32", "bf16", "f16" */
+    double memory_bandwidth; /* bytes/s of one rank */
+    uint64_t memory_bytes;   /* that one rank may use */
+    uint32_t cores;          /* host cores of one rank; 0 unknown */
+
+    struct mics_link node_link; /* between two ranks of a node */
+    struct mics_link
+        net_link; /* between two nodes, the whole card(s) of a node: the ranks of a node share it */
+
+    uint32_t cost_count;
+    struct mics_collective_cost *costs; /* measured; may be NULL */
+
+    json_t *doc; /* the document that it came from, or NULL: unknown keys live on there */
+};
+
+void mics_topology_free(struct mics_topology *topology); /* NULL is fine */
+
+/* Check everything and build. The topology keeps a reference to `doc`. */
+enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
+                                        struct mics_err *err);
+/* A new document, with all that topology->doc holds and the fields above. */
+enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json_t **out,
+                                      struct mics_err *err);
+
+/* "p4d.24xlarge:16" (catalogue name, number of nodes; 1 without) or the synthetic grammar
+ * "node:4 gpu:8 flops:312T mem:40G membw:1.5TB/s link:300GB/s,3us net:400gbit,20us". */
+enum mics_status mics_topology_parse(const char *text, struct mics_topology **out,
+                                     struct mics_err *err);
+
+#endif

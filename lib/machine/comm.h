@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm.h - collectives on a stream, behind one table.
+ *
+ * A communicator has `size` ranks in ring order (node order, so that a ring crosses the network as
+ * seldom as it can) and, apart from that, a *block* for each rank: the place of its piece in a
+ * gathered buffer. The ring order and the block order are independent.
+ *
+ * A collective is enqueued on a stream and runs when the stream gets there. All ranks of a
+ * communicator must enqueue the same collectives in the same order; different communicators are
+ * independent, and may be on different streams. A failure is sticky on the stream's device.
+ *
+ * Counts are elements of `dtype`. Bytes and calls are counted here, inside the backend: `sent_bytes` is
+ * what this rank really handed to the transport.
+ */
+#ifndef MICS_MACHINE_COMM_H
+#define MICS_MACHINE_COMM_H
+
+#include "base/err.h"
+#include "machine/device.h"
+
+#include <stdint.h>
+
+enum mics_dtype { MICS_F32, MICS_F64 };
+
+size_t mics_dtype_bytes(enum mics_dtype dtype);
+
+struct mics_comm_counts {
+    uint64_t calls;      /* collectives begun by this rank, of more than one rank */
+    uint64_t sent_bytes; /* payload bytes that this rank sent */
+};
+
+struct mics_comm;
+
+struct mics_comm_ops {
+    /* Ranks with equal color (>= 0) form a new communicator, in the order of (key, rank); `block` in
+     * [0, new size) is a permutation. color < 0: *out becomes NULL. Collective over `comm`; blocks.
+     * A communicator of one rank does nothing and counts nothing, whatever the backend. */
+    enum mics_status (*split)(struct mics_comm *comm, int color, int key, int block,
+                              struct mics_comm **out, struct mics_err *err);
+    void (*free)(struct mics_comm *comm); /* after its streams are idle */
+
+    /* recv[size * count]: block b holds the send[count] of the rank whose block is b.
+     * send may be recv + block * count (in place), else they do not overlap. */
+    void (*all_gather)(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                       void *recv, uint64_t count, enum mics_dtype dtype);
+    /* recv[count] = sum over ranks of block `block` of their send[size * count]. recv may be
+     * send + block * count (in place). The rest of send is destroyed. The order of summation depends
+     * on the communicator alone: the same bits every time. */
+    void (*reduce_scatter)(struct mics_comm *comm, struct mics_stream *stream, void *send,
+                           void *recv, uint64_t count, enum mics_dtype dtype);
+    /* data[count] = sum over ranks; the same bits on all of them. */
+    void (*all_reduce)(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                       uint64_t count, enum mics_dtype dtype);
+    void (*broadcast)(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                      uint64_t bytes, int root);
+    void (*barrier)(struct mics_comm *comm, struct mics_stream *stream);
+
+    /* The same without a stream, for the time before the engine runs: they block the caller. */
+    enum mics_status (*broadcast_now)(struct mics_comm *comm, void *data, uint64_t bytes, int root,
+                                      struct mics_err *err);
+    /* recv[size * bytes] in rank order (not block order). */
+    enum mics_status (*all_gather_now)(struct mics_comm *comm, const void *send, void *recv,
+                                       uint64_t bytes, struct mics_err *err);
+    enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
+
+    /* End the whole job with this exit code, now; other ranks are told or killed. */
+    void (*abort)(struct mics_comm *comm, int code);
+};
+
+struct mics_comm {
+    const struct mics_comm_ops *ops;
+    const char *backend; /* "self", "threads", "mpi" */
+    int rank, size;
+    int block;                      /* of this rank */
+    struct mics_comm_counts counts; /* of this communicator; read when its streams are idle */
+};
+
+/* One rank alone. */
+enum mics_status mics_comm_new_self(struct mics_comm **out, struct mics_err *err);
+
+/* `size` ranks that are threads of this process: out[size] world communicators, one for each thread.
+ * For tests. abort marks all of them failed: blocked ranks return with MICS_ERR_COMM. */
+enum mics_status mics_comm_new_threads(int size, struct mics_comm **out, struct mics_err *err);
+
+/* MPI_COMM_WORLD; initialises MPI (MPI_THREAD_MULTIPLE or SERIALIZED) and starts the thread that
+ * makes all MPI calls from then on. Freeing the world finalises MPI. MICS_ERR_UNSUPPORTED in a build without MPI. */
+enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err);
+
+/* Was this process started by mpirun, srun or another launcher that MPI knows (by its environment)? */
+int mics_comm_launched_by_mpi(void);
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h - memory, streams, events and operations of one device, behind one table.
+ *
+ * Everything that is enqueued on a stream runs in order; streams run side by side. An event marks a
+ * point of a stream; other streams can be made to wait for its newest record. As in CUDA, a wait
+ * looks at the record that was newest when the wait was *enqueued*; an event never recorded does not
+ * hold anybody up. One thread at a time enqueues on a device.
+ *
+ * A failure inside a stream (a communicator's, say) is sticky for the whole device: later operations
+ * are skipped, events are still marked so that nobody hangs, and mics_stream_sync() and
+ * mics_event_sync() report the first failure.
+ */
+#ifndef MICS_MACHINE_DEVICE_H
+#define MICS_MACHINE_DEVICE_H
+
+#include "base/err.h"
+#include "ops.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct mics_device;
+struct mics_stream; /* opaque; belongs to a device */
+struct mics_event;
+
+#define MICS_DEVICE_ABI 1
+
+struct mics_device_ops {
+    uint32_t abi, size;
+    void (*free)(struct mics_device *device);
+
+    /* Memory, aligned to 4096 bytes. *Not* zeroed. */
+    enum mics_status (*alloc)(struct mics_device *device, size_t bytes, void **out,
+                              struct mics_err *err);
+    void (*release)(struct mics_device *device, void *memory);
+
+    /* `priority`: 0 normal, 1 high (communication). Name: for traces and thread names; copied. */
+    enum mics_status (*stream_open)(struct mics_device *device, const char *name, int priority,
+                                    struct mics_stream **out, struct mics_err *err);
+    void (*stream_close)(struct mics_stream *stream); /* finishes what is enqueued; NULL is fine */
+    enum mics_status (*stream_sync)(struct mics_stream *stream, struct mics_err *err);
+
+    enum mics_status (*event_open)(struct mics_device *device, struct mics_event **out,
+                                   struct mics_err *err);
+    void (*event_close)(struct mics_event *event); /* NULL is fine */
+    void (*event_record)(struct mics_event *event, struct mics_stream *stream);
+    void (*event_wait)(struct mics_stream *stream, struct mics_event *event);
+    /* Block the caller until the newest record is reached. */
+    enum mics_status (*event_sync)(struct mics_event *event, struct mics_err *err);
+    /* When the newest record was reached, in seconds on the clock of mics_now_s(). Only after it
+     * was reached. */
+    double (*event_time)(const struct mics_event *event);
+
+    /* Enqueue one operation. `args` is the operation's structure; it is copied. */
+    void (*launch)(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
+                   size_t size);
+
+    /* Make `status` the device's sticky failure, if it has none. Any thread. */
+    void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
+    enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
+};
+
+struct mics_device {
+    const struct mics_device_ops *ops;
+    const char *name; /* "host" */
+};
+
+/* The host as a device: `threads` >= 1 compute threads. The device belongs to the caller, who ends it
+ * by device->ops->free(). */
+enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out,
+                                      struct mics_err *err);
+
+struct mics_device *mics_stream_device(const struct mics_stream *stream);
+
+/* Compute threads for each of `local_size` ranks that share this process's allowed cores: cores / ranks,
+ * at least 1. MICS_THREADS=N in the environment decides instead. */
+unsigned mics_threads_per_rank(unsigned local_size);
+
+#endif

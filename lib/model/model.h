@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model.h - a model as units of parameters and stages of computation.
+ *
+ * A unit is what is gathered together: the tied embedding and head with the other end tensors, and
+ * each transformer block. A stage is a piece of computation that uses one unit: embed, block 0 ..
+ * block L-1, head. In a tied model the first and last stage use the same unit, which is *resident*:
+ * gathered once, kept for the step, and reduced after its last gradient.
+ *
+ * Counts are elements unless the name says bytes. All parameters are fp32 here.
+ */
+#ifndef MICS_MODEL_MODEL_H
+#define MICS_MODEL_MODEL_H
+
+#include "base/err.h"
+#include "machine/device.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Tensors begin at multiples of this many elements in their unit's flat vector. */
+#define MICS_TENSOR_ALIGN 64
+
+enum mics_init { MICS_INIT_ZERO, MICS_INIT_ONE, MICS_INIT_NORMAL };
+
+struct mics_tensor {
+    char name[64]; /* Hugging Face name: "h.0.attn.c_attn.weight" */
+    uint32_t rank; /* 1 or 2 */
+    uint64_t shape[2];
+    uint64_t count;
+    uint64_t offset; /* of its first element in the unit */
+    enum mics_init init;
+    double std;  /* of MICS_INIT_NORMAL */
+    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
+    uint32_t id; /* place in the whole model: the stream of its random numbers */
+};
+
+struct mics_unit {
+    char name[32];               /* "ends", "h.0" */
+    struct mics_tensor *tensors; /* those that decay first */
+    uint32_t tensor_count;
+    uint64_t count;       /* elements, with alignment, before any padding to shards */
+    uint64_t decay_count; /* leading elements that decay */
+    uint64_t param_count; /* true parameters */
+    bool resident;
+};
+
+enum mics_stage_kind { MICS_STAGE_EMBED, MICS_STAGE_BLOCK, MICS_STAGE_HEAD };
+
+struct mics_stage {
+    enum mics_stage_kind kind;
+    uint32_t unit;
+    uint32_t layer; /* of a block */
+};
+
+struct mics_model_config {
+    char family[16]; /* "gpt2", "counting" */
+    char name[32];   /* "gpt2-nano" or the configuration's file name */
+    uint32_t n_layer, n_embd, n_head, n_positions, vocab_size, n_inner;
+    double layer_norm_epsilon;
+};
+
+struct mics_family;
+
+/* Immutable once made. */
+struct mics_model {
+    struct mics_model_config config;
+    const struct mics_family *family;
+    struct mics_unit *units;
+    uint32_t unit_count;
+    struct mics_stage *stages; /* in forward order; the last is the head */
+    uint32_t stage_count;
+    uint64_t param_count;
+    json_t *source; /* the configuration's own document (config.json), or NULL */
+};
+
+/* One micro-batch's shape and how it is run. */
+struct mics_batch {
+    uint32_t B, T;
+    bool recompute; /* keep each block's input only and run its forward again in backward */
+    bool train;     /* false: forward only */
+};
+
+/* Bytes that a stage needs; all multiples of 256. */
+struct mics_stage_bytes {
+    uint64_t saved;   /* from its forward to its backward; begins with its input [B, T, C] */
+    uint64_t scratch; /* during its forward or its backward */
+};
+
+struct mics_stage_work {
+    double forward_flops, forward_bytes;   /* bytes of memory moved */
+    double backward_flops, backward_bytes; /* with the recomputation, if any */
+};
+
+/* What one call of a stage works on: device memory. */
+struct mics_pass {
+    const struct mics_model *model;
+    struct mics_stream *stream;
+    struct mics_batch batch;
+    const int32_t *tokens, *targets; /* [B, T]; target -1: not counted */
+    const float *params;             /* the unit's flat vector */
+    float *grads;                    /* the same layout, accumulated into; NULL in forward */
+    void *saved;                     /* of this stage; its input is at its start */
+    float *out;  /* where the next stage's input goes [B, T, C]; NULL for the head */
+    float *flow; /* gradient of the residual stream [B, T, C]: of the stage's output on
+                             entry to backward, of its input on return; the head's forward, when
+                             training, leaves the gradient of its input here */
+    void *scratch;
+    double *loss_sum;          /* the head adds to it */
+    uint32_t micro_step, step; /* for families that need it */
+};
+
+/* A model family. The functions enqueue work and return at once. */
+struct mics_family {
+    const char *name;
+    enum mics_status (*build)(struct mics_model *model, struct mics_err *err); /* units, stages */
+    void (*stage_bytes)(const struct mics_model *model, const struct mics_batch *batch,
+                        uint32_t stage, struct mics_stage_bytes *out);
+    void (*stage_work)(const struct mics_model *model, const struct mics_batch *batch,
+                       uint32_t stage, struct mics_stage_work *out);
+    void (*forward)(const struct mics_pass *pass, uint32_t stage);
+    /* The head's backward is part of its forward when batch.train: for the last stage, forward writes
+     * grads and flow too, and backward is not called. */
+    void (*backward)(const struct mics_pass *pass, uint32_t stage);
+    /* logits[V] of row `row` of [B * T], from the head's input; scratch as the head's. */
+    void (*logits)(const struct mics_pass *pass, uint32_t row, float *logits);
+};
+
+/* By name ("gpt2-nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", ...), or a path of a Hugging Face
+ * config.json or of a folder that holds one. A name that is neither lists the names. */
+enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err);
+enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
+                                struct mics_err *err);
+/* As stored in a plan. */
+enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,
+                                      struct mics_err *err);
+json_t *mics_model_to_json(const struct mics_model *model);
+void mics_model_free(struct mics_model *model); /* NULL is fine */
+
+/* Initial values of elements [first, first + count) of a unit's flat vector (padding is 0), on the
+ * host, by Philox keyed by (seed, tensor, element). */
+void mics_model_init_range(const struct mics_model *model, uint32_t unit, uint64_t first,
+                           uint64_t count, uint64_t seed, float *out);
+
+/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). */
+double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
+
+#endif

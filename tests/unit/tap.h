@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tap.h - the little that a unit test needs to print the Test Anything Protocol.
+ *
+ * Each test is a function named as a sentence; TAP_RUN calls it and prints its line. A failed check prints
+ * what it found and goes on.
+ */
+#ifndef MICS_TESTS_TAP_H
+#define MICS_TESTS_TAP_H
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static int tap_count, tap_failed, tap_bad;
+static const char *tap_skip_reason;
+
+#define CHECK(cond)                                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            tap_bad++;                                                                             \
+            printf("# %s:%d: %s\n", __FILE__, __LINE__, #cond);                                    \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_INT(got, want)                                                                       \
+    do {                                                                                           \
+        long long tap_got = (long long)(got), tap_want = (long long)(want);                        \
+        if (tap_got != tap_want) {                                                                 \
+            tap_bad++;                                                                             \
+            printf("# %s:%d: %s is %lld, not %lld\n", __FILE__, __LINE__, #got, tap_got,           \
+                   tap_want);                                                                      \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_STR(got, want)                                                                       \
+    do {                                                                                           \
+        const char *tap_got = (got), *tap_want = (want);                                           \
+        if (strcmp(tap_got, tap_want) != 0) {                                                      \
+            tap_bad++;                                                                             \
+            printf("# %s:%d: %s is \"%s\", not \"%s\"\n", __FILE__, __LINE__, #got, tap_got,       \
+                   tap_want);                                                                      \
+        }                                                                                          \
+    } while (0)
+
+#define CHECK_NEAR(got, want, tolerance)                                                           \
+    do {                                                                                           \
+        double tap_got = (got), tap_want = (want);                                                 \
+        if (!(fabs(tap_got - tap_want) <= (tolerance))) {                                          \
+            tap_bad++;                                                                             \
+            printf("# %s:%d: %s is %.9g, not %.9g\n", __FILE__, __LINE__, #got, tap_got,           \
+                   tap_want);                                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* Skip the rest of the test that is running, with a reason. */
+#define TAP_SKIP(reason)                                                                           \
+    do {                                                                                           \
+        tap_skip_reason = (reason);                                                                \
+        return;                                                                                    \
+    } while (0)
+
+static inline void tap_run(void (*test)(void), const char *name)
+{
+    tap_bad = 0;
+    tap_skip_reason = NULL;
+    test();
+    tap_count++;
+    tap_failed += tap_bad != 0;
+    printf("%s %d - ", tap_bad ? "not ok" : "ok", tap_count);
+    for (; *name; name++)
+        putchar(*name == '_' ? ' ' : *name);
+    if (tap_skip_reason)
+        printf(" # SKIP %s", tap_skip_reason);
+    putchar('\n');
+    fflush(stdout);
+}
+
+#define TAP_RUN(test) tap_run(test, #test)
+
+static inline int tap_done(void)
+{
+    printf("1..%d\n", tap_count);
+    return tap_failed != 0;
+}
+
+#endif
