@@ -169,11 +169,12 @@ struct mics_op_squared_norm {
     uint64_t count;
 };
 
-/* What an update reads on the device when it runs. */
+/* What an update reads on the device when it runs. The order lets one small all-reduce add up the last
+ * two while `targets` was added up at the step's beginning. */
 struct mics_op_scalars {
-    double loss_sum;     /* of the whole step, over all ranks after the reductions */
-    double targets;      /* counted targets of the whole step */
-    double squared_norm; /* of the summed, unscaled gradients of all parameters */
+    double targets;      /* counted targets of the whole step, over all ranks */
+    double loss_sum;     /* of the whole step; over all ranks after the reduction */
+    double squared_norm; /* of the summed, unscaled gradients of all parameters, likewise */
     double spare;
 };
 
