@@ -54,10 +54,13 @@ struct mics_op_copy {
     uint64_t bytes;
 };
 
-/* Run fn(context) on the host when the stream gets here. It may block; it must not call the device. */
+/* Run fn on the host when the stream gets here. It may block; it must not call the device. fn gets
+ * `context`, or where that is NULL the address of the operation's own copy of `payload`: what a call
+ * needs to know then lives as long as the call, however far ahead it is enqueued. */
 struct mics_op_call {
     void (*fn)(void *context);
     void *context;
+    uint64_t payload[20];
 };
 
 /* out[m, n] = a' b' + beta out (+ bias[n] on every row), a' = a or its transpose.
