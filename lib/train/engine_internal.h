@@ -75,6 +75,10 @@ struct mics_engine {
 enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err);
 void mics_engine_unmap_memory(struct mics_engine *engine);
 
+/* engine.c: ask `fill` for the batch and count its targets, into the host buffers of this parity. */
+void mics_engine_fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t micro_steps,
+                            mics_engine_fill *fill, void *context);
+
 /* engine_issue.c: enqueue one operation's work (its waits and events are the caller's). */
 struct issue {
     const struct mics_op *op;

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * engine_memory.c - one arena of exactly the plan's size, and everything's place in it.
+ *
+ * A region is handed out piece by piece; handing out more than the plan gave it is an error, so the
+ * plan's figures cannot be too small, and the sum of what was handed out says whether they are too large.
+ */
+#include "base/num.h"
+#include "train/engine_internal.h"
+
+#include <stdlib.h>
+
+struct cursor {
+    struct mics_engine *engine;
+    const struct mics_region *region;
+    uint64_t used;
+    enum mics_status status;
+    struct mics_err *err;
+};
+
+static struct cursor open_region(struct mics_engine *engine, enum mics_region_kind kind,
+                                 struct mics_err *err)
+{
+    return (struct cursor){.engine = engine, .region = &engine->memory.regions[kind], .err = err};
+}
+
+static void *take(struct cursor *cursor, uint64_t bytes)
+{
+    const struct mics_region *region = cursor->region;
+    void *memory = (uint8_t *)cursor->engine->arena + region->offset + cursor->used;
+
+    if (bytes > region->bytes - cursor->used) {
+        if (cursor->status == MICS_OK)
+            cursor->status = mics_err_set(cursor->err, MICS_ERR_NOMEM,
+                                          "the plan's region '%s' of %llu bytes is too small",
+                                          region->name, (unsigned long long)region->bytes);
+        return NULL;
+    }
+    cursor->used += bytes;
+    cursor->engine->handed_out += bytes;
+    return memory;
+}
+
+static float *take_floats(struct cursor *cursor, uint64_t count)
+{
+    return take(cursor, count * sizeof(float));
+}
+
+static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *err)
+{
+    struct cursor param = open_region(engine, MICS_REGION_PARAM, err);
+    struct cursor grad = open_region(engine, MICS_REGION_GRAD, err);
+    struct cursor optim = open_region(engine, MICS_REGION_OPTIM, err);
+
+    for (uint32_t i = 0; i < engine->model->unit_count; i++) {
+        struct unit_memory *unit = &engine->units[i];
+
+        unit->layout = &engine->train.schedule->layouts[i];
+        unit->param = take_floats(&param, mics_layout_param_shard(unit->layout));
+        unit->grad = take_floats(&grad, mics_layout_grad_shard(unit->layout));
+        unit->m = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+        if (engine->choice.optimizer == MICS_OPT_ADAMW)
+            unit->v = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+    }
+    return param.status ? param.status : grad.status ? grad.status : optim.status;
+}
+
+static enum mics_status map_slots(struct mics_engine *engine, enum mics_region_kind kind,
+                                  float **slots, const uint64_t *counts, uint32_t total,
+                                  struct mics_err *err)
+{
+    struct cursor cursor = open_region(engine, kind, err);
+
+    for (uint32_t i = 0; i < total; i++)
+        slots[i] = take_floats(&cursor, counts[i]);
+    return cursor.status;
+}
+
+static enum mics_status map_activations(struct mics_engine *engine, struct mics_err *err)
+{
+    const struct mics_plan_choice *choice = &engine->choice;
+    const struct mics_batch batch = {choice->micro_batch, choice->seq, choice->recompute, true};
+    struct cursor saved = open_region(engine, MICS_REGION_SAVED, err);
+    struct cursor scratch = open_region(engine, MICS_REGION_SCRATCH, err);
+    uint64_t scratch_bytes = 0;
+
+    for (uint32_t i = 0; i < engine->model->stage_count; i++) {
+        struct mics_stage_bytes bytes;
+
+        engine->model->family->stage_bytes(engine->model, &batch, i, &bytes);
+        engine->saved[i] = take(&saved, bytes.saved);
+        scratch_bytes = mics_max_u64(scratch_bytes, bytes.scratch);
+    }
+    engine->flow = take(&scratch, mics_round_up(mics_engine_micro_tokens(engine) *
+                                                    engine->model->config.n_embd * sizeof(float),
+                                                256));
+    engine->scratch = take(&scratch, scratch_bytes);
+    return saved.status ? saved.status : scratch.status;
+}
+
+static enum mics_status map_batch(struct mics_engine *engine, struct mics_err *err)
+{
+    const uint64_t bytes =
+        engine->choice.micro_steps * mics_engine_micro_tokens(engine) * sizeof(int32_t);
+    struct cursor cursor = open_region(engine, MICS_REGION_BATCH, err);
+
+    for (int parity = 0; parity < 2; parity++) {
+        engine->tokens[parity] = take(&cursor, mics_round_up(bytes, 256));
+        engine->targets[parity] = take(&cursor, mics_round_up(bytes, 256));
+        engine->scalars[parity] = take(&cursor, 256);
+        engine->host_tokens[parity] = calloc(1, bytes);
+        engine->host_targets[parity] = calloc(1, bytes);
+        if (!engine->host_tokens[parity] || !engine->host_targets[parity])
+            return mics_err_nomem(err);
+    }
+    engine->host_scalars = calloc(2, sizeof *engine->host_scalars);
+    return engine->host_scalars ? cursor.status : mics_err_nomem(err);
+}
+
+static enum mics_status allocate_tables(struct mics_engine *engine, struct mics_err *err)
+{
+    const struct mics_schedule *schedule = engine->train.schedule;
+
+    engine->units = calloc(engine->model->unit_count, sizeof *engine->units);
+    engine->saved = calloc(engine->model->stage_count, sizeof *engine->saved);
+    engine->param_slots = calloc(schedule->param_slot_total + 1, sizeof *engine->param_slots);
+    engine->grad_slots = calloc(schedule->grad_slot_total + 1, sizeof *engine->grad_slots);
+    if (!engine->units || !engine->saved || !engine->param_slots || !engine->grad_slots)
+        return mics_err_nomem(err);
+    return MICS_OK;
+}
+
+enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err)
+{
+    const struct mics_schedule *schedule = engine->train.schedule;
+    struct mics_device *device = engine->device;
+    enum mics_status status = allocate_tables(engine, err);
+
+    if (status == MICS_OK)
+        status = device->ops->alloc(device, engine->memory.arena_bytes, &engine->arena, err);
+    if (status == MICS_OK)
+        status = map_shards(engine, err);
+    if (status == MICS_OK)
+        status = map_slots(engine, MICS_REGION_PARAM_SLOT, engine->param_slots,
+                           schedule->param_slot_count, schedule->param_slot_total, err);
+    if (status == MICS_OK)
+        status = map_slots(engine, MICS_REGION_GRAD_SLOT, engine->grad_slots,
+                           schedule->grad_slot_count, schedule->grad_slot_total, err);
+    if (status == MICS_OK)
+        status = map_activations(engine, err);
+    if (status == MICS_OK)
+        status = map_batch(engine, err);
+    return status;
+}
+
+void mics_engine_unmap_memory(struct mics_engine *engine)
+{
+    if (engine->arena)
+        engine->device->ops->release(engine->device, engine->arena);
+    for (int parity = 0; parity < 2; parity++) {
+        free(engine->host_tokens[parity]);
+        free(engine->host_targets[parity]);
+    }
+    free(engine->host_scalars);
+    free(engine->units);
+    free(engine->saved);
+    free(engine->param_slots);
+    free(engine->grad_slots);
+}
