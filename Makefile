@@ -29,6 +29,13 @@ $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
+# The catalogue of instances is compiled in, as bytes.
+$(BUILD)/gen/instances.inc: share/mics/instances.json
+	@mkdir -p $(@D)
+	od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g' >$@
+$(BUILD)/lib/cluster/catalogue_data.o: ALL_CFLAGS += -I$(BUILD)/gen
+$(BUILD)/lib/cluster/catalogue_data.o: $(BUILD)/gen/instances.inc
+
 $(BUILD)/libmics.a: $(LIB_OBJ)
 	rm -f $@ && ar rcs $@ $^
 $(BUILD)/libcli.a: $(CLI_OBJ)

@@ -4,6 +4,21 @@
  *
  * Nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two. Costs
  * are classes, not pairs: a link inside a node, and a link between nodes.
+ *
+ * The document, version 1; everything after a '?' may be absent:
+ *
+ *     kind "mics.topology", v 1, name, source, nodes, per_node,
+ *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
+ *             memory_bytes, ? cores, ? peak_flops_per_s}
+ *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
+ *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
+ *                     LINK's members, ? points [[bytes, seconds], ...]}]
+ *     ? hosts [name of each node]
+ *     ? machine {processor, packages, numa_nodes, cores, threads, cache_bytes [L1d, L2, L3],
+ *                memory_bytes}: one node, as hwloc sees it
+ *     ? outliers [{what ("flops", "memory_bandwidth", "node_link", "net_link"), where, host,
+ *                  value, median, times_slower}]
+ *     LINK = {latency_s, bandwidth_bytes_per_s, ? samples, ? spread}
  */
 #ifndef MICS_CLUSTER_TOPOLOGY_H
 #define MICS_CLUSTER_TOPOLOGY_H
@@ -41,6 +56,11 @@ struct mics_collective_cost {
     uint32_t nodes, per_node;
     struct mics_link cost;
 };
+
+const char *mics_collective_name(enum mics_collective collective); /* "all_gather" */
+
+/* Is it one of "f32", "bf16", "f16"? */
+bool mics_topology_dtype_is_known(const char *dtype);
 
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */
