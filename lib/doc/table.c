@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * table.c - cells are kept as one growing text, each ended by a NUL, and laid out when printed.
+ *
+ * A cell may hold what a stranger wrote, so control characters never reach the output: a terminal
+ * would obey them.
+ */
+#include "doc/table.h"
+
+#include <assert.h>
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mics_table {
+    char *text; /* the header's cells, then the rows' */
+    size_t used, capacity;
+    size_t cells; /* with the header's */
+    size_t columns;
+    bool *right; /* [columns] aligned right */
+    bool failed; /* out of memory */
+};
+
+/* Room for `size` more bytes of text. */
+static bool reserve(struct mics_table *table, size_t size)
+{
+    if (!table->failed && size > table->capacity - table->used) {
+        const size_t wanted = 2 * table->capacity + size + 256;
+        char *grown = realloc(table->text, wanted);
+
+        if (grown) {
+            table->text = grown;
+            table->capacity = wanted;
+        } else {
+            table->failed = true;
+        }
+    }
+    return !table->failed;
+}
+
+static void add_header(struct mics_table *table, const char *name, size_t length)
+{
+    table->right[table->cells] = name[0] == '>';
+    if (name[0] == '<' || name[0] == '>') {
+        name++;
+        length--;
+    }
+    mics_table_cell(table, "%.*s", (int)length, name);
+}
+
+struct mics_table *mics_table_new(const char *columns)
+{
+    struct mics_table *table = calloc(1, sizeof *table);
+
+    if (!table)
+        return NULL;
+    table->columns = 1;
+    for (const char *c = columns; *c; c++)
+        table->columns += *c == '|';
+    table->right = calloc(table->columns, sizeof *table->right);
+    if (!table->right) {
+        mics_table_free(table);
+        return NULL;
+    }
+    for (size_t i = 0; i < table->columns; i++) {
+        const size_t length = strcspn(columns, "|");
+
+        add_header(table, columns, length);
+        columns += length + 1;
+    }
+    return table;
+}
+
+void mics_table_free(struct mics_table *table)
+{
+    if (!table)
+        return;
+    free(table->text);
+    free(table->right);
+    free(table);
+}
+
+void mics_table_cell(struct mics_table *table, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    if (length < 0 || !reserve(table, (size_t)length + 1)) {
+        table->failed = true;
+        return;
+    }
+    va_start(args, fmt);
+    vsnprintf(table->text + table->used, (size_t)length + 1, fmt, args);
+    va_end(args);
+    table->used += (size_t)length + 1;
+    table->cells++;
+}
+
+/* Characters of UTF-8, each taken as one place wide. */
+static size_t width_of(const char *cell)
+{
+    size_t width = 0;
+
+    for (; *cell; cell++)
+        width += ((unsigned char)*cell & 0xc0) != 0x80;
+    return width;
+}
+
+static void put_spaces(FILE *out, size_t count)
+{
+    while (count-- > 0)
+        putc(' ', out);
+}
+
+static void put_aligned(FILE *out, const char *cell, size_t width, bool right, bool last)
+{
+    const size_t missing = width - width_of(cell);
+
+    if (right)
+        put_spaces(out, missing);
+    for (; *cell; cell++)
+        putc(iscntrl((unsigned char)*cell) ? '?' : *cell, out);
+    if (last)
+        putc('\n', out);
+    else
+        put_spaces(out, (right ? 0 : missing) + 2);
+}
+
+static void put_escaped(FILE *out, const char *cell, bool last)
+{
+    for (; *cell; cell++) {
+        if (*cell == '\t')
+            fputs("\\t", out);
+        else if (*cell == '\n')
+            fputs("\\n", out);
+        else if (*cell == '\\')
+            fputs("\\\\", out);
+        else
+            putc(iscntrl((unsigned char)*cell) ? '?' : *cell, out);
+    }
+    putc(last ? '\n' : '\t', out);
+}
+
+static void measure(const struct mics_table *table, size_t *widths)
+{
+    const char *cell = table->text;
+
+    for (size_t i = 0; i < table->cells; i++, cell += strlen(cell) + 1) {
+        const size_t width = width_of(cell);
+
+        if (width > widths[i % table->columns])
+            widths[i % table->columns] = width;
+    }
+}
+
+enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int tsv,
+                                  struct mics_err *err)
+{
+    size_t *widths = table ? calloc(table->columns, sizeof *widths) : NULL;
+    const char *cell;
+
+    if (!widths || table->failed) {
+        free(widths);
+        return mics_err_nomem(err);
+    }
+    assert(table->cells % table->columns == 0);
+    measure(table, widths);
+    cell = table->text;
+    for (size_t i = 0; i < table->cells; i++, cell += strlen(cell) + 1) {
+        const size_t column = i % table->columns;
+        const bool last = column == table->columns - 1;
+
+        if (tsv)
+            put_escaped(out, cell, last);
+        else
+            put_aligned(out, cell, widths[column], table->right[column], last);
+    }
+    free(widths);
+    if (ferror(out))
+        return mics_err_set_errno(err, "cannot write");
+    return MICS_OK;
+}
