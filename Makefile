@@ -1,7 +1,9 @@
 # mics - build. `make help` lists the targets.
 
 BUILD ?= build
-CC ?= gcc
+ifeq ($(origin CC),default)
+CC := gcc
+endif
 MARCH ?= native
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
 CFLAGS ?= -O2 -g
@@ -10,7 +12,7 @@ PKGS := jansson hwloc openblas libxxhash ompi-c
 MSGPACK := $(shell pkg-config --exists msgpack-c && echo msgpack-c || echo msgpack)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(MSGPACK))
 PKG_LIBS := $(shell pkg-config --libs $(PKGS) $(MSGPACK))
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=1 -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) $(PKG_CFLAGS)
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=1 -Ilib -Ikernels -Itests/unit $(WARN) $(CFLAGS) $(SAN) $(PKG_CFLAGS)
 
 LIB_SRC := $(wildcard lib/base/*.c lib/doc/*.c lib/machine/*.c lib/cluster/*.c lib/model/*.c lib/plan/*.c lib/ckpt/*.c lib/train/*.c kernels/host/*.c)
 CLI_SRC := $(wildcard lib/cli/*.c)
@@ -43,7 +45,7 @@ $(BUILD)/libcli.a: $(CLI_OBJ)
 
 $(BUILD)/mics-%: $(BUILD)/cmd/mics-%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(PKG_LIBS) -lpthread -lm
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libmics.a
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(CC) $(ALL_CFLAGS) -o $@ $^ $(PKG_LIBS) -lpthread -lm
 
 clean:

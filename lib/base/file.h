@@ -3,7 +3,8 @@
  * file.h - whole files in, whole files out.
  *
  * A file is written beside its place as NAME.tmp.PID, fsynced and renamed: readers see the old
- * one or the new one, never a part.
+ * one or the new one, never a part. What exists and is no regular file (/dev/null, a pipe) is written
+ * directly.
  */
 #ifndef MICS_BASE_FILE_H
 #define MICS_BASE_FILE_H

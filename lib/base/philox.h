@@ -10,7 +10,8 @@
 
 #include <stdint.h>
 
-/* Four random words for block `index` of `stream` under `seed`. */
+/* Four random words for block `index` of `stream` under `seed`: all draws below come from such blocks, so
+ * different purposes need different streams. */
 void mics_philox(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
 
 /* A random 64-bit word. Draws are indexed, not consumed. */

@@ -2,10 +2,10 @@
 /*
  * units.h - sizes, rates and times as people write them.
  *
- * Sizes: "64M", "1.5G", "4096", "3GiB": K M G T P (with or without B or iB) are powers of 1024,
- * kB MB GB TB (decimal B form, as in "1.5GB") are powers of 1000.
- * Rates: "100gbit", "200mbit", "25GB/s", "400Gbit/s", "12GiB/s". Times: "75us", "2ms", "1.5s", "30m".
- * Whole text must be used up; no sign, no exponent, no NaN.
+ * Sizes: "64M", "1.5G", "3GiB", "4096": K M G T P, alone or with iB, are powers of 1024; kB MB GB TB PB are
+ * powers of 1000. Rates: "100gbit", "200mbit", "25GB/s", "400Gbit/s", "12GiB/s". Times: "75us", "2ms",
+ * "1.5s", "30m", "2h". Only the B of bytes must be a capital. The whole text must be used up; no sign, no
+ * exponent, no white space.
  */
 #ifndef MICS_BASE_UNITS_H
 #define MICS_BASE_UNITS_H
@@ -19,6 +19,8 @@
 enum mics_status mics_parse_bytes(const char *text, uint64_t *bytes, struct mics_err *err);
 enum mics_status mics_parse_rate(const char *text, double *bytes_per_s, struct mics_err *err);
 enum mics_status mics_parse_time(const char *text, double *seconds, struct mics_err *err);
+
+/* Plain numbers in [min, max]; a real may have a sign and an exponent ("3e-4"), but is finite. */
 enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *value,
                                 struct mics_err *err);
 enum mics_status mics_parse_double(const char *text, double min, double max, double *value,

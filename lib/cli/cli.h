@@ -62,25 +62,30 @@ struct cli_common {
 typedef enum mics_status cli_handler(void *context, int id, const char *value,
                                      struct mics_err *err);
 
-/* Remember the program for messages; ignore nothing, change no locale but LC_CTYPE. */
+/* The first call of main. Remembers the program for messages, takes this process's rank from the launcher's
+ * environment (cli_set_rank() may correct it), and removes temporary files on SIGINT, SIGTERM, SIGHUP and
+ * SIGPIPE before dying of them. Ignores nothing, changes no locale but LC_CTYPE. */
 void cli_init(const struct cli_program *program);
 
 /* Parse. Returns -1 to go on (*operands is then the index of the first operand in argv, which getopt
  * may have permuted), or the exit code: after --help, --version, or a mistake (one line and
- * "Try 'mics-plan --help'." on stderr). */
+ * "Try 'mics-plan --help'." on stderr). A hidden option --complete prints what the shell completes: a line
+ * "name<TAB>metavariable<TAB>help" for each option, its short letter as a line of its own. */
 int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *handler, void *context,
               int *operands);
 
-/* "mics-plan: <text>" on stderr. Under mpirun only the rank set by cli_set_speaker() says it, the
- * others only at -v, with "[rank R] " before the text. */
+/* "mics-plan: <text>" on stderr. Under mpirun only rank 0 says it, the others only at -v, with
+ * "[rank R] " before the text. */
 void cli_error(const char *fmt, ...) MICS_PRINTF(1, 2);
 /* The same unless -q. */
 void cli_warn(const char *fmt, ...) MICS_PRINTF(1, 2);
 /* The same only at `level` (1: -v, 2: -vv) or above. */
 void cli_note(int level, const char *fmt, ...) MICS_PRINTF(2, 3);
+/* 0 <= rank < world_size. */
 void cli_set_rank(int rank, int world_size);
 
-/* The exit code of a status; prints the error's line unless it is MICS_OK. */
+/* The exit code of a status (MICS_ERR_ARG is a usage mistake: CLI_USAGE, MICS_ERR_UNSUPPORTED is
+ * CLI_FAILED); prints the error's line unless it is MICS_OK. */
 int cli_report(enum mics_status status, const struct mics_err *err);
 /* A usage mistake found after parsing: prints it, with the Try line; CLI_USAGE. */
 int cli_usage(const char *fmt, ...) MICS_PRINTF(1, 2);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* units.c - reading sizes, rates, times and numbers: a decimal number, then a unit from a table. */
+#include "base/units.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct unit {
+    const char *name;
+    double scale;
+};
+
+#define KI 1024.0
+
+/* Names are compared without regard to case, but for the 'B' of bytes: "25Gb" would be either. */
+static const struct unit byte_units[] = {
+    {"", 1},         {"B", 1},     {"k", KI},     {"kiB", KI},     {"kB", 1e3},  {"M", KI *KI},
+    {"MiB", KI *KI}, {"MB", 1e6},  {"G", 0x1p30}, {"GiB", 0x1p30}, {"GB", 1e9},  {"T", 0x1p40},
+    {"TiB", 0x1p40}, {"TB", 1e12}, {"P", 0x1p50}, {"PiB", 0x1p50}, {"PB", 1e15}, {NULL, 0},
+};
+
+static const struct unit rate_units[] = {
+    {"bit", 0.125},   {"kbit", 125.0},   {"Mbit", 125e3},   {"Gbit", 125e6},   {"Tbit", 125e9},
+    {"bit/s", 0.125}, {"kbit/s", 125.0}, {"Mbit/s", 125e3}, {"Gbit/s", 125e6}, {"Tbit/s", 125e9},
+    {"B/s", 1},       {"kB/s", 1e3},     {"MB/s", 1e6},     {"GB/s", 1e9},     {"TB/s", 1e12},
+    {"kiB/s", KI},    {"MiB/s", 0x1p20}, {"GiB/s", 0x1p30}, {"TiB/s", 0x1p40}, {NULL, 0},
+};
+
+static const struct unit time_units[] = {
+    {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1},
+    {"m", 60},    {"min", 60},  {"h", 3600},  {NULL, 0},
+};
+
+static bool same_unit(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if (*a != *b && (toupper((unsigned char)*a) == 'B' ||
+                         tolower((unsigned char)*a) != tolower((unsigned char)*b)))
+            return false;
+    return *a == *b;
+}
+
+/* The length of the digits, with at most one point among them; 0 if there is no digit. */
+static size_t decimal_length(const char *text)
+{
+    size_t whole = strspn(text, "0123456789");
+    size_t fraction = text[whole] == '.' ? strspn(text + whole + 1, "0123456789") : 0;
+
+    if (whole + fraction == 0)
+        return 0;
+    return whole + (text[whole] == '.') + fraction;
+}
+
+/* Split "1.5GiB": the number, and the unit that follows it. `what` says what was expected. */
+static enum mics_status parse_scaled(const char *text, const struct unit *units, const char *what,
+                                     long double *value, struct mics_err *err)
+{
+    const size_t length = decimal_length(text);
+
+    if (length == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s", text, what);
+    const struct unit *unit = units;
+    while (unit->name && !same_unit(unit->name, text + length))
+        unit++;
+    if (!unit->name)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': %s, expected %s", text,
+                            text[length] ? "unknown unit" : "no unit", what);
+    *value = strtold(text, NULL) * (long double)unit->scale;
+    return MICS_OK;
+}
+
+enum mics_status mics_parse_bytes(const char *text, uint64_t *bytes, struct mics_err *err)
+{
+    long double value = 0;
+    enum mics_status status = parse_scaled(text, byte_units, "a size such as 64M", &value, err);
+
+    if (status != MICS_OK)
+        return status;
+    value = roundl(value);
+    if (value >= 0x1p64L)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': too large", text);
+    *bytes = (uint64_t)value;
+    return MICS_OK;
+}
+
+static enum mics_status parse_real(const char *text, const struct unit *units, const char *what,
+                                   double *out, struct mics_err *err)
+{
+    long double value = 0;
+    enum mics_status status = parse_scaled(text, units, what, &value, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (!isfinite((double)value))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': too large", text);
+    *out = (double)value;
+    return MICS_OK;
+}
+
+enum mics_status mics_parse_rate(const char *text, double *bytes_per_s, struct mics_err *err)
+{
+    return parse_real(text, rate_units, "a rate such as 100gbit or 25GB/s", bytes_per_s, err);
+}
+
+enum mics_status mics_parse_time(const char *text, double *seconds, struct mics_err *err)
+{
+    return parse_real(text, time_units, "a time such as 75us", seconds, err);
+}
+
+enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *value,
+                                struct mics_err *err)
+{
+    if (*text == '\0' || text[strspn(text, "0123456789")] != '\0')
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a whole number", text);
+    errno = 0;
+    const unsigned long long parsed = strtoull(text, NULL, 10);
+    if (errno == 0 && parsed >= min && parsed <= max) {
+        *value = parsed;
+        return MICS_OK;
+    }
+    if (max == UINT64_MAX && errno == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': must be at least %llu", text,
+                            (unsigned long long)min);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': must be from %llu to %llu", text,
+                        (unsigned long long)min, (unsigned long long)max);
+}
+
+/* A decimal number with an optional sign and exponent: what strtod() takes, less its words and hexadecimals. */
+static bool is_decimal(const char *text)
+{
+    text += *text == '-' || *text == '+';
+    size_t length = decimal_length(text);
+    if (length == 0)
+        return false;
+    text += length;
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        text += *text == '-' || *text == '+';
+        length = strspn(text, "0123456789");
+        text += length;
+    }
+    return length > 0 && *text == '\0';
+}
+
+enum mics_status mics_parse_double(const char *text, double min, double max, double *value,
+                                   struct mics_err *err)
+{
+    if (!is_decimal(text))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a number", text);
+    const double parsed = strtod(text, NULL);
+    if (parsed >= min && parsed <= max && isfinite(parsed)) {
+        *value = parsed;
+        return MICS_OK;
+    }
+    if (isinf(max) || max >= 1e300)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': must be a finite number from %g", text, min);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': must be from %g to %g", text, min, max);
+}

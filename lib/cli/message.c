@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* message.c - lines on standard error, and the exit codes that go with them. */
+#include "cli/message.h"
+
+#include <ctype.h>
+#include <string.h>
+
+struct cli_state cli_state = {.world_size = 1};
+
+bool cli_speaks(void)
+{
+    return cli_state.rank == 0;
+}
+
+void cli_set_rank(int rank, int world_size)
+{
+    cli_state.rank = rank;
+    cli_state.world_size = world_size;
+}
+
+/* One write for the whole line, so that lines of several ranks do not mix; one line, whatever the command
+ * line put into it. */
+MICS_PRINTF(1, 0)
+static void say(const char *fmt, va_list args)
+{
+    char line[1024];
+    int used = snprintf(line, sizeof line, "%s: ", cli_state.program->name);
+
+    if (!cli_speaks())
+        used += snprintf(line + used, sizeof line - (size_t)used, "[rank %d] ", cli_state.rank);
+    vsnprintf(line + used, sizeof line - (size_t)used - 1, fmt, args);
+    for (char *c = line; *c; c++)
+        if (iscntrl((unsigned char)*c))
+            *c = '?';
+    strcat(line, "\n");
+    fflush(stdout);
+    fputs(line, stderr);
+}
+
+void cli_error(const char *fmt, ...)
+{
+    va_list args;
+
+    if (!cli_speaks() && cli_state.verbosity < 1)
+        return;
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+}
+
+void cli_warn(const char *fmt, ...)
+{
+    va_list args;
+
+    if (cli_state.verbosity < 0 || (!cli_speaks() && cli_state.verbosity < 1))
+        return;
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+}
+
+void cli_note(int level, const char *fmt, ...)
+{
+    va_list args;
+
+    if (cli_state.verbosity < level)
+        return;
+    va_start(args, fmt);
+    say(fmt, args);
+    va_end(args);
+}
+
+int cli_usage(const char *fmt, ...)
+{
+    va_list args;
+
+    if (cli_speaks()) {
+        va_start(args, fmt);
+        say(fmt, args);
+        va_end(args);
+        fprintf(stderr, "Try '%s --help'.\n", cli_state.program->name);
+    }
+    return CLI_USAGE;
+}
+
+static int exit_code(enum mics_status status)
+{
+    switch (status) {
+    case MICS_OK:
+        return CLI_DONE;
+    case MICS_ERR_FORMAT:
+        return CLI_MALFORMED;
+    case MICS_ERR_ARG:
+        return CLI_USAGE;
+    case MICS_ERR_INFEASIBLE:
+        return CLI_NO_ANSWER;
+    case MICS_ERR_NOMEM:
+    case MICS_ERR_IO:
+    case MICS_ERR_UNSUPPORTED:
+    case MICS_ERR_DEVICE:
+    case MICS_ERR_COMM:
+        break;
+    }
+    return CLI_FAILED;
+}
+
+int cli_report(enum mics_status status, const struct mics_err *err)
+{
+    if (status != MICS_OK)
+        cli_error("%s", err->text);
+    return exit_code(status);
+}

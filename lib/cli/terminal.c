@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * terminal.c - the beginning and the end of a program: signals, standard streams, the launcher's rank.
+ */
+#include "base/file.h"
+#include "cli/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* These end a program; a program that knows better (SIGTERM in the trainer) installs its own handler. */
+static const int fatal_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+
+/* Remove what is half written, then die of the signal as if there were no handler. */
+static void die(int number)
+{
+    mics_file_discard_all();
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = die, .sa_flags = SA_RESETHAND};
+    struct sigaction old;
+
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof fatal_signals / sizeof *fatal_signals; i++) {
+        const int number = fatal_signals[i];
+        const bool ignored = sigaction(number, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
+        /* nohup and background jobs have signals ignored on purpose; a pipe's never is. */
+        if (!ignored || number == SIGPIPE)
+            sigaction(number, &action, NULL);
+    }
+}
+
+/* A file opened later must not become the standard output that somebody closed. The wrong direction is
+ * used on purpose: writing to such a stream is an error and not silence. */
+static void occupy_standard_streams(void)
+{
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
+            _exit(CLI_FAILED);
+}
+
+/* Before MPI is there, the launcher's environment tells who may speak. */
+static void take_rank_from_launcher(void)
+{
+    static const char *const names[][2] = {
+        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+        {"SLURM_PROCID", "SLURM_NTASKS"},
+    };
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *rank = getenv(names[i][0]);
+        const char *size = getenv(names[i][1]);
+        if (rank && size) {
+            cli_set_rank(atoi(rank), atoi(size));
+            return;
+        }
+    }
+}
+
+void cli_init(const struct cli_program *program)
+{
+    cli_state.program = program;
+    occupy_standard_streams();
+    setlocale(LC_CTYPE, "");
+    take_rank_from_launcher();
+    catch_signals();
+}
+
+bool cli_fancy(int fd)
+{
+    const char *term = getenv("TERM");
+    const char *no_color = getenv("NO_COLOR");
+
+    return isatty(fd) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+}
+
+int cli_finish(int code)
+{
+    errno = 0;
+    bool failed = ferror(stdout) != 0;
+    failed = fflush(stdout) != 0 || failed;
+    const int why = errno ? errno : EIO;
+    failed = fclose(stdout) != 0 || failed;
+    if (!failed || code != CLI_DONE)
+        return code;
+    cli_error("standard output: %s", strerror(why));
+    return CLI_FAILED;
+}
