@@ -19,7 +19,8 @@ void mics_pool_free(struct mics_pool *pool);
 unsigned mics_pool_threads(const struct mics_pool *pool);
 
 /* Call body(context, begin, end) over pieces of [0, count), each of at least `grain` (>= 1) items
- * except the last; returns when all are done. Allocates nothing. */
+ * except the last and beginning at a multiple of it; returns when all are done. Allocates nothing.
+ * `body` must not call mics_pool_run() of the same pool. */
 void mics_pool_run(struct mics_pool *pool, uint64_t count, uint64_t grain,
                    void (*body)(void *context, uint64_t begin, uint64_t end), void *context);
 

@@ -66,15 +66,19 @@ struct mics_device {
     const char *name; /* "host" */
 };
 
-/* The host as a device: `threads` >= 1 compute threads. The device belongs to the caller, who ends it
- * by device->ops->free(). */
+#define MICS_THREADS_MAX 1024
+
+/* The host as a device: 1 <= `threads` <= MICS_THREADS_MAX compute threads. The device belongs to the
+ * caller, who closes its streams and events and ends it by device->ops->free(). MICS_ERR_ARG: another
+ * number of threads. */
 enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out,
                                       struct mics_err *err);
 
 struct mics_device *mics_stream_device(const struct mics_stream *stream);
 
 /* Compute threads for each of `local_size` ranks that share this process's allowed cores: cores / ranks,
- * at least 1. MICS_THREADS=N in the environment decides instead. */
+ * at least 1. MICS_THREADS=N in the environment decides instead; when that is not a number in
+ * [1, MICS_THREADS_MAX] the answer is 0, and mics_device_new_host(0) says what is wrong with it. */
 unsigned mics_threads_per_rank(unsigned local_size);
 
 #endif

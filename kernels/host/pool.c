@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pieces of a region are claimed one by one from an atomic counter, so that a thread that the
+ * system took away delays one piece and not a fixed share. Threads that have nothing to claim sleep;
+ * nobody spins, for the cores may belong to another rank.
+ *
+ * A piece begins at a multiple of the grain, whatever the number of threads.
+ */
+#include "host/pool.h"
+
+#include "base/num.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { PIECES_PER_THREAD = 4 };
+
+struct region {
+    void (*body)(void *context, uint64_t begin, uint64_t end);
+    void *context;
+    uint64_t count, piece;
+    atomic_uint_fast64_t next; /* first item that nobody claimed */
+};
+
+struct mics_pool {
+    unsigned threads; /* the caller's included */
+    unsigned started; /* workers that exist: threads - 1 once made */
+    pthread_t *workers;
+
+    pthread_mutex_t turn; /* held by the one caller whose region runs */
+
+    pthread_mutex_t lock; /* guards all below */
+    pthread_cond_t work;  /* a region was opened, or stop */
+    pthread_cond_t left;  /* the last worker left the region */
+    uint64_t generation;  /* of regions */
+    unsigned inside;      /* workers in the region */
+    bool open, stop;
+
+    struct region region; /* written while no worker is inside */
+};
+
+static void claim_pieces(struct region *region)
+{
+    for (;;) {
+        uint64_t begin = atomic_fetch_add(&region->next, region->piece);
+
+        if (begin >= region->count)
+            return;
+        region->body(region->context, begin, mics_min_u64(begin + region->piece, region->count));
+    }
+}
+
+static void *worker_main(void *arg)
+{
+    struct mics_pool *pool = arg;
+    uint64_t seen = 0;
+
+    pthread_mutex_lock(&pool->lock);
+    for (;;) {
+        while (!pool->stop && (!pool->open || pool->generation == seen))
+            pthread_cond_wait(&pool->work, &pool->lock);
+        if (pool->stop)
+            break;
+        seen = pool->generation;
+        pool->inside++;
+        pthread_mutex_unlock(&pool->lock);
+        claim_pieces(&pool->region);
+        pthread_mutex_lock(&pool->lock);
+        if (--pool->inside == 0)
+            pthread_cond_signal(&pool->left);
+    }
+    pthread_mutex_unlock(&pool->lock);
+    return NULL;
+}
+
+struct mics_pool *mics_pool_new(unsigned threads)
+{
+    struct mics_pool *pool = calloc(1, sizeof *pool);
+
+    if (!pool)
+        return NULL;
+    pool->threads = threads;
+    pthread_mutex_init(&pool->turn, NULL);
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->work, NULL);
+    pthread_cond_init(&pool->left, NULL);
+    pool->workers = calloc(threads, sizeof *pool->workers);
+    if (!pool->workers)
+        goto fail;
+    for (; pool->started + 1 < threads; pool->started++) {
+        pthread_t *worker = &pool->workers[pool->started];
+
+        if (pthread_create(worker, NULL, worker_main, pool) != 0)
+            goto fail;
+        pthread_setname_np(*worker, "mics-pool");
+    }
+    return pool;
+fail:
+    mics_pool_free(pool);
+    return NULL;
+}
+
+void mics_pool_free(struct mics_pool *pool)
+{
+    if (!pool)
+        return;
+    pthread_mutex_lock(&pool->lock);
+    pool->stop = true;
+    pthread_cond_broadcast(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+    for (unsigned i = 0; i < pool->started; i++)
+        pthread_join(pool->workers[i], NULL);
+    pthread_cond_destroy(&pool->left);
+    pthread_cond_destroy(&pool->work);
+    pthread_mutex_destroy(&pool->lock);
+    pthread_mutex_destroy(&pool->turn);
+    free(pool->workers);
+    free(pool);
+}
+
+unsigned mics_pool_threads(const struct mics_pool *pool)
+{
+    return pool->threads;
+}
+
+/* Let workers in, as many as there are pieces for. */
+static void open_region(struct mics_pool *pool, uint64_t pieces)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->open = true;
+    pool->generation++;
+    if (pieces > pool->started)
+        pthread_cond_broadcast(&pool->work);
+    else
+        for (uint64_t i = 1; i < pieces; i++)
+            pthread_cond_signal(&pool->work);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+/* A worker that has not woken by now finds the region closed, and sleeps on. */
+static void close_region(struct mics_pool *pool)
+{
+    pthread_mutex_lock(&pool->lock);
+    pool->open = false;
+    while (pool->inside > 0)
+        pthread_cond_wait(&pool->left, &pool->lock);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+void mics_pool_run(struct mics_pool *pool, uint64_t count, uint64_t grain,
+                   void (*body)(void *context, uint64_t begin, uint64_t end), void *context)
+{
+    if (count == 0)
+        return;
+    if (pool->threads == 1 || count <= grain) {
+        body(context, 0, count);
+        return;
+    }
+
+    uint64_t share = mics_ceil_div(count, (uint64_t)pool->threads * PIECES_PER_THREAD);
+    uint64_t piece = mics_round_up(share, grain);
+
+    pthread_mutex_lock(&pool->turn);
+    pool->region.body = body;
+    pool->region.context = context;
+    pool->region.count = count;
+    pool->region.piece = piece;
+    atomic_store(&pool->region.next, 0);
+    open_region(pool, mics_ceil_div(count, piece));
+    claim_pieces(&pool->region);
+    close_region(pool);
+    pthread_mutex_unlock(&pool->turn);
+}
