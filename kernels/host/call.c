@@ -4,5 +4,5 @@
 void mics_host_call(struct mics_pool *pool, const struct mics_op_call *args)
 {
     (void)pool;
-    args->fn(args->context);
+    args->fn(args->context ? args->context : (void *)args->payload);
 }

@@ -34,7 +34,8 @@ unsigned mics_threads_per_rank(unsigned local_size)
 
         errno = 0;
         long threads = strtol(text, &end, 10);
-        return !*end && !errno && threads >= 1 && threads <= MICS_THREADS_MAX ? (unsigned)threads : 0;
+        return !*end && !errno && threads >= 1 && threads <= MICS_THREADS_MAX ? (unsigned)threads
+                                                                              : 0;
     }
 
     unsigned threads = allowed_cores() / (local_size ? local_size : 1);

@@ -19,13 +19,13 @@ static enum mics_status host_alloc(struct mics_device *device, size_t bytes, voi
 {
     const size_t alignment = bytes >= HUGE_FROM ? HUGE_PAGE : PAGE;
     uint64_t rounded = mics_round_up(bytes ? bytes : 1, PAGE);
-    void *memory = rounded >= bytes ? aligned_alloc(alignment, rounded) : NULL;
+    void *memory;
 
     (void)device;
-    if (!memory)
+    if (bytes > PTRDIFF_MAX || posix_memalign(&memory, alignment, rounded) != 0)
         return mics_err_set(err, MICS_ERR_NOMEM, "host: no memory for %zu bytes", bytes);
     if (alignment == HUGE_PAGE)
-        madvise(memory, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a wish only */
+        (void)madvise(memory, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a wish only */
     *out = memory;
     return MICS_OK;
 }
