@@ -97,28 +97,30 @@ enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int max_ve
     return MICS_OK;
 }
 
-/* What cannot be read back must not be written. */
-static enum mics_status check_depth(const json_t *value, unsigned depth, struct mics_err *err)
+/* What cannot be read back must not be written: the readers' limits, on a value. */
+static enum mics_status check_limits(const json_t *value, unsigned depth, uint64_t *weight,
+                                     struct mics_err *err)
 {
+    const bool container = json_is_object(value) || json_is_array(value);
     enum mics_status status = MICS_OK;
     const char *key;
     json_t *item;
     size_t i;
 
-    if (!json_is_object(value) && !json_is_array(value))
-        return MICS_OK;
-    if (depth == MICS_DOC_MAX_DEPTH)
+    *weight += container ? MICS_DOC_CONTAINER_WEIGHT : 1;
+    if (*weight > MICS_DOC_MAX_VALUES)
+        return mics_err_set(err, MICS_ERR_ARG, "the document has more than %u values",
+                            MICS_DOC_MAX_VALUES);
+    if (container && depth == MICS_DOC_MAX_DEPTH)
         return mics_err_set(err, MICS_ERR_ARG, "the document is nested deeper than %d",
                             MICS_DOC_MAX_DEPTH);
-    json_array_foreach(value, i, item)
-    {
-        status = check_depth(item, depth + 1, err);
+    json_array_foreach(value, i, item) {
+        status = check_limits(item, depth + 1, weight, err);
         if (status != MICS_OK)
             return status;
     }
-    json_object_foreach((json_t *)(uintptr_t)value, key, item)
-    {
-        status = check_depth(item, depth + 1, err);
+    json_object_foreach((json_t *)(uintptr_t)value, key, item) {
+        status = check_limits(item, depth + 1, weight, err);
         if (status != MICS_OK)
             return status;
     }
@@ -130,7 +132,8 @@ enum mics_status mics_doc_encode(const json_t *doc, enum mics_doc_format format,
 {
     char *bytes = NULL;
     size_t count = 0;
-    enum mics_status status = check_depth(doc, 0, err);
+    uint64_t weight = 0;
+    enum mics_status status = check_limits(doc, 0, &weight, err);
 
     if (status != MICS_OK)
         return status;

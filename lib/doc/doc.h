@@ -7,8 +7,9 @@
  * JSON (recognised by a first byte '{' or white space). Its first key is "kind", its second "v",
  * the integer version of that kind. Unknown keys stay in the value and are written back.
  *
- * Limits hold for hostile input: 64 MiB, depth 32, 4 M values; a count that the remaining bytes
- * cannot hold is refused before anything is allocated. Duplicate keys are refused.
+ * Limits hold for hostile input: 64 MiB, depth 32, 4 M values (an array or a map counts as 8); a count
+ * that the remaining bytes cannot hold is refused before anything is allocated. Duplicate keys are
+ * refused. What is beyond the limits is not written either (MICS_ERR_ARG).
  */
 #ifndef MICS_DOC_DOC_H
 #define MICS_DOC_DOC_H

@@ -22,29 +22,38 @@ static size_t skip_string(const char *text, size_t size, size_t at)
     return at < size ? at : size;
 }
 
+/* Does a scalar end before this character, when `last` is the last one that was not a blank? Keys end
+ * before ':' and are not counted. */
+static bool ends_scalar(char c, char last)
+{
+    return (c == ',' || c == ']' || c == '}') && last != '\0' && !strchr(",{[}]", last);
+}
+
 enum mics_status mics_json_scan(const char *text, size_t size, struct mics_err *err)
 {
     uint64_t weight = 0;
     unsigned depth = 0;
+    char last = '\0';
 
     for (size_t at = 0; at < size; at++) {
         const char c = text[at];
 
-        if (c == '"') {
-            at = skip_string(text, size, at);
-        } else if (c == ',') {
-            weight++;
-        } else if (c == '{' || c == '[') {
+        weight += ends_scalar(c, last);
+        if (c == '{' || c == '[') {
             weight += MICS_DOC_CONTAINER_WEIGHT;
             if (depth++ == MICS_DOC_MAX_DEPTH)
                 return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: nested deeper than %d", at,
                                     MICS_DOC_MAX_DEPTH);
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
+        } else if (c == '"') {
+            at = skip_string(text, size, at);
         }
         if (weight > MICS_DOC_MAX_VALUES)
             return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: more than %u values", at,
                                 MICS_DOC_MAX_VALUES);
+        if (c != ' ' && c != '\n' && c != '\t' && c != '\r')
+            last = c;
     }
     return MICS_OK;
 }
