@@ -114,12 +114,14 @@ static enum mics_status check_limits(const json_t *value, unsigned depth, uint64
     if (container && depth == MICS_DOC_MAX_DEPTH)
         return mics_err_set(err, MICS_ERR_ARG, "the document is nested deeper than %d",
                             MICS_DOC_MAX_DEPTH);
-    json_array_foreach(value, i, item) {
+    json_array_foreach(value, i, item)
+    {
         status = check_limits(item, depth + 1, weight, err);
         if (status != MICS_OK)
             return status;
     }
-    json_object_foreach((json_t *)(uintptr_t)value, key, item) {
+    json_object_foreach((json_t *)(uintptr_t)value, key, item)
+    {
         status = check_limits(item, depth + 1, weight, err);
         if (status != MICS_OK)
             return status;
