@@ -22,7 +22,8 @@
 /* Tensors begin at multiples of this many elements in their unit's flat vector. */
 #define MICS_TENSOR_ALIGN 64
 
-enum mics_init { MICS_INIT_ZERO, MICS_INIT_ONE, MICS_INIT_NORMAL };
+/* INTEGER: uniform on -4 .. 3, for the family "counting". */
+enum mics_init { MICS_INIT_ZERO, MICS_INIT_ONE, MICS_INIT_NORMAL, MICS_INIT_INTEGER };
 
 struct mics_tensor {
     char name[64]; /* Hugging Face name: "h.0.attn.c_attn.weight" */

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/build.h"
+
+#include "base/num.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct mics_family *mics_family_find(const char *name)
+{
+    static const struct mics_family *const families[] = {
+        &mics_family_gpt2,
+        &mics_family_counting,
+    };
+
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        if (strcmp(families[i]->name, name) == 0)
+            return families[i];
+    return NULL;
+}
+
+enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err)
+{
+    const uint32_t layers = model->config.n_layer;
+
+    model->units = calloc(layers + 1, sizeof *model->units);
+    model->stages = calloc(layers + 2, sizeof *model->stages);
+    if (!model->units || !model->stages)
+        return mics_err_nomem(err);
+    model->unit_count = layers + 1;
+    model->stage_count = layers + 2;
+
+    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED};
+    for (uint32_t i = 0; i < layers; i++)
+        model->stages[1 + i] =
+            (struct mics_stage){.kind = MICS_STAGE_BLOCK, .unit = 1 + i, .layer = i};
+    model->stages[1 + layers] = (struct mics_stage){.kind = MICS_STAGE_HEAD};
+    return MICS_OK;
+}
+
+static uint32_t next_id(const struct mics_model *model, uint32_t unit)
+{
+    uint32_t id = 0;
+
+    for (uint32_t i = 0; i < unit; i++)
+        id += model->units[i].tensor_count;
+    return id;
+}
+
+static void fill_tensor(struct mics_tensor *tensor, const struct mics_unit *unit,
+                        const struct mics_tensor_spec *spec)
+{
+    if (unit->resident)
+        snprintf(tensor->name, sizeof tensor->name, "%s", spec->name);
+    else
+        snprintf(tensor->name, sizeof tensor->name, "%s.%s", unit->name, spec->name);
+    tensor->rank = spec->columns ? 2 : 1;
+    tensor->shape[0] = spec->rows;
+    tensor->shape[1] = spec->columns;
+    tensor->count = spec->rows * (spec->columns ? spec->columns : 1);
+    tensor->init = spec->init;
+    tensor->std = spec->std;
+    tensor->decay = spec->decay;
+}
+
+static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor)
+{
+    tensor->offset = mics_round_up(unit->count, MICS_TENSOR_ALIGN);
+    unit->count = tensor->offset + tensor->count;
+    unit->param_count += tensor->count;
+    if (tensor->decay) {
+        assert(tensor->offset == 0 || unit->decay_count > 0);
+        unit->decay_count = unit->count;
+    }
+}
+
+enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const char *name,
+                                 bool resident, const struct mics_tensor_spec *specs,
+                                 uint32_t count, struct mics_err *err)
+{
+    struct mics_unit *made = &model->units[unit];
+    const uint32_t first_id = next_id(model, unit);
+
+    made->tensors = calloc(count, sizeof *made->tensors);
+    if (!made->tensors)
+        return mics_err_nomem(err);
+    snprintf(made->name, sizeof made->name, "%s", name);
+    made->resident = resident;
+    made->tensor_count = count;
+
+    for (uint32_t i = 0; i < count; i++) {
+        struct mics_tensor *tensor = &made->tensors[i];
+
+        assert(i == 0 || specs[i - 1].decay || !specs[i].decay);
+        fill_tensor(tensor, made, &specs[i]);
+        tensor->id = first_id + i;
+        place_tensor(made, tensor);
+    }
+    model->param_count += made->param_count;
+    return MICS_OK;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * carve.h - cut an area of memory into pieces, or only measure it.
+ *
+ * A family writes one function that carves the areas of a stage. With a NULL base it tells the bytes,
+ * with a real one the pointers: what is planned is what is used, because it is the same code.
+ */
+#ifndef MICS_MODEL_CARVE_H
+#define MICS_MODEL_CARVE_H
+
+#include "base/num.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MICS_CARVE_ALIGN 256 /* bytes */
+
+struct mics_carver {
+    char *base; /* aligned to MICS_CARVE_ALIGN; NULL: measure only */
+    uint64_t used;
+};
+
+static inline void *mics_carve(struct mics_carver *carver, uint64_t bytes)
+{
+    void *piece = carver->base ? carver->base + carver->used : NULL;
+
+    carver->used += mics_round_up(bytes, MICS_CARVE_ALIGN);
+    return piece;
+}
+
+/* The same for `count` floats. */
+static inline float *mics_carve_floats(struct mics_carver *carver, uint64_t count)
+{
+    return mics_carve(carver, count * sizeof(float));
+}
+
+#endif

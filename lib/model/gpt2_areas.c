@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a GPT-2 stage keeps its activations.
+ *
+ * A block saves 6C + F floats per token (10C for the usual F = 4C): its input, the results of the
+ * products that cannot be had back cheaply (qkv, attention, the middle of the residual stream, the
+ * hidden layer before GELU) and the statistics of the norms. The outputs of both norms and of GELU,
+ * another 2C + F, are *not* saved: one pass over memory makes them again in the backward, where a
+ * product would cost some C times the arithmetic. Evaluation uses the areas of training as they are,
+ * so that it fits the same arena.
+ */
+#include "model/carve.h"
+#include "model/gpt2.h"
+
+/* The head's logits are made for this many bytes at a time, but never for fewer rows than are
+ * good for the matrix kernels (the gradient of the embedding is read and written once a piece). */
+#define HEAD_BYTES    (8u << 20)
+#define HEAD_ROWS_MIN 256u
+
+static uint64_t rows_of(const struct mics_batch *batch)
+{
+    return (uint64_t)batch->B * batch->T;
+}
+
+static struct mics_gpt2_norm carve_norm(struct mics_carver *from, uint64_t rows)
+{
+    struct mics_gpt2_norm norm;
+
+    norm.mean = mics_carve_floats(from, rows);
+    norm.rstd = mics_carve_floats(from, rows);
+    return norm;
+}
+
+static void report(struct mics_stage_bytes *bytes, const struct mics_carver *saved,
+                   const struct mics_carver *scratch)
+{
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.saved = saved->used, .scratch = scratch->used};
+}
+
+struct mics_gpt2_block_areas mics_gpt2_block_carve(const struct mics_model *model,
+                                                   const struct mics_batch *batch, void *saved,
+                                                   void *scratch, struct mics_stage_bytes *bytes)
+{
+    const uint64_t R = rows_of(batch), C = model->config.n_embd, F = model->config.n_inner;
+    const uint64_t heads = R * model->config.n_head;
+    struct mics_carver keep = {.base = saved}, work = {.base = scratch};
+    struct mics_carver *const kept = batch->recompute ? &work : &keep;
+    struct mics_gpt2_block_areas areas;
+
+    areas.in = mics_carve_floats(&keep, R * C);
+    areas.ln_1 = carve_norm(kept, R);
+    areas.qkv = mics_carve_floats(kept, R * 3 * C);
+    areas.lse = mics_carve_floats(kept, heads);
+    areas.attention = mics_carve_floats(kept, R * C);
+    areas.middle = mics_carve_floats(kept, R * C);
+    areas.ln_2 = carve_norm(kept, R);
+    areas.hidden = mics_carve_floats(kept, R * F);
+    areas.wide_a = mics_carve_floats(&work, R * mics_max_u64(F, C));
+    areas.wide_b = mics_carve_floats(&work, R * mics_max_u64(F, 3 * C));
+    areas.delta = mics_carve_floats(&work, heads);
+    report(bytes, &keep, &work);
+    return areas;
+}
+
+static uint32_t head_rows(const struct mics_model *model, uint64_t rows)
+{
+    const uint64_t fit = HEAD_BYTES / (sizeof(float) * model->config.vocab_size);
+
+    return (uint32_t)mics_min_u64(rows, mics_max_u64(fit, HEAD_ROWS_MIN));
+}
+
+struct mics_gpt2_head_areas mics_gpt2_head_carve(const struct mics_model *model,
+                                                 const struct mics_batch *batch, void *saved,
+                                                 void *scratch, struct mics_stage_bytes *bytes)
+{
+    const uint64_t R = rows_of(batch), C = model->config.n_embd;
+    struct mics_carver keep = {.base = saved}, work = {.base = scratch};
+    struct mics_gpt2_head_areas areas = {.rows = head_rows(model, R)};
+
+    areas.in = mics_carve_floats(&keep, R * C);
+    areas.norm = carve_norm(&work, areas.rows);
+    areas.normed = mics_carve_floats(&work, areas.rows * C);
+    areas.grad_normed = mics_carve_floats(&work, areas.rows * C);
+    areas.logits = mics_carve_floats(&work, (uint64_t)areas.rows * model->config.vocab_size);
+    report(bytes, &keep, &work);
+    return areas;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A GPT-2 block:
+ *
+ *     middle = in + proj(attention(qkv(ln_1(in))))
+ *     out    = middle + proj(gelu(fc(ln_2(middle))))
+ *
+ * forward makes in -> hidden (`run_to_hidden`), then out. backward goes the same way back; when
+ * recomputing it runs `run_to_hidden` first, and the last product of the forward is not repeated.
+ */
+#include "machine/launch.h"
+#include "model/gpt2.h"
+
+struct block {
+    const struct mics_pass *pass;
+    struct mics_gpt2_block_areas areas;
+    uint32_t unit, rows, C, F;
+    struct mics_linear qkv, attn_proj, fc, mlp_proj;
+};
+
+static struct mics_linear linear_of(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
+                                    uint32_t bias)
+{
+    const struct mics_tensor *tensor = &pass->model->units[unit].tensors[weight];
+
+    return (struct mics_linear){
+        .weight = mics_gpt2_param(pass, unit, weight),
+        .bias = mics_gpt2_param(pass, unit, bias),
+        .in = (uint32_t)tensor->shape[0],
+        .out = (uint32_t)tensor->shape[1],
+    };
+}
+
+static struct block block_of(const struct mics_pass *pass, uint32_t unit)
+{
+    return (struct block){
+        .pass = pass,
+        .areas = mics_gpt2_block_carve(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
+        .unit = unit,
+        .rows = pass->batch.B * pass->batch.T,
+        .C = pass->model->config.n_embd,
+        .F = pass->model->config.n_inner,
+        .qkv = linear_of(pass, unit, MICS_GPT2_ATTN_WEIGHT, MICS_GPT2_ATTN_BIAS),
+        .attn_proj = linear_of(pass, unit, MICS_GPT2_ATTN_PROJ_WEIGHT, MICS_GPT2_ATTN_PROJ_BIAS),
+        .fc = linear_of(pass, unit, MICS_GPT2_FC_WEIGHT, MICS_GPT2_FC_BIAS),
+        .mlp_proj = linear_of(pass, unit, MICS_GPT2_MLP_PROJ_WEIGHT, MICS_GPT2_MLP_PROJ_BIAS),
+    };
+}
+
+/* out = a + b, both [R, C]. */
+static void add(const struct block *block, const float *a, const float *b, float *out)
+{
+    mics_launch_add(block->pass->stream, &(struct mics_op_add){
+                                             .out = out,
+                                             .a = a,
+                                             .b = b,
+                                             .count = (uint64_t)block->rows * block->C,
+                                         });
+}
+
+static void attend(const struct block *block)
+{
+    const struct mics_pass *pass = block->pass;
+    const struct mics_gpt2_block_areas *areas = &block->areas;
+
+    mics_launch_attention(pass->stream, &(struct mics_op_attention){
+                                            .out = areas->attention,
+                                            .lse = areas->lse,
+                                            .qkv = areas->qkv,
+                                            .B = pass->batch.B,
+                                            .T = pass->batch.T,
+                                            .H = pass->model->config.n_head,
+                                            .D = block->C / pass->model->config.n_head,
+                                            .causal = true,
+                                        });
+}
+
+/* in -> qkv, attention, middle, hidden. wide_b holds a norm's output. */
+static void run_to_hidden(const struct block *block)
+{
+    const struct mics_pass *pass = block->pass;
+    const struct mics_gpt2_block_areas *areas = &block->areas;
+    const uint32_t rows = block->rows;
+
+    mics_gpt2_norm_forward(pass, block->unit, MICS_GPT2_LN_1_WEIGHT, &areas->ln_1, rows, areas->in,
+                           areas->wide_b);
+    mics_linear_forward(pass->stream, &block->qkv, rows, areas->wide_b, areas->qkv);
+    attend(block);
+    mics_linear_forward(pass->stream, &block->attn_proj, rows, areas->attention, areas->middle);
+    add(block, areas->middle, areas->in, areas->middle);
+    mics_gpt2_norm_forward(pass, block->unit, MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, rows,
+                           areas->middle, areas->wide_b);
+    mics_linear_forward(pass->stream, &block->fc, rows, areas->wide_b, areas->hidden);
+}
+
+/* wide_a = gelu(hidden). */
+static void activate(const struct block *block)
+{
+    mics_launch_gelu(block->pass->stream, &(struct mics_op_gelu){
+                                              .out = block->areas.wide_a,
+                                              .in = block->areas.hidden,
+                                              .count = (uint64_t)block->rows * block->F,
+                                          });
+}
+
+void mics_gpt2_block_forward(const struct mics_pass *pass, uint32_t unit)
+{
+    const struct block block = block_of(pass, unit);
+
+    run_to_hidden(&block);
+    activate(&block);
+    mics_linear_forward(pass->stream, &block.mlp_proj, block.rows, block.areas.wide_a, pass->out);
+    add(&block, pass->out, block.areas.middle, pass->out);
+}
+
+/* The gradients of a norm and the linear layer behind it: from the gradient of the layer's output,
+ * in wide_b, to that of the norm's input, added to flow. The norm's output is made again in wide_a, which
+ * then takes its gradient. */
+static void branch_backward(const struct block *block, const struct mics_linear *layer,
+                            uint32_t weight, uint32_t bias, uint32_t norm_weight,
+                            const struct mics_gpt2_norm *norm, const float *in)
+{
+    const struct mics_pass *pass = block->pass;
+    float *const normed = block->areas.wide_a, *const grad_out = block->areas.wide_b;
+
+    mics_gpt2_norm_forward(pass, block->unit, norm_weight, norm, block->rows, in, normed);
+    mics_linear_grad_params(pass->stream, layer, block->rows, normed, grad_out,
+                            mics_gpt2_grad(pass, block->unit, weight),
+                            mics_gpt2_grad(pass, block->unit, bias));
+    mics_linear_grad_in(pass->stream, layer, block->rows, grad_out, normed);
+    mics_gpt2_norm_backward(pass, block->unit, norm_weight, norm, block->rows, in, normed,
+                            pass->flow);
+}
+
+/* flow: from the gradient of the block's output to that of `middle`. */
+static void mlp_backward(const struct block *block)
+{
+    const struct mics_pass *pass = block->pass;
+    const struct mics_gpt2_block_areas *areas = &block->areas;
+
+    activate(block);
+    mics_linear_grad_params(pass->stream, &block->mlp_proj, block->rows, areas->wide_a, pass->flow,
+                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_WEIGHT),
+                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_BIAS));
+    mics_linear_grad_in(pass->stream, &block->mlp_proj, block->rows, pass->flow, areas->wide_b);
+    mics_launch_gelu_grad(pass->stream, &(struct mics_op_gelu_grad){
+                                            .grad_in = areas->wide_b,
+                                            .in = areas->hidden,
+                                            .grad_out = areas->wide_b,
+                                            .count = (uint64_t)block->rows * block->F,
+                                        });
+    branch_backward(block, &block->fc, MICS_GPT2_FC_WEIGHT, MICS_GPT2_FC_BIAS,
+                    MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, areas->middle);
+}
+
+/* flow: from the gradient of `middle` to that of the block's input. */
+static void attention_backward(const struct block *block)
+{
+    const struct mics_pass *pass = block->pass;
+    const struct mics_gpt2_block_areas *areas = &block->areas;
+
+    mics_linear_grad_params(pass->stream, &block->attn_proj, block->rows, areas->attention,
+                            pass->flow,
+                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_ATTN_PROJ_WEIGHT),
+                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_ATTN_PROJ_BIAS));
+    mics_linear_grad_in(pass->stream, &block->attn_proj, block->rows, pass->flow, areas->wide_a);
+    mics_launch_attention_grad(pass->stream, &(struct mics_op_attention_grad){
+                                                 .grad_qkv = areas->wide_b,
+                                                 .delta = areas->delta,
+                                                 .grad_out = areas->wide_a,
+                                                 .out = areas->attention,
+                                                 .qkv = areas->qkv,
+                                                 .lse = areas->lse,
+                                                 .B = pass->batch.B,
+                                                 .T = pass->batch.T,
+                                                 .H = pass->model->config.n_head,
+                                                 .D = block->C / pass->model->config.n_head,
+                                                 .causal = true,
+                                             });
+    branch_backward(block, &block->qkv, MICS_GPT2_ATTN_WEIGHT, MICS_GPT2_ATTN_BIAS,
+                    MICS_GPT2_LN_1_WEIGHT, &areas->ln_1, areas->in);
+}
+
+void mics_gpt2_block_backward(const struct mics_pass *pass, uint32_t unit)
+{
+    const struct block block = block_of(pass, unit);
+
+    if (pass->batch.recompute)
+        run_to_hidden(&block);
+    mlp_backward(&block);
+    attention_backward(&block);
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Models by name. In the program, not in files, so that a program that is not installed knows them.
+ *
+ * The small ones take bytes: 256 values and the end of a document. gpt2-nano is sized for a few
+ * minutes on two cores. gpt2 .. gpt2-xl are the released ones; gpt2-20b is the MiCS paper's (its
+ * sequences have 512 tokens).
+ */
+#include "model/config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define GPT2(title, layers, width, heads, positions, vocab)                                        \
+    {                                                                                              \
+        .family = "gpt2", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,      \
+        .n_positions = positions, .vocab_size = vocab, .n_inner = 4 * width,                       \
+        .layer_norm_epsilon = 1e-5                                                                 \
+    }
+
+static const struct mics_model_config known[] = {
+    GPT2("gpt2-nano", 4, 128, 4, 256, 257),
+    GPT2("gpt2-micro", 6, 256, 8, 256, 257),
+    GPT2("gpt2-mini", 6, 384, 6, 512, 257),
+    GPT2("gpt2", 12, 768, 12, 1024, 50257),
+    GPT2("gpt2-medium", 24, 1024, 16, 1024, 50257),
+    GPT2("gpt2-large", 36, 1280, 20, 1024, 50257),
+    GPT2("gpt2-xl", 48, 1600, 25, 1024, 50257),
+    GPT2("gpt2-20b", 62, 5120, 40, 512, 50257),
+    {.family = "counting",
+     .name = "counting",
+     .n_layer = 3,
+     .n_embd = 5,
+     .n_head = 1,
+     .n_positions = 64,
+     .vocab_size = 257,
+     .n_inner = 1000,
+     .layer_norm_epsilon = 1e-5},
+};
+
+#define KNOWN_COUNT (sizeof known / sizeof known[0])
+
+const struct mics_model_config *mics_model_known(const char *name)
+{
+    for (size_t i = 0; i < KNOWN_COUNT; i++)
+        if (strcmp(known[i].name, name) == 0)
+            return &known[i];
+    return NULL;
+}
+
+char *mics_model_names(char *buf, size_t size)
+{
+    size_t used = 0;
+
+    buf[0] = '\0';
+    for (size_t i = 0; i < KNOWN_COUNT && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", known[i].name);
+    return buf;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/linear.h"
+
+#include "machine/launch.h"
+
+void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
+                         const float *in, float *out)
+{
+    mics_launch_matmul(stream, &(struct mics_op_matmul){
+                                   .out = out,
+                                   .a = in,
+                                   .b = layer->weight,
+                                   .bias = layer->bias,
+                                   .m = rows,
+                                   .n = layer->out,
+                                   .k = layer->in,
+                                   .lda = layer->in,
+                                   .ldb = layer->out,
+                                   .ldout = layer->out,
+                               });
+}
+
+void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
+                             uint32_t rows, const float *in, const float *grad_out,
+                             float *grad_weight, float *grad_bias)
+{
+    mics_launch_matmul(stream, &(struct mics_op_matmul){
+                                   .out = grad_weight,
+                                   .a = in,
+                                   .b = grad_out,
+                                   .m = layer->in,
+                                   .n = layer->out,
+                                   .k = rows,
+                                   .lda = layer->in,
+                                   .ldb = layer->out,
+                                   .ldout = layer->out,
+                                   .trans_a = true,
+                                   .beta = 1,
+                               });
+    if (!grad_bias)
+        return;
+    mics_launch_bias_grad(stream, &(struct mics_op_bias_grad){
+                                      .grad_bias = grad_bias,
+                                      .grad_out = grad_out,
+                                      .rows = rows,
+                                      .n = layer->out,
+                                  });
+}
+
+void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
+                         const float *grad_out, float *grad_in)
+{
+    mics_launch_matmul(stream, &(struct mics_op_matmul){
+                                   .out = grad_in,
+                                   .a = grad_out,
+                                   .b = layer->weight,
+                                   .m = rows,
+                                   .n = layer->in,
+                                   .k = layer->out,
+                                   .lda = layer->out,
+                                   .ldb = layer->out,
+                                   .ldout = layer->in,
+                                   .trans_b = true,
+                               });
+}

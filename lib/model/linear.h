@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * linear.h - a linear layer on a device, with its gradients. Private to lib/model.
+ *
+ * Weights are stored [in, out], as GPT-2 checkpoints have them.
+ */
+#ifndef MICS_MODEL_LINEAR_H
+#define MICS_MODEL_LINEAR_H
+
+#include "machine/device.h"
+
+struct mics_linear {
+    const float *weight, *bias; /* [in, out], [out]; the bias may be NULL */
+    uint32_t in, out;
+};
+
+/* out[rows, out] = in[rows, in] weight + bias. */
+void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
+                         const float *in, float *out);
+
+/* grad_weight += in' grad_out; grad_bias += column sums of grad_out, unless it is NULL. */
+void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
+                             uint32_t rows, const float *in, const float *grad_out,
+                             float *grad_weight, float *grad_bias);
+
+/* grad_in[rows, in] = grad_out weight'. */
+void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
+                         const float *grad_out, float *grad_in);
+
+#endif

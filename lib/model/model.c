@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "model/model.h"
+
+#include "model/build.h"
+#include "model/config.h"
+
+#include <stdlib.h>
+
+enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
+                                struct mics_err *err)
+{
+    enum mics_status status = mics_config_check(config, err);
+    if (status != MICS_OK)
+        return status;
+
+    struct mics_model *model = calloc(1, sizeof *model);
+    if (!model)
+        return mics_err_nomem(err);
+    model->config = *config;
+    model->family = mics_family_find(config->family);
+
+    status = model->family->build(model, err);
+    if (status != MICS_OK) {
+        mics_model_free(model);
+        return status;
+    }
+    *out = model;
+    return MICS_OK;
+}
+
+void mics_model_free(struct mics_model *model)
+{
+    if (!model)
+        return;
+    for (uint32_t i = 0; i < model->unit_count; i++)
+        free(model->units[i].tensors);
+    free(model->units);
+    free(model->stages);
+    json_decref(model->source);
+    free(model);
+}
+
+/* Narayanan et al. 2021 count 6 N per token for the matrices; attention's two products of [T, C] by
+ * [C, T] take 4 C T forward and twice that backward, halved because half of each row is masked. */
+double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
+{
+    return 6.0 * (double)model->param_count +
+           6.0 * model->config.n_layer * (double)model->config.n_embd * T;
+}

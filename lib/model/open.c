@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+#include "model/config.h"
+#include "model/model.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MAX_CONFIG_BYTES (4u << 20)
+
+/* A name for the model from the path of its configuration: the folder of a config.json, else the
+ * file's name without ".json". Other than printable ASCII becomes '_'. */
+static void name_of_path(const char *path, char *name, size_t size)
+{
+    size_t length = strlen(path);
+    const char *const tail = "/config.json";
+
+    if (length > strlen(tail) && strcmp(path + length - strlen(tail), tail) == 0)
+        length -= strlen(tail);
+    else if (length > 5 && strcmp(path + length - 5, ".json") == 0)
+        length -= 5;
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+
+    size_t begin = length;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    snprintf(name, size, "%.*s", (int)(length - begin), path + begin);
+    for (char *at = name; *at; at++)
+        if (!isascii((unsigned char)*at) || !isprint((unsigned char)*at))
+            *at = '_';
+}
+
+static enum mics_status read_json(const char *path, json_t **out, struct mics_err *err)
+{
+    char *data = NULL;
+    size_t size = 0;
+    json_error_t problem;
+    enum mics_status status = mics_file_read(path, MAX_CONFIG_BYTES, &data, &size, err);
+
+    if (status != MICS_OK)
+        return status;
+    json_t *doc = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
+    free(data);
+    if (!doc)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: line %d: %s", path, problem.line,
+                            problem.text);
+    if (!json_is_object(doc)) {
+        json_decref(doc);
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: expected an object", path);
+    }
+    *out = doc;
+    return MICS_OK;
+}
+
+static enum mics_status open_file(const char *path, struct mics_model **out, struct mics_err *err)
+{
+    struct mics_model_config config;
+    struct mics_model *model = NULL;
+    json_t *doc = NULL;
+    char name[sizeof config.name];
+    enum mics_status status = read_json(path, &doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    name_of_path(path, name, sizeof name);
+    status = mics_config_from_hf(doc, name, &config, err);
+    if (status == MICS_OK)
+        status = mics_model_new(&config, &model, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "%s", path);
+        json_decref(doc);
+        return status;
+    }
+    model->source = doc;
+    *out = model;
+    return MICS_OK;
+}
+
+static enum mics_status open_folder(const char *path, struct mics_model **out, struct mics_err *err)
+{
+    char *file = NULL;
+
+    if (asprintf(&file, "%s/config.json", path) < 0)
+        return mics_err_nomem(err);
+    enum mics_status status = open_file(file, out, err);
+    free(file);
+    return status;
+}
+
+static bool looks_like_path(const char *text)
+{
+    const size_t length = strlen(text);
+
+    return strchr(text, '/') || (length > 5 && strcmp(text + length - 5, ".json") == 0);
+}
+
+enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err)
+{
+    const struct mics_model_config *known = mics_model_known(text);
+    struct stat info;
+    char names[256];
+
+    if (known)
+        return mics_model_new(known, out, err);
+    if (stat(text, &info) == 0)
+        return S_ISDIR(info.st_mode) ? open_folder(text, out, err) : open_file(text, out, err);
+    if (looks_like_path(text))
+        return mics_err_set_errno(err, "%s", text);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': no such model or file; the models are %s", text,
+                        mics_model_names(names, sizeof names));
+}
