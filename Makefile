@@ -1,56 +1,155 @@
-# mics - build. `make help` lists the targets.
+# SPDX-License-Identifier: Apache-2.0
+# mics - build. `make help` lists the targets and the settings.
 
-BUILD ?= build
+BUILD  ?= build
+PREFIX ?= /usr/local
+MARCH  ?= native
+CFLAGS ?= -O2 -g
+SAN    ?=
+MPI    ?= auto
+WERROR ?= 0
+V      ?= 0
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-MARCH ?= native
-WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2
-CFLAGS ?= -O2 -g
-SAN ?=
-PKGS := jansson hwloc openblas libxxhash ompi-c
-MSGPACK := $(shell pkg-config --exists msgpack-c && echo msgpack-c || echo msgpack)
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(MSGPACK))
-PKG_LIBS := $(shell pkg-config --libs $(PKGS) $(MSGPACK))
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=1 -Ilib -Ikernels -Itests/unit $(WARN) $(CFLAGS) $(SAN) $(PKG_CFLAGS)
+ifeq ($(V),0)
+Q := @
+say = @printf '  %-5s %s\n' '$(1)' '$(patsubst $(BUILD)/%,%,$@)';
+endif
 
-LIB_SRC := $(wildcard lib/base/*.c lib/doc/*.c lib/machine/*.c lib/cluster/*.c lib/model/*.c lib/plan/*.c lib/ckpt/*.c lib/train/*.c kernels/host/*.c)
-CLI_SRC := $(wildcard lib/cli/*.c)
-CMD_SRC := $(wildcard cmd/mics-*.c)
-UNIT_SRC := $(wildcard tests/unit/test_*.c tests/parity/test_*.c)
-LIB_OBJ := $(LIB_SRC:%.c=$(BUILD)/%.o)
-CLI_OBJ := $(CLI_SRC:%.c=$(BUILD)/%.o)
+VERSION := $(shell sed -n 's/^.define MICS_VERSION "\(.*\)"/\1/p' lib/base/version.h)
+
+# Libraries. msgpack-c is called msgpack before its version 6.
+have     = $(shell pkg-config --exists $(1) 2>/dev/null && echo yes)
+PKGS    := jansson hwloc openblas libxxhash $(if $(call have,msgpack-c),msgpack-c,msgpack)
+HAVE_MPI := $(if $(filter 0,$(MPI)),0,$(if $(call have,ompi-c),1,$(if $(filter 1,$(MPI)),missing,0)))
+ifneq ($(HAVE_MPI),0)
+PKGS    += ompi-c
+endif
+MISSING := $(strip $(foreach p,$(PKGS),$(if $(call have,$(p)),,$(p))))
+ifeq ($(MISSING),)
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS))
+PKG_LIBS   := $(shell pkg-config --libs $(PKGS))
+endif
+LEFT_OUT = $(if $(filter 0,$(HAVE_MPI)),"MPI ($(if $(filter 0,$(MPI)),as asked,ompi-c is not installed)): one process only")
+
+WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 \
+	$(if $(filter 1,$(WERROR)),-Werror)
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
+	$(PKG_CFLAGS)
+ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
+
+# Sources: every folder is a layer.
+LAYERS   := base doc machine cluster model plan ckpt train
+LIB_SRC  := $(foreach l,$(LAYERS),$(wildcard lib/$(l)/*.c)) $(wildcard kernels/host/*.c)
+CLI_SRC  := $(wildcard lib/cli/*.c)
+CMD_SRC  := $(wildcard cmd/mics-*.c)
+TEST_SRC := $(wildcard tests/unit/*.c tests/parity/*.c)
+UNIT_SRC := $(foreach f,$(TEST_SRC),$(if $(filter test_%,$(notdir $(f))),$(f)))
+object    = $(1:%.c=$(BUILD)/%.o)
 PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%)
-UNITS := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
+UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
+# These have threads of ours, so they also run under ThreadSanitizer.
+THREADED := $(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"harness.h"' $(UNIT_SRC) /dev/null)
 
 all: $(PROGRAMS)
+	@for what in $(LEFT_OUT); do echo "left out: $$what"; done
 tests-build: $(UNITS)
+tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
 $(BUILD)/kernels/%.o: ALL_CFLAGS += -O3 -march=$(MARCH) -fno-math-errno -fno-trapping-math
-$(BUILD)/%.o: %.c
+$(BUILD)/tests/%.o: ALL_CFLAGS += -Itests -Itests/unit
+$(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(CC) $(ALL_CFLAGS) -MMD -MP -c -o $@ $<
 
 # The catalogue of instances is compiled in, as bytes.
 $(BUILD)/gen/instances.inc: share/mics/instances.json
 	@mkdir -p $(@D)
-	od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g' >$@
+	$(Q)od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g' >$@
 $(BUILD)/lib/cluster/catalogue_data.o: ALL_CFLAGS += -I$(BUILD)/gen
 $(BUILD)/lib/cluster/catalogue_data.o: $(BUILD)/gen/instances.inc
 
-$(BUILD)/libmics.a: $(LIB_OBJ)
-	rm -f $@ && ar rcs $@ $^
-$(BUILD)/libcli.a: $(CLI_OBJ)
-	rm -f $@ && ar rcs $@ $^
+$(BUILD)/libmics.a: $(call object,$(LIB_SRC))
+$(BUILD)/libcli.a: $(call object,$(CLI_SRC))
+$(BUILD)/libtests.a: $(call object,$(filter-out $(UNIT_SRC),$(TEST_SRC)))
+$(BUILD)/lib%.a:
+	$(call say,AR)rm -f $@ && ar rcs $@ $^
 
 $(BUILD)/mics-%: $(BUILD)/cmd/mics-%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(PKG_LIBS) -lpthread -lm
-$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
-	$(CC) $(ALL_CFLAGS) -o $@ $^ $(PKG_LIBS) -lpthread -lm
+	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a
+	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 
+# Everything is built again when a setting changes.
+SETTINGS := $(CC) $(ALL_CFLAGS) $(MARCH) $(ALL_LIBS)
+$(BUILD)/settings: FORCE
+	$(if $(MISSING),$(error not installed: $(MISSING) (pkg-config names); try 'make deps'))
+	@mkdir -p $(@D)
+	@echo '$(SETTINGS)' | cmp -s - $@ || echo '$(SETTINGS)' >$@
+
+deps:
+	$(Q)tools/deps build check
+demo-deps:
+	$(Q)tools/deps build
+demo: demo-deps
+	$(Q)$(MAKE) all
+	$(Q)share/mics/examples/demo.sh $(BUILD)
+check: deps
+	$(Q)tests/run
+lint:
+	$(Q)tests/run lint
+bench: all
+	$(Q)tests/bench/run $(BUILD)
+
+MAN_PAGES   := $(wildcard man/*.[157])
+PROGRAM_NAMES := $(CMD_SRC:cmd/%.c=%)
+SHARED_FILES := $(wildcard share/mics/* share/mics/*/*)
+install_to   = $(DESTDIR)$(PREFIX)
+COMPLETIONS  = $(install_to)/share/bash-completion/completions
+install: all
+	install -d $(install_to)/bin $(COMPLETIONS)
+	install $(PROGRAMS) $(install_to)/bin
+	for page in $(MAN_PAGES); do \
+		install -D -m 644 $$page $(install_to)/share/man/man$${page##*.}/$${page##*/} || exit; done
+	for file in $(SHARED_FILES); do [ -d $$file ] || \
+		install -D -m $$([ -x $$file ] && echo 755 || echo 644) $$file $(install_to)/$$file || exit; done
+	install -m 644 completions/mics.bash $(COMPLETIONS)/mics
+	for name in $(PROGRAM_NAMES); do ln -sf mics $(COMPLETIONS)/$$name || exit; done
+uninstall:
+	rm -f $(PROGRAM_NAMES:%=$(install_to)/bin/%) $(PROGRAM_NAMES:%=$(COMPLETIONS)/%) $(COMPLETIONS)/mics
+	for page in $(MAN_PAGES); do rm -f $(install_to)/share/man/man$${page##*.}/$${page##*/}; done
+	rm -rf $(install_to)/share/mics
+
+dist: $(BUILD)/mics-$(VERSION).tar.gz
+$(BUILD)/mics-$(VERSION).tar.gz: FORCE
+	@mkdir -p $(@D)
+	git archive --prefix=mics-$(VERSION)/ -o $@ HEAD
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all tests-build clean
+help:
+	@sed -n 's/^#| \{0,1\}//p' $(MAKEFILE_LIST)
+#| Targets:
+#|   all          the programs, into $BUILD (default)
+#|   deps         install the Debian packages that building and checking need
+#|   demo         deps, build, and watch a sharded GPT train on four ranks
+#|   check        deps, build, and every test; the last line counts them
+#|   lint         the checks of form alone
+#|   bench        start-up, planning time, memory
+#|   install      programs, manual pages, completions, share/mics under $DESTDIR$PREFIX
+#|   uninstall    what install put there
+#|   dist         $BUILD/mics-VERSION.tar.gz of the last commit
+#|   tests-build  the unit tests, without running them
+#|   clean        remove $BUILD
+#| Settings:
+#|   BUILD=build  PREFIX=/usr/local  DESTDIR=  CC=gcc|clang  CFLAGS='-O2 -g'  V=0|1
+#|   MARCH=native    instruction set of the kernels; x86-64-v3 runs on other machines, too
+#|   MPI=auto        0 leaves Open MPI out, 1 insists on it
+#|   SAN=            sanitizers, as -fsanitize=address,undefined; give them a BUILD of their own
+#|   WERROR=0        1: warnings are errors
+
+FORCE:
+.PHONY: all tests-build tests-build-threaded deps demo-deps demo check lint bench install uninstall dist clean help FORCE
 .SECONDARY:
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC))
