@@ -57,7 +57,9 @@ all: $(PROGRAMS)
 tests-build: $(UNITS)
 tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
-$(BUILD)/kernels/%.o: ALL_CFLAGS += -O3 -march=$(MARCH) -fno-math-errno -fno-trapping-math
+KERNEL_FLAGS := -O3 -march=$(MARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
+$(BUILD)/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
+$(BUILD)/tests/unit/test_kernels_%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/tests/%.o: ALL_CFLAGS += -Itests -Itests/unit
 $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -82,7 +84,7 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUI
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 
 # Everything is built again when a setting changes.
-SETTINGS := $(CC) $(ALL_CFLAGS) $(MARCH) $(ALL_LIBS)
+SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS)
 $(BUILD)/settings: FORCE
 	$(if $(MISSING),$(error not installed: $(MISSING) (pkg-config names); try 'make deps'))
 	@mkdir -p $(@D)

@@ -11,6 +11,10 @@
 #include "host/pool.h"
 #include "ops.h"
 
+/* The widest head (D) of the attention kernels, whose blocks lie on the stack of the pool's threads:
+ * up to half a megabyte. */
+#define MICS_HOST_HEAD_MAX 256
+
 void mics_host_zero(struct mics_pool *pool, const struct mics_op_zero *args);
 void mics_host_copy(struct mics_pool *pool, const struct mics_op_copy *args);
 void mics_host_call(struct mics_pool *pool, const struct mics_op_call *args);

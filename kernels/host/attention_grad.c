@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attention_grad.c - the gradient of attention, with the scores computed again block by block.
+ *
+ * With P = exp(scale q k' - lse) and delta the row sums of grad_out * out:
+ *     grad_v = P' grad_out
+ *     dS     = P * (grad_out v' - delta)
+ *     grad_q = scale dS k
+ *     grad_k = scale dS' q
+ * (Dao et al. 2022, appendix B.) A head belongs to one thread, which walks blocks of queries and, inside,
+ * blocks of keys: grad_q of the block is held, grad_k and grad_v are added to in place, in a fixed order.
+ * 10 T T D flops a head, half of that when causal.
+ */
+#include "host/heads.h"
+#include "host/tile.h"
+#include "host/vmath.h"
+
+#include <assert.h>
+
+#define BLOCK   MICS_HEAD_BLOCK
+#define VECTORS MICS_HEAD_VECTORS
+
+/* One head of a gradient: rows of the three parts are `ld` apart, as in struct mics_head. */
+struct grads {
+    float *query, *key, *value;
+    const float *out; /* the gradient that came in */
+    const float *lse;
+    float *delta;
+};
+
+/* The state of one block of queries. */
+struct block {
+    float query_t[MICS_HOST_HEAD_MAX * BLOCK]; /* [D][query], scaled */
+    float out_t[MICS_HOST_HEAD_MAX * BLOCK];   /* [D][query], of grad_out */
+    float query[BLOCK * MICS_HOST_HEAD_MAX];   /* [query][width], scaled; width is D padded */
+    float out[BLOCK * MICS_HOST_HEAD_MAX];     /* [query][width], of grad_out */
+    float grad_t[MICS_HOST_HEAD_MAX * BLOCK];  /* [D][query], of grad_q */
+    float grad[BLOCK * MICS_HOST_HEAD_MAX];    /* [key][width], of grad_k or grad_v */
+    float p[BLOCK * BLOCK], ds[BLOCK * BLOCK]; /* [key][query] */
+    float lse[BLOCK], delta[BLOCK];            /* [query] */
+    uint32_t rows, width;
+    float scale;
+};
+
+/* to[i][width] = scale * from[i][D], the rest 0. */
+static void copy_rows(float *to, uint32_t width, const float *from, size_t ld, uint32_t rows,
+                      uint32_t D, float scale)
+{
+    for (uint32_t i = 0; i < rows; i++, to += width, from += ld)
+        for (uint32_t d = 0; d < width; d++)
+            to[d] = d < D ? scale * from[d] : 0;
+}
+
+static void add_rows(float *to, size_t ld, const float *from, uint32_t width, uint32_t rows,
+                     uint32_t D)
+{
+    for (uint32_t i = 0; i < rows; i++, to += ld, from += width)
+        for (uint32_t d = 0; d < D; d++)
+            to[d] += from[d];
+}
+
+static void load_block(struct block *block, const struct mics_head *head, const struct grads *grads,
+                       uint32_t query)
+{
+    const float *from = head->query + query * head->ld, *out = grads->out + query * head->ld_out;
+    uint32_t D = head->D;
+
+    block->rows = mics_head_block_size(head->T, query);
+    block->width = (D + MICS_LANES - 1) / MICS_LANES * MICS_LANES;
+    block->scale = 1.0f / sqrtf((float)D);
+    mics_head_transpose_in(block->query_t, from, head->ld, block->rows, D, block->scale);
+    mics_head_transpose_in(block->out_t, out, head->ld_out, block->rows, D, 1.0f);
+    copy_rows(block->query, block->width, from, head->ld, block->rows, D, block->scale);
+    copy_rows(block->out, block->width, out, head->ld_out, block->rows, D, 1.0f);
+    memset(block->grad_t, 0, (size_t)D * BLOCK * sizeof(float));
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        block->lse[i] = i < block->rows ? grads->lse[query + i] : 0;
+        block->delta[i] = i < block->rows ? grads->delta[query + i] : 0;
+    }
+}
+
+/* From scores and grad_out v' to P and dS. */
+static void soften(struct block *block, uint32_t keys)
+{
+    for (uint32_t j = 0; j < keys; j++)
+        for (unsigned v = 0; v < VECTORS; v++) {
+            float *p = block->p + j * BLOCK + v * MICS_LANES;
+            float *ds = block->ds + j * BLOCK + v * MICS_LANES;
+            mics_vf e = mics_vexp(mics_vload(p) - mics_vload(block->lse + v * MICS_LANES));
+
+            mics_vstore(p, e);
+            mics_vstore(ds, e * (mics_vload(ds) - mics_vload(block->delta + v * MICS_LANES)));
+        }
+}
+
+/* to[key][D] += of[key][query] rows[query][D] */
+static void add_product(struct block *block, float *to, size_t ld, const float *of,
+                        const float *rows, uint32_t keys, uint32_t D)
+{
+    struct mics_tile tile = {block->grad,  of,   rows,        BLOCK,        1,    block->width,
+                             block->width, keys, block->rows, block->width, false};
+
+    mics_tile_product(&tile);
+    add_rows(to, ld, block->grad, block->width, keys, D);
+}
+
+static void grad_keys(struct block *block, const struct mics_head *head, const struct grads *grads,
+                      uint32_t query, uint32_t key)
+{
+    size_t ld = head->ld;
+    uint32_t keys = mics_head_block_size(head->T, key), D = head->D;
+    struct mics_tile scores = {
+        block->p, head->key + key * ld, block->query_t, ld, 1, BLOCK, BLOCK, keys, D, BLOCK, false};
+    struct mics_tile grad_p = {
+        block->ds, head->value + key * ld, block->out_t, ld, 1, BLOCK, BLOCK, keys, D, BLOCK,
+        false};
+    struct mics_tile grad_q = {
+        block->grad_t, head->key + key * ld, block->ds, 1, ld, BLOCK, BLOCK, D, keys, BLOCK, true};
+
+    mics_tile_product(&scores);
+    if (head->causal && key == query)
+        mics_head_mask(block->p, keys, key, query);
+    mics_tile_product(&grad_p);
+    soften(block, keys);
+    add_product(block, grads->value + key * ld, ld, block->p, block->out, keys, D);
+    add_product(block, grads->key + key * ld, ld, block->ds, block->query, keys, D);
+    mics_tile_product(&grad_q);
+}
+
+static void grad_head(const struct mics_head *head, const struct grads *grads)
+{
+    struct block block;
+
+    for (uint32_t t = 0; t < head->T; t++) {
+        memset(grads->key + t * head->ld, 0, head->D * sizeof(float));
+        memset(grads->value + t * head->ld, 0, head->D * sizeof(float));
+    }
+    for (uint32_t query = 0; query < head->T; query += BLOCK) {
+        load_block(&block, head, grads, query);
+        for (uint32_t key = 0; key < (head->causal ? query + block.rows : head->T); key += BLOCK)
+            grad_keys(&block, head, grads, query, key);
+        for (size_t i = 0; i < (size_t)head->D * BLOCK; i++)
+            block.grad_t[i] *= block.scale;
+        mics_head_transpose_out(grads->query + query * head->ld, head->ld, block.grad_t, block.rows,
+                                head->D);
+    }
+}
+
+/* delta[t] = sum over d of grad_out * out */
+static void row_products(float *delta, const float *grad_out, const float *out,
+                         const struct mics_head *head)
+{
+    for (uint32_t t = 0; t < head->T; t++, grad_out += head->ld_out, out += head->ld_out) {
+        mics_vf sum = {0};
+        uint32_t d = 0;
+
+        for (; d + MICS_LANES <= head->D; d += MICS_LANES)
+            sum += mics_vload(grad_out + d) * mics_vload(out + d);
+        delta[t] = mics_vsum(sum);
+        for (; d < head->D; d++)
+            delta[t] += grad_out[d] * out[d];
+    }
+}
+
+static void grad_heads(void *context, uint64_t begin, uint64_t end)
+{
+    const struct mics_op_attention_grad *args = context;
+
+    for (uint64_t i = begin; i < end; i++) {
+        uint32_t b = (uint32_t)(i / args->H), h = (uint32_t)(i % args->H);
+        struct mics_head head = mics_head_at(args->qkv, b, h, args->T, args->H, args->D);
+        size_t at = (size_t)b * args->T * head.ld_out + (size_t)h * args->D;
+        float *grad = args->grad_qkv + (head.query - args->qkv);
+        struct grads grads = {
+            .query = grad,
+            .key = grad + head.ld_out,
+            .value = grad + 2 * head.ld_out,
+            .out = args->grad_out + at,
+            .lse = args->lse + i * args->T,
+            .delta = args->delta + i * args->T,
+        };
+
+        head.causal = args->causal;
+        row_products(grads.delta, grads.out, args->out + at, &head);
+        grad_head(&head, &grads);
+    }
+}
+
+void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_attention_grad *args)
+{
+    uint64_t heads = (uint64_t)args->B * args->H;
+
+    assert(args->D <= MICS_HOST_HEAD_MAX);
+    if (heads > 0 && args->T > 0)
+        mics_pool_run(pool, heads, 1, grad_heads, (void *)args);
+}

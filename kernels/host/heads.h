@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * heads.h - what both directions of attention share: the blocks, and moving rows of a head in and out
+ * of them.
+ *
+ * A block is MICS_HEAD_BLOCK queries by as many keys. Inside a block the *queries* lie along the vectors:
+ * scores are held as [key][query], so that the softmax's maxima and sums run down columns, without
+ * any sum across a vector, and keys and values are used where they lie, one number at a time.
+ */
+#ifndef MICS_KERNELS_HOST_HEADS_H
+#define MICS_KERNELS_HOST_HEADS_H
+
+#include "host/kernels.h"
+#include "host/simd.h"
+
+#include <math.h>
+
+#define MICS_HEAD_BLOCK   64
+#define MICS_HEAD_VECTORS (MICS_HEAD_BLOCK / MICS_LANES)
+
+/* One head of one sequence. Rows of queries, keys and values are `ld` apart; of outputs, ld_out. */
+struct mics_head {
+    const float *query, *key, *value;
+    size_t ld, ld_out;
+    uint32_t T, D;
+    bool causal;
+};
+
+static inline struct mics_head mics_head_at(const float *qkv, uint32_t b, uint32_t h, uint32_t T,
+                                            uint32_t H, uint32_t D)
+{
+    size_t C = (size_t)H * D;
+    const float *query = qkv + (size_t)b * T * 3 * C + (size_t)h * D;
+
+    return (struct mics_head){
+        .query = query,
+        .key = query + C,
+        .value = query + 2 * C,
+        .ld = 3 * C,
+        .ld_out = C,
+        .T = T,
+        .D = D,
+    };
+}
+
+static inline uint32_t mics_head_block_size(uint32_t T, uint32_t first)
+{
+    return T - first < MICS_HEAD_BLOCK ? T - first : MICS_HEAD_BLOCK;
+}
+
+/* to[d][i] = scale * from[i][d] for `rows` rows of D; the block's other columns become 0. */
+static inline void mics_head_transpose_in(float *to, const float *from, size_t ld, uint32_t rows,
+                                          uint32_t D, float scale)
+{
+    for (uint32_t d = 0; d < D; d++, to += MICS_HEAD_BLOCK) {
+        for (uint32_t i = 0; i < rows; i++)
+            to[i] = scale * from[i * ld + d];
+        for (uint32_t i = rows; i < MICS_HEAD_BLOCK; i++)
+            to[i] = 0;
+    }
+}
+
+/* to[i][d] = from[d][i] for `rows` rows of D. */
+static inline void mics_head_transpose_out(float *to, size_t ld, const float *from, uint32_t rows,
+                                           uint32_t D)
+{
+    for (uint32_t i = 0; i < rows; i++)
+        for (uint32_t d = 0; d < D; d++)
+            to[i * ld + d] = from[d * MICS_HEAD_BLOCK + i];
+}
+
+/* Hide keys from the queries before them: scores[j][i] = -infinity where first_key + j > first_query + i. */
+static inline void mics_head_mask(float *scores, uint32_t keys, uint32_t first_key,
+                                  uint32_t first_query)
+{
+    for (uint32_t j = 0; j < keys; j++)
+        for (uint32_t i = 0; i < MICS_HEAD_BLOCK && first_query + i < first_key + j; i++)
+            scores[j * MICS_HEAD_BLOCK + i] = -INFINITY;
+}
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * tile.h - products of small matrices that lie in the first caches: the inside of attention.
+ */
+#ifndef MICS_KERNELS_HOST_TILE_H
+#define MICS_KERNELS_HOST_TILE_H
+
+#include "host/simd.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define MICS_TILE_INLINE static inline __attribute__((always_inline))
+
+/* Vectors side by side in the widest strip of a product: with 4 rows of them and what is multiplied,
+ * as many as the machine has registers for. */
+#define MICS_TILE_VECTORS (MICS_LANES == 16 ? 4 : 2)
+
+/* A product c = a b, or c += a b. a[rows, depth] may lie in any direction; rows of b and c are
+ * `width` elements, a multiple of MICS_LANES. */
+struct mics_tile {
+    float *c;
+    const float *a, *b;
+    size_t row_step, depth_step; /* from one element of a to the next in its column, in its row */
+    size_t ldb, ldc;
+    uint32_t rows, depth, width;
+    bool add;
+};
+
+/* `rows` x `vectors` sums, held in registers (both are constants where this is used). */
+MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, uint32_t column,
+                                     const unsigned rows, const unsigned vectors)
+{
+    const float *a = t->a + row * t->row_step, *b = t->b + column;
+    float *c = t->c + row * t->ldc + column;
+    mics_vf sum[8][4];
+
+    for (unsigned r = 0; r < rows; r++)
+        for (unsigned v = 0; v < vectors; v++)
+            sum[r][v] = t->add ? mics_vload(c + r * t->ldc + v * MICS_LANES) : (mics_vf){0};
+    for (uint32_t k = 0; k < t->depth; k++, a += t->depth_step, b += t->ldb)
+        for (unsigned r = 0; r < rows; r++)
+            for (unsigned v = 0; v < vectors; v++)
+                sum[r][v] += a[r * t->row_step] * mics_vload(b + v * MICS_LANES);
+    for (unsigned r = 0; r < rows; r++)
+        for (unsigned v = 0; v < vectors; v++)
+            mics_vstore(c + r * t->ldc + v * MICS_LANES, sum[r][v]);
+}
+
+/* One strip of columns: as many rows at a time as fill the registers, then one by one. */
+MICS_TILE_INLINE void mics_tile_strip(const struct mics_tile *t, uint32_t column,
+                                      const unsigned vectors)
+{
+    const unsigned rows = vectors == 1 ? 8 : 4 * MICS_TILE_VECTORS / vectors;
+    uint32_t row = 0;
+
+    for (; row + rows <= t->rows; row += rows)
+        mics_tile_step(t, row, column, rows, vectors);
+    for (; row < t->rows; row++)
+        mics_tile_step(t, row, column, 1, vectors);
+}
+
+static inline void mics_tile_product(const struct mics_tile *t)
+{
+    const unsigned wide = MICS_TILE_VECTORS * MICS_LANES;
+    uint32_t column = 0;
+
+    for (; column + wide <= t->width; column += wide)
+        mics_tile_strip(t, column, MICS_TILE_VECTORS);
+    if (wide > 2 * MICS_LANES && column + 2 * MICS_LANES <= t->width) {
+        mics_tile_strip(t, column, 2);
+        column += 2 * MICS_LANES;
+    }
+    for (; column < t->width; column += MICS_LANES)
+        mics_tile_strip(t, column, 1);
+}
+
+#endif

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocked attention and its gradient against plain loops in double. */
+#include "host/pool.h"
+#include "kernels.h"
+
+struct shape {
+    uint32_t B, T, H, D;
+    bool causal;
+};
+
+static const struct shape shapes[] = {
+    {1, 1, 1, 1, true},    {1, 2, 1, 3, true},   {2, 31, 3, 8, true},   {1, 32, 2, 16, false},
+    {1, 33, 2, 17, true},  {2, 64, 2, 32, true}, {1, 65, 1, 33, true},  {1, 65, 2, 64, false},
+    {1, 129, 1, 48, true}, {1, 70, 2, 5, false}, {1, 20, 1, 256, true}, {1, 200, 2, 80, true},
+    {3, 1, 2, 4, false},
+};
+
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+/* A problem, its reference in double, and what the kernels made of it. */
+struct problem {
+    struct shape s;
+    size_t C, rows;        /* H D, B T */
+    float *qkv, *grad_out; /* [rows, 3C], [rows, C] */
+    double *p;             /* [T], one row of probabilities */
+    double *out, *lse, *grad_qkv;
+    float *got_out, *got_lse, *got_grad, *delta;
+};
+
+static double score(const struct problem *t, size_t b, size_t h, size_t i, size_t j)
+{
+    const float *q = t->qkv + (b * t->s.T + i) * 3 * t->C + h * t->s.D;
+    const float *k = t->qkv + (b * t->s.T + j) * 3 * t->C + t->C + h * t->s.D;
+    double sum = 0;
+
+    for (size_t d = 0; d < t->s.D; d++)
+        sum += (double)q[d] * k[d];
+    return sum / sqrt(t->s.D);
+}
+
+/* Probabilities of query i into t->p; returns how many keys it sees. */
+static size_t probabilities(struct problem *t, size_t b, size_t h, size_t i, double *lse)
+{
+    size_t keys = t->s.causal ? i + 1 : t->s.T;
+    double max = -INFINITY, sum = 0;
+
+    for (size_t j = 0; j < keys; j++)
+        max = fmax(max, t->p[j] = score(t, b, h, i, j));
+    for (size_t j = 0; j < keys; j++)
+        sum += t->p[j] = exp(t->p[j] - max);
+    for (size_t j = 0; j < keys; j++)
+        t->p[j] /= sum;
+    *lse = max + log(sum);
+    return keys;
+}
+
+static void reference_query(struct problem *t, size_t b, size_t h, size_t i)
+{
+    size_t D = t->s.D, C = t->C, row = b * t->s.T + i, first = b * t->s.T;
+    size_t keys = probabilities(t, b, h, i, &t->lse[(b * t->s.H + h) * t->s.T + i]);
+    const float *dout = t->grad_out + row * C + h * D, *q = t->qkv + row * 3 * C + h * D;
+    double *out = t->out + row * C + h * D, delta = 0;
+
+    for (size_t j = 0; j < keys; j++)
+        for (size_t d = 0; d < D; d++)
+            out[d] += t->p[j] * t->qkv[(first + j) * 3 * C + 2 * C + h * D + d];
+    for (size_t d = 0; d < D; d++)
+        delta += dout[d] * out[d];
+    for (size_t j = 0; j < keys; j++) {
+        const float *k = t->qkv + (first + j) * 3 * C + C + h * D, *v = k + C;
+        double *dk = t->grad_qkv + (first + j) * 3 * C + C + h * D, *dv = dk + C, dp = 0, ds;
+
+        for (size_t d = 0; d < D; d++)
+            dp += (double)dout[d] * v[d];
+        ds = t->p[j] * (dp - delta) / sqrt(D);
+        for (size_t d = 0; d < D; d++) {
+            dv[d] += t->p[j] * dout[d];
+            dk[d] += ds * q[d];
+            t->grad_qkv[row * 3 * C + h * D + d] += ds * k[d];
+        }
+    }
+}
+
+static void run_kernels(struct problem *t, struct mics_pool *pool)
+{
+    struct shape s = t->s;
+    struct mics_op_attention forward = {t->got_out, t->got_lse, t->qkv, s.B,
+                                        s.T,        s.H,        s.D,    s.causal};
+    struct mics_op_attention_grad backward = {t->got_grad, t->delta,   t->grad_out, t->got_out,
+                                              t->qkv,      t->got_lse, s.B,         s.T,
+                                              s.H,         s.D,        s.causal};
+
+    mics_host_attention(pool, &forward);
+    mics_host_attention_grad(pool, &backward);
+}
+
+static struct problem make_problem(struct shape s, float size)
+{
+    struct problem t = {.s = s, .C = (size_t)s.H * s.D, .rows = (size_t)s.B * s.T};
+
+    t.qkv = random_floats(t.rows * 3 * t.C, 11);
+    for (size_t i = 0; i < t.rows * 3 * t.C; i++)
+        t.qkv[i] *= size;
+    t.grad_out = random_floats(t.rows * t.C, 12);
+    t.p = zero_doubles(s.T);
+    t.out = zero_doubles(t.rows * t.C);
+    t.lse = zero_doubles(t.rows * s.H);
+    t.grad_qkv = zero_doubles(t.rows * 3 * t.C);
+    t.got_out = random_floats(t.rows * t.C, 13);
+    t.got_lse = random_floats(t.rows * s.H, 14);
+    t.got_grad = random_floats(t.rows * 3 * t.C, 15); /* to be overwritten */
+    t.delta = random_floats(t.rows * s.H, 16);
+    for (size_t b = 0; b < s.B; b++)
+        for (size_t h = 0; h < s.H; h++)
+            for (size_t i = 0; i < s.T; i++)
+                reference_query(&t, b, h, i);
+    return t;
+}
+
+static void free_problem(struct problem *t)
+{
+    void *all[] = {t->qkv,      t->grad_out, t->p,       t->out,      t->lse,
+                   t->grad_qkv, t->got_out,  t->got_lse, t->got_grad, t->delta};
+
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        free(all[i]);
+}
+
+static void outputs_and_gradients_agree_with_plain_loops(void)
+{
+    for (size_t i = 0; i < SHAPES; i++) {
+        struct problem t = make_problem(shapes[i], 1.5f);
+
+        run_kernels(&t, pools[i % POOLS]);
+        CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-6);
+        CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
+        CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * 3 * t.C, 1e-5);
+        free_problem(&t);
+    }
+}
+
+static void large_scores_neither_overflow_nor_vanish(void)
+{
+    struct problem t = make_problem((struct shape){1, 130, 1, 32, true}, 15.0f);
+
+    run_kernels(&t, pools[0]);
+    CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-4);
+    CHECK_CLOSE(t.got_lse, t.lse, t.rows, 1e-5);
+    CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * 3 * t.C, 2e-3);
+    free_problem(&t);
+}
+
+static void threads_do_not_change_attention(void)
+{
+    struct problem t = make_problem((struct shape){2, 150, 3, 20, true}, 1.0f);
+    float *out, *grad;
+
+    run_kernels(&t, pools[0]);
+    out = copy_floats(t.got_out, t.rows * t.C);
+    grad = copy_floats(t.got_grad, t.rows * 3 * t.C);
+    for (unsigned i = 1; i < POOLS; i++) {
+        run_kernels(&t, pools[i]);
+        CHECK_SAME_BITS(t.got_out, out, t.rows * t.C);
+        CHECK_SAME_BITS(t.got_grad, grad, t.rows * 3 * t.C);
+    }
+    free(out);
+    free(grad);
+    free_problem(&t);
+}
+
+/* d(sum of grad_out * out) / d(one input), from the reference's own forward pass. */
+static void the_references_gradient_is_that_of_its_output(void)
+{
+    struct problem t = make_problem((struct shape){1, 9, 2, 3, true}, 1.0f);
+    const float step = 1.0f / 1024;
+
+    for (size_t i = 0; i < t.rows * 3 * t.C; i += 7) {
+        double sums[2] = {0, 0}, want = t.grad_qkv[i], lse;
+        float kept = t.qkv[i];
+
+        for (int side = 0; side < 2; side++) {
+            t.qkv[i] = side ? kept + step : kept - step;
+            for (size_t at = 0; at < t.rows * t.C; at++) {
+                size_t row = at / t.C, h = at % t.C / t.s.D;
+                size_t keys = probabilities(&t, 0, h, row, &lse);
+
+                for (size_t j = 0; j < keys; j++)
+                    sums[side] += t.grad_out[at] * t.p[j] * t.qkv[j * 3 * t.C + 2 * t.C + at % t.C];
+            }
+        }
+        CHECK_NEAR((sums[1] - sums[0]) / ((double)(kept + step) - (double)(kept - step)), want,
+                   1e-6);
+        t.qkv[i] = kept;
+    }
+    free_problem(&t);
+}
+
+static void nan_in_a_value_reaches_the_queries_that_see_it(void)
+{
+    struct problem t = make_problem((struct shape){1, 100, 1, 8, true}, 1.0f);
+
+    t.qkv[70 * 3 * t.C] = NAN; /* a query */
+    run_kernels(&t, pools[1]);
+    CHECK(isnan(t.got_out[70 * t.C]) && isnan(t.got_lse[70]));
+    CHECK(!isnan(t.got_out[69 * t.C]) && !isnan(t.got_out[71 * t.C]));
+    t.qkv[70 * 3 * t.C] = 0;
+    t.qkv[60 * 3 * t.C + t.C] = NAN; /* a key */
+    run_kernels(&t, pools[1]);
+    for (size_t i = 60; i < 100; i++)
+        CHECK(isnan(t.got_out[i * t.C]));
+    CHECK(!isnan(t.got_out[59 * t.C]));
+    free_problem(&t);
+}
+
+static void no_sequences_are_no_work(void)
+{
+    float none = 5;
+
+    mics_host_attention(pools[0],
+                        &(struct mics_op_attention){&none, &none, &none, 0, 4, 1, 1, true});
+    mics_host_attention_grad(pools[0],
+                             &(struct mics_op_attention_grad){&none, &none, &none, &none, &none,
+                                                              &none, 1, 0, 1, 1, true});
+    CHECK(none == 5);
+}
+
+int main(void)
+{
+    open_pools();
+    TAP_RUN(outputs_and_gradients_agree_with_plain_loops);
+    TAP_RUN(large_scores_neither_overflow_nor_vanish);
+    TAP_RUN(threads_do_not_change_attention);
+    TAP_RUN(the_references_gradient_is_that_of_its_output);
+    TAP_RUN(nan_in_a_value_reaches_the_queries_that_see_it);
+    TAP_RUN(no_sequences_are_no_work);
+    return close_pools();
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Matrix products and sums of columns against plain loops in double. */
+#include "host/pool.h"
+#include "kernels.h"
+
+struct shape {
+    uint32_t m, n, k;
+};
+
+static const struct shape shapes[] = {
+    {1, 1, 1},    {1, 33, 31},  {32, 1, 33},    {31, 32, 1},   {33, 31, 32}, {64, 64, 64},
+    {130, 7, 65}, {7, 300, 96}, {300, 200, 64}, {2, 500, 500}, {5, 4, 0},    {513, 130, 128},
+};
+
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+/* The product of `args` in double, as [m][n]. */
+static double *reference(const struct mics_op_matmul *args, const float *out)
+{
+    double *want = zero_doubles((size_t)args->m * args->n);
+
+    for (uint32_t i = 0; i < args->m; i++)
+        for (uint32_t j = 0; j < args->n; j++) {
+            double sum = args->bias ? args->bias[j] : 0;
+
+            if (args->beta != 0)
+                sum += out[(size_t)i * args->ldout + j];
+            for (uint32_t k = 0; k < args->k; k++)
+                sum +=
+                    (double)args
+                        ->a[args->trans_a ? (size_t)k * args->lda + i : (size_t)i * args->lda + k] *
+                    args->b[args->trans_b ? (size_t)j * args->ldb + k : (size_t)k * args->ldb + j];
+            want[(size_t)i * args->n + j] = sum;
+        }
+    return want;
+}
+
+/* One case: `flags` bit 0 trans_a, 1 trans_b, 2 beta, 3 bias. Rows of all have `gap` more elements
+ * than needed, which must stay as they are. */
+static void try_product(struct shape s, unsigned flags, uint32_t gap, struct mics_pool *pool)
+{
+    struct mics_op_matmul args = {.m = s.m,
+                                  .n = s.n,
+                                  .k = s.k,
+                                  .trans_a = flags & 1,
+                                  .trans_b = flags & 2,
+                                  .beta = flags & 4 ? 1.0f : 0.0f};
+    float *a = random_floats((size_t)(s.m + gap) * (s.k + gap + 1) + s.m + s.k, 1);
+    float *b = random_floats((size_t)(s.n + gap) * (s.k + gap + 1) + s.n + s.k, 2);
+    float *bias = random_floats(s.n, 3), *out = random_floats((size_t)s.m * (s.n + gap), 4);
+    double *want, worst = 0;
+
+    args.a = a;
+    args.b = b;
+    args.lda = (args.trans_a ? s.m : s.k) + gap;
+    args.ldb = (args.trans_b ? s.k : s.n) + gap;
+    args.lda += args.lda == 0;
+    args.ldb += args.ldb == 0;
+    args.ldout = s.n + gap;
+    args.bias = flags & 8 ? bias : NULL;
+    want = reference(&args, out);
+    for (uint32_t i = 0; args.beta == 0 && i < s.m; i++)
+        for (uint32_t j = 0; j < s.n; j++)
+            out[(size_t)i * args.ldout + j] = NAN;
+    float *before = copy_floats(out, (size_t)s.m * args.ldout);
+    args.out = out;
+    mics_host_matmul(pool, &args);
+    for (uint32_t i = 0; i < s.m; i++) {
+        worst = fmax(worst, worst_error(out + (size_t)i * args.ldout, want + (size_t)i * s.n, s.n));
+        CHECK_SAME_BITS(out + (size_t)i * args.ldout + s.n, before + (size_t)i * args.ldout + s.n,
+                        gap);
+    }
+    CHECK_NEAR(worst, 0, 3e-5);
+    free(before);
+    free(a);
+    free(b);
+    free(bias);
+    free(out);
+    free(want);
+}
+
+static void products_of_all_forms_agree_with_plain_loops(void)
+{
+    for (size_t i = 0; i < SHAPES; i++)
+        for (unsigned flags = 0; flags < 16; flags++)
+            try_product(shapes[i], flags, 0, pools[flags % POOLS]);
+}
+
+static void longer_rows_are_stepped_over(void)
+{
+    for (size_t i = 0; i < SHAPES; i++)
+        for (unsigned flags = 0; flags < 16; flags++)
+            try_product(shapes[i], flags, 5, pools[(flags + 1) % POOLS]);
+}
+
+static void an_empty_product_is_nothing(void)
+{
+    float one = 7;
+    struct mics_op_matmul args = {
+        .out = &one, .a = &one, .b = &one, .k = 1, .n = 1, .lda = 1, .ldb = 1, .ldout = 1};
+
+    mics_host_matmul(pools[1], &args);
+    args.m = 1;
+    args.n = 0;
+    mics_host_matmul(pools[1], &args);
+    CHECK(one == 7);
+}
+
+static void threads_do_not_change_a_product(void)
+{
+    enum { M = 700, N = 150, K = 130 };
+    float *a = random_floats(M * K, 1), *b = random_floats(N * K, 2), *first = NULL;
+
+    for (unsigned i = 0; i < POOLS; i++) {
+        float *out = random_floats(M * N, 3);
+        struct mics_op_matmul args = {.out = out,
+                                      .a = a,
+                                      .b = b,
+                                      .m = M,
+                                      .n = N,
+                                      .k = K,
+                                      .lda = K,
+                                      .ldb = K,
+                                      .ldout = N,
+                                      .trans_b = true};
+
+        mics_host_matmul(pools[i], &args);
+        if (first)
+            CHECK_SAME_BITS(out, first, M * N);
+        else
+            first = copy_floats(out, M * N);
+        free(out);
+    }
+    free(first);
+    free(a);
+    free(b);
+}
+
+static void nan_passes_through_a_product(void)
+{
+    float a[2] = {0, NAN}, b[2] = {1, 0}, out = 0;
+    struct mics_op_matmul args = {
+        .out = &out, .a = a, .b = b, .m = 1, .n = 1, .k = 2, .lda = 2, .ldb = 1, .ldout = 1};
+
+    mics_host_matmul(pools[0], &args);
+    CHECK(isnan(out));
+}
+
+static void columns_are_added_to_a_bias_gradient(void)
+{
+    static const uint32_t sizes[] = {1, 2, 31, 32, 33, 64, 65, 129, 300};
+    const size_t count = sizeof(sizes) / sizeof(sizes[0]);
+
+    for (size_t at = 0; at < count * count; at++) {
+        uint32_t rows = sizes[at / count], n = sizes[at % count];
+        float *grad = random_floats((size_t)rows * n, 5), *start = random_floats(n, 6);
+        float *bias[POOLS];
+        double *want = zero_doubles(n);
+
+        for (uint32_t j = 0; j < n; j++)
+            want[j] = start[j];
+        for (size_t i = 0; i < (size_t)rows * n; i++)
+            want[i % n] += grad[i];
+        for (unsigned i = 0; i < POOLS; i++) {
+            bias[i] = copy_floats(start, n);
+            mics_host_bias_grad(pools[i], &(struct mics_op_bias_grad){bias[i], grad, rows, n});
+            CHECK_SAME_BITS(bias[i], bias[0], n);
+        }
+        CHECK_CLOSE(bias[0], want, n, 1e-5);
+        for (unsigned i = 0; i < POOLS; i++)
+            free(bias[i]);
+        free(grad);
+        free(start);
+        free(want);
+    }
+}
+
+static void a_bias_gradient_of_no_rows_stays(void)
+{
+    float bias[3] = {1, 2, 3}, none = 0;
+
+    mics_host_bias_grad(pools[0], &(struct mics_op_bias_grad){bias, &none, 0, 3});
+    CHECK(bias[0] == 1 && bias[1] == 2 && bias[2] == 3);
+}
+
+int main(void)
+{
+    open_pools();
+    TAP_RUN(products_of_all_forms_agree_with_plain_loops);
+    TAP_RUN(longer_rows_are_stepped_over);
+    TAP_RUN(an_empty_product_is_nothing);
+    TAP_RUN(threads_do_not_change_a_product);
+    TAP_RUN(nan_passes_through_a_product);
+    TAP_RUN(columns_are_added_to_a_bias_gradient);
+    TAP_RUN(a_bias_gradient_of_no_rows_stays);
+    return close_pools();
+}
