@@ -47,7 +47,7 @@ static enum mics_status decode_value(const char *data, size_t size, json_t **out
     const unsigned char first = (unsigned char)data[0];
 
     if (first == '{' || memchr(" \t\r\n", first, 4))
-        return mics_json_read(data, size, out, err);
+        return mics_json_read(data, size, (struct mics_place){.line = 1}, out, err);
     if ((first & 0xf0) == 0x80 || first == 0xde || first == 0xdf)
         return mics_msgpack_read(data, size, out, err);
     return mics_err_set(err, MICS_ERR_FORMAT,

@@ -32,9 +32,17 @@ enum mics_status mics_msgpack_read(const void *data, size_t size, json_t **out,
 enum mics_status mics_msgpack_write(const json_t *value, char **data, size_t *size,
                                     struct mics_err *err);
 
+/* Where a text begins in its file, for messages: lines from 1, bytes from 0. */
+struct mics_place {
+    size_t line, offset;
+};
+
 /* Depth and weight of JSON text; its grammar is left to the parser. */
-enum mics_status mics_json_scan(const char *text, size_t size, struct mics_err *err);
-enum mics_status mics_json_read(const char *text, size_t size, json_t **out, struct mics_err *err);
+enum mics_status mics_json_scan(const char *text, size_t size, struct mics_place from,
+                                struct mics_err *err);
+/* The root is an object, or it is MICS_ERR_FORMAT. *out belongs to the caller. */
+enum mics_status mics_json_read(const char *text, size_t size, struct mics_place from, json_t **out,
+                                struct mics_err *err);
 enum mics_status mics_json_write(const json_t *value, char **data, size_t *size,
                                  struct mics_err *err);
 

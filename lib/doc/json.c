@@ -29,7 +29,8 @@ static bool ends_scalar(char c, char last)
     return (c == ',' || c == ']' || c == '}') && last != '\0' && !strchr(",{[}]", last);
 }
 
-enum mics_status mics_json_scan(const char *text, size_t size, struct mics_err *err)
+enum mics_status mics_json_scan(const char *text, size_t size, struct mics_place from,
+                                struct mics_err *err)
 {
     uint64_t weight = 0;
     unsigned depth = 0;
@@ -42,16 +43,16 @@ enum mics_status mics_json_scan(const char *text, size_t size, struct mics_err *
         if (c == '{' || c == '[') {
             weight += MICS_DOC_CONTAINER_WEIGHT;
             if (depth++ == MICS_DOC_MAX_DEPTH)
-                return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: nested deeper than %d", at,
-                                    MICS_DOC_MAX_DEPTH);
+                return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: nested deeper than %d",
+                                    from.offset + at, MICS_DOC_MAX_DEPTH);
         } else if ((c == '}' || c == ']') && depth > 0) {
             depth--;
         } else if (c == '"') {
             at = skip_string(text, size, at);
         }
         if (weight > MICS_DOC_MAX_VALUES)
-            return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: more than %u values", at,
-                                MICS_DOC_MAX_VALUES);
+            return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: more than %u values",
+                                from.offset + at, MICS_DOC_MAX_VALUES);
         if (c != ' ' && c != '\n' && c != '\t' && c != '\r')
             last = c;
     }
@@ -72,7 +73,8 @@ static const struct reason {
     {json_error_null_byte_in_key, "a key with a NUL byte"},
 };
 
-static enum mics_status fail_parse(const json_error_t *error, struct mics_err *err)
+static enum mics_status fail_parse(const json_error_t *error, struct mics_place from,
+                                   struct mics_err *err)
 {
     const enum json_error_code code = json_error_code(error);
     const char *text = error->text;
@@ -83,13 +85,15 @@ static enum mics_status fail_parse(const json_error_t *error, struct mics_err *e
     for (size_t i = 0; i < sizeof reasons / sizeof reasons[0]; i++)
         if (reasons[i].code == code)
             text = reasons[i].text;
-    return mics_err_set(err, MICS_ERR_FORMAT, "line %d, column %d, offset %d: %s", error->line,
-                        error->column, error->position, text);
+    return mics_err_set(err, MICS_ERR_FORMAT, "line %zu, column %d, offset %zu: %s",
+                        from.line + (size_t)error->line - 1, error->column,
+                        from.offset + (size_t)error->position, text);
 }
 
-enum mics_status mics_json_read(const char *text, size_t size, json_t **out, struct mics_err *err)
+enum mics_status mics_json_read(const char *text, size_t size, struct mics_place from, json_t **out,
+                                struct mics_err *err)
 {
-    const enum mics_status status = mics_json_scan(text, size, err);
+    const enum mics_status status = mics_json_scan(text, size, from, err);
     json_error_t error;
     json_t *value;
 
@@ -97,10 +101,10 @@ enum mics_status mics_json_read(const char *text, size_t size, json_t **out, str
         return status;
     value = json_loadb(text, size, JSON_REJECT_DUPLICATES, &error);
     if (!value)
-        return fail_parse(&error, err);
+        return fail_parse(&error, from, err);
     if (!json_is_object(value)) {
         json_decref(value);
-        return mics_err_set(err, MICS_ERR_FORMAT, "offset 0: not a document: no map");
+        return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: expected a map", from.offset);
     }
     *out = value;
     return MICS_OK;

@@ -113,7 +113,7 @@ enum mics_status mics_msgpack_read(const void *data, size_t size, json_t **out,
     else if (result != MSGPACK_UNPACK_SUCCESS)
         status = mics_err_set(err, MICS_ERR_FORMAT, "msgpack that its library does not read");
     else if (unpacked.data.type != MSGPACK_OBJECT_MAP)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "offset 0: not a document: no map");
+        status = mics_err_set(err, MICS_ERR_FORMAT, "offset 0: expected a map");
     else
         status = convert(&unpacked.data, &value, err);
     msgpack_unpacked_destroy(&unpacked);

@@ -21,6 +21,7 @@ struct mics_table {
     size_t cells; /* with the header's */
     size_t columns;
     bool *right; /* [columns] aligned right */
+    bool named;  /* has a header to print */
     bool failed; /* out of memory */
 };
 
@@ -44,10 +45,11 @@ static bool reserve(struct mics_table *table, size_t size)
 static void add_header(struct mics_table *table, const char *name, size_t length)
 {
     table->right[table->cells] = name[0] == '>';
-    if (name[0] == '<' || name[0] == '>') {
+    if (length > 0 && (name[0] == '<' || name[0] == '>')) {
         name++;
         length--;
     }
+    table->named |= length > 0;
     mics_table_cell(table, "%.*s", (int)length, name);
 }
 
@@ -88,6 +90,8 @@ void mics_table_cell(struct mics_table *table, const char *fmt, ...)
     va_list args;
     int length;
 
+    if (!table)
+        return;
     va_start(args, fmt);
     length = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
@@ -173,6 +177,9 @@ enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int
     measure(table, widths);
     cell = table->text;
     for (size_t i = 0; i < table->cells; i++, cell += strlen(cell) + 1) {
+        if (i < table->columns && !table->named)
+            continue;
+
         const size_t column = i % table->columns;
         const bool last = column == table->columns - 1;
 
@@ -185,4 +192,13 @@ enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int
     if (ferror(out))
         return mics_err_set_errno(err, "cannot write");
     return MICS_OK;
+}
+
+enum mics_status mics_table_finish(struct mics_table *table, FILE *out, int tsv,
+                                   struct mics_err *err)
+{
+    const enum mics_status status = mics_table_print(table, out, tsv, err);
+
+    mics_table_free(table);
+    return status;
 }

@@ -3,18 +3,21 @@
  * table.h - rows and columns as text: aligned for people, or tab-separated for scripts.
  *
  * Cells are collected first, so widths fit. Numbers are aligned right, text left, by column.
- * In TSV a tab, newline or backslash in a cell is written \t, \n, \\.
+ * In TSV a tab, newline or backslash in a cell is written \t, \n, \\. Other control characters become
+ * '?' in both. Columns without any name print no header.
  */
 #ifndef MICS_DOC_TABLE_H
 #define MICS_DOC_TABLE_H
 
 #include "base/err.h"
 
+#include <stdint.h>
 #include <stdio.h>
 
 struct mics_table;
 
-/* `columns`: names separated by '|'; a leading '<' aligns left, '>' right: "<name|>bytes". */
+/* `columns`: names separated by '|'; a leading '<' aligns left, '>' right: "<name|>bytes". NULL: out of
+ * memory, which every function below accepts, and which printing reports. */
 struct mics_table *mics_table_new(const char *columns);
 void mics_table_free(struct mics_table *table);
 
@@ -22,7 +25,19 @@ void mics_table_free(struct mics_table *table);
  * and reported by mics_table_print(). */
 void mics_table_cell(struct mics_table *table, const char *fmt, ...) MICS_PRINTF(2, 3);
 
+/* One cell with a quantity: with its unit for people ("3.1 GiB", "25 GB/s", "75 us", "1.21 M", "4.2 %"), or,
+ * with `tsv`, the plain number in bytes, bytes/s, seconds, pieces, or as a fraction of 1. */
+void mics_table_bytes(struct mics_table *table, int tsv, uint64_t bytes);
+void mics_table_rate(struct mics_table *table, int tsv, double bytes_per_s);
+void mics_table_time(struct mics_table *table, int tsv, double seconds);
+void mics_table_count(struct mics_table *table, int tsv, double count);
+void mics_table_share(struct mics_table *table, int tsv, double fraction);
+
 enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int tsv,
                                   struct mics_err *err);
+
+/* Print and free. */
+enum mics_status mics_table_finish(struct mics_table *table, FILE *out, int tsv,
+                                   struct mics_err *err);
 
 #endif

@@ -62,6 +62,36 @@ static void tabs_and_newlines_are_escaped_for_scripts(void)
     mics_table_free(table);
 }
 
+static void columns_without_names_print_no_header(void)
+{
+    struct mics_table *table = mics_table_new("<|<");
+
+    mics_table_cell(table, "a");
+    mics_table_cell(table, "x");
+    mics_table_cell(table, "bcd");
+    mics_table_cell(table, "y");
+    CHECK_STR(printed(table, 0), "a    x\nbcd  y\n");
+    CHECK_STR(printed(table, 1), "a\tx\nbcd\ty\n");
+    mics_table_free(table);
+}
+
+static void quantities_have_units_for_people_and_none_for_scripts(void)
+{
+    for (int tsv = 0; tsv < 2; tsv++) {
+        struct mics_table *table = mics_table_new("|||||");
+
+        mics_table_bytes(table, tsv, 3u << 20);
+        mics_table_rate(table, tsv, 25e9);
+        mics_table_time(table, tsv, 75e-6);
+        mics_table_count(table, tsv, 1.21e6);
+        mics_table_share(table, tsv, 0.0421);
+        mics_table_cell(table, "end");
+        CHECK_STR(printed(table, tsv), tsv ? "3145728\t25000000000\t7.5e-05\t1210000\t0.0421\tend\n"
+                                           : "3 MiB  25 GB/s  75 us  1.21 M  4.2 %  end\n");
+        mics_table_free(table);
+    }
+}
+
 static void a_table_without_rows_is_its_header(void)
 {
     struct mics_table *table = mics_table_new("<only");
@@ -112,6 +142,8 @@ int main(void)
     TAP_RUN(numbers_are_aligned_right_and_text_left);
     TAP_RUN(width_counts_characters_not_bytes);
     TAP_RUN(tabs_and_newlines_are_escaped_for_scripts);
+    TAP_RUN(columns_without_names_print_no_header);
+    TAP_RUN(quantities_have_units_for_people_and_none_for_scripts);
     TAP_RUN(a_table_without_rows_is_its_header);
     TAP_RUN(a_long_table_keeps_every_cell);
     TAP_RUN(a_full_disk_is_an_error);
