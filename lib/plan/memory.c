@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regions are sums of what the units, slots and stages declare: computed, not estimated. */
+#include "plan/memory.h"
+
+#include "base/num.h"
+
+#include <assert.h>
+
+uint32_t mics_optimizer_states(enum mics_optimizer optimizer)
+{
+    return optimizer == MICS_OPT_ADAMW ? 2 : 1;
+}
+
+static uint64_t shard_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
+                            enum mics_region_kind region, uint32_t unit)
+{
+    struct mics_layout layout = mics_choice_layout(model, choice, unit);
+
+    if (region == MICS_REGION_PARAM)
+        return mics_layout_param_shard(&layout) * sizeof(float);
+    if (region == MICS_REGION_GRAD)
+        return mics_layout_grad_shard(&layout) * sizeof(float);
+    return mics_layout_optim_shard(&layout) * sizeof(float);
+}
+
+uint64_t mics_memory_shard_offset(const struct mics_model *model,
+                                  const struct mics_plan_choice *choice,
+                                  enum mics_region_kind region, uint32_t unit, uint32_t state)
+{
+    uint32_t states = region == MICS_REGION_OPTIM ? mics_optimizer_states(choice->optimizer) : 1;
+    uint64_t offset = 0;
+
+    assert(region <= MICS_REGION_OPTIM && state < states);
+    for (uint32_t u = 0; u < unit; u++)
+        offset += shard_bytes(model, choice, region, u) * states;
+    return state == 0 ? offset : offset + shard_bytes(model, choice, region, unit) * state;
+}
+
+struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
+{
+    return (struct mics_batch){
+        .B = choice->micro_batch, .T = choice->seq, .recompute = choice->recompute, .train = train};
+}
+
+static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
+                                           const struct mics_plan_choice *choice, uint32_t stage)
+{
+    struct mics_batch training = mics_choice_batch(choice, true);
+    struct mics_batch evaluation = mics_choice_batch(choice, false);
+    struct mics_stage_bytes a, b;
+
+    model->family->stage_bytes(model, &training, stage, &a);
+    model->family->stage_bytes(model, &evaluation, stage, &b);
+    a.saved = mics_round_up(mics_max_u64(a.saved, b.saved), MICS_BUFFER_ALIGN);
+    a.scratch = mics_round_up(mics_max_u64(a.scratch, b.scratch), MICS_BUFFER_ALIGN);
+    return a;
+}
+
+uint64_t mics_memory_saved_offset(const struct mics_model *model,
+                                  const struct mics_plan_choice *choice, uint32_t stage)
+{
+    uint64_t offset = 0;
+
+    for (uint32_t i = 0; i < stage; i++)
+        offset += stage_bytes(model, choice, i).saved;
+    return offset;
+}
+
+uint64_t mics_memory_flow_offset(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice)
+{
+    uint64_t largest = 0;
+
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        largest = mics_max_u64(largest, stage_bytes(model, choice, i).scratch);
+    return largest;
+}
+
+static uint64_t flow_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
+{
+    uint64_t tokens = (uint64_t)choice->micro_batch * choice->seq;
+
+    return mics_round_up(tokens * model->config.n_embd * sizeof(float), MICS_BUFFER_ALIGN);
+}
+
+static uint64_t tokens_bytes(const struct mics_plan_choice *choice)
+{
+    uint64_t tokens = (uint64_t)choice->micro_steps * choice->micro_batch * choice->seq;
+
+    return mics_round_up(tokens * sizeof(int32_t), MICS_BUFFER_ALIGN);
+}
+
+uint64_t mics_memory_tokens_offset(const struct mics_plan_choice *choice, uint32_t parity)
+{
+    return parity * (2 * tokens_bytes(choice) + MICS_BUFFER_ALIGN);
+}
+
+uint64_t mics_memory_targets_offset(const struct mics_plan_choice *choice, uint32_t parity)
+{
+    return mics_memory_tokens_offset(choice, parity) + tokens_bytes(choice);
+}
+
+uint64_t mics_memory_scalars_offset(const struct mics_plan_choice *choice, uint32_t parity)
+{
+    return mics_memory_targets_offset(choice, parity) + tokens_bytes(choice);
+}
+
+static enum mics_status slot_bytes(const struct mics_model *model,
+                                   const struct mics_plan_choice *choice, struct mics_memory *out,
+                                   struct mics_err *err)
+{
+    struct mics_slot_set params, grads = {0};
+    enum mics_status status = mics_slots_init_params(model, choice, &params, err);
+
+    if (status == MICS_OK)
+        status = mics_slots_init_grads(model, choice, &grads, err);
+    out->regions[MICS_REGION_PARAM_SLOT].bytes = params.elements * sizeof(float);
+    out->regions[MICS_REGION_GRAD_SLOT].bytes = grads.elements * sizeof(float);
+    mics_slots_fini(&params);
+    mics_slots_fini(&grads);
+    return status;
+}
+
+static void stack_regions(struct mics_memory *out)
+{
+    static const char *const names[MICS_REGION_COUNT] = {
+        [MICS_REGION_PARAM] = "parameter shards",
+        [MICS_REGION_GRAD] = "gradient shards",
+        [MICS_REGION_OPTIM] = "optimizer shards",
+        [MICS_REGION_PARAM_SLOT] = "gathered parameters",
+        [MICS_REGION_GRAD_SLOT] = "gradients to reduce",
+        [MICS_REGION_SAVED] = "activations",
+        [MICS_REGION_SCRATCH] = "scratch",
+        [MICS_REGION_BATCH] = "batches and scalars",
+    };
+
+    out->arena_bytes = 0;
+    for (int i = 0; i < MICS_REGION_COUNT; i++) {
+        struct mics_region *region = &out->regions[i];
+
+        region->name = names[i];
+        region->offset = out->arena_bytes;
+        region->bytes = mics_round_up(region->bytes, MICS_REGION_ALIGN);
+        out->arena_bytes += region->bytes;
+    }
+    out->workspace_bytes = MICS_WORKSPACE_BYTES;
+}
+
+enum mics_status mics_memory_compute(const struct mics_model *model,
+                                     const struct mics_plan_choice *choice, struct mics_memory *out,
+                                     struct mics_err *err)
+{
+    struct mics_memory memory = {0};
+    enum mics_status status = mics_choice_check(model, choice, err);
+
+    if (status == MICS_OK)
+        status = slot_bytes(model, choice, &memory, err);
+    if (status != MICS_OK)
+        return status;
+    for (int i = MICS_REGION_PARAM; i <= MICS_REGION_OPTIM; i++)
+        memory.regions[i].bytes =
+            mics_memory_shard_offset(model, choice, (enum mics_region_kind)i, model->unit_count, 0);
+    memory.regions[MICS_REGION_SAVED].bytes =
+        mics_memory_saved_offset(model, choice, model->stage_count);
+    memory.regions[MICS_REGION_SCRATCH].bytes =
+        mics_memory_flow_offset(model, choice) + flow_bytes(model, choice);
+    memory.regions[MICS_REGION_BATCH].bytes = mics_memory_tokens_offset(choice, 2);
+    stack_regions(&memory);
+    *out = memory;
+    return MICS_OK;
+}

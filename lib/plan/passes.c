@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * passes.c - the forward and backward passes of a step, with their gathers and reductions.
+ *
+ * Each computation is issued as it comes; after it, the gathers whose slot it freed (in the order
+ * in which their units will be needed, so that a stream never holds up an earlier need), and the
+ * reduction of the unit whose last gradient it made.
+ */
+#include "plan/build.h"
+
+static void gather(struct mics_build *build, const struct mics_fetch *fetch)
+{
+    struct mics_op like = {
+        .kind = MICS_OP_GATHER,
+        .unit = fetch->unit,
+        .stage = MICS_NONE,
+        .micro_step = mics_course_turn(&build->course, fetch->needed).micro_step,
+        .param_slot = fetch->slot,
+        .grad_slot = MICS_NONE,
+    };
+
+    mics_build_exchange(build, &build->wiring.gather, MICS_ALL_GATHER, &like);
+}
+
+/* Gathers into slots that no turn from `now` on still reads under their former content. */
+static void gather_ahead(struct mics_build *build, uint32_t now)
+{
+    const struct mics_residency *residency = &build->residency;
+
+    while (build->next_fetch < residency->fetch_count) {
+        const struct mics_fetch *fetch = &residency->fetches[build->next_fetch];
+
+        if (fetch->former != MICS_NONE && fetch->former >= now)
+            return;
+        gather(build, fetch);
+        build->next_fetch++;
+    }
+}
+
+/* The slot that the unit's gradients go to; a new one at the unit's first gradient. */
+static uint32_t take_grad_slot(struct mics_build *build, uint32_t unit)
+{
+    uint32_t *slot = &build->grad_slot_of_unit[unit];
+
+    if (build->grads.total == 0)
+        return MICS_NONE;
+    if (*slot == MICS_NONE && build->model->units[unit].resident)
+        *slot = mics_slots_of_resident(build->model, &build->grads, unit);
+    else if (*slot == MICS_NONE)
+        *slot = build->next_grad_slot++ % build->grads.rotating;
+    return *slot;
+}
+
+static uint32_t count_stages(const struct mics_model *model, uint32_t unit)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        count += model->stages[i].unit == unit;
+    return count;
+}
+
+static void reduce(struct mics_build *build, uint32_t unit, uint32_t micro_step)
+{
+    uint32_t slot = build->grad_slot_of_unit[unit];
+    uint64_t shard = mics_layout_grad_shard(&build->out->layouts[unit]);
+    struct mics_op op = {.kind = MICS_OP_REDUCE,
+                         .unit = unit,
+                         .stage = MICS_NONE,
+                         .micro_step = micro_step,
+                         .param_slot = MICS_NONE,
+                         .grad_slot = slot};
+
+    if (slot != MICS_NONE) {
+        mics_build_exchange(build, &build->wiring.reduce, MICS_REDUCE_SCATTER, &op);
+        op.kind = MICS_OP_ACCUMULATE;
+        op.stream = build->wiring.accumulate;
+        op.first = micro_step == 0;
+        op.memory_bytes = (double)shard * sizeof(float) * (op.first ? 2 : 3);
+        op.flops = op.first ? 0 : (double)shard;
+        mics_build_append(build, &op);
+        build->grad_slot_of_unit[unit] = MICS_NONE;
+    }
+    if (micro_step + 1 < build->choice->micro_steps)
+        return;
+    op = (struct mics_op){.kind = MICS_OP_SCATTER,
+                          .unit = unit,
+                          .stage = MICS_NONE,
+                          .micro_step = micro_step,
+                          .param_slot = MICS_NONE,
+                          .grad_slot = MICS_NONE};
+    mics_build_exchange(build, &build->wiring.scatter, MICS_REDUCE_SCATTER, &op);
+    op.kind = MICS_OP_SYNC;
+    mics_build_exchange(build, &build->wiring.sync, MICS_ALL_REDUCE, &op);
+}
+
+/* Where the gradients go, and what zeroing that buffer costs. */
+static void place_grads(struct mics_build *build, struct mics_op *op)
+{
+    uint32_t *left = &build->grads_left[op->unit];
+    bool first_here = *left == 0;
+
+    if (first_here)
+        *left = count_stages(build->model, op->unit);
+    --*left;
+    op->grad_slot = take_grad_slot(build, op->unit);
+    op->first = first_here && (op->grad_slot != MICS_NONE || op->micro_step == 0);
+    if (op->first)
+        op->memory_bytes += (double)build->out->layouts[op->unit].padded * sizeof(float);
+}
+
+static void compute(struct mics_build *build, uint32_t turn)
+{
+    struct mics_turn at = mics_course_turn(&build->course, turn);
+    struct mics_batch batch = mics_choice_batch(build->choice, build->course.train);
+    bool head = at.stage + 1 == build->model->stage_count;
+    bool makes_grads = build->course.train && (at.backward || head);
+    struct mics_op op = {.kind = at.backward ? MICS_OP_BACKWARD : MICS_OP_FORWARD,
+                         .stream = MICS_STREAM_COMPUTE,
+                         .unit = build->model->stages[at.stage].unit,
+                         .stage = at.stage,
+                         .micro_step = at.micro_step,
+                         .param_slot = build->residency.slot_of_turn[turn],
+                         .grad_slot = MICS_NONE};
+    struct mics_stage_work work;
+
+    build->model->family->stage_work(build->model, &batch, at.stage, &work);
+    op.flops = at.backward ? work.backward_flops : work.forward_flops;
+    op.memory_bytes = at.backward ? work.backward_bytes : work.forward_bytes;
+    if (head && makes_grads) {
+        op.flops += work.backward_flops;
+        op.memory_bytes += work.backward_bytes;
+    }
+    if (makes_grads)
+        place_grads(build, &op);
+    mics_build_append(build, &op);
+    if (makes_grads && build->grads_left[op.unit] == 0)
+        reduce(build, op.unit, at.micro_step);
+}
+
+void mics_build_passes(struct mics_build *build)
+{
+    uint32_t turns = mics_course_length(&build->course);
+
+    gather_ahead(build, 0);
+    for (uint32_t turn = 0; turn < turns && !build->failed; turn++) {
+        compute(build, turn);
+        gather_ahead(build, turn + 1);
+    }
+}
