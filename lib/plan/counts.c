@@ -14,13 +14,13 @@ static uint64_t ring_bytes(const struct mics_op *op, uint32_t size)
 }
 
 void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
-                          uint64_t calls[MICS_COMM_KIND_COUNT],
+                          uint32_t rank, uint64_t calls[MICS_COMM_KIND_COUNT],
                           uint64_t sent_bytes[MICS_COMM_KIND_COUNT])
 {
     struct mics_member members[MICS_COMM_KIND_COUNT];
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        mics_shape_member(shape, (enum mics_comm_kind)kind, 0, &members[kind]);
+        mics_shape_member(shape, (enum mics_comm_kind)kind, rank, &members[kind]);
         calls[kind] = sent_bytes[kind] = 0;
     }
     for (uint32_t i = 0; i < schedule->op_count; i++) {

@@ -223,8 +223,6 @@ static bool walk(struct tracker *t, struct mics_schedule *out)
 
         list_accesses(t, op, parity, &list);
         collect(t, &list, op->stream, ordinal, wait);
-        if (op->kind == MICS_OP_READ) /* the step is over when its scalars are read */
-            raise_to(wait, t->last);
         if (!settle(t, out, index, ordinal, wait))
             return false;
     }

@@ -4,8 +4,6 @@
 
 #include "base/num.h"
 
-#include <assert.h>
-
 uint32_t mics_optimizer_states(enum mics_optimizer optimizer)
 {
     return optimizer == MICS_OPT_ADAMW ? 2 : 1;
@@ -23,17 +21,16 @@ static uint64_t shard_bytes(const struct mics_model *model, const struct mics_pl
     return mics_layout_optim_shard(&layout) * sizeof(float);
 }
 
-uint64_t mics_memory_shard_offset(const struct mics_model *model,
-                                  const struct mics_plan_choice *choice,
-                                  enum mics_region_kind region, uint32_t unit, uint32_t state)
+/* All units' shards of one kind. */
+static uint64_t all_shards_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice,
+                                 enum mics_region_kind region)
 {
-    uint32_t states = region == MICS_REGION_OPTIM ? mics_optimizer_states(choice->optimizer) : 1;
-    uint64_t offset = 0;
+    uint64_t bytes = 0;
 
-    assert(region <= MICS_REGION_OPTIM && state < states);
-    for (uint32_t u = 0; u < unit; u++)
-        offset += shard_bytes(model, choice, region, u) * states;
-    return state == 0 ? offset : offset + shard_bytes(model, choice, region, unit) * state;
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        bytes += shard_bytes(model, choice, region, u);
+    return region == MICS_REGION_OPTIM ? bytes * mics_optimizer_states(choice->optimizer) : bytes;
 }
 
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
@@ -56,53 +53,29 @@ static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
     return a;
 }
 
-uint64_t mics_memory_saved_offset(const struct mics_model *model,
-                                  const struct mics_plan_choice *choice, uint32_t stage)
-{
-    uint64_t offset = 0;
-
-    for (uint32_t i = 0; i < stage; i++)
-        offset += stage_bytes(model, choice, i).saved;
-    return offset;
-}
-
-uint64_t mics_memory_flow_offset(const struct mics_model *model,
-                                 const struct mics_plan_choice *choice)
-{
-    uint64_t largest = 0;
-
-    for (uint32_t i = 0; i < model->stage_count; i++)
-        largest = mics_max_u64(largest, stage_bytes(model, choice, i).scratch);
-    return largest;
-}
-
-static uint64_t flow_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
+/* Everything saved by the stages of one micro-batch, and the scratch of the stage that needs most, with the
+ * gradient of the residual stream ("flow", [B, T, C]). */
+static void activation_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
+                             uint64_t *saved, uint64_t *scratch)
 {
     uint64_t tokens = (uint64_t)choice->micro_batch * choice->seq;
 
-    return mics_round_up(tokens * model->config.n_embd * sizeof(float), MICS_BUFFER_ALIGN);
+    *saved = *scratch = 0;
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        struct mics_stage_bytes bytes = stage_bytes(model, choice, i);
+
+        *saved += bytes.saved;
+        *scratch = mics_max_u64(*scratch, bytes.scratch);
+    }
+    *scratch += mics_round_up(tokens * model->config.n_embd * sizeof(float), MICS_BUFFER_ALIGN);
 }
 
-static uint64_t tokens_bytes(const struct mics_plan_choice *choice)
+/* Tokens and targets of all micro-steps, and the scalars, for steps of even and odd number. */
+static uint64_t batch_bytes(const struct mics_plan_choice *choice)
 {
     uint64_t tokens = (uint64_t)choice->micro_steps * choice->micro_batch * choice->seq;
 
-    return mics_round_up(tokens * sizeof(int32_t), MICS_BUFFER_ALIGN);
-}
-
-uint64_t mics_memory_tokens_offset(const struct mics_plan_choice *choice, uint32_t parity)
-{
-    return parity * (2 * tokens_bytes(choice) + MICS_BUFFER_ALIGN);
-}
-
-uint64_t mics_memory_targets_offset(const struct mics_plan_choice *choice, uint32_t parity)
-{
-    return mics_memory_tokens_offset(choice, parity) + tokens_bytes(choice);
-}
-
-uint64_t mics_memory_scalars_offset(const struct mics_plan_choice *choice, uint32_t parity)
-{
-    return mics_memory_targets_offset(choice, parity) + tokens_bytes(choice);
+    return 2 * (2 * mics_round_up(tokens * sizeof(int32_t), MICS_BUFFER_ALIGN) + MICS_BUFFER_ALIGN);
 }
 
 static enum mics_status slot_bytes(const struct mics_model *model,
@@ -158,13 +131,10 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
     if (status != MICS_OK)
         return status;
     for (int i = MICS_REGION_PARAM; i <= MICS_REGION_OPTIM; i++)
-        memory.regions[i].bytes =
-            mics_memory_shard_offset(model, choice, (enum mics_region_kind)i, model->unit_count, 0);
-    memory.regions[MICS_REGION_SAVED].bytes =
-        mics_memory_saved_offset(model, choice, model->stage_count);
-    memory.regions[MICS_REGION_SCRATCH].bytes =
-        mics_memory_flow_offset(model, choice) + flow_bytes(model, choice);
-    memory.regions[MICS_REGION_BATCH].bytes = mics_memory_tokens_offset(choice, 2);
+        memory.regions[i].bytes = all_shards_bytes(model, choice, (enum mics_region_kind)i);
+    activation_bytes(model, choice, &memory.regions[MICS_REGION_SAVED].bytes,
+                     &memory.regions[MICS_REGION_SCRATCH].bytes);
+    memory.regions[MICS_REGION_BATCH].bytes = batch_bytes(choice);
     stack_regions(&memory);
     *out = memory;
     return MICS_OK;

@@ -8,6 +8,8 @@
  */
 #include "plan/build.h"
 
+#include "plan/memory.h"
+
 static void gather(struct mics_build *build, const struct mics_fetch *fetch)
 {
     struct mics_op like = {

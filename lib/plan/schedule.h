@@ -94,10 +94,11 @@ enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
                                      const struct mics_model *model, FILE *out,
                                      struct mics_err *err);
 
-/* Collectives, and bytes that one rank sends, in one step: what the backend's counters must say. A ring:
- * all-gather and reduce-scatter of S bytes on m ranks send (m-1)/m S each, all-reduce 2 (m-1)/m S. */
+/* Collectives, and bytes that `rank` sends, in one step: what the backend's counters must say. A ring:
+ * all-gather and reduce-scatter of S bytes on m ranks send (m-1)/m S each; an all-reduce as
+ * mics_comm_all_reduce_sent() says, which differs a little from rank to rank. */
 void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
-                          uint64_t calls[MICS_COMM_KIND_COUNT],
+                          uint32_t rank, uint64_t calls[MICS_COMM_KIND_COUNT],
                           uint64_t sent_bytes[MICS_COMM_KIND_COUNT]);
 
 #endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * plan_fake.h - a model of which only the shape matters, for tests of plans and schedules.
+ *
+ * Units of odd sizes, round figures of bytes and work; nothing can be computed with it.
+ */
+#ifndef MICS_TESTS_PLAN_FAKE_H
+#define MICS_TESTS_PLAN_FAKE_H
+
+#include "model/model.h"
+#include "plan/plan.h"
+
+enum { FAKE_MAX_BLOCKS = 96 };
+
+struct fake_model {
+    struct mics_model model;
+    struct mics_unit units[FAKE_MAX_BLOCKS + 2];
+    struct mics_stage stages[FAKE_MAX_BLOCKS + 2];
+};
+
+static void fake_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
+                             uint32_t stage, struct mics_stage_bytes *out)
+{
+    uint64_t input = (uint64_t)batch->B * batch->T * model->config.n_embd * 4;
+
+    (void)stage;
+    out->saved = batch->recompute || !batch->train ? input : 10 * input;
+    out->scratch = batch->recompute || !batch->train ? 12 * input : 3 * input;
+}
+
+static void fake_stage_work(const struct mics_model *model, const struct mics_batch *batch,
+                            uint32_t stage, struct mics_stage_work *out)
+{
+    double tokens = (double)batch->B * batch->T;
+
+    out->forward_flops = 2 * tokens * (double)model->units[model->stages[stage].unit].param_count;
+    out->backward_flops = out->forward_flops * (batch->recompute ? 3 : 2);
+    out->forward_bytes = out->backward_bytes = 0;
+}
+
+static const struct mics_family fake_family = {
+    .name = "fake", .stage_bytes = fake_stage_bytes, .stage_work = fake_stage_work};
+
+/* `blocks` blocks of block_count parameters between ends of end_count: one resident unit when `tied`,
+ * else two. */
+static inline void fake_model_init(struct fake_model *fake, uint32_t blocks, uint64_t block_count,
+                                   uint64_t end_count, bool tied)
+{
+    struct mics_model *model = &fake->model;
+
+    *fake = (struct fake_model){0};
+    model->config =
+        (struct mics_model_config){.n_layer = blocks, .n_embd = 64, .n_positions = 1024};
+    model->family = &fake_family;
+    model->units = fake->units;
+    model->stages = fake->stages;
+    model->unit_count = blocks + (tied ? 1 : 2);
+    model->stage_count = blocks + 2;
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        uint64_t count = u == 0 || u == blocks + 1 ? end_count : block_count;
+
+        snprintf(fake->units[u].name, sizeof fake->units[u].name, "u.%u", u);
+        fake->units[u].count = fake->units[u].param_count = count;
+        fake->units[u].resident = tied && u == 0;
+        model->param_count += count;
+    }
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        fake->stages[i] = (struct mics_stage){.kind = MICS_STAGE_BLOCK, .unit = i, .layer = i - 1};
+    fake->stages[0].kind = MICS_STAGE_EMBED;
+    fake->stages[blocks + 1].kind = MICS_STAGE_HEAD;
+    if (tied)
+        fake->stages[blocks + 1].unit = 0;
+}
+
+static inline struct mics_plan_choice
+fake_choice(uint32_t nodes, uint32_t per_node, uint32_t p_param, uint32_t p_grad, uint32_t p_optim)
+{
+    return (struct mics_plan_choice){.shape = {nodes, per_node, p_param, p_grad, p_optim},
+                                     .strategy = "custom",
+                                     .hierarchical_gather = true,
+                                     .hierarchical_reduce = true,
+                                     .segments = 1,
+                                     .prefetch = 1,
+                                     .grad_slots = 2,
+                                     .micro_batch = 2,
+                                     .micro_steps = 1,
+                                     .seq = 128,
+                                     .clip = true};
+}
+
+#endif
