@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# mics.bash - completion for every program of mics.
+#
+# A program tells its options itself: "PROGRAM --complete" prints lines "option<TAB>metavariable<TAB>help".
+# A metavariable of fixed words, "auto|none|full", offers the words; any other offers files.
+
+# The metavariable of an option, from the program's list; fails when there is no such option.
+_mics_metavariable() # program option
+{
+    local name arg rest
+    while IFS=$'\x1f' read -r name arg rest; do
+        if [[ $name == "$2" ]]; then
+            printf '%s' "$arg"
+            return 0
+        fi
+    done < <("$1" --complete 2>/dev/null | tr '\t' '\037')
+    return 1
+}
+
+# Values for a metavariable: words in small letters, less what may follow in brackets ("mics[:P]").
+_mics_values() # metavariable current
+{
+    local word words=()
+    if [[ $1 == *'|'* ]]; then
+        IFS='|' read -r -a words <<<"$1"
+        for word in "${words[@]}"; do
+            word=${word%%[[]*}
+            if [[ $word == [a-z0-9]* && $word == "$2"* ]]; then COMPREPLY+=("$word"); fi
+        done
+    fi
+    if [[ $1 != *'|'* || $1 =~ FILE|PATH|DIR ]]; then
+        mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -- "$2")
+        compopt -o filenames 2>/dev/null || true
+    fi
+}
+
+_mics_options() # program current
+{
+    local name arg rest
+    while IFS=$'\x1f' read -r name arg rest; do
+        if [[ $name != "$2"* ]]; then continue; fi
+        if [[ -n $arg && $name == --* ]]; then name+='='; fi
+        COMPREPLY+=("$name")
+    done < <("$1" --complete 2>/dev/null | tr '\t' '\037')
+    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null || true; fi
+}
+
+# Bash has made three words of --name=value.
+_mics()
+{
+    local program=$1 current=${COMP_WORDS[COMP_CWORD]} option='' arg
+    COMPREPLY=()
+    if [[ $current == '=' ]]; then
+        option=${COMP_WORDS[COMP_CWORD - 1]} current=''
+    elif [[ ${COMP_WORDS[COMP_CWORD - 1]} == '=' ]]; then
+        option=${COMP_WORDS[COMP_CWORD - 2]}
+    elif [[ $current != -* ]]; then
+        option=${COMP_WORDS[COMP_CWORD - 1]}
+    fi
+    if [[ $option == -* ]] && arg=$(_mics_metavariable "$program" "$option") && [[ -n $arg ]]; then
+        _mics_values "$arg" "$current"
+    elif [[ $current == -* ]]; then
+        _mics_options "$program" "$current"
+    else
+        _mics_values FILE "$current"
+    fi
+}
+
+complete -F _mics mics-probe mics-plan mics-train mics-show

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# helpers.bash - what the command line tests share: the programs on PATH, Open MPI's manners, requirements.
+#
+# Each test has a folder of its own, $BATS_TEST_TMPDIR. Binary output goes through files: bats drops NULs.
+
+bats_require_minimum_version 1.5.0
+
+root=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
+MICS_BUILD=${MICS_BUILD:-$root/build}
+PATH=$MICS_BUILD:$PATH
+export MICS_BUILD PATH
+
+# More ranks than cores, as root too, without burning cores while waiting.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_hwloc_base_binding_policy=none
+
+# The programs that this build has.
+programs()
+{
+    local source
+    for source in "$root"/cmd/mics-*.c; do
+        basename "$source" .c
+    done
+}
+
+# Run PROGRAM on N ranks: mpi 4 mics-train -p plan.mp
+mpi() # ranks command...
+{
+    local ranks=$1
+    shift
+    mpirun -n "$ranks" "$@"
+}
+
+# Skip, with the reason, unless all is there: a command by its name, or one of the words below.
+requires() # mpi[:N] | root | tmpfs | netns | COMMAND ...
+{
+    local what
+    for what in "$@"; do
+        case $what in
+        mpi) requires mpi:1 ;;
+        mpi:*)
+            requires mpirun
+            mpi "${what#mpi:}" true 2>/dev/null || skip "mpirun -n ${what#mpi:} does not work here"
+            ;;
+        root) [ "$(id -u)" = 0 ] || skip "not root" ;;
+        tmpfs) tmpfs_works || skip "no tmpfs can be mounted here" ;;
+        netns) ip netns list >/dev/null 2>&1 || skip "no network namespaces here" ;;
+        *) command -v "$what" >/dev/null || skip "$what is not installed" ;;
+        esac
+    done
+}
+
+tmpfs_works()
+{
+    local folder=$BATS_TEST_TMPDIR/tmpfs-try
+    mkdir -p "$folder" && mount -t tmpfs -o size=64k none "$folder" 2>/dev/null && umount "$folder"
+}
+
+# A disk that is soon full, as $BATS_TEST_TMPDIR/small. Unmount it by small_disk_gone, in teardown.
+small_disk() # size
+{
+    mkdir -p "$BATS_TEST_TMPDIR/small"
+    mount -t tmpfs -o "size=$1" none "$BATS_TEST_TMPDIR/small"
+}
+
+small_disk_gone()
+{
+    if mountpoint -q "$BATS_TEST_TMPDIR/small"; then umount "$BATS_TEST_TMPDIR/small"; fi
+}
+
+# The last run failed with this code and exactly one line that begins with the program's name. Use after
+# "run --separate-stderr".
+one_line_and_code() # code
+{
+    if [ "$status" != "$1" ] || [ "${#stderr_lines[@]}" != 1 ] || [[ $stderr != mics-* ]]; then
+        printf 'exit %s, not %s, saying:\n%s\n' "$status" "$1" "$stderr"
+        return 1
+    fi
+}
+
+# As a usage mistake: one line, then the hint; exit 2.
+usage_mistake() # program
+{
+    if [ "$status" != 2 ] || [ "${#stderr_lines[@]}" != 2 ] || [[ ${stderr_lines[0]} != "$1: "* ]] ||
+        [ "${stderr_lines[1]}" != "Try '$1 --help'." ]; then
+        printf 'exit %s, not 2, saying:\n%s\n' "$status" "$stderr"
+        return 1
+    fi
+}
