@@ -13,6 +13,21 @@
 ADAPT(zero)
 ADAPT(copy)
 ADAPT(call)
+ADAPT(matmul)
+ADAPT(bias_grad)
+ADAPT(layernorm)
+ADAPT(layernorm_grad)
+ADAPT(add)
+ADAPT(gelu)
+ADAPT(gelu_grad)
+ADAPT(attention)
+ADAPT(attention_grad)
+ADAPT(embedding)
+ADAPT(embedding_grad)
+ADAPT(cross_entropy)
+ADAPT(squared_norm)
+ADAPT(adamw)
+ADAPT(sgd)
 
 #define ENTRY(name)                                                                                \
     {                                                                                              \
@@ -26,6 +41,21 @@ static const struct {
     [MICS_K_ZERO] = ENTRY(zero),
     [MICS_K_COPY] = ENTRY(copy),
     [MICS_K_CALL] = ENTRY(call),
+    [MICS_K_MATMUL] = ENTRY(matmul),
+    [MICS_K_BIAS_GRAD] = ENTRY(bias_grad),
+    [MICS_K_LAYERNORM] = ENTRY(layernorm),
+    [MICS_K_LAYERNORM_GRAD] = ENTRY(layernorm_grad),
+    [MICS_K_ADD] = ENTRY(add),
+    [MICS_K_GELU] = ENTRY(gelu),
+    [MICS_K_GELU_GRAD] = ENTRY(gelu_grad),
+    [MICS_K_ATTENTION] = ENTRY(attention),
+    [MICS_K_ATTENTION_GRAD] = ENTRY(attention_grad),
+    [MICS_K_EMBEDDING] = ENTRY(embedding),
+    [MICS_K_EMBEDDING_GRAD] = ENTRY(embedding_grad),
+    [MICS_K_CROSS_ENTROPY] = ENTRY(cross_entropy),
+    [MICS_K_SQUARED_NORM] = ENTRY(squared_norm),
+    [MICS_K_ADAMW] = ENTRY(adamw),
+    [MICS_K_SGD] = ENTRY(sgd),
 };
 
 void host_kernel_run(enum mics_kernel kernel, struct mics_pool *pool, const void *args)

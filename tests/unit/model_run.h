@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * model_run.h - one whole model on the host device, without groups, plans or an engine: for tests.
+ *
+ * Every area has exactly the planned bytes and a guard behind it, and starts as NaN, so that a stage that
+ * uses more than it declares, or reads what nobody wrote, is seen.
+ */
+#ifndef MICS_TESTS_MODEL_RUN_H
+#define MICS_TESTS_MODEL_RUN_H
+
+#include "model/model.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+#define RUN_GUARD_BYTES 256
+
+struct run_area {
+    unsigned char *data;
+    uint64_t bytes;
+};
+
+struct model_run {
+    struct mics_model *model;
+    struct mics_batch batch;
+    struct mics_device *device;
+    struct mics_stream *stream;
+    struct run_area *params, *grads; /* [unit_count] */
+    struct run_area *saved;          /* [stage_count] */
+    struct run_area scratch, flow, tokens, targets, loss;
+};
+
+static inline struct run_area run_area_new(struct model_run *run, uint64_t bytes)
+{
+    struct run_area area = {.bytes = bytes};
+    void *memory = NULL;
+
+    if (run->device->ops->alloc(run->device, bytes + RUN_GUARD_BYTES, &memory, NULL) != MICS_OK)
+        abort();
+    area.data = memory;
+    memset(area.data, 0xff, bytes + RUN_GUARD_BYTES); /* all ones is a NaN */
+    return area;
+}
+
+static inline void run_area_free(struct model_run *run, struct run_area *area)
+{
+    int bad = 0;
+
+    for (uint64_t i = area->bytes; i < area->bytes + RUN_GUARD_BYTES; i++)
+        bad += area->data[i] != 0xff;
+    CHECK_INT(bad, 0);
+    run->device->ops->release(run->device, area->data);
+}
+
+static inline float *run_params(struct model_run *run, uint32_t unit)
+{
+    return (float *)(void *)run->params[unit].data;
+}
+
+static inline float *run_grads(struct model_run *run, uint32_t unit)
+{
+    return (float *)(void *)run->grads[unit].data;
+}
+
+static inline int32_t *run_tokens(struct model_run *run)
+{
+    return (int32_t *)(void *)run->tokens.data;
+}
+
+static inline int32_t *run_targets(struct model_run *run)
+{
+    return (int32_t *)(void *)run->targets.data;
+}
+
+static inline void run_zero_grads(struct model_run *run)
+{
+    for (uint32_t i = 0; i < run->model->unit_count; i++)
+        memset(run->grads[i].data, 0, run->grads[i].bytes);
+}
+
+static inline void run_alloc_stages(struct model_run *run)
+{
+    uint64_t scratch = 0;
+
+    for (uint32_t i = 0; i < run->model->stage_count; i++) {
+        struct mics_stage_bytes bytes;
+
+        run->model->family->stage_bytes(run->model, &run->batch, i, &bytes);
+        run->saved[i] = run_area_new(run, bytes.saved);
+        scratch = bytes.scratch > scratch ? bytes.scratch : scratch;
+    }
+    run->scratch = run_area_new(run, scratch);
+}
+
+/* The run takes the model; parameters from `seed`, gradients 0. */
+static inline void run_open(struct model_run *run, struct mics_model *model,
+                            struct mics_batch batch, uint64_t seed)
+{
+    const uint64_t rows = (uint64_t)batch.B * batch.T;
+
+    *run = (struct model_run){.model = model, .batch = batch};
+    if (mics_device_new_host(2, &run->device, NULL) != MICS_OK ||
+        run->device->ops->stream_open(run->device, "compute", 0, &run->stream, NULL) != MICS_OK)
+        abort();
+    run->params = calloc(model->unit_count, sizeof *run->params);
+    run->grads = calloc(model->unit_count, sizeof *run->grads);
+    run->saved = calloc(model->stage_count, sizeof *run->saved);
+    if (!run->params || !run->grads || !run->saved)
+        abort();
+    for (uint32_t i = 0; i < model->unit_count; i++) {
+        run->params[i] = run_area_new(run, model->units[i].count * sizeof(float));
+        run->grads[i] = run_area_new(run, model->units[i].count * sizeof(float));
+        mics_model_init_range(model, i, 0, model->units[i].count, seed, run_params(run, i));
+    }
+    run_alloc_stages(run);
+    run->flow = run_area_new(run, rows * model->config.n_embd * sizeof(float));
+    run->tokens = run_area_new(run, rows * sizeof(int32_t));
+    run->targets = run_area_new(run, rows * sizeof(int32_t));
+    run->loss = run_area_new(run, sizeof(double));
+    run_zero_grads(run);
+}
+
+static inline void run_close(struct model_run *run)
+{
+    for (uint32_t i = 0; i < run->model->unit_count; i++) {
+        run_area_free(run, &run->params[i]);
+        run_area_free(run, &run->grads[i]);
+    }
+    for (uint32_t i = 0; i < run->model->stage_count; i++)
+        run_area_free(run, &run->saved[i]);
+    run_area_free(run, &run->scratch);
+    run_area_free(run, &run->flow);
+    run_area_free(run, &run->tokens);
+    run_area_free(run, &run->targets);
+    run_area_free(run, &run->loss);
+    run->device->ops->stream_close(run->stream);
+    run->device->ops->free(run->device);
+    free(run->params);
+    free(run->grads);
+    free(run->saved);
+    mics_model_free(run->model);
+}
+
+/* Tokens and targets that look like text's: any of the vocabulary, every fifth target masked. */
+static inline void run_fill(struct model_run *run, uint32_t seed)
+{
+    const uint32_t vocab = run->model->config.vocab_size;
+
+    for (uint32_t i = 0; i < run->batch.B * run->batch.T; i++) {
+        const uint32_t word = (seed + i) * 2654435761u;
+
+        run_tokens(run)[i] = (int32_t)((word >> 8) % vocab);
+        run_targets(run)[i] = (seed + i) % 5 == 4 ? -1 : (int32_t)((word >> 4) % vocab);
+    }
+}
+
+static inline struct mics_pass run_pass(struct model_run *run, uint32_t stage)
+{
+    const uint32_t unit = run->model->stages[stage].unit;
+    const bool last = stage + 1 == run->model->stage_count;
+
+    return (struct mics_pass){
+        .model = run->model,
+        .stream = run->stream,
+        .batch = run->batch,
+        .tokens = run_tokens(run),
+        .targets = run_targets(run),
+        .params = run_params(run, unit),
+        .grads = run_grads(run, unit),
+        .saved = run->saved[stage].data,
+        .out = last ? NULL : (float *)(void *)run->saved[stage + 1].data,
+        .flow = (float *)(void *)run->flow.data,
+        .scratch = run->scratch.data,
+        .loss_sum = (double *)(void *)run->loss.data,
+    };
+}
+
+static inline void run_sync(struct model_run *run)
+{
+    struct mics_err err = {{0}};
+
+    CHECK_INT(run->device->ops->stream_sync(run->stream, &err), MICS_OK);
+}
+
+/* Forward, and backward when the batch trains; gradients add up. Returns the loss. */
+static inline double run_step(struct model_run *run)
+{
+    double loss = 0;
+
+    memcpy(run->loss.data, &loss, sizeof loss);
+    memset(run->flow.data, 0xff, run->flow.bytes);
+    for (uint32_t i = 0; i < run->model->stage_count; i++) {
+        const struct mics_pass pass = run_pass(run, i);
+
+        run->model->family->forward(&pass, i);
+    }
+    for (uint32_t i = run->model->stage_count - 1; run->batch.train && i-- > 0;) {
+        const struct mics_pass pass = run_pass(run, i);
+
+        run->model->family->backward(&pass, i);
+    }
+    run_sync(run);
+    memcpy(&loss, run->loss.data, sizeof loss);
+    return loss;
+}
+
+#endif
