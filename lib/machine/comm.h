@@ -9,9 +9,12 @@
  * A collective is enqueued on a stream and runs when the stream gets there. All ranks of a
  * communicator must enqueue the same collectives in the same order; different communicators are
  * independent, and may be on different streams. A failure is sticky on the stream's device.
+ * Of one communicator, one collective at a time is under way.
  *
  * Counts are elements of `dtype`. Bytes and calls are counted here, inside the backend: `sent_bytes` is
- * what this rank really handed to the transport.
+ * what this rank really handed to the transport. Only what is enqueued on streams counts, not split and the
+ * *_now calls. On m ranks, all_gather and reduce_scatter send exactly (m - 1) * count elements a rank;
+ * an all_reduce sends 2 (m - 1) * count over all ranks together, and mics_comm_all_reduce_sent() a rank.
  */
 #ifndef MICS_MACHINE_COMM_H
 #define MICS_MACHINE_COMM_H
@@ -68,13 +71,21 @@ struct mics_comm_ops {
     void (*abort)(struct mics_comm *comm, int code);
 };
 
+/* Memory that a communicator of more than one rank keeps for messages under way. Upper bound, any backend. */
+#define MICS_COMM_STAGING_BYTES (512u * 1024u)
+
 struct mics_comm {
     const struct mics_comm_ops *ops;
     const char *backend; /* "self", "threads", "mpi" */
     int rank, size;
-    int block;                      /* of this rank */
+    int block; /* of this rank */
+    int node;  /* lowest launch rank on this rank's node, as far as the backend knows */
     struct mics_comm_counts counts; /* of this communicator; read when its streams are idle */
 };
+
+/* Bytes that `rank` sends in one all_reduce of `count` elements. When size divides count and there are more
+ * than 4096 bytes it is 2 (size - 1) / size of the data; a shorter one goes up and down a tree. */
+uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics_dtype dtype);
 
 /* One rank alone. */
 enum mics_status mics_comm_new_self(struct mics_comm **out, struct mics_err *err);

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "machine/comm_base.h"
+
+#include "machine/launch.h"
+
+#include "host/sum.h"
+
+#include <assert.h>
+#include <string.h>
+
+size_t mics_dtype_bytes(enum mics_dtype dtype)
+{
+    return dtype == MICS_F64 ? sizeof(double) : sizeof(float);
+}
+
+const char *comm_kind_name(enum comm_kind kind)
+{
+    static const char *const names[] = {
+        [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",
+        [COMM_ALL_REDUCE] = "all_reduce", [COMM_BROADCAST] = "broadcast",
+        [COMM_BARRIER] = "barrier",
+    };
+
+    return names[kind];
+}
+
+void comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype)
+{
+    if (dtype == MICS_F64)
+        mics_host_accumulate_f64(into, from, count);
+    else
+        mics_host_accumulate_f32(into, from, count);
+}
+
+void comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype)
+{
+    if (dtype == MICS_F64)
+        mics_host_sum_f64(out, a, b, count);
+    else
+        mics_host_sum_f32(out, a, b, count);
+}
+
+/* What a call in a stream carries. */
+struct errand {
+    struct comm_base *base;
+    struct mics_device *device;
+    struct comm_call call;
+};
+
+static enum mics_status execute(struct comm_base *base, const struct comm_call *call,
+                                uint64_t *sent_bytes, struct mics_err *err)
+{
+    enum mics_status status = base->execute(base, call, sent_bytes, err);
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s among %d ranks", comm_kind_name(call->kind), base->comm.size);
+    return status;
+}
+
+/* In the stream's thread. */
+static void run_errand(void *context)
+{
+    struct errand *errand = context;
+    struct mics_comm_counts *counts = &errand->base->comm.counts;
+    struct mics_err err = {""};
+    uint64_t sent_bytes = 0;
+
+    counts->calls++;
+    enum mics_status status = execute(errand->base, &errand->call, &sent_bytes, &err);
+    counts->sent_bytes += sent_bytes;
+    if (status != MICS_OK)
+        errand->device->ops->fail(errand->device, status, err.text);
+}
+
+static void enqueue(struct mics_comm *comm, struct mics_stream *stream, struct comm_call call)
+{
+    struct errand errand = {(struct comm_base *)comm, mics_stream_device(stream), call};
+    struct mics_op_call op = {.fn = run_errand};
+
+    static_assert(sizeof errand <= sizeof op.payload, "an errand fits into a call");
+    memcpy(op.payload, &errand, sizeof errand);
+    mics_launch_call(stream, &op);
+}
+
+static void copy_alone(struct mics_stream *stream, const void *send, void *recv, uint64_t bytes)
+{
+    if (send != recv && bytes > 0)
+        mics_launch_copy(stream, &(struct mics_op_copy){recv, send, bytes});
+}
+
+void comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                          void *recv, uint64_t count, enum mics_dtype dtype)
+{
+    const uint64_t bytes = count * mics_dtype_bytes(dtype);
+
+    if (comm->size == 1)
+        copy_alone(stream, send, recv, bytes);
+    else
+        enqueue(comm, stream,
+                (struct comm_call){.kind = COMM_ALL_GATHER,
+                                   .dtype = dtype,
+                                   .send = (void *)send,
+                                   .recv = recv,
+                                   .count = count,
+                                   .bytes = bytes});
+}
+
+void comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
+                              void *recv, uint64_t count, enum mics_dtype dtype)
+{
+    const uint64_t bytes = count * mics_dtype_bytes(dtype);
+
+    if (comm->size == 1)
+        copy_alone(stream, send, recv, bytes);
+    else
+        enqueue(comm, stream,
+                (struct comm_call){.kind = COMM_REDUCE_SCATTER,
+                                   .dtype = dtype,
+                                   .send = send,
+                                   .recv = recv,
+                                   .count = count,
+                                   .bytes = bytes});
+}
+
+void comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                          uint64_t count, enum mics_dtype dtype)
+{
+    if (comm->size > 1)
+        enqueue(comm, stream,
+                (struct comm_call){.kind = COMM_ALL_REDUCE,
+                                   .dtype = dtype,
+                                   .recv = data,
+                                   .count = count,
+                                   .bytes = count * mics_dtype_bytes(dtype)});
+}
+
+static struct comm_call broadcast_call(void *data, uint64_t bytes, int root)
+{
+    return (struct comm_call){
+        .kind = COMM_BROADCAST, .root = root, .recv = data, .count = bytes, .bytes = bytes};
+}
+
+void comm_base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                         uint64_t bytes, int root)
+{
+    assert(root >= 0 && root < comm->size);
+    if (comm->size > 1)
+        enqueue(comm, stream, broadcast_call(data, bytes, root));
+}
+
+void comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream)
+{
+    if (comm->size > 1)
+        enqueue(comm, stream, (struct comm_call){.kind = COMM_BARRIER});
+}
+
+/* Not counted: it is no part of a step. */
+static enum mics_status execute_now(struct mics_comm *comm, struct comm_call call,
+                                    struct mics_err *err)
+{
+    uint64_t sent_bytes = 0;
+
+    return execute((struct comm_base *)comm, &call, &sent_bytes, err);
+}
+
+enum mics_status comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
+                                         int root, struct mics_err *err)
+{
+    assert(root >= 0 && root < comm->size);
+    if (comm->size == 1)
+        return MICS_OK;
+    return execute_now(comm, broadcast_call(data, bytes, root), err);
+}
+
+enum mics_status comm_base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
+                                          uint64_t bytes, struct mics_err *err)
+{
+    if (comm->size == 1) {
+        if (send != recv && bytes > 0)
+            memcpy(recv, send, bytes);
+        return MICS_OK;
+    }
+    return execute_now(comm,
+                       (struct comm_call){.kind = COMM_ALL_GATHER,
+                                          .in_rank_order = true,
+                                          .send = (void *)send,
+                                          .recv = recv,
+                                          .count = bytes,
+                                          .bytes = bytes},
+                       err);
+}
+
+enum mics_status comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err)
+{
+    if (comm->size == 1)
+        return MICS_OK;
+    return execute_now(comm, (struct comm_call){.kind = COMM_BARRIER}, err);
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm_checks.h - what every backend of communicators must do, checked by one rank.
+ *
+ * Each rank runs the same checks on its own device; ranks may be threads, so nothing is printed here: the first
+ * thing that is wrong is kept in `why`.
+ */
+#ifndef MICS_TESTS_COMM_CHECKS_H
+#define MICS_TESTS_COMM_CHECKS_H
+
+#include "base/clock.h"
+#include "machine/comm.h"
+#include "machine/launch.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct checker {
+    struct mics_comm *world;
+    struct mics_device *device;
+    struct mics_stream *stream, *other;
+    uint64_t max_count; /* of the largest collectives tried */
+    unsigned random;    /* state, for delays; different on each rank */
+    bool delays;
+    struct mics_err why;
+};
+
+static inline void MICS_PRINTF(2, 3) complain(struct checker *c, const char *fmt, ...)
+{
+    struct mics_err text;
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text.text, sizeof text.text, fmt, args);
+    va_end(args);
+    mics_err_prefix(&text, "rank %d", c->world->rank);
+    c->why = text;
+}
+
+/* Takes a checker `c` from where it stands; keeps the first complaint. */
+#define EXPECT(cond, ...)                                                                          \
+    do {                                                                                           \
+        if (!(cond) && !c->why.text[0])                                                            \
+            complain(c, __VA_ARGS__);                                                              \
+    } while (0)
+
+static inline void checker_init(struct checker *c, struct mics_comm *world, unsigned threads)
+{
+    *c = (struct checker){.world = world, .random = (unsigned)world->rank * 77 + 1};
+    EXPECT(mics_device_new_host(threads, &c->device, NULL) == MICS_OK, "no device");
+    c->device->ops->stream_open(c->device, "one", 0, &c->stream, NULL);
+    c->device->ops->stream_open(c->device, "other", 0, &c->other, NULL);
+}
+
+static inline void checker_fini(struct checker *c)
+{
+    c->device->ops->stream_close(c->stream);
+    c->device->ops->stream_close(c->other);
+    c->device->ops->free(c->device);
+}
+
+static inline void checker_nap(void *context)
+{
+    mics_sleep_s(*(double *)context * 1e-6);
+}
+
+/* Up to 2 ms, in the stream. */
+static inline void delay(struct checker *c, struct mics_stream *stream)
+{
+    struct mics_op_call op = {.fn = checker_nap};
+
+    if (!c->delays)
+        return;
+    c->random = c->random * 1103515245u + 12345u;
+    double us = (double)(c->random >> 16 & 2047);
+    memcpy(op.payload, &us, sizeof us);
+    mics_launch_call(stream, &op);
+}
+
+static inline void settle(struct checker *c, const char *what)
+{
+    struct mics_err err;
+
+    EXPECT(c->device->ops->stream_sync(c->stream, &err) == MICS_OK, "%s: %s", what, err.text);
+    EXPECT(c->device->ops->stream_sync(c->other, &err) == MICS_OK, "%s: %s", what, err.text);
+}
+
+/* Whole numbers, so that sums are exact: element i of block b as rank r has it. */
+static inline double value(int rank, int block, uint64_t i)
+{
+    return (double)(rank * 31 + block * 7 + (int)(i % 13));
+}
+
+static inline double sum_of_values(int size, int block, uint64_t i)
+{
+    double sum = 0;
+
+    for (int rank = 0; rank < size; rank++)
+        sum += value(rank, block, i);
+    return sum;
+}
+
+static inline double load(const void *data, uint64_t i, enum mics_dtype dtype)
+{
+    return dtype == MICS_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+}
+
+static inline void put(void *data, uint64_t i, enum mics_dtype dtype, double x)
+{
+    if (dtype == MICS_F64)
+        ((double *)data)[i] = x;
+    else
+        ((float *)data)[i] = (float)x;
+}
+
+/* Which rank holds each block; filled from what the ranks themselves say. */
+static inline void learn_blocks(struct checker *c, struct mics_comm *comm, int *rank_of_block)
+{
+    int blocks[64] = {0};
+
+    EXPECT(comm->ops->all_gather_now(comm, &comm->block, blocks, sizeof(int), NULL) == MICS_OK,
+           "all_gather_now failed");
+    for (int rank = 0; rank < comm->size; rank++)
+        rank_of_block[blocks[rank]] = rank;
+}
+
+static inline void check_all_gather(struct checker *c, struct mics_comm *comm, uint64_t count,
+                                    enum mics_dtype dtype, bool in_place)
+{
+    const uint64_t each = mics_dtype_bytes(dtype);
+    char *recv = calloc((uint64_t)comm->size * count + 1, each), *send = calloc(count + 1, each);
+    int rank_of_block[64] = {0};
+
+    learn_blocks(c, comm, rank_of_block);
+    char *from = in_place ? recv + (uint64_t)comm->block * count * each : send;
+    for (uint64_t i = 0; i < count; i++)
+        put(from, i, dtype, value(comm->rank, comm->block, i));
+    put(recv, (uint64_t)comm->size * count, dtype, -5);
+    delay(c, c->stream);
+    comm->ops->all_gather(comm, c->stream, from, recv, count, dtype);
+    settle(c, "all_gather");
+    for (int block = 0; block < comm->size; block++)
+        for (uint64_t i = 0; i < count; i++)
+            EXPECT(load(recv, (uint64_t)block * count + i, dtype) ==
+                       value(rank_of_block[block], block, i),
+                   "all_gather of %llu in %d ranks: block %d, element %llu",
+                   (unsigned long long)count, comm->size, block, (unsigned long long)i);
+    EXPECT(load(recv, (uint64_t)comm->size * count, dtype) == -5, "all_gather wrote too far");
+    free(recv);
+    free(send);
+}
+
+static inline void check_reduce_scatter(struct checker *c, struct mics_comm *comm, uint64_t count,
+                                        enum mics_dtype dtype, bool in_place)
+{
+    const uint64_t each = mics_dtype_bytes(dtype);
+    char *send = calloc((uint64_t)comm->size * count + 1, each), *recv = calloc(count + 1, each);
+    char *to = in_place ? send + (uint64_t)comm->block * count * each : recv;
+
+    for (int block = 0; block < comm->size; block++)
+        for (uint64_t i = 0; i < count; i++)
+            put(send, (uint64_t)block * count + i, dtype, value(comm->rank, block, i));
+    put(send, (uint64_t)comm->size * count, dtype, -5);
+    put(recv, count, dtype, -5);
+    delay(c, c->stream);
+    comm->ops->reduce_scatter(comm, c->stream, send, to, count, dtype);
+    settle(c, "reduce_scatter");
+    for (uint64_t i = 0; i < count; i++)
+        EXPECT(load(to, i, dtype) == sum_of_values(comm->size, comm->block, i),
+               "reduce_scatter of %llu in %d ranks: element %llu is %g", (unsigned long long)count,
+               comm->size, (unsigned long long)i, load(to, i, dtype));
+    EXPECT(load(send, (uint64_t)comm->size * count, dtype) == -5, "reduce_scatter wrote too far");
+    EXPECT(load(recv, count, dtype) == -5, "reduce_scatter wrote too far");
+    free(recv);
+    free(send);
+}
+
+static inline void check_all_reduce(struct checker *c, struct mics_comm *comm, uint64_t count,
+                                    enum mics_dtype dtype)
+{
+    char *data = calloc(count + 1, mics_dtype_bytes(dtype));
+
+    for (uint64_t i = 0; i < count; i++)
+        put(data, i, dtype, value(comm->rank, 3, i));
+    put(data, count, dtype, -5);
+    delay(c, c->stream);
+    comm->ops->all_reduce(comm, c->stream, data, count, dtype);
+    settle(c, "all_reduce");
+    for (uint64_t i = 0; i < count; i++)
+        EXPECT(load(data, i, dtype) == sum_of_values(comm->size, 3, i),
+               "all_reduce of %llu in %d ranks: element %llu is %g", (unsigned long long)count,
+               comm->size, (unsigned long long)i, load(data, i, dtype));
+    EXPECT(load(data, count, dtype) == -5, "all_reduce wrote too far");
+    free(data);
+}
+
+static inline void check_broadcast(struct checker *c, struct mics_comm *comm, uint64_t bytes)
+{
+    unsigned char *data = calloc(bytes + 1, 1);
+
+    for (int root = 0; root < comm->size; root++) {
+        for (uint64_t i = 0; i < bytes; i++)
+            data[i] = comm->rank == root ? (unsigned char)(i * 5 + (unsigned)root) : 99;
+        data[bytes] = 200;
+        delay(c, c->stream);
+        if (root % 2) {
+            comm->ops->broadcast(comm, c->stream, data, bytes, root);
+            settle(c, "broadcast");
+        } else {
+            EXPECT(comm->ops->broadcast_now(comm, data, bytes, root, NULL) == MICS_OK,
+                   "broadcast_now failed");
+        }
+        for (uint64_t i = 0; i < bytes; i++)
+            EXPECT(data[i] == (unsigned char)(i * 5 + (unsigned)root),
+                   "broadcast of %llu from %d in %d ranks: byte %llu", (unsigned long long)bytes,
+                   root, comm->size, (unsigned long long)i);
+        EXPECT(data[bytes] == 200, "broadcast wrote too far");
+    }
+    free(data);
+}
+
+/* What a ring must have sent, against what the backend counted. */
+static inline void check_counts(struct checker *c, struct mics_comm *comm,
+                                struct mics_comm_counts before, uint64_t sent, const char *what)
+{
+    const struct mics_comm_counts now = comm->counts;
+
+    EXPECT(now.calls - before.calls == (comm->size > 1), "%s of %d ranks: %llu calls", what,
+           comm->size, (unsigned long long)(now.calls - before.calls));
+    EXPECT(now.sent_bytes - before.sent_bytes == sent, "%s of %d ranks: sent %llu bytes, not %llu",
+           what, comm->size, (unsigned long long)(now.sent_bytes - before.sent_bytes),
+           (unsigned long long)sent);
+}
+
+static inline void check_one(struct checker *c, struct mics_comm *comm, uint64_t count,
+                             enum mics_dtype dtype)
+{
+    const uint64_t others = (uint64_t)(comm->size - 1) * count * mics_dtype_bytes(dtype);
+    struct mics_comm_counts before = comm->counts;
+
+    check_all_gather(c, comm, count, dtype, false);
+    check_counts(c, comm, before, others, "all_gather");
+    check_all_gather(c, comm, count, dtype, true);
+    before = comm->counts;
+    check_reduce_scatter(c, comm, count, dtype, false);
+    check_counts(c, comm, before, others, "reduce_scatter");
+    check_reduce_scatter(c, comm, count, dtype, true);
+    before = comm->counts;
+    check_all_reduce(c, comm, count, dtype);
+    check_counts(c, comm, before, mics_comm_all_reduce_sent(comm->size, comm->rank, count, dtype),
+                 "all_reduce");
+}
+
+static inline void check_collectives_of(struct checker *c, struct mics_comm *comm)
+{
+    static const uint64_t counts[] = {1, 63, 64, 1000};
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        check_one(c, comm, counts[i], MICS_F32);
+        check_one(c, comm, counts[i], MICS_F64);
+    }
+    check_one(c, comm, c->max_count, MICS_F32);
+    check_broadcast(c, comm, 1);
+    check_broadcast(c, comm, c->max_count);
+    EXPECT(comm->ops->barrier_now(comm, NULL) == MICS_OK, "barrier_now failed");
+    comm->ops->barrier(comm, c->stream);
+    settle(c, "barrier");
+}
+
+/* Every number of ranks, in an order and with blocks that are not those of the world. */
+static inline void check_sub_communicators(struct checker *c)
+{
+    struct mics_comm *world = c->world;
+
+    for (int m = 1; m <= world->size; m++) {
+        const bool in = world->rank < m;
+        const int size = in ? m : world->size - m, rank = in ? world->rank : world->rank - m;
+        const int block = (size - rank + 1) % size;
+        struct mics_comm *comm = NULL;
+
+        EXPECT(world->ops->split(world, in, -world->rank, block, &comm, NULL) == MICS_OK, "split");
+        EXPECT(comm->size == size && comm->rank == size - 1 - rank && comm->block == block,
+               "split into %d: rank %d of %d, block %d", m, comm->rank, comm->size, comm->block);
+        check_collectives_of(c, comm);
+        comm->ops->free(comm);
+    }
+}
+
+static inline void check_split_rules(struct checker *c)
+{
+    struct mics_comm *world = c->world, *comm = world;
+    struct mics_err err = {""};
+
+    EXPECT(world->ops->split(world, world->rank ? 4 : -1, 0, world->rank - 1, &comm, &err) ==
+               MICS_OK,
+           "split without rank 0: %s", err.text);
+    EXPECT((comm == NULL) == (world->rank == 0), "a negative color is in no communicator");
+    if (comm)
+        comm->ops->free(comm);
+    if (world->size > 1) {
+        comm = NULL;
+        EXPECT(world->ops->split(world, 0, 0, 1, &comm, &err) == MICS_ERR_ARG, "block held twice");
+        EXPECT(!comm && !strcmp(err.text, "split: block 1 is held twice"), "%s", err.text);
+    }
+    EXPECT(world->ops->split(world, 1, 0, world->size, &comm, &err) == MICS_ERR_ARG, "block range");
+}
+
+/* Numbers whose sums round: the same bits on all ranks, and the same bits again. */
+static inline void check_bits(struct checker *c)
+{
+    enum { COUNT = 5003 };
+    struct mics_comm *world = c->world;
+    float *data = calloc(COUNT, sizeof *data), *again = calloc(COUNT, sizeof *data);
+    float *all = calloc((size_t)world->size * COUNT, sizeof *all);
+
+    for (int tries = 0; tries < 2; tries++) {
+        float *now = tries ? again : data;
+
+        for (int i = 0; i < COUNT; i++)
+            now[i] = 1.0f / (float)(1 + i * 7 + world->rank * 13);
+        delay(c, c->stream);
+        world->ops->all_reduce(world, c->stream, now, COUNT, MICS_F32);
+        world->ops->all_reduce(world, c->stream, now, 5, MICS_F32); /* by the short way */
+    }
+    settle(c, "all_reduce");
+    EXPECT(memcmp(data, again, COUNT * sizeof *data) == 0,
+           "all_reduce: other bits the second time");
+    world->ops->all_gather_now(world, data, all, COUNT * sizeof *data, NULL);
+    for (int rank = 0; rank < world->size; rank++)
+        EXPECT(memcmp(data, all + (size_t)rank * COUNT, COUNT * sizeof *data) == 0,
+               "all_reduce: rank %d has other bits", rank);
+    free(data);
+    free(again);
+    free(all);
+}
+
+/* Two communicators on two streams, started in different orders on different ranks. */
+static inline void check_two_at_once(struct checker *c)
+{
+    enum { COUNT = 3001, ROUNDS = 20 };
+    struct mics_comm *world = c->world, *a, *b;
+    double *sums = calloc(COUNT, sizeof *sums);
+    float *gathered = calloc((size_t)world->size * COUNT, sizeof *gathered);
+    float *own = gathered + (size_t)world->rank * COUNT;
+
+    world->ops->split(world, 0, 0, world->rank, &a, NULL);
+    world->ops->split(world, 0, 0, world->rank, &b, NULL);
+    for (int i = 0; i < COUNT; i++) {
+        sums[i] = 1;
+        own[i] = (float)value(world->rank, 0, (uint64_t)i);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        delay(c, world->rank % 2 ? c->stream : c->other);
+        if (world->rank % 2) {
+            a->ops->all_reduce(a, c->stream, sums, COUNT, MICS_F64);
+            b->ops->all_gather(b, c->other, own, gathered, COUNT, MICS_F32);
+        } else {
+            b->ops->all_gather(b, c->other, own, gathered, COUNT, MICS_F32);
+            a->ops->all_reduce(a, c->stream, sums, COUNT, MICS_F64);
+        }
+    }
+    settle(c, "two at once");
+    double want = 1;
+    for (int round = 0; round < ROUNDS; round++)
+        want *= world->size;
+    EXPECT(sums[0] == want && sums[COUNT - 1] == want, "two at once: %g, not %g", sums[0], want);
+    for (int rank = 0; rank < world->size; rank++)
+        EXPECT(gathered[(rank + 1) * COUNT - 1] == (float)value(rank, 0, COUNT - 1), "gathered");
+    a->ops->free(a);
+    b->ops->free(b);
+    free(sums);
+    free(gathered);
+}
+
+static inline void check_everything(struct checker *c)
+{
+    check_collectives_of(c, c->world);
+    check_sub_communicators(c);
+    check_split_rules(c);
+    check_bits(c);
+    check_two_at_once(c);
+}
+
+#endif
