@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations on long arrays: sums, GELU, norms of gradients. */
+#include "host/pool.h"
+#include "kernels.h"
+
+static const size_t counts[] = {0, 1, 15, 16, 31, 32, 33, 4095, 4096, 4097, 100003};
+
+#define COUNTS (sizeof(counts) / sizeof(counts[0]))
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void sums_are_those_of_single_precision(void)
+{
+    for (size_t at = 0; at < COUNTS; at++) {
+        size_t count = counts[at];
+        float *a = random_floats(count, 1), *b = random_floats(count, 2);
+        float *out = random_floats(count, 3);
+
+        mics_host_add(pools[at % POOLS], &(struct mics_op_add){out, a, b, count});
+        for (size_t i = 0; i < count; i++)
+            CHECK(out[i] == a[i] + b[i]);
+        mics_host_add(pools[at % POOLS], &(struct mics_op_add){a, a, b, count});
+        CHECK_SAME_BITS(a, out, count);
+        free(a);
+        free(b);
+        free(out);
+    }
+}
+
+static void gelu_agrees_with_its_definition(void)
+{
+    for (size_t at = 0; at < COUNTS; at++) {
+        size_t count = counts[at];
+        float *in = random_floats(count, 4), *out = random_floats(count, 5);
+        double *want = zero_doubles(count);
+
+        for (size_t i = 0; i < count; i++) {
+            in[i] *= 9;
+            want[i] = gelu(in[i]);
+        }
+        mics_host_gelu(pools[at % POOLS], &(struct mics_op_gelu){out, in, count});
+        CHECK_CLOSE(out, want, count, 1e-6);
+        free(in);
+        free(out);
+        free(want);
+    }
+}
+
+static void gelus_gradient_is_its_slope(void)
+{
+    for (size_t at = 0; at < COUNTS; at++) {
+        size_t count = counts[at];
+        float *in = random_floats(count, 6), *grad = random_floats(count, 7);
+        double *want = zero_doubles(count), step = 1e-5;
+
+        for (size_t i = 0; i < count; i++) {
+            in[i] *= 9;
+            want[i] = grad[i] * (gelu(in[i] + step) - gelu(in[i] - step)) / (2 * step);
+        }
+        mics_host_gelu_grad(pools[at % POOLS], &(struct mics_op_gelu_grad){grad, in, grad, count});
+        CHECK_CLOSE(grad, want, count, 4e-6);
+        free(in);
+        free(grad);
+        free(want);
+    }
+}
+
+static void gelu_of_large_numbers_is_themselves_or_nothing(void)
+{
+    float in[4] = {1e18f, -1e18f, 3e38f, -300.0f}, out[4], ones[4] = {1, 1, 1, 1};
+
+    mics_host_gelu(pools[0], &(struct mics_op_gelu){out, in, 4});
+    CHECK(out[0] == 1e18f && out[1] == 0 && out[2] == 3e38f && out[3] == 0);
+    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){out, in, ones, 4});
+    CHECK(out[0] == 1 && out[1] == 0 && out[2] == 1 && out[3] == 0);
+}
+
+static void nan_passes_through_gelu_and_its_gradient(void)
+{
+    float in[40] = {0}, ones[40] = {0}, out[40];
+
+    in[3] = in[38] = NAN;
+    mics_host_gelu(pools[0], &(struct mics_op_gelu){out, in, 40});
+    CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
+    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){out, in, ones, 40});
+    CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
+}
+
+static void an_elements_gelu_does_not_depend_on_its_place(void)
+{
+    enum { COUNT = 77 };
+    float *in = random_floats(COUNT, 8), whole[COUNT], one;
+
+    mics_host_gelu(pools[0], &(struct mics_op_gelu){whole, in, COUNT});
+    for (unsigned i = 0; i < COUNT; i++) {
+        mics_host_gelu(pools[0], &(struct mics_op_gelu){&one, in + i, 1});
+        CHECK_SAME_BITS(&one, whole + i, 1);
+    }
+    free(in);
+}
+
+static void squares_are_summed_in_double(void)
+{
+    for (size_t at = 0; at < COUNTS; at++) {
+        size_t count = counts[at];
+        float *in = random_floats(count, 9);
+        double want = 0.5, got[POOLS];
+
+        for (size_t i = 0; i < count; i++)
+            want += (double)in[i] * in[i];
+        for (unsigned i = 0; i < POOLS; i++) {
+            got[i] = 0.5;
+            mics_host_squared_norm(pools[i], &(struct mics_op_squared_norm){&got[i], in, count});
+            CHECK(got[i] == got[0]);
+        }
+        CHECK_NEAR(got[0] / want, 1, 1e-13);
+        free(in);
+    }
+}
+
+static void a_long_array_is_summed_group_by_group(void)
+{
+    const size_t count = ((size_t)1 << 22) + 5;
+    float *in = random_floats(count, 10);
+    double want = 0, got[POOLS] = {0};
+
+    for (size_t i = 0; i < count; i++) {
+        in[i] = (float)(i % 7);
+        want += (double)in[i] * in[i];
+    }
+    for (unsigned i = 0; i < POOLS; i++)
+        mics_host_squared_norm(pools[i], &(struct mics_op_squared_norm){&got[i], in, count});
+    CHECK(got[0] == want && got[1] == want && got[2] == want);
+    free(in);
+}
+
+static void a_norm_neither_overflows_nor_hides_nan(void)
+{
+    float in[3] = {3e38f, 0, 1};
+    double sum = 0;
+
+    mics_host_squared_norm(pools[0], &(struct mics_op_squared_norm){&sum, in, 3});
+    CHECK_NEAR(sum / 9e76, 1, 1e-6);
+    in[1] = INFINITY;
+    mics_host_squared_norm(pools[0], &(struct mics_op_squared_norm){&sum, in, 3});
+    CHECK(isinf(sum));
+    in[2] = NAN;
+    mics_host_squared_norm(pools[0], &(struct mics_op_squared_norm){&sum, in, 3});
+    CHECK(isnan(sum));
+}
+
+int main(void)
+{
+    open_pools();
+    TAP_RUN(sums_are_those_of_single_precision);
+    TAP_RUN(gelu_agrees_with_its_definition);
+    TAP_RUN(gelus_gradient_is_its_slope);
+    TAP_RUN(gelu_of_large_numbers_is_themselves_or_nothing);
+    TAP_RUN(nan_passes_through_gelu_and_its_gradient);
+    TAP_RUN(an_elements_gelu_does_not_depend_on_its_place);
+    TAP_RUN(squares_are_summed_in_double);
+    TAP_RUN(a_long_array_is_summed_group_by_group);
+    TAP_RUN(a_norm_neither_overflows_nor_hides_nan);
+    return close_pools();
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Cross entropy: the loss, its gradient in place, masked targets. */
+#include "host/pool.h"
+#include "kernels.h"
+
+struct shape {
+    uint32_t rows, V;
+};
+
+static const struct shape shapes[] = {{1, 1},   {1, 2},    {3, 31},    {5, 32},   {4, 33},
+                                      {9, 257}, {2, 5000}, {1030, 40}, {2100, 3}, {3, 1024}};
+
+#define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
+
+/* The loss of one row; its gradient into grad[V]. */
+static double reference_row(const float *logits, uint32_t V, int32_t target, double *grad)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (uint32_t v = 0; v < V; v++)
+        max = fmax(max, logits[v]);
+    for (uint32_t v = 0; v < V; v++)
+        sum += exp(logits[v] - max);
+    for (uint32_t v = 0; v < V; v++)
+        grad[v] = exp(logits[v] - max) / sum - (v == (uint32_t)target);
+    return max + log(sum) - logits[target];
+}
+
+/* Every fifth target is masked. */
+static int32_t *make_targets(struct shape s)
+{
+    int32_t *targets = malloc(s.rows * sizeof(*targets));
+
+    for (uint32_t i = 0; targets && i < s.rows; i++)
+        targets[i] = i % 5 == 4 ? -1 : (int32_t)(i * 7 % s.V);
+    if (!targets)
+        abort();
+    return targets;
+}
+
+static void losses_and_gradients_agree_with_plain_loops(void)
+{
+    for (size_t at = 0; at < SHAPES; at++) {
+        struct shape s = shapes[at];
+        size_t count = (size_t)s.rows * s.V;
+        float *logits = random_floats(count, 1), *first = NULL;
+        double *grad = zero_doubles(count), want = 2, loss[POOLS];
+        int32_t *targets = make_targets(s);
+
+        for (size_t i = 0; i < count; i++)
+            logits[i] *= 12;
+        for (uint32_t i = 0; i < s.rows; i++)
+            if (targets[i] >= 0)
+                want += reference_row(logits + (size_t)i * s.V, s.V, targets[i],
+                                      grad + (size_t)i * s.V);
+        for (unsigned i = 0; i < POOLS; i++) {
+            float *got = copy_floats(logits, count);
+
+            loss[i] = 2; /* it is added to */
+            mics_host_cross_entropy(pools[i], &(struct mics_op_cross_entropy){
+                                                  got, targets, &loss[i], s.rows, s.V, true});
+            CHECK_CLOSE(got, grad, count, 1e-6);
+            CHECK(loss[i] == loss[0]);
+            if (i == 0)
+                first = copy_floats(got, count);
+            CHECK_SAME_BITS(got, first, count);
+            free(got);
+        }
+        CHECK_NEAR(loss[0] / want, 1, 1e-6);
+        free(first);
+        free(logits);
+        free(grad);
+        free(targets);
+    }
+}
+
+static void without_gradient_the_logits_stay(void)
+{
+    struct shape s = {7, 100};
+    float *logits = random_floats(700, 2), *kept = copy_floats(logits, 700);
+    int32_t *targets = make_targets(s);
+    double loss = 0, with = 0;
+
+    mics_host_cross_entropy(
+        pools[1], &(struct mics_op_cross_entropy){logits, targets, &loss, s.rows, s.V, false});
+    CHECK_SAME_BITS(logits, kept, 700);
+    mics_host_cross_entropy(
+        pools[1], &(struct mics_op_cross_entropy){logits, targets, &with, s.rows, s.V, true});
+    CHECK(loss == with && loss > 0);
+    free(logits);
+    free(kept);
+    free(targets);
+}
+
+static void masked_rows_count_nothing_even_with_nan(void)
+{
+    float logits[3 * 3] = {NAN, 1, 2, 0, 0, 0, 5, NAN, 1};
+    int32_t targets[3] = {-1, 1, 3};
+    double loss = 0;
+
+    mics_host_cross_entropy(pools[0],
+                            &(struct mics_op_cross_entropy){logits, targets, &loss, 3, 3, true});
+    CHECK_NEAR(loss, log(3), 1e-7);
+    for (int i = 0; i < 9; i++)
+        CHECK_NEAR(logits[i], i / 3 != 1 ? 0 : i == 4 ? -2.0 / 3 : 1.0 / 3, 1e-7);
+}
+
+static void nan_and_infinity_give_a_loss_that_is_not_a_number(void)
+{
+    static const float bad[] = {NAN, INFINITY};
+
+    for (unsigned at = 0; at < 2; at++)
+        for (unsigned place = 0; place < 40; place += 13) {
+            float logits[40] = {0};
+            int32_t target = 2;
+            double loss = 0;
+
+            logits[place] = bad[at];
+            mics_host_cross_entropy(
+                pools[0], &(struct mics_op_cross_entropy){logits, &target, &loss, 1, 40, true});
+            CHECK(isnan(loss));
+            CHECK(isnan(logits[place]));
+        }
+}
+
+static void large_logits_do_not_overflow(void)
+{
+    float logits[2] = {30000, 29999};
+    int32_t target = 0;
+    double loss = 0;
+
+    mics_host_cross_entropy(pools[0],
+                            &(struct mics_op_cross_entropy){logits, &target, &loss, 1, 2, true});
+    CHECK_NEAR(loss, log(1 + exp(-1)), 1e-6);
+}
+
+int main(void)
+{
+    open_pools();
+    TAP_RUN(losses_and_gradients_agree_with_plain_loops);
+    TAP_RUN(without_gradient_the_logits_stay);
+    TAP_RUN(masked_rows_count_nothing_even_with_nan);
+    TAP_RUN(nan_and_infinity_give_a_loss_that_is_not_a_number);
+    TAP_RUN(large_logits_do_not_overflow);
+    return close_pools();
+}
