@@ -2,15 +2,31 @@
 /* counts.c - what a step exchanges, as the communicators will count it. */
 #include "plan/schedule.h"
 
-#include "base/num.h"
+#include "machine/comm.h"
 
-/* Bytes that one rank of a ring sends. Gathers and scatters have equal pieces; an all-reduce whose elements
- * are no multiple of the ranks is counted with pieces rounded up. */
-static uint64_t ring_bytes(const struct mics_op *op, uint32_t size)
+/* The rank's place in its communicator: how many others of the same color come before it. */
+static uint32_t rank_in(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank)
 {
-    uint64_t element = op->bytes / op->count, piece = mics_ceil_div(op->count, size) * element;
+    struct mics_member self, other;
+    uint32_t before = 0;
 
-    return (op->collective == MICS_ALL_REDUCE ? 2 : 1) * (size - 1) * piece;
+    mics_shape_member(shape, kind, rank, &self);
+    for (uint32_t i = 0; i < shape->nodes * shape->per_node; i++) {
+        mics_shape_member(shape, kind, i, &other);
+        before += other.color == self.color &&
+                  (other.key < self.key || (other.key == self.key && i < rank));
+    }
+    return before;
+}
+
+/* Gathers and scatters have equal pieces, and a ring sends all but one of them. */
+static uint64_t sent_by(const struct mics_op *op, uint32_t size, uint32_t rank)
+{
+    const enum mics_dtype dtype = op->bytes / op->count == 8 ? MICS_F64 : MICS_F32;
+
+    if (op->collective == MICS_ALL_REDUCE)
+        return mics_comm_all_reduce_sent((int)size, (int)rank, op->count, dtype);
+    return op->bytes / size * (size - 1);
 }
 
 void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
@@ -18,9 +34,11 @@ void mics_schedule_counts(const struct mics_schedule *schedule, const struct mic
                           uint64_t sent_bytes[MICS_COMM_KIND_COUNT])
 {
     struct mics_member members[MICS_COMM_KIND_COUNT];
+    uint32_t places[MICS_COMM_KIND_COUNT];
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
         mics_shape_member(shape, (enum mics_comm_kind)kind, rank, &members[kind]);
+        places[kind] = rank_in(shape, (enum mics_comm_kind)kind, rank);
         calls[kind] = sent_bytes[kind] = 0;
     }
     for (uint32_t i = 0; i < schedule->op_count; i++) {
@@ -29,6 +47,6 @@ void mics_schedule_counts(const struct mics_schedule *schedule, const struct mic
         if (!mics_op_is_comm(op->kind) || members[op->comm].size == 1)
             continue;
         calls[op->comm]++;
-        sent_bytes[op->comm] += ring_bytes(op, members[op->comm].size);
+        sent_bytes[op->comm] += sent_by(op, members[op->comm].size, places[op->comm]);
     }
 }
