@@ -116,24 +116,19 @@ static size_t width_of(const char *cell)
     return width;
 }
 
-static void put_spaces(FILE *out, size_t count)
-{
-    while (count-- > 0)
-        putc(' ', out);
-}
-
-static void put_aligned(FILE *out, const char *cell, size_t width, bool right, bool last)
+/* `blanks` is what is owed before the next character: blanks at the end of a line are never written. */
+static void put_aligned(FILE *out, const char *cell, size_t width, bool right, size_t *blanks)
 {
     const size_t missing = width - width_of(cell);
 
     if (right)
-        put_spaces(out, missing);
-    for (; *cell; cell++)
+        *blanks += missing;
+    for (; *cell; cell++) {
+        for (; *blanks > 0; --*blanks)
+            putc(' ', out);
         putc(iscntrl((unsigned char)*cell) ? '?' : *cell, out);
-    if (last)
-        putc('\n', out);
-    else
-        put_spaces(out, (right ? 0 : missing) + 2);
+    }
+    *blanks += (right ? 0 : missing) + 2;
 }
 
 static void put_escaped(FILE *out, const char *cell, bool last)
@@ -167,6 +162,7 @@ enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int
                                   struct mics_err *err)
 {
     size_t *widths = table ? calloc(table->columns, sizeof *widths) : NULL;
+    size_t blanks = 0;
     const char *cell;
 
     if (!widths || table->failed) {
@@ -183,10 +179,15 @@ enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int
         const size_t column = i % table->columns;
         const bool last = column == table->columns - 1;
 
-        if (tsv)
+        if (tsv) {
             put_escaped(out, cell, last);
-        else
-            put_aligned(out, cell, widths[column], table->right[column], last);
+            continue;
+        }
+        if (column == 0)
+            blanks = 0;
+        put_aligned(out, cell, widths[column], table->right[column], &blanks);
+        if (last)
+            putc('\n', out);
     }
     free(widths);
     if (ferror(out))
