@@ -4,6 +4,8 @@
 #include "model_run.h"
 #include "tap.h"
 
+#include <math.h>
+
 /* Sizes that divide nothing evenly. */
 static const struct mics_model_config tiny = {
     .family = "gpt2",

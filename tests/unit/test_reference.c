@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * GPT-2 against PyTorch: the model folder and the values that tests/reference/make_gpt2.py wrote. The
+ * reference is computed in double precision; ours in fp32, so the two agree to some 1e-6 of the largest
+ * value of each tensor. Run from the top of the sources.
+ */
+#include "model_run.h"
+#include "tap.h"
+
+#include "base/file.h"
+
+#define FOLDER    "tests/reference/gpt2-tiny"
+#define TOLERANCE 1e-5
+
+/* A safetensors file in memory. */
+struct values {
+    char *data;
+    const char *begin; /* of the tensors */
+    json_t *header;
+};
+
+static void values_open(struct values *values, const char *path)
+{
+    struct mics_err err;
+    uint64_t length;
+    size_t size;
+
+    if (mics_file_read(path, 1 << 20, &values->data, &size, &err) != MICS_OK) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+    memcpy(&length, values->data, sizeof length);
+    values->header = json_loadb(values->data + 8, (size_t)length, 0, NULL);
+    values->begin = values->data + 8 + length;
+    CHECK(json_is_object(values->header));
+}
+
+static void values_close(struct values *values)
+{
+    json_decref(values->header);
+    free(values->data);
+}
+
+/* Copy a tensor's `bytes` bytes, which must be all it has. */
+static void values_copy(const struct values *values, const char *name, void *out, size_t bytes)
+{
+    json_int_t begin = 0, end = 0;
+
+    CHECK_INT(json_unpack(json_object_get(values->header, name), "{s:[I,I]}", "data_offsets",
+                          &begin, &end),
+              0);
+    CHECK_INT(end - begin, bytes);
+    if (end - begin == (json_int_t)bytes)
+        memcpy(out, values->begin + begin, bytes);
+}
+
+static void load_params(struct model_run *run)
+{
+    struct values values;
+
+    values_open(&values, FOLDER "/model.safetensors");
+    for (uint32_t u = 0; u < run->model->unit_count; u++)
+        for (uint32_t i = 0; i < run->model->units[u].tensor_count; i++) {
+            const struct mics_tensor *tensor = &run->model->units[u].tensors[i];
+
+            values_copy(&values, tensor->name, run_params(run, u) + tensor->offset,
+                        tensor->count * sizeof(float));
+        }
+    values_close(&values);
+}
+
+static void open_reference(struct model_run *run, struct values *values, bool recompute)
+{
+    struct mics_model *model = NULL;
+    struct mics_err err;
+
+    if (mics_model_open(FOLDER, &model, &err) != MICS_OK) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+    run_open(run, model,
+             (struct mics_batch){.B = 2, .T = 10, .recompute = recompute, .train = true}, 1);
+    load_params(run);
+    values_open(values, FOLDER "/reference.safetensors");
+    values_copy(values, "tokens", run->tokens.data, run->tokens.bytes);
+    values_copy(values, "targets", run->targets.data, run->targets.bytes);
+}
+
+/* Largest difference, relative to the largest of `want`. */
+static double differ(const float *got, const float *want, uint64_t count)
+{
+    double worst = 0, scale = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        const double difference = fabs((double)got[i] - want[i]);
+
+        worst = difference > worst || isnan(difference) ? difference : worst;
+        scale = fmax(scale, fabs((double)want[i]));
+    }
+    return worst / scale;
+}
+
+static void the_loss_is_that_of_pytorch(void)
+{
+    struct model_run run;
+    struct values values;
+    double want = 0;
+
+    open_reference(&run, &values, false);
+    values_copy(&values, "loss", &want, sizeof want);
+    CHECK_NEAR(run_step(&run), want, 1e-6 * want);
+    values_close(&values);
+    run_close(&run);
+}
+
+static void the_logits_are_those_of_pytorch(void)
+{
+    struct model_run run;
+    struct values values;
+    float want[20 * 29], got[29];
+
+    open_reference(&run, &values, false);
+    run.batch.train = false;
+    values_copy(&values, "logits", want, sizeof want);
+    run_step(&run);
+    for (uint32_t row = 0; row < 20; row++) {
+        const struct mics_pass pass = run_pass(&run, run.model->stage_count - 1);
+
+        run.model->family->logits(&pass, row, got);
+        run_sync(&run);
+        CHECK(differ(got, want + row * 29, 29) < TOLERANCE);
+    }
+    values_close(&values);
+    run_close(&run);
+}
+
+static void check_gradient(const struct values *values, const struct mics_tensor *tensor,
+                           const float *got)
+{
+    char name[80];
+    float *want = calloc(tensor->count, sizeof *want);
+
+    snprintf(name, sizeof name, "grad.%s", tensor->name);
+    values_copy(values, name, want, tensor->count * sizeof *want);
+    const double worst = differ(got, want, tensor->count);
+    if (!(worst < TOLERANCE))
+        printf("# %s differs by %.2g of its largest\n", name, worst);
+    CHECK(worst < TOLERANCE);
+    free(want);
+}
+
+static void check_gradients(bool recompute)
+{
+    struct model_run run;
+    struct values values;
+
+    open_reference(&run, &values, recompute);
+    run_step(&run);
+    for (uint32_t u = 0; u < run.model->unit_count; u++)
+        for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++) {
+            const struct mics_tensor *tensor = &run.model->units[u].tensors[i];
+
+            check_gradient(&values, tensor, run_grads(&run, u) + tensor->offset);
+        }
+    values_close(&values);
+    run_close(&run);
+}
+
+static void all_gradients_are_those_of_pytorch(void)
+{
+    check_gradients(false);
+}
+
+static void all_gradients_are_those_of_pytorch_when_recomputing(void)
+{
+    check_gradients(true);
+}
+
+static void the_reference_has_no_parameter_that_we_lack(void)
+{
+    struct model_run run;
+    struct values values;
+    uint64_t tensors = 0;
+
+    open_reference(&run, &values, false);
+    for (uint32_t u = 0; u < run.model->unit_count; u++)
+        tensors += run.model->units[u].tensor_count;
+    /* And __metadata__, loss, logits, tokens, targets. */
+    CHECK_INT(json_object_size(values.header), tensors + 5);
+    values_close(&values);
+    run_close(&run);
+}
+
+int main(void)
+{
+    TAP_RUN(the_loss_is_that_of_pytorch);
+    TAP_RUN(the_logits_are_those_of_pytorch);
+    TAP_RUN(all_gradients_are_those_of_pytorch);
+    TAP_RUN(all_gradients_are_those_of_pytorch_when_recomputing);
+    TAP_RUN(the_reference_has_no_parameter_that_we_lack);
+    return tap_done();
+}
