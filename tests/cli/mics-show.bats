@@ -1,0 +1,178 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-show: tables for people, tables for scripts, JSON, history, metrics.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR"
+    cat >topology.json <<-'END'
+	{"kind": "mics.topology", "v": 1, "name": "lab", "source": "measured", "nodes": 2, "per_node": 4,
+	 "device": {"name": "host", "flops_per_s": 1e11, "flops_dtype": "f32",
+	            "memory_bandwidth_bytes_per_s": 1e10, "memory_bytes": 4294967296, "cores": 2},
+	 "links": {"node": {"latency_s": 1e-6, "bandwidth_bytes_per_s": 5e9, "samples": 30, "spread": 0.04},
+	           "net": {"latency_s": 5e-5, "bandwidth_bytes_per_s": 1e9}},
+	 "collectives": [{"collective": "all_reduce", "nodes": 2, "per_node": 1, "latency_s": 1e-4,
+	                  "bandwidth_bytes_per_s": 2e8, "samples": 3}],
+	 "later": {"version": [1, "two"]},
+	 "history": [{"program": "mics-probe", "version": "0.1.0",
+	              "argv": ["mics-probe", "--topology=node:2 gpu:4", "it's"]}]}
+	END
+}
+
+@test "a topology is a table that says what it is made of" {
+    run --separate-stderr mics-show topology.json
+    [ "$status" = 0 ]
+    [ "$stderr" = "" ]
+    grep -qE '^cluster +lab$' <<<"$output"
+    grep -qE '^ranks +8 = 2 nodes x 4$' <<<"$output"
+    grep -qE '^memory per rank +4 GiB$' <<<"$output"
+    grep -qE '^between nodes, whole node +50 us +1 GB/s +declared +-$' <<<"$output"
+    grep -qE '^all_reduce +2 +1 +100 us +' <<<"$output"
+}
+
+@test "--tsv gives scripts plain numbers by name" {
+    mics-show --tsv topology.json >tables
+    [ "$(awk -F '\t' '$1 == "memory_bytes" { print $2 }' tables)" = 4294967296 ]
+    [ "$(awk -F '\t' '$1 == "net" { print $3 }' tables)" = 1000000000 ]
+    run ! grep -q 'GiB' tables
+}
+
+@test "--json is the document, unknown members and history included, and is read back" {
+    mics-show --json topology.json >once.json
+    mics-show --json <once.json >twice.json
+    cmp once.json twice.json
+    grep -q '"later"' once.json
+    [ "$(grep -c '"program"' once.json)" = 1 ]
+}
+
+@test "msgpack and JSON of one document show the same" {
+    # {"kind":"k","v":1,"a":[true,-5,"x"]}
+    printf '\x83\xa4kind\xa1k\xa1v\x01\xa1a\x93\xc3\xfb\xa1x' >small.mp
+    mics-show --json -o small.json small.mp
+    mics-show small.mp >one
+    mics-show small.json >two
+    cmp one two
+}
+
+@test "a document of an unknown kind is an outline of its members" {
+    echo '{"kind": "mics.future", "v": 9, "a": {"b": [1.5, "text"], "none": null}, "empty": []}' >doc.json
+    run mics-show --tsv doc.json
+    [ "$status" = 0 ]
+    [ "${lines[2]}" = $'a.b[0]\t1.5' ]
+    [ "${lines[3]}" = $'a.b[1]\ttext' ]
+    [ "${lines[4]}" = $'a.none\tnull' ]
+    [ "${lines[5]}" = $'empty\t0 items' ]
+    run mics-show doc.json
+    [ "$status" = 0 ]
+    grep -qE '^    \[1\] +text$' <<<"$output"
+}
+
+@test "what a stranger wrote cannot command the terminal" {
+    printf '{"kind": "k", "v": 1, "a\\u001b[2J": "\\u001b]0;x\\u0007"}' >doc.json
+    mics-show doc.json >out
+    run ! grep -q $'\x1b' out
+    grep -qF '?]0;x?' out
+    mics-show --tsv doc.json >out
+    run ! grep -q $'\x1b' out
+}
+
+@test "--history prints the commands, quoted for a shell" {
+    run mics-show --history topology.json
+    [ "$status" = 0 ]
+    [[ ${lines[1]} == "mics-probe  0.1.0    mics-probe '--topology=node:2 gpu:4' 'it'\''s'" ]]
+}
+
+@test "several files are told apart, and standard input is one of them" {
+    run --separate-stderr mics-show topology.json - <topology.json
+    [ "$status" = 0 ]
+    [ "$(grep -c '^==> .* <==$' <<<"$output")" = 2 ]
+    [ "$(grep -c '^cluster ' <<<"$output")" = 2 ]
+}
+
+@test "--json and --tsv take one file" {
+    for option in --json --tsv; do
+        run --separate-stderr mics-show "$option" topology.json topology.json
+        usage_mistake mics-show
+    done
+    run --separate-stderr mics-show --json --history topology.json
+    usage_mistake mics-show
+}
+
+@test "-o writes the file whole or not at all" {
+    mics-show -o table.txt topology.json
+    mics-show topology.json | cmp - table.txt
+    echo '{"kind": "mics.topology", "v": 1}' >bad.json
+    run --separate-stderr mics-show -o table.txt bad.json
+    one_line_and_code 3
+    mics-show topology.json | cmp - table.txt
+    [ -z "$(ls -- *.tmp.* 2>/dev/null)" ]
+    run --separate-stderr mics-show -o /nonexistent/table.txt topology.json
+    one_line_and_code 1
+}
+
+@test "an error names the file and the path in it" {
+    sed 's/5e9/"fast"/' topology.json >bad.json
+    run --separate-stderr mics-show bad.json
+    one_line_and_code 3
+    [ "$stderr" = "mics-show: bad.json: links.node.bandwidth_bytes_per_s: expected a number, found a string" ]
+    run --separate-stderr mics-show --history <<<'{"kind": "k", "v": 1, "history": [{"program": 5}]}'
+    one_line_and_code 3
+    [ "$stderr" = "mics-show: standard input: history[0].program: expected a string, found a number" ]
+}
+
+# 100 steps whose loss falls from 5 to 3.02, validated twice; step 60 on done again from a checkpoint.
+metrics()
+{
+    echo '{"event":"run","model":"gpt2-nano"}'
+    awk 'BEGIN { for (i = 1; i <= 70; i++) {
+        printf "{\"event\":\"step\",\"step\":%d,\"loss\":%g,\"lr\":0.001,\"grad_norm\":1,\"step_ms\":%d,\"tokens_per_s\":900}\n", i, 9, 10 } }'
+    echo '{"event":"run","model":"gpt2-nano"}'
+    awk 'BEGIN { for (i = 1; i <= 100; i++) {
+        if (i == 51) print "{\"event\":\"val\",\"step\":50,\"loss\":4.5,\"tokens\":9,\"ms\":1}"
+        printf "{\"event\":\"step\",\"step\":%d,\"loss\":%g,\"lr\":0.001,\"grad_norm\":null,\"step_ms\":%d,\"tokens_per_s\":1000}\n", i, 5.02 - i / 50, i } }'
+    echo '{"event":"val","step":100,"loss":3.5,"tokens":9,"ms":1}'
+    echo '{"event":"checkpoint","step":100,"path":"run/step-000100","bytes":5,"ms":1}'
+    echo '{"event":"news","of":"a later version"}'
+    echo '{"event":"end","step":100,"reason":"done"}'
+}
+
+@test "metrics are summed up, and steps done again count once" {
+    metrics >run.jsonl
+    mics-show --tsv run.jsonl >tables
+    value() { awk -F '\t' -v name="$1" '$1 == name { print $'"${2:-2}"' }' tables; }
+    [ "$(value steps)" = 100 ]
+    [ "$(value runs)" = 2 ]
+    [ "$(value last_line_cut)" = false ]
+    [ "$(value validation.best_loss)" = 3.5 ]
+    [ "$(value validation.best_step)" = 100 ]
+    [ "$(value checkpoint.path)" = run/step-000100 ]
+    [ "$(value end.reason)" = done ]
+    [ "$(value loss)" = 5 ]
+    [ "$(value loss 3)" = 3.02 ]
+    [ "$(value loss 7)" = 3.51 ]
+    [ "$(value step_ms 5)" = 51 ]
+    [ "$(value grad_norm)" = - ]
+    mics-show run.jsonl | grep -qE '^ +91 +100 +3.11 +3.5 '
+}
+
+@test "metrics as JSON are a document" {
+    metrics | mics-show --json >metrics.json
+    mics-show metrics.json >one
+    metrics | mics-show >two
+    cmp one two
+}
+
+@test "metrics of a run that was killed may end in the middle of a line" {
+    metrics | head -c -12 >run.jsonl
+    mics-show --tsv run.jsonl | grep -q '^last_line_cut	true$'
+    metrics | sed '5s/loss/loss"/' >bad.jsonl
+    run --separate-stderr mics-show bad.jsonl
+    one_line_and_code 3
+    [[ $stderr == "mics-show: bad.jsonl: line 5, column "* ]]
+    metrics | sed '5s/"step":4/"step":"4"/' >bad.jsonl
+    run --separate-stderr mics-show bad.jsonl
+    one_line_and_code 3
+    [ "$stderr" = "mics-show: bad.jsonl: line 5: step: expected a whole number, found a string" ]
+}
