@@ -6,6 +6,10 @@
 
 #include <math.h>
 
+/* Of gradients in fp32, relative to the largest. With the wild parameters that shake() makes, rounding
+ * alone comes to 1e-5; the smallest mistakes seen so far to 1e-2. */
+#define TOLERANCE 1e-4
+
 /* Sizes that divide nothing evenly. */
 static const struct mics_model_config tiny = {
     .family = "gpt2",
@@ -134,7 +138,7 @@ static void every_gradient_is_that_of_finite_differences(void)
             }
         }
     printf("# largest difference relative to a tensor's largest gradient: %.2g\n", worst);
-    CHECK(worst < 1e-4);
+    CHECK(worst < TOLERANCE);
     double_free(&g);
     run_close(&run);
 }
@@ -152,6 +156,7 @@ static double grads_differ(struct model_run *a, struct model_run *b)
             worst =
                 fmax(worst, fabs((double)run_grads(a, u)[i] - run_grads(b, u)[i]) / (1 + scale));
     }
+    printf("# gradients differ by %.2g of the largest of a unit\n", worst);
     return worst;
 }
 
@@ -205,7 +210,7 @@ static void micro_batches_add_up_to_the_whole_batch(void)
     open_tiny(&part, 2, true);
     const double loss = run_step(&whole);
     CHECK_NEAR(run_in_parts(&whole, &part), loss, 1e-6 * loss);
-    CHECK(grads_differ(&whole, &part) < 1e-5);
+    CHECK(grads_differ(&whole, &part) < TOLERANCE);
     run_close(&whole);
     run_close(&part);
 }
@@ -286,7 +291,7 @@ static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
     run_fill(&whole, 5);
     const double loss = run_step(&whole);
     CHECK_NEAR(run_in_parts(&whole, &part), loss, 1e-6 * loss);
-    CHECK(grads_differ(&whole, &part) < 1e-5);
+    CHECK(grads_differ(&whole, &part) < TOLERANCE);
     CHECK(whole.scratch.bytes < 600 * 9000 * sizeof(float));
     run_close(&whole);
     run_close(&part);
