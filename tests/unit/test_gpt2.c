@@ -6,8 +6,8 @@
 
 #include <math.h>
 
-/* Of gradients in fp32, relative to the largest. With the wild parameters that shake() makes, rounding
- * alone comes to 1e-5; the smallest mistakes seen so far to 1e-2. */
+/* Of gradients in fp32, relative to the largest. With the wild parameters that shake() makes,
+ * rounding alone comes to 1e-5. */
 #define TOLERANCE 1e-4
 
 /* Sizes that divide nothing evenly. */

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The work that GPT-2's stages declare is the work that they launch. A device that does nothing but
+ * count takes their operations; its streams and memory are never looked at.
+ */
+#include "machine/stream.h"
+#include "model/model.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+struct tally {
+    struct mics_stream stream;
+    double flops, floats;
+    uint32_t unknown;
+};
+
+static void tally_matmul(struct tally *tally, const struct mics_op_matmul *op)
+{
+    const double m = op->m, n = op->n, k = op->k;
+
+    tally->flops += 2 * m * n * k;
+    tally->floats += m * k + k * n + (op->beta != 0 ? 2 : 1) * m * n;
+}
+
+static void tally_attention(struct tally *tally, const struct mics_op_attention *op)
+{
+    const double C = (double)op->H * op->D, rows = (double)op->B * op->T;
+
+    tally->flops += 4 * rows * op->T * C / (op->causal ? 2 : 1);
+    tally->floats += 4 * rows * C;
+}
+
+static void tally_attention_grad(struct tally *tally, const struct mics_op_attention_grad *op)
+{
+    const double C = (double)op->H * op->D, rows = (double)op->B * op->T;
+
+    tally->flops += 10 * rows * op->T * C / (op->causal ? 2 : 1);
+    tally->floats += 8 * rows * C;
+}
+
+/* Floats read and written by the operations that only pass over memory; 0: another one. */
+static double pass_floats(enum mics_kernel kernel, const void *args)
+{
+    const struct mics_op_layernorm *norm = args;
+    const struct mics_op_layernorm_grad *norm_grad = args;
+    const struct mics_op_bias_grad *bias = args;
+    const struct mics_op_embedding *embedding = args;
+    const struct mics_op_embedding_grad *embedding_grad = args;
+    const struct mics_op_cross_entropy *loss = args;
+
+    switch (kernel) {
+    case MICS_K_ZERO:
+        return (double)((const struct mics_op_zero *)args)->bytes / 4;
+    case MICS_K_ADD:
+        return 3.0 * (double)((const struct mics_op_add *)args)->count;
+    case MICS_K_GELU:
+        return 2.0 * (double)((const struct mics_op_gelu *)args)->count;
+    case MICS_K_GELU_GRAD:
+        return 3.0 * (double)((const struct mics_op_gelu_grad *)args)->count;
+    case MICS_K_LAYERNORM:
+        return 2.0 * norm->rows * norm->C;
+    case MICS_K_LAYERNORM_GRAD:
+        return 4.0 * norm_grad->rows * norm_grad->C;
+    case MICS_K_BIAS_GRAD:
+        return (double)bias->rows * bias->n;
+    case MICS_K_EMBEDDING:
+        return 3.0 * embedding->B * embedding->T * embedding->C;
+    case MICS_K_EMBEDDING_GRAD:
+        return 5.0 * embedding_grad->B * embedding_grad->T * embedding_grad->C;
+    case MICS_K_CROSS_ENTROPY:
+        return (loss->grad ? 2.0 : 1.0) * loss->rows * loss->V;
+    default:
+        return 0;
+    }
+}
+
+static void tally_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
+                         size_t size)
+{
+    struct tally *tally = (struct tally *)stream;
+    const double floats = pass_floats(kernel, args);
+
+    CHECK(size <= MICS_OP_ARGS_MAX);
+    if (kernel == MICS_K_MATMUL)
+        tally_matmul(tally, args);
+    else if (kernel == MICS_K_ATTENTION)
+        tally_attention(tally, args);
+    else if (kernel == MICS_K_ATTENTION_GRAD)
+        tally_attention_grad(tally, args);
+    else
+        tally->unknown += floats == 0;
+    tally->floats += floats;
+}
+
+static struct mics_pass pass_over(const struct mics_model *model, const struct mics_batch *batch,
+                                  void *memory)
+{
+    return (struct mics_pass){
+        .model = model,
+        .batch = *batch,
+        .tokens = memory,
+        .targets = memory,
+        .params = memory,
+        .grads = memory,
+        .saved = memory,
+        .out = memory,
+        .flow = memory,
+        .scratch = memory,
+        .loss_sum = memory,
+    };
+}
+
+/* `memory` gives addresses and is not touched. */
+static void check_stage(const struct mics_model *model, const struct mics_batch *batch,
+                        uint32_t stage, void *memory)
+{
+    static const struct mics_device_ops ops = {.launch = tally_launch};
+    struct mics_device device = {.ops = &ops, .name = "tally"};
+    struct tally there = {.stream.device = &device}, back = there;
+    struct mics_stage_work work;
+    struct mics_pass pass = pass_over(model, batch, memory);
+
+    model->family->stage_work(model, batch, stage, &work);
+    pass.stream = &there.stream;
+    model->family->forward(&pass, stage);
+    pass.stream = &back.stream;
+    if (batch->train && stage + 1 < model->stage_count)
+        model->family->backward(&pass, stage);
+
+    CHECK_NEAR(there.flops, work.forward_flops, 1e-9 * there.flops);
+    CHECK_NEAR(back.flops, work.backward_flops, 1e-9 * back.flops);
+    CHECK_NEAR(4 * there.floats, work.forward_bytes, 1e-9 * there.floats);
+    CHECK_NEAR(4 * back.floats, work.backward_bytes, 1e-9 * back.floats);
+    CHECK_INT(there.unknown + back.unknown, 0);
+}
+
+/* 400 rows of a vocabulary of 9,000: the head works in two pieces. */
+static void check_batch(struct mics_batch batch)
+{
+    const struct mics_model_config config = {"gpt2", "odd", 2, 24, 3, 200, 9000, 70, 1e-5};
+    struct mics_model *model = NULL;
+    void *memory = malloc(64 << 20);
+
+    CHECK_INT(mics_model_new(&config, &model, NULL), MICS_OK);
+    CHECK(memory != NULL);
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        check_stage(model, &batch, i, memory);
+    free(memory);
+    mics_model_free(model);
+}
+
+static void training_launches_what_it_declares(void)
+{
+    check_batch((struct mics_batch){.B = 2, .T = 200, .train = true});
+}
+
+static void recomputing_launches_what_it_declares(void)
+{
+    check_batch((struct mics_batch){.B = 2, .T = 200, .train = true, .recompute = true});
+}
+
+static void evaluation_launches_what_it_declares(void)
+{
+    check_batch((struct mics_batch){.B = 2, .T = 200});
+}
+
+int main(void)
+{
+    TAP_RUN(training_launches_what_it_declares);
+    TAP_RUN(recomputing_launches_what_it_declares);
+    TAP_RUN(evaluation_launches_what_it_declares);
+    return tap_done();
+}
