@@ -45,16 +45,18 @@ LIB_SRC  := $(foreach l,$(LAYERS),$(wildcard lib/$(l)/*.c)) $(wildcard kernels/h
 CLI_SRC  := $(wildcard lib/cli/*.c)
 CMD_SRC  := $(wildcard cmd/mics-*.c)
 TEST_SRC := $(wildcard tests/unit/*.c tests/parity/*.c)
+MPI_TEST_SRC := $(wildcard tests/mpi/*.c)
 UNIT_SRC := $(foreach f,$(TEST_SRC),$(if $(filter test_%,$(notdir $(f))),$(f)))
 object    = $(1:%.c=$(BUILD)/%.o)
 PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%)
 UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
+MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These have threads of ours, so they also run under ThreadSanitizer.
 THREADED := $(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"harness.h"' $(UNIT_SRC) /dev/null)
 
 all: $(PROGRAMS)
 	@for what in $(LEFT_OUT); do echo "left out: $$what"; done
-tests-build: $(UNITS)
+tests-build: $(UNITS) $(MPI_TESTS)
 tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
 KERNEL_FLAGS := -O3 -march=$(MARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
@@ -154,4 +156,4 @@ help:
 FORCE:
 .PHONY: all tests-build tests-build-threaded deps demo-deps demo check lint bench install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC))
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC))

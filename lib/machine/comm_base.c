@@ -13,7 +13,7 @@ size_t mics_dtype_bytes(enum mics_dtype dtype)
     return dtype == MICS_F64 ? sizeof(double) : sizeof(float);
 }
 
-const char *comm_kind_name(enum comm_kind kind)
+const char *mics_comm_call_name(enum comm_kind kind)
 {
     static const char *const names[] = {
         [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",
@@ -24,7 +24,7 @@ const char *comm_kind_name(enum comm_kind kind)
     return names[kind];
 }
 
-void comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype)
+void mics_comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype)
 {
     if (dtype == MICS_F64)
         mics_host_accumulate_f64(into, from, count);
@@ -32,7 +32,7 @@ void comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dty
         mics_host_accumulate_f32(into, from, count);
 }
 
-void comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype)
+void mics_comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype)
 {
     if (dtype == MICS_F64)
         mics_host_sum_f64(out, a, b, count);
@@ -53,7 +53,7 @@ static enum mics_status execute(struct comm_base *base, const struct comm_call *
     enum mics_status status = base->execute(base, call, sent_bytes, err);
 
     if (status != MICS_OK)
-        mics_err_prefix(err, "%s among %d ranks", comm_kind_name(call->kind), base->comm.size);
+        mics_err_prefix(err, "%s among %d ranks", mics_comm_call_name(call->kind), base->comm.size);
     return status;
 }
 
@@ -88,8 +88,8 @@ static void copy_alone(struct mics_stream *stream, const void *send, void *recv,
         mics_launch_copy(stream, &(struct mics_op_copy){recv, send, bytes});
 }
 
-void comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
-                          void *recv, uint64_t count, enum mics_dtype dtype)
+void mics_comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                               void *recv, uint64_t count, enum mics_dtype dtype)
 {
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
@@ -105,8 +105,8 @@ void comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, co
                                    .bytes = bytes});
 }
 
-void comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
-                              void *recv, uint64_t count, enum mics_dtype dtype)
+void mics_comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
+                                   void *recv, uint64_t count, enum mics_dtype dtype)
 {
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
@@ -122,8 +122,8 @@ void comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream
                                    .bytes = bytes});
 }
 
-void comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                          uint64_t count, enum mics_dtype dtype)
+void mics_comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                               uint64_t count, enum mics_dtype dtype)
 {
     if (comm->size > 1)
         enqueue(comm, stream,
@@ -140,15 +140,15 @@ static struct comm_call broadcast_call(void *data, uint64_t bytes, int root)
         .kind = COMM_BROADCAST, .root = root, .recv = data, .count = bytes, .bytes = bytes};
 }
 
-void comm_base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                         uint64_t bytes, int root)
+void mics_comm_base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                              uint64_t bytes, int root)
 {
     assert(root >= 0 && root < comm->size);
     if (comm->size > 1)
         enqueue(comm, stream, broadcast_call(data, bytes, root));
 }
 
-void comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream)
+void mics_comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream)
 {
     if (comm->size > 1)
         enqueue(comm, stream, (struct comm_call){.kind = COMM_BARRIER});
@@ -163,8 +163,8 @@ static enum mics_status execute_now(struct mics_comm *comm, struct comm_call cal
     return execute((struct comm_base *)comm, &call, &sent_bytes, err);
 }
 
-enum mics_status comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
-                                         int root, struct mics_err *err)
+enum mics_status mics_comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
+                                              int root, struct mics_err *err)
 {
     assert(root >= 0 && root < comm->size);
     if (comm->size == 1)
@@ -172,8 +172,8 @@ enum mics_status comm_base_broadcast_now(struct mics_comm *comm, void *data, uin
     return execute_now(comm, broadcast_call(data, bytes, root), err);
 }
 
-enum mics_status comm_base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
-                                          uint64_t bytes, struct mics_err *err)
+enum mics_status mics_comm_base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
+                                               uint64_t bytes, struct mics_err *err)
 {
     if (comm->size == 1) {
         if (send != recv && bytes > 0)
@@ -190,7 +190,7 @@ enum mics_status comm_base_all_gather_now(struct mics_comm *comm, const void *se
                        err);
 }
 
-enum mics_status comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err)
+enum mics_status mics_comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err)
 {
     if (comm->size == 1)
         return MICS_OK;

@@ -43,31 +43,31 @@ struct comm_base {
 
 /* The table with all but split, free and abort. */
 #define COMM_BASE_OPS                                                                              \
-    .all_gather = comm_base_all_gather, .reduce_scatter = comm_base_reduce_scatter,                \
-    .all_reduce = comm_base_all_reduce, .broadcast = comm_base_broadcast,                          \
-    .barrier = comm_base_barrier, .broadcast_now = comm_base_broadcast_now,                        \
-    .all_gather_now = comm_base_all_gather_now, .barrier_now = comm_base_barrier_now
+    .all_gather = mics_comm_base_all_gather, .reduce_scatter = mics_comm_base_reduce_scatter,      \
+    .all_reduce = mics_comm_base_all_reduce, .broadcast = mics_comm_base_broadcast,                \
+    .barrier = mics_comm_base_barrier, .broadcast_now = mics_comm_base_broadcast_now,              \
+    .all_gather_now = mics_comm_base_all_gather_now, .barrier_now = mics_comm_base_barrier_now
 
-void comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
-                          void *recv, uint64_t count, enum mics_dtype dtype);
-void comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
-                              void *recv, uint64_t count, enum mics_dtype dtype);
-void comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                          uint64_t count, enum mics_dtype dtype);
-void comm_base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                         uint64_t bytes, int root);
-void comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream);
-enum mics_status comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
-                                         int root, struct mics_err *err);
-enum mics_status comm_base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
-                                          uint64_t bytes, struct mics_err *err);
-enum mics_status comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err);
+void mics_comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                               void *recv, uint64_t count, enum mics_dtype dtype);
+void mics_comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
+                                   void *recv, uint64_t count, enum mics_dtype dtype);
+void mics_comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                               uint64_t count, enum mics_dtype dtype);
+void mics_comm_base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                              uint64_t bytes, int root);
+void mics_comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream);
+enum mics_status mics_comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
+                                              int root, struct mics_err *err);
+enum mics_status mics_comm_base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
+                                               uint64_t bytes, struct mics_err *err);
+enum mics_status mics_comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err);
 
-const char *comm_kind_name(enum comm_kind kind); /* "all_gather" */
+const char *mics_comm_call_name(enum comm_kind kind); /* "all_gather" */
 
 /* into[i] += from[i], and out[i] = a[i] + b[i]; the ranges do not overlap. */
-void comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype);
-void comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype);
+void mics_comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype);
+void mics_comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype);
 
 /* The block where `call` puts the piece of `rank`. */
 static inline int comm_block_of(const struct comm_base *base, const struct comm_call *call,

@@ -77,8 +77,8 @@ static enum mics_status choose(struct wish *wishes, int count, const struct wish
     return check_blocks(out, err);
 }
 
-enum mics_status comm_split_init(struct mics_comm *comm, int color, int key, int block,
-                                 uint64_t tag, struct comm_split *out, struct mics_err *err)
+enum mics_status mics_comm_split_init(struct mics_comm *comm, int color, int key, int block,
+                                      uint64_t tag, struct comm_split *out, struct mics_err *err)
 {
     const struct wish own = {color, key, block, comm->rank, tag};
     struct wish *wishes = calloc((size_t)comm->size, sizeof *wishes);
@@ -90,12 +90,12 @@ enum mics_status comm_split_init(struct mics_comm *comm, int color, int key, int
     if (status == MICS_OK)
         status = choose(wishes, comm->size, &own, out, err);
     if (status != MICS_OK)
-        comm_split_fini(out);
+        mics_comm_split_fini(out);
     free(wishes);
     return status;
 }
 
-void comm_split_fini(struct comm_split *split)
+void mics_comm_split_fini(struct comm_split *split)
 {
     free(split->parents);
     free(split->blocks);

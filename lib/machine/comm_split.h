@@ -8,7 +8,7 @@
 #include "machine/comm_base.h"
 
 /* The members of the new communicator in their new order; arrays are the caller's, by
- * comm_split_fini(). size 0: this rank is in none. */
+ * mics_comm_split_fini(). size 0: this rank is in none. */
 struct comm_split {
     int size, rank;
     int *parents;          /* [size] rank in the old communicator */
@@ -17,8 +17,8 @@ struct comm_split {
 };
 
 /* Collective over `comm`. MICS_ERR_ARG: the blocks of a color are no permutation. */
-enum mics_status comm_split_init(struct mics_comm *comm, int color, int key, int block,
-                                 uint64_t tag, struct comm_split *out, struct mics_err *err);
-void comm_split_fini(struct comm_split *split);
+enum mics_status mics_comm_split_init(struct mics_comm *comm, int color, int key, int block,
+                                      uint64_t tag, struct comm_split *out, struct mics_err *err);
+void mics_comm_split_fini(struct comm_split *split);
 
 #endif

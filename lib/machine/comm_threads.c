@@ -17,8 +17,8 @@ static void leave_memory(struct threads_group *group)
         pthread_cond_broadcast(&group->met);
 }
 
-enum mics_status threads_meet(struct threads_group *group, bool was_busy, bool will_be_busy,
-                              struct mics_err *err)
+enum mics_status mics_threads_meet(struct threads_group *group, bool was_busy, bool will_be_busy,
+                                   struct mics_err *err)
 {
     struct threads_world *world = group->world;
 
@@ -147,7 +147,7 @@ static enum mics_status comm_new(struct threads_group *group, int rank, int *blo
         return mics_err_nomem(err);
     }
     comm->group = group;
-    comm->base.execute = threads_execute;
+    comm->base.execute = mics_threads_execute;
     comm->base.blocks = blocks;
     comm->base.comm.ops = &threads_ops;
     comm->base.comm.backend = "threads";
@@ -187,7 +187,7 @@ static enum mics_status threads_split(struct mics_comm *comm, int color, int key
 {
     struct comm_split split;
     struct threads_group *group = NULL;
-    enum mics_status own = comm_split_init(comm, color, key, block, 0, &split, err);
+    enum mics_status own = mics_comm_split_init(comm, color, key, block, 0, &split, err);
     enum mics_status shared = share_group(comm, &split, &group, own == MICS_OK ? err : NULL);
     enum mics_status status = own != MICS_OK ? own : shared;
 
@@ -199,7 +199,7 @@ static enum mics_status threads_split(struct mics_comm *comm, int color, int key
         split.blocks = NULL;
         status = comm_new(group, split.rank, blocks, out, err);
     }
-    comm_split_fini(&split);
+    mics_comm_split_fini(&split);
     return status;
 }
 

@@ -43,11 +43,11 @@ struct threads_comm {
 /* Wait until all ranks are here; then all may use each other's memory until they meet again.
  * `was_busy`: this rank did so since the last meeting. MICS_ERR_COMM after an abort; by then nobody is
  * using this rank's memory. */
-enum mics_status threads_meet(struct threads_group *group, bool was_busy, bool will_be_busy,
-                              struct mics_err *err);
+enum mics_status mics_threads_meet(struct threads_group *group, bool was_busy, bool will_be_busy,
+                                   struct mics_err *err);
 
 /* comm_threads_execute.c */
-enum mics_status threads_execute(struct comm_base *base, const struct comm_call *call,
-                                 uint64_t *sent_bytes, struct mics_err *err);
+enum mics_status mics_threads_execute(struct comm_base *base, const struct comm_call *call,
+                                      uint64_t *sent_bytes, struct mics_err *err);
 
 #endif

@@ -33,10 +33,10 @@ static enum mics_status check_calls(const struct threads_group *group, struct mi
         const struct comm_call *other = group->calls[i];
 
         if (!same_call(first, other))
-            return mics_err_set(err, MICS_ERR_COMM,
-                                "rank 0 called %s of %llu bytes, but rank %d %s of %llu",
-                                comm_kind_name(first->kind), (unsigned long long)first->bytes, i,
-                                comm_kind_name(other->kind), (unsigned long long)other->bytes);
+            return mics_err_set(
+                err, MICS_ERR_COMM, "rank 0 called %s of %llu bytes, but rank %d %s of %llu",
+                mics_comm_call_name(first->kind), (unsigned long long)first->bytes, i,
+                mics_comm_call_name(other->kind), (unsigned long long)other->bytes);
     }
     return MICS_OK;
 }
@@ -71,8 +71,8 @@ static void sum_ranks(const struct threads_group *group, char *out, uint64_t off
 
         memcpy(sum, summand(group->calls[0], offset + begin), part);
         for (int rank = 1; rank < group->size; rank++)
-            comm_accumulate(sum, summand(group->calls[rank], offset + begin),
-                            part / mics_dtype_bytes(dtype), dtype);
+            mics_comm_accumulate(sum, summand(group->calls[rank], offset + begin),
+                                 part / mics_dtype_bytes(dtype), dtype);
         memcpy(out + begin, sum, part);
     }
 }
@@ -94,14 +94,14 @@ static enum mics_status all_reduce(const struct comm_base *base, const struct co
 {
     struct threads_group *group = threads_of(base)->group;
     const uint64_t each = mics_dtype_bytes(call->dtype);
-    const struct comm_piece own = comm_piece(call->count, group->size, base->comm.rank);
+    const struct comm_piece own = mics_comm_piece(call->count, group->size, base->comm.rank);
 
     sum_ranks(group, (char *)call->recv + own.begin * each, own.begin * each, own.count,
               call->dtype);
-    enum mics_status status = threads_meet(group, true, true, err);
+    enum mics_status status = mics_threads_meet(group, true, true, err);
     *busy = status == MICS_OK;
     for (int rank = 0; rank < group->size && status == MICS_OK; rank++) {
-        const struct comm_piece piece = comm_piece(call->count, group->size, rank);
+        const struct comm_piece piece = mics_comm_piece(call->count, group->size, rank);
 
         if (rank != base->comm.rank && piece.count > 0)
             memcpy((char *)call->recv + piece.begin * each,
@@ -146,20 +146,20 @@ static uint64_t sent_by(const struct comm_base *base, const struct comm_call *ca
     case COMM_ALL_REDUCE:
         return mics_comm_all_reduce_sent(size, rank, call->count, call->dtype);
     case COMM_BROADCAST:
-        return comm_broadcast_sent(size, comm_mod(rank - call->root, size), call->bytes);
+        return mics_comm_broadcast_sent(size, comm_mod(rank - call->root, size), call->bytes);
     case COMM_BARRIER:
         break;
     }
     return 0;
 }
 
-enum mics_status threads_execute(struct comm_base *base, const struct comm_call *call,
-                                 uint64_t *sent_bytes, struct mics_err *err)
+enum mics_status mics_threads_execute(struct comm_base *base, const struct comm_call *call,
+                                      uint64_t *sent_bytes, struct mics_err *err)
 {
     struct threads_group *group = threads_of(base)->group;
 
     group->calls[base->comm.rank] = call;
-    enum mics_status status = threads_meet(group, false, true, err);
+    enum mics_status status = mics_threads_meet(group, false, true, err);
     if (status != MICS_OK)
         return status;
 
@@ -168,7 +168,7 @@ enum mics_status threads_execute(struct comm_base *base, const struct comm_call 
     if (part == MICS_OK)
         part = do_part(base, call, &busy, err);
     if (busy)
-        status = threads_meet(group, true, false, part == MICS_OK ? err : NULL);
+        status = mics_threads_meet(group, true, false, part == MICS_OK ? err : NULL);
     if (part == MICS_OK && status == MICS_OK) {
         *sent_bytes = sent_by(base, call);
         if (call->kind == COMM_REDUCE_SCATTER)

@@ -4,7 +4,7 @@
 #include "base/num.h"
 #include "machine/comm.h"
 
-struct comm_piece comm_piece(uint64_t total, int pieces, int index)
+struct comm_piece mics_comm_piece(uint64_t total, int pieces, int index)
 {
     const uint64_t each = total / (uint64_t)pieces, longer = total % (uint64_t)pieces;
     const uint64_t i = (uint64_t)index;
@@ -12,7 +12,7 @@ struct comm_piece comm_piece(uint64_t total, int pieces, int index)
     return (struct comm_piece){i * each + mics_min_u64(i, longer), each + (i < longer)};
 }
 
-struct comm_children comm_children(int place, int size, int arity)
+struct comm_children mics_comm_children(int place, int size, int arity)
 {
     int64_t first =
         (int64_t)place * arity + 1; /* `place` may be in the last layer of a huge tree */
@@ -23,14 +23,15 @@ struct comm_children comm_children(int place, int size, int arity)
     return (struct comm_children){(int)first, left < arity ? (int)left : arity};
 }
 
-int comm_broadcast_arity(uint64_t bytes)
+int mics_comm_broadcast_arity(uint64_t bytes)
 {
     return bytes <= COMM_TREE_BROADCAST_BYTES ? COMM_TREE_ARITY : 1;
 }
 
-uint64_t comm_broadcast_sent(int size, int place, uint64_t bytes)
+uint64_t mics_comm_broadcast_sent(int size, int place, uint64_t bytes)
 {
-    return (uint64_t)comm_children(place, size, comm_broadcast_arity(bytes)).count * bytes;
+    return (uint64_t)mics_comm_children(place, size, mics_comm_broadcast_arity(bytes)).count *
+           bytes;
 }
 
 uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics_dtype dtype)
@@ -40,11 +41,11 @@ uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics
     if (size == 1)
         return 0;
     if (total <= COMM_TREE_REDUCE_BYTES) {
-        uint64_t children = (uint64_t)comm_children(rank, size, COMM_TREE_ARITY).count;
+        uint64_t children = (uint64_t)mics_comm_children(rank, size, COMM_TREE_ARITY).count;
         return (children + (rank > 0)) * total;
     }
 
-    uint64_t first_kept = comm_piece(count, size, rank).count;
-    uint64_t last_kept = comm_piece(count, size, comm_mod(rank + 1, size)).count;
+    uint64_t first_kept = mics_comm_piece(count, size, rank).count;
+    uint64_t last_kept = mics_comm_piece(count, size, comm_mod(rank + 1, size)).count;
     return 2 * total - (first_kept + last_kept) * each;
 }

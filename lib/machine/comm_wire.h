@@ -26,7 +26,7 @@ struct comm_piece {
     uint64_t begin, count;
 };
 
-struct comm_piece comm_piece(uint64_t total, int pieces, int index);
+struct comm_piece mics_comm_piece(uint64_t total, int pieces, int index);
 
 /* a mod size, in [0, size) for negative a too. */
 static inline int comm_mod(int a, int size)
@@ -39,11 +39,11 @@ struct comm_children {
     int first, count;
 };
 
-struct comm_children comm_children(int place, int size, int arity);
+struct comm_children mics_comm_children(int place, int size, int arity);
 
-int comm_broadcast_arity(uint64_t bytes);
+int mics_comm_broadcast_arity(uint64_t bytes);
 
 /* Bytes that the rank at `place` from the root sends in a broadcast. */
-uint64_t comm_broadcast_sent(int size, int place, uint64_t bytes);
+uint64_t mics_comm_broadcast_sent(int size, int place, uint64_t bytes);
 
 #endif

@@ -49,7 +49,7 @@ static void host_fail(struct mics_device *base, enum mics_status status, const c
     pthread_mutex_unlock(&device->lock);
 }
 
-enum mics_status host_device_failure(struct mics_device *base, struct mics_err *err)
+enum mics_status mics_host_device_failure(struct mics_device *base, struct mics_err *err)
 {
     struct host_device *device = (struct host_device *)base;
 
@@ -67,8 +67,8 @@ static void host_free(struct mics_device *base)
 
         device->streams = stream->next;
         if (stream->ring)
-            host_stream_close(&stream->base);
-        host_stream_destroy(stream);
+            mics_host_stream_close(&stream->base);
+        mics_host_stream_destroy(stream);
     }
     mics_pool_free(device->pool);
     pthread_mutex_destroy(&device->lock);
@@ -81,18 +81,18 @@ static const struct mics_device_ops host_ops = {
     .free = host_free,
     .alloc = host_alloc,
     .release = host_release,
-    .stream_open = host_stream_open,
-    .stream_close = host_stream_close,
-    .stream_sync = host_stream_sync,
-    .event_open = host_event_open,
-    .event_close = host_event_close,
-    .event_record = host_event_record,
-    .event_wait = host_event_wait,
-    .event_sync = host_event_sync,
-    .event_time = host_event_time,
-    .launch = host_stream_launch,
+    .stream_open = mics_host_stream_open,
+    .stream_close = mics_host_stream_close,
+    .stream_sync = mics_host_stream_sync,
+    .event_open = mics_host_event_open,
+    .event_close = mics_host_event_close,
+    .event_record = mics_host_event_record,
+    .event_wait = mics_host_event_wait,
+    .event_sync = mics_host_event_sync,
+    .event_time = mics_host_event_time,
+    .launch = mics_host_stream_launch,
     .fail = host_fail,
-    .failure = host_device_failure,
+    .failure = mics_host_device_failure,
 };
 
 static enum mics_status check_threads(unsigned threads, struct mics_err *err)

@@ -5,8 +5,8 @@
 
 #include <stdlib.h>
 
-enum mics_status host_event_open(struct mics_device *device, struct mics_event **out,
-                                 struct mics_err *err)
+enum mics_status mics_host_event_open(struct mics_device *device, struct mics_event **out,
+                                      struct mics_err *err)
 {
     struct mics_event *event = calloc(1, sizeof *event);
 
@@ -20,7 +20,7 @@ enum mics_status host_event_open(struct mics_device *device, struct mics_event *
 }
 
 /* Streams still hold the event where it was recorded: wait until they have been there. */
-void host_event_close(struct mics_event *event)
+void mics_host_event_close(struct mics_event *event)
 {
     if (!event)
         return;
@@ -34,10 +34,10 @@ void host_event_close(struct mics_event *event)
 }
 
 /* The stream's lock is taken before the event's; nobody takes them the other way round. */
-void host_event_record(struct mics_event *event, struct mics_stream *base)
+void mics_host_event_record(struct mics_event *event, struct mics_stream *base)
 {
     struct host_stream *stream = (struct host_stream *)base;
-    struct host_entry *entry = host_stream_reserve(stream);
+    struct host_entry *entry = mics_host_stream_reserve(stream);
 
     pthread_mutex_lock(&event->lock);
     event->stream = stream;
@@ -48,10 +48,10 @@ void host_event_record(struct mics_event *event, struct mics_stream *base)
     entry->event = event;
     entry->position = event->ticket;
     pthread_mutex_unlock(&event->lock);
-    host_stream_push(stream);
+    mics_host_stream_push(stream);
 }
 
-void host_event_reached(struct mics_event *event, uint64_t ticket)
+void mics_host_event_reached(struct mics_event *event, uint64_t ticket)
 {
     pthread_mutex_lock(&event->lock);
     if (ticket == event->ticket)
@@ -71,33 +71,33 @@ static struct host_stream *newest_record(struct mics_event *event, uint64_t *pos
     return stream;
 }
 
-void host_event_wait(struct mics_stream *base, struct mics_event *event)
+void mics_host_event_wait(struct mics_stream *base, struct mics_event *event)
 {
     struct host_stream *stream = (struct host_stream *)base;
     uint64_t position;
     struct host_stream *recorded = newest_record(event, &position);
 
-    if (!recorded || recorded == stream || host_stream_passed(recorded, position))
+    if (!recorded || recorded == stream || mics_host_stream_passed(recorded, position))
         return;
 
-    struct host_entry *entry = host_stream_reserve(stream);
+    struct host_entry *entry = mics_host_stream_reserve(stream);
     entry->kind = HOST_WAIT;
     entry->stream = recorded;
     entry->position = position;
-    host_stream_push(stream);
+    mics_host_stream_push(stream);
 }
 
-enum mics_status host_event_sync(struct mics_event *event, struct mics_err *err)
+enum mics_status mics_host_event_sync(struct mics_event *event, struct mics_err *err)
 {
     uint64_t position;
     struct host_stream *recorded = newest_record(event, &position);
 
     if (recorded)
-        host_stream_wait(recorded, position);
-    return host_device_failure(event->device, err);
+        mics_host_stream_wait(recorded, position);
+    return mics_host_device_failure(event->device, err);
 }
 
-double host_event_time(const struct mics_event *event)
+double mics_host_event_time(const struct mics_event *event)
 {
     return event->time_s;
 }

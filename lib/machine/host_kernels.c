@@ -58,12 +58,12 @@ static const struct {
     [MICS_K_SGD] = ENTRY(sgd),
 };
 
-void host_kernel_run(enum mics_kernel kernel, struct mics_pool *pool, const void *args)
+void mics_host_kernel_run(enum mics_kernel kernel, struct mics_pool *pool, const void *args)
 {
     kernels[kernel].run(pool, args);
 }
 
-size_t host_kernel_args_size(enum mics_kernel kernel)
+size_t mics_host_kernel_args_size(enum mics_kernel kernel)
 {
     return kernels[kernel].args_size;
 }

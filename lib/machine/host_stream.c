@@ -18,13 +18,13 @@ static void run_entry(struct host_stream *stream, struct host_entry *entry)
     switch (entry->kind) {
     case HOST_RUN:
         if (!atomic_load(&device->failed))
-            host_kernel_run(entry->kernel, device->pool, entry->args);
+            mics_host_kernel_run(entry->kernel, device->pool, entry->args);
         break;
     case HOST_RECORD:
-        host_event_reached(entry->event, entry->position);
+        mics_host_event_reached(entry->event, entry->position);
         break;
     case HOST_WAIT:
-        host_stream_wait(entry->stream, entry->position);
+        mics_host_stream_wait(entry->stream, entry->position);
         break;
     }
 }
@@ -69,14 +69,14 @@ static void wait_locked(struct host_stream *stream, uint64_t position)
     }
 }
 
-void host_stream_wait(struct host_stream *stream, uint64_t position)
+void mics_host_stream_wait(struct host_stream *stream, uint64_t position)
 {
     pthread_mutex_lock(&stream->lock);
     wait_locked(stream, position);
     pthread_mutex_unlock(&stream->lock);
 }
 
-bool host_stream_passed(struct host_stream *stream, uint64_t position)
+bool mics_host_stream_passed(struct host_stream *stream, uint64_t position)
 {
     pthread_mutex_lock(&stream->lock);
     bool passed = stream->finished >= position;
@@ -84,7 +84,7 @@ bool host_stream_passed(struct host_stream *stream, uint64_t position)
     return passed;
 }
 
-struct host_entry *host_stream_reserve(struct host_stream *stream)
+struct host_entry *mics_host_stream_reserve(struct host_stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
     if (stream->enqueued - stream->finished == HOST_RING)
@@ -92,35 +92,35 @@ struct host_entry *host_stream_reserve(struct host_stream *stream)
     return &stream->ring[stream->enqueued % HOST_RING];
 }
 
-void host_stream_push(struct host_stream *stream)
+void mics_host_stream_push(struct host_stream *stream)
 {
     if (stream->enqueued++ == stream->finished)
         pthread_cond_signal(&stream->arrived);
     pthread_mutex_unlock(&stream->lock);
 }
 
-void host_stream_launch(struct mics_stream *base, enum mics_kernel kernel, const void *args,
-                        size_t size)
+void mics_host_stream_launch(struct mics_stream *base, enum mics_kernel kernel, const void *args,
+                             size_t size)
 {
     struct host_stream *stream = (struct host_stream *)base;
 
     assert(kernel >= 0 && kernel < MICS_KERNEL_COUNT);
-    assert(size == host_kernel_args_size(kernel) && size <= MICS_OP_ARGS_MAX);
-    struct host_entry *entry = host_stream_reserve(stream);
+    assert(size == mics_host_kernel_args_size(kernel) && size <= MICS_OP_ARGS_MAX);
+    struct host_entry *entry = mics_host_stream_reserve(stream);
     entry->kind = HOST_RUN;
     entry->kernel = kernel;
     memcpy(entry->args, args, size);
-    host_stream_push(stream);
+    mics_host_stream_push(stream);
 }
 
-enum mics_status host_stream_sync(struct mics_stream *base, struct mics_err *err)
+enum mics_status mics_host_stream_sync(struct mics_stream *base, struct mics_err *err)
 {
     struct host_stream *stream = (struct host_stream *)base;
 
     pthread_mutex_lock(&stream->lock);
     wait_locked(stream, stream->enqueued);
     pthread_mutex_unlock(&stream->lock);
-    return host_device_failure(base->device, err);
+    return mics_host_device_failure(base->device, err);
 }
 
 /* The kernel keeps 15 characters of a thread's name. */
@@ -145,15 +145,15 @@ static struct host_stream *stream_new(struct mics_device *device)
     pthread_cond_init(&stream->advanced, NULL);
     stream->ring = calloc(HOST_RING, sizeof *stream->ring);
     if (!stream->ring) {
-        host_stream_destroy(stream);
+        mics_host_stream_destroy(stream);
         return NULL;
     }
     return stream;
 }
 
 /* The host has no priorities: the system's scheduler is fair, and raising one needs rights. */
-enum mics_status host_stream_open(struct mics_device *base, const char *name, int priority,
-                                  struct mics_stream **out, struct mics_err *err)
+enum mics_status mics_host_stream_open(struct mics_device *base, const char *name, int priority,
+                                       struct mics_stream **out, struct mics_err *err)
 {
     struct host_device *device = (struct host_device *)base;
     struct host_stream *stream = stream_new(base);
@@ -164,7 +164,7 @@ enum mics_status host_stream_open(struct mics_device *base, const char *name, in
 
     int code = pthread_create(&stream->thread, NULL, stream_main, stream);
     if (code != 0) {
-        host_stream_destroy(stream);
+        mics_host_stream_destroy(stream);
         return mics_err_set(err, MICS_ERR_NOMEM, "stream %s: cannot start a thread: %s", name,
                             strerror(code));
     }
@@ -179,7 +179,7 @@ enum mics_status host_stream_open(struct mics_device *base, const char *name, in
 }
 
 /* The count stays until the device goes, for the sake of waits that are enqueued elsewhere. */
-void host_stream_close(struct mics_stream *base)
+void mics_host_stream_close(struct mics_stream *base)
 {
     struct host_stream *stream = (struct host_stream *)base;
 
@@ -194,7 +194,7 @@ void host_stream_close(struct mics_stream *base)
     stream->ring = NULL;
 }
 
-void host_stream_destroy(struct host_stream *stream)
+void mics_host_stream_destroy(struct host_stream *stream)
 {
     pthread_cond_destroy(&stream->advanced);
     pthread_cond_destroy(&stream->arrived);

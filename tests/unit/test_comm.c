@@ -164,7 +164,7 @@ static void every_rank_of_a_tree_has_one_parent(void)
             int parents[100] = {0}, wrong = 0;
 
             for (int place = 0; place < size; place++) {
-                struct comm_children children = comm_children(place, size, arity);
+                struct comm_children children = mics_comm_children(place, size, arity);
 
                 for (int i = 0; i < children.count; i++)
                     parents[children.first + i]++;

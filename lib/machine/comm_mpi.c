@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "machine/comm_mpi.h"
+
+#include "machine/comm.h"
+
+#include <stdlib.h>
+
+int mics_comm_launched_by_mpi(void)
+{
+    static const char *const signs[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
+        if (getenv(signs[i]))
+            return 1;
+    return 0;
+}
+
+#if MICS_HAVE_MPI
+
+#include "base/num.h"
+#include "machine/comm_split.h"
+
+#include <string.h>
+
+static_assert(COMM_MPI_STAGING <= MICS_COMM_STAGING_BYTES, "what the planner was promised");
+static_assert(COMM_TREE_ARITY * COMM_TREE_REDUCE_BYTES <= COMM_MPI_STAGING, "all children fit");
+static_assert((int)COMM_TREE_BROADCAST_BYTES <= (int)COMM_MPI_SEGMENT,
+              "a broad tree carries one packet");
+static_assert((int)COMM_MPI_WINDOW <= (int)COMM_TREE_ARITY, "a slot for each message under way");
+
+static enum mics_status mpi_execute(struct comm_base *base, const struct comm_call *call,
+                                    uint64_t *sent_bytes, struct mics_err *err)
+{
+    struct mpi_comm *comm = (struct mpi_comm *)base;
+    struct mpi_request request = {.call = call, .comm = comm};
+
+    if (comm->broken)
+        return mics_err_set(err, MICS_ERR_COMM, "an earlier collective failed");
+    if (call->kind == COMM_ALL_GATHER) {
+        char *own =
+            (char *)call->recv + (uint64_t)comm_block_of(base, call, base->comm.rank) * call->bytes;
+
+        if (own != call->send && call->bytes > 0)
+            memcpy(own, call->send, call->bytes);
+    }
+    mics_mpi_engine_execute(comm->engine, &request);
+    *sent_bytes = request.sent_bytes;
+    if (request.status != MICS_OK)
+        mics_err_set(err, request.status, "%s", request.err.text);
+    return request.status;
+}
+
+static void comm_destroy(struct mpi_comm *comm)
+{
+    if (!comm)
+        return;
+    free(comm->base.blocks);
+    free(comm->ranks);
+    free(comm->staging);
+    free(comm);
+}
+
+static void mpi_free(struct mics_comm *base)
+{
+    struct mpi_comm *comm = (struct mpi_comm *)base;
+    struct mpi_engine *engine = comm->engine;
+
+    comm_destroy(comm);
+    if (--engine->comms == 0)
+        mics_mpi_engine_stop(engine);
+}
+
+static void mpi_abort(struct mics_comm *comm, int code)
+{
+    mics_mpi_engine_abort(((struct mpi_comm *)comm)->engine, code);
+}
+
+static enum mics_status mpi_split(struct mics_comm *comm, int color, int key, int block,
+                                  struct mics_comm **out, struct mics_err *err);
+
+static const struct mics_comm_ops mpi_ops = {
+    .split = mpi_split, .free = mpi_free, .abort = mpi_abort, COMM_BASE_OPS};
+
+/* Without ranks and blocks, which the caller fills. NULL: no memory. */
+static struct mpi_comm *comm_new(struct mpi_engine *engine, int rank, int size, uint64_t tag)
+{
+    struct mpi_comm *comm = calloc(1, sizeof *comm);
+
+    if (!comm)
+        return NULL;
+    comm->engine = engine;
+    comm->tag = (int)tag;
+    comm->ranks = calloc((size_t)size, sizeof *comm->ranks);
+    comm->base.blocks = calloc((size_t)size, sizeof *comm->base.blocks);
+    comm->staging = size > 1 ? malloc(COMM_MPI_STAGING) : NULL;
+    if (!comm->ranks || !comm->base.blocks || (size > 1 && !comm->staging)) {
+        comm_destroy(comm);
+        return NULL;
+    }
+    comm->base.execute = mpi_execute;
+    comm->base.comm.ops = &mpi_ops;
+    comm->base.comm.backend = "mpi";
+    comm->base.comm.rank = rank;
+    comm->base.comm.size = size;
+    comm->base.comm.node = engine->node;
+    return comm;
+}
+
+/* Tags grow: no two communicators that share two ranks have the same one. */
+static enum mics_status take_tag(struct mpi_engine *engine, uint64_t greatest, struct mics_err *err)
+{
+    engine->next_tag = mics_max_u64(engine->next_tag, greatest + 1);
+    if (greatest > engine->last_tag)
+        return mics_err_set(err, MICS_ERR_COMM, "split: MPI has no more than %llu tags",
+                            (unsigned long long)engine->last_tag);
+    return MICS_OK;
+}
+
+static enum mics_status mpi_split(struct mics_comm *base, int color, int key, int block,
+                                  struct mics_comm **out, struct mics_err *err)
+{
+    struct mpi_comm *parent = (struct mpi_comm *)base, *comm = NULL;
+    struct mpi_engine *engine = parent->engine;
+    struct comm_split split;
+    enum mics_status status =
+        mics_comm_split_init(base, color, key, block, engine->next_tag, &split, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = take_tag(engine, split.greatest_tag, err);
+    if (status != MICS_OK)
+        goto out;
+    if (color >= 0) {
+        comm = comm_new(engine, split.rank, split.size, split.greatest_tag);
+        if (!comm) {
+            status = mics_err_nomem(err);
+            goto out;
+        }
+        for (int i = 0; i < split.size; i++) {
+            comm->ranks[i] = parent->ranks[split.parents[i]];
+            comm->base.blocks[i] = split.blocks[i];
+        }
+        comm->base.comm.block = block;
+        engine->comms++;
+    }
+    *out = comm ? &comm->base.comm : NULL;
+out:
+    mics_comm_split_fini(&split);
+    return status;
+}
+
+enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
+{
+    struct mpi_engine *engine;
+    enum mics_status status = mics_mpi_engine_start(&engine, err);
+
+    if (status != MICS_OK)
+        return status;
+
+    struct mpi_comm *comm =
+        comm_new(engine, engine->world_rank, engine->world_size, engine->next_tag++);
+    if (!comm) {
+        mics_mpi_engine_stop(engine);
+        return mics_err_nomem(err);
+    }
+    for (int i = 0; i < engine->world_size; i++)
+        comm->ranks[i] = comm->base.blocks[i] = i;
+    comm->base.comm.block = engine->world_rank;
+    engine->comms = 1;
+    *out = &comm->base.comm;
+    return MICS_OK;
+}
+
+#else
+
+enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
+{
+    (void)out;
+    return mics_err_set(err, MICS_ERR_UNSUPPORTED, "this build is without MPI");
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * comm_mpi.h - the parts of the MPI backend, which see each other here and nowhere else.
+ *
+ * One thread makes all MPI calls, from MPI_Init_thread to MPI_Finalize. Other threads post requests and
+ * sleep until theirs is done. A communicator is a list of world ranks and a tag of its own, over one
+ * duplicate of MPI_COMM_WORLD: splitting needs no MPI communicator, so it blocks nobody's traffic, and
+ * freeing one is not collective. Its collectives are state machines over MPI_Isend and MPI_Irecv, so those of
+ * several communicators move side by side.
+ */
+#ifndef MICS_MACHINE_COMM_MPI_H
+#define MICS_MACHINE_COMM_MPI_H
+
+#if MICS_HAVE_MPI
+
+#include "machine/comm_base.h"
+#include "machine/comm_wire.h"
+
+#include <assert.h>
+#include <mpi.h>
+#include <pthread.h>
+
+enum {
+    COMM_MPI_WINDOW = 4,           /* messages under way, each way */
+    COMM_MPI_SEGMENT = 128 * 1024, /* bytes of the longest message; a multiple of 8 */
+    COMM_MPI_STAGING = COMM_MPI_WINDOW * COMM_MPI_SEGMENT,
+};
+
+struct mpi_comm;
+
+/* One collective that somebody waits for; on the caller's stack. */
+struct mpi_request {
+    const struct comm_call *call;
+    struct mpi_comm *comm;
+    struct mpi_request *next;
+    uint64_t sent_bytes;
+    bool done;
+    enum mics_status status;
+    struct mics_err err;
+};
+
+/* Ring or tree, whichever the request at the head of the communicator's queue takes. Thread of MPI only. */
+struct mpi_transfer {
+    const struct comm_call *call;
+    bool tree;
+
+    uint64_t segments; /* of a piece */
+    uint64_t packets;  /* to send and to receive: segments * steps */
+    uint64_t send_posted, send_done, recv_posted, recv_done;
+    uint64_t sent_bytes;
+
+    int first_step; /* ring */
+    int place, parent, child_ranks[COMM_TREE_ARITY],
+        children; /* tree; parent -1: this is the root */
+    int up_done;  /* tree: children added, then the parent told */
+    bool up_posted, up;
+
+    MPI_Request sends[COMM_TREE_ARITY], recvs[COMM_TREE_ARITY];
+};
+
+struct mpi_comm {
+    struct comm_base base;
+    struct mpi_engine *engine;
+    int *ranks; /* [size] in the world */
+    int tag;
+    char *staging; /* [COMM_MPI_STAGING] */
+    bool broken;   /* a transfer failed, and left messages behind */
+
+    /* Thread of MPI only. */
+    struct mpi_request *head, *tail; /* waiting; the head is under way */
+    struct mpi_comm *next_active;
+    struct mpi_transfer transfer;
+};
+
+struct mpi_engine {
+    pthread_t thread;
+    int comms;                        /* that use the engine */
+    int world_rank, world_size, node; /* node: lowest world rank on it */
+    uint64_t next_tag, last_tag;
+
+    pthread_mutex_t lock;  /* guards all in this group */
+    pthread_cond_t posted; /* a request, stop or abort; on the monotonic clock */
+    pthread_cond_t done;   /* a request was answered, or MPI was started */
+    struct mpi_request *head, *tail;
+    bool started, stop, aborting;
+    int abort_code;
+    enum mics_status start_status;
+    struct mics_err start_err;
+
+    /* Thread of MPI only. */
+    MPI_Comm world;
+    struct mpi_comm *active;
+};
+
+/* mpi_engine.c. Start the thread and MPI. */
+enum mics_status mics_mpi_engine_start(struct mpi_engine **out, struct mics_err *err);
+void mics_mpi_engine_stop(struct mpi_engine *engine); /* collective */
+void mics_mpi_engine_execute(struct mpi_engine *engine, struct mpi_request *request);
+_Noreturn void mics_mpi_engine_abort(struct mpi_engine *engine, int code);
+
+/* Prepare the transfer of a call; the buffers are laid out already. */
+void mics_mpi_ring_begin(struct mpi_comm *comm, const struct comm_call *call);
+void mics_mpi_tree_begin(struct mpi_comm *comm, const struct comm_call *call);
+/* Do what can be done now. *moved is set if anything could; *done when all is. The error is MPI's. */
+int mics_mpi_ring_progress(struct mpi_comm *comm, bool *moved, bool *done);
+int mics_mpi_tree_progress(struct mpi_comm *comm, bool *moved, bool *done);
+
+/* Goes the call by tree? */
+bool mics_mpi_takes_tree(const struct comm_call *call);
+
+/* Messages of no bytes are sent where `empty_too`; else their request is null. `to`, `from`: rank in the
+ * communicator. */
+int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int to, bool empty_too,
+                  MPI_Request *request);
+int mics_mpi_recv(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool empty_too,
+                  MPI_Request *request);
+
+#endif
+#endif

@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
+ *
+ * usage: mpi_comm check | delays | abort | wait SECONDS | bench
+ */
+#include "comm_checks.h"
+
+#include <math.h>
+#include <sys/resource.h>
+
+static const struct mics_comm_ops *ops;
+
+/* Rank 0 says what is wrong anywhere. */
+static int report(struct checker *c)
+{
+    const int size = c->world->size;
+    struct mics_err *all = calloc((size_t)size, sizeof *all);
+    int bad = 0;
+
+    ops->all_gather_now(c->world, &c->why, all, sizeof *all, NULL);
+    for (int i = 0; i < size; i++) {
+        bad += all[i].text[0] != 0;
+        if (c->world->rank == 0 && all[i].text[0])
+            printf("%s\n", all[i].text);
+    }
+    if (c->world->rank == 0 && !bad)
+        printf("all well on %d ranks\n", size);
+    free(all);
+    return bad != 0;
+}
+
+static int check(struct checker *c)
+{
+    c->max_count = 600011; /* several segments of the ring and of the chain */
+    check_everything(c);
+    return report(c);
+}
+
+static int check_delays(struct checker *c)
+{
+    c->max_count = 150001;
+    c->delays = true;
+    check_collectives_of(c, c->world);
+    check_two_at_once(c);
+    return report(c);
+}
+
+/* Rank 1 ends the job while the others wait for it. */
+static int abort_job(struct checker *c)
+{
+    float data[4] = {0};
+
+    if (c->world->rank == 1) {
+        mics_sleep_s(0.3);
+        ops->abort(c->world, 7);
+    }
+    ops->all_reduce(c->world, c->stream, data, 4, MICS_F32);
+    settle(c, "all_reduce");
+    return 0;
+}
+
+static double cpu_s(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+           1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+}
+
+/* Everybody waits for rank 0 inside a collective; rank 0 is idle. Prints the greatest share of a core. */
+static int wait_for_others(struct checker *c, double seconds)
+{
+    double shares[64] = {0};
+
+    ops->barrier_now(c->world, NULL);
+    double cpu = cpu_s(), began = mics_now_s();
+    if (c->world->rank == 0)
+        mics_sleep_s(seconds);
+    ops->barrier_now(c->world, NULL);
+    double share = (cpu_s() - cpu) / (mics_now_s() - began), greatest = 0;
+    ops->all_gather_now(c->world, &share, shares, sizeof share, NULL);
+    for (int i = 0; i < c->world->size; i++)
+        greatest = fmax(greatest, shares[i]);
+    if (c->world->rank == 0)
+        printf("%.4f\n", greatest);
+    return 0;
+}
+
+/* Seconds for one collective, the best of several rounds. */
+static double time_of(struct checker *c, int what, float *data, uint64_t count)
+{
+    struct mics_comm *world = c->world;
+    const uint64_t each = count / (uint64_t)world->size;
+    double best = 1e9;
+
+    for (int round = 0; round < 9; round++) {
+        ops->barrier_now(world, NULL);
+        double began = mics_now_s();
+        if (what == 0)
+            ops->all_gather(world, c->stream, data + (uint64_t)world->rank * each, data, each,
+                            MICS_F32);
+        else if (what == 1)
+            ops->reduce_scatter(world, c->stream, data, data + (uint64_t)world->rank * each, each,
+                                MICS_F32);
+        else
+            ops->all_reduce(world, c->stream, data, count, MICS_F32);
+        settle(c, "bench");
+        ops->barrier_now(world, NULL);
+        best = fmin(best, mics_now_s() - began);
+    }
+    return best;
+}
+
+static int bench(struct checker *c)
+{
+    static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce"};
+    float *data = calloc(16 << 20, sizeof *data);
+
+    for (uint64_t count = 2; count <= 16 << 20; count *= 8)
+        for (int what = 0; what < 3; what++) {
+            double seconds = time_of(c, what, data, count * 2);
+
+            if (c->world->rank == 0)
+                printf("%-14s %9llu bytes %9.1f us %6.2f GB/s\n", names[what],
+                       (unsigned long long)count * 8, seconds * 1e6,
+                       (double)count * 8 / seconds / 1e9);
+        }
+    free(data);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    const char *what = argc > 1 ? argv[1] : "check";
+    struct mics_comm *world;
+    struct mics_err err;
+    struct checker c;
+    int code = 2;
+
+    if (mics_comm_new_mpi(&world, &err) != MICS_OK) {
+        fprintf(stderr, "mpi_comm: %s\n", err.text);
+        return 1;
+    }
+    ops = world->ops;
+    checker_init(&c, world, 1);
+    if (!strcmp(what, "check"))
+        code = check(&c);
+    else if (!strcmp(what, "delays"))
+        code = check_delays(&c);
+    else if (!strcmp(what, "abort"))
+        code = abort_job(&c);
+    else if (!strcmp(what, "wait") && argc > 2)
+        code = wait_for_others(&c, atof(argv[2]));
+    else if (!strcmp(what, "bench"))
+        code = bench(&c);
+    checker_fini(&c);
+    ops->free(world);
+    return code;
+}
