@@ -83,6 +83,7 @@ void cli_warn(const char *fmt, ...) MICS_PRINTF(1, 2);
 void cli_note(int level, const char *fmt, ...) MICS_PRINTF(2, 3);
 /* 0 <= rank < world_size. */
 void cli_set_rank(int rank, int world_size);
+int cli_rank(void);
 
 /* The exit code of a status (MICS_ERR_ARG is a usage mistake: CLI_USAGE, MICS_ERR_UNSUPPORTED is
  * CLI_FAILED); prints the error's line unless it is MICS_OK. */

@@ -18,6 +18,11 @@ void cli_set_rank(int rank, int world_size)
     cli_state.world_size = world_size;
 }
 
+int cli_rank(void)
+{
+    return cli_state.rank;
+}
+
 /* One write for the whole line, so that lines of several ranks do not mix; one line, whatever the command
  * line put into it. */
 MICS_PRINTF(1, 0)

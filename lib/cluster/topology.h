@@ -14,10 +14,12 @@
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
  *                     LINK's members, ? points [[bytes, seconds], ...]}]
  *     ? hosts [name of each node]
+ *     ? declared_nodes: a node is what MICS_NODE_RANKS said, not a machine
  *     ? machine {processor, packages, numa_nodes, cores, threads, cache_bytes [L1d, L2, L3],
  *                memory_bytes}: one node, as hwloc sees it
- *     ? outliers [{what ("flops", "memory_bandwidth", "node_link", "net_link"), where, host,
- *                  value, median, times_slower}]
+ *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
+ *                  of a message), where, host, value, median, times_slower}]
+ *     ? bad_nodes [index of each node that should be left out]
  *     LINK = {latency_s, bandwidth_bytes_per_s, ? samples, ? spread}
  */
 #ifndef MICS_CLUSTER_TOPOLOGY_H

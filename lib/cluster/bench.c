@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c - set up what measurements need. */
+#include "cluster/bench.h"
+#include "base/clock.h"
+#include "base/num.h"
+#include "cluster/node_info.h"
+#include "machine/launch.h"
+
+#include <stdlib.h>
+
+enum { MAX_BUFFER = 64 << 20, MIN_BUFFER = 8 << 20 };
+
+/* Every rank says what its node has for each of its ranks; the least counts for all. */
+static enum mics_status agree_on_memory(struct mics_bench *bench, struct mics_err *err)
+{
+    const struct mics_world *world = bench->world;
+    const uint64_t own = mics_node_memory_bytes() / world->local_size;
+    uint64_t *all = calloc(world->size, sizeof *all);
+    enum mics_status status;
+
+    if (!all)
+        return mics_err_nomem(err);
+    status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
+    bench->memory_bytes = UINT64_MAX;
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        bench->memory_bytes = mics_min_u64(bench->memory_bytes, all[i]);
+    free(all);
+    if (status == MICS_OK && bench->memory_bytes < 16 * (uint64_t)MIN_BUFFER)
+        status = mics_err_set(err, MICS_ERR_DEVICE, "cannot tell how much memory a rank may use");
+    return status;
+}
+
+static enum mics_status allocate(struct mics_bench *bench, struct mics_err *err)
+{
+    const struct mics_device_ops *ops = bench->device->ops;
+    enum mics_status status;
+
+    bench->buffer_bytes = mics_min_u64(MAX_BUFFER, bench->memory_bytes / 16) / 4096 * 4096;
+    status = ops->alloc(bench->device, bench->buffer_bytes, &bench->buffer, err);
+    if (status != MICS_OK)
+        return status;
+    mics_launch_zero(bench->stream, &(struct mics_op_zero){bench->buffer, bench->buffer_bytes});
+    return ops->stream_sync(bench->stream, err);
+}
+
+enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *world,
+                                 struct mics_err *err)
+{
+    enum mics_status status;
+
+    *bench = (struct mics_bench){
+        .world = world,
+        .begun_s = mics_now_s(),
+        .threads = mics_threads_per_rank(world->local_size),
+    };
+    if (bench->threads == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number of threads");
+    status = agree_on_memory(bench, err);
+    if (status == MICS_OK)
+        status = mics_device_new_host(bench->threads, &bench->device, err);
+    if (status == MICS_OK)
+        status = bench->device->ops->stream_open(bench->device, "probe", 0, &bench->stream, err);
+    if (status == MICS_OK)
+        status = allocate(bench, err);
+    if (status != MICS_OK)
+        mics_bench_fini(bench);
+    return status;
+}
+
+void mics_bench_fini(struct mics_bench *bench)
+{
+    if (!bench->device)
+        return;
+    bench->device->ops->stream_close(bench->stream);
+    if (bench->buffer)
+        bench->device->ops->release(bench->device, bench->buffer);
+    bench->device->ops->free(bench->device);
+    *bench = (struct mics_bench){0};
+}
+
+double mics_bench_elapsed_s(const struct mics_bench *bench)
+{
+    return mics_now_s() - bench->begun_s;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * probe.h - measure the cluster that we run on.
+ *
+ * All ranks compute at once, then all pairs of neighbours talk, then all groups that a plan may form
+ * run their collectives. A measurement that names somebody as slow is made twice.
+ */
+#ifndef MICS_CLUSTER_PROBE_H
+#define MICS_CLUSTER_PROBE_H
+
+#include "cluster/topology.h"
+#include "machine/world.h"
+
+/* Takes about `seconds` (more on a network where that does not suffice for three sizes of everything).
+ * Collective. On every rank *out becomes a document mics.topology, see topology.h, which the caller
+ * owns; `machine` is in that of rank 0 only. Apart from that the documents are alike.
+ * MICS_ERR_INFEASIBLE: the nodes have different numbers of ranks, and which. */
+enum mics_status mics_probe_run(struct mics_world *world, double seconds, json_t **out,
+                                struct mics_err *err);
+
+#endif
