@@ -4,19 +4,10 @@
 
 #include "machine/comm.h"
 
-/* The rank's place in its communicator: how many others of the same color come before it. */
-static uint32_t rank_in(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank)
+/* The rank's place in a communicator that sums: each optimizer group has one rank in a replication group. */
+static uint32_t place_in(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank)
 {
-    struct mics_member self, other;
-    uint32_t before = 0;
-
-    mics_shape_member(shape, kind, rank, &self);
-    for (uint32_t i = 0; i < shape->nodes * shape->per_node; i++) {
-        mics_shape_member(shape, kind, i, &other);
-        before += other.color == self.color &&
-                  (other.key < self.key || (other.key == self.key && i < rank));
-    }
-    return before;
+    return kind == MICS_COMM_REPLICA ? rank / shape->p_optim : rank;
 }
 
 /* Gathers and scatters have equal pieces, and a ring sends all but one of them. */
@@ -34,11 +25,9 @@ void mics_schedule_counts(const struct mics_schedule *schedule, const struct mic
                           uint64_t sent_bytes[MICS_COMM_KIND_COUNT])
 {
     struct mics_member members[MICS_COMM_KIND_COUNT];
-    uint32_t places[MICS_COMM_KIND_COUNT];
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
         mics_shape_member(shape, (enum mics_comm_kind)kind, rank, &members[kind]);
-        places[kind] = rank_in(shape, (enum mics_comm_kind)kind, rank);
         calls[kind] = sent_bytes[kind] = 0;
     }
     for (uint32_t i = 0; i < schedule->op_count; i++) {
@@ -47,6 +36,7 @@ void mics_schedule_counts(const struct mics_schedule *schedule, const struct mic
         if (!mics_op_is_comm(op->kind) || members[op->comm].size == 1)
             continue;
         calls[op->comm]++;
-        sent_bytes[op->comm] += sent_by(op, members[op->comm].size, places[op->comm]);
+        sent_bytes[op->comm] +=
+            sent_by(op, members[op->comm].size, place_in(shape, op->comm, rank));
     }
 }

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mics-plan - choose how to cut a model over a cluster, and predict what comes of it.
+ *
+ * A filter: topology in, plan out.
+ */
+#include "base/units.h"
+#include "cli/cli.h"
+#include "doc/doc.h"
+#include "plan/plan_print.h"
+#include "plan/schedule.h"
+#include "plan/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    ID_MODEL = 256,
+    ID_TOPOLOGY,
+    ID_GLOBAL_BATCH,
+    ID_MICRO_BATCH,
+    ID_SEQ,
+    ID_MEMORY,
+    ID_STRATEGY,
+    ID_RECOMPUTE,
+    ID_OPTIMIZER,
+    ID_PREFETCH,
+    ID_NO_CLIP,
+    ID_LAUNCH,
+    ID_SCHEDULE,
+};
+
+static const struct cli_option options[] = {
+    {ID_MODEL, "model", "MODEL", "name (gpt2-nano, gpt2, ...), config.json, or its folder; needed"},
+    {ID_TOPOLOGY, "topology", "TEXT", "plan for p4d.24xlarge:16 or 'node:4 gpu:8 ...', read none"},
+    {ID_GLOBAL_BATCH, "global-batch", "N", "sequences per step, over all ranks (one per rank)"},
+    {ID_MICRO_BATCH, "micro-batch", "N", "sequences per rank and micro-step (the most that fit)"},
+    {ID_SEQ, "seq", "N", "tokens per sequence (all positions of the model)"},
+    {ID_MEMORY, "memory", "SIZE", "memory per rank (what the topology says)"},
+    {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics|mics:P", "how state is cut (auto)"},
+    {ID_RECOMPUTE, "recompute", "auto|none|full", "recompute activations (auto: if nothing fits)"},
+    {ID_OPTIMIZER, "optimizer", "adamw|sgd", "what keeps state (adamw)"},
+    {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
+    {ID_NO_CLIP, "no-clip", NULL, "gradients are not clipped: updates need not wait for the norm"},
+    {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan, not the plan"},
+    {ID_SCHEDULE, "schedule", NULL, "print the operations of a step, not the plan"},
+};
+
+static const struct cli_program program = {
+    .name = "mics-plan",
+    .synopsis = "--model=MODEL [options] [TOPOLOGY]",
+    .summary =
+        "Choose partition groups for a model on a cluster, and predict memory and step time.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
+};
+
+struct request {
+    struct cli_common common;
+    struct mics_search_options search;
+    const char *model, *topology, *launch, *file;
+    bool schedule;
+};
+
+/* One of the words of a list "a|b|c", by its place. */
+static enum mics_status choose_word(const char *value, const char *const *words, uint32_t count,
+                                    uint32_t *out, struct mics_err *err)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = i;
+            return MICS_OK;
+        }
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s%s%s%s%s", value, words[0],
+                        count > 2 ? ", " : " or ", words[1], count > 2 ? " or " : "",
+                        count > 2 ? words[2] : "");
+}
+
+static enum mics_status parse_count(const char *value, uint64_t min, uint64_t max, uint32_t *out,
+                                    struct mics_err *err)
+{
+    uint64_t number;
+    enum mics_status status = mics_parse_u64(value, min, max, &number, err);
+
+    if (status == MICS_OK)
+        *out = (uint32_t)number;
+    return status;
+}
+
+static enum mics_status handle_word(struct request *request, int id, const char *value,
+                                    struct mics_err *err)
+{
+    static const char *const recompute[] = {"auto", "none", "full"};
+    static const char *const optimizers[] = {"adamw", "sgd"};
+    static const char *const launchers[] = {"mpirun", "srun"};
+    uint32_t which = 0;
+    enum mics_status status;
+
+    if (id == ID_RECOMPUTE) {
+        status = choose_word(value, recompute, 3, &which, err);
+        request->search.recompute = (enum mics_recompute)which;
+    } else if (id == ID_OPTIMIZER) {
+        status = choose_word(value, optimizers, 2, &which, err);
+        request->search.optimizer = (enum mics_optimizer)which;
+    } else {
+        status = choose_word(value, launchers, 2, &which, err);
+        request->launch = value;
+    }
+    return status;
+}
+
+static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+{
+    struct request *request = context;
+    struct mics_search_options *search = &request->search;
+
+    switch (id) {
+    case ID_MODEL:
+        request->model = value;
+        return MICS_OK;
+    case ID_TOPOLOGY:
+        request->topology = value;
+        return MICS_OK;
+    case ID_STRATEGY:
+        search->strategy = value;
+        return MICS_OK;
+    case ID_GLOBAL_BATCH:
+        return mics_parse_u64(value, 1, (uint64_t)1 << 40, &search->global_batch, err);
+    case ID_MICRO_BATCH:
+        return parse_count(value, 1, INT32_MAX, &search->micro_batch, err);
+    case ID_SEQ:
+        return parse_count(value, 1, INT32_MAX, &search->seq, err);
+    case ID_MEMORY:
+        return mics_parse_bytes(value, &search->memory_limit, err);
+    case ID_PREFETCH:
+        return parse_count(value, 0, 65535, &search->prefetch, err);
+    case ID_NO_CLIP:
+        search->clip = false;
+        return MICS_OK;
+    case ID_SCHEDULE:
+        request->schedule = true;
+        return MICS_OK;
+    default:
+        return handle_word(request, id, value, err);
+    }
+}
+
+static enum mics_status open_topology(const struct request *request, struct mics_topology **out,
+                                      struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status;
+
+    if (request->topology) {
+        status = mics_topology_parse(request->topology, out, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "--topology");
+        return status;
+    }
+    status = mics_doc_read_file(request->file, &doc, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_topology_from_doc(doc, out, err);
+    json_decref(doc);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s",
+                        strcmp(request->file, "-") == 0 ? "standard input" : request->file);
+    return status;
+}
+
+/* Ranks are placed node by node, as the plan numbers them. */
+static enum mics_status print_launch(const struct request *request, const struct mics_plan *plan,
+                                     struct mics_err *err)
+{
+    const struct mics_shape *shape = &plan->choice.shape;
+    uint32_t n = shape->nodes * shape->per_node;
+
+    if (strcmp(request->launch, "mpirun") == 0)
+        printf("mpirun -n %u --map-by ppr:%u:node mics-train -p plan.mp --data=FILES\n", n,
+               shape->per_node);
+    else
+        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=block --mpi=pmix "
+               "mics-train -p plan.mp --data=FILES\n",
+               shape->nodes, n, shape->per_node);
+    return fflush(stdout) == 0 ? MICS_OK : mics_err_set_errno(err, "standard output");
+}
+
+static enum mics_status print_schedule(const struct mics_plan *plan, struct mics_err *err)
+{
+    struct mics_schedule *schedule = NULL;
+    enum mics_status status = mics_schedule_new(plan->model, &plan->choice, true, &schedule, err);
+
+    if (status == MICS_OK)
+        status = mics_schedule_print(schedule, plan->model, stdout, err);
+    mics_schedule_free(schedule);
+    return status;
+}
+
+static enum mics_status write_plan(const struct request *request, const struct mics_plan *plan,
+                                   int argc, char **argv, struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status;
+
+    if (request->launch)
+        return print_launch(request, plan, err);
+    if (request->schedule)
+        return print_schedule(plan, err);
+    status = mics_plan_to_doc(plan, &doc, err);
+    if (status == MICS_OK)
+        status = cli_write_document(&request->common, doc, argc, argv, mics_plan_print, err);
+    json_decref(doc);
+    return status;
+}
+
+static enum mics_status run(const struct request *request, int argc, char **argv,
+                            struct mics_err *err)
+{
+    struct mics_topology *topology = NULL;
+    struct mics_model *model = NULL;
+    struct mics_plan *plan = NULL;
+    enum mics_status status = mics_model_open(request->model, &model, err);
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "--model");
+    else
+        status = open_topology(request, &topology, err);
+    if (status == MICS_OK)
+        status = mics_plan_search(topology, model, &request->search, &plan, err);
+    if (status == MICS_OK) {
+        topology = NULL; /* the plan's now */
+        model = NULL;
+        status = write_plan(request, plan, argc, argv, err);
+    }
+    mics_plan_free(plan);
+    mics_topology_free(topology);
+    mics_model_free(model);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.search = {.prefetch = MICS_AUTO, .clip = true}, .file = "-"};
+    struct mics_err err;
+    int operands, code;
+
+    cli_init(&program);
+    code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
+    if (code >= 0)
+        return cli_finish(code);
+    if (!request.model)
+        return cli_finish(cli_usage("--model is missing"));
+    if (argc - operands > (request.topology ? 0 : 1))
+        return cli_finish(cli_usage("'%s': one topology is enough", argv[argc - 1]));
+    if (operands < argc)
+        request.file = argv[operands];
+    return cli_finish(cli_report(run(&request, argc, argv, &err), &err));
+}

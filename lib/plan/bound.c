@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bound.c - the busiest resource of a step, in closed form, and flat or hierarchical exchanges.
+ *
+ * Three resources do work one piece at a time: the compute stream, the links inside nodes, the network cards.
+ * A step cannot be shorter than the work of any of them.
+ */
+#include "base/num.h"
+#include "cluster/cost.h"
+#include "plan/candidate.h"
+#include "plan/memory.h"
+#include "plan/wiring.h"
+
+#include <math.h>
+
+/* Seconds of work on links inside nodes and on network cards. */
+struct load {
+    double node_s, net_s;
+};
+
+/* Rank 0 stands for all. */
+struct scene {
+    const struct mics_topology *topology;
+    const struct mics_model *model;
+    const struct mics_plan_choice *choice;
+};
+
+static double hop_seconds(const struct scene *scene, const struct mics_hop *hop,
+                          enum mics_collective collective, uint64_t segment_count,
+                          struct mics_member *member)
+{
+    mics_shape_member(&scene->choice->shape, hop->comm, 0, member);
+    return mics_cost_collective(
+        scene->topology, collective,
+        (struct mics_span){member->nodes, member->per_node, member->sharing},
+        segment_count / hop->divisor * sizeof(float));
+}
+
+/* Work of exchanging one unit, once. */
+static struct load exchange_load(const struct scene *scene, const struct mics_exchange *exchange,
+                                 enum mics_collective collective, uint32_t unit)
+{
+    struct mics_layout layout = mics_choice_layout(scene->model, scene->choice, unit);
+    struct load load = {0, 0};
+
+    for (uint32_t i = 0; i < exchange->hop_count; i++) {
+        struct mics_member member;
+        double seconds = layout.segments * hop_seconds(scene, &exchange->hops[i], collective,
+                                                       layout.segment_count, &member);
+
+        *(member.nodes > 1 ? &load.net_s : &load.node_s) += seconds;
+    }
+    return load;
+}
+
+/* Time to exchange one unit: its hops overlap from segment to segment. */
+static double exchange_seconds(const struct scene *scene, const struct mics_exchange *exchange,
+                               enum mics_collective collective, uint32_t unit)
+{
+    struct load load = exchange_load(scene, exchange, collective, unit);
+    uint32_t segments = mics_choice_layout(scene->model, scene->choice, unit).segments;
+
+    return fmax(load.node_s, load.net_s) + fmin(load.node_s, load.net_s) / segments;
+}
+
+/* Gathered twice, reduced once: a micro-step. */
+static double gathers_seconds(const struct scene *scene)
+{
+    struct mics_wiring wiring = mics_wiring_of(scene->choice);
+    double seconds = 0;
+
+    for (uint32_t u = 0; u < scene->model->unit_count; u++)
+        seconds += 2 * exchange_seconds(scene, &wiring.gather, MICS_ALL_GATHER, u);
+    return seconds;
+}
+
+static double reduces_seconds(const struct scene *scene)
+{
+    struct mics_wiring wiring = mics_wiring_of(scene->choice);
+    double seconds = 0;
+
+    for (uint32_t u = 0; u < scene->model->unit_count; u++)
+        seconds += exchange_seconds(scene, &wiring.reduce, MICS_REDUCE_SCATTER, u);
+    return seconds;
+}
+
+/* A hierarchy and more segments must each gain one in a hundred. */
+void mics_choose_exchanges(const struct mics_topology *topology, const struct mics_model *model,
+                           struct mics_plan_choice *choice)
+{
+    static const uint32_t counts[] = {1, 2, 4};
+    struct mics_plan_choice trial = *choice;
+    struct scene scene = {topology, model, &trial};
+    double best = INFINITY;
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        double gather, reduce, staged;
+
+        trial.segments = counts[i];
+        trial.hierarchical_gather = trial.hierarchical_reduce = false;
+        gather = gathers_seconds(&scene);
+        reduce = reduces_seconds(&scene);
+        trial.hierarchical_gather = trial.hierarchical_reduce = true;
+        staged = gathers_seconds(&scene);
+        trial.hierarchical_gather = staged < 0.99 * gather;
+        gather = fmin(gather, staged);
+        staged = reduces_seconds(&scene);
+        trial.hierarchical_reduce = staged < 0.99 * reduce;
+        reduce = fmin(reduce, staged);
+        if (gather + reduce >= 0.99 * best)
+            continue;
+        best = gather + reduce;
+        choice->segments = trial.segments;
+        choice->hierarchical_gather = trial.hierarchical_gather;
+        choice->hierarchical_reduce = trial.hierarchical_reduce;
+    }
+    if (isinf(best)) /* costs nothing: one rank */
+        choice->segments = 1;
+}
+
+static double compute_seconds(const struct scene *scene)
+{
+    struct mics_batch batch = mics_choice_batch(scene->choice, true);
+    uint32_t states = mics_optimizer_states(scene->choice->optimizer);
+    double micro_step = 0, update = 0;
+
+    for (uint32_t i = 0; i < scene->model->stage_count; i++) {
+        struct mics_stage_work work;
+
+        scene->model->family->stage_work(scene->model, &batch, i, &work);
+        micro_step += mics_cost_compute(scene->topology, work.forward_flops + work.backward_flops,
+                                        work.forward_bytes + work.backward_bytes);
+    }
+    for (uint32_t u = 0; u < scene->model->unit_count; u++) {
+        struct mics_layout layout = mics_choice_layout(scene->model, scene->choice, u);
+        double bytes = (double)mics_layout_optim_shard(&layout) * sizeof(float);
+
+        update += mics_cost_compute(scene->topology, 0, bytes * (4 + 2 * states));
+    }
+    return micro_step * scene->choice->micro_steps + update;
+}
+
+static void add_load(struct load *total, struct load load, double times)
+{
+    total->node_s += times * load.node_s;
+    total->net_s += times * load.net_s;
+}
+
+/* Gathers of a unit in a step: a pass that turns back finds the units of the last slots still there. */
+static double gather_times(const struct scene *scene, uint32_t unit)
+{
+    uint32_t residents = 0, passes = 2 * scene->choice->micro_steps - 1;
+    double slots = (double)scene->choice->prefetch + 1, rotating;
+
+    for (uint32_t u = 0; u < scene->model->unit_count; u++)
+        residents += scene->model->units[u].resident;
+    rotating = (double)(scene->model->unit_count - residents);
+    if (scene->model->units[unit].resident)
+        return 1;
+    return 1 + passes * fmax(0, rotating - slots) / rotating;
+}
+
+double mics_step_bound(const struct mics_topology *topology, const struct mics_model *model,
+                       const struct mics_plan_choice *choice)
+{
+    struct scene scene = {topology, model, choice};
+    struct mics_wiring wiring = mics_wiring_of(choice);
+    struct load total = {0, 0};
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        add_load(&total, exchange_load(&scene, &wiring.gather, MICS_ALL_GATHER, u),
+                 gather_times(&scene, u));
+        add_load(&total, exchange_load(&scene, &wiring.reduce, MICS_REDUCE_SCATTER, u),
+                 choice->micro_steps);
+        add_load(&total, exchange_load(&scene, &wiring.scatter, MICS_REDUCE_SCATTER, u), 1);
+        add_load(&total, exchange_load(&scene, &wiring.sync, MICS_ALL_REDUCE, u), 1);
+        add_load(&total, exchange_load(&scene, &wiring.publish, MICS_ALL_GATHER, u), 1);
+    }
+    return fmax(compute_seconds(&scene), fmax(total.node_s, total.net_s));
+}
