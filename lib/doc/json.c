@@ -104,7 +104,8 @@ enum mics_status mics_json_read(const char *text, size_t size, struct mics_place
         return fail_parse(&error, from, err);
     if (!json_is_object(value)) {
         json_decref(value);
-        return mics_err_set(err, MICS_ERR_FORMAT, "offset %zu: expected a map", from.offset);
+        return mics_err_set(err, MICS_ERR_FORMAT, "line %zu, offset %zu: expected a map", from.line,
+                            from.offset);
     }
     *out = value;
     return MICS_OK;

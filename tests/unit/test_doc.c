@@ -326,7 +326,7 @@ static void the_envelope_is_checked(void)
     REFUSED("{\"kind\": \"k\"}", "v: missing: the version of 'k'");
     REFUSED("{\"kind\": \"k\", \"v\": 0}", "v: expected an integer from 1");
     REFUSED("{\"kind\": \"k\", \"v\": \"1\"}", "v: expected an integer from 1");
-    REFUSED(" [1]", "offset 0: expected a map");
+    REFUSED(" [1]", "line 1, offset 0: expected a map");
     REFUSED("hello", "offset 0: neither a msgpack map nor JSON: the first byte is 0x68");
     REFUSED("\0", "offset 0: neither a msgpack map nor JSON: the first byte is 0x00");
     REFUSED("\x91\x01", "offset 0: neither a msgpack map nor JSON: the first byte is 0x91");

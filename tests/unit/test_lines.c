@@ -53,7 +53,7 @@ static void a_bad_line_is_named_by_its_place_in_the_file(void)
     CHECK(strncmp(err.text, "line 3, column 6, offset 15: ", 29) == 0);
     CHECK_INT(count_lines("[1]\n", &lines, &status), 0);
     CHECK_INT(status, MICS_ERR_FORMAT);
-    CHECK_STR(err.text, "offset 0: expected a map");
+    CHECK_STR(err.text, "line 1, offset 0: expected a map");
 }
 
 int main(void)
