@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/settings.h"
+
+#include "base/num.h"
+#include "base/units.h"
+#include "doc/at.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_INTEGER ((double)((int64_t)1 << 53)) /* a double holds them all: JSON's safe range */
+
+enum type { INTEGER, REAL, SCHEDULE };
+
+static const struct setting {
+    const char *name;
+    enum type type;
+    size_t offset;
+    double min, max;
+} table[] = {
+    {"steps", INTEGER, offsetof(struct mics_settings, steps), 1, 1e12},
+    {"seed", INTEGER, offsetof(struct mics_settings, seed), 0, MAX_INTEGER},
+    {"lr", REAL, offsetof(struct mics_settings, lr), 0, 1e9},
+    {"min-lr", REAL, offsetof(struct mics_settings, min_lr), 0, 1e9},
+    {"lr-schedule", SCHEDULE, offsetof(struct mics_settings, lr_schedule), 0, 0},
+    {"warmup", INTEGER, offsetof(struct mics_settings, warmup), 0, 1e12},
+    {"beta1", REAL, offsetof(struct mics_settings, beta1), 0, 0.999999},
+    {"beta2", REAL, offsetof(struct mics_settings, beta2), 0, 0.999999},
+    {"eps", REAL, offsetof(struct mics_settings, eps), 1e-15, 1},
+    {"momentum", REAL, offsetof(struct mics_settings, momentum), 0, 0.999999},
+    {"weight-decay", REAL, offsetof(struct mics_settings, weight_decay), 0, 1e6},
+    {"clip", REAL, offsetof(struct mics_settings, clip), 0, 1e9},
+    {"val-fraction", REAL, offsetof(struct mics_settings, val_fraction), 0, 0.5},
+    {"val-every", INTEGER, offsetof(struct mics_settings, val_every), 0, 1e12},
+    {"val-batches", INTEGER, offsetof(struct mics_settings, val_batches), 0, 1e9},
+};
+
+#define COUNT (sizeof table / sizeof *table)
+
+struct mics_settings mics_settings_default(void)
+{
+    return (struct mics_settings){
+        .steps = 600,
+        .seed = 1,
+        .lr = 3e-3,
+        .min_lr = -1,
+        .lr_schedule = MICS_LR_COSINE,
+        .warmup = -1,
+        .beta1 = 0.9,
+        .beta2 = 0.95,
+        .eps = 1e-8,
+        .momentum = 0.9,
+        .weight_decay = 0.1,
+        .clip = -1,
+        .val_fraction = 0.05,
+        .val_every = 100,
+        .val_batches = 8,
+    };
+}
+
+static void *field(struct mics_settings *settings, const struct setting *setting)
+{
+    return (char *)settings + setting->offset;
+}
+
+static enum mics_status parse_real(const struct setting *setting, const char *text, double *out,
+                                   struct mics_err *err)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end || text[strspn(text, "0123456789.eE+-")] || !isfinite(value))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a number", text);
+    if (value < setting->min || value > setting->max)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': must be from %g to %g", text, setting->min,
+                            setting->max);
+    *out = value;
+    return MICS_OK;
+}
+
+enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
+                                   const char *text, struct mics_err *err)
+{
+    for (size_t i = 0; i < COUNT; i++) {
+        const struct setting *setting = &table[i];
+
+        if (strcmp(name, setting->name) != 0)
+            continue;
+        switch (setting->type) {
+        case INTEGER:
+            return mics_parse_u64(text, (uint64_t)setting->min, (uint64_t)setting->max,
+                                  field(settings, setting), err);
+        case REAL:
+            return parse_real(setting, text, field(settings, setting), err);
+        case SCHEDULE:
+            return mics_lr_parse(text, field(settings, setting), err);
+        }
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is no setting", name);
+}
+
+enum mics_status mics_settings_resolve(struct mics_settings *settings,
+                                       const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    if (settings->min_lr < 0)
+        settings->min_lr = settings->lr / 10;
+    if (settings->warmup < 0)
+        settings->warmup = (int64_t)mics_min_u64(settings->steps / 10, 100);
+    if (settings->clip < 0)
+        settings->clip = choice->clip ? 1 : 0;
+    if (choice->clip == (settings->clip > 0))
+        return MICS_OK;
+    return choice->clip
+               ? mics_err_set(err, MICS_ERR_ARG,
+                              "--clip=0: the plan was made for clipping: plan again without")
+               : mics_err_set(err, MICS_ERR_ARG,
+                              "--clip=%g: the plan was made without clipping: plan again with it",
+                              settings->clip);
+}
+
+/* "lr-schedule" -> "lr_schedule" */
+static const char *key_of(const struct setting *setting, char *buf, size_t size)
+{
+    snprintf(buf, size, "%s", setting->name);
+    for (char *c = buf; *c; c++)
+        if (*c == '-')
+            *c = '_';
+    return buf;
+}
+
+static json_t *value_of(const struct mics_settings *settings, const struct setting *setting)
+{
+    const void *at = (const char *)settings + setting->offset;
+
+    switch (setting->type) {
+    case INTEGER:
+        return json_integer((json_int_t) * (const uint64_t *)at);
+    case REAL:
+        return json_real(*(const double *)at);
+    case SCHEDULE:
+        return json_string(mics_lr_name(*(const enum mics_lr_kind *)at));
+    }
+    return NULL;
+}
+
+json_t *mics_settings_to_json(const struct mics_settings *settings)
+{
+    json_t *object = json_object();
+    char key[32];
+
+    for (size_t i = 0; object && i < COUNT; i++) {
+        if (json_object_set_new(object, key_of(&table[i], key, sizeof key),
+                                value_of(settings, &table[i])) != 0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+static enum mics_status read_setting(const struct mics_at *at, const struct setting *setting,
+                                     struct mics_settings *settings, struct mics_err *err)
+{
+    const char *text = NULL;
+    enum mics_status status;
+    char key[32];
+
+    key_of(setting, key, sizeof key);
+    switch (setting->type) {
+    case INTEGER:
+        return mics_at_u64(at, key, (uint64_t)setting->min, (uint64_t)setting->max,
+                           field(settings, setting), err);
+    case REAL:
+        return mics_at_double(at, key, setting->min, setting->max, field(settings, setting), err);
+    case SCHEDULE:
+        break;
+    }
+    status = mics_at_string(at, key, &text, err);
+    if (status == MICS_OK && mics_lr_parse(text, field(settings, setting), NULL) != MICS_OK)
+        status = mics_at_fail(at, key, err, "unknown schedule");
+    return status;
+}
+
+enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
+                                         struct mics_err *err)
+{
+    struct mics_at at = mics_at_root(value);
+    struct mics_settings read = {0};
+    enum mics_status status = MICS_OK;
+
+    if (!json_is_object(value))
+        return mics_err_set(err, MICS_ERR_FORMAT, "settings: expected a map");
+    for (size_t i = 0; status == MICS_OK && i < COUNT; i++)
+        status = read_setting(&at, &table[i], &read, err);
+    if (status == MICS_OK)
+        *settings = read;
+    return status;
+}
+
+struct mics_lr mics_settings_lr(const struct mics_settings *settings)
+{
+    return (struct mics_lr){.kind = settings->lr_schedule,
+                            .peak = settings->lr,
+                            .floor = settings->min_lr,
+                            .warmup = (uint64_t)settings->warmup,
+                            .steps = settings->steps};
+}
+
+struct mics_optimizer_settings mics_settings_optimizer(const struct mics_settings *settings)
+{
+    return (struct mics_optimizer_settings){.beta1 = (float)settings->beta1,
+                                            .beta2 = (float)settings->beta2,
+                                            .eps = (float)settings->eps,
+                                            .momentum = (float)settings->momentum,
+                                            .weight_decay = (float)settings->weight_decay,
+                                            .clip = (float)settings->clip};
+}

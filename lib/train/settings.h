@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.h - what decides the numbers of a training run, apart from the plan and the data.
+ *
+ * One table names them; command line ("--lr-schedule=cosine") and checkpoints ("lr_schedule") are both
+ * read and written by it. A resumed run has the settings of its checkpoint, but for those given anew.
+ */
+#ifndef MICS_TRAIN_SETTINGS_H
+#define MICS_TRAIN_SETTINGS_H
+
+#include "train/engine.h"
+#include "train/lr.h"
+
+#include <jansson.h>
+
+struct mics_settings {
+    uint64_t steps; /* in all, not more */
+    uint64_t seed;
+    double lr, min_lr; /* min_lr < 0: a tenth of lr, until resolved */
+    enum mics_lr_kind lr_schedule;
+    int64_t warmup; /* steps; < 0: a tenth of `steps` but at most 100, until resolved */
+    double beta1, beta2, eps, momentum, weight_decay;
+    double clip; /* < 0: as the plan says, until resolved */
+    double val_fraction;
+    uint64_t val_every, val_batches; /* 0: none */
+};
+
+struct mics_settings mics_settings_default(void);
+
+/* Set one by its name on the command line, without dashes. MICS_ERR_ARG quotes the value. */
+enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
+                                   const char *text, struct mics_err *err);
+
+/* Fill in what depends on others. MICS_ERR_ARG when clipping disagrees with the plan, whose schedule has
+ * a barrier for it or has not. */
+enum mics_status mics_settings_resolve(struct mics_settings *settings,
+                                       const struct mics_plan_choice *choice, struct mics_err *err);
+
+json_t *mics_settings_to_json(const struct mics_settings *settings); /* NULL: out of memory */
+/* Every setting must be there, of its type and in its range. */
+enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
+                                         struct mics_err *err);
+
+struct mics_lr mics_settings_lr(const struct mics_settings *settings);
+struct mics_optimizer_settings mics_settings_optimizer(const struct mics_settings *settings);
+
+#endif

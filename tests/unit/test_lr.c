@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_lr.c - learning rates, and the settings around them. */
+#include "tap.h"
+
+#include "train/settings.h"
+
+static struct mics_lr schedule(enum mics_lr_kind kind)
+{
+    return (struct mics_lr){.kind = kind, .peak = 1.0, .floor = 0.1, .warmup = 10, .steps = 110};
+}
+
+static void the_warm_up_is_a_straight_line_to_the_peak(void)
+{
+    for (int kind = MICS_LR_CONSTANT; kind <= MICS_LR_COSINE; kind++) {
+        struct mics_lr lr = schedule((enum mics_lr_kind)kind);
+
+        CHECK_NEAR(mics_lr_at(&lr, 1), 0.1, 1e-12);
+        CHECK_NEAR(mics_lr_at(&lr, 5), 0.5, 1e-12);
+        CHECK_NEAR(mics_lr_at(&lr, 10), 1.0, 1e-12);
+    }
+}
+
+static void a_constant_rate_stays(void)
+{
+    struct mics_lr lr = schedule(MICS_LR_CONSTANT);
+
+    CHECK_NEAR(mics_lr_at(&lr, 11), 1.0, 0);
+    CHECK_NEAR(mics_lr_at(&lr, 100000), 1.0, 0);
+}
+
+static void a_linear_rate_falls_to_the_floor_and_stays_there(void)
+{
+    struct mics_lr lr = schedule(MICS_LR_LINEAR);
+
+    CHECK_NEAR(mics_lr_at(&lr, 60), 0.55, 1e-12);
+    CHECK_NEAR(mics_lr_at(&lr, 110), 0.1, 1e-12);
+    CHECK_NEAR(mics_lr_at(&lr, 500), 0.1, 1e-12);
+}
+
+static void a_cosine_is_half_way_in_the_middle(void)
+{
+    struct mics_lr lr = schedule(MICS_LR_COSINE);
+
+    CHECK_NEAR(mics_lr_at(&lr, 35), 0.1 + 0.9 * 0.5 * (1 + sqrt(0.5)), 1e-12);
+    CHECK_NEAR(mics_lr_at(&lr, 60), 0.55, 1e-12);
+    CHECK_NEAR(mics_lr_at(&lr, 110), 0.1, 1e-12);
+    for (uint64_t step = 10; step < 110; step++)
+        CHECK(mics_lr_at(&lr, step) > mics_lr_at(&lr, step + 1));
+}
+
+static void without_warm_up_the_first_step_has_nearly_the_peak(void)
+{
+    struct mics_lr lr = schedule(MICS_LR_COSINE);
+
+    lr.warmup = 0;
+    CHECK(mics_lr_at(&lr, 1) < 1.0 && mics_lr_at(&lr, 1) > 0.99);
+    lr.steps = 1;
+    CHECK_NEAR(mics_lr_at(&lr, 1), 0.1, 1e-12);
+}
+
+static void a_schedule_of_another_name_is_refused_with_the_names(void)
+{
+    enum mics_lr_kind kind = MICS_LR_LINEAR;
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_lr_parse("cosine", &kind, &err), MICS_OK);
+    CHECK_INT(kind, MICS_LR_COSINE);
+    CHECK_INT(mics_lr_parse("cos", &kind, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "'cos' is not one of constant, linear, cosine");
+}
+
+static void settings_are_parsed_by_name(void)
+{
+    struct mics_settings settings = mics_settings_default();
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_settings_set(&settings, "lr", "3e-4", &err), MICS_OK);
+    CHECK_NEAR(settings.lr, 3e-4, 0);
+    CHECK_INT(mics_settings_set(&settings, "steps", "12", &err), MICS_OK);
+    CHECK_INT(settings.steps, 12);
+    CHECK_INT(mics_settings_set(&settings, "lr-schedule", "linear", &err), MICS_OK);
+    CHECK_INT(settings.lr_schedule, MICS_LR_LINEAR);
+}
+
+static void settings_out_of_range_are_refused(void)
+{
+    static const char *const bad[][2] = {
+        {"lr", "-1"},   {"lr", "nan"},    {"lr", "0x1p3"},         {"lr", "1e400"}, {"lr", ""},
+        {"steps", "0"}, {"steps", "1.5"}, {"beta1", "1"},          {"lr", "3e-4x"}, {"eps", "0"},
+        {"seed", "-1"}, {"clip", "-1"},   {"val-fraction", "0.6"}, {"colour", "1"},
+    };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct mics_settings settings = mics_settings_default(), before = settings;
+        struct mics_err err = {""};
+
+        CHECK_INT(mics_settings_set(&settings, bad[i][0], bad[i][1], &err), MICS_ERR_ARG);
+        CHECK(err.text[0] != '\0');
+        CHECK(memcmp(&settings, &before, sizeof settings) == 0);
+    }
+}
+
+static void settings_left_open_follow_the_plan_and_each_other(void)
+{
+    struct mics_settings settings = mics_settings_default();
+    struct mics_plan_choice with = {.clip = true}, without = {.clip = false};
+    struct mics_err err = {""};
+
+    settings.lr = 0.5;
+    settings.steps = 40;
+    CHECK_INT(mics_settings_resolve(&settings, &with, &err), MICS_OK);
+    CHECK_NEAR(settings.min_lr, 0.05, 1e-12);
+    CHECK_INT(settings.warmup, 4);
+    CHECK_NEAR(settings.clip, 1, 0);
+    CHECK_INT(mics_settings_resolve(&settings, &without, &err), MICS_ERR_ARG);
+    settings.clip = 0;
+    CHECK_INT(mics_settings_resolve(&settings, &without, &err), MICS_OK);
+    CHECK_INT(mics_settings_resolve(&settings, &with, &err), MICS_ERR_ARG);
+}
+
+static void settings_come_back_from_a_checkpoint_bit_for_bit(void)
+{
+    struct mics_settings settings = mics_settings_default(), back = {0};
+    struct mics_plan_choice choice = {.clip = true};
+    struct mics_err err = {""};
+    json_t *json;
+
+    settings.lr = 1.0 / 3;
+    CHECK_INT(mics_settings_resolve(&settings, &choice, &err), MICS_OK);
+    json = mics_settings_to_json(&settings);
+    CHECK_INT(mics_settings_from_json(json, &back, &err), MICS_OK);
+    CHECK(settings.lr - back.lr >= 0 && settings.lr - back.lr <= 0);
+    CHECK_INT(back.warmup, settings.warmup);
+    CHECK_INT(back.lr_schedule, settings.lr_schedule);
+    CHECK_NEAR(back.min_lr, settings.min_lr, 0);
+    json_object_set_new(json, "lr_schedule", json_string("zigzag"));
+    CHECK_INT(mics_settings_from_json(json, &back, &err), MICS_ERR_FORMAT);
+    json_object_del(json, "lr_schedule");
+    CHECK_INT(mics_settings_from_json(json, &back, &err), MICS_ERR_FORMAT);
+    json_decref(json);
+}
+
+int main(void)
+{
+    TAP_RUN(the_warm_up_is_a_straight_line_to_the_peak);
+    TAP_RUN(a_constant_rate_stays);
+    TAP_RUN(a_linear_rate_falls_to_the_floor_and_stays_there);
+    TAP_RUN(a_cosine_is_half_way_in_the_middle);
+    TAP_RUN(without_warm_up_the_first_step_has_nearly_the_peak);
+    TAP_RUN(a_schedule_of_another_name_is_refused_with_the_names);
+    TAP_RUN(settings_are_parsed_by_name);
+    TAP_RUN(settings_out_of_range_are_refused);
+    TAP_RUN(settings_left_open_follow_the_plan_and_each_other);
+    TAP_RUN(settings_come_back_from_a_checkpoint_bit_for_bit);
+    return tap_done();
+}
