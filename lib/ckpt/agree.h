@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * agree.h - ranks that must go on together, or fail together with one reason.
+ */
+#ifndef MICS_CKPT_AGREE_H
+#define MICS_CKPT_AGREE_H
+
+#include "machine/comm.h"
+
+/* Every rank gives its status and, when it failed, its text. If all are MICS_OK the answer is MICS_OK; else
+ * every rank returns the status and the text of the lowest rank that failed, with "rank R: " before
+ * it unless all ranks failed alike. Collective over `comm`; blocks. A failure of the exchange itself
+ * is returned as it is. */
+enum mics_status mics_agree(struct mics_comm *comm, enum mics_status mine, struct mics_err *err);
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * checkpoint.h - all ranks save and load the state of training together.
+ *
+ * Each optimizer shard is written once, by the rank of the first optimizer group that holds it: file i
+ * is of the rank whose optimizer index is i. On load every rank reads the file of its own index.
+ * The folder must be one that all nodes see.
+ *
+ * A save is in three parts, each of which all ranks finish, or fail at, together: make a temporary folder;
+ * write and sync the files; write the manifest and rename. After a failure the temporary
+ * folder is gone, and what was there before is untouched.
+ */
+#ifndef MICS_CKPT_CHECKPOINT_H
+#define MICS_CKPT_CHECKPOINT_H
+
+#include "ckpt/folder.h"
+#include "ckpt/shard_file.h"
+#include "machine/comm.h"
+
+struct mics_checkpoint {
+    struct mics_comm *comm; /* in node order, as in struct mics_world; idle otherwise */
+    const struct mics_ckpt_form *form;
+    struct mics_ckpt_source source;
+};
+
+struct mics_saved {
+    char path[MICS_PATH_MAX];
+    uint64_t bytes;
+};
+
+/* Save as OUT/step-N. The manifest's step, samples, plan, training and history are given (on rank 0
+ * at least; step on all); files are filled in here. Collective. */
+enum mics_status mics_checkpoint_save(const struct mics_checkpoint *checkpoint, const char *out,
+                                      struct mics_manifest *manifest, struct mics_saved *saved,
+                                      struct mics_err *err);
+
+/* Read the manifest of the checkpoint in `folder` on rank 0 and give it to all; *doc belongs to the
+ * caller. Collective. */
+enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const char *folder,
+                                               json_t **doc, struct mics_err *err);
+
+/* Check that the checkpoint fits the present run, and read this rank's state. Collective. */
+enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, const char *folder,
+                                      json_t *doc, struct mics_err *err);
+
+/* Give a document of rank 0 to all (NULL there is an error). *doc: on rank 0 in, elsewhere out. */
+enum mics_status mics_broadcast_doc(struct mics_comm *comm, json_t **doc, struct mics_err *err);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt/folder.h"
+
+#include "base/file.h"
+#include "base/units.h"
+#include "ckpt/manifest.h"
+#include "ckpt/step_names.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vsnprintf(buf, MICS_PATH_MAX, fmt, args);
+    va_end(args);
+    if (length < 0 || length >= MICS_PATH_MAX)
+        return mics_err_set(err, MICS_ERR_ARG, "'%.60s...': the path is too long", buf);
+    return MICS_OK;
+}
+
+static enum mics_status lock_folder(const char *out, int *lock, struct mics_err *err)
+{
+    int fd = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return mics_err_set_errno(err, "%s", out);
+    if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+        close(fd);
+        return mics_err_set(err, MICS_ERR_IO, "%s: another run is using this folder", out);
+    }
+    *lock = fd; /* a file system without locks gives none: then it is the user's care */
+    return MICS_OK;
+}
+
+static enum mics_status remove_leftovers(const char *out, struct mics_err *err)
+{
+    struct mics_step_names names = {0};
+    enum mics_status status = mics_step_names_read(out, MICS_STEP_TEMPORARY, &names, err);
+    char path[MICS_PATH_MAX];
+
+    for (size_t i = 0; status == MICS_OK && i < names.count; i++) {
+        status = mics_path_format(path, err, "%s/%s", out, names.items[i].name);
+        if (status == MICS_OK)
+            status = mics_file_remove_tree(path, err);
+    }
+    mics_step_names_free(&names);
+    return status;
+}
+
+enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err)
+{
+    enum mics_status status = mics_file_make_folders(out, err);
+
+    if (status == MICS_OK && access(out, W_OK | X_OK) != 0)
+        status = mics_err_set_errno(err, "%s", out);
+    if (status == MICS_OK)
+        status = lock_folder(out, lock, err);
+    if (status != MICS_OK)
+        return status;
+    status = remove_leftovers(out, err);
+    if (status != MICS_OK)
+        close(*lock);
+    return status;
+}
+
+bool mics_run_folder_has_checkpoints(const char *out)
+{
+    struct mics_step_names names = {0};
+    bool found = mics_step_names_read(out, MICS_STEP_FINAL, &names, NULL) == MICS_OK && names.count;
+
+    mics_step_names_free(&names);
+    return found;
+}
+
+static bool holds_manifest(const char *folder)
+{
+    char path[MICS_PATH_MAX];
+
+    return mics_path_format(path, NULL, "%s/" MICS_MANIFEST_NAME, folder) == MICS_OK &&
+           access(path, F_OK) == 0;
+}
+
+enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *buf, bool *found,
+                                      struct mics_err *err)
+{
+    enum mics_status status = mics_path_format(buf, err, "%s", path);
+
+    *found = status == MICS_OK && holds_manifest(buf);
+    if (status != MICS_OK || *found)
+        return status;
+    status = mics_path_format(buf, err, "%s/latest", path);
+    *found = status == MICS_OK && holds_manifest(buf);
+    if (status != MICS_OK || *found || automatic)
+        return status;
+    return mics_err_set(err, MICS_ERR_FORMAT, "'%s' holds no checkpoint (neither %s nor latest/%s)",
+                        path, MICS_MANIFEST_NAME, MICS_MANIFEST_NAME);
+}
+
+enum mics_status mics_checkpoint_paths(const char *out, uint64_t step, char *final, char *temporary,
+                                       struct mics_err *err)
+{
+    enum mics_status status =
+        mics_path_format(final, err, "%s/step-%06llu", out, (unsigned long long)step);
+
+    if (status == MICS_OK)
+        status = mics_path_format(temporary, err, "%s.tmp.%ld", final, (long)getpid());
+    return status;
+}
+
+enum mics_status mics_check_space(const char *out, uint64_t bytes, struct mics_err *err)
+{
+    struct statvfs info;
+    char need[32], have[32];
+    uint64_t available;
+
+    if (statvfs(out, &info) != 0)
+        return mics_err_set_errno(err, "%s", out);
+    available = (uint64_t)info.f_bavail * info.f_frsize;
+    if (available >= bytes)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_IO,
+                        "%s: no room for the checkpoint: it needs %s, %s are free", out,
+                        mics_format_bytes(bytes, need, sizeof need),
+                        mics_format_bytes(available, have, sizeof have));
+}
+
+static enum mics_status point_latest(const char *out, const char *final, struct mics_err *err)
+{
+    char link[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(link, err, "%s/latest", out);
+
+    if (status == MICS_OK)
+        status = mics_path_format(temporary, err, "%s/latest.tmp.%ld", out, (long)getpid());
+    if (status != MICS_OK)
+        return status;
+    unlink(temporary);
+    if (symlink(strrchr(final, '/') + 1, temporary) != 0)
+        return mics_err_set_errno(err, "%s", temporary);
+    if (rename(temporary, link) != 0) {
+        mics_err_set_errno(err, "%s", link);
+        unlink(temporary);
+        return MICS_ERR_IO;
+    }
+    return MICS_OK;
+}
+
+/* An older checkpoint of the same step changes places with the new one in one system call, and is
+ * then removed under its temporary name. */
+static enum mics_status put_in_place(const char *temporary, const char *final, struct mics_err *err)
+{
+    if (rename(temporary, final) == 0)
+        return MICS_OK;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return mics_err_set_errno(err, "%s", final);
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) != 0)
+        return mics_err_set_errno(err, "%s: cannot replace the checkpoint there", final);
+    return mics_file_remove_tree(temporary, err);
+}
+
+enum mics_status mics_checkpoint_publish(const char *out, const char *temporary, const char *final,
+                                         struct mics_err *err)
+{
+    enum mics_status status = mics_file_sync_folder(temporary, err);
+
+    if (status == MICS_OK)
+        status = put_in_place(temporary, final, err);
+    if (status == MICS_OK)
+        status = mics_file_sync_folder(out, err);
+    if (status == MICS_OK)
+        status = point_latest(out, final, err);
+    return status == MICS_OK ? mics_file_sync_folder(out, err) : status;
+}
+
+static enum mics_status remove_checkpoint(const char *out, const char *name, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", out, name);
+
+    if (status == MICS_OK)
+        status = mics_path_format(temporary, err, "%s.tmp.%ld", path, (long)getpid());
+    if (status != MICS_OK)
+        return status;
+    if (rename(path, temporary) != 0)
+        return mics_err_set_errno(err, "%s", path);
+    return mics_file_remove_tree(temporary, err);
+}
+
+enum mics_status mics_checkpoint_prune(const char *out, uint64_t keep, struct mics_err *err)
+{
+    struct mics_step_names names = {0};
+    enum mics_status status = MICS_OK;
+
+    if (keep == 0)
+        return MICS_OK;
+    status = mics_step_names_read(out, MICS_STEP_FINAL, &names, err);
+    for (size_t i = 0; status == MICS_OK && i + keep < names.count; i++)
+        status = remove_checkpoint(out, names.items[i].name, err);
+    mics_step_names_free(&names);
+    return status;
+}
