@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/job.h"
+
+#include "ckpt/agree.h"
+#include "doc/doc.h"
+#include "train/job_folder.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_options *options,
+                               struct mics_err *err)
+{
+    enum mics_status status;
+    struct mics_comm *world;
+
+    *job = (struct mics_job){.options = options, .lock = -1};
+    status = mics_world_open(&job->world, err);
+    if (status != MICS_OK)
+        return status;
+    world = job->world->comm;
+    return world->ops->split(world, 0, world->rank, world->rank, &job->control, err);
+}
+
+/* Which checkpoint, if any: rank 0 looks, all know. */
+static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *err)
+{
+    const char *resume = job->options->resume;
+    const bool automatic = resume && strcmp(resume, "auto") == 0;
+    enum mics_status status = MICS_OK;
+    bool found = false;
+
+    if (!resume)
+        return MICS_OK;
+    if (job->world->rank == 0)
+        status = mics_checkpoint_find(automatic ? job->out : resume, automatic, job->checkpoint,
+                                      &found, err);
+    status = mics_agree(job->control, status, err);
+    if (!found)
+        job->checkpoint[0] = '\0';
+    if (status == MICS_OK)
+        status = job->control->ops->broadcast_now(job->control, job->checkpoint,
+                                                  sizeof job->checkpoint, 0, err);
+    if (status != MICS_OK || !job->checkpoint[0])
+        return status;
+    return mics_checkpoint_read_manifest(job->control, job->checkpoint, &job->checkpoint_doc, err);
+}
+
+static enum mics_status read_plan_doc(const struct mics_job *job, json_t **doc,
+                                      struct mics_err *err)
+{
+    const char *path = job->options->plan;
+    enum mics_status status;
+
+    if (!path && job->checkpoint_doc) {
+        *doc = json_incref(json_object_get(job->checkpoint_doc, "plan"));
+        return *doc ? MICS_OK
+                    : mics_err_set(err, MICS_ERR_FORMAT, "%s: no plan in it", job->checkpoint);
+    }
+    status = mics_doc_read_file(path ? path : "-", doc, err);
+    if (status == MICS_OK) {
+        status = mics_doc_expect(*doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", path && strcmp(path, "-") != 0 ? path : "standard input");
+    }
+    return status;
+}
+
+static enum mics_status read_plan(struct mics_job *job, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (job->world->rank == 0)
+        status = read_plan_doc(job, &job->plan_doc, err);
+    status = mics_agree(job->control, status, err);
+    if (status == MICS_OK)
+        status = mics_broadcast_doc(job->control, &job->plan_doc, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_plan_from_doc(job->plan_doc, &job->plan, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", job->options->plan ? job->options->plan : "plan");
+    return mics_agree(job->control, status, err);
+}
+
+/* Defaults, then the checkpoint's, then the command line's. */
+static enum mics_status make_settings(struct mics_job *job, struct mics_err *err)
+{
+    const struct mics_job_options *options = job->options;
+    enum mics_status status = MICS_OK;
+
+    job->settings = mics_settings_default();
+    if (job->checkpoint_doc) {
+        status = mics_run_read_settings(job->checkpoint_doc, &job->settings, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", job->checkpoint);
+    }
+    for (size_t i = 0; status == MICS_OK && i < options->given_count; i++)
+        status =
+            mics_settings_set(&job->settings, options->given[i].name, options->given[i].text, err);
+    return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice, err)
+                             : status;
+}
+
+/* All ranks must see the same text: the fingerprints are compared. */
+static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
+{
+    const struct mics_data_options options = {.patterns = job->options->patterns,
+                                              .pattern_count = job->options->pattern_count,
+                                              .val_fraction = job->settings.val_fraction,
+                                              .seq = job->plan->choice.seq,
+                                              .vocab_size = job->plan->model->config.vocab_size,
+                                              .seed = job->settings.seed};
+    enum mics_status status = mics_data_open(&options, &job->data, err);
+    uint64_t first;
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "data");
+    status = mics_agree(job->control, status, err);
+    if (status != MICS_OK)
+        return status;
+    first = job->data.corpus.fingerprint;
+    status = job->control->ops->broadcast_now(job->control, &first, sizeof first, 0, err);
+    if (status == MICS_OK && first != job->data.corpus.fingerprint)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "data: the files differ from those on rank 0");
+    return mics_agree(job->control, status, err);
+}
+
+/* Ranks that share this machine's cores, also when they are declared to be on several nodes. */
+static unsigned ranks_of_this_host(const struct mics_world *world)
+{
+    uint32_t ranks = 0;
+
+    for (uint32_t i = 0; i < world->node_count; i++)
+        if (strcmp(world->host_of_node[i], world->host_of_node[world->node]) == 0)
+            ranks += world->ranks_of_node[i];
+    return ranks;
+}
+
+static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_engine_options options = {.model = job->plan->model,
+                                          .choice = &job->plan->choice,
+                                          .world = job->world,
+                                          .optimizer = mics_settings_optimizer(&job->settings)};
+    enum mics_status status;
+
+    job->threads = mics_threads_per_rank(ranks_of_this_host(job->world));
+    status = mics_agree(job->control, mics_device_new_host(job->threads, &job->device, err), err);
+    if (status != MICS_OK)
+        return status;
+    options.device = job->device;
+    return mics_agree(job->control, mics_engine_new(&options, &job->engine, err), err);
+}
+
+enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
+{
+    enum mics_status status = mics_job_name_folder(job, err);
+
+    if (status == MICS_OK)
+        status = find_checkpoint(job, err);
+    if (status == MICS_OK)
+        status = read_plan(job, err);
+    if (status == MICS_OK)
+        status = make_settings(job, err);
+    if (status == MICS_OK)
+        status = mics_job_check_shape(job, err);
+    if (status == MICS_OK)
+        status = open_data(job, err);
+    if (status == MICS_OK)
+        status = mics_job_open_folder(job, err);
+    return status == MICS_OK ? open_engine(job, err) : status;
+}
+
+enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
+                                struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_job_options *options = job->options;
+    const struct mics_run_options run_options = {.settings = &job->settings,
+                                                 .plan = job->plan,
+                                                 .plan_doc = job->plan_doc,
+                                                 .history =
+                                                     json_object_get(job->plan_doc, "history"),
+                                                 .world = job->world,
+                                                 .control = job->control,
+                                                 .engine = job->engine,
+                                                 .data = &job->data,
+                                                 .out = job->out,
+                                                 .save_every = options->save_every,
+                                                 .keep = options->keep,
+                                                 .observer = *observer};
+    enum mics_status status = mics_run_init(run, &run_options, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (job->checkpoint_doc)
+        return mics_run_resume(run, job->checkpoint, job->checkpoint_doc, options->other_data, err);
+    return mics_agree(job->control, mics_run_begin(run, err), err);
+}
+
+void mics_job_close(struct mics_job *job)
+{
+    mics_engine_free(job->engine);
+    if (job->device)
+        job->device->ops->free(job->device);
+    mics_data_close(&job->data);
+    mics_plan_free(job->plan);
+    json_decref(job->plan_doc);
+    json_decref(job->checkpoint_doc);
+    if (job->lock >= 0)
+        close(job->lock);
+    if (job->control)
+        job->control->ops->free(job->control);
+    mics_world_close(job->world);
+    *job = (struct mics_job){.lock = -1};
+}

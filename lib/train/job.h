@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job.h - all that a training run needs, opened in order and closed in reverse.
+ *
+ * Every rank calls the same functions; a failure of any rank in opening is a failure of all, with one
+ * text. Only rank 0 reads the plan and changes the output folder.
+ */
+#ifndef MICS_TRAIN_JOB_H
+#define MICS_TRAIN_JOB_H
+
+#include "train/run.h"
+
+#define MICS_JOB_MAX_GIVEN 64
+
+/* A setting of the command line: it holds over a checkpoint's. */
+struct mics_given {
+    const char *name, *text;
+};
+
+struct mics_job_options {
+    const char *plan;            /* path, "-" for standard input; NULL: the checkpoint's own plan */
+    const char *const *patterns; /* of the data */
+    size_t pattern_count;
+    const char *out;
+    const char
+        *resume; /* path of a checkpoint or of a run's folder; "auto": in `out`, if any; NULL */
+    bool other_data, overwrite;
+    uint64_t save_every, keep;
+    struct mics_given given[MICS_JOB_MAX_GIVEN];
+    size_t given_count;
+    int argc; /* for the history */
+    char **argv;
+    bool no_history;
+};
+
+struct mics_job {
+    const struct mics_job_options *options;
+    struct mics_world *world;
+    struct mics_comm *control;
+    json_t *plan_doc, *checkpoint_doc; /* the latter NULL: a new run */
+    char out[MICS_PATH_MAX], checkpoint[MICS_PATH_MAX];
+    struct mics_settings settings;
+    struct mics_plan *plan;
+    struct mics_data data;
+    int lock; /* of `out`, on rank 0; -1 */
+    unsigned threads;
+    struct mics_device *device;
+    struct mics_engine *engine;
+};
+
+/* The world and the control communicator: before it there is no way to fail together. */
+enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_options *options,
+                               struct mics_err *err);
+/* Everything else. Collective. */
+enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err);
+/* Begin or resume. Collective. */
+enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
+                                struct mics_run *run, struct mics_err *err);
+/* Collective. What was not opened is passed over. */
+void mics_job_close(struct mics_job *job);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/report.h"
+
+#include "base/units.h"
+#include "doc/table.h"
+
+#include <inttypes.h>
+
+static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsigned threads)
+{
+    const struct mics_shape *shape = &choice->shape;
+
+    fprintf(out, "ranks     %u nodes of %u, %u thread%s each\n", shape->nodes, shape->per_node,
+            threads, threads == 1 ? "" : "s");
+    fprintf(out, "strategy  %s: parameters in groups of %u, gradients %u, optimizer %u",
+            choice->strategy, shape->p_param, shape->p_grad, shape->p_optim);
+    if (mics_shape_has_hierarchy(shape, shape->p_param))
+        fprintf(out, "; %s gathers", choice->hierarchical_gather ? "hierarchical" : "flat");
+    if (mics_shape_has_hierarchy(shape, shape->p_grad))
+        fprintf(out, "; %s reductions", choice->hierarchical_reduce ? "hierarchical" : "flat");
+    putc('\n', out);
+}
+
+static void print_work(FILE *out, const struct mics_run *run)
+{
+    const struct mics_plan_choice *choice = &run->options.plan->choice;
+    const struct mics_model *model = run->options.plan->model;
+    const struct mics_data *data = run->options.data;
+    char buf[3][32];
+
+    fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,
+            mics_format_count((double)model->param_count, buf[0], sizeof buf[0]),
+            choice->optimizer == MICS_OPT_ADAMW ? "AdamW" : "SGD with momentum");
+    fprintf(out,
+            "data      %zu documents, %s: %s tokens to train on, %" PRIu64 " validation windows\n",
+            data->corpus.count, mics_format_bytes(data->corpus.bytes, buf[0], sizeof buf[0]),
+            mics_format_count((double)data->train.count, buf[1], sizeof buf[1]), data->val_windows);
+    fprintf(out, "step      %" PRIu64 " sequences of %u: %u ranks x %u x %u micro-step%s%s\n",
+            run->global_batch, choice->seq, choice->shape.nodes * choice->shape.per_node,
+            choice->micro_batch, choice->micro_steps, choice->micro_steps == 1 ? "" : "s",
+            choice->recompute ? ", recomputing" : "");
+}
+
+static enum mics_status print_memory(FILE *out, const struct mics_memory *memory,
+                                     struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<memory of a rank|>bytes|>size");
+    enum mics_status status;
+    char buf[32];
+
+    if (!table)
+        return mics_err_nomem(err);
+    for (int i = 0; i <= MICS_REGION_COUNT; i++) {
+        const bool total = i == MICS_REGION_COUNT;
+        const uint64_t bytes = total ? memory->arena_bytes : memory->regions[i].bytes;
+
+        mics_table_cell(table, "%s", total ? "arena" : memory->regions[i].name);
+        mics_table_cell(table, "%" PRIu64, bytes);
+        mics_table_cell(table, "%s", mics_format_bytes(bytes, buf, sizeof buf));
+    }
+    status = mics_table_print(table, out, 0, err);
+    mics_table_free(table);
+    return status;
+}
+
+enum mics_status mics_report_begin(FILE *out, const struct mics_run *run, unsigned threads,
+                                   struct mics_err *err)
+{
+    enum mics_status status;
+
+    print_work(out, run);
+    print_groups(out, &run->options.plan->choice, threads);
+    if (run->step)
+        fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
+    putc('\n', out);
+    status = print_memory(out, &run->options.plan->memory, err);
+    putc('\n', out);
+    fflush(out);
+    return status;
+}
+
+void mics_report_step(FILE *out, const struct mics_step_record *record, bool first)
+{
+    if (first)
+        fprintf(out, "%8s %10s %10s %10s %10s %10s\n", "step", "loss", "lr", "grad norm", "ms",
+                "tokens/s");
+    fprintf(out, "%8" PRIu64 " %10.4f %10.2e %10.4f %10.1f %10.0f\n", record->step, record->loss,
+            record->lr, record->grad_norm, 1e3 * record->seconds, record->tokens_per_s);
+    fflush(out);
+}
+
+void mics_report_end(FILE *out, const struct mics_run *run)
+{
+    const struct mics_step_record *sum = &run->sum;
+    const double steps = (double)run->counted;
+    const uint64_t recent = run->counted < 50 ? run->counted : 50;
+
+    putc('\n', out);
+    if (run->counted == 0) {
+        fprintf(out, "no step was left to do\n");
+    } else {
+        fprintf(out, "%" PRIu64 " steps in %.1f s; mean loss of the last %" PRIu64 ": %.4f\n",
+                run->counted, sum->seconds, recent, mics_run_recent_loss(run));
+        fprintf(
+            out,
+            "communication a step: %.1f ms exposed, %.1f ms hidden under %.1f ms of computation\n",
+            1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
+            1e3 * sum->compute_s / steps);
+    }
+    fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");
+    fflush(out);
+}

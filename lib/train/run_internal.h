@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_internal.h - the parts of a run: run.c has the loop. */
+#ifndef MICS_TRAIN_RUN_INTERNAL_H
+#define MICS_TRAIN_RUN_INTERNAL_H
+
+#include "train/run.h"
+
+/* Fill callbacks of the engine. */
+struct mics_run_batch {
+    const struct mics_data *data;
+    uint32_t rank, world_size, micro_batch, seq;
+    uint64_t first; /* training: the step's first sample; validation: the batch's first place */
+    uint64_t total; /* validation: windows to be seen */
+};
+void mics_run_fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets);
+void mics_run_fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets);
+struct mics_run_batch mics_run_batch(const struct mics_run *run);
+
+/* Mean loss over at most val_batches * global_batch windows, evenly spread over the validation text.
+ * Steps must be collected. Collective; *told as in run.c. */
+enum mics_status mics_run_validate(struct mics_run *run, enum mics_status *told,
+                                   struct mics_err *err);
+/* Mark a failure as this rank's alone. Returns `status`. */
+enum mics_status mics_run_alone(struct mics_run *run, enum mics_status status);
+
+/* Write a checkpoint of the present step, unless there is one. Steps must be collected. Collective. */
+enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err);
+
+/* What this run saves of its data and settings. */
+json_t *mics_run_training_json(const struct mics_run *run);
+
+#endif
