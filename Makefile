@@ -56,7 +56,8 @@ THREADED := $(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"har
 
 all: $(PROGRAMS)
 	@for what in $(LEFT_OUT); do echo "left out: $$what"; done
-tests-build: $(UNITS) $(MPI_TESTS)
+tests-build: $(UNITS) tests-mpi-build
+tests-mpi-build: $(MPI_TESTS)
 tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
 KERNEL_FLAGS := -O3 -march=$(MARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
@@ -154,6 +155,6 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all tests-build tests-build-threaded deps demo-deps demo check lint bench install uninstall dist clean help FORCE
+.PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench install uninstall dist clean help FORCE
 .SECONDARY:
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC))

@@ -4,7 +4,8 @@
  *
  * Ranks are grouped by the node that they really are on (MPI_Comm_split_type), not by arithmetic.
  * MICS_NODE_RANKS=k in the environment declares, for tests and demonstrations, that every k ranks are a
- * node; it must be the same on all ranks.
+ * node; it must be the same on all ranks, and divide their number. Host names of declared nodes end in
+ * "#0", "#1", ...
  */
 #ifndef MICS_MACHINE_WORLD_H
 #define MICS_MACHINE_WORLD_H
@@ -25,11 +26,12 @@ struct mics_world {
     bool declared;            /* by MICS_NODE_RANKS */
 };
 
-/* Under a launcher over MPI, else one rank alone. */
+/* Under a launcher over MPI, else one rank alone. MICS_ERR_ARG: MICS_NODE_RANKS is malformed, differs between
+ * ranks, or does not divide their number; MICS_ERR_UNSUPPORTED: under a launcher in a build without MPI. */
 enum mics_status mics_world_open(struct mics_world **out, struct mics_err *err);
 
-/* The same over any communicator, which then belongs to the world; ranks_per_node 0: ask the backend. For
- * tests over threads. */
+/* The same over any communicator, which then belongs to the world (on failure it is freed);
+ * ranks_per_node 0: ask the backend. For tests over threads. */
 enum mics_status mics_world_open_over(struct mics_comm *comm, uint32_t ranks_per_node,
                                       struct mics_world **out, struct mics_err *err);
 void mics_world_close(struct mics_world *world); /* collective; NULL is fine */

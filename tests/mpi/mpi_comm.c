@@ -2,9 +2,10 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | delays | abort | wait SECONDS | bench
+ * usage: mpi_comm check | delays | abort | wait SECONDS | bench | world
  */
 #include "comm_checks.h"
+#include "machine/world.h"
 
 #include <math.h>
 #include <sys/resource.h>
@@ -131,6 +132,29 @@ static int bench(struct checker *c)
     return 0;
 }
 
+/* Rank 0 prints the nodes; every rank checks that the communicators agree with the numbers. */
+static int show_world(void)
+{
+    struct mics_world *world;
+    struct mics_err err;
+    enum mics_status status = mics_world_open(&world, &err);
+
+    if (status != MICS_OK) {
+        fprintf(stderr, "mpi_comm: %s\n", err.text);
+        return 1;
+    }
+    int wrong = world->comm->rank != (int)world->rank || world->comm->size != (int)world->size ||
+                world->node_comm->rank != (int)world->local_rank ||
+                world->node_comm->size != (int)world->local_size;
+    for (uint32_t i = 0; world->rank == 0 && i < world->node_count; i++) {
+        const char *number = strchr(world->host_of_node[i], '#');
+
+        printf("node %u: %u ranks %s\n", i, world->ranks_of_node[i], number ? number : "alone");
+    }
+    mics_world_close(world);
+    return wrong;
+}
+
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "check";
@@ -139,6 +163,8 @@ int main(int argc, char **argv)
     struct checker c;
     int code = 2;
 
+    if (!strcmp(what, "world"))
+        return show_world();
     if (mics_comm_new_mpi(&world, &err) != MICS_OK) {
         fprintf(stderr, "mpi_comm: %s\n", err.text);
         return 1;
