@@ -42,10 +42,13 @@ ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 # Sources: every folder is a layer.
 LAYERS   := base doc machine cluster model plan ckpt train
 LIB_SRC  := $(foreach l,$(LAYERS),$(wildcard lib/$(l)/*.c)) $(wildcard kernels/host/*.c)
+ifeq ($(HAVE_MPI),0)
+LIB_SRC  := $(filter-out lib/machine/mpi_%,$(LIB_SRC))
+endif
 CLI_SRC  := $(wildcard lib/cli/*.c)
 CMD_SRC  := $(wildcard cmd/mics-*.c)
 TEST_SRC := $(wildcard tests/unit/*.c tests/parity/*.c)
-MPI_TEST_SRC := $(wildcard tests/mpi/*.c)
+MPI_TEST_SRC := $(if $(filter 0,$(HAVE_MPI)),,$(wildcard tests/mpi/*.c))
 UNIT_SRC := $(foreach f,$(TEST_SRC),$(if $(filter test_%,$(notdir $(f))),$(f)))
 object    = $(1:%.c=$(BUILD)/%.o)
 PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%)
@@ -104,7 +107,7 @@ check: deps
 	$(Q)tests/run
 lint:
 	$(Q)tests/run lint
-bench: all
+bench: all $(BUILD)/tests/bench/measure
 	$(Q)tests/bench/run $(BUILD)
 
 MAN_PAGES   := $(wildcard man/*.[157])
@@ -114,7 +117,7 @@ install_to   = $(DESTDIR)$(PREFIX)
 COMPLETIONS  = $(install_to)/share/bash-completion/completions
 install: all
 	install -d $(install_to)/bin $(COMPLETIONS)
-	install $(PROGRAMS) $(install_to)/bin
+	for program in $(PROGRAMS); do install $$program $(install_to)/bin || exit; done
 	for page in $(MAN_PAGES); do \
 		install -D -m 644 $$page $(install_to)/share/man/man$${page##*.}/$${page##*/} || exit; done
 	for file in $(SHARED_FILES); do [ -d $$file ] || \
@@ -157,4 +160,4 @@ help:
 FORCE:
 .PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC))
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) tests/bench/measure.c)

@@ -18,15 +18,14 @@ _mics_metavariable() # program option
     return 1
 }
 
-# Values for a metavariable: words in small letters, less what may follow in brackets ("mics[:P]").
+# Values for a metavariable: its words in small letters ("auto|mics:P" has one).
 _mics_values() # metavariable current
 {
     local word words=()
     if [[ $1 == *'|'* ]]; then
         IFS='|' read -r -a words <<<"$1"
         for word in "${words[@]}"; do
-            word=${word%%[[]*}
-            if [[ $word == [a-z0-9]* && $word == "$2"* ]]; then COMPREPLY+=("$word"); fi
+            if [[ $word != *[A-Z]* && $word == "$2"* ]]; then COMPREPLY+=("$word"); fi
         done
     fi
     if [[ $1 != *'|'* || $1 =~ FILE|PATH|DIR ]]; then

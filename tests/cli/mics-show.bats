@@ -148,7 +148,7 @@ metrics()
     [ "$(value validation.best_loss)" = 3.5 ]
     [ "$(value validation.best_step)" = 100 ]
     [ "$(value checkpoint.path)" = run/step-000100 ]
-    [ "$(value end.reason)" = done ]
+    [ "$(value end.reason)" = "done" ]
     [ "$(value loss)" = 5 ]
     [ "$(value loss 3)" = 3.02 ]
     [ "$(value loss 7)" = 3.51 ]

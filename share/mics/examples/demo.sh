@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# demo.sh - the whole road on one machine: measure, plan, look, train, and say what was seen.
+#
+# usage: demo.sh [FOLDER-OF-PROGRAMS]
+#
+# Four ranks play two nodes of two, and each is given less memory than a whole copy of the training state takes. So
+# the planner must cut the state over a partition group, and chooses one that stays inside a node.
+# DEMO_STEPS (600) makes it shorter, DEMO_MEMORY gives each rank another budget; the run stays in DEMO_FOLDER, or
+# in a new folder of TMPDIR.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/../../.." && pwd)
+if [ -n "${1:-}" ]; then PATH=$(cd "$1" && pwd):$PATH; fi
+steps=${DEMO_STEPS:-600}
+memory=${DEMO_MEMORY:-32M}
+work=${DEMO_FOLDER:-$(mktemp -d "${TMPDIR:-/tmp}/mics-demo.XXXXXX")}
+metrics=$work/metrics.jsonl
+
+# What this machine plays, and what Open MPI must be told: more ranks than cores, and root, are meant.
+export MICS_NODE_RANKS=2
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
+
+# Show a command, then run it.
+show()
+{
+    printf '\n$ %s\n' "$*"
+    bash -o pipefail -c "$*"
+}
+
+# From the lines of the metrics: first and last losses, and where communication went.
+summary()
+{
+    awk -v steps="$steps" '
+        function number(key,   rest) {
+            if (!match($0, "\"" key "\":[-+0-9.e]+"))
+                return 0
+            rest = substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
+            return rest + 0
+        }
+        /"event":"step"/ {
+            loss[++n] = number("loss")
+            ms += number("step_ms"); comm += number("comm_ms"); exposed += number("exposed_ms")
+            tokens += number("step_ms") * number("tokens_per_s") / 1000
+        }
+        END {
+            if (n == 0)
+                exit 1
+            last = n < 50 ? n : 50
+            for (i = n - last + 1; i <= n; i++)
+                sum += loss[i]
+            printf "* The loss of a byte fell from %.2f at the first step to %.2f, the mean of the last %d of %d steps.\n",
+                loss[1], sum / last, last, n
+            printf "* A step took %.0f ms: %.0f bytes of text per second.\n", ms / n, 1000 * tokens / ms
+            printf "* Communication took %.1f ms of it, of which %.1f ms were hidden behind computation and %.1f ms were not.\n",
+                comm / n, (comm - exposed) / n, exposed / n
+        }' "$metrics"
+}
+
+cd "$root"
+echo "The partition group is chosen for two nodes of two ranks, $memory each."
+show "mpirun -n 4 mics-probe | mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --memory=$memory >$work/plan.mp"
+show "mics-show $work/plan.mp"
+show "mpirun -n 4 mics-train -p $work/plan.mp --data='lib/*/*.c man/*' --steps=$steps --metrics=$metrics --out=$work/run/"
+
+printf '\nWhat this showed\n'
+summary
+echo "* Plan, metrics and checkpoint are in $work; 'mics-show $work/plan.mp' shows the plan again."

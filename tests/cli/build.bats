@@ -1,0 +1,77 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The Makefile's promises that no other test sees.
+
+load helpers
+
+setup()
+{
+    cd "$root"
+    unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that may have started us
+}
+
+@test "install puts programs, manuals, completions and examples in place, and uninstall takes them away" {
+    into=$BATS_TEST_TMPDIR/into
+    make install BUILD="$MICS_BUILD" DESTDIR="$into" PREFIX=/usr
+    for program in $(programs); do
+        [ -x "$into/usr/bin/$program" ]
+        [ -s "$into/usr/share/man/man1/$program.1" ]
+        grep -q complete "$into/usr/share/bash-completion/completions/$program"
+    done
+    [ -s "$into/usr/share/mics/instances.json" ]
+    [ -x "$into/usr/share/mics/examples/demo.sh" ]
+    make uninstall BUILD="$MICS_BUILD" DESTDIR="$into" PREFIX=/usr
+    [ "$(find "$into" ! -type d | wc -l)" = 0 ]
+}
+
+@test "a changed setting builds again, an unchanged one does not" {
+    folder=$BATS_TEST_TMPDIR/build
+    object=$folder/lib/base/err.o
+    make BUILD="$folder" "$object"
+    run make BUILD="$folder" "$object"
+    [[ $output != *CC* ]]
+    run make BUILD="$folder" CFLAGS=-O0 "$object"
+    [[ $output == *CC*err.o* ]]
+    touch lib/base/err.h
+    run make BUILD="$folder" CFLAGS=-O0 "$object"
+    [[ $output == *CC*err.o* ]]
+}
+
+@test "a missing library is one clear line" {
+    run env PKG_CONFIG_LIBDIR=/nonexistent make BUILD="$BATS_TEST_TMPDIR/build" all
+    [ "$status" = 2 ]
+    [[ $output == *"not installed: jansson hwloc openblas libxxhash msgpack (pkg-config names); try 'make deps'"* ]]
+}
+
+@test "MPI=1 insists, MPI=0 says what it left out" {
+    run env PKG_CONFIG_LIBDIR=/nonexistent make BUILD="$BATS_TEST_TMPDIR/build" MPI=1 all
+    [[ $output == *"ompi-c (pkg-config names)"* ]]
+    run make BUILD="$BATS_TEST_TMPDIR/build" MPI=0 -n all
+    [[ $output == *"MPI (as asked)"* ]]
+}
+
+@test "dist packs the last commit under the version's name" {
+    requires git
+    git rev-parse HEAD >/dev/null 2>&1 || skip "not a clone"
+    make dist BUILD="$BATS_TEST_TMPDIR"
+    tar -tzf "$BATS_TEST_TMPDIR"/mics-*.tar.gz >"$BATS_TEST_TMPDIR/list"
+    grep -qx 'mics-[0-9.]*/Makefile' "$BATS_TEST_TMPDIR/list"
+}
+
+@test "the runner counts failures, crashes and missing tests, and says so in its last line" {
+    cp -r tests/run "$BATS_TEST_TMPDIR/run"
+    mkdir -p "$BATS_TEST_TMPDIR"/{tests,tree/tests/unit}
+    mv "$BATS_TEST_TMPDIR/run" "$BATS_TEST_TMPDIR/tests/run"
+    printf '#!/bin/sh\necho ok 1 - good\necho not ok 2 - bad\necho "ok 3 - absent # SKIP no reason"\necho 1..3\nexit 1\n' \
+        >"$BATS_TEST_TMPDIR/tree/tests/unit/test_mixed"
+    printf '#!/bin/sh\necho ok 1 - before\nkill -SEGV $$\n' >"$BATS_TEST_TMPDIR/tree/tests/unit/test_crash"
+    chmod +x "$BATS_TEST_TMPDIR"/tree/tests/unit/*
+    printf 'all tests-build:\n' >"$BATS_TEST_TMPDIR/Makefile"
+    run env BUILD=tree "$BATS_TEST_TMPDIR/tests/run" unit
+    echo "$output"
+    [ "$status" = 1 ]
+    [ "${lines[-1]}" = "4 passed, 2 failed, 1 skipped" ]
+    [[ $output == *"FAILED: test_mixed: bad"* ]]
+    [[ $output == *"FAILED: test_crash: ended with status 139 after 1 of -1 tests"* ]]
+    [[ $output == *"skipped: test_mixed: absent # SKIP no reason"* ]]
+}

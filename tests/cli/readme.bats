@@ -1,0 +1,35 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The README's examples, run: each block after a line "<!-- run ... -->", in order, in one folder. Only the number of
+# steps is made small.
+
+load helpers
+
+# A script of all marked blocks.
+examples()
+{
+    awk '/^<!-- run/ { marked = 1; next }
+        /^```sh$/ && marked { inside = 1; next }
+        /^```$/ { inside = marked = 0 }
+        inside' "$root/README.md" | sed 's/--steps=600/--steps=4/'
+}
+
+@test "README: the examples that are marked exist" {
+    [ "$(examples | grep -c 'mics-')" -ge 6 ]
+}
+
+@test "README: every example runs as it stands, in order" {
+    requires mpi:4
+    cd "$BATS_TEST_TMPDIR"
+    ln -s "$root/lib" "$root/man" .
+    examples >examples.sh
+    run bash -euo pipefail -x examples.sh
+    echo "$output"
+    [ "$status" = 0 ]
+    [ -s plan.mp ] && [ -d run ]
+}
+
+@test "README: the table names every program, and only programs" {
+    sed -n 's/^| `\(mics-[a-z]*\)` |.*/\1/p' "$root/README.md" | sort >"$BATS_TEST_TMPDIR/told"
+    programs | sort | diff - "$BATS_TEST_TMPDIR/told"
+}
