@@ -10,6 +10,7 @@
 #include "doc/doc.h"
 #include "doc/history.h"
 #include "doc/outline.h"
+#include "plan/plan_print.h"
 #include "train/metrics_read.h"
 
 #include <stdlib.h>
@@ -40,6 +41,7 @@ static const struct kind {
     cli_printer *print;
 } kinds[] = {
     {MICS_TOPOLOGY_KIND, mics_topology_print},
+    {MICS_PLAN_KIND, mics_plan_print},
     {MICS_METRICS_KIND, mics_metrics_print},
 };
 

@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cluster/topology_print.h"
 #include "doc/table.h"
+#include "plan/plan_doc.h"
 
 #include <inttypes.h>
 
@@ -18,11 +19,6 @@ enum { TEXT = 32 };
 static const char *plural(uint32_t count)
 {
     return count == 1 ? "" : "s";
-}
-
-static const char *optimizer_name(enum mics_optimizer optimizer)
-{
-    return optimizer == MICS_OPT_ADAMW ? "adamw" : "sgd";
 }
 
 static void put_number(struct mics_table *table, const char *name, uint64_t value)
@@ -42,10 +38,12 @@ static uint32_t world_size(const struct mics_shape *shape)
     return shape->nodes * shape->per_node;
 }
 
-/* "8 ranks of 1 node", "16 ranks on 2 nodes", "2 of a node's 4 ranks" */
+/* "2 of the 8 ranks of a node", "16 ranks: 2 nodes x 8" */
 static void put_span(struct mics_table *table, const struct mics_shape *shape, uint32_t p)
 {
-    if (p < shape->per_node)
+    if (p == 1)
+        mics_table_cell(table, "none: every rank has all parameters");
+    else if (p < shape->per_node)
         mics_table_cell(table, "%u of the %u ranks of a node", p, shape->per_node);
     else
         mics_table_cell(table, "%u rank%s: %u node%s x %u", p, plural(p), p / shape->per_node,
@@ -127,7 +125,7 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         put_number(table, "micro_batch", choice->micro_batch);
         put_number(table, "micro_steps", choice->micro_steps);
         put_number(table, "seq", choice->seq);
-        put_text(table, "optimizer", optimizer_name(choice->optimizer));
+        put_text(table, "optimizer", mics_optimizer_name(choice->optimizer));
         put_number(table, "clip", choice->clip);
         put_number(table, "recompute", choice->recompute);
         return;
@@ -138,7 +136,7 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
                     plural(world_size(&choice->shape)), choice->micro_batch, choice->micro_steps,
                     plural(choice->micro_steps));
     mics_table_cell(table, "optimizer");
-    mics_table_cell(table, "%s%s", optimizer_name(choice->optimizer),
+    mics_table_cell(table, "%s%s", mics_optimizer_name(choice->optimizer),
                     choice->clip ? ", gradients clipped" : "");
     put_text(table, "activations",
              choice->recompute ? "recomputed block by block" : "kept until backward");
@@ -178,9 +176,9 @@ enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan,
 
     for (uint32_t i = 0; i < MICS_REGION_COUNT; i++)
         put_bytes(table, memory->regions[i].name, memory->regions[i].bytes, limit, tsv);
-    put_bytes(table, "arena", memory->arena_bytes, limit, tsv);
-    put_bytes(table, "workspace", memory->workspace_bytes, limit, tsv);
-    put_bytes(table, "total", total, limit, tsv);
+    put_bytes(table, tsv ? "arena" : "= arena", memory->arena_bytes, limit, tsv);
+    put_bytes(table, tsv ? "workspace" : "+ workspace", memory->workspace_bytes, limit, tsv);
+    put_bytes(table, tsv ? "total" : "= total", total, limit, tsv);
     put_bytes(table, "limit", limit, limit, tsv);
     return mics_table_finish(table, out, tsv, err);
 }
@@ -249,9 +247,8 @@ static enum mics_status print_alternatives(FILE *out, const struct mics_plan *pl
 {
     struct mics_table *table = mics_table_new(
         tsv ? "strategy|p_param|p_grad|p_optim|micro_batch|micro_steps|recompute|bytes|step_s|why"
-            : "<alternative|>parameters|>gradients|>optimizer|>micro-batch|>micro-steps|<recompute|"
-              ">"
-              "memory|>step|<why not");
+            : "<alternative|>p param|>p grad|>p "
+              "optim|>micro-batch|>micro-steps|<recompute|>memory|>step|<why not");
 
     for (uint32_t i = 0; i < plan->alternative_count; i++)
         put_alternative(table, &plan->alternatives[i], tsv);

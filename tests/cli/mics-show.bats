@@ -176,3 +176,36 @@ metrics()
     one_line_and_code 3
     [ "$stderr" = "mics-show: bad.jsonl: line 5: step: expected a whole number, found a string" ]
 }
+
+@test "a plan is tables: what was chosen, memory by region, the step, and why the others lost" {
+    mics-plan --model=gpt2 --seq=512 --global-batch=64 --topology=p4d.24xlarge:2 --strategy=mics:16 >plan.mp
+    run --separate-stderr mics-show plan.mp
+    [ "$status" = 0 ]
+    [ "$stderr" = "" ]
+    grep -qE '^model +gpt2: 124 M parameters, 12 layers of 768' <<<"$output"
+    grep -qE '^strategy +mics$' <<<"$output"
+    grep -qE '^partition group +16 ranks: 2 nodes x 8$' <<<"$output"
+    grep -qE '^replication group +1 copy ' <<<"$output"
+    grep -qE '^batch +64 sequences of 512 = 16 ranks x [0-9]+ x [0-9]+ micro-steps?$' <<<"$output"
+    grep -qE '^= arena +[0-9.]+ [KMG]iB +[0-9.]+ %$' <<<"$output"
+    grep -qE '^limit +37.3 GiB +100.0 %$' <<<"$output"
+    grep -qE '^predicted step +[0-9.]+ m?s$' <<<"$output"
+    grep -qE '^exposed communication +[0-9.]+ [mu]?s$' <<<"$output"
+    grep -qE '^mics +16 +16 +16 .* chosen$' <<<"$output"
+}
+
+@test "a plan's regions add up to its arena, in the table for scripts too" {
+    mics-plan --model=gpt2 --seq=512 --global-batch=64 --topology=p4d.24xlarge:2 >plan.mp
+    mics-show --tsv plan.mp >tables
+    sum=$(awk -F '\t' '$1 == "region" { on = 1; next } $1 == "arena" { exit } on { sum += $2 } END { printf "%.0f", sum }' tables)
+    [ "$sum" = "$(awk -F '\t' '$1 == "arena" { print $2 }' tables)" ]
+    [ "$sum" -gt 1000000 ]
+    [ "$(awk -F '\t' '$NF == "chosen"' tables | wc -l)" = 1 ]
+}
+
+@test "a plan that lies about its memory is not shown as a plan" {
+    mics-plan --model=gpt2-nano --seq=64 --json --topology='node:1 gpu:2' >plan.json
+    sed -E 's/("arena_bytes": )[0-9]+/\14096/' plan.json >lie.json
+    run --separate-stderr mics-show lie.json
+    one_line_and_code 3
+}
