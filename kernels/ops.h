@@ -120,6 +120,9 @@ struct mics_op_gelu_grad {
     uint64_t count;
 };
 
+/* The widest head (D) that every device takes. */
+#define MICS_HEAD_MAX 256
+
 /* out[B, T, C] from qkv[B, T, 3C] (query, key, value of all heads side by side), scaled by
  * 1/sqrt(D), causal; lse[B, H, T] is the log of each row's sum of exponentials, saved for the
  * backward pass. Blocked: no T x T matrix is stored (Dao et al., FlashAttention, 2022). */

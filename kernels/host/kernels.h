@@ -13,7 +13,7 @@
 
 /* The widest head (D) of the attention kernels, whose blocks lie on the stack of the pool's threads:
  * up to half a megabyte. */
-#define MICS_HOST_HEAD_MAX 256
+#define MICS_HOST_HEAD_MAX MICS_HEAD_MAX
 
 void mics_host_zero(struct mics_pool *pool, const struct mics_op_zero *args);
 void mics_host_copy(struct mics_pool *pool, const struct mics_op_copy *args);

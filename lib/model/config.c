@@ -39,6 +39,10 @@ enum mics_status mics_config_check(const struct mics_model_config *config, struc
     if (config->n_embd % config->n_head != 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "n_head: %u does not divide n_embd, %u",
                             config->n_head, config->n_embd);
+    if (config->n_embd / config->n_head > MICS_HEAD_MAX)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "n_head: %u heads of %u channels are wider than %u, the most supported",
+                            config->n_head, config->n_embd / config->n_head, MICS_HEAD_MAX);
     if (!(config->layer_norm_epsilon > 0 && config->layer_norm_epsilon < 1))
         return mics_err_set(err, MICS_ERR_FORMAT, "layer_norm_epsilon: %g is not between 0 and 1",
                             config->layer_norm_epsilon);

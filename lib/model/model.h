@@ -83,7 +83,8 @@ struct mics_batch {
     bool train;     /* false: forward only */
 };
 
-/* Bytes that a stage needs; all multiples of 256. */
+/* Bytes that a stage needs; all multiples of 256. Evaluation needs no more than training. The
+ * embedding saves nothing: its input are the tokens. */
 struct mics_stage_bytes {
     uint64_t saved;   /* from its forward to its backward; begins with its input [B, T, C] */
     uint64_t scratch; /* during its forward or its backward */
@@ -129,7 +130,9 @@ struct mics_family {
 };
 
 /* By name ("gpt2-nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", ...), or a path of a Hugging Face
- * config.json or of a folder that holds one. A name that is neither lists the names. */
+ * config.json or of a folder that holds one. A name that is neither lists the names. Of config.json the
+ * sizes count, and switches that would change the arithmetic must be GPT-2's own; dropout is accepted and
+ * ignored. "counting" is no model but a test of communication (counting.h). */
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err);
 enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
                                 struct mics_err *err);

@@ -278,6 +278,9 @@ static void a_bad_configuration_names_the_key_and_the_reason(void)
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 25, \"n_head\": 5, "
          "\"n_positions\": 0, \"vocab_size\": 100}",
          "n_positions"},
+        {"{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_embd\": 1024, \"n_head\": 2, "
+         "\"n_positions\": 32, \"vocab_size\": 100}",
+         "n_head: 2 heads of 512 channels are wider than 256"},
         {"{\"model_type\": \"gpt2\", " SIZES ", \"layer_norm_epsilon\": 0}",
          "layer_norm_epsilon: 0 is not between 0 and 1"},
     };
