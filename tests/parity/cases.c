@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void each_cut(uint32_t nodes, uint32_t per_node,
+                     void (*visit)(const struct mics_shape *shape, void *context), void *context)
+{
+    const uint32_t n = nodes * per_node;
+
+    for (uint32_t p = 1; p <= n; p++)
+        for (uint32_t g = p; g <= n; g += p)
+            for (uint32_t o = g; o <= n; o += g) {
+                const struct mics_shape shape = {nodes, per_node, p, g, o};
+
+                if (mics_shape_check(&shape, NULL) == MICS_OK)
+                    visit(&shape, context);
+            }
+}
+
+void cases_each_shape(uint32_t n, void (*visit)(const struct mics_shape *shape, void *context),
+                      void *context)
+{
+    for (uint32_t nodes = 1; nodes <= n; nodes++)
+        if (n % nodes == 0)
+            each_cut(nodes, n / nodes, visit, context);
+}
+
+struct mics_plan_choice cases_choice(const struct mics_shape *shape)
+{
+    return (struct mics_plan_choice){
+        .shape = *shape,
+        .strategy = "custom",
+        .segments = 1,
+        .prefetch = 1,
+        .grad_slots = 2,
+        .micro_batch = 2,
+        .micro_steps = 1,
+        .seq = 8,
+        .optimizer = MICS_OPT_SGD,
+    };
+}
+
+const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t size)
+{
+    const struct mics_shape *shape = &choice->shape;
+
+    snprintf(text, size, "%ux%u p (%u,%u,%u) s %u prefetch %u grad slots %u segments %u%s%s%s%s",
+             shape->nodes, shape->per_node, shape->p_param, shape->p_grad, shape->p_optim,
+             choice->micro_steps, choice->prefetch, choice->grad_slots, choice->segments,
+             choice->hierarchical_gather ? " hierarchical gather" : "",
+             choice->hierarchical_reduce ? " hierarchical reduce" : "",
+             choice->recompute ? " recompute" : "", choice->clip ? " clip" : "");
+    return text;
+}
+
+static struct mics_model *make(const struct mics_model_config *config)
+{
+    struct mics_model *model = NULL;
+    struct mics_err err;
+
+    if (mics_model_new(config, &model, &err) != MICS_OK) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+    return model;
+}
+
+struct mics_model *cases_counting(void)
+{
+    return make(&(struct mics_model_config){.family = "counting",
+                                            .name = "counting",
+                                            .n_layer = 3,
+                                            .n_embd = 5,
+                                            .n_head = 1,
+                                            .n_positions = 8,
+                                            .vocab_size = 11,
+                                            .n_inner = 20,
+                                            .layer_norm_epsilon = 1e-5});
+}
+
+struct mics_model *cases_gpt2(void)
+{
+    return make(&(struct mics_model_config){.family = "gpt2",
+                                            .name = "tiny",
+                                            .n_layer = 3,
+                                            .n_embd = 12,
+                                            .n_head = 3,
+                                            .n_positions = 9,
+                                            .vocab_size = 37,
+                                            .n_inner = 44,
+                                            .layer_norm_epsilon = 1e-5});
+}

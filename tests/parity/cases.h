@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cases.h - the cuts that the parity tests walk. */
+#ifndef MICS_TESTS_PARITY_CASES_H
+#define MICS_TESTS_PARITY_CASES_H
+
+#include "harness.h"
+
+/* Call `visit` for every legal (nodes, per_node, p_param, p_grad, p_optim) of n ranks. */
+void cases_each_shape(uint32_t n, void (*visit)(const struct mics_shape *shape, void *context),
+                      void *context);
+
+/* A choice of this shape: micro-batch 2, a short sequence, two gradient slots. */
+struct mics_plan_choice cases_choice(const struct mics_shape *shape);
+
+/* "2x4 p (4,4,8) s 3 prefetch 1 segments 2 hierarchical" into text, for messages. */
+const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t size);
+
+/* Models: gradients are integers; a small GPT-2 whose tensors no p divides. Free with
+ * mics_model_free(). */
+struct mics_model *cases_counting(void);
+struct mics_model *cases_gpt2(void);
+
+#endif

@@ -1,0 +1,322 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness.h"
+
+#include "base/clock.h"
+#include "base/philox.h"
+
+#include <float.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DATA_SEED  20260217
+#define INIT_SEED  5
+#define DELAY_SEED 99
+
+struct rank {
+    pthread_t thread;
+    const struct parity_case *c;
+    struct mics_comm *comm;
+    struct parity_result *result;
+    uint32_t id, n, step;
+    uint64_t delays;
+    enum mics_status status;
+    struct mics_err err;
+};
+
+static void make_sample(const struct parity_case *c, uint32_t step, uint64_t g, int32_t *tokens,
+                        int32_t *targets)
+{
+    const uint32_t T = c->choice.seq, V = c->model->config.vocab_size;
+
+    for (uint32_t t = 0; t < T; t++) {
+        const uint64_t draw = mics_philox_u64(DATA_SEED, step, g * T + t);
+
+        tokens[t] = (int32_t)(draw % V);
+        targets[t] = (draw >> 32) % 5 == 0 ? -1 : (int32_t)((draw >> 40) % V);
+    }
+}
+
+static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct rank *rank = context;
+    const struct mics_plan_choice *choice = &rank->c->choice;
+
+    for (uint32_t b = 0; b < choice->micro_batch; b++) {
+        const uint64_t g = ((uint64_t)micro_step * rank->n + rank->id) * choice->micro_batch + b;
+
+        make_sample(rank->c, rank->step, g, tokens + b * choice->seq, targets + b * choice->seq);
+    }
+}
+
+/* An evaluation takes one micro-batch a rank, so its samples differ between cuts of one global batch:
+ * give all ranks the same one. */
+static void fill_same(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct rank *rank = context;
+    const struct mics_plan_choice *choice = &rank->c->choice;
+
+    (void)micro_step;
+    for (uint32_t b = 0; b < choice->micro_batch; b++)
+        make_sample(rank->c, 0, b, tokens + b * choice->seq, targets + b * choice->seq);
+}
+
+/* Called by the streams' threads, so the draws are numbered atomically. */
+static void delay(void *context, uint32_t op)
+{
+    struct rank *rank = context;
+    const struct parity_case *c = rank->c;
+
+    if (c->random_delay_us) {
+        const uint64_t draw = __atomic_fetch_add(&rank->delays, 1, __ATOMIC_RELAXED);
+
+        mics_sleep_s(1e-6 * c->random_delay_us * mics_philox_uniform(DELAY_SEED, rank->id, draw));
+    }
+    if (op == c->slow_op)
+        mics_sleep_s(1e-6 * c->slow_us);
+}
+
+static enum mics_status keep_shards(struct rank *rank, struct mics_engine *engine)
+{
+    for (uint32_t unit = 0; unit < rank->c->model->unit_count; unit++) {
+        float *shard = calloc(mics_engine_shard_count(engine, unit), sizeof *shard);
+        enum mics_status status =
+            mics_engine_export(engine, unit, MICS_STATE_PARAM, shard, &rank->err);
+
+        rank->result->shards[rank->id][unit] = shard;
+        if (status != MICS_OK)
+            return status;
+    }
+    return MICS_OK;
+}
+
+static enum mics_status train(struct rank *rank, struct mics_engine *engine)
+{
+    struct mics_step_result step = {0};
+    enum mics_status status = mics_engine_init(engine, INIT_SEED, &rank->err);
+
+    for (rank->step = 1; status == MICS_OK && rank->step <= rank->c->steps; rank->step++) {
+        const struct mics_step_input input = {rank->step, rank->c->lr, fill, rank};
+
+        status = mics_engine_submit(engine, &input, &rank->err);
+        if (status == MICS_OK && mics_engine_uncollected(engine) == 2)
+            status = mics_engine_collect(engine, &step, &rank->err);
+    }
+    while (status == MICS_OK && mics_engine_uncollected(engine) > 0)
+        status = mics_engine_collect(engine, &step, &rank->err);
+    if (status == MICS_OK && rank->id == 0) {
+        rank->result->loss = step.loss;
+        rank->result->grad_norm = step.grad_norm;
+        rank->result->arena_bytes = mics_engine_arena_bytes(engine);
+        rank->result->high_water = mics_engine_high_water(engine);
+    }
+    mics_engine_counts(engine, rank->result->counts[rank->id]);
+    return status;
+}
+
+static enum mics_status evaluate(struct rank *rank, struct mics_engine *engine)
+{
+    double loss = 0, targets = 1;
+    enum mics_status status =
+        mics_engine_eval(engine, fill_same, rank, &loss, &targets, &rank->err);
+
+    if (rank->id == 0)
+        rank->result->eval_loss = loss / targets;
+    return status;
+}
+
+static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
+                                   struct mics_device *device)
+{
+    const struct parity_case *c = rank->c;
+    struct mics_engine *engine = NULL;
+    const struct mics_engine_options options = {
+        .model = c->model,
+        .choice = &c->choice,
+        .world = world,
+        .device = device,
+        .schedule = c->schedule,
+        .optimizer =
+            {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .momentum = 0.5f, .clip = c->clip},
+        .before_op = c->random_delay_us || c->slow_op != MICS_NONE ? delay : NULL,
+        .context = rank,
+    };
+    enum mics_status status = mics_engine_new(&options, &engine, &rank->err);
+
+    if (status == MICS_OK)
+        status = train(rank, engine);
+    if (status == MICS_OK)
+        status = keep_shards(rank, engine);
+    if (status == MICS_OK)
+        status = evaluate(rank, engine);
+    if (status != MICS_OK)
+        world->comm->ops->abort(world->comm, 1);
+    mics_engine_free(engine);
+    return status;
+}
+
+static void *run_rank(void *context)
+{
+    struct rank *rank = context;
+    struct mics_world *world = NULL;
+    struct mics_device *device = NULL;
+
+    rank->status =
+        mics_world_open_over(rank->comm, rank->c->choice.shape.per_node, &world, &rank->err);
+    if (rank->status == MICS_OK)
+        rank->status = mics_device_new_host(1, &device, &rank->err);
+    if (rank->status == MICS_OK)
+        rank->status = run_engine(rank, world, device);
+    if (device)
+        device->ops->free(device);
+    mics_world_close(world);
+    return NULL;
+}
+
+static struct parity_result *new_result(const struct parity_case *c, uint32_t n)
+{
+    struct parity_result *result = calloc(1, sizeof *result);
+
+    result->n = n;
+    result->replicas_agree = true;
+    result->unit_count = c->model->unit_count;
+    result->params = calloc(result->unit_count, sizeof *result->params);
+    result->counts = calloc(n, sizeof *result->counts);
+    result->shards = calloc(n, sizeof *result->shards);
+    for (uint32_t i = 0; i < n; i++)
+        result->shards[i] = calloc(result->unit_count, sizeof **result->shards);
+    for (uint32_t i = 0; i < result->unit_count; i++)
+        result->params[i] = calloc(c->model->units[i].count, sizeof(float));
+    return result;
+}
+
+/* Put a rank's optimizer shard in its place; if a replica's is there, compare. */
+static bool place_shard(float *whole, const float *shard, const struct mics_layout *layout,
+                        uint32_t index, bool first)
+{
+    bool same = true;
+
+    for (uint32_t t = 0; t < layout->segments; t++) {
+        const uint64_t at = mics_layout_piece_offset(layout, t, layout->optim_piece, index);
+
+        for (uint64_t i = 0; i < layout->optim_piece && at + i < layout->count; i++) {
+            const float *value = &shard[t * layout->optim_piece + i];
+
+            if (first)
+                whole[at + i] = *value;
+            else if (memcmp(&whole[at + i], value, sizeof *value) != 0)
+                same = false;
+        }
+    }
+    return same;
+}
+
+static void assemble(const struct parity_case *c, struct parity_result *result)
+{
+    const struct mics_shape *shape = &c->choice.shape;
+
+    for (uint32_t unit = 0; unit < result->unit_count; unit++) {
+        const struct mics_layout layout =
+            mics_layout_make(shape, c->model->units[unit].count, c->choice.segments);
+
+        for (uint32_t rank = 0; rank < result->n; rank++)
+            if (!place_shard(result->params[unit], result->shards[rank][unit], &layout,
+                             mics_shape_index(shape, rank).optim, rank < shape->p_optim))
+                result->replicas_agree = false;
+    }
+}
+
+static enum mics_status run_ranks(struct rank *ranks, uint32_t n, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; i < n; i++)
+        pthread_create(&ranks[i].thread, NULL, run_rank, &ranks[i]);
+    for (uint32_t i = 0; i < n; i++)
+        pthread_join(ranks[i].thread, NULL);
+    for (uint32_t i = 0; i < n && status == MICS_OK; i++)
+        if (ranks[i].status != MICS_OK) {
+            status = ranks[i].status;
+            *err = ranks[i].err;
+            mics_err_prefix(err, "rank %u", i);
+        }
+    return status;
+}
+
+enum mics_status parity_run(const struct parity_case *c, struct parity_result **out,
+                            struct mics_err *err)
+{
+    const uint32_t n = c->choice.shape.nodes * c->choice.shape.per_node;
+    struct mics_comm **comms = calloc(n, sizeof(struct mics_comm *));
+    struct rank *ranks = calloc(n, sizeof *ranks);
+    struct parity_result *result = new_result(c, n);
+    enum mics_status status = mics_comm_new_threads((int)n, comms, err);
+
+    for (uint32_t i = 0; i < n; i++)
+        ranks[i] = (struct rank){.c = c, .comm = comms[i], .result = result, .id = i, .n = n};
+    if (status == MICS_OK)
+        status = run_ranks(ranks, n, err);
+    free(ranks);
+    free(comms);
+    if (status != MICS_OK) {
+        parity_result_free(result);
+        return status;
+    }
+    assemble(c, result);
+    *out = result;
+    return MICS_OK;
+}
+
+void parity_result_free(struct parity_result *result)
+{
+    if (!result)
+        return;
+    for (uint32_t i = 0; i < result->n; i++) {
+        for (uint32_t unit = 0; unit < result->unit_count; unit++)
+            free(result->shards[i][unit]);
+        free(result->shards[i]);
+    }
+    for (uint32_t i = 0; i < result->unit_count; i++)
+        free(result->params[i]);
+    free(result->shards);
+    free(result->params);
+    free(result->counts);
+    free(result);
+}
+
+static double difference(float a, float b)
+{
+    if (memcmp(&a, &b, sizeof a) == 0)
+        return isfinite(a) ? 0 : INFINITY;
+    if (!isfinite(a) || !isfinite(b))
+        return INFINITY;
+    return fmax(fabs((double)a - b), DBL_MIN);
+}
+
+double parity_distance(const struct parity_case *c, const struct parity_result *a,
+                       const struct parity_result *b)
+{
+    double largest = 0;
+
+    for (uint32_t unit = 0; unit < a->unit_count; unit++)
+        for (uint64_t i = 0; i < c->model->units[unit].count; i++)
+            largest = fmax(largest, difference(a->params[unit][i], b->params[unit][i]));
+    return largest;
+}
+
+struct parity_case parity_reference(const struct parity_case *c)
+{
+    struct parity_case reference = *c;
+    const struct mics_shape *shape = &c->choice.shape;
+
+    reference.choice.shape = (struct mics_shape){1, 1, 1, 1, 1};
+    reference.choice.micro_steps *= shape->nodes * shape->per_node;
+    reference.choice.hierarchical_gather = reference.choice.hierarchical_reduce = false;
+    reference.choice.segments = 1;
+    reference.choice.recompute = false;
+    reference.schedule = NULL;
+    reference.random_delay_us = 0;
+    reference.slow_op = MICS_NONE;
+    return reference;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_arena.c - the memory of a step is what the plan printed, and nothing is allocated inside one.
+ *
+ * This program's own malloc family stands before the C library's and counts the calls made while
+ * steps run, on any thread, by any library.
+ */
+#include "cases.h"
+#include "unit/tap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define HAVE_INTERPOSER 0
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define HAVE_INTERPOSER 0
+#endif
+#endif
+#ifndef HAVE_INTERPOSER
+#define HAVE_INTERPOSER 1
+#endif
+
+static int counting_on;
+static long allocations;
+
+#if HAVE_INTERPOSER
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *old, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+
+static void note(void)
+{
+    if (__atomic_load_n(&counting_on, __ATOMIC_ACQUIRE))
+        __atomic_fetch_add(&allocations, 1, __ATOMIC_RELAXED);
+}
+
+void *malloc(size_t size)
+{
+    note();
+    return __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    note();
+    return __libc_calloc(count, size);
+}
+
+void *realloc(void *old, size_t size)
+{
+    note();
+    return __libc_realloc(old, size);
+}
+
+void *aligned_alloc(size_t alignment, size_t size)
+{
+    note();
+    return __libc_memalign(alignment, size);
+}
+
+int posix_memalign(void **out, size_t alignment, size_t size)
+{
+    note();
+    *out = __libc_memalign(alignment, size);
+    return *out ? 0 : ENOMEM;
+}
+#endif
+
+struct job {
+    struct mics_model *model;
+    struct mics_plan_choice choice;
+    struct mics_comm *comms[4];
+    pthread_barrier_t barrier;
+    uint64_t arena_bytes, high_water;
+};
+
+struct member {
+    struct job *job;
+    int rank;
+    enum mics_status status;
+    struct mics_err err;
+};
+
+static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct member *member = context;
+    const struct mics_plan_choice *choice = &member->job->choice;
+
+    for (uint32_t i = 0; i < choice->micro_batch * choice->seq; i++)
+        tokens[i] = targets[i] = (int32_t)((i * 7 + micro_step + (uint32_t)member->rank) % 257);
+}
+
+static enum mics_status run_steps(struct member *member, struct mics_engine *engine, uint32_t first,
+                                  uint32_t last)
+{
+    struct mics_step_result result;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t step = first; status == MICS_OK && step <= last; step++) {
+        const struct mics_step_input input = {step, 1e-3f, fill, member};
+
+        status = mics_engine_submit(engine, &input, &member->err);
+        if (status == MICS_OK && mics_engine_uncollected(engine) == 2)
+            status = mics_engine_collect(engine, &result, &member->err);
+    }
+    while (status == MICS_OK && mics_engine_uncollected(engine) > 0)
+        status = mics_engine_collect(engine, &result, &member->err);
+    return status;
+}
+
+static enum mics_status run_engine(struct member *member, struct mics_world *world,
+                                   struct mics_device *device)
+{
+    struct job *job = member->job;
+    struct mics_engine *engine = NULL;
+    const struct mics_engine_options options = {
+        .model = job->model,
+        .choice = &job->choice,
+        .world = world,
+        .device = device,
+        .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1},
+    };
+    enum mics_status status = mics_engine_new(&options, &engine, &member->err);
+
+    if (status == MICS_OK)
+        status = mics_engine_init(engine, 1, &member->err);
+    if (status == MICS_OK)
+        status = run_steps(member, engine, 1, 2);
+    pthread_barrier_wait(&job->barrier);
+    __atomic_store_n(&counting_on, 1, __ATOMIC_RELEASE);
+    if (status == MICS_OK)
+        status = run_steps(member, engine, 3, 6);
+    pthread_barrier_wait(&job->barrier);
+    __atomic_store_n(&counting_on, 0, __ATOMIC_RELEASE);
+    pthread_barrier_wait(&job->barrier);
+    if (status == MICS_OK && member->rank == 0) {
+        job->arena_bytes = mics_engine_arena_bytes(engine);
+        job->high_water = mics_engine_high_water(engine);
+    }
+    mics_engine_free(engine);
+    return status;
+}
+
+static void *run_member(void *context)
+{
+    struct member *member = context;
+    struct mics_world *world = NULL;
+    struct mics_device *device = NULL;
+
+    member->status = mics_world_open_over(member->job->comms[member->rank],
+                                          member->job->choice.shape.per_node, &world, &member->err);
+    if (member->status == MICS_OK)
+        member->status = mics_device_new_host(1, &device, &member->err);
+    if (member->status == MICS_OK)
+        member->status = run_engine(member, world, device);
+    if (device)
+        device->ops->free(device);
+    mics_world_close(world);
+    return NULL;
+}
+
+static void run_job(struct job *job)
+{
+    struct member members[4];
+    pthread_t threads[4];
+    struct mics_err err;
+
+    CHECK_INT(mics_model_open("gpt2-nano", &job->model, &err), MICS_OK);
+    CHECK_INT(mics_comm_new_threads(4, job->comms, &err), MICS_OK);
+    pthread_barrier_init(&job->barrier, NULL, 4);
+    for (int i = 0; i < 4; i++) {
+        members[i] = (struct member){.job = job, .rank = i};
+        pthread_create(&threads[i], NULL, run_member, &members[i]);
+    }
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_INT(members[i].status, MICS_OK);
+        if (members[i].status != MICS_OK)
+            printf("# rank %d: %s\n", i, members[i].err.text);
+    }
+    pthread_barrier_destroy(&job->barrier);
+}
+
+static struct job make_job(struct mics_shape shape)
+{
+    struct job job = {.choice = cases_choice(&shape)};
+
+    job.choice.optimizer = MICS_OPT_ADAMW;
+    job.choice.clip = true;
+    job.choice.seq = 64;
+    job.choice.micro_steps = 2;
+    return job;
+}
+
+static void check_memory(struct mics_shape shape)
+{
+    struct job job = make_job(shape);
+    struct mics_memory memory;
+
+    allocations = 0;
+    run_job(&job);
+    CHECK_INT(mics_memory_compute(job.model, &job.choice, &memory, NULL), MICS_OK);
+    CHECK_INT(job.arena_bytes, memory.arena_bytes);
+    CHECK(job.high_water <= job.arena_bytes);
+    CHECK((double)job.high_water >= 0.99 * (double)job.arena_bytes);
+    printf("# arena %llu, handed out %llu, allocations in steps %ld\n",
+           (unsigned long long)job.arena_bytes, (unsigned long long)job.high_water, allocations);
+    mics_model_free(job.model);
+}
+
+static void the_arena_is_the_plans_and_is_used_for_mics(void)
+{
+    check_memory((struct mics_shape){2, 2, 2, 2, 2});
+}
+
+static void the_arena_is_the_plans_and_is_used_for_zero1(void)
+{
+    check_memory((struct mics_shape){2, 2, 1, 1, 4});
+}
+
+static void the_arena_is_the_plans_and_is_used_for_zero3(void)
+{
+    check_memory((struct mics_shape){2, 2, 4, 4, 4});
+}
+
+static void the_interposer_counts(void)
+{
+    if (!HAVE_INTERPOSER)
+        TAP_SKIP("a sanitizer owns malloc");
+    allocations = 0;
+    counting_on = 1;
+    void *volatile memory = malloc(10);
+    counting_on = 0;
+    free(memory);
+    CHECK_INT(allocations, 1);
+}
+
+static void nothing_is_allocated_inside_a_step(void)
+{
+    struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4});
+
+    if (!HAVE_INTERPOSER)
+        TAP_SKIP("a sanitizer owns malloc");
+    allocations = 0;
+    run_job(&job);
+    CHECK_INT(allocations, 0);
+    mics_model_free(job.model);
+}
+
+int main(void)
+{
+    TAP_RUN(the_arena_is_the_plans_and_is_used_for_mics);
+    TAP_RUN(the_arena_is_the_plans_and_is_used_for_zero1);
+    TAP_RUN(the_arena_is_the_plans_and_is_used_for_zero3);
+    TAP_RUN(the_interposer_counts);
+    TAP_RUN(nothing_is_allocated_inside_a_step);
+    return tap_done();
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_mutants.c - the parity comparison notices a broken schedule.
+ *
+ * A step is data, so the mistakes that others made can be made on purpose: skip the second hop, reduce
+ * only the last micro-step, drop a wait. Each mutant must train to other parameters than the reference.
+ */
+#include "cases.h"
+#include "unit/tap.h"
+
+#include <stdlib.h>
+
+static struct mics_model *counting;
+
+/* A copy of `schedule` in which the operations that `drop` names are gone, and so is dependency
+ * `drop_dep` (an index into deps, MICS_NONE: none). */
+static struct mics_schedule mutate(const struct mics_schedule *schedule,
+                                   bool (*drop)(const struct mics_op *op), uint32_t drop_dep)
+{
+    struct mics_schedule mutant = *schedule;
+    uint32_t *place = calloc(schedule->op_count, sizeof *place);
+    uint32_t kept = 0, deps = 0;
+
+    mutant.ops = calloc(schedule->op_count, sizeof *mutant.ops);
+    mutant.deps = calloc(schedule->dep_total + 1, sizeof *mutant.deps);
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        place[i] = drop && drop(&schedule->ops[i]) ? MICS_NONE : kept++;
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        struct mics_op op = schedule->ops[i];
+        const uint32_t begin = deps;
+
+        if (place[i] == MICS_NONE)
+            continue;
+        for (uint32_t d = op.dep_begin; d < op.dep_begin + op.dep_count; d++)
+            if (d != drop_dep && place[schedule->deps[d]] != MICS_NONE)
+                mutant.deps[deps++] = place[schedule->deps[d]];
+        op.dep_begin = begin;
+        op.dep_count = deps - begin;
+        mutant.ops[place[i]] = op;
+    }
+    mutant.op_count = kept;
+    mutant.dep_total = deps;
+    free(place);
+    return mutant;
+}
+
+static void free_mutant(struct mics_schedule *mutant)
+{
+    free(mutant->ops);
+    free(mutant->deps);
+}
+
+static struct parity_case make_case(void)
+{
+    struct parity_case c = {.model = counting, .steps = 3, .lr = 0.5f, .slow_op = MICS_NONE};
+
+    c.choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2});
+    c.choice.micro_steps = 3;
+    c.choice.prefetch = 0;
+    c.choice.grad_slots = 1;
+    return c;
+}
+
+/* Distance of a mutant's run from the reference. */
+static double distance_of(const struct parity_case *c)
+{
+    const struct parity_case reference_case = parity_reference(c);
+    struct parity_result *result = NULL, *reference = NULL;
+    struct mics_err err = {""};
+    double distance = -1;
+
+    CHECK_INT(parity_run(c, &result, &err), MICS_OK);
+    CHECK_INT(parity_run(&reference_case, &reference, &err), MICS_OK);
+    if (result && reference)
+        distance = parity_distance(c, reference, result);
+    else
+        printf("# %s\n", err.text);
+    parity_result_free(result);
+    parity_result_free(reference);
+    return distance;
+}
+
+static struct mics_schedule *schedule_of(const struct parity_case *c)
+{
+    struct mics_schedule *schedule = NULL;
+
+    CHECK_INT(mics_schedule_new(c->model, &c->choice, true, &schedule, NULL), MICS_OK);
+    return schedule;
+}
+
+static double distance_without(bool (*drop)(const struct mics_op *op))
+{
+    struct parity_case c = make_case();
+    struct mics_schedule *schedule = schedule_of(&c);
+    struct mics_schedule mutant = mutate(schedule, drop, MICS_NONE);
+
+    CHECK(!drop || mutant.op_count < schedule->op_count);
+    c.schedule = &mutant;
+    const double distance = distance_of(&c);
+    free_mutant(&mutant);
+    mics_schedule_free(schedule);
+    return distance;
+}
+
+static bool is_sync(const struct mics_op *op)
+{
+    return op->kind == MICS_OP_SYNC;
+}
+
+static bool is_early_accumulate(const struct mics_op *op)
+{
+    return op->kind == MICS_OP_ACCUMULATE && op->micro_step < 2;
+}
+
+static bool is_publish(const struct mics_op *op)
+{
+    return op->kind == MICS_OP_PUBLISH;
+}
+
+static void a_copy_without_a_change_is_no_mutant(void)
+{
+    CHECK(distance_without(NULL) == 0);
+}
+
+static void a_skipped_second_hop_is_noticed(void)
+{
+    CHECK(distance_without(is_sync) > 0);
+}
+
+static void reducing_only_the_last_micro_step_is_noticed(void)
+{
+    CHECK(distance_without(is_early_accumulate) > 0);
+}
+
+static void a_skipped_publish_is_noticed(void)
+{
+    struct parity_case c = make_case();
+
+    c.choice.shape = (struct mics_shape){2, 2, 2, 2, 4};
+    struct mics_schedule *schedule = schedule_of(&c);
+    struct mics_schedule mutant = mutate(schedule, is_publish, MICS_NONE);
+
+    CHECK(mutant.op_count < schedule->op_count);
+    c.schedule = &mutant;
+    CHECK(distance_of(&c) > 0);
+    free_mutant(&mutant);
+    mics_schedule_free(schedule);
+}
+
+/* The dependency of the first operation of `kind` after micro-step 0 on one of kind `on`; `crossing`
+ * asks for one on the step before. Returns its index in deps, and the operation depended on. */
+static uint32_t find_dep(const struct mics_schedule *schedule, enum mics_op_kind kind,
+                         enum mics_op_kind on, bool crossing, uint32_t *dep_op)
+{
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        for (uint32_t d = op->dep_begin; op->kind == kind && d < op->dep_begin + op->dep_count;
+             d++) {
+            const uint32_t dep = schedule->deps[d];
+
+            if (schedule->ops[dep].kind == on && (dep >= i) == crossing) {
+                *dep_op = dep;
+                return d;
+            }
+        }
+    }
+    return MICS_NONE;
+}
+
+static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on, bool crossing)
+{
+    struct parity_case c = make_case();
+    struct mics_schedule *schedule = schedule_of(&c);
+    uint32_t slow = MICS_NONE;
+    const uint32_t dep = find_dep(schedule, kind, on, crossing, &slow);
+
+    CHECK(dep != MICS_NONE);
+    if (dep != MICS_NONE) {
+        struct mics_schedule mutant = mutate(schedule, NULL, dep);
+
+        c.slow_op = slow;
+        c.slow_us = 20000;
+        CHECK(distance_of(&c) == 0); /* slow, but right */
+        c.schedule = &mutant;
+        CHECK(distance_of(&c) > 0);
+        free_mutant(&mutant);
+    }
+    mics_schedule_free(schedule);
+}
+
+static void computing_before_the_gather_is_noticed(void)
+{
+    dropped_wait_is_noticed(MICS_OP_FORWARD, MICS_OP_GATHER, false);
+}
+
+static void gathering_before_the_update_is_noticed(void)
+{
+    dropped_wait_is_noticed(MICS_OP_GATHER, MICS_OP_UPDATE, true);
+}
+
+static void reducing_before_the_backward_is_noticed(void)
+{
+    dropped_wait_is_noticed(MICS_OP_REDUCE, MICS_OP_BACKWARD, false);
+}
+
+static void updating_before_the_second_hop_is_noticed(void)
+{
+    dropped_wait_is_noticed(MICS_OP_UPDATE, MICS_OP_SYNC, false);
+}
+
+int main(void)
+{
+    counting = cases_counting();
+    TAP_RUN(a_copy_without_a_change_is_no_mutant);
+    TAP_RUN(a_skipped_second_hop_is_noticed);
+    TAP_RUN(reducing_only_the_last_micro_step_is_noticed);
+    TAP_RUN(a_skipped_publish_is_noticed);
+    TAP_RUN(computing_before_the_gather_is_noticed);
+    TAP_RUN(gathering_before_the_update_is_noticed);
+    TAP_RUN(reducing_before_the_backward_is_noticed);
+    TAP_RUN(updating_before_the_second_hop_is_noticed);
+    mics_model_free(counting);
+    return tap_done();
+}
