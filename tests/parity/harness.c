@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/philox.h"
+#include "plan/slots.h"
 
 #include <float.h>
 #include <math.h>
@@ -217,8 +218,7 @@ static void assemble(const struct parity_case *c, struct parity_result *result)
     const struct mics_shape *shape = &c->choice.shape;
 
     for (uint32_t unit = 0; unit < result->unit_count; unit++) {
-        const struct mics_layout layout =
-            mics_layout_make(shape, c->model->units[unit].count, c->choice.segments);
+        const struct mics_layout layout = mics_choice_layout(c->model, &c->choice, unit);
 
         for (uint32_t rank = 0; rank < result->n; rank++)
             if (!place_shard(result->params[unit], result->shards[rank][unit], &layout,

@@ -232,9 +232,9 @@ static void the_interposer_counts(void)
     if (!HAVE_INTERPOSER)
         TAP_SKIP("a sanitizer owns malloc");
     allocations = 0;
-    counting_on = 1;
+    __atomic_store_n(&counting_on, 1, __ATOMIC_SEQ_CST);
     void *volatile memory = malloc(10);
-    counting_on = 0;
+    __atomic_store_n(&counting_on, 0, __ATOMIC_SEQ_CST);
     free(memory);
     CHECK_INT(allocations, 1);
 }

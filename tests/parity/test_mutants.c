@@ -204,9 +204,9 @@ static void reducing_before_the_backward_is_noticed(void)
     dropped_wait_is_noticed(MICS_OP_REDUCE, MICS_OP_BACKWARD, false);
 }
 
-static void updating_before_the_second_hop_is_noticed(void)
+static void finishing_before_the_second_hop_is_noticed(void)
 {
-    dropped_wait_is_noticed(MICS_OP_UPDATE, MICS_OP_SYNC, false);
+    dropped_wait_is_noticed(MICS_OP_NORM, MICS_OP_SYNC, false);
 }
 
 int main(void)
@@ -219,7 +219,7 @@ int main(void)
     TAP_RUN(computing_before_the_gather_is_noticed);
     TAP_RUN(gathering_before_the_update_is_noticed);
     TAP_RUN(reducing_before_the_backward_is_noticed);
-    TAP_RUN(updating_before_the_second_hop_is_noticed);
+    TAP_RUN(finishing_before_the_second_hop_is_noticed);
     mics_model_free(counting);
     return tap_done();
 }

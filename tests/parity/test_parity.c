@@ -35,12 +35,13 @@ static void check_counts(const struct parity_case *c, const struct parity_result
     CHECK_INT(mics_schedule_new(c->model, &c->choice, true, &schedule, NULL), MICS_OK);
     if (!schedule)
         return;
-    mics_schedule_counts(schedule, &c->choice.shape, calls, sent);
-    for (uint32_t rank = 0; rank < result->n; rank++)
+    for (uint32_t rank = 0; rank < result->n; rank++) {
+        mics_schedule_counts(schedule, &c->choice.shape, rank, calls, sent);
         for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
             CHECK_INT(result->counts[rank][kind].calls, c->steps * calls[kind]);
             CHECK_INT(result->counts[rank][kind].sent_bytes, c->steps * sent[kind]);
         }
+    }
     mics_schedule_free(schedule);
 }
 
