@@ -5,6 +5,9 @@
  * It changes nothing, so it adds nothing to the history either: its JSON is the document that it read.
  */
 #include "base/file.h"
+#include "ckpt/folder.h"
+#include "ckpt/manifest.h"
+#include "ckpt/manifest_print.h"
 #include "cli/cli.h"
 #include "cluster/topology_print.h"
 #include "doc/doc.h"
@@ -42,6 +45,7 @@ static const struct kind {
 } kinds[] = {
     {MICS_TOPOLOGY_KIND, mics_topology_print},
     {MICS_PLAN_KIND, mics_plan_print},
+    {MICS_CHECKPOINT_KIND, mics_manifest_print},
     {MICS_METRICS_KIND, mics_metrics_print},
 };
 
@@ -78,33 +82,41 @@ static enum mics_status decode(const char *data, size_t size, json_t **out, stru
     return status;
 }
 
-/* A folder is a checkpoint, and its manifest is what is shown. */
-static char *file_of(const char *path)
+static bool is_folder(const char *path)
 {
     struct stat info;
-    char *file;
 
-    if (strcmp(path, "-") == 0 || stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return strdup(path);
-    return asprintf(&file, "%s/%s", path, "manifest.mp") < 0 ? NULL : file;
+    return strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-static enum mics_status load(const char *path, json_t **out, struct mics_err *err)
+/* The file to read: of a checkpoint's folder its manifest, of a run's folder that of its latest checkpoint. */
+static enum mics_status find_file(const char *path, char file[MICS_PATH_MAX], struct mics_err *err)
 {
-    char *file = file_of(path), *data = NULL;
-    size_t size = 0;
+    char folder[MICS_PATH_MAX];
+    bool found;
     enum mics_status status;
 
-    if (!file)
-        return mics_err_nomem(err);
-    status = mics_file_read(file, MAX_INPUT_BYTES, &data, &size, err);
-    if (status == MICS_OK) {
-        status = decode(data, size, out, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : file);
-    }
+    if (!is_folder(path))
+        return mics_path_format(file, err, "%s", path);
+    status = mics_checkpoint_find(path, false, folder, &found, err);
+    if (status != MICS_OK)
+        return status;
+    return mics_path_format(file, err, "%s/%s", folder, MICS_MANIFEST_NAME);
+}
+
+/* `name` is what messages call it. */
+static enum mics_status load(const char *file, const char *name, json_t **out, struct mics_err *err)
+{
+    char *data = NULL;
+    size_t size = 0;
+    enum mics_status status = mics_file_read(file, MAX_INPUT_BYTES, &data, &size, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = decode(data, size, out, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", name);
     free(data);
-    free(file);
     return status;
 }
 
@@ -120,20 +132,29 @@ static cli_printer *printer_of(const struct request *request, const json_t *doc)
     return mics_outline_print;
 }
 
+static enum mics_status print(FILE *out, const struct request *request, const json_t *doc,
+                              struct mics_err *err)
+{
+    if (request->common.json)
+        return mics_doc_write(out, doc, MICS_DOC_JSON, err);
+    return printer_of(request, doc)(out, doc, request->common.tsv, err);
+}
+
 static enum mics_status show(FILE *out, const struct request *request, const char *path,
                              struct mics_err *err)
 {
+    char file[MICS_PATH_MAX];
+    const char *name = strcmp(path, "-") == 0 ? "standard input" : file;
     json_t *doc = NULL;
-    enum mics_status status = load(path, &doc, err);
+    enum mics_status status = find_file(path, file, err);
 
+    if (status == MICS_OK)
+        status = load(file, name, &doc, err);
     if (status != MICS_OK)
         return status;
-    if (request->common.json)
-        status = mics_doc_write(out, doc, MICS_DOC_JSON, err);
-    else
-        status = printer_of(request, doc)(out, doc, request->common.tsv, err);
+    status = print(out, request, doc, err);
     if (status == MICS_ERR_FORMAT)
-        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+        mics_err_prefix(err, "%s", name);
     json_decref(doc);
     return status;
 }

@@ -209,3 +209,44 @@ metrics()
     run --separate-stderr mics-show lie.json
     one_line_and_code 3
 }
+
+# A manifest as mics-train writes it, in JSON; the plan in it is not looked into.
+manifest()
+{
+    cat <<-'END'
+	{"kind": "mics.checkpoint", "v": 1, "step": 400, "samples": 3200,
+	 "shape": {"nodes": 2, "per_node": 2, "p_param": 2, "p_grad": 2, "p_optim": 2},
+	 "model": {"family": "gpt2", "name": "gpt2-nano"}, "states": ["param", "m", "v"],
+	 "files": [{"name": "shard-00000.safetensors", "bytes": 1048576, "xxh64": "00000000000000ff"},
+	           {"name": "shard-00001.safetensors", "bytes": 1048576, "xxh64": "0123456789abcdef"}],
+	 "training": {"settings": {"lr": 0.001, "seed": 1}, "data": {"documents": 7}},
+	 "units": [], "plan": {"kind": "mics.plan", "v": 1}, "history": []}
+	END
+}
+
+@test "a checkpoint is shown by its folder, its manifest, or the run's folder" {
+    mkdir -p run/step-000400
+    manifest >run/step-000400/manifest.mp
+    ln -s step-000400 run/latest
+    mics-show run/step-000400/manifest.mp >one
+    mics-show run/step-000400 | cmp - one
+    mics-show run | cmp - one
+    grep -qE '^model +gpt2-nano$' one
+    grep -qE '^steps done +400$' one
+    grep -qE '^bytes +2 MiB$' one
+    grep -qE '^ +lr +0.001$' one
+    grep -qE '^shard-00001.safetensors +1 MiB +0123456789abcdef$' one
+    mics-show --tsv run >tables
+    [ "$(awk -F '\t' '$1 == "bytes" { print $2 }' tables)" = 2097152 ]
+    [ "$(awk -F '\t' '$1 == "training.data.documents" { print $2 }' tables)" = 7 ]
+}
+
+@test "a folder without a checkpoint and a manifest that is wrong are refused" {
+    mkdir empty bad
+    run --separate-stderr mics-show empty
+    one_line_and_code 3
+    manifest | sed 's/"00000000000000ff"/"ff"/' >bad/manifest.mp
+    run --separate-stderr mics-show bad
+    one_line_and_code 3
+    [[ $stderr == "mics-show: bad/manifest.mp: files[0].xxh64: "* ]]
+}
