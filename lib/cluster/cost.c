@@ -5,7 +5,8 @@
  * A ring of m ranks makes m - 1 steps, each with a piece of S / m from every rank to the next. When
  * it spans nodes, every step has a rank on each node whose next one is on another, so every step
  * pays the network's latency, and the node's card carries (m-1)/m S in each direction. Groups that
- * share the card divide its bandwidth. An all-reduce is a reduce-scatter and an all-gather.
+ * share the card divide its bandwidth. An all-reduce is a reduce-scatter and an all-gather in a ring, or,
+ * where that has less to wait for, two binary trees that each carry half of the bytes up and down.
  */
 #include "cluster/cost.h"
 
@@ -42,22 +43,30 @@ static double measured_seconds(const struct mics_topology *topology, const struc
     return cost->latency_s + bytes / bandwidth;
 }
 
-static double ring_seconds(const struct mics_topology *topology, struct mics_span span,
-                           double bytes)
+/* What one step of a ring or a tree costs: the link between neighbours that is slowest. */
+static struct mics_link step_link(const struct mics_topology *topology, struct mics_span span)
 {
-    const double m = (double)span.nodes * span.per_node;
-    double latency = topology->node_link.latency_s;
-    double bandwidth = topology->node_link.bandwidth_bytes;
+    struct mics_link link = topology->node_link;
 
     if (span.nodes > 1) {
         const double share = topology->net_link.bandwidth_bytes / span.sharing;
+        const double latency = topology->net_link.latency_s;
 
-        latency = span.per_node > 1 ? fmax(latency, topology->net_link.latency_s)
-                                    : topology->net_link.latency_s;
-        bandwidth = span.per_node > 1 ? fmin(bandwidth, share) : share;
+        link.latency_s = span.per_node > 1 ? fmax(link.latency_s, latency) : latency;
+        link.bandwidth_bytes = span.per_node > 1 ? fmin(link.bandwidth_bytes, share) : share;
     }
-    assert(bandwidth > 0);
-    return (m - 1) * latency + (m - 1) / m * bytes / bandwidth;
+    assert(link.bandwidth_bytes > 0);
+    return link;
+}
+
+static double ring_seconds(struct mics_link link, double m, double bytes)
+{
+    return (m - 1) * link.latency_s + (m - 1) / m * bytes / link.bandwidth_bytes;
+}
+
+static double tree_all_reduce_seconds(struct mics_link link, double m, double bytes)
+{
+    return 2 * (ceil(log2(m)) * link.latency_s + bytes / link.bandwidth_bytes);
 }
 
 double mics_cost_collective(const struct mics_topology *topology, enum mics_collective collective,
@@ -71,7 +80,12 @@ double mics_cost_collective(const struct mics_topology *topology, enum mics_coll
     measured = find_measured(topology, collective, span);
     if (measured)
         return measured_seconds(topology, measured, span, (double)bytes);
-    return (collective == MICS_ALL_REDUCE ? 2 : 1) * ring_seconds(topology, span, (double)bytes);
+    const struct mics_link link = step_link(topology, span);
+    const double m = (double)span.nodes * span.per_node;
+    const double ring = ring_seconds(link, m, (double)bytes);
+    if (collective != MICS_ALL_REDUCE)
+        return ring;
+    return fmin(2 * ring, tree_all_reduce_seconds(link, m, (double)bytes));
 }
 
 double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes)

@@ -3,7 +3,8 @@
  * cost.h - how long one operation takes on a topology.
  *
  * Communication: the measured collective where the topology has one for that group, else the
- * alpha-beta formula of the ring (Thakur et al. 2005): (m-1) alpha + (m-1)/m S / beta, all-reduce twice that.
+ * alpha-beta formula of the ring (Thakur et al. 2005): (m-1) alpha + (m-1)/m S / beta. An all-reduce takes twice
+ * that, or 2 log2(m) alpha + 2 S / beta by two trees (Sanders et al. 2009) where that is less.
  * Computation: a roofline, max(flops / rate, bytes / memory bandwidth).
  */
 #ifndef MICS_CLUSTER_COST_H

@@ -70,13 +70,23 @@ static void a_hierarchy_beats_the_flat_ring_across_nodes(void)
     CHECK(two_stages < flat);
 }
 
-static void an_all_reduce_is_two_rings(void)
+static void a_large_all_reduce_is_two_rings(void)
 {
     const struct mics_topology topology = make();
     const struct mics_span span = {2, 8, 1};
 
-    CHECK_NEAR(mics_cost_collective(&topology, MICS_ALL_REDUCE, span, 1 << 20),
-               2 * mics_cost_collective(&topology, MICS_REDUCE_SCATTER, span, 1 << 20), 1e-15);
+    CHECK_NEAR(mics_cost_collective(&topology, MICS_ALL_REDUCE, span, 1 << 30),
+               2 * mics_cost_collective(&topology, MICS_REDUCE_SCATTER, span, 1 << 30), 1e-12);
+}
+
+static void a_small_all_reduce_waits_for_the_depth_of_a_tree(void)
+{
+    const struct mics_topology topology = make();
+    const struct mics_span span = {1024, 8, 1};
+    const double seconds = mics_cost_collective(&topology, MICS_ALL_REDUCE, span, 8);
+
+    CHECK(seconds >= 2 * 13 * topology.net_link.latency_s);
+    CHECK(seconds < 2 * 14 * topology.net_link.latency_s);
 }
 
 static void a_measured_collective_of_that_shape_is_preferred(void)
@@ -137,7 +147,8 @@ int main(void)
     TAP_RUN(between_nodes_each_step_pays_the_network);
     TAP_RUN(groups_that_share_a_card_share_its_bandwidth);
     TAP_RUN(a_hierarchy_beats_the_flat_ring_across_nodes);
-    TAP_RUN(an_all_reduce_is_two_rings);
+    TAP_RUN(a_large_all_reduce_is_two_rings);
+    TAP_RUN(a_small_all_reduce_waits_for_the_depth_of_a_tree);
     TAP_RUN(a_measured_collective_of_that_shape_is_preferred);
     TAP_RUN(a_measured_collective_inside_a_node_ignores_the_card);
     TAP_RUN(more_bytes_never_cost_less);
