@@ -16,10 +16,15 @@
 
 #include "cluster/cost.h"
 
+#include <assert.h>
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum { MAX_STEPS = 8 };
+
+/* A step that differs from the one before by no more than this part of it is like all that follow. */
+#define STEADY 1e-6
 
 enum medium { MEDIUM_NONE, MEDIUM_NODE, MEDIUM_NET, MEDIUM_COUNT };
 
@@ -167,8 +172,8 @@ static void finish(struct sim *sim, struct lane *lane)
     }
 }
 
-/* Let what runs run until the first of it is over. False: nothing runs. */
-static bool advance(struct sim *sim)
+/* Let what runs run until the first of it is over. Something always runs: waits point backwards. */
+static void advance(struct sim *sim)
 {
     uint32_t users[MEDIUM_COUNT] = {0};
     double least = DBL_MAX;
@@ -183,8 +188,7 @@ static bool advance(struct sim *sim)
         if (lane->running && lane->left * users[sim->medium[lane->ops[lane->next]]] < least)
             least = lane->left * users[sim->medium[lane->ops[lane->next]]];
     }
-    if (least == DBL_MAX)
-        return false;
+    assert(least < DBL_MAX);
     sim->now += least;
     for (int s = 0; s < MICS_STREAM_COUNT; s++) {
         struct lane *lane = &sim->lanes[s];
@@ -197,24 +201,21 @@ static bool advance(struct sim *sim)
         else
             lane->left -= least / users_here;
     }
-    return true;
 }
 
-/* Run step `step` to its end; *end_s is when that is. */
-static enum mics_status run_step(struct sim *sim, uint32_t step, double *end_s,
-                                 struct mics_err *err)
+/* Run step `step` to its end; when that is. */
+static double run_step(struct sim *sim, uint32_t step)
 {
     const double *end = sim->end + (step % 2) * sim->schedule->op_count;
+    double last = 0;
 
     while (steps_done(sim) <= step) {
         start_what_can(sim);
-        if (!advance(sim))
-            return mics_err_set(err, MICS_ERR_ARG, "the schedule's waits form a circle");
+        advance(sim);
     }
-    *end_s = 0;
     for (uint32_t i = 0; i < sim->schedule->op_count; i++)
-        *end_s = end[i] > *end_s ? end[i] : *end_s;
-    return MICS_OK;
+        last = end[i] > last ? end[i] : last;
+    return last;
 }
 
 static void copy_out(const struct sim *sim, uint32_t step, struct mics_timeline *out)
@@ -239,20 +240,19 @@ enum mics_status mics_simulate(const struct mics_schedule *schedule,
 {
     struct sim sim;
     enum mics_status status = sim_open(&sim, schedule, err);
-    double before = 0, now = 0, period = -1;
-    uint32_t step = 0;
-    bool steady = false;
+    double before = 0, period = 0, change = DBL_MAX;
 
-    if (status == MICS_OK)
-        price(&sim, choice, topology);
-    while (status == MICS_OK && !steady && step < MAX_STEPS) {
-        status = run_step(&sim, step++, &now, err);
-        steady = step > 2 && now - before - period <= 1e-6 * period &&
-                 period - (now - before) <= 1e-6 * period;
-        period = now - before;
-        before = now;
-    }
     if (status == MICS_OK) {
+        uint32_t step = 0;
+
+        price(&sim, choice, topology);
+        while (step < MAX_STEPS && (step < 3 || fabs(change) > STEADY * period)) {
+            double now = run_step(&sim, step++);
+
+            change = now - before - period;
+            period = now - before;
+            before = now;
+        }
         copy_out(&sim, step - 1, timeline);
         *step_s = period;
     }

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * settings.c - how a strategy can be run: micro-batch, recomputation, prefetch depth, exchanges.
+ *
+ * More sequences at once mean fewer micro-steps, so of the micro-batches the largest that fits is taken.
+ */
+#include "plan/contender.h"
+
+#include <stdio.h>
+
+static uint64_t world_size(const struct mics_search *search)
+{
+    return (uint64_t)search->topology->nodes * search->topology->per_node;
+}
+
+static enum mics_status measure(const struct mics_search *search, struct mics_setting *setting,
+                                struct mics_err *err)
+{
+    struct mics_memory memory;
+    enum mics_status status = mics_memory_compute(search->model, &setting->choice, &memory, err);
+
+    if (status == MICS_OK)
+        setting->total_bytes = memory.arena_bytes + memory.workspace_bytes;
+    return status;
+}
+
+/* Largest micro-batch with which the setting fits, by powers of two downwards; false: not even the least. */
+static enum mics_status fit_micro_batch(const struct mics_search *search,
+                                        struct mics_setting *setting, bool *fits,
+                                        struct mics_err *err)
+{
+    uint64_t per_rank = search->options.global_batch / world_size(search);
+    uint64_t least = search->options.micro_batch ? search->options.micro_batch : 1;
+    uint64_t batch = search->options.micro_batch;
+
+    for (uint64_t power = 1; !search->options.micro_batch && power <= per_rank &&
+                             per_rank % power == 0 && power * setting->choice.seq <= INT32_MAX;
+         power *= 2)
+        batch = power;
+    for (;; batch /= 2) {
+        enum mics_status status;
+
+        setting->choice.micro_batch = (uint32_t)batch;
+        setting->choice.micro_steps = (uint32_t)(per_rank / batch);
+        status = measure(search, setting, err);
+        if (status != MICS_OK)
+            return status;
+        *fits = setting->total_bytes <= search->options.memory_limit;
+        if (*fits || batch == least)
+            return MICS_OK;
+    }
+}
+
+/* Sorted by bound; equal ones stay in the order in which they were tried, simplest first. */
+static void insert(struct mics_contender *contender, const struct mics_setting *setting)
+{
+    uint32_t at = contender->setting_count;
+
+    if (at == MICS_MAX_SETTINGS)
+        return;
+    for (; at > 0 && setting->bound_s < 0.999 * contender->settings[at - 1].bound_s; at--)
+        contender->settings[at] = contender->settings[at - 1];
+    contender->settings[at] = *setting;
+    contender->setting_count++;
+}
+
+static enum mics_status try_setting(const struct mics_search *search,
+                                    struct mics_contender *contender,
+                                    const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    struct mics_setting setting = {.choice = *choice};
+    bool fits = false;
+    enum mics_status status = fit_micro_batch(search, &setting, &fits, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (contender->least.total_bytes == 0 || setting.total_bytes < contender->least.total_bytes)
+        contender->least = setting;
+    if (!fits)
+        return MICS_OK;
+    setting.bound_s = mics_step_bound(search->topology, search->model, &setting.choice);
+    insert(contender, &setting);
+    return MICS_OK;
+}
+
+/* Prefetch depths to try, from the most usual on; with parameters in place there is nothing to prefetch. */
+static uint32_t list_depths(const struct mics_search *search, const struct mics_plan_choice *choice,
+                            uint32_t depths[4])
+{
+    uint32_t units = search->model->unit_count;
+
+    if (search->options.prefetch != MICS_AUTO || choice->shape.p_param == 1) {
+        depths[0] = search->options.prefetch != MICS_AUTO ? search->options.prefetch : 0;
+        return 1;
+    }
+    depths[0] = 1;
+    depths[1] = 2;
+    depths[2] = units > 4 ? units - 2 : 3;
+    depths[3] = 0;
+    return 4;
+}
+
+enum mics_status mics_search_settings(const struct mics_search *search,
+                                      const struct mics_candidate *candidate,
+                                      struct mics_contender *out, struct mics_err *err)
+{
+    enum mics_recompute recompute = search->options.recompute;
+    struct mics_plan_choice choice = {
+        .shape = candidate->shape,
+        .segments = 1,
+        .grad_slots = 2,
+        .micro_batch = 1,
+        .micro_steps = 1,
+        .seq = search->options.seq,
+        .optimizer = search->options.optimizer,
+        .clip = search->options.clip,
+    };
+    uint32_t depths[4], count = list_depths(search, &choice, depths);
+    enum mics_status status = MICS_OK;
+
+    snprintf(choice.strategy, sizeof choice.strategy, "%s", candidate->strategy);
+    mics_choose_exchanges(search->topology, search->model, &choice);
+    for (int full = 0; full < 2 && status == MICS_OK; full++) {
+        bool found = out->setting_count > 0;
+
+        if (full ? recompute == MICS_RECOMPUTE_NONE : recompute == MICS_RECOMPUTE_FULL)
+            continue;
+        if (full && found && recompute == MICS_RECOMPUTE_AUTO)
+            continue;
+        choice.recompute = full;
+        for (uint32_t i = 0; i < count && status == MICS_OK; i++) {
+            choice.prefetch = depths[i];
+            status = try_setting(search, out, &choice, err);
+        }
+    }
+    return status;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/num.h"
+#include "plan/memory.h"
+#include "tap.h"
+
+#include "plan_fake.h"
+
+static struct fake_model fake;
+static struct mics_memory memory;
+
+static void compute(const struct mics_plan_choice *choice)
+{
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_memory_compute(&fake.model, choice, &memory, &err), MICS_OK);
+    if (err.text[0])
+        printf("# %s\n", err.text);
+}
+
+static uint64_t pages(uint64_t bytes)
+{
+    return mics_round_up(bytes, 4096);
+}
+
+/* Three blocks of 10000 (padded to 10240 in groups of 4) and ends of 7001 (7168). */
+static void every_region_is_the_sum_of_its_parts(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 4, 4, 4);
+    uint64_t shards = (3 * 10240 + 7168) / 4, input = 2 * 128 * 64 * 4;
+
+    choice.micro_steps = 3;
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_PARAM].bytes, pages(shards * 4));
+    CHECK_INT(memory.regions[MICS_REGION_GRAD].bytes, pages(shards * 4));
+    CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes, pages(shards * 4 * 2));
+    CHECK_INT(memory.regions[MICS_REGION_PARAM_SLOT].bytes, pages((2 * 10240 + 7168) * 4));
+    CHECK_INT(memory.regions[MICS_REGION_GRAD_SLOT].bytes, pages((2 * 10240 + 7168) * 4));
+    CHECK_INT(memory.regions[MICS_REGION_SAVED].bytes, pages(5 * 10 * input));
+    CHECK_INT(memory.regions[MICS_REGION_SCRATCH].bytes, pages(12 * input + input));
+    CHECK_INT(memory.regions[MICS_REGION_BATCH].bytes,
+              pages(2 * (2 * 3 * 2 * 128 * 4 + MICS_BUFFER_ALIGN)));
+}
+
+static void regions_follow_each_other_and_make_the_arena(void)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 2, 2, 4);
+    uint64_t next = 0;
+
+    fake_model_init(&fake, 3, 10000, 7001, false);
+    compute(&choice);
+    for (int i = 0; i < MICS_REGION_COUNT; i++) {
+        CHECK_INT(memory.regions[i].offset, next);
+        CHECK_INT(next % 4096, 0);
+        next += memory.regions[i].bytes;
+    }
+    CHECK_INT(memory.arena_bytes, next);
+}
+
+static void groups_of_one_rank_need_no_slots(void)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 1, 1, 1);
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_PARAM_SLOT].bytes, 0);
+    CHECK_INT(memory.regions[MICS_REGION_GRAD_SLOT].bytes, 0);
+    CHECK_INT(memory.regions[MICS_REGION_PARAM].bytes, pages((3 * 10048 + 7040) * 4));
+}
+
+static void no_more_slots_are_made_than_there_are_units(void)
+{
+    struct mics_plan_choice few = fake_choice(1, 4, 4, 4, 4), many = few;
+    uint64_t bytes;
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    few.prefetch = 2;
+    many.prefetch = 60000;
+    compute(&few);
+    bytes = memory.arena_bytes;
+    compute(&many);
+    CHECK_INT(memory.arena_bytes, bytes);
+}
+
+static void sgd_keeps_half_of_the_state_of_adamw(void)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    uint64_t adamw;
+
+    fake_model_init(&fake, 3, 10240, 10240, true);
+    compute(&choice);
+    adamw = memory.regions[MICS_REGION_OPTIM].bytes;
+    choice.optimizer = MICS_OPT_SGD;
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes * 2, adamw);
+}
+
+static void recomputation_keeps_less_and_never_less_than_evaluation_needs(void)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    uint64_t saved;
+
+    fake_model_init(&fake, 3, 10240, 10240, true);
+    compute(&choice);
+    saved = memory.regions[MICS_REGION_SAVED].bytes;
+    choice.recompute = true;
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_SAVED].bytes * 10, saved);
+}
+
+static void refuse(struct mics_plan_choice choice, const char *why)
+{
+    struct mics_err err = {""};
+
+    memory.arena_bytes = 42;
+    CHECK_INT(mics_memory_compute(&fake.model, &choice, &memory, &err), MICS_ERR_ARG);
+    CHECK(strstr(err.text, why) != NULL);
+    CHECK_INT(memory.arena_bytes, 42);
+}
+
+static void choices_out_of_range_are_refused_and_change_nothing(void)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+
+    fake_model_init(&fake, 3, 10240, 10240, true);
+    choice.seq = 1025;
+    refuse(choice, "positions 1 to 1024");
+    choice.seq = 1024;
+    choice.micro_batch = 1u << 22;
+    refuse(choice, "2^31-1 tokens");
+    choice.micro_batch = 0;
+    refuse(choice, "micro-batch of 0");
+    choice = fake_choice(1, 4, 3, 3, 3);
+    refuse(choice, "does not divide the 4 ranks");
+    choice = fake_choice(1, 4, 4, 4, 4);
+    choice.segments = 0;
+    refuse(choice, "0 segments");
+    choice.segments = 1;
+    fake.units[0].resident = false;
+    refuse(choice, "'u.0': used by 2 stages but not resident");
+}
+
+int main(void)
+{
+    TAP_RUN(every_region_is_the_sum_of_its_parts);
+    TAP_RUN(regions_follow_each_other_and_make_the_arena);
+    TAP_RUN(groups_of_one_rank_need_no_slots);
+    TAP_RUN(no_more_slots_are_made_than_there_are_units);
+    TAP_RUN(sgd_keeps_half_of_the_state_of_adamw);
+    TAP_RUN(recomputation_keeps_less_and_never_less_than_evaluation_needs);
+    TAP_RUN(choices_out_of_range_are_refused_and_change_nothing);
+    return tap_done();
+}
