@@ -63,7 +63,7 @@ tests-build: $(UNITS) tests-mpi-build
 tests-mpi-build: $(MPI_TESTS)
 tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
-KERNEL_FLAGS := -O3 -march=$(MARCH) -ffp-contract=fast -fno-math-errno -fno-trapping-math
+KERNEL_FLAGS := -O3 -march=$(MARCH) -mtune=generic -ffp-contract=fast -fno-math-errno -fno-trapping-math
 $(BUILD)/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/tests/unit/test_kernels_%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/tests/%.o: ALL_CFLAGS += -Itests -Itests/unit

@@ -35,51 +35,82 @@ static mics_vf soften(struct block *block, unsigned v, uint32_t keys)
     for (uint32_t j = 0; j < keys; j++)
         max = mics_vmax(mics_vload(scores + j * BLOCK), max);
     for (uint32_t j = 0; j < keys; j++) {
-        mics_vf e = mics_vexp(mics_vload(scores + j * BLOCK) - max);
+        mics_vf e = mics_vexp_low(mics_vload(scores + j * BLOCK) - max);
 
         mics_vstore(scores + j * BLOCK, e);
         sum += e;
     }
-    rescale = mics_vexp(old - max);
+    rescale = mics_vexp_low(old - max);
     mics_vstore(block->max + v * MICS_LANES, max);
     mics_vstore(block->sum + v * MICS_LANES,
                 mics_vload(block->sum + v * MICS_LANES) * rescale + sum);
     return rescale;
 }
 
+/* scores = k' q of a block of keys. */
+static void score_keys(struct block *block, const struct mics_head *head, uint32_t key,
+                       uint32_t keys, bool diagonal)
+{
+    for (uint32_t from = 0, span; from < keys; from += span) {
+        uint32_t column = diagonal ? from : 0;
+
+        span = mics_head_span(diagonal, keys, from);
+        mics_tile_product(&(struct mics_tile){
+            .c = block->scores + from * BLOCK + column,
+            .a = head->key + (key + from) * head->ld,
+            .b = block->query + column,
+            .row_step = head->ld,
+            .depth_step = 1,
+            .ldb = BLOCK,
+            .ldc = BLOCK,
+            .rows = span,
+            .depth = head->D,
+            .width = BLOCK - column,
+        });
+    }
+    if (diagonal)
+        mics_head_mask(block->scores, keys);
+}
+
+/* out += v' p; the first block of keys writes. */
+static void add_values(struct block *block, const struct mics_head *head, uint32_t key,
+                       uint32_t keys, bool diagonal)
+{
+    for (uint32_t from = 0, span; from < keys; from += span) {
+        uint32_t column = diagonal ? from : 0;
+
+        span = mics_head_span(diagonal, keys, from);
+        mics_tile_product(&(struct mics_tile){
+            .c = block->out + column,
+            .a = head->value + (key + from) * head->ld,
+            .b = block->scores + from * BLOCK + column,
+            .row_step = 1,
+            .depth_step = head->ld,
+            .ldb = BLOCK,
+            .ldc = BLOCK,
+            .rows = head->D,
+            .depth = span,
+            .width = BLOCK - column,
+            .add = key + from > 0,
+        });
+    }
+}
+
 static void attend_keys(struct block *block, const struct mics_head *head, uint32_t query,
                         uint32_t key)
 {
     uint32_t keys = mics_head_block_size(head->T, key);
-    struct mics_tile scores = {block->scores,
-                               head->key + key * head->ld,
-                               block->query,
-                               head->ld,
-                               1,
-                               BLOCK,
-                               BLOCK,
-                               keys,
-                               head->D,
-                               BLOCK,
-                               false};
-    struct mics_tile out = {block->out,    head->value + key * head->ld,
-                            block->scores, 1,
-                            head->ld,      BLOCK,
-                            BLOCK,         head->D,
-                            keys,          BLOCK,
-                            true};
+    bool diagonal = head->causal && key == query;
 
-    mics_tile_product(&scores);
-    if (head->causal && key == query)
-        mics_head_mask(block->scores, keys, key, query);
+    score_keys(block, head, key, keys, diagonal);
     for (unsigned v = 0; v < VECTORS; v++) {
-        mics_vf rescale = soften(block, v, keys);
+        mics_vf rescale = soften(block, v, mics_head_seen(diagonal, keys, v));
         float *column = block->out + v * MICS_LANES;
 
-        for (uint32_t d = 0; d < head->D; d++, column += BLOCK)
+        for (uint32_t d = 0; key > 0 && d < head->D; d++, column += BLOCK)
             mics_vstore(column, mics_vload(column) * rescale);
     }
-    mics_tile_product(&out);
+    add_values(block, head, key, keys, diagonal);
 }
 
 /* Outputs and lse of queries [query, query + BLOCK) of a head. */
@@ -91,7 +122,6 @@ static void attend(const struct mics_head *head, uint32_t query, float *out, flo
 
     mics_head_transpose_in(block.query, head->query + query * head->ld, head->ld, rows, head->D,
                            1.0f / sqrtf((float)head->D));
-    memset(block.out, 0, (size_t)head->D * BLOCK * sizeof(float));
     for (unsigned i = 0; i < BLOCK; i++) {
         block.max[i] = -INFINITY;
         block.sum[i] = 0;

@@ -79,52 +79,107 @@ static void load_block(struct block *block, const struct mics_head *head, const 
     }
 }
 
-/* From scores and grad_out v' to P and dS. */
-static void soften(struct block *block, uint32_t keys)
-{
-    for (uint32_t j = 0; j < keys; j++)
-        for (unsigned v = 0; v < VECTORS; v++) {
-            float *p = block->p + j * BLOCK + v * MICS_LANES;
-            float *ds = block->ds + j * BLOCK + v * MICS_LANES;
-            mics_vf e = mics_vexp(mics_vload(p) - mics_vload(block->lse + v * MICS_LANES));
+/* A tile of what follows: keys [from, from + span) of a block, queries from `column` on. */
+struct span {
+    uint32_t key, from, span, column;
+};
 
-            mics_vstore(p, e);
-            mics_vstore(ds, e * (mics_vload(ds) - mics_vload(block->delta + v * MICS_LANES)));
-        }
+/* to[key][query] = rows of `of` (keys or values) times with[D][query]. */
+static void score(const struct span *s, float *to, const float *of, const float *with,
+                  const struct mics_head *head)
+{
+    mics_tile_product(&(struct mics_tile){
+        .c = to + s->from * BLOCK + s->column,
+        .a = of + (s->key + s->from) * head->ld,
+        .b = with + s->column,
+        .row_step = head->ld,
+        .depth_step = 1,
+        .ldb = BLOCK,
+        .ldc = BLOCK,
+        .rows = s->span,
+        .depth = head->D,
+        .width = BLOCK - s->column,
+    });
+}
+
+/* From scores and grad_out v' to P and dS. */
+static void soften(struct block *block, unsigned v, uint32_t keys)
+{
+    float *p = block->p + v * MICS_LANES, *ds = block->ds + v * MICS_LANES;
+    mics_vf lse = mics_vload(block->lse + v * MICS_LANES);
+    mics_vf delta = mics_vload(block->delta + v * MICS_LANES);
+
+    for (uint32_t j = 0; j < keys; j++, p += BLOCK, ds += BLOCK) {
+        mics_vf e = mics_vexp_low(mics_vload(p) - lse);
+
+        mics_vstore(p, e);
+        mics_vstore(ds, e * (mics_vload(ds) - delta));
+    }
 }
 
 /* to[key][D] += of[key][query] rows[query][D] */
-static void add_product(struct block *block, float *to, size_t ld, const float *of,
-                        const float *rows, uint32_t keys, uint32_t D)
+static void add_product(struct block *block, const struct span *s, float *to, size_t ld,
+                        const float *of, const float *rows, uint32_t D)
 {
-    struct mics_tile tile = {block->grad,  of,   rows,        BLOCK,        1,    block->width,
-                             block->width, keys, block->rows, block->width, false};
+    uint32_t width = block->width;
 
-    mics_tile_product(&tile);
-    add_rows(to, ld, block->grad, block->width, keys, D);
+    mics_tile_product(&(struct mics_tile){
+        .c = block->grad,
+        .a = of + s->from * BLOCK + s->column,
+        .b = rows + s->column * width,
+        .row_step = BLOCK,
+        .depth_step = 1,
+        .ldb = width,
+        .ldc = width,
+        .rows = s->span,
+        .depth = block->rows - s->column,
+        .width = width,
+    });
+    add_rows(to + (s->key + s->from) * ld, ld, block->grad, width, s->span, D);
+}
+
+/* grad_q += dS k */
+static void add_grad_query(struct block *block, const struct span *s, const struct mics_head *head)
+{
+    mics_tile_product(&(struct mics_tile){
+        .c = block->grad_t + s->column,
+        .a = head->key + (s->key + s->from) * head->ld,
+        .b = block->ds + s->from * BLOCK + s->column,
+        .row_step = 1,
+        .depth_step = head->ld,
+        .ldb = BLOCK,
+        .ldc = BLOCK,
+        .rows = head->D,
+        .depth = s->span,
+        .width = BLOCK - s->column,
+        .add = true,
+    });
 }
 
 static void grad_keys(struct block *block, const struct mics_head *head, const struct grads *grads,
                       uint32_t query, uint32_t key)
 {
-    size_t ld = head->ld;
-    uint32_t keys = mics_head_block_size(head->T, key), D = head->D;
-    struct mics_tile scores = {
-        block->p, head->key + key * ld, block->query_t, ld, 1, BLOCK, BLOCK, keys, D, BLOCK, false};
-    struct mics_tile grad_p = {
-        block->ds, head->value + key * ld, block->out_t, ld, 1, BLOCK, BLOCK, keys, D, BLOCK,
-        false};
-    struct mics_tile grad_q = {
-        block->grad_t, head->key + key * ld, block->ds, 1, ld, BLOCK, BLOCK, D, keys, BLOCK, true};
+    uint32_t keys = mics_head_block_size(head->T, key);
+    bool diagonal = head->causal && key == query;
+    struct span s = {.key = key};
 
-    mics_tile_product(&scores);
-    if (head->causal && key == query)
-        mics_head_mask(block->p, keys, key, query);
-    mics_tile_product(&grad_p);
-    soften(block, keys);
-    add_product(block, grads->value + key * ld, ld, block->p, block->out, keys, D);
-    add_product(block, grads->key + key * ld, ld, block->ds, block->query, keys, D);
-    mics_tile_product(&grad_q);
+    for (s.from = 0; s.from < keys; s.from += s.span) {
+        s.span = mics_head_span(diagonal, keys, s.from);
+        s.column = diagonal ? s.from : 0;
+        score(&s, block->p, head->key, block->query_t, head);
+        score(&s, block->ds, head->value, block->out_t, head);
+    }
+    if (diagonal)
+        mics_head_mask(block->p, keys);
+    for (unsigned v = 0; v < VECTORS; v++)
+        soften(block, v, mics_head_seen(diagonal, keys, v));
+    for (s.from = 0; s.from < keys; s.from += s.span) {
+        s.span = mics_head_span(diagonal, keys, s.from);
+        s.column = diagonal ? s.from : 0;
+        add_product(block, &s, grads->value, head->ld, block->p, block->out, head->D);
+        add_product(block, &s, grads->key, head->ld, block->ds, block->query, head->D);
+        add_grad_query(block, &s, head);
+    }
 }
 
 static void grad_head(const struct mics_head *head, const struct grads *grads)

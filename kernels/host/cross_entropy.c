@@ -47,14 +47,14 @@ static float sum_run(float *logits, uint32_t count, float max, bool keep)
     uint32_t i = 0;
 
     for (; i + MICS_LANES <= count; i += MICS_LANES) {
-        mics_vf e = mics_vexp(mics_vload(logits + i) - max);
+        mics_vf e = mics_vexp_low(mics_vload(logits + i) - max);
 
         sum += e;
         if (keep)
             mics_vstore(logits + i, e);
     }
     if (i < count) {
-        mics_vf e = mics_vexp(mics_vload_part(logits + i, count - i) - max);
+        mics_vf e = mics_vexp_low(mics_vload_part(logits + i, count - i) - max);
 
         mics_vstore_part(lanes, e, count - i);
         if (keep)

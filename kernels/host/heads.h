@@ -14,6 +14,7 @@
 #include "host/simd.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #define MICS_HEAD_BLOCK   64
 #define MICS_HEAD_VECTORS (MICS_HEAD_BLOCK / MICS_LANES)
@@ -69,13 +70,25 @@ static inline void mics_head_transpose_out(float *to, size_t ld, const float *fr
             to[i * ld + d] = from[d * MICS_HEAD_BLOCK + i];
 }
 
-/* Hide keys from the queries before them: scores[j][i] = -infinity where first_key + j > first_query + i. */
-static inline void mics_head_mask(float *scores, uint32_t keys, uint32_t first_key,
-                                  uint32_t first_query)
+/* Keys of a block from key `from` on that are multiplied in one go. On the diagonal of a causal mask it is
+ * a vector's worth, whose scores are needed from query `from` on only; elsewhere all. */
+static inline uint32_t mics_head_span(bool diagonal, uint32_t keys, uint32_t from)
+{
+    return diagonal && keys - from > MICS_LANES ? MICS_LANES : keys - from;
+}
+
+/* Hide keys from the queries before them, in a block on the diagonal: what mics_head_span() left there. */
+static inline void mics_head_mask(float *scores, uint32_t keys)
 {
     for (uint32_t j = 0; j < keys; j++)
-        for (uint32_t i = 0; i < MICS_HEAD_BLOCK && first_query + i < first_key + j; i++)
+        for (uint32_t i = j / MICS_LANES * MICS_LANES; i < j; i++)
             scores[j * MICS_HEAD_BLOCK + i] = -INFINITY;
+}
+
+/* Keys that a vector of queries sees of a block. */
+static inline uint32_t mics_head_seen(bool diagonal, uint32_t keys, unsigned v)
+{
+    return diagonal && keys > (v + 1) * MICS_LANES ? (v + 1) * MICS_LANES : keys;
 }
 
 #endif

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #if defined(__AVX512F__)
+#include <immintrin.h>
 #define MICS_LANES 16
 #elif defined(__AVX__)
 #define MICS_LANES 8
@@ -21,6 +22,7 @@
 #endif
 
 typedef float mics_vf __attribute__((vector_size(4 * MICS_LANES)));
+typedef uint32_t mics_vu __attribute__((vector_size(4 * MICS_LANES)));
 typedef int32_t mics_vi __attribute__((vector_size(4 * MICS_LANES)));
 typedef float mics_vf_loose __attribute__((vector_size(4 * MICS_LANES), aligned(4), may_alias));
 typedef float mics_vf_half __attribute__((vector_size(2 * MICS_LANES)));
@@ -67,17 +69,26 @@ static inline mics_vf mics_vselect(mics_vi mask, mics_vf yes, mics_vf no)
 /* The larger of each pair; b where either is NaN. */
 static inline mics_vf mics_vmax(mics_vf a, mics_vf b)
 {
+#if defined(__AVX512F__)
+    return (mics_vf)_mm512_max_ps((__m512)a,
+                                  (__m512)b); /* gcc makes three instructions of the other */
+#else
     return mics_vselect(a > b, a, b);
+#endif
 }
 
-/* Sum of the lanes, in a fixed order. */
+/* Sum of the lanes, in a fixed order: halves are added until one is left. */
 static inline float mics_vsum(mics_vf value)
 {
-    float lanes[MICS_LANES];
-    unsigned half;
+    struct {
+        mics_vf_half low, high;
+    } halves;
+    float lanes[MICS_LANES / 2];
 
-    mics_vstore(lanes, value);
-    for (half = MICS_LANES / 2; half > 0; half /= 2)
+    memcpy(&halves, &value, sizeof(halves));
+    halves.low += halves.high;
+    memcpy(lanes, &halves.low, sizeof(lanes));
+    for (unsigned half = MICS_LANES / 4; half > 0; half /= 2)
         for (unsigned i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
     return lanes[0];

@@ -38,10 +38,15 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
     for (unsigned r = 0; r < rows; r++)
         for (unsigned v = 0; v < vectors; v++)
             sum[r][v] = t->add ? mics_vload(c + r * t->ldc + v * MICS_LANES) : (mics_vf){0};
-    for (uint32_t k = 0; k < t->depth; k++, a += t->depth_step, b += t->ldb)
+    for (uint32_t k = 0; k < t->depth; k++, a += t->depth_step, b += t->ldb) {
+        mics_vf of_b[4];
+
+        for (unsigned v = 0; v < vectors; v++)
+            of_b[v] = mics_vload(b + v * MICS_LANES);
         for (unsigned r = 0; r < rows; r++)
             for (unsigned v = 0; v < vectors; v++)
-                sum[r][v] += a[r * t->row_step] * mics_vload(b + v * MICS_LANES);
+                sum[r][v] += a[r * t->row_step] * of_b[v];
+    }
     for (unsigned r = 0; r < rows; r++)
         for (unsigned v = 0; v < vectors; v++)
             mics_vstore(c + r * t->ldc + v * MICS_LANES, sum[r][v]);

@@ -15,8 +15,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define REPEAT_S 0.15
+#define REPEAT_S    0.15
+#define SMALL_BATCH 8 /* larger ones are for what memory bounds */
 
 struct model {
     const char *name;
@@ -27,6 +29,7 @@ struct model {
 static const struct model models[] = {
     {"gpt2-nano", 2, 256, 128, 4, 257, 512, 800 * 1000},
     {"gpt2-124M", 2, 256, 768, 12, 50257, 64, 8 * 1000 * 1000},
+    {"out of cache", 48, 256, 768, 12, 50257, 512, 40 * 1000 * 1000},
 };
 
 /* What the operations work on: `count` floats each, enough for the largest. */
@@ -310,6 +313,17 @@ static void fill(struct arrays *x)
     }
 }
 
+/* Time that counts: the processor's for one thread, so that other programs disturb less. */
+static double clock_s(const struct arrays *x)
+{
+    struct timespec now;
+
+    if (mics_pool_threads(x->pool) > 1)
+        return mics_now_s();
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 /* Seconds of the fastest run. */
 static double best_s(void (*run)(struct arrays *x), struct arrays *x)
 {
@@ -317,10 +331,10 @@ static double best_s(void (*run)(struct arrays *x), struct arrays *x)
 
     run(x);
     do {
-        double before = mics_now_s();
+        double before = clock_s(x);
 
         run(x);
-        double took = mics_now_s() - before;
+        double took = clock_s(x) - before;
         best = took < best ? took : best;
     } while (mics_now_s() - start < REPEAT_S);
     return best;
@@ -353,6 +367,8 @@ static void print_entry(struct arrays *x, const struct entry *e, double peak)
 {
     double seconds, bytes;
 
+    if (e->flops && x->model->B > SMALL_BATCH)
+        return;
     fill(x);
     seconds = best_s(e->run, x);
     if (e->flops) {
@@ -372,7 +388,7 @@ int main(int argc, char **argv)
     struct arrays x = {.count = 48 * 1000 * 1000, .scalars = {.targets = 1, .squared_norm = 1}};
     unsigned threads = argc > 1 ? (unsigned)atoi(argv[1]) : 1;
     float *memory = malloc(4 * x.count * sizeof(float));
-    int32_t tokens[1024];
+    int32_t tokens[48 * 256];
     double peak;
 
     x.pool = mics_pool_new(threads > 0 ? threads : 1);
@@ -383,7 +399,7 @@ int main(int argc, char **argv)
     x.c = memory + 2 * x.count;
     x.d = memory + 3 * x.count;
     x.tokens = tokens;
-    for (int i = 0; i < 1024; i++)
+    for (int i = 0; i < 48 * 256; i++)
         tokens[i] = i * 37 % 257;
     fill(&x);
     peak = 2.0 * 1024 * 1024 * 1024 / best_s(run_peak, &x) / 1e9;

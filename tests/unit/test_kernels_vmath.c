@@ -13,6 +13,11 @@ static mics_vf vexp(mics_vf x)
     return mics_vexp(x);
 }
 
+static mics_vf vexp_low(mics_vf x)
+{
+    return mics_vexp_low(x);
+}
+
 static mics_vf vsigmoid(mics_vf x)
 {
     return mics_vsigmoid(x);
@@ -48,6 +53,23 @@ static void exp_has_the_limits_of_libm(void)
     CHECK(one(vexp, -1e30f) == 0);
     CHECK_NEAR(one(vexp, -95.0f), exp(-95.0), 2e-45);
     CHECK(isnan(one(vexp, NAN)));
+}
+
+static void the_cheaper_exp_agrees_and_ends_in_zero(void)
+{
+    double worst = 0;
+
+    for (double x = -87; x < 88; x += 0.00037) {
+        double want = exp((double)(float)x), got = one(vexp_low, (float)x);
+
+        worst = fmax(worst, fabs(got - want) / want);
+    }
+    CHECK(worst < 2.4e-7);
+    CHECK(one(vexp_low, 0.0f) == 1.0f);
+    CHECK(one(vexp_low, -87.5f) == 0);
+    CHECK(one(vexp_low, -1e30f) == 0);
+    CHECK(one(vexp_low, -INFINITY) == 0);
+    CHECK(isnan(one(vexp_low, NAN)));
 }
 
 static void sigmoid_is_right_at_both_ends(void)
@@ -93,6 +115,7 @@ int main(void)
     TAP_RUN(exp_is_within_two_units_in_the_last_place);
     TAP_RUN(exp_of_zero_is_exactly_one);
     TAP_RUN(exp_has_the_limits_of_libm);
+    TAP_RUN(the_cheaper_exp_agrees_and_ends_in_zero);
     TAP_RUN(sigmoid_is_right_at_both_ends);
     TAP_RUN(parts_of_vectors_leave_the_rest_alone);
     TAP_RUN(select_and_max_follow_the_mask);
