@@ -2,63 +2,58 @@
 /*
  * bias_grad.c - sums of the columns of a gradient.
  *
- * One thread sums a strip of columns, in blocks of rows: the order of summation is a function of the
- * shape only. 4 bytes and 1 flop per element.
+ * A thread owns a range of columns and goes down the rows eight at a time: eight streams for the
+ * memory's prefetchers, and one trip of the sums to the cache for all of them. A column's order of
+ * summation depends on the number of rows only. 4 bytes and 1 flop per element.
  */
 #include "host/flat.h"
 #include "host/kernels.h"
 #include "host/simd.h"
 
-#define STRIP_VECTORS 8
-#define STRIP         (STRIP_VECTORS * MICS_LANES)
-#define BLOCK_ROWS    64
+#define STRIP 64 /* columns that are not shared between threads */
+#define ROWS  8  /* added at a time */
 
-/* sum[STRIP] += the sums of a block of whole strips. */
-static void add_block(float *sum, const float *from, uint32_t rows, uint32_t n)
+/* sum[c] += the sum of ROWS rows, in pairs. */
+static void add_rows(float *sum, const float *from, size_t n, uint64_t columns)
 {
-    mics_vf part[STRIP_VECTORS] = {{0}};
+    uint64_t c = 0;
 
-    for (uint32_t i = 0; i < rows; i++, from += n)
-        for (unsigned v = 0; v < STRIP_VECTORS; v++)
-            part[v] += mics_vload(from + v * MICS_LANES);
-    for (unsigned v = 0; v < STRIP_VECTORS; v++)
-        mics_vstore(sum + v * MICS_LANES, mics_vload(sum + v * MICS_LANES) + part[v]);
-}
+    for (; c + MICS_LANES <= columns; c += MICS_LANES) {
+        const float *at = from + c;
+        mics_vf low = (mics_vload(at) + mics_vload(at + n)) +
+                      (mics_vload(at + 2 * n) + mics_vload(at + 3 * n));
+        mics_vf high = (mics_vload(at + 4 * n) + mics_vload(at + 5 * n)) +
+                       (mics_vload(at + 6 * n) + mics_vload(at + 7 * n));
 
-/* The same for the last, narrower strip. */
-static void add_narrow_block(float *sum, const float *from, uint32_t rows, uint32_t n,
-                             uint32_t columns)
-{
-    float part[STRIP] = {0};
+        mics_vstore(sum + c, mics_vload(sum + c) + (low + high));
+    }
+    for (; c < columns; c++) {
+        const float *at = from + c;
+        float low = (at[0] + at[n]) + (at[2 * n] + at[3 * n]);
+        float high = (at[4 * n] + at[5 * n]) + (at[6 * n] + at[7 * n]);
 
-    for (uint32_t i = 0; i < rows; i++, from += n)
-        for (uint32_t j = 0; j < columns; j++)
-            part[j] += from[j];
-    for (uint32_t j = 0; j < columns; j++)
-        sum[j] += part[j];
+        sum[c] += low + high;
+    }
 }
 
 static void sum_strips(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_bias_grad *args = context;
+    uint64_t first = begin * STRIP, columns = mics_min_u64(end * STRIP, args->n) - first;
+    const float *from = args->grad_out + first;
+    float *sum = args->grad_bias + first;
+    uint32_t row = 0;
 
-    for (uint64_t strip = begin; strip < end; strip++) {
-        uint32_t first = (uint32_t)strip * STRIP, columns = args->n - first;
-
-        for (uint32_t row = 0; row < args->rows; row += BLOCK_ROWS) {
-            const float *from = args->grad_out + (size_t)row * args->n + first;
-            uint32_t rows = args->rows - row < BLOCK_ROWS ? args->rows - row : BLOCK_ROWS;
-
-            if (columns >= STRIP)
-                add_block(args->grad_bias + first, from, rows, args->n);
-            else
-                add_narrow_block(args->grad_bias + first, from, rows, args->n, columns);
-        }
-    }
+    for (; row + ROWS <= args->rows; row += ROWS, from += ROWS * (size_t)args->n)
+        add_rows(sum, from, args->n, columns);
+    for (; row < args->rows; row++, from += args->n)
+        for (uint64_t c = 0; c < columns; c++)
+            sum[c] += from[c];
 }
 
 void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad *args)
 {
-    if (args->n > 0)
-        mics_pool_run(pool, mics_ceil_div(args->n, STRIP), 1, sum_strips, (void *)args);
+    uint64_t strips = mics_ceil_div(args->n, STRIP);
+
+    mics_pool_run(pool, strips, strips / 16 + 1, sum_strips, (void *)args);
 }
