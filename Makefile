@@ -107,8 +107,9 @@ check: deps
 	$(Q)tests/run
 lint:
 	$(Q)tests/run lint
-bench: all $(BUILD)/tests/bench/measure
+bench: all $(BUILD)/tests/bench/measure $(BUILD)/tests/bench/kernels
 	$(Q)tests/bench/run $(BUILD)
+	$(Q)$(BUILD)/tests/bench/kernels
 
 MAN_PAGES   := $(wildcard man/*.[157])
 PROGRAM_NAMES := $(CMD_SRC:cmd/%.c=%)

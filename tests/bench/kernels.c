@@ -6,7 +6,7 @@
  * the same run; operations bound by memory with memcpy() over as many bytes. Each figure is the
  * best of several repetitions. Flops of causal attention count what the mask leaves.
  *
- *     kernels [THREADS]
+ *     kernels [THREADS]        (make bench)
  */
 #include "host/kernels.h"
 #include "base/clock.h"
