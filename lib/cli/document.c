@@ -44,7 +44,7 @@ enum mics_status cli_write_document(const struct cli_common *common, json_t *doc
         return status;
     if (common->output && strcmp(common->output, "-") != 0)
         return write_file(common, doc, print, err);
-    status = print_to(stdout, isatty(STDOUT_FILENO), common, doc, print, err);
+    status = print_to(stdout, cli_is_terminal(STDOUT_FILENO), common, doc, print, err);
     if (status == MICS_OK && fflush(stdout) != 0)
         status = mics_err_set_errno(err, "standard output");
     return status;

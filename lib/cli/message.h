@@ -10,11 +10,16 @@ struct cli_state {
     const struct cli_program *program;
     int verbosity;
     int rank, world_size;
+    bool launched; /* by mpirun or srun */
 };
 
 extern struct cli_state cli_state;
 
 /* May this rank speak for the job? */
 bool cli_speaks(void);
+
+/* Does a person read what is written to fd? A launcher gives its ranks a terminal of its own and passes on
+ * what comes there, to a pipe as well: under one it is taken for a file. */
+bool cli_is_terminal(int fd);
 
 #endif

@@ -61,6 +61,7 @@ static void take_rank_from_launcher(void)
         const char *size = getenv(names[i][1]);
         if (rank && size) {
             cli_set_rank(atoi(rank), atoi(size));
+            cli_state.launched = true;
             return;
         }
     }
@@ -75,12 +76,17 @@ void cli_init(const struct cli_program *program)
     catch_signals();
 }
 
+bool cli_is_terminal(int fd)
+{
+    return isatty(fd) && !cli_state.launched;
+}
+
 bool cli_fancy(int fd)
 {
     const char *term = getenv("TERM");
     const char *no_color = getenv("NO_COLOR");
 
-    return isatty(fd) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
+    return cli_is_terminal(fd) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
 }
 
 int cli_finish(int code)

@@ -4,25 +4,30 @@
 #include "base/file.h"
 
 #include <stdbool.h>
+#include <string.h>
 
 static bool is_bad(const json_t *doc, size_t node)
 {
-    const json_t *index;
-    size_t i;
+    const json_t *list = json_object_get(doc, "bad_nodes");
 
-    json_array_foreach(json_object_get(doc, "bad_nodes"), i,
-                       index) if ((size_t)json_integer_value(index) == node) return true;
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if ((size_t)json_integer_value(json_array_get(list, i)) == node)
+            return true;
     return false;
 }
 
+/* The name of a declared node is its host's and "#" with a number. */
 static void write_hosts(FILE *out, const json_t *doc)
 {
     const json_int_t ranks = json_integer_value(json_object_get(doc, "per_node"));
-    const json_t *host;
-    size_t i;
+    const json_t *hosts = json_object_get(doc, "hosts");
 
-    json_array_foreach(json_object_get(doc, "hosts"), i, host) if (!is_bad(doc, i))
-        fprintf(out, "%s slots=%lld\n", json_string_value(host), (long long)ranks);
+    for (size_t i = 0; i < json_array_size(hosts); i++) {
+        const char *name = json_string_value(json_array_get(hosts, i));
+
+        if (!is_bad(doc, i))
+            fprintf(out, "%.*s slots=%lld\n", (int)strcspn(name, "#"), name, (long long)ranks);
+    }
 }
 
 enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct mics_err *err)

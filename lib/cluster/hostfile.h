@@ -8,7 +8,7 @@
 #include <jansson.h>
 
 /* Write "HOST slots=RANKS" for each node of the document's "hosts" that is not in its "bad_nodes".
- * MICS_ERR_INFEASIBLE when none is good; then the file is not touched. */
+ * Nodes declared on one host give it as often. MICS_ERR_INFEASIBLE when none is good; then the file is not touched. */
 enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct mics_err *err);
 
 #endif

@@ -3,7 +3,7 @@
  * probe.h - measure the cluster that we run on.
  *
  * All ranks compute at once, then all pairs of neighbours talk, then all groups that a plan may form
- * run their collectives. A measurement that names somebody as slow is made twice.
+ * run their collectives. A measurement that names somebody as slow is made again, twice.
  */
 #ifndef MICS_CLUSTER_PROBE_H
 #define MICS_CLUSTER_PROBE_H
@@ -11,7 +11,7 @@
 #include "cluster/topology.h"
 #include "machine/world.h"
 
-/* Takes about `seconds` (more on a network where that does not suffice for three sizes of everything).
+/* Takes about `seconds` (more on a network where that does not suffice for five sizes of everything).
  * Collective. On every rank *out becomes a document mics.topology, see topology.h, which the caller
  * owns; `machine` is in that of rank 0 only. Apart from that the documents are alike.
  * MICS_ERR_INFEASIBLE: the nodes have different numbers of ranks, and which. */

@@ -11,7 +11,7 @@
 #include "cluster/stats.h"
 #include "machine/launch.h"
 
-enum { MAX_RUNS = 64, MIN_RUNS = 3, MATRIX = 768 };
+enum { MAX_RUNS = 64, MIN_RUNS = 3, MATRIX = 512 };
 
 struct times {
     double median, best; /* seconds */

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 enum {
-    MIN_SIZES = 3,
+    MIN_SIZES = 5,
     MIN_BATCHES = 3,
     MAX_BATCHES = 15,
     MAX_ITERS = 16,

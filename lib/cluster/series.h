@@ -14,7 +14,7 @@
 enum { MICS_SERIES_MAX = 10, MICS_SERIES_FIRST_BYTES = 1024 };
 
 struct mics_series {
-    size_t count;                                /* sizes that were measured; at least 3 */
+    size_t count;                                /* sizes that were measured; at least 5 */
     struct mics_sample samples[MICS_SERIES_MAX]; /* whole array; median over batches, then ranks */
     uint32_t batches;                            /* in all sizes together */
     double
@@ -23,7 +23,7 @@ struct mics_series {
 
 /* Run `collective` on `comm`, NULL on a rank that takes no part; different ranks may have different
  * communicators, all of `ranks` ranks, which then run side by side. Takes about `budget_s`, more if the
- * three smallest sizes do. The result is the same on all ranks; mics_series_fini() frees it. */
+ * five smallest sizes do. The result is the same on all ranks; mics_series_fini() frees it. */
 enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_comm *comm,
                                  enum mics_collective collective, uint32_t ranks, double budget_s,
                                  struct mics_series *out, struct mics_err *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * suspects.h - who is slow, twice: a measurement that accuses somebody is made again, and only those
- * who are slow both times are named.
+ * suspects.h - who is slow, every time: a measurement that accuses somebody is made again, and only those
+ * who are slow in all of them are named.
  *
  * Each of `count` ranks or pairs has two times: for ranks, of a product and of a copy; for pairs, of
  * a short and of a long message.

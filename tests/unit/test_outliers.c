@@ -163,8 +163,8 @@ static void a_slow_link_inside_a_node_costs_that_node(void)
 
 static void a_hostfile_holds_the_good_hosts(void)
 {
-    json_t *doc =
-        json_pack("{s:i, s:[s,s,s], s:[i]}", "per_node", 4, "hosts", "a", "b", "c", "bad_nodes", 1);
+    json_t *doc = json_pack("{s:i, s:[s,s,s], s:[i]}", "per_node", 4, "hosts", "a", "b", "c#1",
+                            "bad_nodes", 1);
     char path[] = "/tmp/mics-hostfile-XXXXXX", *text = NULL;
     struct mics_err err = {{0}};
     size_t size;

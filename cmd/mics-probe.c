@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mics-probe.c - a topology: measured on the ranks that it runs on, or made from a description.
+ *
+ * With a description no machine is asked, and under a launcher rank 0 alone does the little there is to do.
+ */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "cluster/catalogue_print.h"
+#include "cluster/hostfile.h"
+#include "cluster/probe.h"
+#include "cluster/topology_print.h"
+
+#include <string.h>
+
+enum { OPT_TOPOLOGY = 256, OPT_LIST, OPT_SECONDS, OPT_HOSTFILE };
+
+static const struct cli_option option_table[] = {
+    {OPT_TOPOLOGY, "topology", "TEXT",
+     "describe this cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
+    {OPT_LIST, "list", NULL, "list the instances that --topology knows"},
+    {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (3)"},
+    {OPT_HOSTFILE, "hostfile", "FILE", "write the hosts without findings to FILE, for mpirun"},
+};
+
+static const struct cli_program program = {
+    .name = "mics-probe",
+    .synopsis = "[options]",
+    .summary = "Measure a cluster, or describe one, as a topology.",
+    .options = option_table,
+    .option_count = sizeof option_table / sizeof *option_table,
+    .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
+};
+
+struct options {
+    struct cli_common common;
+    struct mics_topology *topology; /* of --topology */
+    bool list;
+    double seconds;
+    const char *hostfile;
+    int argc;
+    char **argv;
+};
+
+static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+{
+    struct options *opt = context;
+
+    switch (id) {
+    case OPT_TOPOLOGY:
+        mics_topology_free(opt->topology);
+        opt->topology = NULL;
+        return mics_topology_parse(value, &opt->topology, err);
+    case OPT_SECONDS:
+        return mics_parse_double(value, 0.1, 3600, &opt->seconds, err);
+    case OPT_HOSTFILE:
+        opt->hostfile = value;
+        return MICS_OK;
+    default:
+        opt->list = true;
+        return MICS_OK;
+    }
+}
+
+static int parse(int argc, char **argv, struct options *opt)
+{
+    int operand, code = cli_parse(argc, argv, &opt->common, handle, opt, &operand);
+
+    if (code >= 0)
+        return code;
+    if (operand < argc)
+        return cli_usage("'%s': no operand is expected; a description goes with --topology",
+                         argv[operand]);
+    if (opt->list && (opt->topology || opt->hostfile || opt->common.json))
+        return cli_usage("--list goes with --tsv and -o only");
+    if (opt->topology && opt->hostfile)
+        return cli_usage("--hostfile: a description has no hosts");
+    opt->argc = argc;
+    opt->argv = argv;
+    return -1;
+}
+
+static int list_instances(const struct options *opt)
+{
+    struct mics_file_writer *writer = NULL;
+    struct mics_err err;
+    enum mics_status status = MICS_OK;
+
+    if (!opt->common.output || strcmp(opt->common.output, "-") == 0)
+        return cli_report(mics_catalogue_print(stdout, opt->common.tsv, &err), &err);
+    status = mics_file_create(opt->common.output, &writer, &err);
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    status = mics_catalogue_print(mics_file_stream(writer), opt->common.tsv, &err);
+    if (status == MICS_OK)
+        status = mics_file_commit(writer, &err);
+    else
+        mics_file_discard(writer);
+    return cli_report(status, &err);
+}
+
+static int describe(const struct options *opt)
+{
+    json_t *doc = NULL;
+    struct mics_err err;
+    enum mics_status status = mics_topology_to_doc(opt->topology, &doc, &err);
+
+    if (status == MICS_OK)
+        status =
+            cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, &err);
+    json_decref(doc);
+    return cli_report(status, &err);
+}
+
+/* Say each finding in a line; the exit code. */
+static int report_outliers(const json_t *doc)
+{
+    const json_t *outliers = json_object_get(doc, "outliers");
+    const size_t count = json_array_size(outliers);
+
+    for (size_t i = 0; i < count; i++) {
+        const json_t *outlier = json_array_get(outliers, i);
+
+        cli_error("%s: %s of %s is %.1f times slower than the median",
+                  json_string_value(json_object_get(outlier, "host")),
+                  json_string_value(json_object_get(outlier, "what")),
+                  json_string_value(json_object_get(outlier, "where")),
+                  json_real_value(json_object_get(outlier, "times_slower")));
+    }
+    return count > 0 ? CLI_NO_ANSWER : CLI_DONE;
+}
+
+/* Rank 0 writes; the others have nothing to say. All know the findings, and exit alike. */
+static int write_result(const struct options *opt, json_t *doc)
+{
+    enum mics_status status = MICS_OK;
+    struct mics_err err;
+    int code;
+
+    if (cli_rank() == 0)
+        status =
+            cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, &err);
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    code = report_outliers(doc);
+    if (cli_rank() == 0 && opt->hostfile)
+        status = mics_hostfile_write(opt->hostfile, doc, &err);
+    return status == MICS_OK ? code : cli_report(status, &err);
+}
+
+/* A rank that fails alone must say so itself and end the others. Rank 0 says at once what may have
+ * happened to all, which ends those that would say the same. */
+static int fail(struct mics_world *world, enum mics_status status, const struct mics_err *err)
+{
+    int code;
+
+    if (world->rank != 0) {
+        mics_sleep_s(0.5);
+        cli_set_rank(0, (int)world->size);
+    }
+    code = cli_report(status, err);
+    if (world->size > 1)
+        world->comm->ops->abort(world->comm, code);
+    return code;
+}
+
+static int measure(const struct options *opt)
+{
+    struct mics_world *world = NULL;
+    struct mics_err err;
+    json_t *doc = NULL;
+    enum mics_status status = mics_world_open(&world, &err);
+    int code;
+
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    cli_set_rank((int)world->rank, (int)world->size);
+    status = mics_probe_run(world, opt->seconds, &doc, &err);
+    if (status == MICS_OK)
+        code = write_result(opt, doc);
+    else if (status == MICS_ERR_INFEASIBLE) /* on all ranks alike */
+        code = cli_report(status, &err);
+    else
+        code = fail(world, status, &err);
+    json_decref(doc);
+    mics_world_close(world);
+    return code;
+}
+
+static int run(const struct options *opt)
+{
+    if (!opt->list && !opt->topology)
+        return measure(opt);
+    if (cli_rank() != 0)
+        return CLI_DONE;
+    return opt->list ? list_instances(opt) : describe(opt);
+}
+
+int main(int argc, char **argv)
+{
+    struct options opt = {.seconds = 3};
+    int code;
+
+    cli_init(&program);
+    code = parse(argc, argv, &opt);
+    if (code < 0)
+        code = run(&opt);
+    mics_topology_free(opt.topology);
+    return cli_finish(code);
+}

@@ -1,0 +1,218 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-probe: descriptions, measurements, findings, bad input.
+
+load helpers
+
+# A JSON document has this line; two blanks stand before a member of the whole, four before one of
+# an object in it, and so on.
+has() # file line
+{
+    if grep -qxE -- "$2,?" "$1"; then return 0; fi
+    echo "no '$2' in:"
+    cat "$1"
+    return 1
+}
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return 1
+}
+
+@test "a name of the catalogue becomes a topology of so many nodes" {
+    mics-probe --topology=p4d.24xlarge:16 --json -o topo.json
+    has topo.json '  "kind": "mics.topology"'
+    has topo.json '  "nodes": 16'
+    has topo.json '  "per_node": 8'
+    has topo.json '  "source": "catalogue"'
+    has topo.json '    "peak_flops_per_s": 312000000000000.0'
+}
+
+@test "words become a topology" {
+    mics-probe --topology='node:4 gpu:8 flops:312T net:400gbit,20us' --json >topo.json
+    has topo.json '  "nodes": 4'
+    has topo.json '    "flops_per_s": 312000000000000.0'
+    has topo.json '      "bandwidth_bytes_per_s": 50000000000.0'
+}
+
+@test "without --json and a terminal the document is msgpack, and says the same" {
+    mics-probe --topology=dgx-h100:2 --no-history >topo.mp
+    mics-probe --topology=dgx-h100:2 --no-history --json >topo.json
+    [ "$(head -c1 topo.mp)" != "{" ]
+    diff <(mics-show --json topo.mp) <(mics-show --json topo.json)
+}
+
+@test "a document made here is accepted back by mics-show" {
+    mics-probe --topology='node:2 gpu:2' --json >topo.json
+    run --separate-stderr mics-show --tsv topo.json
+    [ "$status" = 0 ]
+    [[ $output == *"nodes	2"* ]]
+}
+
+@test "history records the command unless told not to" {
+    mics-probe --topology=p5 --json >topo.json
+    has topo.json '      "program": "mics-probe"'
+    has topo.json '        "--topology=p5"'
+    mics-probe --topology=p5 --json --no-history >topo.json
+    run ! grep -q history topo.json
+}
+
+@test "--list names every instance, and each name can be given back" {
+    run --separate-stderr mics-probe --list --tsv
+    [ "$status" = 0 ]
+    [ "${#lines[@]}" -ge 24 ]
+    for name in $(tail -n +2 <<<"$output" | cut -f1,2 | tr '\t' '\n' | grep -v '^-$'); do
+        mics-probe --topology="$name:3" --json >topo.json
+        has topo.json '  "nodes": 3'
+    done
+}
+
+@test "an unknown instance is answered with near ones" {
+    run --separate-stderr mics-probe --topology=p4d.24xlage:2
+    usage_mistake mics-probe
+    [[ ${stderr_lines[0]} == *"'p4d.24xlage': unknown instance; near: p4d.24xlarge"*"--list"* ]]
+}
+
+@test "a bad word is quoted" {
+    for text in 'node:4 gpus:8' 'gpu:0' 'node:4 link:fast' 'flops:1Q' 'node:1 node:2' p4d:0 :3 ''; do
+        run --separate-stderr mics-probe --topology="$text"
+        usage_mistake mics-probe
+        [[ ${stderr_lines[0]} == *"'"* ]]
+    done
+}
+
+@test "options that contradict each other are refused" {
+    for options in '--list --json' '--list --topology=p4d' '--topology=p4d --hostfile=x' '--seconds=0' operand; do
+        # shellcheck disable=SC2086 # words are wanted
+        run --separate-stderr mics-probe $options
+        usage_mistake mics-probe
+    done
+}
+
+@test "a full disk is one line and exit 1" {
+    run --separate-stderr bash -c 'mics-probe --topology=p4d >/dev/full'
+    one_line_and_code 1
+    run --separate-stderr bash -c 'mics-probe --list >/dev/full'
+    one_line_and_code 1
+    run --separate-stderr mics-probe --topology=p4d -o /nonexistent/topo.mp
+    one_line_and_code 1
+}
+
+@test "without a launcher it describes this machine as one rank" {
+    mics-probe --seconds=0.5 --json >topo.json
+    has topo.json '  "nodes": 1'
+    has topo.json '  "per_node": 1'
+    has topo.json '    "cores": [1-9][0-9]*'
+    has topo.json '    "processor": ".*"'
+    has topo.json '  "outliers": \[\]'
+}
+
+@test "mpirun measures links and collectives of one node" {
+    requires mpi:4
+    mpi 4 mics-probe --seconds=1 --json --hostfile=hosts >topo.json
+    has topo.json '  "nodes": 1'
+    has topo.json '  "per_node": 4'
+    has topo.json '    "node": \{'
+    run ! grep -q '"net": {' topo.json
+    # all_gather, reduce_scatter, all_reduce on 2 and on 4 ranks
+    [ "$(grep -c '"collective":' topo.json)" = 6 ]
+    [ "$(cat hosts)" = "$(hostname) slots=4" ]
+    mics-show --tsv topo.json
+}
+
+@test "MICS_NODE_RANKS declares nodes" {
+    requires mpi:4
+    MICS_NODE_RANKS=2 mpi 4 mics-probe --seconds=1 >topo.mp
+    mics-show --json topo.mp >topo.json
+    has topo.json '  "nodes": 2'
+    has topo.json '  "per_node": 2'
+    has topo.json '  "declared_nodes": true'
+    has topo.json '    "node": \{'
+    has topo.json '    "net": \{'
+}
+
+@test "under mpirun a description is written once" {
+    requires mpi:3
+    mpi 3 mics-probe --topology=p4d:2 --json --no-history >many.json
+    mics-probe --topology=p4d:2 --json --no-history >one.json
+    cmp many.json one.json
+}
+
+@test "declared nodes that do not divide the ranks are refused in one line" {
+    requires mpi:3
+    run --separate-stderr env MICS_NODE_RANKS=2 mpirun -n 3 mics-probe --seconds=1
+    [ "$status" = 2 ]
+    [ "$output" = "" ]
+    [ "$(grep -c '^mics-probe: MICS_NODE_RANKS' <<<"$stderr")" = 1 ]
+}
+
+# A library that makes each matrix product of the rank that loads it take 30 times as long.
+make_brake()
+{
+    cat >brake.c <<'END'
+#define _GNU_SOURCE
+#include <cblas.h>
+#include <dlfcn.h>
+
+typedef void sgemm(CBLAS_LAYOUT, CBLAS_TRANSPOSE, CBLAS_TRANSPOSE, int, int, int, float, const float *, int,
+                   const float *, int, float, float *, int);
+
+void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k,
+                 float alpha, const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                 int ldc)
+{
+    sgemm *real = (sgemm *)dlsym(RTLD_NEXT, "cblas_sgemm");
+
+    for (int i = 0; i < 30; i++)
+        real(layout, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+END
+    # shellcheck disable=SC2046 # words are wanted
+    gcc -shared -fPIC $(pkg-config --cflags openblas) -o brake.so brake.c -ldl
+}
+
+@test "a slow rank is found, named, left out of the host file, and exits 4" {
+    requires mpi:4 gcc pkg-config
+    if nm "$(command -v mics-probe)" | grep -q __asan_init; then
+        skip "the sanitizer must be loaded first"
+    fi
+    make_brake
+    # shellcheck disable=SC2016 # expanded on each rank
+    MICS_NODE_RANKS=1 run --separate-stderr mpirun -n 4 bash -c '
+        if [ "$OMPI_COMM_WORLD_RANK" = 3 ]; then export LD_PRELOAD=$PWD/brake.so; fi
+        exec mics-probe --seconds=0.5 --json -o topo.json --hostfile=hosts'
+    [ "$status" = 4 ]
+    has topo.json '      "what": "flops"'
+    has topo.json '      "where": "rank 3"'
+    [ "$(grep -c '"what"' topo.json)" = 1 ]
+    [ "$(wc -l <hosts)" = 3 ]
+    [[ $stderr == *"mics-probe: "*"flops of rank 3 is "*" times slower than the median"* ]]
+}
+
+@test "without a host to be left out there is no host file" {
+    requires mpi:4 gcc pkg-config
+    if nm "$(command -v mics-probe)" | grep -q __asan_init; then
+        skip "the sanitizer must be loaded first"
+    fi
+    make_brake
+    # shellcheck disable=SC2016
+    run --separate-stderr mpirun -n 4 bash -c '
+        if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export LD_PRELOAD=$PWD/brake.so; fi
+        exec mics-probe --seconds=0.5 -o topo.mp --hostfile=hosts'
+    [ "$status" = 4 ]
+    [ -e topo.mp ]
+    [ ! -e hosts ]
+    [[ $stderr == *"mics-probe: hosts: no host is without findings"* ]]
+}
+
+@test "a rank that fails alone says so in one line, and the job ends" {
+    requires mpi:3
+    # shellcheck disable=SC2016
+    run --separate-stderr timeout 10 mpirun -n 3 bash -c '
+        if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then export MICS_THREADS=none; fi
+        exec mics-probe --seconds=1'
+    [ "$status" != 0 ]
+    [ "$status" != 124 ]
+    [ "$(grep -c '^mics-probe: ' <<<"$stderr")" = 1 ]
+    [[ $stderr == *"MICS_THREADS: "* ]]
+}
