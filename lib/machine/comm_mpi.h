@@ -11,10 +11,10 @@
 #ifndef MICS_MACHINE_COMM_MPI_H
 #define MICS_MACHINE_COMM_MPI_H
 
-#if MICS_HAVE_MPI
-
 #include "machine/comm_base.h"
 #include "machine/comm_wire.h"
+
+#if MICS_HAVE_MPI
 
 #include <assert.h>
 #include <mpi.h>
@@ -92,13 +92,19 @@ struct mpi_engine {
     struct mpi_comm *active;
 };
 
-/* mpi_engine.c. Start the thread and MPI. */
+/* mpi_start.c: start the thread and MPI. */
 enum mics_status mics_mpi_engine_start(struct mpi_engine **out, struct mics_err *err);
 void mics_mpi_engine_stop(struct mpi_engine *engine); /* collective */
+
+/* mpi_engine.c */
+void mics_mpi_serve(struct mpi_engine *engine); /* until told to stop, or to end the job */
 void mics_mpi_engine_execute(struct mpi_engine *engine, struct mpi_request *request);
 _Noreturn void mics_mpi_engine_abort(struct mpi_engine *engine, int code);
 
-/* Prepare the transfer of a call; the buffers are laid out already. */
+/* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
+enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code);
+
+/* mpi_ring.c, mpi_tree.c. Prepare the transfer of a call; the buffers are laid out already. */
 void mics_mpi_ring_begin(struct mpi_comm *comm, const struct comm_call *call);
 void mics_mpi_tree_begin(struct mpi_comm *comm, const struct comm_call *call);
 /* Do what can be done now. *moved is set if anything could; *done when all is. The error is MPI's. */
