@@ -37,13 +37,14 @@ static const struct cli_option options[] = {
     {ID_MICRO_BATCH, "micro-batch", "N", "sequences per rank and micro-step (the most that fit)"},
     {ID_SEQ, "seq", "N", "tokens per sequence (all positions of the model)"},
     {ID_MEMORY, "memory", "SIZE", "memory per rank (what the topology says)"},
-    {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics|mics:P", "how state is cut (auto)"},
+    {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
+     "how state is cut (auto); mics:P: in groups of P ranks"},
     {ID_RECOMPUTE, "recompute", "auto|none|full", "recompute activations (auto: if nothing fits)"},
     {ID_OPTIMIZER, "optimizer", "adamw|sgd", "what keeps state (adamw)"},
     {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
     {ID_NO_CLIP, "no-clip", NULL, "gradients are not clipped: updates need not wait for the norm"},
-    {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan, not the plan"},
-    {ID_SCHEDULE, "schedule", NULL, "print the operations of a step, not the plan"},
+    {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
+    {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
 };
 
 static const struct cli_program program = {
@@ -170,21 +171,39 @@ static enum mics_status open_topology(const struct request *request, struct mics
     return status;
 }
 
+/* As one word of a shell. */
+static void print_word(const char *word)
+{
+    const char *const plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
+
+    if (*word && strspn(word, plain) == strlen(word)) {
+        fputs(word, stdout);
+        return;
+    }
+    putchar('\'');
+    for (; *word; word++)
+        if (*word == '\'')
+            fputs("'\\''", stdout);
+        else
+            putchar(*word);
+    putchar('\'');
+}
+
 /* Ranks are placed node by node, as the plan numbers them. */
-static enum mics_status print_launch(const struct request *request, const struct mics_plan *plan,
-                                     struct mics_err *err)
+static void print_launch(const struct request *request, const struct mics_plan *plan)
 {
     const struct mics_shape *shape = &plan->choice.shape;
     uint32_t n = shape->nodes * shape->per_node;
 
     if (strcmp(request->launch, "mpirun") == 0)
-        printf("mpirun -n %u --map-by ppr:%u:node mics-train -p plan.mp --data=FILES\n", n,
-               shape->per_node);
+        printf("mpirun -n %u --map-by ppr:%u:node", n, shape->per_node);
     else
-        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=block --mpi=pmix "
-               "mics-train -p plan.mp --data=FILES\n",
+        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=block --mpi=pmix",
                shape->nodes, n, shape->per_node);
-    return fflush(stdout) == 0 ? MICS_OK : mics_err_set_errno(err, "standard output");
+    fputs(" mics-train -p ", stdout);
+    print_word(request->common.output ? request->common.output : "plan.mp");
+    fputs(" --data=FILES\n", stdout);
 }
 
 static enum mics_status print_schedule(const struct mics_plan *plan, struct mics_err *err)
@@ -202,16 +221,27 @@ static enum mics_status write_plan(const struct request *request, const struct m
                                    int argc, char **argv, struct mics_err *err)
 {
     json_t *doc = NULL;
-    enum mics_status status;
+    enum mics_status status = mics_plan_to_doc(plan, &doc, err);
 
-    if (request->launch)
-        return print_launch(request, plan, err);
-    if (request->schedule)
-        return print_schedule(plan, err);
-    status = mics_plan_to_doc(plan, &doc, err);
     if (status == MICS_OK)
         status = cli_write_document(&request->common, doc, argc, argv, mics_plan_print, err);
     json_decref(doc);
+    return status;
+}
+
+/* What was asked about the plan takes standard output; the plan itself is written if it has a file. */
+static enum mics_status answer(const struct request *request, const struct mics_plan *plan,
+                               int argc, char **argv, struct mics_err *err)
+{
+    bool asked = request->launch || request->schedule;
+    enum mics_status status = MICS_OK;
+
+    if (!asked || request->common.output)
+        status = write_plan(request, plan, argc, argv, err);
+    if (status == MICS_OK && request->launch)
+        print_launch(request, plan);
+    if (status == MICS_OK && request->schedule)
+        status = print_schedule(plan, err);
     return status;
 }
 
@@ -232,12 +262,28 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status == MICS_OK) {
         topology = NULL; /* the plan's now */
         model = NULL;
-        status = write_plan(request, plan, argc, argv, err);
+        status = answer(request, plan, argc, argv, err);
     }
     mics_plan_free(plan);
     mics_topology_free(topology);
     mics_model_free(model);
     return status;
+}
+
+/* -1: go on; else the exit code. */
+static int check_usage(struct request *request, int argc, char **argv, int operands)
+{
+    const char *output = request->common.output;
+
+    if (!request->model)
+        return cli_usage("--model is missing");
+    if (argc - operands > (request->topology ? 0 : 1))
+        return cli_usage("'%s': one topology is enough", argv[argc - 1]);
+    if ((request->launch || request->schedule) && output && strcmp(output, "-") == 0)
+        return cli_usage("--output is '-', where --launch and --schedule write");
+    if (operands < argc)
+        request->file = argv[operands];
+    return -1;
 }
 
 int main(int argc, char **argv)
@@ -248,13 +294,9 @@ int main(int argc, char **argv)
 
     cli_init(&program);
     code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
-    if (code >= 0)
-        return cli_finish(code);
-    if (!request.model)
-        return cli_finish(cli_usage("--model is missing"));
-    if (argc - operands > (request.topology ? 0 : 1))
-        return cli_finish(cli_usage("'%s': one topology is enough", argv[argc - 1]));
-    if (operands < argc)
-        request.file = argv[operands];
-    return cli_finish(cli_report(run(&request, argc, argv, &err), &err));
+    if (code < 0)
+        code = check_usage(&request, argc, argv, operands);
+    if (code < 0)
+        code = cli_report(run(&request, argc, argv, &err), &err);
+    return cli_finish(code);
 }

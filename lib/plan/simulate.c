@@ -10,7 +10,7 @@
  * Communicators of one kind that share a node's card have their share of it from the cost model
  * (`sharing`); exchanges of different streams over the same links (all cards, or all links inside
  * nodes) slow each other in proportion, latency and all. Communication takes nothing from computation.
- * Sums of a few scalars go by a binary tree where that beats the ring. The host is never late.
+ * The host is never late.
  */
 #include "plan/timeline.h"
 
@@ -46,16 +46,6 @@ struct sim {
     double now;
 };
 
-static double scalar_tree_cost(const struct mics_topology *topology)
-{
-    uint32_t levels = 0;
-
-    while (((uint64_t)1 << levels) < (uint64_t)topology->nodes * topology->per_node)
-        levels++;
-    return 2.0 * levels *
-           (topology->nodes > 1 ? topology->net_link.latency_s : topology->node_link.latency_s);
-}
-
 static void price(struct sim *sim, const struct mics_plan_choice *choice,
                   const struct mics_topology *topology)
 {
@@ -74,8 +64,6 @@ static void price(struct sim *sim, const struct mics_plan_choice *choice,
         }
         sim->medium[i] = member->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
         sim->cost[i] = mics_cost_collective(topology, op->collective, span, op->bytes);
-        if (op->comm == MICS_COMM_WORLD && scalar_tree_cost(topology) < sim->cost[i])
-            sim->cost[i] = scalar_tree_cost(topology);
     }
 }
 

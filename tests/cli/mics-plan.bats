@@ -1,0 +1,202 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-plan: topology in, plan out; what fits, what does not, and what makes no sense.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# A number of the plan's tables by its name.
+field() # name file
+{
+    awk -F '\t' -v name="$1" '$1 == name { print $2; exit }' "$2"
+}
+
+nano() # more options
+{
+    mics-plan --topology='node:2 gpu:2 flops:50G mem:4G membw:10GB/s link:5GB/s,2us net:1gbit,50us' \
+        --model=gpt2-nano --global-batch=8 --seq=256 "$@"
+}
+
+@test "a plan is a document that mics-show prints" {
+    nano >plan.mp
+    run mics-show plan.mp
+    [ "$status" = 0 ]
+    grep -qE '^strategy ' <<<"$output"
+    grep -qE 'chosen$' <<<"$output"
+    mics-show --json plan.mp >plan.json
+    grep -q '"kind": "mics.plan"' plan.json
+}
+
+@test "a topology document is read from a file or standard input, in either format" {
+    nano --json -o plan.json
+    python3 -c 'import json; json.dump(json.load(open("plan.json"))["topology"], open("topology.json", "w"))'
+    mics-plan --model=gpt2-nano --no-history topology.json >a.mp
+    mics-plan --model=gpt2-nano --no-history <topology.json >b.mp
+    mics-plan --model=gpt2-nano --no-history - <topology.json >c.mp
+    cmp a.mp b.mp
+    cmp b.mp c.mp
+}
+
+@test "the same question has the same answer" {
+    nano >a.mp
+    nano >b.mp
+    cmp a.mp b.mp
+}
+
+@test "less memory makes larger groups, until nothing fits: exit 4 and by how much" {
+    last=1
+    for p in 1 2 4; do # each just too large for the group before
+        nano --strategy="mics:$p" --micro-batch=1 --recompute=none --prefetch=0 --tsv >one
+        limit=$(field total one)
+        nano --strategy=mics --micro-batch=1 --recompute=none --prefetch=0 --memory="$limit" --tsv >plan
+        [ "$(field total plan)" -le "$limit" ]
+        [ "$(field p_param plan)" -ge "$last" ]
+        last=$(field p_param plan)
+    done
+    [ "$last" -gt 1 ]
+    run --separate-stderr nano --memory=18M
+    one_line_and_code 4
+    [[ $stderr == *"no plan fits 18 MiB per rank"*"more" ]]
+    [ "$output" = "" ]
+}
+
+@test "memory that p = 1 needs and MiCS does not makes a partition group" {
+    nano --strategy=ddp --micro-batch=1 --recompute=none --tsv >ddp
+    limit=$(($(field total ddp) - 1))
+    nano --micro-batch=1 --recompute=none --memory=$limit --tsv >plan
+    grep -qE '^ddp.*needs .* more$' plan
+    [ "$(field p_optim plan)" -gt 1 ]
+}
+
+@test "every strategy can be asked for by name" {
+    for want in ddp:1:1:1 zero1:1:1:4 zero2:1:4:4 zero3:4:4:4 mics:2:2:2; do
+        IFS=: read -r name param grad optim <<<"$want"
+        strategy=$name
+        if [ "$name" = mics ]; then strategy=mics:2; fi
+        nano --strategy="$strategy" --tsv >plan
+        [ "$(field strategy plan)" = "$name" ]
+        [ "$(field p_param plan) $(field p_grad plan) $(field p_optim plan)" = "$param $grad $optim" ]
+    done
+}
+
+@test "what is given is in the plan" {
+    nano --micro-batch=1 --recompute=full --optimizer=sgd --prefetch=3 --no-clip --strategy=zero3 --tsv >plan
+    [ "$(field micro_batch plan)" = 1 ]
+    [ "$(field micro_steps plan)" = 2 ]
+    [ "$(field recompute plan)" = 1 ]
+    [ "$(field optimizer plan)" = sgd ]
+    [ "$(field prefetch plan)" = 3 ]
+    [ "$(field clip plan)" = 0 ]
+}
+
+@test "--launch prints the command for both launchers, and -o keeps the plan" {
+    run --separate-stderr nano --launch=mpirun
+    [ "$output" = "mpirun -n 4 --map-by ppr:2:node mics-train -p plan.mp --data=FILES" ]
+    run --separate-stderr nano --launch=srun -o "my plan.mp"
+    [[ $output == "srun --nodes=2 --ntasks=4 --ntasks-per-node=2 "*" --mpi=pmix mics-train -p 'my plan.mp' --data=FILES" ]]
+    mics-show "my plan.mp" >/dev/null
+}
+
+@test "--schedule prints one line for each operation" {
+    nano --strategy=zero3 --schedule >schedule
+    [ "$(awk '$2 == "forward"' schedule | wc -l)" = 6 ]
+    [ "$(awk '$2 == "backward"' schedule | wc -l)" = 5 ]
+    [ "$(awk '$2 == "update"' schedule | wc -l)" = 5 ]
+    grep -qE ' gather +gather_(net|node)' schedule
+}
+
+@test "a configuration of one's own is a model" {
+    mkdir mine
+    cat >mine/config.json <<-'END'
+	{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 500,
+	 "activation_function": "gelu_new", "layer_norm_epsilon": 1e-5}
+	END
+    mics-plan --topology='node:1 gpu:2' --model=mine --json >plan.json
+    grep -q '"name": "mine"' plan.json
+    mics-plan --topology='node:1 gpu:2' --model=mine/config.json >/dev/null
+}
+
+@test "a thousand nodes are planned in a second" {
+    SECONDS=0
+    mics-plan --topology=p4d.24xlarge:1024 --model=gpt2-xl --global-batch=65536 >plan.mp
+    [ "$SECONDS" -le 2 ]
+    mics-show plan.mp | grep -q '8192'
+}
+
+@test "a sequence longer than the model's positions exits 2" {
+    run --separate-stderr mics-plan --topology='node:1' --model=gpt2-nano --seq=257
+    one_line_and_code 2
+    [[ $stderr == *"sequence of 257: the model has 256 positions" ]]
+}
+
+@test "a batch that the ranks do not divide exits 2 and names near ones that they do" {
+    run --separate-stderr nano --global-batch=10
+    one_line_and_code 2
+    [[ $stderr == *"8 and 12 are" ]]
+    run --separate-stderr nano --global-batch=4 --micro-batch=3
+    one_line_and_code 2
+    [[ $stderr == *"the least is 12" ]]
+}
+
+@test "values out of range and words that are none exit 2, with the option's name" {
+    for bad in --global-batch=0 --micro-batch=x --seq=-1 --memory=12Q --recompute=some --optimizer=lion \
+        --prefetch=99999999 --launch=ssh; do
+        run --separate-stderr nano "$bad"
+        [ "$status" = 2 ]
+        [[ ${stderr_lines[0]} == "mics-plan: ${bad%%=*}: "* ]]
+    done
+    for bad in --strategy=fsdp --strategy=mics:3 --strategy=mics: --model=gpt9 --topology=p99; do
+        run --separate-stderr nano "$bad"
+        [ "$status" = 2 ]
+        [[ ${stderr_lines[0]} == "mics-plan: "*"${bad%%=*}"* || ${stderr_lines[0]} == "mics-plan: strategy: "* ]]
+    done
+}
+
+@test "no model, two topologies, or both an option and a file exit 2" {
+    run --separate-stderr mics-plan --topology='node:1'
+    [ "$status" = 2 ]
+    [[ ${stderr_lines[0]} == "mics-plan: --model is missing" ]]
+    run --separate-stderr mics-plan --model=gpt2-nano a b
+    [ "$status" = 2 ]
+    run --separate-stderr nano a
+    [ "$status" = 2 ]
+}
+
+@test "a document that is no topology exits 3 and says what it is" {
+    nano >plan.mp
+    run --separate-stderr mics-plan --model=gpt2-nano plan.mp
+    one_line_and_code 3
+    [[ $stderr == "mics-plan: plan.mp: "*"mics.plan"* ]]
+    printf '{"kind":"mics.topology","v":1' >cut.json
+    run --separate-stderr mics-plan --model=gpt2-nano cut.json
+    one_line_and_code 3
+    run --separate-stderr mics-plan --model=gpt2-nano </dev/null
+    one_line_and_code 3
+    [[ $stderr == *"standard input"* ]]
+}
+
+@test "a missing file and a full disk exit 1" {
+    run --separate-stderr mics-plan --model=gpt2-nano missing.mp
+    one_line_and_code 1
+    run --separate-stderr bash -c 'mics-plan --topology=node:1 --model=gpt2-nano >/dev/full'
+    one_line_and_code 1
+}
+
+@test "a plan whose figures were changed by hand is refused" {
+    nano --json -o plan.json
+    sed 's/"arena_bytes": [0-9]*/"arena_bytes": 4096/' plan.json >lie.json
+    run --separate-stderr mics-show lie.json
+    one_line_and_code 3
+    [[ $stderr == *"memory.arena_bytes: says 4096, but this choice takes "* ]]
+}
+
+@test "history tells the topology's commands before the plan's" {
+    nano --json -o plan.json
+    [ "$(grep -c '"program": "mics-plan"' plan.json)" = 1 ]
+    nano --json --no-history >none.json
+    [ "$(grep -c '"program"' none.json)" = 0 ]
+}
