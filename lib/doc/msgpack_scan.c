@@ -155,9 +155,10 @@ static enum mics_status scan_container(struct scan *scan, const struct head *hea
 
     if (head->bits > (scan->size - scan->at) / least)
         return mics_err_set(scan->err, MICS_ERR_FORMAT,
-                            "truncated: offset %zu: %s of %llu items, but only %zu bytes follow",
-                            head->offset, kind_names[head->kind], (unsigned long long)head->bits,
-                            scan->size - scan->at);
+                            "truncated: the data ends at offset %zu, too soon for %s of %llu items "
+                            "that begins at offset %zu",
+                            scan->size, kind_names[head->kind], (unsigned long long)head->bits,
+                            head->offset);
     if (scan->depth == MICS_DOC_MAX_DEPTH)
         return mics_err_set(scan->err, MICS_ERR_FORMAT, "offset %zu: nested deeper than %d",
                             head->offset, MICS_DOC_MAX_DEPTH);

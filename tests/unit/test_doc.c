@@ -166,10 +166,11 @@ static void bytes_after_the_end_are_an_error(void)
 
 static void counts_that_cannot_be_true_are_refused(void)
 {
-    REFUSED("\xdf\xff\xff\xff\xff\xa1x\x01",
-            "truncated: offset 0: a map of 4294967295 items, but only 3 bytes follow");
+    REFUSED("\xdf\xff\xff\xff\xff\xa1x\x01", "truncated: the data ends at offset 8, too soon for a "
+                                             "map of 4294967295 items that begins at offset 0");
     REFUSED("\x81\xa1x\xdd\xff\xff\xff\xff\x01\x01",
-            "truncated: offset 3: an array of 4294967295 items, but only 2 bytes follow");
+            "truncated: the data ends at offset 10, too soon for an array of 4294967295 items that "
+            "begins at offset 3");
     REFUSED("\x81\xa1x\xdb\xff\xff\xff\xff"
             "ab",
             "truncated: the data ends at offset 10, inside a string that begins at offset 3");
