@@ -10,11 +10,11 @@
 
 enum { MAX_BUFFER = 64 << 20, MIN_BUFFER = 8 << 20 };
 
-/* Every rank says what its node has for each of its ranks; the least counts for all. */
+/* Every rank says what its machine has for each of its ranks; the least counts for all. */
 static enum mics_status agree_on_memory(struct mics_bench *bench, struct mics_err *err)
 {
     const struct mics_world *world = bench->world;
-    const uint64_t own = mics_node_memory_bytes() / world->local_size;
+    const uint64_t own = mics_node_memory_bytes() / mics_world_host_ranks(world);
     uint64_t *all = calloc(world->size, sizeof *all);
     enum mics_status status;
 
@@ -51,7 +51,7 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     *bench = (struct mics_bench){
         .world = world,
         .begun_s = mics_now_s(),
-        .threads = mics_threads_per_rank(world->local_size),
+        .threads = mics_threads_per_rank(mics_world_host_ranks(world)),
     };
     if (bench->threads == 0)
         return mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number of threads");

@@ -215,3 +215,20 @@ bool mics_world_is_even(const struct mics_world *world)
             return false;
     return true;
 }
+
+uint32_t mics_world_host_ranks(const struct mics_world *world)
+{
+    const char *own = world->host_of_node[world->node];
+    const size_t length = strcspn(own, "#"); /* the number of a declared node follows */
+    uint32_t ranks = 0;
+
+    if (!world->declared)
+        return world->local_size;
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        const char *host = world->host_of_node[i];
+
+        if (strcspn(host, "#") == length && strncmp(host, own, length) == 0)
+            ranks += world->ranks_of_node[i];
+    }
+    return ranks;
+}

@@ -39,4 +39,8 @@ void mics_world_close(struct mics_world *world); /* collective; NULL is fine */
 /* All nodes with the same number of ranks? */
 bool mics_world_is_even(const struct mics_world *world);
 
+/* Ranks on this rank's machine, which share its cores and memory: more than local_size where several
+ * nodes are declared on it. */
+uint32_t mics_world_host_ranks(const struct mics_world *world);
+
 #endif

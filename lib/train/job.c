@@ -126,17 +126,6 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-/* Ranks that share this machine's cores, also when they are declared to be on several nodes. */
-static unsigned ranks_of_this_host(const struct mics_world *world)
-{
-    uint32_t ranks = 0;
-
-    for (uint32_t i = 0; i < world->node_count; i++)
-        if (strcmp(world->host_of_node[i], world->host_of_node[world->node]) == 0)
-            ranks += world->ranks_of_node[i];
-    return ranks;
-}
-
 static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
 {
     struct mics_engine_options options = {.model = job->plan->model,
@@ -145,7 +134,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
                                           .optimizer = mics_settings_optimizer(&job->settings)};
     enum mics_status status;
 
-    job->threads = mics_threads_per_rank(ranks_of_this_host(job->world));
+    job->threads = mics_threads_per_rank(mics_world_host_ranks(job->world));
     status = mics_agree(job->control, mics_device_new_host(job->threads, &job->device, err), err);
     if (status != MICS_OK)
         return status;

@@ -16,6 +16,7 @@ struct rank {
     struct mics_err err;
     struct mics_world seen; /* its numbers, for after the world is gone */
     int node_size, comm_rank, local_rank, even;
+    uint32_t host_ranks;
     char last_host[64];
     pthread_t thread;
 };
@@ -33,6 +34,7 @@ static void *rank_main(void *context)
     rank->comm_rank = world->comm->rank;
     rank->local_rank = world->node_comm->rank;
     rank->even = mics_world_is_even(world);
+    rank->host_ranks = mics_world_host_ranks(world);
     strcpy(rank->last_host, world->host_of_node[world->node_count - 1]);
     mics_world_close(world);
     return NULL;
@@ -71,6 +73,7 @@ static void ranks_are_numbered_node_by_node(void)
         CHECK_INT(ranks[i].node_size, 3);
         CHECK_INT(ranks[i].seen.node_count, 2);
         CHECK(ranks[i].even && !ranks[i].seen.declared);
+        CHECK_INT(ranks[i].host_ranks, 3);
     }
 }
 
@@ -97,6 +100,7 @@ static void declared_nodes_are_runs_of_ranks_with_numbered_hosts(void)
         CHECK_INT(ranks[i].seen.node, i / 2);
         CHECK_INT(ranks[i].node_size, 2);
         CHECK(ranks[i].seen.declared);
+        CHECK_INT(ranks[i].host_ranks, 8); /* all are on this machine */
     }
     gethostname(host, sizeof host - 1);
     snprintf(want, sizeof want, "%.61s#3", host);
