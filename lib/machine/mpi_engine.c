@@ -15,8 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static const int spins = 50;
-static const double yield_s = 50e-6, nap_min_s = 20e-6, nap_max_s = 500e-6, idle_max_s = 20e-3;
+static const int spins = 5;
+static const double yield_s = 5e-6, nap_min_s = 20e-6, nap_max_s = 500e-6, idle_max_s = 20e-3;
 static const double abort_patience_s = 3;
 
 enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code)

@@ -2,13 +2,18 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | delays | abort | wait SECONDS | bench | world
+ * usage: mpi_comm check | delays | abort | fault | wait SECONDS | bench | world
  */
 #include "comm_checks.h"
 #include "machine/world.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <sys/resource.h>
+#include <time.h>
+#if MICS_HAVE_MPI
+#include <mpi.h>
+#endif
 
 static const struct mics_comm_ops *ops;
 
@@ -47,19 +52,58 @@ static int check_delays(struct checker *c)
     return report(c);
 }
 
-/* Rank 1 ends the job while the others wait for it. */
+/* Rank 1 ends the job while the others wait for it, and prints when. */
 static int abort_job(struct checker *c)
 {
     float data[4] = {0};
 
     if (c->world->rank == 1) {
         mics_sleep_s(0.3);
+        printf("aborted at %lld\n", (long long)time(NULL));
+        fflush(stdout);
         ops->abort(c->world, 7);
     }
     ops->all_reduce(c->world, c->stream, data, 4, MICS_F32);
     settle(c, "all_reduce");
     return 0;
 }
+
+#if MICS_HAVE_MPI
+static atomic_bool line_is_down;
+
+/* In MPI's place, by its profiling interface. */
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    if (atomic_load(&line_is_down))
+        return MPI_ERR_OTHER;
+    return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+/* Rank 1 cannot send any more: it says so, of every later collective too, and ends the job. */
+static int break_line(struct checker *c)
+{
+    float data[4] = {0};
+    struct mics_err err = {""};
+
+    atomic_store(&line_is_down, c->world->rank == 1);
+    ops->all_reduce(c->world, c->stream, data, 4, MICS_F32);
+    if (c->device->ops->stream_sync(c->stream, &err) == MICS_OK)
+        return 0;
+    printf("%s\n", err.text);
+    if (ops->barrier_now(c->world, &err) != MICS_OK)
+        printf("%s\n", err.text);
+    fflush(stdout);
+    ops->abort(c->world, 9);
+    return 0;
+}
+#else
+static int break_line(struct checker *c)
+{
+    (void)c;
+    return 2;
+}
+#endif
 
 static double cpu_s(void)
 {
@@ -177,6 +221,8 @@ int main(int argc, char **argv)
         code = check_delays(&c);
     else if (!strcmp(what, "abort"))
         code = abort_job(&c);
+    else if (!strcmp(what, "fault"))
+        code = break_line(&c);
     else if (!strcmp(what, "wait") && argc > 2)
         code = wait_for_others(&c, atof(argv[2]));
     else if (!strcmp(what, "bench"))
