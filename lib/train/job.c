@@ -161,15 +161,34 @@ enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
     return status == MICS_OK ? open_engine(job, err) : status;
 }
 
+/* The plan's history with this command after it. */
+static enum mics_status extend_history(struct mics_job *job, struct mics_err *err)
+{
+    const json_t *old = json_object_get(job->plan_doc, "history");
+
+    job->history_doc = json_object();
+    if (!job->history_doc ||
+        (old && json_object_set_new(job->history_doc, "history", json_deep_copy(old)) != 0))
+        return mics_err_nomem(err);
+    if (job->options->no_history)
+        return MICS_OK;
+    return mics_doc_add_history(job->history_doc, "mics-train", job->options->argc,
+                                job->options->argv, err);
+}
+
 enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
                                 struct mics_run *run, struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
+    enum mics_status status = mics_agree(job->control, extend_history(job, err), err);
+
+    if (status != MICS_OK)
+        return status;
     const struct mics_run_options run_options = {.settings = &job->settings,
                                                  .plan = job->plan,
                                                  .plan_doc = job->plan_doc,
                                                  .history =
-                                                     json_object_get(job->plan_doc, "history"),
+                                                     json_object_get(job->history_doc, "history"),
                                                  .world = job->world,
                                                  .control = job->control,
                                                  .engine = job->engine,
@@ -178,8 +197,7 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                                  .save_every = options->save_every,
                                                  .keep = options->keep,
                                                  .observer = *observer};
-    enum mics_status status = mics_run_init(run, &run_options, err);
-
+    status = mics_run_init(run, &run_options, err);
     if (status != MICS_OK)
         return status;
     if (job->checkpoint_doc)
@@ -195,6 +213,7 @@ void mics_job_close(struct mics_job *job)
     mics_data_close(&job->data);
     mics_plan_free(job->plan);
     json_decref(job->plan_doc);
+    json_decref(job->history_doc);
     json_decref(job->checkpoint_doc);
     if (job->lock >= 0)
         close(job->lock);

@@ -37,7 +37,7 @@ struct mics_job {
     const struct mics_job_options *options;
     struct mics_world *world;
     struct mics_comm *control;
-    json_t *plan_doc, *checkpoint_doc; /* the latter NULL: a new run */
+    json_t *plan_doc, *history_doc, *checkpoint_doc; /* the last NULL: a new run */
     char out[MICS_PATH_MAX], checkpoint[MICS_PATH_MAX];
     struct mics_settings settings;
     struct mics_plan *plan;

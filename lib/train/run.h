@@ -76,6 +76,9 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings 
 /* Train to the last step, or until all ranks agree to stop; then a checkpoint has been written. */
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err);
 
+/* Mark a failure as this rank's alone. Returns `status`. */
+enum mics_status mics_run_alone(struct mics_run *run, enum mics_status status);
+
 /* Mean loss of the last steps of this run, at most 50. NaN: no steps. */
 double mics_run_recent_loss(const struct mics_run *run);
 

@@ -20,8 +20,6 @@ struct mics_run_batch mics_run_batch(const struct mics_run *run);
  * Steps must be collected. Collective; *told as in run.c. */
 enum mics_status mics_run_validate(struct mics_run *run, enum mics_status *told,
                                    struct mics_err *err);
-/* Mark a failure as this rank's alone. Returns `status`. */
-enum mics_status mics_run_alone(struct mics_run *run, enum mics_status status);
 
 /* Write a checkpoint of the present step, unless there is one. Steps must be collected. Collective. */
 enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err);

@@ -35,7 +35,7 @@ static void on_alarm(int number)
     if (held)
         return;
     if (speaks && write(STDERR_FILENO, last_words, strlen(last_words)) < 0)
-        _exit(1);
+        _exit(1); /* nobody to tell */
     _exit(1);
 }
 

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mics-train - train a model by a plan, on the ranks that it is started on.
+ *
+ * Every rank runs this program; rank 0 speaks for all. Here are the options, what is printed and
+ * written of a run, and the exit code; the job itself is in lib/train.
+ */
+#include "base/clock.h"
+#include "base/units.h"
+#include "ckpt/agree.h"
+#include "cli/cli.h"
+#include "train/data_guard.h"
+#include "train/desk.h"
+#include "train/job.h"
+#include "train/sample.h"
+#include "train/signals.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_PATTERNS 256
+#define MAX_SAMPLE   1000000
+
+/* The rank that fails alone lets rank 0 speak first, if it knows. */
+#define FIRST_WORD_S 0.5
+
+enum {
+    ID_DATA = 256,
+    ID_OUT,
+    ID_RESUME,
+    ID_OVERWRITE,
+    ID_OTHER_DATA,
+    ID_SAVE_EVERY,
+    ID_KEEP,
+    ID_METRICS,
+    ID_LOG_EVERY,
+    ID_SAMPLE,
+    ID_TEMPERATURE,
+    ID_DEVICE,
+    ID_SETTING, /* those below are settings, by their names */
+};
+
+static const struct cli_option options[] = {
+    {'p', "plan", "FILE", "plan to train by (default: standard input; with --resume: its own)"},
+    {ID_DATA, "data", "PATTERNS", "text files to train on, shell patterns separated by blanks"},
+    {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
+    {ID_RESUME, "resume", "PATH|auto", "go on from a checkpoint; auto: from the latest, if any"},
+    {ID_OVERWRITE, "overwrite", NULL, "begin anew in a folder that has checkpoints"},
+    {ID_OTHER_DATA, "other-data", NULL, "resume on other data than before"},
+    {ID_SETTING, "steps", "N", "steps to train in all (default: 600)"},
+    {ID_SETTING + 1, "seed", "N", "seed of parameters, order and sample (default: 1)"},
+    {ID_SETTING + 2, "lr", "RATE", "highest learning rate (default: 3e-3)"},
+    {ID_SETTING + 3, "min-lr", "RATE", "learning rate of the last step (default: a tenth of --lr)"},
+    {ID_SETTING + 4, "lr-schedule", "constant|linear|cosine", "its way there (default: cosine)"},
+    {ID_SETTING + 5, "warmup", "N", "steps until --lr (default: a tenth of --steps, at most 100)"},
+    {ID_SETTING + 6, "beta1", "X", "AdamW's (default: 0.9)"},
+    {ID_SETTING + 7, "beta2", "X", "AdamW's (default: 0.95)"},
+    {ID_SETTING + 8, "eps", "X", "AdamW's (default: 1e-8)"},
+    {ID_SETTING + 9, "momentum", "X", "SGD's (default: 0.9)"},
+    {ID_SETTING + 10, "weight-decay", "X", "of matrices (default: 0.1)"},
+    {ID_SETTING + 11, "clip", "NORM", "clip the gradient (default: 1 if planned with clipping)"},
+    {ID_SETTING + 12, "val-fraction", "X", "end of each file kept for validation (default: 0.05)"},
+    {ID_SETTING + 13, "val-every", "N", "steps between validations, 0: none (default: 100)"},
+    {ID_SETTING + 14, "val-batches", "N", "global batches of a validation (default: 8)"},
+    {ID_SAVE_EVERY, "save-every", "N", "steps between checkpoints (default: only at the end)"},
+    {ID_KEEP, "keep", "N", "checkpoints to keep, 0: all (default: 0)"},
+    {ID_METRICS, "metrics", "FILE", "write JSON lines of all that happens"},
+    {ID_LOG_EVERY, "log-every", "N", "steps between lines (default: 1 on a terminal, else 10)"},
+    {ID_SAMPLE, "sample", "N", "characters drawn from the model at the end (default: 300)"},
+    {ID_TEMPERATURE, "temperature", "X", "of the sample; 0: the likeliest (default: 0.8)"},
+    {ID_DEVICE, "device", "auto|host", "what to compute on (default: auto)"},
+};
+
+static const struct cli_program program = {
+    .name = "mics-train",
+    .synopsis = "[options] --data=PATTERNS",
+    .summary = "Train a model by a plan, on the ranks of this job.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .shared = CLI_VERBOSE | CLI_HISTORY,
+};
+
+struct request {
+    struct cli_common common;
+    struct mics_job_options job;
+    struct mics_settings scratch; /* values are checked here first */
+    const char *patterns[MAX_PATTERNS];
+    const char *metrics;
+    uint64_t log_every, sample; /* log_every 0: by the terminal */
+    double temperature;
+};
+
+static enum mics_status take_setting(struct request *request, int id, const char *value,
+                                     struct mics_err *err)
+{
+    struct mics_job_options *job = &request->job;
+    const char *name = NULL;
+
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (options[i].id == id)
+            name = options[i].name;
+    if (job->given_count == MICS_JOB_MAX_GIVEN)
+        return mics_err_set(err, MICS_ERR_ARG, "too many options");
+    job->given[job->given_count++] = (struct mics_given){.name = name, .text = value};
+    return mics_settings_set(&request->scratch, name, value, err);
+}
+
+static enum mics_status take_pattern(struct request *request, const char *value,
+                                     struct mics_err *err)
+{
+    if (request->job.pattern_count == MAX_PATTERNS)
+        return mics_err_set(err, MICS_ERR_ARG, "more than %d times", MAX_PATTERNS);
+    request->patterns[request->job.pattern_count++] = value;
+    return MICS_OK;
+}
+
+static enum mics_status take_device(const char *value, struct mics_err *err)
+{
+    if (strcmp(value, "auto") == 0 || strcmp(value, "host") == 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host", value);
+}
+
+static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+{
+    struct request *request = context;
+    struct mics_job_options *job = &request->job;
+
+    switch (id) {
+    case 'p':
+        job->plan = value;
+        return MICS_OK;
+    case ID_DATA:
+        return take_pattern(request, value, err);
+    case ID_OUT:
+        job->out = value;
+        return MICS_OK;
+    case ID_RESUME:
+        job->resume = value;
+        return MICS_OK;
+    case ID_OVERWRITE:
+        job->overwrite = true;
+        return MICS_OK;
+    case ID_OTHER_DATA:
+        job->other_data = true;
+        return MICS_OK;
+    case ID_SAVE_EVERY:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->save_every, err);
+    case ID_KEEP:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep, err);
+    case ID_METRICS:
+        request->metrics = value;
+        return MICS_OK;
+    case ID_LOG_EVERY:
+        return mics_parse_u64(value, 1, UINT32_MAX, &request->log_every, err);
+    case ID_SAMPLE:
+        return mics_parse_u64(value, 0, MAX_SAMPLE, &request->sample, err);
+    case ID_TEMPERATURE:
+        return mics_parse_double(value, 0, 100, &request->temperature, err);
+    case ID_DEVICE:
+        return take_device(value, err);
+    }
+    return take_setting(request, id, value, err);
+}
+
+/* -1 to go on, else the exit code. */
+static int parse(int argc, char **argv, struct request *request)
+{
+    int operands = 0;
+    int code = cli_parse(argc, argv, &request->common, handle, request, &operands);
+
+    if (code >= 0)
+        return code;
+    if (operands < argc)
+        return cli_usage("'%s': no operand is expected", argv[operands]);
+    if (request->job.pattern_count == 0)
+        return cli_usage("--data is missing: which text files?");
+    if (!request->job.out[0])
+        return cli_usage("--out: the folder has no name");
+    if (!request->job.plan && !request->job.resume && isatty(STDIN_FILENO))
+        return cli_usage("no plan: -p FILE, or one on standard input");
+    request->job.patterns = request->patterns;
+    request->job.no_history = request->common.no_history;
+    return -1;
+}
+
+static enum mics_status print_sample(const struct request *request, const struct mics_job *job,
+                                     struct mics_err *err)
+{
+    const struct mics_sample_options sample = {.count = (uint32_t)request->sample,
+                                               .temperature = request->temperature,
+                                               .seed = job->settings.seed,
+                                               .seq = job->plan->choice.seq,
+                                               .vocab_size = job->plan->model->config.vocab_size};
+    char *text = malloc((size_t)sample.count + 1);
+    enum mics_status status;
+
+    if (!text)
+        return mics_err_nomem(err);
+    status = mics_sample(job->engine, &sample, text, err);
+    if (status == MICS_OK && job->world->rank == 0) {
+        mics_sample_make_printable(text);
+        printf("\n%s\n", text);
+    }
+    free(text);
+    return status;
+}
+
+static enum mics_status open_desk(struct mics_desk *desk, const struct request *request,
+                                  const struct mics_job *job, struct mics_err *err)
+{
+    desk->out = request->common.verbosity < 0 ? NULL : stdout;
+    desk->log_every = request->log_every ? request->log_every : isatty(STDOUT_FILENO) ? 1 : 10;
+    if (job->settings.val_every && job->data.val_windows == 0)
+        cli_warn("data: too little text for validation: there will be none");
+    return mics_desk_open(desk, job, request->metrics, err);
+}
+
+/* Everything before the first step. */
+static enum mics_status prepare(const struct request *request, struct mics_job *job,
+                                struct mics_run *run, struct mics_desk *desk, struct mics_err *err)
+{
+    const struct mics_run_observer observer = mics_desk_observer(desk);
+    enum mics_status status = mics_job_open(job, err);
+
+    if (status == MICS_OK)
+        status = mics_job_start(job, &observer, run, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_signals_install(program.name, job->world->rank == 0, err);
+    if (status == MICS_OK)
+        status = mics_data_guard(program.name, &job->data.corpus, err);
+    if (status == MICS_OK && job->world->rank == 0)
+        status = open_desk(desk, request, job, err);
+    return mics_agree(job->control, status, err);
+}
+
+static enum mics_status train(const struct request *request, struct mics_job *job,
+                              struct mics_run *run, struct mics_desk *desk, enum mics_run_end *end,
+                              struct mics_err *err)
+{
+    enum mics_status status = prepare(request, job, run, desk, err);
+
+    if (status == MICS_OK)
+        status = mics_run_steps(run, end, err);
+    if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample)
+        status = mics_run_alone(run, print_sample(request, job, err));
+    if (status == MICS_OK && job->world->rank == 0)
+        status = mics_desk_end(desk, *end, err);
+    if (status == MICS_OK && *end == MICS_RUN_STOPPED)
+        cli_warn("stopped after step %llu as asked; --resume=%s goes on",
+                 (unsigned long long)run->step, job->out);
+    return status;
+}
+
+/* A failure that the others may not know of ends the job at once. */
+static int give_up(const struct mics_job *job, enum mics_status status, const struct mics_err *err)
+{
+    struct mics_comm *comm = job->world->comm;
+
+    if (job->world->rank != 0) {
+        mics_sleep_s(FIRST_WORD_S);
+        cli_set_rank(0, (int)job->world->size);
+    }
+    int code = cli_report(status, err);
+    comm->ops->abort(comm, code);
+    _exit(code);
+}
+
+static int run_job(struct request *request)
+{
+    struct mics_job job;
+    struct mics_run run = {0};
+    struct mics_desk desk = {.run = &run};
+    enum mics_run_end end = MICS_RUN_DONE;
+    struct mics_err err = {""};
+    enum mics_status status = mics_job_join(&job, &request->job, &err), closed;
+    int code;
+
+    if (status == MICS_OK) {
+        cli_set_rank((int)job.world->rank, (int)job.world->size);
+        status = train(request, &job, &run, &desk, &end, &err);
+    }
+    if (status != MICS_OK && run.alone)
+        return give_up(&job, status, &err);
+    closed = mics_desk_close(&desk, status == MICS_OK ? &err : NULL);
+    code = cli_report(status == MICS_OK ? closed : status, &err);
+    mics_job_close(&job);
+    return code == CLI_DONE && end == MICS_RUN_STOPPED ? CLI_STOPPED : code;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {
+        .job = {.out = "run", .argc = argc, .argv = argv},
+        .scratch = mics_settings_default(),
+        .sample = 300,
+        .temperature = 0.8,
+    };
+    int code;
+
+    cli_init(&program);
+    code = parse(argc, argv, &request);
+    if (code < 0)
+        code = run_job(&request);
+    return cli_finish(code);
+}

@@ -1,0 +1,395 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-train: runs on several ranks, checkpoints, signals, and everything that can go wrong.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    export MICS_NODE_RANKS=2
+}
+
+teardown()
+{
+    end_job
+    small_disk_gone
+}
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 >plan.mp
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 >one.mp
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 --no-clip --optimizer=sgd >sgd.mp
+}
+
+# Four ranks of the plan above, quietly and without a sample unless told otherwise.
+train() # options...
+{
+    mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 "$@"
+}
+
+# A long run in the background: $job is the launcher.
+begin_job() # options...
+{
+    mpirun -n 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
+        --steps=5000 --out=run --metrics=m.jsonl -q "$@" >said 2>&1 3>&- &
+    job=$!
+}
+
+# The process of the nth rank of the job.
+process_of() # n
+{
+    pgrep -P "$job" mics-train | sed -n "$1p"
+}
+
+# Whatever a failed test left running.
+end_job()
+{
+    local rank
+    [ -n "${job:-}" ] || return 0
+    for rank in $(pgrep -P "$job" mics-train); do kill -KILL "$rank"; done
+    kill -KILL "$job" 2>/dev/null || true
+}
+
+# One rank.
+alone() # options...
+{
+    MICS_NODE_RANKS=1 mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 "$@"
+}
+
+# What the programs said, without the launcher's own words.
+said()
+{
+    grep '^mics-' <<<"$stderr"
+}
+
+# The job failed with this code, and one line of ours says this.
+fails() # code words
+{
+    if [ "$status" != "$1" ] || [ "$(said | wc -l)" != 1 ] || [[ $(said) != *"$2"* ]]; then
+        printf 'exit %s, not %s with "%s", saying:\n%s\n' "$status" "$1" "$2" "$stderr"
+        return 1
+    fi
+}
+
+same_numbers() # checkpoint checkpoint
+{
+    for file in "$1"/shard-*; do
+        cmp "$file" "$2/${file##*/}"
+    done
+}
+
+# Wait until a file has this line, at most 20 s.
+wait_for() # file pattern
+{
+    for ((i = 0; i < 200; i++)); do
+        if grep -q "$2" "$1" 2>/dev/null; then return 0; fi
+        sleep 0.1
+    done
+    echo "no '$2' in $1"
+    return 1
+}
+
+@test "train: a run on four ranks learns, saves, and writes its metrics" {
+    requires mpi:4
+    train --steps=30 --out=run --metrics=m.jsonl --val-every=15 --sample=20 >out
+    grep -q 'optimizer shards' out
+    grep -q 'communication a step: .* exposed, .* hidden' out
+    grep -q 'checkpoint: run/step-000030' out
+    [ "$(grep -c '"event":"step"' m.jsonl)" = 30 ]
+    [ "$(grep -c '"event":"val"' m.jsonl)" = 2 ]
+    grep -q '"event":"end","step":30,"reason":"done"' m.jsonl
+    head -1 m.jsonl | grep -q '"event":"run"'
+    awk -F '[:,]' '/"step":1,/ { first = $6 } /"step":30,"loss"/ { last = $6 } END { exit !(last < first - 1) }' m.jsonl
+    [ "$(readlink run/latest)" = step-000030 ]
+    [ "$(find run/step-000030 -name 'shard-*' | wc -l)" = 2 ]
+    mics-show run/latest >shown
+    grep -q 'steps done *30' shown
+}
+
+@test "train: interrupted and resumed is the same, bit for bit" {
+    requires mpi:4
+    train --steps=8 --out=whole -q
+    train --steps=8 --out=parts --save-every=3 -q
+    same_numbers whole/step-000008 parts/step-000008
+    mkdir again
+    cp -r parts/step-000003 again/
+    ln -s step-000003 again/latest
+    mpi 4 mics-train --resume=again --out=again --data="$BATS_FILE_TMPDIR/text" --sample=0 -q
+    same_numbers whole/step-000008 again/step-000008
+    [ "$(readlink again/latest)" = step-000008 ]
+}
+
+@test "train: SGD without clipping resumes bit for bit too" {
+    export MICS_NODE_RANKS=1
+    for out in whole parts; do
+        mics-train -p "$BATS_FILE_TMPDIR/sgd.mp" --data="$BATS_FILE_TMPDIR/text" --steps=6 --lr=0.1 --sample=0 \
+            --val-every=0 --save-every=2 --out=$out -q
+    done
+    rm -r parts/step-00000[46]
+    mics-train --resume=parts/step-000002 --data="$BATS_FILE_TMPDIR/text" --sample=0 --out=parts -q
+    same_numbers whole/step-000006 parts/step-000006
+}
+
+@test "train: --resume=auto begins anew, then goes on" {
+    alone --resume=auto --steps=2 --out=run -q
+    alone --resume=auto --steps=4 --out=run --log-every=1 >out
+    grep -q 'resumed *run/latest, after step 2' out
+    [ "$(readlink run/latest)" = step-000004 ]
+    alone --resume=auto --steps=4 --out=run >out
+    grep -q 'no step was left to do' out
+}
+
+@test "train: the order of samples does not depend on the ranks" {
+    requires mpi:4
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --micro-batch=2 --seq=32 >p1.mp
+    train --steps=3 --out=four --metrics=four.jsonl -q
+    MICS_NODE_RANKS=1 mics-train -p p1.mp --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --steps=3 --out=one \
+        --metrics=one.jsonl -q
+    paste <(sed -n 's/.*"step":[0-9]*,"loss":\([^,]*\).*/\1/p' four.jsonl) \
+        <(sed -n 's/.*"step":[0-9]*,"loss":\([^,]*\).*/\1/p' one.jsonl) |
+        awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 2e-4) exit 1; n++ } END { exit n != 3 }'
+}
+
+@test "train: SIGTERM to one rank saves on all, and 75 tells it can be resumed" {
+    requires mpi:4
+    begin_job
+    wait_for m.jsonl '"step":3,'
+    kill -TERM "$(process_of 3)"
+    status=0
+    wait "$job" || status=$?
+    [ "$status" = 75 ]
+    grep -q '"reason":"stopped"' m.jsonl
+    [ -e run/latest/manifest.mp ]
+    local step
+    step=$(readlink run/latest)
+    step=$((10#${step#step-}))
+    run --separate-stderr train --resume=run --steps=$((step + 2)) --out=run -q
+    [ "$status" = 0 ]
+    [ "$((10#$(readlink run/latest | tr -dc 0-9)))" = $((step + 2)) ]
+}
+
+@test "train: SIGUSR1 saves and goes on" {
+    requires mpi:4
+    begin_job
+    wait_for m.jsonl '"step":3,'
+    kill -USR1 "$job"
+    wait_for m.jsonl '"event":"checkpoint"'
+    local steps
+    steps=$(grep -c '"event":"step"' m.jsonl)
+    wait_for m.jsonl "\"step\":$((steps + 3)),"
+    kill -TERM "$(process_of 1)"
+    status=0
+    wait "$job" || status=$?
+    [ "$status" = 75 ]
+    [ "$(grep -c '"event":"checkpoint"' m.jsonl)" = 2 ]
+}
+
+@test "train: a rank that is killed ends the job within 10 seconds, and the last checkpoint is whole" {
+    requires mpi:4
+    local begin
+    begin_job --save-every=3
+    wait_for m.jsonl '"event":"checkpoint","step":6'
+    begin=$SECONDS
+    kill -KILL "$(process_of 2)"
+    status=0
+    wait "$job" || status=$?
+    [ "$status" != 0 ]
+    [ $((SECONDS - begin)) -lt 10 ]
+    run --separate-stderr train --resume=run --steps=3 --out=run -q
+    [ "$status" = 0 ]
+}
+
+@test "train: a loss that is not finite ends the job with one line, and leaves the checkpoint" {
+    requires mpi:4
+    train --steps=2 --out=run -q
+    run --separate-stderr train --resume=run --out=run --steps=60 --lr=1e9 --warmup=0 --lr-schedule=constant -q
+    fails 1 'training has diverged'
+    [ "$(readlink run/latest)" = step-000002 ]
+    [ "$(find run -name '*.tmp.*')" = "" ]
+}
+
+@test "train: a full disk is found before it is written to" {
+    requires mpi:4 root tmpfs
+    small_disk 4m
+    run --separate-stderr train --steps=1 --out=small/run -q
+    fails 1 'no room for the checkpoint'
+    [ "$(find small/run -mindepth 1)" = "" ]
+}
+
+@test "train: a disk that fills up meanwhile leaves the checkpoint before it" {
+    requires mpi:4 root tmpfs
+    small_disk 24m
+    train --steps=1 --out=small/run -q
+    head -c 8M /dev/zero >small/big
+    run --separate-stderr train --resume=auto --steps=2 --out=small/run -q
+    fails 1 'small/run'
+    [ "$(readlink small/run/latest)" = step-000001 ]
+    [ "$(find small/run -name '*.tmp.*')" = "" ]
+}
+
+@test "train: standard output on a full disk ends the job" {
+    export MICS_NODE_RANKS=1
+    run --separate-stderr bash -c 'mics-train "$@" >/dev/full' - -p "$BATS_FILE_TMPDIR/one.mp" \
+        --data="$BATS_FILE_TMPDIR/text" --steps=2 --out=run
+    fails 1 'standard output'
+}
+
+@test "train: metrics that cannot be written end the job on all ranks" {
+    requires mpi:4
+    run --separate-stderr train --steps=5 --out=run --metrics=/dev/full -q
+    fails 1 '/dev/full'
+    run --separate-stderr train --steps=5 --out=run --metrics=none/m.jsonl -q
+    fails 1 'none/m.jsonl'
+}
+
+@test "train: a plan for other ranks is refused with both shapes" {
+    requires mpi:4
+    run --separate-stderr mpi 2 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --out=run
+    fails 3 'the plan is for 4 ranks (nodes: 2 of 2), this job has 2 (nodes: 1 of 2)'
+    MICS_NODE_RANKS=4 run --separate-stderr train --steps=1 --out=run
+    fails 3 'the plan is for 4 ranks (nodes: 2 of 2), this job has 4 (nodes: 1 of 4)'
+    [ ! -e run ]
+}
+
+@test "train: a checkpoint of other groups is refused with both" {
+    requires mpi:4
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=zero3 >zero3.mp
+    train --steps=1 --out=run -q
+    run --separate-stderr mpi 4 mics-train -p zero3.mp --resume=run --out=run --data="$BATS_FILE_TMPDIR/text"
+    fails 3 'in groups of 2, 2, 2, the plan of 4 ranks (2 nodes of 2) in groups of 4, 4, 4'
+}
+
+@test "train: what is not a plan is refused" {
+    export MICS_NODE_RANKS=1
+    printf 'x' >bad.mp
+    run --separate-stderr mics-train -p bad.mp --data="$BATS_FILE_TMPDIR/text" --out=run
+    fails 3 'bad.mp'
+    head -c 200 "$BATS_FILE_TMPDIR/one.mp" >bad.mp
+    run --separate-stderr mics-train -p bad.mp --data="$BATS_FILE_TMPDIR/text" --out=run
+    fails 3 'bad.mp'
+    run --separate-stderr mics-train -p none.mp --data="$BATS_FILE_TMPDIR/text" --out=run
+    fails 1 'none.mp'
+    mics-show --json "$BATS_FILE_TMPDIR/one.mp" | sed 's/"mics.plan"/"mics.topology"/' >bad.json
+    run --separate-stderr mics-train -p bad.json --data="$BATS_FILE_TMPDIR/text" --out=run
+    fails 3 'bad.json'
+}
+
+@test "train: a plan may come through a pipe, as JSON too" {
+    requires mpi:4
+    mics-show --json "$BATS_FILE_TMPDIR/plan.mp" |
+        mpi 4 mics-train --data="$BATS_FILE_TMPDIR/text" --steps=1 --sample=0 --val-every=0 --out=run -q
+    [ -e run/latest/manifest.mp ]
+}
+
+@test "train: missing and useless data are refused" {
+    requires mpi:4
+    : >empty
+    printf 'short' >short
+    run --separate-stderr train --data='nothing*' --out=run
+    fails 3 "'nothing*' matches no file"
+    run --separate-stderr alone --data=. --out=run
+    fails 3 'is a folder'
+    for file in empty short; do
+        MICS_NODE_RANKS=1 run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=$file --out=run
+        [ "$status" = 3 ]
+        [ "$(said | wc -l)" = 1 ]
+    done
+    [ ! -e run ]
+}
+
+@test "train: a vocabulary too small for bytes is refused" {
+    export MICS_NODE_RANKS=1
+    echo '{"model_type":"gpt2","vocab_size":200,"n_embd":32,"n_layer":1,"n_head":2,"n_positions":64}' >config.json
+    mics-plan --topology='node:1 gpu:1' --model=config.json --global-batch=1 --seq=32 >small.mp
+    run --separate-stderr mics-train -p small.mp --data="$BATS_FILE_TMPDIR/text" --out=run
+    fails 3 "token 256 (end of document) is outside the model's vocabulary of 200"
+}
+
+@test "train: an output folder that cannot be written is refused" {
+    requires mpi:4
+    : >file
+    run --separate-stderr train --steps=1 --out=file/run
+    fails 1 'file/run'
+    run --separate-stderr train --steps=1 --out=/proc/run
+    fails 1 '/proc/run'
+}
+
+@test "train: a new run does not touch the checkpoints of another" {
+    alone --steps=1 --out=run -q
+    run --separate-stderr alone --steps=1 --out=run -q
+    fails 1 'run holds checkpoints already'
+    alone --steps=1 --seed=2 --out=run --overwrite -q
+    run --separate-stderr alone --resume=nowhere --out=run
+    fails 3 "'nowhere' holds no checkpoint"
+}
+
+@test "train: two runs do not share a folder" {
+    mkdir run
+    flock run sleep 3 3>&- &
+    sleep 0.5
+    run --separate-stderr alone --steps=1 --out=run -q
+    fails 1 'another run is using this folder'
+    wait
+}
+
+@test "train: --keep leaves only the last checkpoints" {
+    alone --steps=6 --save-every=1 --keep=2 --out=run -q
+    [ "$(find run -maxdepth 1 -name 'step-*' | sort | tr '\n' ' ')" = "run/step-000005 run/step-000006 " ]
+}
+
+@test "train: a damaged checkpoint is refused by one line" {
+    alone --steps=1 --out=run -q
+    cp -r run bad
+    printf '\1' | dd of=bad/step-000001/shard-00000.safetensors bs=1 seek=50000 conv=notrunc status=none
+    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    fails 3 'bad/latest/shard-00000.safetensors: is damaged'
+    truncate -s -1 bad/step-000001/shard-00000.safetensors
+    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    fails 3 'bytes, the manifest says'
+    rm bad/step-000001/shard-00000.safetensors
+    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    fails 3 'cannot open'
+    truncate -s 100 bad/step-000001/manifest.mp
+    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    fails 3 'bad/latest/manifest.mp'
+}
+
+@test "train: resuming on other data must be asked for" {
+    export MICS_NODE_RANKS=1
+    alone --steps=1 --out=run -q
+    cat "$BATS_FILE_TMPDIR/text" "$BATS_FILE_TMPDIR/text" >twice
+    run --separate-stderr mics-train --resume=run --out=run --data=twice --steps=2 --sample=0
+    fails 3 'trained on other data'
+    mics-train --resume=run --out=run --data=twice --steps=2 --sample=0 --other-data -q
+    [ "$(readlink run/latest)" = step-000002 ]
+}
+
+@test "train: a file that is cut short meanwhile is named" {
+    export MICS_NODE_RANKS=1
+    for i in 1 2 3 4 5 6 7 8; do cat "$BATS_FILE_TMPDIR/text"; done >text
+    mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=text --val-every=0 --sample=0 --steps=5000 --out=run \
+        --metrics=m.jsonl -q 2>err 3>&- &
+    job=$!
+    wait_for m.jsonl '"step":3,'
+    : >text
+    status=0
+    wait "$job" || status=$?
+    [ "$status" = 1 ]
+    [ "$(cat err)" = "mics-train: data: 'text' was cut short while it was in use" ]
+}
+
+@test "train: mistakes on the command line exit 2 with a hint" {
+    export MICS_NODE_RANKS=1
+    run --separate-stderr mics-train -p plan.mp
+    usage_mistake mics-train
+    for option in --steps=0 --lr=fast --clip=-1 --lr-schedule=square --device=abacus --save-every=x --sample=-1; do
+        run --separate-stderr mics-train -p plan.mp --data=x $option
+        usage_mistake mics-train
+    done
+    run --separate-stderr mics-train --data=x plan.mp
+    usage_mistake mics-train
+}
