@@ -47,11 +47,12 @@ LIB_SRC  := $(filter-out lib/machine/mpi_%,$(LIB_SRC))
 endif
 CLI_SRC  := $(wildcard lib/cli/*.c)
 CMD_SRC  := $(wildcard cmd/mics-*.c)
+CMD_SH   := $(wildcard cmd/mics-*.sh)
 TEST_SRC := $(wildcard tests/unit/*.c tests/parity/*.c)
 MPI_TEST_SRC := $(if $(filter 0,$(HAVE_MPI)),,$(wildcard tests/mpi/*.c))
 UNIT_SRC := $(foreach f,$(TEST_SRC),$(if $(filter test_%,$(notdir $(f))),$(f)))
 object    = $(1:%.c=$(BUILD)/%.o)
-PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%)
+PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%) $(CMD_SH:cmd/%.sh=$(BUILD)/%)
 UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
 MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These have threads of ours, so they also run under ThreadSanitizer.
@@ -86,6 +87,9 @@ $(BUILD)/lib%.a:
 
 $(BUILD)/mics-%: $(BUILD)/cmd/mics-%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
+$(BUILD)/mics-%: cmd/mics-%.sh lib/base/version.h
+	@mkdir -p $(@D)
+	$(call say,SH)sed 's/@VERSION@/$(VERSION)/' $< >$@ && chmod +x $@
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 
@@ -112,7 +116,7 @@ bench: all $(BUILD)/tests/bench/measure $(BUILD)/tests/bench/kernels
 	$(Q)$(BUILD)/tests/bench/kernels
 
 MAN_PAGES   := $(wildcard man/*.[157])
-PROGRAM_NAMES := $(CMD_SRC:cmd/%.c=%)
+PROGRAM_NAMES := $(PROGRAMS:$(BUILD)/%=%)
 SHARED_FILES := $(wildcard share/mics/* share/mics/*/*)
 install_to   = $(DESTDIR)$(PREFIX)
 COMPLETIONS  = $(install_to)/share/bash-completion/completions

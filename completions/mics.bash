@@ -3,7 +3,8 @@
 # mics.bash - completion for every program of mics.
 #
 # A program tells its options itself: "PROGRAM --complete" prints lines "option<TAB>metavariable<TAB>help".
-# A metavariable of fixed words, "auto|none|full", offers the words; any other offers files.
+# A metavariable of fixed words, "auto|none|full", offers the words; any other offers files. A line without
+# dashes is a command of the program.
 
 # The metavariable of an option, from the program's list; fails when there is no such option.
 _mics_metavariable() # program option
@@ -45,6 +46,14 @@ _mics_options() # program current
     if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null || true; fi
 }
 
+_mics_commands() # program current
+{
+    local name rest
+    while IFS=$'\x1f' read -r name rest; do
+        if [[ $name != -* && $name == "$2"* ]]; then COMPREPLY+=("$name"); fi
+    done < <("$1" --complete 2>/dev/null | tr '\t' '\037')
+}
+
 # Bash has made three words of --name=value.
 _mics()
 {
@@ -62,8 +71,9 @@ _mics()
     elif [[ $current == -* ]]; then
         _mics_options "$program" "$current"
     else
+        if [[ $COMP_CWORD == 1 ]]; then _mics_commands "$program" "$current"; fi
         _mics_values FILE "$current"
     fi
 }
 
-complete -F _mics mics-probe mics-plan mics-train mics-show
+complete -F _mics mics-probe mics-plan mics-train mics-show mics-lab

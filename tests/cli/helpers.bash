@@ -20,8 +20,9 @@ export OMPI_MCA_hwloc_base_binding_policy=none
 programs()
 {
     local source
-    for source in "$root"/cmd/mics-*.c; do
-        basename "$source" .c
+    for source in "$root"/cmd/mics-*.{c,sh}; do
+        source=${source##*/}
+        echo "${source%.*}"
     done
 }
 
@@ -46,10 +47,17 @@ requires() # mpi[:N] | root | tmpfs | netns | COMMAND ...
             ;;
         root) [ "$(id -u)" = 0 ] || skip "not root" ;;
         tmpfs) tmpfs_works || skip "no tmpfs can be mounted here" ;;
-        netns) ip netns list >/dev/null 2>&1 || skip "no network namespaces here" ;;
+        netns) netns_works || skip "no network namespaces here" ;;
         *) command -v "$what" >/dev/null || skip "$what is not installed" ;;
         esac
     done
+}
+
+netns_works()
+{
+    local user=()
+    if [ "$(id -u)" != 0 ]; then user=(--user --map-root-user); fi
+    unshare "${user[@]}" --net --uts --mount --pid --fork mount -t proc proc /proc 2>/dev/null && command -v tc >/dev/null
 }
 
 tmpfs_works()
