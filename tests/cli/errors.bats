@@ -66,7 +66,6 @@ refused() # file words
 
 setup()
 {
-    [ -x "$MICS_BUILD/mics-probe" ] || skip "there is no mics-probe to make documents"
     cd "$BATS_TEST_TMPDIR"
 }
 
