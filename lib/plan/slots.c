@@ -5,20 +5,6 @@
 
 #include <stdlib.h>
 
-static enum mics_status check_uses(const struct mics_model *model, struct mics_err *err)
-{
-    for (uint32_t u = 0; u < model->unit_count; u++) {
-        uint32_t uses = 0;
-
-        for (uint32_t i = 0; i < model->stage_count; i++)
-            uses += model->stages[i].unit == u;
-        if (uses == 0 || (uses > 1 && !model->units[u].resident))
-            return mics_err_set(err, MICS_ERR_ARG, "unit '%s': used by %u stages but not resident",
-                                model->units[u].name, uses);
-    }
-    return MICS_OK;
-}
-
 enum mics_status mics_choice_check(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_err *err)
 {
@@ -43,7 +29,7 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);
-    return check_uses(model, err);
+    return MICS_OK;
 }
 
 struct mics_layout mics_choice_layout(const struct mics_model *model,
@@ -62,6 +48,23 @@ static uint32_t count_residents(const struct mics_model *model)
     for (uint32_t u = 0; u < model->unit_count; u++)
         residents += model->units[u].resident;
     return residents;
+}
+
+/* A unit that turns up twice in a pass must be resident: a rotating slot may be needed in between. */
+static enum mics_status check_uses(const struct mics_model *model, struct mics_err *err)
+{
+    uint32_t *uses = calloc(model->unit_count, sizeof *uses);
+    enum mics_status status = uses ? MICS_OK : mics_err_nomem(err);
+
+    for (uint32_t i = 0; i < model->stage_count && uses; i++)
+        uses[model->stages[i].unit]++;
+    for (uint32_t u = 0; u < model->unit_count && status == MICS_OK; u++)
+        if (uses[u] != 1 && (uses[u] == 0 || !model->units[u].resident))
+            status =
+                mics_err_set(err, MICS_ERR_ARG, "unit '%s': used by %u stages but not resident",
+                             model->units[u].name, uses[u]);
+    free(uses);
+    return status;
 }
 
 static void place(const struct mics_model *model, const struct mics_plan_choice *choice,
@@ -90,10 +93,11 @@ enum mics_status mics_slots_init(const struct mics_model *model,
                                  uint32_t rotating, struct mics_slot_set *out, struct mics_err *err)
 {
     uint32_t residents = count_residents(model);
+    enum mics_status status = check_uses(model, err);
 
     *out = (struct mics_slot_set){0};
-    if (group == 1)
-        return MICS_OK;
+    if (group == 1 || status != MICS_OK)
+        return status;
     out->rotating = (uint32_t)mics_min_u64(rotating, model->unit_count - residents);
     out->total = out->rotating + residents;
     out->count = calloc(out->total + 1, sizeof *out->count);
