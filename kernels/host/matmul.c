@@ -1,28 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * matmul.c - matrix products, by OpenBLAS called single-threaded from the pool.
+ * matmul.c - matrix products in pieces, by OpenBLAS called single-threaded from the pool.
  *
- * The larger of m and n is cut into pieces whose size is a function of the shape only, each one call:
- * the result does not depend on the number of threads. A bias is written into `out` first and added to,
- * which costs no more than the zeros that the library would write there.
+ * m or n is cut into pieces whose size is a function of the shape only, each one call: the result does
+ * not depend on the number of threads. A bias is written into `out` first and added to, which costs no
+ * more than the zeros that the library would write there.
+ *
+ * Versions of OpenBLAS that are older than the processor take it for an older one and use half of its
+ * vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the environment
+ * corrects it). Then our own product, in product.c, is nearly twice as fast, and is used.
  */
 #include "host/flat.h"
 #include "host/kernels.h"
+#include "host/product.h"
+#include "host/simd.h"
 
 #include <cblas.h>
 #include <string.h>
 
 #define PIECE_MULTIPLE 64
 #define PIECES_MAX     64
+#define OWN_SIDE       256
 #define PIECE_FLOPS    4e6 /* some 30 microseconds: less is not worth a thread's waking */
 
 struct matmul {
     const struct mics_op_matmul *args;
     uint32_t piece; /* rows or columns of one call */
     bool rows;      /* m is cut, not n */
+    bool own;       /* by mics_product() */
 };
 
-/* Rows or columns of each piece of the larger side. */
+/* Whether OpenBLAS uses narrower vectors than this machine has. */
+static bool library_is_behind(void)
+{
+    static const char *const narrow[] = {"Haswell", "Zen", "Sandybridge"};
+    const char *core = openblas_get_corename();
+
+    for (size_t i = 0; MICS_LANES == 16 && i < sizeof(narrow) / sizeof(narrow[0]); i++)
+        if (strcmp(core, narrow[i]) == 0)
+            return true;
+    return false;
+}
+
+/* The side to cut: the larger; for our own product that whose cutting repeats no transposition, unless
+ * it is short. */
+static bool cut_rows(const struct mics_op_matmul *args, bool own)
+{
+    if (own && args->trans_a != args->trans_b && (args->trans_a ? args->m : args->n) >= OWN_SIDE)
+        return args->trans_a;
+    return args->m >= args->n;
+}
+
+/* Rows or columns of each piece of a side. */
 static uint32_t piece_size(const struct mics_op_matmul *args, uint32_t side)
 {
     double flops_each = 2.0 * args->m * args->n * args->k / side;
@@ -47,22 +76,33 @@ static void write_bias(float *out, uint32_t ldout, uint32_t rows, const float *b
     }
 }
 
-/* Rows [row, row + m) and columns [column, column + n) of the product. */
-static void multiply(const struct mics_op_matmul *args, uint32_t row, uint32_t m, uint32_t column,
-                     uint32_t n)
+/* Rows [row, row + m) and columns [column, column + n) as a product of its own. */
+static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t row, uint32_t m,
+                                     uint32_t column, uint32_t n)
 {
-    const float *a = args->a + (args->trans_a ? row : (size_t)row * args->lda);
-    const float *b = args->b + (args->trans_b ? (size_t)column * args->ldb : column);
-    float *out = args->out + (size_t)row * args->ldout + column;
+    struct mics_op_matmul part = *args;
+
+    part.a += args->trans_a ? row : (size_t)row * args->lda;
+    part.b += args->trans_b ? (size_t)column * args->ldb : column;
+    part.out += (size_t)row * args->ldout + column;
+    part.bias = args->bias ? args->bias + column : NULL;
+    part.m = m;
+    part.n = n;
+    return part;
+}
+
+static void multiply(const struct mics_op_matmul *args)
+{
     float beta = args->beta;
 
     if (args->bias) {
-        write_bias(out, args->ldout, m, args->bias + column, n, beta != 0);
+        write_bias(args->out, args->ldout, args->m, args->bias, args->n, beta != 0);
         beta = 1;
     }
     cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
-                args->trans_b ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)args->k, 1.0f, a,
-                (int)args->lda, b, (int)args->ldb, beta, out, (int)args->ldout);
+                args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
+                1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, beta, args->out,
+                (int)args->ldout);
 }
 
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
@@ -70,27 +110,32 @@ static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
     const struct matmul *matmul = context;
     const struct mics_op_matmul *args = matmul->args;
     uint32_t side = matmul->rows ? args->m : args->n;
+    uint64_t step = matmul->own ? end - begin : 1; /* our own needs no fixed pieces */
 
-    for (uint64_t i = begin; i < end; i++) {
+    for (uint64_t i = begin; i < end; i += step) {
         uint32_t first = (uint32_t)i * matmul->piece;
-        uint32_t size = matmul->piece < side - first ? matmul->piece : side - first;
+        uint32_t size = (uint32_t)mics_min_u64(step * matmul->piece, side - first);
+        struct mics_op_matmul part = matmul->rows ? part_of(args, first, size, 0, args->n)
+                                                  : part_of(args, 0, args->m, first, size);
 
-        if (matmul->rows)
-            multiply(args, first, size, 0, args->n);
+        if (matmul->own)
+            mics_product(&part);
         else
-            multiply(args, 0, args->m, first, size);
+            multiply(&part);
     }
 }
 
 void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args)
 {
-    struct matmul matmul = {.args = args, .rows = args->m >= args->n};
-    uint32_t side = matmul.rows ? args->m : args->n;
+    struct matmul matmul = {.args = args, .own = library_is_behind()};
+    uint32_t side;
 
     if (args->m == 0 || args->n == 0)
         return;
     if (openblas_get_num_threads() != 1)
         openblas_set_num_threads(1);
+    matmul.rows = cut_rows(args, matmul.own);
+    side = matmul.rows ? args->m : args->n;
     matmul.piece = piece_size(args, side);
     mics_pool_run(pool, mics_ceil_div(side, matmul.piece), 1, matmul_pieces, &matmul);
 }

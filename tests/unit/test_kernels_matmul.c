@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products and sums of columns against plain loops in double. */
 #include "host/pool.h"
+#include "host/product.h"
 #include "kernels.h"
 
 struct shape {
@@ -35,9 +36,21 @@ static double *reference(const struct mics_op_matmul *args, const float *out)
     return want;
 }
 
+typedef void multiplier(const struct mics_op_matmul *args);
+
+static void by_one_thread(const struct mics_op_matmul *args)
+{
+    mics_host_matmul(pools[0], args);
+}
+
+static void by_three_threads(const struct mics_op_matmul *args)
+{
+    mics_host_matmul(pools[2], args);
+}
+
 /* One case: `flags` bit 0 trans_a, 1 trans_b, 2 beta, 3 bias. Rows of all have `gap` more elements
  * than needed, which must stay as they are. */
-static void try_product(struct shape s, unsigned flags, uint32_t gap, struct mics_pool *pool)
+static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier *multiply)
 {
     struct mics_op_matmul args = {.m = s.m,
                                   .n = s.n,
@@ -64,7 +77,7 @@ static void try_product(struct shape s, unsigned flags, uint32_t gap, struct mic
             out[(size_t)i * args.ldout + j] = NAN;
     float *before = copy_floats(out, (size_t)s.m * args.ldout);
     args.out = out;
-    mics_host_matmul(pool, &args);
+    multiply(&args);
     for (uint32_t i = 0; i < s.m; i++) {
         worst = fmax(worst, worst_error(out + (size_t)i * args.ldout, want + (size_t)i * s.n, s.n));
         CHECK_SAME_BITS(out + (size_t)i * args.ldout + s.n, before + (size_t)i * args.ldout + s.n,
@@ -83,14 +96,46 @@ static void products_of_all_forms_agree_with_plain_loops(void)
 {
     for (size_t i = 0; i < SHAPES; i++)
         for (unsigned flags = 0; flags < 16; flags++)
-            try_product(shapes[i], flags, 0, pools[flags % POOLS]);
+            try_product(shapes[i], flags, 0, flags & 1 ? by_one_thread : by_three_threads);
 }
 
 static void longer_rows_are_stepped_over(void)
 {
     for (size_t i = 0; i < SHAPES; i++)
         for (unsigned flags = 0; flags < 16; flags++)
-            try_product(shapes[i], flags, 5, pools[(flags + 1) % POOLS]);
+            try_product(shapes[i], flags, 5, flags & 1 ? by_three_threads : by_one_thread);
+}
+
+static void our_own_product_agrees_with_plain_loops(void)
+{
+    for (size_t i = 0; i < SHAPES; i++)
+        for (unsigned flags = 0; flags < 16; flags++)
+            try_product(shapes[i], flags, flags % 2 * 3, mics_product);
+    try_product((struct shape){600, 70, 300}, 0, 0, mics_product);
+    try_product((struct shape){300, 70, 600}, 5, 0, mics_product);
+}
+
+/* Any part of a product has the bits that it has in the whole. */
+static void our_own_product_does_not_depend_on_how_it_is_cut(void)
+{
+    enum { M = 70, N = 100, K = 300 };
+    float *a = random_floats(M * K, 1), *b = random_floats(K * N, 2), whole[M * N], part[M * N];
+    struct mics_op_matmul args = {
+        .out = whole, .a = a, .b = b, .m = M, .n = N, .k = K, .lda = K, .ldb = N, .ldout = N};
+
+    mics_product(&args);
+    for (uint32_t row = 0; row < M; row += 23)
+        for (uint32_t column = 0; column < N; column += 19) {
+            args.out = part + row * N + column;
+            args.a = a + row * K;
+            args.b = b + column;
+            args.m = M - row < 23 ? M - row : 23;
+            args.n = N - column < 19 ? N - column : 19;
+            mics_product(&args);
+        }
+    CHECK_SAME_BITS(part, whole, M * N);
+    free(a);
+    free(b);
 }
 
 static void an_empty_product_is_nothing(void)
@@ -188,6 +233,8 @@ int main(void)
     open_pools();
     TAP_RUN(products_of_all_forms_agree_with_plain_loops);
     TAP_RUN(longer_rows_are_stepped_over);
+    TAP_RUN(our_own_product_agrees_with_plain_loops);
+    TAP_RUN(our_own_product_does_not_depend_on_how_it_is_cut);
     TAP_RUN(an_empty_product_is_nothing);
     TAP_RUN(threads_do_not_change_a_product);
     TAP_RUN(nan_passes_through_a_product);
