@@ -73,7 +73,7 @@ completion_of() # word...
     for program in $(programs); do
         page=$(mandoc -T utf8 -O width=120 "$root/man/$program.1" | sed 's/.\x08//g')
         for option in $(options_of "$program"); do
-            grep -qE -- "--$option([^a-z-]|$)" <<<"$page" || { echo "$program.1: --$option"; return 1; }
+            grep -qE -- "--$option([^a-z0-9-]|$)" <<<"$page" || { echo "$program.1: --$option"; return 1; }
         done
     done
 }
@@ -83,7 +83,7 @@ completion_of() # word...
     for program in $(programs); do
         mandoc -T utf8 -O width=120 "$root/man/$program.1" | sed 's/.\x08//g' >"$BATS_TEST_TMPDIR/page"
         options_of "$program" | sort >"$BATS_TEST_TMPDIR/options"
-        told=$(sed -nE 's/^ +(-[a-zA-Z], )?--([a-z-]+).*/\2/p' "$BATS_TEST_TMPDIR/page" | sort -u)
+        told=$(sed -nE 's/^ +(-[a-zA-Z], )?--([a-z0-9-]+).*/\2/p' "$BATS_TEST_TMPDIR/page" | sort -u)
         for option in $told; do
             grep -qx -- "$option" "$BATS_TEST_TMPDIR/options" || { echo "$program.1: --$option"; return 1; }
         done

@@ -54,6 +54,12 @@ end_job()
     kill -KILL "$job" 2>/dev/null || true
 }
 
+# For tests that start programs of one rank themselves.
+a_node_is_one_rank()
+{
+    export MICS_NODE_RANKS=1
+}
+
 # One rank.
 alone() # options...
 {
@@ -124,7 +130,7 @@ wait_for() # file pattern
 }
 
 @test "train: SGD without clipping resumes bit for bit too" {
-    export MICS_NODE_RANKS=1
+    a_node_is_one_rank
     for out in whole parts; do
         mics-train -p "$BATS_FILE_TMPDIR/sgd.mp" --data="$BATS_FILE_TMPDIR/text" --steps=6 --lr=0.1 --sample=0 \
             --val-every=0 --save-every=2 --out=$out -q
@@ -232,7 +238,7 @@ wait_for() # file pattern
 }
 
 @test "train: standard output on a full disk ends the job" {
-    export MICS_NODE_RANKS=1
+    a_node_is_one_rank
     run --separate-stderr bash -c 'mics-train "$@" >/dev/full' - -p "$BATS_FILE_TMPDIR/one.mp" \
         --data="$BATS_FILE_TMPDIR/text" --steps=2 --out=run
     fails 1 'standard output'
@@ -264,7 +270,7 @@ wait_for() # file pattern
 }
 
 @test "train: what is not a plan is refused" {
-    export MICS_NODE_RANKS=1
+    a_node_is_one_rank
     printf 'x' >bad.mp
     run --separate-stderr mics-train -p bad.mp --data="$BATS_FILE_TMPDIR/text" --out=run
     fails 3 'bad.mp'
@@ -302,7 +308,7 @@ wait_for() # file pattern
 }
 
 @test "train: a vocabulary too small for bytes is refused" {
-    export MICS_NODE_RANKS=1
+    a_node_is_one_rank
     echo '{"model_type":"gpt2","vocab_size":200,"n_embd":32,"n_layer":1,"n_head":2,"n_positions":64}' >config.json
     mics-plan --topology='node:1 gpu:1' --model=config.json --global-batch=1 --seq=32 >small.mp
     run --separate-stderr mics-train -p small.mp --data="$BATS_FILE_TMPDIR/text" --out=run
@@ -359,7 +365,7 @@ wait_for() # file pattern
 }
 
 @test "train: resuming on other data must be asked for" {
-    export MICS_NODE_RANKS=1
+    a_node_is_one_rank
     alone --steps=1 --out=run -q
     cat "$BATS_FILE_TMPDIR/text" "$BATS_FILE_TMPDIR/text" >twice
     run --separate-stderr mics-train --resume=run --out=run --data=twice --steps=2 --sample=0
@@ -369,7 +375,7 @@ wait_for() # file pattern
 }
 
 @test "train: a file that is cut short meanwhile is named" {
-    export MICS_NODE_RANKS=1
+    a_node_is_one_rank
     for i in 1 2 3 4 5 6 7 8; do cat "$BATS_FILE_TMPDIR/text"; done >text
     mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=text --val-every=0 --sample=0 --steps=5000 --out=run \
         --metrics=m.jsonl -q 2>err 3>&- &
@@ -383,7 +389,7 @@ wait_for() # file pattern
 }
 
 @test "train: mistakes on the command line exit 2 with a hint" {
-    export MICS_NODE_RANKS=1
+    a_node_is_one_rank
     run --separate-stderr mics-train -p plan.mp
     usage_mistake mics-train
     for option in --steps=0 --lr=fast --clip=-1 --lr-schedule=square --device=abacus --save-every=x --sample=-1; do
