@@ -7,6 +7,10 @@
 
 enum { MICS_MAX_SETTINGS = 8 };
 
+/* Steps closer than this are equal: no prediction is more exact (the best published ones are 2 to 10 %
+ * off), and then the simpler strategy, with the smaller groups, is the better choice. */
+#define MICS_STEP_TIE 0.03
+
 /* One way to run a strategy. */
 struct mics_setting {
     struct mics_plan_choice choice;

@@ -4,7 +4,7 @@
  *
  * For each strategy the settings that fit are bounded in closed form, and its best two are simulated, unless
  * their bound is already behind the best step found: strategies are simulated in the order of their bounds.
- * Among steps within one in a hundred the simplest strategy wins.
+ * Among steps within MICS_STEP_TIE the simplest strategy wins.
  */
 #include "plan/search.h"
 
@@ -57,7 +57,7 @@ static enum mics_status race(struct mics_search *search, struct mics_err *err)
         struct mics_contender *contender = next_by_bound(search);
         enum mics_status status;
 
-        if (!contender || contender->settings[0].bound_s > 1.01 * best)
+        if (!contender || contender->settings[0].bound_s > (1 + MICS_STEP_TIE) * best)
             break;
         status = simulate(search, contender, err);
         if (status != MICS_OK)
@@ -80,7 +80,7 @@ static struct mics_contender *choose(struct mics_search *search)
             best = fmin(best, search->contenders[i].predicted.step_s);
     for (uint32_t i = 0; i < search->count; i++)
         if (search->contenders[i].simulated &&
-            search->contenders[i].predicted.step_s <= 1.01 * best)
+            search->contenders[i].predicted.step_s <= (1 + MICS_STEP_TIE) * best)
             return &search->contenders[i];
     return NULL;
 }

@@ -35,9 +35,10 @@ static void explain(const struct mics_search *search, const struct mics_contende
     if (!out->fits) {
         mics_format_bytes(out->total_bytes - search->options.memory_limit, more, sizeof more);
         snprintf(out->why, sizeof out->why, "needs %s more", more);
-    } else if (slower < 0.01 && contender > chosen) { /* they are in the order of simplicity */
-        snprintf(out->why, sizeof out->why, "as fast within 1 %%, but cut further");
-    } else if (slower < 0.01) {
+    } else if (slower < MICS_STEP_TIE && contender > chosen) { /* in the order of simplicity */
+        snprintf(out->why, sizeof out->why, "as fast within %.0f %%, but cut further",
+                 100 * MICS_STEP_TIE);
+    } else if (slower < MICS_STEP_TIE) {
         snprintf(out->why, sizeof out->why, "%.1f %% slower", 100 * slower);
     } else if (slower < 1) {
         snprintf(out->why, sizeof out->why, "%s%.0f %% slower",

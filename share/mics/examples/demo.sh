@@ -14,7 +14,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 if [ -n "${1:-}" ]; then PATH=$(cd "$1" && pwd):$PATH; fi
 steps=${DEMO_STEPS:-600}
-memory=${DEMO_MEMORY:-31.8M}
+memory=${DEMO_MEMORY:-34M}
 work=${DEMO_FOLDER:-$(mktemp -d "${TMPDIR:-/tmp}/mics-demo.XXXXXX")}
 metrics=$work/metrics.jsonl
 
@@ -41,8 +41,9 @@ groups()
                 exit 1
             }
             printf "* One copy of the training state was cut over a partition group of %d ranks, ", p
-            print p <= k ? "inside a node;" : "over " p / k " nodes;"
-            printf "  %d such groups met only once per step, in the second hop of the gradients.\n", n * k / p
+            print p <= k ? "inside a node;" : "over " p / k " nodes."
+            if (p < n * k)
+                printf "  %d such groups met only once per step, in the second hop of the gradients.\n", n * k / p
         }'
 }
 
@@ -77,7 +78,7 @@ summary()
 
 cd "$root"
 echo "The partition group is chosen for two nodes of two ranks, $memory each."
-show "mpirun -n 4 mics-probe | mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --strategy=mics --memory=$memory >$work/plan.mp"
+show "mpirun -n 4 mics-probe | mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --strategy=mics --micro-batch=1 --recompute=none --memory=$memory >$work/plan.mp"
 show "mics-show $work/plan.mp"
 groups >/dev/null
 show "mpirun -n 4 mics-train -p $work/plan.mp --data='lib/*/*.c man/*' --steps=$steps --metrics=$metrics --out=$work/run/"
