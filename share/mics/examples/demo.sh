@@ -5,8 +5,8 @@
 # usage: demo.sh [FOLDER-OF-PROGRAMS]
 #
 # Four ranks play two nodes of two, and each is given less memory than a whole copy of the training state takes. So
-# the planner must cut the state over a partition group. "--strategy=mics" is said because on one machine, where the
-# network is as fast as a node, other ways of cutting may be as fast.
+# the planner must cut the state over a partition group. Groups of one node, "--strategy=mics:2", are asked for because
+# on one machine, where the network is as fast as a node, a probe cannot see what they are good for.
 # DEMO_STEPS (600) makes it shorter, DEMO_MEMORY gives each rank another budget; the run stays in DEMO_FOLDER, or
 # in a new folder of TMPDIR.
 set -euo pipefail
@@ -78,7 +78,13 @@ summary()
 
 cd "$root"
 echo "The partition group is chosen for two nodes of two ranks, $memory each."
-show "mpirun -n 4 mics-probe | mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --strategy=mics --micro-batch=1 --recompute=none --memory=$memory >$work/plan.mp"
+show "mpirun -n 4 mics-probe >$work/topology.mp"
+ask="mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --micro-batch=1 --recompute=none --memory=$memory"
+if show "$ask --strategy=ddp $work/topology.mp >$work/plan.mp"; then
+    echo "demo: one copy of the state fits into a rank: nothing would have to be cut" >&2
+    exit 1
+fi
+show "$ask --strategy=mics:2 $work/topology.mp >$work/plan.mp"
 show "mics-show $work/plan.mp"
 groups >/dev/null
 show "mpirun -n 4 mics-train -p $work/plan.mp --data='lib/*/*.c man/*' --steps=$steps --metrics=$metrics --out=$work/run/"
