@@ -42,7 +42,7 @@ enum mics_status mics_agree(struct mics_comm *comm, enum mics_status mine, struc
     if (status == MICS_OK && first >= 0) {
         status = (enum mics_status)all[first];
         trouble = text;
-        if (!same)
+        if (!same && first > 0)
             mics_err_prefix(&trouble, "rank %d", first);
     }
     free(all);

@@ -9,7 +9,7 @@
 
 /* Every rank gives its status and, when it failed, its text. If all are MICS_OK the answer is MICS_OK; else
  * every rank returns the status and the text of the lowest rank that failed, with "rank R: " before
- * it unless all ranks failed alike. Collective over `comm`; blocks. A failure of the exchange itself
+ * it if that is not rank 0 and not all ranks failed alike. Collective over `comm`; blocks. A failure of the exchange itself
  * is returned as it is. */
 enum mics_status mics_agree(struct mics_comm *comm, enum mics_status mine, struct mics_err *err);
 

@@ -74,6 +74,13 @@ static bool has_wildcard(const char *pattern)
     return false;
 }
 
+/* A folder that is there but cannot be read stops the search: its files must not be missed in silence. */
+static int on_glob_error(const char *path, int code)
+{
+    (void)path;
+    return code != ENOENT;
+}
+
 static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
                                struct mics_err *err)
 {
@@ -81,10 +88,12 @@ static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
     bool named = !has_wildcard(pattern);
     size_t before = corpus->count;
     glob_t found = {0};
-    int code = glob(pattern, GLOB_NOSORT, NULL, &found);
+    int code = glob(pattern, GLOB_NOSORT, on_glob_error, &found);
 
     if (code == GLOB_NOSPACE)
         status = mics_err_nomem(err);
+    else if (code == GLOB_ABORTED)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s': a folder cannot be read", pattern);
     for (size_t i = 0; status == MICS_OK && i < found.gl_pathc; i++)
         status = take(corpus, found.gl_pathv[i], named, err);
     if (status == MICS_OK && corpus->count == before)

@@ -46,6 +46,15 @@ static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *e
     return mics_checkpoint_read_manifest(job->control, job->checkpoint, &job->checkpoint_doc, err);
 }
 
+static const char *plan_name(const struct mics_job *job)
+{
+    const char *path = job->options->plan;
+
+    if (!path && job->checkpoint_doc)
+        return job->checkpoint;
+    return path && strcmp(path, "-") != 0 ? path : "standard input";
+}
+
 static enum mics_status read_plan_doc(const struct mics_job *job, json_t **doc,
                                       struct mics_err *err)
 {
@@ -61,7 +70,7 @@ static enum mics_status read_plan_doc(const struct mics_job *job, json_t **doc,
     if (status == MICS_OK) {
         status = mics_doc_expect(*doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
         if (status != MICS_OK)
-            mics_err_prefix(err, "%s", path && strcmp(path, "-") != 0 ? path : "standard input");
+            mics_err_prefix(err, "%s", plan_name(job));
     }
     return status;
 }
@@ -79,7 +88,7 @@ static enum mics_status read_plan(struct mics_job *job, struct mics_err *err)
         return status;
     status = mics_plan_from_doc(job->plan_doc, &job->plan, err);
     if (status != MICS_OK)
-        mics_err_prefix(err, "%s", job->options->plan ? job->options->plan : "plan");
+        mics_err_prefix(err, "%s", plan_name(job));
     return mics_agree(job->control, status, err);
 }
 

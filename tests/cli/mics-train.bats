@@ -237,6 +237,30 @@ wait_for() # file pattern
     [ "$(find small/run -name '*.tmp.*')" = "" ]
 }
 
+@test "train: a file that cannot be made on one rank fails all, and leaves the checkpoint" {
+    requires mpi:4 root tmpfs
+    small_disk 40m,nr_inodes=9
+    train --steps=1 --out=small/run -q
+    run --separate-stderr train --resume=auto --steps=2 --out=small/run -q
+    fails 1 'shard-0000'
+    [[ $(said) == *'No space left on device' ]]
+    [ "$(readlink small/run/latest)" = step-000001 ]
+    [ "$(find small/run -name '*.tmp.*')" = "" ]
+}
+
+@test "train: SIGTERM without an agreement ends the job and starts nothing" {
+    requires mpi:4
+    begin_job
+    wait_for m.jsonl '"step":3,'
+    kill -STOP "$(process_of 4)"
+    kill -TERM "$(process_of 1)"
+    status=0
+    wait "$job" || status=$?
+    [ "$status" = 1 ]
+    grep -q '^mics-train: asked to stop, but the ranks could not agree in time: nothing saved$' said
+    [ "$(find run -name 'step-*')" = "" ]
+}
+
 @test "train: standard output on a full disk ends the job" {
     a_node_is_one_rank
     run --separate-stderr bash -c 'mics-train "$@" >/dev/full' - -p "$BATS_FILE_TMPDIR/one.mp" \

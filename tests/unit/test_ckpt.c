@@ -252,7 +252,7 @@ static void numbers_that_are_not_finite_are_not_saved(void)
 
     run(ranks, mics2, 1);
     CHECK_INT(ranks[2].status, MICS_ERR_DEVICE);
-    CHECK_STR(ranks[2].err.text, "rank 0: h.0.param holds numbers that are not finite");
+    CHECK_STR(ranks[2].err.text, "h.0.param holds numbers that are not finite");
     CHECK_INT(entries("step-000005"), 0);
 }
 
