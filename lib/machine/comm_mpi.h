@@ -63,8 +63,9 @@ struct mpi_comm {
     struct mpi_engine *engine;
     int *ranks; /* [size] in the world */
     int tag;
-    char *staging; /* [COMM_MPI_STAGING] */
-    bool broken;   /* a transfer failed, and left messages behind */
+    char *staging;             /* [COMM_MPI_STAGING] */
+    bool broken;               /* a transfer failed, and left messages behind */
+    struct mpi_native *native; /* not NULL: MPI's own collectives (comm_native.c) */
 
     /* Thread of MPI only. */
     struct mpi_request *head, *tail; /* waiting; the head is under way */
@@ -110,6 +111,9 @@ void mics_mpi_tree_begin(struct mpi_comm *comm, const struct comm_call *call);
 /* Do what can be done now. *moved is set if anything could; *done when all is. The error is MPI's. */
 int mics_mpi_ring_progress(struct mpi_comm *comm, bool *moved, bool *done);
 int mics_mpi_tree_progress(struct mpi_comm *comm, bool *moved, bool *done);
+
+/* comm_native.c: one blocking call of MPI. */
+int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call);
 
 /* Goes the call by tree? */
 bool mics_mpi_takes_tree(const struct comm_call *call);

@@ -53,6 +53,8 @@ static void begin_transfer(struct mpi_comm *comm)
 {
     const struct comm_call *call = comm->head->call;
 
+    if (comm->native)
+        return;
     if (mics_mpi_takes_tree(call))
         mics_mpi_tree_begin(comm, call);
     else
@@ -93,12 +95,21 @@ static void answer(struct mpi_engine *engine, struct mpi_request *request, int c
     pthread_mutex_unlock(&engine->lock);
 }
 
+static int progress_transfer(struct mpi_comm *comm, bool *moved, bool *done)
+{
+    if (comm->native) {
+        *moved = *done = true;
+        return mics_mpi_native_run(comm, comm->head->call);
+    }
+    return comm->transfer.tree ? mics_mpi_tree_progress(comm, moved, done)
+                               : mics_mpi_ring_progress(comm, moved, done);
+}
+
 /* Returns whether the communicator has more to do; if not, it may be gone. */
 static bool progress_comm(struct mpi_comm *comm, bool *moved)
 {
     bool done = false;
-    int code = comm->transfer.tree ? mics_mpi_tree_progress(comm, moved, &done)
-                                   : mics_mpi_ring_progress(comm, moved, &done);
+    int code = progress_transfer(comm, moved, &done);
 
     if (code == MPI_SUCCESS && !done)
         return true;
