@@ -3,12 +3,14 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t want_save, want_stop, held, speaks;
-static volatile sig_atomic_t grace_s = 60;
+/* Lock-free, so a handler may touch them. */
+static atomic_int want_save, want_stop, held, speaks;
+static atomic_int grace_s = 60;
 static char last_words[160];
 
 static void on_save(int number)
@@ -72,7 +74,7 @@ void mics_signals_saved(void)
 
 void mics_signals_set_grace(double seconds)
 {
-    grace_s = (sig_atomic_t)fmax(1, fmin(ceil(seconds), 1e6));
+    grace_s = (int)fmax(1, fmin(ceil(seconds), 1e6));
 }
 
 void mics_signals_hold(void)
