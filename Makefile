@@ -90,6 +90,8 @@ $(BUILD)/mics-%: $(BUILD)/cmd/mics-%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
 $(BUILD)/mics-%: cmd/mics-%.sh lib/base/version.h
 	@mkdir -p $(@D)
 	$(call say,SH)sed 's/@VERSION@/$(VERSION)/' $< >$@ && chmod +x $@
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libmics.a
+	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 
@@ -111,9 +113,9 @@ check: deps
 	$(Q)tests/run
 lint:
 	$(Q)tests/run lint
-bench: all $(BUILD)/tests/bench/measure $(BUILD)/tests/bench/kernels
-	$(Q)tests/bench/run $(BUILD)
-	$(Q)$(BUILD)/tests/bench/kernels
+bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
+	$(Q)bench/run $(BUILD)
+	$(Q)$(BUILD)/bench/kernels
 
 MAN_PAGES   := $(wildcard man/*.[157])
 PROGRAM_NAMES := $(PROGRAMS:$(BUILD)/%=%)
@@ -165,4 +167,4 @@ help:
 FORCE:
 .PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) tests/bench/measure.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) bench/measure.c bench/kernels.c)
