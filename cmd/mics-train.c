@@ -286,6 +286,7 @@ static int run_job(struct request *request)
         return give_up(&job, status, &err);
     closed = mics_desk_close(&desk, status == MICS_OK ? &err : NULL);
     code = cli_report(status == MICS_OK ? closed : status, &err);
+    mics_run_fini(&run);
     mics_job_close(&job);
     return code == CLI_DONE && end == MICS_RUN_STOPPED ? CLI_STOPPED : code;
 }

@@ -55,8 +55,8 @@ json_t *mics_event_run(const struct mics_job *job, const struct mics_run *run)
 
 json_t *mics_event_val(uint64_t step, double loss, double tokens, double seconds)
 {
-    return json_pack("{s:s,s:I,s:o,s:f,s:f}", "event", "val", "step", (json_int_t)step, "loss",
-                     number(loss), "tokens", tokens, "ms", 1e3 * seconds);
+    return json_pack("{s:s,s:I,s:o,s:I,s:f}", "event", "val", "step", (json_int_t)step, "loss",
+                     number(loss), "tokens", (json_int_t)tokens, "ms", 1e3 * seconds);
 }
 
 json_t *mics_event_checkpoint(uint64_t step, const struct mics_saved *saved, double seconds)

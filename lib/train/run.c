@@ -42,7 +42,14 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
     };
     if (options->settings->steps > UINT32_MAX)
         return mics_err_set(err, MICS_ERR_ARG, "more than %u steps", UINT32_MAX);
-    return MICS_OK;
+    run->words = calloc(options->world->size, sizeof *run->words);
+    return run->words ? MICS_OK : mics_err_nomem(err);
+}
+
+void mics_run_fini(struct mics_run *run)
+{
+    free(run->words);
+    run->words = NULL;
 }
 
 enum mics_status mics_run_alone(struct mics_run *run, enum mics_status status)
@@ -142,18 +149,12 @@ static enum mics_status exchange(struct mics_run *run, uint32_t mine, uint32_t *
                                  struct mics_err *err)
 {
     struct mics_comm *control = run->options.control;
-    uint32_t words[256], *heap = NULL, *use = words;
-    enum mics_status status;
+    enum mics_status status =
+        control->ops->all_gather_now(control, &mine, run->words, sizeof mine, err);
 
-    if ((size_t)control->size > sizeof words / sizeof *words)
-        use = heap = malloc((size_t)control->size * sizeof *heap);
-    if (!use)
-        return mics_err_nomem(err);
-    status = control->ops->all_gather_now(control, &mine, use, sizeof mine, err);
     *all = 0;
     for (int i = 0; status == MICS_OK && i < control->size; i++)
-        *all |= use[i];
-    free(heap);
+        *all |= run->words[i];
     return mics_run_alone(run, status);
 }
 

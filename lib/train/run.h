@@ -56,11 +56,13 @@ struct mics_run {
     double recent_loss[50];              /* ring of the last losses */
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
     uint64_t saved_step;
-    bool alone; /* a failure that the other ranks may not know of: the job must be aborted */
+    uint32_t *words; /* [world_size] what the ranks tell each other once a step */
+    bool alone;      /* a failure that the other ranks may not know of: the job must be aborted */
 };
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err);
+void mics_run_fini(struct mics_run *run); /* of zeros is fine */
 
 /* Parameters from the seed. */
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err);

@@ -114,6 +114,8 @@ wait_for() # file pattern
     [ "$(find run/step-000030 -name 'shard-*' | wc -l)" = 2 ]
     mics-show run/latest >shown
     grep -q 'steps done *30' shown
+    mics-show --history run/latest | grep -q 'mics-plan'
+    mics-show --history run/latest | grep -q 'mics-train .*--steps=30'
 }
 
 @test "train: interrupted and resumed is the same, bit for bit" {

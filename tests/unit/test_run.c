@@ -79,7 +79,7 @@ static enum mics_status train(struct rank *rank, struct mics_world *world,
 {
     char out[MICS_PATH_MAX];
     json_t *plan_doc = json_pack("{s:s}", "kind", "mics.plan");
-    struct mics_run run;
+    struct mics_run run = {0};
     enum mics_status status = mics_path_format(out, &rank->err, "%s/%s", folder, rank->out);
     const struct mics_run_options options = {
         .settings = &rank->settings,
@@ -101,6 +101,7 @@ static enum mics_status train(struct rank *rank, struct mics_world *world,
         status = mics_run_steps(&run, &rank->end, &rank->err);
     rank->last_step = run.step;
     rank->alone = run.alone;
+    mics_run_fini(&run);
     json_decref(plan_doc);
     return status;
 }
