@@ -56,7 +56,7 @@ PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%) $(CMD_SH:cmd/%.sh=$(BUILD)/%)
 UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
 MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These have threads of ours, so they also run under ThreadSanitizer.
-THREADED := $(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"harness.h"' $(UNIT_SRC) /dev/null)
+THREADED := $(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run).h"' $(UNIT_SRC) /dev/null)
 
 all: $(PROGRAMS)
 	@for what in $(LEFT_OUT); do echo "left out: $$what"; done

@@ -4,12 +4,14 @@
  *
  * A filter: topology in, plan out.
  */
+#include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
 #include "plan/plan_print.h"
 #include "plan/schedule.h"
 #include "plan/search.h"
+#include "plan/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +30,7 @@ enum {
     ID_NO_CLIP,
     ID_LAUNCH,
     ID_SCHEDULE,
+    ID_TRACE,
 };
 
 static const struct cli_option options[] = {
@@ -45,6 +48,7 @@ static const struct cli_option options[] = {
     {ID_NO_CLIP, "no-clip", NULL, "gradients are not clipped: updates need not wait for the norm"},
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
     {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
+    {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
 };
 
 static const struct cli_program program = {
@@ -60,7 +64,7 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct mics_search_options search;
-    const char *model, *topology, *launch, *file;
+    const char *model, *topology, *launch, *file, *trace;
     bool schedule;
 };
 
@@ -143,6 +147,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_SCHEDULE:
         request->schedule = true;
         return MICS_OK;
+    case ID_TRACE:
+        request->trace = value;
+        return MICS_OK;
     default:
         return handle_word(request, id, value, err);
     }
@@ -217,6 +224,20 @@ static enum mics_status print_schedule(const struct mics_plan *plan, struct mics
     return status;
 }
 
+static enum mics_status write_trace(const struct mics_plan *plan, const char *path,
+                                    struct mics_err *err)
+{
+    struct mics_file_writer *file = NULL;
+    enum mics_status status = mics_file_create(path, &file, err);
+
+    if (status == MICS_OK)
+        status = mics_trace_prediction(plan, mics_file_stream(file), err);
+    if (status == MICS_OK)
+        return mics_file_commit(file, err);
+    mics_file_discard(file);
+    return status;
+}
+
 static enum mics_status write_plan(const struct request *request, const struct mics_plan *plan,
                                    int argc, char **argv, struct mics_err *err)
 {
@@ -242,6 +263,8 @@ static enum mics_status answer(const struct request *request, const struct mics_
         print_launch(request, plan);
     if (status == MICS_OK && request->schedule)
         status = print_schedule(plan, err);
+    if (status == MICS_OK && request->trace)
+        status = write_trace(plan, request->trace, err);
     return status;
 }
 

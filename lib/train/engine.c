@@ -214,8 +214,9 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     return engine->device->ops->failure(engine->device, err);
 }
 
-/* Times of all operations, from the first beginning. Returns the end of the last one on the clock. */
-static double read_timeline(struct mics_engine *engine, uint32_t parity)
+/* Times of all operations, from the first beginning; that one and the last end, on the clock. */
+static void read_timeline(struct mics_engine *engine, uint32_t parity, double *begin_s,
+                          double *end_s)
 {
     const struct mics_device_ops *device = engine->device->ops;
     struct mics_timeline *timeline = &engine->timeline;
@@ -231,7 +232,8 @@ static double read_timeline(struct mics_engine *engine, uint32_t parity)
         timeline->start[i] -= first;
         timeline->end[i] -= first;
     }
-    return last;
+    *begin_s = first;
+    *end_s = last;
 }
 
 enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_step_result *out,
@@ -248,13 +250,15 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
         return status;
     engine->collected++;
 
-    const double end = read_timeline(engine, parity);
+    double begin, end;
+    read_timeline(engine, parity, &begin, &end);
     *out = (struct mics_step_result){
         .step = flight->step,
         .loss = flight->scalars.loss_sum / flight->scalars.targets,
         .targets = flight->scalars.targets,
         .grad_norm = sqrt(flight->scalars.squared_norm) / flight->scalars.targets,
         .seconds = end - engine->last_end_s,
+        .begin_s = begin,
     };
     engine->last_end_s = end;
     return mics_timeline_overlap(engine->train.schedule, &engine->timeline, &out->overlap, err);

@@ -58,6 +58,7 @@ struct mics_step_result {
     double
         seconds; /* from the end of the step before to the end of this one (first step: from its beginning) */
     struct mics_overlap overlap; /* as measured on this rank */
+    double begin_s;              /* when the timeline begins, on the clock of mics_now_s() */
 };
 
 /* Optimizer state of a unit: fp32, this rank's optimizer shard, segment by segment. */

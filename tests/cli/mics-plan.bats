@@ -101,6 +101,16 @@ nano() # more options
     mics-show "my plan.mp" >/dev/null
 }
 
+@test "--trace writes the predicted timeline, whose events do not overlap" {
+    nano --strategy=zero3 --trace=trace.json -o plan.mp
+    run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | length' trace.json
+    [ "$output" -gt 30 ]
+    run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | group_by(.tid)[] | sort_by(.ts)
+        | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005) | .[1].name' trace.json
+    [ "$output" = "" ]
+    run -1 nano --trace=/nowhere/trace.json -o plan.mp
+}
+
 @test "--schedule prints one line for each operation" {
     nano --strategy=zero3 --schedule >schedule
     [ "$(awk '$2 == "forward"' schedule | wc -l)" = 6 ]
