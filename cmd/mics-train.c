@@ -19,8 +19,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MAX_PATTERNS 256
-#define MAX_SAMPLE   1000000
+#define MAX_PATTERNS    256
+#define MAX_SAMPLE      1000000
+#define MAX_TRACE_STEPS 10000
 
 /* The rank that fails alone lets rank 0 speak first, if it knows. */
 #define FIRST_WORD_S 0.5
@@ -38,6 +39,8 @@ enum {
     ID_SAMPLE,
     ID_TEMPERATURE,
     ID_DEVICE,
+    ID_TRACE,
+    ID_TRACE_STEPS,
     ID_SETTING, /* those below are settings, by their names */
 };
 
@@ -69,6 +72,8 @@ static const struct cli_option options[] = {
     {ID_LOG_EVERY, "log-every", "N", "steps between lines (default: 1 on a terminal, else 10)"},
     {ID_SAMPLE, "sample", "N", "characters drawn from the model at the end (default: 300)"},
     {ID_TEMPERATURE, "temperature", "X", "of the sample; 0: the likeliest (default: 0.8)"},
+    {ID_TRACE, "trace", "FILE", "write when each operation ran, on every rank, for Perfetto"},
+    {ID_TRACE_STEPS, "trace-steps", "A-B", "steps in the trace (default: the last three)"},
     {ID_DEVICE, "device", "auto|host", "what to compute on (default: auto)"},
 };
 
@@ -122,6 +127,27 @@ static enum mics_status take_device(const char *value, struct mics_err *err)
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host", value);
 }
 
+/* "A-B", or "A" for one. */
+static enum mics_status take_trace_steps(struct mics_job_options *job, const char *value,
+                                         struct mics_err *err)
+{
+    char first[24];
+    const char *dash = strchr(value, '-');
+    const size_t length = dash ? (size_t)(dash - value) : strlen(value);
+    enum mics_status status;
+
+    if (length >= sizeof first)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected steps as A-B", value);
+    memcpy(first, value, length);
+    first[length] = 0;
+    status = mics_parse_u64(first, 1, UINT32_MAX, &job->trace_first, err);
+    job->trace_last = job->trace_first;
+    if (status != MICS_OK || !dash)
+        return status;
+    return mics_parse_u64(dash + 1, job->trace_first, job->trace_first + MAX_TRACE_STEPS - 1,
+                          &job->trace_last, err);
+}
+
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
 {
     struct request *request = context;
@@ -160,6 +186,11 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_parse_double(value, 0, 100, &request->temperature, err);
     case ID_DEVICE:
         return take_device(value, err);
+    case ID_TRACE:
+        job->trace = value;
+        return MICS_OK;
+    case ID_TRACE_STEPS:
+        return take_trace_steps(job, value, err);
     }
     return take_setting(request, id, value, err);
 }
@@ -174,6 +205,8 @@ static int parse(int argc, char **argv, struct request *request)
         return code;
     if (operands < argc)
         return cli_usage("'%s': no operand is expected", argv[operands]);
+    if (request->job.trace_first && !request->job.trace)
+        return cli_usage("--trace-steps goes with --trace");
     if (request->job.pattern_count == 0)
         return cli_usage("--data is missing: which text files?");
     if (!request->job.out[0])
@@ -236,6 +269,16 @@ static enum mics_status prepare(const struct request *request, struct mics_job *
     return mics_agree(job->control, status, err);
 }
 
+static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
+{
+    uint32_t steps = 0;
+    enum mics_status status = mics_job_write_trace(job, &steps, err);
+
+    if (status == MICS_OK && steps == 0 && job->world->rank == 0)
+        cli_warn("%s: none of the steps to be traced was run", job->options->trace);
+    return status;
+}
+
 static enum mics_status train(const struct request *request, struct mics_job *job,
                               struct mics_run *run, struct mics_desk *desk, enum mics_run_end *end,
                               struct mics_err *err)
@@ -244,6 +287,8 @@ static enum mics_status train(const struct request *request, struct mics_job *jo
 
     if (status == MICS_OK)
         status = mics_run_steps(run, end, err);
+    if (status == MICS_OK && job->options->trace)
+        status = write_trace(job, err);
     if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample)
         status = mics_run_alone(run, print_sample(request, job, err));
     if (status == MICS_OK && job->world->rank == 0)

@@ -185,6 +185,24 @@ static enum mics_status extend_history(struct mics_job *job, struct mics_err *er
                                 job->options->argv, err);
 }
 
+/* The steps of the trace are known only now: a resumed run has its checkpoint's number of them. */
+static enum mics_status open_trace(struct mics_job *job, struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_job_options *options = job->options;
+    const uint64_t end = job->settings.steps;
+    const uint64_t last = options->trace_last ? options->trace_last : end;
+    const uint64_t first = options->trace_first ? options->trace_first : end < 3 ? 1 : end - 2;
+
+    if (!options->trace)
+        return MICS_OK;
+    enum mics_status status =
+        mics_trace_open(&job->trace, job->engine, job->control, first, last, err);
+
+    if (status == MICS_OK)
+        run->options.trace = &job->trace;
+    return mics_agree(job->control, status, err);
+}
+
 enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
                                 struct mics_run *run, struct mics_err *err)
 {
@@ -210,12 +228,25 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
     if (status != MICS_OK)
         return status;
     if (job->checkpoint_doc)
-        return mics_run_resume(run, job->checkpoint, job->checkpoint_doc, options->other_data, err);
-    return mics_agree(job->control, mics_run_begin(run, err), err);
+        status =
+            mics_run_resume(run, job->checkpoint, job->checkpoint_doc, options->other_data, err);
+    else
+        status = mics_agree(job->control, mics_run_begin(run, err), err);
+    return status == MICS_OK ? open_trace(job, run, err) : status;
+}
+
+enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, struct mics_err *err)
+{
+    enum mics_status status = mics_trace_write(&job->trace, job->engine, job->plan->model,
+                                               job->world, job->control, job->options->trace, err);
+
+    *steps = job->trace.taken;
+    return mics_agree(job->control, status, err);
 }
 
 void mics_job_close(struct mics_job *job)
 {
+    mics_trace_close(&job->trace);
     mics_engine_free(job->engine);
     if (job->device)
         job->device->ops->free(job->device);

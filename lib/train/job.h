@@ -26,6 +26,8 @@ struct mics_job_options {
         *resume; /* path of a checkpoint or of a run's folder; "auto": in `out`, if any; NULL */
     bool other_data, overwrite;
     uint64_t save_every, keep;
+    const char *trace;                /* file for the trace; NULL: none */
+    uint64_t trace_first, trace_last; /* steps in it; 0: the last three of the run */
     struct mics_given given[MICS_JOB_MAX_GIVEN];
     size_t given_count;
     int argc; /* for the history */
@@ -46,6 +48,7 @@ struct mics_job {
     unsigned threads;
     struct mics_device *device;
     struct mics_engine *engine;
+    struct mics_trace trace; /* of options->trace */
 };
 
 /* The world and the control communicator: before it there is no way to fail together. */
@@ -56,6 +59,8 @@ enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err);
 /* Begin or resume. Collective. */
 enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
                                 struct mics_run *run, struct mics_err *err);
+/* Write the trace that was asked for; *steps is how many are in it. Collective. */
+enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, struct mics_err *err);
 /* Collective. What was not opened is passed over. */
 void mics_job_close(struct mics_job *job);
 

@@ -123,6 +123,8 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *told, st
 
     if (status != MICS_OK)
         return mics_run_alone(run, status);
+    if (run->options.trace)
+        mics_trace_take(run->options.trace, run->options.engine, &result);
     const double seconds = fmax(result.seconds - run->pause_s, 1e-9);
     const struct mics_step_record record = {
         .step = result.step,

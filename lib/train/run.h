@@ -14,6 +14,7 @@
 #include "train/engine.h"
 #include "train/metrics.h"
 #include "train/settings.h"
+#include "train/trace.h"
 
 /* Told on rank 0 only, between steps. A failure ends the run on all ranks. Members may be NULL. */
 struct mics_run_observer {
@@ -38,6 +39,7 @@ struct mics_run_options {
     const char *out;           /* folder of the run */
     uint64_t save_every, keep; /* 0: at the end only; all */
     struct mics_run_observer observer;
+    struct mics_trace *trace; /* of this rank; NULL: none */
 };
 
 enum mics_run_end { MICS_RUN_DONE, MICS_RUN_STOPPED };

@@ -151,6 +151,29 @@ wait_for() # file pattern
     grep -q 'no step was left to do' out
 }
 
+@test "train: --trace writes the steps that were asked for, of every rank, without overlaps" {
+    train --steps=5 --out=run -q --trace=trace.json --trace-steps=2-3
+    run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .args.step] | unique' trace.json
+    [ "$output" = "[2,3]" ]
+    run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .pid] | unique' trace.json
+    [ "$output" = "[0,1,2,3]" ]
+    run -0 jq -r '[.traceEvents[] | select(.ph == "M" and .name == "process_name") | .args.name][3]' trace.json
+    [[ $output == "rank 3 on "*"#1" ]]
+    run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | group_by([.pid, .tid])[] | sort_by(.ts)
+        | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005) | .[1].name' trace.json
+    [ "$output" = "" ]
+    train --steps=5 --out=run2 -q --trace=last.json
+    run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .args.step] | unique' last.json
+    [ "$output" = "[3,4,5]" ]
+}
+
+@test "train: a trace that cannot be written fails with its name" {
+    run -1 --separate-stderr train --steps=1 --out=run -q --trace=/nowhere/trace.json
+    [[ $(said) == "mics-train: /nowhere/trace.json: "* ]]
+    run -2 mics-train --data=x -p x --trace-steps=1-2
+    run -2 mics-train --data=x -p x --trace=t --trace-steps=3-2
+}
+
 @test "train: the order of samples does not depend on the ranks" {
     requires mpi:4
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --micro-batch=2 --seq=32 >p1.mp
