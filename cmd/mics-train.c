@@ -34,6 +34,7 @@ enum {
     ID_OTHER_DATA,
     ID_SAVE_EVERY,
     ID_KEEP,
+    ID_KEEP_EVERY,
     ID_METRICS,
     ID_LOG_EVERY,
     ID_SAMPLE,
@@ -68,6 +69,8 @@ static const struct cli_option options[] = {
     {ID_SETTING + 14, "val-batches", "N", "global batches of a validation (default: 8)"},
     {ID_SAVE_EVERY, "save-every", "N", "steps between checkpoints (default: only at the end)"},
     {ID_KEEP, "keep", "N", "checkpoints to keep, 0: all (default: 0)"},
+    {ID_KEEP_EVERY, "keep-every", "N",
+     "with --keep, keep those of every N-th step too (default: 0)"},
     {ID_METRICS, "metrics", "FILE", "write JSON lines of all that happens"},
     {ID_LOG_EVERY, "log-every", "N", "steps between lines (default: 1 on a terminal, else 10)"},
     {ID_SAMPLE, "sample", "N", "characters drawn from the model at the end (default: 300)"},
@@ -174,7 +177,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_SAVE_EVERY:
         return mics_parse_u64(value, 0, UINT32_MAX, &job->save_every, err);
     case ID_KEEP:
-        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep, err);
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.last, err);
+    case ID_KEEP_EVERY:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.every, err);
     case ID_METRICS:
         request->metrics = value;
         return MICS_OK;

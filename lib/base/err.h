@@ -22,9 +22,9 @@ enum mics_status {
     MICS_ERR_INFEASIBLE = -8, /* a valid question without an answer */
 };
 
-/* One line of text, without the program's name and without a newline. */
+/* One line of text, without the program's name and without a newline. Room for a list of tensors. */
 struct mics_err {
-    char text[512];
+    char text[2048];
 };
 
 #define MICS_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))

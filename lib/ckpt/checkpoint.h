@@ -2,9 +2,9 @@
 /*
  * checkpoint.h - all ranks save and load the state of training together.
  *
- * Each optimizer shard is written once, by the rank of the first optimizer group that holds it: file i
- * is of the rank whose optimizer index is i. On load every rank reads the file of its own index.
- * The folder must be one that all nodes see.
+ * Each optimizer shard is written once: the first `parts` of the ranks that hold it write a part each (table.h), so
+ * that many disks work. On load every rank reads the ranges of its own shard, from whatever shape of run wrote
+ * them, after all files have been read once and their sums compared. The folder must be one that all nodes see.
  *
  * A save is in three parts, each of which all ranks finish, or fail at, together: make a temporary folder;
  * write and sync the files; write the manifest and rename. After a failure the temporary
@@ -39,9 +39,9 @@ enum mics_status mics_checkpoint_save(const struct mics_checkpoint *checkpoint, 
 enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const char *folder,
                                                json_t **doc, struct mics_err *err);
 
-/* Check that the checkpoint fits the present run, and read this rank's state. Collective. */
+/* Check that the checkpoint is of the present model and optimizer, and read this rank's state. Collective. */
 enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, const char *folder,
-                                      json_t *doc, struct mics_err *err);
+                                      const json_t *doc, struct mics_err *err);
 
 /* Give a document of rank 0 to all (NULL there is an error). *doc: on rank 0 in, elsewhere out. */
 enum mics_status mics_broadcast_doc(struct mics_comm *comm, json_t **doc, struct mics_err *err);

@@ -194,16 +194,25 @@ static enum mics_status remove_checkpoint(const char *out, const char *name, str
     return mics_file_remove_tree(temporary, err);
 }
 
-enum mics_status mics_checkpoint_prune(const char *out, uint64_t keep, struct mics_err *err)
+enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
+                                       uint64_t saved, struct mics_err *err)
 {
     struct mics_step_names names = {0};
     enum mics_status status = MICS_OK;
+    uint64_t newer = 0; /* than the present one, up to the one just saved */
 
-    if (keep == 0)
+    if (keep->last == 0)
         return MICS_OK;
     status = mics_step_names_read(out, MICS_STEP_FINAL, &names, err);
-    for (size_t i = 0; status == MICS_OK && i + keep < names.count; i++)
-        status = remove_checkpoint(out, names.items[i].name, err);
+    for (size_t i = names.count; status == MICS_OK && i > 0; i--) {
+        const struct mics_step_name *name = &names.items[i - 1];
+        const bool left_over = name->step > saved;
+
+        if (keep->every && name->step % keep->every == 0)
+            newer += !left_over;
+        else if (left_over || newer++ >= keep->last)
+            status = remove_checkpoint(out, name->name, err);
+    }
     mics_step_names_free(&names);
     return status;
 }

@@ -46,7 +46,15 @@ enum mics_status mics_check_space(const char *out, uint64_t bytes, struct mics_e
 enum mics_status mics_checkpoint_publish(const char *out, const char *temporary, const char *final,
                                          struct mics_err *err);
 
-/* Remove the oldest checkpoints of OUT but `keep` (0: keep all). */
-enum mics_status mics_checkpoint_prune(const char *out, uint64_t keep, struct mics_err *err);
+/* Which checkpoints stay: the last `last` (0: all), and each whose step is a multiple of `every` (0: none for
+ * that reason). */
+struct mics_keep {
+    uint64_t last, every;
+};
+
+/* Remove the others of OUT, now that the one of step `saved` is whole; it always stays. Those of later steps are
+ * left from another run, and older than any of this one. */
+enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
+                                       uint64_t saved, struct mics_err *err);
 
 #endif

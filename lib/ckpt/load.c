@@ -1,10 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/checkpoint.h"
 
+#include "base/num.h"
 #include "ckpt/agree.h"
+#include "ckpt/range.h"
 #include "doc/doc.h"
 
 #include <stdlib.h>
+
+#define CHUNK ((uint64_t)1 << 20) /* elements that are read at once */
+
+/* One rank's loading. */
+struct load {
+    const struct mics_checkpoint *checkpoint;
+    struct mics_ckpt_reader *reader;
+    uint32_t index;  /* of the shard in the optimizer group */
+    uint32_t *units; /* [unit_count]: the model's units in the checkpoint's table */
+    float *buffer;   /* [CHUNK] */
+};
 
 static enum mics_status broadcast_bytes(struct mics_comm *comm, char **data, uint64_t *size,
                                         struct mics_err *err)
@@ -63,33 +76,98 @@ enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const cha
     return status;
 }
 
-static enum mics_status read_shard(const struct mics_checkpoint *checkpoint, const char *folder,
-                                   const struct mics_manifest *manifest, struct mics_err *err)
+/* Every file is read whole once, by one of the ranks, and its sum compared. */
+static enum mics_status check_files(const struct mics_comm *comm, struct mics_ckpt_reader *reader,
+                                    struct mics_err *err)
 {
-    const struct mics_shape *shape = &checkpoint->form->choice->shape;
-    uint32_t index = mics_shape_index(shape, (uint32_t)checkpoint->comm->rank).optim;
-    char name[64], path[MICS_PATH_MAX];
-    enum mics_status status;
+    const uint32_t count = mics_ckpt_reader_manifest(reader)->file_count;
+    enum mics_status status = MICS_OK;
 
-    mics_ckpt_file_name(index, name, sizeof name);
-    status = mics_path_format(path, err, "%s/%s", folder, name);
-    return status == MICS_OK ? mics_shard_file_read(path, checkpoint->form, &manifest->files[index],
-                                                    &checkpoint->source, err)
-                             : status;
+    for (uint32_t i = (uint32_t)comm->rank; status == MICS_OK && i < count;
+         i += (uint32_t)comm->size)
+        status = mics_ckpt_reader_check(reader, i, err);
+    return status;
+}
+
+/* This rank's piece of one segment, a buffer at a time. */
+static enum mics_status load_piece(const struct load *load, uint32_t unit, uint32_t state,
+                                   uint32_t segment, struct mics_err *err)
+{
+    const struct mics_checkpoint *checkpoint = load->checkpoint;
+    const struct mics_layout *layout = &checkpoint->form->layouts[unit];
+    const uint64_t piece = layout->optim_piece;
+    const uint64_t from = mics_layout_piece_offset(layout, segment, piece, load->index);
+    enum mics_status status = MICS_OK;
+
+    for (uint64_t done = 0; status == MICS_OK && done < piece; done += CHUNK) {
+        const uint64_t count = mics_min_u64(CHUNK, piece - done);
+
+        status = mics_ckpt_reader_read(load->reader, load->units[unit], state, from + done, count,
+                                       load->buffer, err);
+        if (status == MICS_OK)
+            status = checkpoint->source.put(checkpoint->source.context, unit, state,
+                                            segment * piece + done, count, load->buffer, err);
+    }
+    return status;
+}
+
+static enum mics_status load_all(const struct load *load, struct mics_err *err)
+{
+    const struct mics_ckpt_form *form = load->checkpoint->form;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t unit = 0; unit < form->model->unit_count; unit++)
+        for (uint32_t state = 0; state < form->states; state++)
+            for (uint32_t t = 0; status == MICS_OK && t < form->layouts[unit].segments; t++)
+                status = load_piece(load, unit, state, t, err);
+    return status;
+}
+
+/* The place of each of the model's units in the checkpoint, and a buffer. */
+static enum mics_status prepare(struct load *load, struct mics_err *err)
+{
+    const struct mics_model *model = load->checkpoint->form->model;
+    const struct mics_ckpt_table *table = mics_ckpt_reader_table(load->reader);
+
+    load->units = calloc(model->unit_count, sizeof *load->units);
+    load->buffer = malloc(CHUNK * sizeof *load->buffer);
+    if (!load->units || !load->buffer)
+        return mics_err_nomem(err);
+    for (uint32_t i = 0; i < model->unit_count; i++) {
+        const int64_t unit = mics_ckpt_table_find(table, model->units[i].name);
+
+        if (unit < 0 || table->units[unit].layout.count != model->units[i].count)
+            return mics_err_set(err, MICS_ERR_FORMAT, "unit '%s' is missing or of another size",
+                                model->units[i].name);
+        load->units[i] = (uint32_t)unit;
+    }
+    return MICS_OK;
 }
 
 enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, const char *folder,
-                                      json_t *doc, struct mics_err *err)
+                                      const json_t *doc, struct mics_err *err)
 {
-    struct mics_manifest manifest = {0};
-    enum mics_status status = mics_manifest_from_doc(doc, &manifest, err);
+    struct mics_comm *comm = checkpoint->comm;
+    struct load load = {
+        .checkpoint = checkpoint,
+        .index = mics_shape_index(&checkpoint->form->choice->shape, (uint32_t)comm->rank).optim};
+    enum mics_status status = mics_ckpt_reader_open(folder, doc, &load.reader, err);
 
+    if (status == MICS_OK) {
+        status =
+            mics_manifest_match(doc, mics_ckpt_reader_table(load.reader), checkpoint->form, err);
+        if (status == MICS_OK)
+            status = prepare(&load, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", folder);
+    }
+    status = mics_agree(comm, status, err);
     if (status == MICS_OK)
-        status = mics_manifest_match(doc, checkpoint->form, err);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", folder);
-    else
-        status = read_shard(checkpoint, folder, &manifest, err);
-    mics_manifest_free(&manifest);
-    return mics_agree(checkpoint->comm, status, err);
+        status = mics_agree(comm, check_files(comm, load.reader, err), err);
+    if (status == MICS_OK)
+        status = mics_agree(comm, load_all(&load, err), err);
+    mics_ckpt_reader_close(load.reader);
+    free(load.units);
+    free(load.buffer);
+    return status;
 }

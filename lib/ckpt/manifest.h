@@ -29,6 +29,7 @@ struct mics_ckpt_form {
     const struct mics_plan_choice *choice;
     const struct mics_layout *layouts; /* [unit_count] */
     uint32_t states;                   /* that the optimizer has, 1 to MICS_CKPT_STATES */
+    uint32_t parts;                    /* files of each shard, 1 to the replicas: see table.h */
 };
 
 /* Owns its references. */
@@ -37,7 +38,7 @@ struct mics_manifest {
     json_t *plan;           /* the document mics.plan */
     json_t *training;       /* settings and data of the run: the trainer's own */
     json_t *history;        /* array, or NULL */
-    uint32_t file_count;    /* p_optim: file i has optimizer shard i */
+    uint32_t file_count;    /* p_optim * parts: see table.h */
     struct mics_file_sum *files;
 };
 
@@ -52,10 +53,12 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
 enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err);
 
-/* Was the checkpoint `doc` made from the same model, shape, layout and optimizer? MICS_ERR_FORMAT
- * with both values in the text. */
-enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_form *form,
-                                     struct mics_err *err);
+struct mics_ckpt_table;
+
+/* Does the checkpoint `doc`, whose table is `table`, hold the state of the present model and optimizer? Its
+ * shape, segments and padding are its own. MICS_ERR_FORMAT with both values, or all tensors that differ. */
+enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
+                                     const struct mics_ckpt_form *form, struct mics_err *err);
 
 /* "shard-00002.safetensors" */
 void mics_ckpt_file_name(uint32_t index, char *buf, size_t size);

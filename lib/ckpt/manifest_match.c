@@ -1,48 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/manifest.h"
 
-#include "ckpt/manifest_form.h"
+#include "ckpt/match_tensors.h"
+#include "ckpt/table.h"
 #include "doc/at.h"
 
 #include <stddef.h>
 #include <string.h>
-
-static enum mics_status read_shape(const struct mics_at *root, struct mics_shape *shape,
-                                   struct mics_err *err)
-{
-    struct mics_at at;
-    const struct {
-        const char *key;
-        uint32_t *value;
-    } fields[] = {
-        {"nodes", &shape->nodes},   {"per_node", &shape->per_node}, {"p_param", &shape->p_param},
-        {"p_grad", &shape->p_grad}, {"p_optim", &shape->p_optim},
-    };
-    enum mics_status status = mics_at_object(root, "shape", &at, err);
-
-    for (size_t i = 0; status == MICS_OK && i < sizeof fields / sizeof *fields; i++)
-        status = mics_at_u32(&at, fields[i].key, 1, UINT32_MAX, fields[i].value, err);
-    return status;
-}
-
-static enum mics_status match_shape(const struct mics_at *root, const struct mics_shape *now,
-                                    struct mics_err *err)
-{
-    struct mics_shape then = {0};
-    enum mics_status status = read_shape(root, &then, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (then.nodes == now->nodes && then.per_node == now->per_node &&
-        then.p_param == now->p_param && then.p_grad == now->p_grad && then.p_optim == now->p_optim)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "the checkpoint is of %u ranks (%u nodes of %u) in groups of %u, %u, %u, "
-                        "the plan of %u ranks (%u nodes of %u) in groups of %u, %u, %u",
-                        then.nodes * then.per_node, then.nodes, then.per_node, then.p_param,
-                        then.p_grad, then.p_optim, now->nodes * now->per_node, now->nodes,
-                        now->per_node, now->p_param, now->p_grad, now->p_optim);
-}
 
 /* Fields of the configuration that change what the model computes; its name does not. */
 static const struct {
@@ -105,61 +69,44 @@ static enum mics_status match_model(const struct mics_at *root, const struct mic
     return status;
 }
 
-static enum mics_status match_states(const struct mics_at *root, uint32_t states,
-                                     struct mics_err *err)
+static enum mics_status match_states(uint32_t then, uint32_t now, struct mics_err *err)
 {
-    struct mics_at at;
-    enum mics_status status = mics_at_array(root, "states", 1, MICS_CKPT_STATES, &at, err);
-    json_t *now = mics_form_states(states);
-
-    if (!now)
-        return mics_err_nomem(err);
-    if (status == MICS_OK && !json_equal(at.value, now))
-        status = mics_err_set(err, MICS_ERR_FORMAT,
-                              "the checkpoint has %zu states of each parameter, the plan's "
-                              "optimizer %u",
-                              mics_at_count(&at), states);
-    json_decref(now);
-    return status;
+    if (then == now)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "the checkpoint has %u states of each parameter (it is of %s), the plan's "
+                        "optimizer %u",
+                        then,
+                        then == 3   ? "AdamW"
+                        : then == 2 ? "SGD"
+                                    : "weights only",
+                        now);
 }
 
-static enum mics_status match_units(const struct mics_at *root, const struct mics_ckpt_form *form,
-                                    struct mics_err *err)
+/* What the configurations differ in, and then the tensors that differ because of it. */
+static enum mics_status match_all(const struct mics_at *root, const struct mics_ckpt_table *table,
+                                  const struct mics_model *model, struct mics_err *err)
 {
-    const uint32_t count = form->model->unit_count;
-    struct mics_at at;
-    enum mics_status status = mics_at_array(root, "units", count, count, &at, err);
+    struct mics_err tensors = {""}, config = {""};
+    const enum mics_status differ = mics_ckpt_match_tensors(table, model, &tensors);
+    const enum mics_status status = match_model(root, model, &config);
 
-    for (uint32_t i = 0; status == MICS_OK && i < count; i++) {
-        json_t *unit = mics_form_unit(&form->model->units[i], &form->layouts[i]);
-
-        if (!unit)
-            return mics_err_nomem(err);
-        if (!json_equal(unit, json_array_get(at.value, i)))
-            status = mics_err_set(err, MICS_ERR_FORMAT,
-                                  "unit '%s' is laid out in another way than by this plan",
-                                  form->model->units[i].name);
-        json_decref(unit);
+    if (status == MICS_OK && differ == MICS_OK)
+        return MICS_OK;
+    if (err)
+        *err = status != MICS_OK ? config : tensors;
+    if (err && status != MICS_OK && differ != MICS_OK) {
+        *err = tensors;
+        mics_err_prefix(err, "%s", config.text);
     }
-    return status;
+    return status != MICS_OK ? status : differ;
 }
 
-enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_form *form,
-                                     struct mics_err *err)
+enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
+                                     const struct mics_ckpt_form *form, struct mics_err *err)
 {
-    struct mics_at root = mics_at_root(doc);
-    enum mics_status status = match_model(&root, form->model, err);
+    const struct mics_at root = mics_at_root(doc);
+    enum mics_status status = match_all(&root, table, form->model, err);
 
-    if (status == MICS_OK)
-        status = match_shape(&root, &form->choice->shape, err);
-    if (status == MICS_OK)
-        status = match_states(&root, form->states, err);
-    if (status == MICS_OK)
-        status = match_units(&root, form, err);
-    if (status == MICS_OK && mics_at_has(&root, "files") &&
-        json_array_size(json_object_get(doc, "files")) != form->choice->shape.p_optim)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "files: %zu, but the optimizer's group has %u",
-                              json_array_size(json_object_get(doc, "files")),
-                              form->choice->shape.p_optim);
-    return status;
+    return status == MICS_OK ? match_states(table->states, form->states, err) : status;
 }

@@ -15,8 +15,10 @@ static enum mics_status make_temporary(const struct mics_checkpoint *checkpoint,
                                        const char *temporary, struct mics_err *err)
 {
     uint64_t bytes = mics_shard_file_bytes(checkpoint->form);
-    enum mics_status status =
-        mics_check_space(out, bytes * checkpoint->form->choice->shape.p_optim + MANIFEST_ROOM, err);
+    enum mics_status status = mics_check_space(
+        out,
+        bytes * checkpoint->form->choice->shape.p_optim * checkpoint->form->parts + MANIFEST_ROOM,
+        err);
 
     if (status == MICS_OK)
         status = mics_file_remove_tree(temporary, err);
@@ -41,21 +43,40 @@ static enum mics_status begin(const struct mics_checkpoint *checkpoint, const ch
     return comm->ops->broadcast_now(comm, temporary, MICS_PATH_MAX, 0, err);
 }
 
+/* The file that this rank writes, or -1: shards in turn are written by their first replicas. */
+static int64_t own_file(const struct mics_ckpt_form *form, uint32_t rank)
+{
+    const struct mics_shape *shape = &form->choice->shape;
+    const uint32_t replica = rank / shape->p_optim;
+
+    return replica < form->parts
+               ? (int64_t)mics_shape_index(shape, rank).optim * form->parts + replica
+               : -1;
+}
+
 static enum mics_status write_shard(const struct mics_checkpoint *checkpoint, const char *temporary,
                                     struct mics_file_sum *sum, struct mics_err *err)
 {
-    const struct mics_shape *shape = &checkpoint->form->choice->shape;
-    const uint32_t rank = (uint32_t)checkpoint->comm->rank;
+    const struct mics_ckpt_form *form = checkpoint->form;
+    const int64_t file = own_file(form, (uint32_t)checkpoint->comm->rank);
     char name[64], path[MICS_PATH_MAX];
+    float *values;
     enum mics_status status;
 
-    if (rank >= shape->p_optim)
+    if (file < 0)
         return MICS_OK;
-    mics_ckpt_file_name(mics_shape_index(shape, rank).optim, name, sizeof name);
+    mics_ckpt_file_name((uint32_t)file, name, sizeof name);
     status = mics_path_format(path, err, "%s/%s", temporary, name);
-    return status == MICS_OK
-               ? mics_shard_file_write(path, checkpoint->form, &checkpoint->source, sum, err)
-               : status;
+    if (status != MICS_OK)
+        return status;
+    const uint32_t part = (uint32_t)(file % form->parts);
+    values = malloc(mics_shard_part_count(form, part) * sizeof *values);
+    status = values ? mics_shard_part_take(form, part, &checkpoint->source, values, err)
+                    : mics_err_nomem(err);
+    if (status == MICS_OK)
+        status = mics_shard_part_write(path, form, part, values, sum, err);
+    free(values);
+    return status;
 }
 
 /* Everybody writes; then everybody knows the sums of all files. */
@@ -63,21 +84,22 @@ static enum mics_status write_shards(const struct mics_checkpoint *checkpoint,
                                      const char *temporary, struct mics_manifest *manifest,
                                      struct mics_err *err)
 {
-    const struct mics_shape *shape = &checkpoint->form->choice->shape;
+    const struct mics_ckpt_form *form = checkpoint->form;
     struct mics_comm *comm = checkpoint->comm;
     struct mics_file_sum own = {0}, *all = malloc((size_t)comm->size * sizeof *all);
     enum mics_status status = write_shard(checkpoint, temporary, &own, err);
 
     free(manifest->files);
-    manifest->file_count = shape->p_optim;
-    manifest->files = calloc(shape->p_optim, sizeof *manifest->files);
+    manifest->file_count = form->choice->shape.p_optim * form->parts;
+    manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     if (status == MICS_OK && (!all || !manifest->files))
         status = mics_err_nomem(err);
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
         status = comm->ops->all_gather_now(comm, &own, all, sizeof own, err);
-    for (uint32_t rank = 0; status == MICS_OK && rank < shape->p_optim; rank++)
-        manifest->files[mics_shape_index(shape, rank).optim] = all[rank];
+    for (uint32_t rank = 0; status == MICS_OK && rank < (uint32_t)comm->size; rank++)
+        if (own_file(form, rank) >= 0)
+            manifest->files[own_file(form, rank)] = all[rank];
     free(all);
     return status;
 }

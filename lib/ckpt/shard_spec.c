@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/shard_spec.h"
 
-#include "base/num.h"
+#include "ckpt/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form,
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
                                      struct mics_shard_spec *spec, struct mics_err *err)
 {
     const uint32_t count = form->model->unit_count * form->states;
@@ -20,13 +20,16 @@ enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form,
     }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t unit = i / form->states;
-        uint64_t elements = mics_layout_optim_shard(&form->layouts[unit]);
+        uint64_t shard = mics_layout_optim_shard(&form->layouts[unit]);
 
         snprintf(spec->names[i], sizeof spec->names[i], "%s.%s", form->model->units[unit].name,
                  mics_ckpt_state_name(i % form->states));
         spec->tensors[i] = (struct mics_safetensor_spec){
-            .name = spec->names[i], .dtype = "F32", .rank = 1, .shape = {elements}};
-        spec->largest = mics_max_u64(spec->largest, elements);
+            .name = spec->names[i],
+            .dtype = "F32",
+            .rank = 1,
+            .shape = {mics_ckpt_part_begin(shard, form->parts, part + 1) -
+                      mics_ckpt_part_begin(shard, form->parts, part)}};
     }
     return MICS_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shard_spec.h - the tensors of a shard file, in their order. */
+/* shard_spec.h - the tensors of the file of one part of a shard, in their order. */
 #ifndef MICS_CKPT_SHARD_SPEC_H
 #define MICS_CKPT_SHARD_SPEC_H
 
@@ -11,10 +11,9 @@ struct mics_shard_spec {
     struct mics_safetensor_spec *tensors;
     char (*names)[48];
     uint32_t count;
-    uint64_t largest; /* elements of the largest tensor */
 };
 
-enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form,
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
                                      struct mics_shard_spec *spec, struct mics_err *err);
 void mics_shard_spec_free(struct mics_shard_spec *spec); /* of zeros is fine */
 

@@ -1,19 +1,76 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/shard_file.h"
 
+#include "base/num.h"
+#include "ckpt/file_sum.h"
 #include "ckpt/shard_spec.h"
+#include "ckpt/table.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-uint64_t mics_shard_file_bytes(const struct mics_ckpt_form *form)
+/* Parts smaller than this cost more in files than they gain in disks. */
+#define PART_BYTES ((uint64_t)1 << 20)
+
+static uint64_t shard_elements(const struct mics_ckpt_form *form)
 {
-    uint64_t elements = 0, tensors = (uint64_t)form->model->unit_count * form->states;
+    uint64_t elements = 0;
 
     for (uint32_t i = 0; i < form->model->unit_count; i++)
-        elements += mics_layout_optim_shard(&form->layouts[i]) * form->states;
-    return elements * sizeof(float) + 4096 + tensors * 160;
+        elements += mics_layout_optim_shard(&form->layouts[i]);
+    return elements * form->states;
+}
+
+uint32_t mics_ckpt_parts(const struct mics_ckpt_form *form)
+{
+    const struct mics_shape *shape = &form->choice->shape;
+    const uint64_t replicas = (uint64_t)shape->nodes * shape->per_node / shape->p_optim;
+    const uint64_t most = shard_elements(form) * sizeof(float) / PART_BYTES;
+
+    return (uint32_t)mics_max_u64(1, mics_min_u64(replicas, most));
+}
+
+uint64_t mics_shard_file_bytes(const struct mics_ckpt_form *form)
+{
+    const uint64_t tensors = (uint64_t)form->model->unit_count * form->states;
+    uint64_t elements = 0;
+
+    for (uint32_t i = 0; i < form->model->unit_count; i++)
+        elements += mics_ceil_div(mics_layout_optim_shard(&form->layouts[i]), form->parts);
+    return elements * form->states * sizeof(float) + 4096 + tensors * 160;
+}
+
+uint64_t mics_shard_part_count(const struct mics_ckpt_form *form, uint32_t part)
+{
+    uint64_t elements = 0;
+
+    for (uint32_t i = 0; i < form->model->unit_count; i++) {
+        const uint64_t count = mics_layout_optim_shard(&form->layouts[i]);
+
+        elements += mics_ckpt_part_begin(count, form->parts, part + 1) -
+                    mics_ckpt_part_begin(count, form->parts, part);
+    }
+    return elements * form->states;
+}
+
+enum mics_status mics_shard_part_take(const struct mics_ckpt_form *form, uint32_t part,
+                                      const struct mics_ckpt_source *source, float *dst,
+                                      struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t unit = 0; unit < form->model->unit_count; unit++) {
+        const uint64_t shard = mics_layout_optim_shard(&form->layouts[unit]);
+        const uint64_t first = mics_ckpt_part_begin(shard, form->parts, part);
+        const uint64_t count = mics_ckpt_part_begin(shard, form->parts, part + 1) - first;
+
+        for (uint32_t state = 0; status == MICS_OK && state < form->states; state++) {
+            status = source->take(source->context, unit, state, first, count, dst, err);
+            dst += count;
+        }
+    }
+    return status;
 }
 
 static bool all_finite(const float *values, uint64_t count)
@@ -25,21 +82,19 @@ static bool all_finite(const float *values, uint64_t count)
 }
 
 static enum mics_status write_tensors(struct mics_hashed_file *file,
-                                      const struct mics_shard_spec *spec, uint32_t states,
-                                      const struct mics_ckpt_source *source, float *buffer,
+                                      const struct mics_shard_spec *spec, const float *values,
                                       struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     for (uint32_t i = 0; status == MICS_OK && i < spec->count; i++) {
-        uint64_t count = spec->tensors[i].shape[0];
+        const uint64_t count = spec->tensors[i].shape[0];
 
-        status = source->take(source->context, i / states, i % states, buffer, err);
-        if (status == MICS_OK && !all_finite(buffer, count))
-            status = mics_err_set(err, MICS_ERR_DEVICE, "%s holds numbers that are not finite",
-                                  spec->names[i]);
-        if (status == MICS_OK)
-            status = mics_hashed_file_write(file, buffer, count * sizeof *buffer, err);
+        if (!all_finite(values, count))
+            return mics_err_set(err, MICS_ERR_DEVICE, "%s holds numbers that are not finite",
+                                spec->names[i]);
+        status = mics_hashed_file_write(file, values, count * sizeof *values, err);
+        values += count;
     }
     return status;
 }
@@ -58,28 +113,27 @@ static enum mics_status write_header(struct mics_hashed_file *file,
     return status;
 }
 
-enum mics_status mics_shard_file_write(const char *path, const struct mics_ckpt_form *form,
-                                       const struct mics_ckpt_source *source,
+enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
+                                       uint32_t part, const float *values,
                                        struct mics_file_sum *sum, struct mics_err *err)
 {
     struct mics_hashed_file *file = NULL;
     struct mics_shard_spec spec = {0};
-    float *buffer = NULL;
-    enum mics_status status = mics_shard_spec_new(form, &spec, err);
+    enum mics_status status = mics_shard_spec_new(form, part, &spec, err);
 
     if (status != MICS_OK)
         return status;
-    buffer = malloc(spec.largest * sizeof *buffer);
-    status = buffer ? mics_hashed_file_create(path, &file, err) : mics_err_nomem(err);
+    status = mics_hashed_file_create(path, &file, err);
     if (status == MICS_OK)
         status = write_header(file, &spec, err);
     if (status == MICS_OK)
-        status = write_tensors(file, &spec, form->states, source, buffer, err);
+        status = write_tensors(file, &spec, values, err);
     if (status == MICS_OK)
         status = mics_hashed_file_finish(file, sum, err);
     else
         mics_hashed_file_drop(file);
-    free(buffer);
+    if (status == MICS_OK && mics_file_sum_check(path, sum, true, err) != MICS_OK)
+        status = MICS_ERR_IO; /* the disk gives back other bytes than it was given */
     mics_shard_spec_free(&spec);
     return status;
 }

@@ -93,11 +93,13 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
  * segment t's piece begins at mics_layout_piece_offset(). */
 uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit);
 bool mics_engine_has_state(const struct mics_engine *engine, enum mics_state state);
-/* Copy out of, or into, the arena. Steps must be collected. */
+/* Copy elements [first, first + count) of the shard out of, or into, the arena. Steps must be collected. */
 enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,
-                                    enum mics_state state, float *dst, struct mics_err *err);
+                                    enum mics_state state, uint64_t first, uint64_t count,
+                                    float *dst, struct mics_err *err);
 enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
-                                    enum mics_state state, const float *src, struct mics_err *err);
+                                    enum mics_state state, uint64_t first, uint64_t count,
+                                    const float *src, struct mics_err *err);
 /* After an import of parameters: give every rank of the optimizer group its part. Collective. */
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err);
 

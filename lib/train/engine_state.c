@@ -87,37 +87,55 @@ static float *piece_of(const struct mics_engine *engine, uint32_t unit, enum mic
     return (state == MICS_STATE_M ? memory->m : memory->v) + segment * layout->optim_piece;
 }
 
-static enum mics_status move(struct mics_engine *engine, uint32_t unit, enum mics_state state,
-                             float *dst, const float *src, struct mics_err *err)
-{
-    const struct mics_layout *layout = engine->units[unit].layout;
-    const uint64_t piece = layout->optim_piece;
+/* Elements of a state's shard to or from the host. */
+struct move {
+    uint32_t unit;
+    enum mics_state state;
+    uint64_t first, count;
+    float *dst; /* NULL: into the arena */
+    const float *src;
+};
 
-    if (!mics_engine_has_state(engine, state))
+static enum mics_status move(struct mics_engine *engine, const struct move *what,
+                             struct mics_err *err)
+{
+    const uint64_t piece = engine->units[what->unit].layout->optim_piece;
+    uint64_t run;
+
+    if (!mics_engine_has_state(engine, what->state))
         return mics_err_set(err, MICS_ERR_ARG, "the optimizer has no second moment");
     if (mics_engine_uncollected(engine) > 0)
         return mics_err_set(err, MICS_ERR_ARG, "a step still waits to be collected");
-    for (uint32_t t = 0; t < layout->segments; t++) {
-        float *device = piece_of(engine, unit, state, t);
+    for (uint64_t done = 0; done < what->count; done += run) {
+        const uint64_t at = what->first + done;
+        float *device =
+            piece_of(engine, what->unit, what->state, (uint32_t)(at / piece)) + at % piece;
 
+        run = mics_min_u64(what->count - done, piece - at % piece);
         mics_launch_copy(compute(engine),
-                         &(struct mics_op_copy){.dst = dst ? dst + t * piece : device,
-                                                .src = dst ? device : src + t * piece,
-                                                .bytes = piece * sizeof *device});
+                         &(struct mics_op_copy){.dst = what->dst ? what->dst + done : device,
+                                                .src = what->dst ? device : what->src + done,
+                                                .bytes = run * sizeof *device});
     }
     return engine->device->ops->stream_sync(compute(engine), err);
 }
 
 enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,
-                                    enum mics_state state, float *dst, struct mics_err *err)
+                                    enum mics_state state, uint64_t first, uint64_t count,
+                                    float *dst, struct mics_err *err)
 {
-    return move(engine, unit, state, dst, NULL, err);
+    const struct move what = {unit, state, first, count, dst, NULL};
+
+    return move(engine, &what, err);
 }
 
 enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
-                                    enum mics_state state, const float *src, struct mics_err *err)
+                                    enum mics_state state, uint64_t first, uint64_t count,
+                                    const float *src, struct mics_err *err)
 {
-    return move(engine, unit, state, NULL, src, err);
+    const struct move what = {unit, state, first, count, NULL, src};
+
+    return move(engine, &what, err);
 }
 
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err)

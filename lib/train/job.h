@@ -25,7 +25,8 @@ struct mics_job_options {
     const char
         *resume; /* path of a checkpoint or of a run's folder; "auto": in `out`, if any; NULL */
     bool other_data, overwrite;
-    uint64_t save_every, keep;
+    uint64_t save_every;
+    struct mics_keep keep;
     const char *trace;                /* file for the trace; NULL: none */
     uint64_t trace_first, trace_last; /* steps in it; 0: the last three of the run */
     struct mics_given given[MICS_JOB_MAX_GIVEN];

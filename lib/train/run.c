@@ -40,6 +40,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
                  .layouts = mics_engine_schedule(options->engine)->layouts,
                  .states = mics_engine_has_state(options->engine, MICS_STATE_V) ? 3 : 2},
     };
+    run->form.parts = mics_ckpt_parts(&run->form);
     if (options->settings->steps > UINT32_MAX)
         return mics_err_set(err, MICS_ERR_ARG, "more than %u steps", UINT32_MAX);
     run->words = calloc(options->world->size, sizeof *run->words);

@@ -36,8 +36,9 @@ struct mics_run_options {
     struct mics_comm *control; /* of all ranks in world order, for nothing else */
     struct mics_engine *engine;
     const struct mics_data *data;
-    const char *out;           /* folder of the run */
-    uint64_t save_every, keep; /* 0: at the end only; all */
+    const char *out;     /* folder of the run */
+    uint64_t save_every; /* 0: at the end only */
+    struct mics_keep keep;
     struct mics_run_observer observer;
     struct mics_trace *trace; /* of this rank; NULL: none */
 };

@@ -9,16 +9,16 @@
 #include <stdio.h>
 #include <string.h>
 
-static enum mics_status take(void *context, uint32_t unit, uint32_t state, float *dst,
-                             struct mics_err *err)
+static enum mics_status take(void *context, uint32_t unit, uint32_t state, uint64_t first,
+                             uint64_t count, float *dst, struct mics_err *err)
 {
-    return mics_engine_export(context, unit, (enum mics_state)state, dst, err);
+    return mics_engine_export(context, unit, (enum mics_state)state, first, count, dst, err);
 }
 
-static enum mics_status put(void *context, uint32_t unit, uint32_t state, const float *src,
-                            struct mics_err *err)
+static enum mics_status put(void *context, uint32_t unit, uint32_t state, uint64_t first,
+                            uint64_t count, const float *src, struct mics_err *err)
 {
-    return mics_engine_import(context, unit, (enum mics_state)state, src, err);
+    return mics_engine_import(context, unit, (enum mics_state)state, first, count, src, err);
 }
 
 static struct mics_checkpoint checkpoint_of(const struct mics_run *run)
@@ -82,7 +82,7 @@ enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err)
     run->saved_step = run->step;
     snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", saved.path);
     if (tell)
-        status = mics_checkpoint_prune(run->options.out, run->options.keep, err);
+        status = mics_checkpoint_prune(run->options.out, &run->options.keep, run->step, err);
     if (tell && status == MICS_OK && observer->saved)
         status = observer->saved(observer->context, run->step, &saved, mics_now_s() - begin, err);
     return mics_agree(run->options.control, status, err);

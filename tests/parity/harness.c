@@ -83,7 +83,8 @@ static enum mics_status keep_shards(struct rank *rank, struct mics_engine *engin
     for (uint32_t unit = 0; unit < rank->c->model->unit_count; unit++) {
         float *shard = calloc(mics_engine_shard_count(engine, unit), sizeof *shard);
         enum mics_status status =
-            mics_engine_export(engine, unit, MICS_STATE_PARAM, shard, &rank->err);
+            mics_engine_export(engine, unit, MICS_STATE_PARAM, 0,
+                               mics_engine_shard_count(engine, unit), shard, &rank->err);
 
         rank->result->shards[rank->id][unit] = shard;
         if (status != MICS_OK)

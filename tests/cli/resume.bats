@@ -1,0 +1,88 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints that belong to no number of ranks: 20 steps on four ranks, resumed on others.
+
+load helpers
+
+# The run that all go on from, and how it goes on where it was.
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    echo '{"model_type":"gpt2","vocab_size":257,"n_embd":48,"n_layer":2,"n_head":4,"n_positions":32}' >config.json
+    if command -v mpirun >/dev/null; then
+        plan 'node:2 gpu:2' mics:2 >four.mp
+        on 4 2 four.mp --steps=26 --out=whole --metrics=whole.jsonl
+        on 4 2 four.mp --steps=26 --out=base --save-every=20
+        rm -r base/step-000026
+        ln -sfn step-000020 base/latest
+    fi
+}
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    base=$BATS_FILE_TMPDIR
+}
+
+plan() # topology strategy options...
+{
+    mics-plan --topology="$1" --strategy="$2" --model="$BATS_FILE_TMPDIR/config.json" --global-batch=8 --seq=32 "${@:3}"
+}
+
+on() # ranks ranks-of-a-node plan options...
+{
+    MICS_NODE_RANKS=$2 mpi "$1" mics-train -p "$3" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 -q "${@:4}"
+}
+
+losses() # metrics: of the steps after 20
+{
+    sed -n 's/.*"event":"step","step":\([0-9]*\),"loss":\([^,]*\).*/\1 \2/p' "$1" | awk '$1 > 20'
+}
+
+# Six steps from the checkpoint on these ranks: the losses of the run that was not interrupted, within
+# the rounding of fp32 sums in another order.
+goes_on() # ranks ranks-of-a-node topology strategy
+{
+    plan "$3" "$4" >other.mp
+    on "$1" "$2" other.mp --resume="$base/base" --out=run --metrics=m.jsonl
+    paste -d' ' <(losses "$base/whole.jsonl") <(losses m.jsonl) >pairs
+    cat pairs
+    awk '{ d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || d > 1e-4 * $2) exit 1; n++ } END { exit n != 6 }' pairs
+}
+
+@test "resume: four ranks in groups of two go on bit for bit" {
+    requires mpi:4
+    goes_on 4 2 'node:2 gpu:2' mics:2
+    cmp <(losses "$base/whole.jsonl") <(losses m.jsonl)
+    for file in run/step-000026/shard-*; do
+        cmp "$file" "$base/whole/step-000026/${file##*/}"
+    done
+}
+
+@test "resume: on four ranks in one group" {
+    requires mpi:4
+    goes_on 4 2 'node:2 gpu:2' mics:4
+}
+
+@test "resume: on two ranks, each alone" {
+    requires mpi:4
+    goes_on 2 2 'node:1 gpu:2' mics:1
+}
+
+@test "resume: on eight ranks in groups of four" {
+    requires mpi:8
+    goes_on 8 4 'node:2 gpu:4' mics:4
+}
+
+@test "resume: on one rank" {
+    requires mpi:4
+    goes_on 1 1 'node:1 gpu:1' mics:1
+}
+
+@test "resume: as zero3 and as ddp" {
+    requires mpi:4
+    goes_on 4 2 'node:2 gpu:2' zero3
+    rm -r run
+    goes_on 4 2 'node:2 gpu:2' ddp
+}
