@@ -2,6 +2,8 @@
 # mics - build. `make help` lists the targets and the settings.
 
 BUILD  ?= build
+# One spelling, so that recorded dependencies are found however the folder was named.
+override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
 PREFIX ?= /usr/local
 MARCH  ?= native
 CFLAGS ?= -O2 -g

@@ -32,9 +32,18 @@ setup()
     [[ $output != *CC* ]]
     run make BUILD="$folder" CFLAGS=-O0 "$object"
     [[ $output == *CC*err.o* ]]
-    touch lib/base/err.h
-    run make BUILD="$folder" CFLAGS=-O0 "$object"
+    run make BUILD="$folder" CFLAGS=-O0 --what-if=lib/base/err.h "$object"
     [[ $output == *CC*err.o* ]]
+}
+
+@test "a changed header is seen however the folder of the build is named" {
+    object=build-named/lib/base/err.o
+    make BUILD=build-named "$object"
+    same=$(make BUILD="$PWD/build-named" "$object")
+    changed=$(make BUILD="$PWD/build-named" --what-if=lib/base/err.h "$object")
+    rm -rf build-named
+    [ "$same" = "" ]
+    [[ $changed == *CC*err.o* ]]
 }
 
 @test "a missing library is one clear line" {
