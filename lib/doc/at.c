@@ -245,3 +245,17 @@ enum mics_status mics_at_string(const struct mics_at *at, const char *key, const
     *out = json_string_value(value);
     return MICS_OK;
 }
+
+enum mics_status mics_at_text(const struct mics_at *at, const char *key, char *out, size_t size,
+                              struct mics_err *err)
+{
+    const char *text;
+    enum mics_status status = mics_at_string(at, key, &text, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (strlen(text) >= size)
+        return mics_at_fail(at, key, err, "more than %zu bytes", size - 1);
+    memcpy(out, text, strlen(text) + 1);
+    return MICS_OK;
+}

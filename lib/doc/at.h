@@ -59,6 +59,10 @@ enum mics_status mics_at_bool(const struct mics_at *at, const char *key, bool *o
 enum mics_status mics_at_string(const struct mics_at *at, const char *key, const char **out,
                                 struct mics_err *err);
 
+/* Copy a string into out[size]. MICS_ERR_FORMAT if it does not fit with its NUL. */
+enum mics_status mics_at_text(const struct mics_at *at, const char *key, char *out, size_t size,
+                              struct mics_err *err);
+
 /* Report `text` at member `key` (NULL: at the cursor itself); always MICS_ERR_FORMAT. */
 enum mics_status mics_at_fail(const struct mics_at *at, const char *key, struct mics_err *err,
                               const char *fmt, ...) MICS_PRINTF(4, 5);

@@ -26,17 +26,6 @@ json_t *mics_model_to_json(const struct mics_model *model)
     return value;
 }
 
-static enum mics_status read_text(const struct mics_at *at, const char *key, char *out, size_t size,
-                                  struct mics_err *err)
-{
-    const char *text;
-    enum mics_status status = mics_at_string(at, key, &text, err);
-
-    if (status == MICS_OK && (size_t)snprintf(out, size, "%s", text) >= size)
-        return mics_at_fail(at, key, err, "more than %zu bytes", size - 1);
-    return status;
-}
-
 static enum mics_status read_config(const struct mics_at *at, struct mics_model_config *out,
                                     struct mics_err *err)
 {
@@ -51,10 +40,10 @@ static enum mics_status read_config(const struct mics_at *at, struct mics_model_
         {"vocab_size", &out->vocab_size, MICS_MAX_VOCAB},
         {"n_inner", &out->n_inner, MICS_MAX_INNER},
     };
-    enum mics_status status = read_text(at, "family", out->family, sizeof out->family, err);
+    enum mics_status status = mics_at_text(at, "family", out->family, sizeof out->family, err);
 
     if (status == MICS_OK)
-        status = read_text(at, "name", out->name, sizeof out->name, err);
+        status = mics_at_text(at, "name", out->name, sizeof out->name, err);
     for (size_t i = 0; status == MICS_OK && i < sizeof sizes / sizeof sizes[0]; i++)
         status = mics_at_u32(at, sizes[i].key, 1, sizes[i].max, sizes[i].field, err);
     if (status == MICS_OK)

@@ -15,17 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static enum mics_status read_text(const struct mics_at *at, const char *key, char *out, size_t size,
-                                  struct mics_err *err)
-{
-    const char *text;
-    enum mics_status status = mics_at_string(at, key, &text, err);
-
-    if (status == MICS_OK && (size_t)snprintf(out, size, "%s", text) >= size)
-        return mics_at_fail(at, key, err, "more than %zu bytes", size - 1);
-    return status;
-}
-
 static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optimizer *out,
                                        struct mics_err *err)
 {
@@ -51,7 +40,7 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
     enum mics_status status = mics_at_object(parent, "choice", &at, err);
 
     if (status == MICS_OK)
-        status = read_text(&at, "strategy", out->strategy, sizeof out->strategy, err);
+        status = mics_at_text(&at, "strategy", out->strategy, sizeof out->strategy, err);
     if (status == MICS_OK)
         status = read_optimizer(&at, &out->optimizer, err);
     for (size_t i = 0; i < mics_choice_number_count && status == MICS_OK; i++) {
@@ -134,7 +123,7 @@ static enum mics_status read_alternative(const struct mics_at *at, const struct 
     if (status == MICS_OK)
         status = mics_at_bool(at, "fits", &out->fits, err);
     if (status == MICS_OK)
-        status = read_text(at, "why", out->why, sizeof out->why, err);
+        status = mics_at_text(at, "why", out->why, sizeof out->why, err);
     if (status == MICS_OK && out->fits)
         status = read_prediction(at, &out->predicted, err);
     return status;

@@ -135,12 +135,28 @@ static void a_path_that_is_too_long_is_cut(void)
     CHECK(strstr(err.text, ": end") != NULL);
 }
 
+static void a_text_that_does_not_fit_is_named_and_leaves_the_output(void)
+{
+    json_t *doc = json_pack("{s:s}", "name", "eight___");
+    const struct mics_at root = mics_at_root(doc);
+    char fits[9] = "", small[8] = "before";
+    struct mics_err err;
+
+    CHECK_INT(mics_at_text(&root, "name", fits, sizeof fits, &err), MICS_OK);
+    CHECK_STR(fits, "eight___");
+    CHECK_INT(mics_at_text(&root, "name", small, sizeof small, &err), MICS_ERR_FORMAT);
+    CHECK_STR(err.text, "name: more than 7 bytes");
+    CHECK_STR(small, "before");
+    json_decref(doc);
+}
+
 int main(void)
 {
     doc = json_loads(text, 0, NULL);
     if (!doc)
         return 1;
     TAP_RUN(a_bad_member_is_named_by_its_path);
+    TAP_RUN(a_text_that_does_not_fit_is_named_and_leaves_the_output);
     TAP_RUN(a_missing_member_is_missing_and_null_is_found);
     TAP_RUN(a_real_is_an_integer_only_if_it_is_whole);
     TAP_RUN(arrays_have_a_number_of_items);
