@@ -137,17 +137,16 @@ static void a_path_that_is_too_long_is_cut(void)
 
 static void a_text_that_does_not_fit_is_named_and_leaves_the_output(void)
 {
-    json_t *doc = json_pack("{s:s}", "name", "eight___");
-    const struct mics_at root = mics_at_root(doc);
+    json_t *value = json_pack("{s:s}", "name", "eight___");
+    const struct mics_at root = mics_at_root(value);
     char fits[9] = "", small[8] = "before";
-    struct mics_err err;
 
     CHECK_INT(mics_at_text(&root, "name", fits, sizeof fits, &err), MICS_OK);
     CHECK_STR(fits, "eight___");
     CHECK_INT(mics_at_text(&root, "name", small, sizeof small, &err), MICS_ERR_FORMAT);
     CHECK_STR(err.text, "name: more than 7 bytes");
     CHECK_STR(small, "before");
-    json_decref(doc);
+    json_decref(value);
 }
 
 int main(void)
