@@ -9,6 +9,7 @@
 #include "ckpt/manifest.h"
 #include "ckpt/manifest_print.h"
 #include "cli/cli.h"
+#include "cluster/bench_doc.h"
 #include "cluster/topology_print.h"
 #include "doc/doc.h"
 #include "doc/history.h"
@@ -43,9 +44,8 @@ static const struct kind {
     const char *name;
     cli_printer *print;
 } kinds[] = {
-    {MICS_TOPOLOGY_KIND, mics_topology_print},
-    {MICS_PLAN_KIND, mics_plan_print},
-    {MICS_CHECKPOINT_KIND, mics_manifest_print},
+    {MICS_TOPOLOGY_KIND, mics_topology_print}, {MICS_PLAN_KIND, mics_plan_print},
+    {MICS_BENCH_KIND, mics_bench_print},       {MICS_CHECKPOINT_KIND, mics_manifest_print},
     {MICS_METRICS_KIND, mics_metrics_print},
 };
 

@@ -30,12 +30,18 @@ static enum mics_status agree_on_memory(struct mics_bench *bench, struct mics_er
     return status;
 }
 
-static enum mics_status allocate(struct mics_bench *bench, struct mics_err *err)
+static enum mics_status allocate(struct mics_bench *bench, uint64_t bytes, struct mics_err *err)
 {
     const struct mics_device_ops *ops = bench->device->ops;
+    const uint64_t usual = mics_min_u64(MAX_BUFFER, bench->memory_bytes / 16);
     enum mics_status status;
 
-    bench->buffer_bytes = mics_min_u64(MAX_BUFFER, bench->memory_bytes / 16) / 4096 * 4096;
+    bench->buffer_bytes = mics_max_u64(mics_round_up(bytes, 4096), usual / 4096 * 4096);
+    if (bench->buffer_bytes > bench->memory_bytes / 2)
+        return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                            "%llu bytes of buffers are more than half of the %llu of a rank",
+                            (unsigned long long)bench->buffer_bytes,
+                            (unsigned long long)bench->memory_bytes);
     status = ops->alloc(bench->device, bench->buffer_bytes, &bench->buffer, err);
     if (status != MICS_OK)
         return status;
@@ -44,7 +50,7 @@ static enum mics_status allocate(struct mics_bench *bench, struct mics_err *err)
 }
 
 enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *world,
-                                 struct mics_err *err)
+                                 uint64_t buffer_bytes, struct mics_err *err)
 {
     enum mics_status status;
 
@@ -61,7 +67,7 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     if (status == MICS_OK)
         status = bench->device->ops->stream_open(bench->device, "probe", 0, &bench->stream, err);
     if (status == MICS_OK)
-        status = allocate(bench, err);
+        status = allocate(bench, buffer_bytes, err);
     if (status != MICS_OK)
         mics_bench_fini(bench);
     return status;

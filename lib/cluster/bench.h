@@ -23,9 +23,10 @@ struct mics_bench {
     double begun_s;        /* on this rank's clock */
 };
 
-/* *bench is the caller's storage; after a failure nothing is left in it. */
+/* *bench is the caller's storage; after a failure nothing is left in it. The buffer has what the measurements here
+ * need, up to 64 MiB, and at least `buffer_bytes`. MICS_ERR_INFEASIBLE: more than half of a rank's memory. */
 enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *world,
-                                 struct mics_err *err);
+                                 uint64_t buffer_bytes, struct mics_err *err);
 void mics_bench_fini(struct mics_bench *bench);
 
 /* Seconds since mics_bench_init() on this rank. */

@@ -2,8 +2,7 @@
 /* probe.c - the order of the measurements, and the document of what they found. */
 #include "cluster/probe.h"
 #include "cluster/collectives.h"
-#include "cluster/links.h"
-#include "cluster/outliers.h"
+#include "cluster/findings.h"
 #include "cluster/probe_doc.h"
 
 #include <math.h>
@@ -15,9 +14,6 @@
  * or this part where a loaded machine left less. */
 static const double rates_part = 0.06, links_part = 0.12, collectives_part = 0.5;
 
-/* A suspect is measured twice again, each time for twice as long: on a loaded machine others come and go. */
-enum { ROUNDS = 3 };
-
 /* What is measured, of which the document is made. */
 struct probe {
     struct mics_bench bench;
@@ -27,92 +23,6 @@ struct probe {
     struct mics_measured *measured;
     uint32_t measured_count;
 };
-
-static double median_rate(const struct mics_rates *rates, uint32_t count, bool memory,
-                          double *scratch)
-{
-    for (uint32_t i = 0; i < count; i++)
-        scratch[i] = memory ? rates[i].memory_rate : rates[i].flops;
-    return mics_median(scratch, count);
-}
-
-/* suspects->times serves as scratch memory before it gets its values. */
-static enum mics_status judge_rates(struct probe *probe, const struct mics_rates *rates,
-                                    struct mics_suspects *suspects, uint32_t *left,
-                                    struct mics_err *err)
-{
-    const uint32_t count = probe->bench.world->size;
-
-    probe->topology->flops = median_rate(rates, count, false, suspects->times[0]);
-    probe->topology->memory_bandwidth = median_rate(rates, count, true, suspects->times[1]);
-    for (uint32_t i = 0; i < count; i++) {
-        suspects->times[0][i] = 1 / rates[i].best_flops;
-        suspects->times[1][i] = 1 / rates[i].best_memory_rate;
-    }
-    return mics_suspects_judge(suspects, left, err);
-}
-
-static enum mics_status probe_rates(struct probe *probe, struct mics_err *err)
-{
-    const uint32_t count = probe->bench.world->size;
-    struct mics_rates *rates = calloc(count, sizeof *rates);
-    struct mics_suspects suspects = {0};
-    uint32_t left = 1;
-    enum mics_status status =
-        rates ? mics_suspects_init(&suspects, count, err) : mics_err_nomem(err);
-
-    for (int round = 0; round < ROUNDS && left > 0 && status == MICS_OK; round++) {
-        status =
-            mics_bench_rates(&probe->bench, (1 << round) * rates_part * probe->seconds, rates, err);
-        if (status == MICS_OK)
-            status = judge_rates(probe, rates, &suspects, &left, err);
-    }
-    if (status == MICS_OK)
-        status = mics_outliers_add_ranks(&probe->outliers, &suspects, err);
-    mics_suspects_fini(&suspects);
-    free(rates);
-    return status;
-}
-
-static enum mics_status judge_links(const struct mics_links *links, struct mics_suspects *suspects,
-                                    uint32_t *left, struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-
-    if (suspects->count == 0)
-        status = mics_suspects_init(suspects, links->pair_count, err);
-    if (status != MICS_OK)
-        return status;
-    for (uint32_t i = 0; i < links->pair_count; i++) {
-        suspects->times[0][i] = links->pairs[i].small_s;
-        suspects->times[1][i] = links->pairs[i].large_s;
-    }
-    return mics_suspects_judge(suspects, left, err);
-}
-
-static enum mics_status probe_links(struct probe *probe, enum mics_link_class class,
-                                    struct mics_link *out, struct mics_err *err)
-{
-    struct mics_links links = {0};
-    struct mics_suspects suspects = {0};
-    uint32_t left = 1;
-    enum mics_status status = MICS_OK;
-
-    for (int round = 0; round < ROUNDS && left > 0 && status == MICS_OK; round++) {
-        mics_links_fini(&links);
-        status = mics_links_measure(&probe->bench, class,
-                                    (1 << round) * links_part * probe->seconds, &links, err);
-        if (status == MICS_OK)
-            status = judge_links(&links, &suspects, &left, err);
-    }
-    if (status == MICS_OK)
-        status = mics_outliers_add_pairs(&probe->outliers, class, links.pairs, &suspects, err);
-    if (status == MICS_OK)
-        *out = links.link;
-    mics_suspects_fini(&suspects);
-    mics_links_fini(&links);
-    return status;
-}
 
 static enum mics_status probe_collectives(struct probe *probe, struct mics_err *err)
 {
@@ -154,12 +64,17 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
 {
     const struct mics_world *world = probe->bench.world;
     struct mics_topology *topology = probe->topology;
-    enum mics_status status = probe_rates(probe, err);
+    const double links_s = links_part * probe->seconds;
+    enum mics_status status =
+        mics_find_slow_ranks(&probe->bench, rates_part * probe->seconds, &probe->outliers,
+                             &topology->flops, &topology->memory_bandwidth, err);
 
     if (status == MICS_OK && world->local_size > 1)
-        status = probe_links(probe, MICS_LINK_NODE, &topology->node_link, err);
+        status = mics_find_slow_links(&probe->bench, MICS_LINK_NODE, links_s, &probe->outliers,
+                                      &topology->node_link, err);
     if (status == MICS_OK && world->node_count > 1)
-        status = probe_links(probe, MICS_LINK_NET, &topology->net_link, err);
+        status = mics_find_slow_links(&probe->bench, MICS_LINK_NET, links_s, &probe->outliers,
+                                      &topology->net_link, err);
     if (status == MICS_OK && world->size > 1)
         status = probe_collectives(probe, err);
     return status;
@@ -214,7 +129,7 @@ enum mics_status mics_probe_run(struct mics_world *world, double seconds, json_t
     enum mics_status status = check_even(world, err);
 
     if (status == MICS_OK)
-        status = mics_bench_init(&probe.bench, world, err);
+        status = mics_bench_init(&probe.bench, world, 0, err);
     if (status == MICS_OK)
         status = mics_outliers_init(&probe.outliers, world, err);
     if (status == MICS_OK && !(probe.topology = calloc(1, sizeof *probe.topology)))

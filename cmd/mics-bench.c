@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mics-bench - collectives as nccl-tests shows them: flat, hierarchical, and MPI's own.
+ *
+ * All ranks measure; rank 0 reads the plan or topology, writes the result, and decides the exit code of all.
+ */
+#include "base/clock.h"
+#include "base/units.h"
+#include "ckpt/agree.h"
+#include "cli/cli.h"
+#include "cluster/bench_doc.h"
+#include "cluster/findings.h"
+#include "cluster/topology.h"
+#include "doc/at.h"
+#include "doc/doc.h"
+#include "plan/plan.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    ID_OP = 256,
+    ID_ALGO,
+    ID_GROUP,
+    ID_PARTITION,
+    ID_SEGMENTS,
+    ID_MICRO_STEPS,
+    ID_OUTLIERS,
+    ID_BASELINE,
+};
+
+static const struct cli_option options[] = {
+    {'b', "minbytes", "SIZE", "smallest size of the whole array (1K)"},
+    {'e', "maxbytes", "SIZE", "largest size (16M)"},
+    {'f', "stepfactor", "X", "factor between sizes (4)"},
+    {'i', "stepbytes", "SIZE", "distance between sizes, instead of a factor"},
+    {'n', "iters", "N", "operations that are timed (20)"},
+    {'w', "warmup", "N", "operations before them (5)"},
+    {'c', "check", "0|1", "check the results (1)"},
+    {ID_OP, "op", "LIST", "of all_gather,reduce_scatter,all_reduce,sync"},
+    {ID_ALGO, "algo", "LIST", "of flat,hierarchical,mpi,2-hop,1-hop"},
+    {ID_GROUP, "group", "LIST", "of world,node,partition,replication,network"},
+    {ID_PARTITION, "partition", "P", "ranks of a partition group (default: the plan's)"},
+    {ID_SEGMENTS, "segments", "N", "that hierarchical collectives are cut into (4)"},
+    {ID_MICRO_STEPS, "micro-steps", "N", "of a step of sync (4)"},
+    {ID_OUTLIERS, "outliers", "S",
+     "look for slow ranks and links for about S seconds, 0: do not (1)"},
+    {ID_BASELINE, "baseline", "FILE", "compare with an earlier run"},
+};
+
+static const struct cli_program program = {
+    .name = "mics-bench",
+    .synopsis = "[options] [PLAN|TOPOLOGY]",
+    .summary = "Measure collectives on the ranks of this job.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
+};
+
+struct request {
+    struct cli_common common;
+    struct mics_bench_request bench;
+    const char *baseline;
+    const char *file; /* NULL: none */
+    double outliers_s;
+    int argc;
+    char **argv;
+};
+
+/* What rank 0 knows. */
+struct desk {
+    const struct request *request;
+    struct mics_world *world;
+    json_t *baseline;
+    json_t *outliers; /* of all ranks; borrowed */
+};
+
+static enum mics_status parse_u32(const char *value, uint32_t min, uint32_t max, uint32_t *out,
+                                  struct mics_err *err)
+{
+    uint64_t number = 0;
+    const enum mics_status status = mics_parse_u64(value, min, max, &number, err);
+
+    if (status == MICS_OK)
+        *out = (uint32_t)number;
+    return status;
+}
+
+static enum mics_status parse_size(const char *value, uint64_t *out, struct mics_err *err)
+{
+    uint64_t bytes = 0;
+    const enum mics_status status = mics_parse_bytes(value, &bytes, err);
+
+    if (status == MICS_OK && bytes == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a size above 0", value);
+    if (status == MICS_OK)
+        *out = bytes;
+    return status;
+}
+
+static enum mics_status handle_set(struct mics_bench_request *bench, int id, const char *value,
+                                   struct mics_err *err)
+{
+    switch (id) {
+    case ID_OP:
+        return mics_bench_parse_set(value, mics_bench_op_at, &bench->ops, err);
+    case ID_ALGO:
+        return mics_bench_parse_set(value, mics_bench_algo_at, &bench->algos, err);
+    default:
+        return mics_bench_parse_set(value, mics_bench_group_at, &bench->groups, err);
+    }
+}
+
+static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+{
+    struct request *request = context;
+    struct mics_bench_request *bench = &request->bench;
+    uint32_t check = 0;
+    enum mics_status status = MICS_OK;
+
+    switch (id) {
+    case 'b':
+        return parse_size(value, &bench->min_bytes, err);
+    case 'e':
+        return parse_size(value, &bench->max_bytes, err);
+    case 'f':
+        return mics_parse_double(value, 1.01, 1e6, &bench->factor, err);
+    case 'i':
+        bench->factor = 1;
+        return parse_size(value, &bench->step_bytes, err);
+    case 'n':
+        return parse_u32(value, 1, MICS_BENCH_MAX_ITERS, &bench->iters, err);
+    case 'w':
+        return parse_u32(value, 0, MICS_BENCH_MAX_ITERS, &bench->warmup, err);
+    case 'c':
+        status = parse_u32(value, 0, 1, &check, err);
+        bench->check = check;
+        return status;
+    case ID_PARTITION:
+        return parse_u32(value, 1, UINT32_MAX, &bench->partition, err);
+    case ID_SEGMENTS:
+        return parse_u32(value, 1, MICS_HIER_MAX_SEGMENTS, &bench->segments, err);
+    case ID_MICRO_STEPS:
+        return parse_u32(value, 1, MICS_BENCH_MAX_MICRO_STEPS, &bench->micro_steps, err);
+    case ID_OUTLIERS:
+        return mics_parse_double(value, 0, 3600, &request->outliers_s, err);
+    case ID_BASELINE:
+        request->baseline = value;
+        return MICS_OK;
+    default:
+        return handle_set(bench, id, value, err);
+    }
+}
+
+/* -1 to go on, else the exit code. */
+static int parse(int argc, char **argv, struct request *request)
+{
+    struct mics_bench_request *bench = &request->bench;
+    int operand, code = cli_parse(argc, argv, &request->common, handle, request, &operand);
+
+    if (code >= 0)
+        return code;
+    if (argc - operand > 1)
+        return cli_usage("'%s': one plan or topology is enough", argv[argc - 1]);
+    if (bench->min_bytes > bench->max_bytes)
+        return cli_usage("--minbytes is more than --maxbytes");
+    if (mics_bench_size_count(bench) > 1000)
+        return cli_usage("more than 1000 sizes; --stepfactor or --stepbytes is too small");
+    if (operand < argc)
+        request->file = argv[operand];
+    request->argc = argc;
+    request->argv = argv;
+    return -1;
+}
+
+static const char *name_of(const char *file)
+{
+    return strcmp(file, "-") == 0 ? "standard input" : file;
+}
+
+/* What is needed of a document, on all ranks. */
+struct wanted {
+    uint32_t nodes, per_node;
+    uint32_t partition; /* 0: the document has none */
+};
+
+static enum mics_status read_shapes(json_t *doc, struct wanted *out, struct mics_err *err)
+{
+    const char *kind = json_string_value(json_object_get(doc, "kind"));
+    struct mics_topology *topology = NULL;
+    struct mics_plan *plan = NULL;
+    enum mics_status status;
+
+    if (strcmp(kind, MICS_PLAN_KIND) == 0) {
+        status = mics_plan_from_doc(doc, &plan, err);
+        if (status == MICS_OK)
+            *out = (struct wanted){plan->choice.shape.nodes, plan->choice.shape.per_node,
+                                   plan->choice.shape.p_param};
+        mics_plan_free(plan);
+        return status;
+    }
+    status = mics_topology_from_doc(doc, &topology, err);
+    if (status == MICS_OK)
+        *out = (struct wanted){topology->nodes, topology->per_node, 0};
+    mics_topology_free(topology);
+    return status;
+}
+
+static enum mics_status read_wanted(const struct desk *desk, struct wanted *out,
+                                    struct mics_err *err)
+{
+    const char *file = desk->request->file;
+    const struct mics_world *world = desk->world;
+    json_t *doc = NULL;
+    enum mics_status status = mics_doc_read_file(file, &doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = read_shapes(doc, out, err);
+    if (status == MICS_OK &&
+        (out->nodes != world->node_count || out->per_node != world->local_size))
+        status = mics_err_set(err, MICS_ERR_FORMAT, "is for %u x %u ranks, but these are %u x %u",
+                              out->nodes, out->per_node, world->node_count, world->local_size);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", name_of(file));
+    json_decref(doc);
+    return status;
+}
+
+/* Rank 0 reads, all know. */
+static enum mics_status share_inputs(struct desk *desk, struct wanted *wanted, struct mics_err *err)
+{
+    struct mics_comm *world = desk->world->comm;
+    enum mics_status status = MICS_OK;
+
+    if (world->rank == 0 && desk->request->file)
+        status = read_wanted(desk, wanted, err);
+    if (status == MICS_OK && world->rank == 0 && desk->request->baseline)
+        status = mics_doc_read_file(desk->request->baseline, &desk->baseline, err);
+    if (status == MICS_OK && desk->baseline) {
+        status = mics_doc_expect(desk->baseline, MICS_BENCH_KIND, MICS_BENCH_VERSION, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", name_of(desk->request->baseline));
+    }
+    status = mics_agree(world, status, err);
+    if (status != MICS_OK)
+        return status;
+    return world->ops->broadcast_now(world, wanted, sizeof *wanted, 0, err);
+}
+
+/* Groups and operations that were not named: all that the partition allows. */
+static enum mics_status complete(const struct mics_world *world, const struct wanted *wanted,
+                                 struct mics_bench_request *bench, struct mics_err *err)
+{
+    const unsigned of_partition = 1u << MICS_BENCH_PARTITION | 1u << MICS_BENCH_REPLICATION;
+    enum mics_status status = MICS_OK;
+
+    if (bench->partition == 0)
+        bench->partition = wanted->partition;
+    if (bench->partition > 0)
+        status = mics_bench_check_partition(world, bench->partition, err);
+    else if (bench->groups & of_partition)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--group: no partition without a plan or --partition");
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "partition");
+        return status;
+    }
+    if (bench->groups == 0)
+        bench->groups = 1u << MICS_BENCH_WORLD | 1u << MICS_BENCH_NODE |
+                        (bench->partition > 0 ? of_partition : 0);
+    return MICS_OK;
+}
+
+static void note_row(void *context, const struct mics_bench_row *row)
+{
+    (void)context;
+    cli_note(1, "%s %s %s %llu bytes %s: %.1f us", mics_bench_op_name(row->op),
+             mics_bench_group_name(row->group), mics_bench_algo_name(row->algo),
+             (unsigned long long)row->bytes, row->in_place ? "in place" : "out of place",
+             row->time_s * 1e6);
+}
+
+/* Each class of things gets its part of the time. */
+static enum mics_status look_for_outliers(const struct mics_bench *bench, double seconds,
+                                          struct mics_outliers *outliers, struct mics_err *err)
+{
+    const struct mics_world *world = bench->world;
+    struct mics_link link;
+    double flops, rate;
+    enum mics_status status =
+        mics_find_slow_ranks(bench, seconds / 8, outliers, &flops, &rate, err);
+
+    if (status == MICS_OK && world->local_size > 1)
+        status = mics_find_slow_links(bench, MICS_LINK_NODE, seconds / 3, outliers, &link, err);
+    if (status == MICS_OK && world->node_count > 1)
+        status = mics_find_slow_links(bench, MICS_LINK_NET, seconds / 3, outliers, &link, err);
+    return status;
+}
+
+static uint64_t total_wrong(const struct mics_bench_result *result)
+{
+    uint64_t wrong = 0;
+
+    for (size_t i = 0; i < result->count; i++) {
+        const struct mics_bench_row *row = &result->rows[i];
+
+        wrong += row->wrong;
+        if (row->wrong > 0)
+            cli_error("%s %s %s of %llu bytes: %llu elements are wrong",
+                      mics_bench_op_name(row->op), mics_bench_group_name(row->group),
+                      mics_bench_algo_name(row->algo), (unsigned long long)row->bytes,
+                      (unsigned long long)row->wrong);
+    }
+    return wrong;
+}
+
+static const char *text_of(const json_t *entry, const char *key)
+{
+    return json_string_value(json_object_get(entry, key));
+}
+
+static double times_slower(const json_t *entry)
+{
+    return json_real_value(json_object_get(entry, "times_slower"));
+}
+
+static void say_outliers(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+
+        cli_error("%s: %s of %s is %.1f times slower than the median", text_of(entry, "host"),
+                  text_of(entry, "what"), text_of(entry, "where"), times_slower(entry));
+    }
+}
+
+static void say_regressions(const json_t *list)
+{
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *entry = json_array_get(list, i);
+
+        cli_error("%s %s %s of %lld bytes%s is %.1f times slower than before", text_of(entry, "op"),
+                  text_of(entry, "group"), text_of(entry, "algo"),
+                  (long long)json_integer_value(json_object_get(entry, "bytes")),
+                  json_is_true(json_object_get(entry, "in_place")) ? " in place" : "",
+                  times_slower(entry));
+    }
+}
+
+/* The table, unless a document is asked for. */
+static enum mics_status write_doc(const struct request *request, json_t *doc, struct mics_err *err)
+{
+    const struct cli_common *common = &request->common;
+
+    if (common->output || common->json || common->tsv)
+        return cli_write_document(common, doc, request->argc, request->argv, mics_bench_print, err);
+    return mics_bench_print(stdout, doc, 0, err);
+}
+
+/* On rank 0: the document, what is to be said, and the exit code. */
+static int report(const struct desk *desk, const struct mics_bench_request *bench,
+                  const struct mics_bench_result *result)
+{
+    struct mics_err err;
+    json_t *doc = NULL;
+    size_t slower = 0;
+    int code = CLI_DONE;
+    enum mics_status status = mics_bench_to_doc(desk->world, bench, result, &doc, &err);
+
+    if (status == MICS_OK && json_object_set(doc, "outliers", desk->outliers) != 0)
+        status = mics_err_nomem(&err);
+    if (status == MICS_OK && desk->baseline) {
+        status = mics_bench_compare(doc, desk->baseline, &slower, &err);
+        if (status != MICS_OK)
+            mics_err_prefix(&err, "%s", name_of(desk->request->baseline));
+    }
+    if (status == MICS_OK)
+        status = write_doc(desk->request, doc, &err);
+    if (status != MICS_OK) {
+        code = cli_report(status, &err);
+    } else {
+        say_outliers(desk->outliers);
+        say_regressions(json_object_get(doc, "regressions"));
+        if (slower > 0 || json_array_size(desk->outliers) > 0)
+            code = CLI_NO_ANSWER;
+        if (total_wrong(result) > 0)
+            code = CLI_FAILED;
+    }
+    json_decref(doc);
+    return code;
+}
+
+static enum mics_status measure(struct desk *desk, struct mics_bench_request *request,
+                                struct mics_outliers *outliers, struct mics_bench_result *result,
+                                struct mics_err *err)
+{
+    struct mics_bench bench;
+    uint64_t bytes = 0;
+    enum mics_status status = mics_bench_buffer_bytes(request, desk->world, &bytes, err);
+
+    if (status == MICS_OK)
+        status = mics_bench_init(&bench, desk->world, bytes, err);
+    if (status != MICS_OK)
+        return status;
+    if (desk->request->outliers_s > 0)
+        status = look_for_outliers(&bench, desk->request->outliers_s, outliers, err);
+    if (status == MICS_OK)
+        status = mics_bench_run(&bench, request, desk->world->rank == 0 ? note_row : NULL, NULL,
+                                result, err);
+    mics_bench_fini(&bench);
+    return status;
+}
+
+/* All ranks exit with what rank 0 found. */
+static int finish(struct desk *desk, const struct mics_bench_request *bench,
+                  const struct mics_bench_result *result)
+{
+    struct mics_comm *world = desk->world->comm;
+    struct mics_err err;
+    int code = world->rank == 0 ? report(desk, bench, result) : CLI_DONE;
+    const enum mics_status status = world->ops->broadcast_now(world, &code, sizeof code, 0, &err);
+
+    return status == MICS_OK ? code : cli_report(status, &err);
+}
+
+/* A rank that fails alone must end the others; rank 0 speaks first of what may have happened to all. */
+static int fail(struct mics_world *world, enum mics_status status, const struct mics_err *err)
+{
+    const bool alike = status == MICS_ERR_ARG || status == MICS_ERR_INFEASIBLE;
+    int code;
+
+    if (world->rank != 0 && !alike) {
+        mics_sleep_s(0.5);
+        cli_set_rank(0, (int)world->size);
+    }
+    code = cli_report(status, err);
+    if (world->size > 1 && !alike)
+        world->comm->ops->abort(world->comm, code);
+    return code;
+}
+
+static enum mics_status check_world(const struct mics_world *world, struct mics_err *err)
+{
+    if (world->size == 1)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "one rank alone has nobody to talk to; start it by mpirun");
+    if (!mics_world_is_even(world))
+        return mics_err_set(err, MICS_ERR_INFEASIBLE, "the nodes have different numbers of ranks");
+    return MICS_OK;
+}
+
+static int run_in(struct desk *desk)
+{
+    struct mics_bench_request bench = desk->request->bench;
+    struct mics_bench_result result = {0};
+    struct mics_outliers outliers = {0};
+    struct wanted wanted = {0};
+    struct mics_err err;
+    int code;
+    enum mics_status status = check_world(desk->world, &err);
+
+    if (status == MICS_OK)
+        status = share_inputs(desk, &wanted, &err);
+    if (status == MICS_OK)
+        status = complete(desk->world, &wanted, &bench, &err);
+    if (status != MICS_OK) /* on all ranks alike */
+        return cli_report(status, &err);
+    status = mics_outliers_init(&outliers, desk->world, &err);
+    desk->outliers = outliers.list;
+    if (status == MICS_OK)
+        status = measure(desk, &bench, &outliers, &result, &err);
+    code = status == MICS_OK ? finish(desk, &bench, &result) : fail(desk->world, status, &err);
+    mics_bench_result_fini(&result);
+    mics_outliers_fini(&outliers);
+    return code;
+}
+
+static int run(const struct request *request)
+{
+    struct desk desk = {.request = request};
+    struct mics_err err;
+    enum mics_status status = mics_world_open(&desk.world, &err);
+    int code;
+
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    cli_set_rank((int)desk.world->rank, (int)desk.world->size);
+    code = run_in(&desk);
+    json_decref(desk.baseline);
+    mics_world_close(desk.world);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {
+        .bench = {.ops = (1u << MICS_BENCH_OP_COUNT) - 1,
+                  .algos = (1u << MICS_BENCH_ALGO_COUNT) - 1,
+                  .min_bytes = 1024,
+                  .max_bytes = 16 << 20,
+                  .factor = 4,
+                  .iters = 20,
+                  .warmup = 5,
+                  .check = true,
+                  .segments = 4,
+                  .micro_steps = 4},
+        .outliers_s = 1,
+    };
+    int code;
+
+    cli_init(&program);
+    code = parse(argc, argv, &request);
+    if (code < 0)
+        code = run(&request);
+    return cli_finish(code);
+}

@@ -1,0 +1,157 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-bench: what it measures, how it says it, comparison with an earlier run, bad input.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return 1
+    export MICS_NODE_RANKS=2
+}
+
+# Short: few iterations, no looking for outliers. Four ranks on two nodes.
+bench() # option...
+{
+    mpi 4 mics-bench -n 3 -w 1 --outliers=0 "$@"
+}
+
+@test "the table has the columns of nccl-tests, and nothing is wrong" {
+    requires mpi:4
+    run --separate-stderr bench -b 4K -e 1M -f 256 --op=all_gather,reduce_scatter --group=world
+    [ "$status" = 0 ]
+    [[ ${lines[0]} == "# all_gather, world: 4 ranks (2 nodes x 2), 1 group side by side" ]]
+    [[ ${lines[1]} =~ ^'size(B)'\ +count\ +type\ +redop\ +root\ +'time(us)'\ +'algbw(GB/s)'\ +'busbw(GB/s)'\ +'#wrong'\ +'in-place(us)' ]]
+    # size count type redop root time algbw busbw wrong, in place, algorithm: of 2 sizes, 2 operations, 3 algorithms
+    rows=$(grep -cE '^ *[0-9]+ +[0-9]+ +float +(none|sum) +-1 +[0-9.]+ +[0-9.]+ +[0-9.]+ +0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +0 +(flat|hierarchical|mpi) ' <<<"$output")
+    [ "$rows" = 12 ]
+}
+
+@test "every operation, algorithm and group gives exact results" {
+    requires mpi:4
+    bench -b 1K -e 2M -f 64 --partition=2 --group=world,node,partition,replication,network --tsv >all.tsv
+    [ "$(head -1 all.tsv | cut -f18)" = wrong ]
+    [ "$(tail -n +2 all.tsv | cut -f18 | sort -u)" = 0 ]
+    for word in all_gather reduce_scatter all_reduce sync hierarchical mpi 2-hop 1-hop world node partition replication network; do
+        grep -q "$word" all.tsv
+    done
+}
+
+@test "a partition that spans nodes is gathered by stages and synchronised" {
+    requires mpi:4
+    bench -b 300K -e 300K --partition=4 --group=world,partition,network --tsv >all.tsv
+    [ "$(tail -n +2 all.tsv | cut -f18 | sort -u)" = 0 ]
+    [ "$(awk -F'\t' '$2 == "partition" && $3 == "hierarchical"' all.tsv | wc -l)" = 4 ]
+    [ "$(awk -F'\t' '$1 == "sync"' all.tsv | wc -l)" = 2 ]
+}
+
+@test "bus bandwidth follows from size and time" {
+    requires mpi:4
+    bench -b 64K -e 64K --group=world --algo=flat --tsv >all.tsv
+    tail -n +2 all.tsv | awk -F'\t' '
+        { factor = $1 == "all_reduce" ? 1.5 : 0.75; want = $9 / $11; off = $16 / want - 1; bus = $17 / (want * factor) - 1 }
+        off > 1e-6 || off < -1e-6 || bus > 1e-6 || bus < -1e-6 { bad = 1 }
+        END { exit bad || NR != 6 }'
+}
+
+@test "a plan gives the size of the partition groups" {
+    requires mpi:4
+    mics-probe --topology='node:2 gpu:2 flops:100G mem:4G' |
+        mics-plan --model=gpt2-nano --global-batch=8 --seq=64 --strategy=mics:2 >plan.mp
+    bench -b 8K -e 8K --op=all_gather --tsv plan.mp >all.tsv
+    grep -q '^all_gather	partition	flat' all.tsv
+    bench -b 8K -e 8K --op=all_gather --tsv - <plan.mp | grep -q '^all_gather	replication	flat'
+}
+
+@test "a document for another cluster is refused in one line" {
+    requires mpi:4
+    mics-probe --topology='node:3 gpu:2' >topo.mp
+    run --separate-stderr bench topo.mp
+    [ "$status" = 3 ]
+    [ "$(grep -c '^mics-bench: topo.mp: is for 3 x 2 ranks, but these are 2 x 2$' <<<"$stderr")" = 1 ]
+    echo '{"kind": "mics.topology", "v": 1}' >topo.json
+    run --separate-stderr bench topo.json
+    [ "$status" = 3 ]
+    [ "$(grep -c '^mics-bench: topo.json: ' <<<"$stderr")" = 1 ]
+}
+
+@test "the document is shown again by mics-show" {
+    requires mpi:4
+    bench -b 4K -e 4K --op=all_reduce --group=node -o bench.mp
+    mics-show bench.mp >table
+    grep -q '^# all_reduce, node: 2 ranks (1 node x 2), 2 groups side by side' table
+    mics-show --json bench.mp >bench.json
+    grep -q '"kind": "mics.bench"' bench.json
+    grep -q '"program": "mics-bench"' bench.json
+    [ "$(mics-show --tsv bench.json | wc -l)" = 5 ]
+}
+
+@test "what is slower than before is named, and exits 4" {
+    requires mpi:4
+    bench -b 64K -e 64K --op=all_gather --group=world --algo=flat --json >now.json
+    # An earlier run that took a thousandth of the time, and one that took a thousand times as long.
+    sed -E 's/("(time|min|median|p99|spread|slowest)_s": )[-0-9.e]+/\11e-9/' now.json >fast.json
+    sed -E 's/("(time|min|median|p99|spread|slowest)_s": )[-0-9.e]+/\1100.0/' now.json >slow.json
+    run --separate-stderr bench -b 64K -e 64K --op=all_gather --group=world --algo=flat --baseline=fast.json --json
+    [ "$status" = 4 ]
+    [ "$(grep -c '^mics-bench: all_gather world flat of 65536 bytes.* times slower than before$' <<<"$stderr")" = 2 ]
+    grep -q '"regressions"' <<<"$output"
+    bench -b 64K -e 64K --op=all_gather --group=world --algo=flat --baseline=slow.json -o after.mp
+}
+
+@test "an earlier run with nothing in common is refused" {
+    requires mpi:4
+    bench -b 64K -e 64K --op=all_gather --group=world --algo=flat -o old.mp
+    run --separate-stderr bench -b 4K -e 4K --op=all_gather --group=world --algo=flat --baseline=old.mp
+    [ "$status" = 4 ]
+    grep -qx 'mics-bench: old.mp: has no case in common with this run' <<<"$stderr"
+}
+
+@test "outliers are looked for, and the document has a list of them" {
+    requires mpi:4
+    run --separate-stderr mpi 4 mics-bench -b 4K -e 4K -n 2 -w 1 --op=all_gather --outliers=0.4 --json
+    [ "$status" = 0 ] || [ "$status" = 4 ] # a loaded machine may have some
+    grep -q '"outliers": \[' <<<"$output"
+    if [ "$status" = 4 ]; then grep -q 'times slower than the median' <<<"$stderr"; fi
+}
+
+@test "mistakes on the command line are named" {
+    for options in -n0 -c2 -b0 '-b 2M -e 1M' --op=gather --group=all --algo=ring --segments=65 '-f 1' 'a b' '-e 1G -i 1K'; do
+        # shellcheck disable=SC2086 # words are wanted
+        run --separate-stderr mics-bench $options
+        usage_mistake mics-bench
+    done
+    run --separate-stderr mics-bench --op=gather
+    [[ ${stderr_lines[0]} == *"'gather': expected some of all_gather, reduce_scatter, all_reduce, sync" ]]
+}
+
+@test "one rank alone is told to use mpirun" {
+    unset MICS_NODE_RANKS
+    run --separate-stderr mics-bench
+    one_line_and_code 2
+    [[ $stderr == *mpirun* ]]
+}
+
+@test "a partition that no plan could have is refused" {
+    requires mpi:4
+    run --separate-stderr bench --partition=3
+    [ "$status" = 2 ]
+    grep -qx 'mics-bench: partition: 3 does not divide the 4 ranks' <<<"$stderr"
+    run --separate-stderr bench --group=partition
+    [ "$status" = 2 ]
+    grep -qx 'mics-bench: --group: no partition without a plan or --partition' <<<"$stderr"
+}
+
+@test "arrays that do not fit into memory are refused" {
+    requires mpi:4
+    run --separate-stderr bench -b 64T -e 64T
+    [ "$status" = 4 ]
+    [ "$(grep -c '^mics-bench: .* more than half' <<<"$stderr")" = 1 ]
+}
+
+@test "a full disk is one line and exit 1" {
+    requires mpi:4
+    run --separate-stderr bench -b 4K -e 4K --op=all_gather --group=world -o /nonexistent/x.mp
+    [ "$status" = 1 ]
+    [ "$(grep -c '^mics-bench: ' <<<"$stderr")" = 1 ]
+}
