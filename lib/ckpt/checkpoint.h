@@ -25,11 +25,13 @@ struct mics_checkpoint {
 
 struct mics_saved {
     char path[MICS_PATH_MAX];
-    uint64_t bytes;
+    uint64_t step, bytes;
+    double seconds; /* from the beginning of the snapshot */
 };
 
 /* Save as OUT/step-N. The manifest's step, samples, plan, training and history are given (on rank 0
- * at least; step on all); files are filled in here. Collective. */
+ * at least; step on all), and its references are taken over. Collective; returns when all is done: saver.h saves
+ * meanwhile. */
 enum mics_status mics_checkpoint_save(const struct mics_checkpoint *checkpoint, const char *out,
                                       struct mics_manifest *manifest, struct mics_saved *saved,
                                       struct mics_err *err);

@@ -89,6 +89,22 @@ static bool holds_manifest(const char *folder)
            access(path, F_OK) == 0;
 }
 
+/* The last step's folder with a manifest; for a run that was killed between its first checkpoint and `latest`. */
+static enum mics_status find_newest(const char *out, char *buf, bool *found, struct mics_err *err)
+{
+    struct mics_step_names names = {0};
+    enum mics_status status = MICS_OK;
+
+    if (mics_step_names_read(out, MICS_STEP_FINAL, &names, NULL) != MICS_OK)
+        return MICS_OK; /* no such folder: nothing is found */
+    for (size_t i = names.count; status == MICS_OK && !*found && i > 0; i--) {
+        status = mics_path_format(buf, err, "%s/%s", out, names.items[i - 1].name);
+        *found = status == MICS_OK && holds_manifest(buf);
+    }
+    mics_step_names_free(&names);
+    return status;
+}
+
 enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *buf, bool *found,
                                       struct mics_err *err)
 {
@@ -99,6 +115,8 @@ enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *bu
         return status;
     status = mics_path_format(buf, err, "%s/latest", path);
     *found = status == MICS_OK && holds_manifest(buf);
+    if (status == MICS_OK && !*found)
+        status = find_newest(path, buf, found, err);
     if (status != MICS_OK || *found || automatic)
         return status;
     return mics_err_set(err, MICS_ERR_FORMAT, "'%s' holds no checkpoint (neither %s nor latest/%s)",

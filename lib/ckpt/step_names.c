@@ -13,9 +13,14 @@
 
 static bool parse(const char *name, enum mics_step_kind kind, uint64_t *step)
 {
+    static const char *const others[] = {"latest" TEMPORARY, "shared" TEMPORARY};
     const char *digits = name + strlen(PREFIX);
     char *end;
 
+    *step = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(name, others[i], strlen(others[i])) == 0)
+            return kind == MICS_STEP_TEMPORARY;
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || !isdigit((unsigned char)*digits))
         return false;
     *step = strtoull(digits, &end, 10);

@@ -10,11 +10,11 @@
 
 enum mics_step_kind {
     MICS_STEP_FINAL,     /* step-000400 */
-    MICS_STEP_TEMPORARY, /* step-000400.tmp.TAG */
+    MICS_STEP_TEMPORARY, /* step-000400.tmp.TAG, latest.tmp.TAG, shared.tmp.TAG */
 };
 
 struct mics_step_name {
-    uint64_t step;
+    uint64_t step; /* 0 of what has none */
     char name[64];
 };
 

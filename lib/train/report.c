@@ -41,23 +41,27 @@ static void print_work(FILE *out, const struct mics_run *run)
             choice->recompute ? ", recomputing" : "");
 }
 
+static void put_row(struct mics_table *table, const char *name, uint64_t bytes)
+{
+    char buf[32];
+
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%" PRIu64, bytes);
+    mics_table_cell(table, "%s", mics_format_bytes(bytes, buf, sizeof buf));
+}
+
 static enum mics_status print_memory(FILE *out, const struct mics_memory *memory,
-                                     struct mics_err *err)
+                                     uint64_t snapshot_bytes, struct mics_err *err)
 {
     struct mics_table *table = mics_table_new("<memory of a rank|>bytes|>size");
     enum mics_status status;
-    char buf[32];
 
     if (!table)
         return mics_err_nomem(err);
-    for (int i = 0; i <= MICS_REGION_COUNT; i++) {
-        const bool total = i == MICS_REGION_COUNT;
-        const uint64_t bytes = total ? memory->arena_bytes : memory->regions[i].bytes;
-
-        mics_table_cell(table, "%s", total ? "arena" : memory->regions[i].name);
-        mics_table_cell(table, "%" PRIu64, bytes);
-        mics_table_cell(table, "%s", mics_format_bytes(bytes, buf, sizeof buf));
-    }
+    for (int i = 0; i < MICS_REGION_COUNT; i++)
+        put_row(table, memory->regions[i].name, memory->regions[i].bytes);
+    put_row(table, "arena", memory->arena_bytes);
+    put_row(table, "snapshot for checkpoints", snapshot_bytes);
     status = mics_table_print(table, out, 0, err);
     mics_table_free(table);
     return status;
@@ -73,7 +77,7 @@ enum mics_status mics_report_begin(FILE *out, const struct mics_run *run, unsign
     if (run->step)
         fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
     putc('\n', out);
-    status = print_memory(out, &run->options.plan->memory, err);
+    status = print_memory(out, &run->options.plan->memory, mics_saver_bytes(run->saver), err);
     putc('\n', out);
     fflush(out);
     return status;

@@ -24,7 +24,7 @@
 #define GRACE_FIRST 60 /* before any step is known */
 
 /* What one rank tells the others once a step. */
-enum { TELL_FAILED = 1 << 8 }; /* beside enum mics_wish */
+enum { TELL_FAILED = 1 << 8, TELL_SAVING = 1 << 9 }; /* beside enum mics_wish */
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err)
@@ -44,12 +44,16 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
     if (options->settings->steps > UINT32_MAX)
         return mics_err_set(err, MICS_ERR_ARG, "more than %u steps", UINT32_MAX);
     run->words = calloc(options->world->size, sizeof *run->words);
-    return run->words ? MICS_OK : mics_err_nomem(err);
+    if (!run->words)
+        return mics_err_nomem(err);
+    return mics_run_open_saver(run, err);
 }
 
 void mics_run_fini(struct mics_run *run)
 {
+    mics_saver_free(run->saver);
     free(run->words);
+    run->saver = NULL;
     run->words = NULL;
 }
 
@@ -147,13 +151,19 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *told, st
     return check_finite(run, &record, err);
 }
 
+static uint32_t mine(const struct mics_run *run, enum mics_status told)
+{
+    return mics_signals_wishes() | (told != MICS_OK ? TELL_FAILED : 0) |
+           (mics_saver_busy(run->saver) ? TELL_SAVING : 0);
+}
+
 /* Or-ed together, what the ranks tell. */
-static enum mics_status exchange(struct mics_run *run, uint32_t mine, uint32_t *all,
+static enum mics_status exchange(struct mics_run *run, uint32_t own, uint32_t *all,
                                  struct mics_err *err)
 {
     struct mics_comm *control = run->options.control;
     enum mics_status status =
-        control->ops->all_gather_now(control, &mine, run->words, sizeof mine, err);
+        control->ops->all_gather_now(control, &own, run->words, sizeof own, err);
 
     *all = 0;
     for (int i = 0; status == MICS_OK && i < control->size; i++)
@@ -185,7 +195,9 @@ static enum mics_status halt(struct mics_run *run, uint32_t wishes, enum mics_st
         status = mics_agree(run->options.control, *told, err);
     if (status == MICS_OK &&
         (last || stop || wishes & MICS_WISH_SAVE || (every && run->step % every == 0)))
-        status = mics_run_save(run, err);
+        status = mics_run_save(run, told, err);
+    if (status == MICS_OK && (last || stop))
+        status = mics_run_finish_save(run, told, err);
     if (wishes & MICS_WISH_SAVE)
         mics_signals_saved(); /* only now: the launcher's signal has reached all ranks */
     return status;
@@ -210,8 +222,10 @@ static enum mics_status turn(struct mics_run *run, uint64_t step, bool *stop,
     if (status == MICS_OK && mics_engine_uncollected(run->options.engine) == 2)
         status = collect(run, told, err);
     if (status == MICS_OK)
-        status = exchange(run, mics_signals_wishes() | (*told != MICS_OK ? TELL_FAILED : 0),
-                          &wishes, err);
+        status = exchange(run, mine(run, *told), &wishes, err);
+    if (status == MICS_OK && mics_saver_active(run->saver) && !(wishes & TELL_SAVING))
+        status = mics_run_advance_save(run, told, err);
+    wishes &= ~(uint32_t)TELL_SAVING;
     if (status != MICS_OK || !must_halt(run, step, wishes))
         return status;
     status = drain(run, told, err);
@@ -228,6 +242,14 @@ static enum mics_status turn(struct mics_run *run, uint64_t step, bool *stop,
     return status;
 }
 
+/* All ranks fail together, for a reason that is not the checkpoint's: what is under way becomes whole. */
+static void finish_quietly(struct mics_run *run)
+{
+    enum mics_status told = MICS_OK;
+
+    mics_run_finish_save(run, &told, NULL);
+}
+
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err)
 {
     const uint64_t last = run->options.settings->steps;
@@ -238,5 +260,7 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++)
         status = turn(run, step, &stop, &told, err);
     *end = run->step < last ? MICS_RUN_STOPPED : MICS_RUN_DONE;
+    if (status != MICS_OK && !run->alone && mics_saver_active(run->saver))
+        finish_quietly(run);
     return status;
 }

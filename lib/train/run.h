@@ -9,7 +9,7 @@
 #ifndef MICS_TRAIN_RUN_H
 #define MICS_TRAIN_RUN_H
 
-#include "ckpt/checkpoint.h"
+#include "ckpt/saver.h"
 #include "train/data.h"
 #include "train/engine.h"
 #include "train/metrics.h"
@@ -52,13 +52,14 @@ struct mics_run {
     uint64_t step, samples; /* done */
     uint64_t base_step, base_samples;
     uint64_t global_batch;
-    double pause_s;                      /* since the last step ended */
-    double slowest_s;                    /* step */
-    struct mics_step_record sum;         /* over the steps of this run: times */
-    uint64_t counted;                    /* steps in `sum` */
-    double recent_loss[50];              /* ring of the last losses */
+    double pause_s;              /* since the last step ended */
+    double slowest_s;            /* step */
+    struct mics_step_record sum; /* over the steps of this run: times */
+    uint64_t counted;            /* steps in `sum` */
+    double recent_loss[50];      /* ring of the last losses */
+    struct mics_saver *saver;
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
-    uint64_t saved_step;
+    uint64_t saved_step;                 /* begun */
     uint32_t *words; /* [world_size] what the ranks tell each other once a step */
     bool alone;      /* a failure that the other ranks may not know of: the job must be aborted */
 };

@@ -21,8 +21,18 @@ struct mics_run_batch mics_run_batch(const struct mics_run *run);
 enum mics_status mics_run_validate(struct mics_run *run, enum mics_status *told,
                                    struct mics_err *err);
 
-/* Write a checkpoint of the present step, unless there is one. Steps must be collected. Collective. */
-enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err);
+/* Allocate what saving needs. Collective. */
+enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err);
+
+/* Begin a checkpoint of the present step, unless there is one; the one before it is finished first. Steps
+ * must be collected. Collective; *told as in run.c. */
+enum mics_status mics_run_save(struct mics_run *run, enum mics_status *told, struct mics_err *err);
+/* Lead the save under way to its next stage, when no rank is busy with this one. Collective. */
+enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *told,
+                                       struct mics_err *err);
+/* Wait for it, if there is one, and agree on *told. Collective. */
+enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *told,
+                                      struct mics_err *err);
 
 /* What this run saves of its data and settings. */
 json_t *mics_run_training_json(const struct mics_run *run);

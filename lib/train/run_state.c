@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_state.c - a run's state to and from checkpoints. */
-#include "base/clock.h"
 #include "ckpt/agree.h"
 #include "doc/at.h"
 #include "train/run_internal.h"
@@ -49,43 +48,73 @@ json_t *mics_run_training_json(const struct mics_run *run)
                : NULL;
 }
 
-static enum mics_status save(struct mics_run *run, struct mics_saved *saved, struct mics_err *err)
-{
-    const struct mics_checkpoint checkpoint = checkpoint_of(run);
-    struct mics_manifest manifest = {.step = run->step,
-                                     .samples = run->samples,
-                                     .plan = json_incref(run->options.plan_doc),
-                                     .history = json_incref(run->options.history),
-                                     .training = mics_run_training_json(run)};
-    enum mics_status status =
-        mics_agree(run->options.control, manifest.training ? MICS_OK : mics_err_nomem(err), err);
-
-    if (status == MICS_OK)
-        status = mics_checkpoint_save(&checkpoint, run->options.out, &manifest, saved, err);
-    mics_manifest_free(&manifest);
-    return status;
-}
-
-enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err)
+/* What a stage's end brings: the checkpoint is whole, or failed, or neither yet. */
+static enum mics_status advance(struct mics_run *run, bool *done, enum mics_status *told,
+                                struct mics_err *err)
 {
     const struct mics_run_observer *observer = &run->options.observer;
-    const bool tell = run->options.world->rank == 0;
-    const double begin = mics_now_s();
     struct mics_saved saved;
+    enum mics_status status = mics_saver_advance(run->saver, done, &saved, err);
+
+    if (status != MICS_OK || !*done)
+        return status;
+    snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", saved.path);
+    if (*told == MICS_OK && run->options.world->rank == 0 && observer->saved)
+        *told = observer->saved(observer->context, saved.step, &saved, saved.seconds, err);
+    return MICS_OK;
+}
+
+enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *told,
+                                       struct mics_err *err)
+{
+    bool done;
+
+    return advance(run, &done, told, err);
+}
+
+enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *told,
+                                      struct mics_err *err)
+{
+    bool done = !mics_saver_active(run->saver);
+    enum mics_status status = MICS_OK;
+
+    while (status == MICS_OK && !done)
+        status = advance(run, &done, told, err);
+    return status == MICS_OK ? mics_agree(run->options.control, *told, err) : status;
+}
+
+enum mics_status mics_run_save(struct mics_run *run, enum mics_status *told, struct mics_err *err)
+{
+    struct mics_manifest manifest = {0};
     enum mics_status status;
 
     if (run->saved_step == run->step)
         return MICS_OK;
-    status = save(run, &saved, err);
+    status = mics_run_finish_save(run, told, err);
     if (status != MICS_OK)
         return status;
-    run->saved_step = run->step;
-    snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", saved.path);
-    if (tell)
-        status = mics_checkpoint_prune(run->options.out, &run->options.keep, run->step, err);
-    if (tell && status == MICS_OK && observer->saved)
-        status = observer->saved(observer->context, run->step, &saved, mics_now_s() - begin, err);
-    return mics_agree(run->options.control, status, err);
+    manifest = (struct mics_manifest){.step = run->step,
+                                      .samples = run->samples,
+                                      .plan = json_incref(run->options.plan_doc),
+                                      .history = json_incref(run->options.history),
+                                      .training = mics_run_training_json(run)};
+    status =
+        mics_agree(run->options.control, manifest.training ? MICS_OK : mics_err_nomem(err), err);
+    if (status == MICS_OK)
+        status = mics_saver_begin(run->saver, &manifest, err);
+    if (status == MICS_OK)
+        run->saved_step = run->step;
+    mics_manifest_free(&manifest);
+    return status;
+}
+
+enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_checkpoint checkpoint = checkpoint_of(run);
+
+    return mics_agree(
+        run->options.control,
+        mics_saver_new(&checkpoint, run->options.out, &run->options.keep, &run->saver, err), err);
 }
 
 enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,

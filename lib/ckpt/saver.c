@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt/saver.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "ckpt/agree.h"
+#include "ckpt/errand.h"
+#include "doc/doc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The documents in a manifest are small beside the shards, but count them. */
+#define MANIFEST_ROOM ((uint64_t)1 << 20)
+
+enum stage { IDLE, WRITING, PUBLISHING };
+
+struct mics_saver {
+    struct mics_checkpoint checkpoint;
+    const char *out;
+    struct mics_keep keep;
+    int64_t file; /* that this rank writes, -1: none */
+    uint64_t count;
+    float *snapshot; /* [count] */
+    enum stage stage;
+    struct mics_errand errand;
+    double begin_s;
+    /* Of the save under way. */
+    struct mics_saved saved;
+    char temporary[MICS_PATH_MAX];
+    struct mics_manifest manifest;
+    struct mics_file_sum sum; /* of this rank's file */
+    char *encoded;            /* the manifest, on rank 0 */
+    size_t encoded_bytes;
+};
+
+/* The file that a rank writes, or -1: a shard's parts are written by its first replicas. */
+static int64_t file_of(const struct mics_ckpt_form *form, uint32_t rank)
+{
+    const struct mics_shape *shape = &form->choice->shape;
+    const uint32_t replica = rank / shape->p_optim;
+
+    return replica < form->parts
+               ? (int64_t)mics_shape_index(shape, rank).optim * form->parts + replica
+               : -1;
+}
+
+static uint32_t part_of(const struct mics_saver *saver)
+{
+    return (uint32_t)(saver->file % saver->checkpoint.form->parts);
+}
+
+enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const char *out,
+                                const struct mics_keep *keep, struct mics_saver **out_saver,
+                                struct mics_err *err)
+{
+    struct mics_saver *saver = calloc(1, sizeof *saver);
+
+    if (!saver)
+        return mics_err_nomem(err);
+    saver->checkpoint = *checkpoint;
+    saver->out = out;
+    saver->keep = *keep;
+    saver->file = file_of(checkpoint->form, (uint32_t)checkpoint->comm->rank);
+    if (saver->file >= 0) {
+        saver->count = mics_shard_part_count(checkpoint->form, part_of(saver));
+        saver->snapshot = malloc(saver->count * sizeof *saver->snapshot);
+        if (!saver->snapshot) {
+            mics_saver_free(saver);
+            return mics_err_nomem(err);
+        }
+        /* Have the pages now, not in the first pause. */
+        memset(saver->snapshot, 0, saver->count * sizeof *saver->snapshot);
+    }
+    *out_saver = saver;
+    return MICS_OK;
+}
+
+void mics_saver_free(struct mics_saver *saver)
+{
+    if (!saver)
+        return;
+    mics_errand_finish(&saver->errand, NULL);
+    mics_manifest_free(&saver->manifest);
+    free(saver->encoded);
+    free(saver->snapshot);
+    free(saver);
+}
+
+uint64_t mics_saver_bytes(const struct mics_saver *saver)
+{
+    return saver->count * sizeof *saver->snapshot;
+}
+
+bool mics_saver_active(const struct mics_saver *saver)
+{
+    return saver->stage != IDLE;
+}
+
+bool mics_saver_busy(const struct mics_saver *saver)
+{
+    return mics_errand_busy(&saver->errand);
+}
+
+static enum mics_status make_temporary(const struct mics_saver *saver, struct mics_err *err)
+{
+    const struct mics_ckpt_form *form = saver->checkpoint.form;
+    const uint64_t files = (uint64_t)form->choice->shape.p_optim * form->parts;
+    enum mics_status status =
+        mics_check_space(saver->out, mics_shard_file_bytes(form) * files + MANIFEST_ROOM, err);
+
+    if (status == MICS_OK)
+        status = mics_file_remove_tree(saver->temporary, err);
+    if (status == MICS_OK && mkdir(saver->temporary, 0777) != 0)
+        status = mics_err_set_errno(err, "%s", saver->temporary);
+    return status;
+}
+
+/* Rank 0 chooses the names: its process number is in one of them. */
+static enum mics_status open_folder(struct mics_saver *saver, struct mics_err *err)
+{
+    struct mics_comm *comm = saver->checkpoint.comm;
+    enum mics_status status = mics_checkpoint_paths(saver->out, saver->manifest.step,
+                                                    saver->saved.path, saver->temporary, err);
+
+    if (status == MICS_OK && comm->rank == 0)
+        status = make_temporary(saver, err);
+    status = mics_agree(comm, status, err);
+    if (status != MICS_OK)
+        return status;
+    return comm->ops->broadcast_now(comm, saver->temporary, sizeof saver->temporary, 0, err);
+}
+
+static enum mics_status write_file(void *context, struct mics_err *err)
+{
+    struct mics_saver *saver = context;
+    char name[64], path[MICS_PATH_MAX];
+    enum mics_status status;
+
+    mics_ckpt_file_name((uint32_t)saver->file, name, sizeof name);
+    status = mics_path_format(path, err, "%s/%s", saver->temporary, name);
+    return status == MICS_OK ? mics_shard_part_write(path, saver->checkpoint.form, part_of(saver),
+                                                     saver->snapshot, &saver->sum, err)
+                             : status;
+}
+
+/* The save is over, well or not. */
+static enum mics_status end(struct mics_saver *saver, enum mics_status status)
+{
+    if (status != MICS_OK && saver->checkpoint.comm->rank == 0)
+        mics_file_remove_tree(saver->temporary, NULL);
+    mics_manifest_free(&saver->manifest);
+    free(saver->encoded);
+    saver->encoded = NULL;
+    saver->stage = IDLE;
+    return status;
+}
+
+enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest *manifest,
+                                  struct mics_err *err)
+{
+    const struct mics_checkpoint *checkpoint = &saver->checkpoint;
+    enum mics_status status;
+
+    saver->begin_s = mics_now_s();
+    saver->manifest = *manifest;
+    *manifest = (struct mics_manifest){0};
+    saver->saved = (struct mics_saved){.step = saver->manifest.step};
+    saver->temporary[0] = '\0';
+    status = open_folder(saver, err);
+    if (status != MICS_OK) {
+        mics_manifest_free(&saver->manifest);
+        return status;
+    }
+    if (saver->file >= 0)
+        status = mics_shard_part_take(checkpoint->form, part_of(saver), &checkpoint->source,
+                                      saver->snapshot, err);
+    status = mics_agree(checkpoint->comm, status, err);
+    if (status != MICS_OK)
+        return end(saver, status);
+    saver->stage = WRITING;
+    if (saver->file >= 0)
+        mics_errand_start(&saver->errand, write_file, saver);
+    return MICS_OK;
+}
+
+/* Everybody has written: now everybody knows the sums of all files. */
+static enum mics_status gather_sums(struct mics_saver *saver, struct mics_err *err)
+{
+    const struct mics_ckpt_form *form = saver->checkpoint.form;
+    struct mics_manifest *manifest = &saver->manifest;
+    struct mics_comm *comm = saver->checkpoint.comm;
+    struct mics_file_sum *all = malloc((size_t)comm->size * sizeof *all);
+    enum mics_status status;
+
+    free(manifest->files);
+    manifest->file_count = form->choice->shape.p_optim * form->parts;
+    manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
+    status = mics_agree(comm, all && manifest->files ? MICS_OK : mics_err_nomem(err), err);
+    if (status == MICS_OK)
+        status = comm->ops->all_gather_now(comm, &saver->sum, all, sizeof *all, err);
+    for (uint32_t rank = 0; status == MICS_OK && rank < (uint32_t)comm->size; rank++) {
+        const int64_t file = file_of(form, rank);
+
+        if (file < 0)
+            continue;
+        manifest->files[file] = all[rank];
+        saver->saved.bytes += all[rank].bytes;
+    }
+    free(all);
+    return status;
+}
+
+static enum mics_status encode(struct mics_saver *saver, struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status =
+        mics_manifest_to_doc(&saver->manifest, saver->checkpoint.form, &doc, err);
+
+    if (status == MICS_OK)
+        status =
+            mics_doc_encode(doc, MICS_DOC_MSGPACK, &saver->encoded, &saver->encoded_bytes, err);
+    json_decref(doc);
+    return status;
+}
+
+static enum mics_status write_manifest(const struct mics_saver *saver, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    struct mics_hashed_file *file = NULL;
+    struct mics_file_sum sum;
+    enum mics_status status =
+        mics_path_format(path, err, "%s/" MICS_MANIFEST_NAME, saver->temporary);
+
+    if (status == MICS_OK)
+        status = mics_hashed_file_create(path, &file, err);
+    if (status == MICS_OK)
+        status = mics_hashed_file_write(file, saver->encoded, saver->encoded_bytes, err);
+    if (status == MICS_OK)
+        status = mics_hashed_file_finish(file, &sum, err);
+    else
+        mics_hashed_file_drop(file);
+    return status;
+}
+
+static enum mics_status publish(void *context, struct mics_err *err)
+{
+    struct mics_saver *saver = context;
+    enum mics_status status = write_manifest(saver, err);
+
+    if (status == MICS_OK)
+        status = mics_checkpoint_publish(saver->out, saver->temporary, saver->saved.path, err);
+    if (status == MICS_OK)
+        status = mics_checkpoint_prune(saver->out, &saver->keep, saver->saved.step, err);
+    return status;
+}
+
+/* From the files to the manifest: the thread gets it as bytes, documents are for one thread. */
+static enum mics_status turn_to_publishing(struct mics_saver *saver, struct mics_err *err)
+{
+    struct mics_comm *comm = saver->checkpoint.comm;
+    enum mics_status status = gather_sums(saver, err);
+
+    if (status == MICS_OK && comm->rank == 0)
+        status = encode(saver, err);
+    status = mics_agree(comm, status, err);
+    if (status != MICS_OK)
+        return end(saver, status);
+    saver->stage = PUBLISHING;
+    saver->saved.bytes += saver->encoded_bytes;
+    if (comm->rank == 0)
+        mics_errand_start(&saver->errand, publish, saver);
+    return MICS_OK;
+}
+
+enum mics_status mics_saver_advance(struct mics_saver *saver, bool *done, struct mics_saved *saved,
+                                    struct mics_err *err)
+{
+    enum mics_status status = mics_errand_finish(&saver->errand, err);
+
+    *done = false;
+    status = mics_agree(saver->checkpoint.comm, status, err);
+    if (status != MICS_OK)
+        return end(saver, status);
+    if (saver->stage == WRITING)
+        return turn_to_publishing(saver, err);
+    saver->saved.seconds = mics_now_s() - saver->begin_s;
+    *saved = saver->saved;
+    *done = true;
+    return end(saver, MICS_OK);
+}
+
+enum mics_status mics_saver_wait(struct mics_saver *saver, struct mics_saved *saved,
+                                 struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+    bool done = false;
+
+    while (status == MICS_OK && !done)
+        status = mics_saver_advance(saver, &done, saved, err);
+    return status;
+}
+
+enum mics_status mics_checkpoint_save(const struct mics_checkpoint *checkpoint, const char *out,
+                                      struct mics_manifest *manifest, struct mics_saved *saved,
+                                      struct mics_err *err)
+{
+    const struct mics_keep keep = {0};
+    struct mics_saver *saver = NULL;
+    enum mics_status status =
+        mics_agree(checkpoint->comm, mics_saver_new(checkpoint, out, &keep, &saver, err), err);
+
+    if (status == MICS_OK)
+        status = mics_saver_begin(saver, manifest, err);
+    if (status == MICS_OK)
+        status = mics_saver_wait(saver, saved, err);
+    mics_saver_free(saver);
+    return status;
+}
