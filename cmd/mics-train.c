@@ -30,6 +30,7 @@ enum {
     ID_DATA = 256,
     ID_OUT,
     ID_RESUME,
+    ID_INIT,
     ID_OVERWRITE,
     ID_OTHER_DATA,
     ID_SAVE_EVERY,
@@ -50,6 +51,8 @@ static const struct cli_option options[] = {
     {ID_DATA, "data", "PATTERNS", "text files to train on, shell patterns separated by blanks"},
     {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
     {ID_RESUME, "resume", "PATH|auto", "go on from a checkpoint; auto: from the latest, if any"},
+    {ID_INIT, "init", "PATH",
+     "begin with the parameters of a checkpoint or of a Hugging Face folder"},
     {ID_OVERWRITE, "overwrite", NULL, "begin anew in a folder that has checkpoints"},
     {ID_OTHER_DATA, "other-data", NULL, "resume on other data than before"},
     {ID_SETTING, "steps", "N", "steps to train in all (default: 600)"},
@@ -167,6 +170,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     case ID_RESUME:
         job->resume = value;
+        return MICS_OK;
+    case ID_INIT:
+        job->init = value;
         return MICS_OK;
     case ID_OVERWRITE:
         job->overwrite = true;

@@ -76,4 +76,4 @@ _mics()
     fi
 }
 
-complete -F _mics mics-probe mics-plan mics-train mics-show mics-lab mics-bench
+complete -F _mics mics-probe mics-plan mics-train mics-show mics-lab mics-bench mics-shard

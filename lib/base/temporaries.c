@@ -83,7 +83,7 @@ void mics_file_discard_all(void)
 {
     for (struct mics_temporary *entry = atomic_load(&list); entry; entry = entry->next) {
         char *path = atomic_exchange(&entry->path, NULL);
-        if (path)
-            unlink(path);
+        if (path && unlink(path) != 0)
+            rmdir(path); /* a folder goes after the files in it, which were added later */
     }
 }

@@ -11,7 +11,7 @@
 
 struct mics_temporary;
 
-/* Remember `path`, a string from malloc(), which the list owns from now on. NULL: out of memory, and
+/* Remember `path` (of a file, or of a folder whose files are added after it), a string from malloc(), which the list owns from now on. NULL: out of memory, and
  * the path is still the caller's. */
 struct mics_temporary *mics_temporary_add(char *path);
 

@@ -127,7 +127,7 @@ static enum mics_status read_all(const struct mics_at *root, struct mics_manifes
                                  struct mics_err *err)
 {
     struct mics_at part;
-    enum mics_status status = mics_at_u64(root, "step", 1, INT64_MAX, &manifest->step, err);
+    enum mics_status status = mics_at_u64(root, "step", 0, INT64_MAX, &manifest->step, err);
 
     if (status == MICS_OK)
         status = mics_at_u64(root, "samples", 0, INT64_MAX, &manifest->samples, err);

@@ -37,17 +37,20 @@ struct mics_safetensors {
  * anywhere after the header. MICS_ERR_FORMAT says what is wrong, and with which tensor. */
 enum mics_status mics_safetensors_parse(const void *data, size_t size, uint64_t file_bytes,
                                         struct mics_safetensors *out, struct mics_err *err);
+/* The same of an open file of `file_bytes` bytes. Only its header is read. */
+enum mics_status mics_safetensors_load(int fd, uint64_t file_bytes, struct mics_safetensors *out,
+                                       struct mics_err *err);
 void mics_safetensors_free(struct mics_safetensors *file); /* of zeros is fine */
 
 /* By name, or NULL. */
 const struct mics_safetensor *mics_safetensors_find(const struct mics_safetensors *file,
                                                     const char *name);
 
-/* A tensor to be written: `rank` 1 or 2 dimensions, of a dtype that dtype.c knows. */
+/* A tensor to be written, of a dtype that dtype.c knows. */
 struct mics_safetensor_spec {
     const char *name, *dtype;
     uint32_t rank;
-    uint64_t shape[2];
+    uint64_t shape[MICS_SAFETENSORS_MAX_RANK];
 };
 
 /* The bytes before the data: length and header, padded with blanks so that the data begins at a

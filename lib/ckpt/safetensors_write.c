@@ -46,7 +46,7 @@ static json_t *build(const struct mics_safetensor_spec *specs, size_t count)
         bool counted = mics_file_dtype_bytes(mics_file_dtype_find(specs[i].dtype), specs[i].shape,
                                              specs[i].rank, &bytes);
 
-        assert(counted && specs[i].rank <= 2);
+        assert(counted && specs[i].rank <= MICS_SAFETENSORS_MAX_RANK);
         if (!counted || set(header, specs[i].name, describe(&specs[i], at, at + bytes)) != 0) {
             json_decref(header);
             return NULL;

@@ -33,6 +33,11 @@ struct cli_option {
     const char *help; /* one line */
 };
 
+/* A command of a program that has several: its first operand. */
+struct cli_command {
+    const char *name, *help; /* one line */
+};
+
 /* Which shared options a program takes, or-ed together. -h and -V always. */
 enum cli_shared {
     CLI_VERBOSE = 1, /* -v, -q */
@@ -47,7 +52,9 @@ struct cli_program {
     const char *summary;  /* one line: what it is for */
     const struct cli_option *options;
     size_t option_count;
-    unsigned shared; /* enum cli_shared */
+    unsigned shared;                    /* enum cli_shared */
+    const struct cli_command *commands; /* NULL: it does one thing */
+    size_t command_count;
 };
 
 /* What the shared options said. */

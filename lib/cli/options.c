@@ -78,8 +78,12 @@ void cli_print_help(const struct cli_program *program, FILE *out)
     const struct cli_option *option;
     const int column = help_column(program);
 
-    fprintf(out, "Usage: %s %s\n%s\n\nOptions:\n", program->name, program->synopsis,
-            program->summary);
+    fprintf(out, "Usage: %s %s\n%s\n", program->name, program->synopsis, program->summary);
+    if (program->command_count)
+        fprintf(out, "\nCommands:\n");
+    for (size_t i = 0; i < program->command_count; i++)
+        fprintf(out, "  %-8s  %s\n", program->commands[i].name, program->commands[i].help);
+    fprintf(out, "\nOptions:\n");
     for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++)
         print_option(option, column, out);
     fprintf(out, "\nSee %s(1) for the whole story, mics(7) for the ideas.\n", program->name);
@@ -89,6 +93,8 @@ void cli_print_completion(const struct cli_program *program, FILE *out)
 {
     const struct cli_option *option;
 
+    for (size_t i = 0; i < program->command_count; i++)
+        fprintf(out, "%s\t\t%s\n", program->commands[i].name, program->commands[i].help);
     for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++) {
         const char *arg = option->arg ? option->arg : "";
         fprintf(out, "--%s\t%s\t%s\n", option->name, arg, option->help);

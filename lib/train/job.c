@@ -221,6 +221,7 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                                  .engine = job->engine,
                                                  .data = &job->data,
                                                  .out = job->out,
+                                                 .init = options->init,
                                                  .save_every = options->save_every,
                                                  .keep = options->keep,
                                                  .observer = *observer};

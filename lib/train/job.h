@@ -24,6 +24,7 @@ struct mics_job_options {
     const char *out;
     const char
         *resume; /* path of a checkpoint or of a run's folder; "auto": in `out`, if any; NULL */
+    const char *init; /* as in struct mics_run_options */
     bool other_data, overwrite;
     uint64_t save_every;
     struct mics_keep keep;

@@ -37,6 +37,7 @@ struct mics_run_options {
     struct mics_engine *engine;
     const struct mics_data *data;
     const char *out;     /* folder of the run */
+    const char *init;    /* model on disk whose parameters a new run begins with, or NULL */
     uint64_t save_every; /* 0: at the end only */
     struct mics_keep keep;
     struct mics_run_observer observer;
@@ -68,7 +69,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
                                struct mics_err *err);
 void mics_run_fini(struct mics_run *run); /* of zeros is fine */
 
-/* Parameters from the seed. */
+/* Parameters from the seed, or from options->init. */
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err);
 
 /* State, step and samples of a checkpoint whose manifest is `doc`. Its data must be the present data

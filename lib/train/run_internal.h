@@ -34,6 +34,9 @@ enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *t
 enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *told,
                                       struct mics_err *err);
 
+/* Put the parameters of options->init in the place of the initial ones. Collective. */
+enum mics_status mics_run_load_init(struct mics_run *run, struct mics_err *err);
+
 /* What this run saves of its data and settings. */
 json_t *mics_run_training_json(const struct mics_run *run);
 

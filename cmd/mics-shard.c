@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mics-shard - move models between Hugging Face's files and checkpoints of any plan, and look into both.
+ *
+ * split and reshard are filters for the plan: it comes from standard input and goes on to standard output.
+ */
+#include "base/clock.h"
+#include "base/units.h"
+#include "ckpt/convert_ops.h"
+#include "cli/cli.h"
+#include "doc/doc.h"
+#include "doc/table.h"
+#include "plan/plan.h"
+
+#include <string.h>
+#include <unistd.h>
+
+enum { ID_DTYPE = 256, ID_BASE, ID_MAX_FILE, ID_DRY_RUN };
+
+static const struct cli_option options[] = {
+    {'p', "plan", "FILE", "plan to split or reshard by (default: standard input)"},
+    {ID_DTYPE, "dtype", "f32|f16|bf16", "type of the numbers that merge and cast write (f32)"},
+    {ID_BASE, "base", "DIR", "copy the tokenizer's files from there (merge, cast)"},
+    {ID_MAX_FILE, "max-file", "SIZE", "most bytes of tensors in a file (merge, cast; 5GB)"},
+    {ID_DRY_RUN, "dry-run", NULL, "check all, say what would be written, and write nothing"},
+};
+
+static const struct cli_command commands[] = {
+    {"split", "a model of Hugging Face into a checkpoint by a plan"},
+    {"merge", "a checkpoint's parameters into a folder for Hugging Face"},
+    {"reshard", "a checkpoint, with its optimizer state, to another plan"},
+    {"cast", "a model of Hugging Face to another type of numbers"},
+    {"list", "the tensors of either"},
+    {"verify", "is either whole?"},
+    {"diff", "do two of anything hold the same numbers?"},
+};
+
+static const struct cli_program program = {
+    .name = "mics-shard",
+    .synopsis = "COMMAND [options] PATH...",
+    .summary = "Move models between Hugging Face's files and sharded checkpoints of any plan.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
+    .commands = commands,
+    .command_count = sizeof commands / sizeof *commands,
+};
+
+struct request {
+    struct cli_common common;
+    struct mics_convert_request convert;
+    struct mics_problems problems;
+    const char *plan, *command;
+    char **paths;
+    int path_count;
+    bool has_number, has_file_bytes;
+    double begin_s;
+    bool progress_shown;
+};
+
+static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+{
+    struct request *request = context;
+    struct mics_convert_request *convert = &request->convert;
+    enum mics_status status = MICS_OK;
+
+    switch (id) {
+    case 'p':
+        request->plan = value;
+        break;
+    case ID_DTYPE:
+        request->has_number = true;
+        return mics_number_parse(value, &convert->number, err);
+    case ID_BASE:
+        convert->base = value;
+        break;
+    case ID_MAX_FILE:
+        request->has_file_bytes = true;
+        status = mics_parse_bytes(value, &convert->file_bytes, err);
+        if (status == MICS_OK && convert->file_bytes == 0)
+            status = mics_err_set(err, MICS_ERR_ARG, "'%s': expected more than nothing", value);
+        return status;
+    case ID_DRY_RUN:
+        convert->dry = true;
+        break;
+    }
+    return MICS_OK;
+}
+
+static void tell(void *context, const char *text)
+{
+    (void)context;
+    cli_error("%s", text);
+}
+
+/* One line that is written over, on a terminal only. */
+static void show_progress(void *context, uint64_t done, uint64_t total)
+{
+    struct request *request = context;
+    const double seconds = mics_now_s() - request->begin_s;
+    char size[32], rate[32];
+
+    if (seconds < 0.5 || total == 0)
+        return;
+    fprintf(stderr, "\r\033[K%3d %% of %s, %s", (int)(100 * (double)done / (double)total),
+            mics_format_bytes(total, size, sizeof size),
+            mics_format_rate((double)done / seconds, rate, sizeof rate));
+    request->progress_shown = true;
+}
+
+static enum mics_status print_dry(const struct request *request,
+                                  const struct mics_convert_report *report, struct mics_err *err)
+{
+    const int tsv = request->common.tsv;
+    struct mics_table *table = mics_table_new("<|>");
+
+    mics_table_cell(table, "files");
+    mics_table_cell(table, "%u", report->files);
+    mics_table_cell(table, "bytes");
+    mics_table_bytes(table, tsv, report->bytes);
+    mics_table_cell(table, "free");
+    mics_table_bytes(table, tsv, report->free_bytes);
+    return mics_table_finish(table, stdout, tsv, err);
+}
+
+static enum mics_status read_plan(const struct request *request, json_t **doc, struct mics_err *err)
+{
+    const char *path = request->plan ? request->plan : "-";
+    enum mics_status status = mics_doc_read_file(path, doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_doc_expect(*doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+    return status;
+}
+
+/* A plan that came through the pipe goes on through it. */
+static enum mics_status pass_plan_on(const struct request *request, json_t *doc,
+                                     struct mics_err *err)
+{
+    struct cli_common common = request->common;
+
+    if (request->plan || isatty(STDOUT_FILENO))
+        return MICS_OK;
+    common.output = NULL;
+    return cli_write_document(&common, doc, request->convert.argc, request->convert.argv, NULL,
+                              err);
+}
+
+static enum mics_status make_shards(struct request *request, struct mics_convert_report *report,
+                                    struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status = read_plan(request, &doc, err);
+
+    if (status == MICS_OK && strcmp(request->command, "split") == 0)
+        status = mics_convert_split(&request->convert, (const char *const *)request->paths,
+                                    (size_t)request->path_count, doc, report, err);
+    else if (status == MICS_OK)
+        status = mics_convert_reshard(&request->convert, request->paths[0], doc, report, err);
+    if (status == MICS_OK && !request->convert.dry)
+        status = pass_plan_on(request, doc, err);
+    json_decref(doc);
+    return status;
+}
+
+static int convert(struct request *request)
+{
+    struct mics_convert_report report = {.files = 0};
+    struct mics_err err = {""};
+    char size[32], time[32];
+    enum mics_status status;
+
+    request->begin_s = mics_now_s();
+    if (cli_fancy(STDERR_FILENO) && request->common.verbosity >= 0) {
+        request->convert.progress = show_progress;
+        request->convert.progress_context = request;
+    }
+    if (strcmp(request->command, "merge") == 0)
+        status = mics_convert_merge(&request->convert, request->paths[0], &report, &err);
+    else if (strcmp(request->command, "cast") == 0)
+        status = mics_convert_cast(&request->convert, (const char *const *)request->paths,
+                                   (size_t)request->path_count, &report, &err);
+    else
+        status = make_shards(request, &report, &err);
+    if (request->progress_shown)
+        fputs("\r\033[K", stderr);
+    if (status == MICS_OK && request->convert.dry)
+        status = print_dry(request, &report, &err);
+    else if (status == MICS_OK)
+        cli_note(1, "%s: %u files, %s, in %s", request->common.output, report.files,
+                 mics_format_bytes(report.bytes, size, sizeof size),
+                 mics_format_time(mics_now_s() - request->begin_s, time, sizeof time));
+    if (status == MICS_OK && request->convert.base && !request->convert.dry &&
+        report.tokenizer_files == 0)
+        cli_warn("%s: no files of a tokenizer there", request->convert.base);
+    return cli_report(status, &err);
+}
+
+/* What is looked at is printed, not passed on: a table, or JSON. */
+static enum mics_status print(const struct request *request, const json_t *doc,
+                              cli_printer *printer, struct mics_err *err)
+{
+    if (request->common.json)
+        return mics_doc_write(stdout, doc, MICS_DOC_JSON, err);
+    return printer(stdout, doc, request->common.tsv, err);
+}
+
+static int list(struct request *request)
+{
+    struct mics_err err = {""};
+    json_t *doc = NULL;
+    enum mics_status status = mics_convert_list(request->paths[0], &request->problems, &doc, &err);
+
+    if (status == MICS_OK)
+        status = print(request, doc, mics_tensors_print, &err);
+    json_decref(doc);
+    return cli_report(status, &err);
+}
+
+static int verify(struct request *request)
+{
+    struct mics_convert_report report;
+    struct mics_err err = {""};
+    char size[32];
+    enum mics_status status =
+        mics_convert_verify(request->paths[0], &request->problems, &report, &err);
+
+    if (status == MICS_OK)
+        cli_note(1, "%s: %u files, %s: whole", request->paths[0], report.files,
+                 mics_format_bytes(report.bytes, size, sizeof size));
+    return cli_report(status, &err);
+}
+
+static void warn_of_states(const struct request *request, const json_t *doc)
+{
+    const json_t *states = json_object_get(doc, "states");
+    const json_int_t a = json_integer_value(json_array_get(states, 0));
+    const json_int_t b = json_integer_value(json_array_get(states, 1));
+
+    if (a != b)
+        cli_warn("'%s' has no optimizer state that '%s' has: it is not compared",
+                 request->paths[a < b ? 0 : 1], request->paths[a < b ? 1 : 0]);
+}
+
+static int diff(struct request *request)
+{
+    struct mics_err err = {""};
+    json_t *doc = NULL;
+    bool same = false;
+    enum mics_status status = mics_convert_diff(request->paths[0], request->paths[1],
+                                                &request->problems, &doc, &same, &err);
+    int code;
+
+    if (status == MICS_OK) {
+        warn_of_states(request, doc);
+        status = print(request, doc, mics_diff_print, &err);
+    }
+    json_decref(doc);
+    code = cli_report(status, &err);
+    return code == CLI_DONE && !same ? CLI_NO_ANSWER : code;
+}
+
+/* What each command takes. */
+static const struct shape {
+    const char *command;
+    int min, max; /* paths */
+    bool makes, plan, number, cast;
+    int (*run)(struct request *request);
+} shapes[] = {
+    {"split", 1, INT32_MAX, true, true, false, false, convert},
+    {"merge", 1, 1, true, false, true, false, convert},
+    {"reshard", 1, 1, true, true, false, false, convert},
+    {"cast", 1, INT32_MAX, true, false, true, true, convert},
+    {"list", 1, 1, false, false, false, false, list},
+    {"verify", 1, 1, false, false, false, false, verify},
+    {"diff", 2, 2, false, false, false, false, diff},
+};
+
+static const struct shape *find_shape(const char *command)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        if (strcmp(shapes[i].command, command) == 0)
+            return &shapes[i];
+    return NULL;
+}
+
+/* -1: go on; else the exit code. */
+static int check_options(const struct request *request, const struct shape *shape)
+{
+    const struct mics_convert_request *convert = &request->convert;
+
+    if (shape->makes && !request->common.output)
+        return cli_usage("%s: -o is missing: which folder?", shape->command);
+    if (!shape->makes && request->common.output)
+        return cli_usage("%s: takes no --output", shape->command);
+    if (shape->makes && strcmp(request->common.output, "-") == 0)
+        return cli_usage("--output: '-' is no folder");
+    if (request->plan && !shape->plan)
+        return cli_usage("%s: takes no --plan", shape->command);
+    if (request->has_number && !shape->number)
+        return cli_usage("%s: takes no --dtype", shape->command);
+    if (shape->cast && !request->has_number)
+        return cli_usage("cast: --dtype is missing");
+    if ((convert->base || request->has_file_bytes) && !shape->number)
+        return cli_usage("%s: takes no --base and no --max-file", shape->command);
+    if (convert->dry && !shape->makes)
+        return cli_usage("%s: takes no --dry-run", shape->command);
+    if (shape->plan && !request->plan && isatty(STDIN_FILENO))
+        return cli_usage("no plan: -p FILE, or one on standard input");
+    return -1;
+}
+
+static int run(struct request *request, char **operands, int count)
+{
+    const struct shape *shape = count ? find_shape(operands[0]) : NULL;
+    int code;
+
+    if (count == 0)
+        return cli_usage("which command? One of split, merge, reshard, cast, list, verify, diff");
+    if (!shape)
+        return cli_usage("'%s': no such command", operands[0]);
+    request->command = shape->command;
+    request->paths = operands + 1;
+    request->path_count = count - 1;
+    if (request->path_count < shape->min)
+        return cli_usage("%s: %s missing", shape->command,
+                         shape->min > 1 ? "two paths are needed; one is" : "a path is");
+    if (request->path_count > shape->max)
+        return cli_usage("%s: '%s' is one path too many", shape->command,
+                         request->paths[shape->max]);
+    code = check_options(request, shape);
+    if (code >= 0)
+        return code;
+    request->convert.out = request->common.output;
+    request->convert.no_history = request->common.no_history;
+    return shape->run(request);
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.problems = {.tell = tell},
+                              .convert = {.number = MICS_NUMBER_F32,
+                                          .file_bytes = MICS_HF_FILE_BYTES,
+                                          .argc = argc,
+                                          .argv = argv}};
+    int operands, code;
+
+    request.convert.problems = &request.problems;
+    cli_init(&program);
+    code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
+    if (code < 0)
+        code = run(&request, argv + operands, argc - operands);
+    return cli_finish(code);
+}

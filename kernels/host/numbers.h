@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * numbers.h - fp32, fp16 and bf16 into one another, rounded to nearest, ties to even.
+ *
+ * Arrays are aligned to their elements and do not overlap. Any thread.
+ */
+#ifndef MICS_HOST_NUMBERS_H
+#define MICS_HOST_NUMBERS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* How a number is stored. RAW: bytes of another type, which are only moved. */
+enum mics_number { MICS_NUMBER_F32, MICS_NUMBER_F16, MICS_NUMBER_BF16, MICS_NUMBER_RAW };
+
+/* Bytes of one: 4, 2, 2, 1. */
+size_t mics_number_bytes(enum mics_number number);
+
+/* Exact. RAW is not for these two. NaN stays NaN. */
+void mics_numbers_to_f32(enum mics_number number, const void *src, float *dst, size_t count);
+
+/* What is too large becomes infinite: mics_numbers_finite() of the result tells. */
+void mics_numbers_from_f32(enum mics_number number, const float *src, void *dst, size_t count);
+
+/* Is there no infinity and no NaN? RAW: true. */
+bool mics_numbers_finite(enum mics_number number, const void *data, size_t count);
+
+#endif

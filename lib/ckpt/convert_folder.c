@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_folder.c - a folder that appears whole or not at all. */
+#include "ckpt/convert_target.h"
+
+#include "base/file.h"
+#include "base/temporaries.h"
+#include "base/units.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* The folder that holds `path`; of a path that has none, ".". */
+static void parent_of(const char *path, char parent[MICS_PATH_MAX])
+{
+    char *slash;
+
+    snprintf(parent, MICS_PATH_MAX, "%s", path);
+    slash = strrchr(parent, '/');
+    if (!slash)
+        snprintf(parent, MICS_PATH_MAX, ".");
+    else
+        slash[slash == parent] = '\0';
+}
+
+/* Parents that are not there yet will be on the file system of the nearest that is. */
+enum mics_status mics_free_space(const char *path, uint64_t *bytes, struct mics_err *err)
+{
+    char at[MICS_PATH_MAX], parent[MICS_PATH_MAX];
+    struct statvfs info;
+
+    snprintf(at, sizeof at, "%s", path);
+    while (statvfs(at, &info) != 0) {
+        if (errno != ENOENT || strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
+            return mics_err_set_errno(err, "%s", at);
+        parent_of(at, parent);
+        memcpy(at, parent, sizeof at);
+    }
+    *bytes = (uint64_t)info.f_bavail * info.f_frsize;
+    return MICS_OK;
+}
+
+static bool is_empty_folder(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    bool empty = dir != NULL;
+
+    while (empty && (entry = readdir(dir)) != NULL)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    if (dir)
+        closedir(dir);
+    return empty;
+}
+
+static enum mics_status check_place(const char *path, uint64_t bytes, struct mics_err *err)
+{
+    struct stat info;
+    char need[32], have[32];
+    uint64_t available;
+    enum mics_status status;
+
+    if (lstat(path, &info) == 0 && !is_empty_folder(path))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' is there already, and not an empty folder",
+                            path);
+    status = mics_free_space(path, &available, err);
+    if (status != MICS_OK || available >= bytes)
+        return status;
+    return mics_err_set(err, MICS_ERR_IO, "%s: no room: it needs %s, %s are free", path,
+                        mics_format_bytes(bytes, need, sizeof need),
+                        mics_format_bytes(available, have, sizeof have));
+}
+
+static enum mics_status make(struct mics_new_folder *folder, struct mics_err *err)
+{
+    char parent[MICS_PATH_MAX], *copy;
+    enum mics_status status;
+
+    parent_of(folder->final, parent);
+    status = mics_file_make_folders(parent, err);
+    if (status == MICS_OK)
+        status = mics_file_remove_tree(folder->temporary, err);
+    if (status != MICS_OK)
+        return status;
+    copy = strdup(folder->temporary);
+    folder->entry = copy ? mics_temporary_add(copy) : NULL;
+    if (!folder->entry) {
+        free(copy);
+        return mics_err_nomem(err);
+    }
+    if (mkdir(folder->temporary, 0777) != 0)
+        return mics_err_set_errno(err, "%s", folder->temporary);
+    folder->made = true;
+    return MICS_OK;
+}
+
+enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, const char *path,
+                                       uint64_t bytes, bool dry, struct mics_err *err)
+{
+    enum mics_status status = mics_path_format(folder->final, err, "%s", path);
+    size_t length = status == MICS_OK ? strlen(path) : 0;
+
+    while (length > 1 && folder->final[length - 1] == '/')
+        folder->final[--length] = '\0';
+    if (status == MICS_OK)
+        status =
+            mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final, (long)getpid());
+    if (status == MICS_OK)
+        status = check_place(folder->final, bytes, err);
+    return status == MICS_OK && !dry ? make(folder, err) : status;
+}
+
+enum mics_status mics_new_folder_commit(struct mics_new_folder *folder, struct mics_err *err)
+{
+    char parent[MICS_PATH_MAX];
+    enum mics_status status = mics_file_sync_folder(folder->temporary, err);
+
+    if (status == MICS_OK && rename(folder->temporary, folder->final) != 0)
+        status = mics_err_set_errno(err, "%s", folder->final);
+    if (status != MICS_OK)
+        return status;
+    folder->made = false;
+    parent_of(folder->final, parent);
+    return mics_file_sync_folder(parent, err);
+}
+
+void mics_new_folder_discard(struct mics_new_folder *folder)
+{
+    if (folder->made)
+        mics_file_remove_tree(folder->temporary, NULL);
+    if (folder->entry)
+        mics_temporary_drop(folder->entry);
+    folder->made = false;
+    folder->entry = NULL;
+}
+
+enum mics_status mics_new_folder_write(const struct mics_new_folder *folder, const char *name,
+                                       const void *data, size_t size, struct mics_err *err)
+{
+    struct mics_file_writer *writer = NULL;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
+
+    if (status == MICS_OK)
+        status = mics_file_create(path, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    if (fwrite(data, 1, size, mics_file_stream(writer)) != size) {
+        status = mics_err_set_errno(err, "%s", path);
+        mics_file_discard(writer);
+        return status;
+    }
+    return mics_file_commit(writer, err);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt/store.h"
+
+#include "base/num.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct {
+    const char *dtype, *word;
+} number_names[] = {{"F32", "f32"}, {"F16", "f16"}, {"BF16", "bf16"}};
+
+enum mics_number mics_number_of_dtype(const char *dtype)
+{
+    for (unsigned i = 0; i < 3; i++)
+        if (strcmp(dtype, number_names[i].dtype) == 0)
+            return (enum mics_number)i;
+    return MICS_NUMBER_RAW;
+}
+
+const char *mics_number_dtype(enum mics_number number)
+{
+    return number_names[number].dtype;
+}
+
+enum mics_status mics_number_parse(const char *text, enum mics_number *out, struct mics_err *err)
+{
+    for (unsigned i = 0; i < 3; i++) {
+        if (strcmp(text, number_names[i].word) == 0) {
+            *out = (enum mics_number)i;
+            return MICS_OK;
+        }
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected f32, f16 or bf16", text);
+}
+
+void mics_store_close(struct mics_store *store)
+{
+    for (uint32_t i = 0; i < store->file_count; i++) {
+        if (store->files[i].fd >= 0)
+            close(store->files[i].fd);
+        free(store->files[i].path);
+    }
+    free(store->files);
+    free(store->table);
+    free(store->shards.begins);
+    free(store->shards.names);
+    *store = (struct mics_store){0};
+}
+
+static enum mics_status open_file(struct mics_store_file *file, struct mics_err *err)
+{
+    struct stat info;
+
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    if (file->fd < 0 || fstat(file->fd, &info) != 0) {
+        const bool absent = errno == ENOENT;
+
+        mics_err_set_errno(err, "%s", file->path);
+        return absent ? MICS_ERR_FORMAT : MICS_ERR_IO; /* absent: the model is not whole */
+    }
+    if (!S_ISREG(info.st_mode))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: not a regular file", file->path);
+    file->bytes = (uint64_t)info.st_size;
+    return MICS_OK;
+}
+
+enum mics_status mics_store_add_file(struct mics_store *store, const char *path,
+                                     struct mics_err *err)
+{
+    struct mics_store_file *files =
+        realloc(store->files, ((size_t)store->file_count + 1) * sizeof *files);
+
+    if (!files)
+        return mics_err_nomem(err);
+    store->files = files;
+    files[store->file_count] = (struct mics_store_file){.path = strdup(path), .fd = -1};
+    if (!files[store->file_count].path)
+        return mics_err_nomem(err);
+    return open_file(&files[store->file_count++], err);
+}
+
+void mics_raise_open_files(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const struct mics_extent *x = a, *y = b;
+
+    if (x->space != y->space)
+        return x->space < y->space ? -1 : 1;
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+void mics_store_sort(struct mics_store *store)
+{
+    if (store->table_count)
+        qsort(store->table, store->table_count, sizeof *store->table, by_place);
+}
+
+/* The part of `whole` from `start` on, `count` at most. */
+static struct mics_extent part_of(const struct mics_extent *whole, uint64_t start, uint64_t count)
+{
+    struct mics_extent part = *whole;
+    const uint64_t skip = start - whole->start;
+
+    part.start = start;
+    part.count = mics_min_u64(count, whole->count - skip);
+    part.offset += skip * mics_number_bytes(whole->number);
+    return part;
+}
+
+static struct mics_extent locate_table(const struct mics_store *store, uint32_t space,
+                                       uint64_t start, uint64_t count)
+{
+    const struct mics_extent key = {.space = space, .start = start};
+    size_t low = 0, high = store->table_count; /* the first extent that begins after `start` */
+
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+
+        if (by_place(&store->table[middle], &key) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low > 0) {
+        const struct mics_extent *at = &store->table[low - 1];
+
+        if (at->space == space && start - at->start < at->count)
+            return part_of(at, start, count);
+    }
+    if (low < store->table_count && store->table[low].space == space)
+        count = mics_min_u64(count, store->table[low].start - start);
+    return (struct mics_extent){.space = space, .start = start, .count = count};
+}
+
+static struct mics_extent locate_shard(const struct mics_store *store, uint32_t space,
+                                       uint64_t start, uint64_t count)
+{
+    const struct mics_ckpt_table *table = store->shards.table;
+    const uint32_t unit = space / MICS_CKPT_STATES, state = space % MICS_CKPT_STATES;
+    const struct mics_layout *layout = &table->units[unit].layout;
+    const size_t tensor = (size_t)unit * table->states + state;
+    const size_t tensors = (size_t)table->unit_count * table->states;
+
+    if (start >= layout->padded || state >= table->states)
+        return (struct mics_extent){.space = space, .start = start, .count = count};
+    const struct mics_ckpt_place place = mics_ckpt_locate(layout, table->parts, start);
+
+    return (struct mics_extent){.name = store->shards.names[tensor],
+                                .space = space,
+                                .file = place.file,
+                                .number = MICS_NUMBER_F32,
+                                .start = start,
+                                .count = mics_min_u64(count, place.run),
+                                .offset = store->shards.begins[place.file * tensors + tensor] +
+                                          place.offset * sizeof(float)};
+}
+
+struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t space, uint64_t start,
+                                     uint64_t count)
+{
+    return store->shards.table ? locate_shard(store, space, start, count)
+                               : locate_table(store, space, start, count);
+}
+
+static enum mics_status read_bytes(const struct mics_store_file *file, uint64_t offset, void *dst,
+                                   size_t size, struct mics_err *err)
+{
+    char *at = dst;
+
+    while (size > 0) {
+        const ssize_t got = pread(file->fd, at, size, (off_t)offset);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mics_err_set_errno(err, "%s", file->path);
+        if (got == 0)
+            return mics_err_set(err, MICS_ERR_FORMAT, "%s: ends early", file->path);
+        at += got;
+        offset += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return MICS_OK;
+}
+
+static enum mics_status check_finite(const struct mics_store *store,
+                                     const struct mics_extent *extent, enum mics_number number,
+                                     const void *dst, const void *raw, struct mics_err *err)
+{
+    if (mics_numbers_finite(number, dst, extent->count))
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT, "%s: tensor '%.128s' holds numbers that are %s",
+                        store->files[extent->file].path, extent->name,
+                        mics_numbers_finite(extent->number, raw, extent->count)
+                            ? "too large for the type asked for"
+                            : "not finite");
+}
+
+static enum mics_status read_extent(const struct mics_store *store,
+                                    const struct mics_extent *extent, enum mics_number number,
+                                    void *dst, float *scratch, struct mics_err *err)
+{
+    void *raw = extent->number == number ? dst : scratch;
+    float *wide = scratch + MICS_STORE_CHUNK;
+    enum mics_status status = read_bytes(&store->files[extent->file], extent->offset, raw,
+                                         extent->count * mics_number_bytes(extent->number), err);
+
+    if (status == MICS_OK && raw != dst) {
+        mics_numbers_to_f32(extent->number, raw, wide, extent->count);
+        mics_numbers_from_f32(number, wide, dst, extent->count);
+    }
+    return status == MICS_OK ? check_finite(store, extent, number, dst, raw, err) : status;
+}
+
+enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
+                                 size_t count, enum mics_number number, void *dst, float *scratch,
+                                 struct mics_err *err)
+{
+    const size_t size = mics_number_bytes(number);
+    char *at = dst;
+
+    while (count > 0) {
+        const struct mics_extent extent = mics_store_locate(store, space, start, count);
+        enum mics_status status = MICS_OK;
+
+        if (extent.name)
+            status = read_extent(store, &extent, number, at, scratch, err);
+        else
+            memset(at, 0, extent.count * size);
+        if (status != MICS_OK)
+            return status;
+        at += extent.count * size;
+        start += extent.count;
+        count -= extent.count;
+    }
+    return MICS_OK;
+}

@@ -1,0 +1,272 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-shard: there and back again, from and to Hugging Face's files, and everything that may be wrong with them.
+
+load helpers
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cp -r "$BATS_TEST_DIRNAME/../reference/gpt2-tiny" tiny && rm tiny/reference.safetensors
+    local strategy
+    for strategy in ddp mics:2 zero3 zero1; do
+        mics-plan --topology='node:2 gpu:2' --model=tiny --global-batch=4 --seq=8 --strategy=$strategy \
+            --no-history -o "$strategy.mp"
+    done
+}
+
+setup()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    out=$BATS_TEST_TMPDIR/out
+    export MICS_NODE_RANKS=2
+}
+
+teardown()
+{
+    small_disk_gone
+}
+
+# A safetensors file from a header, with N bytes of zeros behind it.
+safetensors() # file header bytes
+{
+    local length=${#2} hex=
+    while [ ${#hex} -lt 32 ]; do
+        hex+=$(printf '\\x%02x' $((length & 255)))
+        length=$((length >> 8))
+    done
+    printf '%b%s' "$hex" "$2" >"$1"
+    truncate -s "+$3" "$1"
+}
+
+# The data of a tensor in a file that this test suite wrote, by name.
+tensor_bytes() # file name
+{
+    perl -MJSON::PP -e 'open F, "<:raw", $ARGV[0]; read F, $n, 8; $n = unpack "Q<", $n; read F, $h, $n;
+        ($a, $b) = @{decode_json($h)->{$ARGV[1]}{data_offsets}}; seek F, 8 + $n + $a, 0; read F, $d, $b - $a; print $d' "$@"
+}
+
+@test "split by any plan, and merged, every tensor has the same bytes" {
+    requires perl
+    for plan in ddp mics:2 zero3 zero1; do
+        mics-shard split tiny -p "$plan.mp" -o "$out-$plan"
+        mics-shard verify "$out-$plan"
+        mics-shard merge "$out-$plan" -o "$out-hf-$plan"
+        for name in wte.weight ln_f.bias h.1.mlp.c_fc.weight h.0.attn.c_attn.bias; do
+            cmp <(tensor_bytes tiny/model.safetensors "$name") \
+                <(tensor_bytes "$out-hf-$plan/model.safetensors" "transformer.$name")
+        done
+        mics-shard diff tiny "$out-hf-$plan"
+    done
+    cmp "$out-hf-ddp/model.safetensors" "$out-hf-zero3/model.safetensors"
+}
+
+@test "split passes the plan on, with its own name in the history" {
+    mics-shard split tiny -o "$out" <zero3.mp >"$BATS_TEST_TMPDIR/plan.mp"
+    [ "$(mics-show --history --tsv "$BATS_TEST_TMPDIR/plan.mp" | grep -c mics-shard)" = 1 ]
+    mics-shard split tiny -o "$out-2" --no-history <zero3.mp | cmp - zero3.mp
+}
+
+@test "cast to bf16 and back changes nothing more" {
+    mics-shard cast tiny --dtype=bf16 -o "$out-b"
+    grep -q '"torch_dtype": "bfloat16"' "$out-b/config.json"
+    grep -q '"dtype": "bfloat16"' "$out-b/config.json"
+    mics-shard cast "$out-b" --dtype=f32 -o "$out-f"
+    mics-shard diff "$out-b" "$out-f"
+    mics-shard cast "$out-f" --dtype=bf16 -o "$out-c"
+    cmp "$out-b/model.safetensors" "$out-c/model.safetensors"
+    run mics-shard diff tiny "$out-b" --tsv
+    [ "$status" = 4 ]
+    [ "${#lines[@]}" -ge 10 ]
+}
+
+@test "split takes bf16 and f16, and merge writes them" {
+    for dtype in bf16 f16; do
+        mics-shard cast tiny --dtype=$dtype -o "$out-$dtype"
+        mics-shard split "$out-$dtype" -p zero3.mp -o "$out-s-$dtype"
+        mics-shard merge "$out-s-$dtype" --dtype=$dtype -o "$out-m-$dtype"
+        mics-shard diff "$out-$dtype" "$out-m-$dtype"
+    done
+}
+
+@test "several files have an index that names every tensor" {
+    mics-shard cast tiny --dtype=f32 --max-file=8K -o "$out"
+    [ -e "$out/model-00001-of-00005.safetensors" ]
+    [ "$(grep -c safetensors\" "$out/model.safetensors.index.json")" = 28 ]
+    mics-shard diff tiny "$out"
+    mics-shard split "$out" -p mics:2.mp -o "$out-s"
+    mics-shard diff tiny "$out-s"
+}
+
+@test "the tokenizer's files come along with --base" {
+    mkdir base
+    echo '{}' >base/tokenizer.json
+    echo no >base/other
+    mics-shard split tiny -p ddp.mp -o "$out-s"
+    mics-shard merge "$out-s" --base=base -o "$out"
+    cmp base/tokenizer.json "$out/tokenizer.json"
+    [ ! -e "$out/other" ]
+}
+
+@test "masks and a tied head are passed over, another head is refused" {
+    requires perl
+    perl -MJSON::PP -e 'open F, "<:raw", "tiny/model.safetensors"; read F, $n, 8; read F, $h, unpack "Q<", $n; local $/; $d = <F>;
+        $j = decode_json $h; $e = length $d; ($a, $b) = @{$j->{"wte.weight"}{data_offsets}}; $w = substr $d, $a, $b - $a;
+        $j->{"h.0.attn.bias"} = {dtype => "U8", shape => [1, 1, 2, 2], data_offsets => [$e, $e + 4]};
+        $j->{"lm_head.weight"} = {dtype => "F32", shape => [29, 16], data_offsets => [$e + 4, $e + 4 + length $w]};
+        for ("good", "bad") { substr($w, 9, 1) = "\1" if /bad/; $h = encode_json $j; open O, ">:raw", "$_.safetensors";
+            print O pack("Q<", length $h), $h, $d, "\0" x 4, $w; close O }'
+    mics-shard split good.safetensors -p ddp.mp -o "$out"
+    mics-shard diff tiny "$out"
+    run --separate-stderr mics-shard split bad.safetensors -p ddp.mp -o "$out-2"
+    [ "$status" = 3 ]
+    [[ $stderr == *"only tied heads are supported"* ]]
+    [ ! -e "$out-2" ]
+}
+
+@test "every tensor that does not fit is named, and nothing is written" {
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --seq=32 -o nano.mp
+    run --separate-stderr mics-shard split tiny/model.safetensors -p nano.mp -o "$out"
+    [ "$status" = 3 ]
+    [ "${#stderr_lines[@]}" -ge 50 ]
+    [[ $stderr == *"tensor 'wte.weight' is [29, 16], the model's is [257, 128]"* ]]
+    [[ $stderr == *"tensor 'h.3.ln_1.weight' of the model is missing"* ]]
+    [ ! -e "$out" ]
+    run --separate-stderr mics-shard split tiny -p nano.mp -o "$out"
+    one_line_and_code 3
+}
+
+@test "an index may not lead out of its folder" {
+    mkdir -p evil
+    cp tiny/config.json evil/
+    for name in ../tiny/model.safetensors "$PWD/tiny/model.safetensors" a/../../tiny/model.safetensors '' . link.safetensors; do
+        ln -sf ../tiny/model.safetensors evil/link.safetensors
+        printf '{"weight_map": {"wte.weight": "%s"}}' "$name" >evil/model.safetensors.index.json
+        run --separate-stderr mics-shard split evil -p ddp.mp -o "$out"
+        one_line_and_code 3
+        [ ! -e "$out" ]
+    done
+}
+
+@test "an index and its files must tell the same" {
+    mics-shard cast tiny --dtype=f32 --max-file=8K -o "$out"
+    sed -i 's/transformer\.//; s/"wpe.weight": .*/"nothing": "model-00002-of-00005.safetensors",/' "$out/model.safetensors.index.json"
+    run --separate-stderr mics-shard verify "$out"
+    [ "$status" = 3 ]
+    [[ $stderr == *"has no tensor 'nothing'"* ]]
+    [[ $stderr == *"tensor 'wpe.weight' is not in the index"* ]]
+    rm "$out/model-00003-of-00005.safetensors"
+    run --separate-stderr mics-shard verify "$out"
+    [ "$status" = 3 ]
+    [[ $stderr == *"model-00003-of-00005.safetensors: No such file"* ]]
+}
+
+@test "malformed safetensors are one clear line" {
+    safetensors overlap.safetensors '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}' 12
+    safetensors twice.safetensors '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}' 8
+    safetensors huge.safetensors '{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}' 4
+    safetensors short.safetensors '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}' 4
+    head -c 5 /dev/zero >tiny5.safetensors
+    head -c 100 /dev/urandom >noise.safetensors
+    for file in overlap twice huge short tiny5 noise; do
+        run --separate-stderr mics-shard list $file.safetensors
+        [ "$status" = 3 ]
+        [[ ${stderr_lines[0]} == "mics-shard: $file.safetensors: "* ]]
+    done
+}
+
+@test "numbers that are not finite, or too large for the type, are refused by name" {
+    cp tiny/model.safetensors nan.safetensors
+    printf '\x00\x00\xc0\x7f' | dd of=nan.safetensors bs=1 seek=$(($(stat -c %s nan.safetensors) - 4)) conv=notrunc status=none
+    run --separate-stderr mics-shard verify nan.safetensors
+    [ "$status" = 3 ]
+    [[ $stderr == *"holds numbers that are not finite"* ]]
+    run --separate-stderr mics-shard split nan.safetensors -p ddp.mp -o "$out"
+    one_line_and_code 3
+    [ ! -e "$out" ]
+    printf '\x00\x00\x80\x4f' | dd of=nan.safetensors bs=1 seek=$(($(stat -c %s nan.safetensors) - 4)) conv=notrunc status=none
+    run --separate-stderr mics-shard cast nan.safetensors --dtype=f16 -o "$out"
+    one_line_and_code 3
+    [[ $stderr == *"too large"* ]]
+}
+
+@test "a flipped bit is found by verify, merge and reshard, which name the file" {
+    mics-shard split tiny -p zero3.mp -o "$out"
+    printf '\x01' | dd of="$out/shard-00002.safetensors" bs=1 seek=5000 conv=notrunc status=none
+    for command in "verify $out" "merge $out -o $out-m" "reshard $out -p ddp.mp -o $out-r"; do
+        # Words on purpose.
+        # shellcheck disable=SC2086
+        run --separate-stderr mics-shard $command
+        [ "$status" = 3 ]
+        [[ ${stderr_lines[0]} == *"shard-00002.safetensors: is damaged"* ]]
+    done
+    [ ! -e "$out-m" ]
+    [ ! -e "$out-r" ]
+    truncate -s -1 "$out/shard-00001.safetensors"
+    run --separate-stderr mics-shard verify "$out"
+    one_line_and_code 3
+    rm "$out/shard-00001.safetensors"
+    run --separate-stderr mics-shard list "$out"
+    one_line_and_code 3
+}
+
+@test "other families are refused by their name" {
+    mkdir -p llama
+    cp tiny/model.safetensors llama/
+    echo '{"model_type": "llama", "hidden_size": 8}' >llama/config.json
+    run --separate-stderr mics-shard split llama -p ddp.mp -o "$out"
+    one_line_and_code 3
+    [[ $stderr == *"llama"* ]]
+}
+
+@test "a folder that is not empty, a missing option, an unknown command are usage mistakes" {
+    mkdir -p "$out" && touch "$out/x"
+    run --separate-stderr mics-shard cast tiny --dtype=f16 -o "$out"
+    usage_mistake mics-shard || one_line_and_code 2
+    for line in "" "melt tiny" "merge tiny" "cast tiny -o $out" "diff tiny" "list tiny tiny" "list tiny --dtype=f16" \
+        "merge tiny -o x --plan=ddp.mp" "verify tiny -o x" "merge tiny -o x --dtype=f64"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr mics-shard $line
+        usage_mistake mics-shard
+    done
+}
+
+@test "--dry-run tells the bytes and writes nothing" {
+    run mics-shard split tiny -p zero3.mp -o "$out" --dry-run --tsv
+    [ "$status" = 0 ]
+    mics-shard split tiny -p zero3.mp -o "$out-s"
+    bytes=$(cat "$out-s"/shard-* | wc -c)
+    [[ ${lines[1]} == $'bytes\t'"$bytes" ]]
+    [ ! -e "$out" ]
+}
+
+@test "a disk that is too small is refused before anything is written" {
+    requires root tmpfs
+    small_disk 1m
+    run --separate-stderr mics-shard cast tiny --dtype=f32 -o "$BATS_TEST_TMPDIR/small/out"
+    one_line_and_code 1
+    [[ $stderr == *"no room"* ]]
+    [ -z "$(ls "$BATS_TEST_TMPDIR/small")" ]
+}
+
+@test "an interrupt leaves nothing behind" {
+    mkdir -p big
+    safetensors big/model.safetensors '{"a":{"dtype":"F32","shape":[268435456],"data_offsets":[0,1073741824]}}' 1073741824
+    mics-shard cast big --dtype=bf16 -o "$BATS_TEST_TMPDIR/i/out" 3>&- &
+    job=$!
+    for _ in $(seq 200); do
+        if ls "$BATS_TEST_TMPDIR"/i/*/model.safetensors 2>/dev/null; then break; fi
+        sleep 0.01
+    done
+    kill -TERM $job
+    wait $job || code=$?
+    [ "$code" = 143 ]
+    [ -z "$(ls "$BATS_TEST_TMPDIR/i")" ]
+}
+
+@test "memory does not grow with the model" {
+    bash -c 'ulimit -d 131072; exec mics-shard --version' || skip "no program runs in so little: a sanitizer's build"
+    mkdir -p wide
+    safetensors wide/model.safetensors '{"a":{"dtype":"F32","shape":[268435456],"data_offsets":[0,1073741824]}}' 1073741824
+    bash -c 'ulimit -d 131072; exec mics-shard verify wide'
+}
