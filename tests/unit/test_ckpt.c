@@ -430,7 +430,7 @@ static void a_manifest_with_wrong_members_is_refused_with_their_path(void)
     } bad[] = {
         {"{\"kind\":\"mics.plan\",\"v\":1}", "mics.checkpoint"},
         {"{\"kind\":\"mics.checkpoint\",\"v\":2}", "newer"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":0}", "step"},
+        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":-1}", "step"},
         {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":1,\"samples\":1,\"plan\":{},\"training\":{"
          "},"
          "\"files\":[]}",
