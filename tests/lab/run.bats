@@ -1,0 +1,111 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-lab run: real Open MPI over nodes; whatever happens, nothing is left.
+
+load helpers
+
+setup()
+{
+    requires netns mpirun
+    cd "$BATS_TEST_TMPDIR"
+}
+
+teardown()
+{
+    lab_gone
+}
+
+# A job that is under way, in the background: its process is $job.
+start_job() # program...
+{
+    # A background process of a script ignores SIGINT.
+    env --default-signal=INT mics-lab run -q --name="$lab" --nodes=2 --slots=2 -- "$@" >out 2>err 3>&- &
+    job=$!
+    eventually 60 grep -q ready out
+}
+
+@test "ranks are on nodes with names, in order; standard input and output are rank 0's" {
+    printf 'one\0two\n' >in
+    # shellcheck disable=SC2016 # the ranks expand it
+    mics-lab run -q --name="$lab" --nodes=3 --slots=2 -- sh -c 'hostname >"at-$OMPI_COMM_WORLD_RANK"; if [ "$OMPI_COMM_WORLD_RANK" = 0 ]; then cat; fi' \
+        <in >out 2>err
+    cmp in out
+    [ "$(cat at-0 at-1 at-2 at-3 at-4 at-5 | tr '\n' ' ')" = 'node1 node1 node2 node2 node3 node3 ' ]
+    [ ! -e at-6 ]
+    [ ! -e "$(lab_folder)" ]
+}
+
+@test "the job's exit code is the lab's" {
+    # shellcheck disable=SC2016
+    run mics-lab run -q --name="$lab" --nodes=2 --slots=1 -- sh -c 'exit $((OMPI_COMM_WORLD_RANK * 7))'
+    [ "$status" = 7 ]
+    [ ! -e "$(lab_folder)" ]
+}
+
+@test "collectives cross the shaped links as on one host" {
+    [ -x "$MICS_BUILD/tests/mpi/mpi_comm" ] || skip "this build is without MPI"
+    run --separate-stderr mics-lab run -q --name="$lab" --nodes=2 --slots=2 -- "$MICS_BUILD/tests/mpi/mpi_comm" check
+    [ "$status" = 0 ]
+    [ "$output" = "all well on 4 ranks" ]
+    run --separate-stderr mics-lab run -q --name="$lab" --nodes=2 --slots=2 -- "$MICS_BUILD/tests/mpi/mpi_comm" world
+    [ "$output" = $'node 0: 2 ranks node1\nnode 1: 2 ranks node2' ] || [[ $output == *"2 ranks"*"2 ranks"* ]]
+}
+
+@test "SIGTERM and SIGINT end the job and the lab" {
+    for signal in TERM INT; do
+        start_job sh -c 'echo ready; exec sleep 1000'
+        hub=$(cut -d ' ' -f 1 <"$(lab_folder)/hub")
+        began=$SECONDS code=0
+        kill -s "$signal" "$job"
+        wait "$job" || code=$?
+        [ "$code" = "$([ $signal = INT ] && echo 130 || echo 143)" ]
+        [ $((SECONDS - began)) -lt 30 ]
+        [ ! -e "$(lab_folder)" ]
+        run ! kill -0 "$hub"
+        rm out
+    done
+}
+
+@test "what a killed run leaves is listed, and down finds it" {
+    start_job sh -c 'echo ready; exec sleep 1000'
+    hub=$(cut -d ' ' -f 1 <"$(lab_folder)/hub")
+    kill -s KILL "$job"
+    wait "$job" || true
+    kill -0 "$hub"
+    mics-lab list | grep -E "^$lab .* left$"
+    run ! mics-lab run -q --name="$lab" -- true
+    mics-lab down "$lab"
+    run ! kill -0 "$hub"
+    [ ! -e "$(lab_folder)" ]
+}
+
+@test "a lab in which everything was killed is listed as dead, and down clears it away" {
+    mics-lab up -q --name="$lab" --nodes=1
+    kill -s KILL "$(cut -d ' ' -f 1 <"$(lab_folder)/hub")"
+    eventually 10 sh -c "mics-lab list | grep -E '^$lab .* dead$'"
+    run --separate-stderr mics-lab cut --name="$lab" node1
+    one_line_and_code 1
+    mics-lab down "$lab"
+    [ ! -e "$(lab_folder)" ]
+}
+
+@test "the command that up prints runs a job, twice" {
+    mics-lab up -q --name="$lab" --nodes=2 --slots=1 >command
+    for _ in 1 2; do
+        run --separate-stderr sh -c "$(cat command) hostname"
+        [ "$status" = 0 ]
+        [ "$(printf '%s\n' "${lines[@]}" | sort | tr '\n' ' ')" = 'node1 node2 ' ]
+    done
+}
+
+@test "a user who is not root can have a lab where the system allows it" {
+    requires root setpriv
+    as=(setpriv --reuid=65534 --regid=65534 --clear-groups env -u XDG_RUNTIME_DIR HOME=/)
+    "${as[@]}" unshare --user --map-root-user --net --pid --fork mount -t proc proc /proc 2>/dev/null ||
+        skip "users may not have namespaces here"
+    cd /
+    run --separate-stderr "${as[@]}" "$(command -v mics-lab)" run -q --name="$lab" --nodes=2 --slots=1 -- hostname
+    [ "$status" = 0 ]
+    [ "$(printf '%s\n' "${lines[@]}" | sort | tr '\n' ' ')" = 'node1 node2 ' ]
+    [ ! -e "/tmp/mics-lab-65534/$lab" ]
+}
