@@ -3,11 +3,12 @@
 # mics-lab run: real Open MPI over nodes; whatever happens, nothing is left.
 
 load helpers
+: "${lab:?}" # by the helpers
 
 setup()
 {
     requires netns mpirun
-    cd "$BATS_TEST_TMPDIR"
+    cd "$BATS_TEST_TMPDIR" || return
 }
 
 teardown()
@@ -90,9 +91,9 @@ start_job() # program...
 }
 
 @test "the command that up prints runs a job, twice" {
-    mics-lab up -q --name="$lab" --nodes=2 --slots=1 >command
+    mics-lab up -q --name="$lab" --nodes=2 --slots=1 >line
     for _ in 1 2; do
-        run --separate-stderr sh -c "$(cat command) hostname"
+        run --separate-stderr sh -c "$(cat line) hostname"
         [ "$status" = 0 ]
         [ "$(printf '%s\n' "${lines[@]}" | sort | tr '\n' ' ')" = 'node1 node2 ' ]
     done
@@ -101,7 +102,7 @@ start_job() # program...
 @test "a user who is not root can have a lab where the system allows it" {
     requires root setpriv
     as=(setpriv --reuid=65534 --regid=65534 --clear-groups env -u XDG_RUNTIME_DIR HOME=/)
-    "${as[@]}" unshare --user --map-root-user --net --pid --fork mount -t proc proc /proc 2>/dev/null ||
+    "${as[@]}" unshare --user --map-root-user --net --mount --pid --fork mount -t proc proc /proc 2>/dev/null ||
         skip "users may not have namespaces here"
     cd /
     run --separate-stderr "${as[@]}" "$(command -v mics-lab)" run -q --name="$lab" --nodes=2 --slots=1 -- hostname
