@@ -14,6 +14,7 @@
 #include "train/job.h"
 #include "train/sample.h"
 #include "train/signals.h"
+#include "train/watchdog.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,7 @@ enum {
     ID_DEVICE,
     ID_TRACE,
     ID_TRACE_STEPS,
+    ID_TIMEOUT,
     ID_SETTING, /* those below are settings, by their names */
 };
 
@@ -81,6 +83,7 @@ static const struct cli_option options[] = {
     {ID_TRACE, "trace", "FILE", "write when each operation ran, on every rank, for Perfetto"},
     {ID_TRACE_STEPS, "trace-steps", "A-B", "steps in the trace (default: the last three)"},
     {ID_DEVICE, "device", "auto|host", "what to compute on (default: auto)"},
+    {ID_TIMEOUT, "timeout", "SECONDS", "end the job after so long without progress (default: 60)"},
 };
 
 static const struct cli_program program = {
@@ -99,7 +102,13 @@ struct request {
     const char *patterns[MAX_PATTERNS];
     const char *metrics;
     uint64_t log_every, sample; /* log_every 0: by the terminal */
-    double temperature;
+    double temperature, timeout;
+};
+
+/* What the watchdog's thread needs to end the job. */
+struct guard {
+    const struct mics_world *world;
+    struct mics_watchdog *watchdog;
 };
 
 static enum mics_status take_setting(struct request *request, int id, const char *value,
@@ -195,6 +204,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_parse_u64(value, 0, MAX_SAMPLE, &request->sample, err);
     case ID_TEMPERATURE:
         return mics_parse_double(value, 0, 100, &request->temperature, err);
+    case ID_TIMEOUT:
+        return mics_parse_double(value, 1, 1e6, &request->timeout, err);
     case ID_DEVICE:
         return take_device(value, err);
     case ID_TRACE:
@@ -290,12 +301,40 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
     return status;
 }
 
+/* In the watchdog's thread: nothing else can be hoped for. */
+static void on_fault(void *context, bool speaks, const struct mics_err *err)
+{
+    const struct guard *guard = context;
+    struct mics_comm *comm = guard->world->comm;
+
+    if (speaks)
+        cli_set_rank(0, (int)guard->world->size);
+    mics_watchdog_excuse(guard->watchdog);
+    comm->ops->abort(comm, cli_report(MICS_ERR_COMM, err));
+}
+
+static enum mics_status watch(const struct request *request, const struct mics_job *job,
+                              const struct mics_run *run, struct guard *guard, struct mics_err *err)
+{
+    const struct mics_watchdog_options watching = {.world = job->world,
+                                                   .engine = job->engine,
+                                                   .run = run,
+                                                   .timeout_s = request->timeout,
+                                                   .fault = on_fault,
+                                                   .context = guard};
+
+    guard->world = job->world;
+    return mics_agree(job->control, mics_watchdog_start(&watching, &guard->watchdog, err), err);
+}
+
 static enum mics_status train(const struct request *request, struct mics_job *job,
-                              struct mics_run *run, struct mics_desk *desk, enum mics_run_end *end,
-                              struct mics_err *err)
+                              struct mics_run *run, struct mics_desk *desk, struct guard *guard,
+                              enum mics_run_end *end, struct mics_err *err)
 {
     enum mics_status status = prepare(request, job, run, desk, err);
 
+    if (status == MICS_OK)
+        status = watch(request, job, run, guard, err);
     if (status == MICS_OK)
         status = mics_run_steps(run, end, err);
     if (status == MICS_OK && job->options->trace)
@@ -311,10 +350,12 @@ static enum mics_status train(const struct request *request, struct mics_job *jo
 }
 
 /* A failure that the others may not know of ends the job at once. */
-static int give_up(const struct mics_job *job, enum mics_status status, const struct mics_err *err)
+static int give_up(const struct mics_job *job, struct mics_watchdog *watchdog,
+                   enum mics_status status, const struct mics_err *err)
 {
     struct mics_comm *comm = job->world->comm;
 
+    mics_watchdog_excuse(watchdog);
     if (job->world->rank != 0) {
         mics_sleep_s(FIRST_WORD_S);
         cli_set_rank(0, (int)job->world->size);
@@ -329,6 +370,7 @@ static int run_job(struct request *request)
     struct mics_job job;
     struct mics_run run = {0};
     struct mics_desk desk = {.run = &run};
+    struct guard guard = {0};
     enum mics_run_end end = MICS_RUN_DONE;
     struct mics_err err = {""};
     enum mics_status status = mics_job_join(&job, &request->job, &err), closed;
@@ -336,10 +378,11 @@ static int run_job(struct request *request)
 
     if (status == MICS_OK) {
         cli_set_rank((int)job.world->rank, (int)job.world->size);
-        status = train(request, &job, &run, &desk, &end, &err);
+        status = train(request, &job, &run, &desk, &guard, &end, &err);
     }
     if (status != MICS_OK && run.alone)
-        return give_up(&job, status, &err);
+        return give_up(&job, guard.watchdog, status, &err);
+    mics_watchdog_stop(guard.watchdog);
     closed = mics_desk_close(&desk, status == MICS_OK ? &err : NULL);
     code = cli_report(status == MICS_OK ? closed : status, &err);
     mics_run_fini(&run);
@@ -354,6 +397,7 @@ int main(int argc, char **argv)
         .scratch = mics_settings_default(),
         .sample = 300,
         .temperature = 0.8,
+        .timeout = 60,
     };
     int code;
 

@@ -69,6 +69,12 @@ struct mics_comm_ops {
 
     /* End the whole job with this exit code, now; other ranks are told or killed. */
     void (*abort)(struct mics_comm *comm, int code);
+
+    /* Signs of life, beside all collectives; any thread. NULL where a backend has none. tell: what this rank says of
+     * itself from now on, about once a second. heard: seconds since `rank` was last heard, *word what it
+     * said; negative: never, or this rank is not told of others (the first and the last rank of the launch are). */
+    void (*tell)(struct mics_comm *comm, uint64_t word);
+    double (*heard)(struct mics_comm *comm, int rank, uint64_t *word);
 };
 
 /* Memory that a communicator of more than one rank keeps for messages under way. Upper bound, any backend. */

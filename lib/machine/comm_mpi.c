@@ -78,8 +78,12 @@ static void mpi_abort(struct mics_comm *comm, int code)
 static enum mics_status mpi_split(struct mics_comm *comm, int color, int key, int block,
                                   struct mics_comm **out, struct mics_err *err);
 
-static const struct mics_comm_ops mpi_ops = {
-    .split = mpi_split, .free = mpi_free, .abort = mpi_abort, COMM_BASE_OPS};
+static const struct mics_comm_ops mpi_ops = {.split = mpi_split,
+                                             .free = mpi_free,
+                                             .abort = mpi_abort,
+                                             .tell = mics_mpi_tell,
+                                             .heard = mics_mpi_heard,
+                                             COMM_BASE_OPS};
 
 /* Without ranks and blocks, which the caller fills. NULL: no memory. */
 static struct mpi_comm *comm_new(struct mpi_engine *engine, int rank, int size, uint64_t tag)

@@ -19,6 +19,7 @@
 #include <assert.h>
 #include <mpi.h>
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum {
     COMM_MPI_WINDOW = 4,           /* messages under way, each way */
@@ -73,7 +74,22 @@ struct mpi_comm {
     struct mpi_transfer transfer;
 };
 
+/* Words that the ranks tell about themselves; mpi_pulse.c. */
+struct mpi_pulse {
+    atomic_uint_fast64_t word; /* this rank's */
+    atomic_bool told;
+    struct {
+        atomic_uint_fast64_t word, at_us; /* at_us 0: never */
+    } * heard;                            /* [world size]; NULL: not a listener */
+
+    /* Thread of MPI only. */
+    double next_s;
+    uint64_t words[2];
+    MPI_Request sends[2];
+};
+
 struct mpi_engine {
+    struct mpi_pulse pulse;
     pthread_t thread;
     int comms;                        /* that use the engine */
     int world_rank, world_size, node; /* node: lowest world rank on it */
@@ -101,6 +117,13 @@ void mics_mpi_engine_stop(struct mpi_engine *engine); /* collective */
 void mics_mpi_serve(struct mpi_engine *engine); /* until told to stop, or to end the job */
 void mics_mpi_engine_execute(struct mpi_engine *engine, struct mpi_request *request);
 _Noreturn void mics_mpi_engine_abort(struct mpi_engine *engine, int code);
+
+/* mpi_pulse.c. beat: often, in the thread of MPI. */
+enum mics_status mics_mpi_pulse_init(struct mpi_engine *engine);
+void mics_mpi_pulse_fini(struct mpi_engine *engine);
+void mics_mpi_pulse_beat(struct mpi_engine *engine);
+void mics_mpi_tell(struct mics_comm *comm, uint64_t word);
+double mics_mpi_heard(struct mics_comm *comm, int rank, uint64_t *word);
 
 /* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
 enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code);

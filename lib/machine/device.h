@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "ops.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -48,6 +49,8 @@ struct mics_device_ops {
     void (*event_wait)(struct mics_stream *stream, struct mics_event *event);
     /* Block the caller until the newest record is reached. */
     enum mics_status (*event_sync)(struct mics_event *event, struct mics_err *err);
+    /* Was the newest record reached, if there is one? Does not block; any thread. */
+    bool (*event_reached)(struct mics_event *event);
     /* When the newest record was reached, in seconds on the clock of mics_now_s(). Only after it
      * was reached. */
     double (*event_time)(const struct mics_event *event);

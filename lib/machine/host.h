@@ -90,6 +90,7 @@ void mics_host_event_close(struct mics_event *event);
 void mics_host_event_record(struct mics_event *event, struct mics_stream *stream);
 void mics_host_event_wait(struct mics_stream *stream, struct mics_event *event);
 enum mics_status mics_host_event_sync(struct mics_event *event, struct mics_err *err);
+bool mics_host_event_is_reached(struct mics_event *event);
 double mics_host_event_time(const struct mics_event *event);
 /* Record number `ticket` was reached. In the stream's thread. */
 void mics_host_event_reached(struct mics_event *event, uint64_t ticket);

@@ -89,6 +89,7 @@ static const struct mics_device_ops host_ops = {
     .event_record = mics_host_event_record,
     .event_wait = mics_host_event_wait,
     .event_sync = mics_host_event_sync,
+    .event_reached = mics_host_event_is_reached,
     .event_time = mics_host_event_time,
     .launch = mics_host_stream_launch,
     .fail = host_fail,

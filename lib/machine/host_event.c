@@ -97,6 +97,15 @@ enum mics_status mics_host_event_sync(struct mics_event *event, struct mics_err 
     return mics_host_device_failure(event->device, err);
 }
 
+/* Records of one event are reached in order. */
+bool mics_host_event_is_reached(struct mics_event *event)
+{
+    pthread_mutex_lock(&event->lock);
+    const bool reached = event->pending == 0;
+    pthread_mutex_unlock(&event->lock);
+    return reached;
+}
+
 double mics_host_event_time(const struct mics_event *event)
 {
     return event->time_s;

@@ -199,11 +199,11 @@ void mics_mpi_serve(struct mpi_engine *engine)
         bool moved = engine->head != NULL;
 
         take_posted(engine);
-        if (engine->active) {
-            pthread_mutex_unlock(&engine->lock);
+        pthread_mutex_unlock(&engine->lock);
+        if (engine->active)
             moved |= progress_all(engine);
-            pthread_mutex_lock(&engine->lock);
-        }
+        mics_mpi_pulse_beat(engine);
+        pthread_mutex_lock(&engine->lock);
         if (moved) {
             moved_at = mics_now_s();
             polls = 0;

@@ -49,7 +49,7 @@ static enum mics_status start_mpi(struct mpi_engine *engine)
     if (engine->node < 0)
         return mics_err_set(&engine->start_err, MICS_ERR_COMM,
                             "MPI: cannot find out which ranks share a node");
-    return MICS_OK;
+    return mics_mpi_pulse_init(engine);
 }
 
 static void *engine_main(void *context)
@@ -69,6 +69,7 @@ static void *engine_main(void *context)
     mics_mpi_serve(engine);
     if (engine->aborting)
         MPI_Abort(MPI_COMM_WORLD, engine->abort_code);
+    mics_mpi_pulse_fini(engine);
     MPI_Comm_free(&engine->world);
     MPI_Finalize();
     return NULL;
@@ -79,6 +80,7 @@ static void engine_free(struct mpi_engine *engine)
     pthread_cond_destroy(&engine->done);
     pthread_cond_destroy(&engine->posted);
     pthread_mutex_destroy(&engine->lock);
+    free(engine->pulse.heard);
     free(engine);
 }
 
@@ -89,7 +91,7 @@ static struct mpi_engine *engine_new(void)
 
     if (!engine)
         return NULL;
-    engine->next_tag = 1; /* 0 is asked for when idle, and never sent */
+    engine->next_tag = 1; /* 0 is for signs of life */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&engine->posted, &monotonic);

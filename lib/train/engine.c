@@ -209,8 +209,8 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
         .logits_row = MICS_NONE,
         .read = &engine->flights[parity].scalars,
     };
-    mics_replay_run(engine, &engine->train, &issue);
     engine->submitted++;
+    mics_replay_run(engine, &engine->train, &issue);
     return engine->device->ops->failure(engine->device, err);
 }
 

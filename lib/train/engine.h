@@ -109,6 +109,20 @@ const struct mics_timeline *mics_engine_timeline(const struct mics_engine *engin
 /* Sum over steps so far, by communicator kind. */
 void mics_engine_counts(const struct mics_engine *engine,
                         struct mics_comm_counts counts[MICS_COMM_KIND_COUNT]);
+/* What an engine is at. */
+struct mics_engine_doing {
+    uint64_t progress;        /* another number whenever something has been finished */
+    uint32_t step;            /* the oldest step that is not collected; 0: none */
+    bool evaluating;          /* ... and a batch outside of steps is under way */
+    uint32_t op;              /* its oldest operation that is not finished; MICS_NONE: none */
+    const struct mics_op *is; /* the same */
+};
+/* Any thread, at any time, on any device that can tell (else there is no operation). */
+void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_doing *out);
+/* Operation `op` of a step, or of an evaluation; NULL: there is none of this number. */
+const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating,
+                                     uint32_t op);
+
 /* Bytes of the arena, and the part of it that was ever handed out. */
 uint64_t mics_engine_arena_bytes(const struct mics_engine *engine);
 uint64_t mics_engine_high_water(const struct mics_engine *engine);

@@ -11,6 +11,8 @@
 #include "machine/launch.h"
 #include "train/engine.h"
 
+#include <stdatomic.h>
+
 /* Where one unit lives on this rank. Device memory, in the arena. */
 struct unit_memory {
     const struct mics_layout *layout; /* of the training schedule */
@@ -27,7 +29,7 @@ struct replay {
 
 /* A step between submit and collect. */
 struct flight {
-    uint32_t step;
+    atomic_uint step;               /* the watchdog looks */
     struct mics_op_scalars scalars; /* written by READ */
 };
 
@@ -65,8 +67,9 @@ struct mics_engine {
     struct mics_op_scalars *host_scalars;      /* [2] */
 
     struct flight flights[2];
-    uint32_t submitted, collected; /* steps since the engine was made */
-    double last_end_s;             /* of the step collected last, on mics_now_s()'s clock */
+    atomic_uint submitted, collected; /* steps since the engine was made; the watchdog looks */
+    atomic_bool evaluating;           /* a batch outside of steps is under way */
+    double last_end_s;                /* of the step collected last, on mics_now_s()'s clock */
     struct mics_timeline timeline;
     struct hook *hooks; /* [op_count of train], with the test hook only */
 };

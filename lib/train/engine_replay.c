@@ -126,6 +126,8 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
     const uint32_t parity = issue->parity;
 
     issue->schedule = schedule;
+    if (replay == &engine->eval)
+        engine->evaluating = true;
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         issue->op = &schedule->ops[i];
         issue->stream = engine->streams[issue->op->stream];
@@ -150,5 +152,7 @@ enum mics_status mics_replay_wait(struct mics_engine *engine, struct replay *rep
         if (status != MICS_OK)
             return status;
     }
+    if (replay == &engine->eval)
+        engine->evaluating = false;
     return MICS_OK;
 }

@@ -186,6 +186,19 @@ static enum mics_status drain(struct mics_run *run, enum mics_status *told, stru
     return status;
 }
 
+static enum mics_status save(struct mics_run *run, bool to_the_end, enum mics_status *told,
+                             struct mics_err *err)
+{
+    enum mics_status status;
+
+    run->saves = true;
+    status = mics_run_save(run, told, err);
+    if (status == MICS_OK && to_the_end)
+        status = mics_run_finish_save(run, told, err);
+    run->saves = false;
+    return status;
+}
+
 /* At the end of a step: agree on what rank 0 may have met, validate, save. */
 static enum mics_status halt(struct mics_run *run, uint32_t wishes, enum mics_status *told,
                              struct mics_err *err)
@@ -201,9 +214,7 @@ static enum mics_status halt(struct mics_run *run, uint32_t wishes, enum mics_st
         status = mics_agree(run->options.control, *told, err);
     if (status == MICS_OK &&
         (last || stop || wishes & MICS_WISH_SAVE || (every && run->step % every == 0)))
-        status = mics_run_save(run, told, err);
-    if (status == MICS_OK && (last || stop))
-        status = mics_run_finish_save(run, told, err);
+        status = save(run, last || stop, told, err);
     if (wishes & MICS_WISH_SAVE)
         mics_signals_saved(); /* only now: the launcher's signal has reached all ranks */
     return status;
@@ -223,6 +234,8 @@ static enum mics_status turn(struct mics_run *run, uint64_t step, bool *stop,
                              enum mics_status *told, struct mics_err *err)
 {
     uint32_t wishes = 0;
+
+    run->told_step = step;
     enum mics_status status = submit(run, step, err);
 
     if (status == MICS_OK && mics_engine_uncollected(run->options.engine) == 2)

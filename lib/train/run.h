@@ -16,6 +16,8 @@
 #include "train/settings.h"
 #include "train/trace.h"
 
+#include <stdatomic.h>
+
 /* Told on rank 0 only, between steps. A failure ends the run on all ranks. Members may be NULL. */
 struct mics_run_observer {
     enum mics_status (*step)(void *context, const struct mics_step_record *record,
@@ -61,6 +63,8 @@ struct mics_run {
     struct mics_saver *saver;
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
     uint64_t saved_step;                 /* begun */
+    atomic_bool saves;                   /* a checkpoint is being written; the watchdog looks */
+    atomic_uint_fast64_t told_step;      /* the step that was submitted last, for the same */
     uint32_t *words; /* [world_size] what the ranks tell each other once a step */
     bool alone;      /* a failure that the other ranks may not know of: the job must be aborted */
 };
