@@ -26,7 +26,7 @@ struct mics_checkpoint {
 struct mics_saved {
     char path[MICS_PATH_MAX];
     uint64_t step, bytes;
-    double seconds; /* from the beginning of the snapshot */
+    double seconds, pause_s; /* until it was whole; until training could go on */
 };
 
 /* Save as OUT/step-N. The manifest's step, samples, plan, training and history are given (on rank 0

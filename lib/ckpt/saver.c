@@ -183,6 +183,7 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
     saver->stage = WRITING;
     if (saver->file >= 0)
         mics_errand_start(&saver->errand, write_file, saver);
+    saver->saved.pause_s = mics_now_s() - saver->begin_s;
     return MICS_OK;
 }
 

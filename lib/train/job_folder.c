@@ -32,9 +32,12 @@ enum mics_status mics_job_check_shape(const struct mics_job *job, struct mics_er
     else
         snprintf(here, sizeof here, "%u of unequal sizes", world->node_count);
     return mics_err_set(err, MICS_ERR_FORMAT,
-                        "the plan is for %u ranks (nodes: %u of %u), this job has %u (nodes: %s)",
+                        "the plan is for %u ranks (nodes: %u of %u), this job has %u (nodes: %s)%s",
                         shape->nodes * shape->per_node, shape->nodes, shape->per_node, world->size,
-                        here);
+                        here,
+                        job->options->plan || !job->checkpoint_doc
+                            ? ""
+                            : ": -p with a plan for them goes on from this checkpoint");
 }
 
 static enum mics_status open_folder(struct mics_job *job, const char *probe, struct mics_err *err)

@@ -1,0 +1,151 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Checkpoints and what happens to them: ranks killed while they save, disks of many sizes, manifests of others.
+
+load helpers
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 >plan.mp
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=1 --seq=32 >one.mp
+}
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    unset job
+}
+
+teardown()
+{
+    end_job
+    small_disk_gone
+}
+
+# Four ranks that save after every step, in the background: $job is the launcher.
+begin_job()
+{
+    MICS_NODE_RANKS=2 mpirun -n 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 \
+        --sample=0 --steps=100000 --save-every=1 --keep=2 --resume=auto --out=run --metrics=m.jsonl -q >said 2>&1 3>&- &
+    job=$!
+}
+
+end_job()
+{
+    local rank
+    [ -n "${job:-}" ] || return 0
+    for rank in $(pgrep -P "$job" mics-train); do kill -KILL "$rank"; done
+    kill -KILL "$job" 2>/dev/null || true
+}
+
+alone() # options...
+{
+    MICS_NODE_RANKS=1 mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 -q "$@"
+}
+
+latest() # folder: the step of its latest checkpoint
+{
+    local name
+    name=$(readlink "$1/latest")
+    echo $((10#${name#step-}))
+}
+
+# The checkpoint is whole: it loads, and a step can be done from it.
+loads() # folder
+{
+    alone --resume="$1" --steps=$(($(latest "$1") + 1)) --out=proof
+    [ "$(latest proof)" = $(($(latest "$1") + 1)) ]
+    rm -r proof
+}
+
+# Kill a rank while a save is under way, at most 20 s from now.
+kill_while_saving() # rank
+{
+    local first i
+    touch m.jsonl
+    first=$(grep -c '"event":"checkpoint"' m.jsonl || true)
+    for ((i = 0; i < 2000; i++)); do
+        if [ "$(grep -c '"event":"checkpoint"' m.jsonl || true)" -ge $((first + 2)) ] &&
+            compgen -G 'run/step-*.tmp.*' >/dev/null; then
+            kill -KILL "$(pgrep -P "$job" mics-train | sed -n "$1p")"
+            return 0
+        fi
+        sleep 0.01
+    done
+    return 1
+}
+
+@test "checkpoint faults: a rank killed while it saves leaves a whole checkpoint, whichever it is" {
+    requires mpi:4
+    local rank status
+    for rank in 1 3 4; do
+        begin_job
+        kill_while_saving $rank
+        status=0
+        wait "$job" || status=$?
+        [ "$status" != 0 ]
+        loads run
+    done
+    # The next run in the folder removes what the killed ones left.
+    MICS_NODE_RANKS=2 mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
+        --steps=1 --resume=auto --out=run -q
+    [ "$(find run -name '*.tmp.*')" = "" ]
+}
+
+@test "checkpoint faults: on a disk of any size the last checkpoint that fits is whole" {
+    requires root tmpfs
+    local size
+    for size in 2 11 15 25 34; do
+        small_disk ${size}m
+        run --separate-stderr alone --steps=4 --save-every=1 --out=small/run
+        one_line_and_code 1
+        [[ $stderr == *'no room for the checkpoint: it needs '*' are free' ]]
+        [ "$(find small/run -name '*.tmp.*')" = "" ]
+        if [ -e small/run/latest ]; then loads small/run; fi
+        echo "$size MiB: $(find small/run -name 'step-*' | wc -l) checkpoints"
+        small_disk_gone
+    done
+    small_disk 34m
+    alone --steps=6 --save-every=1 --keep=1 --out=small/run
+    [ "$(latest small/run)" = 6 ]
+}
+
+@test "checkpoint faults: a manifest of a newer version is refused" {
+    alone --steps=1 --out=run
+    mics-show --json run/latest >shown
+    sed 's/"v": *1\b/"v": 2/' shown >run/latest/manifest.mp
+    run --separate-stderr alone --resume=run --steps=2 --out=run
+    one_line_and_code 3
+    [[ $stderr == *manifest.mp*newer* ]]
+}
+
+@test "checkpoint faults: all tensors that are not the model's are named in one line" {
+    alone --steps=1 --out=run
+    mics-show --json run/latest >shown
+    sed -e 's/"h.0.ln_1.weight"/"h.0.ln_9.weight"/' -e 's/"h.1.mlp.c_fc.bias"/"h.1.mlp.c_fc.bios"/' shown >run/latest/manifest.mp
+    run --separate-stderr alone --resume=run --steps=2 --out=run
+    one_line_and_code 3
+    [[ $stderr == *'4 tensors are not the model'* ]]
+    [[ $stderr == *'h.0.ln_1.weight is missing'* && $stderr == *'h.1.mlp.c_fc.bias is missing'* ]]
+    [[ $stderr == *'h.0.ln_9.weight is not in the model'* && $stderr == *'h.1.mlp.c_fc.bios is not in the model'* ]]
+}
+
+@test "checkpoint faults: a flipped bit and a missing shard are named, on other ranks too" {
+    requires mpi:4
+    MICS_NODE_RANKS=2 mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
+        --steps=1 --out=run -q
+    cp run/latest/shard-00002.safetensors kept
+    printf '\1' | dd of=run/latest/shard-00002.safetensors bs=1 seek=90001 conv=notrunc status=none
+    run --separate-stderr alone --resume=run --steps=2 --out=run
+    one_line_and_code 3
+    [[ $stderr == *'shard-00002.safetensors: is damaged'* ]]
+    rm run/latest/shard-00002.safetensors
+    run --separate-stderr alone --resume=run --steps=2 --out=run
+    one_line_and_code 3
+    [[ $stderr == *'shard-00002.safetensors: cannot open'* ]]
+    mv kept run/latest/shard-00002.safetensors
+    alone --resume=run --steps=2 --out=run
+    [ "$(latest run)" = 2 ]
+}
