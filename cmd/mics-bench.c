@@ -9,8 +9,9 @@
 #include "ckpt/agree.h"
 #include "cli/cli.h"
 #include "cluster/bench_doc.h"
+#include "cluster/calibrate.h"
 #include "cluster/findings.h"
-#include "cluster/topology.h"
+#include "cluster/topology_print.h"
 #include "doc/at.h"
 #include "doc/doc.h"
 #include "plan/plan.h"
@@ -27,6 +28,8 @@ enum {
     ID_MICRO_STEPS,
     ID_OUTLIERS,
     ID_BASELINE,
+    ID_CALIBRATE,
+    ID_SECONDS,
 };
 
 static const struct cli_option options[] = {
@@ -46,6 +49,8 @@ static const struct cli_option options[] = {
     {ID_OUTLIERS, "outliers", "S",
      "look for slow ranks and links for about S seconds, 0: do not (1)"},
     {ID_BASELINE, "baseline", "FILE", "compare with an earlier run"},
+    {ID_CALIBRATE, "calibrate", NULL, "measure a topology's costs, and write it with them"},
+    {ID_SECONDS, "seconds", "S", "for about S seconds, and as long as the sizes take (3)"},
 };
 
 static const struct cli_program program = {
@@ -63,6 +68,8 @@ struct request {
     const char *baseline;
     const char *file; /* NULL: none */
     double outliers_s;
+    bool calibrate;
+    double seconds; /* of it */
     int argc;
     char **argv;
 };
@@ -72,6 +79,7 @@ struct desk {
     const struct request *request;
     struct mics_world *world;
     json_t *baseline;
+    json_t *topology; /* to be calibrated */
     json_t *outliers; /* of all ranks; borrowed */
 };
 
@@ -147,6 +155,11 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_BASELINE:
         request->baseline = value;
         return MICS_OK;
+    case ID_CALIBRATE:
+        request->calibrate = true;
+        return MICS_OK;
+    case ID_SECONDS:
+        return mics_parse_double(value, 0.1, 3600, &request->seconds, err);
     default:
         return handle_set(bench, id, value, err);
     }
@@ -164,10 +177,16 @@ static int parse(int argc, char **argv, struct request *request)
         return cli_usage("'%s': one plan or topology is enough", argv[argc - 1]);
     if (bench->min_bytes > bench->max_bytes)
         return cli_usage("--minbytes is more than --maxbytes");
+    if (request->calibrate && request->baseline)
+        return cli_usage("--calibrate and --baseline do not go together");
+    if (request->calibrate && operand == argc && isatty(STDIN_FILENO))
+        return cli_usage("no topology: an operand, or standard input");
     if (mics_bench_size_count(bench) > 1000)
         return cli_usage("more than 1000 sizes; --stepfactor or --stepbytes is too small");
     if (operand < argc)
         request->file = argv[operand];
+    else if (request->calibrate)
+        request->file = "-";
     request->argc = argc;
     request->argv = argv;
     return -1;
@@ -184,14 +203,15 @@ struct wanted {
     uint32_t partition; /* 0: the document has none */
 };
 
-static enum mics_status read_shapes(json_t *doc, struct wanted *out, struct mics_err *err)
+static enum mics_status read_shapes(json_t *doc, bool topology_only, struct wanted *out,
+                                    struct mics_err *err)
 {
     const char *kind = json_string_value(json_object_get(doc, "kind"));
     struct mics_topology *topology = NULL;
     struct mics_plan *plan = NULL;
     enum mics_status status;
 
-    if (strcmp(kind, MICS_PLAN_KIND) == 0) {
+    if (!topology_only && strcmp(kind, MICS_PLAN_KIND) == 0) {
         status = mics_plan_from_doc(doc, &plan, err);
         if (status == MICS_OK)
             *out = (struct wanted){plan->choice.shape.nodes, plan->choice.shape.per_node,
@@ -206,8 +226,7 @@ static enum mics_status read_shapes(json_t *doc, struct wanted *out, struct mics
     return status;
 }
 
-static enum mics_status read_wanted(const struct desk *desk, struct wanted *out,
-                                    struct mics_err *err)
+static enum mics_status read_wanted(struct desk *desk, struct wanted *out, struct mics_err *err)
 {
     const char *file = desk->request->file;
     const struct mics_world *world = desk->world;
@@ -216,13 +235,15 @@ static enum mics_status read_wanted(const struct desk *desk, struct wanted *out,
 
     if (status != MICS_OK)
         return status;
-    status = read_shapes(doc, out, err);
+    status = read_shapes(doc, desk->request->calibrate, out, err);
     if (status == MICS_OK &&
         (out->nodes != world->node_count || out->per_node != world->local_size))
         status = mics_err_set(err, MICS_ERR_FORMAT, "is for %u x %u ranks, but these are %u x %u",
                               out->nodes, out->per_node, world->node_count, world->local_size);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", name_of(file));
+    if (status == MICS_OK && desk->request->calibrate)
+        desk->topology = json_incref(doc);
     json_decref(doc);
     return status;
 }
@@ -358,37 +379,50 @@ static enum mics_status write_doc(const struct request *request, json_t *doc, st
     return mics_bench_print(stdout, doc, 0, err);
 }
 
-/* On rank 0: the document, what is to be said, and the exit code. */
+/* The document of a run, compared with the earlier one. */
+static enum mics_status make_doc(const struct desk *desk, const struct mics_bench_request *bench,
+                                 const struct mics_bench_result *result, json_t **doc,
+                                 size_t *slower, struct mics_err *err)
+{
+    enum mics_status status = mics_bench_to_doc(desk->world, bench, result, doc, err);
+
+    if (status == MICS_OK && json_object_set(*doc, "outliers", desk->outliers) != 0)
+        status = mics_err_nomem(err);
+    if (status != MICS_OK || !desk->baseline)
+        return status;
+    status = mics_bench_compare(*doc, desk->baseline, slower, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", name_of(desk->request->baseline));
+    return status;
+}
+
+/* On rank 0: write, say what is to be said, and choose the exit code. */
 static int report(const struct desk *desk, const struct mics_bench_request *bench,
                   const struct mics_bench_result *result)
 {
+    const struct request *request = desk->request;
     struct mics_err err;
     json_t *doc = NULL;
     size_t slower = 0;
-    int code = CLI_DONE;
-    enum mics_status status = mics_bench_to_doc(desk->world, bench, result, &doc, &err);
+    enum mics_status status = MICS_OK;
 
-    if (status == MICS_OK && json_object_set(doc, "outliers", desk->outliers) != 0)
-        status = mics_err_nomem(&err);
-    if (status == MICS_OK && desk->baseline) {
-        status = mics_bench_compare(doc, desk->baseline, &slower, &err);
-        if (status != MICS_OK)
-            mics_err_prefix(&err, "%s", name_of(desk->request->baseline));
-    }
-    if (status == MICS_OK)
-        status = write_doc(desk->request, doc, &err);
-    if (status != MICS_OK) {
-        code = cli_report(status, &err);
-    } else {
+    if (!request->calibrate)
+        status = make_doc(desk, bench, result, &doc, &slower, &err);
+    if (status == MICS_OK && request->calibrate)
+        status = cli_write_document(&request->common, desk->topology, request->argc, request->argv,
+                                    mics_topology_print, &err);
+    else if (status == MICS_OK)
+        status = write_doc(request, doc, &err);
+    if (status == MICS_OK) {
         say_outliers(desk->outliers);
         say_regressions(json_object_get(doc, "regressions"));
-        if (slower > 0 || json_array_size(desk->outliers) > 0)
-            code = CLI_NO_ANSWER;
-        if (total_wrong(result) > 0)
-            code = CLI_FAILED;
     }
     json_decref(doc);
-    return code;
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    if (total_wrong(result) > 0)
+        return CLI_FAILED;
+    return slower > 0 || json_array_size(desk->outliers) > 0 ? CLI_NO_ANSWER : CLI_DONE;
 }
 
 static enum mics_status measure(struct desk *desk, struct mics_bench_request *request,
@@ -405,7 +439,9 @@ static enum mics_status measure(struct desk *desk, struct mics_bench_request *re
         return status;
     if (desk->request->outliers_s > 0)
         status = look_for_outliers(&bench, desk->request->outliers_s, outliers, err);
-    if (status == MICS_OK)
+    if (status == MICS_OK && desk->request->calibrate)
+        status = mics_calibrate(&bench, request, desk->request->seconds, desk->topology, err);
+    else if (status == MICS_OK)
         status = mics_bench_run(&bench, request, desk->world->rank == 0 ? note_row : NULL, NULL,
                                 result, err);
     mics_bench_fini(&bench);
@@ -488,6 +524,7 @@ static int run(const struct request *request)
     cli_set_rank((int)desk.world->rank, (int)desk.world->size);
     code = run_in(&desk);
     json_decref(desk.baseline);
+    json_decref(desk.topology);
     mics_world_close(desk.world);
     return code;
 }
@@ -506,6 +543,7 @@ int main(int argc, char **argv)
                   .segments = 4,
                   .micro_steps = 4},
         .outliers_s = 1,
+        .seconds = 3,
     };
     int code;
 

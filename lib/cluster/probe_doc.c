@@ -32,15 +32,16 @@ static json_t *points_of(const struct mics_measured *measured)
     return points;
 }
 
-static bool add_points(json_t *doc, const struct mics_probe_parts *parts)
+enum mics_status mics_probe_doc_add_points(json_t *doc, const struct mics_measured *measured,
+                                           uint32_t count, struct mics_err *err)
 {
     json_t *collectives = json_object_get(doc, "collectives");
 
-    for (uint32_t i = 0; i < parts->measured_count; i++)
+    for (uint32_t i = 0; i < count; i++)
         if (json_object_set_new(json_array_get(collectives, i), "points",
-                                points_of(&parts->measured[i])) != 0)
-            return false;
-    return true;
+                                points_of(&measured[i])) != 0)
+            return mics_err_nomem(err);
+    return MICS_OK;
 }
 
 static bool add_members(json_t *doc, const struct mics_probe_parts *parts)
@@ -49,7 +50,8 @@ static bool add_members(json_t *doc, const struct mics_probe_parts *parts)
 
     return json_object_set_new(doc, "hosts", hosts_of(world)) == 0 &&
            json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) == 0 &&
-           json_object_set(doc, "outliers", parts->outliers->list) == 0 && add_points(doc, parts);
+           json_object_set(doc, "outliers", parts->outliers->list) == 0 &&
+           mics_probe_doc_add_points(doc, parts->measured, parts->measured_count, NULL) == MICS_OK;
 }
 
 enum mics_status mics_probe_doc(const struct mics_probe_parts *parts, json_t **out,

@@ -18,6 +18,10 @@ struct mics_probe_parts {
 enum mics_status mics_probe_doc(const struct mics_probe_parts *parts, json_t **out,
                                 struct mics_err *err);
 
+/* Add "points" to each of the document's collectives, which are the measured ones in their order. */
+enum mics_status mics_probe_doc_add_points(json_t *doc, const struct mics_measured *measured,
+                                           uint32_t count, struct mics_err *err);
+
 /* Add "machine": the node that this process runs on. */
 enum mics_status mics_probe_doc_add_machine(json_t *doc, struct mics_err *err);
 

@@ -6,6 +6,7 @@
  * be used, because there is one node or one rank on each, may be absent.
  */
 #include "cluster/topology.h"
+#include "cluster/races.h"
 #include "doc/at.h"
 #include "doc/doc.h"
 
@@ -200,6 +201,8 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
         return mics_err_nomem(err);
     topology->doc = json_incref(doc);
     status = read_all(&root, topology, err);
+    if (status == MICS_OK)
+        status = mics_races_read(doc, topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;
@@ -214,5 +217,6 @@ void mics_topology_free(struct mics_topology *topology)
         return;
     json_decref(topology->doc);
     free(topology->costs);
+    free(topology->races);
     free(topology);
 }

@@ -13,6 +13,7 @@
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
  *                     LINK's members, ? points [[bytes, seconds], ...]}]
+ *     ? exchanges: see races.h
  *     ? hosts [name of each node]
  *     ? declared_nodes: a node is what MICS_NODE_RANKS said, not a machine
  *     ? machine {processor, packages, numa_nodes, cores, threads, cache_bytes [L1d, L2, L3],
@@ -64,6 +65,8 @@ const char *mics_collective_name(enum mics_collective collective); /* "all_gathe
 /* Is it one of "f32", "bf16", "f16"? */
 bool mics_topology_dtype_is_known(const char *dtype);
 
+struct mics_race; /* races.h */
+
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */
     char source[16];          /* "measured", "catalogue", "synthetic" */
@@ -83,6 +86,9 @@ struct mics_topology {
     uint32_t cost_count;
     struct mics_collective_cost *costs; /* measured; may be NULL */
 
+    uint32_t race_count;
+    struct mics_race *races; /* flat against hierarchical, measured; may be NULL */
+
     json_t *doc; /* the document that it came from, or NULL: unknown keys live on there */
 };
 
@@ -94,6 +100,10 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
 /* A new document, with all that topology->doc holds and the fields above. */
 enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json_t **out,
                                       struct mics_err *err);
+
+/* Set "collectives" of a document to these costs. */
+enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collective_cost *costs,
+                                         uint32_t count, struct mics_err *err);
 
 /* "p4d.24xlarge:16" (catalogue name, number of nodes; 1 without) or the synthetic grammar
  * "node:4 gpu:8 flops:312T mem:40G membw:1.5TB/s link:300GB/s,3us net:400gbit,20us". */

@@ -121,3 +121,19 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
     *out = doc;
     return MICS_OK;
 }
+
+enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collective_cost *costs,
+                                         uint32_t count, struct mics_err *err)
+{
+    json_t *array = json_array();
+    bool failed = !array;
+
+    for (uint32_t i = 0; i < count; i++)
+        failed |= json_array_append_new(array, json_object()) != 0 ||
+                  !put_cost(json_array_get(array, i), &costs[i]);
+    if (failed) {
+        json_decref(array);
+        return mics_err_nomem(err);
+    }
+    return json_object_set_new(doc, "collectives", array) == 0 ? MICS_OK : mics_err_nomem(err);
+}

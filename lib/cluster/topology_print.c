@@ -6,6 +6,7 @@
  * hold (outliers) is taken from the document itself.
  */
 #include "cluster/topology_print.h"
+#include "cluster/races.h"
 
 #include "base/units.h"
 #include "doc/outline.h"
@@ -118,6 +119,47 @@ static enum mics_status print_collectives(FILE *out, const struct mics_topology 
     return mics_table_finish(table, out, tsv, err);
 }
 
+static void put_window(struct mics_table *table, const struct mics_race *race, int tsv)
+{
+    const struct mics_race_window window = mics_race_window(race);
+
+    if (window.from == 0) {
+        mics_table_cell(table, tsv ? "-" : "never");
+        mics_table_cell(table, "-");
+        return;
+    }
+    mics_table_bytes(table, tsv, (uint64_t)window.from);
+    mics_table_bytes(table, tsv, (uint64_t)window.to);
+}
+
+/* Flat against hierarchical: where the second is faster, and both at the largest size. */
+static enum mics_status print_races(FILE *out, const struct mics_topology *topology, int tsv,
+                                    struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new(tsv ? "exchange|nodes|per_node|segments|hierarchical_from_bytes|"
+                             "hierarchical_to_bytes|bytes|"
+                             "flat_s|hierarchical_s"
+                           : "<exchange|>nodes|>ranks per node|>segments|>hierarchical "
+                             "from|>to|>of|>flat|>hierarchical");
+
+    for (uint32_t i = 0; i < topology->race_count; i++) {
+        const struct mics_race *race = &topology->races[i];
+        const struct mics_race_point *last = &race->points[race->count - 1];
+
+        mics_table_cell(table, "%s", mics_collective_name(race->collective));
+        mics_table_cell(table, "%u", race->nodes);
+        mics_table_cell(table, "%u", race->per_node);
+        mics_table_cell(table, "%u", race->segments);
+        put_window(table, race, tsv);
+        mics_table_bytes(table, tsv, (uint64_t)last->bytes);
+        mics_table_time(table, tsv, last->flat_s);
+        mics_table_time(table, tsv, last->staged_s);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
 static enum mics_status print_outliers(FILE *out, const json_t *outliers, int tsv,
                                        struct mics_err *err)
 {
@@ -146,6 +188,8 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
         status = print_links(out, topology, tsv, err);
     if (status == MICS_OK && topology->cost_count > 0)
         status = print_collectives(out, topology, tsv, err);
+    if (status == MICS_OK && topology->race_count > 0)
+        status = print_races(out, topology, tsv, err);
     if (status == MICS_OK && json_array_size(outliers) > 0)
         status = print_outliers(out, outliers, tsv, err);
     mics_topology_free(topology);

@@ -7,6 +7,7 @@
  */
 #include "base/num.h"
 #include "cluster/cost.h"
+#include "cluster/races.h"
 #include "plan/candidate.h"
 #include "plan/memory.h"
 #include "plan/wiring.h"
@@ -53,10 +54,36 @@ static struct load exchange_load(const struct scene *scene, const struct mics_ex
     return load;
 }
 
-/* Time to exchange one unit: its hops overlap from segment to segment. */
+/* The time that was measured of both ways on such a group, of which this is one; false: it was not. A flat exchange is
+ * one collective for each segment. */
+static bool measured_seconds(const struct scene *scene, const struct mics_exchange *exchange,
+                             enum mics_collective collective, uint32_t unit, double *seconds)
+{
+    const enum mics_comm_kind group =
+        collective == MICS_ALL_GATHER ? MICS_COMM_GATHER : MICS_COMM_REDUCE;
+    const struct mics_layout layout = mics_choice_layout(scene->model, scene->choice, unit);
+    const double bytes = (double)layout.padded * sizeof(float), parts = layout.segments;
+    const struct mics_race *race;
+    struct mics_member member;
+
+    mics_shape_member(&scene->choice->shape, group, 0, &member);
+    race =
+        mics_race_find(scene->topology, collective, member.nodes, member.per_node, layout.segments);
+    if (!race || exchange->hop_count == 0)
+        return false;
+    *seconds = exchange->hop_count == 2 ? mics_race_staged(race, bytes)
+                                        : parts * mics_race_flat(race, bytes / parts);
+    return true;
+}
+
+/* Time to exchange one unit, measured if it was: its hops overlap from segment to segment. */
 static double exchange_seconds(const struct scene *scene, const struct mics_exchange *exchange,
                                enum mics_collective collective, uint32_t unit)
 {
+    double measured;
+
+    if (measured_seconds(scene, exchange, collective, unit, &measured))
+        return measured;
     struct load load = exchange_load(scene, exchange, collective, unit);
     uint32_t segments = mics_choice_layout(scene->model, scene->choice, unit).segments;
 

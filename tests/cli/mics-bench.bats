@@ -155,3 +155,51 @@ bench() # option...
     [ "$status" = 1 ]
     [ "$(grep -c '^mics-bench: ' <<<"$stderr")" = 1 ]
 }
+
+@test "probe, calibrate and plan are a pipeline: costs and races are filled in" {
+    requires mpi:4
+    mpi 4 mics-probe --seconds=0.5 |
+        bench --calibrate --seconds=0.5 -b 16K -e 256K -f 16 |
+        tee calibrated.mp | mics-plan --model=gpt2-nano --global-batch=8 --seq=64 --strategy=mics:4 >plan.mp
+    mics-show --json calibrated.mp >topo.json
+    # All-gather and reduce-scatter of two nodes of two by 1, 2 and 4 segments, two sizes each.
+    [ "$(grep -c '"hierarchical_from_bytes":' topo.json)" = 6 ]
+    [ "$(grep -c '"segments": 4' topo.json)" = 2 ]
+    [ "$(grep -c '"program": "mics-bench"' topo.json)" = 1 ]
+    [ "$(mics-show --tsv calibrated.mp | grep -c '^\(all_gather\|reduce_scatter\)	2	2	[124]	.*	262144	')" = 6 ]
+    mics-show --json plan.mp | grep -q '"exchanges": \['
+}
+
+@test "a plan does as the calibration says" {
+    mics-probe --topology='node:2 gpu:4 flops:1T mem:16G membw:100GB/s link:20GB/s,3us net:8gbit,30us' --json --no-history |
+        sed '$d' | sed '$s/$/,/' >head.json
+    # $1: seconds of a hierarchy where a flat exchange takes one
+    calibrated()
+    {
+        cat head.json
+        echo '"exchanges": ['
+        for collective in all_gather reduce_scatter; do
+            for segments in 1 2 4; do
+                [ "$collective$segments" = all_gather1 ] || echo ,
+                echo "{\"collective\": \"$collective\", \"nodes\": 2, \"per_node\": 4, \"segments\": $segments,"
+                echo "\"points\": [[1, 1e-6, ${1}e-6], [1000000, 1, $1]]}"
+            done
+        done
+        echo ']}'
+    }
+    calibrated 0.5 | mics-plan --model=gpt2 --global-batch=8 --seq=64 --strategy=mics:8 --json >staged.json
+    calibrated 2.0 | mics-plan --model=gpt2 --global-batch=8 --seq=64 --strategy=mics:8 --json >flat.json
+    grep -m1 '"hierarchical_gather"' staged.json | grep -q true
+    grep -m1 '"hierarchical_gather"' flat.json | grep -q false
+}
+
+@test "only a topology is calibrated" {
+    requires mpi:4
+    mics-probe --topology='node:2 gpu:2 flops:100G mem:4G' |
+        mics-plan --model=gpt2-nano --global-batch=8 --seq=64 >plan.mp
+    run --separate-stderr bench --calibrate plan.mp
+    [ "$status" = 3 ]
+    [ "$(grep -c '^mics-bench: plan.mp: ' <<<"$stderr")" = 1 ]
+    run --separate-stderr mics-bench --calibrate --baseline=plan.mp plan.mp
+    usage_mistake mics-bench
+}
