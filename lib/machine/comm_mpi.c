@@ -57,6 +57,7 @@ static void comm_destroy(struct mpi_comm *comm)
     free(comm->base.blocks);
     free(comm->ranks);
     free(comm->staging);
+    free(comm->requests);
     free(comm);
 }
 
@@ -97,7 +98,8 @@ static struct mpi_comm *comm_new(struct mpi_engine *engine, int rank, int size, 
     comm->ranks = calloc((size_t)size, sizeof *comm->ranks);
     comm->base.blocks = calloc((size_t)size, sizeof *comm->base.blocks);
     comm->staging = size > 1 ? malloc(COMM_MPI_STAGING) : NULL;
-    if (!comm->ranks || !comm->base.blocks || (size > 1 && !comm->staging)) {
+    comm->requests = calloc(2 * (size_t)size, sizeof(MPI_Request));
+    if (!comm->ranks || !comm->base.blocks || !comm->requests || (size > 1 && !comm->staging)) {
         comm_destroy(comm);
         return NULL;
     }
@@ -146,6 +148,11 @@ static enum mics_status mpi_split(struct mics_comm *base, int color, int key, in
         }
         comm->base.comm.block = block;
         engine->comms++;
+        status = mics_mpi_tune(comm, err);
+    }
+    if (status != MICS_OK) {
+        mpi_free(&comm->base.comm);
+        goto out;
     }
     *out = comm ? &comm->base.comm : NULL;
 out:
@@ -171,8 +178,12 @@ enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
         comm->ranks[i] = comm->base.blocks[i] = i;
     comm->base.comm.block = engine->world_rank;
     engine->comms = 1;
-    *out = &comm->base.comm;
-    return MICS_OK;
+    status = mics_mpi_tune(comm, err);
+    if (status == MICS_OK)
+        *out = &comm->base.comm;
+    else
+        mpi_free(&comm->base.comm);
+    return status;
 }
 
 #else

@@ -12,6 +12,7 @@
 #define MICS_MACHINE_COMM_MPI_H
 
 #include "machine/comm_base.h"
+#include "machine/comm_tune.h"
 #include "machine/comm_wire.h"
 
 #if MICS_HAVE_MPI
@@ -22,8 +23,10 @@
 #include <stdatomic.h>
 
 enum {
-    COMM_MPI_WINDOW = 4,           /* messages under way, each way */
-    COMM_MPI_SEGMENT = 128 * 1024, /* bytes of the longest message; a multiple of 8 */
+    COMM_MPI_WINDOW = 8, /* messages under way, each way */
+    /* Bytes of a segment; a multiple of 8. A message of up to 64 KiB with its header leaves at once over TCP (Open
+     * MPI's btl_tcp_eager_limit); a longer one first asks the receiver, and the link idles until it answers. */
+    COMM_MPI_SEGMENT = 64 * 1024 - 512,
     COMM_MPI_STAGING = COMM_MPI_WINDOW * COMM_MPI_SEGMENT,
 };
 
@@ -40,10 +43,12 @@ struct mpi_request {
     struct mics_err err;
 };
 
-/* Ring or tree, whichever the request at the head of the communicator's queue takes. Thread of MPI only. */
+enum mpi_route { MPI_ROUTE_RING, MPI_ROUTE_TREE, MPI_ROUTE_SHORT };
+
+/* What the request at the head of the communicator's queue takes. Thread of MPI only. */
 struct mpi_transfer {
     const struct comm_call *call;
-    bool tree;
+    enum mpi_route route;
 
     uint64_t segments; /* of a piece */
     uint64_t packets;  /* to send and to receive: segments * steps */
@@ -56,6 +61,11 @@ struct mpi_transfer {
     int up_done;  /* tree: children added, then the parent told */
     bool up_posted, up;
 
+    uint64_t piece;    /* short: bytes */
+    bool adds;         /* short: sums come first, or are under way */
+    int distance;      /* short: of this round of the gather, in ranks */
+    int request_count; /* short: messages under way */
+
     MPI_Request sends[COMM_TREE_ARITY], recvs[COMM_TREE_ARITY];
 };
 
@@ -64,7 +74,9 @@ struct mpi_comm {
     struct mpi_engine *engine;
     int *ranks; /* [size] in the world */
     int tag;
-    char *staging;             /* [COMM_MPI_STAGING] */
+    char *staging;         /* [COMM_MPI_STAGING] */
+    MPI_Request *requests; /* [2 * size] of a short route */
+    struct mics_comm_tuned tuned;
     bool broken;               /* a transfer failed, and left messages behind */
     struct mpi_native *native; /* not NULL: MPI's own collectives (comm_native.c) */
 
@@ -128,18 +140,24 @@ double mics_mpi_heard(struct mics_comm *comm, int rank, uint64_t *word);
 /* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
 enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code);
 
-/* mpi_ring.c, mpi_tree.c. Prepare the transfer of a call; the buffers are laid out already. */
+/* mpi_ring.c, mpi_tree.c, mpi_short.c. Prepare the transfer of a call; the buffers are laid out already. */
 void mics_mpi_ring_begin(struct mpi_comm *comm, const struct comm_call *call);
 void mics_mpi_tree_begin(struct mpi_comm *comm, const struct comm_call *call);
+void mics_mpi_short_begin(struct mpi_comm *comm, const struct comm_call *call);
 /* Do what can be done now. *moved is set if anything could; *done when all is. The error is MPI's. */
 int mics_mpi_ring_progress(struct mpi_comm *comm, bool *moved, bool *done);
 int mics_mpi_tree_progress(struct mpi_comm *comm, bool *moved, bool *done);
+int mics_mpi_short_progress(struct mpi_comm *comm, bool *moved, bool *done);
 
 /* comm_native.c: one blocking call of MPI. */
 int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call);
 
-/* Goes the call by tree? */
+/* mpi_tune.c: time the routes, all ranks together, and set what to take. */
+enum mics_status mics_mpi_tune(struct mpi_comm *comm, struct mics_err *err);
+
+/* Goes the call by tree? If not, the short way? */
 bool mics_mpi_takes_tree(const struct comm_call *call);
+bool mics_mpi_takes_short(const struct mpi_comm *comm, const struct comm_call *call);
 
 /* Messages of no bytes are sent where `empty_too`; else their request is null. `to`, `from`: rank in the
  * communicator. */

@@ -18,7 +18,7 @@
 enum {
     COMM_TREE_ARITY = 8,
     COMM_TREE_REDUCE_BYTES = 4096,     /* an all-reduce up to this goes by tree */
-    COMM_TREE_BROADCAST_BYTES = 65536, /* a broadcast beyond this goes by chain */
+    COMM_TREE_BROADCAST_BYTES = 32768, /* a broadcast beyond this goes by chain */
 };
 
 /* Elements [begin, begin + count) of `total`: piece `index` of `pieces` nearly equal ones. */

@@ -57,6 +57,8 @@ static void begin_transfer(struct mpi_comm *comm)
         return;
     if (mics_mpi_takes_tree(call))
         mics_mpi_tree_begin(comm, call);
+    else if (mics_mpi_takes_short(comm, call))
+        mics_mpi_short_begin(comm, call);
     else
         mics_mpi_ring_begin(comm, call);
 }
@@ -101,8 +103,14 @@ static int progress_transfer(struct mpi_comm *comm, bool *moved, bool *done)
         *moved = *done = true;
         return mics_mpi_native_run(comm, comm->head->call);
     }
-    return comm->transfer.tree ? mics_mpi_tree_progress(comm, moved, done)
-                               : mics_mpi_ring_progress(comm, moved, done);
+    switch (comm->transfer.route) {
+    case MPI_ROUTE_TREE:
+        return mics_mpi_tree_progress(comm, moved, done);
+    case MPI_ROUTE_SHORT:
+        return mics_mpi_short_progress(comm, moved, done);
+    default:
+        return mics_mpi_ring_progress(comm, moved, done);
+    }
 }
 
 /* Returns whether the communicator has more to do; if not, it may be gone. */

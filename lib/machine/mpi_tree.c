@@ -32,7 +32,7 @@ void mics_mpi_tree_begin(struct mpi_comm *comm, const struct comm_call *call)
     const int place = comm_mod(comm->base.comm.rank - call->root, size);
     const struct comm_children children = mics_comm_children(place, size, arity);
 
-    *transfer = (struct mpi_transfer){.call = call, .tree = true, .place = place};
+    *transfer = (struct mpi_transfer){.call = call, .route = MPI_ROUTE_TREE, .place = place};
     transfer->parent = place == 0 ? -1 : comm_mod((place - 1) / arity + call->root, size);
     transfer->children = children.count;
     for (int i = 0; i < children.count; i++)

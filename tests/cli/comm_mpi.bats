@@ -24,6 +24,20 @@ setup_file()
     [ "$output" = "all well on 4 ranks" ]
 }
 
+@test "the short routes give the ring's bits and counts" {
+    for ranks in 2 3 5 8; do
+        run -0 mpi "$ranks" "$comm" routes
+        [ "$output" = "all well on $ranks ranks" ]
+    done
+}
+
+@test "all ranks take the route that was measured" {
+    for ranks in 2 5; do
+        run -0 mpi "$ranks" "$comm" tuned
+        [ "$output" = "all well on $ranks ranks" ]
+    done
+}
+
 @test "a rank that aborts ends the job with its exit code, within seconds" {
     run -7 timeout 60 mpirun -n 4 "$comm" abort
     ended=$(date +%s)

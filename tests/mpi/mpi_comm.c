@@ -2,9 +2,10 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | delays | abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm_checks.h"
+#include "machine/comm_tune.h"
 #include "machine/world.h"
 
 #include <math.h>
@@ -49,6 +50,75 @@ static int check_delays(struct checker *c)
     c->delays = true;
     check_collectives_of(c, c->world);
     check_two_at_once(c);
+    return report(c);
+}
+
+/* Sums that round, of every kind, into `out` [3 * count * size]: what a route gives, bit for bit. */
+static void sums_of_route(struct checker *c, struct mics_comm *comm, uint64_t short_bytes,
+                          uint64_t count, float *out)
+{
+    const uint64_t total = count * (uint64_t)comm->size;
+    float *scattered = out, *own = out + total + (uint64_t)comm->block * count,
+          *all = out + 2 * total;
+
+    mics_comm_set_tuned(comm, (struct mics_comm_tuned){short_bytes, short_bytes});
+    for (uint64_t i = 0; i < 3 * total; i++)
+        out[i] = 1.0f / (float)(1 + i % total * 7 + (uint64_t)comm->rank * 13);
+    ops->reduce_scatter(comm, c->stream, out + total, scattered, count, MICS_F32);
+    settle(c, "reduce_scatter");
+    memcpy(own, scattered, count * sizeof *own);
+    ops->all_gather(comm, c->stream, own, out + total, count, MICS_F32);
+    ops->all_reduce(comm, c->stream, all, total, MICS_F32);
+    settle(c, "all_reduce");
+    memset(scattered + count, 0, (total - count) * sizeof *scattered);
+}
+
+static void compare_routes(struct checker *c, struct mics_comm *comm, uint64_t count)
+{
+    const size_t bytes = 3 * count * (size_t)comm->size * sizeof(float);
+    float *ring = malloc(bytes), *other = malloc(bytes);
+
+    sums_of_route(c, comm, 0, count, ring);
+    sums_of_route(c, comm, UINT64_MAX, count, other);
+    EXPECT(memcmp(ring, other, bytes) == 0, "%d ranks: the routes give other bits for %llu each",
+           comm->size, (unsigned long long)count);
+    free(ring);
+    free(other);
+}
+
+/* Every route does the same and counts the same, in an order and with blocks that are not the world's. */
+static int check_routes(struct checker *c)
+{
+    static const uint64_t limits[] = {0, 300, UINT64_MAX};
+    const int size = c->world->size, rank = c->world->rank;
+    struct mics_comm *comm;
+
+    c->max_count = 60011;
+    EXPECT(ops->split(c->world, 0, -rank, (rank * (size - 1) + 1) % size, &comm, NULL) == MICS_OK,
+           "split");
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        mics_comm_set_tuned(comm, (struct mics_comm_tuned){limits[i], limits[i]});
+        check_collectives_of(c, comm);
+    }
+    for (uint64_t count = 1; count <= 16384; count = count * 4 + 1)
+        compare_routes(c, comm, count);
+    EXPECT(mics_comm_get_tuned(comm).gather_bytes * (uint64_t)size <= MICS_COMM_STAGING_BYTES,
+           "longer than the staging memory");
+    ops->free(comm);
+    return report(c);
+}
+
+/* All ranks must take the same route: they were told so when the communicator was made. */
+static int check_tuned(struct checker *c)
+{
+    const struct mics_comm_tuned mine = mics_comm_get_tuned(c->world);
+    struct mics_comm_tuned all[64];
+
+    ops->all_gather_now(c->world, &mine, all, sizeof mine, NULL);
+    for (int i = 0; i < c->world->size; i++)
+        EXPECT(memcmp(&all[i], &mine, sizeof mine) == 0, "rank %d would take another route", i);
+    EXPECT(c->world->size > 2 || mine.gather_bytes + mine.reduce_bytes == 0,
+           "two ranks are one hop");
     return report(c);
 }
 
@@ -219,6 +289,10 @@ int main(int argc, char **argv)
         code = check(&c);
     else if (!strcmp(what, "delays"))
         code = check_delays(&c);
+    else if (!strcmp(what, "routes"))
+        code = check_routes(&c);
+    else if (!strcmp(what, "tuned"))
+        code = check_tuned(&c);
     else if (!strcmp(what, "abort"))
         code = abort_job(&c);
     else if (!strcmp(what, "fault"))
