@@ -43,7 +43,14 @@ static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *e
                                                   sizeof job->checkpoint, 0, err);
     if (status != MICS_OK || !job->checkpoint[0])
         return status;
-    return mics_checkpoint_read_manifest(job->control, job->checkpoint, &job->checkpoint_doc, err);
+    status =
+        mics_checkpoint_read_manifest(job->control, job->checkpoint, &job->checkpoint_doc, err);
+    if (status == MICS_OK && json_array_size(json_object_get(job->checkpoint_doc, "states")) == 1)
+        status = mics_err_set(err, MICS_ERR_FORMAT,
+                              "%s: holds parameters only, no training to go on with: --init=%s "
+                              "begins a new one with them",
+                              job->checkpoint, job->checkpoint);
+    return status;
 }
 
 static const char *plan_name(const struct mics_job *job)

@@ -266,7 +266,9 @@ static void finish_quietly(struct mics_run *run)
 {
     enum mics_status told = MICS_OK;
 
+    run->saves = true;
     mics_run_finish_save(run, &told, NULL);
+    run->saves = false;
 }
 
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err)

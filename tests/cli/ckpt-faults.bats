@@ -112,6 +112,16 @@ kill_while_saving() # rank
     [ "$(latest small/run)" = 6 ]
 }
 
+@test "checkpoint faults: a checkpoint without an optimizer is refused, saying what it is good for" {
+    alone --steps=1 --out=run
+    mics-shard merge run/latest -o hf -q
+    mics-shard split hf -o split -p "$BATS_FILE_TMPDIR/one.mp" -q >passed
+    run --separate-stderr alone --resume=split --steps=2 --out=run
+    one_line_and_code 3
+    [[ $stderr == *'split: holds parameters only'*'--init=split'* ]]
+    alone --init=split --steps=1 --out=new
+}
+
 @test "checkpoint faults: a manifest of a newer version is refused" {
     alone --steps=1 --out=run
     mics-show --json run/latest >shown

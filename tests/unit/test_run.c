@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 enum { MAX_RANKS = 4 };
 
@@ -195,6 +197,11 @@ static struct rank run(struct rank like)
     return ranks[0];
 }
 
+static void in_folder(char *buf, const char *name)
+{
+    snprintf(buf, MICS_PATH_MAX, "%s/%s", folder, name);
+}
+
 static bool same_file(const char *a, const char *b)
 {
     char command[512];
@@ -227,6 +234,59 @@ static void resumed_equals_uninterrupted_bit_for_bit(void)
         CHECK(!same_file("whole/step-000003/shard-00000.safetensors",
                          "parts/step-000006/shard-00000.safetensors"));
     }
+}
+
+/* Each save is under way while the next step is computed. */
+static void a_save_after_every_step_takes_nothing_from_training(void)
+{
+    static const struct mics_shape *const shapes[] = {&one, &mics2, &mixed};
+    char path[64];
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct rank rank = make_rank(*shapes[i]);
+
+        rank.out = "whole";
+        CHECK_INT(run(rank).status, MICS_OK);
+        rank.save_every = 1;
+        rank.out = "often";
+        CHECK_INT(run(rank).status, MICS_OK);
+        CHECK(same_file("whole/step-000006/shard-00000.safetensors",
+                        "often/step-000006/shard-00000.safetensors"));
+        rank.out = "parts";
+        rank.save_every = 0;
+        rank.resume = path;
+        for (uint64_t step = 1; step < 6; step++) {
+            snprintf(path, sizeof path, "often/step-%06llu", (unsigned long long)step);
+            CHECK_INT(run(rank).status, MICS_OK);
+            CHECK(same_file("whole/step-000006/shard-00000.safetensors",
+                            "parts/step-000006/shard-00000.safetensors"));
+        }
+    }
+}
+
+/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's end. */
+static void a_save_that_fails_meanwhile_ends_the_run_on_all(void)
+{
+    struct rlimit old, small;
+    struct rank rank = make_rank(mics2);
+    char path[MICS_PATH_MAX], found[MICS_PATH_MAX];
+    bool is_found = true;
+
+    rank.out = "full";
+    rank.save_every = 2;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_INT(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){.rlim_cur = 6000, .rlim_max = old.rlim_max};
+    CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
+    rank = run(rank);
+    CHECK_INT(setrlimit(RLIMIT_FSIZE, &old), 0);
+    CHECK_INT(rank.status, MICS_ERR_IO);
+    CHECK(strstr(rank.err.text, "File too large") != NULL);
+    CHECK(rank.last_step >= 2 && rank.last_step < 6);
+    in_folder(path, "full");
+    CHECK_INT(mics_checkpoint_find(path, true, found, &is_found, NULL), MICS_OK);
+    CHECK(!is_found);
+    CHECK_INT(rmdir(path), 0); /* nothing is left in it */
 }
 
 static void losses_do_not_depend_on_the_ranks(void)
@@ -324,13 +384,16 @@ int main(void)
     write_text(path);
     if (mics_data_open(&options, &data, &err) != MICS_OK)
         return 1;
-    for (int i = 0; i < 5; i++) {
-        static const char *const names[] = {"out", "whole", "parts", "failed", "stopped"};
+    for (int i = 0; i < 7; i++) {
+        static const char *const names[] = {"out",     "whole", "parts", "failed",
+                                            "stopped", "often", "full"};
 
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
         CHECK_INT(mics_file_make_folders(path, &err), MICS_OK);
     }
     TAP_RUN(resumed_equals_uninterrupted_bit_for_bit);
+    TAP_RUN(a_save_after_every_step_takes_nothing_from_training);
+    TAP_RUN(a_save_that_fails_meanwhile_ends_the_run_on_all);
     TAP_RUN(losses_do_not_depend_on_the_ranks);
     TAP_RUN(what_fails_on_rank_0_ends_the_run_on_all);
     TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all);
