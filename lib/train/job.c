@@ -155,7 +155,15 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     if (status != MICS_OK)
         return status;
     options.device = job->device;
-    return mics_agree(job->control, mics_engine_new(&options, &job->engine, err), err);
+    status = mics_fault_read(&job->fault, job->world->rank, err);
+    if (job->fault.times > 0) {
+        options.before_op = mics_fault_before_op;
+        options.context = &job->fault;
+    }
+    if (status == MICS_OK)
+        status = mics_engine_new(&options, &job->engine, err);
+    job->fault.engine = job->engine;
+    return mics_agree(job->control, status, err);
 }
 
 enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)

@@ -8,6 +8,7 @@
 #ifndef MICS_TRAIN_JOB_H
 #define MICS_TRAIN_JOB_H
 
+#include "train/fault.h"
 #include "train/run.h"
 
 #define MICS_JOB_MAX_GIVEN 64
@@ -49,6 +50,7 @@ struct mics_job {
     int lock; /* of `out`, on rank 0; -1 */
     unsigned threads;
     struct mics_device *device;
+    struct mics_fault fault;
     struct mics_engine *engine;
     struct mics_trace trace; /* of options->trace */
 };
