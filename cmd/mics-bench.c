@@ -12,9 +12,8 @@
 #include "cluster/calibrate.h"
 #include "cluster/findings.h"
 #include "cluster/topology_print.h"
-#include "doc/at.h"
 #include "doc/doc.h"
-#include "plan/plan.h"
+#include "plan/bench_input.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -197,65 +196,16 @@ static const char *name_of(const char *file)
     return strcmp(file, "-") == 0 ? "standard input" : file;
 }
 
-/* What is needed of a document, on all ranks. */
-struct wanted {
-    uint32_t nodes, per_node;
-    uint32_t partition; /* 0: the document has none */
-};
-
-static enum mics_status read_shapes(json_t *doc, bool topology_only, struct wanted *out,
-                                    struct mics_err *err)
-{
-    const char *kind = json_string_value(json_object_get(doc, "kind"));
-    struct mics_topology *topology = NULL;
-    struct mics_plan *plan = NULL;
-    enum mics_status status;
-
-    if (!topology_only && strcmp(kind, MICS_PLAN_KIND) == 0) {
-        status = mics_plan_from_doc(doc, &plan, err);
-        if (status == MICS_OK)
-            *out = (struct wanted){plan->choice.shape.nodes, plan->choice.shape.per_node,
-                                   plan->choice.shape.p_param};
-        mics_plan_free(plan);
-        return status;
-    }
-    status = mics_topology_from_doc(doc, &topology, err);
-    if (status == MICS_OK)
-        *out = (struct wanted){topology->nodes, topology->per_node, 0};
-    mics_topology_free(topology);
-    return status;
-}
-
-static enum mics_status read_wanted(struct desk *desk, struct wanted *out, struct mics_err *err)
-{
-    const char *file = desk->request->file;
-    const struct mics_world *world = desk->world;
-    json_t *doc = NULL;
-    enum mics_status status = mics_doc_read_file(file, &doc, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = read_shapes(doc, desk->request->calibrate, out, err);
-    if (status == MICS_OK &&
-        (out->nodes != world->node_count || out->per_node != world->local_size))
-        status = mics_err_set(err, MICS_ERR_FORMAT, "is for %u x %u ranks, but these are %u x %u",
-                              out->nodes, out->per_node, world->node_count, world->local_size);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", name_of(file));
-    if (status == MICS_OK && desk->request->calibrate)
-        desk->topology = json_incref(doc);
-    json_decref(doc);
-    return status;
-}
-
 /* Rank 0 reads, all know. */
-static enum mics_status share_inputs(struct desk *desk, struct wanted *wanted, struct mics_err *err)
+static enum mics_status share_inputs(struct desk *desk, struct mics_bench_input *input,
+                                     struct mics_err *err)
 {
     struct mics_comm *world = desk->world->comm;
     enum mics_status status = MICS_OK;
 
     if (world->rank == 0 && desk->request->file)
-        status = read_wanted(desk, wanted, err);
+        status = mics_bench_input_read(desk->request->file, desk->world, desk->request->calibrate,
+                                       input, &desk->topology, err);
     if (status == MICS_OK && world->rank == 0 && desk->request->baseline)
         status = mics_doc_read_file(desk->request->baseline, &desk->baseline, err);
     if (status == MICS_OK && desk->baseline) {
@@ -266,31 +216,7 @@ static enum mics_status share_inputs(struct desk *desk, struct wanted *wanted, s
     status = mics_agree(world, status, err);
     if (status != MICS_OK)
         return status;
-    return world->ops->broadcast_now(world, wanted, sizeof *wanted, 0, err);
-}
-
-/* Groups and operations that were not named: all that the partition allows. */
-static enum mics_status complete(const struct mics_world *world, const struct wanted *wanted,
-                                 struct mics_bench_request *bench, struct mics_err *err)
-{
-    const unsigned of_partition = 1u << MICS_BENCH_PARTITION | 1u << MICS_BENCH_REPLICATION;
-    enum mics_status status = MICS_OK;
-
-    if (bench->partition == 0)
-        bench->partition = wanted->partition;
-    if (bench->partition > 0)
-        status = mics_bench_check_partition(world, bench->partition, err);
-    else if (bench->groups & of_partition)
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "--group: no partition without a plan or --partition");
-    if (status != MICS_OK) {
-        mics_err_prefix(err, "partition");
-        return status;
-    }
-    if (bench->groups == 0)
-        bench->groups = 1u << MICS_BENCH_WORLD | 1u << MICS_BENCH_NODE |
-                        (bench->partition > 0 ? of_partition : 0);
-    return MICS_OK;
+    return world->ops->broadcast_now(world, input, sizeof *input, 0, err);
 }
 
 static void note_row(void *context, const struct mics_bench_row *row)
@@ -300,23 +226,6 @@ static void note_row(void *context, const struct mics_bench_row *row)
              mics_bench_group_name(row->group), mics_bench_algo_name(row->algo),
              (unsigned long long)row->bytes, row->in_place ? "in place" : "out of place",
              row->time_s * 1e6);
-}
-
-/* Each class of things gets its part of the time. */
-static enum mics_status look_for_outliers(const struct mics_bench *bench, double seconds,
-                                          struct mics_outliers *outliers, struct mics_err *err)
-{
-    const struct mics_world *world = bench->world;
-    struct mics_link link;
-    double flops, rate;
-    enum mics_status status =
-        mics_find_slow_ranks(bench, seconds / 8, outliers, &flops, &rate, err);
-
-    if (status == MICS_OK && world->local_size > 1)
-        status = mics_find_slow_links(bench, MICS_LINK_NODE, seconds / 3, outliers, &link, err);
-    if (status == MICS_OK && world->node_count > 1)
-        status = mics_find_slow_links(bench, MICS_LINK_NET, seconds / 3, outliers, &link, err);
-    return status;
 }
 
 static uint64_t total_wrong(const struct mics_bench_result *result)
@@ -438,7 +347,7 @@ static enum mics_status measure(struct desk *desk, struct mics_bench_request *re
     if (status != MICS_OK)
         return status;
     if (desk->request->outliers_s > 0)
-        status = look_for_outliers(&bench, desk->request->outliers_s, outliers, err);
+        status = mics_find_slow(&bench, desk->request->outliers_s, outliers, err);
     if (status == MICS_OK && desk->request->calibrate)
         status = mics_calibrate(&bench, request, desk->request->seconds, desk->topology, err);
     else if (status == MICS_OK)
@@ -491,15 +400,15 @@ static int run_in(struct desk *desk)
     struct mics_bench_request bench = desk->request->bench;
     struct mics_bench_result result = {0};
     struct mics_outliers outliers = {0};
-    struct wanted wanted = {0};
+    struct mics_bench_input input = {0};
     struct mics_err err;
     int code;
     enum mics_status status = check_world(desk->world, &err);
 
     if (status == MICS_OK)
-        status = share_inputs(desk, &wanted, &err);
+        status = share_inputs(desk, &input, &err);
     if (status == MICS_OK)
-        status = complete(desk->world, &wanted, &bench, &err);
+        status = mics_bench_input_complete(desk->world, &input, &bench, &err);
     if (status != MICS_OK) /* on all ranks alike */
         return cli_report(status, &err);
     status = mics_outliers_init(&outliers, desk->world, &err);

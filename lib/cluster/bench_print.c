@@ -21,6 +21,14 @@ static bool same_table(const struct mics_bench_row *a, const struct mics_bench_r
     return a->op == b->op && a->group == b->group;
 }
 
+/* GB/s, three digits of it also on a slow network. */
+static void put_rate(struct mics_table *table, double rate)
+{
+    const double gb = rate / 1e9;
+
+    mics_table_cell(table, "%.*f", gb < 0.1 ? 5 : gb < 10 ? 3 : 2, gb);
+}
+
 /* time algbw busbw #wrong */
 static void put_times(struct mics_table *table, const struct mics_bench_row *row)
 {
@@ -30,8 +38,8 @@ static void put_times(struct mics_table *table, const struct mics_bench_row *row
         return;
     }
     mics_table_cell(table, "%.2f", row->time_s * 1e6);
-    mics_table_cell(table, "%.3f", mics_bench_algbw(row) / 1e9);
-    mics_table_cell(table, "%.3f", mics_bench_busbw(row) / 1e9);
+    put_rate(table, mics_bench_algbw(row));
+    put_rate(table, mics_bench_busbw(row));
     if (row->checked)
         mics_table_cell(table, "%llu", (unsigned long long)row->wrong);
     else

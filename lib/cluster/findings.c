@@ -90,3 +90,19 @@ enum mics_status mics_find_slow_links(const struct mics_bench *bench, enum mics_
     mics_links_fini(&links);
     return status;
 }
+
+enum mics_status mics_find_slow(const struct mics_bench *bench, double seconds,
+                                struct mics_outliers *outliers, struct mics_err *err)
+{
+    const struct mics_world *world = bench->world;
+    struct mics_link link;
+    double flops, rate;
+    enum mics_status status =
+        mics_find_slow_ranks(bench, seconds / 8, outliers, &flops, &rate, err);
+
+    if (status == MICS_OK && world->local_size > 1)
+        status = mics_find_slow_links(bench, MICS_LINK_NODE, seconds / 3, outliers, &link, err);
+    if (status == MICS_OK && world->node_count > 1)
+        status = mics_find_slow_links(bench, MICS_LINK_NET, seconds / 3, outliers, &link, err);
+    return status;
+}

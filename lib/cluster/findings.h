@@ -21,4 +21,8 @@ enum mics_status mics_find_slow_links(const struct mics_bench *bench, enum mics_
                                       double seconds, struct mics_outliers *outliers,
                                       struct mics_link *link, struct mics_err *err);
 
+/* Ranks and all links that there are, in about `seconds` altogether (more while somebody is suspected). */
+enum mics_status mics_find_slow(const struct mics_bench *bench, double seconds,
+                                struct mics_outliers *outliers, struct mics_err *err);
+
 #endif

@@ -97,3 +97,37 @@ usage_mistake() # program
         return 1
     fi
 }
+
+# Make brake.so: each matrix product of a rank that loads it takes 30 times as long. OpenBLAS seems up to date to it, so
+# that products are OpenBLAS's. Skips where the program cannot load it.
+make_brake() # program
+{
+    if nm "$(command -v "$1")" | grep -q __asan_init; then
+        skip "the sanitizer must be loaded first"
+    fi
+    cat >brake.c <<'END'
+#define _GNU_SOURCE
+#include <cblas.h>
+#include <dlfcn.h>
+
+char *openblas_get_corename(void)
+{
+    return "SkylakeX";
+}
+
+typedef void sgemm(CBLAS_LAYOUT, CBLAS_TRANSPOSE, CBLAS_TRANSPOSE, int, int, int, float, const float *, int,
+                   const float *, int, float, float *, int);
+
+void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k,
+                 float alpha, const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                 int ldc)
+{
+    sgemm *real = (sgemm *)dlsym(RTLD_NEXT, "cblas_sgemm");
+
+    for (int i = 0; i < 30; i++)
+        real(layout, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+END
+    # shellcheck disable=SC2046 # words are wanted
+    gcc -shared -fPIC $(pkg-config --cflags openblas) -o brake.so brake.c -ldl
+}

@@ -203,3 +203,16 @@ bench() # option...
     run --separate-stderr mics-bench --calibrate --baseline=plan.mp plan.mp
     usage_mistake mics-bench
 }
+
+@test "a rank that computes slowly is named, and exits 4" {
+    requires mpi:4 gcc pkg-config
+    make_brake mics-bench
+    # shellcheck disable=SC2016 # expanded on each rank
+    run --separate-stderr env MICS_NODE_RANKS=1 mpirun -n 4 bash -c '
+        if [ "$OMPI_COMM_WORLD_RANK" = 3 ]; then export LD_PRELOAD=$PWD/brake.so; fi
+        exec mics-bench -b 4K -e 4K -n 2 -w 1 --op=all_gather --group=world --outliers=0.5 --json -o bench.json'
+    [ "$status" = 4 ]
+    [[ $stderr == *"mics-bench: "*"flops of rank 3 is "*" times slower than the median"* ]]
+    grep -q '"where": "rank 3"' bench.json
+    mics-show bench.json | grep -q '^# outlier'
+}

@@ -146,37 +146,9 @@ setup()
     [ "$(grep -c '^mics-probe: MICS_NODE_RANKS' <<<"$stderr")" = 1 ]
 }
 
-# A library that makes each matrix product of the rank that loads it take 30 times as long.
-make_brake()
-{
-    cat >brake.c <<'END'
-#define _GNU_SOURCE
-#include <cblas.h>
-#include <dlfcn.h>
-
-typedef void sgemm(CBLAS_LAYOUT, CBLAS_TRANSPOSE, CBLAS_TRANSPOSE, int, int, int, float, const float *, int,
-                   const float *, int, float, float *, int);
-
-void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k,
-                 float alpha, const float *a, int lda, const float *b, int ldb, float beta, float *c,
-                 int ldc)
-{
-    sgemm *real = (sgemm *)dlsym(RTLD_NEXT, "cblas_sgemm");
-
-    for (int i = 0; i < 30; i++)
-        real(layout, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-END
-    # shellcheck disable=SC2046 # words are wanted
-    gcc -shared -fPIC $(pkg-config --cflags openblas) -o brake.so brake.c -ldl
-}
-
 @test "a slow rank is found, named, left out of the host file, and exits 4" {
     requires mpi:4 gcc pkg-config
-    if nm "$(command -v mics-probe)" | grep -q __asan_init; then
-        skip "the sanitizer must be loaded first"
-    fi
-    make_brake
+    make_brake mics-probe
     # shellcheck disable=SC2016 # expanded on each rank
     MICS_NODE_RANKS=1 run --separate-stderr mpirun -n 4 bash -c '
         if [ "$OMPI_COMM_WORLD_RANK" = 3 ]; then export LD_PRELOAD=$PWD/brake.so; fi
@@ -191,10 +163,7 @@ END
 
 @test "without a host to be left out there is no host file" {
     requires mpi:4 gcc pkg-config
-    if nm "$(command -v mics-probe)" | grep -q __asan_init; then
-        skip "the sanitizer must be loaded first"
-    fi
-    make_brake
+    make_brake mics-probe
     # shellcheck disable=SC2016
     run --separate-stderr mpirun -n 4 bash -c '
         if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then export LD_PRELOAD=$PWD/brake.so; fi
