@@ -33,6 +33,9 @@ struct mics_engine_options {
     struct mics_device *device;
     const struct mics_schedule *schedule; /* NULL: made from the choice. Tests pass mutated ones. */
     struct mics_optimizer_settings optimizer;
+    /* Seconds for each operation of the training schedule (pace.h): then nothing is computed, operations
+     * only take that long, and communication stays real. The loss is 0. NULL: compute. */
+    const double *pace;
     /* For tests: called in the stream before each operation; may sleep. NULL: none. */
     void (*before_op)(void *context, uint32_t op);
     void *context;

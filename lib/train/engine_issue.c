@@ -5,8 +5,11 @@
  * Addresses follow from the layout alone: segment t of a unit begins at t * segment_count in a slot and
  * at t * piece in a shard, and the block of a rank in a group is its index there.
  */
+#include "base/clock.h"
 #include "base/num.h"
 #include "train/engine_internal.h"
+
+#include <sys/prctl.h>
 
 static const struct mics_layout *layout_of(const struct issue *issue)
 {
@@ -281,6 +284,31 @@ static void issue_backward(struct mics_engine *engine, const struct issue *issue
     engine->model->family->backward(&pass, issue->op->stage);
 }
 
+/* As precise as the clock allows, and without burning the core that communication needs. */
+static void take_time(void *context)
+{
+    const double *seconds = context;
+
+    prctl(PR_SET_TIMERSLACK, 1000ul);
+    mics_sleep_s(*seconds);
+}
+
+/* In the place of a computation: only its time. */
+static void issue_pace(struct mics_engine *engine, const struct issue *issue)
+{
+    const double *pace = &engine->options.pace[issue->op - issue->schedule->ops];
+
+    if (*pace > 0)
+        mics_launch_call(issue->stream,
+                         &(struct mics_op_call){.fn = take_time, .context = (void *)pace});
+}
+
+static bool is_paced(const struct mics_engine *engine, const struct issue *issue)
+{
+    return engine->options.pace && issue->schedule == engine->train.schedule &&
+           issue->op->kind != MICS_OP_READ && !mics_op_is_comm(issue->op->kind);
+}
+
 void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
 {
     static void (*const issue_kind[MICS_OP_KIND_COUNT])(struct mics_engine *,
@@ -294,5 +322,8 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
         [MICS_OP_READ] = issue_read,
     };
 
-    issue_kind[issue->op->kind](engine, issue);
+    if (is_paced(engine, issue))
+        issue_pace(engine, issue);
+    else
+        issue_kind[issue->op->kind](engine, issue);
 }
