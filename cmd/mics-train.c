@@ -42,6 +42,7 @@ enum {
     ID_SAMPLE,
     ID_TEMPERATURE,
     ID_DEVICE,
+    ID_PACE,
     ID_TRACE,
     ID_TRACE_STEPS,
     ID_TIMEOUT,
@@ -82,7 +83,8 @@ static const struct cli_option options[] = {
     {ID_TEMPERATURE, "temperature", "X", "of the sample; 0: the likeliest (default: 0.8)"},
     {ID_TRACE, "trace", "FILE", "write when each operation ran, on every rank, for Perfetto"},
     {ID_TRACE_STEPS, "trace-steps", "A-B", "steps in the trace (default: the last three)"},
-    {ID_DEVICE, "device", "auto|host", "what to compute on (default: auto)"},
+    {ID_DEVICE, "device", "auto|host|paced", "what to compute on; paced: only take the time"},
+    {ID_PACE, "pace", "FILE", "take the time that another plan's step would (--device=paced)"},
     {ID_TIMEOUT, "timeout", "SECONDS", "end the job after so long without progress (default: 60)"},
 };
 
@@ -135,11 +137,13 @@ static enum mics_status take_pattern(struct request *request, const char *value,
     return MICS_OK;
 }
 
-static enum mics_status take_device(const char *value, struct mics_err *err)
+static enum mics_status take_device(struct mics_job_options *job, const char *value,
+                                    struct mics_err *err)
 {
-    if (strcmp(value, "auto") == 0 || strcmp(value, "host") == 0)
+    job->paced = strcmp(value, "paced") == 0;
+    if (job->paced || strcmp(value, "auto") == 0 || strcmp(value, "host") == 0)
         return MICS_OK;
-    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host", value);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, paced", value);
 }
 
 /* "A-B", or "A" for one. */
@@ -207,7 +211,10 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_TIMEOUT:
         return mics_parse_double(value, 1, 1e6, &request->timeout, err);
     case ID_DEVICE:
-        return take_device(value, err);
+        return take_device(job, value, err);
+    case ID_PACE:
+        job->pace = value;
+        return MICS_OK;
     case ID_TRACE:
         job->trace = value;
         return MICS_OK;
@@ -229,12 +236,18 @@ static int parse(int argc, char **argv, struct request *request)
         return cli_usage("'%s': no operand is expected", argv[operands]);
     if (request->job.trace_first && !request->job.trace)
         return cli_usage("--trace-steps goes with --trace");
+    if (request->job.pace && !request->job.paced)
+        return cli_usage("--pace goes with --device=paced");
+    if (request->job.paced && (request->job.resume || request->job.init))
+        return cli_usage("--device=paced computes nothing: there is nothing to go on from");
     if (request->job.pattern_count == 0)
         return cli_usage("--data is missing: which text files?");
     if (!request->job.out[0])
         return cli_usage("--out: the folder has no name");
     if (!request->job.plan && !request->job.resume && isatty(STDIN_FILENO))
         return cli_usage("no plan: -p FILE, or one on standard input");
+    if (request->job.paced)
+        request->sample = 0; /* there is no model to draw from */
     request->job.patterns = request->patterns;
     request->job.no_history = request->common.no_history;
     return -1;

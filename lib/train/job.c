@@ -4,7 +4,9 @@
 #include "ckpt/agree.h"
 #include "doc/doc.h"
 #include "train/job_folder.h"
+#include "train/job_pace.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -154,7 +156,11 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     status = mics_agree(job->control, mics_device_new_host(job->threads, &job->device, err), err);
     if (status != MICS_OK)
         return status;
+    status = mics_job_open_pace(job, err);
+    if (status != MICS_OK)
+        return status;
     options.device = job->device;
+    options.pace = job->pace;
     status = mics_fault_read(&job->fault, job->world->rank, err);
     if (job->fault.times > 0) {
         options.before_op = mics_fault_before_op;
@@ -239,6 +245,7 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                                  .init = options->init,
                                                  .save_every = options->save_every,
                                                  .keep = options->keep,
+                                                 .paced = options->paced,
                                                  .observer = *observer};
     status = mics_run_init(run, &run_options, err);
     if (status != MICS_OK)
@@ -264,6 +271,7 @@ void mics_job_close(struct mics_job *job)
 {
     mics_trace_close(&job->trace);
     mics_engine_free(job->engine);
+    free(job->pace);
     if (job->device)
         job->device->ops->free(job->device);
     mics_data_close(&job->data);

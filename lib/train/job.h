@@ -29,7 +29,9 @@ struct mics_job_options {
     bool other_data, overwrite;
     uint64_t save_every;
     struct mics_keep keep;
-    const char *trace;                /* file for the trace; NULL: none */
+    bool paced;        /* nothing is computed: operations only take their time */
+    const char *pace;  /* path of the plan whose times they are; NULL: the plan itself */
+    const char *trace; /* file for the trace; NULL: none */
     uint64_t trace_first, trace_last; /* steps in it; 0: the last three of the run */
     struct mics_given given[MICS_JOB_MAX_GIVEN];
     size_t given_count;
@@ -53,6 +55,7 @@ struct mics_job {
     struct mics_fault fault;
     struct mics_engine *engine;
     struct mics_trace trace; /* of options->trace */
+    double *pace;            /* of options->paced */
 };
 
 /* The world and the control communicator: before it there is no way to fail together. */

@@ -76,6 +76,8 @@ enum mics_status mics_report_begin(FILE *out, const struct mics_run *run, unsign
     print_groups(out, &run->options.plan->choice, threads);
     if (run->step)
         fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
+    if (run->options.paced)
+        fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
     putc('\n', out);
     status = print_memory(out, &run->options.plan->memory, mics_saver_bytes(run->saver), err);
     putc('\n', out);
@@ -111,6 +113,7 @@ void mics_report_end(FILE *out, const struct mics_run *run)
             1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
             1e3 * sum->compute_s / steps);
     }
-    fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");
+    if (!run->options.paced)
+        fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");
     fflush(out);
 }

@@ -65,9 +65,11 @@ enum mics_status mics_run_alone(struct mics_run *run, enum mics_status status)
 
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err)
 {
-    enum mics_status status =
-        mics_engine_init(run->options.engine, run->options.settings->seed, err);
+    enum mics_status status;
 
+    if (run->options.paced)
+        return MICS_OK;
+    status = mics_engine_init(run->options.engine, run->options.settings->seed, err);
     if (!run->options.init)
         return status;
     status = mics_agree(run->options.control, status, err);
@@ -208,6 +210,8 @@ static enum mics_status halt(struct mics_run *run, uint32_t wishes, enum mics_st
     const uint64_t every = run->options.save_every;
     enum mics_status status = MICS_OK;
 
+    if (run->options.paced)
+        return mics_agree(run->options.control, *told, err);
     if (settings->val_every && !stop && (last || run->step % settings->val_every == 0))
         status = mics_run_validate(run, told, err);
     if (status == MICS_OK)

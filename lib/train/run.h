@@ -42,6 +42,7 @@ struct mics_run_options {
     const char *init;    /* model on disk whose parameters a new run begins with, or NULL */
     uint64_t save_every; /* 0: at the end only */
     struct mics_keep keep;
+    bool paced; /* nothing is computed, so nothing is begun, validated or saved */
     struct mics_run_observer observer;
     struct mics_trace *trace; /* of this rank; NULL: none */
 };
