@@ -167,6 +167,26 @@ wait_for() # file pattern
     [ "$output" = "[3,4,5]" ]
 }
 
+@test "train: the paced device takes the plan's time, computes and saves nothing" {
+    mics-plan --topology='node:2 gpu:2 flops:2G' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 >slow.mp
+    mpi 4 mics-train -p slow.mp --data="$BATS_FILE_TMPDIR/text" --device=paced --steps=4 --out=run -q --metrics=m.jsonl
+    planned=$(mics-show --json slow.mp | jq '.predicted.compute_s * 1000')
+    run -0 jq -s --argjson planned "$planned" '[.[] | select(.event == "step")] | length == 4 and
+        all(.[]; .loss == 0 and .compute_ms >= 0.99 * $planned) and (map(.compute_ms) | min) < 1.5 * $planned' m.jsonl
+    [ "$output" = true ]
+    [ ! -e run/latest ]
+}
+
+@test "train: the paced device keeps another plan's pace if its step is alike" {
+    mics-plan --topology='node:1 gpu:1 flops:4G' --model=gpt2-nano --global-batch=2 --seq=32 >other.mp
+    alone --steps=2 --out=run -q --device=paced --pace=other.mp
+    mics-plan --topology='node:1 gpu:1 flops:1G' --model=gpt2-micro --global-batch=2 --seq=32 >other.mp
+    run -2 --separate-stderr alone --steps=2 --out=run -q --device=paced --pace=other.mp
+    [[ $(said) == "mics-train: other.mp: a step of it has "*" operations, and this plan's has "* ]]
+    run -2 mics-train --data=x -p x --pace=y
+    run -2 mics-train --data=x -p x --device=paced --resume=auto
+}
+
 @test "train: a trace that cannot be written fails with its name" {
     run -1 --separate-stderr train --steps=1 --out=run -q --trace=/nowhere/trace.json
     [[ $(said) == "mics-train: /nowhere/trace.json: "* ]]
