@@ -26,7 +26,9 @@ struct mics_checkpoint {
 struct mics_saved {
     char path[MICS_PATH_MAX];
     uint64_t step, bytes;
-    double seconds, pause_s; /* until it was whole; until training could go on */
+    double seconds; /* until it was whole */
+    double pause_s,
+        copy_s; /* until training could go on, and the part of it that copied the snapshot */
 };
 
 /* Save as OUT/step-N. The manifest's step, samples, plan, training and history are given (on rank 0

@@ -174,9 +174,11 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
         mics_manifest_free(&saver->manifest);
         return status;
     }
+    const double copy_begin_s = mics_now_s();
     if (saver->file >= 0)
         status = mics_shard_part_take(checkpoint->form, part_of(saver), &checkpoint->source,
                                       saver->snapshot, err);
+    saver->saved.copy_s = mics_now_s() - copy_begin_s;
     status = mics_agree(checkpoint->comm, status, err);
     if (status != MICS_OK)
         return end(saver, status);

@@ -61,9 +61,10 @@ json_t *mics_event_val(uint64_t step, double loss, double tokens, double seconds
 
 json_t *mics_event_checkpoint(uint64_t step, const struct mics_saved *saved, double seconds)
 {
-    return json_pack("{s:s,s:I,s:s%,s:I,s:f,s:f}", "event", "checkpoint", "step", (json_int_t)step,
-                     "path", saved->path, strlen(saved->path), "bytes", (json_int_t)saved->bytes,
-                     "ms", 1e3 * seconds, "pause_ms", 1e3 * saved->pause_s);
+    return json_pack("{s:s,s:I,s:s%,s:I,s:f,s:f,s:f}", "event", "checkpoint", "step",
+                     (json_int_t)step, "path", saved->path, strlen(saved->path), "bytes",
+                     (json_int_t)saved->bytes, "ms", 1e3 * seconds, "pause_ms",
+                     1e3 * saved->pause_s, "copy_ms", 1e3 * saved->copy_s);
 }
 
 json_t *mics_event_end(const struct mics_run *run, const char *reason)
