@@ -35,7 +35,7 @@ start_training()
 {
     # shellcheck disable=SC2046 # words
     timeout -s KILL 120 $(cat line) mics-train -p plan.mp --data="$root/lib/base/*.c" --out=run --steps=100000 --timeout=5 \
-        --save-every=20 --keep=2 --val-every=0 --sample=0 >out 2>err 3>&- &
+        --save-every="${save_every:-20}" --keep=2 --val-every=0 --sample=0 >out 2>err 3>&- &
     job=$!
     eventually 60 grep -q 'saved run/step-000020' out
     began=$SECONDS
@@ -84,6 +84,15 @@ killed_in() # operation
     start_training
     # shellcheck disable=SC2016
     on_node node2 sh -c 'kill -KILL $(pgrep -x mics-train | head -n 1)'
+    ended_well 10 "rank [23] \(node2\) died in step [0-9]+: "
+}
+
+unfinished() { compgen -G 'run/step-*.tmp.*'; }
+
+@test "a rank killed while a checkpoint is written leaves the one before" {
+    save_every=1 start_training
+    eventually 20 unfinished
+    on_node node2 pkill -KILL -x mics-train -n
     ended_well 10 "rank [23] \(node2\) died in step [0-9]+: "
 }
 
