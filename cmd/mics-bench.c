@@ -186,6 +186,8 @@ static int parse(int argc, char **argv, struct request *request)
         request->file = argv[operand];
     else if (request->calibrate)
         request->file = "-";
+    if (request->outliers_s < 0)
+        request->outliers_s = request->calibrate ? 0 : 1;
     request->argc = argc;
     request->argv = argv;
     return -1;
@@ -451,7 +453,7 @@ int main(int argc, char **argv)
                   .check = true,
                   .segments = 4,
                   .micro_steps = 4},
-        .outliers_s = 1,
+        .outliers_s = -1, /* by what is done */
         .seconds = 3,
     };
     int code;
