@@ -11,6 +11,7 @@
 #include "cluster/bench_doc.h"
 #include "cluster/calibrate.h"
 #include "cluster/findings.h"
+#include "cluster/races.h"
 #include "cluster/topology_print.h"
 #include "doc/doc.h"
 #include "plan/bench_input.h"
@@ -180,6 +181,8 @@ static int parse(int argc, char **argv, struct request *request)
         return cli_usage("--calibrate and --baseline do not go together");
     if (request->calibrate && operand == argc && isatty(STDIN_FILENO))
         return cli_usage("no topology: an operand, or standard input");
+    if (request->calibrate && mics_bench_size_count(bench) > MICS_RACE_POINTS)
+        return cli_usage("--calibrate takes %d sizes at most", MICS_RACE_POINTS);
     if (mics_bench_size_count(bench) > 1000)
         return cli_usage("more than 1000 sizes; --stepfactor or --stepbytes is too small");
     if (operand < argc)
@@ -374,7 +377,7 @@ static int finish(struct desk *desk, const struct mics_bench_request *bench,
 /* A rank that fails alone must end the others; rank 0 speaks first of what may have happened to all. */
 static int fail(struct mics_world *world, enum mics_status status, const struct mics_err *err)
 {
-    const bool alike = status == MICS_ERR_ARG || status == MICS_ERR_INFEASIBLE;
+    const bool alike = status == MICS_ERR_INFEASIBLE;
     int code;
 
     if (world->rank != 0 && !alike) {

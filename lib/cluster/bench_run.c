@@ -30,7 +30,7 @@ enum mics_status mics_bench_buffer_bytes(const struct mics_bench_request *reques
     const uint64_t array = mics_max_u64(request->max_bytes, least);
 
     if (array > (uint64_t)1 << 50)
-        return mics_err_set(err, MICS_ERR_ARG, "an array of %llu bytes is too large",
+        return mics_err_set(err, MICS_ERR_INFEASIBLE, "an array of %llu bytes is too large",
                             (unsigned long long)array);
     *bytes = mics_round_up(2 * array, 4096);
     return MICS_OK;
@@ -212,7 +212,7 @@ enum mics_status mics_bench_run(const struct mics_bench *bench,
         if (is_in(request->groups, group))
             status = run_group(&run, (enum mics_bench_group)group, err);
     if (status == MICS_OK && out->count == 0)
-        status = mics_err_set(err, MICS_ERR_ARG,
+        status = mics_err_set(err, MICS_ERR_INFEASIBLE,
                               "no such operation, algorithm and group on these %u ranks",
                               bench->world->size);
     if (status != MICS_OK)

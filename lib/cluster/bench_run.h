@@ -5,7 +5,7 @@
 
 #include "cluster/bench_ops.h"
 
-/* The bytes that mics_bench_init() must be asked for. MICS_ERR_ARG: more than fit into memory addresses. */
+/* The bytes that mics_bench_init() must be asked for. MICS_ERR_INFEASIBLE: more than fit into memory addresses. */
 enum mics_status mics_bench_buffer_bytes(const struct mics_bench_request *request,
                                          const struct mics_world *world, uint64_t *bytes,
                                          struct mics_err *err);
@@ -26,7 +26,7 @@ typedef void mics_bench_observer(void *context, const struct mics_bench_row *row
 
 /* Everything that makes sense on this world of what the request names: group by group, operation by operation, size by
  * size. Groups of one rank, MPI without MPI, and hierarchies of one stage are left out. On success *out is the
- * caller's, to mics_bench_result_fini(). MICS_ERR_ARG: nothing is left. */
+ * caller's, to mics_bench_result_fini(). MICS_ERR_INFEASIBLE: nothing is left. */
 enum mics_status mics_bench_run(const struct mics_bench *bench,
                                 const struct mics_bench_request *request,
                                 mics_bench_observer *observer, void *context,

@@ -216,3 +216,24 @@ bench() # option...
     grep -q '"where": "rank 3"' bench.json
     mics-show bench.json | grep -q '^# outlier'
 }
+
+@test "what cannot be done on these ranks is said once" {
+    requires mpi:4
+    run --separate-stderr bench --op=all_gather --algo=2-hop
+    [ "$status" = 4 ]
+    [ "$(grep -c '^mics-bench: no such operation, algorithm and group on these 4 ranks$' <<<"$stderr")" = 1 ]
+    run --separate-stderr mics-bench --calibrate -b 4K -e 1M -i 4K
+    usage_mistake mics-bench
+}
+
+@test "a rank that fails alone says so in one line, and the job ends" {
+    requires mpi:4
+    # shellcheck disable=SC2016 # expanded on each rank
+    run --separate-stderr timeout 10 mpirun -n 4 bash -c '
+        if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then export MICS_THREADS=none; fi
+        exec mics-bench -b 4K -e 4K'
+    [ "$status" != 0 ]
+    [ "$status" != 124 ]
+    [ "$(grep -c '^mics-bench: ' <<<"$stderr")" = 1 ]
+    [[ $stderr == *"MICS_THREADS: "* ]]
+}
