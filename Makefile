@@ -117,6 +117,7 @@ lint:
 	$(Q)tests/run lint
 bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
 	$(Q)bench/run $(BUILD)
+	$(Q)bench/shard $(BUILD)
 	$(Q)$(BUILD)/bench/kernels
 
 MAN_PAGES   := $(wildcard man/*.[157])
@@ -153,7 +154,7 @@ help:
 #|   demo         deps, build, and watch a sharded GPT train on four ranks
 #|   check        deps, build, and every test; the last line counts them
 #|   lint         the checks of form alone
-#|   bench        start-up, planning time, memory
+#|   bench        start-up, planning time, memory, kernels, conversions (1 GB, some minutes)
 #|   install      programs, manual pages, completions, share/mics under $DESTDIR$PREFIX
 #|   uninstall    what install put there
 #|   dist         $BUILD/mics-VERSION.tar.gz of the last commit

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Numbers are collected in a buffer that stays in the cache, summed there if need be, and written when it
- * is full. The kernel is asked to begin with the disk early, so that the sync at the end finds little left.
+ * is full. When they go to the disk is left to the kernel: to urge it on made the sync at the end no shorter.
  */
 #include "ckpt/convert_part.h"
 
 #include "base/num.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #define BUFFER_BYTES (MICS_STORE_CHUNK * sizeof(float))
-#define FLUSH_BYTES  ((uint64_t)16 << 20)
 
 /* A file under way. */
 struct stream {
     struct mics_copier *copier;
     const struct mics_target_file *file;
     int fd;
-    uint64_t offset, flushed;
+    uint64_t offset;
     XXH64_state_t *hash; /* or NULL */
 };
 
@@ -40,12 +38,6 @@ static enum mics_status put(struct stream *stream, const char *data, size_t size
         size -= (size_t)done;
         stream->offset += (uint64_t)done;
         atomic_fetch_add(&stream->copier->done, (uint64_t)done);
-    }
-    if (stream->offset - stream->flushed >= FLUSH_BYTES) {
-        /* Only a hint: where it is not known, the sync does it all. */
-        sync_file_range(stream->fd, (off_t)stream->flushed,
-                        (off_t)(stream->offset - stream->flushed), SYNC_FILE_RANGE_WRITE);
-        stream->flushed = stream->offset;
     }
     return MICS_OK;
 }
@@ -115,7 +107,6 @@ enum mics_status mics_part_make(struct mics_copier *copier, const struct mics_pa
                             .offset = first ? 0 : part->offset};
     enum mics_status status = MICS_OK;
 
-    stream.flushed = stream.offset;
     if (copier->target->hashed) {
         stream.hash = XXH64_createState();
         if (!stream.hash)

@@ -67,6 +67,21 @@ tensor_bytes() # file name
     mics-shard split tiny -o "$out-2" --no-history <zero3.mp | cmp - zero3.mp
 }
 
+@test "a model that transformers wrote comes back with its names and its bytes" {
+    requires perl
+    model=$BATS_TEST_DIRNAME/../reference/gpt2-transformers
+    mics-plan --topology='node:2 gpu:2' --model="$model" --seq=8 --strategy=zero3 -o theirs.mp
+    mics-shard split "$model" -p theirs.mp -o "$out-s"
+    mics-shard merge "$out-s" --base="$model" -o "$out"
+    cmp "$model/generation_config.json" "$out/generation_config.json"
+    names=$(mics-shard list --tsv "$model" | cut -f1 | sort)
+    [ "$(wc -w <<<"$names")" -ge 28 ]
+    [ "$names" = "$(mics-shard list --tsv "$out" | cut -f1 | sort)" ]
+    for name in $names; do
+        [ "$name" = tensor ] || cmp <(tensor_bytes "$model/model.safetensors" "$name") <(tensor_bytes "$out/model.safetensors" "$name")
+    done
+}
+
 @test "cast to bf16 and back changes nothing more" {
     mics-shard cast tiny --dtype=bf16 -o "$out-b"
     grep -q '"torch_dtype": "bfloat16"' "$out-b/config.json"
