@@ -11,6 +11,7 @@
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "plan/plan.h"
+#include "plan/plan_print.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -142,11 +143,11 @@ static enum mics_status pass_plan_on(const struct request *request, json_t *doc,
 {
     struct cli_common common = request->common;
 
-    if (request->plan || isatty(STDOUT_FILENO))
+    if (request->plan)
         return MICS_OK;
     common.output = NULL;
-    return cli_write_document(&common, doc, request->convert.argc, request->convert.argv, NULL,
-                              err);
+    return cli_write_document(&common, doc, request->convert.argc, request->convert.argv,
+                              mics_plan_print, err);
 }
 
 static enum mics_status make_shards(struct request *request, struct mics_convert_report *report,
@@ -334,6 +335,8 @@ static int run(struct request *request, char **operands, int count)
     code = check_options(request, shape);
     if (code >= 0)
         return code;
+    if (cli_rank() > 0) /* under a launcher the first rank does it all */
+        return CLI_DONE;
     request->convert.out = request->common.output;
     request->convert.no_history = request->common.no_history;
     return shape->run(request);

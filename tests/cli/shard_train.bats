@@ -33,3 +33,11 @@ setup()
     mics-shard merge begun2 -o hf2
     mics-shard diff -q run hf2
 }
+
+@test "under mpirun one rank does the work, once" {
+    requires mpi:2
+    mics-plan --topology='node:1 gpu:2' --model="$root/tests/reference/gpt2-tiny" --seq=8 -o plan.mp
+    mpi 2 mics-shard split "$root/tests/reference/gpt2-tiny" -o made <plan.mp >passed.mp
+    mics-show --json passed.mp >/dev/null
+    mics-shard diff "$root/tests/reference/gpt2-tiny" made
+}
