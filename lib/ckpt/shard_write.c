@@ -5,30 +5,15 @@
 #include "ckpt/file_sum.h"
 #include "ckpt/shard_spec.h"
 #include "ckpt/table.h"
+#include "plan/memory.h"
 
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Parts smaller than this cost more in files than they gain in disks. */
-#define PART_BYTES ((uint64_t)1 << 20)
-
-static uint64_t shard_elements(const struct mics_ckpt_form *form)
-{
-    uint64_t elements = 0;
-
-    for (uint32_t i = 0; i < form->model->unit_count; i++)
-        elements += mics_layout_optim_shard(&form->layouts[i]);
-    return elements * form->states;
-}
-
 uint32_t mics_ckpt_parts(const struct mics_ckpt_form *form)
 {
-    const struct mics_shape *shape = &form->choice->shape;
-    const uint64_t replicas = (uint64_t)shape->nodes * shape->per_node / shape->p_optim;
-    const uint64_t most = shard_elements(form) * sizeof(float) / PART_BYTES;
-
-    return (uint32_t)mics_max_u64(1, mics_min_u64(replicas, most));
+    return mics_choice_checkpoint_parts(form->model, form->choice);
 }
 
 uint64_t mics_shard_file_bytes(const struct mics_ckpt_form *form)

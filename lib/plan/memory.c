@@ -4,6 +4,8 @@
 
 #include "base/num.h"
 
+#include <string.h>
+
 uint32_t mics_optimizer_states(enum mics_optimizer optimizer)
 {
     return optimizer == MICS_OPT_ADAMW ? 2 : 1;
@@ -31,6 +33,39 @@ static uint64_t all_shards_bytes(const struct mics_model *model,
     for (uint32_t u = 0; u < model->unit_count; u++)
         bytes += shard_bytes(model, choice, region, u);
     return region == MICS_REGION_OPTIM ? bytes * mics_optimizer_states(choice->optimizer) : bytes;
+}
+
+/* Elements of one of `parts` parts of an optimizer shard with its states, as a checkpoint holds them; the
+ * largest part. */
+static uint64_t checkpoint_part(const struct mics_model *model,
+                                const struct mics_plan_choice *choice, uint32_t parts)
+{
+    uint64_t elements = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        struct mics_layout layout = mics_choice_layout(model, choice, u);
+
+        elements += mics_ceil_div(mics_layout_optim_shard(&layout), parts);
+    }
+    return elements * (1 + mics_optimizer_states(choice->optimizer));
+}
+
+uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
+                                      const struct mics_plan_choice *choice)
+{
+    const uint64_t least_bytes = (uint64_t)1 << 20;
+    const struct mics_shape *shape = &choice->shape;
+    const uint64_t replicas = (uint64_t)shape->nodes * shape->per_node / shape->p_optim;
+    const uint64_t most = checkpoint_part(model, choice, 1) * sizeof(float) / least_bytes;
+
+    return (uint32_t)mics_max_u64(1, mics_min_u64(replicas, most));
+}
+
+uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology)
+{
+    const bool host = strcmp(topology->device, "host") == 0;
+
+    return memory->arena_bytes + memory->workspace_bytes + (host ? memory->snapshot_bytes : 0);
 }
 
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
@@ -136,6 +171,9 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
                      &memory.regions[MICS_REGION_SCRATCH].bytes);
     memory.regions[MICS_REGION_BATCH].bytes = batch_bytes(choice);
     stack_regions(&memory);
+    memory.snapshot_bytes =
+        checkpoint_part(model, choice, mics_choice_checkpoint_parts(model, choice)) *
+        sizeof(float);
     *out = memory;
     return MICS_OK;
 }

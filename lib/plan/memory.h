@@ -18,6 +18,15 @@
  * parameters themselves are fp32 and are updated in place: there is no second copy. */
 uint32_t mics_optimizer_states(enum mics_optimizer optimizer);
 
+/* Files that each shard of a checkpoint is written as: one for each replica, but none smaller than 1 MiB, which
+ * would cost more in files than it gains in disks. */
+uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
+                                      const struct mics_plan_choice *choice);
+
+/* All that counts against the memory of one rank of this cluster: the arena, the workspace and, where ranks
+ * compute in host memory, the snapshot. */
+uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology);
+
 /* The batch as a stage sees it in training (`train`) or evaluation. */
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train);
 

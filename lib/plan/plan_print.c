@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "cluster/topology_print.h"
 #include "doc/table.h"
+#include "plan/memory.h"
 #include "plan/plan_doc.h"
 
 #include <inttypes.h>
@@ -169,7 +170,8 @@ enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan,
                                         struct mics_err *err)
 {
     const struct mics_memory *memory = &plan->memory;
-    const uint64_t total = memory->arena_bytes + memory->workspace_bytes;
+    const uint64_t total = mics_memory_total(memory, plan->topology);
+    const bool in_host = total > memory->arena_bytes + memory->workspace_bytes;
     const uint64_t limit = plan->memory_limit;
     struct mics_table *table =
         mics_table_new(tsv ? "region|bytes|share" : "<memory per rank|>bytes|>of the limit");
@@ -178,6 +180,9 @@ enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan,
         put_bytes(table, memory->regions[i].name, memory->regions[i].bytes, limit, tsv);
     put_bytes(table, tsv ? "arena" : "= arena", memory->arena_bytes, limit, tsv);
     put_bytes(table, tsv ? "workspace" : "+ workspace", memory->workspace_bytes, limit, tsv);
+    if (in_host)
+        put_bytes(table, tsv ? "snapshot" : "+ snapshot for checkpoints", memory->snapshot_bytes,
+                  limit, tsv);
     put_bytes(table, tsv ? "total" : "= total", total, limit, tsv);
     put_bytes(table, "limit", limit, limit, tsv);
     return mics_table_finish(table, out, tsv, err);

@@ -110,6 +110,8 @@ static enum mics_status check_memory(const struct mics_at *root, const struct mi
         status = expect_bytes(&at, "arena_bytes", memory->arena_bytes, err);
     if (status == MICS_OK)
         status = expect_bytes(&at, "workspace_bytes", memory->workspace_bytes, err);
+    if (status == MICS_OK)
+        status = expect_bytes(&at, "snapshot_bytes", memory->snapshot_bytes, err);
     return status;
 }
 

@@ -5,6 +5,7 @@
  * More sequences at once mean fewer micro-steps, so of the micro-batches the largest that fits is taken.
  */
 #include "plan/contender.h"
+#include "plan/memory.h"
 
 #include <stdio.h>
 
@@ -20,7 +21,7 @@ static enum mics_status measure(const struct mics_search *search, struct mics_se
     enum mics_status status = mics_memory_compute(search->model, &setting->choice, &memory, err);
 
     if (status == MICS_OK)
-        setting->total_bytes = memory.arena_bytes + memory.workspace_bytes;
+        setting->total_bytes = mics_memory_total(&memory, search->topology);
     return status;
 }
 

@@ -167,6 +167,14 @@ wait_for() # file pattern
     [ "$output" = "[3,4,5]" ]
 }
 
+@test "train: memory is what the plan says, the snapshot too" {
+    train --steps=1 --out=run >said
+    for member in arena:arena_bytes 'snapshot for checkpoints:snapshot_bytes'; do
+        planned=$(mics-show --json "$BATS_FILE_TMPDIR/plan.mp" | jq ".memory.${member#*:}")
+        grep -qE "^${member%:*} +$planned " said
+    done
+}
+
 @test "train: the paced device takes the plan's time, computes and saves nothing" {
     mics-plan --topology='node:2 gpu:2 flops:2G' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 >slow.mp
     mpi 4 mics-train -p slow.mp --data="$BATS_FILE_TMPDIR/text" --device=paced --steps=4 --out=run -q --metrics=m.jsonl

@@ -57,6 +57,25 @@ static void regions_follow_each_other_and_make_the_arena(void)
     CHECK_INT(memory.arena_bytes, next);
 }
 
+/* Shards of (3 * 10240 + 7168) / 2 elements, three states: 221 KiB, so one part; then 4 MiB in two. */
+static void the_snapshot_is_a_replicas_part_of_the_shard(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+    struct mics_topology topology = {.device = "host"};
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    compute(&choice);
+    CHECK_INT(memory.snapshot_bytes, (3 * 10112 + 7040) / 2 * 3 * 4);
+    fake_model_init(&fake, 3, 200000, 12800, true);
+    compute(&choice);
+    CHECK_INT(mics_choice_checkpoint_parts(&fake.model, &choice), 2);
+    CHECK_INT(memory.snapshot_bytes, (3 * 200064 + 12800) / 4 * 3 * 4);
+    CHECK_INT(mics_memory_total(&memory, &topology),
+              memory.arena_bytes + memory.workspace_bytes + memory.snapshot_bytes);
+    strcpy(topology.device, "NVIDIA H100");
+    CHECK_INT(mics_memory_total(&memory, &topology), memory.arena_bytes + memory.workspace_bytes);
+}
+
 static void groups_of_one_rank_need_no_slots(void)
 {
     struct mics_plan_choice choice = fake_choice(1, 4, 1, 1, 1);
@@ -144,6 +163,7 @@ int main(void)
 {
     TAP_RUN(every_region_is_the_sum_of_its_parts);
     TAP_RUN(regions_follow_each_other_and_make_the_arena);
+    TAP_RUN(the_snapshot_is_a_replicas_part_of_the_shard);
     TAP_RUN(groups_of_one_rank_need_no_slots);
     TAP_RUN(no_more_slots_are_made_than_there_are_units);
     TAP_RUN(sgd_keeps_half_of_the_state_of_adamw);
