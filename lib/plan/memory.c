@@ -172,8 +172,7 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
     memory.regions[MICS_REGION_BATCH].bytes = batch_bytes(choice);
     stack_regions(&memory);
     memory.snapshot_bytes =
-        checkpoint_part(model, choice, mics_choice_checkpoint_parts(model, choice)) *
-        sizeof(float);
+        checkpoint_part(model, choice, mics_choice_checkpoint_parts(model, choice)) * sizeof(float);
     *out = memory;
     return MICS_OK;
 }

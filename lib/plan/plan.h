@@ -55,7 +55,8 @@ struct mics_memory {
     struct mics_region regions[MICS_REGION_COUNT];
     uint64_t arena_bytes;
     uint64_t workspace_bytes; /* outside the arena: staging of communicators, libraries */
-    uint64_t snapshot_bytes;  /* in host memory: what a checkpoint is written from while training goes on */
+    uint64_t
+        snapshot_bytes; /* in host memory: what a checkpoint is written from while training goes on */
 };
 
 struct mics_prediction {
