@@ -119,6 +119,8 @@ bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
 	$(Q)$(BUILD)/bench/kernels
+bench-lab: all
+	$(Q)for part in lab collectives training paced; do bench/$$part $(BUILD) || exit 1; done
 
 MAN_PAGES   := $(wildcard man/*.[157])
 PROGRAM_NAMES := $(PROGRAMS:$(BUILD)/%=%)
@@ -155,6 +157,7 @@ help:
 #|   check        deps, build, and every test; the last line counts them
 #|   lint         the checks of form alone
 #|   bench        start-up, planning time, memory, kernels, conversions (1 GB, some minutes)
+#|   bench-lab    collectives and training in an emulated cluster (needs mics-lab; many minutes)
 #|   install      programs, manual pages, completions, share/mics under $DESTDIR$PREFIX
 #|   uninstall    what install put there
 #|   dist         $BUILD/mics-VERSION.tar.gz of the last commit
@@ -168,6 +171,6 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench install uninstall dist clean help FORCE
+.PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) bench/measure.c bench/kernels.c)
