@@ -16,10 +16,11 @@
 #include <string.h>
 #include <time.h>
 
-static const double look_s = 0.1;       /* between looks */
-static const double silence_min_s = 3;  /* of signs of life that come every second */
-static const double second_word_s = 3;  /* the last rank waits for the first to speak */
-static const double any_word_s = 6;     /* and any other for both */
+static const double look_s = 0.1;               /* between looks */
+static const double silence_min_s = 3;          /* of signs of life that come every second */
+static const double asleep_s = 2, waking_s = 3; /* this process was stopped; then it is silent */
+static const double second_word_s = 3;          /* the last rank waits for the first to speak */
+static const double any_word_s = 6;             /* and any other for both */
 static const double save_patience = 10; /* times the time-out, while a checkpoint is written */
 
 struct mics_watchdog {
@@ -33,7 +34,7 @@ struct mics_watchdog {
     /* The thread's. */
     uint64_t progress;
     bool saves;
-    double progress_at;
+    double progress_at, looked_at, silent_until;
 };
 
 /* A word: step, evaluating or saving or neither, operation + 1 (0: none). */
@@ -211,6 +212,19 @@ static bool check_progress(struct mics_watchdog *watchdog, const struct mics_eng
     return true;
 }
 
+/* A process that was stopped itself knows nothing of the others, and most likely is woken to be ended. */
+static bool was_asleep(struct mics_watchdog *watchdog)
+{
+    const double now = mics_now_s();
+
+    if (watchdog->looked_at > 0 && now - watchdog->looked_at > asleep_s) {
+        watchdog->progress_at = now;
+        watchdog->silent_until = now + waking_s;
+    }
+    watchdog->looked_at = now;
+    return now < watchdog->silent_until;
+}
+
 static bool look(struct mics_watchdog *watchdog)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
@@ -223,6 +237,8 @@ static bool look(struct mics_watchdog *watchdog)
         comm->ops->tell(comm, word);
     if (watchdog->board)
         mics_board_write(watchdog->board, word);
+    if (was_asleep(watchdog))
+        return false;
     return check_deaths(watchdog) || check_progress(watchdog, &doing, word);
 }
 
