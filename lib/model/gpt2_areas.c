@@ -67,7 +67,8 @@ static uint32_t head_rows(const struct mics_model *model, uint64_t rows)
 {
     const uint64_t fit = HEAD_BYTES / (sizeof(float) * model->config.vocab_size);
 
-    return (uint32_t)mics_min_u64(rows, mics_max_u64(fit, HEAD_ROWS_MIN));
+    /* Half at most: the logits of a whole micro-batch are never there at once. */
+    return (uint32_t)mics_min_u64(mics_ceil_div(rows, 2), mics_max_u64(fit, HEAD_ROWS_MIN));
 }
 
 struct mics_gpt2_head_areas mics_gpt2_head_carve(const struct mics_model *model,

@@ -278,7 +278,7 @@ static void the_logits_of_a_row_give_that_rows_loss(void)
     run_close(&run);
 }
 
-/* 600 rows of 9,000 logits are made in pieces of 256 rows; one sequence of 150 in a single piece. */
+/* 600 rows of 9,000 logits are made in pieces of 256 rows; one sequence of 150 in two. */
 static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
 {
     struct mics_model_config config = tiny;
