@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels.h - the GPU's operations, one function for each structure of ops.h.
+ *
+ * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a matrix product
+ * of a shape that was not seen before: see matmul.cu). They may use the stream's workspace, which the next
+ * operation of the same stream overwrites. The error is that of the launch; cudaErrorInvalidValue is for
+ * what an operation does not take.
+ *
+ * Zero, copy and call are the device's own.
+ */
+#ifndef MICS_KERNELS_CUDA_KERNELS_H
+#define MICS_KERNELS_CUDA_KERNELS_H
+
+#include "ops.h"
+
+#include <cuda_runtime.h>
+
+/* Of every stream: partial sums of reductions, and cuBLASLt's workspace. */
+#define MICS_CUDA_WORKSPACE_BYTES (32u << 20)
+
+/* A cuBLASLt handle, and descriptors and chosen algorithms by shape. Any thread may use it. */
+struct mics_cuda_products;
+
+/* Where an operation runs. */
+struct mics_cuda_at {
+    cudaStream_t stream;
+    void *workspace; /* MICS_CUDA_WORKSPACE_BYTES, device memory, aligned to 256 bytes */
+    int multiprocessors;
+    struct mics_cuda_products *products; /* of the device */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* For the current device. */
+cudaError_t mics_cuda_products_open(struct mics_cuda_products **out);
+void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is fine */
+
+cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_op_cast *args);
+cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,
+                                 const struct mics_op_accumulate *args);
+cudaError_t mics_cuda_matmul(const struct mics_cuda_at *at, const struct mics_op_matmul *args);
+cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at,
+                                const struct mics_op_bias_grad *args);
+cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
+                                const struct mics_op_layernorm *args);
+cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
+                                     const struct mics_op_layernorm_grad *args);
+cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_op_rmsnorm *args);
+cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
+                                   const struct mics_op_rmsnorm_grad *args);
+cudaError_t mics_cuda_add(const struct mics_cuda_at *at, const struct mics_op_add *args);
+cudaError_t mics_cuda_gelu(const struct mics_cuda_at *at, const struct mics_op_gelu *args);
+cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at,
+                                const struct mics_op_gelu_grad *args);
+cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op_swiglu *args);
+cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
+                                  const struct mics_op_swiglu_grad *args);
+cudaError_t mics_cuda_rope(const struct mics_cuda_at *at, const struct mics_op_rope *args);
+cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
+                                const struct mics_op_attention *args);
+cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
+                                     const struct mics_op_attention_grad *args);
+cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
+                                const struct mics_op_embedding *args);
+cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
+                                     const struct mics_op_embedding_grad *args);
+cudaError_t mics_cuda_cross_entropy(const struct mics_cuda_at *at,
+                                    const struct mics_op_cross_entropy *args);
+cudaError_t mics_cuda_squared_norm(const struct mics_cuda_at *at,
+                                   const struct mics_op_squared_norm *args);
+cudaError_t mics_cuda_adamw(const struct mics_cuda_at *at, const struct mics_op_adamw *args);
+cudaError_t mics_cuda_sgd(const struct mics_cuda_at *at, const struct mics_op_sgd *args);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
