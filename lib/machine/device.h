@@ -25,16 +25,21 @@ struct mics_device;
 struct mics_stream; /* opaque; belongs to a device */
 struct mics_event;
 
-#define MICS_DEVICE_ABI 1
+#define MICS_DEVICE_ABI 2
 
 struct mics_device_ops {
     uint32_t abi, size;
     void (*free)(struct mics_device *device);
 
-    /* Memory, aligned to 4096 bytes. *Not* zeroed. */
+    /* Memory, aligned to 256 bytes at least. *Not* zeroed. MICS_ERR_NOMEM says what is free. */
     enum mics_status (*alloc)(struct mics_device *device, size_t bytes, void **out,
                               struct mics_err *err);
     void (*release)(struct mics_device *device, void *memory);
+    /* Memory of the host, zeroed, from and to which copies on streams go on while the host does other
+     * things (on a GPU: pinned). Copies of other host memory are right, too, but may block the caller. */
+    enum mics_status (*host_alloc)(struct mics_device *device, size_t bytes, void **out,
+                                   struct mics_err *err);
+    void (*host_release)(struct mics_device *device, void *memory); /* NULL is fine */
 
     /* `priority`: 0 normal, 1 high (communication). Name: for traces and thread names; copied. */
     enum mics_status (*stream_open)(struct mics_device *device, const char *name, int priority,
@@ -66,7 +71,11 @@ struct mics_device_ops {
 
 struct mics_device {
     const struct mics_device_ops *ops;
-    const char *name; /* "host" */
+    const char *name; /* "host", "cuda", "emulated" */
+    const char
+        *description; /* for people: which one it is, "NVIDIA H200 (GPU 0)"; NULL: nothing to add */
+    bool on_host;     /* its memory is the host's: any code of the host may read and write it */
+    char uuid[16];    /* of a GPU: equal on two ranks of a machine when they share it */
 };
 
 #define MICS_THREADS_MAX 1024

@@ -36,6 +36,16 @@ static void host_release(struct mics_device *device, void *memory)
     free(memory);
 }
 
+static enum mics_status host_memory(struct mics_device *device, size_t bytes, void **out,
+                                    struct mics_err *err)
+{
+    const enum mics_status status = host_alloc(device, bytes, out, err);
+
+    if (status == MICS_OK)
+        memset(*out, 0, bytes);
+    return status;
+}
+
 static void host_fail(struct mics_device *base, enum mics_status status, const char *text)
 {
     struct host_device *device = (struct host_device *)base;
@@ -81,6 +91,8 @@ static const struct mics_device_ops host_ops = {
     .free = host_free,
     .alloc = host_alloc,
     .release = host_release,
+    .host_alloc = host_memory,
+    .host_release = host_release,
     .stream_open = mics_host_stream_open,
     .stream_close = mics_host_stream_close,
     .stream_sync = mics_host_stream_sync,
@@ -122,6 +134,7 @@ enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out
         return mics_err_nomem(err);
     device->base.ops = &host_ops;
     device->base.name = "host";
+    device->base.on_host = true;
     device->pool = mics_pool_new(threads);
     if (!device->pool) {
         free(device);
