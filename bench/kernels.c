@@ -70,7 +70,7 @@ static void product(struct arrays *x, uint32_t m, uint32_t n, uint32_t k, bool t
                                                        .trans_a = trans_a,
                                                        .trans_b = trans_b,
                                                        .bias = trans_a ? NULL : x->d,
-                                                       .beta = trans_a ? 1.0f : 0.0f});
+                                                       .add = trans_a ? x->c : NULL});
 }
 
 static void run_forward(struct arrays *x)
@@ -107,8 +107,15 @@ static void run_attention(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_attention(x->pool, &(struct mics_op_attention){x->c, x->d, x->a, m->B, m->T, m->H,
-                                                             m->C / m->H, true});
+    mics_host_attention(x->pool, &(struct mics_op_attention){.out = x->c,
+                                                             .lse = x->d,
+                                                             .qkv = x->a,
+                                                             .B = m->B,
+                                                             .T = m->T,
+                                                             .H = m->H,
+                                                             .H_kv = m->H,
+                                                             .D = m->C / m->H,
+                                                             .causal = true});
 }
 
 static double attention_flops(const struct model *m)
@@ -121,9 +128,18 @@ static void run_attention_grad(struct arrays *x)
     const struct model *m = x->model;
     size_t C = m->C, count = (size_t)m->B * m->T;
 
-    mics_host_attention_grad(
-        x->pool, &(struct mics_op_attention_grad){x->b, x->d + count * m->H, x->c, x->c, x->a, x->d,
-                                                  m->B, m->T, m->H, (uint32_t)C / m->H, true});
+    mics_host_attention_grad(x->pool, &(struct mics_op_attention_grad){.grad_qkv = x->b,
+                                                                       .delta = x->d + count * m->H,
+                                                                       .grad_out = x->c,
+                                                                       .out = x->c,
+                                                                       .qkv = x->a,
+                                                                       .lse = x->d,
+                                                                       .B = m->B,
+                                                                       .T = m->T,
+                                                                       .H = m->H,
+                                                                       .H_kv = m->H,
+                                                                       .D = (uint32_t)C / m->H,
+                                                                       .causal = true});
 }
 
 static double attention_grad_flops(const struct model *m)
@@ -135,8 +151,15 @@ static void run_layernorm(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_layernorm(x->pool, &(struct mics_op_layernorm){x->b, x->d, x->d + m->B * m->T, x->a,
-                                                             x->c, x->c, m->B * m->T, m->C, 1e-5f});
+    mics_host_layernorm(x->pool, &(struct mics_op_layernorm){.out = x->b,
+                                                             .mean = x->d,
+                                                             .rstd = x->d + m->B * m->T,
+                                                             .in = x->a,
+                                                             .weight = x->c,
+                                                             .bias = x->c,
+                                                             .rows = m->B * m->T,
+                                                             .C = m->C,
+                                                             .eps = 1e-5f});
 }
 
 static double bytes_2(const struct model *m)
@@ -159,23 +182,34 @@ static void run_layernorm_grad(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_layernorm_grad(
-        x->pool, &(struct mics_op_layernorm_grad){x->b, x->c, x->c + m->C, x->a,
-                                                  x->a + m->B * m->T * m->C, x->c + 2 * m->C, x->d,
-                                                  x->d + m->B * m->T, m->B * m->T, m->C});
+    mics_host_layernorm_grad(x->pool,
+                             &(struct mics_op_layernorm_grad){.grad_in = x->b,
+                                                              .grad_weight = x->c,
+                                                              .grad_bias = x->c + m->C,
+                                                              .grad_out = x->a,
+                                                              .in = x->a + m->B * m->T * m->C,
+                                                              .weight = x->c + 2 * m->C,
+                                                              .mean = x->d,
+                                                              .rstd = x->d + m->B * m->T,
+                                                              .rows = m->B * m->T,
+                                                              .C = m->C});
 }
 
 static void run_add(struct arrays *x)
 {
     mics_host_add(
-        x->pool,
-        &(struct mics_op_add){x->b, x->b, x->a, (uint64_t)x->model->B * x->model->T * x->model->C});
+        x->pool, &(struct mics_op_add){.out = x->b,
+                                       .a = x->b,
+                                       .b = x->a,
+                                       .count = (uint64_t)x->model->B * x->model->T * x->model->C});
 }
 
 static void run_gelu(struct arrays *x)
 {
-    mics_host_gelu(x->pool, &(struct mics_op_gelu){x->b, x->a,
-                                                   4ull * x->model->B * x->model->T * x->model->C});
+    mics_host_gelu(x->pool,
+                   &(struct mics_op_gelu){.out = x->b,
+                                          .in = x->a,
+                                          .count = 4ull * x->model->B * x->model->T * x->model->C});
 }
 
 static double gelu_bytes(const struct model *m)
@@ -185,9 +219,11 @@ static double gelu_bytes(const struct model *m)
 
 static void run_gelu_grad(struct arrays *x)
 {
-    mics_host_gelu_grad(
-        x->pool, &(struct mics_op_gelu_grad){x->b, x->a, x->b,
-                                             4ull * x->model->B * x->model->T * x->model->C});
+    mics_host_gelu_grad(x->pool, &(struct mics_op_gelu_grad){.grad_in = x->b,
+                                                             .in = x->a,
+                                                             .grad_out = x->b,
+                                                             .count = 4ull * x->model->B *
+                                                                      x->model->T * x->model->C});
 }
 
 static double gelu_grad_bytes(const struct model *m)
@@ -197,8 +233,10 @@ static double gelu_grad_bytes(const struct model *m)
 
 static void run_bias_grad(struct arrays *x)
 {
-    mics_host_bias_grad(x->pool, &(struct mics_op_bias_grad){x->c, x->a, x->model->B * x->model->T,
-                                                             4 * x->model->C});
+    mics_host_bias_grad(x->pool, &(struct mics_op_bias_grad){.grad_bias = x->c,
+                                                             .grad_out = x->a,
+                                                             .rows = x->model->B * x->model->T,
+                                                             .n = 4 * x->model->C});
 }
 
 static double bias_grad_bytes(const struct model *m)
@@ -210,16 +248,27 @@ static void run_embedding(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_embedding(x->pool,
-                        &(struct mics_op_embedding){x->b, x->tokens, x->a, x->c, m->B, m->T, m->C});
+    mics_host_embedding(x->pool, &(struct mics_op_embedding){.out = x->b,
+                                                             .tokens = x->tokens,
+                                                             .wte = x->a,
+                                                             .wpe = x->c,
+                                                             .B = m->B,
+                                                             .T = m->T,
+                                                             .C = m->C});
 }
 
 static void run_embedding_grad(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_embedding_grad(x->pool, &(struct mics_op_embedding_grad){x->b, x->c, x->tokens, x->a,
-                                                                       m->B, m->T, m->C, m->V});
+    mics_host_embedding_grad(x->pool, &(struct mics_op_embedding_grad){.grad_wte = x->b,
+                                                                       .grad_wpe = x->c,
+                                                                       .tokens = x->tokens,
+                                                                       .grad_out = x->a,
+                                                                       .B = m->B,
+                                                                       .T = m->T,
+                                                                       .C = m->C,
+                                                                       .V = m->V});
 }
 
 /* Read: grad_out, the token's and the position's row; written: both rows. */
@@ -232,9 +281,12 @@ static void run_cross_entropy(struct arrays *x)
 {
     double loss = 0;
 
-    mics_host_cross_entropy(x->pool,
-                            &(struct mics_op_cross_entropy){x->b, x->tokens, &loss, x->model->chunk,
-                                                            x->model->V, true});
+    mics_host_cross_entropy(x->pool, &(struct mics_op_cross_entropy){.logits = x->b,
+                                                                     .targets = x->tokens,
+                                                                     .loss_sum = &loss,
+                                                                     .rows = x->model->chunk,
+                                                                     .V = x->model->V,
+                                                                     .grad = true});
 }
 
 static double cross_entropy_bytes(const struct model *m)
@@ -246,7 +298,8 @@ static void run_squared_norm(struct arrays *x)
 {
     double sum = 0;
 
-    mics_host_squared_norm(x->pool, &(struct mics_op_squared_norm){&sum, x->a, x->model->params});
+    mics_host_squared_norm(x->pool, &(struct mics_op_squared_norm){
+                                        .sum = &sum, .in = x->a, .count = x->model->params});
 }
 
 static double norm_bytes(const struct model *m)
@@ -258,9 +311,20 @@ static void run_adamw(struct arrays *x)
 {
     uint64_t count = x->model->params;
 
-    mics_host_adamw(x->pool,
-                    &(struct mics_op_adamw){x->b, x->c, x->d, x->a, &x->scalars, count, count / 2,
-                                            1e-9f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 9});
+    mics_host_adamw(x->pool, &(struct mics_op_adamw){.param = x->b,
+                                                     .m = x->c,
+                                                     .v = x->d,
+                                                     .grad = x->a,
+                                                     .scalars = &x->scalars,
+                                                     .count = count,
+                                                     .decay_count = count / 2,
+                                                     .lr = 1e-9f,
+                                                     .beta1 = 0.9f,
+                                                     .beta2 = 0.95f,
+                                                     .eps = 1e-8f,
+                                                     .weight_decay = 0.1f,
+                                                     .clip = 1,
+                                                     .step = 9});
 }
 
 static double adamw_bytes(const struct model *m)
@@ -272,8 +336,16 @@ static void run_sgd(struct arrays *x)
 {
     uint64_t count = x->model->params;
 
-    mics_host_sgd(x->pool, &(struct mics_op_sgd){x->b, x->c, x->a, &x->scalars, count, count / 2,
-                                                 1e-9f, 0.9f, 0.1f, 1});
+    mics_host_sgd(x->pool, &(struct mics_op_sgd){.param = x->b,
+                                                 .momentum = x->c,
+                                                 .grad = x->a,
+                                                 .scalars = &x->scalars,
+                                                 .count = count,
+                                                 .decay_count = count / 2,
+                                                 .lr = 1e-9f,
+                                                 .mu = 0.9f,
+                                                 .weight_decay = 0.1f,
+                                                 .clip = 1});
 }
 
 static double sgd_bytes(const struct model *m)

@@ -7,27 +7,39 @@
  * C channels, H heads, D = C / H, V vocabulary. Gradients of parameters are always accumulated (+=);
  * gradients of activations are written or accumulated as each structure says.
  *
+ * What is a `void *` is of type `dtype` (activations, their gradients, parameters) or `grad_dtype` (gradients
+ * of parameters, where the comment says G): MICS_F32 or MICS_BF16 each. Sums and statistics are fp32
+ * inside, whatever the types; a bf16 result is rounded once, when it is stored. Alignment: every pointer
+ * 16 bytes, but what is offset by whole rows or by tensors of 64 elements.
+ *
  * Each device has one file per operation, of the same name: kernels/host/layernorm.c,
  * kernels/cuda/layernorm.cu. The host's are the reference for the tests.
  */
 #ifndef MICS_KERNELS_OPS_H
 #define MICS_KERNELS_OPS_H
 
+#include "dtype.h"
+
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 enum mics_kernel {
     MICS_K_ZERO,
     MICS_K_COPY,
     MICS_K_CALL,
+    MICS_K_CAST,
+    MICS_K_ACCUMULATE,
     MICS_K_MATMUL,
     MICS_K_BIAS_GRAD,
     MICS_K_LAYERNORM,
     MICS_K_LAYERNORM_GRAD,
+    MICS_K_RMSNORM,
+    MICS_K_RMSNORM_GRAD,
     MICS_K_ADD,
     MICS_K_GELU,
     MICS_K_GELU_GRAD,
+    MICS_K_SWIGLU,
+    MICS_K_SWIGLU_GRAD,
+    MICS_K_ROPE,
     MICS_K_ATTENTION,
     MICS_K_ATTENTION_GRAD,
     MICS_K_EMBEDDING,
@@ -63,109 +75,200 @@ struct mics_op_call {
     uint64_t payload[20];
 };
 
-/* out[m, n] = a' b' + beta out (+ bias[n] on every row), a' = a or its transpose.
- * a is [m, k] ([k, m] when trans_a), b is [k, n] ([n, k] when trans_b); lda, ldb, ldout are the
- * lengths of their rows in elements. beta is 0 or 1; with 0 `out` may hold anything, NaN too.
- * bias may be NULL. */
+/* dst[i] = src[i] in another type (or the same): MICS_F32 and MICS_BF16. No overlap, unless dst == src and the
+ * types are equal. */
+struct mics_op_cast {
+    void *dst;
+    const void *src;
+    uint64_t count;
+    enum mics_dtype dst_dtype, src_dtype;
+};
+
+/* sum[i] += in[i], in fp32. `in` is of type dtype. */
+struct mics_op_accumulate {
+    float *sum;
+    const void *in;
+    uint64_t count;
+    enum mics_dtype dtype;
+};
+
+/* x[m, n] = a' b' (+ add[m, n]) (+ bias[n] on every row), a' = a or its transpose; out = x, or one of
+ *     pre_gelu set:   pre_gelu = x, out = gelu(x)            (both [m, n] with rows of ldout)
+ *     gelu_of set:    out = x * gelu'(gelu_of)               (gelu_of [m, n] with rows of ldout)
+ * a is [m, k] ([k, m] when trans_a), b is [k, n] ([n, k] when trans_b); lda, ldb, ldout are the lengths of
+ * their rows in elements; add has rows of ldout, too, and may be out. a, b, bias, pre_gelu and gelu_of are
+ * of type dtype; out and add of out_dtype (G for gradients of parameters: add = out accumulates). bias,
+ * add, pre_gelu and gelu_of may be NULL; pre_gelu and gelu_of are not set together. Without add `out` may hold
+ * anything before, NaN too. */
 struct mics_op_matmul {
-    float *out;
-    const float *a, *b, *bias;
+    void *out;
+    const void *a, *b, *bias, *add;
+    void *pre_gelu;
+    const void *gelu_of;
     uint32_t m, n, k;
     uint32_t lda, ldb, ldout;
     bool trans_a, trans_b;
-    float beta;
+    enum mics_dtype dtype, out_dtype;
 };
 
-/* grad_bias[n] += sum over rows of grad_out[rows, n]. */
+/* grad_bias[n] (G) += sum over rows of grad_out[rows, n], in a fixed order. */
 struct mics_op_bias_grad {
-    float *grad_bias;
-    const float *grad_out;
+    void *grad_bias;
+    const void *grad_out;
     uint32_t rows, n;
+    enum mics_dtype dtype, grad_dtype;
 };
 
 /* out = (in - mean) * rstd * weight + bias for each of `rows` rows of C; mean, rstd: [rows], saved
- * for the backward pass. */
+ * for the backward pass. With `add`, in + add is written to `sum` first and normalised: the residual add
+ * and the norm in one pass; sum may be in or add. */
 struct mics_op_layernorm {
-    float *out, *mean, *rstd;
-    const float *in, *weight, *bias;
+    void *out, *sum;
+    float *mean, *rstd;
+    const void *in, *add, *weight, *bias;
     uint32_t rows, C;
     float eps;
+    enum mics_dtype dtype;
 };
 
-/* grad_in += ..., grad_weight[C] += ..., grad_bias[C] += ... */
+/* grad_in += ..., grad_weight[C] (G) += ..., grad_bias[C] (G) += ..., in a fixed order. */
 struct mics_op_layernorm_grad {
-    float *grad_in, *grad_weight, *grad_bias;
-    const float *grad_out, *in, *weight, *mean, *rstd;
+    void *grad_in, *grad_weight, *grad_bias;
+    const void *grad_out, *in, *weight;
+    const float *mean, *rstd;
     uint32_t rows, C;
+    enum mics_dtype dtype, grad_dtype;
+};
+
+/* out = in * rstd * weight, rstd = 1 / sqrt(mean(in^2) + eps): Zhang and Sennrich 2019. add, sum as in
+ * mics_op_layernorm. */
+struct mics_op_rmsnorm {
+    void *out, *sum;
+    float *rstd;
+    const void *in, *add, *weight;
+    uint32_t rows, C;
+    float eps;
+    enum mics_dtype dtype;
+};
+
+/* grad_in += ..., grad_weight[C] (G) += ... */
+struct mics_op_rmsnorm_grad {
+    void *grad_in, *grad_weight;
+    const void *grad_out, *in, *weight;
+    const float *rstd;
+    uint32_t rows, C;
+    enum mics_dtype dtype, grad_dtype;
 };
 
 /* out[i] = a[i] + b[i]; out may be a or b. */
 struct mics_op_add {
-    float *out;
-    const float *a, *b;
+    void *out;
+    const void *a, *b;
     uint64_t count;
+    enum mics_dtype dtype;
 };
 
 /* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel 2016. */
 struct mics_op_gelu {
-    float *out;
-    const float *in;
+    void *out;
+    const void *in;
     uint64_t count;
+    enum mics_dtype dtype;
 };
 
 /* grad_in = grad_out * gelu'(in); grad_in may be grad_out. */
 struct mics_op_gelu_grad {
-    float *grad_in;
-    const float *in, *grad_out;
+    void *grad_in;
+    const void *in, *grad_out;
     uint64_t count;
+    enum mics_dtype dtype;
+};
+
+/* out[rows, F] = silu(gate) * up, silu(x) = x / (1 + exp(-x)); in[rows, 2F] is gate, up side by side in each
+ * row. Shazeer 2020. */
+struct mics_op_swiglu {
+    void *out;
+    const void *in;
+    uint32_t rows, F;
+    enum mics_dtype dtype;
+};
+
+/* grad_in[rows, 2F] is written; it may be in. */
+struct mics_op_swiglu_grad {
+    void *grad_in;
+    const void *in, *grad_out;
+    uint32_t rows, F;
+    enum mics_dtype dtype;
+};
+
+/* Rotary positions (Su et al. 2021) in place, in the rotate-half form: for each of the first `heads` heads of D
+ * elements of every row of data[B * T, stride], at position t = row mod T and i < D/2,
+ *     (x[i], x[i + D/2]) turned by the angle t * base^(-2 i / D); by its negative when `inverse` (the gradient).
+ * The angle is computed in fp32 from exactly rounded frequencies. D is even. */
+struct mics_op_rope {
+    void *data;
+    uint32_t B, T, heads, D, stride;
+    float base;
+    bool inverse;
+    enum mics_dtype dtype;
 };
 
 /* The widest head (D) that every device takes. */
 #define MICS_HEAD_MAX 256
 
-/* out[B, T, C] from qkv[B, T, 3C] (query, key, value of all heads side by side), scaled by
- * 1/sqrt(D), causal; lse[B, H, T] is the log of each row's sum of exponentials, saved for the
- * backward pass. Blocked: no T x T matrix is stored (Dao et al., FlashAttention, 2022). */
+/* out[B, T, H D] from qkv[B, T, (H + 2 H_kv) D]: queries of all heads, then keys, then values, side by side
+ * in each row; scaled by 1/sqrt(D), causal or full. H_kv divides H: query head h uses key head
+ * h / (H / H_kv) (grouped queries, Ainslie et al. 2023; H_kv = H is the usual). lse[B, H, T] is the log of
+ * each row's sum of exponentials, saved for the backward pass. Blocked: no T x T matrix is stored
+ * (Dao, FlashAttention-2, 2023). */
 struct mics_op_attention {
-    float *out, *lse;
-    const float *qkv;
-    uint32_t B, T, H, D;
+    void *out;
+    float *lse;
+    const void *qkv;
+    uint32_t B, T, H, H_kv, D;
     bool causal;
+    enum mics_dtype dtype;
 };
 
-/* grad_qkv[B, T, 3C] is written. `delta` is scratch of [B, H, T]. */
+/* grad_qkv[B, T, (H + 2 H_kv) D] is written. `delta` is scratch of [B, H, T]. */
 struct mics_op_attention_grad {
-    float *grad_qkv, *delta;
-    const float *grad_out, *out, *qkv, *lse;
-    uint32_t B, T, H, D;
+    void *grad_qkv;
+    float *delta;
+    const void *grad_out, *out, *qkv;
+    const float *lse;
+    uint32_t B, T, H, H_kv, D;
     bool causal;
+    enum mics_dtype dtype;
 };
 
-/* out[B, T, C] = wte[tokens] + wpe[t]. Tokens were checked: all in [0, V). */
+/* out[B, T, C] = wte[tokens] (+ wpe[t]). Tokens were checked: all in [0, V). wpe may be NULL. */
 struct mics_op_embedding {
-    float *out;
+    void *out;
     const int32_t *tokens;
-    const float *wte, *wpe;
+    const void *wte, *wpe;
     uint32_t B, T, C;
+    enum mics_dtype dtype;
 };
 
-/* grad_wte[V, C] += ..., grad_wpe[T, C] += ... , in a fixed order of summation. */
+/* grad_wte[V, C] (G) += ..., grad_wpe[T, C] (G) += ... unless NULL, in a fixed order of summation. */
 struct mics_op_embedding_grad {
-    float *grad_wte, *grad_wpe;
+    void *grad_wte, *grad_wpe;
     const int32_t *tokens;
-    const float *grad_out;
+    const void *grad_out;
     uint32_t B, T, C, V;
+    enum mics_dtype dtype, grad_dtype;
 };
 
 /* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad` is
  * set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses. A
  * row with another target (-1: masked) adds nothing and its gradient is 0. logits: [rows, V]. */
 struct mics_op_cross_entropy {
-    float *logits;
+    void *logits;
     const int32_t *targets;
     double *loss_sum;
     uint32_t rows, V;
     bool grad;
+    enum mics_dtype dtype;
 };
 
 /* *sum += sum of in[i]^2, in double, in a fixed order. */
@@ -184,13 +287,15 @@ struct mics_op_scalars {
     double spare;
 };
 
-/* AdamW (Loshchilov and Hutter 2019) on a slice of `count` elements. The gradient is
+/* AdamW (Loshchilov and Hutter 2019) on a slice of `count` elements, all fp32. `copy`, unless NULL, takes the
+ * updated parameters in bf16; when nothing is changed (below) it takes the old ones. The gradient is
  * g = grad / targets * min(1, clip / (norm + 1e-6)), norm = sqrt(squared_norm) / targets; clip 0 means none.
  * The first `decay_count` elements decay: param -= lr * weight_decay * param.
  * Nothing is changed when `clip` > 0 and the norm is not finite, or targets is 0.
  * `step` counts from 1. grad is left as it is. */
 struct mics_op_adamw {
     float *param, *m, *v;
+    uint16_t *copy;
     const float *grad;
     const struct mics_op_scalars *scalars;
     uint64_t count, decay_count;
@@ -202,6 +307,7 @@ struct mics_op_adamw {
  * conditions as above. As PyTorch's SGD with dampening 0, with momentum starting from 0. */
 struct mics_op_sgd {
     float *param, *momentum;
+    uint16_t *copy;
     const float *grad;
     const struct mics_op_scalars *scalars;
     uint64_t count, decay_count;

@@ -9,12 +9,14 @@
 static void add_blocks(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_add *args = context;
+    const float *a = args->a, *b = args->b;
+    float *out = args->out;
     uint64_t stop = mics_flat_stop(end, args->count), i = begin * MICS_FLAT_BLOCK;
 
     for (; i + MICS_LANES <= stop; i += MICS_LANES)
-        mics_vstore(args->out + i, mics_vload(args->a + i) + mics_vload(args->b + i));
+        mics_vstore(out + i, mics_vload(a + i) + mics_vload(b + i));
     for (; i < stop; i++)
-        args->out[i] = args->a[i] + args->b[i];
+        out[i] = a[i] + b[i];
 }
 
 void mics_host_add(struct mics_pool *pool, const struct mics_op_add *args)

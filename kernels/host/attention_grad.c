@@ -225,18 +225,18 @@ static void grad_heads(void *context, uint64_t begin, uint64_t end)
         uint32_t b = (uint32_t)(i / args->H), h = (uint32_t)(i % args->H);
         struct mics_head head = mics_head_at(args->qkv, b, h, args->T, args->H, args->D);
         size_t at = (size_t)b * args->T * head.ld_out + (size_t)h * args->D;
-        float *grad = args->grad_qkv + (head.query - args->qkv);
+        float *grad = (float *)args->grad_qkv + (head.query - (const float *)args->qkv);
         struct grads grads = {
             .query = grad,
             .key = grad + head.ld_out,
             .value = grad + 2 * head.ld_out,
-            .out = args->grad_out + at,
+            .out = (const float *)args->grad_out + at,
             .lse = args->lse + i * args->T,
             .delta = args->delta + i * args->T,
         };
 
         head.causal = args->causal;
-        row_products(grads.delta, grads.out, args->out + at, &head);
+        row_products(grads.delta, grads.out, (const float *)args->out + at, &head);
         grad_head(&head, &grads);
     }
 }
@@ -245,7 +245,7 @@ void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_atten
 {
     uint64_t heads = (uint64_t)args->B * args->H;
 
-    assert(args->D <= MICS_HOST_HEAD_MAX);
+    assert(args->D <= MICS_HOST_HEAD_MAX && args->H_kv == args->H);
     if (heads > 0 && args->T > 0)
         mics_pool_run(pool, heads, 1, grad_heads, (void *)args);
 }

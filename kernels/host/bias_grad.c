@@ -40,8 +40,8 @@ static void sum_strips(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_bias_grad *args = context;
     uint64_t first = begin * STRIP, columns = mics_min_u64(end * STRIP, args->n) - first;
-    const float *from = args->grad_out + first;
-    float *sum = args->grad_bias + first;
+    const float *from = (const float *)args->grad_out + first;
+    float *sum = (float *)args->grad_bias + first;
     uint32_t row = 0;
 
     for (; row + ROWS <= args->rows; row += ROWS, from += ROWS * (size_t)args->n)

@@ -86,7 +86,7 @@ static void loss_rows(void *context, uint64_t begin, uint64_t end)
     const struct mics_op_cross_entropy *args = ce->args;
 
     for (uint64_t i = begin; i < end; i++) {
-        float *logits = args->logits + (ce->first + i) * args->V;
+        float *logits = (float *)args->logits + (ce->first + i) * args->V;
         int32_t target = args->targets[ce->first + i];
 
         ce->losses[i] = 0;

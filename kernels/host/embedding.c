@@ -16,12 +16,14 @@ static void embed_rows(void *context, uint64_t begin, uint64_t end)
     const struct mics_op_embedding *args = context;
 
     for (uint64_t row = begin; row < end; row++) {
-        const float *token = args->wte + (size_t)args->tokens[row] * args->C;
-        const float *position = args->wpe + (row % args->T) * args->C;
-        float *out = args->out + row * args->C;
+        const float *token = (const float *)args->wte + (size_t)args->tokens[row] * args->C;
+        const float *position = args->wpe;
+        float *out = (float *)args->out + row * args->C;
 
+        if (position)
+            position += (row % args->T) * args->C;
         for (uint32_t c = 0; c < args->C; c++)
-            out[c] = token[c] + position[c];
+            out[c] = position ? token[c] + position[c] : token[c];
     }
 }
 
@@ -32,14 +34,17 @@ static void embedding_grad_strips(void *context, uint64_t begin, uint64_t end)
     uint64_t first = begin * STRIP, stop = mics_min_u64(end * STRIP, args->C);
 
     for (uint64_t row = 0; row < rows; row++) {
-        const float *grad = args->grad_out + row * args->C;
-        float *token = args->grad_wte + (size_t)args->tokens[row] * args->C;
-        float *position = args->grad_wpe + (row % args->T) * args->C;
+        const float *grad = (const float *)args->grad_out + row * args->C;
+        float *token = (float *)args->grad_wte + (size_t)args->tokens[row] * args->C;
+        float *position = args->grad_wpe;
 
-        for (uint64_t c = first; c < stop; c++) {
+        for (uint64_t c = first; c < stop; c++)
             token[c] += grad[c];
+        if (!position)
+            continue;
+        position += (row % args->T) * args->C;
+        for (uint64_t c = first; c < stop; c++)
             position[c] += grad[c];
-        }
     }
 }
 

@@ -18,6 +18,8 @@
 void mics_host_zero(struct mics_pool *pool, const struct mics_op_zero *args);
 void mics_host_copy(struct mics_pool *pool, const struct mics_op_copy *args);
 void mics_host_call(struct mics_pool *pool, const struct mics_op_call *args);
+void mics_host_cast(struct mics_pool *pool, const struct mics_op_cast *args);
+void mics_host_accumulate(struct mics_pool *pool, const struct mics_op_accumulate *args);
 void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args);
 void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad *args);
 void mics_host_layernorm(struct mics_pool *pool, const struct mics_op_layernorm *args);

@@ -49,6 +49,24 @@ static float row_variance(const float *in, float mean, uint32_t C)
     return (sum + mics_vsum((part[0] + part[1]) + (part[2] + part[3]))) / (float)C;
 }
 
+/* The row that is normalised: with a residual it is added up first. */
+static const float *row_input(const struct mics_op_layernorm *args, uint64_t row)
+{
+    const float *in = (const float *)args->in + row * args->C, *add = args->add;
+    float *sum = args->sum;
+    uint32_t c = 0;
+
+    if (!add)
+        return in;
+    add += row * args->C;
+    sum += row * args->C;
+    for (; c + MICS_LANES <= args->C; c += MICS_LANES)
+        mics_vstore(sum + c, mics_vload(in + c) + mics_vload(add + c));
+    for (; c < args->C; c++)
+        sum[c] = in[c] + add[c];
+    return sum;
+}
+
 static void normalise_rows(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_layernorm *args = context;
@@ -56,8 +74,8 @@ static void normalise_rows(void *context, uint64_t begin, uint64_t end)
     uint32_t C = args->C;
 
     for (uint64_t row = begin; row < end; row++) {
-        const float *in = args->in + row * C;
-        float *out = args->out + row * C;
+        const float *in = row_input(args, row);
+        float *out = (float *)args->out + row * C;
         float mean = row_mean(in, C), rstd = 1.0f / sqrtf(row_variance(in, mean, C) + args->eps);
         uint32_t c = 0;
 

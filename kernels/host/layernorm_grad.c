@@ -24,7 +24,8 @@ struct chunk {
 static void row_means(const struct mics_op_layernorm_grad *args, uint64_t row, float *mean_g,
                       float *mean_gx)
 {
-    const float *in = args->in + row * args->C, *grad = args->grad_out + row * args->C;
+    const float *in = (const float *)args->in + row * args->C;
+    const float *grad = (const float *)args->grad_out + row * args->C, *weight = args->weight;
     float mean = args->mean[row], rstd = args->rstd[row], sum_g = 0, sum_gx = 0;
     mics_vf g[2] = {{0}}, gx[2] = {{0}};
     uint32_t c = 0;
@@ -32,14 +33,14 @@ static void row_means(const struct mics_op_layernorm_grad *args, uint64_t row, f
     for (; c + 2 * MICS_LANES <= args->C; c += 2 * MICS_LANES)
         for (unsigned v = 0; v < 2; v++) {
             uint32_t at = c + v * MICS_LANES;
-            mics_vf one = mics_vload(grad + at) * mics_vload(args->weight + at);
+            mics_vf one = mics_vload(grad + at) * mics_vload(weight + at);
 
             g[v] += one;
             gx[v] += one * ((mics_vload(in + at) - mean) * rstd);
         }
     for (; c < args->C; c++) {
-        sum_g += grad[c] * args->weight[c];
-        sum_gx += grad[c] * args->weight[c] * ((in[c] - mean) * rstd);
+        sum_g += grad[c] * weight[c];
+        sum_gx += grad[c] * weight[c] * ((in[c] - mean) * rstd);
     }
     *mean_g = (sum_g + mics_vsum(g[0] + g[1])) / (float)args->C;
     *mean_gx = (sum_gx + mics_vsum(gx[0] + gx[1])) / (float)args->C;
@@ -53,8 +54,9 @@ static void grad_rows(void *context, uint64_t begin, uint64_t end)
     const float *weight = args->weight;
 
     for (uint64_t row = chunk->first + begin; row < chunk->first + end; row++) {
-        const float *in = args->in + row * args->C, *grad = args->grad_out + row * args->C;
-        float *to = args->grad_in + row * args->C;
+        const float *in = (const float *)args->in + row * args->C;
+        const float *grad = (const float *)args->grad_out + row * args->C;
+        float *to = (float *)args->grad_in + row * args->C;
         float mean = args->mean[row], rstd = args->rstd[row], mean_g, mean_gx;
         uint32_t c = 0;
 
@@ -74,35 +76,37 @@ static void grad_rows(void *context, uint64_t begin, uint64_t end)
 static inline void add_vector(const struct mics_op_layernorm_grad *args, uint64_t row,
                               unsigned rows, uint64_t c)
 {
-    mics_vf weight = mics_vload(args->grad_weight + c), bias = mics_vload(args->grad_bias + c);
+    const float *in = args->in, *grad = args->grad_out;
+    float *weight = args->grad_weight, *bias = args->grad_bias;
     mics_vf sum_weight = {0}, sum_bias = {0};
 
     for (unsigned r = 0; r < rows; r++) {
         size_t at = (row + r) * args->C + c;
-        mics_vf g = mics_vload(args->grad_out + at);
+        mics_vf g = mics_vload(grad + at);
 
         sum_bias += g;
-        sum_weight += g * ((mics_vload(args->in + at) - args->mean[row + r]) * args->rstd[row + r]);
+        sum_weight += g * ((mics_vload(in + at) - args->mean[row + r]) * args->rstd[row + r]);
     }
-    mics_vstore(args->grad_weight + c, weight + sum_weight);
-    mics_vstore(args->grad_bias + c, bias + sum_bias);
+    mics_vstore(weight + c, mics_vload(weight + c) + sum_weight);
+    mics_vstore(bias + c, mics_vload(bias + c) + sum_bias);
 }
 
 /* One channel of up to ROWS rows, in the same order. */
 static void add_channel(const struct mics_op_layernorm_grad *args, uint64_t row, unsigned rows,
                         uint64_t c)
 {
+    const float *in = args->in, *grad = args->grad_out;
+    float *weight = args->grad_weight, *bias = args->grad_bias;
     float sum_weight = 0, sum_bias = 0;
 
     for (unsigned r = 0; r < rows; r++) {
         size_t at = (row + r) * args->C + c;
 
-        sum_bias += args->grad_out[at];
-        sum_weight +=
-            args->grad_out[at] * ((args->in[at] - args->mean[row + r]) * args->rstd[row + r]);
+        sum_bias += grad[at];
+        sum_weight += grad[at] * ((in[at] - args->mean[row + r]) * args->rstd[row + r]);
     }
-    args->grad_weight[c] += sum_weight;
-    args->grad_bias[c] += sum_bias;
+    weight[c] += sum_weight;
+    bias[c] += sum_bias;
 }
 
 static void grad_strips(void *context, uint64_t begin, uint64_t end)

@@ -3,17 +3,17 @@
  * matmul.c - matrix products in pieces, by OpenBLAS called single-threaded from the pool.
  *
  * m or n is cut into pieces whose size is a function of the shape only, each one call: the result does
- * not depend on the number of threads. A bias is written into `out` first and added to, which costs no
- * more than the zeros that the library would write there.
+ * not depend on the number of threads. A bias, or what is added, is written into `out` first, which costs
+ * no more than the zeros that the library would write there; the activation follows while a piece is near.
  *
  * Versions of OpenBLAS that are older than the processor take it for an older one and use half of its
  * vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the environment
  * corrects it). Then our own product, in product.c, is nearly twice as fast, and is used.
  */
 #include "host/flat.h"
+#include "host/gelu.h"
 #include "host/kernels.h"
 #include "host/product.h"
-#include "host/simd.h"
 
 #include <cblas.h>
 #include <string.h>
@@ -63,46 +63,82 @@ static uint32_t piece_size(const struct mics_op_matmul *args, uint32_t side)
     return piece < side ? piece : side;
 }
 
-static void write_bias(float *out, uint32_t ldout, uint32_t rows, const float *bias, uint32_t n,
-                       bool add)
+/* What the product is added to: add, bias, or zeros. */
+static void start(const struct mics_op_matmul *args)
 {
-    for (uint32_t i = 0; i < rows; i++, out += ldout) {
-        if (!add) {
-            memcpy(out, bias, n * sizeof(float));
-            continue;
-        }
-        for (uint32_t j = 0; j < n; j++)
+    const size_t bytes = args->n * sizeof(float);
+    const float *add = args->add, *bias = args->bias;
+    float *out = args->out;
+
+    for (uint32_t i = 0; i < args->m; i++, out += args->ldout) {
+        if (!add && bias)
+            memcpy(out, bias, bytes);
+        else if (!add)
+            memset(out, 0, bytes);
+        else if (add != args->out)
+            memcpy(out, add + (size_t)i * args->ldout, bytes);
+        for (uint32_t j = 0; add && bias && j < args->n; j++)
             out[j] += bias[j];
     }
+}
+
+static const void *skip(const void *from, size_t count)
+{
+    return from ? (const float *)from + count : NULL;
+}
+
+/* A row of x becomes one of `out`. */
+static void finish_row(const struct mics_op_matmul *args, size_t first)
+{
+    float *out = (float *)args->out + first, *pre_gelu = (float *)skip(args->pre_gelu, first);
+    const float *gelu_of = skip(args->gelu_of, first);
+
+    if (pre_gelu) {
+        memcpy(pre_gelu, out, args->n * sizeof(float));
+        mics_gelu_range(&(struct mics_op_gelu){.out = out, .in = pre_gelu}, 0, args->n);
+    } else {
+        mics_gelu_grad_range(
+            &(struct mics_op_gelu_grad){.grad_in = out, .in = gelu_of, .grad_out = out}, 0,
+            args->n);
+    }
+}
+
+static void finish(const struct mics_op_matmul *args)
+{
+    for (uint32_t i = 0; (args->pre_gelu || args->gelu_of) && i < args->m; i++)
+        finish_row(args, (size_t)i * args->ldout);
 }
 
 /* Rows [row, row + m) and columns [column, column + n) as a product of its own. */
 static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t row, uint32_t m,
                                      uint32_t column, uint32_t n)
 {
+    const size_t to = (size_t)row * args->ldout + column;
     struct mics_op_matmul part = *args;
 
-    part.a += args->trans_a ? row : (size_t)row * args->lda;
-    part.b += args->trans_b ? (size_t)column * args->ldb : column;
-    part.out += (size_t)row * args->ldout + column;
-    part.bias = args->bias ? args->bias + column : NULL;
+    part.a = skip(args->a, args->trans_a ? row : (size_t)row * args->lda);
+    part.b = skip(args->b, args->trans_b ? (size_t)column * args->ldb : column);
+    part.out = (float *)args->out + to;
+    part.add = skip(args->add, to);
+    part.pre_gelu = (void *)skip(args->pre_gelu, to);
+    part.gelu_of = skip(args->gelu_of, to);
+    part.bias = skip(args->bias, column);
     part.m = m;
     part.n = n;
     return part;
 }
 
+/* Zeros are written by the library, which costs less. */
 static void multiply(const struct mics_op_matmul *args)
 {
-    float beta = args->beta;
+    const bool add = args->add || args->bias;
 
-    if (args->bias) {
-        write_bias(args->out, args->ldout, args->m, args->bias, args->n, beta != 0);
-        beta = 1;
-    }
+    if (add)
+        start(args);
     cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
                 args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
-                1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, beta, args->out,
-                (int)args->ldout);
+                1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
+                args->out, (int)args->ldout);
 }
 
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
@@ -118,10 +154,13 @@ static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
         struct mics_op_matmul part = matmul->rows ? part_of(args, first, size, 0, args->n)
                                                   : part_of(args, 0, args->m, first, size);
 
-        if (matmul->own)
+        if (matmul->own) {
+            start(&part);
             mics_product(&part);
-        else
+        } else {
             multiply(&part);
+        }
+        finish(&part);
     }
 }
 

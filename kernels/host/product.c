@@ -40,7 +40,8 @@ static void pack_panel(float *to, const struct mics_op_matmul *args, uint32_t k,
                        uint32_t column, uint32_t columns)
 {
     size_t ldb = args->ldb, rest = mics_round_up(columns, MICS_LANES) - columns;
-    const float *from = args->b + (args->trans_b ? column * ldb + k : k * ldb + column);
+    const float *from =
+        (const float *)args->b + (args->trans_b ? column * ldb + k : k * ldb + column);
 
     if (args->trans_b)
         transpose(to, PANEL, from, ldb, depth, columns);
@@ -48,19 +49,6 @@ static void pack_panel(float *to, const struct mics_op_matmul *args, uint32_t k,
         if (!args->trans_b)
             memcpy(to, from + i * ldb, columns * sizeof(float));
         memset(to + columns, 0, rest * sizeof(float));
-    }
-}
-
-static void set_out(const struct mics_op_matmul *args)
-{
-    for (uint32_t i = 0; i < args->m; i++) {
-        float *out = args->out + (size_t)i * args->ldout;
-
-        for (uint32_t j = 0; j < args->n; j++) {
-            float bias = args->bias ? args->bias[j] : 0;
-
-            out[j] = args->beta != 0 ? out[j] + bias : bias;
-        }
     }
 }
 
@@ -93,7 +81,7 @@ static void add_block(const struct mics_op_matmul *args, struct mics_tile tile, 
         uint32_t columns = args->n - column < PANEL ? args->n - column : PANEL;
 
         pack_panel(panel, args, k, tile.depth, column, columns);
-        tile.c = args->out + (size_t)row * args->ldout + column;
+        tile.c = (float *)args->out + (size_t)row * args->ldout + column;
         tile.b = panel;
         tile.width = columns / MICS_LANES * MICS_LANES;
         mics_tile_product(&tile);
@@ -109,12 +97,10 @@ void mics_product(const struct mics_op_matmul *args)
     struct buffers buffers;
     uint32_t most = args->trans_a ? PACKED_ROWS : ROWS;
 
-    if (args->beta == 0 || args->bias)
-        set_out(args);
     for (uint32_t row = 0; row < args->m; row += most)
         for (uint32_t k = 0; k < args->k; k += DEPTH) {
             struct mics_tile tile = {
-                .a = args->a + (size_t)row * args->lda + k,
+                .a = (const float *)args->a + (size_t)row * args->lda + k,
                 .row_step = args->lda,
                 .depth_step = 1,
                 .ldb = PANEL,
@@ -125,7 +111,8 @@ void mics_product(const struct mics_op_matmul *args)
             };
 
             if (args->trans_a) {
-                transpose(buffers.block, DEPTH, args->a + (size_t)k * args->lda + row, args->lda,
+                transpose(buffers.block, DEPTH,
+                          (const float *)args->a + (size_t)k * args->lda + row, args->lda,
                           tile.rows, tile.depth);
                 tile.a = buffers.block;
                 tile.row_step = DEPTH;

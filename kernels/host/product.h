@@ -7,7 +7,7 @@
 
 #include "ops.h"
 
-/* What struct mics_op_matmul says, in the caller's thread. An element's value depends on its row of a,
+/* out += a' b' of struct mics_op_matmul, in the caller's thread; its other parts are the caller's. An element's value depends on its row of a,
  * its column of b and k only, not on m, n or where it lies. */
 void mics_product(const struct mics_op_matmul *args);
 

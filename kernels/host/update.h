@@ -5,6 +5,7 @@
 #ifndef MICS_KERNELS_HOST_UPDATE_H
 #define MICS_KERNELS_HOST_UPDATE_H
 
+#include "host/bf16.h"
 #include "ops.h"
 
 #include <math.h>
@@ -32,6 +33,13 @@ static inline bool mics_update_scale(const struct mics_op_scalars *scalars, floa
     }
     *scale = (float)factor;
     return true;
+}
+
+/* Elements [i, i + count) of the parameters as bf16, unless copy is NULL. */
+static inline void mics_update_copy(uint16_t *copy, const float *param, uint64_t i, size_t count)
+{
+    for (size_t j = 0; copy && j < count; j++)
+        copy[i + j] = mics_bf16_round(param[i + j]);
 }
 
 #endif

@@ -51,10 +51,12 @@ static void enqueue_micro_step(const struct mics_bench_case *c, uint32_t step)
         fresh = mics_bench_send(c) + shard_block(c) * count;
     }
     if (step > 0)
-        mics_launch_add(c->bench->stream, &(struct mics_op_add){sum, sum, fresh, count});
+        mics_launch_add(c->bench->stream,
+                        &(struct mics_op_add){.out = sum, .a = sum, .b = fresh, .count = count});
     else if (fresh != sum)
-        mics_launch_copy(c->bench->stream,
-                         &(struct mics_op_copy){sum, fresh, count * sizeof(float)});
+        mics_launch_copy(
+            c->bench->stream,
+            &(struct mics_op_copy){.dst = sum, .src = fresh, .bytes = count * sizeof(float)});
 }
 
 static void enqueue_end(const struct mics_bench_case *c)

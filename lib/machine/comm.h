@@ -24,10 +24,6 @@
 
 #include <stdint.h>
 
-enum mics_dtype { MICS_F32, MICS_F64 };
-
-size_t mics_dtype_bytes(enum mics_dtype dtype);
-
 struct mics_comm_counts {
     uint64_t calls;      /* collectives begun by this rank, of more than one rank */
     uint64_t sent_bytes; /* payload bytes that this rank sent */

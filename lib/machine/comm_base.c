@@ -8,11 +8,6 @@
 #include <assert.h>
 #include <string.h>
 
-size_t mics_dtype_bytes(enum mics_dtype dtype)
-{
-    return dtype == MICS_F64 ? sizeof(double) : sizeof(float);
-}
-
 const char *mics_comm_call_name(enum comm_kind kind)
 {
     static const char *const names[] = {

@@ -13,6 +13,8 @@
 ADAPT(zero)
 ADAPT(copy)
 ADAPT(call)
+ADAPT(cast)
+ADAPT(accumulate)
 ADAPT(matmul)
 ADAPT(bias_grad)
 ADAPT(layernorm)
@@ -41,6 +43,8 @@ static const struct {
     [MICS_K_ZERO] = ENTRY(zero),
     [MICS_K_COPY] = ENTRY(copy),
     [MICS_K_CALL] = ENTRY(call),
+    [MICS_K_CAST] = ENTRY(cast),
+    [MICS_K_ACCUMULATE] = ENTRY(accumulate),
     [MICS_K_MATMUL] = ENTRY(matmul),
     [MICS_K_BIAS_GRAD] = ENTRY(bias_grad),
     [MICS_K_LAYERNORM] = ENTRY(layernorm),

@@ -47,17 +47,6 @@ static struct block block_of(const struct mics_pass *pass, uint32_t unit)
     };
 }
 
-/* out = a + b, both [R, C]. */
-static void add(const struct block *block, const float *a, const float *b, float *out)
-{
-    mics_launch_add(block->pass->stream, &(struct mics_op_add){
-                                             .out = out,
-                                             .a = a,
-                                             .b = b,
-                                             .count = (uint64_t)block->rows * block->C,
-                                         });
-}
-
 static void attend(const struct block *block)
 {
     const struct mics_pass *pass = block->pass;
@@ -70,6 +59,7 @@ static void attend(const struct block *block)
                                             .B = pass->batch.B,
                                             .T = pass->batch.T,
                                             .H = pass->model->config.n_head,
+                                            .H_kv = pass->model->config.n_head,
                                             .D = block->C / pass->model->config.n_head,
                                             .causal = true,
                                         });
@@ -86,8 +76,8 @@ static void run_to_hidden(const struct block *block)
                            areas->wide_b);
     mics_linear_forward(pass->stream, &block->qkv, rows, areas->wide_b, areas->qkv);
     attend(block);
-    mics_linear_forward(pass->stream, &block->attn_proj, rows, areas->attention, areas->middle);
-    add(block, areas->middle, areas->in, areas->middle);
+    mics_linear_forward_add(pass->stream, &block->attn_proj, rows, areas->attention, areas->in,
+                            areas->middle);
     mics_gpt2_norm_forward(pass, block->unit, MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, rows,
                            areas->middle, areas->wide_b);
     mics_linear_forward(pass->stream, &block->fc, rows, areas->wide_b, areas->hidden);
@@ -109,8 +99,8 @@ void mics_gpt2_block_forward(const struct mics_pass *pass, uint32_t unit)
 
     run_to_hidden(&block);
     activate(&block);
-    mics_linear_forward(pass->stream, &block.mlp_proj, block.rows, block.areas.wide_a, pass->out);
-    add(&block, pass->out, block.areas.middle, pass->out);
+    mics_linear_forward_add(pass->stream, &block.mlp_proj, block.rows, block.areas.wide_a,
+                            block.areas.middle, pass->out);
 }
 
 /* The gradients of a norm and the linear layer behind it: from the gradient of the layer's output,
@@ -174,6 +164,7 @@ static void attention_backward(const struct block *block)
                                                  .B = pass->batch.B,
                                                  .T = pass->batch.T,
                                                  .H = pass->model->config.n_head,
+                                                 .H_kv = pass->model->config.n_head,
                                                  .D = block->C / pass->model->config.n_head,
                                                  .causal = true,
                                              });

@@ -12,11 +12,11 @@ struct cost {
 
 #define F32 4.0 /* bytes */
 
-/* out[m, n] = a[m, k] b[k, n]; `accumulate`: out is read as well. */
-static void add_matmul(struct cost *cost, double m, double n, double k, bool accumulate)
+/* out[m, n] = a[m, k] b[k, n]; `add`: as much is read and added. */
+static void add_matmul(struct cost *cost, double m, double n, double k, bool add)
 {
     cost->flops += 2 * m * n * k;
-    cost->bytes += F32 * (m * k + k * n + (accumulate ? 2 : 1) * m * n);
+    cost->bytes += F32 * (m * k + k * n + (add ? 2 : 1) * m * n);
 }
 
 /* Operations of one pass over memory: floats read and written. */
@@ -45,8 +45,7 @@ static struct cost to_hidden(double R, double T, double C, double F)
     add_matmul(&cost, R, 3 * C, C, false);
     cost.flops += 2 * R * T * C; /* two products of 2 R T C, half of each masked */
     add_pass(&cost, 4 * R * C);
-    add_matmul(&cost, R, C, C, false);
-    add_pass(&cost, 3 * R * C);
+    add_matmul(&cost, R, C, C, true); /* added to the residual stream */
     add_pass(&cost, NORM * R * C);
     add_matmul(&cost, R, F, C, false);
     return cost;
@@ -57,8 +56,7 @@ static struct cost block_forward(double R, double T, double C, double F)
     struct cost cost = to_hidden(R, T, C, F);
 
     add_pass(&cost, 2 * R * F);
-    add_matmul(&cost, R, C, F, false);
-    add_pass(&cost, 3 * R * C);
+    add_matmul(&cost, R, C, F, true);
     return cost;
 }
 

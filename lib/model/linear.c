@@ -6,11 +6,18 @@
 void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
                          const float *in, float *out)
 {
+    mics_linear_forward_add(stream, layer, rows, in, NULL, out);
+}
+
+void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linear *layer,
+                             uint32_t rows, const float *in, const float *residual, float *out)
+{
     mics_launch_matmul(stream, &(struct mics_op_matmul){
                                    .out = out,
                                    .a = in,
                                    .b = layer->weight,
                                    .bias = layer->bias,
+                                   .add = residual,
                                    .m = rows,
                                    .n = layer->out,
                                    .k = layer->in,
@@ -35,7 +42,7 @@ void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linea
                                    .ldb = layer->out,
                                    .ldout = layer->out,
                                    .trans_a = true,
-                                   .beta = 1,
+                                   .add = grad_weight,
                                });
     if (!grad_bias)
         return;

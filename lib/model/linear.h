@@ -18,6 +18,10 @@ struct mics_linear {
 void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
                          const float *in, float *out);
 
+/* out = in weight + bias + residual[rows, out]. */
+void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linear *layer,
+                             uint32_t rows, const float *in, const float *residual, float *out);
+
 /* grad_weight += in' grad_out; grad_bias += column sums of grad_out, unless it is NULL. */
 void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
                              uint32_t rows, const float *in, const float *grad_out,

@@ -84,11 +84,27 @@ static void reference_query(struct problem *t, size_t b, size_t h, size_t i)
 static void run_kernels(struct problem *t, struct mics_pool *pool)
 {
     struct shape s = t->s;
-    struct mics_op_attention forward = {t->got_out, t->got_lse, t->qkv, s.B,
-                                        s.T,        s.H,        s.D,    s.causal};
-    struct mics_op_attention_grad backward = {t->got_grad, t->delta,   t->grad_out, t->got_out,
-                                              t->qkv,      t->got_lse, s.B,         s.T,
-                                              s.H,         s.D,        s.causal};
+    struct mics_op_attention forward = {.out = t->got_out,
+                                        .lse = t->got_lse,
+                                        .qkv = t->qkv,
+                                        .B = s.B,
+                                        .T = s.T,
+                                        .H = s.H,
+                                        .H_kv = s.H,
+                                        .D = s.D,
+                                        .causal = s.causal};
+    struct mics_op_attention_grad backward = {.grad_qkv = t->got_grad,
+                                              .delta = t->delta,
+                                              .grad_out = t->grad_out,
+                                              .out = t->got_out,
+                                              .qkv = t->qkv,
+                                              .lse = t->got_lse,
+                                              .B = s.B,
+                                              .T = s.T,
+                                              .H = s.H,
+                                              .H_kv = s.H,
+                                              .D = s.D,
+                                              .causal = s.causal};
 
     mics_host_attention(pool, &forward);
     mics_host_attention_grad(pool, &backward);
@@ -216,11 +232,27 @@ static void no_sequences_are_no_work(void)
 {
     float none = 5;
 
-    mics_host_attention(pools[0],
-                        &(struct mics_op_attention){&none, &none, &none, 0, 4, 1, 1, true});
-    mics_host_attention_grad(pools[0],
-                             &(struct mics_op_attention_grad){&none, &none, &none, &none, &none,
-                                                              &none, 1, 0, 1, 1, true});
+    mics_host_attention(pools[0], &(struct mics_op_attention){.out = &none,
+                                                              .lse = &none,
+                                                              .qkv = &none,
+                                                              .B = 0,
+                                                              .T = 4,
+                                                              .H = 1,
+                                                              .H_kv = 1,
+                                                              .D = 1,
+                                                              .causal = true});
+    mics_host_attention_grad(pools[0], &(struct mics_op_attention_grad){.grad_qkv = &none,
+                                                                        .delta = &none,
+                                                                        .grad_out = &none,
+                                                                        .out = &none,
+                                                                        .qkv = &none,
+                                                                        .lse = &none,
+                                                                        .B = 1,
+                                                                        .T = 0,
+                                                                        .H = 1,
+                                                                        .H_kv = 1,
+                                                                        .D = 1,
+                                                                        .causal = true});
     CHECK(none == 5);
 }
 

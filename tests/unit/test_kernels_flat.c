@@ -19,10 +19,12 @@ static void sums_are_those_of_single_precision(void)
         float *a = random_floats(count, 1), *b = random_floats(count, 2);
         float *out = random_floats(count, 3);
 
-        mics_host_add(pools[at % POOLS], &(struct mics_op_add){out, a, b, count});
+        mics_host_add(pools[at % POOLS],
+                      &(struct mics_op_add){.out = out, .a = a, .b = b, .count = count});
         for (size_t i = 0; i < count; i++)
             CHECK(out[i] == a[i] + b[i]);
-        mics_host_add(pools[at % POOLS], &(struct mics_op_add){a, a, b, count});
+        mics_host_add(pools[at % POOLS],
+                      &(struct mics_op_add){.out = a, .a = a, .b = b, .count = count});
         CHECK_SAME_BITS(a, out, count);
         free(a);
         free(b);
@@ -41,7 +43,8 @@ static void gelu_agrees_with_its_definition(void)
             in[i] *= 9;
             want[i] = gelu(in[i]);
         }
-        mics_host_gelu(pools[at % POOLS], &(struct mics_op_gelu){out, in, count});
+        mics_host_gelu(pools[at % POOLS],
+                       &(struct mics_op_gelu){.out = out, .in = in, .count = count});
         CHECK_CLOSE(out, want, count, 1e-6);
         free(in);
         free(out);
@@ -60,7 +63,9 @@ static void gelus_gradient_is_its_slope(void)
             in[i] *= 9;
             want[i] = grad[i] * (gelu(in[i] + step) - gelu(in[i] - step)) / (2 * step);
         }
-        mics_host_gelu_grad(pools[at % POOLS], &(struct mics_op_gelu_grad){grad, in, grad, count});
+        mics_host_gelu_grad(pools[at % POOLS],
+                            &(struct mics_op_gelu_grad){
+                                .grad_in = grad, .in = in, .grad_out = grad, .count = count});
         CHECK_CLOSE(grad, want, count, 4e-6);
         free(in);
         free(grad);
@@ -72,9 +77,10 @@ static void gelu_of_large_numbers_is_themselves_or_nothing(void)
 {
     float in[4] = {1e18f, -1e18f, 3e38f, -300.0f}, out[4], ones[4] = {1, 1, 1, 1};
 
-    mics_host_gelu(pools[0], &(struct mics_op_gelu){out, in, 4});
+    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = out, .in = in, .count = 4});
     CHECK(out[0] == 1e18f && out[1] == 0 && out[2] == 3e38f && out[3] == 0);
-    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){out, in, ones, 4});
+    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+                                      .grad_in = out, .in = in, .grad_out = ones, .count = 4});
     CHECK(out[0] == 1 && out[1] == 0 && out[2] == 1 && out[3] == 0);
 }
 
@@ -83,9 +89,10 @@ static void nan_passes_through_gelu_and_its_gradient(void)
     float in[40] = {0}, ones[40] = {0}, out[40];
 
     in[3] = in[38] = NAN;
-    mics_host_gelu(pools[0], &(struct mics_op_gelu){out, in, 40});
+    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = out, .in = in, .count = 40});
     CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
-    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){out, in, ones, 40});
+    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+                                      .grad_in = out, .in = in, .grad_out = ones, .count = 40});
     CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
 }
 
@@ -94,9 +101,9 @@ static void an_elements_gelu_does_not_depend_on_its_place(void)
     enum { COUNT = 77 };
     float *in = random_floats(COUNT, 8), whole[COUNT], one;
 
-    mics_host_gelu(pools[0], &(struct mics_op_gelu){whole, in, COUNT});
+    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = whole, .in = in, .count = COUNT});
     for (unsigned i = 0; i < COUNT; i++) {
-        mics_host_gelu(pools[0], &(struct mics_op_gelu){&one, in + i, 1});
+        mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = &one, .in = in + i, .count = 1});
         CHECK_SAME_BITS(&one, whole + i, 1);
     }
     free(in);
@@ -113,7 +120,8 @@ static void squares_are_summed_in_double(void)
             want += (double)in[i] * in[i];
         for (unsigned i = 0; i < POOLS; i++) {
             got[i] = 0.5;
-            mics_host_squared_norm(pools[i], &(struct mics_op_squared_norm){&got[i], in, count});
+            mics_host_squared_norm(
+                pools[i], &(struct mics_op_squared_norm){.sum = &got[i], .in = in, .count = count});
             CHECK(got[i] == got[0]);
         }
         CHECK_NEAR(got[0] / want, 1, 1e-13);
@@ -132,7 +140,8 @@ static void a_long_array_is_summed_group_by_group(void)
         want += (double)in[i] * in[i];
     }
     for (unsigned i = 0; i < POOLS; i++)
-        mics_host_squared_norm(pools[i], &(struct mics_op_squared_norm){&got[i], in, count});
+        mics_host_squared_norm(
+            pools[i], &(struct mics_op_squared_norm){.sum = &got[i], .in = in, .count = count});
     CHECK(got[0] == want && got[1] == want && got[2] == want);
     free(in);
 }
@@ -142,13 +151,16 @@ static void a_norm_neither_overflows_nor_hides_nan(void)
     float in[3] = {3e38f, 0, 1};
     double sum = 0;
 
-    mics_host_squared_norm(pools[0], &(struct mics_op_squared_norm){&sum, in, 3});
+    mics_host_squared_norm(pools[0],
+                           &(struct mics_op_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK_NEAR(sum / 9e76, 1, 1e-6);
     in[1] = INFINITY;
-    mics_host_squared_norm(pools[0], &(struct mics_op_squared_norm){&sum, in, 3});
+    mics_host_squared_norm(pools[0],
+                           &(struct mics_op_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK(isinf(sum));
     in[2] = NAN;
-    mics_host_squared_norm(pools[0], &(struct mics_op_squared_norm){&sum, in, 3});
+    mics_host_squared_norm(pools[0],
+                           &(struct mics_op_squared_norm){.sum = &sum, .in = in, .count = 3});
     CHECK(isnan(sum));
 }
 

@@ -57,8 +57,12 @@ static void losses_and_gradients_agree_with_plain_loops(void)
             float *got = copy_floats(logits, count);
 
             loss[i] = 2; /* it is added to */
-            mics_host_cross_entropy(pools[i], &(struct mics_op_cross_entropy){
-                                                  got, targets, &loss[i], s.rows, s.V, true});
+            mics_host_cross_entropy(pools[i], &(struct mics_op_cross_entropy){.logits = got,
+                                                                              .targets = targets,
+                                                                              .loss_sum = &loss[i],
+                                                                              .rows = s.rows,
+                                                                              .V = s.V,
+                                                                              .grad = true});
             CHECK_CLOSE(got, grad, count, 1e-6);
             CHECK(loss[i] == loss[0]);
             if (i == 0)
@@ -81,11 +85,19 @@ static void without_gradient_the_logits_stay(void)
     int32_t *targets = make_targets(s);
     double loss = 0, with = 0;
 
-    mics_host_cross_entropy(
-        pools[1], &(struct mics_op_cross_entropy){logits, targets, &loss, s.rows, s.V, false});
+    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = logits,
+                                                                      .targets = targets,
+                                                                      .loss_sum = &loss,
+                                                                      .rows = s.rows,
+                                                                      .V = s.V,
+                                                                      .grad = false});
     CHECK_SAME_BITS(logits, kept, 700);
-    mics_host_cross_entropy(
-        pools[1], &(struct mics_op_cross_entropy){logits, targets, &with, s.rows, s.V, true});
+    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = logits,
+                                                                      .targets = targets,
+                                                                      .loss_sum = &with,
+                                                                      .rows = s.rows,
+                                                                      .V = s.V,
+                                                                      .grad = true});
     CHECK(loss == with && loss > 0);
     free(logits);
     free(kept);
@@ -98,8 +110,12 @@ static void masked_rows_count_nothing_even_with_nan(void)
     int32_t targets[3] = {-1, 1, 3};
     double loss = 0;
 
-    mics_host_cross_entropy(pools[0],
-                            &(struct mics_op_cross_entropy){logits, targets, &loss, 3, 3, true});
+    mics_host_cross_entropy(pools[0], &(struct mics_op_cross_entropy){.logits = logits,
+                                                                      .targets = targets,
+                                                                      .loss_sum = &loss,
+                                                                      .rows = 3,
+                                                                      .V = 3,
+                                                                      .grad = true});
     CHECK_NEAR(loss, log(3), 1e-7);
     for (int i = 0; i < 9; i++)
         CHECK_NEAR(logits[i], i / 3 != 1 ? 0 : i == 4 ? -2.0 / 3 : 1.0 / 3, 1e-7);
@@ -116,8 +132,12 @@ static void nan_and_infinity_give_a_loss_that_is_not_a_number(void)
             double loss = 0;
 
             logits[place] = bad[at];
-            mics_host_cross_entropy(
-                pools[0], &(struct mics_op_cross_entropy){logits, &target, &loss, 1, 40, true});
+            mics_host_cross_entropy(pools[0], &(struct mics_op_cross_entropy){.logits = logits,
+                                                                              .targets = &target,
+                                                                              .loss_sum = &loss,
+                                                                              .rows = 1,
+                                                                              .V = 40,
+                                                                              .grad = true});
             CHECK(isnan(loss));
             CHECK(isnan(logits[place]));
         }
@@ -129,8 +149,12 @@ static void large_logits_do_not_overflow(void)
     int32_t target = 0;
     double loss = 0;
 
-    mics_host_cross_entropy(pools[0],
-                            &(struct mics_op_cross_entropy){logits, &target, &loss, 1, 2, true});
+    mics_host_cross_entropy(pools[0], &(struct mics_op_cross_entropy){.logits = logits,
+                                                                      .targets = &target,
+                                                                      .loss_sum = &loss,
+                                                                      .rows = 1,
+                                                                      .V = 2,
+                                                                      .grad = true});
     CHECK_NEAR(loss, log(1 + exp(-1)), 1e-6);
 }
 

@@ -19,18 +19,19 @@ static const struct shape shapes[] = {
 static double *reference(const struct mics_op_matmul *args, const float *out)
 {
     double *want = zero_doubles((size_t)args->m * args->n);
+    const float *a = args->a, *b = args->b, *bias = args->bias;
 
     for (uint32_t i = 0; i < args->m; i++)
         for (uint32_t j = 0; j < args->n; j++) {
-            double sum = args->bias ? args->bias[j] : 0;
+            double sum = bias ? bias[j] : 0;
 
-            if (args->beta != 0)
+            if (args->add)
                 sum += out[(size_t)i * args->ldout + j];
             for (uint32_t k = 0; k < args->k; k++)
                 sum +=
-                    (double)args
-                        ->a[args->trans_a ? (size_t)k * args->lda + i : (size_t)i * args->lda + k] *
-                    args->b[args->trans_b ? (size_t)j * args->ldb + k : (size_t)k * args->ldb + j];
+                    (double)
+                        a[args->trans_a ? (size_t)k * args->lda + i : (size_t)i * args->lda + k] *
+                    b[args->trans_b ? (size_t)j * args->ldb + k : (size_t)k * args->ldb + j];
             want[(size_t)i * args->n + j] = sum;
         }
     return want;
@@ -48,16 +49,25 @@ static void by_three_threads(const struct mics_op_matmul *args)
     mics_host_matmul(pools[2], args);
 }
 
-/* One case: `flags` bit 0 trans_a, 1 trans_b, 2 beta, 3 bias. Rows of all have `gap` more elements
+static void by_our_own(const struct mics_op_matmul *args)
+{
+    const float *bias = args->bias;
+
+    for (uint32_t i = 0; i < args->m; i++)
+        for (uint32_t j = 0; j < args->n; j++) {
+            float *at = (float *)args->out + (size_t)i * args->ldout + j;
+
+            *at = (args->add ? *at : 0) + (bias ? bias[j] : 0);
+        }
+    mics_product(args);
+}
+
+/* One case: `flags` bit 0 trans_a, 1 trans_b, 2 add, 3 bias. Rows of all have `gap` more elements
  * than needed, which must stay as they are. */
 static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier *multiply)
 {
-    struct mics_op_matmul args = {.m = s.m,
-                                  .n = s.n,
-                                  .k = s.k,
-                                  .trans_a = flags & 1,
-                                  .trans_b = flags & 2,
-                                  .beta = flags & 4 ? 1.0f : 0.0f};
+    struct mics_op_matmul args = {
+        .m = s.m, .n = s.n, .k = s.k, .trans_a = flags & 1, .trans_b = flags & 2};
     float *a = random_floats((size_t)(s.m + gap) * (s.k + gap + 1) + s.m + s.k, 1);
     float *b = random_floats((size_t)(s.n + gap) * (s.k + gap + 1) + s.n + s.k, 2);
     float *bias = random_floats(s.n, 3), *out = random_floats((size_t)s.m * (s.n + gap), 4);
@@ -71,8 +81,9 @@ static void try_product(struct shape s, unsigned flags, uint32_t gap, multiplier
     args.ldb += args.ldb == 0;
     args.ldout = s.n + gap;
     args.bias = flags & 8 ? bias : NULL;
+    args.add = flags & 4 ? out : NULL;
     want = reference(&args, out);
-    for (uint32_t i = 0; args.beta == 0 && i < s.m; i++)
+    for (uint32_t i = 0; !args.add && i < s.m; i++)
         for (uint32_t j = 0; j < s.n; j++)
             out[(size_t)i * args.ldout + j] = NAN;
     float *before = copy_floats(out, (size_t)s.m * args.ldout);
@@ -110,9 +121,9 @@ static void our_own_product_agrees_with_plain_loops(void)
 {
     for (size_t i = 0; i < SHAPES; i++)
         for (unsigned flags = 0; flags < 16; flags++)
-            try_product(shapes[i], flags, flags % 2 * 3, mics_product);
-    try_product((struct shape){600, 70, 300}, 0, 0, mics_product);
-    try_product((struct shape){300, 70, 600}, 5, 0, mics_product);
+            try_product(shapes[i], flags, flags % 2 * 3, by_our_own);
+    try_product((struct shape){600, 70, 300}, 0, 0, by_our_own);
+    try_product((struct shape){300, 70, 600}, 5, 0, by_our_own);
 }
 
 /* Any part of a product has the bits that it has in the whole. */
@@ -123,7 +134,7 @@ static void our_own_product_does_not_depend_on_how_it_is_cut(void)
     struct mics_op_matmul args = {
         .out = whole, .a = a, .b = b, .m = M, .n = N, .k = K, .lda = K, .ldb = N, .ldout = N};
 
-    mics_product(&args);
+    by_our_own(&args);
     for (uint32_t row = 0; row < M; row += 23)
         for (uint32_t column = 0; column < N; column += 19) {
             args.out = part + row * N + column;
@@ -131,11 +142,48 @@ static void our_own_product_does_not_depend_on_how_it_is_cut(void)
             args.b = b + column;
             args.m = M - row < 23 ? M - row : 23;
             args.n = N - column < 19 ? N - column : 19;
-            mics_product(&args);
+            by_our_own(&args);
         }
     CHECK_SAME_BITS(part, whole, M * N);
     free(a);
     free(b);
+}
+
+/* A residual from elsewhere, and GELU and its derivative behind the product: the bits of separate passes. */
+static void what_follows_a_product_is_what_passes_of_their_own_make(void)
+{
+    enum { M = 70, N = 131, K = 40, LD = 140 };
+    float *a = random_floats(M * K, 1), *b = random_floats(K * N, 2),
+          *add = random_floats(M * LD, 3);
+    float *x = random_floats(M * LD, 4), *out = random_floats(M * LD, 4), *want;
+    float *pre = random_floats(M * LD, 6), *of = random_floats(M * LD, 7);
+    struct mics_op_matmul args = {
+        .out = x, .a = a, .b = b, .m = M, .n = N, .k = K, .lda = K, .ldb = N, .ldout = LD};
+
+    for (size_t i = 0; i < (size_t)M * LD; i++)
+        x[i] = add[i];
+    args.add = x;
+    mics_host_matmul(pools[1], &args);
+    args.out = out;
+    args.add = add;
+    args.pre_gelu = pre;
+    mics_host_matmul(pools[2], &args);
+    want = copy_floats(x, M * LD);
+    mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = want, .in = x, .count = M * LD});
+    for (size_t i = 0; i < M; i++) {
+        CHECK_SAME_BITS(out + i * LD, want + i * LD, N);
+        CHECK_SAME_BITS(pre + i * LD, x + i * LD, N);
+    }
+    args.pre_gelu = NULL;
+    args.gelu_of = of;
+    mics_host_matmul(pools[0], &args);
+    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+                                      .grad_in = want, .in = of, .grad_out = x, .count = M * LD});
+    for (size_t i = 0; i < M; i++)
+        CHECK_SAME_BITS(out + i * LD, want + i * LD, N);
+    float *all[] = {a, b, add, x, out, want, pre, of};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
+        free(all[i]);
 }
 
 static void an_empty_product_is_nothing(void)
@@ -208,7 +256,9 @@ static void columns_are_added_to_a_bias_gradient(void)
             want[i % n] += grad[i];
         for (unsigned i = 0; i < POOLS; i++) {
             bias[i] = copy_floats(start, n);
-            mics_host_bias_grad(pools[i], &(struct mics_op_bias_grad){bias[i], grad, rows, n});
+            mics_host_bias_grad(pools[i],
+                                &(struct mics_op_bias_grad){
+                                    .grad_bias = bias[i], .grad_out = grad, .rows = rows, .n = n});
             CHECK_SAME_BITS(bias[i], bias[0], n);
         }
         CHECK_CLOSE(bias[0], want, n, 1e-5);
@@ -224,7 +274,8 @@ static void a_bias_gradient_of_no_rows_stays(void)
 {
     float bias[3] = {1, 2, 3}, none = 0;
 
-    mics_host_bias_grad(pools[0], &(struct mics_op_bias_grad){bias, &none, 0, 3});
+    mics_host_bias_grad(pools[0], &(struct mics_op_bias_grad){
+                                      .grad_bias = bias, .grad_out = &none, .rows = 0, .n = 3});
     CHECK(bias[0] == 1 && bias[1] == 2 && bias[2] == 3);
 }
 
@@ -235,6 +286,7 @@ int main(void)
     TAP_RUN(longer_rows_are_stepped_over);
     TAP_RUN(our_own_product_agrees_with_plain_loops);
     TAP_RUN(our_own_product_does_not_depend_on_how_it_is_cut);
+    TAP_RUN(what_follows_a_product_is_what_passes_of_their_own_make);
     TAP_RUN(an_empty_product_is_nothing);
     TAP_RUN(threads_do_not_change_a_product);
     TAP_RUN(nan_passes_through_a_product);

@@ -91,11 +91,26 @@ static void check_norm(uint32_t rows, uint32_t C)
         memcpy(got + count, t.start, count * sizeof(float));
         memcpy(grad_weight, t.start, C * sizeof(float));
         memcpy(grad_bias, t.start, C * sizeof(float));
-        mics_host_layernorm(pools[i], &(struct mics_op_layernorm){got, mean, rstd, t.in, t.weight,
-                                                                  t.bias, rows, C, (float)EPS});
-        mics_host_layernorm_grad(
-            pools[i], &(struct mics_op_layernorm_grad){got + count, grad_weight, grad_bias, t.grad,
-                                                       t.in, t.weight, mean, rstd, rows, C});
+        mics_host_layernorm(pools[i], &(struct mics_op_layernorm){.out = got,
+                                                                  .mean = mean,
+                                                                  .rstd = rstd,
+                                                                  .in = t.in,
+                                                                  .weight = t.weight,
+                                                                  .bias = t.bias,
+                                                                  .rows = rows,
+                                                                  .C = C,
+                                                                  .eps = (float)EPS});
+        mics_host_layernorm_grad(pools[i],
+                                 &(struct mics_op_layernorm_grad){.grad_in = got + count,
+                                                                  .grad_weight = grad_weight,
+                                                                  .grad_bias = grad_bias,
+                                                                  .grad_out = t.grad,
+                                                                  .in = t.in,
+                                                                  .weight = t.weight,
+                                                                  .mean = mean,
+                                                                  .rstd = rstd,
+                                                                  .rows = rows,
+                                                                  .C = C});
         CHECK_CLOSE(got, t.out, count, 1e-5);
         CHECK_CLOSE(got + count, t.grad_in, count, 2e-5);
         CHECK_CLOSE(grad_weight, t.grad_weight, C, 2e-5);
@@ -145,6 +160,46 @@ static void layernorms_reference_agrees_with_differences(void)
     free(grad);
 }
 
+static void a_residual_is_added_before_the_norm(void)
+{
+    for (size_t i = 0; i < SIZES; i++) {
+        const uint32_t C = sizes[i], rows = 5;
+        const size_t count = (size_t)rows * C;
+        float *in = random_floats(count, 1), *add = random_floats(count, 2);
+        float *sum = copy_floats(in, count), *one = random_floats(C, 3);
+        float *out = random_floats(2 * count, 4), mean[2][5], rstd[2][5];
+        struct mics_op_layernorm args = {.out = out,
+                                         .mean = mean[0],
+                                         .rstd = rstd[0],
+                                         .in = sum,
+                                         .weight = one,
+                                         .bias = one,
+                                         .rows = rows,
+                                         .C = C,
+                                         .eps = (float)EPS};
+
+        for (size_t j = 0; j < count; j++)
+            sum[j] += add[j];
+        mics_host_layernorm(pools[0], &args);
+        args.in = in;
+        args.add = add;
+        args.sum = i % 2 ? in : add;
+        args.out = out + count;
+        args.mean = mean[1];
+        args.rstd = rstd[1];
+        mics_host_layernorm(pools[i % POOLS], &args);
+        CHECK_SAME_BITS(out, out + count, count);
+        CHECK_SAME_BITS(mean[0], mean[1], rows);
+        CHECK_SAME_BITS(rstd[0], rstd[1], rows);
+        CHECK_SAME_BITS(sum, i % 2 ? in : add, count);
+        free(in);
+        free(add);
+        free(sum);
+        free(one);
+        free(out);
+    }
+}
+
 static void a_large_mean_does_not_spoil_the_variance(void)
 {
     float in[64], out[64], one[64], zero[64] = {0}, mean, rstd;
@@ -153,8 +208,15 @@ static void a_large_mean_does_not_spoil_the_variance(void)
         in[i] = 10000.0f + (float)(i % 2);
         one[i] = 1;
     }
-    mics_host_layernorm(
-        pools[0], &(struct mics_op_layernorm){out, &mean, &rstd, in, one, zero, 1, 64, (float)EPS});
+    mics_host_layernorm(pools[0], &(struct mics_op_layernorm){.out = out,
+                                                              .mean = &mean,
+                                                              .rstd = &rstd,
+                                                              .in = in,
+                                                              .weight = one,
+                                                              .bias = zero,
+                                                              .rows = 1,
+                                                              .C = 64,
+                                                              .eps = (float)EPS});
     CHECK_NEAR(mean, 10000.5, 0);
     CHECK_NEAR(rstd, 2, 1e-4);
     CHECK_NEAR(out[1], 1, 1e-4);
@@ -167,8 +229,15 @@ static void nan_in_a_row_stays_in_that_row(void)
     for (int c = 0; c < 40; c++)
         one[c] = 1;
     in[39] = NAN;
-    mics_host_layernorm(
-        pools[0], &(struct mics_op_layernorm){out, mean, rstd, in, one, one, 2, 40, (float)EPS});
+    mics_host_layernorm(pools[0], &(struct mics_op_layernorm){.out = out,
+                                                              .mean = mean,
+                                                              .rstd = rstd,
+                                                              .in = in,
+                                                              .weight = one,
+                                                              .bias = one,
+                                                              .rows = 2,
+                                                              .C = 40,
+                                                              .eps = (float)EPS});
     CHECK(isnan(out[0]) && isnan(out[39]) && out[40] == 1 && out[79] == 1);
 }
 
@@ -184,11 +253,18 @@ static void embeddings_are_looked_up_and_added(void)
 
         for (int i = 0; i < B * T; i++)
             tokens[i] = i * i % V;
-        mics_host_embedding(pools[s % POOLS],
-                            &(struct mics_op_embedding){out, tokens, wte, wpe, B, T, C});
+        mics_host_embedding(
+            pools[s % POOLS],
+            &(struct mics_op_embedding){
+                .out = out, .tokens = tokens, .wte = wte, .wpe = wpe, .B = B, .T = T, .C = C});
         for (uint32_t i = 0; i < B * T * C; i++)
             CHECK(out[i] ==
                   wte[tokens[i / C] * (int)C + (int)(i % C)] + wpe[i / C % T * C + i % C]);
+        mics_host_embedding(pools[s % POOLS],
+                            &(struct mics_op_embedding){
+                                .out = out, .tokens = tokens, .wte = wte, .B = B, .T = T, .C = C});
+        for (uint32_t i = 0; i < B * T * C; i++)
+            CHECK(out[i] == wte[tokens[i / C] * (int)C + (int)(i % C)]);
         free(wte);
         free(wpe);
         free(out);
@@ -217,9 +293,27 @@ static void gradients_of_equal_tokens_add_up_in_one_order(void)
         for (unsigned i = 0; i < POOLS; i++) {
             float *got = copy_floats(start, (V + T) * C);
 
-            mics_host_embedding_grad(pools[i], &(struct mics_op_embedding_grad){
-                                                   got, got + V * C, tokens, grad, B, T, C, V});
+            mics_host_embedding_grad(pools[i],
+                                     &(struct mics_op_embedding_grad){.grad_wte = got,
+                                                                      .grad_wpe = got + V * C,
+                                                                      .tokens = tokens,
+                                                                      .grad_out = grad,
+                                                                      .B = B,
+                                                                      .T = T,
+                                                                      .C = C,
+                                                                      .V = V});
             CHECK_CLOSE(got, want, (V + T) * C, 1e-5);
+            float *alone = copy_floats(start, (V + T) * C);
+            mics_host_embedding_grad(pools[i], &(struct mics_op_embedding_grad){.grad_wte = alone,
+                                                                                .tokens = tokens,
+                                                                                .grad_out = grad,
+                                                                                .B = B,
+                                                                                .T = T,
+                                                                                .C = C,
+                                                                                .V = V});
+            CHECK_SAME_BITS(alone, got, V * C);
+            CHECK_SAME_BITS(alone + V * C, start + V * C, T * C);
+            free(alone);
             if (i == 0)
                 first = copy_floats(got, (V + T) * C);
             CHECK_SAME_BITS(got, first, (V + T) * C);
@@ -237,6 +331,7 @@ int main(void)
     open_pools();
     TAP_RUN(layernorm_and_its_gradient_agree_with_plain_loops);
     TAP_RUN(layernorms_reference_agrees_with_differences);
+    TAP_RUN(a_residual_is_added_before_the_norm);
     TAP_RUN(a_large_mean_does_not_spoil_the_variance);
     TAP_RUN(nan_in_a_row_stays_in_that_row);
     TAP_RUN(embeddings_are_looked_up_and_added);

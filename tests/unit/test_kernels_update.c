@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The optimizers against plain loops in double, and when they leave everything as it is. */
+#include "host/numbers.h"
 #include "host/pool.h"
 #include "kernels.h"
 
@@ -193,6 +194,40 @@ static void without_targets_nothing_is_updated(void)
     CHECK(nothing_changes(&(struct mics_op_scalars){.targets = 0, .squared_norm = 1}, 0));
 }
 
+/* The copy is the rounded parameters, whether they were updated or not. */
+static void check_copy(const struct mics_op_scalars *scalars, uint64_t count)
+{
+    struct state s = make_state(), other = make_state();
+    struct mics_op_adamw adamw = adamw_of(&s, scalars);
+    struct mics_op_sgd sgd = sgd_of(&other, scalars);
+    uint16_t *copy = malloc((COUNT + 1) * 2), *want = malloc((COUNT + 1) * 2);
+
+    memset(copy, 0xab, (COUNT + 1) * 2);
+    memset(want, 0xab, (COUNT + 1) * 2);
+    adamw.count = sgd.count = count;
+    adamw.copy = sgd.copy = copy;
+    mics_host_adamw(pools[1], &adamw);
+    mics_numbers_from_f32(MICS_NUMBER_BF16, s.param, want, count);
+    CHECK_SAME_BITS(copy, want, COUNT + 1);
+    mics_host_sgd(pools[2], &sgd);
+    mics_numbers_from_f32(MICS_NUMBER_BF16, other.param, want, count);
+    CHECK_SAME_BITS(copy, want, COUNT + 1);
+    free(copy);
+    free(want);
+    free_state(&s);
+    free_state(&other);
+}
+
+static void an_update_leaves_a_copy_in_bf16(void)
+{
+    static const uint64_t counts[] = {0, 1, 16, 4097, COUNT};
+
+    for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        check_copy(&ordinary, counts[i]);
+        check_copy(&(struct mics_op_scalars){.targets = 0}, counts[i]);
+    }
+}
+
 /* Update in two pieces, cut anywhere: as a shard's boundary would. */
 static void where_a_vector_is_cut_changes_no_bit(void)
 {
@@ -257,6 +292,7 @@ int main(void)
     TAP_RUN(sgd_agrees_with_its_definition);
     TAP_RUN(a_norm_that_is_not_finite_skips_the_update_when_clipping);
     TAP_RUN(without_targets_nothing_is_updated);
+    TAP_RUN(an_update_leaves_a_copy_in_bf16);
     TAP_RUN(where_a_vector_is_cut_changes_no_bit);
     TAP_RUN(where_a_vector_is_cut_changes_no_bit_of_sgd);
     TAP_RUN(without_clipping_nan_reaches_the_parameter);

@@ -20,7 +20,7 @@ static void tally_matmul(struct tally *tally, const struct mics_op_matmul *op)
     const double m = op->m, n = op->n, k = op->k;
 
     tally->flops += 2 * m * n * k;
-    tally->floats += m * k + k * n + (op->beta != 0 ? 2 : 1) * m * n;
+    tally->floats += m * k + k * n + (op->add ? 2 : 1) * m * n;
 }
 
 static void tally_attention(struct tally *tally, const struct mics_op_attention *op)

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * dtype.h - number types of device memory.
+ *
+ * bf16 is the upper half of an fp32: 8 bits of exponent, 7 of mantissa. On the host it is a uint16_t. Every
+ * conversion to it rounds to nearest, ties to even; a NaN stays a NaN.
+ */
+#ifndef MICS_KERNELS_DTYPE_H
+#define MICS_KERNELS_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum mics_dtype { MICS_F32, MICS_F64, MICS_BF16 };
+
+static inline size_t mics_dtype_bytes(enum mics_dtype dtype)
+{
+    return dtype == MICS_F64 ? 8 : dtype == MICS_F32 ? 4 : 2;
+}
+
+#endif
