@@ -97,8 +97,31 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libmics.a
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 
+# The emulator of a GPU: kernels/cuda compiled for the host, against the headers in tests/emulated.
+ifeq ($(origin CXX),default)
+CXX := $(if $(findstring clang,$(CC)),clang++,g++)
+endif
+EMULATOR_SRC   := $(wildcard tests/emulated/*.cc)
+EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulated/test_%,$(EMULATOR_SRC)))
+EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(wildcard kernels/cuda/*.cu) \
+	$(filter-out tests/emulated/test_%,$(EMULATOR_SRC))))
+EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulated -Ikernels -Ilib -Itests/unit \
+	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -O2 -g -fPIC -ffp-contract=off $(SAN)
+$(BUILD)/emulated/%.o: %.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
+$(BUILD)/emulated/%.o: %.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ -x c++ $<
+$(BUILD)/emulated/libemulated.a: $(EMULATED_OBJ)
+	$(call say,AR)rm -f $@ && ar rcs $@ $^
+$(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
+tests-build: $(EMULATED_UNITS)
+
 # Everything is built again when a setting changes.
-SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS)
+SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)
 $(BUILD)/settings: FORCE
 	$(if $(MISSING),$(error not installed: $(MISSING) (pkg-config names); try 'make deps'))
 	@mkdir -p $(@D)
@@ -173,4 +196,5 @@ help:
 FORCE:
 .PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) bench/measure.c bench/kernels.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) bench/measure.c bench/kernels.c) \
+	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d)
