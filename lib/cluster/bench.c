@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "cluster/node_info.h"
+#include "machine/comm_device.h"
 #include "machine/launch.h"
 
 #include <stdlib.h>
@@ -65,6 +66,8 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     if (status == MICS_OK)
         status = mics_device_new_host(bench->threads, &bench->device, err);
     if (status == MICS_OK)
+        status = mics_comm_new_for_device(world->comm, bench->device, &bench->comm, err);
+    if (status == MICS_OK)
         status = bench->device->ops->stream_open(bench->device, "probe", 0, &bench->stream, err);
     if (status == MICS_OK)
         status = allocate(bench, buffer_bytes, err);
@@ -80,6 +83,8 @@ void mics_bench_fini(struct mics_bench *bench)
     bench->device->ops->stream_close(bench->stream);
     if (bench->buffer)
         bench->device->ops->release(bench->device, bench->buffer);
+    if (bench->comm)
+        bench->comm->ops->free(bench->comm);
     bench->device->ops->free(bench->device);
     *bench = (struct mics_bench){0};
 }

@@ -16,11 +16,12 @@ struct mics_bench {
     struct mics_world *world; /* the caller's */
     struct mics_device *device;
     struct mics_stream *stream;
-    void *buffer;          /* device memory, zeroed */
-    uint64_t buffer_bytes; /* the same on all ranks; a multiple of 4096 */
-    uint32_t threads;      /* of this rank */
-    uint64_t memory_bytes; /* that one rank may use: the least of all ranks */
-    double begun_s;        /* on this rank's clock */
+    struct mics_comm *comm; /* the world's ranks, for memory of the device */
+    void *buffer;           /* device memory, zeroed */
+    uint64_t buffer_bytes;  /* the same on all ranks; a multiple of 4096 */
+    uint32_t threads;       /* of this rank */
+    uint64_t memory_bytes;  /* that one rank may use: the least of all ranks */
+    double begun_s;         /* on this rank's clock */
 };
 
 /* *bench is the caller's storage; after a failure nothing is left in it. The buffer has what the measurements here

@@ -79,7 +79,7 @@ static enum mics_status open_stages(const struct mics_bench *bench, uint32_t seg
                                     struct mics_bench_place *place, struct mics_err *err)
 {
     const struct mics_bench_seat *seat = &place->seat;
-    struct mics_comm *world = bench->world->comm;
+    struct mics_comm *world = bench->comm;
     const uint32_t net = seat->which * seat->per_node + seat->local;
     const uint32_t node = seat->which * seat->nodes + seat->node;
     enum mics_status status = world->ops->split(world, (int)net, (int)seat->node, (int)seat->node,
@@ -101,7 +101,7 @@ enum mics_status mics_bench_place_open(const struct mics_bench *bench,
                                        const struct mics_bench_seat *seat, uint32_t segments,
                                        struct mics_bench_place *out, struct mics_err *err)
 {
-    struct mics_comm *world = bench->world->comm;
+    struct mics_comm *world = bench->comm;
     const int block = (int)(seat->node * seat->per_node + seat->local);
     enum mics_status status;
 

@@ -8,15 +8,16 @@
 #include <stdlib.h>
 
 /* Consecutive nodes, and consecutive ranks on each, form a group. */
-static enum mics_status split(const struct mics_world *world, const struct mics_group_shape *shape,
+static enum mics_status split(const struct mics_bench *bench, const struct mics_group_shape *shape,
                               struct mics_comm **out, struct mics_err *err)
 {
+    const struct mics_world *world = bench->world;
     const uint32_t parts = world->local_size / shape->per_node;
     const uint32_t color = world->node / shape->nodes * parts + world->local_rank / shape->per_node;
     const uint32_t block =
         world->node % shape->nodes * shape->per_node + world->local_rank % shape->per_node;
 
-    return world->comm->ops->split(world->comm, (int)color, (int)world->rank, (int)block, out, err);
+    return bench->comm->ops->split(bench->comm, (int)color, (int)world->rank, (int)block, out, err);
 }
 
 static enum mics_status measure(const struct mics_bench *bench, struct mics_comm *comm,
@@ -51,7 +52,7 @@ static enum mics_status measure_shape(const struct mics_bench *bench,
                                       struct mics_err *err)
 {
     struct mics_comm *world = bench->world->comm, *comm = NULL;
-    enum mics_status status = split(bench->world, shape, &comm, err);
+    enum mics_status status = split(bench, shape, &comm, err);
 
     for (int c = 0; c < MICS_COLLECTIVE_COUNT && status == MICS_OK; c++) {
         double budget_s = fmax(0, end_s - mics_now_s()) / (series_left - (uint32_t)c);

@@ -42,7 +42,7 @@ static enum mics_status run_phase(const struct mics_bench *bench, const struct r
                                   uint32_t phase, double budget_s, struct mics_series *out,
                                   struct mics_err *err)
 {
-    struct mics_comm *world = bench->world->comm, *pair = NULL;
+    struct mics_comm *world = bench->comm, *pair = NULL;
     const uint32_t edge = edge_of(ring, phase);
     const bool in_pair = edge != UINT32_MAX;
     const int color = in_pair ? (int)(ring->which * ring->count + edge) : -1;

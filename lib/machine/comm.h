@@ -63,6 +63,9 @@ struct mics_comm_ops {
                                        uint64_t bytes, struct mics_err *err);
     enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
 
+    /* Has something failed since that no stream reports, because it waits for ever? Any thread, at any time; does
+     * not block. NULL where a backend has no such failures. */
+    enum mics_status (*check)(struct mics_comm *comm, struct mics_err *err);
     /* End the whole job with this exit code, now; other ranks are told or killed. */
     void (*abort)(struct mics_comm *comm, int code);
 
@@ -78,7 +81,7 @@ struct mics_comm_ops {
 
 struct mics_comm {
     const struct mics_comm_ops *ops;
-    const char *backend; /* "self", "threads", "mpi" */
+    const char *backend; /* "self", "threads", "mpi", "nccl"; "staged": another, through the host */
     int rank, size;
     int block; /* of this rank */
     int node;  /* lowest launch rank on this rank's node, as far as the backend knows */

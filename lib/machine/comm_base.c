@@ -39,6 +39,8 @@ void mics_comm_sum(void *out, const void *a, const void *b, uint64_t count, enum
 struct errand {
     struct comm_base *base;
     struct mics_device *device;
+    struct mics_comm_counts *counts;
+    bool first;
     struct comm_call call;
 };
 
@@ -56,25 +58,31 @@ static enum mics_status execute(struct comm_base *base, const struct comm_call *
 static void run_errand(void *context)
 {
     struct errand *errand = context;
-    struct mics_comm_counts *counts = &errand->base->comm.counts;
     struct mics_err err = {""};
     uint64_t sent_bytes = 0;
 
-    counts->calls++;
+    errand->counts->calls += errand->first;
     enum mics_status status = execute(errand->base, &errand->call, &sent_bytes, &err);
-    counts->sent_bytes += sent_bytes;
+    errand->counts->sent_bytes += sent_bytes;
     if (status != MICS_OK)
         errand->device->ops->fail(errand->device, status, err.text);
 }
 
-static void enqueue(struct mics_comm *comm, struct mics_stream *stream, struct comm_call call)
+void mics_comm_base_enqueue(struct comm_base *base, struct mics_stream *stream,
+                            const struct comm_call *call, struct mics_comm_counts *counts,
+                            bool first)
 {
-    struct errand errand = {(struct comm_base *)comm, mics_stream_device(stream), call};
+    const struct errand errand = {base, mics_stream_device(stream), counts, first, *call};
     struct mics_op_call op = {.fn = run_errand};
 
     static_assert(sizeof errand <= sizeof op.payload, "an errand fits into a call");
     memcpy(op.payload, &errand, sizeof errand);
     mics_launch_call(stream, &op);
+}
+
+static void enqueue(struct mics_comm *comm, struct mics_stream *stream, struct comm_call call)
+{
+    mics_comm_base_enqueue((struct comm_base *)comm, stream, &call, &comm->counts, true);
 }
 
 static void copy_alone(struct mics_stream *stream, const void *send, void *recv, uint64_t bytes)

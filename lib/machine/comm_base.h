@@ -63,6 +63,12 @@ enum mics_status mics_comm_base_all_gather_now(struct mics_comm *comm, const voi
                                                uint64_t bytes, struct mics_err *err);
 enum mics_status mics_comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err);
 
+/* Carry out a call when the stream gets there; more than one rank. `counts` takes what was sent, and one call if this
+ * is the `first` part of one. */
+void mics_comm_base_enqueue(struct comm_base *base, struct mics_stream *stream,
+                            const struct comm_call *call, struct mics_comm_counts *counts,
+                            bool first);
+
 const char *mics_comm_call_name(enum comm_kind kind); /* "all_gather" */
 
 /* into[i] += from[i], and out[i] = a[i] + b[i]; the ranges do not overlap. */

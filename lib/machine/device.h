@@ -24,6 +24,7 @@
 struct mics_device;
 struct mics_stream; /* opaque; belongs to a device */
 struct mics_event;
+struct mics_comm;
 
 #define MICS_DEVICE_ABI 2
 
@@ -67,6 +68,11 @@ struct mics_device_ops {
     /* Make `status` the device's sticky failure, if it has none. Any thread. */
     void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
     enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
+
+    /* The ranks of `control` in the same order, with the device's own collectives on its memory; see
+     * comm_device.h. Collective; `control` is used further, and freed later. NULL: it has none. */
+    enum mics_status (*comm_open)(struct mics_device *device, struct mics_comm *control,
+                                  struct mics_comm **out, struct mics_err *err);
 };
 
 struct mics_device {

@@ -58,7 +58,8 @@ static void mark_used(const struct mics_schedule *schedule, bool used[MICS_COMM_
 /* Every rank has the same schedules, so all split the same kinds in the same order. */
 static enum mics_status make_communicators(struct mics_engine *engine, struct mics_err *err)
 {
-    struct mics_comm *world = engine->options.world->comm;
+    struct mics_comm *world =
+        engine->options.comm ? engine->options.comm : engine->options.world->comm;
     bool used[MICS_COMM_KIND_COUNT] = {false};
 
     mark_used(engine->train.schedule, used);

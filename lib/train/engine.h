@@ -30,6 +30,7 @@ struct mics_engine_options {
     const struct mics_model *model; /* outlives the engine, as all below */
     const struct mics_plan_choice *choice;
     struct mics_world *world; /* of the plan's shape */
+    struct mics_comm *comm; /* the world's ranks, for memory of the device; NULL: the world's own */
     struct mics_device *device;
     const struct mics_schedule *schedule; /* NULL: made from the choice. Tests pass mutated ones. */
     struct mics_optimizer_settings optimizer;

@@ -3,6 +3,7 @@
 
 #include "ckpt/agree.h"
 #include "doc/doc.h"
+#include "machine/comm_device.h"
 #include "train/job_folder.h"
 #include "train/job_pace.h"
 
@@ -159,7 +160,13 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     status = mics_job_open_pace(job, err);
     if (status != MICS_OK)
         return status;
+    status =
+        mics_agree(job->control,
+                   mics_comm_new_for_device(job->world->comm, job->device, &job->comm, err), err);
+    if (status != MICS_OK)
+        return status;
     options.device = job->device;
+    options.comm = job->comm;
     options.pace = job->pace;
     status = mics_fault_read(&job->fault, job->world->rank, err);
     if (job->fault.times > 0) {
@@ -272,6 +279,8 @@ void mics_job_close(struct mics_job *job)
     mics_trace_close(&job->trace);
     mics_engine_free(job->engine);
     free(job->pace);
+    if (job->comm)
+        job->comm->ops->free(job->comm);
     if (job->device)
         job->device->ops->free(job->device);
     mics_data_close(&job->data);

@@ -52,6 +52,7 @@ struct mics_job {
     int lock; /* of `out`, on rank 0; -1 */
     unsigned threads;
     struct mics_device *device;
+    struct mics_comm *comm; /* the world's ranks, for memory of the device */
     struct mics_fault fault;
     struct mics_engine *engine;
     struct mics_trace trace; /* of options->trace */

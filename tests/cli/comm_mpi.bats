@@ -19,6 +19,13 @@ setup_file()
     done
 }
 
+@test "a detour through staging memory changes nothing and counts the same" {
+    for ranks in 2 3; do
+        run -0 mpi "$ranks" "$comm" staged
+        [ "$output" = "all well on $ranks ranks" ]
+    done
+}
+
 @test "delays between ranks and streams change nothing" {
     run -0 mpi 4 "$comm" delays
     [ "$output" = "all well on 4 ranks" ]

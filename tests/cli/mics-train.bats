@@ -485,3 +485,16 @@ wait_for() # file pattern
     run --separate-stderr mics-train --data=x plan.mp
     usage_mistake mics-train
 }
+
+@test "train: a detour of all collectives through staging memory changes no loss" {
+    train --steps=4 --out=straight --metrics=straight.jsonl -q
+    MICS_COMM=staged train --steps=4 --out=staged --metrics=staged.jsonl -q
+    losses='select(.loss) | [.step, .loss, .grad_norm]'
+    diff <(jq -c "$losses" straight.jsonl) <(jq -c "$losses" staged.jsonl)
+    [ "$(jq -c "$losses" staged.jsonl | wc -l)" = 4 ]
+}
+
+@test "train: MICS_COMM that is not known is refused in one line" {
+    MICS_COMM=fast run ! train --steps=1 --out=run -q
+    [[ $output == *'MICS_COMM: expected "staged", found "fast"'* ]]
+}

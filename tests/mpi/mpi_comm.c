@@ -2,9 +2,10 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | staged | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm_checks.h"
+#include "machine/comm_device.h"
 #include "machine/comm_tune.h"
 #include "machine/world.h"
 
@@ -41,6 +42,20 @@ static int check(struct checker *c)
 {
     c->max_count = 600011; /* several segments of the ring and of the chain */
     check_everything(c);
+    return report(c);
+}
+
+/* The same with a detour through staging memory, in several rounds. */
+static int check_staged(struct checker *c)
+{
+    struct mics_comm *world = c->world, *host = NULL;
+
+    EXPECT(ops->split(world, 0, world->rank, world->rank, &host, NULL) == MICS_OK, "split");
+    EXPECT(mics_comm_new_staged(host, c->device, &c->world, NULL) == MICS_OK, "no staging");
+    c->max_count = 1049000;
+    check_everything(c);
+    c->world->ops->free(c->world);
+    c->world = world;
     return report(c);
 }
 
@@ -287,6 +302,8 @@ int main(int argc, char **argv)
     checker_init(&c, world, 1);
     if (!strcmp(what, "check"))
         code = check(&c);
+    else if (!strcmp(what, "staged"))
+        code = check_staged(&c);
     else if (!strcmp(what, "delays"))
         code = check_delays(&c);
     else if (!strcmp(what, "routes"))

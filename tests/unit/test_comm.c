@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm_checks.h"
+#include "machine/comm_device.h"
 #include "machine/comm_wire.h"
 #include "tap.h"
 
@@ -11,9 +12,12 @@ struct rank {
     struct checker checker;
     struct mics_comm *world;
     void (*check)(struct checker *checker);
-    bool delays;
+    bool delays, staged;
+    uint64_t max_count;
     pthread_t thread;
 };
+
+enum { USUAL_COUNT = 20011 };
 
 static void *rank_main(void *context)
 {
@@ -21,30 +25,36 @@ static void *rank_main(void *context)
     struct checker *c = &rank->checker;
 
     checker_init(c, rank->world, 1);
-    c->max_count = 20011;
+    if (rank->staged)
+        EXPECT(mics_comm_new_staged(rank->world, c->device, &c->world, &c->why) == MICS_OK, "no");
+    c->max_count = rank->max_count;
     c->delays = rank->delays;
     rank->check(c);
+    c->world->ops->free(c->world);
     checker_fini(c);
-    rank->world->ops->free(rank->world);
     return NULL;
 }
 
-static void run_ranks(int size, bool delays, void (*check)(struct checker *checker))
+static void run_like(int size, const struct rank *like)
 {
-    struct rank ranks[MAX_RANKS] = {0};
+    struct rank ranks[MAX_RANKS];
     struct mics_comm *worlds[MAX_RANKS];
 
     CHECK_INT(mics_comm_new_threads(size, worlds, NULL), MICS_OK);
     for (int i = 0; i < size; i++) {
+        ranks[i] = *like;
         ranks[i].world = worlds[i];
-        ranks[i].check = check;
-        ranks[i].delays = delays;
         pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]);
     }
     for (int i = 0; i < size; i++) {
         pthread_join(ranks[i].thread, NULL);
         CHECK_STR(ranks[i].checker.why.text, "");
     }
+}
+
+static void run_ranks(int size, bool delays, void (*check)(struct checker *checker))
+{
+    run_like(size, &(struct rank){.check = check, .delays = delays, .max_count = USUAL_COUNT});
 }
 
 static void check_collectives(struct checker *c)
@@ -78,6 +88,59 @@ static void delays_change_nothing(void)
 {
     run_ranks(4, true, check_two_at_once);
     run_ranks(3, true, check_collectives);
+}
+
+static void check_staged_backend(struct checker *c)
+{
+    EXPECT(!strcmp(c->world->backend, "staged"), "%s", c->world->backend);
+    check_everything(c);
+}
+
+static void a_detour_through_staging_memory_changes_nothing(void)
+{
+    for (int size = 1; size <= 4; size++)
+        run_like(size,
+                 &(struct rank){.check = check_staged_backend, .staged = true, .max_count = 1001});
+    run_like(4, &(struct rank){.check = check_two_at_once, .staged = true, .delays = true});
+}
+
+/* More than MICS_COMM_DETOUR_BYTES; the first leaves less than the tree takes, if it were cut carelessly. */
+static void check_rounds(struct checker *c)
+{
+    static const uint64_t counts[] = {1048576 + 700, 1048576 * 2 + 2000};
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        check_one(c, c->world, counts[i], MICS_F32);
+    check_broadcast(c, c->world, 5000000);
+}
+
+static void what_does_not_fit_into_staging_memory_goes_in_rounds_and_counts_the_same(void)
+{
+    for (int size = 2; size <= 3; size++)
+        run_like(size, &(struct rank){.check = check_rounds, .staged = true});
+}
+
+static void MICS_COMM_chooses_the_detour_and_nothing_else(void)
+{
+    struct mics_comm *control = NULL, *comm = NULL;
+    struct mics_device *device = NULL;
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_comm_new_self(&control, NULL), MICS_OK);
+    CHECK_INT(mics_device_new_host(1, &device, NULL), MICS_OK);
+    CHECK_INT(mics_comm_new_for_device(control, device, &comm, &err), MICS_OK);
+    CHECK_STR(comm->backend, "self");
+    comm->ops->free(comm);
+    setenv("MICS_COMM", "staged", 1);
+    CHECK_INT(mics_comm_new_for_device(control, device, &comm, &err), MICS_OK);
+    CHECK_STR(comm->backend, "staged");
+    comm->ops->free(comm);
+    setenv("MICS_COMM", "stage", 1);
+    CHECK_INT(mics_comm_new_for_device(control, device, &comm, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "MICS_COMM: expected \"staged\", found \"stage\"");
+    unsetenv("MICS_COMM");
+    device->ops->free(device);
+    control->ops->free(control);
 }
 
 static void check_abort(struct checker *c)
@@ -182,6 +245,9 @@ int main(void)
     TAP_RUN(one_rank_alone_does_everything_and_counts_nothing);
     TAP_RUN(threads_do_everything_with_1_to_8_ranks);
     TAP_RUN(delays_change_nothing);
+    TAP_RUN(a_detour_through_staging_memory_changes_nothing);
+    TAP_RUN(what_does_not_fit_into_staging_memory_goes_in_rounds_and_counts_the_same);
+    TAP_RUN(MICS_COMM_chooses_the_detour_and_nothing_else);
     TAP_RUN(abort_frees_every_blocked_rank);
     TAP_RUN(ranks_that_call_different_things_are_told);
     TAP_RUN(what_reduce_scatter_leaves_behind_is_not_usable);
