@@ -147,7 +147,8 @@ static void attend_blocks(void *context, uint64_t begin, uint64_t end)
     for (uint64_t i = begin; i < end; i++) {
         uint32_t b = (uint32_t)(i / blocks / args->H), h = (uint32_t)(i / blocks % args->H);
         uint32_t query = (uint32_t)(blocks - 1 - i % blocks) * BLOCK;
-        struct mics_head head = mics_head_at(args->qkv, b, h, args->T, args->H, args->D);
+        struct mics_head head =
+            mics_head_at(args->qkv, b, h, args->T, args->H, args->H_kv, args->D);
         float *out =
             (float *)args->out + ((size_t)b * args->T + query) * head.ld_out + (size_t)h * args->D;
 
@@ -160,7 +161,7 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
 {
     uint64_t work = mics_ceil_div(args->T, BLOCK) * args->B * args->H;
 
-    assert(args->D <= MICS_HOST_HEAD_MAX && args->H_kv == args->H);
+    assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
     if (work > 0)
         mics_pool_run(pool, work, 1, attend_blocks, (void *)args);
 }

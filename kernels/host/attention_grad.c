@@ -7,8 +7,9 @@
  *     dS     = P * (grad_out v' - delta)
  *     grad_q = scale dS k
  *     grad_k = scale dS' q
- * (Dao et al. 2022, appendix B.) A head belongs to one thread, which walks blocks of queries and, inside,
- * blocks of keys: grad_q of the block is held, grad_k and grad_v are added to in place, in a fixed order.
+ * (Dao et al. 2022, appendix B.) The heads that share their keys belong to one thread, which walks, one head
+ * after another, blocks of queries and, inside, blocks of keys: grad_q of the block is held, grad_k and grad_v are
+ * added to in place, in a fixed order.
  * 10 T T D flops a head, half of that when causal.
  */
 #include "host/heads.h"
@@ -182,14 +183,18 @@ static void grad_keys(struct block *block, const struct mics_head *head, const s
     }
 }
 
-static void grad_head(const struct mics_head *head, const struct grads *grads)
+static void zero_keys(const struct mics_head *head, const struct grads *grads)
 {
-    struct block block;
-
     for (uint32_t t = 0; t < head->T; t++) {
         memset(grads->key + t * head->ld, 0, head->D * sizeof(float));
         memset(grads->value + t * head->ld, 0, head->D * sizeof(float));
     }
+}
+
+static void grad_head(const struct mics_head *head, const struct grads *grads)
+{
+    struct block block;
+
     for (uint32_t query = 0; query < head->T; query += BLOCK) {
         load_block(&block, head, grads, query);
         for (uint32_t key = 0; key < (head->causal ? query + block.rows : head->T); key += BLOCK)
@@ -217,35 +222,45 @@ static void row_products(float *delta, const float *grad_out, const float *out,
     }
 }
 
-static void grad_heads(void *context, uint64_t begin, uint64_t end)
+/* Head h of sequence b; `first` of those that share its keys. */
+static void grad_one(const struct mics_op_attention_grad *args, uint32_t b, uint32_t h, bool first)
+{
+    struct mics_head head = mics_head_at(args->qkv, b, h, args->T, args->H, args->H_kv, args->D);
+    const size_t at = (size_t)b * args->T * head.ld_out + (size_t)h * args->D;
+    const size_t row = ((size_t)b * args->H + h) * args->T;
+    float *grad = (float *)args->grad_qkv + (head.query - (const float *)args->qkv);
+    struct grads grads = {
+        .query = grad,
+        .key = grad + (head.key - head.query),
+        .value = grad + (head.value - head.query),
+        .out = (const float *)args->grad_out + at,
+        .lse = args->lse + row,
+        .delta = args->delta + row,
+    };
+
+    head.causal = args->causal;
+    if (first)
+        zero_keys(&head, &grads);
+    row_products(grads.delta, grads.out, (const float *)args->out + at, &head);
+    grad_head(&head, &grads);
+}
+
+static void grad_groups(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_attention_grad *args = context;
+    const uint32_t group = args->H / args->H_kv;
 
-    for (uint64_t i = begin; i < end; i++) {
-        uint32_t b = (uint32_t)(i / args->H), h = (uint32_t)(i % args->H);
-        struct mics_head head = mics_head_at(args->qkv, b, h, args->T, args->H, args->D);
-        size_t at = (size_t)b * args->T * head.ld_out + (size_t)h * args->D;
-        float *grad = (float *)args->grad_qkv + (head.query - (const float *)args->qkv);
-        struct grads grads = {
-            .query = grad,
-            .key = grad + head.ld_out,
-            .value = grad + 2 * head.ld_out,
-            .out = (const float *)args->grad_out + at,
-            .lse = args->lse + i * args->T,
-            .delta = args->delta + i * args->T,
-        };
-
-        head.causal = args->causal;
-        row_products(grads.delta, grads.out, (const float *)args->out + at, &head);
-        grad_head(&head, &grads);
-    }
+    for (uint64_t i = begin; i < end; i++)
+        for (uint32_t h = 0; h < group; h++)
+            grad_one(args, (uint32_t)(i / args->H_kv), (uint32_t)(i % args->H_kv) * group + h,
+                     h == 0);
 }
 
 void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_attention_grad *args)
 {
-    uint64_t heads = (uint64_t)args->B * args->H;
+    uint64_t groups = (uint64_t)args->B * args->H_kv;
 
-    assert(args->D <= MICS_HOST_HEAD_MAX && args->H_kv == args->H);
-    if (heads > 0 && args->T > 0)
-        mics_pool_run(pool, heads, 1, grad_heads, (void *)args);
+    assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
+    if (groups > 0 && args->T > 0)
+        mics_pool_run(pool, groups, 1, grad_groups, (void *)args);
 }

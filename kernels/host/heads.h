@@ -19,7 +19,8 @@
 #define MICS_HEAD_BLOCK   64
 #define MICS_HEAD_VECTORS (MICS_HEAD_BLOCK / MICS_LANES)
 
-/* One head of one sequence. Rows of queries, keys and values are `ld` apart; of outputs, ld_out. */
+/* One head of one sequence. Rows of queries, keys and values are `ld` apart; of outputs, ld_out. Heads of a
+ * group have their keys and values in common. */
 struct mics_head {
     const float *query, *key, *value;
     size_t ld, ld_out;
@@ -28,17 +29,18 @@ struct mics_head {
 };
 
 static inline struct mics_head mics_head_at(const float *qkv, uint32_t b, uint32_t h, uint32_t T,
-                                            uint32_t H, uint32_t D)
+                                            uint32_t H, uint32_t H_kv, uint32_t D)
 {
-    size_t C = (size_t)H * D;
-    const float *query = qkv + (size_t)b * T * 3 * C + (size_t)h * D;
+    const size_t ld = ((size_t)H + 2 * (size_t)H_kv) * D;
+    const float *row = qkv + (size_t)b * T * ld;
+    const float *key = row + ((size_t)H + h / (H / H_kv)) * D;
 
     return (struct mics_head){
-        .query = query,
-        .key = query + C,
-        .value = query + 2 * C,
-        .ld = 3 * C,
-        .ld_out = C,
+        .query = row + (size_t)h * D,
+        .key = key,
+        .value = key + (size_t)H_kv * D,
+        .ld = ld,
+        .ld_out = (size_t)H * D,
         .T = T,
         .D = D,
     };

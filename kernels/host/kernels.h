@@ -24,9 +24,14 @@ void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args)
 void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad *args);
 void mics_host_layernorm(struct mics_pool *pool, const struct mics_op_layernorm *args);
 void mics_host_layernorm_grad(struct mics_pool *pool, const struct mics_op_layernorm_grad *args);
+void mics_host_rmsnorm(struct mics_pool *pool, const struct mics_op_rmsnorm *args);
+void mics_host_rmsnorm_grad(struct mics_pool *pool, const struct mics_op_rmsnorm_grad *args);
 void mics_host_add(struct mics_pool *pool, const struct mics_op_add *args);
 void mics_host_gelu(struct mics_pool *pool, const struct mics_op_gelu *args);
 void mics_host_gelu_grad(struct mics_pool *pool, const struct mics_op_gelu_grad *args);
+void mics_host_swiglu(struct mics_pool *pool, const struct mics_op_swiglu *args);
+void mics_host_swiglu_grad(struct mics_pool *pool, const struct mics_op_swiglu_grad *args);
+void mics_host_rope(struct mics_pool *pool, const struct mics_op_rope *args);
 void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention *args);
 void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_attention_grad *args);
 void mics_host_embedding(struct mics_pool *pool, const struct mics_op_embedding *args);

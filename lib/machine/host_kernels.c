@@ -19,9 +19,14 @@ ADAPT(matmul)
 ADAPT(bias_grad)
 ADAPT(layernorm)
 ADAPT(layernorm_grad)
+ADAPT(rmsnorm)
+ADAPT(rmsnorm_grad)
 ADAPT(add)
 ADAPT(gelu)
 ADAPT(gelu_grad)
+ADAPT(swiglu)
+ADAPT(swiglu_grad)
+ADAPT(rope)
 ADAPT(attention)
 ADAPT(attention_grad)
 ADAPT(embedding)
@@ -49,9 +54,14 @@ static const struct {
     [MICS_K_BIAS_GRAD] = ENTRY(bias_grad),
     [MICS_K_LAYERNORM] = ENTRY(layernorm),
     [MICS_K_LAYERNORM_GRAD] = ENTRY(layernorm_grad),
+    [MICS_K_RMSNORM] = ENTRY(rmsnorm),
+    [MICS_K_RMSNORM_GRAD] = ENTRY(rmsnorm_grad),
     [MICS_K_ADD] = ENTRY(add),
     [MICS_K_GELU] = ENTRY(gelu),
     [MICS_K_GELU_GRAD] = ENTRY(gelu_grad),
+    [MICS_K_SWIGLU] = ENTRY(swiglu),
+    [MICS_K_SWIGLU_GRAD] = ENTRY(swiglu_grad),
+    [MICS_K_ROPE] = ENTRY(rope),
     [MICS_K_ATTENTION] = ENTRY(attention),
     [MICS_K_ATTENTION_GRAD] = ENTRY(attention_grad),
     [MICS_K_EMBEDDING] = ENTRY(embedding),

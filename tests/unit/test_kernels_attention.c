@@ -6,13 +6,16 @@
 struct shape {
     uint32_t B, T, H, D;
     bool causal;
+    uint32_t H_kv; /* 0: H */
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1, 1, true},    {1, 2, 1, 3, true},   {2, 31, 3, 8, true},   {1, 32, 2, 16, false},
-    {1, 33, 2, 17, true},  {2, 64, 2, 32, true}, {1, 65, 1, 33, true},  {1, 65, 2, 64, false},
-    {1, 129, 1, 48, true}, {1, 70, 2, 5, false}, {1, 20, 1, 256, true}, {1, 200, 2, 80, true},
-    {3, 1, 2, 4, false},
+    {1, 1, 1, 1, true, 0},    {1, 2, 1, 3, true, 0},    {2, 31, 3, 8, true, 0},
+    {1, 32, 2, 16, false, 0}, {1, 33, 2, 17, true, 0},  {2, 64, 2, 32, true, 0},
+    {1, 65, 1, 33, true, 0},  {1, 65, 2, 64, false, 0}, {1, 129, 1, 48, true, 0},
+    {1, 70, 2, 5, false, 0},  {1, 20, 1, 256, true, 0}, {1, 200, 2, 80, true, 0},
+    {3, 1, 2, 4, false, 0},   {2, 9, 4, 6, true, 2},    {1, 70, 6, 16, true, 1},
+    {1, 66, 3, 8, false, 1},  {2, 130, 4, 64, true, 2},
 };
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
@@ -20,17 +23,28 @@ static const struct shape shapes[] = {
 /* A problem, its reference in double, and what the kernels made of it. */
 struct problem {
     struct shape s;
-    size_t C, rows;        /* H D, B T */
-    float *qkv, *grad_out; /* [rows, 3C], [rows, C] */
+    size_t C, W, rows;     /* H D, (H + 2 H_kv) D, B T */
+    float *qkv, *grad_out; /* [rows, W], [rows, C] */
     double *p;             /* [T], one row of probabilities */
     double *out, *lse, *grad_qkv;
     float *got_out, *got_lse, *got_grad, *delta;
 };
 
+/* Where the key of position j for query head h is in qkv, and behind it by H_kv D its value. */
+static size_t key_at(const struct problem *t, size_t b, size_t h, size_t j)
+{
+    return (b * t->s.T + j) * t->W + t->C + h / (t->s.H / t->s.H_kv) * t->s.D;
+}
+
+static size_t value_at(const struct problem *t, size_t b, size_t h, size_t j)
+{
+    return key_at(t, b, h, j) + (size_t)t->s.H_kv * t->s.D;
+}
+
 static double score(const struct problem *t, size_t b, size_t h, size_t i, size_t j)
 {
-    const float *q = t->qkv + (b * t->s.T + i) * 3 * t->C + h * t->s.D;
-    const float *k = t->qkv + (b * t->s.T + j) * 3 * t->C + t->C + h * t->s.D;
+    const float *q = t->qkv + (b * t->s.T + i) * t->W + h * t->s.D;
+    const float *k = t->qkv + key_at(t, b, h, j);
     double sum = 0;
 
     for (size_t d = 0; d < t->s.D; d++)
@@ -56,19 +70,20 @@ static size_t probabilities(struct problem *t, size_t b, size_t h, size_t i, dou
 
 static void reference_query(struct problem *t, size_t b, size_t h, size_t i)
 {
-    size_t D = t->s.D, C = t->C, row = b * t->s.T + i, first = b * t->s.T;
+    size_t D = t->s.D, C = t->C, row = b * t->s.T + i;
     size_t keys = probabilities(t, b, h, i, &t->lse[(b * t->s.H + h) * t->s.T + i]);
-    const float *dout = t->grad_out + row * C + h * D, *q = t->qkv + row * 3 * C + h * D;
+    const float *dout = t->grad_out + row * C + h * D, *q = t->qkv + row * t->W + h * D;
     double *out = t->out + row * C + h * D, delta = 0;
 
     for (size_t j = 0; j < keys; j++)
         for (size_t d = 0; d < D; d++)
-            out[d] += t->p[j] * t->qkv[(first + j) * 3 * C + 2 * C + h * D + d];
+            out[d] += t->p[j] * t->qkv[value_at(t, b, h, j) + d];
     for (size_t d = 0; d < D; d++)
         delta += dout[d] * out[d];
     for (size_t j = 0; j < keys; j++) {
-        const float *k = t->qkv + (first + j) * 3 * C + C + h * D, *v = k + C;
-        double *dk = t->grad_qkv + (first + j) * 3 * C + C + h * D, *dv = dk + C, dp = 0, ds;
+        const float *k = t->qkv + key_at(t, b, h, j), *v = t->qkv + value_at(t, b, h, j);
+        double *dk = t->grad_qkv + key_at(t, b, h, j), *dv = t->grad_qkv + value_at(t, b, h, j);
+        double dp = 0, ds;
 
         for (size_t d = 0; d < D; d++)
             dp += (double)dout[d] * v[d];
@@ -76,7 +91,7 @@ static void reference_query(struct problem *t, size_t b, size_t h, size_t i)
         for (size_t d = 0; d < D; d++) {
             dv[d] += t->p[j] * dout[d];
             dk[d] += ds * q[d];
-            t->grad_qkv[row * 3 * C + h * D + d] += ds * k[d];
+            t->grad_qkv[row * t->W + h * D + d] += ds * k[d];
         }
     }
 }
@@ -90,7 +105,7 @@ static void run_kernels(struct problem *t, struct mics_pool *pool)
                                         .B = s.B,
                                         .T = s.T,
                                         .H = s.H,
-                                        .H_kv = s.H,
+                                        .H_kv = s.H_kv,
                                         .D = s.D,
                                         .causal = s.causal};
     struct mics_op_attention_grad backward = {.grad_qkv = t->got_grad,
@@ -102,7 +117,7 @@ static void run_kernels(struct problem *t, struct mics_pool *pool)
                                               .B = s.B,
                                               .T = s.T,
                                               .H = s.H,
-                                              .H_kv = s.H,
+                                              .H_kv = s.H_kv,
                                               .D = s.D,
                                               .causal = s.causal};
 
@@ -114,17 +129,19 @@ static struct problem make_problem(struct shape s, float size)
 {
     struct problem t = {.s = s, .C = (size_t)s.H * s.D, .rows = (size_t)s.B * s.T};
 
-    t.qkv = random_floats(t.rows * 3 * t.C, 11);
-    for (size_t i = 0; i < t.rows * 3 * t.C; i++)
+    t.s.H_kv = s.H_kv ? s.H_kv : s.H;
+    t.W = ((size_t)s.H + 2 * (size_t)t.s.H_kv) * s.D;
+    t.qkv = random_floats(t.rows * t.W, 11);
+    for (size_t i = 0; i < t.rows * t.W; i++)
         t.qkv[i] *= size;
     t.grad_out = random_floats(t.rows * t.C, 12);
     t.p = zero_doubles(s.T);
     t.out = zero_doubles(t.rows * t.C);
     t.lse = zero_doubles(t.rows * s.H);
-    t.grad_qkv = zero_doubles(t.rows * 3 * t.C);
+    t.grad_qkv = zero_doubles(t.rows * t.W);
     t.got_out = random_floats(t.rows * t.C, 13);
     t.got_lse = random_floats(t.rows * s.H, 14);
-    t.got_grad = random_floats(t.rows * 3 * t.C, 15); /* to be overwritten */
+    t.got_grad = random_floats(t.rows * t.W, 15); /* to be overwritten */
     t.delta = random_floats(t.rows * s.H, 16);
     for (size_t b = 0; b < s.B; b++)
         for (size_t h = 0; h < s.H; h++)
@@ -150,34 +167,34 @@ static void outputs_and_gradients_agree_with_plain_loops(void)
         run_kernels(&t, pools[i % POOLS]);
         CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-6);
         CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
-        CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * 3 * t.C, 1e-5);
+        CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 1e-5);
         free_problem(&t);
     }
 }
 
 static void large_scores_neither_overflow_nor_vanish(void)
 {
-    struct problem t = make_problem((struct shape){1, 130, 1, 32, true}, 15.0f);
+    struct problem t = make_problem((struct shape){1, 130, 1, 32, true, 1}, 15.0f);
 
     run_kernels(&t, pools[0]);
     CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-4);
     CHECK_CLOSE(t.got_lse, t.lse, t.rows, 1e-5);
-    CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * 3 * t.C, 2e-3);
+    CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 2e-3);
     free_problem(&t);
 }
 
 static void threads_do_not_change_attention(void)
 {
-    struct problem t = make_problem((struct shape){2, 150, 3, 20, true}, 1.0f);
+    struct problem t = make_problem((struct shape){2, 150, 3, 20, true, 1}, 1.0f);
     float *out, *grad;
 
     run_kernels(&t, pools[0]);
     out = copy_floats(t.got_out, t.rows * t.C);
-    grad = copy_floats(t.got_grad, t.rows * 3 * t.C);
+    grad = copy_floats(t.got_grad, t.rows * t.W);
     for (unsigned i = 1; i < POOLS; i++) {
         run_kernels(&t, pools[i]);
         CHECK_SAME_BITS(t.got_out, out, t.rows * t.C);
-        CHECK_SAME_BITS(t.got_grad, grad, t.rows * 3 * t.C);
+        CHECK_SAME_BITS(t.got_grad, grad, t.rows * t.W);
     }
     free(out);
     free(grad);
@@ -187,10 +204,10 @@ static void threads_do_not_change_attention(void)
 /* d(sum of grad_out * out) / d(one input), from the reference's own forward pass. */
 static void the_references_gradient_is_that_of_its_output(void)
 {
-    struct problem t = make_problem((struct shape){1, 9, 2, 3, true}, 1.0f);
+    struct problem t = make_problem((struct shape){1, 9, 4, 3, true, 2}, 1.0f);
     const float step = 1.0f / 1024;
 
-    for (size_t i = 0; i < t.rows * 3 * t.C; i += 7) {
+    for (size_t i = 0; i < t.rows * t.W; i += 7) {
         double sums[2] = {0, 0}, want = t.grad_qkv[i], lse;
         float kept = t.qkv[i];
 
@@ -201,7 +218,8 @@ static void the_references_gradient_is_that_of_its_output(void)
                 size_t keys = probabilities(&t, 0, h, row, &lse);
 
                 for (size_t j = 0; j < keys; j++)
-                    sums[side] += t.grad_out[at] * t.p[j] * t.qkv[j * 3 * t.C + 2 * t.C + at % t.C];
+                    sums[side] +=
+                        t.grad_out[at] * t.p[j] * t.qkv[value_at(&t, 0, h, j) + at % t.s.D];
             }
         }
         CHECK_NEAR((sums[1] - sums[0]) / ((double)(kept + step) - (double)(kept - step)), want,
@@ -213,7 +231,7 @@ static void the_references_gradient_is_that_of_its_output(void)
 
 static void nan_in_a_value_reaches_the_queries_that_see_it(void)
 {
-    struct problem t = make_problem((struct shape){1, 100, 1, 8, true}, 1.0f);
+    struct problem t = make_problem((struct shape){1, 100, 1, 8, true, 1}, 1.0f);
 
     t.qkv[70 * 3 * t.C] = NAN; /* a query */
     run_kernels(&t, pools[1]);

@@ -1,0 +1,440 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operations that only Llama has, root mean square norms, SwiGLU and rotary positions, in both types. */
+#include "host/bf16.h"
+#include "host/pool.h"
+#include "kernels.h"
+
+static const uint32_t sizes[] = {1, 2, 31, 32, 33, 65, 130};
+
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+#define EPS   1e-5
+
+/* Half a unit in the last place of a bf16, relative: what storing a result costs. */
+#define BF16_HALF 0.00390625
+
+/* An array of either type, and the same numbers in fp32: what a reference reads. */
+struct array {
+    void *data;
+    float *wide;
+    size_t count;
+    enum mics_dtype dtype;
+};
+
+static void narrow(struct array *array)
+{
+    for (size_t i = 0; i < array->count; i++) {
+        mics_store_as(array->data, i, array->wide[i], array->dtype);
+        array->wide[i] = mics_load_as(array->data, i, array->dtype);
+    }
+}
+
+static struct array make_array(size_t count, uint64_t seed, enum mics_dtype dtype)
+{
+    struct array array = {.data = malloc((count + 1) * mics_dtype_bytes(dtype)),
+                          .wide = random_floats(count, seed),
+                          .count = count,
+                          .dtype = dtype};
+
+    if (!array.data)
+        abort();
+    narrow(&array);
+    return array;
+}
+
+/* Bring `wide` up to date with what a kernel wrote. */
+static const float *widen(struct array *array)
+{
+    for (size_t i = 0; i < array->count; i++)
+        array->wide[i] = mics_load_as(array->data, i, array->dtype);
+    return array->wide;
+}
+
+static void free_array(struct array *array)
+{
+    free(array->data);
+    free(array->wide);
+}
+
+/* The largest error beyond the type's own rounding. */
+#define CHECK_ARRAY(got, want, tolerance)                                                          \
+    CHECK_CLOSE(widen(got), want, (got)->count,                                                    \
+                (got)->dtype == MICS_BF16 ? 1.05 * BF16_HALF + (tolerance) : (tolerance))
+
+struct norm {
+    struct array in, weight, grad, out, grad_in, grad_weight;
+    float *rstd;
+    double *want_out, *want_in, *want_weight;
+};
+
+/* One row in double: out, and the gradient of sum(grad * out) by in and weight. */
+static void reference_row(struct norm *t, uint32_t C, size_t at)
+{
+    const float *in = t->in.wide + at, *grad = t->grad.wide + at, *weight = t->weight.wide;
+    double square = 0, along = 0, rstd;
+
+    for (uint32_t c = 0; c < C; c++)
+        square += (double)in[c] * in[c] / C;
+    rstd = 1 / sqrt(square + EPS);
+    for (uint32_t c = 0; c < C; c++) {
+        t->want_out[at + c] = in[c] * rstd * weight[c];
+        t->want_weight[c] += grad[c] * in[c] * rstd;
+        along += grad[c] * weight[c] * in[c] * rstd / C;
+    }
+    for (uint32_t c = 0; c < C; c++)
+        t->want_in[at + c] += rstd * (grad[c] * weight[c] - in[c] * rstd * along);
+}
+
+static struct norm make_norm(uint32_t rows, uint32_t C, enum mics_dtype dtype,
+                             enum mics_dtype grad_dtype)
+{
+    const size_t count = (size_t)rows * C;
+    struct norm t = {make_array(count, 1, dtype), make_array(C, 2, dtype),
+                     make_array(count, 3, dtype), make_array(count, 4, dtype),
+                     make_array(count, 5, dtype), make_array(C, 6, grad_dtype),
+                     random_floats(rows, 7),      zero_doubles(count),
+                     zero_doubles(count),         zero_doubles(C)};
+
+    for (size_t i = 0; i < count; i++)
+        t.want_in[i] = t.grad_in.wide[i];
+    for (uint32_t c = 0; c < C; c++)
+        t.want_weight[c] = t.grad_weight.wide[c];
+    for (size_t at = 0; at < count; at += C)
+        reference_row(&t, C, at);
+    return t;
+}
+
+static void free_norm(struct norm *t)
+{
+    struct array *arrays[] = {&t->in, &t->weight, &t->grad, &t->out, &t->grad_in, &t->grad_weight};
+
+    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
+        free_array(arrays[i]);
+    free(t->rstd);
+    free(t->want_out);
+    free(t->want_in);
+    free(t->want_weight);
+}
+
+static void run_norm(struct norm *t, uint32_t rows, uint32_t C, struct mics_pool *pool)
+{
+    mics_host_rmsnorm(pool, &(struct mics_op_rmsnorm){.out = t->out.data,
+                                                      .rstd = t->rstd,
+                                                      .in = t->in.data,
+                                                      .weight = t->weight.data,
+                                                      .rows = rows,
+                                                      .C = C,
+                                                      .eps = (float)EPS,
+                                                      .dtype = t->in.dtype});
+    mics_host_rmsnorm_grad(pool,
+                           &(struct mics_op_rmsnorm_grad){.grad_in = t->grad_in.data,
+                                                          .grad_weight = t->grad_weight.data,
+                                                          .grad_out = t->grad.data,
+                                                          .in = t->in.data,
+                                                          .weight = t->weight.data,
+                                                          .rstd = t->rstd,
+                                                          .rows = rows,
+                                                          .C = C,
+                                                          .dtype = t->in.dtype,
+                                                          .grad_dtype = t->grad_weight.dtype});
+}
+
+static void check_norm(uint32_t rows, uint32_t C, enum mics_dtype dtype, enum mics_dtype grad_dtype)
+{
+    struct norm first = make_norm(rows, C, dtype, grad_dtype);
+
+    run_norm(&first, rows, C, pools[0]);
+    CHECK_ARRAY(&first.out, first.want_out, 1e-5);
+    CHECK_ARRAY(&first.grad_in, first.want_in, 2e-5);
+    CHECK_ARRAY(&first.grad_weight, first.want_weight, 2e-5);
+    for (unsigned i = 1; i < POOLS; i++) {
+        struct norm t = make_norm(rows, C, dtype, grad_dtype);
+
+        run_norm(&t, rows, C, pools[i]);
+        CHECK_SAME_BITS(widen(&t.out), first.out.wide, t.out.count);
+        CHECK_SAME_BITS(widen(&t.grad_in), first.grad_in.wide, t.out.count);
+        CHECK_SAME_BITS(widen(&t.grad_weight), first.grad_weight.wide, C);
+        free_norm(&t);
+    }
+    free_norm(&first);
+}
+
+static void rmsnorm_and_its_gradient_agree_with_plain_loops(void)
+{
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t j = 0; j < SIZES; j++)
+            check_norm(sizes[i], sizes[j], MICS_F32, MICS_F32);
+    check_norm(700, 129, MICS_F32, MICS_F32);
+    check_norm(3, 1000, MICS_F32, MICS_F32);
+}
+
+static void rmsnorm_in_bf16_is_off_by_one_rounding(void)
+{
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t j = 0; j < SIZES; j++) {
+            check_norm(sizes[i], sizes[j], MICS_BF16, MICS_F32);
+            check_norm(sizes[i], sizes[j], MICS_BF16, MICS_BF16);
+        }
+    check_norm(700, 129, MICS_BF16, MICS_BF16);
+}
+
+/* d(sum of grad * out) / d(one input), by the reference's own outputs. */
+static void rmsnorms_reference_agrees_with_differences(void)
+{
+    enum { C = 7 };
+
+    for (uint32_t i = 0; i < C; i++) {
+        struct norm t = make_norm(1, C, MICS_F32, MICS_F32);
+        const double want = t.want_in[i] - t.grad_in.wide[i], kept = t.in.wide[i];
+        double sums[2] = {0, 0}, at[2];
+
+        for (int side = 0; side < 2; side++) {
+            t.in.wide[i] = (float)(kept + (side ? 1.0 : -1.0) / 512);
+            at[side] = t.in.wide[i];
+            reference_row(&t, C, 0);
+            for (uint32_t c = 0; c < C; c++)
+                sums[side] += t.grad.wide[c] * t.want_out[c];
+        }
+        CHECK_NEAR((sums[1] - sums[0]) / (at[1] - at[0]), want, 1e-4);
+        free_norm(&t);
+    }
+}
+
+/* The sum is what add would give, and the norm that of the sum as it is stored. */
+static void check_fused(uint32_t rows, uint32_t C, enum mics_dtype dtype, bool in_place)
+{
+    const size_t count = (size_t)rows * C;
+    struct norm t = make_norm(rows, C, dtype, dtype);
+    struct array add = make_array(count, 8, dtype), sum = make_array(count, 9, dtype);
+
+    mics_host_rmsnorm(pools[1], &(struct mics_op_rmsnorm){.out = t.out.data,
+                                                          .sum = in_place ? add.data : sum.data,
+                                                          .rstd = t.rstd,
+                                                          .in = t.in.data,
+                                                          .add = add.data,
+                                                          .weight = t.weight.data,
+                                                          .rows = rows,
+                                                          .C = C,
+                                                          .eps = (float)EPS,
+                                                          .dtype = dtype});
+    if (in_place)
+        memcpy(sum.data, add.data, count * mics_dtype_bytes(dtype));
+    for (size_t i = 0; i < count; i++)
+        t.in.wide[i] += add.wide[i];
+    narrow(&t.in);
+    CHECK_SAME_BITS(widen(&sum), t.in.wide, count);
+    for (size_t at = 0; at < count; at += C)
+        reference_row(&t, C, at);
+    CHECK_ARRAY(&t.out, t.want_out, 1e-5);
+    free_array(&add);
+    free_array(&sum);
+    free_norm(&t);
+}
+
+static void a_residual_is_added_before_the_norm(void)
+{
+    for (size_t i = 0; i < SIZES; i++)
+        for (unsigned k = 0; k < 4; k++)
+            check_fused(sizes[SIZES - 1 - i], sizes[i], k / 2 ? MICS_BF16 : MICS_F32, k % 2);
+}
+
+static double silu(double x)
+{
+    return x / (1 + exp(-x));
+}
+
+static double silu_slope(double x)
+{
+    const double s = 1 / (1 + exp(-x));
+
+    return s + x * s * (1 - s);
+}
+
+/* The gradient goes to a place of its own, or over the input. */
+static void check_swiglu(uint32_t rows, uint32_t F, enum mics_dtype dtype, bool in_place)
+{
+    const size_t count = (size_t)rows * F;
+    struct array in = make_array(2 * count, 11, dtype), grad = make_array(count, 12, dtype);
+    struct array out = make_array(count, 13, dtype), grad_in = make_array(2 * count, 14, dtype);
+    double *want = zero_doubles(count), *want_grad = zero_doubles(2 * count);
+
+    for (size_t i = 0; i < 2 * count; i++)
+        in.wide[i] *= 9;
+    narrow(&in);
+    for (size_t i = 0; i < count; i++) {
+        const size_t gate_at = i / F * 2 * F + i % F, up_at = gate_at + F;
+        const double gate = in.wide[gate_at], up = in.wide[up_at], g = grad.wide[i];
+
+        want[i] = silu(gate) * up;
+        want_grad[gate_at] = g * up * silu_slope(gate);
+        want_grad[up_at] = g * silu(gate);
+    }
+    struct array *to = in_place ? &in : &grad_in;
+
+    mics_host_swiglu(pools[rows % POOLS],
+                     &(struct mics_op_swiglu){out.data, in.data, rows, F, dtype});
+    mics_host_swiglu_grad(pools[rows % POOLS], &(struct mics_op_swiglu_grad){
+                                                   to->data, in.data, grad.data, rows, F, dtype});
+    CHECK_ARRAY(&out, want, 2e-6);
+    CHECK_ARRAY(to, want_grad, 4e-6);
+    free_array(&in);
+    free_array(&grad);
+    free_array(&out);
+    free_array(&grad_in);
+    free(want);
+    free(want_grad);
+}
+
+static void swiglu_and_its_gradient_agree_with_their_definition(void)
+{
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t j = 0; j < SIZES; j++)
+            for (unsigned k = 0; k < 4; k++)
+                check_swiglu(sizes[i], sizes[j], k / 2 ? MICS_BF16 : MICS_F32, k % 2);
+    check_swiglu(40, 1001, MICS_F32, true);
+}
+
+static void swiglu_of_large_gates_is_their_product_or_nothing(void)
+{
+    float in[4] = {200, -200, 3, 3}, out[2], grad[2] = {1, 1};
+
+    mics_host_swiglu(pools[0], &(struct mics_op_swiglu){out, in, 1, 2, MICS_F32});
+    CHECK(out[0] == 600 && out[1] == 0);
+    mics_host_swiglu_grad(pools[0], &(struct mics_op_swiglu_grad){in, in, grad, 1, 2, MICS_F32});
+    CHECK(in[0] == 3 && in[1] == 0 && in[2] == 200 && in[3] == 0);
+}
+
+struct rope_case {
+    uint32_t B, T, heads, D, stride;
+    float base;
+};
+
+static const struct rope_case ropes[] = {
+    {1, 1, 1, 2, 2, 1e4f},       {2, 5, 3, 2, 9, 1e4f},     {1, 33, 2, 6, 18, 5e5f},
+    {2, 9, 1, 34, 40, 1e4f},     {1, 70, 4, 64, 512, 1e4f}, {1, 3, 2, 128, 256, 5e5f},
+    {1, 300, 1, 256, 768, 1e4f},
+};
+
+#define ROPES (sizeof(ropes) / sizeof(ropes[0]))
+
+static struct mics_op_rope rope_of(const struct rope_case *c, struct array *data, bool inverse)
+{
+    return (struct mics_op_rope){.data = data->data,
+                                 .B = c->B,
+                                 .T = c->T,
+                                 .heads = c->heads,
+                                 .D = c->D,
+                                 .stride = c->stride,
+                                 .base = c->base,
+                                 .inverse = inverse,
+                                 .dtype = data->dtype};
+}
+
+/* By the rotation of complex numbers; the fp32 frequency is part of the definition. */
+static double *turned(const struct rope_case *c, const float *data)
+{
+    double *want = zero_doubles((size_t)c->B * c->T * c->stride);
+
+    for (size_t i = 0; i < (size_t)c->B * c->T * c->stride; i++) {
+        const size_t at = i % c->stride, t = i / c->stride % c->T, d = at % c->D;
+        const size_t half = c->D / 2, k = d % half;
+        const float frequency = (float)pow((double)c->base, -2.0 * (double)k / c->D);
+        const double angle = (float)t * frequency;
+
+        if (at >= (size_t)c->heads * c->D)
+            want[i] = data[i];
+        else if (d < half)
+            want[i] = data[i] * cos(angle) - data[i + half] * sin(angle);
+        else
+            want[i] = data[i] * cos(angle) + data[i - half] * sin(angle);
+    }
+    return want;
+}
+
+static void rope_turns_pairs_of_the_first_heads_by_their_position(void)
+{
+    for (size_t i = 0; i < 2 * ROPES; i++) {
+        const struct rope_case *c = &ropes[i / 2];
+        const size_t count = (size_t)c->B * c->T * c->stride;
+        struct array data = make_array(count, 21, i % 2 ? MICS_BF16 : MICS_F32);
+        double *want = turned(c, data.wide);
+        const struct mics_op_rope rope = rope_of(c, &data, false);
+
+        mics_host_rope(pools[i % POOLS], &rope);
+        CHECK_ARRAY(&data, want, 1e-6);
+        free(want);
+        free_array(&data);
+    }
+}
+
+static void rope_backwards_undoes_rope(void)
+{
+    for (size_t i = 0; i < ROPES; i++) {
+        const struct rope_case *c = &ropes[i];
+        const size_t count = (size_t)c->B * c->T * c->stride;
+        struct array data = make_array(count, 22, MICS_F32), turn = make_array(count, 22, MICS_F32);
+        const struct mics_op_rope there = rope_of(c, &turn, false), back = rope_of(c, &turn, true);
+
+        mics_host_rope(pools[0], &there);
+        if (c->T > 1)
+            CHECK(memcmp(turn.data, data.data, count * sizeof(float)) != 0);
+        mics_host_rope(pools[2], &back);
+        for (size_t at = 0; at < count; at++)
+            CHECK_NEAR(((float *)turn.data)[at], data.wide[at], 1e-6);
+        free_array(&data);
+        free_array(&turn);
+    }
+}
+
+/* What rotary positions are for. */
+static void products_of_turned_vectors_depend_on_their_distance_only(void)
+{
+    enum { D = 32, T = 40 };
+    struct array q = make_array(D, 23, MICS_F32), k = make_array(D, 24, MICS_F32);
+    struct array data = make_array(2 * T * D, 25, MICS_F32);
+    double products[2] = {0, 0};
+
+    for (size_t t = 0; t < T; t++) {
+        memcpy((float *)data.data + 2 * t * D, q.data, D * sizeof(float));
+        memcpy((float *)data.data + (2 * t + 1) * D, k.data, D * sizeof(float));
+    }
+    const struct mics_op_rope rope =
+        rope_of(&(struct rope_case){1, T, 2, D, 2 * D, 1e4f}, &data, false);
+
+    mics_host_rope(pools[1], &rope);
+    for (size_t d = 0; d < D; d++)
+        for (int i = 0; i < 2; i++)
+            products[i] += (double)((float *)data.data)[2 * (i ? 35 : 9) * D + d] *
+                           ((float *)data.data)[(2 * (i ? 29 : 3) + 1) * D + d];
+    CHECK_NEAR(products[0], products[1], 1e-5);
+    free_array(&q);
+    free_array(&k);
+    free_array(&data);
+}
+
+static void no_rows_are_no_work(void)
+{
+    float none = 5;
+
+    mics_host_rmsnorm(pools[0], &(struct mics_op_rmsnorm){.out = &none, .C = 4});
+    mics_host_rmsnorm_grad(pools[0], &(struct mics_op_rmsnorm_grad){.grad_in = &none});
+    mics_host_swiglu(pools[0], &(struct mics_op_swiglu){.out = &none, .F = 3});
+    mics_host_swiglu_grad(pools[0], &(struct mics_op_swiglu_grad){.grad_in = &none, .F = 3});
+    mics_host_rope(pools[0], &(struct mics_op_rope){.data = &none, .T = 3, .heads = 2, .D = 2});
+    CHECK(none == 5);
+}
+
+int main(void)
+{
+    open_pools();
+    TAP_RUN(rmsnorm_and_its_gradient_agree_with_plain_loops);
+    TAP_RUN(rmsnorm_in_bf16_is_off_by_one_rounding);
+    TAP_RUN(rmsnorms_reference_agrees_with_differences);
+    TAP_RUN(a_residual_is_added_before_the_norm);
+    TAP_RUN(swiglu_and_its_gradient_agree_with_their_definition);
+    TAP_RUN(swiglu_of_large_gates_is_their_product_or_nothing);
+    TAP_RUN(rope_turns_pairs_of_the_first_heads_by_their_position);
+    TAP_RUN(rope_backwards_undoes_rope);
+    TAP_RUN(products_of_turned_vectors_depend_on_their_distance_only);
+    TAP_RUN(no_rows_are_no_work);
+    return close_pools();
+}
