@@ -89,9 +89,11 @@ $(BUILD)/lib%.a:
 
 $(BUILD)/mics-%: $(BUILD)/cmd/mics-%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
-$(BUILD)/mics-%: cmd/mics-%.sh lib/base/version.h
+# A script may have parts: a line ". cmd/FOLDER/FILE" becomes the file.
+$(BUILD)/mics-%: cmd/mics-%.sh $(wildcard cmd/*/*.sh) lib/base/version.h
 	@mkdir -p $(@D)
-	$(call say,SH)sed 's/@VERSION@/$(VERSION)/' $< >$@ && chmod +x $@
+	$(call say,SH)awk '/^\. cmd\// { while ((getline line <$$2) > 0) print line; next } { print }' $< | \
+		sed 's/@VERSION@/$(VERSION)/' >$@ && chmod +x $@
 $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a

@@ -27,6 +27,7 @@
 struct mics_comm_counts {
     uint64_t calls;      /* collectives begun by this rank, of more than one rank */
     uint64_t sent_bytes; /* payload bytes that this rank sent */
+    uint64_t net_bytes;  /* of them, to ranks on other nodes, as far as the backend knows nodes */
 };
 
 struct mics_comm;

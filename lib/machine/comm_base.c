@@ -45,9 +45,9 @@ struct errand {
 };
 
 static enum mics_status execute(struct comm_base *base, const struct comm_call *call,
-                                uint64_t *sent_bytes, struct mics_err *err)
+                                struct comm_sent *sent, struct mics_err *err)
 {
-    enum mics_status status = base->execute(base, call, sent_bytes, err);
+    enum mics_status status = base->execute(base, call, sent, err);
 
     if (status != MICS_OK)
         mics_err_prefix(err, "%s among %d ranks", mics_comm_call_name(call->kind), base->comm.size);
@@ -59,11 +59,12 @@ static void run_errand(void *context)
 {
     struct errand *errand = context;
     struct mics_err err = {""};
-    uint64_t sent_bytes = 0;
+    struct comm_sent sent = {0};
 
     errand->counts->calls += errand->first;
-    enum mics_status status = execute(errand->base, &errand->call, &sent_bytes, &err);
-    errand->counts->sent_bytes += sent_bytes;
+    enum mics_status status = execute(errand->base, &errand->call, &sent, &err);
+    errand->counts->sent_bytes += sent.bytes;
+    errand->counts->net_bytes += sent.net_bytes;
     if (status != MICS_OK)
         errand->device->ops->fail(errand->device, status, err.text);
 }
@@ -161,9 +162,9 @@ void mics_comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream)
 static enum mics_status execute_now(struct mics_comm *comm, struct comm_call call,
                                     struct mics_err *err)
 {
-    uint64_t sent_bytes = 0;
+    struct comm_sent sent = {0};
 
-    return execute((struct comm_base *)comm, &call, &sent_bytes, err);
+    return execute((struct comm_base *)comm, &call, &sent, err);
 }
 
 enum mics_status mics_comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,

@@ -32,13 +32,18 @@ struct comm_call {
     uint64_t bytes; /* the same in bytes */
 };
 
+/* What a rank sent in a collective. */
+struct comm_sent {
+    uint64_t bytes, net_bytes; /* in all; to other nodes */
+};
+
 struct comm_base {
     struct mics_comm comm; /* comm.size > 1 wherever `execute` is called */
     int *blocks;           /* [size] of each rank; owned */
-    /* Carry out one collective; *sent_bytes = what this rank sent. Calls of one communicator come
+    /* Carry out one collective; *sent (zero before) = what this rank sent. Calls of one communicator come
      * one at a time. */
     enum mics_status (*execute)(struct comm_base *base, const struct comm_call *call,
-                                uint64_t *sent_bytes, struct mics_err *err);
+                                struct comm_sent *sent, struct mics_err *err);
 };
 
 /* The table with all but split, free and abort. */

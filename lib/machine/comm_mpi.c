@@ -29,7 +29,7 @@ static_assert((int)COMM_TREE_BROADCAST_BYTES <= (int)COMM_MPI_SEGMENT,
 static_assert((int)COMM_MPI_WINDOW <= (int)COMM_TREE_ARITY, "a slot for each message under way");
 
 static enum mics_status mpi_execute(struct comm_base *base, const struct comm_call *call,
-                                    uint64_t *sent_bytes, struct mics_err *err)
+                                    struct comm_sent *sent, struct mics_err *err)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
     struct mpi_request request = {.call = call, .comm = comm};
@@ -44,7 +44,7 @@ static enum mics_status mpi_execute(struct comm_base *base, const struct comm_ca
             memcpy(own, call->send, call->bytes);
     }
     mics_mpi_engine_execute(comm->engine, &request);
-    *sent_bytes = request.sent_bytes;
+    *sent = request.sent;
     if (request.status != MICS_OK)
         mics_err_set(err, request.status, "%s", request.err.text);
     return request.status;
@@ -122,6 +122,19 @@ static enum mics_status take_tag(struct mpi_engine *engine, uint64_t greatest, s
     return MICS_OK;
 }
 
+/* The same ranks in the same order as the parent's need no times of their own. */
+static enum mics_status tune_like(struct mpi_comm *comm, const struct mpi_comm *parent,
+                                  struct mics_err *err)
+{
+    const size_t size = (size_t)comm->base.comm.size;
+
+    if (comm->base.comm.size != parent->base.comm.size ||
+        memcmp(comm->ranks, parent->ranks, size * sizeof *comm->ranks) != 0)
+        return mics_mpi_tune(comm, err);
+    comm->tuned = parent->tuned;
+    return MICS_OK;
+}
+
 static enum mics_status mpi_split(struct mics_comm *base, int color, int key, int block,
                                   struct mics_comm **out, struct mics_err *err)
 {
@@ -148,7 +161,7 @@ static enum mics_status mpi_split(struct mics_comm *base, int color, int key, in
         }
         comm->base.comm.block = block;
         engine->comms++;
-        status = mics_mpi_tune(comm, err);
+        status = tune_like(comm, parent, err);
     }
     if (status != MICS_OK) {
         mpi_free(&comm->base.comm);

@@ -37,7 +37,7 @@ struct mpi_request {
     const struct comm_call *call;
     struct mpi_comm *comm;
     struct mpi_request *next;
-    uint64_t sent_bytes;
+    struct comm_sent sent;
     bool done;
     enum mics_status status;
     struct mics_err err;
@@ -53,7 +53,7 @@ struct mpi_transfer {
     uint64_t segments; /* of a piece */
     uint64_t packets;  /* to send and to receive: segments * steps */
     uint64_t send_posted, send_done, recv_posted, recv_done;
-    uint64_t sent_bytes;
+    struct comm_sent sent;
 
     int first_step; /* ring */
     int place, parent, child_ranks[COMM_TREE_ARITY],
@@ -105,6 +105,7 @@ struct mpi_engine {
     pthread_t thread;
     int comms;                        /* that use the engine */
     int world_rank, world_size, node; /* node: lowest world rank on it */
+    int *nodes;                       /* [world_size] of each rank */
     uint64_t next_tag, last_tag;
 
     pthread_mutex_t lock;  /* guards all in this group */

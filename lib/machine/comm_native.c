@@ -87,7 +87,7 @@ static int run(const struct mpi_comm *comm, const struct comm_call *call)
 
 int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call)
 {
-    comm->transfer.sent_bytes = 0;
+    comm->transfer.sent = (struct comm_sent){0};
     switch (comm->native->action) {
     case NATIVE_OPEN:
         return open_native(comm);
@@ -99,12 +99,12 @@ int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call)
 }
 
 static enum mics_status native_execute(struct comm_base *base, const struct comm_call *call,
-                                       uint64_t *sent_bytes, struct mics_err *err)
+                                       struct comm_sent *sent, struct mics_err *err)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
     struct mpi_request request = {.call = call, .comm = comm};
 
-    *sent_bytes = 0;
+    *sent = (struct comm_sent){0};
     if (call->bytes > INT_MAX || call->count > INT_MAX)
         return mics_err_set(err, MICS_ERR_COMM, "MPI cannot count so many elements");
     mics_mpi_engine_execute(comm->engine, &request);
@@ -128,7 +128,7 @@ static void native_free(struct mics_comm *base)
 {
     const struct comm_call nothing = {.kind = COMM_BARRIER};
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    uint64_t sent;
+    struct comm_sent sent;
 
     comm->native->action = NATIVE_CLOSE;
     native_execute(&comm->base, &nothing, &sent, NULL);
@@ -183,7 +183,7 @@ enum mics_status mics_comm_new_native(struct mics_comm *like, struct mics_comm *
     const struct comm_call nothing = {.kind = COMM_BARRIER};
     struct mpi_comm *comm;
     enum mics_status status;
-    uint64_t sent;
+    struct comm_sent sent;
 
     if (!mics_comm_has_native(like))
         return mics_err_set(err, MICS_ERR_UNSUPPORTED, "these ranks do not talk by MPI");

@@ -48,6 +48,6 @@ enum mics_status mics_threads_meet(struct threads_group *group, bool was_busy, b
 
 /* comm_threads_execute.c */
 enum mics_status mics_threads_execute(struct comm_base *base, const struct comm_call *call,
-                                      uint64_t *sent_bytes, struct mics_err *err);
+                                      struct comm_sent *sent, struct mics_err *err);
 
 #endif

@@ -154,7 +154,7 @@ static uint64_t sent_by(const struct comm_base *base, const struct comm_call *ca
 }
 
 enum mics_status mics_threads_execute(struct comm_base *base, const struct comm_call *call,
-                                      uint64_t *sent_bytes, struct mics_err *err)
+                                      struct comm_sent *sent, struct mics_err *err)
 {
     struct threads_group *group = threads_of(base)->group;
 
@@ -170,7 +170,7 @@ enum mics_status mics_threads_execute(struct comm_base *base, const struct comm_
     if (busy)
         status = mics_threads_meet(group, true, false, part == MICS_OK ? err : NULL);
     if (part == MICS_OK && status == MICS_OK) {
-        *sent_bytes = sent_by(base, call);
+        sent->bytes = sent_by(base, call);
         if (call->kind == COMM_REDUCE_SCATTER)
             destroy_send(base, call);
     }

@@ -31,11 +31,15 @@ enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int co
 int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int to, bool empty_too,
                   MPI_Request *request)
 {
-    comm->transfer.sent_bytes += bytes;
+    const struct mpi_engine *engine = comm->engine;
+
+    comm->transfer.sent.bytes += bytes;
+    if (engine->nodes[comm->ranks[to]] != engine->node)
+        comm->transfer.sent.net_bytes += bytes;
     *request = MPI_REQUEST_NULL;
     if (bytes == 0 && !empty_too)
         return MPI_SUCCESS;
-    return MPI_Isend(data, (int)bytes, MPI_BYTE, comm->ranks[to], comm->tag, comm->engine->world,
+    return MPI_Isend(data, (int)bytes, MPI_BYTE, comm->ranks[to], comm->tag, engine->world,
                      request);
 }
 
@@ -126,7 +130,7 @@ static bool progress_comm(struct mpi_comm *comm, bool *moved)
     const bool more = request->next != NULL;
     comm->head = request->next;
     comm->broken |= code != MPI_SUCCESS;
-    request->sent_bytes = comm->transfer.sent_bytes;
+    request->sent = comm->transfer.sent;
     answer(comm->engine, request, code);
     if (more)
         begin_transfer(comm);

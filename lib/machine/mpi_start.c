@@ -24,6 +24,22 @@ static int find_node(MPI_Comm world, int rank)
     return lowest;
 }
 
+/* The node of every rank. */
+static enum mics_status find_nodes(struct mpi_engine *engine)
+{
+    engine->node = find_node(engine->world, engine->world_rank);
+    if (engine->node < 0)
+        return mics_err_set(&engine->start_err, MICS_ERR_COMM,
+                            "MPI: cannot find out which ranks share a node");
+    engine->nodes = calloc((size_t)engine->world_size, sizeof *engine->nodes);
+    if (!engine->nodes)
+        return mics_err_nomem(&engine->start_err);
+    const int code =
+        MPI_Allgather(&engine->node, 1, MPI_INT, engine->nodes, 1, MPI_INT, engine->world);
+    return code == MPI_SUCCESS ? MICS_OK
+                               : mics_mpi_failure(&engine->start_err, "MPI_Allgather", code);
+}
+
 static enum mics_status start_mpi(struct mpi_engine *engine)
 {
     int provided, used = 0, has_bound = 0, *bound;
@@ -45,11 +61,8 @@ static enum mics_status start_mpi(struct mpi_engine *engine)
     MPI_Comm_get_attr(engine->world, MPI_TAG_UB, &bound, &has_bound);
     engine->last_tag =
         has_bound ? (uint64_t)*bound : 32767; /* the least that the standard grants */
-    engine->node = find_node(engine->world, engine->world_rank);
-    if (engine->node < 0)
-        return mics_err_set(&engine->start_err, MICS_ERR_COMM,
-                            "MPI: cannot find out which ranks share a node");
-    return mics_mpi_pulse_init(engine);
+    const enum mics_status status = find_nodes(engine);
+    return status == MICS_OK ? mics_mpi_pulse_init(engine) : status;
 }
 
 static void *engine_main(void *context)
@@ -81,6 +94,7 @@ static void engine_free(struct mpi_engine *engine)
     pthread_cond_destroy(&engine->posted);
     pthread_mutex_destroy(&engine->lock);
     free(engine->pulse.heard);
+    free(engine->nodes);
     free(engine);
 }
 

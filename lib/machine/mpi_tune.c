@@ -30,7 +30,7 @@ static enum mics_status time_routes(struct mpi_comm *comm, const struct comm_cal
                                     uint64_t *limit, double times_s[2], struct mics_err *err)
 {
     struct mics_comm *base = &comm->base.comm;
-    uint64_t sent_bytes;
+    struct comm_sent sent;
 
     times_s[0] = times_s[1] = HUGE_VAL;
     for (int i = 0; i < 2 * ROUNDS; i++) {
@@ -38,7 +38,7 @@ static enum mics_status time_routes(struct mpi_comm *comm, const struct comm_cal
         enum mics_status status = base->ops->barrier_now(base, err);
         const double start_s = mics_now_s();
         if (status == MICS_OK)
-            status = comm->base.execute(&comm->base, call, &sent_bytes, err);
+            status = comm->base.execute(&comm->base, call, &sent, err);
         if (status != MICS_OK)
             return status;
         times_s[i % 2] = fmin(times_s[i % 2], mics_now_s() - start_s);

@@ -288,6 +288,15 @@ void mics_engine_counts(const struct mics_engine *engine,
             engine->comms[kind] ? engine->comms[kind]->counts : (struct mics_comm_counts){0};
 }
 
+uint64_t mics_engine_net_bytes(const struct mics_engine *engine)
+{
+    uint64_t bytes = 0;
+
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
+        bytes += engine->comms[kind] ? engine->comms[kind]->counts.net_bytes : 0;
+    return bytes;
+}
+
 uint64_t mics_engine_arena_bytes(const struct mics_engine *engine)
 {
     return engine->memory.arena_bytes;

@@ -113,6 +113,8 @@ const struct mics_timeline *mics_engine_timeline(const struct mics_engine *engin
 /* Sum over steps so far, by communicator kind. */
 void mics_engine_counts(const struct mics_engine *engine,
                         struct mics_comm_counts counts[MICS_COMM_KIND_COUNT]);
+/* Of what this rank sent so far, the bytes that went to other nodes. */
+uint64_t mics_engine_net_bytes(const struct mics_engine *engine);
 /* What an engine is at. */
 struct mics_engine_doing {
     uint64_t progress;        /* another number whenever something has been finished */

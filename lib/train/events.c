@@ -74,11 +74,12 @@ json_t *mics_event_end(const struct mics_run *run, const char *reason)
     struct rusage usage = {0};
 
     getrusage(RUSAGE_SELF, &usage);
-    return json_pack("{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:s,s:I}", "event", "end", "step",
+    return json_pack("{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "event", "end", "step",
                      (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->counted,
                      "recent_loss", number(mics_run_recent_loss(run)), "compute_ms",
                      number(1e3 * sum->compute_s / steps), "exposed_ms",
                      number(1e3 * sum->exposed_s / steps), "hidden_ms",
-                     number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "path",
-                     run->last_checkpoint, "peak_rss_bytes", (json_int_t)usage.ru_maxrss * 1024);
+                     number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "net_bytes",
+                     (json_int_t)run->net_bytes, "path", run->last_checkpoint, "peak_rss_bytes",
+                     (json_int_t)usage.ru_maxrss * 1024);
 }

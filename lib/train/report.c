@@ -95,6 +95,18 @@ void mics_report_step(FILE *out, const struct mics_step_record *record, bool fir
     fflush(out);
 }
 
+static void print_traffic(FILE *out, const struct mics_run *run)
+{
+    const double each =
+        (double)run->net_bytes / (double)run->counted / run->options.world->node_count;
+    char buf[2][32];
+
+    if (run->net_bytes > 0)
+        fprintf(out, "between nodes: %s in all, %s a step and node\n",
+                mics_format_bytes(run->net_bytes, buf[0], sizeof buf[0]),
+                mics_format_bytes((uint64_t)each, buf[1], sizeof buf[1]));
+}
+
 void mics_report_end(FILE *out, const struct mics_run *run)
 {
     const struct mics_step_record *sum = &run->sum;
@@ -112,6 +124,7 @@ void mics_report_end(FILE *out, const struct mics_run *run)
             "communication a step: %.1f ms exposed, %.1f ms hidden under %.1f ms of computation\n",
             1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
             1e3 * sum->compute_s / steps);
+        print_traffic(out, run);
     }
     if (!run->options.paced)
         fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");

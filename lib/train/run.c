@@ -275,6 +275,25 @@ static void finish_quietly(struct mics_run *run)
     run->saves = false;
 }
 
+/* Steps are collected, so the counts stand still. */
+static enum mics_status count_net_bytes(struct mics_run *run, struct mics_err *err)
+{
+    struct mics_comm *control = run->options.control;
+    const uint64_t own = mics_engine_net_bytes(run->options.engine);
+    uint64_t *all = calloc((size_t)control->size, sizeof *all);
+    enum mics_status status = MICS_ERR_NOMEM;
+
+    run->net_bytes = 0;
+    if (all)
+        status = control->ops->all_gather_now(control, &own, all, sizeof own, err);
+    else
+        mics_err_nomem(err);
+    for (int i = 0; status == MICS_OK && i < control->size; i++)
+        run->net_bytes += all[i];
+    free(all);
+    return mics_run_alone(run, status);
+}
+
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err)
 {
     const uint64_t last = run->options.settings->steps;
@@ -287,5 +306,5 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     *end = run->step < last ? MICS_RUN_STOPPED : MICS_RUN_DONE;
     if (status != MICS_OK && !run->alone && mics_saver_active(run->saver))
         finish_quietly(run);
-    return status;
+    return status == MICS_OK ? count_net_bytes(run, err) : status;
 }

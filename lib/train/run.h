@@ -60,6 +60,7 @@ struct mics_run {
     double slowest_s;            /* step */
     struct mics_step_record sum; /* over the steps of this run: times */
     uint64_t counted;            /* steps in `sum` */
+    uint64_t net_bytes;          /* sent between nodes by all ranks, once all steps are done */
     double recent_loss[50];      /* ring of the last losses */
     struct mics_saver *saver;
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */

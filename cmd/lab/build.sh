@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+# build.sh - making a lab, measuring its links, and ending it. Part of mics-lab.
+
+write_files()
+{
+    local i
+    mkdir "$lab/tmp"
+    echo "$nodes $slots $net $delay" >"$lab/shape"
+    {
+        printf '127.0.0.1 localhost\n%s.254 %s\n' "$subnet" "$name"
+        for ((i = 1; i <= nodes; i++)); do echo "$subnet.$i node$i"; done
+    } >"$lab/hosts"
+    for ((i = 1; i <= nodes; i++)); do echo "node$i slots=$slots"; done >"$lab/hostfile"
+    # What mpirun calls in place of ssh: a host, then words that a shell on it has to read.
+    # shellcheck disable=SC2016
+    printf '#!/bin/sh\nread -r pid <"%s/$1" || exit 1\nshift\nexec nsenter -t "$pid" -n -u -m -p -- sh -c "$*"\n' \
+        "$lab" >"$lab/agent"
+    chmod +x "$lab/agent"
+}
+
+mpirun_options()
+{
+    echo "--hostfile $lab/hostfile --bind-to none --allow-run-as-root" \
+        "--mca plm_rsh_agent $lab/agent --mca orte_tmpdir_base $lab/tmp" \
+        "--mca oob_tcp_if_include $subnet.0/24 --mca btl_tcp_if_include $subnet.0/24" \
+        "--mca pml ob1 --mca btl self,vader,tcp" \
+        "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 5" \
+        "--mca rmaps_base_oversubscribe 1 --mca mpi_yield_when_idle 1"
+}
+
+# Kill the hub: the kernel kills the rest, and takes the links away.
+destroy() # folder
+{
+    local pid
+    if lives "$1/hub"; then
+        read -r pid _ <"$1/hub"
+        kill -KILL "$pid"
+        while lives "$1/hub"; do sleep 0.02; done
+    fi
+    rm -rf "$1"
+}
+
+can_isolate()
+{
+    local how=(unshare --net --uts --mount --pid --fork) tool
+    for tool in ip tc unshare nsenter mpirun; do
+        command -v "$tool" >/dev/null || fail 1 "$tool is not installed (Debian: iproute2, util-linux, openmpi-bin)"
+    done
+    if [ "$(id -u)" != 0 ]; then how+=(--user --map-root-user); fi
+    "${how[@]}" mount -t proc proc /proc 2>/dev/null ||
+        fail 1 "no network namespaces here$([ "$(id -u)" = 0 ] || echo ': not root, and the system allows users none')"
+    isolate=("${how[@]}")
+}
+
+# A transfer from the first node to the last: datagrams to an address that is nobody's but has the last one's hardware
+# address; there they are counted, and dropped. measured= bits per second.
+measure()
+{
+    local size=8900 urgent=()
+    if [ "$rate_bits" -lt 100000000 ]; then size=1400; fi
+    if chrt -f 1 true 2>/dev/null; then urgent=(chrt -f 1); fi # a busy machine is no slow link
+    in_node 1 "${urgent[@]}" bash -c \
+        "dd if=/dev/zero bs=$size status=none >/dev/udp/$subnet.253/9 & read -r; kill \$!" 2>/dev/null < <(
+            in_node "$nodes" "${urgent[@]}" "$self" _count "$lab" >"$lab/measured"
+            echo
+        )
+    measured=$(cat "$lab/measured")
+}
+
+received()
+{
+    local device bytes rest
+    while read -r device bytes rest; do
+        if [ "$device" = eth0: ]; then echo "${EPOCHREALTIME/[.,]/} $bytes"; fi
+    done </proc/net/dev
+}
+
+# Bits per second that arrive at eth0 now.
+count_main()
+{
+    local from to
+    sleep 0.4
+    from=$(received)
+    sleep 0.5
+    to=$(received)
+    awk -v a="$from" -v b="$to" 'BEGIN { split(a, x); split(b, y); printf "%.0f", (y[2] - x[2]) * 8e6 / (y[1] - x[1]) }'
+}
+
+# What each node has sent and received since its link was made: "node1 SENT RECEIVED", in bytes.
+count_traffic()
+{
+    local i name rest counted
+    for ((i = 1; i <= nodes; i++)); do
+        while read -r name rest; do
+            read -r -a counted <<<"$rest"
+            if [ "$name" = eth0: ]; then echo "node$i ${counted[8]} ${counted[0]}"; fi
+        done < <(in_node "$i" cat /proc/net/dev)
+    done
+}
+
+# The same since the lab was ready, as a table.
+traffic_table()
+{
+    printf '%-8s %15s %15s\n' node sent received
+    count_traffic | awk -v before="$lab/traffic" '
+        BEGIN { while ((getline line <before) > 0) { split(line, f, " "); sent[f[1]] = f[2]; received[f[1]] = f[3] } }
+        { printf "%-8s %15.0f %15.0f\n", $1, $2 - sent[$1], $3 - received[$1] }'
+}
+
+wait_until_built() # pid of the starter
+{
+    local tries=0 text
+    until [ -e "$lab/ready" ]; do
+        if [ -e "$lab/failed" ] || ! kill -0 "$1" 2>/dev/null || [ $((tries += 1)) -gt 3000 ]; then
+            text=$(tail -n 1 "$lab/log" 2>/dev/null)
+            fail 1 "${text:-the lab did not come up}"
+        fi
+        sleep 0.02
+    done
+}
+
+check_measured()
+{
+    local ratio tries=0
+    [ "$nodes" -ge 2 ] || return 0
+    until [ $((tries += 1)) -gt 3 ]; do
+        measure
+        ratio=$((${measured:-0} * 100 / rate_bits))
+        if [ $ratio -ge 80 ] && [ $ratio -le 120 ]; then break; fi
+    done
+    if [ $ratio -lt 50 ] || [ $ratio -gt 150 ]; then
+        fail 1 "$net cannot be shaped here: a link carries $(as_people "${measured:-0}")"
+    fi
+}
+
+# The lab $name, of the options' shape. It is gone again if this program ends before keep=1.
+build()
+{
+    local starter measured=''
+    find_labs
+    can_isolate
+    take_rate --net "$net"
+    lab=$labs/$name
+    mkdir "$lab" 2>/dev/null || fail 1 "lab '$name' is there already; '$program down $name' ends it"
+    keep=0
+    trap 'end_lab' EXIT
+    write_files || fail 1 "'$lab': cannot be written"
+    "${isolate[@]}" --kill-child=KILL "$self" _hub "$lab" "$name" "$rate_bits" </dev/null >/dev/null 2>&1 &
+    starter=$!
+    disown
+    wait_until_built "$starter"
+    check_measured
+    count_traffic >"$lab/traffic"
+    say "lab '$name': $nodes nodes of $slots slots, $(as_people "$rate_bits") links${delay:+, delay $delay}" \
+        "(measured: $(if [ -n "$measured" ]; then as_people "$measured"; else echo 'no link to measure'; fi))"
+}
+
+end_lab()
+{
+    trap '' INT TERM HUP
+    if [ "${keep:-1}" = 0 ]; then destroy "$lab"; fi
+}

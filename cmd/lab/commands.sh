@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+# commands.sh - a function for each command. Part of mics-lab.
+
+# Pass a signal to mpirun; at the second one, or when it does not end in time, all is killed.
+forward() # signal code
+{
+    local child
+    if [ "$1" != USR1 ]; then
+        [ "$stopping" = 0 ] || exit "$2"
+        stopping=$2 deadline=$((SECONDS + 10))
+    fi
+    read -r child _ <"/proc/$runner/task/$runner/children" && kill -s "$1" "$child"
+} 2>/dev/null
+
+wait_for_job()
+{
+    stopping=0 deadline=0
+    trap 'forward INT 130' INT
+    trap 'forward TERM 143' TERM
+    trap 'forward TERM 129' HUP
+    trap 'forward USR1 0' USR1
+    wait "$runner"
+    code=$?
+    while kill -0 "$runner" 2>/dev/null; do # a signal ended the wait
+        if [ "$stopping" != 0 ] && [ $SECONDS -ge $deadline ]; then break; fi
+        sleep 0.1 &
+        wait $!
+        kill -0 "$runner" 2>/dev/null || { wait "$runner"; code=$?; }
+    done
+    if [ "$stopping" != 0 ]; then code=$stopping; fi
+}
+
+run_main()
+{
+    local arguments
+    expect 0 0
+    [ ${#job[@]} -gt 0 ] || usage "run: no program; put it after '--'"
+    name=${name:-run-$$}
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    trap 'exit 129' HUP
+    build
+    remember_process $$ "$lab/owner"
+    read -r -a arguments < <(mpirun_options)
+    in_hub mpirun "${arguments[@]}" -n $((nodes * slots)) -- "${job[@]}" <&0 &
+    runner=$!
+    wait_for_job
+    if [ $traffic = 1 ]; then traffic_table >&2; fi
+    exit "$code"
+}
+
+up_main()
+{
+    expect 0 0
+    no_job
+    name=${name:-lab}
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    build
+    echo "$program exec --name=$name -- mpirun -n $((nodes * slots)) $(mpirun_options)" | publish || exit
+    keep=1
+}
+
+down_main()
+{
+    local which=("${operands[@]:1}")
+    no_job
+    find_labs
+    if [ ${#which[@]} = 0 ] && [ -n "$name" ]; then which=("$name"); fi
+    if [ ${#which[@]} = 0 ]; then mapfile -t which < <(list_names); fi
+    for name in "${which[@]}"; do
+        take_name name "$name"
+        [ -d "$labs/$name" ] || fail 1 "there is no lab '$name'"
+        destroy "$labs/$name"
+        say "lab '$name' is gone"
+    done
+}
+
+list_names()
+{
+    local folder
+    for folder in "$labs"/*/; do
+        if [ -d "$folder" ]; then basename "$folder"; fi
+    done
+}
+
+list_lab() # folder
+{
+    local n=- s=- rate=- rest carries=-
+    { read -r n s rate rest <"$1/shape"; } 2>/dev/null
+    if [ -s "$1/measured" ]; then carries=$(as_people "$(cat "$1/measured")"); fi
+    printf '%-20s %5s %5s %10s %14s %s\n' "$(basename "$1")" "$n" "$s" "$rate" "$carries" "$(state_of "$1")"
+}
+
+list_main()
+{
+    local each
+    expect 0 0
+    no_job
+    find_labs
+    {
+        printf '%-20s %5s %5s %10s %14s %s\n' name nodes slots net measured state
+        while read -r each; do list_lab "$labs/$each"; done < <(list_names)
+    } | publish
+}
+
+traffic_main()
+{
+    expect 0 0
+    no_job
+    choose_lab
+    traffic_table | publish
+}
+
+slow_main()
+{
+    expect 2 2
+    no_job
+    choose_lab
+    take_node "${operands[1]}"
+    take_rate slow "${operands[2]}"
+    shape_link "$node" "$rate_bits" || exit 1
+    say "node$node of lab '$name' has a link of $(as_people "$rate_bits")"
+}
+
+cut_main()
+{
+    expect 1 1
+    no_job
+    choose_lab
+    take_node "${operands[1]}"
+    in_hub ip link set "port$node" down || exit 1
+    say "node$node of lab '$name' is cut off"
+}
+
+heal_main()
+{
+    expect 1 1
+    no_job
+    choose_lab
+    take_node "${operands[1]}"
+    take_rate --net "$net"
+    shape_link "$node" "$rate_bits" && in_hub ip link set "port$node" up || exit 1
+    say "node$node of lab '$name' is as at first"
+}
+
+exec_main()
+{
+    expect 0 1
+    [ ${#job[@]} -gt 0 ] || usage "exec: no command; put it after '--'"
+    choose_lab
+    if [ ${#operands[@]} = 1 ]; then
+        in_hub "${job[@]}"
+    else
+        take_node "${operands[1]}"
+        in_node "$node" "${job[@]}"
+    fi
+}
