@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - one GPU behind the table of devices. */
+#include "machine/cuda/cuda.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void device_free(struct mics_device *base)
+{
+    struct cuda_device *device = (struct cuda_device *)base;
+
+    mics_cuda_use(device);
+    mics_cuda_products_close(device->products);
+    mics_cuda_clock_close(&device->clock);
+    pthread_mutex_destroy(&device->lock);
+    free(device);
+}
+
+static const struct mics_device_ops cuda_ops = {
+    .abi = MICS_DEVICE_ABI,
+    .size = sizeof(struct mics_device_ops),
+    .free = device_free,
+    .alloc = mics_cuda_alloc,
+    .release = mics_cuda_release,
+    .host_alloc = mics_cuda_host_alloc,
+    .host_release = mics_cuda_host_release,
+    .stream_open = mics_cuda_stream_open,
+    .stream_close = mics_cuda_stream_close,
+    .stream_sync = mics_cuda_stream_sync,
+    .event_open = mics_cuda_event_open,
+    .event_close = mics_cuda_event_close,
+    .event_record = mics_cuda_event_record,
+    .event_wait = mics_cuda_event_wait,
+    .event_sync = mics_cuda_event_sync,
+    .event_reached = mics_cuda_event_reached,
+    .event_time = mics_cuda_event_time,
+    .launch = mics_cuda_stream_launch,
+    .fail = mics_cuda_device_fail,
+    .failure = mics_cuda_device_failure,
+};
+
+/* A stream's own connection to the GPU: a stream that waits for its host's call must not hold up
+ * another. Before the driver starts. */
+static void ask_for_connections(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+static void find_wait_value(struct cuda_device *device)
+{
+    enum cudaDriverEntryPointQueryResult result;
+    void *function = NULL;
+
+    if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000, cudaEnableDefault,
+                                         &result) == cudaSuccess &&
+        result == cudaDriverEntryPointSuccess)
+        memcpy(&device->wait_value, &function, sizeof function);
+    (void)cudaGetLastError();
+}
+
+static void describe(struct cuda_device *device, const struct cudaDeviceProp *prop)
+{
+    snprintf(device->description, sizeof device->description, "%s (GPU %d)", prop->name,
+             device->gpu);
+    memcpy(device->base.uuid, &prop->uuid, sizeof device->base.uuid);
+    device->base.description = device->description;
+    device->multiprocessors = prop->multiProcessorCount;
+}
+
+static enum mics_status start(struct cuda_device *device, double (*now_s)(void),
+                              struct mics_err *err)
+{
+    int least, greatest;
+    cudaError_t error = cudaSetDevice(device->gpu); /* makes the context */
+
+    mics_cuda_use(device);
+    if (error == cudaSuccess)
+        error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (error != cudaSuccess)
+        return mics_cuda_error(err, error, device->description);
+    device->high_priority = greatest;
+    find_wait_value(device);
+    error = mics_cuda_products_open(&device->products);
+    if (error != cudaSuccess)
+        return mics_cuda_error(err, error, "cuBLASLt");
+    return mics_cuda_clock_open(&device->clock, now_s, greatest, err);
+}
+
+enum mics_status mics_cuda_device_open(const struct mics_plugin_services *services, unsigned gpu,
+                                       struct mics_device **out, struct mics_err *err)
+{
+    struct cudaDeviceProp prop;
+    enum mics_status status;
+
+    ask_for_connections();
+    status = mics_cuda_error(err, cudaGetDeviceProperties(&prop, (int)gpu), "the GPU's properties");
+    if (status == MICS_OK)
+        status = mics_cuda_check_gpu(&prop, (int)gpu, err);
+    if (status != MICS_OK)
+        return status;
+
+    struct cuda_device *device = calloc(1, sizeof *device);
+    if (!device)
+        return mics_err_nomem(err);
+    device->base.ops = &cuda_ops;
+    device->base.name = MICS_PLUGIN_NAME;
+    device->gpu = (int)gpu;
+    device->each = getenv("MICS_GPU_SYNC") != NULL;
+    pthread_mutex_init(&device->lock, NULL);
+    describe(device, &prop);
+    status = start(device, services->now_s, err);
+    if (status == MICS_OK)
+        *out = &device->base;
+    else
+        device_free(&device->base);
+    return status;
+}

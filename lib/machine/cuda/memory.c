@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.c - a GPU's memory, and the host's that it copies from and to by itself. */
+#include "machine/cuda/cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum mics_status mics_cuda_alloc(struct mics_device *base, size_t bytes, void **out,
+                                 struct mics_err *err)
+{
+    const struct cuda_device *device = (struct cuda_device *)base;
+    size_t left = 0, total = 0;
+
+    mics_cuda_use(device);
+    const cudaError_t error = cudaMalloc(out, bytes ? bytes : 1);
+    if (error == cudaSuccess)
+        return MICS_OK;
+    (void)cudaGetLastError();
+    if (error != cudaErrorMemoryAllocation)
+        return mics_cuda_error(err, error, device->description);
+    (void)cudaMemGetInfo(&left, &total);
+    return mics_err_set(err, MICS_ERR_NOMEM, "%s: no memory for %.2f GB: %.2f of %.2f GB are free",
+                        device->description, (double)bytes * 1e-9, (double)left * 1e-9,
+                        (double)total * 1e-9);
+}
+
+void mics_cuda_release(struct mics_device *base, void *memory)
+{
+    mics_cuda_use((struct cuda_device *)base);
+    (void)cudaFree(
+        memory); /* a failure of what ran before was or will be told where it is waited for */
+}
+
+enum mics_status mics_cuda_host_alloc(struct mics_device *base, size_t bytes, void **out,
+                                      struct mics_err *err)
+{
+    const struct cuda_device *device = (struct cuda_device *)base;
+
+    mics_cuda_use(device);
+    const cudaError_t error = cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocPortable);
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        return mics_err_set(err, MICS_ERR_NOMEM, "no %zu bytes of pinned memory of the host: %s",
+                            bytes, cudaGetErrorString(error));
+    }
+    memset(*out, 0, bytes);
+    return MICS_OK;
+}
+
+void mics_cuda_host_release(struct mics_device *base, void *memory)
+{
+    mics_cuda_use((struct cuda_device *)base);
+    if (memory)
+        (void)cudaFreeHost(memory);
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU's operations by number. Zero, copy and call are the stream's own. */
+#include "machine/cuda/cuda.h"
+
+#define ADAPT(name)                                                                                \
+    static cudaError_t run_##name(const struct mics_cuda_at *at, const void *args)                 \
+    {                                                                                              \
+        return mics_cuda_##name(at, args);                                                         \
+    }
+
+ADAPT(cast)
+ADAPT(accumulate)
+ADAPT(matmul)
+ADAPT(bias_grad)
+ADAPT(layernorm)
+ADAPT(layernorm_grad)
+ADAPT(rmsnorm)
+ADAPT(rmsnorm_grad)
+ADAPT(add)
+ADAPT(gelu)
+ADAPT(gelu_grad)
+ADAPT(swiglu)
+ADAPT(swiglu_grad)
+ADAPT(rope)
+ADAPT(attention)
+ADAPT(attention_grad)
+ADAPT(embedding)
+ADAPT(embedding_grad)
+ADAPT(cross_entropy)
+ADAPT(squared_norm)
+ADAPT(adamw)
+ADAPT(sgd)
+
+#define ENTRY(name)                                                                                \
+    {                                                                                              \
+        run_##name, sizeof(struct mics_op_##name), #name                                           \
+    }
+
+const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel)
+{
+    static const struct cuda_operation operations[MICS_KERNEL_COUNT] = {
+        [MICS_K_CAST] = ENTRY(cast),
+        [MICS_K_ACCUMULATE] = ENTRY(accumulate),
+        [MICS_K_MATMUL] = ENTRY(matmul),
+        [MICS_K_BIAS_GRAD] = ENTRY(bias_grad),
+        [MICS_K_LAYERNORM] = ENTRY(layernorm),
+        [MICS_K_LAYERNORM_GRAD] = ENTRY(layernorm_grad),
+        [MICS_K_RMSNORM] = ENTRY(rmsnorm),
+        [MICS_K_RMSNORM_GRAD] = ENTRY(rmsnorm_grad),
+        [MICS_K_ADD] = ENTRY(add),
+        [MICS_K_GELU] = ENTRY(gelu),
+        [MICS_K_GELU_GRAD] = ENTRY(gelu_grad),
+        [MICS_K_SWIGLU] = ENTRY(swiglu),
+        [MICS_K_SWIGLU_GRAD] = ENTRY(swiglu_grad),
+        [MICS_K_ROPE] = ENTRY(rope),
+        [MICS_K_ATTENTION] = ENTRY(attention),
+        [MICS_K_ATTENTION_GRAD] = ENTRY(attention_grad),
+        [MICS_K_EMBEDDING] = ENTRY(embedding),
+        [MICS_K_EMBEDDING_GRAD] = ENTRY(embedding_grad),
+        [MICS_K_CROSS_ENTROPY] = ENTRY(cross_entropy),
+        [MICS_K_SQUARED_NORM] = ENTRY(squared_norm),
+        [MICS_K_ADAMW] = ENTRY(adamw),
+        [MICS_K_SGD] = ENTRY(sgd),
+    };
+
+    return &operations[kernel];
+}
