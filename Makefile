@@ -14,6 +14,9 @@ V      ?= 0
 ifeq ($(origin CC),default)
 CC := gcc
 endif
+ifeq ($(origin CXX),default)
+CXX := $(subst gcc,g++,$(subst clang,clang++,$(CC)))
+endif
 ifeq ($(V),0)
 Q := @
 say = @printf '  %-5s %s\n' '$(1)' '$(patsubst $(BUILD)/%,%,$@)';
@@ -61,7 +64,9 @@ MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 THREADED := $(filter-out %/test_mutants.c,$(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run).h"' $(UNIT_SRC) /dev/null))
 
 all: $(PROGRAMS)
-	@for what in $(LEFT_OUT); do echo "left out: $$what"; done
+include kernels/cuda/cuda.mk
+all:
+	@for what in $(LEFT_OUT) $(CUDA_LEFT_OUT); do echo "left out: $$what"; done
 tests-build: $(UNITS) tests-mpi-build
 tests-mpi-build: $(MPI_TESTS)
 tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
@@ -149,12 +154,14 @@ bench-lab: all
 
 MAN_PAGES   := $(wildcard man/*.[157])
 PROGRAM_NAMES := $(PROGRAMS:$(BUILD)/%=%)
+PLUGIN_FILES  = $(wildcard $(PLUGIN))
 SHARED_FILES := $(wildcard share/mics/* share/mics/*/*)
 install_to   = $(DESTDIR)$(PREFIX)
 COMPLETIONS  = $(install_to)/share/bash-completion/completions
 install: all
 	install -d $(install_to)/bin $(COMPLETIONS)
 	for program in $(PROGRAMS); do install $$program $(install_to)/bin || exit; done
+	for plugin in $(PLUGIN_FILES); do install -D $$plugin $(install_to)/lib/mics/$${plugin##*/} || exit; done
 	for page in $(MAN_PAGES); do \
 		install -D -m 644 $$page $(install_to)/share/man/man$${page##*.}/$${page##*/} || exit; done
 	for file in $(SHARED_FILES); do [ -d $$file ] || \
@@ -164,7 +171,7 @@ install: all
 uninstall:
 	rm -f $(PROGRAM_NAMES:%=$(install_to)/bin/%) $(PROGRAM_NAMES:%=$(COMPLETIONS)/%) $(COMPLETIONS)/mics
 	for page in $(MAN_PAGES); do rm -f $(install_to)/share/man/man$${page##*.}/$${page##*/}; done
-	rm -rf $(install_to)/share/mics
+	rm -rf $(install_to)/share/mics $(install_to)/lib/mics
 
 dist: $(BUILD)/mics-$(VERSION).tar.gz
 $(BUILD)/mics-$(VERSION).tar.gz: FORCE

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+# cuda.mk - the GPU's plug-in, $(BUILD)/libmics-cuda.so; and the same sources for the emulator of the tests,
+# $(BUILD)/emulated/libmics-cuda.so. No program links CUDA: programs open the plug-in at run time.
+#
+#| GPU settings:
+#|   CUDA=auto       0 leaves the GPU's plug-in out, 1 insists on it (it needs nvcc, no GPU)
+#|   CUDA_HOME=      folder of CUDA (default: where nvcc is)      NVCC=$CUDA_HOME/bin/nvcc
+#|   CUDA_ARCH='80 90'   GPUs to build for; later ones translate the code of the last
+#|   NCCL_HOME=      folder of NCCL (default: in CUDA's, the system's or pip's; 0 leaves it out)
+
+CUDA      ?= auto
+CUDA_ARCH ?= 80 90
+ifneq ($(CUDA),0)
+ifneq ($(CUDA_HOME),)
+NVCC      ?= $(CUDA_HOME)/bin/nvcc
+else
+NVCC      ?= nvcc
+endif
+# What the name leads to at last; the headers are two folders above it.
+NVCC_PATH := $(realpath $(shell command -v $(NVCC) 2>/dev/null))
+endif
+ifneq ($(NVCC_PATH),)
+CUDA_HOME := $(if $(CUDA_HOME),$(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(NVCC_PATH)))
+endif
+
+# Each library is looked for in CUDA's folder, in the system's, and in pip's packages (nvidia/NAME/include of
+# CUDA 12, nvidia/cu13/include), which Python is only asked for when the others have not got all.
+first_with = $(firstword $(wildcard $(1)))
+cuda_has   = $(call first_with,$(foreach i,$(2),$(i)/$(1)))
+CUDA_INCLUDES := $(CUDA_HOME)/include $(CUDA_HOME)/targets/x86_64-linux/include $(NCCL_HOME:%=%/include) \
+	/usr/include /usr/local/include
+ifneq ($(NVCC_PATH),)
+ifneq ($(words $(foreach h,cuda_runtime.h cublasLt.h nccl.h,$(call cuda_has,$(h),$(CUDA_INCLUDES)))),3)
+PIP_NVIDIA := $(shell python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null)
+CUDA_INCLUDES += $(foreach p,$(PIP_NVIDIA),$(wildcard $(p)/cu13/include $(p)/*/include))
+endif
+endif
+cuda_header = $(call cuda_has,$(1),$(CUDA_INCLUDES))
+# Folders of libraries that belong to the folders of headers found.
+libs_of     = $(foreach i,$(1),$(patsubst %/include,%,$(i))/lib64 $(patsubst %/include,%,$(i))/lib \
+	$(patsubst %/include,%,$(i))/lib/x86_64-linux-gnu)
+# A library by its headers' folder: the name that links, or one with a number (pip has no other).
+cuda_lib    = $(firstword $(foreach n,$(2),$(wildcard $(foreach d,$(call libs_of,$(1)),$(d)/$(n)))))
+
+RUNTIME_INC := $(patsubst %/cuda_runtime.h,%,$(call cuda_header,cuda_runtime.h))
+BLASLT_INC  := $(patsubst %/cublasLt.h,%,$(call cuda_header,cublasLt.h))
+NCCL_INC    := $(if $(filter 0,$(NCCL_HOME)),,$(patsubst %/nccl.h,%,$(call cuda_header,nccl.h)))
+RUNTIME_LIB := $(call cuda_lib,$(RUNTIME_INC),libcudart_static.a libcudart.so libcudart.so.13 libcudart.so.12)
+BLASLT_LIB  := $(call cuda_lib,$(BLASLT_INC),libcublasLt.so libcublasLt.so.13 libcublasLt.so.12)
+NCCL_LIB    := $(if $(NCCL_INC),$(call cuda_lib,$(NCCL_INC),libnccl.so libnccl.so.2))
+CUDA_LACKS  := $(if $(NVCC_PATH),$(if $(RUNTIME_LIB),,cudart)$(if $(BLASLT_LIB),, cublasLt),nvcc)
+
+HAVE_CUDA := $(if $(filter 0,$(CUDA)),0,$(if $(strip $(CUDA_LACKS)),0,1))
+HAVE_NCCL := $(if $(NCCL_LIB),1,0)
+ifeq ($(CUDA),1)
+ifeq ($(HAVE_CUDA),0)
+$(error CUDA=1, but there is no $(strip $(CUDA_LACKS)); CUDA_HOME= or NVCC= say where)
+endif
+endif
+ifeq ($(HAVE_CUDA),0)
+CUDA_LEFT_OUT := "the GPU's plug-in ($(if $(filter 0,$(CUDA)),as asked,no $(strip $(CUDA_LACKS)))): no device cuda"
+else ifeq ($(HAVE_NCCL),0)
+CUDA_LEFT_OUT := "NCCL ($(if $(filter 0,$(NCCL_HOME)),as asked,no nccl.h with its library)): GPUs talk over MPI"
+endif
+
+# Sources: the device (a part of lib/machine), the operations, NCCL; and what they use of the library, which the
+# plug-in has for itself.
+PLUGIN_CU  := $(wildcard kernels/cuda/*.cu)
+PLUGIN_C   := $(wildcard lib/machine/cuda/*.c kernels/cuda/*.c) lib/base/err.c
+NCCL_ONLY  := $(wildcard lib/machine/cuda/nccl*.c kernels/cuda/nccl*.c kernels/cuda/nccl*.cu)
+without_nccl = $(if $(filter 0,$(1)),$(filter-out $(NCCL_ONLY),$(2)),$(2))
+
+# "sm_90" and "90" are one; PTX is of the last, if it is no special edition ("90a").
+ARCHS      := $(patsubst sm_%,%,$(CUDA_ARCH))
+ARCH_PTX   := $(filter-out %a,$(lastword $(ARCHS)))
+empty      :=
+comma      := ,
+space      := $(empty) $(empty)
+GENCODE    := $(foreach a,$(ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+	$(foreach a,$(ARCH_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
+cuda_defines = -DMICS_PLUGIN_NAME='"$(1)"' -DMICS_PLUGIN_BUILT='"$(2)"' \
+	-DMICS_CUDA_SM=$(subst $(space),$(comma),$(patsubst %a,%,$(ARCHS))) \
+	-DMICS_CUDA_PTX=$(if $(ARCH_PTX),$(ARCH_PTX),0) -DMICS_HAVE_NCCL=$(3)
+REAL_DEFINES = $(call cuda_defines,cuda,sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %),$(HAVE_NCCL))
+FAKE_DEFINES = $(call cuda_defines,emulated,emulated,1) -DMICS_EMULATED
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
+	-Ilib -Ikernels $(REAL_DEFINES) $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
+PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)
+PLUGIN_LINK = -shared -Wl,--version-script=lib/machine/cuda/plugin.map -Wl,-z,defs -Wl,--exclude-libs,ALL
+rpath_of    = $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(patsubst %/,%,$(dir $(filter %.so %.so.2 %.so.12 %.so.13,$(1))))))
+
+PLUGIN      := $(BUILD)/libmics-cuda.so
+PLUGIN_OBJ  := $(patsubst %,$(BUILD)/cuda/%.o,$(call without_nccl,$(HAVE_NCCL),$(PLUGIN_CU) $(PLUGIN_C)))
+CUDA_LIBS    = $(RUNTIME_LIB) $(BLASLT_LIB) $(NCCL_LIB)
+
+$(PLUGIN): $(PLUGIN_OBJ) lib/machine/cuda/plugin.map
+	$(call say,LINK)$(CXX) $(PLUGIN_LINK) -static-libstdc++ -static-libgcc -o $@ $(PLUGIN_OBJ) $(CUDA_LIBS) \
+		$(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
+$(BUILD)/cuda/%.cu.o: %.cu $(BUILD)/cuda/settings
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC_PATH) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(BUILD)/cuda/%.c.o: %.c $(BUILD)/cuda/settings
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(PLUGIN_CFLAGS) $(REAL_DEFINES) \
+		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC) $(NCCL_INC))) -MMD -MP -c -o $@ $<
+$(BUILD)/cuda/settings: FORCE
+	@mkdir -p $(@D)
+	@echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' | cmp -s - $@ || \
+		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
+
+# The emulated one: kernels as C++ of the host, with the headers of tests/emulated before all others.
+FAKE       := $(BUILD)/emulated/libmics-cuda.so
+FAKE_CC    := $(filter-out $(wildcard tests/emulated/test_*),$(wildcard tests/emulated/*.cc))
+FAKE_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(PLUGIN_CU) $(PLUGIN_C) $(FAKE_CC))
+FAKE_CXX    = $(CXX) -std=c++17 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Itests/emulated -Ilib -Ikernels \
+	-Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -O2 -g $(SAN) $(FAKE_DEFINES)
+FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulated
+
+plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))
+plugin-emulated: $(FAKE)
+$(FAKE): $(FAKE_OBJ) lib/machine/cuda/plugin.map
+	$(call say,LINK)$(CXX) $(SAN) -shared -Wl,--version-script=lib/machine/cuda/plugin.map \
+		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(FAKE_OBJ) -lpthread -lm
+$(BUILD)/emulated/%.cu.o: %.cu $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,EMU)$(FAKE_CXX) -MMD -MP -c -o $@ -x c++ $<
+$(BUILD)/emulated/%.cc.o: %.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,EMU)$(FAKE_CXX) -MMD -MP -c -o $@ $<
+$(BUILD)/emulated/%.c.o: %.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,CC)$(FAKE_C) -MMD -MP -c -o $@ $<
+
+CUDA_DEPS := $(patsubst %.o,%.d,$(PLUGIN_OBJ) $(FAKE_OBJ))
+.PHONY: plugin plugin-emulated
+-include $(CUDA_DEPS)
