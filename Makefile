@@ -14,9 +14,6 @@ V      ?= 0
 ifeq ($(origin CC),default)
 CC := gcc
 endif
-ifeq ($(origin CXX),default)
-CXX := $(subst gcc,g++,$(subst clang,clang++,$(CC)))
-endif
 ifeq ($(V),0)
 Q := @
 say = @printf '  %-5s %s\n' '$(1)' '$(patsubst $(BUILD)/%,%,$@)';
@@ -64,8 +61,6 @@ MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 THREADED := $(filter-out %/test_mutants.c,$(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run).h"' $(UNIT_SRC) /dev/null))
 
 all: $(PROGRAMS)
-include kernels/cuda/cuda.mk
-all:
 	@for what in $(LEFT_OUT) $(CUDA_LEFT_OUT); do echo "left out: $$what"; done
 tests-build: $(UNITS) tests-mpi-build
 tests-mpi-build: $(MPI_TESTS)
@@ -126,6 +121,7 @@ $(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulate
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 tests-build: $(EMULATED_UNITS)
+include kernels/cuda/cuda.mk
 
 # Everything is built again when a setting changes.
 SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)

@@ -83,7 +83,7 @@ static const struct cli_option options[] = {
     {ID_TEMPERATURE, "temperature", "X", "of the sample; 0: the likeliest (default: 0.8)"},
     {ID_TRACE, "trace", "FILE", "write when each operation ran, on every rank, for Perfetto"},
     {ID_TRACE_STEPS, "trace-steps", "A-B", "steps in the trace (default: the last three)"},
-    {ID_DEVICE, "device", "auto|host|paced", "what to compute on; paced: only take the time"},
+    {ID_DEVICE, "device", "auto|host|cuda|paced", "what to compute on; paced: only take the time"},
     {ID_PACE, "pace", "FILE", "take the time that another plan's step would (--device=paced)"},
     {ID_TIMEOUT, "timeout", "SECONDS", "end the job after so long without progress (default: 60)"},
 };
@@ -141,9 +141,11 @@ static enum mics_status take_device(struct mics_job_options *job, const char *va
                                     struct mics_err *err)
 {
     job->paced = strcmp(value, "paced") == 0;
-    if (job->paced || strcmp(value, "auto") == 0 || strcmp(value, "host") == 0)
+    if (job->paced)
+        job->kind = MICS_DEVICE_HOST;
+    if (job->paced || mics_device_kind_parse(value, &job->kind))
         return MICS_OK;
-    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, paced", value);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, cuda, paced", value);
 }
 
 /* "A-B", or "A" for one. */
@@ -292,6 +294,8 @@ static enum mics_status prepare(const struct request *request, struct mics_job *
     const struct mics_run_observer observer = mics_desk_observer(desk);
     enum mics_status status = mics_job_open(job, err);
 
+    if (status == MICS_OK && job->chosen.why_host.text[0])
+        cli_note(1, "computing on the host: %s", job->chosen.why_host.text);
     if (status == MICS_OK)
         status = mics_job_start(job, &observer, run, err);
     if (status != MICS_OK)

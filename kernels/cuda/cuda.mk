@@ -108,29 +108,19 @@ $(BUILD)/cuda/settings: FORCE
 	@echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' | cmp -s - $@ || \
 		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
 
-# The emulated one: kernels as C++ of the host, with the headers of tests/emulated before all others.
+# The emulated one: the objects that the emulator's tests have anyhow, and the device.
 FAKE       := $(BUILD)/emulated/libmics-cuda.so
-FAKE_CC    := $(filter-out $(wildcard tests/emulated/test_*),$(wildcard tests/emulated/*.cc))
-FAKE_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(PLUGIN_CU) $(PLUGIN_C) $(FAKE_CC))
-FAKE_CXX    = $(CXX) -std=c++17 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Itests/emulated -Ilib -Ikernels \
-	-Wall -Wextra $(if $(filter 1,$(WERROR)),-Werror) -O2 -g $(SAN) $(FAKE_DEFINES)
+FAKE_OBJ   := $(PLUGIN_C:%.c=$(BUILD)/emulated/%.o)
 FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulated
 
 plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))
 plugin-emulated: $(FAKE)
-$(FAKE): $(FAKE_OBJ) lib/machine/cuda/plugin.map
+$(FAKE): $(FAKE_OBJ) $(EMULATED_OBJ) lib/machine/cuda/plugin.map
 	$(call say,LINK)$(CXX) $(SAN) -shared -Wl,--version-script=lib/machine/cuda/plugin.map \
-		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(FAKE_OBJ) -lpthread -lm
-$(BUILD)/emulated/%.cu.o: %.cu $(BUILD)/settings
-	@mkdir -p $(@D)
-	$(call say,EMU)$(FAKE_CXX) -MMD -MP -c -o $@ -x c++ $<
-$(BUILD)/emulated/%.cc.o: %.cc $(BUILD)/settings
-	@mkdir -p $(@D)
-	$(call say,EMU)$(FAKE_CXX) -MMD -MP -c -o $@ $<
-$(BUILD)/emulated/%.c.o: %.c $(BUILD)/settings
+		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(FAKE_OBJ) $(EMULATED_OBJ) -lpthread -lm
+$(BUILD)/emulated/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(FAKE_C) -MMD -MP -c -o $@ $<
 
-CUDA_DEPS := $(patsubst %.o,%.d,$(PLUGIN_OBJ) $(FAKE_OBJ))
 .PHONY: plugin plugin-emulated
--include $(CUDA_DEPS)
+-include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d)

@@ -9,7 +9,6 @@
 #ifndef MICS_MACHINE_PLUGIN_ABI_H
 #define MICS_MACHINE_PLUGIN_ABI_H
 
-#include "machine/comm.h"
 #include "machine/device.h"
 
 #define MICS_PLUGIN_ABI   1
@@ -31,13 +30,9 @@ struct mics_plugin {
     /* GPUs that this process sees, at least 1. MICS_ERR_UNSUPPORTED: why there is none (no driver, one that is
      * too old, no GPU). */
     enum mics_status (*gpu_count)(unsigned *out, struct mics_err *err);
-    /* GPU number `gpu` < gpu_count. It belongs to the caller, as a device of the host does.
-     * MICS_ERR_UNSUPPORTED: an architecture that the plug-in was not built for. */
+    /* GPU number `gpu` < gpu_count. It belongs to the caller, as a device of the host does; it has communicators
+     * of its own where the plug-in was built with NCCL. MICS_ERR_UNSUPPORTED: an architecture that the plug-in was not built for. */
     enum mics_status (*device_open)(unsigned gpu, struct mics_device **out, struct mics_err *err);
-    /* Communicators over the GPUs of all ranks of `control`, whose *_now calls bring the ranks together;
-     * collective over it. NULL: built without NCCL. */
-    enum mics_status (*comm_open)(struct mics_device *device, struct mics_comm *control,
-                                  struct mics_comm **out, struct mics_err *err);
 };
 
 typedef const struct mics_plugin *mics_plugin_entry_fn(const struct mics_plugin_services *services);

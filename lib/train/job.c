@@ -154,9 +154,12 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     enum mics_status status;
 
     job->threads = mics_threads_per_rank(mics_world_host_ranks(job->world));
-    status = mics_agree(job->control, mics_device_new_host(job->threads, &job->device, err), err);
+    status = mics_agree(
+        job->control,
+        mics_device_choose(job->world, job->options->kind, job->threads, &job->chosen, err), err);
     if (status != MICS_OK)
         return status;
+    job->device = job->chosen.device;
     status = mics_job_open_pace(job, err);
     if (status != MICS_OK)
         return status;
@@ -281,8 +284,7 @@ void mics_job_close(struct mics_job *job)
     free(job->pace);
     if (job->comm)
         job->comm->ops->free(job->comm);
-    if (job->device)
-        job->device->ops->free(job->device);
+    mics_chosen_close(&job->chosen);
     mics_data_close(&job->data);
     mics_plan_free(job->plan);
     json_decref(job->plan_doc);

@@ -8,6 +8,7 @@
 #ifndef MICS_TRAIN_JOB_H
 #define MICS_TRAIN_JOB_H
 
+#include "machine/choose.h"
 #include "train/fault.h"
 #include "train/run.h"
 
@@ -29,6 +30,7 @@ struct mics_job_options {
     bool other_data, overwrite;
     uint64_t save_every;
     struct mics_keep keep;
+    enum mics_device_kind kind;
     bool paced;        /* nothing is computed: operations only take their time */
     const char *pace;  /* path of the plan whose times they are; NULL: the plan itself */
     const char *trace; /* file for the trace; NULL: none */
@@ -51,8 +53,9 @@ struct mics_job {
     struct mics_data data;
     int lock; /* of `out`, on rank 0; -1 */
     unsigned threads;
-    struct mics_device *device;
-    struct mics_comm *comm; /* the world's ranks, for memory of the device */
+    struct mics_chosen chosen;
+    struct mics_device *device; /* the chosen one */
+    struct mics_comm *comm;     /* the world's ranks, for memory of the device */
     struct mics_fault fault;
     struct mics_engine *engine;
     struct mics_trace trace; /* of options->trace */

@@ -67,7 +67,8 @@ static enum mics_status print_memory(FILE *out, const struct mics_memory *memory
     return status;
 }
 
-enum mics_status mics_report_begin(FILE *out, const struct mics_run *run, unsigned threads,
+enum mics_status mics_report_begin(FILE *out, const struct mics_run *run,
+                                   const struct mics_device *device, unsigned threads,
                                    struct mics_err *err)
 {
     enum mics_status status;
@@ -78,6 +79,8 @@ enum mics_status mics_report_begin(FILE *out, const struct mics_run *run, unsign
         fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
     if (run->options.paced)
         fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
+    else if (device->description)
+        fprintf(out, "device    %s: %s\n", device->name, device->description);
     putc('\n', out);
     status = print_memory(out, &run->options.plan->memory, mics_saver_bytes(run->saver), err);
     putc('\n', out);

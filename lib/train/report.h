@@ -9,8 +9,9 @@
 
 #include <stdio.h>
 
-/* Model, groups, data, and the memory table. `threads` of each rank. */
-enum mics_status mics_report_begin(FILE *out, const struct mics_run *run, unsigned threads,
+/* Model, groups, data, the device of rank 0, and the memory table. `threads` of each rank. */
+enum mics_status mics_report_begin(FILE *out, const struct mics_run *run,
+                                   const struct mics_device *device, unsigned threads,
                                    struct mics_err *err);
 /* One line a step: step, train loss, lr, grad norm, ms, tokens/s; `first` puts the names above it. */
 void mics_report_step(FILE *out, const struct mics_step_record *record, bool first);

@@ -2,10 +2,12 @@
 /* runtime.cc - the runtime's functions on the host: see runtime.h. */
 #include "runtime.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <malloc.h>
 #include <new>
 
 struct emu_stream {
@@ -50,9 +52,27 @@ static cudaError_t allocate(void **out, size_t bytes)
     return emu_note(cudaSuccess);
 }
 
+static std::atomic<size_t> used_bytes; /* by cudaMalloc */
+
+size_t emu_memory_left(size_t *total)
+{
+    const size_t used = used_bytes;
+
+    *total = (size_t)emu_setting("MICS_EMULATED_MEMORY", 8ll << 30);
+    return used < *total ? *total - used : 0;
+}
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    return allocate(out, bytes);
+    size_t total;
+
+    *out = nullptr;
+    if (bytes > emu_memory_left(&total))
+        return emu_note(cudaErrorMemoryAllocation);
+    const cudaError_t error = allocate(out, bytes);
+    if (*out)
+        used_bytes += malloc_usable_size(*out);
+    return error;
 }
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
@@ -67,13 +87,16 @@ cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 
 cudaError_t cudaFree(void *memory)
 {
+    if (memory)
+        used_bytes -= malloc_usable_size(memory);
     free(memory);
     return emu_note(cudaSuccess);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
-    return cudaFree(memory);
+    free(memory);
+    return emu_note(cudaSuccess);
 }
 
 cudaError_t cudaHostRegister(void *, size_t, unsigned)
@@ -88,7 +111,7 @@ cudaError_t cudaHostUnregister(void *)
 
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
-    *available = *total = (size_t)8 << 30;
+    *available = emu_memory_left(total);
     return emu_note(cudaSuccess);
 }
 

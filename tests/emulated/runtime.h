@@ -2,7 +2,9 @@
 /*
  * runtime.h - the part of the CUDA runtime that mics uses, done on the host. For C and C++.
  *
- * One device. Memory is the heap's, so that AddressSanitizer sees what a kernel reads and writes; new
+ * Devices are alike, and the environment makes another machine of it: MICS_EMULATED_GPUS of them (default 8, 0: none),
+ * MICS_EMULATED_DRIVER (a version as 13000, 0: no driver), MICS_EMULATED_ARCH (90), MICS_EMULATED_MEMORY (bytes
+ * of each, 8 GiB). Memory is the heap's, so that AddressSanitizer sees what a kernel reads and writes; new
  * memory is filled with 0xff bytes: NaN in every floating type. Streams are synchronous: what is enqueued
  * has happened when the call returns. The names are those of CUDA; values of errors, too.
  */
@@ -71,8 +73,20 @@ typedef struct emu_stream *cudaStream_t;
 typedef struct emu_event *cudaEvent_t;
 typedef void (*cudaHostFn_t)(void *context);
 
+typedef struct {
+    char bytes[16];
+} cudaUUID_t;
+
+enum cudaDriverEntryPointQueryResult {
+    cudaDriverEntryPointSuccess = 0,
+    cudaDriverEntryPointSymbolNotFound = 1,
+    cudaDriverEntryPointVersionNotSufficent = 2
+};
+enum { cudaEnableDefault = 0 };
+
 struct cudaDeviceProp {
     char name[256];
+    cudaUUID_t uuid;
     size_t totalGlobalMem, sharedMemPerBlock, sharedMemPerBlockOptin, sharedMemPerMultiprocessor;
     int regsPerBlock, regsPerMultiprocessor, warpSize, maxThreadsPerBlock;
     int maxThreadsPerMultiProcessor, multiProcessorCount, major, minor, l2CacheSize;
@@ -123,8 +137,18 @@ cudaError_t cudaDeviceReset(void);
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest);
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device);
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int device);
+cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device);
+/* Of the driver's functions there is cuStreamWaitValue32. */
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result);
 cudaError_t cudaDriverGetVersion(int *version);
 cudaError_t cudaRuntimeGetVersion(int *version);
+
+/* A number of the environment. */
+long long emu_setting(const char *name, long long otherwise);
+/* Bytes that cudaMalloc may still give, of *total. */
+size_t emu_memory_left(size_t *total);
 
 /* The last error; a launch that failed stays failed until cudaDeviceReset. */
 cudaError_t cudaGetLastError(void);

@@ -3,23 +3,60 @@
 #include "runtime.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+
+static thread_local int current_device;
+
+long long emu_setting(const char *name, long long otherwise)
+{
+    const char *text = getenv(name);
+
+    return text && *text ? strtoll(text, nullptr, 10) : otherwise;
+}
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
-    return emu_note(cudaSuccess);
+    *count = (int)emu_setting("MICS_EMULATED_GPUS", 8);
+    if (emu_setting("MICS_EMULATED_DRIVER", CUDART_VERSION) < CUDART_VERSION)
+        return emu_note(cudaErrorInsufficientDriver);
+    return emu_note(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
+}
+
+static cudaError_t check_device(int device)
+{
+    int count;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+
+    if (error != cudaSuccess)
+        return error;
+    return emu_note(device >= 0 && device < count ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
 cudaError_t cudaSetDevice(int device)
 {
-    return emu_note(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+    const cudaError_t error = check_device(device);
+
+    if (error == cudaSuccess)
+        current_device = device;
+    return error;
 }
 
 cudaError_t cudaGetDevice(int *device)
 {
-    *device = 0;
+    *device = current_device;
     return emu_note(cudaSuccess);
+}
+
+cudaError_t cudaDeviceGetPCIBusId(char *text, int size, int device)
+{
+    const cudaError_t error = check_device(device);
+
+    if (error != cudaSuccess)
+        return error;
+    if (snprintf(text, (size_t)size, "0000:%02x:00.0", (unsigned)device & 0xff) >= size)
+        return emu_note(cudaErrorInvalidValue);
+    return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
@@ -32,6 +69,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 /* Limits of compute capability 9.0; few multiprocessors, so that loops over a grid are walked. */
 static const struct cudaDeviceProp properties = {
     .name = "emulated",
+    .uuid = {"mics emulated"},
     .totalGlobalMem = (size_t)8 << 30,
     .sharedMemPerBlock = 48 << 10,
     .sharedMemPerBlockOptin = 227 << 10,
@@ -52,10 +90,18 @@ static const struct cudaDeviceProp properties = {
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 {
-    if (device != 0)
-        return emu_note(cudaErrorInvalidDevice);
+    const int arch = (int)emu_setting("MICS_EMULATED_ARCH", 90);
+    const cudaError_t error = check_device(device);
+
+    if (error != cudaSuccess)
+        return error;
     *out = properties;
-    return emu_note(cudaSuccess);
+    (void)emu_memory_left(&out->totalGlobalMem);
+    out->major = arch / 10;
+    out->minor = arch % 10;
+    out->uuid.bytes[15] = (char)device;
+    out->pciBusID = device;
+    return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int device)
@@ -74,8 +120,8 @@ cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int 
         {cudaDevAttrMaxSharedMemoryPerBlockOptin, properties.sharedMemPerBlockOptin},
     };
 
-    if (device != 0)
-        return emu_note(cudaErrorInvalidDevice);
+    if (check_device(device) != cudaSuccess)
+        return cudaErrorInvalidDevice;
     for (const auto &one : known)
         if (one.attribute == attribute) {
             *out = (int)one.value;
@@ -86,7 +132,7 @@ cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int 
 
 cudaError_t cudaDriverGetVersion(int *version)
 {
-    *version = CUDART_VERSION;
+    *version = (int)emu_setting("MICS_EMULATED_DRIVER", CUDART_VERSION);
     return emu_note(cudaSuccess);
 }
 
