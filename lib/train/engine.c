@@ -90,7 +90,7 @@ static enum mics_status open_streams(struct mics_engine *engine, struct mics_err
         if (status != MICS_OK)
             return status;
     }
-    return MICS_OK;
+    return engine->device->ops->stream_open(engine->device, "input", 1, &engine->input, err);
 }
 
 static enum mics_status make_reports(struct mics_engine *engine, struct mics_err *err)
@@ -153,6 +153,7 @@ void mics_engine_free(struct mics_engine *engine)
     for (int kind = 0; kind < MICS_STREAM_COUNT; kind++)
         if (engine->streams[kind])
             engine->device->ops->stream_close(engine->streams[kind]);
+    engine->device->ops->stream_close(engine->input);
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
         if (engine->comms[kind])
             engine->comms[kind]->ops->free(engine->comms[kind]);
@@ -208,7 +209,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
         .step = input->step,
         .lr = input->lr,
         .logits_row = MICS_NONE,
-        .read = &engine->flights[parity].scalars,
+        .read = &engine->results[parity],
     };
     engine->submitted++;
     mics_replay_run(engine, &engine->train, &issue);
@@ -241,7 +242,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
                                      struct mics_err *err)
 {
     const uint32_t parity = engine->collected & 1;
-    const struct flight *flight = &engine->flights[parity];
+    const struct mics_op_scalars *scalars = &engine->results[parity];
     enum mics_status status;
 
     if (mics_engine_uncollected(engine) == 0)
@@ -254,10 +255,10 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     double begin, end;
     read_timeline(engine, parity, &begin, &end);
     *out = (struct mics_step_result){
-        .step = flight->step,
-        .loss = flight->scalars.loss_sum / flight->scalars.targets,
-        .targets = flight->scalars.targets,
-        .grad_norm = sqrt(flight->scalars.squared_norm) / flight->scalars.targets,
+        .step = engine->flights[parity].step,
+        .loss = scalars->loss_sum / scalars->targets,
+        .targets = scalars->targets,
+        .grad_norm = sqrt(scalars->squared_norm) / scalars->targets,
         .seconds = end - engine->last_end_s,
         .begin_s = begin,
     };

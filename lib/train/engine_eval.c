@@ -17,7 +17,7 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
                                   double *loss_sum, double *targets, struct mics_err *err)
 {
     const struct mics_plan_choice *choice = &engine->choice;
-    struct mics_op_scalars scalars = {0};
+    struct mics_op_scalars *scalars = &engine->results[RESULT_EVAL];
     enum mics_status status = check_idle(engine, err);
 
     if (status != MICS_OK)
@@ -27,14 +27,14 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
     struct issue issue = {
         .batch = {choice->micro_batch, choice->seq, choice->recompute, false},
         .logits_row = MICS_NONE,
-        .read = &scalars,
+        .read = scalars,
     };
     mics_replay_run(engine, &engine->eval, &issue);
     status = mics_replay_wait(engine, &engine->eval, 0, err);
     if (status != MICS_OK)
         return status;
-    *loss_sum = scalars.loss_sum;
-    *targets = scalars.targets;
+    *loss_sum = scalars->loss_sum;
+    *targets = scalars->targets;
     return MICS_OK;
 }
 
@@ -59,7 +59,6 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
                                     uint32_t length, float *logits, struct mics_err *err)
 {
     struct mics_stream *stream = engine->streams[MICS_STREAM_COMPUTE];
-    struct mics_op_scalars unused;
     enum mics_status status = check_idle(engine, err);
 
     if (status != MICS_OK)
@@ -75,7 +74,7 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
         .batch = {1, length, engine->choice.recompute, false},
         .logits_row = length - 1,
         .logits = logits_room(engine),
-        .read = &unused,
+        .read = &engine->results[RESULT_EVAL],
     };
     mics_replay_run(engine, &engine->eval, &issue);
     mics_launch_copy(

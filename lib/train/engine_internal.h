@@ -29,9 +29,11 @@ struct replay {
 
 /* A step between submit and collect. */
 struct flight {
-    atomic_uint step;               /* the watchdog looks */
-    struct mics_op_scalars scalars; /* written by READ */
+    atomic_uint step; /* the watchdog looks */
 };
+
+/* Of the results that READ copies to the host: one for each parity of steps, one for a batch outside of steps. */
+enum { RESULT_EVAL = 2, RESULT_COUNT };
 
 /* What the test hook is called with, in a stream. */
 struct hook {
@@ -45,6 +47,8 @@ struct mics_engine {
     struct mics_plan_choice choice;
     struct mics_device *device;
     struct mics_stream *streams[MICS_STREAM_COUNT];
+    struct mics_stream
+        *input; /* batches go to the device on it, ahead of the step that needs them */
     struct mics_schedule *owned_train, *owned_eval;
     struct replay train, eval;
 
@@ -63,8 +67,10 @@ struct mics_engine {
     int32_t *tokens[2], *targets[2]; /* [micro_steps, B, T] */
     struct mics_op_scalars *scalars[2];
 
-    int32_t *host_tokens[2], *host_targets[2]; /* host copies of the same */
-    struct mics_op_scalars *host_scalars;      /* [2] */
+    /* The same on the host, and what comes back; the device's copies need no host to wait for them. */
+    int32_t *host_tokens[2], *host_targets[2];
+    struct mics_op_scalars *host_scalars; /* [2] */
+    struct mics_op_scalars *results;      /* [RESULT_COUNT] */
 
     struct flight flights[2];
     atomic_uint submitted, collected; /* steps since the engine was made; the watchdog looks */

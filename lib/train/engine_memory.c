@@ -6,6 +6,7 @@
  * plan's figures cannot be too small, and the sum of what was handed out says whether they are too large.
  */
 #include "base/num.h"
+#include "base/units.h"
 #include "train/engine_internal.h"
 
 #include <stdlib.h>
@@ -108,13 +109,49 @@ static enum mics_status map_batch(struct mics_engine *engine, struct mics_err *e
         engine->tokens[parity] = take(&cursor, mics_round_up(bytes, 256));
         engine->targets[parity] = take(&cursor, mics_round_up(bytes, 256));
         engine->scalars[parity] = take(&cursor, 256);
-        engine->host_tokens[parity] = calloc(1, bytes);
-        engine->host_targets[parity] = calloc(1, bytes);
-        if (!engine->host_tokens[parity] || !engine->host_targets[parity])
-            return mics_err_nomem(err);
     }
-    engine->host_scalars = calloc(2, sizeof *engine->host_scalars);
-    return engine->host_scalars ? cursor.status : mics_err_nomem(err);
+    return cursor.status;
+}
+
+static enum mics_status allocate_host(struct mics_engine *engine, struct mics_err *err)
+{
+    const uint64_t bytes =
+        engine->choice.micro_steps * mics_engine_micro_tokens(engine) * sizeof(int32_t);
+    struct mics_device *device = engine->device;
+    enum mics_status status = MICS_OK;
+    void *memory;
+
+    for (int parity = 0; status == MICS_OK && parity < 2; parity++) {
+        status = device->ops->host_alloc(device, bytes, &memory, err);
+        if (status != MICS_OK)
+            break;
+        engine->host_tokens[parity] = memory;
+        status = device->ops->host_alloc(device, bytes, &memory, err);
+        if (status == MICS_OK)
+            engine->host_targets[parity] = memory;
+    }
+    if (status == MICS_OK)
+        status = device->ops->host_alloc(device, (2 + RESULT_COUNT) * sizeof *engine->host_scalars,
+                                         &memory, err);
+    if (status != MICS_OK)
+        return status;
+    engine->host_scalars = memory;
+    engine->results = engine->host_scalars + 2;
+    return MICS_OK;
+}
+
+/* Also says what the plan asks for when that is too much. */
+static enum mics_status allocate_arena(struct mics_engine *engine, struct mics_err *err)
+{
+    struct mics_device *device = engine->device;
+    const enum mics_status status =
+        device->ops->alloc(device, engine->memory.arena_bytes, &engine->arena, err);
+    char size[32];
+
+    if (status == MICS_ERR_NOMEM)
+        mics_err_prefix(err, "the plan's arena of %s",
+                        mics_format_bytes(engine->memory.arena_bytes, size, sizeof size));
+    return status;
 }
 
 static enum mics_status allocate_tables(struct mics_engine *engine, struct mics_err *err)
@@ -133,11 +170,10 @@ static enum mics_status allocate_tables(struct mics_engine *engine, struct mics_
 enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err)
 {
     const struct mics_schedule *schedule = engine->train.schedule;
-    struct mics_device *device = engine->device;
     enum mics_status status = allocate_tables(engine, err);
 
     if (status == MICS_OK)
-        status = device->ops->alloc(device, engine->memory.arena_bytes, &engine->arena, err);
+        status = allocate_arena(engine, err);
     if (status == MICS_OK)
         status = map_shards(engine, err);
     if (status == MICS_OK)
@@ -150,18 +186,22 @@ enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_
         status = map_activations(engine, err);
     if (status == MICS_OK)
         status = map_batch(engine, err);
+    if (status == MICS_OK)
+        status = allocate_host(engine, err);
     return status;
 }
 
 void mics_engine_unmap_memory(struct mics_engine *engine)
 {
+    struct mics_device *device = engine->device;
+
     if (engine->arena)
-        engine->device->ops->release(engine->device, engine->arena);
+        device->ops->release(device, engine->arena);
     for (int parity = 0; parity < 2; parity++) {
-        free(engine->host_tokens[parity]);
-        free(engine->host_targets[parity]);
+        device->ops->host_release(device, engine->host_tokens[parity]);
+        device->ops->host_release(device, engine->host_targets[parity]);
     }
-    free(engine->host_scalars);
+    device->ops->host_release(device, engine->host_scalars);
     free(engine->units);
     free(engine->saved);
     free(engine->param_slots);

@@ -80,7 +80,7 @@ void mics_replay_close(struct mics_engine *engine, struct replay *replay)
 void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, uint32_t parity,
                             uint64_t tokens)
 {
-    struct mics_stream *stream = engine->streams[MICS_STREAM_COMPUTE];
+    struct mics_stream *stream = engine->input;
     const uint64_t bytes = tokens * sizeof(int32_t);
 
     mics_launch_copy(stream, &(struct mics_op_copy){.dst = engine->tokens[parity],
@@ -115,7 +115,8 @@ static void wait_for_dependencies(struct mics_engine *engine, const struct repla
 
         engine->device->ops->event_wait(stream, replay->end[when][dep]);
     }
-    if (op->kind == MICS_OP_COUNT) /* the only one besides computation that reads the input */
+    if (op->kind ==
+        MICS_OP_COUNT) /* the only one besides the compute stream's that reads the input */
         engine->device->ops->event_wait(stream, replay->input[parity]);
 }
 
@@ -128,6 +129,7 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
     issue->schedule = schedule;
     if (replay == &engine->eval)
         engine->evaluating = true;
+    device->event_wait(engine->streams[MICS_STREAM_COMPUTE], replay->input[parity]);
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         issue->op = &schedule->ops[i];
         issue->stream = engine->streams[issue->op->stream];
