@@ -2,10 +2,13 @@
 /*
  * mics-shard - move models between Hugging Face's files and checkpoints of any plan, and look into both.
  *
- * split and reshard are filters for the plan: it comes from standard input and goes on to standard output.
+ * split and reshard are filters for the plan: it comes from standard input and goes on to standard output. Under a
+ * launcher the ranks share what is much work; the first one reads, prints and looks into models.
  */
 #include "base/clock.h"
 #include "base/units.h"
+#include "ckpt/agree.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/convert_ops.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
@@ -13,6 +16,7 @@
 #include "plan/plan.h"
 #include "plan/plan_print.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -137,13 +141,24 @@ static enum mics_status read_plan(const struct request *request, json_t **doc, s
     return status;
 }
 
+/* The first rank reads it for all. */
+static enum mics_status share_plan(const struct request *request, json_t **doc,
+                                   struct mics_err *err)
+{
+    struct mics_comm *comm = request->convert.comm;
+    enum mics_status status = comm->rank == 0 ? read_plan(request, doc, err) : MICS_OK;
+
+    status = mics_agree(comm, status, err);
+    return status == MICS_OK && comm->size > 1 ? mics_broadcast_doc(comm, doc, err) : status;
+}
+
 /* A plan that came through the pipe goes on through it. */
 static enum mics_status pass_plan_on(const struct request *request, json_t *doc,
                                      struct mics_err *err)
 {
     struct cli_common common = request->common;
 
-    if (request->plan)
+    if (request->plan || request->convert.comm->rank > 0)
         return MICS_OK;
     common.output = NULL;
     return cli_write_document(&common, doc, request->convert.argc, request->convert.argv,
@@ -154,7 +169,7 @@ static enum mics_status make_shards(struct request *request, struct mics_convert
                                     struct mics_err *err)
 {
     json_t *doc = NULL;
-    enum mics_status status = read_plan(request, &doc, err);
+    enum mics_status status = share_plan(request, &doc, err);
 
     if (status == MICS_OK && strcmp(request->command, "split") == 0)
         status = mics_convert_split(&request->convert, (const char *const *)request->paths,
@@ -167,37 +182,46 @@ static enum mics_status make_shards(struct request *request, struct mics_convert
     return status;
 }
 
-static int convert(struct request *request)
+/* What the first rank says of what was done. */
+static enum mics_status say_done(const struct request *request,
+                                 const struct mics_convert_report *report, struct mics_err *err)
+{
+    const struct mics_convert_request *convert = &request->convert;
+    char size[32], time[32];
+
+    if (convert->comm->rank > 0)
+        return MICS_OK;
+    if (convert->dry)
+        return print_dry(request, report, err);
+    cli_note(1, "%s: %u files, %s, in %s", request->common.output, report->files,
+             mics_format_bytes(report->bytes, size, sizeof size),
+             mics_format_time(mics_now_s() - request->begin_s, time, sizeof time));
+    if (convert->base && report->tokenizer_files == 0)
+        cli_warn("%s: no files of a tokenizer there", convert->base);
+    return MICS_OK;
+}
+
+static enum mics_status convert(struct request *request, struct mics_err *err)
 {
     struct mics_convert_report report = {.files = 0};
-    struct mics_err err = {""};
-    char size[32], time[32];
     enum mics_status status;
 
     request->begin_s = mics_now_s();
-    if (cli_fancy(STDERR_FILENO) && request->common.verbosity >= 0) {
+    if (request->convert.comm->rank == 0 && cli_fancy(STDERR_FILENO) &&
+        request->common.verbosity >= 0) {
         request->convert.progress = show_progress;
         request->convert.progress_context = request;
     }
     if (strcmp(request->command, "merge") == 0)
-        status = mics_convert_merge(&request->convert, request->paths[0], &report, &err);
+        status = mics_convert_merge(&request->convert, request->paths[0], &report, err);
     else if (strcmp(request->command, "cast") == 0)
         status = mics_convert_cast(&request->convert, (const char *const *)request->paths,
-                                   (size_t)request->path_count, &report, &err);
+                                   (size_t)request->path_count, &report, err);
     else
-        status = make_shards(request, &report, &err);
+        status = make_shards(request, &report, err);
     if (request->progress_shown)
         fputs("\r\033[K", stderr);
-    if (status == MICS_OK && request->convert.dry)
-        status = print_dry(request, &report, &err);
-    else if (status == MICS_OK)
-        cli_note(1, "%s: %u files, %s, in %s", request->common.output, report.files,
-                 mics_format_bytes(report.bytes, size, sizeof size),
-                 mics_format_time(mics_now_s() - request->begin_s, time, sizeof time));
-    if (status == MICS_OK && request->convert.base && !request->convert.dry &&
-        report.tokenizer_files == 0)
-        cli_warn("%s: no files of a tokenizer there", request->convert.base);
-    return cli_report(status, &err);
+    return status == MICS_OK ? say_done(request, &report, err) : status;
 }
 
 /* What is looked at is printed, not passed on: a table, or JSON. */
@@ -221,18 +245,56 @@ static int list(struct request *request)
     return cli_report(status, &err);
 }
 
-static int verify(struct request *request)
+static enum mics_status verify(struct request *request, struct mics_err *err)
 {
     struct mics_convert_report report;
-    struct mics_err err = {""};
     char size[32];
     enum mics_status status =
-        mics_convert_verify(request->paths[0], &request->problems, &report, &err);
+        mics_convert_verify(&request->convert, request->paths[0], &report, err);
 
-    if (status == MICS_OK)
+    if (status == MICS_OK && request->convert.comm->rank == 0)
         cli_note(1, "%s: %u files, %s: whole", request->paths[0], report.files,
                  mics_format_bytes(report.bytes, size, sizeof size));
-    return cli_report(status, &err);
+    return status;
+}
+
+/* How many ranks are on this one's node. */
+static enum mics_status count_host_ranks(struct mics_convert_request *convert, struct mics_err *err)
+{
+    struct mics_comm *comm = convert->comm;
+    int *nodes = malloc((size_t)comm->size * sizeof *nodes);
+    enum mics_status status = mics_agree(comm, nodes ? MICS_OK : mics_err_nomem(err), err);
+
+    if (status == MICS_OK)
+        status = comm->ops->all_gather_now(comm, &comm->node, nodes, sizeof *nodes, err);
+    for (int i = 0; status == MICS_OK && i < comm->size; i++)
+        convert->host_ranks += nodes[i] == comm->node;
+    free(nodes);
+    return status;
+}
+
+/* What the ranks of a launcher do together. */
+static int share(struct request *request,
+                 enum mics_status (*work)(struct request *request, struct mics_err *err))
+{
+    struct mics_convert_request *convert = &request->convert;
+    struct mics_err err = {""};
+    enum mics_status status = mics_comm_launched_by_mpi()
+                                  ? mics_comm_new_mpi(&convert->comm, &err)
+                                  : mics_comm_new_self(&convert->comm, &err);
+    int code;
+
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    cli_set_rank(convert->comm->rank, convert->comm->size);
+    status = count_host_ranks(convert, &err);
+    if (status == MICS_OK)
+        status = work(request, &err);
+    code = cli_report(status, &err);
+    if (status == MICS_ERR_COMM)
+        convert->comm->ops->abort(convert->comm, code);
+    convert->comm->ops->free(convert->comm);
+    return code;
 }
 
 static void warn_of_states(const struct request *request, const json_t *doc)
@@ -269,15 +331,16 @@ static const struct shape {
     const char *command;
     int min, max; /* paths */
     bool makes, plan, number, cast;
-    int (*run)(struct request *request);
+    enum mics_status (*share)(struct request *request, struct mics_err *err); /* by all ranks */
+    int (*run)(struct request *request);                                      /* or by the first */
 } shapes[] = {
-    {"split", 1, INT32_MAX, true, true, false, false, convert},
-    {"merge", 1, 1, true, false, true, false, convert},
-    {"reshard", 1, 1, true, true, false, false, convert},
-    {"cast", 1, INT32_MAX, true, false, true, true, convert},
-    {"list", 1, 1, false, false, false, false, list},
-    {"verify", 1, 1, false, false, false, false, verify},
-    {"diff", 2, 2, false, false, false, false, diff},
+    {"split", 1, INT32_MAX, true, true, false, false, convert, NULL},
+    {"merge", 1, 1, true, false, true, false, convert, NULL},
+    {"reshard", 1, 1, true, true, false, false, convert, NULL},
+    {"cast", 1, INT32_MAX, true, false, true, true, convert, NULL},
+    {"list", 1, 1, false, false, false, false, NULL, list},
+    {"verify", 1, 1, false, false, false, false, verify, NULL},
+    {"diff", 2, 2, false, false, false, false, NULL, diff},
 };
 
 static const struct shape *find_shape(const char *command)
@@ -335,11 +398,11 @@ static int run(struct request *request, char **operands, int count)
     code = check_options(request, shape);
     if (code >= 0)
         return code;
-    if (cli_rank() > 0) /* under a launcher the first rank does it all */
-        return CLI_DONE;
     request->convert.out = request->common.output;
     request->convert.no_history = request->common.no_history;
-    return shape->run(request);
+    if (shape->share)
+        return share(request, shape->share);
+    return cli_rank() == 0 ? shape->run(request) : CLI_DONE;
 }
 
 int main(int argc, char **argv)

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert.c - threads take parts of files from one list until all are made.
+ * convert.c - threads take pieces of files from one list until all are made.
  *
- * A summed file is one part, as a sum runs from end to end; any other is cut, so that one large file, too,
- * is made by all threads.
+ * Some files are made side by side, each from its beginning to its end: so the disk sees long runs, sums are taken in
+ * their order, and one large file, too, is made by all threads. Ranks share files that are summed, and ranges of
+ * those that are not.
  */
 #include "ckpt/convert_part.h"
 
 #include "base/num.h"
-#include "base/temporaries.h"
+#include "ckpt/agree.h"
 
-#include <fcntl.h>
-#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#define PART_BYTES  ((uint64_t)32 << 20)
-#define MAX_THREADS 16u
-#define PROGRESS_NS 100000000L
+#define MAX_THREADS      24u
+#define THREADS_PER_CORE 2u /* one waits for the disk meanwhile */
+#define FILES_AT_ONCE    4u
+#define PROGRESS_NS      100000000L
 
 /* The list and what came of it. */
 struct work {
     struct mics_copier copier;
-    struct mics_part *parts;
+    const struct mics_convert_how *how;
+    struct mics_piece *pieces; /* of this rank */
     size_t count;
+    uint64_t bytes; /* of these */
     atomic_size_t next;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t ended;
@@ -35,12 +35,14 @@ struct work {
     struct mics_err err;
 };
 
-uint64_t mics_sections_bytes(const struct mics_section *sections, size_t count)
+uint64_t mics_sections_place(struct mics_section *sections, size_t count)
 {
     uint64_t bytes = 0;
 
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count; i++) {
+        sections[i].offset = bytes;
         bytes += sections[i].count * mics_number_bytes(sections[i].number);
+    }
     return bytes;
 }
 
@@ -53,45 +55,59 @@ uint64_t mics_target_bytes(const struct mics_target *target)
     return bytes;
 }
 
-static enum mics_status add_part(struct work *work, const struct mics_part *part,
-                                 struct mics_err *err)
+static uint64_t pieces_of(const struct mics_target_file *file)
 {
-    struct mics_part *parts = realloc(work->parts, (work->count + 1) * sizeof *parts);
-
-    if (!parts)
-        return mics_err_nomem(err);
-    work->parts = parts;
-    parts[work->count++] = *part;
-    return MICS_OK;
+    return mics_ceil_div(file->bytes, MICS_PIECE_BYTES);
 }
 
-/* Parts of `limit` bytes, give or take a number. */
-static enum mics_status cut_file(struct work *work, uint32_t index, uint64_t limit,
-                                 struct mics_err *err)
+/* The rank that makes piece `piece` of a file. */
+static uint32_t owner_of(const struct work *work, uint32_t file, uint64_t piece)
 {
-    const struct mics_target_file *file = &work->copier.target->files[index];
-    struct mics_part part = {.file = index, .offset = file->header_bytes};
-    enum mics_status status = MICS_OK;
+    const struct mics_target *target = work->copier.target;
+    const uint32_t ranks = (uint32_t)work->how->comm->size;
 
-    for (size_t i = 0; status == MICS_OK && i < file->section_count; i++) {
-        const uint64_t size = mics_number_bytes(file->sections[i].number);
+    return target->hashed ? file % ranks
+                          : (uint32_t)(piece * ranks / pieces_of(&target->files[file]));
+}
 
-        for (uint64_t at = 0; status == MICS_OK && at < file->sections[i].count;) {
-            const uint64_t fit = mics_max_u64((limit - part.bytes) / size, 1);
-            const uint64_t count = mics_min_u64(file->sections[i].count - at, fit);
+/* Piece `piece` of the files that are made at once from `first` on; false: none is so long. */
+static bool add_row(struct work *work, uint32_t first, uint32_t stride, uint64_t piece)
+{
+    const struct mics_target *target = work->copier.target;
+    bool any = false;
 
-            at += count;
-            part.bytes += count * size;
-            if (part.bytes + size <= limit)
-                continue;
-            status = add_part(work, &part, err);
-            part = (struct mics_part){
-                .file = index, .section = i, .skip = at, .offset = part.offset + part.bytes};
-        }
+    for (uint32_t i = 0; i < FILES_AT_ONCE && first < target->file_count; i++, first += stride) {
+        const struct mics_target_file *file = &target->files[first];
+        const uint64_t begin = piece * MICS_PIECE_BYTES;
+
+        if (begin >= file->bytes)
+            continue;
+        any = true;
+        if (owner_of(work, first, piece) != (uint32_t)work->how->comm->rank)
+            continue;
+        work->pieces[work->count++] = (struct mics_piece){.file = first, .begin = begin};
+        work->bytes += mics_min_u64(MICS_PIECE_BYTES, file->bytes - begin);
     }
-    if (status == MICS_OK && (part.bytes > 0 || part.offset == file->header_bytes))
-        status = add_part(work, &part, err);
-    return status;
+    return any;
+}
+
+static enum mics_status list_pieces(struct work *work, struct mics_err *err)
+{
+    const struct mics_target *target = work->copier.target;
+    const struct mics_comm *comm = work->how->comm;
+    const uint32_t stride = target->hashed ? (uint32_t)comm->size : 1;
+    size_t most = 1;
+
+    for (uint32_t i = 0; i < target->file_count; i++)
+        most += pieces_of(&target->files[i]);
+    work->pieces = malloc(most * sizeof *work->pieces);
+    if (!work->pieces)
+        return mics_err_nomem(err);
+    for (uint64_t first = target->hashed ? (uint32_t)comm->rank : 0; first < target->file_count;
+         first += (uint64_t)FILES_AT_ONCE * stride)
+        for (uint64_t piece = 0; add_row(work, (uint32_t)first, stride, piece);)
+            piece++;
+    return MICS_OK;
 }
 
 static void remember(struct work *work, enum mics_status status, const struct mics_err *err)
@@ -102,23 +118,23 @@ static void remember(struct work *work, enum mics_status status, const struct mi
         work->err = *err;
     }
     pthread_mutex_unlock(&work->lock);
-    atomic_store(&work->copier.stop, true);
+    mics_copier_stop(&work->copier);
 }
 
-static void *make_parts(void *context)
+static void *make_pieces(void *context)
 {
     struct work *work = context;
-    struct mics_copy_buffers buffers = {.out = malloc(MICS_STORE_CHUNK * sizeof(float)),
-                                        .scratch = malloc(2 * MICS_STORE_CHUNK * sizeof(float))};
+    struct mics_copy_buffers buffers = {.out = aligned_alloc(MICS_PIECE_ALIGN, MICS_PIECE_BYTES),
+                                        .scratch = malloc(3 * MICS_STORE_CHUNK * sizeof(float))};
     struct mics_err err = {""};
     enum mics_status status = buffers.out && buffers.scratch ? MICS_OK : mics_err_nomem(&err);
 
-    while (status == MICS_OK && !atomic_load(&work->copier.stop)) {
+    while (status == MICS_OK && !mics_copier_stops(&work->copier)) {
         const size_t i = atomic_fetch_add(&work->next, 1);
 
         if (i >= work->count)
             break;
-        status = mics_part_make(&work->copier, &work->parts[i], &buffers, &err);
+        status = mics_piece_make(&work->copier, &work->pieces[i], &buffers, &err);
     }
     if (status != MICS_OK)
         remember(work, status, &err);
@@ -131,7 +147,17 @@ static void *make_parts(void *context)
     return NULL;
 }
 
-static void wait_for_all(struct work *work, mics_progress *progress, void *context, uint64_t total)
+/* As if all ranks were as far as this one. */
+static void tell_progress(const struct work *work, uint64_t total)
+{
+    const double part =
+        work->bytes ? (double)atomic_load(&work->copier.done) / (double)work->bytes : 1;
+
+    if (work->how->progress)
+        work->how->progress(work->how->progress_context, (uint64_t)(part * (double)total), total);
+}
+
+static void wait_for_all(struct work *work, uint64_t total)
 {
     struct timespec until;
 
@@ -142,126 +168,132 @@ static void wait_for_all(struct work *work, mics_progress *progress, void *conte
         until.tv_sec += until.tv_nsec / 1000000000L;
         until.tv_nsec %= 1000000000L;
         pthread_cond_timedwait(&work->ended, &work->lock, &until);
-        if (progress)
-            progress(context, atomic_load(&work->copier.done), total);
+        tell_progress(work, total);
     }
     pthread_mutex_unlock(&work->lock);
 }
 
-static unsigned thread_count(size_t parts)
+static unsigned thread_count(const struct work *work)
 {
     cpu_set_t cores;
-    unsigned count = 1;
+    uint64_t count = 1;
 
     if (sched_getaffinity(0, sizeof cores, &cores) == 0)
-        count = (unsigned)CPU_COUNT(&cores);
-    return (unsigned)mics_min_u64(mics_min_u64(count, MAX_THREADS), mics_max_u64(parts, 1));
+        count = mics_ceil_div((uint64_t)CPU_COUNT(&cores), mics_max_u64(work->how->host_ranks, 1));
+    count = mics_min_u64(count * THREADS_PER_CORE, MAX_THREADS);
+    return (unsigned)mics_min_u64(count, mics_max_u64(work->count, 1));
 }
 
-static void run_threads(struct work *work, mics_progress *progress, void *context, uint64_t total)
+static void run_threads(struct work *work)
 {
     pthread_t threads[MAX_THREADS];
-    const unsigned wanted = thread_count(work->count);
+    const unsigned wanted = thread_count(work);
     unsigned started = 0;
 
     work->running = wanted;
-    while (started < wanted && pthread_create(&threads[started], NULL, make_parts, work) == 0)
+    while (started < wanted && pthread_create(&threads[started], NULL, make_pieces, work) == 0)
         started++;
     pthread_mutex_lock(&work->lock);
     work->running -= wanted - started;
     pthread_mutex_unlock(&work->lock);
     if (started == 0)
         remember(work, MICS_ERR_NOMEM, &(struct mics_err){"cannot start a thread"});
-    wait_for_all(work, progress, context, total);
+    wait_for_all(work, mics_target_bytes(work->copier.target));
     for (unsigned i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
 }
 
-static enum mics_status open_file(struct mics_copier *copier, uint32_t index, struct mics_err *err)
-{
-    struct mics_target_file *file = &copier->target->files[index];
-    char path[MICS_PATH_MAX], *copy;
-    enum mics_status status = mics_path_format(path, err, "%s/%s", copier->folder, file->name);
-
-    if (status != MICS_OK)
-        return status;
-    copy = strdup(path);
-    file->entry = copy ? mics_temporary_add(copy) : NULL;
-    if (!file->entry) {
-        free(copy);
-        return mics_err_nomem(err);
-    }
-    copier->fds[index] = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return copier->fds[index] < 0 ? mics_err_set_errno(err, "%s", path) : MICS_OK;
-}
-
-static enum mics_status open_files(struct mics_copier *copier, struct mics_err *err)
+/* What this rank has a piece of. */
+static enum mics_status open_files(struct work *work, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
-    mics_raise_open_files();
-    for (uint32_t i = 0; status == MICS_OK && i < copier->target->file_count; i++)
-        status = open_file(copier, i, err);
+    for (size_t i = 0; status == MICS_OK && i < work->count; i++)
+        status = mics_copier_open_file(&work->copier, work->pieces[i].file, err);
     return status;
 }
 
-static enum mics_status close_files(struct mics_copier *copier, enum mics_status status,
-                                    struct mics_err *err)
-{
-    for (uint32_t i = 0; i < copier->target->file_count; i++) {
-        struct mics_target_file *file = &copier->target->files[i];
-
-        if (copier->fds[i] < 0)
-            continue;
-        if (status == MICS_OK && fsync(copier->fds[i]) != 0)
-            status = mics_err_set_errno(err, "%s/%s", copier->folder, file->name);
-        if (close(copier->fds[i]) != 0 && status == MICS_OK)
-            status = mics_err_set_errno(err, "%s/%s", copier->folder, file->name);
-    }
-    return status;
-}
-
-static enum mics_status make_files(struct work *work, mics_progress *progress, void *context,
-                                   struct mics_err *err)
+static enum mics_status start_sums(struct work *work, struct mics_err *err)
 {
     const struct mics_target *target = work->copier.target;
-    enum mics_status status = open_files(&work->copier, err);
+    const uint32_t ranks = (uint32_t)work->how->comm->size;
 
-    for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
-        status = cut_file(work, i, target->hashed ? UINT64_MAX : PART_BYTES, err);
+    for (uint32_t i = (uint32_t)work->how->comm->rank; target->hashed && i < target->file_count;
+         i += ranks) {
+        work->copier.files[i].hash = XXH64_createState();
+        if (!work->copier.files[i].hash)
+            return mics_err_nomem(err);
+        XXH64_reset(work->copier.files[i].hash, 0);
+    }
+    return MICS_OK;
+}
+
+/* All ranks get the sums of all files. */
+static enum mics_status share_sums(struct work *work, struct mics_target_file *files,
+                                   struct mics_err *err)
+{
+    struct mics_comm *comm = work->how->comm;
+    const uint32_t count = work->copier.target->file_count, ranks = (uint32_t)comm->size;
+    const size_t most = (size_t)mics_ceil_div(count, ranks);
+    struct mics_file_sum *own = calloc(most, sizeof *own);
+    struct mics_file_sum *all = malloc(most * ranks * sizeof *all);
+    enum mics_status status = mics_agree(comm, own && all ? MICS_OK : mics_err_nomem(err), err);
+
+    for (uint32_t i = (uint32_t)comm->rank; status == MICS_OK && i < count; i += ranks)
+        own[i / ranks] = (struct mics_file_sum){.bytes = files[i].bytes,
+                                                .xxh64 = XXH64_digest(work->copier.files[i].hash)};
+    if (status == MICS_OK)
+        status = comm->ops->all_gather_now(comm, own, all, most * sizeof *own, err);
+    for (uint32_t i = 0; status == MICS_OK && i < count; i++)
+        files[i].sum = all[(size_t)(i % ranks) * most + i / ranks];
+    free(own);
+    free(all);
+    return status;
+}
+
+static enum mics_status make_files(struct work *work, const char *folder, struct mics_err *err)
+{
+    struct mics_comm *comm = work->how->comm;
+    enum mics_status status = list_pieces(work, err);
+
+    if (status == MICS_OK)
+        status = mics_copier_name_files(&work->copier, folder, err);
+    if (status == MICS_OK && comm->rank == 0)
+        status = mics_copier_create_files(&work->copier, err);
+    status = mics_agree(comm, status, err);
+    if (status == MICS_OK)
+        status = open_files(work, err);
+    if (status == MICS_OK)
+        status = start_sums(work, err);
     if (status == MICS_OK) {
-        run_threads(work, progress, context, mics_target_bytes(target));
+        run_threads(work);
         status = work->status;
         if (status != MICS_OK && err)
             *err = work->err;
     }
-    status = close_files(&work->copier, status, err);
-    for (uint32_t i = 0; i < target->file_count; i++) {
-        if (target->files[i].entry)
-            mics_temporary_drop(target->files[i].entry);
-        target->files[i].entry = NULL;
-    }
-    return status;
+    return mics_agree(comm, mics_copier_close_files(&work->copier, status, err), err);
 }
 
 enum mics_status mics_convert(const struct mics_store *store, struct mics_target *target,
-                              const char *folder, mics_progress *progress, void *context,
+                              const char *folder, const struct mics_convert_how *how,
                               struct mics_err *err)
 {
-    struct work work = {.copier = {.store = store, .target = target, .folder = folder}};
+    struct work work = {.copier = {.store = store, .target = target, .cancel = how->cancel},
+                        .how = how};
     enum mics_status status;
 
-    work.copier.fds = malloc(((size_t)target->file_count + 1) * sizeof *work.copier.fds);
-    if (!work.copier.fds)
-        return mics_err_nomem(err);
-    for (uint32_t i = 0; i < target->file_count; i++)
-        work.copier.fds[i] = -1;
     pthread_mutex_init(&work.lock, NULL);
     pthread_cond_init(&work.ended, NULL);
-    status = make_files(&work, progress, context, err);
+    pthread_mutex_init(&work.copier.lock, NULL);
+    pthread_cond_init(&work.copier.turn, NULL);
+    status = make_files(&work, folder, err);
+    if (status == MICS_OK && target->hashed)
+        status = share_sums(&work, target->files, err);
+    mics_copier_forget_files(&work.copier);
+    pthread_cond_destroy(&work.copier.turn);
+    pthread_mutex_destroy(&work.copier.lock);
     pthread_cond_destroy(&work.ended);
     pthread_mutex_destroy(&work.lock);
-    free(work.parts);
-    free(work.copier.fds);
+    free(work.pieces);
     return status;
 }

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/temporaries.h"
 #include "base/units.h"
+#include "ckpt/agree.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -78,7 +79,7 @@ static enum mics_status check_place(const char *path, uint64_t bytes, struct mic
 
 static enum mics_status make(struct mics_new_folder *folder, struct mics_err *err)
 {
-    char parent[MICS_PATH_MAX], *copy;
+    char parent[MICS_PATH_MAX];
     enum mics_status status;
 
     parent_of(folder->final, parent);
@@ -87,32 +88,54 @@ static enum mics_status make(struct mics_new_folder *folder, struct mics_err *er
         status = mics_file_remove_tree(folder->temporary, err);
     if (status != MICS_OK)
         return status;
-    copy = strdup(folder->temporary);
-    folder->entry = copy ? mics_temporary_add(copy) : NULL;
-    if (!folder->entry) {
-        free(copy);
-        return mics_err_nomem(err);
-    }
     if (mkdir(folder->temporary, 0777) != 0)
         return mics_err_set_errno(err, "%s", folder->temporary);
     folder->made = true;
     return MICS_OK;
 }
 
-enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, const char *path,
-                                       uint64_t bytes, bool dry, struct mics_err *err)
+static enum mics_status name_folder(struct mics_new_folder *folder, const char *path,
+                                    struct mics_err *err)
 {
     enum mics_status status = mics_path_format(folder->final, err, "%s", path);
     size_t length = status == MICS_OK ? strlen(path) : 0;
 
     while (length > 1 && folder->final[length - 1] == '/')
         folder->final[--length] = '\0';
-    if (status == MICS_OK)
-        status =
-            mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final, (long)getpid());
-    if (status == MICS_OK)
+    return status == MICS_OK ? mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final,
+                                                (long)getpid())
+                             : status;
+}
+
+/* Whichever rank is told to end removes it. */
+static enum mics_status remember(struct mics_new_folder *folder, struct mics_err *err)
+{
+    char *copy = strdup(folder->temporary);
+
+    folder->entry = copy ? mics_temporary_add(copy) : NULL;
+    if (folder->entry)
+        return MICS_OK;
+    free(copy);
+    return mics_err_nomem(err);
+}
+
+enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mics_comm *comm,
+                                       const char *path, uint64_t bytes, bool dry,
+                                       struct mics_err *err)
+{
+    enum mics_status status = name_folder(folder, path, err);
+
+    if (status == MICS_OK && comm->rank == 0)
         status = check_place(folder->final, bytes, err);
-    return status == MICS_OK && !dry ? make(folder, err) : status;
+    status = mics_agree(comm, status, err);
+    if (status != MICS_OK || dry)
+        return status;
+    status = comm->ops->broadcast_now(comm, folder->temporary, sizeof folder->temporary, 0, err);
+    if (status == MICS_OK)
+        status = remember(folder, err);
+    if (status == MICS_OK && comm->rank == 0)
+        status = make(folder, err);
+    return mics_agree(comm, status, err);
 }
 
 enum mics_status mics_new_folder_commit(struct mics_new_folder *folder, struct mics_err *err)

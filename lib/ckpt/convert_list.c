@@ -66,8 +66,7 @@ enum mics_status mics_convert_list(const char *path, struct mics_problems *probl
 
     if (status == MICS_OK && !failed) {
         states = mics_form_states(mics_disk_model_states(&disk));
-        failed = disk.is_hf ? list_hf(&disk.hf, tensors)
-                            : list_model(disk.shards.plan.plan->model, tensors);
+        failed = disk.is_hf ? list_hf(&disk.hf, tensors) : list_model(disk.shards.model, tensors);
         failed = failed || json_object_set_new(doc, "path", json_string(path)) != 0 ||
                  json_object_set(doc, "states", states) != 0 ||
                  json_object_set(doc, "tensors", tensors) != 0;

@@ -3,7 +3,8 @@
 #include "ckpt/convert_ops.h"
 
 #include "base/file.h"
-#include "ckpt/convert_shards.h"
+#include "ckpt/agree.h"
+#include "ckpt/convert_write.h"
 #include "ckpt/hf.h"
 
 #include <stdlib.h>
@@ -12,66 +13,95 @@
 #define SMALL_FILES_ROOM ((uint64_t)16 << 20) /* index, configuration, tokenizer */
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
-static enum mics_status fill_folder(const struct mics_convert_request *request,
-                                    const struct mics_store *store, struct mics_hf_target *made,
-                                    const json_t *config, struct mics_convert_report *report,
-                                    struct mics_err *err)
-{
-    struct mics_new_folder folder = {.made = false};
-    enum mics_status status = mics_new_folder_begin(
-        &folder, request->out, report->bytes + SMALL_FILES_ROOM, request->dry, err);
+/* All that one conversion holds. Not to be moved. */
+struct job {
+    const struct mics_convert_request *request;
+    struct mics_convert_report *report;
+    struct mics_shard_source source; /* merge */
+    struct mics_hf hf;               /* cast */
+    json_t *config;                  /* of what is made, or NULL */
+    struct mics_hf_target made;
+};
 
+static void close_job(struct job *job)
+{
+    mics_hf_target_free(&job->made);
+    json_decref(job->config);
+    mics_hf_close(&job->hf);
+    mics_shard_source_close(&job->source);
+}
+
+static enum mics_status report_target(struct job *job, struct mics_err *err)
+{
+    const char *base = job->request->base;
+
+    job->report->files = job->made.target.file_count;
+    job->report->bytes = mics_target_bytes(&job->made.target);
+    if (base && access(base, R_OK | X_OK) != 0)
+        return mics_err_set_errno(err, "%s", base);
+    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+}
+
+/* The first rank's part, when all files are whole. */
+static enum mics_status finish(struct job *job, struct mics_new_folder *folder,
+                               struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status =
+        mics_hf_target_finish(&job->made, job->config, request->number, folder, err);
+
+    if (status == MICS_OK && request->base)
+        status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
+    return status == MICS_OK ? mics_new_folder_commit(folder, err) : status;
+}
+
+/* `prepared` is how far this rank is. */
+static enum mics_status fill_folder(struct job *job, enum mics_status prepared,
+                                    const struct mics_store *store,
+                                    const struct mics_shard_source *source, struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    struct mics_new_folder folder = {.made = false};
+    enum mics_status status = mics_agree(request->comm, prepared, err);
+
+    if (status == MICS_OK)
+        status = mics_new_folder_begin(&folder, request->comm, request->out,
+                                       job->report->bytes + SMALL_FILES_ROOM, request->dry, err);
+    if (status == MICS_OK)
+        status =
+            mics_convert_write(request, store, &job->made.target, source, folder.temporary, err);
     if (status == MICS_OK && !request->dry) {
-        status = mics_convert(store, &made->target, folder.temporary, request->progress,
-                              request->progress_context, err);
-        if (status == MICS_OK)
-            status = mics_hf_target_finish(made, config, request->number, &folder, err);
-        if (status == MICS_OK && request->base)
-            status = mics_hf_copy_tokenizer(request->base, &folder, &report->tokenizer_files, err);
-        if (status == MICS_OK)
-            status = mics_new_folder_commit(&folder, err);
+        if (request->comm->rank == 0)
+            status = finish(job, &folder, err);
+        status = mics_agree(request->comm, status, err);
     }
     mics_new_folder_discard(&folder);
     return status;
 }
 
-static enum mics_status write_files(const struct mics_convert_request *request,
-                                    const struct mics_store *store, struct mics_hf_target *made,
-                                    const json_t *config, struct mics_convert_report *report,
-                                    struct mics_err *err)
+static enum mics_status prepare_merge(struct job *job, const char *path, struct mics_err *err)
 {
-    enum mics_status status = mics_free_space(request->out, &report->free_bytes, err);
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status = mics_shard_source_open(path, &job->source, err);
+    const struct mics_model *model = status == MICS_OK ? job->source.model : NULL;
 
-    report->files = made->target.file_count;
-    report->bytes = mics_target_bytes(&made->target);
-    if (status == MICS_OK && request->base && access(request->base, R_OK | X_OK) != 0)
-        status = mics_err_set_errno(err, "%s", request->base);
-    return status == MICS_OK ? fill_folder(request, store, made, config, report, err) : status;
+    if (status == MICS_OK)
+        status =
+            mics_hf_target_of_model(model, request->number, request->file_bytes, &job->made, err);
+    if (status != MICS_OK)
+        return status;
+    job->config = mics_hf_config_of_model(model);
+    return job->config ? report_target(job, err) : mics_err_nomem(err);
 }
 
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
                                     struct mics_convert_report *report, struct mics_err *err)
 {
-    struct mics_shard_source source = {.doc = NULL};
-    struct mics_hf_target made = {.count = 0};
-    json_t *config = NULL;
-    enum mics_status status = mics_shard_source_open(path, &source, err);
+    struct job job = {.request = request, .report = report};
+    enum mics_status status = prepare_merge(&job, path, err);
 
-    if (status == MICS_OK)
-        status = mics_shard_source_sums(&source, 0, 1, request->problems, err);
-    if (status == MICS_OK)
-        status = mics_hf_target_of_model(source.plan.plan->model, request->number,
-                                         request->file_bytes, &made, err);
-    if (status == MICS_OK) {
-        config = mics_hf_config_of_model(source.plan.plan->model);
-        if (!config)
-            status = mics_err_nomem(err);
-    }
-    if (status == MICS_OK)
-        status = write_files(request, &source.store, &made, config, report, err);
-    json_decref(config);
-    mics_hf_target_free(&made);
-    mics_shard_source_close(&source);
+    status = fill_folder(&job, status, &job.source.store, &job.source, err);
+    close_job(&job);
     return status;
 }
 
@@ -96,25 +126,30 @@ static enum mics_status read_config(const struct mics_hf *hf, json_t **config, s
     return MICS_OK;
 }
 
+static enum mics_status prepare_cast(struct job *job, const char *const *paths, size_t count,
+                                     struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status = mics_hf_open(paths, count, request->problems, &job->hf, err);
+
+    if (status == MICS_OK)
+        status = read_config(&job->hf, &job->config, err);
+    if (status == MICS_OK)
+        status = mics_hf_spread(&job->hf, err);
+    if (status == MICS_OK)
+        status =
+            mics_hf_target_of_hf(&job->hf, request->number, request->file_bytes, &job->made, err);
+    return status == MICS_OK ? report_target(job, err) : status;
+}
+
 enum mics_status mics_convert_cast(const struct mics_convert_request *request,
                                    const char *const *paths, size_t count,
                                    struct mics_convert_report *report, struct mics_err *err)
 {
-    struct mics_hf hf = {.file_count = 0};
-    struct mics_hf_target made = {.count = 0};
-    json_t *config = NULL;
-    enum mics_status status = mics_hf_open(paths, count, request->problems, &hf, err);
+    struct job job = {.request = request, .report = report};
+    enum mics_status status = prepare_cast(&job, paths, count, err);
 
-    if (status == MICS_OK)
-        status = read_config(&hf, &config, err);
-    if (status == MICS_OK)
-        status = mics_hf_spread(&hf, err);
-    if (status == MICS_OK)
-        status = mics_hf_target_of_hf(&hf, request->number, request->file_bytes, &made, err);
-    if (status == MICS_OK)
-        status = write_files(request, &hf.store, &made, config, report, err);
-    json_decref(config);
-    mics_hf_target_free(&made);
-    mics_hf_close(&hf);
+    status = fill_folder(&job, status, &job.hf.store, NULL, err);
+    close_job(&job);
     return status;
 }

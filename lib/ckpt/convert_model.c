@@ -39,12 +39,12 @@ void mics_disk_model_close(struct mics_disk_model *model)
 
 const struct mics_model *mics_disk_model_of(const struct mics_disk_model *model)
 {
-    return model->is_hf ? model->own : model->shards.plan.plan->model;
+    return model->is_hf ? model->own : model->shards.model;
 }
 
 uint32_t mics_disk_model_states(const struct mics_disk_model *model)
 {
-    return model->is_hf ? 1 : model->shards.plan.form.states;
+    return model->is_hf ? 1 : model->shards.table.states;
 }
 
 enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struct mics_model *model,

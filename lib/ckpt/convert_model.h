@@ -5,6 +5,7 @@
 
 #include "ckpt/convert_shards.h"
 #include "ckpt/hf.h"
+#include "ckpt/problems.h"
 
 /* Not to be moved. */
 struct mics_disk_model {
@@ -22,7 +23,7 @@ void mics_disk_model_close(struct mics_disk_model *model); /* of zeros is fine *
 /* Read config.json, if it is a folder that has one: only then its model is known. */
 enum mics_status mics_disk_model_config(struct mics_disk_model *out, struct mics_err *err);
 
-/* Its model: of the checkpoint's plan, or of config.json; NULL: not known. */
+/* Its model: the checkpoint's own, or of config.json; NULL: not known. */
 const struct mics_model *mics_disk_model_of(const struct mics_disk_model *model);
 
 /* States that it has: 1 for Hugging Face. */

@@ -2,9 +2,12 @@
 /*
  * convert_ops.h - what is done with whole models on disk: one function for each command of mics-shard.
  *
- * Memory is bounded whatever the model: 4 MiB a thread, and the tables of tensors and files. Nothing is left
+ * Memory is bounded whatever the model: 5 MiB a thread, and the tables of tensors and files. Nothing is left
  * of what failed. MICS_ERR_FORMAT: an input is malformed, or not of this model; all that is wrong with it has
  * been told to request->problems.
+ *
+ * What makes files is collective over request->comm, whose ranks share the work; all must see the same folders. The
+ * first rank makes and names the folder and writes what is small. Every rank returns the same status.
  */
 #ifndef MICS_CKPT_CONVERT_OPS_H
 #define MICS_CKPT_CONVERT_OPS_H
@@ -18,6 +21,9 @@
 #define MICS_HF_FILE_BYTES ((uint64_t)5000000000) /* the hub's own limit of a file */
 
 struct mics_convert_request {
+    struct mics_comm *comm;
+    uint32_t
+        host_ranks;  /* of these ranks, how many share the cores of this machine, with this one */
     const char *out; /* the folder to be */
     bool dry;        /* only check, and count */
     struct mics_problems *problems;
@@ -58,8 +64,9 @@ enum mics_status mics_convert_cast(const struct mics_convert_request *request,
                                    const char *const *paths, size_t count,
                                    struct mics_convert_report *report, struct mics_err *err);
 
-/* Is everything whole: sizes, headers, and sums where there are some? Every bad file is told. */
-enum mics_status mics_convert_verify(const char *path, struct mics_problems *problems,
+/* Is everything whole: sizes, headers, and sums where there are some? Every bad file is told. Collective; of the request
+ * `comm`, `host_ranks` and `problems` count. */
+enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err);
 
 /* A new document mics.tensors. */

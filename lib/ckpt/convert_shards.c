@@ -63,6 +63,8 @@ static struct mics_section *make_sections(const struct mics_ckpt_form *form, siz
 
 static void fill_files(struct mics_shard_target *out, size_t section_count, size_t header_bytes)
 {
+    const uint64_t bytes = header_bytes + mics_sections_place(out->sections, section_count);
+
     for (uint32_t i = 0; i < out->target.file_count; i++) {
         struct mics_target_file *file = &out->target.files[i];
 
@@ -72,7 +74,7 @@ static void fill_files(struct mics_shard_target *out, size_t section_count, size
         file->sections = out->sections;
         file->section_count = section_count;
         file->index = i;
-        file->bytes = header_bytes + mics_sections_bytes(out->sections, section_count);
+        file->bytes = bytes;
     }
 }
 

@@ -6,7 +6,6 @@
 #define MICS_CKPT_CONVERT_SHARDS_H
 
 #include "ckpt/convert_target.h"
-#include "ckpt/problems.h"
 #include "plan/plan.h"
 
 /* What a plan makes of a model's state. */
@@ -28,22 +27,16 @@ struct mics_shard_source {
     json_t *doc;
     struct mics_manifest manifest;
     struct mics_ckpt_table table;
-    struct mics_shard_plan
-        plan; /* its layouts are those of a run by it: the table has the files' */
+    struct mics_model *model;
     struct mics_store store;
 };
 
 /* Open the checkpoint that `path` names (a folder of a run: its latest), and check the manifest, and sizes and
- * headers of all files, but not their sums. Closed by the caller in any case. */
+ * headers of all files, but not their sums. The plan in it is not looked at: how the files are cut is in the table, and
+ * what a plan must say changes from version to version. Closed by the caller in any case. */
 enum mics_status mics_shard_source_open(const char *path, struct mics_shard_source *out,
                                         struct mics_err *err);
 void mics_shard_source_close(struct mics_shard_source *source); /* of zeros is fine */
-
-/* Sum files first, first + stride, ... and compare with the manifest, several at a time: so ranks can share the work.
- * Every damaged file is told. */
-enum mics_status mics_shard_source_sums(const struct mics_shard_source *source, uint32_t first,
-                                        uint32_t stride, struct mics_problems *problems,
-                                        struct mics_err *err);
 
 /* The files of a checkpoint to be. */
 struct mics_shard_target {

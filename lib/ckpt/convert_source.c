@@ -2,7 +2,9 @@
 /* convert_source.c - a checkpoint on disk, as a store. */
 #include "ckpt/convert_shards.h"
 
+#include "ckpt/match_tensors.h"
 #include "ckpt/safetensors.h"
+#include "doc/at.h"
 #include "doc/doc.h"
 
 #include <stdio.h>
@@ -36,25 +38,35 @@ static enum mics_status check_units(const struct mics_ckpt_table *table,
     return MICS_OK;
 }
 
-static enum mics_status open_plan(struct mics_shard_source *source, struct mics_err *err)
+static enum mics_status open_model(struct mics_shard_source *source, struct mics_err *err)
 {
+    const struct mics_at root = mics_at_root(source->doc);
+    struct mics_at at;
+    enum mics_status status = mics_at_object(&root, "model", &at, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_model_from_json(at.value, &source->model, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "model");
+        return status;
+    }
+    status = mics_ckpt_match_tensors(&source->table, source->model, err);
+    return status == MICS_OK ? check_units(&source->table, source->model, err) : status;
+}
+
+static enum mics_status open_table(struct mics_shard_source *source, struct mics_err *err)
+{
+    const struct mics_ckpt_table *table = &source->table;
     enum mics_status status = mics_ckpt_table_read(source->doc, &source->table, err);
 
-    if (status == MICS_OK) {
-        status =
-            mics_shard_plan_open(source->manifest.plan, source->table.states, &source->plan, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "plan");
-    }
     if (status == MICS_OK)
-        status = mics_manifest_match(source->doc, &source->table, &source->plan.form, err);
-    if (status == MICS_OK)
-        status = check_units(&source->table, source->plan.plan->model, err);
+        status = open_model(source, err);
     if (status == MICS_OK &&
-        source->manifest.file_count != source->table.shape.p_optim * source->table.parts)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "files: %u, where %u are needed",
+        source->manifest.file_count != (uint64_t)table->shape.p_optim * table->parts)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "files: %u, where %llu are needed",
                               source->manifest.file_count,
-                              source->table.shape.p_optim * source->table.parts);
+                              (unsigned long long)table->shape.p_optim * table->parts);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s/" MICS_MANIFEST_NAME, source->folder);
     return status;
@@ -161,16 +173,17 @@ enum mics_status mics_shard_source_open(const char *path, struct mics_shard_sour
     if (status == MICS_OK)
         status = read_manifest(out, err);
     if (status == MICS_OK)
-        status = open_plan(out, err);
+        status = open_table(out, err);
     return status == MICS_OK ? open_store(out, err) : status;
 }
 
 void mics_shard_source_close(struct mics_shard_source *source)
 {
     mics_store_close(&source->store);
-    mics_shard_plan_close(&source->plan);
+    mics_model_free(source->model);
     mics_ckpt_table_free(&source->table);
     mics_manifest_free(&source->manifest);
     json_decref(source->doc);
+    source->model = NULL;
     source->doc = NULL;
 }

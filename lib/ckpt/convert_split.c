@@ -2,7 +2,8 @@
 /* convert_split.c - into shards: from Hugging Face's files, or from other shards. */
 #include "ckpt/convert_ops.h"
 
-#include "ckpt/convert_shards.h"
+#include "ckpt/agree.h"
+#include "ckpt/convert_write.h"
 #include "ckpt/hf.h"
 #include "doc/doc.h"
 #include "plan/memory.h"
@@ -11,6 +12,17 @@
 #include <unistd.h>
 
 #define MANIFEST_ROOM ((uint64_t)1 << 20)
+
+/* All that one conversion holds. Not to be moved. */
+struct job {
+    const struct mics_convert_request *request;
+    struct mics_convert_report *report;
+    struct mics_shard_plan plan;
+    struct mics_hf hf;               /* split: the source */
+    struct mics_shard_source source; /* reshard */
+    struct mics_manifest manifest;   /* of what is made */
+    struct mics_shard_target made;
+};
 
 /* The history of `doc` (or none) with this command after it: a new array. */
 static enum mics_status extend_history(const struct mics_convert_request *request,
@@ -29,45 +41,59 @@ static enum mics_status extend_history(const struct mics_convert_request *reques
     return status;
 }
 
-/* Make the folder, its files and its manifest. */
-static enum mics_status fill_folder(const struct mics_convert_request *request,
-                                    const struct mics_store *store, struct mics_shard_target *made,
-                                    const struct mics_ckpt_form *form,
-                                    struct mics_manifest *manifest, struct mics_err *err)
+static void close_job(struct job *job)
 {
-    struct mics_new_folder folder = {.made = false};
-    enum mics_status status = mics_new_folder_begin(
-        &folder, request->out, mics_target_bytes(&made->target) + MANIFEST_ROOM, request->dry, err);
-
-    if (status == MICS_OK && !request->dry) {
-        status = mics_convert(store, &made->target, folder.temporary, request->progress,
-                              request->progress_context, err);
-        if (status == MICS_OK)
-            status = mics_shard_target_finish(made, form, manifest, &folder, err);
-        if (status == MICS_OK)
-            status = mics_new_folder_commit(&folder, err);
-    }
-    mics_new_folder_discard(&folder);
-    return status;
+    mics_shard_target_free(&job->made);
+    mics_manifest_free(&job->manifest);
+    mics_hf_close(&job->hf);
+    mics_shard_source_close(&job->source);
+    mics_shard_plan_close(&job->plan);
 }
 
-static enum mics_status write_shards(const struct mics_convert_request *request,
-                                     const struct mics_store *store,
-                                     const struct mics_shard_plan *plan,
-                                     struct mics_manifest *manifest,
-                                     struct mics_convert_report *report, struct mics_err *err)
+static enum mics_status prepare_target(struct job *job, const json_t *history, struct mics_err *err)
 {
-    struct mics_shard_target made = {.header = NULL};
-    enum mics_status status = mics_shard_target_new(&plan->form, &made, err);
+    enum mics_status status = extend_history(job->request, history, &job->manifest.history, err);
 
+    if (status == MICS_OK)
+        status = mics_shard_target_new(&job->plan.form, &job->made, err);
     if (status != MICS_OK)
         return status;
-    report->files = made.target.file_count;
-    report->bytes = mics_target_bytes(&made.target);
-    status = mics_free_space(request->out, &report->free_bytes, err);
+    job->report->files = job->made.target.file_count;
+    job->report->bytes = mics_target_bytes(&job->made.target);
+    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+}
+
+/* The first rank's part, when all files are whole. */
+static enum mics_status finish(struct job *job, struct mics_new_folder *folder,
+                               struct mics_err *err)
+{
+    enum mics_status status =
+        mics_shard_target_finish(&job->made, &job->plan.form, &job->manifest, folder, err);
+
+    return status == MICS_OK ? mics_new_folder_commit(folder, err) : status;
+}
+
+/* Make the folder, its files and its manifest. `prepared` is how far this rank is. */
+static enum mics_status fill_folder(struct job *job, enum mics_status prepared,
+                                    const struct mics_store *store,
+                                    const struct mics_shard_source *source, struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    struct mics_new_folder folder = {.made = false};
+    enum mics_status status = mics_agree(request->comm, prepared, err);
+
     if (status == MICS_OK)
-        status = fill_folder(request, store, &made, &plan->form, manifest, err);
-    mics_shard_target_free(&made);
+        status = mics_new_folder_begin(&folder, request->comm, request->out,
+                                       job->report->bytes + MANIFEST_ROOM, request->dry, err);
+    if (status == MICS_OK)
+        status =
+            mics_convert_write(request, store, &job->made.target, source, folder.temporary, err);
+    if (status == MICS_OK && !request->dry) {
+        if (request->comm->rank == 0)
+            status = finish(job, &folder, err);
+        status = mics_agree(request->comm, status, err);
+    }
+    mics_new_folder_discard(&folder);
     return status;
 }
 
@@ -88,40 +114,36 @@ static enum mics_status match_config(const struct mics_hf *hf, const struct mics
     return status;
 }
 
-static enum mics_status split(const struct mics_convert_request *request, struct mics_hf *hf,
-                              const struct mics_shard_plan *plan, struct mics_manifest *manifest,
-                              struct mics_convert_report *report, struct mics_err *err)
+static enum mics_status prepare_split(struct job *job, const char *const *paths, size_t count,
+                                      json_t *plan_doc, struct mics_err *err)
 {
-    enum mics_status status = match_config(hf, plan->plan->model, err);
+    struct mics_problems *problems = job->request->problems;
+    enum mics_status status = mics_shard_plan_open(plan_doc, 1, &job->plan, err);
 
+    job->manifest.plan = json_incref(plan_doc);
+    job->manifest.training = json_object();
+    if (status != MICS_OK)
+        mics_err_prefix(err, "plan");
+    else if (!job->manifest.training)
+        status = mics_err_nomem(err);
+    else
+        status = mics_hf_open(paths, count, problems, &job->hf, err);
     if (status == MICS_OK)
-        status = mics_hf_match(hf, plan->plan->model, request->problems, err);
+        status = match_config(&job->hf, job->plan.plan->model, err);
     if (status == MICS_OK)
-        status = extend_history(request, plan->doc, &manifest->history, err);
-    if (status == MICS_OK)
-        status = write_shards(request, &hf->store, plan, manifest, report, err);
-    return status;
+        status = mics_hf_match(&job->hf, job->plan.plan->model, problems, err);
+    return status == MICS_OK ? prepare_target(job, job->plan.doc, err) : status;
 }
 
 enum mics_status mics_convert_split(const struct mics_convert_request *request,
                                     const char *const *paths, size_t count, json_t *plan_doc,
                                     struct mics_convert_report *report, struct mics_err *err)
 {
-    struct mics_shard_plan plan = {.doc = NULL};
-    struct mics_hf hf = {.file_count = 0};
-    struct mics_manifest manifest = {.plan = json_incref(plan_doc), .training = json_object()};
-    enum mics_status status =
-        manifest.training ? mics_shard_plan_open(plan_doc, 1, &plan, err) : mics_err_nomem(err);
+    struct job job = {.request = request, .report = report};
+    enum mics_status status = prepare_split(&job, paths, count, plan_doc, err);
 
-    if (status != MICS_OK)
-        mics_err_prefix(err, "plan");
-    else
-        status = mics_hf_open(paths, count, request->problems, &hf, err);
-    if (status == MICS_OK)
-        status = split(request, &hf, &plan, &manifest, report, err);
-    mics_hf_close(&hf);
-    mics_manifest_free(&manifest);
-    mics_shard_plan_close(&plan);
+    status = fill_folder(&job, status, &job.hf.store, NULL, err);
+    close_job(&job);
     return status;
 }
 
@@ -129,54 +151,46 @@ enum mics_status mics_convert_split(const struct mics_convert_request *request,
 static enum mics_status check_reshard(const struct mics_shard_source *source,
                                       const struct mics_shard_plan *plan, struct mics_err *err)
 {
-    const uint32_t states = source->plan.form.states;
+    const uint32_t states = source->table.states;
     const uint32_t wanted = 1 + mics_optimizer_states(plan->plan->choice.optimizer);
 
     if (states != 1 && states != wanted)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "%s: has %u states of each parameter, the plan's optimizer %u",
                             source->folder, states, wanted);
-    return mics_models_match(source->plan.plan->model, source->folder, plan->plan->model,
-                             "the plan", err);
+    return mics_models_match(source->model, source->folder, plan->plan->model, "the plan", err);
 }
 
 /* All that the old manifest says of training holds. */
-static enum mics_status reshard(const struct mics_convert_request *request,
-                                struct mics_shard_source *source, struct mics_shard_plan *plan,
-                                struct mics_convert_report *report, struct mics_err *err)
+static enum mics_status prepare_reshard(struct job *job, const char *path, json_t *plan_doc,
+                                        struct mics_err *err)
 {
-    struct mics_manifest manifest = {.step = source->manifest.step,
-                                     .samples = source->manifest.samples,
-                                     .plan = json_incref(plan->doc),
-                                     .training = json_incref(source->manifest.training)};
-    enum mics_status status = check_reshard(source, plan, err);
+    struct mics_shard_source *source = &job->source;
+    enum mics_status status = mics_shard_source_open(path, source, err);
 
-    if (status == MICS_OK)
-        status = mics_shard_source_sums(source, 0, 1, request->problems, err);
-    if (status == MICS_OK)
-        status = extend_history(request, source->doc, &manifest.history, err);
-    if (status == MICS_OK)
-        status = write_shards(request, &source->store, plan, &manifest, report, err);
-    mics_manifest_free(&manifest);
-    return status;
+    if (status != MICS_OK)
+        return status;
+    status = mics_shard_plan_open(plan_doc, source->table.states, &job->plan, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "plan");
+        return status;
+    }
+    job->manifest.step = source->manifest.step;
+    job->manifest.samples = source->manifest.samples;
+    job->manifest.plan = json_incref(plan_doc);
+    job->manifest.training = json_incref(source->manifest.training);
+    status = check_reshard(source, &job->plan, err);
+    return status == MICS_OK ? prepare_target(job, source->doc, err) : status;
 }
 
 enum mics_status mics_convert_reshard(const struct mics_convert_request *request, const char *path,
                                       json_t *plan_doc, struct mics_convert_report *report,
                                       struct mics_err *err)
 {
-    struct mics_shard_plan plan = {.doc = NULL};
-    struct mics_shard_source source = {.doc = NULL};
-    enum mics_status status = mics_shard_source_open(path, &source, err);
+    struct job job = {.request = request, .report = report};
+    enum mics_status status = prepare_reshard(&job, path, plan_doc, err);
 
-    if (status == MICS_OK) {
-        status = mics_shard_plan_open(plan_doc, source.plan.form.states, &plan, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "plan");
-    }
-    if (status == MICS_OK)
-        status = reshard(request, &source, &plan, report, err);
-    mics_shard_plan_close(&plan);
-    mics_shard_source_close(&source);
+    status = fill_folder(&job, status, &job.source.store, &job.source, err);
+    close_job(&job);
     return status;
 }

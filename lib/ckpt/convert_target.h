@@ -10,6 +10,9 @@
 #include "ckpt/folder.h"
 #include "ckpt/hashed_file.h"
 #include "ckpt/store.h"
+#include "machine/comm.h"
+
+#include <stdatomic.h>
 
 /* A run of numbers in a file. In the file of index i it begins at start + i * count of its space: so all
  * shards share one list, and loose files have index 0. */
@@ -17,6 +20,7 @@ struct mics_section {
     uint32_t space;
     enum mics_number number;
     uint64_t start, count;
+    uint64_t offset; /* bytes, in the data of its file: mics_sections_place() */
 };
 
 struct mics_target_file {
@@ -26,28 +30,36 @@ struct mics_target_file {
     const struct mics_section *sections;
     size_t section_count;
     uint32_t index;
-    uint64_t bytes;               /* of the whole file */
-    struct mics_file_sum sum;     /* of a hashed one, when it was made */
-    struct mics_temporary *entry; /* while it is made: an interrupt removes it */
+    uint64_t bytes;           /* of the whole file */
+    struct mics_file_sum sum; /* of a hashed one, when it was made */
 };
 
 struct mics_target {
     struct mics_target_file *files;
     uint32_t file_count;
-    bool hashed; /* each file is summed from end to end, and so made by one thread */
+    bool hashed; /* each file is summed from end to end, and so made by one rank */
 };
 
-/* Bytes of a file's sections. */
-uint64_t mics_sections_bytes(const struct mics_section *sections, size_t count);
+/* Lay the sections of a file end to end; the bytes of all. */
+uint64_t mics_sections_place(struct mics_section *sections, size_t count);
 uint64_t mics_target_bytes(const struct mics_target *target);
 
 /* Called now and then by the thread that called mics_convert(). */
 typedef void mics_progress(void *context, uint64_t done, uint64_t total);
 
-/* Make all files in `folder`, synced, with one thread for each core that the process may use, at most 16; each
- * takes 4 MiB. After a failure the files are as far as they came. */
+struct mics_convert_how {
+    struct mics_comm *comm;  /* the ranks that make the files together; all see the folder */
+    uint32_t host_ranks;     /* of these, how many share the cores of this machine, with this one */
+    mics_progress *progress; /* or NULL */
+    void *progress_context;
+    const atomic_bool *cancel; /* when true, nobody wants the files any more; or NULL */
+};
+
+/* Make all files in `folder`, synced. Collective: the first rank makes the files, all fill them, with two threads
+ * for each core that the process has, at most 24; each takes 5 MiB. The sums are known on all ranks. After a failure,
+ * which is one of all ranks, the files are as far as they came. */
 enum mics_status mics_convert(const struct mics_store *store, struct mics_target *target,
-                              const char *folder, mics_progress *progress, void *context,
+                              const char *folder, const struct mics_convert_how *how,
                               struct mics_err *err);
 
 /* A folder that is being made beside its place. */
@@ -57,11 +69,12 @@ struct mics_new_folder {
     struct mics_temporary *entry; /* removed when the process is killed by a signal that it sees */
 };
 
-/* MICS_ERR_ARG unless `path` is absent or an empty folder; MICS_ERR_IO unless there is room for `bytes`. With
- * `dry` nothing is made. */
-enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, const char *path,
-                                       uint64_t bytes, bool dry, struct mics_err *err);
-/* Sync and rename. */
+/* The first rank makes it for all. MICS_ERR_ARG unless `path` is absent or an empty folder; MICS_ERR_IO unless there is
+ * room for `bytes`. With `dry` nothing is made. Collective. */
+enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mics_comm *comm,
+                                       const char *path, uint64_t bytes, bool dry,
+                                       struct mics_err *err);
+/* Sync and rename: the rank that made it. */
 enum mics_status mics_new_folder_commit(struct mics_new_folder *folder, struct mics_err *err);
 /* Remove what was made, if it was not committed. */
 void mics_new_folder_discard(struct mics_new_folder *folder);

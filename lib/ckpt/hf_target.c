@@ -52,7 +52,10 @@ static enum mics_status add_file(struct mics_hf_target *out, size_t first, size_
     file->header = out->headers[index];
     file->sections = &out->sections[first];
     file->section_count = end - first;
-    file->bytes = file->header_bytes + mics_sections_bytes(file->sections, file->section_count);
+    const uint64_t data_bytes = mics_sections_place(&out->sections[first], end - first);
+
+    out->data_bytes += data_bytes;
+    file->bytes = file->header_bytes + data_bytes;
     out->target.file_count++;
     return MICS_OK;
 }
@@ -78,7 +81,6 @@ static enum mics_status make_files(struct mics_hf_target *out, uint64_t max_byte
         status = add_file(out, first, end, file_count, err);
         first = end;
     }
-    out->data_bytes = mics_sections_bytes(out->sections, out->count);
     return status;
 }
 

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "ckpt/agree.h"
 #include "ckpt/convert_model.h"
+#include "ckpt/convert_sums.h"
 #include "train/run_internal.h"
 
 #include <stdlib.h>
@@ -60,6 +61,24 @@ static enum mics_status load_units(struct mics_run *run, const struct mics_store
     return status;
 }
 
+/* Each file by one of the ranks, which tells it for all. */
+static enum mics_status check_sums(const struct mics_run *run,
+                                   const struct mics_shard_source *source,
+                                   struct mics_problems *problems, struct mics_err *err)
+{
+    const struct mics_world *world = run->options.world;
+    struct mics_sums sums = {.source = source,
+                             .first = world->rank,
+                             .stride = world->size,
+                             .host_ranks = mics_world_host_ranks(world)};
+    enum mics_status status = mics_sums_check(&sums, err);
+
+    if (status == MICS_OK)
+        status = mics_sums_verdict(&sums, problems, err);
+    mics_sums_free(&sums);
+    return status;
+}
+
 static enum mics_status load(struct mics_run *run, struct mics_err *err)
 {
     struct mics_err first = {""};
@@ -73,8 +92,7 @@ static enum mics_status load(struct mics_run *run, struct mics_err *err)
     if (status == MICS_OK)
         status = mics_disk_model_match(&disk, run->form.model, "the plan", &problems, &store, err);
     if (status == MICS_OK && !disk.is_hf)
-        status = mics_shard_source_sums(&disk.shards, (uint32_t)run->options.world->rank,
-                                        (uint32_t)run->options.world->size, &problems, err);
+        status = check_sums(run, &disk.shards, &problems, err);
     if (status == MICS_OK)
         status = load_units(run, store, err);
     if (status == MICS_ERR_FORMAT && problems.count == 1)

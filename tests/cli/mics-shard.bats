@@ -225,6 +225,24 @@ tensor_bytes() # file name
     one_line_and_code 3
 }
 
+@test "a checkpoint whose plan an earlier version made, by other formulas, is read all the same" {
+    requires jq
+    mics-shard split tiny -p mics:2.mp -o "$out"
+    mics-show --json "$out/manifest.mp" | jq '.plan.memory.arena_bytes += 256 | .plan.choice.invented = 1' >"$BATS_TEST_TMPDIR/old"
+    jq .plan "$BATS_TEST_TMPDIR/old" >old-plan.json
+    run -3 --separate-stderr mics-shard split tiny -p old-plan.json -o "$out-none"
+    [[ $stderr == *"memory.arena_bytes"* ]]
+    cp "$BATS_TEST_TMPDIR/old" "$out/manifest.mp"
+    mics-shard verify "$out"
+    mics-shard diff tiny "$out"
+    mics-shard reshard "$out" -p zero3.mp -o "$out-r"
+    mics-shard merge "$out" -o "$out-m"
+    mics-shard diff tiny "$out-m"
+    jq '.model.n_embd = 32 | del(.model.parameters)' "$BATS_TEST_TMPDIR/old" >"$out/manifest.mp"
+    run -3 --separate-stderr mics-shard list "$out"
+    [[ $stderr == *"tensors are not the model's"* ]]
+}
+
 @test "other families are refused by their name" {
     mkdir -p llama
     cp tiny/model.safetensors llama/

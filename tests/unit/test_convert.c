@@ -138,6 +138,18 @@ static void check_numbers(const struct setup *s, const struct mics_store *store,
     free(got);
 }
 
+static enum mics_status make(const struct mics_store *from, struct mics_target *target,
+                             const char *at, struct mics_err *err)
+{
+    struct mics_convert_how how = {.host_ranks = 1};
+    enum mics_status status = mics_comm_new_self(&how.comm, err);
+
+    if (status == MICS_OK)
+        status = mics_convert(from, target, at, &how, err);
+    how.comm->ops->free(how.comm);
+    return status;
+}
+
 static void convert(const struct setup *s, const struct mics_store *from, const char *name,
                     struct mics_shard_target *made, struct mics_ckpt_table *table,
                     struct mics_store *to)
@@ -148,7 +160,7 @@ static void convert(const struct setup *s, const struct mics_store *from, const 
     snprintf(at, sizeof at, "%s/%s", folder, name);
     CHECK_INT(mics_file_make_folders(at, &err), MICS_OK);
     CHECK_INT(mics_shard_target_new(&s->form, made, &err), MICS_OK);
-    CHECK_INT(mics_convert(from, &made->target, at, NULL, NULL, &err), MICS_OK);
+    CHECK_INT(make(from, &made->target, at, &err), MICS_OK);
     open_made(s, made, at, table, to);
 }
 
@@ -204,7 +216,7 @@ static void a_number_that_is_not_finite_stops_a_conversion_and_names_the_tensor(
     snprintf(path, sizeof path, "%s/bad-made", folder);
     CHECK_INT(mics_file_make_folders(path, &err), MICS_OK);
     CHECK_INT(mics_shard_target_new(&s.form, &made, &err), MICS_OK);
-    CHECK_INT(mics_convert(&source, &made.target, path, NULL, NULL, &err), MICS_ERR_FORMAT);
+    CHECK_INT(make(&source, &made.target, path, &err), MICS_ERR_FORMAT);
     CHECK(strstr(err.text, "'tensor' holds numbers that are not finite") != NULL);
     mics_shard_target_free(&made);
     mics_store_close(&source);

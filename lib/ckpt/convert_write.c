@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The source is read twice, once for its numbers and once from end to end for its sums. As the numbers wait for the disk, most
+ * of the second reading costs no time; what was made of a damaged source is never given its name.
+ */
+#include "ckpt/convert_write.h"
+
+#include "ckpt/convert_sums.h"
+#include "ckpt/errand.h"
+
+struct watch {
+    struct mics_sums sums;
+    atomic_bool stop_sums, stop_making;
+};
+
+static enum mics_status check(void *context, struct mics_err *err)
+{
+    struct watch *watch = context;
+    enum mics_status status = mics_sums_check(&watch->sums, err);
+
+    for (uint32_t i = 0; status == MICS_OK && i < watch->sums.source->store.file_count; i++)
+        if (watch->sums.damaged[i])
+            atomic_store(&watch->stop_making, true);
+    if (status != MICS_OK)
+        atomic_store(&watch->stop_making, true);
+    return status;
+}
+
+/* What is wrong with the source explains what is wrong with its numbers; it does not explain a full disk. */
+static enum mics_status make_watched(const struct mics_convert_request *request,
+                                     const struct mics_store *store, struct mics_target *target,
+                                     const char *folder, struct watch *watch, struct mics_err *err)
+{
+    const struct mics_convert_how how = {.comm = request->comm,
+                                         .host_ranks = request->host_ranks,
+                                         .progress = request->progress,
+                                         .progress_context = request->progress_context,
+                                         .cancel = &watch->stop_making};
+    struct mics_err sums_err = {""}, made_err = {""};
+    struct mics_errand errand = {.started = false};
+    enum mics_status made, sums;
+
+    mics_errand_start(&errand, check, watch);
+    made = mics_convert(store, target, folder, &how, &made_err);
+    if (made != MICS_OK && made != MICS_ERR_FORMAT)
+        atomic_store(&watch->stop_sums, true);
+    sums = mics_errand_finish(&errand, &sums_err);
+    if (made == MICS_OK || made == MICS_ERR_FORMAT) {
+        sums = mics_sums_share(&watch->sums, request->comm, sums, request->problems, &sums_err);
+        if (sums != MICS_OK)
+            made_err = sums_err;
+        made = sums != MICS_OK ? sums : made;
+    }
+    if (made != MICS_OK && err)
+        *err = made_err;
+    return made;
+}
+
+enum mics_status mics_convert_write(const struct mics_convert_request *request,
+                                    const struct mics_store *store, struct mics_target *target,
+                                    const struct mics_shard_source *source, const char *folder,
+                                    struct mics_err *err)
+{
+    const struct mics_convert_how how = {.comm = request->comm,
+                                         .host_ranks = request->host_ranks,
+                                         .progress = request->progress,
+                                         .progress_context = request->progress_context};
+    struct watch watch = {.sums = {.source = source,
+                                   .first = (uint32_t)request->comm->rank,
+                                   .stride = (uint32_t)request->comm->size,
+                                   .host_ranks = request->host_ranks,
+                                   .cancel = &watch.stop_sums}};
+    enum mics_status status = MICS_OK;
+
+    if (!source)
+        return request->dry ? MICS_OK : mics_convert(store, target, folder, &how, err);
+    if (request->dry) {
+        status = mics_sums_check(&watch.sums, err);
+        status = mics_sums_share(&watch.sums, request->comm, status, request->problems, err);
+    } else {
+        status = make_watched(request, store, target, folder, &watch, err);
+    }
+    mics_sums_free(&watch.sums);
+    return status;
+}
