@@ -122,5 +122,12 @@ $(BUILD)/emulated/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(FAKE_C) -MMD -MP -c -o $@ $<
 
+# Plug-ins that are wrong, each in its way.
+WRONG_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
+$(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -shared -Ilib -Ikernels $(WARN) -MMD -MP -o $@ $<
+tests-build: $(FAKE) $(WRONG_PLUGINS)
+
 .PHONY: plugin plugin-emulated
--include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d)
+-include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d) $(WRONG_PLUGINS:.so=.d)

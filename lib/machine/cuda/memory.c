@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define MIB (1.0 / (1 << 20))
+
 enum mics_status mics_cuda_alloc(struct mics_device *base, size_t bytes, void **out,
                                  struct mics_err *err)
 {
@@ -19,9 +21,9 @@ enum mics_status mics_cuda_alloc(struct mics_device *base, size_t bytes, void **
     if (error != cudaErrorMemoryAllocation)
         return mics_cuda_error(err, error, device->description);
     (void)cudaMemGetInfo(&left, &total);
-    return mics_err_set(err, MICS_ERR_NOMEM, "%s: no memory for %.2f GB: %.2f of %.2f GB are free",
-                        device->description, (double)bytes * 1e-9, (double)left * 1e-9,
-                        (double)total * 1e-9);
+    return mics_err_set(
+        err, MICS_ERR_NOMEM, "%s: no memory for %.0f MiB: %.0f of %.0f MiB are free",
+        device->description, (double)bytes * MIB, (double)left * MIB, (double)total * MIB);
 }
 
 void mics_cuda_release(struct mics_device *base, void *memory)

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin_path.h - plug-ins of this build, for tests: they run as BUILD/tests/unit/test_NAME. */
+#ifndef MICS_TESTS_PLUGIN_PATH_H
+#define MICS_TESTS_PLUGIN_PATH_H
+
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* *out = BUILD/NAME. */
+static inline void in_build(const char *name, char out[4096])
+{
+    char exe[2048] = "";
+
+    if (readlink("/proc/self/exe", exe, sizeof exe - 1) < 0)
+        abort();
+    char *folder = dirname(dirname(dirname(exe)));
+    snprintf(out, 4096, "%s/%s", folder, name);
+}
+
+/* Open the emulated plug-in from now on, or what MICS_PLUGIN_PATH names: on a machine with a GPU, the real one. */
+static inline void use_plugin(void)
+{
+    char path[4096];
+
+    in_build("emulated", path);
+    setenv("MICS_PLUGIN_PATH", path, 0);
+}
+
+#endif
