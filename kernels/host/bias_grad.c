@@ -4,51 +4,77 @@
  *
  * A thread owns a range of columns and goes down the rows eight at a time: eight streams for the
  * memory's prefetchers, and one trip of the sums to the cache for all of them. A column's order of
- * summation depends on the number of rows only. 4 bytes and 1 flop per element.
+ * summation depends on the number of rows only. 4 bytes (2 in bf16) and 1 flop per element.
  */
+#include "host/bf16.h"
 #include "host/flat.h"
 #include "host/kernels.h"
-#include "host/simd.h"
 
-#define STRIP 64 /* columns that are not shared between threads */
-#define ROWS  8  /* added at a time */
+#define STRIP 64   /* columns that are not shared between threads */
+#define ROWS  8    /* added at a time */
+#define WIDE  1024 /* columns whose sums are held at a time */
 
-/* sum[c] += the sum of ROWS rows, in pairs. */
-static void add_rows(float *sum, const float *from, size_t n, uint64_t columns)
+/* Rows `at`, `at` + n, ... of one column or vector of them, as the sum of ROWS in pairs. */
+#define IN_PAIRS(load, from, at, n, type)                                                          \
+    (((load(from, at, type) + load(from, (at) + (n), type)) +                                      \
+      (load(from, (at) + 2 * (n), type) + load(from, (at) + 3 * (n), type))) +                     \
+     ((load(from, (at) + 4 * (n), type) + load(from, (at) + 5 * (n), type)) +                      \
+      (load(from, (at) + 6 * (n), type) + load(from, (at) + 7 * (n), type))))
+
+/* sum[c] += the sum of ROWS rows, from element `at` of `from` on. */
+MICS_TYPED void add_rows(float *sum, const void *from, size_t at, size_t n, uint64_t columns,
+                         const enum mics_dtype type)
 {
     uint64_t c = 0;
 
-    for (; c + MICS_LANES <= columns; c += MICS_LANES) {
-        const float *at = from + c;
-        mics_vf low = (mics_vload(at) + mics_vload(at + n)) +
-                      (mics_vload(at + 2 * n) + mics_vload(at + 3 * n));
-        mics_vf high = (mics_vload(at + 4 * n) + mics_vload(at + 5 * n)) +
-                       (mics_vload(at + 6 * n) + mics_vload(at + 7 * n));
+    for (; c + MICS_LANES <= columns; c += MICS_LANES)
+        mics_vstore(sum + c, mics_vload(sum + c) + IN_PAIRS(mics_vload_as, from, at + c, n, type));
+    for (; c < columns; c++)
+        sum[c] += IN_PAIRS(mics_load_as, from, at + c, n, type);
+}
 
-        mics_vstore(sum + c, mics_vload(sum + c) + (low + high));
-    }
-    for (; c < columns; c++) {
-        const float *at = from + c;
-        float low = (at[0] + at[n]) + (at[2 * n] + at[3 * n]);
-        float high = (at[4 * n] + at[5 * n]) + (at[6 * n] + at[7 * n]);
+/* sum[columns] += columns [first, first + columns) of all rows. */
+MICS_TYPED void add_columns(const struct mics_op_bias_grad *args, float *sum, uint64_t first,
+                            uint64_t columns, const enum mics_dtype type)
+{
+    size_t at = first;
+    uint32_t row = 0;
 
-        sum[c] += low + high;
-    }
+    for (; row + ROWS <= args->rows; row += ROWS, at += ROWS * (size_t)args->n)
+        add_rows(sum, args->grad_out, at, args->n, columns, type);
+    for (; row < args->rows; row++, at += args->n)
+        for (uint64_t c = 0; c < columns; c++)
+            sum[c] += mics_load_as(args->grad_out, at + c, type);
+}
+
+MICS_TYPED void sum_columns(const struct mics_op_bias_grad *args, uint64_t first, uint64_t columns,
+                            const enum mics_dtype grad_type)
+{
+    float sum[WIDE];
+
+    for (uint64_t c = 0; c < columns; c++)
+        sum[c] = mics_load_as(args->grad_bias, first + c, grad_type);
+    if (args->dtype == MICS_BF16)
+        add_columns(args, sum, first, columns, MICS_BF16);
+    else
+        add_columns(args, sum, first, columns, MICS_F32);
+    for (uint64_t c = 0; c < columns; c++)
+        mics_store_as(args->grad_bias, first + c, sum[c], grad_type);
 }
 
 static void sum_strips(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_bias_grad *args = context;
-    uint64_t first = begin * STRIP, columns = mics_min_u64(end * STRIP, args->n) - first;
-    const float *from = (const float *)args->grad_out + first;
-    float *sum = (float *)args->grad_bias + first;
-    uint32_t row = 0;
+    const uint64_t stop = mics_min_u64(end * STRIP, args->n);
 
-    for (; row + ROWS <= args->rows; row += ROWS, from += ROWS * (size_t)args->n)
-        add_rows(sum, from, args->n, columns);
-    for (; row < args->rows; row++, from += args->n)
-        for (uint64_t c = 0; c < columns; c++)
-            sum[c] += from[c];
+    for (uint64_t first = begin * STRIP; first < stop; first += WIDE) {
+        const uint64_t columns = mics_min_u64(stop - first, WIDE);
+
+        if (args->grad_dtype == MICS_BF16)
+            sum_columns(args, first, columns, MICS_BF16);
+        else
+            sum_columns(args, first, columns, MICS_F32);
+    }
 }
 
 void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad *args)

@@ -5,6 +5,7 @@
  * A row is read for its maximum, then exponentiated and summed, then scaled: the second and the third
  * pass find it in the cache. Each row's loss is kept until all of a group are known and added in order.
  */
+#include "host/bf16.h"
 #include "host/flat.h"
 #include "host/kernels.h"
 #include "host/vmath.h"
@@ -21,18 +22,21 @@ struct cross_entropy {
     double losses[GROUP];
 };
 
-static float row_max(const float *logits, uint32_t V)
+MICS_TYPED float row_max(const void *logits, uint32_t V, const enum mics_dtype type)
 {
     mics_vf even = mics_vset(-INFINITY), odd = even;
     float lanes[MICS_LANES], max = -INFINITY;
     uint32_t v = 0;
 
     for (; v + 2 * MICS_LANES <= V; v += 2 * MICS_LANES) {
-        even = mics_vmax(mics_vload(logits + v), even);
-        odd = mics_vmax(mics_vload(logits + v + MICS_LANES), odd);
+        even = mics_vmax(mics_vload_as(logits, v, type), even);
+        odd = mics_vmax(mics_vload_as(logits, v + MICS_LANES, type), odd);
     }
-    for (; v < V; v++)
-        max = logits[v] > max ? logits[v] : max;
+    for (; v < V; v++) {
+        const float one = mics_load_as(logits, v, type);
+
+        max = one > max ? one : max;
+    }
     mics_vstore(lanes, mics_vmax(even, odd));
     for (unsigned i = 0; i < MICS_LANES; i++)
         max = lanes[i] > max ? lanes[i] : max;
@@ -40,43 +44,71 @@ static float row_max(const float *logits, uint32_t V)
 }
 
 /* The sum of exp(logits - max) of a short run; with `keep` the exponentials replace the logits. */
-static float sum_run(float *logits, uint32_t count, float max, bool keep)
+MICS_TYPED float sum_run(void *logits, uint32_t count, float max, bool keep,
+                         const enum mics_dtype type)
 {
     mics_vf sum = {0};
     float lanes[MICS_LANES] = {0};
     uint32_t i = 0;
 
     for (; i + MICS_LANES <= count; i += MICS_LANES) {
-        mics_vf e = mics_vexp_low(mics_vload(logits + i) - max);
+        mics_vf e = mics_vexp_low(mics_vload_as(logits, i, type) - max);
 
         sum += e;
         if (keep)
-            mics_vstore(logits + i, e);
+            mics_vstore_as(logits, i, e, type);
     }
     if (i < count) {
-        mics_vf e = mics_vexp_low(mics_vload_part(logits + i, count - i) - max);
+        mics_vf e = mics_vexp_low(mics_vload_part_as(logits, i, count - i, type) - max);
 
         mics_vstore_part(lanes, e, count - i);
         if (keep)
-            mics_vstore_part(logits + i, e, count - i);
+            mics_vstore_part_as(logits, i, e, count - i, type);
         sum += mics_vload(lanes);
     }
     return mics_vsum(sum);
 }
 
-static double row_loss(float *logits, uint32_t V, uint32_t target, bool grad)
+/* Softmax less the target. In fp32 the logits are their exponentials by now; in bf16 those are made
+ * again, for they would have been rounded twice. */
+MICS_TYPED void row_grad(void *logits, uint32_t V, uint32_t target, float max, float scale,
+                         const enum mics_dtype type)
 {
-    float max = row_max(logits, V), at_target = logits[target], scale;
+    uint32_t v = 0;
+
+    for (; type == MICS_BF16 && v < V; v += MICS_LANES) {
+        const unsigned count = V - v < MICS_LANES ? V - v : MICS_LANES;
+        const mics_vf e = mics_vexp_low(mics_vload_part_as(logits, v, count, type) - max) * scale;
+
+        if (target - v < count) {
+            float lanes[MICS_LANES];
+
+            mics_vstore(lanes, e);
+            lanes[target - v] -= 1.0f;
+            mics_vstore_part_as(logits, v, mics_vload(lanes), count, type);
+        } else {
+            mics_vstore_part_as(logits, v, e, count, type);
+        }
+    }
+    for (; v < V; v++)
+        mics_store_as(logits, v, mics_load_as(logits, v, type) * scale, type);
+    if (type != MICS_BF16)
+        ((float *)logits)[target] -= 1.0f;
+}
+
+MICS_TYPED double row_loss(const struct mics_op_cross_entropy *args, void *logits, uint32_t target,
+                           const enum mics_dtype type)
+{
+    const bool keep = args->grad && type != MICS_BF16;
+    const float max = row_max(logits, args->V, type),
+                at_target = mics_load_as(logits, target, type);
     double sum = 0;
 
-    for (uint32_t v = 0; v < V; v += RUN)
-        sum += sum_run(logits + v, V - v < RUN ? V - v : RUN, max, grad);
-    if (grad) {
-        scale = (float)(1.0 / sum);
-        for (uint32_t v = 0; v < V; v++)
-            logits[v] *= scale;
-        logits[target] -= 1.0f;
-    }
+    for (uint32_t v = 0; v < args->V; v += RUN)
+        sum += sum_run(mics_at(logits, v, type), args->V - v < RUN ? args->V - v : RUN, max, keep,
+                       type);
+    if (args->grad)
+        row_grad(logits, args->V, target, max, (float)(1.0 / sum), type);
     return log(sum) + (double)max - (double)at_target;
 }
 
@@ -86,14 +118,16 @@ static void loss_rows(void *context, uint64_t begin, uint64_t end)
     const struct mics_op_cross_entropy *args = ce->args;
 
     for (uint64_t i = begin; i < end; i++) {
-        float *logits = (float *)args->logits + (ce->first + i) * args->V;
-        int32_t target = args->targets[ce->first + i];
+        void *logits = mics_at(args->logits, (ce->first + i) * args->V, args->dtype);
+        const int32_t target = args->targets[ce->first + i];
 
         ce->losses[i] = 0;
         if (target >= 0 && (uint32_t)target < args->V)
-            ce->losses[i] = row_loss(logits, args->V, (uint32_t)target, args->grad);
+            ce->losses[i] = args->dtype == MICS_BF16
+                                ? row_loss(args, logits, (uint32_t)target, MICS_BF16)
+                                : row_loss(args, logits, (uint32_t)target, MICS_F32);
         else if (args->grad)
-            memset(logits, 0, args->V * sizeof(float));
+            memset(logits, 0, args->V * mics_dtype_bytes(args->dtype));
     }
 }
 

@@ -1,50 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * embedding.c - token and position embeddings, and their gradients.
- *
- * The gradients run over strips of channels: a thread walks all tokens, in order, for its strip, so
- * that equal tokens meet in one thread and in one order.
- */
+/* embedding.c - token and position embeddings: 12 bytes (6 in bf16) per element. */
+#include "host/bf16.h"
 #include "host/flat.h"
 #include "host/kernels.h"
 
-#define STRIP      64
 #define ROWS_GRAIN 32
+
+MICS_TYPED void embed_row(const struct mics_op_embedding *args, uint64_t row,
+                          const enum mics_dtype type)
+{
+    const uint64_t token = (uint64_t)args->tokens[row] * args->C,
+                   position = row % args->T * args->C;
+
+    for (uint32_t c = 0; c < args->C; c++) {
+        float value = mics_load_as(args->wte, token + c, type);
+
+        if (args->wpe)
+            value += mics_load_as(args->wpe, position + c, type);
+        mics_store_as(args->out, row * args->C + c, value, type);
+    }
+}
 
 static void embed_rows(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_embedding *args = context;
 
     for (uint64_t row = begin; row < end; row++) {
-        const float *token = (const float *)args->wte + (size_t)args->tokens[row] * args->C;
-        const float *position = args->wpe;
-        float *out = (float *)args->out + row * args->C;
-
-        if (position)
-            position += (row % args->T) * args->C;
-        for (uint32_t c = 0; c < args->C; c++)
-            out[c] = position ? token[c] + position[c] : token[c];
-    }
-}
-
-static void embedding_grad_strips(void *context, uint64_t begin, uint64_t end)
-{
-    const struct mics_op_embedding_grad *args = context;
-    uint64_t rows = (uint64_t)args->B * args->T;
-    uint64_t first = begin * STRIP, stop = mics_min_u64(end * STRIP, args->C);
-
-    for (uint64_t row = 0; row < rows; row++) {
-        const float *grad = (const float *)args->grad_out + row * args->C;
-        float *token = (float *)args->grad_wte + (size_t)args->tokens[row] * args->C;
-        float *position = args->grad_wpe;
-
-        for (uint64_t c = first; c < stop; c++)
-            token[c] += grad[c];
-        if (!position)
-            continue;
-        position += (row % args->T) * args->C;
-        for (uint64_t c = first; c < stop; c++)
-            position[c] += grad[c];
+        if (args->dtype == MICS_BF16)
+            embed_row(args, row, MICS_BF16);
+        else
+            embed_row(args, row, MICS_F32);
     }
 }
 
@@ -54,10 +39,4 @@ void mics_host_embedding(struct mics_pool *pool, const struct mics_op_embedding 
 
     if (rows > 0)
         mics_pool_run(pool, rows, ROWS_GRAIN, embed_rows, (void *)args);
-}
-
-void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_op_embedding_grad *args)
-{
-    if (args->C > 0)
-        mics_pool_run(pool, mics_ceil_div(args->C, STRIP), 1, embedding_grad_strips, (void *)args);
 }

@@ -9,7 +9,6 @@
 #define MICS_KERNELS_HOST_GELU_H
 
 #include "host/vmath.h"
-#include "ops.h"
 
 #define MICS_GELU_TWICE 1.59576912f /* 2 sqrt(2 / pi) */
 #define MICS_GELU_CUBIC 0.044715f
@@ -34,9 +33,5 @@ static inline mics_vf mics_vgelu_slope(mics_vf x)
     s = mics_vsigmoid(MICS_GELU_TWICE * (x + MICS_GELU_CUBIC * x * square));
     return s + x * s * (1.0f - s) * (MICS_GELU_TWICE * (1.0f + 3.0f * MICS_GELU_CUBIC * square));
 }
-
-/* Elements [first, stop), in the caller's thread. */
-void mics_gelu_range(const struct mics_op_gelu *args, uint64_t first, uint64_t stop);
-void mics_gelu_grad_range(const struct mics_op_gelu_grad *args, uint64_t first, uint64_t stop);
 
 #endif

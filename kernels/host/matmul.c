@@ -8,10 +8,11 @@
  *
  * Versions of OpenBLAS that are older than the processor take it for an older one and use half of its
  * vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the environment
- * corrects it). Then our own product, in product.c, is nearly twice as fast, and is used.
+ * corrects it). Then our own product, in product.c, is nearly twice as fast, and is used. What is in bf16
+ * goes through the same tiles (product_mixed.c).
  */
+#include "host/bf16.h"
 #include "host/flat.h"
-#include "host/gelu.h"
 #include "host/kernels.h"
 #include "host/product.h"
 
@@ -27,7 +28,8 @@ struct matmul {
     const struct mics_op_matmul *args;
     uint32_t piece; /* rows or columns of one call */
     bool rows;      /* m is cut, not n */
-    bool own;       /* by mics_product() */
+    bool own;       /* by our own product */
+    bool mixed;     /* not all in fp32 */
 };
 
 /* Whether OpenBLAS uses narrower vectors than this machine has. */
@@ -82,31 +84,20 @@ static void start(const struct mics_op_matmul *args)
     }
 }
 
-static const void *skip(const void *from, size_t count)
-{
-    return from ? (const float *)from + count : NULL;
-}
-
-/* A row of x becomes one of `out`. */
-static void finish_row(const struct mics_op_matmul *args, size_t first)
-{
-    float *out = (float *)args->out + first, *pre_gelu = (float *)skip(args->pre_gelu, first);
-    const float *gelu_of = skip(args->gelu_of, first);
-
-    if (pre_gelu) {
-        memcpy(pre_gelu, out, args->n * sizeof(float));
-        mics_gelu_range(&(struct mics_op_gelu){.out = out, .in = pre_gelu}, 0, args->n);
-    } else {
-        mics_gelu_grad_range(
-            &(struct mics_op_gelu_grad){.grad_in = out, .in = gelu_of, .grad_out = out}, 0,
-            args->n);
-    }
-}
-
+/* The sum is in `out`: the activation, if there is one. */
 static void finish(const struct mics_op_matmul *args)
 {
+    struct mics_op_matmul rest = *args;
+
+    rest.add = rest.bias = NULL;
     for (uint32_t i = 0; (args->pre_gelu || args->gelu_of) && i < args->m; i++)
-        finish_row(args, (size_t)i * args->ldout);
+        mics_product_finish(&rest, i, 0, args->n, (float *)args->out + (size_t)i * args->ldout);
+}
+
+/* Element `count` of an array that may not be there. */
+static void *skip(const void *from, size_t count, enum mics_dtype dtype)
+{
+    return from ? mics_at(from, count, dtype) : NULL;
 }
 
 /* Rows [row, row + m) and columns [column, column + n) as a product of its own. */
@@ -116,20 +107,20 @@ static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t
     const size_t to = (size_t)row * args->ldout + column;
     struct mics_op_matmul part = *args;
 
-    part.a = skip(args->a, args->trans_a ? row : (size_t)row * args->lda);
-    part.b = skip(args->b, args->trans_b ? (size_t)column * args->ldb : column);
-    part.out = (float *)args->out + to;
-    part.add = skip(args->add, to);
-    part.pre_gelu = (void *)skip(args->pre_gelu, to);
-    part.gelu_of = skip(args->gelu_of, to);
-    part.bias = skip(args->bias, column);
+    part.a = skip(args->a, args->trans_a ? row : (size_t)row * args->lda, args->dtype);
+    part.b = skip(args->b, args->trans_b ? (size_t)column * args->ldb : column, args->dtype);
+    part.out = skip(args->out, to, args->out_dtype);
+    part.add = skip(args->add, to, args->out_dtype);
+    part.pre_gelu = skip(args->pre_gelu, to, args->dtype);
+    part.gelu_of = skip(args->gelu_of, to, args->dtype);
+    part.bias = skip(args->bias, column, args->dtype);
     part.m = m;
     part.n = n;
     return part;
 }
 
 /* Zeros are written by the library, which costs less. */
-static void multiply(const struct mics_op_matmul *args)
+static void call_library(const struct mics_op_matmul *args)
 {
     const bool add = args->add || args->bias;
 
@@ -139,6 +130,18 @@ static void multiply(const struct mics_op_matmul *args)
                 args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
                 1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
                 args->out, (int)args->ldout);
+}
+
+/* All in fp32. */
+static void multiply(const struct mics_op_matmul *args, bool own)
+{
+    if (own) {
+        start(args);
+        mics_product(args);
+    } else {
+        call_library(args);
+    }
+    finish(args);
 }
 
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
@@ -154,19 +157,17 @@ static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
         struct mics_op_matmul part = matmul->rows ? part_of(args, first, size, 0, args->n)
                                                   : part_of(args, 0, args->m, first, size);
 
-        if (matmul->own) {
-            start(&part);
-            mics_product(&part);
-        } else {
-            multiply(&part);
-        }
-        finish(&part);
+        if (matmul->mixed)
+            mics_product_mixed(&part);
+        else
+            multiply(&part, matmul->own);
     }
 }
 
 void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args)
 {
-    struct matmul matmul = {.args = args, .own = library_is_behind()};
+    const bool mixed = args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
+    struct matmul matmul = {.args = args, .own = mixed || library_is_behind(), .mixed = mixed};
     uint32_t side;
 
     if (args->m == 0 || args->n == 0)

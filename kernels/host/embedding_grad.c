@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * embedding_grad.c - the gradients of token and position embeddings.
+ *
+ * They run over strips of channels: a thread adds up one strip for all tokens. Rows are put in the order of
+ * their tokens first, those of one token as they come, so that a token's sum is held in fp32 and written
+ * once; a position's rows lie T apart. That order is made for so many rows at a time as the caller's
+ * stack has room for: only beyond that is a sum in bf16 rounded again.
+ */
+#include "host/bf16.h"
+#include "host/flat.h"
+#include "host/kernels.h"
+
+#define STRIP 64
+#define GROUP 32768 /* rows whose order is held at a time: 256 KiB */
+
+struct group {
+    const struct mics_op_embedding_grad *args;
+    uint64_t first, rows;
+    uint64_t order[GROUP]; /* token in the upper half, row behind `first` in the lower */
+};
+
+/* Move order[at] down to its place in a heap of `count`. */
+static void sift(uint64_t *order, uint64_t at, uint64_t count)
+{
+    const uint64_t moving = order[at];
+
+    for (uint64_t child = 2 * at + 1; child < count; child = 2 * at + 1) {
+        if (child + 1 < count && order[child + 1] > order[child])
+            child++;
+        if (order[child] <= moving)
+            break;
+        order[at] = order[child];
+        at = child;
+    }
+    order[at] = moving;
+}
+
+/* Heapsort: in place, and no worse for texts of few words. */
+static void sort(uint64_t *order, uint64_t count)
+{
+    for (uint64_t at = count / 2; at-- > 0;)
+        sift(order, at, count);
+    for (uint64_t last = count; last-- > 1;) {
+        const uint64_t largest = order[0];
+
+        order[0] = order[last];
+        order[last] = largest;
+        sift(order, 0, last);
+    }
+}
+
+/* sum[0 .. width) += row `row` of grad_out from channel `c` on. */
+MICS_TYPED void add_row(const struct mics_op_embedding_grad *args, float *sum, uint64_t row,
+                        uint64_t c, uint32_t width, const enum mics_dtype type)
+{
+    const uint64_t at = row * args->C + c;
+
+    for (uint32_t i = 0; i < width; i++)
+        sum[i] += mics_load_as(args->grad_out, at + i, type);
+}
+
+MICS_TYPED void load_sum(float *sum, const void *from, uint64_t at, uint32_t width,
+                         const enum mics_dtype type)
+{
+    for (uint32_t i = 0; i < width; i++)
+        sum[i] = mics_load_as(from, at + i, type);
+}
+
+MICS_TYPED void store_sum(void *to, uint64_t at, const float *sum, uint32_t width,
+                          const enum mics_dtype type)
+{
+    for (uint32_t i = 0; i < width; i++)
+        mics_store_as(to, at + i, sum[i], type);
+}
+
+MICS_TYPED void add_tokens(const struct group *group, uint64_t c, uint32_t width,
+                           const enum mics_dtype type, const enum mics_dtype grad_type)
+{
+    const struct mics_op_embedding_grad *args = group->args;
+    float sum[STRIP];
+
+    for (uint64_t i = 0, next; i < group->rows; i = next) {
+        const uint64_t token = group->order[i] >> 32, at = token * args->C + c;
+
+        load_sum(sum, args->grad_wte, at, width, grad_type);
+        for (next = i; next < group->rows && group->order[next] >> 32 == token; next++)
+            add_row(args, sum, group->first + (uint32_t)group->order[next], c, width, type);
+        store_sum(args->grad_wte, at, sum, width, grad_type);
+    }
+}
+
+MICS_TYPED void add_positions(const struct group *group, uint64_t c, uint32_t width,
+                              const enum mics_dtype type, const enum mics_dtype grad_type)
+{
+    const struct mics_op_embedding_grad *args = group->args;
+    float sum[STRIP];
+
+    for (uint64_t i = 0; args->grad_wpe && i < mics_min_u64(args->T, group->rows); i++) {
+        const uint64_t at = (group->first + i) % args->T * args->C + c;
+
+        load_sum(sum, args->grad_wpe, at, width, grad_type);
+        for (uint64_t row = i; row < group->rows; row += args->T)
+            add_row(args, sum, group->first + row, c, width, type);
+        store_sum(args->grad_wpe, at, sum, width, grad_type);
+    }
+}
+
+MICS_TYPED void add_strip(const struct group *group, uint64_t strip, const enum mics_dtype type,
+                          const enum mics_dtype grad_type)
+{
+    const uint64_t c = strip * STRIP;
+    const uint32_t width = (uint32_t)(mics_min_u64(c + STRIP, group->args->C) - c);
+
+    add_tokens(group, c, width, type, grad_type);
+    add_positions(group, c, width, type, grad_type);
+}
+
+static void add_strips(void *context, uint64_t begin, uint64_t end)
+{
+    const struct group *group = context;
+    const bool bf16 = group->args->dtype == MICS_BF16, grad = group->args->grad_dtype == MICS_BF16;
+
+    for (uint64_t strip = begin; strip < end; strip++) {
+        if (bf16 && grad)
+            add_strip(group, strip, MICS_BF16, MICS_BF16);
+        else if (bf16)
+            add_strip(group, strip, MICS_BF16, MICS_F32);
+        else if (grad)
+            add_strip(group, strip, MICS_F32, MICS_BF16);
+        else
+            add_strip(group, strip, MICS_F32, MICS_F32);
+    }
+}
+
+void mics_host_embedding_grad(struct mics_pool *pool, const struct mics_op_embedding_grad *args)
+{
+    const uint64_t rows = (uint64_t)args->B * args->T;
+    struct group group = {.args = args};
+
+    for (; args->C > 0 && group.first < rows; group.first += group.rows) {
+        group.rows = mics_min_u64(rows - group.first, GROUP);
+        for (uint64_t i = 0; i < group.rows; i++)
+            group.order[i] = (uint64_t)args->tokens[group.first + i] << 32 | i;
+        sort(group.order, group.rows);
+        mics_pool_run(pool, mics_ceil_div(args->C, STRIP), 1, add_strips, &group);
+    }
+}

@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations on bf16. Each is run on numbers that bf16 holds, once as such and once in fp32, where the other tests
+ * have compared it with loops in double: the results agree within one rounding, 2^-8 of the value, and
+ * what is stored in fp32 within 1e-5.
+ */
+#include "host/numbers.h"
+#include "host/pool.h"
+#include "kernels.h"
+
+static const uint32_t sizes[] = {0, 1, 31, 32, 33, 130};
+
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+/* The same numbers twice: in fp32, and as `type`. */
+struct both {
+    float *wide;
+    void *typed;
+    size_t count;
+    enum mics_dtype type;
+};
+
+static struct both make(size_t count, uint64_t seed, enum mics_dtype type)
+{
+    struct both b = {random_floats(count, seed), calloc(count + 1, 4), count, type};
+
+    if (type == MICS_BF16) {
+        mics_numbers_from_f32(MICS_NUMBER_BF16, b.wide, b.typed, count);
+        mics_numbers_to_f32(MICS_NUMBER_BF16, b.typed, b.wide, count);
+    } else {
+        memcpy(b.typed, b.wide, count * sizeof(float));
+    }
+    return b;
+}
+
+static void drop(struct both *all, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        free(all[i].wide);
+        free(all[i].typed);
+    }
+}
+
+/* The largest error in units of what is allowed; `slack`: of the sums before the rounding. */
+static double excess(const struct both *b, double slack)
+{
+    float *got = malloc((b->count + 1) * sizeof(float));
+    double worst = 0;
+
+    if (b->type == MICS_BF16)
+        mics_numbers_to_f32(MICS_NUMBER_BF16, b->typed, got, b->count);
+    else
+        memcpy(got, b->typed, b->count * sizeof(float));
+    for (size_t i = 0; i < b->count; i++) {
+        const double want = b->wide[i], half = b->type == MICS_BF16 ? fabs(want) / 256 : 0;
+        const double error = fabs(got[i] - want) / (half + slack * fmax(1, fabs(want)));
+
+        worst = error <= worst ? worst : isnan(error) ? INFINITY : error;
+    }
+    free(got);
+    return worst;
+}
+
+#define CHECK_ROUNDED(b)      CHECK_NEAR(excess(&(b), 1e-5), 0, 1)
+#define CHECK_NEARLY(b, bits) CHECK_NEAR(excess(&(b), bits), 0, 1)
+
+/* Array i of `t`, in fp32 or typed. */
+#define PICK(i) (typed ? t[i].typed : (void *)t[i].wide)
+
+/* The types of activations and of gradients of parameters, two bits. */
+static enum mics_dtype type_of(unsigned bits, unsigned at)
+{
+    return bits >> at & 1 ? MICS_BF16 : MICS_F32;
+}
+
+static void sums_and_gelu_are_rounded_once(void)
+{
+    static const size_t counts[] = {0, 1, 15, 16, 17, 4095, 4097, 40000};
+
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct mics_pool *pool = pools[i % POOLS];
+        struct both t[] = {make(counts[i], 1, MICS_BF16), make(counts[i], 2, MICS_BF16),
+                           make(counts[i], 3, MICS_BF16), make(counts[i], 4, MICS_BF16)};
+        struct mics_op_add add = {
+            .out = t[2].wide, .a = t[0].wide, .b = t[1].wide, .count = counts[i]};
+        struct mics_op_gelu gelu = {.out = t[2].wide, .in = t[0].wide, .count = counts[i]};
+        struct mics_op_gelu_grad grad = {
+            .grad_in = t[3].wide, .in = t[0].wide, .grad_out = t[3].wide, .count = counts[i]};
+
+        mics_host_add(pool, &add);
+        add = (struct mics_op_add){.out = t[2].typed,
+                                   .a = t[0].typed,
+                                   .b = t[1].typed,
+                                   .count = counts[i],
+                                   .dtype = MICS_BF16};
+        mics_host_add(pool, &add);
+        CHECK_ROUNDED(t[2]);
+        mics_host_gelu(pool, &gelu);
+        gelu.out = t[2].typed;
+        gelu.in = t[0].typed;
+        gelu.dtype = MICS_BF16;
+        mics_host_gelu(pool, &gelu);
+        CHECK_ROUNDED(t[2]);
+        mics_host_gelu_grad(pool, &grad);
+        grad.grad_in = t[3].typed;
+        grad.grad_out = t[3].typed;
+        grad.in = t[0].typed;
+        grad.dtype = MICS_BF16;
+        mics_host_gelu_grad(pool, &grad);
+        CHECK_ROUNDED(t[3]);
+        drop(t, 4);
+    }
+}
+
+static void check_product(uint32_t m, uint32_t n, uint32_t k, unsigned flags, unsigned types)
+{
+    const enum mics_dtype type = type_of(types, 0), out_type = type_of(types, 1);
+    const uint32_t gap = flags % 3, lda = (flags & 1 ? m : k) + gap,
+                   ldb = (flags & 2 ? k : n) + gap;
+    const uint32_t ld = n + gap;
+    struct both t[] = {make((size_t)(m + k + 1) * (m + k + 4), 1, type),
+                       make((size_t)(n + k + 1) * (n + k + 4), 2, type),
+                       make(n, 3, type),
+                       make((size_t)m * ld, 4, out_type),
+                       make((size_t)m * ld, 5, type),
+                       make((size_t)m * ld, 6, type)};
+    struct mics_op_matmul args = {.m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .lda = lda + (lda == 0),
+                                  .ldb = ldb + (ldb == 0),
+                                  .ldout = ld,
+                                  .trans_a = flags & 1,
+                                  .trans_b = flags & 2};
+
+    for (unsigned typed = 0; typed < 2; typed++) {
+        args.a = PICK(0);
+        args.b = PICK(1);
+        args.bias = flags & 4 ? PICK(2) : NULL;
+        args.out = PICK(3);
+        args.add = flags & 8 ? PICK(3) : NULL;
+        args.pre_gelu = flags & 16 ? PICK(4) : NULL;
+        args.gelu_of = (flags & 48) == 32 ? PICK(5) : NULL;
+        args.dtype = typed ? type : MICS_F32;
+        args.out_dtype = typed ? out_type : MICS_F32;
+        mics_host_matmul(pools[typed ? flags % POOLS : 0], &args);
+    }
+    CHECK_NEARLY(t[3], 3e-5);
+    CHECK_NEARLY(t[4], 3e-5);
+    drop(t, 6);
+}
+
+static void products_of_all_types_agree(void)
+{
+    static const uint32_t shapes[][3] = {{1, 1, 1}, {31, 33, 32}, {33, 1, 31},   {7, 300, 270},
+                                         {5, 4, 0}, {64, 64, 64}, {270, 65, 40}, {3, 0, 5},
+                                         {0, 3, 5}, {513, 70, 20}};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (unsigned flags = 0; flags < 48; flags++)
+            check_product(shapes[i][0], shapes[i][1], shapes[i][2], flags, 1 + (flags + i) % 3);
+    for (unsigned flags = 0; flags < 16; flags++)
+        check_product(300, 520, 600, flags, 1 + flags % 3);
+}
+
+static void check_bias(uint32_t rows, uint32_t n, unsigned types)
+{
+    struct both t[] = {make(n, 1, type_of(types, 1)), make((size_t)rows * n, 2, type_of(types, 0))};
+    struct mics_op_bias_grad args = {
+        .grad_bias = t[0].wide, .grad_out = t[1].wide, .rows = rows, .n = n};
+
+    mics_host_bias_grad(pools[0], &args);
+    args.grad_bias = t[0].typed;
+    args.grad_out = t[1].typed;
+    args.dtype = t[1].type;
+    args.grad_dtype = t[0].type;
+    mics_host_bias_grad(pools[1 + n % 2], &args);
+    CHECK_ROUNDED(t[0]);
+    drop(t, 2);
+}
+
+static void run_norm(struct both *t, uint32_t rows, uint32_t C, bool typed)
+{
+    struct mics_op_layernorm args = {.out = PICK(0),
+                                     .mean = PICK(7),
+                                     .rstd = PICK(8),
+                                     .in = PICK(1),
+                                     .weight = PICK(3),
+                                     .bias = PICK(3),
+                                     .rows = rows,
+                                     .C = C,
+                                     .eps = 1e-5f,
+                                     .dtype = typed ? t[0].type : MICS_F32};
+    struct mics_op_layernorm_grad grad = {.grad_in = PICK(4),
+                                          .grad_weight = PICK(5),
+                                          .grad_bias = PICK(6),
+                                          .grad_out = PICK(1),
+                                          .in = PICK(2),
+                                          .weight = PICK(3),
+                                          .mean = PICK(7),
+                                          .rstd = PICK(8),
+                                          .rows = rows,
+                                          .C = C,
+                                          .dtype = typed ? t[0].type : MICS_F32,
+                                          .grad_dtype = typed ? t[5].type : MICS_F32};
+    struct mics_pool *pool = pools[typed ? C % POOLS : 0];
+
+    mics_host_layernorm(pool, &args);
+    mics_host_layernorm_grad(pool, &grad);
+}
+
+static void check_norm(uint32_t rows, uint32_t C, unsigned types)
+{
+    const enum mics_dtype type = type_of(types, 0), grad_type = type_of(types, 1);
+    const size_t count = (size_t)rows * C;
+    struct both t[] = {make(count, 1, type),  make(count, 2, type),    make(count, 3, type),
+                       make(C, 4, type),      make(count, 5, type),    make(C, 6, grad_type),
+                       make(C, 7, grad_type), make(rows, 8, MICS_F32), make(rows, 9, MICS_F32)};
+
+    /* The statistics of another array: the gradient takes any. */
+    run_norm(t, rows, C, false);
+    run_norm(t, rows, C, true);
+    for (unsigned i = 0; i < 9; i++)
+        CHECK_NEARLY(t[i], 3e-5);
+    drop(t, 9);
+}
+
+static void gradients_of_parameters_take_either_type(void)
+{
+    for (size_t i = 1; i < SIZES; i++)
+        for (size_t j = 1; j < SIZES; j++)
+            for (unsigned types = 1; types < 4; types++) {
+                check_bias(sizes[i], sizes[j], types);
+                check_norm(sizes[i], sizes[j], types);
+            }
+    check_bias(2000, 1200, 3);
+    check_bias(0, 33, 3);
+    check_norm(3000, 130, 3);
+    check_norm(5, 1100, 2);
+}
+
+/* The residual is rounded when it is stored, and that is what is normalised. */
+static void a_residual_in_bf16_is_normalised_as_it_is_stored(void)
+{
+    for (size_t i = 1; i < SIZES; i++) {
+        const uint32_t C = sizes[i], rows = 7;
+        const size_t count = (size_t)rows * C;
+        struct both t[] = {make(count, 1, MICS_BF16), make(count, 2, MICS_BF16),
+                           make(count, 3, MICS_BF16), make(C, 4, MICS_BF16),
+                           make(rows, 5, MICS_F32),   make(rows, 6, MICS_F32)};
+        struct mics_op_layernorm args = {.out = t[0].typed,
+                                         .sum = t[2].typed,
+                                         .mean = t[4].typed,
+                                         .rstd = t[5].typed,
+                                         .in = t[1].typed,
+                                         .add = t[2].typed,
+                                         .weight = t[3].typed,
+                                         .bias = t[3].typed,
+                                         .rows = rows,
+                                         .C = C,
+                                         .eps = 1e-5f,
+                                         .dtype = MICS_BF16};
+
+        mics_host_layernorm(pools[i % POOLS], &args);
+        for (size_t j = 0; j < count; j++)
+            t[2].wide[j] += t[1].wide[j];
+        CHECK_ROUNDED(t[2]);
+        mics_numbers_to_f32(MICS_NUMBER_BF16, t[2].typed, t[2].wide, count);
+        args = (struct mics_op_layernorm){.out = t[0].wide,
+                                          .mean = t[4].wide,
+                                          .rstd = t[5].wide,
+                                          .in = t[2].wide,
+                                          .weight = t[3].wide,
+                                          .bias = t[3].wide,
+                                          .rows = rows,
+                                          .C = C,
+                                          .eps = 1e-5f};
+        mics_host_layernorm(pools[0], &args);
+        CHECK_ROUNDED(t[0]);
+        CHECK_ROUNDED(t[4]);
+        CHECK_ROUNDED(t[5]);
+        drop(t, 6);
+    }
+}
+
+static void check_embedding(uint32_t B, uint32_t T, uint32_t C, unsigned types, bool positions)
+{
+    enum { V = 11 };
+    const enum mics_dtype type = type_of(types, 0), grad_type = type_of(types, 1);
+    struct both t[] = {make((size_t)B * T * C, 1, type), make(V * (size_t)C, 2, type),
+                       make((size_t)T * C, 3, type), make(V * (size_t)C, 4, grad_type),
+                       make((size_t)T * C, 5, grad_type)};
+    int32_t *tokens = malloc(((size_t)B * T + 1) * sizeof *tokens);
+
+    for (uint32_t i = 0; i < B * T; i++)
+        tokens[i] = (int32_t)(i * i % V);
+    for (unsigned typed = 0; typed < 2; typed++) {
+        struct mics_pool *pool = pools[typed ? C % POOLS : 0];
+
+        mics_host_embedding(pool, &(struct mics_op_embedding){.out = PICK(0),
+                                                              .tokens = tokens,
+                                                              .wte = PICK(1),
+                                                              .wpe = positions ? PICK(2) : NULL,
+                                                              .B = B,
+                                                              .T = T,
+                                                              .C = C,
+                                                              .dtype = typed ? type : MICS_F32});
+    }
+    CHECK_ROUNDED(t[0]);
+    if (type == MICS_BF16) /* the gradients go on from the same numbers */
+        mics_numbers_to_f32(MICS_NUMBER_BF16, t[0].typed, t[0].wide, t[0].count);
+    for (unsigned typed = 0; typed < 2; typed++)
+        mics_host_embedding_grad(
+            pools[typed ? C % POOLS : 0],
+            &(struct mics_op_embedding_grad){.grad_wte = PICK(3),
+                                             .grad_wpe = positions ? PICK(4) : NULL,
+                                             .tokens = tokens,
+                                             .grad_out = PICK(0),
+                                             .B = B,
+                                             .T = T,
+                                             .C = C,
+                                             .V = V,
+                                             .dtype = typed ? type : MICS_F32,
+                                             .grad_dtype = typed ? grad_type : MICS_F32});
+    CHECK_NEARLY(t[3], 3e-5);
+    CHECK_NEARLY(t[4], 3e-5);
+    free(tokens);
+    drop(t, 5);
+}
+
+static void embeddings_of_all_types_agree(void)
+{
+    for (size_t i = 1; i < SIZES; i++)
+        for (unsigned types = 1; types < 4; types++) {
+            check_embedding(3, 50, sizes[i], types, true);
+            check_embedding(2, sizes[i], 33, types, false);
+        }
+    check_embedding(0, 5, 7, 3, true);
+    check_embedding(3, 20000, 2, 1, true); /* more rows than are put in order at a time */
+}
+
+static void check_loss(uint32_t rows, uint32_t V, bool grad)
+{
+    struct both logits = make((size_t)rows * V, 1, MICS_BF16);
+    int32_t *targets = malloc((rows + 1) * sizeof *targets);
+    double loss[2] = {0};
+
+    for (uint32_t i = 0; i < rows; i++)
+        targets[i] = i % 5 == 4 ? -1 : (int32_t)(i * 7 % V);
+    for (unsigned typed = 0; typed < 2; typed++)
+        mics_host_cross_entropy(
+            pools[rows % POOLS],
+            &(struct mics_op_cross_entropy){.logits = typed ? logits.typed : logits.wide,
+                                            .targets = targets,
+                                            .loss_sum = &loss[typed],
+                                            .rows = rows,
+                                            .V = V,
+                                            .grad = grad,
+                                            .dtype = typed ? MICS_BF16 : MICS_F32});
+    CHECK_NEAR(loss[1], loss[0], 1e-5 * (rows + 1));
+    CHECK_ROUNDED(logits);
+    free(targets);
+    drop(&logits, 1);
+}
+
+static void losses_of_bf16_logits_agree(void)
+{
+    for (size_t i = 0; i < SIZES; i++)
+        for (size_t j = 1; j < SIZES; j++) {
+            check_loss(sizes[i], sizes[j], true);
+            check_loss(sizes[i], sizes[j], false);
+        }
+    check_loss(3, 3000, true);
+}
+
+int main(void)
+{
+    open_pools();
+    TAP_RUN(sums_and_gelu_are_rounded_once);
+    TAP_RUN(products_of_all_types_agree);
+    TAP_RUN(gradients_of_parameters_take_either_type);
+    TAP_RUN(a_residual_in_bf16_is_normalised_as_it_is_stored);
+    TAP_RUN(embeddings_of_all_types_agree);
+    TAP_RUN(losses_of_bf16_logits_agree);
+    return close_pools();
+}
