@@ -23,6 +23,8 @@ struct block {
     float out[MICS_HOST_HEAD_MAX * BLOCK];   /* [D][query] */
     float scores[BLOCK * BLOCK];             /* [key][query], then their exponentials */
     float max[BLOCK], sum[BLOCK];            /* [query] */
+    float wide[2]
+              [BLOCK * MICS_HOST_HEAD_MAX]; /* keys and values in bf16; before them the queries */
 };
 
 /* Exponentials of the scores of a column of vectors, in place; the maximum and the sum of its queries
@@ -48,52 +50,59 @@ static mics_vf soften(struct block *block, unsigned v, uint32_t keys)
 }
 
 /* scores = k' q of a block of keys. */
-static void score_keys(struct block *block, const struct mics_head *head, uint32_t key,
-                       uint32_t keys, bool diagonal)
+static void score_keys(struct block *block, struct mics_rows keys, uint32_t count, uint32_t D,
+                       bool diagonal)
 {
-    for (uint32_t from = 0, span; from < keys; from += span) {
+    for (uint32_t from = 0, span; from < count; from += span) {
         uint32_t column = diagonal ? from : 0;
 
-        span = mics_head_span(diagonal, keys, from);
+        span = mics_head_span(diagonal, count, from);
         mics_tile_product(&(struct mics_tile){
             .c = block->scores + from * BLOCK + column,
-            .a = head->key + (key + from) * head->ld,
+            .a = keys.at + from * keys.ld,
             .b = block->query + column,
-            .row_step = head->ld,
+            .row_step = keys.ld,
             .depth_step = 1,
             .ldb = BLOCK,
             .ldc = BLOCK,
             .rows = span,
-            .depth = head->D,
+            .depth = D,
             .width = BLOCK - column,
         });
     }
     if (diagonal)
-        mics_head_mask(block->scores, keys);
+        mics_head_mask(block->scores, count);
 }
 
 /* out += v' p; the first block of keys writes. */
-static void add_values(struct block *block, const struct mics_head *head, uint32_t key,
-                       uint32_t keys, bool diagonal)
+static void add_values(struct block *block, struct mics_rows values, uint32_t count, uint32_t D,
+                       bool diagonal, bool first)
 {
-    for (uint32_t from = 0, span; from < keys; from += span) {
+    for (uint32_t from = 0, span; from < count; from += span) {
         uint32_t column = diagonal ? from : 0;
 
-        span = mics_head_span(diagonal, keys, from);
+        span = mics_head_span(diagonal, count, from);
         mics_tile_product(&(struct mics_tile){
             .c = block->out + column,
-            .a = head->value + (key + from) * head->ld,
+            .a = values.at + from * values.ld,
             .b = block->scores + from * BLOCK + column,
             .row_step = 1,
-            .depth_step = head->ld,
+            .depth_step = values.ld,
             .ldb = BLOCK,
             .ldc = BLOCK,
-            .rows = head->D,
+            .rows = D,
             .depth = span,
             .width = BLOCK - column,
-            .add = key + from > 0,
+            .add = !first || from > 0,
         });
     }
+}
+
+static struct mics_rows rows_at(const struct mics_head *head, size_t part, uint32_t t,
+                                uint32_t rows, float *room)
+{
+    return mics_head_rows(head->qkv, part + t * head->ld, head->ld, rows, head->D, head->dtype,
+                          room);
 }
 
 static void attend_keys(struct block *block, const struct mics_head *head, uint32_t query,
@@ -102,7 +111,7 @@ static void attend_keys(struct block *block, const struct mics_head *head, uint3
     uint32_t keys = mics_head_block_size(head->T, key);
     bool diagonal = head->causal && key == query;
 
-    score_keys(block, head, key, keys, diagonal);
+    score_keys(block, rows_at(head, head->key, key, keys, block->wide[0]), keys, head->D, diagonal);
     for (unsigned v = 0; v < VECTORS; v++) {
         mics_vf rescale = soften(block, v, mics_head_seen(diagonal, keys, v));
         float *column = block->out + v * MICS_LANES;
@@ -110,18 +119,26 @@ static void attend_keys(struct block *block, const struct mics_head *head, uint3
         for (uint32_t d = 0; key > 0 && d < head->D; d++, column += BLOCK)
             mics_vstore(column, mics_vload(column) * rescale);
     }
-    add_values(block, head, key, keys, diagonal);
+    add_values(block, rows_at(head, head->value, key, keys, block->wide[1]), keys, head->D,
+               diagonal, key == 0);
 }
 
-/* Outputs and lse of queries [query, query + BLOCK) of a head. */
-static void attend(const struct mics_head *head, uint32_t query, float *out, float *lse)
+static void load_queries(struct block *block, const struct mics_head *head, uint32_t query,
+                         uint32_t rows)
+{
+    mics_head_transpose_in(block->query, rows_at(head, head->query, query, rows, block->wide[0]),
+                           rows, head->D, 1.0f / sqrtf((float)head->D));
+}
+
+/* Outputs, from element `first` of out on, and lse of queries [query, query + BLOCK) of a head. */
+static void attend(const struct mics_head *head, uint32_t query, void *out, size_t first,
+                   float *lse)
 {
     struct block block;
     uint32_t rows = mics_head_block_size(head->T, query);
     uint32_t stop = head->causal ? query + rows : head->T;
 
-    mics_head_transpose_in(block.query, head->query + query * head->ld, head->ld, rows, head->D,
-                           1.0f / sqrtf((float)head->D));
+    load_queries(&block, head, query, rows);
     for (unsigned i = 0; i < BLOCK; i++) {
         block.max[i] = -INFINITY;
         block.sum[i] = 0;
@@ -135,7 +152,7 @@ static void attend(const struct mics_head *head, uint32_t query, float *out, flo
     for (uint32_t d = 0; d < head->D; d++)
         for (unsigned i = 0; i < BLOCK; i++)
             block.out[d * BLOCK + i] *= block.sum[i];
-    mics_head_transpose_out(out, head->ld_out, block.out, rows, head->D);
+    mics_head_transpose_out(out, first, head->ld_out, block.out, rows, head->D, head->dtype);
 }
 
 /* Work is counted in blocks of queries, those of a head together, the longest (the last) first. */
@@ -148,12 +165,12 @@ static void attend_blocks(void *context, uint64_t begin, uint64_t end)
         uint32_t b = (uint32_t)(i / blocks / args->H), h = (uint32_t)(i / blocks % args->H);
         uint32_t query = (uint32_t)(blocks - 1 - i % blocks) * BLOCK;
         struct mics_head head =
-            mics_head_at(args->qkv, b, h, args->T, args->H, args->H_kv, args->D);
-        float *out =
-            (float *)args->out + ((size_t)b * args->T + query) * head.ld_out + (size_t)h * args->D;
+            mics_head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D);
 
         head.causal = args->causal;
-        attend(&head, query, out, args->lse + ((size_t)b * args->H + h) * args->T + query);
+        attend(&head, query, args->out,
+               ((size_t)b * args->T + query) * head.ld_out + (size_t)h * args->D,
+               args->lse + ((size_t)b * args->H + h) * args->T + query);
     }
 }
 

@@ -12,7 +12,7 @@
 #include "ops.h"
 
 /* The widest head (D) of the attention kernels, whose blocks lie on the stack of the pool's threads:
- * up to half a megabyte. */
+ * up to 700 KiB. */
 #define MICS_HOST_HEAD_MAX MICS_HEAD_MAX
 
 void mics_host_zero(struct mics_pool *pool, const struct mics_op_zero *args);

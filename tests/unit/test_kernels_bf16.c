@@ -373,6 +373,63 @@ static void losses_of_bf16_logits_agree(void)
     check_loss(3, 3000, true);
 }
 
+/* Queries and keys of a size that makes the scores matter. */
+static void check_attention(uint32_t T, uint32_t D, uint32_t H, uint32_t H_kv, bool causal)
+{
+    enum { B = 2 };
+    const size_t rows = B * (size_t)T, C = (size_t)H * D, ld = C + 2 * (size_t)H_kv * D;
+    struct both t[] = {make(rows * C, 1, MICS_BF16),  make(rows * H, 2, MICS_F32),
+                       make(rows * ld, 3, MICS_BF16), make(rows * ld, 4, MICS_BF16),
+                       make(rows * H, 5, MICS_F32),   make(rows * C, 6, MICS_BF16)};
+
+    for (unsigned typed = 0; typed < 2; typed++)
+        mics_host_attention(pools[T % POOLS],
+                            &(struct mics_op_attention){.out = PICK(0),
+                                                        .lse = PICK(1),
+                                                        .qkv = PICK(2),
+                                                        .B = B,
+                                                        .T = T,
+                                                        .H = H,
+                                                        .H_kv = H_kv,
+                                                        .D = D,
+                                                        .causal = causal,
+                                                        .dtype = typed ? MICS_BF16 : MICS_F32});
+    CHECK_ROUNDED(t[0]);
+    CHECK_ROUNDED(t[1]);
+    mics_numbers_to_f32(MICS_NUMBER_BF16, t[0].typed, t[0].wide, t[0].count);
+    for (unsigned typed = 0; typed < 2; typed++)
+        mics_host_attention_grad(pools[T % POOLS], &(struct mics_op_attention_grad){
+                                                       .grad_qkv = PICK(3),
+                                                       .delta = PICK(4),
+                                                       .grad_out = PICK(5),
+                                                       .out = PICK(0),
+                                                       .qkv = PICK(2),
+                                                       .lse = PICK(1),
+                                                       .B = B,
+                                                       .T = T,
+                                                       .H = H,
+                                                       .H_kv = H_kv,
+                                                       .D = D,
+                                                       .causal = causal,
+                                                       .dtype = typed ? MICS_BF16 : MICS_F32});
+    CHECK_NEARLY(t[3], 3e-5);
+    CHECK_NEARLY(t[4], 3e-5);
+    drop(t, 6);
+}
+
+static void attention_in_bf16_is_rounded_once(void)
+{
+    static const uint32_t lengths[] = {1, 31, 64, 65, 200};
+
+    for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
+        for (unsigned causal = 0; causal < 2; causal++) {
+            check_attention(lengths[i], 16, 2, 2, causal);
+            check_attention(lengths[i], 33, 4, 2, causal);
+            check_attention(lengths[i], 64, 3, 1, causal);
+        }
+    check_attention(130, 256, 1, 1, true);
+}
+
 int main(void)
 {
     open_pools();
@@ -381,6 +438,7 @@ int main(void)
     TAP_RUN(gradients_of_parameters_take_either_type);
     TAP_RUN(a_residual_in_bf16_is_normalised_as_it_is_stored);
     TAP_RUN(embeddings_of_all_types_agree);
+    TAP_RUN(attention_in_bf16_is_rounded_once);
     TAP_RUN(losses_of_bf16_logits_agree);
     return close_pools();
 }
