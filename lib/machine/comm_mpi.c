@@ -26,6 +26,8 @@ static_assert(COMM_MPI_STAGING <= MICS_COMM_STAGING_BYTES, "what the planner was
 static_assert(COMM_TREE_ARITY * COMM_TREE_REDUCE_BYTES <= COMM_MPI_STAGING, "all children fit");
 static_assert((int)COMM_TREE_BROADCAST_BYTES <= (int)COMM_MPI_SEGMENT,
               "a broad tree carries one packet");
+static_assert((int)COMM_MPI_NODE_WINDOW * COMM_MPI_NODE_SEGMENT <= (int)COMM_MPI_STAGING,
+              "the staging memory is for either kind of messages");
 static_assert((int)COMM_MPI_WINDOW <= (int)COMM_TREE_ARITY, "a slot for each message under way");
 
 static enum mics_status mpi_execute(struct comm_base *base, const struct comm_call *call,
@@ -122,6 +124,17 @@ static enum mics_status take_tag(struct mpi_engine *engine, uint64_t greatest, s
     return MICS_OK;
 }
 
+static void size_messages(struct mpi_comm *comm)
+{
+    const int *nodes = comm->engine->nodes;
+    bool one_node = true;
+
+    for (int i = 1; i < comm->base.comm.size; i++)
+        one_node = one_node && nodes[comm->ranks[i]] == nodes[comm->ranks[0]];
+    comm->window = one_node ? COMM_MPI_NODE_WINDOW : COMM_MPI_WINDOW;
+    comm->segment = one_node ? COMM_MPI_NODE_SEGMENT : COMM_MPI_SEGMENT;
+}
+
 /* The same ranks in the same order as the parent's need no times of their own. */
 static enum mics_status tune_like(struct mpi_comm *comm, const struct mpi_comm *parent,
                                   struct mics_err *err)
@@ -160,6 +173,7 @@ static enum mics_status mpi_split(struct mics_comm *base, int color, int key, in
             comm->base.blocks[i] = split.blocks[i];
         }
         comm->base.comm.block = block;
+        size_messages(comm);
         engine->comms++;
         status = tune_like(comm, parent, err);
     }
@@ -190,6 +204,7 @@ enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
     for (int i = 0; i < engine->world_size; i++)
         comm->ranks[i] = comm->base.blocks[i] = i;
     comm->base.comm.block = engine->world_rank;
+    size_messages(comm);
     engine->comms = 1;
     status = mics_mpi_tune(comm, err);
     if (status == MICS_OK)

@@ -28,6 +28,9 @@ enum {
      * MPI's btl_tcp_eager_limit); a longer one first asks the receiver, and the link idles until it answers. */
     COMM_MPI_SEGMENT = 64 * 1024 - 512,
     COMM_MPI_STAGING = COMM_MPI_WINDOW * COMM_MPI_SEGMENT,
+    /* Among the ranks of one node, where a message is a copy from the other's memory and a few words about it. */
+    COMM_MPI_NODE_WINDOW = 2,
+    COMM_MPI_NODE_SEGMENT = COMM_MPI_STAGING / COMM_MPI_NODE_WINDOW,
 };
 
 struct mpi_comm;
@@ -74,8 +77,9 @@ struct mpi_comm {
     struct mpi_engine *engine;
     int *ranks; /* [size] in the world */
     int tag;
-    char *staging;         /* [COMM_MPI_STAGING] */
-    MPI_Request *requests; /* [2 * size] of a short route */
+    uint64_t segment, window; /* of a ring: bytes of a message, messages under way each way */
+    char *staging;            /* [COMM_MPI_STAGING] */
+    MPI_Request *requests;    /* [2 * size] of a short route */
     struct mics_comm_tuned tuned;
     bool broken;               /* a transfer failed, and left messages behind */
     struct mpi_native *native; /* not NULL: MPI's own collectives (comm_native.c) */

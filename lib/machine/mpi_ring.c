@@ -34,10 +34,10 @@ static struct packet locate(const struct mpi_comm *comm, int rank, uint64_t segm
         begin = (uint64_t)comm_block_of(&comm->base, call, rank) * bytes;
     }
 
-    const uint64_t offset = mics_min_u64(segment * COMM_MPI_SEGMENT, bytes);
+    const uint64_t offset = mics_min_u64(segment * comm->segment, bytes);
     char *data = call->kind == COMM_REDUCE_SCATTER ? call->send : call->recv;
     return (struct packet){.data = data + begin + offset,
-                           .bytes = mics_min_u64(COMM_MPI_SEGMENT, bytes - offset),
+                           .bytes = mics_min_u64(comm->segment, bytes - offset),
                            .offset = offset};
 }
 
@@ -65,7 +65,7 @@ void mics_mpi_ring_begin(struct mpi_comm *comm, const struct comm_call *call)
 
     *transfer = (struct mpi_transfer){.call = call};
     transfer->first_step = call->kind == COMM_ALL_GATHER ? comm->base.comm.size - 1 : 0;
-    transfer->segments = mics_ceil_div(longest, COMM_MPI_SEGMENT);
+    transfer->segments = mics_ceil_div(longest, comm->segment);
     transfer->packets = transfer->segments * (size - 1) * (all_reduce ? 2 : 1);
 }
 
@@ -87,14 +87,13 @@ static int post_recvs(struct mpi_comm *comm)
     int code = MPI_SUCCESS;
 
     while (code == MPI_SUCCESS && transfer->recv_posted < transfer->packets &&
-           transfer->recv_posted - transfer->recv_done < COMM_MPI_WINDOW &&
+           transfer->recv_posted - transfer->recv_done < comm->window &&
            place_is_free(comm, transfer->recv_posted)) {
-        const uint64_t index = transfer->recv_posted++, slot = index % COMM_MPI_WINDOW;
+        const uint64_t index = transfer->recv_posted++, slot = index % comm->window;
         const struct packet packet = packet_at(comm, index, 2);
 
-        code =
-            mics_mpi_recv(comm, packet.sum ? comm->staging + slot * COMM_MPI_SEGMENT : packet.data,
-                          packet.bytes, from, false, &transfer->recvs[slot]);
+        code = mics_mpi_recv(comm, packet.sum ? comm->staging + slot * comm->segment : packet.data,
+                             packet.bytes, from, false, &transfer->recvs[slot]);
     }
     return code;
 }
@@ -106,13 +105,13 @@ static int post_sends(struct mpi_comm *comm)
     int code = MPI_SUCCESS;
 
     while (code == MPI_SUCCESS && transfer->send_posted < transfer->packets &&
-           transfer->send_posted - transfer->send_done < COMM_MPI_WINDOW &&
+           transfer->send_posted - transfer->send_done < comm->window &&
            transfer->send_posted < transfer->recv_done + transfer->segments) {
         const uint64_t index = transfer->send_posted++;
         const struct packet packet = packet_at(comm, index, 1);
 
         code = mics_mpi_send(comm, packet.data, packet.bytes, to, false,
-                             &transfer->sends[index % COMM_MPI_WINDOW]);
+                             &transfer->sends[index % comm->window]);
     }
     return code;
 }
@@ -122,7 +121,7 @@ static void add_packet(const struct mpi_comm *comm, uint64_t index)
 {
     const struct comm_call *call = comm->transfer.call;
     const struct packet packet = packet_at(comm, index, 2);
-    const char *arrived = comm->staging + index % COMM_MPI_WINDOW * COMM_MPI_SEGMENT;
+    const char *arrived = comm->staging + index % comm->window * comm->segment;
     const uint64_t count = packet.bytes / mics_dtype_bytes(call->dtype);
     char *out = packet.data;
 
@@ -147,10 +146,10 @@ int mics_mpi_ring_progress(struct mpi_comm *comm, bool *moved, bool *done)
         if (code == MPI_SUCCESS)
             code = post_sends(comm);
         if (code == MPI_SUCCESS && transfer->recv_done < transfer->recv_posted)
-            code = MPI_Test(&transfer->recvs[transfer->recv_done % COMM_MPI_WINDOW], &came,
+            code = MPI_Test(&transfer->recvs[transfer->recv_done % comm->window], &came,
                             MPI_STATUS_IGNORE);
         if (code == MPI_SUCCESS && transfer->send_done < transfer->send_posted)
-            code = MPI_Test(&transfer->sends[transfer->send_done % COMM_MPI_WINDOW], &left,
+            code = MPI_Test(&transfer->sends[transfer->send_done % comm->window], &left,
                             MPI_STATUS_IGNORE);
         if (code != MPI_SUCCESS)
             return code;
