@@ -120,7 +120,14 @@ $(BUILD)/emulated/libemulated.a: $(EMULATED_OBJ)
 $(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
-tests-build: $(EMULATED_UNITS)
+# Checks of the kernels, which run on a real GPU, too.
+GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc)
+GPU_CHECKS     := $(patsubst %.cc,$(BUILD)/%,$(filter tests/gpu/check_%,$(GPU_CHECK_SRC)))
+GPU_CHECK_OBJ  := $(patsubst %.cc,$(BUILD)/emulated/%.o,$(filter-out tests/gpu/check_%,$(GPU_CHECK_SRC)))
+$(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
+tests-build: $(EMULATED_UNITS) $(GPU_CHECKS)
 include kernels/cuda/cuda.mk
 
 # Everything is built again when a setting changes.
@@ -202,4 +209,5 @@ FORCE:
 .PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) bench/measure.c bench/kernels.c) \
-	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d)
+	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d) \
+	$(patsubst %.cc,$(BUILD)/emulated/%.d,$(GPU_CHECK_SRC))

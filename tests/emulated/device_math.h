@@ -10,8 +10,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CUDART_INF_F __builtin_inff()
-
 static inline float rsqrtf(float x)
 {
     return 1.0f / sqrtf(x);

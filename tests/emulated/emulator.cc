@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+namespace {
+
 enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / EMU_WARP, PLAIN_SHARED_BYTES = 48 << 10 };
 enum { MOST_SHARED_BYTES = 227 << 10 };
 
@@ -44,15 +46,17 @@ struct machine {
     unsigned warp_waiting[MAX_WARPS], warp_ended[MAX_WARPS]; /* a bit for each lane */
     std::vector<std::pair<void *, size_t>> declared;
     void *shared = nullptr;
-    uint64_t seed = 0, draws = 0;
+    uint64_t seed = 0, draws = 0, blocks = 0;
     bool failed = false;
 
     ~machine();
 };
 
+} // namespace
+
 __thread struct emu_now emu_now;
 
-static thread_local struct machine machine;
+static thread_local struct machine running;
 
 static std::mutex shared_limits_lock;
 static std::map<const void *, int> shared_limits;
@@ -85,8 +89,8 @@ static unsigned draw(struct machine *m, unsigned n)
 
 void emu_set_order(uint64_t seed)
 {
-    machine.seed = seed;
-    machine.draws = 0;
+    running.seed = seed;
+    running.draws = 0;
 }
 
 static void become(const struct machine *m, unsigned i)
@@ -140,7 +144,7 @@ static void run_thread(struct machine *m, unsigned i, struct emu_fiber *fiber)
 /* A fiber's life: threads that have not started, one after another; idle when there are none. */
 static void live(struct emu_fiber *fiber)
 {
-    struct machine *m = &machine;
+    struct machine *m = &running;
 
     for (;;) {
         struct emu_fiber *next;
@@ -174,7 +178,7 @@ static void wait(struct machine *m)
 
 void emu_fail(const char *format, ...)
 {
-    struct machine *m = &machine;
+    struct machine *m = &running;
     uint3 b = emu_now.block_index, t = emu_now.thread_index;
     va_list args;
 
@@ -191,7 +195,7 @@ void emu_fail(const char *format, ...)
 
 int emu_block_barrier(int predicate)
 {
-    struct machine *m = &machine;
+    struct machine *m = &running;
     unsigned self = emu_now.linear;
 
     m->predicates += predicate != 0;
@@ -224,7 +228,7 @@ unsigned emu_warp_alive(void)
 {
     unsigned warp = emu_now.linear / EMU_WARP;
 
-    return lanes_there(&machine, warp * EMU_WARP) & ~machine.warp_ended[warp];
+    return lanes_there(&running, warp * EMU_WARP) & ~running.warp_ended[warp];
 }
 
 /* All lanes of the mask are here: check that they mean the same, and hand over what they gave. */
@@ -244,7 +248,7 @@ static void meet_lanes(struct machine *m, unsigned first, unsigned mask, emu_mee
 
 void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane)
 {
-    struct machine *m = &machine;
+    struct machine *m = &running;
     unsigned self = emu_now.linear, warp = self / EMU_WARP, first = warp * EMU_WARP;
     struct thread *thread = &m->threads[self];
 
@@ -273,7 +277,7 @@ void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane)
 
 void emu_shared_declare(void *memory, size_t bytes)
 {
-    struct machine *m = &machine;
+    struct machine *m = &running;
 
     for (const std::pair<void *, size_t> &known : m->declared)
         if (known.first == memory)
@@ -282,15 +286,21 @@ void emu_shared_declare(void *memory, size_t bytes)
     memset(memory, 0xff, bytes);
 }
 
+uint64_t emu_block_number(void)
+{
+    return running.blocks;
+}
+
 void *emu_dynamic_shared(void)
 {
-    return machine.shared;
+    return running.shared;
 }
 
 static void set_up_block(struct machine *m, uint3 index)
 {
     dim3 block = m->job->block, grid = m->job->grid;
 
+    m->blocks++;
     emu_now.block_index = index;
     emu_now.block_dim = {block.x, block.y, block.z};
     emu_now.grid_dim = {grid.x, grid.y, grid.z};
@@ -404,7 +414,7 @@ static void clean_up(struct machine *m)
 
 cudaError_t emu_launch(const struct emu_job *job)
 {
-    struct machine *m = &machine;
+    struct machine *m = &running;
     cudaError_t error = check_limits(job);
 
     if (error != cudaSuccess)

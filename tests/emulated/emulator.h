@@ -73,6 +73,9 @@ void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane);
 /* Lanes of the running thread's warp that exist and have not ended. */
 unsigned emu_warp_alive(void);
 
+/* Another number for each block that the calling thread runs, from 1. */
+uint64_t emu_block_number(void);
+
 /* Say on standard error what is wrong, and end the launch; only in a kernel. */
 [[noreturn]] void emu_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

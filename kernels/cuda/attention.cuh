@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attention.cuh - what both directions of attention on tensor cores share: tiles in shared memory, and the
+ * products of a warp.
+ *
+ * A tile is `rows` rows of D bf16. Its 16-byte chunks are permuted inside each row, chunk c of row r standing
+ * at c ^ (r % 8), so that the eight rows of every 8 x 8 matrix that a warp loads lie in different banks.
+ * D is 64 or 128; a narrower head is filled up with zeros, which change no product.
+ *
+ * A warp owns M blocks of 16 rows. It multiplies them with the rows of a tile, which gives scores, and the
+ * scores, as they lie in its registers, with a tile again: no score is ever stored.
+ */
+#ifndef MICS_KERNELS_CUDA_ATTENTION_CUH
+#define MICS_KERNELS_CUDA_ATTENTION_CUH
+
+#include "kernels.h"
+#include "tensor.cuh"
+
+#define MICS_LOG2E 1.44269504088896340736f
+
+typedef __nv_bfloat16 mics_bf16;
+
+/* The tensor cores take bf16 heads of up to 128, in rows of whole 16-byte chunks. */
+static inline bool mics_attention_is_fast(enum mics_dtype dtype, uint32_t D)
+{
+    return dtype == MICS_BF16 && D % 8 == 0 && D <= 128;
+}
+
+/* For every other type and head: attention_plain.cu, attention_grad_plain.cu. */
+cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
+                                      const struct mics_op_attention *args);
+cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,
+                                           const struct mics_op_attention_grad *args);
+
+/* Rows in global memory. */
+struct mics_rows {
+    const mics_bf16 *at;
+    size_t stride;   /* elements */
+    unsigned count;  /* rows from here on are zero */
+    unsigned chunks; /* of 8 elements; further ones are zero */
+};
+
+/* Begin to copy rows [first, first + rows) into a tile, by all `threads` threads of the block. */
+template <int D, int rows, int threads>
+static __device__ __forceinline__ void mics_tile_load(mics_shared_at tile,
+                                                      const struct mics_rows &from, unsigned first)
+{
+    constexpr unsigned chunks = D / 8, step = threads / chunks;
+    unsigned chunk = threadIdx.x % chunks, row = threadIdx.x / chunks;
+    const mics_bf16 *at = from.at + (first + row) * from.stride + chunk * 8;
+    mics_shared_at to = tile + row * (D * 2) + ((chunk ^ (row & 7)) << 4);
+
+    static_assert(threads % (chunks * 8) == 0 && rows % step == 0, "whole rows for each thread");
+#pragma unroll
+    for (unsigned i = 0; i < rows / step; i++) {
+        bool valid = first + row + i * step < from.count && chunk < from.chunks;
+
+        mics_copy_async(to + i * step * (D * 2), valid ? at + i * step * from.stride : from.at,
+                        valid);
+    }
+}
+
+/* Where a lane's rows of matrices lie in a tile, see mics_ldmatrix: `wide` for 16 rows by 16 columns with the
+ * matrices one under the other first, `deep` with them side by side first. */
+struct mics_lane {
+    unsigned wide, wide_chunk, deep, deep_chunk;
+    unsigned g, t;
+};
+
+template <int D> static __device__ __forceinline__ struct mics_lane mics_lane_in_tile(void)
+{
+    unsigned lane = threadIdx.x % 32, r = lane & 7;
+
+    return {(lane & 15) * (D * 2),
+            ((lane >> 4) ^ r) << 4,
+            ((lane >> 4) * 8 + r) * (D * 2),
+            ((lane >> 3 & 1) ^ r) << 4,
+            lane / 4,
+            lane % 4};
+}
+
+/* Rows [row, row + 16 M) of a tile as left factors, loaded each time they are needed ... */
+template <int D, int M> struct mics_left_shared {
+    mics_shared_at rows;
+
+    __device__ __forceinline__ void begin(mics_shared_at tile, unsigned row,
+                                          const struct mics_lane &)
+    {
+        rows = tile + row * (D * 2);
+    }
+
+    __device__ __forceinline__ void get(uint32_t (&a)[M][4], int k, const struct mics_lane &lane)
+    {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            mics_ldmatrix(a[m], rows + m * 16 * (D * 2) + lane.wide + (lane.wide_chunk ^ (k << 5)));
+    }
+};
+
+/* ... or held in registers. */
+template <int D, int M> struct mics_left_held {
+    uint32_t held[D / 16][M][4];
+
+    __device__ __forceinline__ void begin(mics_shared_at tile, unsigned row,
+                                          const struct mics_lane &lane)
+    {
+        struct mics_left_shared<D, M> from;
+
+        from.begin(tile, row, lane);
+#pragma unroll
+        for (int k = 0; k < D / 16; k++)
+            from.get(held[k], k, lane);
+    }
+
+    __device__ __forceinline__ void get(uint32_t (&a)[M][4], int k, const struct mics_lane &)
+    {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[m][i] = held[k][m][i];
+    }
+};
+
+/* s[16 M, N] = left[16 M, D] rows', rows being N rows of a tile. */
+template <int D, int M, int N, typename Left>
+static __device__ __forceinline__ void
+mics_scores(float (&s)[M][N / 8][4], Left &left, mics_shared_at rows, const struct mics_lane &lane)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+            s[m][n][0] = s[m][n][1] = s[m][n][2] = s[m][n][3] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint32_t a[M][4];
+
+        left.get(a, k, lane);
+#pragma unroll
+        for (int n = 0; n < N / 16; n++) {
+            uint32_t b[4];
+
+            mics_ldmatrix(b, rows + n * 16 * (D * 2) + lane.deep + (lane.deep_chunk ^ (k << 5)));
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mics_mma(s[m][2 * n], a[m], b[0], b[1]);
+                mics_mma(s[m][2 * n + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* sum[16 M, D] += s[16 M, N] rows, rows being N rows of a tile; s is rounded to bf16. */
+template <int D, int M, int N>
+static __device__ __forceinline__ void
+mics_add_rows(float (&sum)[M][D / 8][4], const float (&s)[M][N / 8][4], mics_shared_at rows,
+              const struct mics_lane &lane)
+{
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        uint32_t a[M][4];
+
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[m][i] =
+                    mics_pack(s[m][2 * k + i / 2][i % 2 * 2], s[m][2 * k + i / 2][i % 2 * 2 + 1]);
+#pragma unroll
+        for (int d = 0; d < D / 16; d++) {
+            uint32_t b[4];
+
+            mics_ldmatrix_trans(b,
+                                rows + k * 16 * (D * 2) + lane.wide + (lane.wide_chunk ^ (d << 5)));
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mics_mma(sum[m][2 * d], a[m], b[0], b[1]);
+                mics_mma(sum[m][2 * d + 1], a[m], b[2], b[3]);
+            }
+        }
+    }
+}
+
+/* Row i / 2 of a lane's m-th block: row 16 m + g + 8 (i / 2), for element i of a C fragment. */
+static __device__ __forceinline__ unsigned mics_row_of(int m, int i, const struct mics_lane &lane)
+{
+    return (unsigned)m * 16 + lane.g + (unsigned)(i / 2) * 8;
+}
+
+/* Store 16 M rows, each times factor[m][i / 2], rounded: row `first` and on, as many as lie under `count`. */
+template <int D, int M>
+static __device__ __forceinline__ void
+mics_rows_store(mics_bf16 *to, size_t stride, unsigned first, unsigned count, unsigned chunks,
+                const float (&sum)[M][D / 8][4], const float (&factor)[M][2],
+                const struct mics_lane &lane)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            unsigned row = first + mics_row_of(m, i, lane);
+            mics_bf16 *at = to + row * stride + lane.t * 2;
+            float f = factor[m][i / 2];
+
+            if (row >= count)
+                continue;
+#pragma unroll
+            for (int d = 0; d < D / 8; d++)
+                if ((unsigned)d < chunks)
+                    *reinterpret_cast<uint32_t *>(at + d * 8) =
+                        mics_pack(sum[m][d][i] * f, sum[m][d][i + 1] * f);
+        }
+}
+
+#endif

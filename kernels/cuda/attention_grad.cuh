@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * attention_grad.cuh - the kernel of both gradients of attention on tensor cores, seen from the rows that a
+ * block owns.
+ *
+ * With S = scale q k', P = exp(S - lse), delta = sum of grad_out * out and dS = P * (grad_out v' - delta):
+ *     a block that owns keys     k, v:         walks q, grad_out;  grad_v = P' grad_out, grad_k = scale dS' q
+ *     a block that owns queries  q, grad_out:  walks k, v;         grad_q = scale dS k
+ * Either multiplies its two tiles with the two that come by, and adds products of the result with what came by:
+ * one kernel, of which P::keys says which rows are its own. Everything of a row is added by one warp in one
+ * order, so the bits are the same each time; for that P and dS are computed twice, 14 T T D flops a head where
+ * one pass with atomic additions has 10 (half of that when causal).
+ */
+#ifndef MICS_KERNELS_CUDA_ATTENTION_GRAD_CUH
+#define MICS_KERNELS_CUDA_ATTENTION_GRAD_CUH
+
+#include "attention.cuh"
+
+#include <type_traits>
+
+namespace
+{
+
+struct backward {
+    mics_bf16 *grad;
+    const mics_bf16 *qkv, *grad_out;
+    const float *lse, *delta;
+    size_t stride, ld_out; /* of qkv and of grad_out */
+    unsigned T, H, H_kv, D;
+    unsigned blocks; /* of own rows of a head */
+    float scale;
+};
+
+/* D: of tiles. m_: blocks of 16 rows of each warp. held_: own tiles stay in registers. residents_: blocks that a
+ * multiprocessor is to take. */
+template <int D_, bool keys_, bool causal_, int m_, int warps_, bool held_, int residents_>
+struct grad_policy {
+    static constexpr int D = D_, M = m_, warps = warps_, threads = warps_ * 32;
+    static constexpr int rows = warps_ * m_ * 16; /* of a block */
+    static constexpr int step = 64, slice = 32;   /* rows that come by: of a tile, of a product */
+    static constexpr int residents = residents_;
+    static constexpr bool keys = keys_, causal = causal_, held = held_;
+    static constexpr unsigned own_bytes = rows * D * 2, tile_bytes = step * D * 2;
+    static constexpr unsigned ring_at =
+        held ? 0 : 2 * own_bytes; /* held: own tiles pass through it */
+    static constexpr unsigned stats_at = ring_at + 4 * tile_bytes;
+    static constexpr unsigned shared_bytes = stats_at + (keys ? 2 * step * sizeof(float2) : 0);
+    typedef std::conditional_t<held, mics_left_held<D, M>, mics_left_shared<D, M>> left;
+
+    static_assert(!held || 2 * own_bytes <= 4 * tile_bytes, "own tiles fit the ring");
+};
+
+/* Two matrices of one head that go together, and the statistics of their queries. */
+struct grad_pair {
+    struct mics_rows one, two;
+    const float *lse, *delta;
+};
+
+static __device__ __forceinline__ struct grad_pair query_pair(const struct backward &f, unsigned b,
+                                                              unsigned h)
+{
+    size_t stats = ((size_t)b * f.H + h) * f.T;
+
+    return {{f.qkv + (size_t)b * f.T * f.stride + h * f.D, f.stride, f.T, f.D / 8},
+            {f.grad_out + (size_t)b * f.T * f.ld_out + h * f.D, f.ld_out, f.T, f.D / 8},
+            f.lse + stats,
+            f.delta + stats};
+}
+
+static __device__ __forceinline__ struct grad_pair key_pair(const struct backward &f, unsigned b,
+                                                            unsigned kv)
+{
+    const mics_bf16 *keys = f.qkv + (size_t)b * f.T * f.stride + (f.H + kv) * f.D;
+
+    return {{keys, f.stride, f.T, f.D / 8},
+            {keys + f.H_kv * f.D, f.stride, f.T, f.D / 8},
+            nullptr,
+            nullptr};
+}
+
+/* lse in base 2, and delta, of a query; one that does not exist has no probabilities. */
+static __device__ __forceinline__ float2 query_stats(const struct grad_pair &of, unsigned t,
+                                                     unsigned T)
+{
+    return t < T ? make_float2(of.lse[t] * MICS_LOG2E, of.delta[t]) : make_float2(INFINITY, 0);
+}
+
+/* A warp's part: its rows, what it multiplies with, and its sums. */
+template <typename P> struct grad_warp {
+    unsigned row; /* the first */
+    typename P::left one, two;
+    float2 stats[P::M][2];                                        /* of own queries */
+    float sum_one[P::M][P::D / 8][4], sum_two[P::M][P::D / 8][4]; /* the second for keys only */
+};
+
+/* From scores s and ds = grad_out v' to P and dS. `column` is the first that came by, `stats` are those of its
+ * queries. */
+template <typename P>
+static __device__ __forceinline__ void
+grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4],
+            const struct grad_warp<P> &warp, const float2 *stats, unsigned column, bool masked,
+            const struct backward &f, const struct mics_lane &lane)
+{
+    float scale = f.scale * MICS_LOG2E;
+
+#pragma unroll
+    for (int n = 0; n < P::slice / 8; n++)
+#pragma unroll
+        for (int side = 0; side < 2; side++) {
+            unsigned at = (unsigned)n * 8 + lane.t * 2 + (unsigned)side, c = column + at;
+            float2 here = P::keys ? stats[at] : make_float2(0, 0);
+
+#pragma unroll
+            for (int m = 0; m < P::M; m++)
+#pragma unroll
+                for (int i = side; i < 4; i += 2) {
+                    unsigned r = warp.row + mics_row_of(m, i, lane);
+                    float2 of = P::keys ? here : warp.stats[m][i / 2];
+                    float p = mics_exp2(s[m][n][i] * scale - of.x);
+
+                    if (masked &&
+                        ((!P::keys && c >= f.T) || (P::causal && (P::keys ? c < r : c > r))))
+                        p = 0;
+                    s[m][n][i] = p;
+                    ds[m][n][i] = p * (ds[m][n][i] - of.y);
+                }
+        }
+}
+
+/* Rows [column, column + slice) that came by, at the same place of both tiles. */
+template <typename P>
+static __device__ __forceinline__ void
+grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float2 *stats,
+           unsigned column, const struct backward &f, const struct mics_lane &lane)
+{
+    unsigned first = warp.row, last = warp.row + P::M * 16 - 1, end = column + P::slice - 1;
+    float s[P::M][P::slice / 8][4], ds[P::M][P::slice / 8][4];
+    bool masked = !P::keys && end >= f.T;
+
+    if (column >= f.T || (P::causal && (P::keys ? end < first : column > last)))
+        return;
+    masked |= P::causal && (P::keys ? column < last : end > first);
+    mics_scores<P::D, P::M, P::slice>(s, warp.one, one, lane);
+    mics_scores<P::D, P::M, P::slice>(ds, warp.two, two, lane);
+    grad_soften<P>(s, ds, warp, stats, column, masked, f, lane);
+    if (P::keys)
+        mics_add_rows<P::D, P::M, P::slice>(warp.sum_two, s, two, lane);
+    mics_add_rows<P::D, P::M, P::slice>(warp.sum_one, ds, one, lane);
+}
+
+/* The walk: tiles [first, end) of each of `heads` heads from `head` on. */
+struct grad_walk {
+    unsigned b, head, heads, first, tiles;
+};
+
+/* Begin to copy the i-th tiles of the walk; a thread's own part of their statistics, which is to be stored when
+ * they are used. */
+template <typename P>
+static __device__ __forceinline__ float2 grad_fetch(const struct backward &f,
+                                                    const struct grad_walk &walk, unsigned i,
+                                                    mics_shared_at ring)
+{
+    unsigned head = walk.head + i / walk.tiles, row = (walk.first + i % walk.tiles) * P::step;
+    struct grad_pair pair = P::keys ? query_pair(f, walk.b, head) : key_pair(f, walk.b, head);
+    mics_shared_at at = ring + i % 2 * (2 * P::tile_bytes);
+
+    mics_tile_load<P::D, P::step, P::threads>(at, pair.one, row);
+    mics_tile_load<P::D, P::step, P::threads>(at + P::tile_bytes, pair.two, row);
+    mics_copy_commit();
+    if (P::keys && threadIdx.x < P::step)
+        return query_stats(pair, row + threadIdx.x, f.T);
+    return make_float2(0, 0);
+}
+
+/* Take the block's own tiles. */
+template <typename P>
+static __device__ __forceinline__ void
+grad_begin(struct grad_warp<P> &warp, const struct backward &f, const struct grad_pair &own,
+           unsigned first, mics_shared_at at, const struct mics_lane &lane)
+{
+    unsigned in_tile = threadIdx.x / 32 * (P::M * 16);
+
+    warp.row = first + in_tile;
+    mics_tile_load<P::D, P::rows, P::threads>(at, own.one, first);
+    mics_tile_load<P::D, P::rows, P::threads>(at + P::own_bytes, own.two, first);
+    mics_copy_commit();
+    mics_copy_wait<0>();
+    __syncthreads();
+    warp.one.begin(at, in_tile, lane);
+    warp.two.begin(at + P::own_bytes, in_tile, lane);
+    if (P::held)
+        __syncthreads();
+#pragma unroll
+    for (int m = 0; m < P::M; m++) {
+#pragma unroll
+        for (int i = 0; i < 4 && !P::keys; i += 2)
+            warp.stats[m][i / 2] = query_stats(own, warp.row + mics_row_of(m, i, lane), f.T);
+#pragma unroll
+        for (int d = 0; d < P::D / 8; d++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                warp.sum_one[m][d][i] = warp.sum_two[m][d][i] = 0;
+    }
+}
+
+/* grad_q, or grad_k and grad_v, of the warp's rows. */
+template <typename P>
+static __device__ __forceinline__ void grad_finish(const struct grad_warp<P> &warp,
+                                                   const struct backward &f, unsigned b,
+                                                   unsigned head, const struct mics_lane &lane)
+{
+    mics_bf16 *to = f.grad + (size_t)b * f.T * f.stride + (P::keys ? f.H + head : head) * f.D;
+    float scale[P::M][2], unit[P::M][2];
+
+#pragma unroll
+    for (int i = 0; i < 2 * P::M; i++) {
+        scale[i / 2][i % 2] = f.scale;
+        unit[i / 2][i % 2] = 1;
+    }
+    mics_rows_store<P::D, P::M>(to, f.stride, warp.row, f.T, f.D / 8, warp.sum_one, scale, lane);
+    if (P::keys)
+        mics_rows_store<P::D, P::M>(to + f.H_kv * f.D, f.stride, warp.row, f.T, f.D / 8,
+                                    warp.sum_two, unit, lane);
+}
+
+/* One block: P::rows keys or queries of one head, the longest walks first. */
+template <typename P>
+__global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const struct backward f)
+{
+    MICS_DYNAMIC_SHARED(unsigned char, memory);
+    unsigned of_head = blockIdx.x % f.blocks, heads = P::keys ? f.H_kv : f.H, group = f.H / f.H_kv;
+    unsigned head = blockIdx.x / f.blocks % heads, b = blockIdx.x / f.blocks / heads;
+    unsigned first = (P::keys ? of_head : f.blocks - 1 - of_head) * P::rows, end = f.T;
+    mics_shared_at ring = mics_shared(memory) + P::ring_at;
+    float2 *stats = reinterpret_cast<float2 *>(memory + P::stats_at), next;
+    struct mics_lane lane = mics_lane_in_tile<P::D>();
+    struct grad_walk walk = {b, P::keys ? head * group : head / group, P::keys ? group : 1, 0, 0};
+    struct grad_warp<P> warp;
+
+    if (P::causal && P::keys)
+        walk.first = first / P::step;
+    if (P::causal && !P::keys)
+        end = min(first + P::rows, f.T);
+    walk.tiles = (end + P::step - 1) / P::step - walk.first;
+    grad_begin<P>(warp, f, P::keys ? key_pair(f, b, head) : query_pair(f, b, head), first,
+                  mics_shared(memory), lane);
+    next = grad_fetch<P>(f, walk, 0, ring);
+    for (unsigned i = 0; i < walk.tiles * walk.heads; i++) {
+        mics_shared_at one = ring + i % 2 * (2 * P::tile_bytes), two = one + P::tile_bytes;
+        float2 *now = stats + i % 2 * P::step;
+        unsigned column = (walk.first + i % walk.tiles) * P::step;
+
+        if (P::keys && threadIdx.x < P::step)
+            now[threadIdx.x] = next;
+        mics_copy_wait<0>();
+        __syncthreads();
+        if (i + 1 < walk.tiles * walk.heads)
+            next = grad_fetch<P>(f, walk, i + 1, ring);
+#pragma unroll 1
+        for (unsigned at = 0; at < P::step; at += P::slice)
+            grad_slice<P>(warp, one + at * (P::D * 2), two + at * (P::D * 2), now + at, column + at,
+                          f, lane);
+    }
+    grad_finish<P>(warp, f, b, head, lane);
+}
+
+} // namespace
+
+#endif
