@@ -44,8 +44,8 @@ void mics_hf_close(struct mics_hf *hf); /* of zeros is fine */
 bool mics_hf_is_folder(const char *path);
 
 /* Fill the store's table with the tensors of a model, by their names in Hugging Face's files: with or without
- * the prefix "transformer."; masks and a tied head are passed over. All that are missing, unknown, of another
- * shape or of no floating-point type are told. A head that is not the embedding's equal is one of these. */
+ * the family's prefix; buffers and a tied head are passed over. All that are missing, unknown, of another
+ * shape or of no floating-point type are told. A tied head that is not the embedding's equal is one of these. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_problems *problems, struct mics_err *err);
 

@@ -52,31 +52,6 @@ static enum mics_status write_index(const struct mics_hf_target *target,
     return status;
 }
 
-json_t *mics_hf_config_of_model(const struct mics_model *model)
-{
-    const struct mics_model_config *c = &model->config;
-    json_t *config;
-
-    if (model->source)
-        return json_deep_copy(model->source);
-    config = json_pack(
-        "{s:[s],s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:f,s:b,s:f,s:f,s:f}", "architectures",
-        "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "n_layer",
-        (json_int_t)c->n_layer, "n_embd", (json_int_t)c->n_embd, "n_head", (json_int_t)c->n_head,
-        "n_positions", (json_int_t)c->n_positions, "vocab_size", (json_int_t)c->vocab_size,
-        "n_inner", (json_int_t)c->n_inner, "layer_norm_epsilon", c->layer_norm_epsilon,
-        "tie_word_embeddings", 1, "attn_pdrop", 0.0, "embd_pdrop", 0.0, "resid_pdrop", 0.0);
-    /* The library's default, 50256, would be outside a small vocabulary. The last token is the end. */
-    if (config && (json_object_set_new(config, "bos_token_id",
-                                       json_integer((json_int_t)c->vocab_size - 1)) != 0 ||
-                   json_object_set_new(config, "eos_token_id",
-                                       json_integer((json_int_t)c->vocab_size - 1)) != 0)) {
-        json_decref(config);
-        return NULL;
-    }
-    return config;
-}
-
 /* Version 4 of the library reads torch_dtype, version 5 dtype. */
 static enum mics_status write_config(const json_t *config, enum mics_number number,
                                      const struct mics_new_folder *folder, struct mics_err *err)

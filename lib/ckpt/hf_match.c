@@ -2,37 +2,18 @@
 /*
  * hf_match.c - a model's tensors by Hugging Face's names.
  *
- * GPT-2: matrices are stored [in, out], as the model wants them. The hub has files with and without the
- * prefix "transformer."; old ones hold the attention's masks, and some the head, a copy of the embedding.
+ * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The hub has
+ * files with and without the family's prefix; old ones hold buffers (the attention's masks, the rotary
+ * frequencies), and some of a tied model the head, a copy of the embedding.
  */
 #include "ckpt/hf.h"
 
 #include "base/num.h"
+#include "ckpt/hf_names.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PREFIX    "transformer."
-#define HEAD      "lm_head.weight"
-#define EMBEDDING "wte.weight"
-
-static const char *without_prefix(const char *name)
-{
-    return strncmp(name, PREFIX, strlen(PREFIX)) == 0 ? name + strlen(PREFIX) : name;
-}
-
-/* "h.7.attn.bias" and "h.7.attn.masked_bias": causal masks, not parameters. */
-static bool is_mask(const char *name)
-{
-    const char *at = name + 2;
-
-    if (strncmp(name, "h.", 2) != 0 || !isdigit((unsigned char)*at))
-        return false;
-    at += strspn(at, "0123456789");
-    return strcmp(at, ".attn.bias") == 0 || strcmp(at, ".attn.masked_bias") == 0;
-}
 
 static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t size)
 {
@@ -46,13 +27,13 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
 }
 
 /* Names without prefixes, to places in hf->tensors. */
-static enum mics_status collect(const struct mics_hf *hf, json_t *names,
-                                struct mics_problems *problems, struct mics_err *err)
+static enum mics_status collect(const struct mics_hf *hf, const struct mics_hf_family *family,
+                                json_t *names, struct mics_problems *problems, struct mics_err *err)
 {
     for (size_t i = 0; i < hf->tensor_count; i++) {
-        const char *name = without_prefix(hf->tensors[i].is->name);
+        const char *name = mics_hf_bare_name(family, hf->tensors[i].is->name);
 
-        if (is_mask(name))
+        if (family->is_buffer(name))
             continue;
         if (json_object_get(names, name))
             mics_problem(problems, "%s: tensor '%.128s' is there twice",
@@ -121,6 +102,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
                                    const struct mics_model *model, struct mics_problems *problems,
                                    struct mics_err *err)
 {
+    const char *const embedding = mics_hf_family_of(model)->embedding;
     const struct mics_tensor *wte = NULL;
     const uint32_t spare = model->unit_count * MICS_CKPT_STATES;
     float *a = malloc(4 * MICS_STORE_CHUNK * sizeof *a), *b = a + MICS_STORE_CHUNK;
@@ -128,7 +110,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
     bool same = true;
 
     for (uint32_t i = 0; i < model->units[0].tensor_count; i++)
-        if (strcmp(model->units[0].tensors[i].name, EMBEDDING) == 0)
+        if (strcmp(model->units[0].tensors[i].name, embedding) == 0)
             wte = &model->units[0].tensors[i];
     if (status == MICS_OK && wte && check_tensor(hf, head, wte, problems)) {
         add_extent(hf, head, spare, 0, wte->count);
@@ -146,7 +128,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
         }
         if (status == MICS_OK && !same)
             mics_problem(problems,
-                         "%s: tensor '%s' is not the embedding: only tied heads are supported",
+                         "%s: tensor '%s' is not the embedding, but the head is tied to it",
                          hf->files[head->file].name, head->is->name);
         hf->store.table_count--; /* the spare space is the last */
     }
@@ -160,17 +142,17 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
     const uint64_t before = problems->count;
     const char *name;
     json_t *place;
-    enum mics_status status = collect(hf, names, problems, err);
+    enum mics_status status = collect(hf, mics_hf_family_of(model), names, problems, err);
 
     if (status != MICS_OK)
         return status;
-    const json_t *head = json_object_get(names, HEAD);
+    const json_t *head = model->config.untied ? NULL : json_object_get(names, MICS_HF_HEAD);
     const size_t head_at = head ? (size_t)json_integer_value(head) : 0;
 
     for (uint32_t i = 0; i < model->unit_count; i++)
         match_unit(hf, model, i, names, problems);
     if (head)
-        json_object_del(names, HEAD);
+        json_object_del(names, MICS_HF_HEAD);
     json_object_foreach(names, name, place)
     {
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];

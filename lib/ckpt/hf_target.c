@@ -2,6 +2,8 @@
 /* hf_target.c - the files of a model for Hugging Face: as few as the size of one allows, filled in order. */
 #include "ckpt/hf.h"
 
+#include "ckpt/hf_names.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -93,12 +95,12 @@ static enum mics_status make_room(struct mics_hf_target *out, size_t count, stru
     return out->sections && out->specs && out->names ? MICS_OK : mics_err_nomem(err);
 }
 
-static void add_tensor(struct mics_hf_target *out, uint32_t unit, const struct mics_tensor *tensor,
-                       enum mics_number number)
+static void add_tensor(struct mics_hf_target *out, const struct mics_hf_family *family,
+                       uint32_t unit, const struct mics_tensor *tensor, enum mics_number number)
 {
     char *name = out->names[out->count];
 
-    snprintf(name, sizeof *out->names, "transformer.%s", tensor->name);
+    mics_hf_full_name(family, tensor->name, name, sizeof *out->names);
     out->specs[out->count] =
         (struct mics_safetensor_spec){.name = name,
                                       .dtype = mics_number_dtype(number),
@@ -122,7 +124,7 @@ enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mi
     status = make_room(out, tensors, err);
     for (uint32_t i = 0; status == MICS_OK && i < model->unit_count; i++)
         for (uint32_t j = 0; j < model->units[i].tensor_count; j++)
-            add_tensor(out, i, &model->units[i].tensors[j], number);
+            add_tensor(out, mics_hf_family_of(model), i, &model->units[i].tensors[j], number);
     return status == MICS_OK ? make_files(out, max_file_bytes, err) : status;
 }
 

@@ -19,6 +19,16 @@ static const struct {
     {"n_positions", offsetof(struct mics_model_config, n_positions)},
     {"vocab_size", offsetof(struct mics_model_config, vocab_size)},
     {"n_inner", offsetof(struct mics_model_config, n_inner)},
+    {"n_kv_head", offsetof(struct mics_model_config, n_kv_head)},
+    {"head_dim", offsetof(struct mics_model_config, head_dim)},
+};
+
+static const struct {
+    const char *name;
+    size_t offset;
+} config_numbers[] = {
+    {"layer_norm_epsilon", offsetof(struct mics_model_config, layer_norm_epsilon)},
+    {"rope_theta", offsetof(struct mics_model_config, rope_theta)},
 };
 
 static uint32_t config_field(const struct mics_model_config *config, size_t i)
@@ -26,6 +36,14 @@ static uint32_t config_field(const struct mics_model_config *config, size_t i)
     uint32_t value;
 
     memcpy(&value, (const char *)config + config_fields[i].offset, sizeof value);
+    return value;
+}
+
+static double config_number(const struct mics_model_config *config, size_t i)
+{
+    double value;
+
+    memcpy(&value, (const char *)config + config_numbers[i].offset, sizeof value);
     return value;
 }
 
@@ -43,11 +61,18 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
                                 "the checkpoint's model has %s %u, the plan's %u",
                                 config_fields[i].name, a, b);
     }
-    if (then->layer_norm_epsilon < now->layer_norm_epsilon ||
-        then->layer_norm_epsilon > now->layer_norm_epsilon)
+    for (size_t i = 0; i < sizeof config_numbers / sizeof *config_numbers; i++) {
+        double a = config_number(then, i), b = config_number(now, i);
+
+        if (a < b || a > b)
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "the checkpoint's model has %s %g, the plan's %g",
+                                config_numbers[i].name, a, b);
+    }
+    if (then->untied != now->untied)
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "the checkpoint's model has layer_norm_epsilon %g, the plan's %g",
-                            then->layer_norm_epsilon, now->layer_norm_epsilon);
+                            "the checkpoint's model has a %s head, the plan's has not",
+                            then->untied ? "untied" : "tied");
     return MICS_OK;
 }
 

@@ -12,6 +12,7 @@ const struct mics_family *mics_family_find(const char *name)
 {
     static const struct mics_family *const families[] = {
         &mics_family_gpt2,
+        &mics_family_llama,
         &mics_family_counting,
     };
 
@@ -24,19 +25,21 @@ const struct mics_family *mics_family_find(const char *name)
 enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err)
 {
     const uint32_t layers = model->config.n_layer;
+    const uint32_t units = layers + (model->config.untied ? 2 : 1);
 
-    model->units = calloc(layers + 1, sizeof *model->units);
+    model->units = calloc(units, sizeof *model->units);
     model->stages = calloc(layers + 2, sizeof *model->stages);
     if (!model->units || !model->stages)
         return mics_err_nomem(err);
-    model->unit_count = layers + 1;
+    model->unit_count = units;
     model->stage_count = layers + 2;
 
     model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED};
     for (uint32_t i = 0; i < layers; i++)
         model->stages[1 + i] =
             (struct mics_stage){.kind = MICS_STAGE_BLOCK, .unit = 1 + i, .layer = i};
-    model->stages[1 + layers] = (struct mics_stage){.kind = MICS_STAGE_HEAD};
+    model->stages[1 + layers] =
+        (struct mics_stage){.kind = MICS_STAGE_HEAD, .unit = model->config.untied ? 1 + layers : 0};
     return MICS_OK;
 }
 
@@ -49,13 +52,15 @@ static uint32_t next_id(const struct mics_model *model, uint32_t unit)
     return id;
 }
 
-static void fill_tensor(struct mics_tensor *tensor, const struct mics_unit *unit,
+static bool is_block(const struct mics_model *model, uint32_t unit)
+{
+    return unit > 0 && unit <= model->config.n_layer;
+}
+
+static void fill_tensor(struct mics_tensor *tensor, const char *prefix,
                         const struct mics_tensor_spec *spec)
 {
-    if (unit->resident)
-        snprintf(tensor->name, sizeof tensor->name, "%s", spec->name);
-    else
-        snprintf(tensor->name, sizeof tensor->name, "%s.%s", unit->name, spec->name);
+    snprintf(tensor->name, sizeof tensor->name, "%s%s%s", prefix, *prefix ? "." : "", spec->name);
     tensor->rank = spec->columns ? 2 : 1;
     tensor->shape[0] = spec->rows;
     tensor->shape[1] = spec->columns;
@@ -65,9 +70,9 @@ static void fill_tensor(struct mics_tensor *tensor, const struct mics_unit *unit
     tensor->decay = spec->decay;
 }
 
-static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor)
+static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor, bool joined)
 {
-    tensor->offset = mics_round_up(unit->count, MICS_TENSOR_ALIGN);
+    tensor->offset = joined ? unit->count : mics_round_up(unit->count, MICS_TENSOR_ALIGN);
     unit->count = tensor->offset + tensor->count;
     unit->param_count += tensor->count;
     if (tensor->decay) {
@@ -94,9 +99,9 @@ enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const 
         struct mics_tensor *tensor = &made->tensors[i];
 
         assert(i == 0 || specs[i - 1].decay || !specs[i].decay);
-        fill_tensor(tensor, made, &specs[i]);
+        fill_tensor(tensor, is_block(model, unit) ? name : "", &specs[i]);
         tensor->id = first_id + i;
-        place_tensor(made, tensor);
+        place_tensor(made, tensor, specs[i].joined);
     }
     model->param_count += made->param_count;
     return MICS_OK;

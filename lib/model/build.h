@@ -14,21 +14,23 @@ struct mics_tensor_spec {
     enum mics_init init;
     double std;
     bool decay;
+    bool joined; /* begins where the tensor before ends: together they are one matrix */
 };
 
-/* Room for `units` units, and the stages embed, block 0 .. block L-1, head over unit 0 and units
- * 1 .. L (units is L + 1). On failure what was made belongs to the model all the same. */
+/* Room for the units and stages embed, block 0 .. block L-1, head. Both ends use unit 0, or, in an untied
+ * model, the head unit L + 1; blocks use units 1 .. L. On failure what was made belongs to the model all
+ * the same. */
 enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err);
 
-/* Lay out `count` tensors, those that decay first, in unit `unit` of the model. Their names begin
- * with "<name>." unless the unit is resident. Units must be filled in order: tensors are numbered
- * through the whole model. */
+/* Lay out `count` tensors, those that decay first, in unit `unit` of the model. In a block their names
+ * begin with "<name>.". Units must be filled in order: tensors are numbered through the whole model. */
 enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const char *name,
                                  bool resident, const struct mics_tensor_spec *specs,
                                  uint32_t count, struct mics_err *err);
 
 /* The families. */
 extern const struct mics_family mics_family_gpt2;
+extern const struct mics_family mics_family_llama;
 extern const struct mics_family mics_family_counting;
 
 /* NULL: there is none of that name. */

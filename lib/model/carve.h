@@ -34,4 +34,19 @@ static inline float *mics_carve_floats(struct mics_carver *carver, uint64_t coun
     return mics_carve(carver, count * sizeof(float));
 }
 
+/* The head's logits are made for this many bytes at a time, but never for fewer rows than are good for
+ * the matrix kernels (the gradient of the embedding is read and written once a piece). */
+#define MICS_CARVE_HEAD_BYTES    (8u << 20)
+#define MICS_CARVE_HEAD_ROWS_MIN 256u
+
+/* Rows of logits at once, of `rows` in all: half at most, so that the logits of a whole micro-batch are
+ * never there at once. */
+static inline uint32_t mics_carve_head_rows(uint32_t vocab_size, uint64_t rows)
+{
+    const uint64_t fit = MICS_CARVE_HEAD_BYTES / (sizeof(float) * vocab_size);
+
+    return (uint32_t)mics_min_u64(mics_ceil_div(rows, 2),
+                                  mics_max_u64(fit, MICS_CARVE_HEAD_ROWS_MIN));
+}
+
 #endif

@@ -12,9 +12,9 @@
 static enum mics_status build_ends(struct mics_model *model, struct mics_err *err)
 {
     const struct mics_tensor_spec specs[] = {
-        {"wte.weight", 13, 5, MICS_INIT_INTEGER, 0, true},
-        {"ln_f.weight", 3, 0, MICS_INIT_INTEGER, 0, false},
-        {"ln_f.bias", 1, 0, MICS_INIT_INTEGER, 0, false},
+        {"wte.weight", 13, 5, MICS_INIT_INTEGER, 0, .decay = true},
+        {"ln_f.weight", 3, 0, MICS_INIT_INTEGER, 0, .decay = false},
+        {"ln_f.bias", 1, 0, MICS_INIT_INTEGER, 0, .decay = false},
     };
 
     return mics_build_unit(model, 0, "ends", true, specs, 3, err);
@@ -25,10 +25,10 @@ static enum mics_status build_block(struct mics_model *model, uint32_t layer, st
 {
     const struct mics_tensor_spec specs[] = {
         {"a.weight", 1 + (model->config.n_inner - 1) / (1 + layer % 3), 0, MICS_INIT_INTEGER, 0,
-         true},
-        {"b.weight", 65 + layer, 0, MICS_INIT_INTEGER, 0, true},
-        {"c.bias", 3, 0, MICS_INIT_INTEGER, 0, false},
-        {"d.bias", 1, 0, MICS_INIT_INTEGER, 0, false},
+         .decay = true},
+        {"b.weight", 65 + layer, 0, MICS_INIT_INTEGER, 0, .decay = true},
+        {"c.bias", 3, 0, MICS_INIT_INTEGER, 0, .decay = false},
+        {"d.bias", 1, 0, MICS_INIT_INTEGER, 0, .decay = false},
     };
     char name[32];
 

@@ -12,11 +12,6 @@
 #include "model/carve.h"
 #include "model/gpt2.h"
 
-/* The head's logits are made for this many bytes at a time, but never for fewer rows than are
- * good for the matrix kernels (the gradient of the embedding is read and written once a piece). */
-#define HEAD_BYTES    (8u << 20)
-#define HEAD_ROWS_MIN 256u
-
 static uint64_t rows_of(const struct mics_batch *batch)
 {
     return (uint64_t)batch->B * batch->T;
@@ -63,21 +58,13 @@ struct mics_gpt2_block_areas mics_gpt2_block_carve(const struct mics_model *mode
     return areas;
 }
 
-static uint32_t head_rows(const struct mics_model *model, uint64_t rows)
-{
-    const uint64_t fit = HEAD_BYTES / (sizeof(float) * model->config.vocab_size);
-
-    /* Half at most: the logits of a whole micro-batch are never there at once. */
-    return (uint32_t)mics_min_u64(mics_ceil_div(rows, 2), mics_max_u64(fit, HEAD_ROWS_MIN));
-}
-
 struct mics_gpt2_head_areas mics_gpt2_head_carve(const struct mics_model *model,
                                                  const struct mics_batch *batch, void *saved,
                                                  void *scratch, struct mics_stage_bytes *bytes)
 {
     const uint64_t R = rows_of(batch), C = model->config.n_embd;
     struct mics_carver keep = {.base = saved}, work = {.base = scratch};
-    struct mics_gpt2_head_areas areas = {.rows = head_rows(model, R)};
+    struct mics_gpt2_head_areas areas = {.rows = mics_carve_head_rows(model->config.vocab_size, R)};
 
     areas.in = mics_carve_floats(&keep, R * C);
     areas.norm = carve_norm(&work, areas.rows);

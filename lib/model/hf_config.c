@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hugging Face's config.json of a GPT-2. The sizes must be there; what has a default there has the
- * same one here. Switches that would change the arithmetic must be as GPT-2 has them. Dropout
- * (resid_pdrop, embd_pdrop, attn_pdrop) is ignored, as are all other keys: we train without it.
+ * Hugging Face's config.json: of a GPT-2 here, of a Llama in hf_config_llama.c. The sizes must be there; what
+ * has a default there has the same one here. Switches that would change the arithmetic must be as the
+ * family has them. Dropout (resid_pdrop, embd_pdrop, attn_pdrop) is ignored, as are all other keys: we
+ * train without it.
  */
-#include "doc/at.h"
-#include "model/config.h"
+#include "model/hf_config.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        enum mics_status try_status = (call);                                                      \
-        if (try_status != MICS_OK)                                                                 \
-            return try_status;                                                                     \
-    } while (0)
+#define TRY MICS_CONFIG_TRY
 
-static enum mics_status expect_string(const struct mics_at *at, const char *key,
-                                      const char *const *accepted, struct mics_err *err)
+enum mics_status mics_config_expect_text(const struct mics_at *at, const char *key,
+                                         const char *const *accepted, struct mics_err *err)
 {
     const char *text;
 
@@ -29,20 +24,11 @@ static enum mics_status expect_string(const struct mics_at *at, const char *key,
     return mics_at_fail(at, key, err, "'%s' is not supported, only '%s'", text, accepted[0]);
 }
 
-/* Switches of the reference code that change what is computed. */
-static enum mics_status expect_switches(const struct mics_at *at, struct mics_err *err)
+enum mics_status mics_config_expect_switches(const struct mics_at *at,
+                                             const struct mics_config_switch *switches,
+                                             size_t count, struct mics_err *err)
 {
-    static const struct {
-        const char *key;
-        bool wanted;
-    } switches[] = {
-        {"tie_word_embeddings", true},
-        {"scale_attn_weights", true},
-        {"scale_attn_by_inverse_layer_idx", false},
-        {"add_cross_attention", false},
-    };
-
-    for (size_t i = 0; i < sizeof switches / sizeof switches[0]; i++) {
+    for (size_t i = 0; i < count; i++) {
         bool value;
 
         if (!mics_at_has(at, switches[i].key))
@@ -72,20 +58,41 @@ static enum mics_status read_sizes(const struct mics_at *at, struct mics_model_c
     return MICS_OK;
 }
 
+static enum mics_status read_gpt2(const struct mics_at *at, struct mics_model_config *out,
+                                  struct mics_err *err)
+{
+    static const char *const activations[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
+    static const struct mics_config_switch switches[] = {
+        {"tie_word_embeddings", true},
+        {"scale_attn_weights", true},
+        {"scale_attn_by_inverse_layer_idx", false},
+        {"add_cross_attention", false},
+    };
+
+    if (mics_at_has(at, "activation_function"))
+        TRY(mics_config_expect_text(at, "activation_function", activations, err));
+    TRY(mics_config_expect_switches(at, switches, sizeof switches / sizeof *switches, err));
+    return read_sizes(at, out, err);
+}
+
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
                                      struct mics_model_config *out, struct mics_err *err)
 {
-    static const char *const types[] = {"gpt2", NULL};
-    static const char *const activations[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
     const struct mics_at at = mics_at_root(doc);
-    struct mics_model_config config = {.family = "gpt2"};
+    struct mics_model_config config = {.family = ""};
+    const char *type;
 
-    TRY(expect_string(&at, "model_type", types, err));
-    if (mics_at_has(&at, "activation_function"))
-        TRY(expect_string(&at, "activation_function", activations, err));
-    TRY(expect_switches(&at, err));
-    TRY(read_sizes(&at, &config, err));
+    TRY(mics_at_string(&at, "model_type", &type, err));
+    if (strcmp(type, "gpt2") == 0)
+        TRY(read_gpt2(&at, &config, err));
+    else if (strcmp(type, "llama") == 0)
+        TRY(mics_config_read_llama(&at, &config, err));
+    else
+        return mics_at_fail(&at, "model_type", err,
+                            "'%s' is not supported, only 'gpt2' and 'llama'", type);
+    snprintf(config.family, sizeof config.family, "%s", type);
     snprintf(config.name, sizeof config.name, "%s", name);
+    mics_config_resolve(&config);
     TRY(mics_config_check(&config, err));
     *out = config;
     return MICS_OK;

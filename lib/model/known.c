@@ -4,7 +4,8 @@
  *
  * The small ones take bytes: 256 values and the end of a document. gpt2-nano is sized for a few
  * minutes on two cores. gpt2 .. gpt2-xl are the released ones; gpt2-20b is the MiCS paper's (its
- * sequences have 512 tokens).
+ * sequences have 512 tokens). llama2-7b and llama3-8b are Meta's sizes (Touvron et al. 2023, Grattafiori
+ * et al. 2024), tinyllama-1.1b those of Zhang et al. 2024.
  */
 #include "model/config.h"
 
@@ -18,6 +19,13 @@
         .layer_norm_epsilon = 1e-5                                                                 \
     }
 
+#define LLAMA(title, layers, width, heads, kv_heads, inner, positions, vocab, theta, epsilon)      \
+    {                                                                                              \
+        .family = "llama", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,     \
+        .n_positions = positions, .vocab_size = vocab, .n_inner = inner,                           \
+        .layer_norm_epsilon = epsilon, .n_kv_head = kv_heads, .rope_theta = theta, .untied = true  \
+    }
+
 static const struct mics_model_config known[] = {
     GPT2("gpt2-nano", 4, 128, 4, 256, 257),
     GPT2("gpt2-micro", 6, 256, 8, 256, 257),
@@ -27,6 +35,10 @@ static const struct mics_model_config known[] = {
     GPT2("gpt2-large", 36, 1280, 20, 1024, 50257),
     GPT2("gpt2-xl", 48, 1600, 25, 1024, 50257),
     GPT2("gpt2-20b", 62, 5120, 40, 512, 50257),
+    LLAMA("llama-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-5),
+    LLAMA("tinyllama-1.1b", 22, 2048, 32, 4, 5632, 2048, 32000, 1e4, 1e-5),
+    LLAMA("llama2-7b", 32, 4096, 32, 32, 11008, 4096, 32000, 1e4, 1e-5),
+    LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 8192, 128256, 5e5, 1e-5),
     {.family = "counting",
      .name = "counting",
      .n_layer = 3,

@@ -22,8 +22,9 @@ void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linea
                                    .n = layer->out,
                                    .k = layer->in,
                                    .lda = layer->in,
-                                   .ldb = layer->out,
+                                   .ldb = layer->transposed ? layer->in : layer->out,
                                    .ldout = layer->out,
+                                   .trans_b = layer->transposed,
                                });
 }
 
@@ -31,16 +32,19 @@ void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linea
                              uint32_t rows, const float *in, const float *grad_out,
                              float *grad_weight, float *grad_bias)
 {
+    const bool swap = layer->transposed; /* grad_out' in */
+    const uint32_t m = swap ? layer->out : layer->in, n = swap ? layer->in : layer->out;
+
     mics_launch_matmul(stream, &(struct mics_op_matmul){
                                    .out = grad_weight,
-                                   .a = in,
-                                   .b = grad_out,
-                                   .m = layer->in,
-                                   .n = layer->out,
+                                   .a = swap ? grad_out : in,
+                                   .b = swap ? in : grad_out,
+                                   .m = m,
+                                   .n = n,
                                    .k = rows,
-                                   .lda = layer->in,
-                                   .ldb = layer->out,
-                                   .ldout = layer->out,
+                                   .lda = m,
+                                   .ldb = n,
+                                   .ldout = n,
                                    .trans_a = true,
                                    .add = grad_weight,
                                });
@@ -65,8 +69,8 @@ void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *l
                                    .n = layer->in,
                                    .k = layer->out,
                                    .lda = layer->out,
-                                   .ldb = layer->out,
+                                   .ldb = layer->transposed ? layer->in : layer->out,
                                    .ldout = layer->in,
-                                   .trans_b = true,
+                                   .trans_b = !layer->transposed,
                                });
 }

@@ -2,7 +2,7 @@
 /*
  * linear.h - a linear layer on a device, with its gradients. Private to lib/model.
  *
- * Weights are stored [in, out], as GPT-2 checkpoints have them.
+ * Weights are stored [in, out], as GPT-2 checkpoints have them, or [out, in], as Llama's.
  */
 #ifndef MICS_MODEL_LINEAR_H
 #define MICS_MODEL_LINEAR_H
@@ -12,9 +12,10 @@
 struct mics_linear {
     const float *weight, *bias; /* [in, out], [out]; the bias may be NULL */
     uint32_t in, out;
+    bool transposed; /* the weight is [out, in] */
 };
 
-/* out[rows, out] = in[rows, in] weight + bias. */
+/* out[rows, out] = in[rows, in] weight + bias, weight as [in, out]. */
 void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
                          const float *in, float *out);
 
@@ -22,7 +23,7 @@ void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *l
 void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linear *layer,
                              uint32_t rows, const float *in, const float *residual, float *out);
 
-/* grad_weight += in' grad_out; grad_bias += column sums of grad_out, unless it is NULL. */
+/* grad_weight += in' grad_out, stored as the weight is; grad_bias += column sums of grad_out, unless it is NULL. */
 void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
                              uint32_t rows, const float *in, const float *grad_out,
                              float *grad_weight, float *grad_bias);

@@ -9,14 +9,17 @@
 enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
                                 struct mics_err *err)
 {
-    enum mics_status status = mics_config_check(config, err);
+    struct mics_model_config resolved = *config;
+
+    mics_config_resolve(&resolved);
+    enum mics_status status = mics_config_check(&resolved, err);
     if (status != MICS_OK)
         return status;
 
     struct mics_model *model = calloc(1, sizeof *model);
     if (!model)
         return mics_err_nomem(err);
-    model->config = *config;
+    model->config = resolved;
     model->family = mics_family_find(config->family);
 
     status = model->family->build(model, err);
@@ -44,6 +47,9 @@ void mics_model_free(struct mics_model *model)
  * [C, T] take 4 C T forward and twice that backward, halved because half of each row is masked. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
 {
-    return 6.0 * (double)model->param_count +
-           6.0 * model->config.n_layer * (double)model->config.n_embd * T;
+    const struct mics_model_config *c = &model->config;
+    const double looked_up = c->untied ? (double)c->vocab_size * c->n_embd : 0;
+    const double width = (double)c->n_head * c->head_dim;
+
+    return 6.0 * ((double)model->param_count - looked_up) + 6.0 * c->n_layer * width * T;
 }

@@ -5,7 +5,8 @@
  * A unit is what is gathered together: the tied embedding and head with the other end tensors, and
  * each transformer block. A stage is a piece of computation that uses one unit: embed, block 0 ..
  * block L-1, head. In a tied model the first and last stage use the same unit, which is *resident*:
- * gathered once, kept for the step, and reduced after its last gradient.
+ * gathered once, kept for the step, and reduced after its last gradient. In an untied one they have a
+ * unit each.
  *
  * Counts are elements unless the name says bytes. All parameters are fp32 here.
  */
@@ -26,7 +27,7 @@
 enum mics_init { MICS_INIT_ZERO, MICS_INIT_ONE, MICS_INIT_NORMAL, MICS_INIT_INTEGER };
 
 struct mics_tensor {
-    char name[64]; /* Hugging Face name: "h.0.attn.c_attn.weight" */
+    char name[64]; /* Hugging Face name, without the library's prefix: "h.0.attn.c_attn.weight" */
     uint32_t rank; /* 1 or 2 */
     uint64_t shape[2];
     uint64_t count;
@@ -56,10 +57,14 @@ struct mics_stage {
 };
 
 struct mics_model_config {
-    char family[16]; /* "gpt2", "counting" */
+    char family[16]; /* "gpt2", "llama", "counting" */
     char name[32];   /* "gpt2-nano" or the configuration's file name */
     uint32_t n_layer, n_embd, n_head, n_positions, vocab_size, n_inner;
-    double layer_norm_epsilon;
+    double layer_norm_epsilon; /* of every normalisation */
+    uint32_t n_kv_head;        /* heads of keys and values; n_head, but where a llama has another */
+    uint32_t head_dim;         /* channels of a head; n_embd / n_head, likewise */
+    double rope_theta;         /* base of the rotary positions; llama's only, as the next */
+    bool untied;               /* the head has a matrix of its own, not the embedding's */
 };
 
 struct mics_family;
@@ -129,10 +134,10 @@ struct mics_family {
     void (*logits)(const struct mics_pass *pass, uint32_t row, float *logits);
 };
 
-/* By name ("gpt2-nano", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl", ...), or a path of a Hugging Face
- * config.json or of a folder that holds one. A name that is neither lists the names. Of config.json the
- * sizes count, and switches that would change the arithmetic must be GPT-2's own; dropout is accepted and
- * ignored. "counting" is no model but a test of communication (counting.h). */
+/* By name ("gpt2-nano", "gpt2", "llama2-7b", ...), or a path of a Hugging Face config.json or of a folder
+ * that holds one. A name that is neither lists the names. Of config.json the sizes count, and switches that
+ * would change the arithmetic must be GPT-2's or Llama's own; dropout is accepted and ignored. "counting"
+ * is no model but a test of communication (counting.h). */
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err);
 enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
                                 struct mics_err *err);
@@ -147,7 +152,8 @@ void mics_model_free(struct mics_model *model); /* NULL is fine */
 void mics_model_init_range(const struct mics_model *model, uint32_t unit, uint64_t first,
                            uint64_t count, uint64_t seed, float *out);
 
-/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). */
+/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). C are the channels of
+ * all heads; N leaves out an untied embedding, which is looked up and multiplies nothing. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 
 #endif

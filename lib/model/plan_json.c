@@ -8,10 +8,24 @@
 #include "model/model.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* What only a Llama has. */
+static int add_llama(json_t *value, const struct mics_model_config *c)
+{
+    json_t *more = json_pack("{s:I, s:I, s:f, s:b}", "n_kv_head", (json_int_t)c->n_kv_head,
+                             "head_dim", (json_int_t)c->head_dim, "rope_theta", c->rope_theta,
+                             "tie_word_embeddings", !c->untied);
+    const int failed = more ? json_object_update(value, more) : -1;
+
+    json_decref(more);
+    return failed;
+}
 
 json_t *mics_model_to_json(const struct mics_model *model)
 {
     const struct mics_model_config *c = &model->config;
+    const bool llama = strcmp(c->family, "llama") == 0;
     json_t *value = json_pack(
         "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "family", c->family, "name", c->name,
         "n_layer", (json_int_t)c->n_layer, "n_embd", (json_int_t)c->n_embd, "n_head",
@@ -19,11 +33,28 @@ json_t *mics_model_to_json(const struct mics_model *model)
         (json_int_t)c->vocab_size, "n_inner", (json_int_t)c->n_inner, "layer_norm_epsilon",
         c->layer_norm_epsilon, "parameters", (json_int_t)model->param_count);
 
-    if (value && model->source && json_object_set(value, "source", model->source) < 0) {
+    if (value && ((llama && add_llama(value, c) != 0) ||
+                  (model->source && json_object_set(value, "source", model->source) < 0))) {
         json_decref(value);
         return NULL;
     }
     return value;
+}
+
+static enum mics_status read_llama(const struct mics_at *at, struct mics_model_config *out,
+                                   struct mics_err *err)
+{
+    bool tied = false;
+    enum mics_status status = mics_at_u32(at, "n_kv_head", 1, MICS_MAX_EMBD, &out->n_kv_head, err);
+
+    if (status == MICS_OK)
+        status = mics_at_u32(at, "head_dim", 1, MICS_HEAD_MAX, &out->head_dim, err);
+    if (status == MICS_OK)
+        status = mics_at_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->rope_theta, err);
+    if (status == MICS_OK)
+        status = mics_at_bool(at, "tie_word_embeddings", &tied, err);
+    out->untied = !tied;
+    return status;
 }
 
 static enum mics_status read_config(const struct mics_at *at, struct mics_model_config *out,
@@ -48,6 +79,8 @@ static enum mics_status read_config(const struct mics_at *at, struct mics_model_
         status = mics_at_u32(at, sizes[i].key, 1, sizes[i].max, sizes[i].field, err);
     if (status == MICS_OK)
         status = mics_at_double(at, "layer_norm_epsilon", 0, 1, &out->layer_norm_epsilon, err);
+    if (status == MICS_OK && strcmp(out->family, "llama") == 0)
+        status = read_llama(at, out, err);
     return status;
 }
 

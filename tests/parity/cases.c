@@ -93,3 +93,20 @@ struct mics_model *cases_gpt2(void)
                                             .n_inner = 44,
                                             .layer_norm_epsilon = 1e-5});
 }
+
+struct mics_model *cases_llama(bool untied)
+{
+    return make(&(struct mics_model_config){.family = "llama",
+                                            .name = "tiny",
+                                            .n_layer = 3,
+                                            .n_embd = 12,
+                                            .n_head = 4,
+                                            .n_positions = 9,
+                                            .vocab_size = 37,
+                                            .n_inner = 22,
+                                            .layer_norm_epsilon = 1e-5,
+                                            .n_kv_head = 2,
+                                            .head_dim = 4,
+                                            .rope_theta = 1000,
+                                            .untied = untied});
+}

@@ -3,7 +3,7 @@
  * test_parity.c - every cut of the state trains as one process does.
  *
  * With the counting family all sums are exact, so the parameters must be equal bit for bit. With a small
- * GPT-2 under SGD with momentum they must agree within fp32 rounding (Adam would hide a wrong scale).
+ * GPT-2 or Llama under SGD with momentum they must agree within fp32 rounding (Adam would hide a wrong scale).
  */
 #include "cases.h"
 #include "unit/tap.h"
@@ -14,7 +14,7 @@
  * units in the last place of a gradient; a wrong scale or a lost micro-step is 1e-3 or more. */
 #define GPT2_TOLERANCE 2e-6
 
-static struct mics_model *counting, *gpt2;
+static struct mics_model *counting, *gpt2, *llama, *tied;
 
 struct walk {
     const struct mics_model *model;
@@ -177,6 +177,27 @@ static void gpt2_agrees_for_every_cut_of_8_ranks(void)
     walk_all(&walk, 8);
 }
 
+/* Ends with units of their own, gathered and reduced like the blocks. */
+static void llama_agrees_for_every_cut_of_1_2_and_4_ranks(void)
+{
+    for (uint32_t s = 1; s <= 3; s += 2)
+        for (uint32_t n = 1; n <= 4; n *= 2) {
+            struct walk walk = gpt2_walk(s, s == 1 ? 0 : 2, s);
+
+            walk.model = llama;
+            walk.base.recompute = s == 1;
+            walk_all(&walk, n);
+        }
+}
+
+static void llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks(void)
+{
+    struct walk walk = gpt2_walk(3, 1, 2);
+
+    walk.model = tied;
+    walk_all(&walk, 4);
+}
+
 static void gpt2_agrees_with_clipping(void)
 {
     struct walk walk = gpt2_walk(3, 1, 2);
@@ -198,13 +219,19 @@ int main(void)
 {
     counting = cases_counting();
     gpt2 = cases_gpt2();
+    llama = cases_llama(true);
+    tied = cases_llama(false);
     TAP_RUN(integer_gradients_are_bit_equal_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(integer_gradients_are_bit_equal_for_every_cut_of_8_ranks);
     TAP_RUN(gpt2_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
+    TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
+    TAP_RUN(llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks);
     TAP_RUN(gpt2_agrees_with_clipping);
     TAP_RUN(random_delays_change_no_bit);
     mics_model_free(counting);
     mics_model_free(gpt2);
+    mics_model_free(llama);
+    mics_model_free(tied);
     return tap_done();
 }

@@ -74,7 +74,8 @@ static void check_unit(const struct mics_unit *unit)
 
 static void tensors_are_aligned_in_order_and_those_that_decay_come_first(void)
 {
-    struct mics_model_config config = {"gpt2", "odd", 3, 30, 3, 17, 11, 77, 1e-5};
+    struct mics_model_config config = {
+        "gpt2", "odd", 3, 30, 3, 17, 11, 77, .layer_norm_epsilon = 1e-5};
     struct mics_model *model = NULL;
     uint32_t id = 0;
 
@@ -208,7 +209,7 @@ static void a_plan_with_another_number_of_parameters_is_refused(void)
     json_object_set_new(value, "parameters", json_integer(5));
     CHECK_INT(mics_model_from_json(value, &again, &err), MICS_ERR_FORMAT);
     CHECK(strstr(err.text, "parameters: 5, but the sizes make"));
-    json_object_set_new(value, "family", json_string("llama"));
+    json_object_set_new(value, "family", json_string("bert"));
     CHECK_INT(mics_model_from_json(value, &again, &err), MICS_ERR_UNSUPPORTED);
     CHECK(again == NULL);
     mics_model_free(model);
@@ -265,7 +266,8 @@ static void a_bad_configuration_names_the_key_and_the_reason(void)
         {"{", "config.json: line 1"},
         {"[1]", "config.json: expected an object"},
         {"{" SIZES "}", "model_type"},
-        {"{\"model_type\": \"llama\", " SIZES "}", "model_type: 'llama' is not supported"},
+        {"{\"model_type\": \"bert\", " SIZES "}",
+         "model_type: 'bert' is not supported, only 'gpt2' and 'llama'"},
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2}", "n_embd"},
         {"{\"model_type\": \"gpt2\", " SIZES ", \"n_inner\": \"x\"}", "n_inner"},
         {"{\"model_type\": \"gpt2\", " SIZES ", \"activation_function\": \"relu\"}",

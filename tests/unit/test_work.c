@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The work that GPT-2's stages declare is the work that they launch. A device that does nothing but
+ * The work that the stages of GPT-2 and Llama declare is the work that they launch. A device that does nothing but
  * count takes their operations; its streams and memory are never looked at.
  */
 #include "machine/stream.h"
@@ -26,17 +26,44 @@ static void tally_matmul(struct tally *tally, const struct mics_op_matmul *op)
 static void tally_attention(struct tally *tally, const struct mics_op_attention *op)
 {
     const double C = (double)op->H * op->D, rows = (double)op->B * op->T;
+    const double W = C + 2.0 * op->H_kv * op->D;
 
     tally->flops += 4 * rows * op->T * C / (op->causal ? 2 : 1);
-    tally->floats += 4 * rows * C;
+    tally->floats += rows * (W + C);
 }
 
 static void tally_attention_grad(struct tally *tally, const struct mics_op_attention_grad *op)
 {
     const double C = (double)op->H * op->D, rows = (double)op->B * op->T;
+    const double W = C + 2.0 * op->H_kv * op->D;
 
     tally->flops += 10 * rows * op->T * C / (op->causal ? 2 : 1);
-    tally->floats += 8 * rows * C;
+    tally->floats += 2 * rows * (W + C);
+}
+
+/* The same as pass_floats() of what only Llama has. */
+static double llama_floats(enum mics_kernel kernel, const void *args)
+{
+    const struct mics_op_rmsnorm *norm = args;
+    const struct mics_op_rmsnorm_grad *norm_grad = args;
+    const struct mics_op_swiglu *swiglu = args;
+    const struct mics_op_swiglu_grad *swiglu_grad = args;
+    const struct mics_op_rope *rope = args;
+
+    switch (kernel) {
+    case MICS_K_RMSNORM:
+        return 2.0 * norm->rows * norm->C;
+    case MICS_K_RMSNORM_GRAD:
+        return 4.0 * norm_grad->rows * norm_grad->C;
+    case MICS_K_SWIGLU:
+        return 3.0 * swiglu->rows * swiglu->F;
+    case MICS_K_SWIGLU_GRAD:
+        return 5.0 * swiglu_grad->rows * swiglu_grad->F;
+    case MICS_K_ROPE:
+        return 2.0 * rope->B * rope->T * rope->heads * rope->D;
+    default:
+        return 0;
+    }
 }
 
 /* Floats read and written by the operations that only pass over memory; 0: another one. */
@@ -65,13 +92,14 @@ static double pass_floats(enum mics_kernel kernel, const void *args)
     case MICS_K_BIAS_GRAD:
         return (double)bias->rows * bias->n;
     case MICS_K_EMBEDDING:
-        return 3.0 * embedding->B * embedding->T * embedding->C;
+        return (embedding->wpe ? 3.0 : 2.0) * embedding->B * embedding->T * embedding->C;
     case MICS_K_EMBEDDING_GRAD:
-        return 5.0 * embedding_grad->B * embedding_grad->T * embedding_grad->C;
+        return (embedding_grad->grad_wpe ? 5.0 : 3.0) * embedding_grad->B * embedding_grad->T *
+               embedding_grad->C;
     case MICS_K_CROSS_ENTROPY:
         return (loss->grad ? 2.0 : 1.0) * loss->rows * loss->V;
     default:
-        return 0;
+        return llama_floats(kernel, args);
     }
 }
 
@@ -138,16 +166,24 @@ static void check_stage(const struct mics_model *model, const struct mics_batch 
 /* 400 rows of a vocabulary of 9,000: the head works in two pieces. */
 static void check_batch(struct mics_batch batch)
 {
-    const struct mics_model_config config = {"gpt2", "odd", 2, 24, 3, 200, 9000, 70, 1e-5};
-    struct mics_model *model = NULL;
+    static const struct mics_model_config configs[] = {
+        {"gpt2", "odd", 2, 24, 3, 200, 9000, 70, .layer_norm_epsilon = 1e-5},
+        {"llama", "odd", 2, 24, 6, 200, 9000, 70, 1e-5, .n_kv_head = 2, .head_dim = 10,
+         .rope_theta = 1e4, .untied = true},
+        {"llama", "tied", 2, 24, 3, 200, 9000, 70, 1e-5, .rope_theta = 1e4},
+    };
     void *memory = malloc(64 << 20);
 
-    CHECK_INT(mics_model_new(&config, &model, NULL), MICS_OK);
     CHECK(memory != NULL);
-    for (uint32_t i = 0; i < model->stage_count; i++)
-        check_stage(model, &batch, i, memory);
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        struct mics_model *model = NULL;
+
+        CHECK_INT(mics_model_new(&configs[i], &model, NULL), MICS_OK);
+        for (uint32_t stage = 0; model && stage < model->stage_count; stage++)
+            check_stage(model, &batch, stage, memory);
+        mics_model_free(model);
+    }
     free(memory);
-    mics_model_free(model);
 }
 
 static void training_launches_what_it_declares(void)

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a Llama stage keeps its activations.
+ *
+ * A block saves 3C + W + H D + 2F numbers per token: its input, the results of the products that cannot be had
+ * back cheaply (qkv, attention, the middle of the residual stream, gate and up), and the statistics of the
+ * norms. The outputs of both norms and of SwiGLU are made again in the backward. Evaluation uses the areas
+ * of training as they are, so that it fits the same arena.
+ */
+#include "model/carve.h"
+#include "model/llama.h"
+
+#define SIZE sizeof(float) /* of an activation */
+
+struct mics_llama_sizes mics_llama_sizes_of(const struct mics_model *model,
+                                            const struct mics_batch *batch)
+{
+    const struct mics_model_config *c = &model->config;
+
+    return (struct mics_llama_sizes){
+        .rows = batch->B * batch->T,
+        .C = c->n_embd,
+        .F = c->n_inner,
+        .H = c->n_head,
+        .H_kv = c->n_kv_head,
+        .D = c->head_dim,
+        .heads_width = c->n_head * c->head_dim,
+        .qkv_width = (c->n_head + 2 * c->n_kv_head) * c->head_dim,
+    };
+}
+
+static void report(struct mics_stage_bytes *bytes, const struct mics_carver *saved,
+                   const struct mics_carver *scratch)
+{
+    if (bytes)
+        *bytes = (struct mics_stage_bytes){.saved = saved->used, .scratch = scratch->used};
+}
+
+struct mics_llama_block_areas mics_llama_block_carve(const struct mics_model *model,
+                                                     const struct mics_batch *batch, void *saved,
+                                                     void *scratch, struct mics_stage_bytes *bytes)
+{
+    const struct mics_llama_sizes s = mics_llama_sizes_of(model, batch);
+    const uint64_t R = s.rows, wide = mics_max_u64(s.F, s.C);
+    struct mics_carver keep = {.base = saved}, work = {.base = scratch};
+    struct mics_carver *const kept = batch->recompute ? &work : &keep;
+    struct mics_llama_block_areas areas;
+
+    areas.in = mics_carve(&keep, R * s.C * SIZE);
+    areas.norm_1 = mics_carve_floats(kept, R);
+    areas.qkv = mics_carve(kept, R * s.qkv_width * SIZE);
+    areas.lse = mics_carve_floats(kept, R * s.H);
+    areas.attention = mics_carve(kept, R * s.heads_width * SIZE);
+    areas.middle = mics_carve(kept, R * s.C * SIZE);
+    areas.norm_2 = mics_carve_floats(kept, R);
+    areas.hidden = mics_carve(kept, R * 2 * s.F * SIZE);
+    areas.wide_a = mics_carve(&work, R * mics_max_u64(wide, s.heads_width) * SIZE);
+    areas.wide_b = mics_carve(&work, R * mics_max_u64(wide, s.qkv_width) * SIZE);
+    areas.delta = mics_carve_floats(&work, R * s.H);
+    report(bytes, &keep, &work);
+    return areas;
+}
+
+struct mics_llama_head_areas mics_llama_head_carve(const struct mics_model *model,
+                                                   const struct mics_batch *batch, void *saved,
+                                                   void *scratch, struct mics_stage_bytes *bytes)
+{
+    const uint64_t R = (uint64_t)batch->B * batch->T, C = model->config.n_embd;
+    struct mics_carver keep = {.base = saved}, work = {.base = scratch};
+    struct mics_llama_head_areas areas = {.rows =
+                                              mics_carve_head_rows(model->config.vocab_size, R)};
+
+    areas.in = mics_carve(&keep, R * C * SIZE);
+    areas.norm = mics_carve_floats(&work, areas.rows);
+    areas.normed = mics_carve(&work, areas.rows * C * SIZE);
+    areas.grad_normed = mics_carve(&work, areas.rows * C * SIZE);
+    areas.logits = mics_carve(&work, (uint64_t)areas.rows * model->config.vocab_size * SIZE);
+    report(bytes, &keep, &work);
+    return areas;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The two ends of Llama: the embedding, and the head with the loss, as of GPT-2: the head goes through the
+ * rows a piece at a time, norm, logits, loss, and at once the way back, so that the logits of a whole
+ * micro-batch never exist. All its gradients are of the *sum* of the losses.
+ */
+#include "machine/launch.h"
+#include "model/llama.h"
+
+#define EMBED 0 /* the unit of the embedding, whose matrix is its first tensor, tied or not */
+
+const void *mics_llama_param(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
+{
+    return pass->params + pass->model->units[unit].tensors[tensor].offset;
+}
+
+void *mics_llama_grad(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
+{
+    return pass->grads + pass->model->units[unit].tensors[tensor].offset;
+}
+
+void mics_llama_norm_forward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
+                             float *rstd, uint32_t rows, const void *in, void *out)
+{
+    mics_launch_rmsnorm(pass->stream, &(struct mics_op_rmsnorm){
+                                          .out = out,
+                                          .rstd = rstd,
+                                          .in = in,
+                                          .weight = mics_llama_param(pass, unit, weight),
+                                          .rows = rows,
+                                          .C = pass->model->config.n_embd,
+                                          .eps = (float)pass->model->config.layer_norm_epsilon,
+                                      });
+}
+
+void mics_llama_norm_backward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
+                              const float *rstd, uint32_t rows, const void *in,
+                              const void *grad_out, void *grad_in)
+{
+    mics_launch_rmsnorm_grad(pass->stream, &(struct mics_op_rmsnorm_grad){
+                                               .grad_in = grad_in,
+                                               .grad_weight = mics_llama_grad(pass, unit, weight),
+                                               .grad_out = grad_out,
+                                               .in = in,
+                                               .weight = mics_llama_param(pass, unit, weight),
+                                               .rstd = rstd,
+                                               .rows = rows,
+                                               .C = pass->model->config.n_embd,
+                                           });
+}
+
+void mics_llama_embed_forward(const struct mics_pass *pass)
+{
+    mics_launch_embedding(pass->stream,
+                          &(struct mics_op_embedding){
+                              .out = pass->out,
+                              .tokens = pass->tokens,
+                              .wte = mics_llama_param(pass, EMBED, MICS_LLAMA_VOCABULARY),
+                              .B = pass->batch.B,
+                              .T = pass->batch.T,
+                              .C = pass->model->config.n_embd,
+                          });
+}
+
+void mics_llama_embed_backward(const struct mics_pass *pass)
+{
+    mics_launch_embedding_grad(pass->stream,
+                               &(struct mics_op_embedding_grad){
+                                   .grad_wte = mics_llama_grad(pass, EMBED, MICS_LLAMA_VOCABULARY),
+                                   .tokens = pass->tokens,
+                                   .grad_out = pass->flow,
+                                   .B = pass->batch.B,
+                                   .T = pass->batch.T,
+                                   .C = pass->model->config.n_embd,
+                                   .V = pass->model->config.vocab_size,
+                               });
+}
+
+/* What a pass over the head has at hand. */
+struct head {
+    const struct mics_pass *pass;
+    struct mics_llama_head_areas areas;
+    struct mics_linear vocabulary;
+    uint32_t unit;
+};
+
+static struct head head_of(const struct mics_pass *pass, uint32_t unit)
+{
+    return (struct head){
+        .pass = pass,
+        .areas = mics_llama_head_carve(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
+        .vocabulary = {.weight = mics_llama_param(pass, unit, MICS_LLAMA_VOCABULARY),
+                       .in = pass->model->config.n_embd,
+                       .out = pass->model->config.vocab_size,
+                       .transposed = true},
+        .unit = unit,
+    };
+}
+
+/* Row `first` of a [R, C]. */
+static void *row_of(const struct head *head, const void *data, uint32_t first)
+{
+    return (char *)data + sizeof(float) * first * head->vocabulary.in;
+}
+
+static void piece_forward(const struct head *head, uint32_t first, uint32_t rows, void *logits)
+{
+    mics_llama_norm_forward(head->pass, head->unit, MICS_LLAMA_NORM, head->areas.norm, rows,
+                            row_of(head, head->areas.in, first), head->areas.normed);
+    mics_linear_forward(head->pass->stream, &head->vocabulary, rows, head->areas.normed, logits);
+}
+
+/* The logits have become their gradients. */
+static void piece_backward(const struct head *head, uint32_t first, uint32_t rows)
+{
+    const struct mics_pass *pass = head->pass;
+    const struct mics_llama_head_areas *areas = &head->areas;
+    void *const flow = row_of(head, pass->flow, first);
+
+    mics_linear_grad_params(pass->stream, &head->vocabulary, rows, areas->normed, areas->logits,
+                            mics_llama_grad(pass, head->unit, MICS_LLAMA_VOCABULARY), NULL);
+    mics_linear_grad_in(pass->stream, &head->vocabulary, rows, areas->logits, areas->grad_normed);
+    mics_launch_zero(pass->stream,
+                     &(struct mics_op_zero){
+                         .dst = flow,
+                         .bytes = sizeof(float) * (uint64_t)rows * head->vocabulary.in,
+                     });
+    mics_llama_norm_backward(pass, head->unit, MICS_LLAMA_NORM, areas->norm, rows,
+                             row_of(head, areas->in, first), areas->grad_normed, flow);
+}
+
+void mics_llama_head(const struct mics_pass *pass, uint32_t unit)
+{
+    const uint32_t total = pass->batch.B * pass->batch.T;
+    const struct head head = head_of(pass, unit);
+
+    for (uint32_t first = 0; first < total; first += head.areas.rows) {
+        const uint32_t rows = total - first < head.areas.rows ? total - first : head.areas.rows;
+
+        piece_forward(&head, first, rows, head.areas.logits);
+        mics_launch_cross_entropy(pass->stream, &(struct mics_op_cross_entropy){
+                                                    .logits = head.areas.logits,
+                                                    .targets = pass->targets + first,
+                                                    .loss_sum = pass->loss_sum,
+                                                    .rows = rows,
+                                                    .V = pass->model->config.vocab_size,
+                                                    .grad = pass->batch.train,
+                                                });
+        if (pass->batch.train)
+            piece_backward(&head, first, rows);
+    }
+}
+
+void mics_llama_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row, float *logits)
+{
+    const struct head head = head_of(pass, unit);
+
+    piece_forward(&head, row, 1, logits);
+}

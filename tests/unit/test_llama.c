@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Llama family on the host device, tied and untied: loss, gradients, memory. */
+#include "llama_double.h"
+#include "model_run.h"
+#include "tap.h"
+
+#include <math.h>
+
+/* Of gradients in fp32, relative to the largest, with the wild parameters that shake() makes. */
+#define TOLERANCE 1e-4
+
+/* Sizes that divide nothing evenly; the heads together are wider than the model, and share keys. */
+static const struct mics_model_config tiny = {
+    .family = "llama",
+    .name = "tiny",
+    .n_layer = 2,
+    .n_embd = 10,
+    .n_head = 4,
+    .n_positions = 9,
+    .vocab_size = 13,
+    .n_inner = 19,
+    .layer_norm_epsilon = 1e-5,
+    .n_kv_head = 2,
+    .head_dim = 6,
+    .rope_theta = 100,
+};
+
+static struct mics_model *model_of(const struct mics_model_config *config)
+{
+    struct mics_model *model = NULL;
+    struct mics_err err = {""};
+
+    if (mics_model_new(config, &model, &err) != MICS_OK) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+    return model;
+}
+
+/* Larger and less regular parameters than the initial ones, so that every path of the gradient counts. */
+static void shake(struct model_run *run)
+{
+    for (uint32_t u = 0; u < run->model->unit_count; u++)
+        for (uint64_t i = 0; i < run->model->units[u].count; i++)
+            run_params(run, u)[i] = 8 * run_params(run, u)[i] / (1 + fabsf(run_params(run, u)[i])) +
+                                    0.1f * (float)((i * 37 + u) % 11) - 0.5f;
+}
+
+static void open_tiny(struct model_run *run, bool untied, uint32_t B, bool recompute)
+{
+    struct mics_model_config config = tiny;
+
+    config.untied = untied;
+    run_open(run, model_of(&config),
+             (struct mics_batch){.B = B, .T = 7, .recompute = recompute, .train = true}, 3);
+    shake(run);
+    run_fill(run, 11);
+}
+
+static struct llama_double double_new(struct model_run *run)
+{
+    struct llama_double g = {.model = run->model, .T = run->batch.T};
+
+    g.params = malloc(run->model->unit_count * sizeof *g.params);
+    for (uint32_t u = 0; u < run->model->unit_count; u++) {
+        const uint64_t count = run->model->units[u].count;
+
+        g.params[u] = malloc(count * sizeof **g.params);
+        for (uint64_t i = 0; i < count; i++)
+            g.params[u][i] = run_params(run, u)[i];
+    }
+    return g;
+}
+
+static void double_free(struct llama_double *g)
+{
+    for (uint32_t u = 0; u < g->model->unit_count; u++)
+        free(g->params[u]);
+    free(g->params);
+}
+
+static double batch_loss(const struct llama_double *g, struct model_run *run)
+{
+    double loss = 0;
+
+    for (uint32_t b = 0; b < run->batch.B; b++)
+        loss += llama_double_loss(g, run_tokens(run) + b * g->T, run_targets(run) + b * g->T);
+    return loss;
+}
+
+/* By central differences: error of order h^2 and 1e-16 / h. */
+static double difference(const struct llama_double *g, struct model_run *run, double *param)
+{
+    const double h = 1e-5, kept = *param;
+
+    *param = kept + h;
+    const double above = batch_loss(g, run);
+    *param = kept - h;
+    const double below = batch_loss(g, run);
+    *param = kept;
+    return (above - below) / (2 * h);
+}
+
+static double largest(const float *values, uint64_t count)
+{
+    double most = 0;
+
+    for (uint64_t i = 0; i < count; i++)
+        most = fmax(most, fabs((double)values[i]));
+    return most;
+}
+
+/* The worst gradient of a tensor, relative to its largest. */
+static double tensor_error(const struct llama_double *g, struct model_run *run, uint32_t unit,
+                           const struct mics_tensor *tensor)
+{
+    const float *grads = run_grads(run, unit) + tensor->offset;
+    const double scale = largest(grads, tensor->count);
+    double worst = 0;
+
+    CHECK(scale > 1e-3);
+    for (uint64_t i = 0; i < tensor->count; i++) {
+        const double want = difference(g, run, &g->params[unit][tensor->offset + i]);
+
+        worst = fmax(worst, fabs(grads[i] - want) / (1 + scale));
+    }
+    return worst;
+}
+
+static void check_loss_and_gradients(bool untied)
+{
+    struct model_run run;
+    double worst = 0;
+
+    open_tiny(&run, untied, 2, false);
+    struct llama_double g = double_new(&run);
+    const double loss = run_step(&run);
+    CHECK_NEAR(loss, batch_loss(&g, &run), 1e-5 * loss);
+    for (uint32_t u = 0; u < run.model->unit_count; u++)
+        for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++)
+            worst = fmax(worst, tensor_error(&g, &run, u, &run.model->units[u].tensors[i]));
+    printf("# largest difference relative to a tensor's largest gradient: %.2g\n", worst);
+    CHECK(worst < TOLERANCE);
+    double_free(&g);
+    run_close(&run);
+}
+
+static void loss_and_gradients_are_those_of_finite_differences(void)
+{
+    check_loss_and_gradients(true);
+}
+
+static void they_are_with_a_tied_head_too(void)
+{
+    check_loss_and_gradients(false);
+}
+
+static bool same_gradients(const struct model_run *a, const struct model_run *b)
+{
+    bool same = true;
+
+    for (uint32_t u = 0; u < a->model->unit_count; u++)
+        same = same && memcmp(a->grads[u].data, b->grads[u].data, a->grads[u].bytes) == 0;
+    return same;
+}
+
+static void recomputing_changes_no_bit(void)
+{
+    struct model_run keep, again;
+
+    open_tiny(&keep, true, 3, false);
+    open_tiny(&again, true, 3, true);
+    CHECK(run_step(&keep) == run_step(&again));
+    CHECK(same_gradients(&keep, &again));
+    run_close(&keep);
+    run_close(&again);
+}
+
+static void running_again_gives_the_same_bits(void)
+{
+    struct model_run one, two;
+
+    open_tiny(&one, false, 3, false);
+    open_tiny(&two, false, 3, false);
+    CHECK(run_step(&one) == run_step(&two));
+    run_zero_grads(&two);
+    run_step(&two); /* over the leftovers of the first */
+    CHECK(same_gradients(&one, &two));
+    run_close(&one);
+    run_close(&two);
+}
+
+/* Largest difference between two runs' gradients, relative to the largest of each unit. */
+static double grads_differ(struct model_run *a, struct model_run *b)
+{
+    double worst = 0;
+
+    for (uint32_t u = 0; u < a->model->unit_count; u++) {
+        const uint64_t count = a->model->units[u].count;
+        const double scale = largest(run_grads(a, u), count);
+
+        for (uint64_t i = 0; i < count; i++)
+            worst =
+                fmax(worst, fabs((double)run_grads(a, u)[i] - run_grads(b, u)[i]) / (1 + scale));
+    }
+    return worst;
+}
+
+/* Run `part`, which takes fewer sequences at a time, over all sequences of `whole`. */
+static double run_in_parts(struct model_run *whole, struct model_run *part)
+{
+    const uint32_t rows = part->batch.B * part->batch.T;
+    double loss = 0;
+
+    for (uint32_t at = 0; at < whole->batch.B * whole->batch.T; at += rows) {
+        memcpy(run_tokens(part), run_tokens(whole) + at, rows * sizeof(int32_t));
+        memcpy(run_targets(part), run_targets(whole) + at, rows * sizeof(int32_t));
+        loss += run_step(part);
+    }
+    return loss;
+}
+
+static void micro_batches_add_up_to_the_whole_batch(void)
+{
+    struct model_run whole, part;
+
+    open_tiny(&whole, true, 6, false);
+    open_tiny(&part, true, 2, true);
+    const double loss = run_step(&whole);
+    CHECK_NEAR(run_in_parts(&whole, &part), loss, 1e-6 * loss);
+    CHECK(grads_differ(&whole, &part) < TOLERANCE);
+    run_close(&whole);
+    run_close(&part);
+}
+
+static void a_later_token_changes_no_earlier_loss(void)
+{
+    struct model_run run;
+
+    open_tiny(&run, true, 1, false);
+    for (uint32_t i = 3; i < run.batch.T; i++)
+        run_targets(&run)[i] = -1;
+    const double before = run_step(&run);
+    for (uint32_t i = 3; i < run.batch.T; i++)
+        run_tokens(&run)[i] = (run_tokens(&run)[i] + 5) % (int32_t)tiny.vocab_size;
+    CHECK(run_step(&run) == before);
+    run_close(&run);
+}
+
+static void an_earlier_tokens_place_changes_the_loss(void)
+{
+    struct model_run run;
+
+    open_tiny(&run, true, 1, false);
+    for (uint32_t i = 0; i + 1 < run.batch.T; i++)
+        run_targets(&run)[i] = -1;
+    run_targets(&run)[6] = 2;
+    run_tokens(&run)[1] = 3;
+    run_tokens(&run)[2] = 8;
+    const double before = run_step(&run);
+    run_tokens(&run)[1] = 8;
+    run_tokens(&run)[2] = 3;
+    CHECK(fabs(run_step(&run) - before) > 1e-4 * before);
+    run_close(&run);
+}
+
+static void evaluation_has_the_loss_of_training_and_leaves_gradients_alone(void)
+{
+    struct model_run run;
+
+    open_tiny(&run, true, 2, false);
+    const double trained = run_step(&run);
+    run_zero_grads(&run);
+    run.batch.train = false;
+    CHECK(run_step(&run) == trained);
+    for (uint32_t u = 0; u < run.model->unit_count; u++)
+        CHECK(largest(run_grads(&run, u), run.model->units[u].count) == 0);
+    run_close(&run);
+}
+
+static void check_logits(bool untied)
+{
+    struct model_run run;
+    const uint32_t row = 9, last = 3;
+    float logits[13];
+    double total = 0;
+
+    open_tiny(&run, untied, 2, false);
+    run.batch.train = false;
+    for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
+        run_targets(&run)[i] = i == row ? 4 : -1;
+    const double loss = run_step(&run);
+    const struct mics_pass pass = run_pass(&run, last);
+
+    run.model->family->logits(&pass, row, logits);
+    run_sync(&run);
+    for (uint32_t v = 0; v < 13; v++)
+        total += exp((double)logits[v]);
+    CHECK_NEAR(log(total) - logits[4], loss, 1e-5);
+    run_close(&run);
+}
+
+static void the_logits_of_a_row_give_that_rows_loss(void)
+{
+    check_logits(true);
+    check_logits(false);
+}
+
+/* 600 rows of 9,000 logits are made in pieces of 256 rows; one sequence of 150 in two. */
+static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
+{
+    struct mics_model_config config = tiny;
+    struct model_run whole, part;
+
+    config.vocab_size = 9000;
+    config.n_positions = 150;
+    config.untied = true;
+    run_open(&whole, model_of(&config), (struct mics_batch){.B = 4, .T = 150, .train = true}, 3);
+    run_open(&part, model_of(&config), (struct mics_batch){.B = 1, .T = 150, .train = true}, 3);
+    run_fill(&whole, 5);
+    const double loss = run_step(&whole);
+    CHECK_NEAR(run_in_parts(&whole, &part), loss, 1e-6 * loss);
+    CHECK(grads_differ(&whole, &part) < TOLERANCE);
+    CHECK(whole.scratch.bytes < 600 * 9000 * sizeof(float));
+    run_close(&whole);
+    run_close(&part);
+}
+
+static void the_first_loss_of_nano_is_that_of_guessing(void)
+{
+    struct mics_model *model = NULL;
+    struct model_run run;
+
+    CHECK_INT(mics_model_open("llama-nano", &model, NULL), MICS_OK);
+    run_open(&run, model, (struct mics_batch){.B = 2, .T = 256, .train = true}, 1);
+    run_fill(&run, 1);
+    CHECK_NEAR(run_step(&run) / (512 - 102), log(257), 0.1);
+    run_close(&run);
+}
+
+int main(void)
+{
+    TAP_RUN(loss_and_gradients_are_those_of_finite_differences);
+    TAP_RUN(they_are_with_a_tied_head_too);
+    TAP_RUN(recomputing_changes_no_bit);
+    TAP_RUN(running_again_gives_the_same_bits);
+    TAP_RUN(micro_batches_add_up_to_the_whole_batch);
+    TAP_RUN(a_later_token_changes_no_earlier_loss);
+    TAP_RUN(an_earlier_tokens_place_changes_the_loss);
+    TAP_RUN(evaluation_has_the_loss_of_training_and_leaves_gradients_alone);
+    TAP_RUN(the_logits_of_a_row_give_that_rows_loss);
+    TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece);
+    TAP_RUN(the_first_loss_of_nano_is_that_of_guessing);
+    return tap_done();
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Llama's sizes, tensors and configurations. */
+#include "model/model.h"
+#include "tap.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static struct mics_err err;
+
+static struct mics_model *open_model(const char *text)
+{
+    struct mics_model *model = NULL;
+
+    if (mics_model_open(text, &model, &err) != MICS_OK) {
+        printf("Bail out! %s\n", err.text);
+        exit(1);
+    }
+    return model;
+}
+
+static void the_released_models_have_the_published_numbers_of_parameters(void)
+{
+    static const struct {
+        const char *name;
+        uint64_t count;
+    } published[] = {
+        {"tinyllama-1.1b", 1100048384},
+        {"llama2-7b", 6738415616},
+        {"llama3-8b", 8030261248},
+    };
+
+    for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
+        struct mics_model *model = open_model(published[i].name);
+
+        CHECK_INT(model->param_count, published[i].count);
+        mics_model_free(model);
+    }
+}
+
+static void ends_of_an_untied_model_have_a_unit_each(void)
+{
+    struct mics_model *model = open_model("llama3-8b");
+    const struct mics_unit *embed = &model->units[0], *head = &model->units[33];
+
+    CHECK_INT(model->unit_count, 34);
+    CHECK_INT(model->stage_count, 34);
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        CHECK_INT(model->stages[i].unit, i);
+    for (uint32_t i = 0; i < model->unit_count; i++)
+        CHECK_INT(model->units[i].resident, false);
+    CHECK_STR(embed->name, "embed");
+    CHECK_INT(embed->tensor_count, 1);
+    CHECK_STR(embed->tensors[0].name, "embed_tokens.weight");
+    CHECK_STR(head->name, "head");
+    CHECK_STR(head->tensors[0].name, "lm_head.weight");
+    CHECK_INT(head->tensors[0].shape[0], 128256);
+    CHECK_INT(head->tensors[0].shape[1], 4096);
+    CHECK_STR(head->tensors[1].name, "norm.weight");
+    mics_model_free(model);
+}
+
+static struct mics_model *make_tied(void)
+{
+    const struct mics_model_config config = {.family = "llama",
+                                             .name = "tied",
+                                             .n_layer = 2,
+                                             .n_embd = 30,
+                                             .n_head = 6,
+                                             .n_positions = 8,
+                                             .vocab_size = 11,
+                                             .n_inner = 17,
+                                             .layer_norm_epsilon = 1e-6,
+                                             .n_kv_head = 3,
+                                             .head_dim = 8,
+                                             .rope_theta = 500};
+    struct mics_model *model = NULL;
+
+    CHECK_INT(mics_model_new(&config, &model, &err), MICS_OK);
+    return model;
+}
+
+static void ends_of_a_tied_model_share_a_resident_unit(void)
+{
+    struct mics_model *model = make_tied();
+
+    CHECK_INT(model->unit_count, 3);
+    CHECK_INT(model->stages[0].unit, 0);
+    CHECK_INT(model->stages[3].unit, 0);
+    CHECK(model->units[0].resident && !model->units[1].resident);
+    CHECK_STR(model->units[0].tensors[0].name, "embed_tokens.weight");
+    CHECK_STR(model->units[0].tensors[1].name, "norm.weight");
+    mics_model_free(model);
+}
+
+/* What is multiplied as one lies as one, whatever the sizes. */
+static void queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up(void)
+{
+    struct mics_model *model = make_tied();
+    const struct mics_tensor *t = model->units[2].tensors;
+
+    CHECK_STR(model->units[2].name, "layers.1");
+    CHECK_STR(t[0].name, "layers.1.self_attn.q_proj.weight");
+    CHECK_INT(t[0].shape[0], 48);
+    CHECK_INT(t[1].shape[0], 24);
+    CHECK_INT(t[1].shape[1], 30);
+    CHECK_INT(t[1].offset, t[0].offset + 48 * 30);
+    CHECK_INT(t[2].offset, t[1].offset + 24 * 30);
+    CHECK_STR(t[3].name, "layers.1.self_attn.o_proj.weight");
+    CHECK_INT(t[3].shape[1], 48);
+    CHECK_INT(t[3].offset % MICS_TENSOR_ALIGN, 0);
+    CHECK_STR(t[5].name, "layers.1.mlp.up_proj.weight");
+    CHECK_INT(t[5].offset, t[4].offset + 17 * 30);
+    CHECK_STR(t[8].name, "layers.1.post_attention_layernorm.weight");
+    CHECK_INT(t[8].offset % MICS_TENSOR_ALIGN, 0);
+    CHECK_INT(model->units[2].decay_count, t[6].offset + t[6].count);
+    CHECK(t[6].decay && !t[7].decay);
+    mics_model_free(model);
+}
+
+static void a_plan_gives_the_same_model_back(void)
+{
+    struct mics_model *models[] = {open_model("llama3-8b"), make_tied()};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct mics_model *again = NULL;
+        json_t *value = mics_model_to_json(models[i]);
+
+        CHECK_INT(mics_model_from_json(value, &again, &err), MICS_OK);
+        CHECK(again && memcmp(&models[i]->config, &again->config, sizeof again->config) == 0);
+        mics_model_free(again);
+        json_object_del(value, "n_kv_head");
+        again = NULL;
+        CHECK_INT(mics_model_from_json(value, &again, &err), MICS_ERR_FORMAT);
+        CHECK_STR(err.text, "n_kv_head: missing");
+        mics_model_free(models[i]);
+        json_decref(value);
+    }
+}
+
+static void flops_are_six_for_each_parameter_that_multiplies_and_attention(void)
+{
+    struct mics_model *model = open_model("tinyllama-1.1b"), *tied = make_tied();
+    const double looked_up = 32000.0 * 2048;
+
+    CHECK_NEAR(mics_model_flops_per_token(model, 2048),
+               6 * (1100048384 - looked_up) + 6.0 * 22 * 2048 * 2048, 1);
+    CHECK_NEAR(mics_model_flops_per_token(tied, 8),
+               6.0 * (double)tied->param_count + 6.0 * 2 * 48 * 8, 1e-6);
+    mics_model_free(model);
+    mics_model_free(tied);
+}
+
+static void the_stages_work_adds_up_to_the_models_flops(void)
+{
+    struct mics_model *model = open_model("tinyllama-1.1b");
+    const struct mics_batch batch = {.B = 2, .T = 2048, .train = true};
+    double flops = 0;
+
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        struct mics_stage_work work;
+
+        model->family->stage_work(model, &batch, i, &work);
+        flops += work.forward_flops + work.backward_flops;
+    }
+    flops /= 2 * 2048;
+    /* The stages also make the attention scores again, and leave out the norms. */
+    const double again = 22.0 * 2048 * 2048, small = 6.0 * 45 * 2048;
+    CHECK_NEAR((flops - again) / (mics_model_flops_per_token(model, 2048) - small), 1, 1e-9);
+    mics_model_free(model);
+}
+
+static void recomputing_saves_the_input_only_and_bytes_are_multiples_of_256(void)
+{
+    struct mics_model *model = open_model("llama3-8b");
+    const struct mics_batch keep = {.B = 3, .T = 100, .train = true};
+    const struct mics_batch again = {.B = 3, .T = 100, .train = true, .recompute = true};
+
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        struct mics_stage_bytes kept, made;
+
+        model->family->stage_bytes(model, &keep, i, &kept);
+        model->family->stage_bytes(model, &again, i, &made);
+        CHECK_INT((kept.saved | kept.scratch | made.saved | made.scratch) % 256, 0);
+        CHECK_INT(made.saved, i == 0 ? 0 : 4 * 300 * 4096);
+        CHECK_INT(kept.saved + kept.scratch, made.saved + made.scratch);
+    }
+    mics_model_free(model);
+}
+
+/* Write `text` as DIR/config.json and open DIR. */
+static enum mics_status open_text(const char *text, struct mics_model **out)
+{
+    char folder[] = "/tmp/mics-llama-XXXXXX", path[64];
+
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fputs(text, file);
+    fclose(file);
+    enum mics_status status = mics_model_open(folder, out, &err);
+    unlink(path);
+    rmdir(folder);
+    return status;
+}
+
+#define SIZES                                                                                      \
+    "\"num_hidden_layers\": 2, \"hidden_size\": 24, \"num_attention_heads\": 4, "                  \
+    "\"intermediate_size\": 40, \"vocab_size\": 100"
+#define LLAMA "{\"model_type\": \"llama\", " SIZES
+
+static void both_generations_of_configurations_are_read(void)
+{
+    static const struct {
+        const char *text;
+        double theta, epsilon;
+        uint32_t n_kv_head, head_dim, n_positions;
+        bool untied;
+    } cases[] = {
+        {LLAMA "}", 1e4, 1e-6, 4, 6, 2048, true},
+        {LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": null, \"torch_dtype\": \"bfloat16\", "
+               "\"num_key_value_heads\": 2, \"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\", "
+               "\"max_position_embeddings\": 77, \"attention_bias\": false, \"mlp_bias\": false, "
+               "\"tie_word_embeddings\": false, \"pretraining_tp\": 1}",
+         5e5, 1e-5, 2, 6, 77, true},
+        {LLAMA ", \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 300.0}, "
+               "\"dtype\": \"float32\", \"num_key_value_heads\": 1, \"head_dim\": 10, "
+               "\"tie_word_embeddings\": true}",
+         300, 1e-6, 1, 10, 2048, false},
+        {LLAMA ", \"rope_theta\": 300.0, \"rope_parameters\": {\"rope_theta\": 300.0, "
+               "\"rope_type\": \"default\", \"partial_rotary_factor\": 1.0}, \"head_dim\": null}",
+         300, 1e-6, 4, 6, 2048, true},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"default\"}, \"rope_theta\": 200}", 200, 1e-6, 4, 6,
+         2048, true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_model *model = NULL;
+
+        CHECK_INT(open_text(cases[i].text, &model), MICS_OK);
+        if (!model)
+            continue;
+        CHECK_NEAR(model->config.rope_theta, cases[i].theta, 0);
+        CHECK_NEAR(model->config.layer_norm_epsilon, cases[i].epsilon, 0);
+        CHECK_INT(model->config.n_kv_head, cases[i].n_kv_head);
+        CHECK_INT(model->config.head_dim, cases[i].head_dim);
+        CHECK_INT(model->config.n_positions, cases[i].n_positions);
+        CHECK_INT(model->config.untied, cases[i].untied);
+        CHECK_INT(model->config.n_inner, 40);
+        mics_model_free(model);
+    }
+}
+
+static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2}", "hidden_size: missing"},
+        {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0}}",
+         "rope_scaling.rope_type: 'llama3' is not supported, only 'default'"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}}",
+         "rope_scaling.type: 'linear' is not supported, only 'default'"},
+        {LLAMA ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 1e4}}",
+         "rope_parameters.rope_type: 'yarn' is not supported, only 'default'"},
+        {LLAMA ", \"rope_parameters\": {\"partial_rotary_factor\": 0.5}}",
+         "rope_parameters.partial_rotary_factor: "},
+        {LLAMA ", \"rope_theta\": 1e4, \"rope_parameters\": {\"rope_theta\": 5e5}}",
+         "rope_theta: 10000, but rope_parameters has 500000"},
+        {LLAMA ", \"rope_theta\": 0}", "rope_theta: "},
+        {LLAMA ", \"attention_bias\": true}", "attention_bias: true is not supported"},
+        {LLAMA ", \"mlp_bias\": true}", "mlp_bias: true is not supported"},
+        {LLAMA ", \"hidden_act\": \"gelu\"}", "hidden_act: 'gelu' is not supported, only 'silu'"},
+        {LLAMA ", \"num_key_value_heads\": 3}",
+         "n_kv_head: 3 heads of keys do not divide 4 heads of queries"},
+        {LLAMA ", \"head_dim\": 7}", "head_dim: 7 is odd"},
+        {LLAMA ", \"head_dim\": 512}", "heads of 512 channels are wider than 256"},
+        {LLAMA ", \"hidden_size\": 25}", "config.json: line 1"},
+        {LLAMA ", \"rms_norm_eps\": 0}", "layer_norm_epsilon: 0 is not between 0 and 1"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_model *model = NULL;
+
+        CHECK(open_text(cases[i].text, &model) != MICS_OK);
+        CHECK(model == NULL);
+        if (!strstr(err.text, cases[i].message))
+            CHECK_STR(err.text, cases[i].message);
+        mics_model_free(model);
+    }
+}
+
+int main(void)
+{
+    TAP_RUN(the_released_models_have_the_published_numbers_of_parameters);
+    TAP_RUN(ends_of_an_untied_model_have_a_unit_each);
+    TAP_RUN(ends_of_a_tied_model_share_a_resident_unit);
+    TAP_RUN(queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up);
+    TAP_RUN(a_plan_gives_the_same_model_back);
+    TAP_RUN(flops_are_six_for_each_parameter_that_multiplies_and_attention);
+    TAP_RUN(the_stages_work_adds_up_to_the_models_flops);
+    TAP_RUN(recomputing_saves_the_input_only_and_bytes_are_multiples_of_256);
+    TAP_RUN(both_generations_of_configurations_are_read);
+    TAP_RUN(what_would_change_the_arithmetic_is_refused_by_its_key);
+    return tap_done();
+}
