@@ -110,6 +110,7 @@ struct request {
 /* What the watchdog's thread needs to end the job. */
 struct guard {
     const struct mics_world *world;
+    struct mics_comm *comm; /* that ends the job */
     struct mics_watchdog *watchdog;
 };
 
@@ -322,12 +323,11 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
 static void on_fault(void *context, bool speaks, const struct mics_err *err)
 {
     const struct guard *guard = context;
-    struct mics_comm *comm = guard->world->comm;
 
     if (speaks)
         cli_set_rank(0, (int)guard->world->size);
     mics_watchdog_excuse(guard->watchdog);
-    comm->ops->abort(comm, cli_report(MICS_ERR_COMM, err));
+    guard->comm->ops->abort(guard->comm, cli_report(MICS_ERR_COMM, err));
 }
 
 static enum mics_status watch(const struct request *request, const struct mics_job *job,
@@ -341,6 +341,7 @@ static enum mics_status watch(const struct request *request, const struct mics_j
                                                    .context = guard};
 
     guard->world = job->world;
+    guard->comm = job->comm;
     return mics_agree(job->control, mics_watchdog_start(&watching, &guard->watchdog, err), err);
 }
 
@@ -370,7 +371,7 @@ static enum mics_status train(const struct request *request, struct mics_job *jo
 static int give_up(const struct mics_job *job, struct mics_watchdog *watchdog,
                    enum mics_status status, const struct mics_err *err)
 {
-    struct mics_comm *comm = job->world->comm;
+    struct mics_comm *comm = job->comm ? job->comm : job->world->comm;
 
     mics_watchdog_excuse(watchdog);
     if (job->world->rank != 0) {

@@ -66,7 +66,7 @@ endif
 # Sources: the device (a part of lib/machine), the operations, NCCL; and what they use of the library, which the
 # plug-in has for itself.
 PLUGIN_CU  := $(wildcard kernels/cuda/*.cu)
-PLUGIN_C   := $(wildcard lib/machine/cuda/*.c kernels/cuda/*.c) lib/base/err.c
+PLUGIN_C   := $(wildcard lib/machine/cuda/*.c kernels/cuda/*.c) lib/base/err.c lib/machine/comm_wire.c
 NCCL_ONLY  := $(wildcard lib/machine/cuda/nccl*.c kernels/cuda/nccl*.c kernels/cuda/nccl*.cu)
 without_nccl = $(if $(filter 0,$(1)),$(filter-out $(NCCL_ONLY),$(2)),$(2))
 
@@ -115,6 +115,7 @@ FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulated
 
 plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))
 plugin-emulated: $(FAKE)
+tests-mpi-build: $(FAKE)
 $(FAKE): $(FAKE_OBJ) $(EMULATED_OBJ) lib/machine/cuda/plugin.map
 	$(call say,LINK)$(CXX) $(SAN) -shared -Wl,--version-script=lib/machine/cuda/plugin.map \
 		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(FAKE_OBJ) $(EMULATED_OBJ) -lpthread -lm

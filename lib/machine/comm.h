@@ -65,7 +65,8 @@ struct mics_comm_ops {
     enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
 
     /* Has something failed since that no stream reports, because it waits for ever? Any thread, at any time; does
-     * not block. NULL where a backend has no such failures. */
+     * not block. MICS_ERR_COMM: of this rank's own; MICS_ERR_IO: another rank went away, which that rank itself, or
+     * others, can say more about. NULL where a backend has no such failures. */
     enum mics_status (*check)(struct mics_comm *comm, struct mics_err *err);
     /* End the whole job with this exit code, now; other ranks are told or killed. */
     void (*abort)(struct mics_comm *comm, int code);

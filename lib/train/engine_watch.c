@@ -52,3 +52,18 @@ void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_doin
     else if (out->evaluating)
         look(engine, &engine->eval, 0, out);
 }
+
+enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)
+{
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+        struct mics_comm *comm = engine->comms[kind];
+        const enum mics_status status =
+            comm && comm->ops->check ? comm->ops->check(comm, err) : MICS_OK;
+
+        if (status == MICS_OK)
+            continue;
+        mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
+        return status;
+    }
+    return MICS_OK;
+}

@@ -34,7 +34,7 @@ struct mics_watchdog {
     /* The thread's. */
     uint64_t progress;
     bool saves;
-    double progress_at, looked_at, silent_until;
+    double progress_at, looked_at, silent_until, deserted_at;
 };
 
 /* A word: step, evaluating or saving or neither, operation + 1 (0: none). */
@@ -180,6 +180,29 @@ static bool check_deaths(const struct mics_watchdog *watchdog)
     return true;
 }
 
+/* Has a communicator failed? A rank that only sees another gone leaves the word to that one, or to who knows it to be
+ * dead, for a while. */
+static bool check_comms(struct mics_watchdog *watchdog)
+{
+    const struct mics_world *world = watchdog->options.world;
+    struct mics_err err = {""};
+    const enum mics_status status = mics_engine_check(watchdog->options.engine, &err);
+    const double now = mics_now_s();
+    double wait_s = 0;
+
+    if (status == MICS_OK)
+        return false;
+    if (watchdog->deserted_at == 0)
+        watchdog->deserted_at = now;
+    if (status == MICS_ERR_IO)
+        wait_s = world->rank == 0 ? second_word_s : any_word_s;
+    if (now - watchdog->deserted_at < wait_s)
+        return false;
+    mics_err_prefix(&err, "rank %u (%s)", world->rank, world->host_of_node[world->node]);
+    watchdog->options.fault(watchdog->options.context, true, &err);
+    return true;
+}
+
 /* How much later than the time-out this rank raises its voice. */
 static double hesitation_s(const struct mics_watchdog *watchdog)
 {
@@ -239,7 +262,8 @@ static bool look(struct mics_watchdog *watchdog)
         mics_board_write(watchdog->board, word);
     if (was_asleep(watchdog))
         return false;
-    return check_deaths(watchdog) || check_progress(watchdog, &doing, word);
+    return check_deaths(watchdog) || check_comms(watchdog) ||
+           check_progress(watchdog, &doing, word);
 }
 
 static void *watch(void *context)

@@ -2,9 +2,10 @@
 /*
  * watchdog.h - ends a job that does not get on.
  *
- * A thread of each rank looks at what the engine finishes. When that has been nothing for a time-out, or when a
- * process on the same node is gone, it finds out who is to blame, as far as signs of life tell, and
- * calls the program's `fault`, which must end the job. It waits for nobody and takes part in no collective.
+ * A thread of each rank looks at what the engine finishes. When that has been nothing for a time-out, when a
+ * communicator has failed beside its streams (NCCL's do), or when a process on the same node is gone, it finds
+ * out who is to blame, as far as signs of life tell, and calls the program's `fault`, which must end the job. It
+ * waits for nobody and takes part in no collective.
  */
 #ifndef MICS_TRAIN_WATCHDOG_H
 #define MICS_TRAIN_WATCHDOG_H

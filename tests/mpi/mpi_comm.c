@@ -2,14 +2,16 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | staged | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm_checks.h"
 #include "machine/comm_device.h"
 #include "machine/comm_tune.h"
+#include "machine/plugin.h"
 #include "machine/world.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -57,6 +59,88 @@ static int check_staged(struct checker *c)
     c->world->ops->free(c->world);
     c->world = world;
     return report(c);
+}
+
+static void check_backend(struct checker *c, const char *backend)
+{
+    EXPECT(!strcmp(c->world->backend, backend), "backend %s", c->world->backend);
+}
+
+static enum mics_status open_gpu(const struct mics_comm *world, struct mics_plugin_file **plugin,
+                                 struct mics_device **device, struct mics_err *err)
+{
+    enum mics_status status = mics_plugin_open(plugin, err);
+    unsigned gpus = 0;
+
+    if (status == MICS_OK)
+        status = mics_plugin_table(*plugin)->gpu_count(&gpus, err);
+    if (status == MICS_OK)
+        status = mics_plugin_table(*plugin)->device_open((unsigned)world->rank % gpus, device, err);
+    return status;
+}
+
+/* On GPUs: everything (the backend is as expected), or only what fails: a collective, beside its stream. */
+static int check_gpu(struct mics_comm *world, const char *backend, int (*then)(struct checker *c))
+{
+    struct mics_plugin_file *plugin = NULL;
+    struct mics_device *device;
+    struct checker c;
+    struct mics_err err;
+    int code = 1;
+
+    if (open_gpu(world, &plugin, &device, &err) != MICS_OK) {
+        fprintf(stderr, "mpi_comm: %s\n", err.text);
+        mics_plugin_close(plugin);
+        return 1;
+    }
+    checker_init_on(&c, world, device);
+    if (mics_comm_new_for_device(world, device, &c.world, &err) == MICS_OK) {
+        check_backend(&c, backend);
+        code = then(&c);
+        c.world->ops->free(c.world);
+        c.world = world;
+        code |= report(&c);
+    } else {
+        printf("rank %d: %s\n", world->rank, err.text);
+    }
+    checker_fini(&c);
+    mics_plugin_close(plugin);
+    return code;
+}
+
+static int gpu_does_everything(struct checker *c)
+{
+    c->max_count = 600011;
+    check_everything(c);
+    return 0;
+}
+
+/* The watchdog's part: the stream may hang for ever. */
+static void *watch_gpu(void *context)
+{
+    struct mics_comm *comm = context;
+    struct mics_err err;
+
+    while (comm->ops->check(comm, &err) == MICS_OK)
+        mics_sleep_s(0.05);
+    printf("rank %d: %s\n", comm->rank, err.text);
+    fflush(stdout);
+    comm->ops->abort(comm, 9);
+    return NULL;
+}
+
+static int gpu_hangs(struct checker *c)
+{
+    float *data = grab(c, 4, sizeof *data);
+    pthread_t watcher;
+
+    pthread_create(&watcher, NULL, watch_gpu, c->world);
+    for (int i = 0; i < 5; i++)
+        c->world->ops->all_reduce(c->world, c->stream, data, 4, MICS_F32);
+    settle(c, "all_reduce");
+    printf("rank %d: %s\n", c->world->rank, c->why.text); /* the watcher ends this */
+    mics_sleep_s(30);
+    return 0;
 }
 
 static int check_delays(struct checker *c)
@@ -299,6 +383,16 @@ int main(int argc, char **argv)
         return 1;
     }
     ops = world->ops;
+    if (!strcmp(what, "gpu-fault")) {
+        code = check_gpu(world, "nccl", gpu_hangs);
+        ops->free(world);
+        return code;
+    }
+    if (!strcmp(what, "gpu") && argc > 2) {
+        code = check_gpu(world, argv[2], gpu_does_everything);
+        ops->free(world);
+        return code;
+    }
     checker_init(&c, world, 1);
     if (!strcmp(what, "check"))
         code = check(&c);

@@ -46,12 +46,38 @@ static inline void MICS_PRINTF(2, 3) complain(struct checker *c, const char *fmt
             complain(c, __VA_ARGS__);                                                              \
     } while (0)
 
-static inline void checker_init(struct checker *c, struct mics_comm *world, unsigned threads)
+/* On a device that becomes the checker's. */
+static inline void checker_init_on(struct checker *c, struct mics_comm *world,
+                                   struct mics_device *device)
 {
-    *c = (struct checker){.world = world, .random = (unsigned)world->rank * 77 + 1};
-    EXPECT(mics_device_new_host(threads, &c->device, NULL) == MICS_OK, "no device");
+    *c = (struct checker){
+        .world = world, .device = device, .random = (unsigned)world->rank * 77 + 1};
     c->device->ops->stream_open(c->device, "one", 0, &c->stream, NULL);
     c->device->ops->stream_open(c->device, "other", 0, &c->other, NULL);
+}
+
+static inline void checker_init(struct checker *c, struct mics_comm *world, unsigned threads)
+{
+    struct mics_device *device = NULL;
+
+    if (mics_device_new_host(threads, &device, NULL) != MICS_OK)
+        abort();
+    checker_init_on(c, world, device);
+}
+
+/* Zeroed memory that both the device and the host can use. */
+static inline void *grab(struct checker *c, uint64_t count, size_t each)
+{
+    void *memory = NULL;
+
+    if (c->device->ops->host_alloc(c->device, count * each, &memory, NULL) != MICS_OK)
+        abort();
+    return memory;
+}
+
+static inline void drop(struct checker *c, void *memory)
+{
+    c->device->ops->host_release(c->device, memory);
 }
 
 static inline void checker_fini(struct checker *c)
@@ -130,7 +156,7 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
                                     enum mics_dtype dtype, bool in_place)
 {
     const uint64_t each = mics_dtype_bytes(dtype);
-    char *recv = calloc((uint64_t)comm->size * count + 1, each), *send = calloc(count + 1, each);
+    char *recv = grab(c, (uint64_t)comm->size * count + 1, each), *send = grab(c, count + 1, each);
     int rank_of_block[64] = {0};
 
     learn_blocks(c, comm, rank_of_block);
@@ -148,15 +174,15 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
                    "all_gather of %llu in %d ranks: block %d, element %llu",
                    (unsigned long long)count, comm->size, block, (unsigned long long)i);
     EXPECT(load(recv, (uint64_t)comm->size * count, dtype) == -5, "all_gather wrote too far");
-    free(recv);
-    free(send);
+    drop(c, recv);
+    drop(c, send);
 }
 
 static inline void check_reduce_scatter(struct checker *c, struct mics_comm *comm, uint64_t count,
                                         enum mics_dtype dtype, bool in_place)
 {
     const uint64_t each = mics_dtype_bytes(dtype);
-    char *send = calloc((uint64_t)comm->size * count + 1, each), *recv = calloc(count + 1, each);
+    char *send = grab(c, (uint64_t)comm->size * count + 1, each), *recv = grab(c, count + 1, each);
     char *to = in_place ? send + (uint64_t)comm->block * count * each : recv;
 
     for (int block = 0; block < comm->size; block++)
@@ -173,14 +199,14 @@ static inline void check_reduce_scatter(struct checker *c, struct mics_comm *com
                comm->size, (unsigned long long)i, load(to, i, dtype));
     EXPECT(load(send, (uint64_t)comm->size * count, dtype) == -5, "reduce_scatter wrote too far");
     EXPECT(load(recv, count, dtype) == -5, "reduce_scatter wrote too far");
-    free(recv);
-    free(send);
+    drop(c, recv);
+    drop(c, send);
 }
 
 static inline void check_all_reduce(struct checker *c, struct mics_comm *comm, uint64_t count,
                                     enum mics_dtype dtype)
 {
-    char *data = calloc(count + 1, mics_dtype_bytes(dtype));
+    char *data = grab(c, count + 1, mics_dtype_bytes(dtype));
 
     for (uint64_t i = 0; i < count; i++)
         put(data, i, dtype, value(comm->rank, 3, i));
@@ -193,12 +219,12 @@ static inline void check_all_reduce(struct checker *c, struct mics_comm *comm, u
                "all_reduce of %llu in %d ranks: element %llu is %g", (unsigned long long)count,
                comm->size, (unsigned long long)i, load(data, i, dtype));
     EXPECT(load(data, count, dtype) == -5, "all_reduce wrote too far");
-    free(data);
+    drop(c, data);
 }
 
 static inline void check_broadcast(struct checker *c, struct mics_comm *comm, uint64_t bytes)
 {
-    unsigned char *data = calloc(bytes + 1, 1);
+    unsigned char *data = grab(c, bytes + 1, 1);
 
     for (int root = 0; root < comm->size; root++) {
         for (uint64_t i = 0; i < bytes; i++)
@@ -218,7 +244,7 @@ static inline void check_broadcast(struct checker *c, struct mics_comm *comm, ui
                    root, comm->size, (unsigned long long)i);
         EXPECT(data[bytes] == 200, "broadcast wrote too far");
     }
-    free(data);
+    drop(c, data);
 }
 
 /* What a ring must have sent, against what the backend counted. */
@@ -312,8 +338,8 @@ static inline void check_bits(struct checker *c)
 {
     enum { COUNT = 5003 };
     struct mics_comm *world = c->world;
-    float *data = calloc(COUNT, sizeof *data), *again = calloc(COUNT, sizeof *data);
-    float *all = calloc((size_t)world->size * COUNT, sizeof *all);
+    float *data = grab(c, COUNT, sizeof *data), *again = grab(c, COUNT, sizeof *data);
+    float *all = grab(c, (size_t)world->size * COUNT, sizeof *all);
 
     for (int tries = 0; tries < 2; tries++) {
         float *now = tries ? again : data;
@@ -331,18 +357,20 @@ static inline void check_bits(struct checker *c)
     for (int rank = 0; rank < world->size; rank++)
         EXPECT(memcmp(data, all + (size_t)rank * COUNT, COUNT * sizeof *data) == 0,
                "all_reduce: rank %d has other bits", rank);
-    free(data);
-    free(again);
-    free(all);
+    drop(c, data);
+    drop(c, again);
+    drop(c, all);
 }
 
-/* Two communicators on two streams, started in different orders on different ranks. */
+/* Two communicators on two streams, started in different orders on different ranks. A GPU may ask for one order
+ * on all ranks: NCCL does, and the emulator's streams do. */
 static inline void check_two_at_once(struct checker *c)
 {
+    const bool any_order = c->device->on_host;
     enum { COUNT = 3001, ROUNDS = 20 };
     struct mics_comm *world = c->world, *a, *b;
-    double *sums = calloc(COUNT, sizeof *sums);
-    float *gathered = calloc((size_t)world->size * COUNT, sizeof *gathered);
+    double *sums = grab(c, COUNT, sizeof *sums);
+    float *gathered = grab(c, (size_t)world->size * COUNT, sizeof *gathered);
     float *own = gathered + (size_t)world->rank * COUNT;
 
     world->ops->split(world, 0, 0, world->rank, &a, NULL);
@@ -353,7 +381,7 @@ static inline void check_two_at_once(struct checker *c)
     }
     for (int round = 0; round < ROUNDS; round++) {
         delay(c, world->rank % 2 ? c->stream : c->other);
-        if (world->rank % 2) {
+        if (any_order && world->rank % 2) {
             a->ops->all_reduce(a, c->stream, sums, COUNT, MICS_F64);
             b->ops->all_gather(b, c->other, own, gathered, COUNT, MICS_F32);
         } else {
@@ -370,8 +398,8 @@ static inline void check_two_at_once(struct checker *c)
         EXPECT(gathered[(rank + 1) * COUNT - 1] == (float)value(rank, 0, COUNT - 1), "gathered");
     a->ops->free(a);
     b->ops->free(b);
-    free(sums);
-    free(gathered);
+    drop(c, sums);
+    drop(c, gathered);
 }
 
 static inline void check_everything(struct checker *c)

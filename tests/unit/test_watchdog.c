@@ -133,8 +133,40 @@ static uint32_t first_gather(const struct mics_plan *plan)
     return op;
 }
 
+/* Communicators that fail beside their streams, on rank 1; rank 0 only sees that it is gone. */
+static struct mics_comm_ops faulty;
+static enum mics_status (*real_split)(struct mics_comm *comm, int color, int key, int block,
+                                      struct mics_comm **out, struct mics_err *err);
+
+static enum mics_status faulty_split(struct mics_comm *comm, int color, int key, int block,
+                                     struct mics_comm **out, struct mics_err *err)
+{
+    const enum mics_status status = real_split(comm, color, key, block, out, err);
+
+    if (status == MICS_OK && *out)
+        (*out)->ops = &faulty;
+    return status;
+}
+
+static enum mics_status faulty_check(struct mics_comm *comm, struct mics_err *err)
+{
+    if (comm->rank == 1)
+        return mics_err_set(err, MICS_ERR_COMM, "the cable is out");
+    return mics_err_set(err, MICS_ERR_IO, "a peer is gone");
+}
+
+static void make_faulty(struct mics_comm *comms[RANKS])
+{
+    faulty = *comms[0]->ops;
+    real_split = faulty.split;
+    faulty.split = faulty_split;
+    faulty.check = faulty_check;
+    for (int i = 0; i < RANKS; i++)
+        comms[i]->ops = &faulty;
+}
+
 /* Run the scene; the first gather hangs on rank 1 if `hangs`. */
-static void play(bool hangs, double timeout_s, uint32_t steps)
+static void play(bool hangs, bool fails, double timeout_s, uint32_t steps)
 {
     struct mics_comm *comms[RANKS];
     pthread_t threads[RANKS];
@@ -146,6 +178,8 @@ static void play(bool hangs, double timeout_s, uint32_t steps)
     own.plan.model = cases_gpt2();
     own.plan.choice = cases_choice(&shape);
     CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
+    if (fails)
+        make_faulty(comms);
     for (int i = 0; i < RANKS; i++) {
         own.ranks[i] = (struct rank){.comm = comms[i],
                                      .plan = &own.plan,
@@ -164,7 +198,7 @@ static void play(bool hangs, double timeout_s, uint32_t steps)
 
 static void an_operation_that_hangs_is_named_by_the_first_rank(void)
 {
-    play(true, 0.5, 1);
+    play(true, false, 0.5, 1);
     const char *text = scene->ranks[0].fault.text;
 
     CHECK_INT(scene->ranks[0].faults, 1);
@@ -175,9 +209,20 @@ static void an_operation_that_hangs_is_named_by_the_first_rank(void)
     CHECK(strstr(text, ", micro-step 0") != NULL);
 }
 
+static void a_communicator_that_fails_while_streams_hang_is_told_by_its_rank(void)
+{
+    play(true, true, 60, 1);
+    const char *text = scene->ranks[1].fault.text;
+
+    CHECK_INT(scene->ranks[0].faults, 0);
+    CHECK_INT(scene->ranks[1].spoken, 1);
+    CHECK(strstr(text, "rank 1 (") == text);
+    CHECK(strstr(text, "): communicator ") && strstr(text, ": the cable is out"));
+}
+
 static void a_job_that_gets_on_is_left_alone(void)
 {
-    play(false, 0.5, 20);
+    play(false, false, 0.5, 20);
     for (int i = 0; i < RANKS; i++)
         CHECK_INT(scene->ranks[i].faults, 0);
 }
@@ -236,6 +281,7 @@ static void a_rank_alone_has_no_board(void)
 int main(void)
 {
     TAP_RUN(an_operation_that_hangs_is_named_by_the_first_rank);
+    TAP_RUN(a_communicator_that_fails_while_streams_hang_is_told_by_its_rank);
     TAP_RUN(a_job_that_gets_on_is_left_alone);
     TAP_RUN(ranks_of_a_node_read_what_the_others_write);
     TAP_RUN(a_rank_alone_has_no_board);

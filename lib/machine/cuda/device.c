@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - one GPU behind the table of devices. */
 #include "machine/cuda/cuda.h"
+#if MICS_HAVE_NCCL
+#include "machine/cuda/nccl.h"
+#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +45,9 @@ static const struct mics_device_ops cuda_ops = {
     .launch = mics_cuda_stream_launch,
     .fail = mics_cuda_device_fail,
     .failure = mics_cuda_device_failure,
+#if MICS_HAVE_NCCL
+    .comm_open = mics_nccl_open,
+#endif
 };
 
 /* A stream's own connection to the GPU: a stream that waits for its host's call must not hold up

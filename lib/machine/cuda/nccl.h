@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl.h - the parts of the NCCL backend, which see each other here and nowhere else. All of it is in the plug-in.
+ *
+ * A communicator is one of NCCL's and one of the host's among the same ranks ("control"), which brings them
+ * together and carries the *_now calls. Its rank for NCCL is its block, so that NCCL's all-gather and reduce-scatter put
+ * pieces where comm.h wants them, in place; in which order its rings visit the ranks NCCL finds out itself, from the
+ * machine. NCCL is told not to block (its "blocking = 0"): whoever issues a call polls until it is under way, and
+ * stops polling when the job is being ended.
+ *
+ * Launch order: one thread issues everything, in the same order on all ranks, and NCCL keeps that order on the GPU
+ * (NCCL_LAUNCH_ORDER_IMPLICIT); else two communicators could wait for each other.
+ */
+#ifndef MICS_MACHINE_CUDA_NCCL_H
+#define MICS_MACHINE_CUDA_NCCL_H
+
+#include "machine/comm.h"
+#include "machine/cuda/cuda.h"
+
+#include <nccl.h>
+
+/* All communicators that come from one mics_nccl_open(). */
+struct nccl_family {
+    struct mics_device *device;
+    atomic_bool ending;   /* aborted: nobody waits any more */
+    pthread_mutex_t lock; /* guards all below, and each member's `nccl` against being taken away */
+    struct nccl_comm *members;
+    int refs; /* members, of one rank too */
+};
+
+struct nccl_comm {
+    struct mics_comm comm;
+    struct mics_comm *control;
+    struct nccl_family *family;
+    struct nccl_comm *next;   /* of the family */
+    _Atomic(ncclComm_t) nccl; /* NULL: one rank, or aborted */
+    int *blocks;              /* [size]: NCCL's rank of each */
+    float *token;             /* device memory that barriers add up */
+};
+
+/* nccl_open.c: struct mics_device_ops.comm_open. MICS_ERR_DEVICE: two ranks share a GPU, and which. */
+enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *control,
+                                struct mics_comm **out, struct mics_err *err);
+/* A communicator of the ranks of `control`, which it takes, also on failure. Collective over it. */
+enum mics_status mics_nccl_comm_new(struct nccl_family *family, struct mics_comm *control,
+                                    struct mics_comm **out, struct mics_err *err);
+
+/* nccl_comm.c: the table. */
+extern const struct mics_comm_ops mics_nccl_ops;
+
+/* nccl_join.c: make comm->nccl among all ranks of comm->control. A rank that cannot join fails all. */
+enum mics_status mics_nccl_join(struct nccl_comm *comm, struct mics_err *err);
+/* Leave in peace; where that takes too long, or something has failed, without it. */
+void mics_nccl_leave(struct nccl_comm *comm);
+
+/* nccl_family.c */
+enum mics_status mics_nccl_family_new(struct mics_device *device, struct nccl_family **out,
+                                      struct mics_err *err);
+void mics_nccl_family_add(struct nccl_family *family, struct nccl_comm *comm);
+void mics_nccl_family_remove(struct nccl_family *family,
+                             struct nccl_comm *comm); /* the last frees it */
+/* End all of NCCL's work on this rank, within seconds. Any thread. */
+void mics_nccl_family_end(struct nccl_family *family);
+
+/* nccl_state.c: poll until `result` is no longer "in progress". */
+ncclResult_t mics_nccl_settle(const struct nccl_comm *comm, ncclResult_t result);
+/* "WHAT: NCCL: text of the result: what NCCL said last" */
+enum mics_status mics_nccl_failure(const struct nccl_comm *comm, ncclResult_t result,
+                                   struct mics_err *err);
+/* struct mics_comm_ops.check */
+enum mics_status mics_nccl_check(struct mics_comm *comm, struct mics_err *err);
+
+#endif

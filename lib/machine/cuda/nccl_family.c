@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl_family.c - which communicators there are, and their common end.
+ *
+ * ncclCommAbort() waits for the GPU to let go of a collective; should that hang, too, then the process ends all
+ * the same: a thread of its own does it, and nobody waits for it for longer than the patience below.
+ */
+#include "machine/cuda/nccl.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+static const int patience_s = 2;
+
+enum mics_status mics_nccl_family_new(struct mics_device *device, struct nccl_family **out,
+                                      struct mics_err *err)
+{
+    struct nccl_family *family = calloc(1, sizeof *family);
+
+    if (!family)
+        return mics_err_nomem(err);
+    family->device = device;
+    pthread_mutex_init(&family->lock, NULL);
+    *out = family;
+    return MICS_OK;
+}
+
+void mics_nccl_family_add(struct nccl_family *family, struct nccl_comm *comm)
+{
+    pthread_mutex_lock(&family->lock);
+    comm->next = family->members;
+    family->members = comm;
+    family->refs++;
+    pthread_mutex_unlock(&family->lock);
+}
+
+void mics_nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
+{
+    struct nccl_comm **link;
+
+    pthread_mutex_lock(&family->lock);
+    for (link = &family->members; *link != comm; link = &(*link)->next)
+        ;
+    *link = comm->next;
+    const bool last = --family->refs == 0;
+    pthread_mutex_unlock(&family->lock);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&family->lock);
+    free(family);
+}
+
+/* What the aborting thread has to do. It may outlive who waits for it. */
+struct errand {
+    pthread_mutex_t lock;
+    pthread_cond_t done;
+    bool is_done;
+    int gpu;
+    size_t count;
+    ncclComm_t comms[];
+};
+
+static void *abort_all(void *context)
+{
+    struct errand *errand = context;
+
+    (void)cudaSetDevice(errand->gpu);
+    for (size_t i = 0; i < errand->count; i++)
+        (void)ncclCommAbort(errand->comms[i]);
+    pthread_mutex_lock(&errand->lock);
+    errand->is_done = true;
+    pthread_cond_signal(&errand->done);
+    pthread_mutex_unlock(&errand->lock);
+    return NULL; /* the errand is left to the end of the process, which is near */
+}
+
+/* Take NCCL's communicators away from their owners. NULL: there are none, or no memory. */
+static struct errand *take_all(struct nccl_family *family)
+{
+    struct errand *errand = NULL;
+    size_t count = 0;
+
+    pthread_mutex_lock(&family->lock);
+    for (struct nccl_comm *comm = family->members; comm; comm = comm->next)
+        count += comm->nccl != NULL;
+    if (count > 0)
+        errand = calloc(1, sizeof *errand + count * sizeof errand->comms[0]);
+    for (struct nccl_comm *comm = family->members; errand && comm; comm = comm->next) {
+        if (comm->nccl)
+            errand->comms[errand->count++] = comm->nccl;
+        comm->nccl = NULL;
+    }
+    pthread_mutex_unlock(&family->lock);
+    return errand;
+}
+
+void mics_nccl_family_end(struct nccl_family *family)
+{
+    struct timespec until;
+    pthread_t thread;
+    int code = 0;
+
+    atomic_store(&family->ending, true);
+    struct errand *errand = take_all(family);
+    if (!errand)
+        return;
+    pthread_mutex_init(&errand->lock, NULL);
+    pthread_cond_init(&errand->done, NULL);
+    errand->gpu = ((struct cuda_device *)family->device)->gpu;
+    if (pthread_create(&thread, NULL, abort_all, errand) != 0)
+        return;
+    pthread_detach(thread);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += patience_s;
+    pthread_mutex_lock(&errand->lock);
+    while (!errand->is_done && code == 0)
+        code = pthread_cond_timedwait(&errand->done, &errand->lock, &until);
+    pthread_mutex_unlock(&errand->lock);
+}

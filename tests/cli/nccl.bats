@@ -1,0 +1,60 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Communicators of the GPU's plug-in, on emulated GPUs with an emulated NCCL: tests/emulated/nccl.h.
+
+load helpers
+
+comm=$MICS_BUILD/tests/mpi/mpi_comm
+export MICS_PLUGIN_PATH=$MICS_BUILD/emulated
+
+setup_file()
+{
+    requires mpi:4
+    if "$comm" world 2>&1 | grep -q 'build is without MPI'; then skip "this build is without MPI"; fi
+    [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ] || skip "this build has no emulated plug-in"
+}
+
+# Rank 1 has this fault, the others have none.
+faulty() # fault command...
+{
+    local fault=$1
+    shift
+    # shellcheck disable=SC2016 # the ranks' shells expand it
+    mpirun -n 3 sh -c '[ "$OMPI_COMM_WORLD_RANK" != 1 ] || export MICS_EMULATED_NCCL_FAULT='"$fault"'; exec "$0" "$@"' "$@"
+}
+
+@test "nccl: collectives, splits, counts and bits are right on 1 to 4 ranks" {
+    for ranks in 1 2 3 4; do
+        run -0 mpi "$ranks" "$comm" gpu nccl
+        [ "$output" = "all well on $ranks ranks" ]
+    done
+}
+
+@test "nccl: MICS_COMM=staged takes the host's way, and it is right, too" {
+    MICS_COMM=staged run -0 mpi 3 "$comm" gpu staged
+    [ "$output" = "all well on 3 ranks" ]
+}
+
+@test "nccl: two ranks on one GPU are refused, and which" {
+    MICS_EMULATED_GPUS=2 run ! mpi 3 "$comm" gpu nccl
+    [[ $output == *"ranks 0 and 2 are on the same GPU, of which NCCL needs one for each rank"* ]]
+}
+
+@test "nccl: ranks on one GPU that NCCL takes for machines of their own are let through" {
+    # shellcheck disable=SC2016 # the ranks' shells expand it
+    MICS_EMULATED_GPUS=1 run -0 mpi 2 sh -c 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" gpu nccl' "$comm"
+    [ "$output" = "all well on 2 ranks" ]
+}
+
+@test "nccl: a rank that cannot join fails all, at once" {
+    run ! timeout 20 "$(command -v bash)" -c "$(declare -f faulty); faulty join $comm gpu nccl"
+    [[ $output == *"rank 0: NCCL: rank 1 of 3 could not join"* ]]
+    [[ $output == *"rank 1: NCCL: unhandled system error: emulated: cannot join"* ]]
+}
+
+@test "nccl: a collective that hangs with an error is seen beside its stream, and the job ends within seconds" {
+    began=$(date +%s)
+    run -9 timeout 60 "$(command -v bash)" -c "$(declare -f faulty); faulty 3 $comm gpu-fault"
+    [[ $output == *"rank 1: among 3 ranks: NCCL: unhandled system error: emulated: the network is down"* ]]
+    [ $(($(date +%s) - began)) -lt 15 ]
+}

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nccl.h - the part of NCCL that mics uses, among processes of one machine, over shared memory. For tests.
+ *
+ * The names and values are NCCL's. A communicator with "blocking = 0" joins in the background, as there. A
+ * collective does its work before it returns, for the emulator's streams do, too; so ranks that begin different
+ * collectives, or begin them in another order, wait for each other: after 20 seconds that is an error.
+ * A rank whose process is gone makes the others' communicators fail with ncclRemoteError, and their collectives go on
+ * waiting until they are aborted: on a GPU they would hang just so.
+ *
+ * MICS_EMULATED_NCCL_FAULT in the environment of one rank: "join" lets it fail to join; a number N lets its Nth
+ * collective fail as the network does, later and out of sight: it hangs, and the communicator has an error
+ * (a reduce-scatter counts as one for each rank).
+ */
+#ifndef MICS_TESTS_EMULATED_NCCL_H
+#define MICS_TESTS_EMULATED_NCCL_H
+
+#include "cuda_runtime.h"
+
+#include <limits.h>
+
+#define NCCL_MAJOR        2
+#define NCCL_MINOR        28
+#define NCCL_PATCH        9
+#define NCCL_VERSION_CODE 22809
+
+#define NCCL_UNIQUE_ID_BYTES  128
+#define NCCL_CONFIG_UNDEF_INT INT_MIN
+
+typedef struct emu_nccl *ncclComm_t;
+typedef struct {
+    char internal[NCCL_UNIQUE_ID_BYTES];
+} ncclUniqueId;
+
+typedef enum {
+    ncclSuccess = 0,
+    ncclUnhandledCudaError = 1,
+    ncclSystemError = 2,
+    ncclInternalError = 3,
+    ncclInvalidArgument = 4,
+    ncclInvalidUsage = 5,
+    ncclRemoteError = 6,
+    ncclInProgress = 7
+} ncclResult_t;
+
+typedef enum { ncclUint8 = 1, ncclFloat32 = 7, ncclFloat64 = 8, ncclBfloat16 = 9 } ncclDataType_t;
+
+typedef enum { ncclSum = 0 } ncclRedOp_t;
+
+typedef struct {
+    size_t size;
+    unsigned magic, version;
+    int blocking;
+} ncclConfig_t;
+
+#define NCCL_CONFIG_INITIALIZER                                                                    \
+    {                                                                                              \
+        sizeof(ncclConfig_t), 0xcafebeef, NCCL_VERSION_CODE, NCCL_CONFIG_UNDEF_INT                 \
+    }
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+ncclResult_t ncclGetVersion(int *version);
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config);
+ncclResult_t ncclCommFinalize(ncclComm_t comm);
+ncclResult_t ncclCommDestroy(ncclComm_t comm);
+ncclResult_t ncclCommAbort(ncclComm_t comm);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result);
+const char *ncclGetErrorString(ncclResult_t result);
+const char *ncclGetLastError(ncclComm_t comm);
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           int root, ncclComm_t comm, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
