@@ -4,7 +4,8 @@
  *
  * Each optimizer shard is written once: the first `parts` of the ranks that hold it write a part each (table.h), so
  * that many disks work. On load every rank reads the ranges of its own shard, from whatever shape of run wrote
- * them, after all files have been read once and their sums compared. The folder must be one that all nodes see.
+ * them, after all files have been read once and their sums compared; where the checkpoint is cut as the run is, a rank reads the
+ * files of its shard once, from end to end, and sums them meanwhile. The folder must be one that all nodes see.
  *
  * A save is in three parts, each of which all ranks finish, or fail at, together: make a temporary folder;
  * write and sync the files; write the manifest and rename. After a failure the temporary
@@ -43,7 +44,8 @@ enum mics_status mics_checkpoint_save(const struct mics_checkpoint *checkpoint, 
 enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const char *folder,
                                                json_t **doc, struct mics_err *err);
 
-/* Check that the checkpoint is of the present model and optimizer, and read this rank's state. Collective. */
+/* Check that the checkpoint is of the present model and optimizer, and read this rank's state. After a failure some of it
+ * may have been put. Collective. */
 enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, const char *folder,
                                       const json_t *doc, struct mics_err *err);
 

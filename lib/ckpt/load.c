@@ -123,6 +123,55 @@ static enum mics_status load_all(const struct load *load, struct mics_err *err)
     return status;
 }
 
+static enum mics_status take(void *context, uint32_t unit, uint32_t state, uint64_t first,
+                             uint64_t count, const float *src, struct mics_err *err)
+{
+    const struct mics_ckpt_source *source = &((const struct load *)context)->checkpoint->source;
+
+    return source->put(source->context, unit, state, first, count, src, err);
+}
+
+/* This rank's shard is a shard of the checkpoint: its files are read once, and all files by some rank. */
+static enum mics_status load_whole(struct load *load, struct mics_err *err)
+{
+    const uint32_t parts = mics_ckpt_reader_table(load->reader)->parts;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; status == MICS_OK && i < parts; i++)
+        status = mics_ckpt_reader_pass(load->reader, load->index * parts + i, load->buffer, CHUNK,
+                                       take, load, err);
+    return status;
+}
+
+/* Is the checkpoint cut as this run is? The same on all ranks. */
+static bool is_cut_alike(const struct load *load)
+{
+    const struct mics_ckpt_form *form = load->checkpoint->form;
+    const struct mics_ckpt_table *table = mics_ckpt_reader_table(load->reader);
+
+    if (table->shape.p_optim != form->choice->shape.p_optim ||
+        table->unit_count != form->model->unit_count || table->states != form->states)
+        return false;
+    for (uint32_t i = 0; i < table->unit_count; i++) {
+        const struct mics_layout *then = &table->units[i].layout, *now = &form->layouts[i];
+
+        if (load->units[i] != i || then->segments != now->segments || then->padded != now->padded)
+            return false;
+    }
+    return true;
+}
+
+static enum mics_status load_checked(struct load *load, struct mics_err *err)
+{
+    struct mics_comm *comm = load->checkpoint->comm;
+    enum mics_status status;
+
+    if (is_cut_alike(load))
+        return mics_agree(comm, load_whole(load, err), err);
+    status = mics_agree(comm, check_files(comm, load->reader, err), err);
+    return status == MICS_OK ? mics_agree(comm, load_all(load, err), err) : status;
+}
+
 /* The place of each of the model's units in the checkpoint, and a buffer. */
 static enum mics_status prepare(struct load *load, struct mics_err *err)
 {
@@ -163,9 +212,7 @@ enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, 
     }
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
-        status = mics_agree(comm, check_files(comm, load.reader, err), err);
-    if (status == MICS_OK)
-        status = mics_agree(comm, load_all(&load, err), err);
+        status = load_checked(&load, err);
     mics_ckpt_reader_close(load.reader);
     free(load.units);
     free(load.buffer);

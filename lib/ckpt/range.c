@@ -4,7 +4,7 @@
  * place. Of a file its header is read once, and remembered as where each tensor begins; descriptors
  * are kept open, but not more than some hundred.
  */
-#include "ckpt/range.h"
+#include "ckpt/range_files.h"
 
 #include "base/num.h"
 #include "ckpt/file_sum.h"
@@ -20,22 +20,8 @@
 
 #define MAX_OPEN 128
 
-struct file {
-    int fd; /* -1: not open */
-    uint64_t *
-        offsets; /* bytes from the beginning of the file, [unit * states + state]; NULL: not read */
-};
-
-struct mics_ckpt_reader {
-    char folder[MICS_PATH_MAX];
-    struct mics_manifest manifest;
-    struct mics_ckpt_table table;
-    struct file *files;
-    uint32_t open_count;
-};
-
-static enum mics_status path_of(const struct mics_ckpt_reader *reader, uint32_t file, char *path,
-                                struct mics_err *err)
+enum mics_status mics_range_path(const struct mics_ckpt_reader *reader, uint32_t file, char *path,
+                                 struct mics_err *err)
 {
     char name[64];
 
@@ -43,8 +29,8 @@ static enum mics_status path_of(const struct mics_ckpt_reader *reader, uint32_t 
     return mics_path_format(path, err, "%s/%s", reader->folder, name);
 }
 
-static enum mics_status read_at(const char *path, int fd, void *dst, uint64_t size, uint64_t offset,
-                                struct mics_err *err)
+enum mics_status mics_range_read(const char *path, int fd, void *dst, uint64_t size,
+                                 uint64_t offset, struct mics_err *err)
 {
     for (char *at = dst; size > 0;) {
         const ssize_t got = pread(fd, at, size, (off_t)offset);
@@ -62,8 +48,7 @@ static enum mics_status read_at(const char *path, int fd, void *dst, uint64_t si
     return MICS_OK;
 }
 
-/* Elements of a unit in a file. */
-static uint64_t count_in(const struct mics_ckpt_reader *reader, uint32_t unit, uint32_t file)
+uint64_t mics_range_count(const struct mics_ckpt_reader *reader, uint32_t unit, uint32_t file)
 {
     const uint32_t parts = reader->table.parts, part = file % parts;
     const uint64_t count = mics_layout_optim_shard(&reader->table.units[unit].layout);
@@ -81,7 +66,7 @@ static enum mics_status find_tensors(const struct mics_ckpt_reader *reader, uint
     if (file->count != count)
         return mics_err_set(err, MICS_ERR_FORMAT, "has %zu tensors, not %u", file->count, count);
     for (uint32_t i = 0; i < count; i++) {
-        const uint64_t elements = count_in(reader, i / states, number);
+        const uint64_t elements = mics_range_count(reader, i / states, number);
         const struct mics_safetensor *found;
 
         snprintf(name, sizeof name, "%s.%s", reader->table.units[i / states].name,
@@ -103,7 +88,8 @@ static enum mics_status read_header(const char *path, int fd, uint64_t bytes,
     unsigned char length[8] = {0};
     uint64_t size = 0;
     char *data = NULL;
-    enum mics_status status = read_at(path, fd, length, mics_min_u64(sizeof length, bytes), 0, err);
+    enum mics_status status =
+        mics_range_read(path, fd, length, mics_min_u64(sizeof length, bytes), 0, err);
 
     for (int i = 7; i >= 0; i--)
         size = size << 8 | length[i];
@@ -111,7 +97,7 @@ static enum mics_status read_header(const char *path, int fd, uint64_t bytes,
     if (status == MICS_OK && !(data = malloc(size + 1)))
         status = mics_err_nomem(err);
     if (status == MICS_OK)
-        status = read_at(path, fd, data, size, 0, err);
+        status = mics_range_read(path, fd, data, size, 0, err);
     if (status == MICS_OK) {
         status = mics_safetensors_parse(data, size, bytes, out, err);
         if (status != MICS_OK)
@@ -156,11 +142,10 @@ static void close_files(struct mics_ckpt_reader *reader)
     reader->open_count = 0;
 }
 
-/* Have a file open and its header read. */
-static enum mics_status need(struct mics_ckpt_reader *reader, uint32_t number, const char *path,
-                             struct mics_err *err)
+enum mics_status mics_range_need(struct mics_ckpt_reader *reader, uint32_t number, const char *path,
+                                 struct mics_err *err)
 {
-    struct file *file = &reader->files[number];
+    struct mics_range_file *file = &reader->files[number];
     enum mics_status status = MICS_OK;
 
     if (file->fd < 0) {
@@ -180,18 +165,18 @@ static enum mics_status read_run(struct mics_ckpt_reader *reader, uint32_t unit,
 {
     const struct mics_ckpt_place place =
         mics_ckpt_locate(&reader->table.units[unit].layout, reader->table.parts, first);
-    const struct file *file = &reader->files[place.file];
+    const struct mics_range_file *file = &reader->files[place.file];
     char path[MICS_PATH_MAX];
-    enum mics_status status = path_of(reader, place.file, path, err);
+    enum mics_status status = mics_range_path(reader, place.file, path, err);
 
     *count = mics_min_u64(*count, place.run);
     if (status == MICS_OK)
-        status = need(reader, place.file, path, err);
+        status = mics_range_need(reader, place.file, path, err);
     if (status != MICS_OK)
         return status;
-    return read_at(path, file->fd, dst, *count * sizeof *dst,
-                   file->offsets[unit * reader->table.states + state] + place.offset * sizeof *dst,
-                   err);
+    return mics_range_read(
+        path, file->fd, dst, *count * sizeof *dst,
+        file->offsets[unit * reader->table.states + state] + place.offset * sizeof *dst, err);
 }
 
 enum mics_status mics_ckpt_reader_read(struct mics_ckpt_reader *reader, uint32_t unit,
@@ -218,7 +203,7 @@ enum mics_status mics_ckpt_reader_check(struct mics_ckpt_reader *reader, uint32_
                                         struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
-    enum mics_status status = path_of(reader, file, path, err);
+    enum mics_status status = mics_range_path(reader, file, path, err);
 
     return status == MICS_OK ? mics_file_sum_check(path, &reader->manifest.files[file], false, err)
                              : status;

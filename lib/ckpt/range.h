@@ -36,6 +36,17 @@ enum mics_status mics_ckpt_reader_read(struct mics_ckpt_reader *reader, uint32_t
                                        uint32_t state, uint64_t first, uint64_t count, float *dst,
                                        struct mics_err *err);
 
+/* Takes elements [first, first + count) of a unit and state, as places in the shard that the file is a part of. */
+typedef enum mics_status mics_ckpt_taker(void *context, uint32_t unit, uint32_t state,
+                                         uint64_t first, uint64_t count, const float *src,
+                                         struct mics_err *err);
+
+/* Read one file once, from end to end, give all that is in it to `take`, and compare its XXH64 at last. The buffer is the
+ * caller's, of `room` floats. Failures are those of read and check. */
+enum mics_status mics_ckpt_reader_pass(struct mics_ckpt_reader *reader, uint32_t file,
+                                       float *buffer, uint64_t room, mics_ckpt_taker *take,
+                                       void *context, struct mics_err *err);
+
 /* Check size and XXH64 of one file (below manifest->file_count), in pieces. MICS_ERR_FORMAT begins with its
  * path. */
 enum mics_status mics_ckpt_reader_check(struct mics_ckpt_reader *reader, uint32_t file,

@@ -11,6 +11,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RANKS = 4, MAX_RANKS = 8, MAX_UNITS = 8 };
@@ -389,7 +390,56 @@ static void a_checkpoint_of_the_same_step_is_replaced(void)
     CHECK_INT(entries("step-000006"), 1);
 }
 
-static void damage_is_found_before_anything_is_loaded(void)
+/* Bytes that this process has read so far, from wherever. */
+static uint64_t bytes_read(void)
+{
+    FILE *io = fopen("/proc/self/io", "r");
+    unsigned long long bytes = 0;
+
+    CHECK(io && fscanf(io, "rchar: %llu", &bytes) == 1);
+    if (io)
+        fclose(io);
+    return bytes;
+}
+
+static uint64_t bytes_of_latest(void)
+{
+    struct stat info;
+    char path[MICS_PATH_MAX], name[64];
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0;; i++) {
+        mics_ckpt_file_name(i, name, sizeof name);
+        in_folder(path, "latest/");
+        strcat(path, name);
+        if (stat(path, &info) != 0)
+            return bytes;
+        bytes += (uint64_t)info.st_size;
+    }
+}
+
+static void a_checkpoint_that_is_cut_alike_is_read_once(void)
+{
+    static const struct mics_shape zero3 = {2, 2, 4, 4, 4}, ddp = {2, 2, 1, 1, 1};
+    struct rank ranks[RANKS] = {{.step = 6}, {.step = 6}, {.step = 6}, {.step = 6}};
+    uint64_t before, once, bytes;
+
+    run(ranks, zero3, 2);
+    bytes = bytes_of_latest();
+    before = bytes_read();
+    loads_with(zero3, 2, 3, 6, MICS_OK, "");
+    once = bytes_read() - before;
+    CHECK(once >= bytes && once < bytes + bytes / 2);
+    before = bytes_read();
+    loads_with(zero3, 1, 3, 6, MICS_OK, "");
+    CHECK(bytes_read() - before >= 2 * bytes);
+    for (int i = 0; i < RANKS; i++) /* four replicas write a part each, and each reads all four */
+        ranks[i] = (struct rank){.step = 6, .parts = RANKS};
+    run(ranks, ddp, 1);
+    loads_with(ddp, 1, 3, 6, MICS_OK, "");
+}
+
+static void damage_is_found_before_anything_is_loaded_by_another_shape(void)
 {
     char path[MICS_PATH_MAX];
     FILE *file;
@@ -404,12 +454,14 @@ static void damage_is_found_before_anything_is_loaded(void)
                                 {.step = 7, .load = true},
                                 {.step = 7, .load = true},
                                 {.step = 7, .load = true}};
-    run(ranks, mics2, 1);
-    for (int i = 0; i < RANKS; i++) {
-        CHECK_INT(ranks[i].status, MICS_ERR_FORMAT);
-        CHECK(strstr(ranks[i].err.text, "is damaged") != NULL);
+    for (uint32_t segments = 2; segments >= 1; segments--) {
+        run(ranks, mics2, segments);
+        for (int i = 0; i < RANKS; i++) {
+            CHECK_INT(ranks[i].status, MICS_ERR_FORMAT);
+            CHECK(strstr(ranks[i].err.text, "shard-00001.safetensors: is damaged") != NULL);
+        }
+        CHECK((ranks[1].put == 0) == (segments == 2));
     }
-    CHECK_INT(ranks[1].put, 0);
     CHECK_INT(truncate(path, 4096), 0);
     run(ranks, mics2, 1);
     CHECK(strstr(ranks[0].err.text, "has 4096 bytes, the manifest says") != NULL);
@@ -535,7 +587,8 @@ int main(void)
     TAP_RUN(a_rank_that_fails_fails_all_and_leaves_what_was_there);
     TAP_RUN(numbers_that_are_not_finite_are_not_saved);
     TAP_RUN(a_checkpoint_of_the_same_step_is_replaced);
-    TAP_RUN(damage_is_found_before_anything_is_loaded);
+    TAP_RUN(a_checkpoint_that_is_cut_alike_is_read_once);
+    TAP_RUN(damage_is_found_before_anything_is_loaded_by_another_shape);
     TAP_RUN(a_manifest_with_wrong_members_is_refused_with_their_path);
     TAP_RUN(leftovers_go_and_old_checkpoints_are_pruned);
     TAP_RUN(a_checkpoint_without_room_is_refused_with_both_sizes);
