@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reduce.cuh - sums over the threads of a warp, a team or a block, in an order that depends on
+ * their number only.
+ */
+#ifndef MICS_KERNELS_CUDA_REDUCE_CUH
+#define MICS_KERNELS_CUDA_REDUCE_CUH
+
+#include "cuda/gpu.h"
+
+#define MICS_WARP       32
+#define MICS_WARPS_MAX  32 /* of a block */
+#define MICS_WHOLE_WARP 0xffffffffu
+
+/* Every lane gets the sum. */
+template <typename T> __device__ __forceinline__ T mics_warp_sum(T x)
+{
+#pragma unroll
+    for (int lanes = MICS_WARP / 2; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(MICS_WHOLE_WARP, x, lanes);
+    return x;
+}
+
+/* A team is the blockDim.x threads, a multiple of 32, that share a threadIdx.y. Every thread of
+ * each team gets its team's sums. All threads of the block call it; `shared` has N *
+ * MICS_WARPS_MAX elements, which may be written again after the block's next barrier but one:
+ * callers alternate between two. */
+template <int N, typename T> __device__ __forceinline__ void mics_team_sum(T (&x)[N], T *shared)
+{
+    const unsigned warps = blockDim.x / MICS_WARP, warp = threadIdx.x / MICS_WARP;
+    T *mine = shared + threadIdx.y * warps * N;
+
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        x[i] = mics_warp_sum(x[i]);
+    if (warps == 1)
+        return;
+    if (threadIdx.x % MICS_WARP == 0)
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            mine[warp * N + i] = x[i];
+    __syncthreads();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        x[i] = mine[i];
+        for (unsigned w = 1; w < warps; w++)
+            x[i] += mine[w * N + i];
+    }
+}
+
+#endif
