@@ -2,17 +2,19 @@
 /*
  * embedding_grad.cu - sums of the rows of a gradient by token and by position.
  *
- * By token: the rows are sorted by their tokens (sort.cuh) and the sorted rows cut into windows. A block takes a window
- * and adds up, piece by piece of 16 bytes, each run of equal tokens in it, four rows under way in each thread. What
- * begins and ends in the window is added to the token's row of grad_wte; the sum of a run that comes from the window
- * before or goes on in the next one lies in the workspace, until a second kernel adds those of one token up in order. So a
- * token that fills the batch is the work of many blocks, and the order of every sum depends on shapes and tokens only.
+ * By token: the rows are sorted by their tokens (sort.cuh) and the sorted rows cut into windows. A
+ * block takes a window and adds up, piece by piece of 16 bytes, each run of equal tokens in it,
+ * four rows under way in each thread. What begins and ends in the window is added to the token's
+ * row of grad_wte; the sum of a run that comes from the window before or goes on in the next one
+ * lies in the workspace, until a second kernel adds those of one token up in order. So a token that
+ * fills the batch is the work of many blocks, and the order of every sum depends on shapes and
+ * tokens only.
  *
  * By position: a thread adds up one piece of the rows of its position.
  *
- * 4 bytes (fp32) or 2 (bf16) and 1 flop per element of grad_out for each of both, and the rows of grad_wte that occur once
- * each way: bound by memory. Within 1e-6 of the host, relative to the sum of magnitudes; bf16 rounds each result once for
- * every 524,288 rows. Equal runs give equal bits.
+ * 4 bytes (fp32) or 2 (bf16) and 1 flop per element of grad_out for each of both, and the rows of
+ * grad_wte that occur once each way: bound by memory. Within 1e-6 of the host, relative to the sum
+ * of magnitudes; bf16 rounds each result once for every 524,288 rows. Equal runs give equal bits.
  */
 #include "cuda/kernels.h"
 #include "cuda/sort.cuh"
@@ -23,7 +25,8 @@
 #define DEPTH      4
 #define THREADS    256
 
-/* A sorted run of rows. partials: [windows, 2, C]: of the run that comes from before, of the one that goes on. */
+/* A sorted run of rows. partials: [windows, 2, C]: of the run that comes from before, of the one
+ * that goes on. */
 struct sorted {
     const uint32_t *keys, *order;
     uint32_t rows, window, C;
@@ -33,7 +36,8 @@ struct sorted {
 };
 
 /* to[0 .. W) += sum */
-template <typename G, int W> __device__ __forceinline__ void add_to(void *to, size_t at, const float (&sum)[W])
+template <typename G, int W>
+__device__ __forceinline__ void add_to(void *to, size_t at, const float (&sum)[W])
 {
     float old[W];
 
@@ -44,14 +48,16 @@ template <typename G, int W> __device__ __forceinline__ void add_to(void *to, si
     mics_store<G, W>((G *)to + at, old);
 }
 
-__device__ __forceinline__ float *partial_at(const struct sorted &args, uint32_t window, int which, uint32_t c)
+__device__ __forceinline__ float *partial_at(const struct sorted &args, uint32_t window, int which,
+                                             uint32_t c)
 {
     return args.partials + ((size_t)window * 2 + which) * args.C + c;
 }
 
 /* One piece of the columns of one window. */
 template <typename T, typename G, int W>
-__device__ __forceinline__ void sum_window(const struct sorted &args, uint32_t begin, uint32_t stop, uint32_t c)
+__device__ __forceinline__ void sum_window(const struct sorted &args, uint32_t begin, uint32_t stop,
+                                           uint32_t c)
 {
     bool from_before = begin > 0 && args.keys[begin - 1] == args.keys[begin];
     float sum[W] = {}, x[W];
@@ -62,7 +68,8 @@ __device__ __forceinline__ void sum_window(const struct sorted &args, uint32_t b
 #pragma unroll
         for (int d = 0; d < DEPTH; d++)
             if (i + d < stop)
-                in[d] = mics_read<T, W>((const T *)args.grad_out + (size_t)args.order[i + d] * args.C + c);
+                in[d] = mics_read<T, W>((const T *)args.grad_out +
+                                        (size_t)args.order[i + d] * args.C + c);
 #pragma unroll
         for (int d = 0; d < DEPTH; d++) {
             if (i + d >= stop)
@@ -174,7 +181,8 @@ static uint32_t window_size(uint32_t rows, uint32_t C, size_t bytes)
 /* Carve the workspace: `sort` and what is left for partial sums, aligned to 16 bytes. */
 static void carve(const struct mics_cuda_at *at, struct mics_sort *sort, struct sorted *sums)
 {
-    const size_t rows = (sort->rows + 3) / 4 * 4, places = (size_t)mics_sort_tiles(sort->rows) * MICS_SORT_DIGITS;
+    const size_t rows = (sort->rows + 3) / 4 * 4,
+                 places = (size_t)mics_sort_tiles(sort->rows) * MICS_SORT_DIGITS;
     uint32_t *free = (uint32_t *)at->workspace;
 
     for (int i = 0; i < 2; i++) {
@@ -188,12 +196,14 @@ static void carve(const struct mics_cuda_at *at, struct mics_sort *sort, struct 
 }
 
 template <typename T, typename G, int W>
-static cudaError_t add_tokens(const struct mics_cuda_at *at, const struct mics_op_embedding_grad *args,
-                              uint64_t first, uint32_t rows)
+static cudaError_t add_tokens(const struct mics_cuda_at *at,
+                              const struct mics_op_embedding_grad *args, uint64_t first,
+                              uint32_t rows)
 {
     struct mics_sort sort = {args->tokens + first, rows, args->V, {}, {}, NULL};
-    struct sorted sums = {NULL, NULL, rows, 0, args->C, NULL, (const T *)args->grad_out + first * args->C,
-                          args->grad_wte};
+    struct sorted sums = {
+        NULL,          NULL, rows, 0, args->C, NULL, (const T *)args->grad_out + first * args->C,
+        args->grad_wte};
     cudaError_t error;
     int result = 0;
 
@@ -218,14 +228,17 @@ static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_em
 
     for (uint64_t first = 0; first < rows && error == cudaSuccess; first += ROWS_MAX)
         error = add_tokens<T, G, W>(at, args, first,
-                                    rows - first < ROWS_MAX ? (uint32_t)(rows - first) : (uint32_t)ROWS_MAX);
+                                    rows - first < ROWS_MAX ? (uint32_t)(rows - first)
+                                                            : (uint32_t)ROWS_MAX);
     if (error == cudaSuccess && args->grad_wpe)
-        error = MICS_LAUNCH((sum_positions_kernel<T, G, W>), dim3(args->T, tiles), THREADS, 0, at->stream, *args);
+        error = MICS_LAUNCH((sum_positions_kernel<T, G, W>), dim3(args->T, tiles), THREADS, 0,
+                            at->stream, *args);
     return error;
 }
 
 template <typename T, typename G>
-static cudaError_t launch_width(const struct mics_cuda_at *at, const struct mics_op_embedding_grad *args)
+static cudaError_t launch_width(const struct mics_cuda_at *at,
+                                const struct mics_op_embedding_grad *args)
 {
     constexpr int W = sizeof(T) == 2 && sizeof(G) == 2 ? 8 : 4;
 
@@ -238,7 +251,8 @@ static cudaError_t launch_width(const struct mics_cuda_at *at, const struct mics
     return launch<T, G, 1>(at, args);
 }
 
-cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at, const struct mics_op_embedding_grad *args)
+cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
+                                     const struct mics_op_embedding_grad *args)
 {
     if (args->dtype == MICS_BF16)
         return args->grad_dtype == MICS_BF16 ? launch_width<__nv_bfloat16, __nv_bfloat16>(at, args)

@@ -2,16 +2,17 @@
 /*
  * epilogue.cu - bias, residual and GELU after a matrix product, where cuBLASLt does not do them.
  *
- * A block takes 256 pieces of 4 elements of one row. The bytes of what it reads and writes, at most 30 flops per element:
- * bound by memory. An fp32 x is that of the host within the product's own tolerance; a bf16 product was rounded once
- * before.
+ * A block takes 256 pieces of 4 elements of one row. The bytes of what it reads and writes, at most
+ * 30 flops per element: bound by memory. An fp32 x is that of the host within the product's own
+ * tolerance; a bf16 product was rounded once before.
  */
-#include "cuda/epilogue.cuh"
 #include "cuda/activation.cuh"
+#include "cuda/epilogue.cuh"
 #include "cuda/tiles.cuh"
 
 /* x += what stands at p, unless p is NULL. */
-template <typename T, int W> __device__ __forceinline__ void add_at(float (&x)[W], const void *p, size_t at)
+template <typename T, int W>
+__device__ __forceinline__ void add_at(float (&x)[W], const void *p, size_t at)
 {
     float y[W];
 
@@ -25,7 +26,8 @@ template <typename T, int W> __device__ __forceinline__ void add_at(float (&x)[W
 
 /* In is the type of the operands, Out that of the result. */
 template <typename In, typename Out, typename Product, int W>
-__global__ void __launch_bounds__(MICS_TILE_THREADS) epilogue_kernel(struct mics_epilogue args, uint32_t tiles)
+__global__ void __launch_bounds__(MICS_TILE_THREADS)
+    epilogue_kernel(struct mics_epilogue args, uint32_t tiles)
 {
     const size_t row = blockIdx.x / tiles;
     const uint32_t c = (blockIdx.x % tiles * MICS_TILE_THREADS + threadIdx.x) * W;
@@ -57,24 +59,25 @@ template <typename In, typename Out, typename Product>
 static cudaError_t launch(cudaStream_t stream, const struct mics_epilogue *args)
 {
     const bool vectors = (args->n | args->ldout | args->ldproduct) % 4 == 0 &&
-                         mics_aligned(16, args->out, args->pre_gelu, args->product, args->add, args->bias,
-                                      args->gelu_of);
+                         mics_aligned(16, args->out, args->pre_gelu, args->product, args->add,
+                                      args->bias, args->gelu_of);
     const uint32_t tiles = mics_tiles(args->n, vectors ? 4 : 1);
 
     if (!mics_tiles_fit(args->m, tiles))
         return cudaErrorInvalidValue;
     if (vectors)
-        return MICS_LAUNCH((epilogue_kernel<In, Out, Product, 4>), args->m * tiles, MICS_TILE_THREADS, 0, stream,
-                           *args, tiles);
-    return MICS_LAUNCH((epilogue_kernel<In, Out, Product, 1>), args->m * tiles, MICS_TILE_THREADS, 0, stream, *args,
-                       tiles);
+        return MICS_LAUNCH((epilogue_kernel<In, Out, Product, 4>), args->m * tiles,
+                           MICS_TILE_THREADS, 0, stream, *args, tiles);
+    return MICS_LAUNCH((epilogue_kernel<In, Out, Product, 1>), args->m * tiles, MICS_TILE_THREADS,
+                       0, stream, *args, tiles);
 }
 
 cudaError_t mics_epilogue_launch(cudaStream_t stream, const struct mics_epilogue *args)
 {
     if (args->dtype == MICS_BF16)
-        return args->out_dtype == MICS_BF16 ? launch<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(stream, args)
-                                            : launch<__nv_bfloat16, float, float>(stream, args);
+        return args->out_dtype == MICS_BF16
+                   ? launch<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(stream, args)
+                   : launch<__nv_bfloat16, float, float>(stream, args);
     return args->out_dtype == MICS_BF16 ? launch<float, __nv_bfloat16, float>(stream, args)
                                         : launch<float, float, float>(stream, args);
 }

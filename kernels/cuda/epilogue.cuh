@@ -7,8 +7,9 @@
 
 #include "cuda/kernels.h"
 
-/* x = product (+ add) (+ bias); then as in mics_op_matmul. `product` is [m, n] with rows of ldproduct: of fp32 where
- * dtype is, else of out_dtype; NULL is 0. The others have rows of ldout. Any may be out but bias. */
+/* x = product (+ add) (+ bias); then as in mics_op_matmul. `product` is [m, n] with rows of
+ * ldproduct: of fp32 where dtype is, else of out_dtype; NULL is 0. The others have rows of
+ * ldout. Any may be out but bias. */
 struct mics_epilogue {
     void *out, *pre_gelu;
     const void *product, *add, *bias, *gelu_of;

@@ -18,7 +18,8 @@
 
 #define MICS_FLAT_THREADS 256
 
-/* One block: blockDim.x * DEPTH pieces of WIDTH elements; the first block also the rest of the array. */
+/* One block: blockDim.x * DEPTH pieces of WIDTH elements; the first block also the rest of the
+ * array. */
 template <template <int> class Op, int WIDTH, int DEPTH>
 __global__ void __launch_bounds__(MICS_FLAT_THREADS)
     mics_flat_kernel(Op<WIDTH> op, Op<1> rest, uint64_t count)

@@ -2,16 +2,19 @@
 /*
  * matmul.cu - matrix products by cuBLASLt, with bias, residual and GELU.
  *
- * Sums in fp32, of bf16 or fp32 operands; tf32 only with MICS_TF32=1 in the environment. Descriptors and algorithms are kept
- * by shape (products.cuh). The first time that a shape is met, forms and algorithms are measured on the stream, which the
- * caller waits for, and memory may be allocated for that while; MICS_CUDA_MEASURE=0 takes cuBLASLt's first proposal
- * instead, the same in every run.
+ * Sums in fp32, of bf16 or fp32 operands; tf32 only with MICS_TF32=1 in the environment.
+ * Descriptors and algorithms are kept by shape (products.cuh). The first time that a shape is met,
+ * forms and algorithms are measured on the stream, which the caller waits for, and memory may be
+ * allocated for that while; MICS_CUDA_MEASURE=0 takes cuBLASLt's first proposal instead, the same
+ * in every run.
  *
- * What cuBLASLt does not take goes its own way: without a sum (k = 0) there is only the epilogue; a bf16 result of
- * fp32 operands is made in fp32 in half of the workspace, some rows at a time, and rounded from there.
+ * What cuBLASLt does not take goes its own way: without a sum (k = 0) there is only the epilogue; a
+ * bf16 result of fp32 operands is made in fp32 in half of the workspace, some rows at a time, and
+ * rounded from there.
  *
- * 2 m n k flops: bound by arithmetic but for small shapes. fp32 within 1e-6 of the host, relative to the sum of
- * magnitudes; bf16 results are rounded once, with a GELU in a pass of its own or of a bf16 gelu_of once more.
+ * 2 m n k flops: bound by arithmetic but for small shapes. fp32 within 1e-6 of the host, relative
+ * to the sum of magnitudes; bf16 results are rounded once, with a GELU in a pass of its own or of a
+ * bf16 gelu_of once more.
  */
 #include "cuda/products.cuh"
 #include "cuda/vector.cuh"
@@ -19,7 +22,8 @@
 #define SLAB_BYTES (MICS_CUDA_WORKSPACE_BYTES / 2)
 #define SLAB_ROWS  64 /* a slab has a multiple of them */
 
-/* Where cuBLASLt writes: to pre_gelu, where the GELU is a pass of its own and reads it from there. */
+/* Where cuBLASLt writes: to pre_gelu, where the GELU is a pass of its own and reads it from
+ * there. */
 static void *destination(const struct mics_op_matmul *args, const struct mics_product *product,
                          const struct mics_product_form *form, void *out)
 {
@@ -29,22 +33,24 @@ static void *destination(const struct mics_op_matmul *args, const struct mics_pr
     return out;
 }
 
-static cublasStatus_t set_pointers(const struct mics_op_matmul *args, const struct mics_product_form *form)
+static cublasStatus_t set_pointers(const struct mics_op_matmul *args,
+                                   const struct mics_product_form *form)
 {
     const void *aux = args->pre_gelu ? args->pre_gelu : args->gelu_of;
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     if (form->bias)
-        status = cublasLtMatmulDescSetAttribute(form->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &args->bias,
-                                                sizeof(args->bias));
+        status = cublasLtMatmulDescSetAttribute(form->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                                &args->bias, sizeof(args->bias));
     if (status == CUBLAS_STATUS_SUCCESS && form->gelu)
-        status =
-            cublasLtMatmulDescSetAttribute(form->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof(aux));
+        status = cublasLtMatmulDescSetAttribute(
+            form->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &aux, sizeof(aux));
     return status;
 }
 
 cublasStatus_t mics_product_run(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
-                                const struct mics_product *product, const struct mics_product_form *form,
+                                const struct mics_product *product,
+                                const struct mics_product_form *form,
                                 const cublasLtMatmulAlgo_t *algo, void *out)
 {
     const float alpha = 1, beta = args->add ? 1.0f : 0.0f;
@@ -52,6 +58,7 @@ cublasStatus_t mics_product_run(const struct mics_cuda_at *at, const struct mics
     struct mics_epilogue rest = {.out = out,
                                  .pre_gelu = form->gelu ? NULL : args->pre_gelu,
                                  .product = to,
+                                 .add = NULL,
                                  .bias = form->bias ? NULL : args->bias,
                                  .gelu_of = form->gelu ? NULL : args->gelu_of,
                                  .m = args->m,
@@ -63,15 +70,18 @@ cublasStatus_t mics_product_run(const struct mics_cuda_at *at, const struct mics
     cublasStatus_t status = set_pointers(args, form);
 
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmul(at->products->handle, form->desc, &alpha, args->b, product->a, args->a, product->b,
-                                &beta, args->add ? args->add : to, product->out, to, product->out, algo,
-                                at->workspace, MICS_CUDA_WORKSPACE_BYTES / (product->key.half ? 2 : 1), at->stream);
+        status = cublasLtMatmul(
+            at->products->handle, form->desc, &alpha, args->b, product->a, args->a, product->b,
+            &beta, args->add ? args->add : to, product->out, to, product->out, algo, at->workspace,
+            MICS_CUDA_WORKSPACE_BYTES / (product->key.half ? 2 : 1), at->stream);
     if (status != CUBLAS_STATUS_SUCCESS || (!rest.pre_gelu && !rest.bias && !rest.gelu_of))
         return status;
-    return mics_epilogue_launch(at->stream, &rest) == cudaSuccess ? status : CUBLAS_STATUS_EXECUTION_FAILED;
+    return mics_epilogue_launch(at->stream, &rest) == cudaSuccess ? status
+                                                                  : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-static cudaError_t multiply(const struct mics_cuda_at *at, const struct mics_op_matmul *args, bool half)
+static cudaError_t multiply(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+                            bool half)
 {
     struct mics_product *product = NULL;
     cublasStatus_t status;
@@ -79,14 +89,15 @@ static cudaError_t multiply(const struct mics_cuda_at *at, const struct mics_op_
     pthread_mutex_lock(&at->products->lock);
     status = mics_product_find(at, args, half, &product);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = mics_product_run(at, args, product, &product->form, &product->form.algos[0], args->out);
+        status =
+            mics_product_run(at, args, product, &product->form, &product->form.algos[0], args->out);
     pthread_mutex_unlock(&at->products->lock);
     return mics_product_error(status);
 }
 
 /* The epilogue of rows [row, row + m), whose product is at `product`. */
-static cudaError_t finish(const struct mics_cuda_at *at, const struct mics_op_matmul *args, uint32_t row, uint32_t m,
-                          const void *product)
+static cudaError_t finish(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+                          uint32_t row, uint32_t m, const void *product)
 {
     const size_t skip = (size_t)row * args->ldout, out = skip * mics_dtype_bytes(args->out_dtype);
     const size_t in = skip * mics_dtype_bytes(args->dtype);

@@ -162,7 +162,8 @@ __device__ __forceinline__ void mics_norm_grad_partials(const struct mics_norm_g
     }
 }
 
-/* One block: every gridDim.x-th run of blockDim.y rows. The next row is read before a row's means are known. */
+/* One block: every gridDim.x-th run of blockDim.y rows. The next row is read before a row's
+ * means are known. */
 template <typename T, int W, int N, bool CENTRED, int THREADS>
 __global__ void __launch_bounds__(THREADS) mics_norm_grad_kernel(struct mics_norm_grad args)
 {

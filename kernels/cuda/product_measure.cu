@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * product_measure.cu - which form and which algorithm of a matrix product is fastest, by running them.
+ * product_measure.cu - which form and which algorithm of a matrix product is fastest, by running
+ * them.
  *
- * Each is run on the operation's own operands: once, then REPEAT times between two events. An algorithm is taken instead of
- * one that stands before it in cuBLASLt's order, or a form instead of one with more of the epilogue in cuBLASLt, only where it
- * is faster by a margin, so that noise rarely makes two runs of a program choose differently: another algorithm rounds
- * otherwise.
+ * Each is run on the operation's own operands: once, then REPEAT times between two events. An
+ * algorithm is taken instead of one that stands before it in cuBLASLt's order, or a form instead of
+ * one with more of the epilogue in cuBLASLt, only where it is faster by a margin, so that noise
+ * rarely makes two runs of a program choose differently: another algorithm rounds otherwise.
  */
 #include "cuda/products.cuh"
 
@@ -20,18 +21,20 @@ struct stopwatch {
 
 /* Milliseconds of one run; negative where it fails. */
 static float time_ms(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
-                     const struct mics_product *product, const struct mics_product_form *form, int algo, void *out,
-                     const struct stopwatch *watch)
+                     const struct mics_product *product, const struct mics_product_form *form,
+                     int algo, void *out, const struct stopwatch *watch)
 {
     float took = -1;
 
     for (int i = 0; i < REPEAT + 1; i++) {
         if (i == 1 && cudaEventRecord(watch->start, at->stream) != cudaSuccess)
             return -1;
-        if (mics_product_run(at, args, product, form, &form->algos[algo], out) != CUBLAS_STATUS_SUCCESS)
+        if (mics_product_run(at, args, product, form, &form->algos[algo], out) !=
+            CUBLAS_STATUS_SUCCESS)
             return -1;
     }
-    if (cudaEventRecord(watch->stop, at->stream) != cudaSuccess || cudaEventSynchronize(watch->stop) != cudaSuccess ||
+    if (cudaEventRecord(watch->stop, at->stream) != cudaSuccess ||
+        cudaEventSynchronize(watch->stop) != cudaSuccess ||
         cudaEventElapsedTime(&took, watch->start, watch->stop) != cudaSuccess)
         return -1;
     return took / REPEAT;
@@ -59,7 +62,8 @@ static void try_all(const struct mics_cuda_at *at, const struct mics_op_matmul *
 }
 
 void mics_product_measure(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
-                          const struct mics_product *product, struct mics_product_form *forms, int *best)
+                          const struct mics_product *product, struct mics_product_form *forms,
+                          int *best)
 {
     const size_t count = (size_t)(args->m - 1) * args->ldout + args->n;
     struct stopwatch watch = {NULL, NULL};
@@ -70,7 +74,8 @@ void mics_product_measure(const struct mics_cuda_at *at, const struct mics_op_ma
         choices += forms[f].count;
     if (choices < 2)
         return;
-    if (args->out == args->add || args->out == args->gelu_of) { /* running it twice would change it */
+    if (args->out == args->add ||
+        args->out == args->gelu_of) { /* running it twice would change it */
         if (cudaMalloc(&memory, count * mics_dtype_bytes(args->out_dtype)) != cudaSuccess) {
             (void)cudaGetLastError();
             return;

@@ -81,10 +81,10 @@ void mics_cuda_products_close(struct mics_cuda_products *products)
     free(products);
 }
 
-/* The largest power of two up to 16 that divides the addresses. */
+/* The largest power of two up to 128 that divides the addresses. */
 static uint8_t alignment(const void *p, const void *q)
 {
-    const size_t bits = (size_t)p | (size_t)q | 16;
+    const size_t bits = (size_t)p | (size_t)q | 128;
 
     return (uint8_t)(bits & -bits);
 }
@@ -112,7 +112,8 @@ static struct mics_product_key key_of(const struct mics_op_matmul *args, bool ha
     key.aligned[0] = alignment(args->a, NULL);
     key.aligned[1] = alignment(args->b, NULL);
     key.aligned[2] = alignment(args->out, args->add);
-    key.aligned[3] = alignment(args->bias, (const void *)((size_t)args->pre_gelu | (size_t)args->gelu_of));
+    key.aligned[3] =
+        alignment(args->bias, (const void *)((size_t)args->pre_gelu | (size_t)args->gelu_of));
     return key;
 }
 
@@ -136,17 +137,18 @@ static cublasStatus_t make_layouts(struct mics_product *product)
     const uint32_t k = key->k, m = key->m, n = key->n;
     cublasStatus_t status;
 
-    status = cublasLtMatrixLayoutCreate(&product->a, type, key->trans_b ? k : n, key->trans_b ? n : k, key->ldb);
+    status = cublasLtMatrixLayoutCreate(&product->a, type, key->trans_b ? k : n,
+                                        key->trans_b ? n : k, key->ldb);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status =
-            cublasLtMatrixLayoutCreate(&product->b, type, key->trans_a ? m : k, key->trans_a ? k : m, key->lda);
+        status = cublasLtMatrixLayoutCreate(&product->b, type, key->trans_a ? m : k,
+                                            key->trans_a ? k : m, key->lda);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = cublasLtMatrixLayoutCreate(&product->out, out_type, n, m, key->ldout);
     return status;
 }
 
-cublasStatus_t mics_product_find(const struct mics_cuda_at *at, const struct mics_op_matmul *args, bool half,
-                                 struct mics_product **out)
+cublasStatus_t mics_product_find(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+                                 bool half, struct mics_product **out)
 {
     const struct mics_product_key key = key_of(args, half);
     struct mics_product **bucket = &at->products->buckets[bucket_of(&key)];

@@ -2,12 +2,14 @@
 /*
  * products.cuh - matrix products of cuBLASLt: what is made once for a shape.
  *
- * cuBLASLt counts columns first, we rows: out[m, n] = a' b' is its out^T = b'^T a'^T, so that our b is its A, our a its
- * B, and our bias, along a row, runs along its columns, as its epilogue wants it.
+ * cuBLASLt counts columns first, we rows: out[m, n] = a' b' is its out^T = b'^T a'^T, so that our b
+ * is its A, our a its B, and our bias, along a row, runs along its columns, as its epilogue wants
+ * it.
  *
- * A product has up to three forms: all of its epilogue in cuBLASLt, only the bias, or nothing; the rest is a pass of
- * epilogue.cu. Of each form cuBLASLt proposes up to 8 algorithms. The form and the algorithm that are fastest are found
- * when a shape is first met (product_measure.cu), and kept.
+ * A product has up to three forms: all of its epilogue in cuBLASLt, only the bias, or nothing; the
+ * rest is a pass of epilogue.cu. Of each form cuBLASLt proposes up to 8 algorithms. The form and
+ * the algorithm that are fastest are found when a shape is first met (product_measure.cu), and
+ * kept.
  */
 #ifndef MICS_KERNELS_CUDA_PRODUCTS_CUH
 #define MICS_KERNELS_CUDA_PRODUCTS_CUH
@@ -27,7 +29,7 @@ struct mics_product_key {
     uint8_t trans_a, trans_b, bf16, out_bf16;
     uint8_t add, bias, pre_gelu, gelu_of; /* whether they are there; add 2: it is out */
     uint8_t half;                         /* of the workspace is all it may use */
-    uint8_t aligned[4];                   /* bytes, up to 16: of a, b, out and add, bias and the others */
+    uint8_t aligned[4]; /* bytes, up to 128: of a, b, out and add, bias and the others */
 };
 
 struct mics_product_form {
@@ -55,24 +57,28 @@ struct mics_cuda_products {
 
 cudaError_t mics_product_error(cublasStatus_t status);
 
-/* The product of a shape, made and measured where it was not met before. It belongs to the table. Under the lock. */
-cublasStatus_t mics_product_find(const struct mics_cuda_at *at, const struct mics_op_matmul *args, bool half,
-                                 struct mics_product **out);
+/* The product of a shape, made and measured where it was not met before. It belongs to the
+ * table. Under the lock. */
+cublasStatus_t mics_product_find(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+                                 bool half, struct mics_product **out);
 
 /* Choose the product's form and algorithm. */
 cublasStatus_t mics_product_choose(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
                                    struct mics_product *product);
 
-/* Enqueue a product in one form with one algorithm, and what is left of its epilogue. `args` is of the product's
- * shape; its result goes to `out`, which need not be args->out. */
+/* Enqueue a product in one form with one algorithm, and what is left of its epilogue. `args` is
+ * of the product's shape; its result goes to `out`, which need not be args->out. */
 cublasStatus_t mics_product_run(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
-                                const struct mics_product *product, const struct mics_product_form *form,
+                                const struct mics_product *product,
+                                const struct mics_product_form *form,
                                 const cublasLtMatmulAlgo_t *algo, void *out);
 
-/* Leave the fastest of the forms (some have no algorithm; not all) at *best, its fastest algorithm first, by running
- * each on the stream, which is waited for. `out` is only written where nothing else reads it; else memory is
- * allocated, and without it the first algorithm of the first form is taken. */
+/* Leave the fastest of the forms (some have no algorithm; not all) at *best, its fastest
+ * algorithm first, by running each on the stream, which is waited for. `out` is only written
+ * where nothing else reads it; else memory is allocated, and without it the first algorithm of
+ * the first form is taken. */
 void mics_product_measure(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
-                          const struct mics_product *product, struct mics_product_form *forms, int *best);
+                          const struct mics_product *product, struct mics_product_form *forms,
+                          int *best);
 
 #endif

@@ -15,7 +15,8 @@ struct mics_rows {
     unsigned team, teams; /* threads of a team, a multiple of 32; teams of a block */
 };
 
-/* Teams for rows of `C` elements, in blocks of about `threads`; team 0: it would have more than `most` threads. */
+/* Teams for rows of `C` elements, in blocks of about `threads`; team 0: it would have more than
+ * `most` threads. */
 static inline struct mics_rows mics_rows_share(uint32_t C, unsigned width, unsigned pieces,
                                                unsigned threads, unsigned most)
 {

@@ -2,10 +2,11 @@
 /*
  * sort.cuh - rows in the order of their tokens, rows of equal tokens in their own order.
  *
- * A radix sort with digits of 8 bits, from the lowest. A block owns a tile of 256 rows; each pass counts the digits of
- * each tile, makes of the counts, digit by digit and tile by tile, the places where the tile's rows of the digit go,
- * and moves the rows there. A row's rank among its tile's rows of the same digit is counted by looking at those
- * before it: no atomic operation decides an order, so that the result is always the same.
+ * A radix sort with digits of 8 bits, from the lowest. A block owns a tile of 256 rows; each pass
+ * counts the digits of each tile, makes of the counts, digit by digit and tile by tile, the places
+ * where the tile's rows of the digit go, and moves the rows there. A row's rank among its tile's
+ * rows of the same digit is counted by looking at those before it: no atomic operation decides an
+ * order, so that the result is always the same.
  */
 #ifndef MICS_KERNELS_CUDA_SORT_CUH
 #define MICS_KERNELS_CUDA_SORT_CUH
@@ -16,8 +17,8 @@
 #define MICS_SORT_TILE   256  /* rows, and threads, of a block */
 #define MICS_SORT_SCAN   1024 /* threads of the scan */
 
-/* `rows` numbers below `bound` and where they stood; in device memory. The last four are scratch: each `rows` long,
- * `places` MICS_SORT_DIGITS times the number of tiles. */
+/* `rows` numbers below `bound` and where they stood; in device memory. The last four are
+ * scratch: each `rows` long, `places` MICS_SORT_DIGITS times the number of tiles. */
 struct mics_sort {
     const int32_t *tokens;
     uint32_t rows, bound;
@@ -33,7 +34,8 @@ struct mics_sort_pass {
 };
 
 /* One block: the digits of a tile. */
-static __global__ void __launch_bounds__(MICS_SORT_TILE) mics_sort_count_kernel(struct mics_sort_pass pass)
+static __global__ void __launch_bounds__(MICS_SORT_TILE)
+    mics_sort_count_kernel(struct mics_sort_pass pass)
 {
     MICS_SHARED(unsigned, counts, [MICS_SORT_DIGITS]);
     const uint32_t row = blockIdx.x * MICS_SORT_TILE + threadIdx.x;
@@ -46,7 +48,8 @@ static __global__ void __launch_bounds__(MICS_SORT_TILE) mics_sort_count_kernel(
     pass.places[threadIdx.x * gridDim.x + blockIdx.x] = counts[threadIdx.x];
 }
 
-/* The sum of x over the threads before this one. `shared` has an element for each warp; 32 warps. */
+/* The sum of x over the threads before this one. `shared` has an element for each warp; 32
+ * warps. */
 static __device__ __forceinline__ uint32_t mics_sort_before(uint32_t x, uint32_t *shared)
 {
     const unsigned lane = threadIdx.x % MICS_WARP, warp = threadIdx.x / MICS_WARP;
@@ -68,7 +71,8 @@ static __device__ __forceinline__ uint32_t mics_sort_before(uint32_t x, uint32_t
 }
 
 /* One block: counts become the sums of all counts before them. */
-static __global__ void __launch_bounds__(MICS_SORT_SCAN) mics_sort_scan_kernel(uint32_t *places, uint32_t count)
+static __global__ void __launch_bounds__(MICS_SORT_SCAN)
+    mics_sort_scan_kernel(uint32_t *places, uint32_t count)
 {
     MICS_SHARED(uint32_t, shared, [MICS_WARPS_MAX]);
     const uint32_t each = (count + MICS_SORT_SCAN - 1) / MICS_SORT_SCAN, first = threadIdx.x * each;
@@ -88,7 +92,8 @@ static __global__ void __launch_bounds__(MICS_SORT_SCAN) mics_sort_scan_kernel(u
 }
 
 /* One block: a tile's rows go to their places. */
-static __global__ void __launch_bounds__(MICS_SORT_TILE) mics_sort_move_kernel(struct mics_sort_pass pass)
+static __global__ void __launch_bounds__(MICS_SORT_TILE)
+    mics_sort_move_kernel(struct mics_sort_pass pass)
 {
     MICS_SHARED(unsigned char, digits, [MICS_SORT_TILE]);
     const uint32_t row = blockIdx.x * MICS_SORT_TILE + threadIdx.x;
@@ -113,10 +118,12 @@ static inline uint32_t mics_sort_tiles(uint32_t rows)
 }
 
 /* Sort; *out is the index of keys and order in which the result is. rows is 1 or more. */
-static inline cudaError_t mics_sort_launch(cudaStream_t stream, const struct mics_sort *sort, int *out)
+static inline cudaError_t mics_sort_launch(cudaStream_t stream, const struct mics_sort *sort,
+                                           int *out)
 {
     const uint32_t tiles = mics_sort_tiles(sort->rows);
-    struct mics_sort_pass pass = {(const uint32_t *)sort->tokens, NULL, NULL, NULL, sort->places, sort->rows, 0};
+    struct mics_sort_pass pass = {
+        (const uint32_t *)sort->tokens, NULL, NULL, NULL, sort->places, sort->rows, 0};
     cudaError_t error = cudaSuccess;
     int to = 0;
 

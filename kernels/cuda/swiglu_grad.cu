@@ -8,8 +8,8 @@
  * last place of the host.
  */
 #include "cuda/activation.cuh"
-#include "cuda/tiles.cuh"
 #include "cuda/kernels.h"
+#include "cuda/tiles.cuh"
 
 template <typename T, int W>
 __global__ void __launch_bounds__(MICS_TILE_THREADS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiles.cuh - how operations on rows of a matrix are cut into blocks: block blockIdx.x takes MICS_TILE_THREADS pieces of
- * row blockIdx.x / tiles.
+ * tiles.cuh - how operations on rows of a matrix are cut into blocks: block blockIdx.x takes
+ * MICS_TILE_THREADS pieces of row blockIdx.x / tiles.
  */
 #ifndef MICS_KERNELS_CUDA_TILES_CUH
 #define MICS_KERNELS_CUDA_TILES_CUH

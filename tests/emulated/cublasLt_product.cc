@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cublasLt_product.cc - the arithmetic of the emulated cuBLASLt: sums in double, rounded once at the end.
+ *
+ * A is copied as [k][rows] in double, then a column of D at a time is made of A's columns: the inner loop
+ * runs along memory.
+ */
+#include "cublasLt_internal.h"
+#include "cuda_bf16.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static float load(const void *from, cudaDataType_t type, size_t at)
+{
+    if (type == CUDA_R_16BF)
+        return __bfloat162float(static_cast<const __nv_bfloat16 *>(from)[at]);
+    return static_cast<const float *>(from)[at];
+}
+
+static void store(void *to, cudaDataType_t type, size_t at, float value)
+{
+    if (type == CUDA_R_16BF)
+        static_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(value);
+    else
+        static_cast<float *>(to)[at] = value;
+}
+
+static double logistic_of_gelu(double x)
+{
+    return 1 / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double gelu_slope(double x)
+{
+    const double held = fmax(-16, fmin(16, x)), s = logistic_of_gelu(held);
+
+    return isnan(x)
+               ? x
+               : s + held * s * (1 - s) * 2 * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * held * held);
+}
+
+/* One element's epilogue. */
+static float finish(const struct emu_lt_desc *desc, cudaDataType_t type, double x, uint64_t row,
+                    uint64_t column)
+{
+    const size_t aux = column * (size_t)desc->aux_ld + row;
+
+    switch (desc->epilogue) {
+    case CUBLASLT_EPILOGUE_BIAS:
+        return (float)(x + load(desc->bias, type, row));
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+        x += load(desc->bias, type, row);
+        [[fallthrough]];
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+        store(desc->aux, type, aux, (float)x);
+        return (float)(x * logistic_of_gelu(x));
+    case CUBLASLT_EPILOGUE_DGELU:
+        return (float)(x * gelu_slope(load(desc->aux, type, aux)));
+    default:
+        return (float)x;
+    }
+}
+
+/* op(A) as [k][rows]. */
+static double *gather(const struct emu_lt_layout *layout, const void *from, bool trans, uint64_t k,
+                      uint64_t rows)
+{
+    double *to = static_cast<double *>(malloc(k * rows * sizeof(double)));
+
+    for (uint64_t i = 0; to && i < k; i++)
+        for (uint64_t row = 0; row < rows; row++)
+            to[i * rows + row] =
+                load(from, layout->type,
+                     trans ? row * (size_t)layout->ld + i : i * (size_t)layout->ld + row);
+    return to;
+}
+
+cublasStatus_t emu_lt_multiply(const struct emu_lt_desc *desc,
+                               const struct emu_lt_layout *const layouts[4],
+                               const void *const operands[4], float alpha, float beta)
+{
+    const struct emu_lt_layout *b = layouts[1], *c = layouts[2], *d = layouts[3];
+    const uint64_t rows = d->rows, k = desc->trans_b ? b->columns : b->rows;
+    double *a = gather(layouts[0], operands[0], desc->trans_a, k, rows);
+    double *sums = static_cast<double *>(malloc(rows * sizeof(double)));
+    void *to = const_cast<void *>(operands[3]);
+
+    for (uint64_t column = 0; a && sums && column < d->columns; column++) {
+        for (uint64_t row = 0; row < rows; row++)
+            sums[row] = 0;
+        for (uint64_t i = 0; i < k; i++) {
+            const double x =
+                load(operands[1], b->type,
+                     desc->trans_b ? i * (size_t)b->ld + column : column * (size_t)b->ld + i);
+
+            for (uint64_t row = 0; row < rows; row++)
+                sums[row] += a[i * rows + row] * x;
+        }
+        for (uint64_t row = 0; row < rows; row++) {
+            double x = (double)alpha * sums[row];
+
+            if (beta != 0)
+                x += (double)beta * load(operands[2], c->type, column * (size_t)c->ld + row);
+            store(to, d->type, column * (size_t)d->ld + row, finish(desc, d->type, x, row, column));
+        }
+    }
+    free(a);
+    free(sums);
+    return a && sums ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_ALLOC_FAILED;
+}
