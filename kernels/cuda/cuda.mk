@@ -84,7 +84,7 @@ cuda_defines = -DMICS_PLUGIN_NAME='"$(1)"' -DMICS_PLUGIN_BUILT='"$(2)"' \
 REAL_DEFINES = $(call cuda_defines,cuda,sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %),$(HAVE_NCCL))
 FAKE_DEFINES = $(call cuda_defines,emulated,emulated,1) -DMICS_EMULATED
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
-	-Ilib -Ikernels $(REAL_DEFINES) $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
+	-Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
 PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)
 PLUGIN_LINK = -shared -Wl,--version-script=lib/machine/cuda/plugin.map -Wl,-z,defs -Wl,--exclude-libs,ALL
 rpath_of    = $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(patsubst %/,%,$(dir $(filter %.so %.so.2 %.so.12 %.so.13,$(1))))))
