@@ -26,14 +26,16 @@ json_t *mics_model_to_json(const struct mics_model *model)
 {
     const struct mics_model_config *c = &model->config;
     const bool llama = strcmp(c->family, "llama") == 0;
-    json_t *value = json_pack(
-        "{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:I}", "family", c->family, "name", c->name,
-        "n_layer", (json_int_t)c->n_layer, "n_embd", (json_int_t)c->n_embd, "n_head",
-        (json_int_t)c->n_head, "n_positions", (json_int_t)c->n_positions, "vocab_size",
-        (json_int_t)c->vocab_size, "n_inner", (json_int_t)c->n_inner, "layer_norm_epsilon",
-        c->layer_norm_epsilon, "parameters", (json_int_t)model->param_count);
+    json_t *value =
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f}", "family", c->family, "name",
+                  c->name, "n_layer", (json_int_t)c->n_layer, "n_embd", (json_int_t)c->n_embd,
+                  "n_head", (json_int_t)c->n_head, "n_positions", (json_int_t)c->n_positions,
+                  "vocab_size", (json_int_t)c->vocab_size, "n_inner", (json_int_t)c->n_inner,
+                  "layer_norm_epsilon", c->layer_norm_epsilon);
 
     if (value && ((llama && add_llama(value, c) != 0) ||
+                  json_object_set_new(value, "parameters",
+                                      json_integer((json_int_t)model->param_count)) != 0 ||
                   (model->source && json_object_set(value, "source", model->source) < 0))) {
         json_decref(value);
         return NULL;

@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * GPT-2 against PyTorch: the model folder and the values that tests/reference/make_gpt2.py wrote. The
- * reference is computed in double precision; ours in fp32, so the two agree to some 1e-6 of the largest
- * value of each tensor. Run from the top of the sources.
+ * GPT-2 and Llama against PyTorch: the model folders and the values that make_gpt2.py and make_llama.py in
+ * tests/reference wrote, the latter by the transformers library. The reference is computed in double
+ * precision; ours in fp32, so the two agree to some 1e-6 of the largest value of each tensor. Run from the
+ * top of the sources.
  */
 #include "model_run.h"
 #include "tap.h"
 
 #include "base/file.h"
 
-#define FOLDER    "tests/reference/gpt2-tiny"
 #define TOLERANCE 1e-5
+
+struct family {
+    const char *folder;
+    const char *prefix; /* of the names in the model's file, but not of the head's */
+};
+
+static const struct family gpt2 = {"tests/reference/gpt2-tiny", ""};
+static const struct family llama = {"tests/reference/llama-tiny", "model."};
 
 /* A safetensors file in memory. */
 struct values {
@@ -19,12 +27,14 @@ struct values {
     json_t *header;
 };
 
-static void values_open(struct values *values, const char *path)
+static void values_open(struct values *values, const struct family *family, const char *name)
 {
     struct mics_err err;
     uint64_t length;
     size_t size;
+    char path[80];
 
+    snprintf(path, sizeof path, "%s/%s.safetensors", family->folder, name);
     if (mics_file_read(path, 1 << 20, &values->data, &size, &err) != MICS_OK) {
         printf("Bail out! %s\n", err.text);
         exit(1);
@@ -54,34 +64,39 @@ static void values_copy(const struct values *values, const char *name, void *out
         memcpy(out, values->begin + begin, bytes);
 }
 
-static void load_params(struct model_run *run)
+static void load_params(struct model_run *run, const struct family *family)
 {
     struct values values;
+    char name[80];
 
-    values_open(&values, FOLDER "/model.safetensors");
+    values_open(&values, family, "model");
     for (uint32_t u = 0; u < run->model->unit_count; u++)
         for (uint32_t i = 0; i < run->model->units[u].tensor_count; i++) {
             const struct mics_tensor *tensor = &run->model->units[u].tensors[i];
 
-            values_copy(&values, tensor->name, run_params(run, u) + tensor->offset,
+            snprintf(name, sizeof name, "%s%s",
+                     strcmp(tensor->name, "lm_head.weight") == 0 ? "" : family->prefix,
+                     tensor->name);
+            values_copy(&values, name, run_params(run, u) + tensor->offset,
                         tensor->count * sizeof(float));
         }
     values_close(&values);
 }
 
-static void open_reference(struct model_run *run, struct values *values, bool recompute)
+static void open_reference(struct model_run *run, const struct family *family,
+                           struct values *values, bool recompute)
 {
     struct mics_model *model = NULL;
     struct mics_err err;
 
-    if (mics_model_open(FOLDER, &model, &err) != MICS_OK) {
+    if (mics_model_open(family->folder, &model, &err) != MICS_OK) {
         printf("Bail out! %s\n", err.text);
         exit(1);
     }
     run_open(run, model,
              (struct mics_batch){.B = 2, .T = 10, .recompute = recompute, .train = true}, 1);
-    load_params(run);
-    values_open(values, FOLDER "/reference.safetensors");
+    load_params(run, family);
+    values_open(values, family, "reference");
     values_copy(values, "tokens", run->tokens.data, run->tokens.bytes);
     values_copy(values, "targets", run->targets.data, run->targets.bytes);
 }
@@ -100,26 +115,26 @@ static double differ(const float *got, const float *want, uint64_t count)
     return worst / scale;
 }
 
-static void the_loss_is_that_of_pytorch(void)
+static void check_loss(const struct family *family)
 {
     struct model_run run;
     struct values values;
     double want = 0;
 
-    open_reference(&run, &values, false);
+    open_reference(&run, family, &values, false);
     values_copy(&values, "loss", &want, sizeof want);
     CHECK_NEAR(run_step(&run), want, 1e-6 * want);
     values_close(&values);
     run_close(&run);
 }
 
-static void the_logits_are_those_of_pytorch(void)
+static void check_logits(const struct family *family)
 {
     struct model_run run;
     struct values values;
     float want[20 * 29], got[29];
 
-    open_reference(&run, &values, false);
+    open_reference(&run, family, &values, false);
     run.batch.train = false;
     values_copy(&values, "logits", want, sizeof want);
     run_step(&run);
@@ -149,54 +164,60 @@ static void check_gradient(const struct values *values, const struct mics_tensor
     free(want);
 }
 
-static void check_gradients(bool recompute)
-{
-    struct model_run run;
-    struct values values;
-
-    open_reference(&run, &values, recompute);
-    run_step(&run);
-    for (uint32_t u = 0; u < run.model->unit_count; u++)
-        for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++) {
-            const struct mics_tensor *tensor = &run.model->units[u].tensors[i];
-
-            check_gradient(&values, tensor, run_grads(&run, u) + tensor->offset);
-        }
-    values_close(&values);
-    run_close(&run);
-}
-
-static void all_gradients_are_those_of_pytorch(void)
-{
-    check_gradients(false);
-}
-
-static void all_gradients_are_those_of_pytorch_when_recomputing(void)
-{
-    check_gradients(true);
-}
-
-static void the_reference_has_no_parameter_that_we_lack(void)
+static void check_gradients(const struct family *family, bool recompute)
 {
     struct model_run run;
     struct values values;
     uint64_t tensors = 0;
 
-    open_reference(&run, &values, false);
+    open_reference(&run, family, &values, recompute);
+    run_step(&run);
     for (uint32_t u = 0; u < run.model->unit_count; u++)
-        tensors += run.model->units[u].tensor_count;
-    /* And __metadata__, loss, logits, tokens, targets. */
+        for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++, tensors++) {
+            const struct mics_tensor *tensor = &run.model->units[u].tensors[i];
+
+            check_gradient(&values, tensor, run_grads(&run, u) + tensor->offset);
+        }
+    /* The reference has no parameter that we lack: the rest is __metadata__, loss, logits, tokens, targets. */
     CHECK_INT(json_object_size(values.header), tensors + 5);
     values_close(&values);
     run_close(&run);
+}
+
+static void the_loss_is_that_of_pytorch(void)
+{
+    check_loss(&gpt2);
+    check_loss(&llama);
+}
+
+static void the_logits_are_those_of_pytorch(void)
+{
+    check_logits(&gpt2);
+    check_logits(&llama);
+}
+
+static void all_gradients_of_gpt2_are_those_of_pytorch(void)
+{
+    check_gradients(&gpt2, false);
+}
+
+static void all_gradients_of_llama_are_those_of_transformers(void)
+{
+    check_gradients(&llama, false);
+}
+
+static void they_are_when_recomputing(void)
+{
+    check_gradients(&gpt2, true);
+    check_gradients(&llama, true);
 }
 
 int main(void)
 {
     TAP_RUN(the_loss_is_that_of_pytorch);
     TAP_RUN(the_logits_are_those_of_pytorch);
-    TAP_RUN(all_gradients_are_those_of_pytorch);
-    TAP_RUN(all_gradients_are_those_of_pytorch_when_recomputing);
-    TAP_RUN(the_reference_has_no_parameter_that_we_lack);
+    TAP_RUN(all_gradients_of_gpt2_are_those_of_pytorch);
+    TAP_RUN(all_gradients_of_llama_are_those_of_transformers);
+    TAP_RUN(they_are_when_recomputing);
     return tap_done();
 }

@@ -1,0 +1,166 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The Llama family through the programs: planned, converted from and to Hugging Face, trained.
+
+load helpers
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cp -r "$BATS_TEST_DIRNAME/../reference/llama-tiny" tiny && rm tiny/reference.safetensors
+    mkdir tied && sed 's/"tie_word_embeddings": false/"tie_word_embeddings": true/' tiny/config.json >tied/config.json
+    plan tiny zero3.mp zero3
+    plan tied tied.mp mics:2
+}
+
+plan() # model file strategy
+{
+    mics-plan --topology='node:2 gpu:2' --model="$1" --global-batch=4 --seq=8 --strategy="$3" --no-history -o "$2"
+}
+
+setup()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    out=$BATS_TEST_TMPDIR/out
+    export MICS_NODE_RANKS=2
+}
+
+# The bytes of every tensor of a file, in the order of their names.
+tensors() # file
+{
+    perl -MJSON::PP -e 'open F, "<:raw", $ARGV[0]; read F, $n, 8; read F, $h, unpack "Q<", $n; local $/; $d = <F>;
+        $j = decode_json $h; delete $j->{__metadata__};
+        for (sort keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; print "$_ $j->{$_}{dtype} @{$j->{$_}{shape}}\n", substr $d, $a, $b - $a }' "$1"
+}
+
+# Write tiny/model.safetensors anew with its tensors changed by a perl program: $t{NAME} = [dtype, shape, bytes].
+edited() # file program
+{
+    perl -MJSON::PP -e 'open F, "<:raw", "tiny/model.safetensors"; read F, $n, 8; read F, $h, unpack "Q<", $n; $d = do { local $/; <F> };
+        $j = decode_json $h; delete $j->{__metadata__};
+        for (keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; $t{$_} = [$j->{$_}{dtype}, $j->{$_}{shape}, substr $d, $a, $b - $a] }
+        eval $ARGV[1]; die $@ if $@; $at = 0; %o = ();
+        for (sort keys %t) { $e = $at + length $t{$_}[2]; $o{$_} = {dtype => $t{$_}[0], shape => $t{$_}[1], data_offsets => [$at, $e]}; $at = $e }
+        $h = encode_json \%o; open O, ">:raw", $ARGV[0]; print O pack("Q<", length $h), $h, map { $t{$_}[2] } sort keys %t; close O' "$@"
+}
+
+@test "a Llama that transformers wrote comes back from any plan with its names and its bytes" {
+    requires perl
+    tensors tiny/model.safetensors >"$out-want"
+    [ "$(grep -ac 'proj.weight' "$out-want")" = 14 ]
+    for strategy in ddp mics:2 zero3 zero1; do
+        plan tiny "$out-$strategy.mp" $strategy
+        mics-shard split tiny -p "$out-$strategy.mp" -o "$out-s-$strategy"
+        mics-shard verify "$out-s-$strategy"
+        mics-shard merge "$out-s-$strategy" -o "$out-m-$strategy"
+        tensors "$out-m-$strategy/model.safetensors" | cmp - "$out-want"
+        mics-shard diff tiny "$out-s-$strategy"
+    done
+}
+
+@test "names without the prefix are taken, and frequencies in old files passed over" {
+    requires perl
+    # shellcheck disable=SC2016
+    edited bare.safetensors 'for (keys %t) { ($b = $_) =~ s/^model\.//; $t{$b} = delete $t{$_} }
+        $t{"layers.$_.self_attn.rotary_emb.inv_freq"} = ["F32", [3], "\1" x 12] for 0, 1'
+    mics-shard split bare.safetensors -p zero3.mp -o "$out"
+    mics-shard diff tiny "$out"
+    # shellcheck disable=SC2016
+    edited other.safetensors '$t{"model.layers.0.self_attn.q_proj.bias"} = ["F32", [3], "\1" x 12]'
+    run --separate-stderr mics-shard split other.safetensors -p zero3.mp -o "$out-2"
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'model.layers.0.self_attn.q_proj.bias' is none of the model's"* ]]
+}
+
+@test "a head of its own is taken where the head is not tied, and must equal the embedding where it is" {
+    requires perl
+    # shellcheck disable=SC2016
+    edited tied/model.safetensors '$t{"lm_head.weight"} = $t{"model.embed_tokens.weight"}'
+    mics-shard split tied -p tied.mp -o "$out"
+    mics-shard merge "$out" -o "$out-m"
+    run ! grep -aq lm_head "$out-m/model.safetensors"
+    mics-shard diff tied "$out"
+    run --separate-stderr mics-shard split tiny/model.safetensors -p tied.mp -o "$out-2"
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'lm_head.weight' is not the embedding, but the head is tied to it"* ]]
+    run --separate-stderr mics-shard split "$out-m/model.safetensors" -p zero3.mp -o "$out-3"
+    [ "$status" = 3 ]
+    [[ $stderr == *"tensor 'lm_head.weight' of the model is missing"* ]]
+    run --separate-stderr mics-shard split tied -p zero3.mp -o "$out-4"
+    [ "$status" = 3 ]
+    [[ $stderr == *"tie_word_embeddings"* ]]
+}
+
+@test "the configuration of a merged model has the names of both generations" {
+    requires perl
+    mics-plan --topology='node:1 gpu:1' --model=llama-nano --seq=8 -o "$out.mp"
+    MICS_NODE_RANKS=1 mics-train -q -p "$out.mp" --data="$root/lib/base/*.c" --steps=1 --val-every=0 --sample=0 --out="$out-run"
+    mics-shard merge "$out-run" --dtype=bf16 -o "$out"
+    perl -0777 -MJSON::PP -e '$c = decode_json <>; exit !($c->{model_type} eq "llama" && $c->{rope_theta} == 1e4
+        && $c->{rope_parameters}{rope_theta} == 1e4 && $c->{rope_parameters}{rope_type} eq "default"
+        && $c->{dtype} eq "bfloat16" && $c->{torch_dtype} eq "bfloat16" && $c->{num_key_value_heads} == 2
+        && $c->{head_dim} == 32 && !$c->{tie_word_embeddings})' "$out/config.json"
+    mics-plan --topology='node:1 gpu:1' --model="$out" --seq=8 | mics-shard split "$out" -o "$out-s" >/dev/null
+}
+
+@test "a configuration of the newer generation is merged with the older one's names, too" {
+    requires perl
+    mkdir -p "$out-5"
+    perl -0777 -MJSON::PP -e '$c = decode_json <>; delete $c->{rope_scaling};
+        $c->{rope_parameters} = {rope_type => "default", rope_theta => delete $c->{rope_theta}};
+        $c->{dtype} = delete $c->{torch_dtype}; print encode_json $c' tiny/config.json >"$out-5/config.json"
+    cp tiny/model.safetensors "$out-5"
+    mics-shard split "$out-5" -p zero3.mp -o "$out-s"
+    plan "$out-5" "$out-5.mp" zero3
+    mics-shard split "$out-5" -p "$out-5.mp" -o "$out-t"
+    mics-shard merge "$out-t" -o "$out"
+    grep -q '"rope_theta": 500.0,' "$out/config.json"
+    grep -q '"torch_dtype": "float32"' "$out/config.json"
+    [ "$(grep -c rope_theta "$out/config.json")" = 2 ]
+}
+
+@test "what would change the arithmetic is refused in one line that names the key" {
+    requires perl
+    mkdir -p "$out"
+    while IFS='|' read -r change words; do
+        perl -0777 -MJSON::PP -e '$c = decode_json shift; $n = decode_json shift; $c->{$_} = $n->{$_} for keys %$n; print encode_json $c' \
+            "$(cat tiny/config.json)" "$change" >"$out/config.json"
+        run --separate-stderr mics-plan --topology='node:1' --model="$out" --seq=8
+        [ "$status" = 3 ]
+        [[ $stderr == *"$out/config.json: $words"* ]]
+        [ "${#stderr_lines[@]}" = 1 ]
+    done <<'END'
+{"rope_scaling": {"rope_type": "llama3", "factor": 8}}|rope_scaling.rope_type: 'llama3' is not supported
+{"rope_scaling": {"type": "linear", "factor": 2}}|rope_scaling.type: 'linear' is not supported
+{"rope_parameters": {"rope_type": "yarn"}}|rope_parameters.rope_type: 'yarn' is not supported
+{"attention_bias": true}|attention_bias: true is not supported
+{"mlp_bias": true}|mlp_bias: true is not supported
+{"hidden_act": "gelu"}|hidden_act: 'gelu' is not supported
+{"num_key_value_heads": 2}|n_kv_head: 2 heads of keys do not divide 3 heads of queries
+END
+}
+
+@test "a checkpoint of a Llama with other positions or heads is refused with both values" {
+    mics-shard split tiny -p zero3.mp -o "$out"
+    mkdir "$out-other"
+    sed 's/"rope_theta": 500.0/"rope_theta": 600.0/' tiny/config.json >"$out-other/config.json"
+    plan "$out-other" "$out-theta.mp" ddp
+    run --separate-stderr mics-shard reshard "$out" --plan="$out-theta.mp" -o "$out-2"
+    [ "$status" = 3 ]
+    [[ $stderr == *"rope_theta 500.0, the plan one with 600.0"* ]]
+}
+
+@test "a Llama is trained by four ranks, goes to another plan, and out and in again" {
+    requires mpi:4
+    for strategy in mics:2 zero3; do
+        mics-plan --topology='node:2 gpu:2' --model=llama-nano --global-batch=4 --seq=32 --strategy=$strategy -o "$out-$strategy.mp"
+    done
+    data=(--data="$root/lib/base/*.c" --val-every=0 --sample=0)
+    mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=2 --out="$out-run"
+    mics-shard reshard "$out-run" -p "$out-zero3.mp" -o "$out-z"
+    mpi 4 mics-train -q -p "$out-zero3.mp" "${data[@]}" --steps=3 --resume="$out-z" --out="$out-on"
+    mics-shard merge "$out-on" -o "$out-hf"
+    mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
+        --init="$out-hf" --out="$out-begun"
+    mics-shard diff -q "$out-begun" "$out-hf"
+}
