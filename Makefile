@@ -57,12 +57,15 @@ object    = $(1:%.c=$(BUILD)/%.o)
 PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%) $(CMD_SH:cmd/%.sh=$(BUILD)/%)
 UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
 MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
+GPU_TEST_SRC := $(wildcard tests/gpu/*.c)
+GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These have threads of ours, so they also run under ThreadSanitizer. The races of the mutants are meant.
 THREADED := $(filter-out %/test_mutants.c,$(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run).h"' $(UNIT_SRC) /dev/null))
 
 all: $(PROGRAMS)
 	@for what in $(LEFT_OUT) $(CUDA_LEFT_OUT); do echo "left out: $$what"; done
-tests-build: $(UNITS) tests-mpi-build
+tests-build: $(UNITS) tests-mpi-build tests-gpu-build
+tests-gpu-build: $(GPU_TESTS)
 tests-mpi-build: $(MPI_TESTS)
 tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
@@ -207,8 +210,8 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all tests-build tests-mpi-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
+.PHONY: all tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) bench/measure.c bench/kernels.c) \
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c bench/kernels.c) \
 	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d) \
 	$(patsubst %.cc,$(BUILD)/emulated/%.d,$(GPU_CHECK_SRC))

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * check_model.c - the same training on the host and on the plug-in's device: gradients of the whole model, and the
+ * losses of ten steps.
+ *
+ * usage: check_model PLAN...       plans for one rank; the plug-in as MICS_PLUGIN_PATH says
+ *
+ * One step of SGD from a momentum of zero leaves the gradient of the mean loss in the momentum. Differences are
+ * relative, |a - b| / |b|, of each unit. Prints TAP.
+ */
+#include "doc/doc.h"
+#include "machine/choose.h"
+#include "plan/plan.h"
+#include "train/engine.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LADDER = 10 };
+
+/* What rounding allows: sums are in another order on the two sides, and results in bf16 are rounded alike only
+ * where the sums before them agree. */
+struct limits {
+    double gradient, loss;
+};
+
+static const struct limits f32_limits = {1e-4, 2e-4}, bf16_limits = {5e-2, 2e-2};
+
+static struct mics_world *world;
+static int tests, bad;
+
+static void tell(bool good, const char *plan, const char *what, double worst, double limit)
+{
+    printf("%s %d - %s: %s (%.2e, %.0e allowed)\n", good ? "ok" : "not ok", ++tests, plan, what,
+           worst, limit);
+    bad += !good;
+    fflush(stdout);
+}
+
+static void must(enum mics_status status, const struct mics_err *err)
+{
+    if (status == MICS_OK)
+        return;
+    printf("Bail out! %s\n", err->text);
+    exit(1);
+}
+
+/* Tokens that repeat with small changes, so that there is something to learn; a few targets are masked. */
+static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct mics_plan *plan = context;
+    const uint32_t vocab = plan->model->config.vocab_size, T = plan->choice.seq;
+
+    for (uint32_t b = 0; b < plan->choice.micro_batch; b++)
+        for (uint32_t t = 0; t < T; t++) {
+            const uint32_t at = b * T + t, seed = 17 * b + 5 * micro_step;
+
+            tokens[at] = (int32_t)((t * t + seed + t % 7) % vocab);
+            targets[at] = t % 11 == 10 ? -1 : (int32_t)(((t + 1) * (t + 1) + seed) % vocab);
+        }
+}
+
+static struct mics_engine *open_engine(const struct mics_plan *plan,
+                                       const struct mics_plan_choice *choice,
+                                       struct mics_device *device)
+{
+    const struct mics_engine_options options = {
+        .model = plan->model,
+        .choice = choice,
+        .world = world,
+        .device = device,
+        .optimizer = {.beta1 = 0.9f,
+                      .beta2 = 0.95f,
+                      .eps = 1e-8f,
+                      .momentum = 0.9f,
+                      .weight_decay = choice->optimizer == MICS_OPT_ADAMW ? 0.1f : 0.0f,
+                      .clip = choice->clip ? 1.0f : 0.0f}};
+    struct mics_engine *engine = NULL;
+    struct mics_err err;
+
+    must(mics_engine_new(&options, &engine, &err), &err);
+    must(mics_engine_init(engine, 1, &err), &err);
+    return engine;
+}
+
+static double step(struct mics_engine *engine, const struct mics_plan *plan, uint32_t number)
+{
+    const struct mics_step_input input = {
+        .step = number, .lr = 3e-4f, .fill = fill, .fill_context = (void *)plan};
+    struct mics_step_result result;
+    struct mics_err err;
+
+    must(mics_engine_submit(engine, &input, &err), &err);
+    must(mics_engine_collect(engine, &result, &err), &err);
+    return result.loss;
+}
+
+static float *gradient_of(struct mics_engine *engine, uint32_t unit)
+{
+    const uint64_t count = mics_engine_shard_count(engine, unit);
+    float *values = malloc(count * sizeof *values);
+    struct mics_err err;
+
+    if (!values)
+        abort();
+    must(mics_engine_export(engine, unit, MICS_STATE_M, 0, count, values, &err), &err);
+    return values;
+}
+
+/* NaN where one is. */
+static double difference(const float *got, const float *want, uint64_t count)
+{
+    double apart = 0, length = 0;
+
+    for (uint64_t i = 0; i < count; i++) {
+        apart += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        length += (double)want[i] * want[i];
+    }
+    return sqrt(apart / length);
+}
+
+static void check_gradients(const struct mics_plan *plan, const char *name,
+                            struct mics_device *const devices[2], const struct limits *limits)
+{
+    struct mics_plan_choice choice = plan->choice;
+    struct mics_engine *engines[2];
+    double worst = 0;
+    char what[128];
+
+    choice.optimizer = MICS_OPT_SGD;
+    choice.clip = false;
+    for (int i = 0; i < 2; i++) {
+        engines[i] = open_engine(plan, &choice, devices[i]);
+        step(engines[i], plan, 1);
+    }
+    for (uint32_t unit = 0; unit < plan->model->unit_count; unit++) {
+        float *want = gradient_of(engines[0], unit), *got = gradient_of(engines[1], unit);
+        const double apart = difference(got, want, mics_engine_shard_count(engines[0], unit));
+
+        worst = apart <= worst ? worst : apart; /* a NaN becomes the worst, and stays */
+        free(want);
+        free(got);
+    }
+    for (int i = 0; i < 2; i++)
+        mics_engine_free(engines[i]);
+    snprintf(what, sizeof what, "gradients of %u units are the host's", plan->model->unit_count);
+    tell(worst <= limits->gradient, name, what, worst, limits->gradient);
+}
+
+static void check_ladder(const struct mics_plan *plan, const char *name,
+                         struct mics_device *const devices[2], const struct limits *limits)
+{
+    struct mics_engine *engines[2];
+    double worst = 0, first = 0, last = 0;
+
+    for (int i = 0; i < 2; i++)
+        engines[i] = open_engine(plan, &plan->choice, devices[i]);
+    for (uint32_t number = 1; number <= LADDER; number++) {
+        const double want = step(engines[0], plan, number), got = step(engines[1], plan, number);
+
+        printf("# %s: step %u: %.6f, on the host %.6f\n", name, number, got, want);
+        const double apart = fabs(got - want) / want;
+        worst = apart <= worst ? worst : apart;
+        first = number == 1 ? want : first;
+        last = want;
+    }
+    for (int i = 0; i < 2; i++)
+        mics_engine_free(engines[i]);
+    tell(worst <= limits->loss, name, "ten losses are the host's", worst, limits->loss);
+    tell(last < first, name, "and fall: the last to the first", last / first, 1.0);
+}
+
+static void check_plan(const char *path, struct mics_device *const devices[2])
+{
+    struct mics_plan *plan = NULL;
+    json_t *doc = NULL;
+    struct mics_err err;
+
+    must(mics_doc_read_file(path, &doc, &err), &err);
+    must(mics_plan_from_doc(doc, &plan, &err), &err);
+    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    const struct limits *limits = strstr(name, "bf16") ? &bf16_limits : &f32_limits;
+    check_gradients(plan, name, devices, limits);
+    check_ladder(plan, name, devices, limits);
+    mics_plan_free(plan);
+    json_decref(doc);
+}
+
+int main(int argc, char **argv)
+{
+    struct mics_chosen host, gpu;
+    struct mics_err err;
+
+    if (argc < 2) {
+        fprintf(stderr, "usage: check_model PLAN...\n");
+        return 2;
+    }
+    must(mics_world_open(&world, &err), &err);
+    must(mics_device_choose(world, MICS_DEVICE_HOST, mics_threads_per_rank(1), &host, &err), &err);
+    must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &gpu, &err), &err);
+    printf("# %s: %s\n", gpu.device->name, gpu.device->description);
+    for (int i = 1; i < argc; i++)
+        check_plan(argv[i], (struct mics_device *[2]){host.device, gpu.device});
+    printf("1..%d\n", tests);
+    mics_chosen_close(&gpu);
+    mics_chosen_close(&host);
+    mics_world_close(world);
+    return bad != 0;
+}
