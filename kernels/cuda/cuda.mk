@@ -108,6 +108,20 @@ $(BUILD)/cuda/settings: FORCE
 	@echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' | cmp -s - $@ || \
 		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
 
+# The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
+REAL_CHECKS := $(patsubst tests/gpu/%.cc,$(BUILD)/gpu/%,$(wildcard tests/gpu/check_*.cc))
+REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
+KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
+gpu-bench: $(BUILD)/bench/gpu_step
+gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS))
+$(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.cc $(BUILD)/cuda/settings
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) -std=c++20 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Itests/unit -Itests/gpu \
+		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
+$(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(REAL_PARTS) $(KERNEL_OBJ) $(BUILD)/libmics.a
+	$(call say,LINK)$(CXX) -o $@ $(filter-out %.a,$^) $(BUILD)/libmics.a $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) \
+		$(ALL_LIBS) -lrt -ldl
+
 # The emulated one: the objects that the emulator's tests have anyhow, and the device.
 FAKE       := $(BUILD)/emulated/libmics-cuda.so
 FAKE_OBJ   := $(PLUGIN_C:%.c=$(BUILD)/emulated/%.o)
@@ -130,5 +144,5 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(BUILD)/settings
 	$(call say,LINK)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -shared -Ilib -Ikernels $(WARN) -MMD -MP -o $@ $<
 tests-build: $(FAKE) $(WRONG_PLUGINS)
 
-.PHONY: plugin plugin-emulated
--include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d) $(WRONG_PLUGINS:.so=.d)
+.PHONY: plugin plugin-emulated gpu-checks gpu-bench
+-include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d) $(WRONG_PLUGINS:.so=.d) $(wildcard $(BUILD)/gpu/tests/gpu/*.d)

@@ -36,6 +36,9 @@ struct mics_device_ops {
     enum mics_status (*alloc)(struct mics_device *device, size_t bytes, void **out,
                               struct mics_err *err);
     void (*release)(struct mics_device *device, void *memory);
+    /* Bytes of the device's memory that are free now, whoever has the rest. NULL: it cannot tell. */
+    enum mics_status (*memory_left)(struct mics_device *device, uint64_t *out,
+                                    struct mics_err *err);
     /* Memory of the host, zeroed, from and to which copies on streams go on while the host does other
      * things (on a GPU: pinned). Copies of other host memory are right, too, but may block the caller. */
     enum mics_status (*host_alloc)(struct mics_device *device, size_t bytes, void **out,

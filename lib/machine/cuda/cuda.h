@@ -84,6 +84,8 @@ void mics_cuda_use(const struct cuda_device *device);
 /* memory.c */
 enum mics_status mics_cuda_alloc(struct mics_device *device, size_t bytes, void **out,
                                  struct mics_err *err);
+enum mics_status mics_cuda_memory_left(struct mics_device *device, uint64_t *out,
+                                       struct mics_err *err);
 void mics_cuda_release(struct mics_device *device, void *memory);
 enum mics_status mics_cuda_host_alloc(struct mics_device *device, size_t bytes, void **out,
                                       struct mics_err *err);

@@ -30,6 +30,7 @@ static const struct mics_device_ops cuda_ops = {
     .free = device_free,
     .alloc = mics_cuda_alloc,
     .release = mics_cuda_release,
+    .memory_left = mics_cuda_memory_left,
     .host_alloc = mics_cuda_host_alloc,
     .host_release = mics_cuda_host_release,
     .stream_open = mics_cuda_stream_open,

@@ -26,6 +26,17 @@ enum mics_status mics_cuda_alloc(struct mics_device *base, size_t bytes, void **
         device->description, (double)bytes * MIB, (double)left * MIB, (double)total * MIB);
 }
 
+enum mics_status mics_cuda_memory_left(struct mics_device *base, uint64_t *out,
+                                       struct mics_err *err)
+{
+    size_t left = 0, total = 0;
+
+    mics_cuda_use((struct cuda_device *)base);
+    const cudaError_t error = cudaMemGetInfo(&left, &total);
+    *out = left;
+    return mics_cuda_error(err, error, "the GPU's memory");
+}
+
 void mics_cuda_release(struct mics_device *base, void *memory)
 {
     mics_cuda_use((struct cuda_device *)base);
