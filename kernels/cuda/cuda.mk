@@ -133,7 +133,7 @@ tests-mpi-build: $(FAKE)
 $(FAKE): $(FAKE_OBJ) $(EMULATED_OBJ) lib/machine/cuda/plugin.map
 	$(call say,LINK)$(CXX) $(SAN) -shared -Wl,--version-script=lib/machine/cuda/plugin.map \
 		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(FAKE_OBJ) $(EMULATED_OBJ) -lpthread -lm
-$(BUILD)/emulated/%.o: %.c $(BUILD)/settings
+$(FAKE_OBJ): $(BUILD)/emulated/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(FAKE_C) -MMD -MP -c -o $@ $<
 
