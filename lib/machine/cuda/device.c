@@ -9,16 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#pragma weak mics_cuda_products_open
-#pragma weak mics_cuda_products_close
-
 static void device_free(struct mics_device *base)
 {
     struct cuda_device *device = (struct cuda_device *)base;
 
     mics_cuda_use(device);
-    if (mics_cuda_products_close)
-        mics_cuda_products_close(device->products);
+    mics_cuda_products_close(device->products);
     mics_cuda_clock_close(&device->clock);
     pthread_mutex_destroy(&device->lock);
     free(device);
@@ -92,8 +88,7 @@ static enum mics_status start(struct cuda_device *device, double (*now_s)(void),
         return mics_cuda_error(err, error, device->description);
     device->high_priority = greatest;
     find_wait_value(device);
-    if (mics_cuda_products_open)
-        error = mics_cuda_products_open(&device->products);
+    error = mics_cuda_products_open(&device->products);
     if (error != cudaSuccess)
         return mics_cuda_error(err, error, "cuBLASLt");
     return mics_cuda_clock_open(&device->clock, now_s, greatest, err);

@@ -2,12 +2,10 @@
 /* The GPU's operations by number. Zero, copy and call are the stream's own. */
 #include "machine/cuda/cuda.h"
 
-#define WEAK(text) _Pragma(#text)
 #define ADAPT(name)                                                                                \
-    WEAK(weak mics_cuda_##name)                                                                    \
     static cudaError_t run_##name(const struct mics_cuda_at *at, const void *args)                 \
     {                                                                                              \
-        return mics_cuda_##name ? mics_cuda_##name(at, args) : cudaErrorNotSupported;              \
+        return mics_cuda_##name(at, args);                                                         \
     }
 
 ADAPT(cast)
