@@ -38,7 +38,8 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_comm
     out->cost.per_node = shape->per_node;
     for (size_t i = 0; i < series.count; i++)
         out->points[i] = series.samples[i];
-    status = mics_fit_link(series.samples, series.count, &out->cost.cost, err);
+    status = mics_fit_link(series.samples, mics_fit_drop_bursts(series.samples, series.count),
+                           &out->cost.cost, err);
     out->cost.cost.samples = series.batches;
     mics_series_fini(&series);
     return status;

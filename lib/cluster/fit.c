@@ -10,8 +10,10 @@
 #include "cluster/stats.h"
 
 #include <math.h>
+#include <string.h>
 
 static const double min_slope = 1e-15; /* seconds per byte: 1 PB/s */
+static const double burst = 1.25;      /* times the rate that lasts, and more */
 
 struct line {
     double alpha, slope, deviation;
@@ -92,4 +94,22 @@ enum mics_status mics_fit_link(const struct mics_sample *samples, size_t count,
         .spread = mics_median(deviations, count),
     };
     return MICS_OK;
+}
+
+size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count)
+{
+    double sustained = 0; /* the best rate of the larger ones that are kept */
+    size_t kept = count;
+
+    for (size_t i = count; i-- > 0;) {
+        const double rate = samples[i].bytes / samples[i].seconds;
+
+        if (i == 0 || i + 1 == count || rate <= burst * sustained) {
+            sustained = fmax(sustained, rate);
+            continue;
+        }
+        memmove(&samples[i], &samples[i + 1], (kept - i - 1) * sizeof *samples);
+        kept--;
+    }
+    return kept;
 }

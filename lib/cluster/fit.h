@@ -23,4 +23,9 @@ enum { MICS_FIT_MAX = 256 };
 enum mics_status mics_fit_link(const struct mics_sample *samples, size_t count,
                                struct mics_link *out, struct mics_err *err);
 
+/* Drop, of samples that grow in size, those that a burst carried: on a link with a token bucket (shaped, or with credits)
+ * what fits the bucket goes faster than the link can go on. A sample between the first and the last goes if its bytes per
+ * second are more than 1.25 times those of every larger one that stays. Returns how many are left. */
+size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count);
+
 #endif

@@ -67,10 +67,13 @@ static enum mics_status fit(const struct mics_series *series, uint32_t phases, d
     enum mics_status status;
 
     for (uint32_t p = 0; p < phases; p++) {
+        const size_t first = count;
+
         for (size_t i = 0; i < series[p].count; i++) {
             samples[count] = series[p].samples[i];
             samples[count++].bytes *= pairs_on_link / 2;
         }
+        count = first + mics_fit_drop_bursts(samples + first, series[p].count);
         batches += series[p].batches;
     }
     status = mics_fit_link(samples, count, out, err);

@@ -23,7 +23,7 @@ struct mics_series {
 
 /* Run `collective` on `comm`, NULL on a rank that takes no part; different ranks may have different
  * communicators, all of `ranks` ranks, which then run side by side. Takes about `budget_s`, more if the
- * five smallest sizes do. The result is the same on all ranks; mics_series_fini() frees it. */
+ * five smallest sizes do, or a sixth that still is short. The result is the same on all ranks; mics_series_fini() frees it. */
 enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_comm *comm,
                                  enum mics_collective collective, uint32_t ranks, double budget_s,
                                  struct mics_series *out, struct mics_err *err);

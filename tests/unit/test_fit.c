@@ -58,6 +58,42 @@ static void a_third_of_outliers_moves_nothing(void)
     CHECK_NEAR(link.spread, 0, 1e-6);
 }
 
+/* A bucket of 128 KiB on a link of 25 MB/s: what fits it goes at 1 GB/s. */
+static void bursts_are_left_out(void)
+{
+    struct mics_sample samples[7];
+    struct mics_link link;
+    double bytes = 1024;
+
+    for (int i = 0; i < 7; i++, bytes *= 4) {
+        samples[i].bytes = bytes;
+        samples[i].seconds = 200e-6 + bytes / (bytes < 131072 ? 1e9 : 25e6);
+    }
+    CHECK_INT(mics_fit_link(samples, 7, &link, NULL), MICS_OK);
+    CHECK(link.bandwidth_bytes > 50e6); /* what it would be with them */
+    CHECK_INT(mics_fit_drop_bursts(samples, 7), 5);
+    CHECK_NEAR(samples[1].bytes, 4096, 0);
+    CHECK_NEAR(samples[2].bytes, 262144, 0);
+    CHECK_NEAR(samples[4].bytes, 4194304, 0);
+    CHECK_INT(mics_fit_link(samples, 5, &link, NULL), MICS_OK);
+    CHECK_NEAR(link.bandwidth_bytes, 25e6, 1e6);
+}
+
+static void a_plain_link_has_no_bursts(void)
+{
+    struct mics_sample samples[SIZES];
+
+    make_samples(samples, .05);
+    CHECK_INT(mics_fit_drop_bursts(samples, SIZES), SIZES);
+    CHECK_INT(mics_fit_drop_bursts(samples, 2), 2);
+    samples[0].seconds /= 1e6; /* two sizes always stay */
+    samples[1].seconds /= 1e6;
+    CHECK_INT(mics_fit_drop_bursts(samples, 3), 2);
+    CHECK_NEAR(samples[0].bytes, 1024, 0);
+    CHECK_NEAR(samples[1].bytes, 16384, 0);
+    CHECK_INT(mics_fit_drop_bursts(samples, 0), 0);
+}
+
 static void a_latency_is_never_negative(void)
 {
     /* Times that grow faster than the size: the straight line would start below 0. */
@@ -149,6 +185,8 @@ int main(void)
     TAP_RUN(an_exact_line_is_found_again);
     TAP_RUN(noise_of_five_percent_costs_no_more_than_that);
     TAP_RUN(a_third_of_outliers_moves_nothing);
+    TAP_RUN(bursts_are_left_out);
+    TAP_RUN(a_plain_link_has_no_bursts);
     TAP_RUN(a_latency_is_never_negative);
     TAP_RUN(times_that_fall_with_the_size_give_the_largest_bandwidth);
     TAP_RUN(a_size_of_zero_is_the_latency);

@@ -1,0 +1,30 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# What mics-probe measures in a lab is what the lab was told.
+
+load helpers
+: "${lab:?}" # by the helpers
+
+setup()
+{
+    requires netns mpirun jq
+    cd "$BATS_TEST_TMPDIR" || return
+}
+
+teardown()
+{
+    lab_gone
+}
+
+# Bits per second between nodes are those of the lab, within 10 %: the bursts that its token buckets let through do not count.
+@test "the probe finds the rate of shaped links within 10 %" {
+    mics-lab up -q --name="$lab" --nodes=2 --slots=2 --net=200mbit >line
+    for _ in 1 2 3; do # a machine that is busy with other things makes a link seem slower
+        sh -c "$(cat line) mics-probe --json -o topology.json"
+        rate=$(jq '.links.net.bandwidth_bytes_per_s * 8 / 1e6 | floor' topology.json)
+        echo "$rate Mbit/s"
+        [ "$rate" -le 220 ] # never more
+        if [ "$rate" -ge 180 ]; then return; fi
+    done
+    false
+}
