@@ -72,7 +72,7 @@ enum mics_status mics_desk_open(struct mics_desk *desk, const struct mics_job *j
     if (status == MICS_OK)
         status = mics_metrics_event(desk->metrics, mics_event_run(job, desk->run), err);
     if (status == MICS_OK && desk->out)
-        status = mics_report_begin(desk->out, desk->run, job->device, job->threads, err);
+        status = mics_report_begin(desk->out, desk->run, job->device, job->comm, job->threads, err);
     return status == MICS_OK ? flushed(desk, err) : status;
 }
 

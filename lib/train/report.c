@@ -68,8 +68,8 @@ static enum mics_status print_memory(FILE *out, const struct mics_memory *memory
 }
 
 enum mics_status mics_report_begin(FILE *out, const struct mics_run *run,
-                                   const struct mics_device *device, unsigned threads,
-                                   struct mics_err *err)
+                                   const struct mics_device *device, const struct mics_comm *comm,
+                                   unsigned threads, struct mics_err *err)
 {
     enum mics_status status;
 
@@ -80,7 +80,8 @@ enum mics_status mics_report_begin(FILE *out, const struct mics_run *run,
     if (run->options.paced)
         fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
     else if (device->description)
-        fprintf(out, "device    %s: %s\n", device->name, device->description);
+        fprintf(out, "device    %s: %s%s%s\n", device->name, device->description,
+                comm->size > 1 ? ", ranks talk by " : "", comm->size > 1 ? comm->backend : "");
     putc('\n', out);
     status = print_memory(out, &run->options.plan->memory, mics_saver_bytes(run->saver), err);
     putc('\n', out);

@@ -104,6 +104,7 @@ struct cuda_operation {
     cudaError_t (*run)(const struct mics_cuda_at *at, const void *args);
     size_t args_size;
     const char *name; /* the file is kernels/cuda/NAME.cu */
+    bool needs_workspace;
 };
 const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel);
 

@@ -31,36 +31,36 @@ ADAPT(squared_norm)
 ADAPT(adamw)
 ADAPT(sgd)
 
-#define ENTRY(name)                                                                                \
+#define ENTRY(name, workspace)                                                                     \
     {                                                                                              \
-        run_##name, sizeof(struct mics_op_##name), #name                                           \
+        run_##name, sizeof(struct mics_op_##name), #name, workspace                                \
     }
 
 const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel)
 {
     static const struct cuda_operation operations[MICS_KERNEL_COUNT] = {
-        [MICS_K_CAST] = ENTRY(cast),
-        [MICS_K_ACCUMULATE] = ENTRY(accumulate),
-        [MICS_K_MATMUL] = ENTRY(matmul),
-        [MICS_K_BIAS_GRAD] = ENTRY(bias_grad),
-        [MICS_K_LAYERNORM] = ENTRY(layernorm),
-        [MICS_K_LAYERNORM_GRAD] = ENTRY(layernorm_grad),
-        [MICS_K_RMSNORM] = ENTRY(rmsnorm),
-        [MICS_K_RMSNORM_GRAD] = ENTRY(rmsnorm_grad),
-        [MICS_K_ADD] = ENTRY(add),
-        [MICS_K_GELU] = ENTRY(gelu),
-        [MICS_K_GELU_GRAD] = ENTRY(gelu_grad),
-        [MICS_K_SWIGLU] = ENTRY(swiglu),
-        [MICS_K_SWIGLU_GRAD] = ENTRY(swiglu_grad),
-        [MICS_K_ROPE] = ENTRY(rope),
-        [MICS_K_ATTENTION] = ENTRY(attention),
-        [MICS_K_ATTENTION_GRAD] = ENTRY(attention_grad),
-        [MICS_K_EMBEDDING] = ENTRY(embedding),
-        [MICS_K_EMBEDDING_GRAD] = ENTRY(embedding_grad),
-        [MICS_K_CROSS_ENTROPY] = ENTRY(cross_entropy),
-        [MICS_K_SQUARED_NORM] = ENTRY(squared_norm),
-        [MICS_K_ADAMW] = ENTRY(adamw),
-        [MICS_K_SGD] = ENTRY(sgd),
+        [MICS_K_CAST] = ENTRY(cast, false),
+        [MICS_K_ACCUMULATE] = ENTRY(accumulate, false),
+        [MICS_K_MATMUL] = ENTRY(matmul, true),
+        [MICS_K_BIAS_GRAD] = ENTRY(bias_grad, true),
+        [MICS_K_LAYERNORM] = ENTRY(layernorm, true),
+        [MICS_K_LAYERNORM_GRAD] = ENTRY(layernorm_grad, true),
+        [MICS_K_RMSNORM] = ENTRY(rmsnorm, true),
+        [MICS_K_RMSNORM_GRAD] = ENTRY(rmsnorm_grad, true),
+        [MICS_K_ADD] = ENTRY(add, false),
+        [MICS_K_GELU] = ENTRY(gelu, false),
+        [MICS_K_GELU_GRAD] = ENTRY(gelu_grad, false),
+        [MICS_K_SWIGLU] = ENTRY(swiglu, false),
+        [MICS_K_SWIGLU_GRAD] = ENTRY(swiglu_grad, false),
+        [MICS_K_ROPE] = ENTRY(rope, false),
+        [MICS_K_ATTENTION] = ENTRY(attention, true),
+        [MICS_K_ATTENTION_GRAD] = ENTRY(attention_grad, true),
+        [MICS_K_EMBEDDING] = ENTRY(embedding, false),
+        [MICS_K_EMBEDDING_GRAD] = ENTRY(embedding_grad, true),
+        [MICS_K_CROSS_ENTROPY] = ENTRY(cross_entropy, true),
+        [MICS_K_SQUARED_NORM] = ENTRY(squared_norm, true),
+        [MICS_K_ADAMW] = ENTRY(adamw, false),
+        [MICS_K_SGD] = ENTRY(sgd, false),
     };
 
     return &operations[kernel];

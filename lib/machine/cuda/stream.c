@@ -5,6 +5,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Streams of communication run no operation that needs one: theirs would be made at the first that does. */
+static enum mics_status open_workspace(struct cuda_stream *stream, struct mics_err *err)
+{
+    const enum mics_status status =
+        mics_cuda_alloc(stream->base.device, MICS_CUDA_WORKSPACE_BYTES, &stream->at.workspace, err);
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "the workspace of stream %s", stream->name);
+    return status;
+}
+
 static enum mics_status open_parts(struct cuda_stream *stream, int priority, struct mics_err *err)
 {
     struct cuda_device *device = cuda_device_of(&stream->base);
@@ -19,11 +30,7 @@ static enum mics_status open_parts(struct cuda_stream *stream, int priority, str
     stream->at = (struct mics_cuda_at){.stream = stream->stream,
                                        .multiprocessors = device->multiprocessors,
                                        .products = device->products};
-    const enum mics_status status =
-        mics_cuda_alloc(&device->base, MICS_CUDA_WORKSPACE_BYTES, &stream->at.workspace, err);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "the workspace of stream %s", stream->name);
-    return status;
+    return priority == 0 ? open_workspace(stream, err) : MICS_OK;
 }
 
 enum mics_status mics_cuda_stream_open(struct mics_device *base, const char *name, int priority,
@@ -84,10 +91,29 @@ static cudaError_t zero(struct cuda_stream *stream, const struct mics_op_zero *o
     return op->bytes ? cudaMemsetAsync(op->dst, 0, op->bytes, stream->stream) : cudaSuccess;
 }
 
-static void launch(struct cuda_stream *stream, enum mics_kernel kernel, const void *args)
+static void compute(struct cuda_stream *stream, enum mics_kernel kernel, const void *args)
 {
     struct cuda_device *device = cuda_device_of(&stream->base);
     const struct cuda_operation *operation = mics_cuda_operation(kernel);
+    struct mics_err err;
+
+    if (operation->needs_workspace && !stream->at.workspace &&
+        open_workspace(stream, &err) != MICS_OK) {
+        mics_cuda_device_fail(&device->base, MICS_ERR_NOMEM, err.text);
+        return;
+    }
+    mics_cuda_fail(device, operation->run(&stream->at, args),
+                   "%s on stream %s (kernels/cuda/%s.cu)", operation->name, stream->name,
+                   operation->name);
+    if (device->each)
+        mics_cuda_fail(device, cudaStreamSynchronize(stream->stream),
+                       "%s on stream %s, while it ran (kernels/cuda/%s.cu)", operation->name,
+                       stream->name, operation->name);
+}
+
+static void launch(struct cuda_stream *stream, enum mics_kernel kernel, const void *args)
+{
+    struct cuda_device *device = cuda_device_of(&stream->base);
 
     switch (kernel) {
     case MICS_K_ZERO:
@@ -100,14 +126,8 @@ static void launch(struct cuda_stream *stream, enum mics_kernel kernel, const vo
         mics_cuda_fail(device, mics_cuda_call(stream, args), "call on stream %s", stream->name);
         return;
     default:
-        mics_cuda_fail(device, operation->run(&stream->at, args),
-                       "%s on stream %s (kernels/cuda/%s.cu)", operation->name, stream->name,
-                       operation->name);
+        compute(stream, kernel, args);
     }
-    if (device->each)
-        mics_cuda_fail(device, cudaStreamSynchronize(stream->stream),
-                       "%s on stream %s, while it ran (kernels/cuda/%s.cu)", operation->name,
-                       stream->name, operation->name);
 }
 
 void mics_cuda_stream_launch(struct mics_stream *base, enum mics_kernel kernel, const void *args,

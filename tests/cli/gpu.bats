@@ -1,0 +1,177 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# The GPU's plug-in: built, found or refused with the reason; and training on the emulated one, which computes what a GPU
+# would by the same sources.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    # What a build without an emulator lacks is a failure, not a reason to skip.
+    [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ]
+    export MICS_PLUGIN_PATH=$MICS_BUILD/emulated
+}
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    mics-plan --topology='node:1 gpu:1 dtype:f32' --model=gpt2-nano --global-batch=4 --seq=16 >one.mp
+    mics-plan --topology='node:2 gpu:2 dtype:f32' --model=gpt2-nano --global-batch=4 --seq=16 --strategy=mics:2 >mics.mp
+    mics-plan --topology='node:1 gpu:2 dtype:f32' --model=gpt2-nano --global-batch=4 --seq=16 --strategy=zero3 >zero3.mp
+}
+
+train() # plan options...
+{
+    local plan=$1
+    shift
+    mics-train -p "$BATS_FILE_TMPDIR/$plan" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --steps=3 \
+        --overwrite "$@"
+}
+
+# "step loss" of each step, from the metrics m.jsonl, which is then gone.
+losses()
+{
+    jq -r 'select(.event == "step") | "\(.step) \(.loss)"' m.jsonl
+    rm m.jsonl
+}
+
+# Equal line by line, but for a relative `limit`.
+near() # a b limit
+{
+    paste "$1" "$2" | awk -v limit="$3" '{ d = ($2 - $4) / $4; if ($1 != $3 || d > limit || -d > limit) { print; bad = 1 } }
+        END { exit bad || NR == 0 }'
+}
+
+@test "no program needs CUDA or NCCL" {
+    for program in "$MICS_BUILD"/mics-*; do
+        run ldd "$program"
+        [[ $output != *libcu* && $output != *nccl* && $output != *nvidia* ]]
+    done
+}
+
+@test "make says what it builds for GPUs: the plug-in where nvcc is, else that it is left out" {
+    cd "$root"
+    run make BUILD="$BATS_TEST_TMPDIR/build" CUDA=0 -n all
+    [[ $output == *"the GPU's plug-in (as asked): no device cuda"* ]]
+    run make BUILD="$BATS_TEST_TMPDIR/build" NVCC=/nonexistent/nvcc -n all
+    [[ $output == *"the GPU's plug-in (no nvcc): no device cuda"* ]]
+    run make BUILD="$BATS_TEST_TMPDIR/build" CUDA=1 NVCC=/nonexistent/nvcc -n all
+    [ "$status" = 2 ]
+    [[ $output == *"CUDA=1, but there is no nvcc; CUDA_HOME= or NVCC= say where"* ]]
+}
+
+@test "the plug-in for real GPUs is built where nvcc is, and shows one symbol" {
+    requires nvcc nm
+    [ -f "$MICS_BUILD/libmics-cuda.so" ] || skip "this build is without it"
+    [ "$(nm -D --defined-only "$MICS_BUILD/libmics-cuda.so" | awk '{ print $3 }')" = mics_plugin_entry ]
+}
+
+@test "without a GPU --device=cuda says what is missing, and auto takes the host and says so at -v" {
+    unset MICS_PLUGIN_PATH
+    [ ! -e /dev/nvidiactl ] || skip "there is a GPU"
+    run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"--device=cuda: no "* ]]
+    run --separate-stderr train one.mp --device=auto -v
+    [ "$status" = 0 ]
+    [[ $stderr == *"mics-train: computing on the host: no "* ]]
+    [[ $output != *device* ]]
+}
+
+@test "every reason why there is no GPU to compute on is one line" {
+    MICS_EMULATED_GPUS=0 run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"--device=cuda: no GPU: the driver sees none" ]]
+    MICS_EMULATED_GPUS=0 CUDA_VISIBLE_DEVICES='' run --separate-stderr train one.mp --device=cuda
+    [[ $stderr == *"the driver sees none; CUDA_VISIBLE_DEVICES=" ]]
+    MICS_EMULATED_DRIVER=0 run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"no GPU driver is installed (libcuda.so.1 is not there)" ]]
+    MICS_EMULATED_DRIVER=12080 run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"the GPU driver is for CUDA 12.8, this build needs 13.0: install a newer driver" ]]
+    MICS_EMULATED_ARCH=70 run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"GPU 0 (emulated) is sm_70: this build has code for sm_80, sm_90 and what comes later; build with CUDA_ARCH=70" ]]
+    MICS_PLUGIN_PATH=/nonexistent:/tmp run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"no plug-in libmics-cuda.so in MICS_PLUGIN_PATH=/nonexistent:/tmp" ]]
+    MICS_PLUGIN_PATH=$MICS_BUILD/tests/plugins/wrong_abi.so run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"wrong_abi.so: its interface is number 99"* ]]
+}
+
+@test "a plan too large for the GPU says what was asked for and what is free" {
+    MICS_EMULATED_MEMORY=$((45 << 20)) run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr =~ "the plan's arena of "[0-9.]+" MiB: emulated (GPU 0): no memory for "[0-9]+" MiB: "[0-9]+" of 45 MiB are free" ]]
+}
+
+@test "ranks that would share a GPU are refused, all in one line" {
+    requires mpi:2
+    MICS_EMULATED_GPUS=1 run --separate-stderr mpi 2 mics-train -p "$BATS_FILE_TMPDIR/zero3.mp" --data="$BATS_FILE_TMPDIR/text" --device=cuda
+    [ "$status" = 1 ]
+    [ "$(grep -c ^mics-train <<<"$stderr")" = 1 ]
+    [[ $stderr == *": 2 ranks, but GPUs for 1: ranks 0 and 1 would share emulated (GPU 0)"* ]]
+}
+
+@test "training on the emulated GPU has the losses of the host, and says what it ran on" {
+    train one.mp --device=host -q --metrics=m.jsonl
+    losses >host
+    run train one.mp --device=cuda --metrics=m.jsonl
+    [ "$status" = 0 ]
+    [[ $output == *"device    emulated: emulated (GPU 0)"* ]]
+    [ "$(jq -r 'select(.event == "run") | .device' m.jsonl)" = "emulated (GPU 0)" ]
+    losses >gpu
+    near gpu host 1e-5
+    train one.mp --device=auto -q --metrics=m.jsonl # there is one that works
+    losses | cmp - gpu
+}
+
+@test "bf16 on the emulated GPU has the losses of bf16 on the host" {
+    mics-plan --help | grep -q -- '--dtype' || skip "no plans in bf16 yet"
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
+    train bf16.mp --device=host -q --metrics=m.jsonl
+    losses >host
+    train bf16.mp --device=cuda -q --metrics=m.jsonl
+    losses >gpu
+    near gpu host 1e-2
+}
+
+@test "a checkpoint of the GPU goes on upon the host, and the other way round" {
+    train one.mp --steps=4 --device=host -q --metrics=m.jsonl --out=whole
+    losses >whole-losses
+    for first in host cuda; do
+        second=$([ $first = host ] && echo cuda || echo host)
+        mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --steps=4 \
+            --save-every=2 --device=$first --out=$first -q
+        rm -r $first/step-000004
+        mics-train --resume=$first --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --device="$second" --out="$first" \
+            -q --metrics=m.jsonl
+        losses >resumed
+        near resumed <(tail -2 whole-losses) 1e-5
+    done
+}
+
+@test "ranks on emulated GPUs have the losses of one rank, over NCCL and through memory of the host" {
+    requires mpi:4
+    train one.mp --device=cuda -q --metrics=m.jsonl
+    losses >one
+    for plan in zero3 mics; do
+        ranks=$([ $plan = zero3 ] && echo 2 || echo 4)
+        for way in '' staged; do
+            MICS_COMM=$way MICS_NODE_RANKS=2 mpi "$ranks" mics-train -p "$BATS_FILE_TMPDIR/$plan.mp" --data="$BATS_FILE_TMPDIR/text" \
+                --val-every=0 --sample=0 --steps=3 --overwrite --device=cuda -q --metrics=m.jsonl
+            losses >many
+            near many one 1e-5
+        done
+    done
+}
+
+@test "a trace of the GPU's streams has every operation of a step" {
+    train one.mp --device=cuda -q --trace=trace.json --trace-steps=2
+    [ "$(jq '[.traceEvents[] | select(.ph == "X" and .dur < 0)] | length' trace.json)" = 0 ]
+    [ "$(jq '[.traceEvents[] | select(.ph == "X") | .name] | map(select(startswith("forward"))) | length' trace.json)" -ge 4 ]
+}
