@@ -173,18 +173,22 @@ static void add_load(struct load *total, struct load load, double times)
     total->net_s += times * load.net_s;
 }
 
-/* Gathers of a unit in a step: a pass that turns back finds the units of the last slots still there. */
+/* Gathers of a unit in a step. The passes go to and fro over the units that are not resident, and each finds
+ * those there that were used last before the turn, one for each slot: at the head before a backward, at
+ * the embedding before a forward. */
 static double gather_times(const struct scene *scene, uint32_t unit)
 {
-    uint32_t residents = 0, passes = 2 * scene->choice->micro_steps - 1;
-    double slots = (double)scene->choice->prefetch + 1, rotating;
+    const struct mics_unit *units = scene->model->units;
+    const uint32_t slots = scene->choice->prefetch + 1, steps = scene->choice->micro_steps;
+    uint32_t before = 0, after = 0;
 
-    for (uint32_t u = 0; u < scene->model->unit_count; u++)
-        residents += scene->model->units[u].resident;
-    rotating = (double)(scene->model->unit_count - residents);
-    if (scene->model->units[unit].resident)
+    if (units[unit].resident)
         return 1;
-    return 1 + passes * fmax(0, rotating - slots) / rotating;
+    for (uint32_t u = 0; u < scene->model->unit_count; u++) {
+        before += u < unit && !units[u].resident;
+        after += u > unit && !units[u].resident;
+    }
+    return 1 + (after >= slots ? steps : 0) + (before >= slots ? steps - 1 : 0);
 }
 
 double mics_step_bound(const struct mics_topology *topology, const struct mics_model *model,
