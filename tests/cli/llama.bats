@@ -164,3 +164,17 @@ END
         --init="$out-hf" --out="$out-begun"
     mics-shard diff -q "$out-begun" "$out-hf"
 }
+
+@test "a Llama on the emulated GPU has the losses of the host" {
+    requires jq
+    [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ] || skip "this build has no emulated plug-in"
+    export MICS_PLUGIN_PATH=$MICS_BUILD/emulated MICS_NODE_RANKS=1
+    mics-plan --topology='node:1 gpu:1 dtype:f32' --model=llama-nano --global-batch=4 --seq=16 -o "$out.mp"
+    for device in host cuda; do
+        mics-train -q -p "$out.mp" --data="$root/lib/base/*.c" --val-every=0 --sample=0 --steps=3 --device=$device \
+            --out="$out-$device" --metrics="$out-$device.jsonl"
+        jq -r 'select(.event == "step") | .loss' "$out-$device.jsonl" >"$out-$device.losses"
+    done
+    paste "$out-host.losses" "$out-cuda.losses" |
+        awk '{ d = ($1 - $2) / $1; bad += d > 1e-5 || -d > 1e-5 } END { exit bad || NR != 3 }'
+}
