@@ -10,8 +10,8 @@
 
 #include "base/num.h"
 #include "ckpt/agree.h"
+#include "ckpt/threads.h"
 
-#include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -175,13 +175,9 @@ static void wait_for_all(struct work *work, uint64_t total)
 
 static unsigned thread_count(const struct work *work)
 {
-    cpu_set_t cores;
-    uint64_t count = 1;
+    const uint64_t count = mics_core_share(work->how->host_ranks) * THREADS_PER_CORE;
 
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0)
-        count = mics_ceil_div((uint64_t)CPU_COUNT(&cores), mics_max_u64(work->how->host_ranks, 1));
-    count = mics_min_u64(count * THREADS_PER_CORE, MAX_THREADS);
-    return (unsigned)mics_min_u64(count, mics_max_u64(work->count, 1));
+    return (unsigned)mics_min_u64(mics_min_u64(count, MAX_THREADS), mics_max_u64(work->count, 1));
 }
 
 static void run_threads(struct work *work)

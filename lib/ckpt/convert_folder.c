@@ -6,6 +6,7 @@
 #include "base/temporaries.h"
 #include "base/units.h"
 #include "ckpt/agree.h"
+#include "ckpt/leftovers.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -84,14 +85,12 @@ static enum mics_status make(struct mics_new_folder *folder, struct mics_err *er
 
     parent_of(folder->final, parent);
     status = mics_file_make_folders(parent, err);
-    if (status == MICS_OK)
-        status = mics_file_remove_tree(folder->temporary, err);
     if (status != MICS_OK)
         return status;
     if (mkdir(folder->temporary, 0777) != 0)
         return mics_err_set_errno(err, "%s", folder->temporary);
     folder->made = true;
-    return MICS_OK;
+    return mics_leftover_hold(folder->temporary, &folder->lock, err);
 }
 
 static enum mics_status name_folder(struct mics_new_folder *folder, const char *path,
@@ -105,6 +104,16 @@ static enum mics_status name_folder(struct mics_new_folder *folder, const char *
     return status == MICS_OK ? mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final,
                                                 (long)getpid())
                              : status;
+}
+
+/* What killed runs left takes room that this one may need. */
+static enum mics_status clean_up(const struct mics_new_folder *folder, struct mics_err *err)
+{
+    const char *slash = strrchr(folder->final, '/');
+    char parent[MICS_PATH_MAX];
+
+    parent_of(folder->final, parent);
+    return mics_leftovers_remove(parent, slash ? slash + 1 : folder->final, err);
 }
 
 /* Whichever rank is told to end removes it. */
@@ -125,6 +134,9 @@ enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mi
 {
     enum mics_status status = name_folder(folder, path, err);
 
+    folder->lock = -1;
+    if (status == MICS_OK && comm->rank == 0 && !dry)
+        status = clean_up(folder, err);
     if (status == MICS_OK && comm->rank == 0)
         status = check_place(folder->final, bytes, err);
     status = mics_agree(comm, status, err);
@@ -158,6 +170,9 @@ void mics_new_folder_discard(struct mics_new_folder *folder)
         mics_file_remove_tree(folder->temporary, NULL);
     if (folder->entry)
         mics_temporary_drop(folder->entry);
+    if (folder->lock >= 0)
+        close(folder->lock);
+    folder->lock = -1;
     folder->made = false;
     folder->entry = NULL;
 }

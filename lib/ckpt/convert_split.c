@@ -79,7 +79,7 @@ static enum mics_status fill_folder(struct job *job, enum mics_status prepared,
                                     const struct mics_shard_source *source, struct mics_err *err)
 {
     const struct mics_convert_request *request = job->request;
-    struct mics_new_folder folder = {.made = false};
+    struct mics_new_folder folder = {.lock = -1};
     enum mics_status status = mics_agree(request->comm, prepared, err);
 
     if (status == MICS_OK)

@@ -3,16 +3,15 @@
 
 #include "base/num.h"
 #include "ckpt/agree.h"
+#include "ckpt/threads.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <xxhash.h>
 
 #define PIECE_BYTES ((size_t)1 << 20)
-#define MAX_THREADS 16
 
 struct check {
     struct mics_sums *sums;
@@ -82,33 +81,15 @@ static void *check_files(void *context)
     return NULL;
 }
 
-static unsigned thread_count(const struct mics_sums *sums)
-{
-    cpu_set_t cores;
-    uint64_t count = 1;
-
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0)
-        count = mics_ceil_div((uint64_t)CPU_COUNT(&cores), mics_max_u64(sums->host_ranks, 1));
-    return (unsigned)mics_min_u64(count, MAX_THREADS);
-}
-
 enum mics_status mics_sums_check(struct mics_sums *sums, struct mics_err *err)
 {
     struct check check = {.sums = sums, .next = sums->first};
-    pthread_t threads[MAX_THREADS];
-    const unsigned wanted = thread_count(sums);
-    unsigned started = 0;
 
     sums->damaged = calloc(sums->source->store.file_count, 1);
     if (!sums->damaged)
         return mics_err_nomem(err);
     pthread_mutex_init(&check.lock, NULL);
-    while (started + 1 < wanted &&
-           pthread_create(&threads[started], NULL, check_files, &check) == 0)
-        started++;
-    check_files(&check); /* this thread is one of them */
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
+    mics_run_threads(check_files, &check, sums->host_ranks);
     pthread_mutex_destroy(&check.lock);
     if (check.status != MICS_OK && err)
         *err = check.err;

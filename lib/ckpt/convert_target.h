@@ -66,10 +66,11 @@ enum mics_status mics_convert(const struct mics_store *store, struct mics_target
 struct mics_new_folder {
     char final[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
     bool made;
+    int lock;                     /* while it is made, or -1: what has none is a leftover */
     struct mics_temporary *entry; /* removed when the process is killed by a signal that it sees */
 };
 
-/* The first rank makes it for all. MICS_ERR_ARG unless `path` is absent or an empty folder; MICS_ERR_IO unless there is
+/* The first rank makes it for all, and removes what killed runs left of the same name. MICS_ERR_ARG unless `path` is absent or an empty folder; MICS_ERR_IO unless there is
  * room for `bytes`. With `dry` nothing is made. Collective. */
 enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mics_comm *comm,
                                        const char *path, uint64_t bytes, bool dry,

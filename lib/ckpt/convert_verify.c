@@ -11,37 +11,113 @@
 #include "ckpt/agree.h"
 #include "ckpt/convert_model.h"
 #include "ckpt/convert_sums.h"
+#include "ckpt/threads.h"
 
+#include <pthread.h>
 #include <stdlib.h>
+
+#define PIECE_NUMBERS ((uint64_t)4 << 20)
+
+/* Threads take pieces of tensors from one row. */
+struct row {
+    const struct mics_hf *hf;
+    pthread_mutex_t lock; /* of what follows */
+    size_t tensor;        /* the next piece */
+    uint64_t at;
+    unsigned char *bad; /* [tensor]: 1, 0 */
+    struct mics_problems *problems;
+    enum mics_status status;
+    struct mics_err err;
+};
+
+/* The next piece of a tensor; false: there is none, or there was a failure. */
+static bool take_piece(struct row *row, struct mics_extent *piece)
+{
+    const struct mics_store *store = &row->hf->store;
+    bool found = false;
+
+    pthread_mutex_lock(&row->lock);
+    while (row->tensor < store->table_count && row->at >= store->table[row->tensor].count) {
+        row->tensor++;
+        row->at = 0;
+    }
+    if (row->status == MICS_OK && row->tensor < store->table_count) {
+        *piece = store->table[row->tensor];
+        piece->start = row->at;
+        piece->count = mics_min_u64(piece->count - row->at, PIECE_NUMBERS);
+        row->at += piece->count;
+        found = true;
+    }
+    pthread_mutex_unlock(&row->lock);
+    return found;
+}
+
+/* A number that is not finite is a problem of its tensor, and is told once; whatever else goes wrong ends it all. */
+static void put_result(struct row *row, const struct mics_extent *piece, enum mics_status status,
+                       const struct mics_err *err)
+{
+    if (status == MICS_OK)
+        return;
+    pthread_mutex_lock(&row->lock);
+    if (status != MICS_ERR_FORMAT && row->status == MICS_OK) {
+        row->status = status;
+        row->err = *err;
+    } else if (status == MICS_ERR_FORMAT && !row->bad[piece->space]) {
+        mics_problem(row->problems, "%s", err->text);
+        row->bad[piece->space] = 1;
+    }
+    if (row->tensor == piece->space) /* the rest of it tells no more */
+        row->at = UINT64_MAX;
+    pthread_mutex_unlock(&row->lock);
+}
+
+static void *check_pieces(void *context)
+{
+    struct row *row = context;
+    float *buffer = malloc(3 * MICS_STORE_CHUNK * sizeof *buffer);
+    struct mics_extent piece = {.space = 0};
+    struct mics_err err = {""};
+    enum mics_status status;
+
+    if (!buffer)
+        put_result(row, &piece, mics_err_nomem(&err), &err);
+    while (buffer && take_piece(row, &piece)) {
+        const uint64_t end = piece.start + piece.count;
+
+        status = MICS_OK;
+        for (uint64_t at = piece.start; status == MICS_OK && at < end; at += MICS_STORE_CHUNK)
+            status = mics_store_read(&row->hf->store, piece.space, at,
+                                     (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.number,
+                                     buffer, buffer + MICS_STORE_CHUNK, &err);
+        put_result(row, &piece, status, &err);
+    }
+    free(buffer);
+    return NULL;
+}
 
 /* All numbers, as what they are. */
 static enum mics_status check_numbers(struct mics_hf *hf, struct mics_problems *problems,
                                       struct mics_err *err)
 {
     const uint64_t before = problems->count;
-    float *buffer = malloc(3 * MICS_STORE_CHUNK * sizeof *buffer);
-    enum mics_status status = buffer ? mics_hf_spread(hf, err) : mics_err_nomem(err);
+    struct row row = {.hf = hf, .problems = problems};
+    enum mics_status status = mics_hf_spread(hf, err);
 
-    for (size_t i = 0; status == MICS_OK && i < hf->store.table_count; i++) {
-        const struct mics_extent *tensor = &hf->store.table[i];
-
-        for (uint64_t at = 0; status == MICS_OK && at < tensor->count;) {
-            const size_t count = (size_t)mics_min_u64(tensor->count - at, MICS_STORE_CHUNK);
-
-            status = mics_store_read(&hf->store, tensor->space, at, count, tensor->number, buffer,
-                                     buffer + MICS_STORE_CHUNK, err);
-            at += count;
-        }
-        if (status == MICS_ERR_FORMAT) {
-            mics_problem(problems, "%s", err->text);
-            status = MICS_OK;
-        }
+    if (status != MICS_OK)
+        return status;
+    row.bad = calloc(hf->store.table_count + 1, 1);
+    if (!row.bad)
+        return mics_err_nomem(err);
+    pthread_mutex_init(&row.lock, NULL);
+    mics_run_threads(check_pieces, &row, 1);
+    pthread_mutex_destroy(&row.lock);
+    free(row.bad);
+    if (row.status != MICS_OK) {
+        if (err)
+            *err = row.err;
+        return row.status;
     }
-    free(buffer);
-    return status == MICS_OK
-               ? mics_problems_end(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name,
-                                   err)
-               : status;
+    return mics_problems_end(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name, err);
 }
 
 static enum mics_status check_sums(const struct mics_convert_request *request,

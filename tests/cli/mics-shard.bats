@@ -205,6 +205,17 @@ tensor_bytes() # file name
     [[ $stderr == *"too large"* ]]
 }
 
+@test "verify names every tensor with a number that is not finite, each once" {
+    requires perl
+    perl -MJSON::PP -e 'open F, "<:raw", "tiny/model.safetensors"; read F, $n, 8; read F, $h, unpack "Q<", $n; local $/; $d = <F>;
+        $j = decode_json $h; for ("wte.weight", "ln_f.bias", "h.1.mlp.c_fc.weight") { ($a, $b) = @{$j->{$_}{data_offsets}};
+            substr($d, $_, 4) = pack "f<", "inf" for $a, $b - 4; } open O, ">:raw", "bad3.safetensors"; print O $n, $h, $d'
+    run --separate-stderr mics-shard verify bad3.safetensors
+    [ "$status" = 3 ]
+    [ "${#stderr_lines[@]}" = 4 ]
+    for name in wte.weight ln_f.bias h.1.mlp.c_fc.weight; do [[ $stderr == *"'$name' holds numbers that are not finite"* ]]; done
+}
+
 @test "a flipped bit is found by verify, merge and reshard, which name the file" {
     mics-shard split tiny -p zero3.mp -o "$out"
     printf '\x01' | dd of="$out/shard-00002.safetensors" bs=1 seek=5000 conv=notrunc status=none
@@ -295,6 +306,17 @@ tensor_bytes() # file name
     wait $job || code=$?
     [ "$code" = 143 ]
     [ -z "$(ls "$BATS_TEST_TMPDIR/i")" ]
+}
+
+@test "what a killed run left goes with the next one, and what a running one makes stays" {
+    requires flock
+    mkdir -p "$BATS_TEST_TMPDIR/l/out.tmp.1/deep" "$BATS_TEST_TMPDIR/l/out.tmp.2" "$BATS_TEST_TMPDIR/l/out.tmp.x" "$BATS_TEST_TMPDIR/l/output.tmp.1"
+    echo x >"$BATS_TEST_TMPDIR/l/out.tmp.1/deep/x"
+    echo x >"$BATS_TEST_TMPDIR/l/out.tmp.3"
+    flock "$BATS_TEST_TMPDIR/l/out.tmp.2" mics-shard cast tiny --dtype=bf16 -o "$BATS_TEST_TMPDIR/l/out" --dry-run
+    [ -e "$BATS_TEST_TMPDIR/l/out.tmp.1" ]
+    flock "$BATS_TEST_TMPDIR/l/out.tmp.2" mics-shard cast tiny --dtype=bf16 -o "$BATS_TEST_TMPDIR/l/out/"
+    [ "$(cd "$BATS_TEST_TMPDIR/l" && echo *)" = "out out.tmp.2 out.tmp.3 out.tmp.x output.tmp.1" ]
 }
 
 @test "memory does not grow with the model" {
