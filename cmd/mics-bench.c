@@ -30,6 +30,7 @@ enum {
     ID_BASELINE,
     ID_CALIBRATE,
     ID_SECONDS,
+    ID_DEVICE,
 };
 
 static const struct cli_option options[] = {
@@ -50,6 +51,8 @@ static const struct cli_option options[] = {
      "look for slow ranks and links for about S seconds, 0: do not (1)"},
     {ID_BASELINE, "baseline", "FILE", "compare with an earlier run"},
     {ID_CALIBRATE, "calibrate", NULL, "measure a topology's costs, and write it with them"},
+    {ID_DEVICE, "device", "auto|host|cuda",
+     "whose memory is exchanged (auto: GPUs where all have one)"},
     {ID_SECONDS, "seconds", "S", "for about S seconds, and as long as the sizes take (3)"},
 };
 
@@ -69,7 +72,8 @@ struct request {
     const char *file; /* NULL: none */
     double outliers_s;
     bool calibrate;
-    double seconds; /* of it */
+    enum mics_device_kind device;
+    double seconds; /* of calibrating */
     int argc;
     char **argv;
 };
@@ -158,6 +162,10 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_CALIBRATE:
         request->calibrate = true;
         return MICS_OK;
+    case ID_DEVICE:
+        return mics_device_kind_parse(value, &request->device)
+                   ? MICS_OK
+                   : mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
     case ID_SECONDS:
         return mics_parse_double(value, 0.1, 3600, &request->seconds, err);
     default:
@@ -348,9 +356,11 @@ static enum mics_status measure(struct desk *desk, struct mics_bench_request *re
     enum mics_status status = mics_bench_buffer_bytes(request, desk->world, &bytes, err);
 
     if (status == MICS_OK)
-        status = mics_bench_init(&bench, desk->world, bytes, err);
+        status = mics_bench_init(&bench, desk->world, desk->request->device, bytes, err);
     if (status != MICS_OK)
         return status;
+    if (bench.chosen.why_host.text[0])
+        cli_note(1, "device: host, for %s", bench.chosen.why_host.text);
     if (desk->request->outliers_s > 0)
         status = mics_find_slow(&bench, desk->request->outliers_s, outliers, err);
     if (status == MICS_OK && desk->request->calibrate)

@@ -15,13 +15,15 @@
 
 #include <string.h>
 
-enum { OPT_TOPOLOGY = 256, OPT_LIST, OPT_SECONDS, OPT_HOSTFILE };
+enum { OPT_TOPOLOGY = 256, OPT_LIST, OPT_SECONDS, OPT_HOSTFILE, OPT_DEVICE };
 
 static const struct cli_option option_table[] = {
     {OPT_TOPOLOGY, "topology", "TEXT",
      "describe this cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
     {OPT_LIST, "list", NULL, "list the instances that --topology knows"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (3)"},
+    {OPT_DEVICE, "device", "auto|host|cuda",
+     "what to measure (auto: GPUs where all ranks have one)"},
     {OPT_HOSTFILE, "hostfile", "FILE", "write the hosts without findings to FILE, for mpirun"},
 };
 
@@ -39,6 +41,7 @@ struct options {
     struct mics_topology *topology; /* of --topology */
     bool list;
     double seconds;
+    enum mics_device_kind device;
     const char *hostfile;
     int argc;
     char **argv;
@@ -55,6 +58,10 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_topology_parse(value, &opt->topology, err);
     case OPT_SECONDS:
         return mics_parse_double(value, 0.1, 3600, &opt->seconds, err);
+    case OPT_DEVICE:
+        return mics_device_kind_parse(value, &opt->device)
+                   ? MICS_OK
+                   : mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
     case OPT_HOSTFILE:
         opt->hostfile = value;
         return MICS_OK;
@@ -177,7 +184,7 @@ static int measure(const struct options *opt)
     if (status != MICS_OK)
         return cli_report(status, &err);
     cli_set_rank((int)world->rank, (int)world->size);
-    status = mics_probe_run(world, opt->seconds, &doc, &err);
+    status = mics_probe_run(world, opt->device, opt->seconds, &doc, &err);
     if (status == MICS_OK)
         code = write_result(opt, doc);
     else if (status == MICS_ERR_INFEASIBLE) /* on all ranks alike */

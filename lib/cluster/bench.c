@@ -9,13 +9,14 @@
 
 #include <stdlib.h>
 
-enum { MAX_BUFFER = 64 << 20, MIN_BUFFER = 8 << 20 };
+enum { MAX_BUFFER = 64 << 20, MAX_GPU_BUFFER = 256 << 20, MIN_BUFFER = 8 << 20 };
 
 /* Every rank says what its machine has for each of its ranks; the least counts for all. */
 static enum mics_status agree_on_memory(struct mics_bench *bench, struct mics_err *err)
 {
     const struct mics_world *world = bench->world;
-    const uint64_t own = mics_node_memory_bytes() / mics_world_host_ranks(world);
+    const uint64_t host_bytes = mics_node_memory_bytes() / mics_world_host_ranks(world);
+    const uint64_t own = bench->device->on_host ? host_bytes : bench->device->memory_bytes;
     uint64_t *all = calloc(world->size, sizeof *all);
     enum mics_status status;
 
@@ -34,7 +35,8 @@ static enum mics_status agree_on_memory(struct mics_bench *bench, struct mics_er
 static enum mics_status allocate(struct mics_bench *bench, uint64_t bytes, struct mics_err *err)
 {
     const struct mics_device_ops *ops = bench->device->ops;
-    const uint64_t usual = mics_min_u64(MAX_BUFFER, bench->memory_bytes / 16);
+    const uint64_t most = bench->device->on_host ? MAX_BUFFER : MAX_GPU_BUFFER;
+    const uint64_t usual = mics_min_u64(most, bench->memory_bytes / 16);
     enum mics_status status;
 
     bench->buffer_bytes = mics_max_u64(mics_round_up(bytes, 4096), usual / 4096 * 4096);
@@ -44,6 +46,9 @@ static enum mics_status allocate(struct mics_bench *bench, uint64_t bytes, struc
                             (unsigned long long)bench->buffer_bytes,
                             (unsigned long long)bench->memory_bytes);
     status = ops->alloc(bench->device, bench->buffer_bytes, &bench->buffer, err);
+    bench->mirror = bench->buffer;
+    if (status == MICS_OK && !bench->device->on_host)
+        status = ops->host_alloc(bench->device, bench->buffer_bytes, &bench->mirror, err);
     if (status != MICS_OK)
         return status;
     mics_launch_zero(bench->stream, &(struct mics_op_zero){bench->buffer, bench->buffer_bytes});
@@ -51,7 +56,8 @@ static enum mics_status allocate(struct mics_bench *bench, uint64_t bytes, struc
 }
 
 enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *world,
-                                 uint64_t buffer_bytes, struct mics_err *err)
+                                 enum mics_device_kind kind, uint64_t buffer_bytes,
+                                 struct mics_err *err)
 {
     enum mics_status status;
 
@@ -62,9 +68,10 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     };
     if (bench->threads == 0)
         return mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number of threads");
-    status = agree_on_memory(bench, err);
+    status = mics_device_choose(world, kind, bench->threads, &bench->chosen, err);
+    bench->device = bench->chosen.device;
     if (status == MICS_OK)
-        status = mics_device_new_host(bench->threads, &bench->device, err);
+        status = agree_on_memory(bench, err);
     if (status == MICS_OK)
         status = mics_comm_new_for_device(world->comm, bench->device, &bench->comm, err);
     if (status == MICS_OK)
@@ -78,15 +85,24 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
 
 void mics_bench_fini(struct mics_bench *bench)
 {
-    if (!bench->device)
+    struct mics_device *device = bench->device;
+
+    if (!device)
         return;
-    bench->device->ops->stream_close(bench->stream);
+    device->ops->stream_close(bench->stream);
+    if (bench->mirror && bench->mirror != bench->buffer)
+        device->ops->host_release(device, bench->mirror);
     if (bench->buffer)
-        bench->device->ops->release(bench->device, bench->buffer);
+        device->ops->release(device, bench->buffer);
     if (bench->comm)
         bench->comm->ops->free(bench->comm);
-    bench->device->ops->free(bench->device);
+    mics_chosen_close(&bench->chosen);
     *bench = (struct mics_bench){0};
+}
+
+const char *mics_bench_device_name(const struct mics_bench *bench)
+{
+    return bench->device->model[0] ? bench->device->model : bench->device->name;
 }
 
 double mics_bench_elapsed_s(const struct mics_bench *bench)

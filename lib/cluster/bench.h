@@ -8,34 +8,41 @@
 #ifndef MICS_CLUSTER_BENCH_H
 #define MICS_CLUSTER_BENCH_H
 
-#include "machine/world.h"
+#include "machine/choose.h"
 
 #include <stdint.h>
 
 struct mics_bench {
-    struct mics_world *world; /* the caller's */
+    struct mics_world *world;  /* the caller's */
+    struct mics_chosen chosen; /* where `device` is from */
     struct mics_device *device;
     struct mics_stream *stream;
     struct mics_comm *comm; /* the world's ranks, for memory of the device */
     void *buffer;           /* device memory, zeroed */
-    uint64_t buffer_bytes;  /* the same on all ranks; a multiple of 4096 */
-    uint32_t threads;       /* of this rank */
-    uint64_t memory_bytes;  /* that one rank may use: the least of all ranks */
-    double begun_s;         /* on this rank's clock */
+    void *mirror; /* the buffer as the host sees it: the same, or host memory to copy from and to */
+    uint64_t buffer_bytes; /* the same on all ranks; a multiple of 4096 */
+    uint32_t threads;      /* of this rank */
+    uint64_t memory_bytes; /* that one rank may use: the least of all ranks */
+    double begun_s;        /* on this rank's clock */
 };
 
 /* *bench is the caller's storage; after a failure nothing is left in it. The buffer has what the measurements here
- * need, up to 64 MiB, and at least `buffer_bytes`. MICS_ERR_INFEASIBLE: more than half of a rank's memory. */
+ * need, up to 64 MiB (256 on a GPU), and at least `buffer_bytes`. MICS_ERR_INFEASIBLE: more than half of a rank's memory;
+ * MICS_ERR_UNSUPPORTED: there is no device of this kind. */
 enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *world,
-                                 uint64_t buffer_bytes, struct mics_err *err);
+                                 enum mics_device_kind kind, uint64_t buffer_bytes,
+                                 struct mics_err *err);
 void mics_bench_fini(struct mics_bench *bench);
+
+/* For people: a GPU's model, or the device's kind. */
+const char *mics_bench_device_name(const struct mics_bench *bench);
 
 /* Seconds since mics_bench_init() on this rank. */
 double mics_bench_elapsed_s(const struct mics_bench *bench);
 
 /* What one rank computes. Rates from the median time and from the best. */
 struct mics_rates {
-    double flops, best_flops;             /* FLOP/s, f32 matrix products */
+    double flops, best_flops;             /* FLOP/s, matrix products: f32, on a GPU bf16 */
     double memory_rate, best_memory_rate; /* bytes/s read and written by a copy */
 };
 

@@ -88,6 +88,8 @@ enum mics_status mics_bench_to_doc(const struct mics_world *world,
     bool failed = !doc;
 
     put_world(doc, world, &failed);
+    put(doc, "device", json_string(result->device), &failed);
+    put(doc, "transport", json_string(result->transport), &failed);
     put(doc, "iters", json_integer(request->iters), &failed);
     put(doc, "warmup", json_integer(request->warmup), &failed);
     put(doc, "micro_steps", json_integer(request->micro_steps), &failed);

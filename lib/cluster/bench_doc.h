@@ -11,7 +11,7 @@
 #define MICS_BENCH_KIND    "mics.bench"
 #define MICS_BENCH_VERSION 1
 
-/* A new document with the members nodes, per_node, hosts, declared_nodes, iters, warmup, micro_steps, partition (if known) and
+/* A new document with the members nodes, per_node, hosts, declared_nodes, device, transport, iters, warmup, micro_steps, partition (if known) and
  * rows. *out is the caller's. */
 enum mics_status mics_bench_to_doc(const struct mics_world *world,
                                    const struct mics_bench_request *request,

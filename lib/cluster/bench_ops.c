@@ -22,6 +22,24 @@ float *mics_bench_send(const struct mics_bench_case *c)
     return mics_bench_recv(c) + mics_bench_case_elements(c);
 }
 
+float *mics_bench_mirror(const struct mics_bench_case *c, const float *place)
+{
+    return (float *)c->bench->mirror + (place - (const float *)c->bench->buffer);
+}
+
+/* Where the mirror is the buffer, a copy onto itself is none. */
+void mics_bench_upload(const struct mics_bench_case *c, float *place, uint64_t count)
+{
+    mics_launch_copy(c->bench->stream, &(struct mics_op_copy){place, mics_bench_mirror(c, place),
+                                                              count * sizeof *place});
+}
+
+void mics_bench_download(const struct mics_bench_case *c, const float *place, uint64_t count)
+{
+    mics_launch_copy(c->bench->stream, &(struct mics_op_copy){mics_bench_mirror(c, place), place,
+                                                              count * sizeof *place});
+}
+
 static uint64_t ranks_of(const struct mics_bench_case *c)
 {
     return (uint64_t)c->place->seat.nodes * c->place->seat.per_node;
@@ -119,8 +137,9 @@ static void fill_gather(const struct mics_bench_case *c, uint64_t salt)
     const uint64_t key = first_key(c) + rank_of(c, own_block(c)), piece = c->count / c->segments;
 
     for (uint32_t t = 0; t < c->segments; t++)
-        mics_bench_fill(c->in_place ? mics_bench_recv(c) + at(c, t, own_block(c))
-                                    : mics_bench_send(c) + t * piece,
+        mics_bench_fill(mics_bench_mirror(c, c->in_place
+                                                 ? mics_bench_recv(c) + at(c, t, own_block(c))
+                                                 : mics_bench_send(c) + t * piece),
                         piece, key, t * piece, salt);
 }
 
@@ -129,8 +148,8 @@ static void fill_sum(const struct mics_bench_case *c, uint64_t salt)
     float *data =
         c->op == MICS_BENCH_ALL_REDUCE && c->in_place ? mics_bench_recv(c) : mics_bench_send(c);
 
-    mics_bench_fill(data, mics_bench_case_elements(c), first_key(c) + rank_of(c, own_block(c)), 0,
-                    salt);
+    mics_bench_fill(mics_bench_mirror(c, data), mics_bench_case_elements(c),
+                    first_key(c) + rank_of(c, own_block(c)), 0, salt);
 }
 
 static uint64_t wrong_in_gather(const struct mics_bench_case *c, uint64_t salt)
@@ -140,8 +159,9 @@ static uint64_t wrong_in_gather(const struct mics_bench_case *c, uint64_t salt)
 
     for (uint32_t t = 0; t < c->segments; t++)
         for (uint64_t block = 0; block < ranks_of(c); block++)
-            wrong += mics_bench_count_wrong(mics_bench_recv(c) + at(c, t, block), piece,
-                                            first_key(c) + rank_of(c, block), t * piece, salt);
+            wrong +=
+                mics_bench_count_wrong(mics_bench_mirror(c, mics_bench_recv(c) + at(c, t, block)),
+                                       piece, first_key(c) + rank_of(c, block), t * piece, salt);
     return wrong;
 }
 
@@ -155,7 +175,8 @@ static uint64_t wrong_in_shard(const struct mics_bench_case *c, uint64_t salt)
         const float *data =
             c->in_place ? mics_bench_send(c) + place : mics_bench_recv(c) + t * piece;
 
-        wrong += mics_bench_count_wrong_sums(data, piece, first_key(c), ranks_of(c), place, salt);
+        wrong += mics_bench_count_wrong_sums(mics_bench_mirror(c, data), piece, first_key(c),
+                                             ranks_of(c), place, salt);
     }
     return wrong;
 }
@@ -166,24 +187,28 @@ static uint64_t count_wrong(const struct mics_bench_case *c, uint64_t salt)
         return wrong_in_gather(c, salt);
     if (c->op == MICS_BENCH_REDUCE_SCATTER)
         return wrong_in_shard(c, salt);
-    return mics_bench_count_wrong_sums(mics_bench_recv(c), mics_bench_case_elements(c),
-                                       first_key(c), ranks_of(c), 0, salt);
+    return mics_bench_count_wrong_sums(mics_bench_mirror(c, mics_bench_recv(c)),
+                                       mics_bench_case_elements(c), first_key(c), ranks_of(c), 0,
+                                       salt);
 }
 
 enum mics_status mics_bench_check(const struct mics_bench_case *c, uint64_t salt, uint64_t *wrong,
                                   struct mics_err *err)
 {
+    const uint64_t both = 2 * mics_bench_case_elements(c);
     enum mics_status status;
 
     if (c->op == MICS_BENCH_SYNC)
         return mics_bench_check_sync(c, salt, wrong, err);
     /* Not numbers: what is left of them is wrong. */
-    memset(mics_bench_recv(c), 0xff, 2 * mics_bench_case_elements(c) * sizeof(float));
+    memset(c->bench->mirror, 0xff, both * sizeof(float));
     if (c->op == MICS_BENCH_ALL_GATHER)
         fill_gather(c, salt);
     else
         fill_sum(c, salt);
+    mics_bench_upload(c, mics_bench_recv(c), both);
     mics_bench_enqueue(c);
+    mics_bench_download(c, mics_bench_recv(c), both);
     status = c->bench->device->ops->stream_sync(c->bench->stream, err);
     if (status == MICS_OK)
         *wrong = count_wrong(c, salt);

@@ -32,7 +32,11 @@ enum mics_status mics_bench_check(const struct mics_bench_case *c, uint64_t salt
 void mics_bench_enqueue_sync(const struct mics_bench_case *c);
 enum mics_status mics_bench_check_sync(const struct mics_bench_case *c, uint64_t salt,
                                        uint64_t *wrong, struct mics_err *err);
-float *mics_bench_recv(const struct mics_bench_case *c);
+float *mics_bench_recv(const struct mics_bench_case *c); /* device memory */
 float *mics_bench_send(const struct mics_bench_case *c);
+/* The same place in the mirror; and copies of `count` elements from there, and back, on the stream. */
+float *mics_bench_mirror(const struct mics_bench_case *c, const float *place);
+void mics_bench_upload(const struct mics_bench_case *c, float *place, uint64_t count);
+void mics_bench_download(const struct mics_bench_case *c, const float *place, uint64_t count);
 
 #endif

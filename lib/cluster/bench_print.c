@@ -10,6 +10,7 @@
 #include "doc/table.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static bool same_line(const struct mics_bench_row *a, const struct mics_bench_row *b)
 {
@@ -222,6 +223,19 @@ static enum mics_status print_findings(FILE *out, const json_t *doc, struct mics
                       worse, err);
 }
 
+/* What was measured, unless it is the usual: memory of hosts. */
+static enum mics_status print_device(FILE *out, const json_t *doc, struct mics_err *err)
+{
+    const char *device = json_string_value(json_object_get(doc, "device"));
+    const char *transport = json_string_value(json_object_get(doc, "transport"));
+
+    if (!device || !transport || strcmp(device, "host") == 0)
+        return MICS_OK;
+    return fprintf(out, "# device: %s, by %s\n", device, transport) < 0
+               ? mics_err_set_errno(err, "output")
+               : MICS_OK;
+}
+
 enum mics_status mics_bench_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     struct mics_bench_result result;
@@ -232,6 +246,7 @@ enum mics_status mics_bench_print(FILE *out, const json_t *doc, int tsv, struct 
     if (tsv) {
         status = print_tsv(out, &result, err);
     } else {
+        status = print_device(out, doc, err);
         for (size_t i = 0; i < result.count && status == MICS_OK;)
             i += print_group(out, &result, i, &status, err);
         if (status == MICS_OK)

@@ -3,6 +3,7 @@
 #include "cluster/bench_run.h"
 #include "base/num.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,6 +209,8 @@ enum mics_status mics_bench_run(const struct mics_bench *bench,
     enum mics_status status = MICS_OK;
 
     *out = (struct mics_bench_result){0};
+    snprintf(out->device, sizeof out->device, "%s", mics_bench_device_name(bench));
+    snprintf(out->transport, sizeof out->transport, "%s", bench->comm->backend);
     for (int group = 0; group < MICS_BENCH_GROUP_COUNT && status == MICS_OK; group++)
         if (is_in(request->groups, group))
             status = run_group(&run, (enum mics_bench_group)group, err);

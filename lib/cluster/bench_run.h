@@ -17,6 +17,7 @@ enum mics_status mics_bench_measure(const struct mics_bench_case *c,
                                     struct mics_bench_row *row, struct mics_err *err);
 
 struct mics_bench_result {
+    char device[64], transport[16]; /* "host", "NVIDIA H200"; backend of the communicators */
     size_t count, capacity;
     struct mics_bench_row *rows;
 };

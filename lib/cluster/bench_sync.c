@@ -79,7 +79,7 @@ void mics_bench_enqueue_sync(const struct mics_bench_case *c)
 static uint64_t count_wrong(const struct mics_bench_case *c, uint64_t salt)
 {
     const uint64_t count = shard_count(c), place = shard_block(c) * count;
-    const float *sum = mics_bench_recv(c);
+    const float *sum = mics_bench_mirror(c, mics_bench_recv(c));
     uint64_t wrong = 0;
 
     for (uint64_t i = 0; i < count; i++) {
@@ -99,14 +99,16 @@ enum mics_status mics_bench_check_sync(const struct mics_bench_case *c, uint64_t
     enum mics_status status = MICS_OK;
 
     for (uint32_t step = 0; step < c->micro_steps && status == MICS_OK; step++) {
-        mics_bench_fill(mics_bench_send(c), mics_bench_case_elements(c), c->bench->world->rank, 0,
-                        salt + step);
+        mics_bench_fill(mics_bench_mirror(c, mics_bench_send(c)), mics_bench_case_elements(c),
+                        c->bench->world->rank, 0, salt + step);
+        mics_bench_upload(c, mics_bench_send(c), mics_bench_case_elements(c));
         enqueue_micro_step(c, step);
         status = ops->stream_sync(c->bench->stream, err);
     }
     if (status != MICS_OK)
         return status;
     enqueue_end(c);
+    mics_bench_download(c, mics_bench_recv(c), shard_count(c));
     status = ops->stream_sync(c->bench->stream, err);
     if (status == MICS_OK)
         *wrong = count_wrong(c, salt);

@@ -52,8 +52,10 @@ static void name_topology(const struct probe *probe)
 
     snprintf(topology->name, sizeof topology->name, "%.*s", length, host);
     snprintf(topology->source, sizeof topology->source, "measured");
-    snprintf(topology->device, sizeof topology->device, "%s", probe->bench.device->name);
-    snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "f32");
+    const struct mics_device *device = probe->bench.device;
+    snprintf(topology->device, sizeof topology->device, "%s",
+             mics_bench_device_name(&probe->bench));
+    snprintf(topology->flops_dtype, sizeof topology->flops_dtype, device->on_host ? "f32" : "bf16");
     topology->nodes = world->node_count;
     topology->per_node = world->local_size;
     topology->memory_bytes = probe->bench.memory_bytes;
@@ -122,14 +124,14 @@ static enum mics_status check_even(const struct mics_world *world, struct mics_e
                         list);
 }
 
-enum mics_status mics_probe_run(struct mics_world *world, double seconds, json_t **out,
-                                struct mics_err *err)
+enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind kind,
+                                double seconds, json_t **out, struct mics_err *err)
 {
     struct probe probe = {.seconds = seconds};
     enum mics_status status = check_even(world, err);
 
     if (status == MICS_OK)
-        status = mics_bench_init(&probe.bench, world, 0, err);
+        status = mics_bench_init(&probe.bench, world, kind, 0, err);
     if (status == MICS_OK)
         status = mics_outliers_init(&probe.outliers, world, err);
     if (status == MICS_OK && !(probe.topology = calloc(1, sizeof *probe.topology)))

@@ -9,13 +9,13 @@
 #define MICS_CLUSTER_PROBE_H
 
 #include "cluster/topology.h"
-#include "machine/world.h"
+#include "machine/choose.h"
 
 /* Takes about `seconds` (more on a network where that does not suffice for five sizes of everything).
  * Collective. On every rank *out becomes a document mics.topology, see topology.h, which the caller
  * owns; `machine` is in that of rank 0 only. Apart from that the documents are alike.
  * MICS_ERR_INFEASIBLE: the nodes have different numbers of ranks, and which. */
-enum mics_status mics_probe_run(struct mics_world *world, double seconds, json_t **out,
-                                struct mics_err *err);
+enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind kind,
+                                double seconds, json_t **out, struct mics_err *err);
 
 #endif

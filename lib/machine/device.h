@@ -85,6 +85,8 @@ struct mics_device {
         *description; /* for people: which one it is, "NVIDIA H200 (GPU 0)"; NULL: nothing to add */
     bool on_host;     /* its memory is the host's: any code of the host may read and write it */
     char uuid[16];    /* of a GPU: equal on two ranks of a machine when they share it */
+    char model[64];   /* of a GPU: "NVIDIA H200"; else empty */
+    uint64_t memory_bytes; /* of a GPU, in all; else 0 */
 };
 
 #define MICS_THREADS_MAX 1024

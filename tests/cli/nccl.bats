@@ -58,3 +58,25 @@ faulty() # fault command...
     [[ $output == *"rank 1: among 3 ranks: NCCL: unhandled system error: emulated: the network is down"* ]]
     [ $(($(date +%s) - began)) -lt 15 ]
 }
+
+@test "nccl: mics-bench exchanges GPUs' memory, finds nothing wrong, and names device and transport" {
+    run -0 mpi 4 mics-bench --device=cuda -b 4K -e 64K -n 2 -w 1 --outliers=0 --partition=2 \
+        --op=all_gather,reduce_scatter,all_reduce
+    [ "${lines[0]}" = "# device: emulated, by nccl" ]
+    MICS_NODE_RANKS=2 run -0 mpi 4 mics-bench --device=cuda -b 4K -e 64K -n 2 -w 1 --outliers=0 --partition=4 \
+        --op=all_gather --algo=flat,hierarchical --json
+    [ "$(jq -r '[.device, .transport] | join(" ")' <<<"$output")" = "emulated nccl" ]
+    [ "$(jq '[.rows[].algo] | unique | length' <<<"$output")" = 2 ]
+    [ "$(jq '[.rows[].wrong] | add' <<<"$output")" = 0 ]
+    MICS_COMM=staged run -0 mpi 2 mics-bench --device=cuda -b 4K -e 64K -n 2 -w 1 --outliers=0 --op=all_reduce
+    [ "${lines[0]}" = "# device: emulated, by staged" ]
+}
+
+@test "nccl: a device that is not there is an error of mics-bench and mics-probe" {
+    MICS_EMULATED_GPUS=0 run ! mpi 2 mics-bench --device=cuda
+    [[ $output == *"--device=cuda: no GPU"* ]]
+    MICS_EMULATED_GPUS=0 run ! mics-probe --device=cuda
+    [[ $output == *"--device=cuda: no GPU"* ]]
+    run -2 mics-probe --device=gpu
+    [[ $output == *"'gpu': expected auto, host or cuda"* ]]
+}

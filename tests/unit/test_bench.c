@@ -70,7 +70,7 @@ static void *run_rank(void *context)
 
     rank->status = mics_bench_buffer_bytes(&rank->request, &world, &bytes, &rank->err);
     if (rank->status == MICS_OK)
-        rank->status = mics_bench_init(&bench, &world, bytes, &rank->err);
+        rank->status = mics_bench_init(&bench, &world, MICS_DEVICE_HOST, bytes, &rank->err);
     if (rank->status != MICS_OK)
         return NULL;
     rank->status = mics_bench_run(&bench, &rank->request, NULL, NULL, &rank->result, &rank->err);
@@ -216,7 +216,8 @@ static size_t regressions(struct mics_bench_row before, struct mics_bench_row no
 {
     struct rank rank = {.nodes = 1, .per_node = 1};
     struct mics_comm *comm = NULL;
-    struct mics_bench_result old = {1, 1, &before}, fresh = {1, 1, &now};
+    struct mics_bench_result old = {.count = 1, .rows = &before},
+                             fresh = {.count = 1, .rows = &now};
     json_t *old_doc = NULL, *doc = NULL;
     size_t count = 99;
 

@@ -36,7 +36,7 @@ static void *probe(void *context)
         .declared = true,
     };
 
-    rank->status = mics_probe_run(&world, .3, &rank->doc, &rank->err);
+    rank->status = mics_probe_run(&world, MICS_DEVICE_HOST, .3, &rank->doc, &rank->err);
     return NULL;
 }
 
@@ -153,7 +153,7 @@ static void uneven_nodes_are_named(void)
     struct mics_err err = {{0}};
     json_t *doc = NULL;
 
-    CHECK_INT(mics_probe_run(&world, .3, &doc, &err), MICS_ERR_INFEASIBLE);
+    CHECK_INT(mics_probe_run(&world, MICS_DEVICE_HOST, .3, &doc, &err), MICS_ERR_INFEASIBLE);
     CHECK(strstr(err.text, "same number of ranks on every node, but they are a 2, b 1") != NULL);
     CHECK(doc == NULL);
 }

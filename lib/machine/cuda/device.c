@@ -71,6 +71,8 @@ static void describe(struct cuda_device *device, const struct cudaDeviceProp *pr
     snprintf(device->description, sizeof device->description, "%s (GPU %d)", prop->name,
              device->gpu);
     memcpy(device->base.uuid, &prop->uuid, sizeof device->base.uuid);
+    snprintf(device->base.model, sizeof device->base.model, "%.63s", prop->name);
+    device->base.memory_bytes = prop->totalGlobalMem;
     device->base.description = device->description;
     device->multiprocessors = prop->multiProcessorCount;
 }
