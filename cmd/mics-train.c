@@ -26,6 +26,9 @@
 
 /* The rank that fails alone lets rank 0 speak first, if it knows. */
 #define FIRST_WORD_S 0.5
+/* Before the first step others wait longer for it. */
+#define SECOND_WORD_S 3
+#define ANY_WORD_S    6
 
 enum {
     ID_DATA = 256,
@@ -330,6 +333,18 @@ static void on_fault(void *context, bool speaks, const struct mics_err *err)
     guard->comm->ops->abort(guard->comm, cli_report(MICS_ERR_COMM, err));
 }
 
+/* The same before the first step, when nobody knows of anybody: the first rank speaks, then another, if it is still
+ * there. */
+static void on_late(void *context, const struct mics_err *err)
+{
+    (void)context;
+    if (cli_rank() != 0) {
+        mics_sleep_s(cli_rank() == 1 ? SECOND_WORD_S : ANY_WORD_S);
+        cli_set_rank(0, 1);
+    }
+    _exit(cli_report(MICS_ERR_COMM, err));
+}
+
 static enum mics_status watch(const struct request *request, const struct mics_job *job,
                               const struct mics_run *run, struct guard *guard, struct mics_err *err)
 {
@@ -345,14 +360,21 @@ static enum mics_status watch(const struct request *request, const struct mics_j
     return mics_agree(job->control, mics_watchdog_start(&watching, &guard->watchdog, err), err);
 }
 
-static enum mics_status train(const struct request *request, struct mics_job *job,
-                              struct mics_run *run, struct mics_desk *desk, struct guard *guard,
-                              enum mics_run_end *end, struct mics_err *err)
+static void end_startup(struct request *request)
+{
+    mics_startup_end(request->job.startup);
+    request->job.startup = NULL;
+}
+
+static enum mics_status train(struct request *request, struct mics_job *job, struct mics_run *run,
+                              struct mics_desk *desk, struct guard *guard, enum mics_run_end *end,
+                              struct mics_err *err)
 {
     enum mics_status status = prepare(request, job, run, desk, err);
 
     if (status == MICS_OK)
         status = watch(request, job, run, guard, err);
+    end_startup(request);
     if (status == MICS_OK)
         status = mics_run_steps(run, end, err);
     if (status == MICS_OK && job->options->trace)
@@ -391,13 +413,19 @@ static int run_job(struct request *request)
     struct guard guard = {0};
     enum mics_run_end end = MICS_RUN_DONE;
     struct mics_err err = {""};
-    enum mics_status status = mics_job_join(&job, &request->job, &err), closed;
+    enum mics_status status, closed;
     int code;
 
+    status = mics_startup_begin(request->timeout, "joining the other ranks", on_late, NULL,
+                                &request->job.startup, &err);
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    status = mics_job_join(&job, &request->job, &err);
     if (status == MICS_OK) {
         cli_set_rank((int)job.world->rank, (int)job.world->size);
         status = train(request, &job, &run, &desk, &guard, &end, &err);
     }
+    end_startup(request);
     if (status != MICS_OK && run.alone)
         return give_up(&job, guard.watchdog, status, &err);
     mics_watchdog_stop(guard.watchdog);

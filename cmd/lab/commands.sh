@@ -133,6 +133,19 @@ cut_main()
     say "node$node of lab '$name' is cut off"
 }
 
+# The kernel notices a link that is back up to a second later, and drops packets until then; and who looked for the node in
+# vain asks again only after a while.
+revive() # node
+{
+    local i until=$((SECONDS + 10))
+    until in_node "$1" ip -o link show eth0 | grep -q 'state UP'; do
+        [ $SECONDS -lt $until ] || fail 1 "node$1: its link does not come up again"
+        sleep 0.05
+    done
+    in_hub ip neighbour flush dev br0
+    for ((i = 1; i <= nodes; i++)); do in_node "$i" ip neighbour flush dev eth0; done
+}
+
 heal_main()
 {
     expect 1 1
@@ -141,6 +154,7 @@ heal_main()
     take_node "${operands[1]}"
     take_rate --net "$net"
     shape_link "$node" "$rate_bits" && in_hub ip link set "port$node" up || exit 1
+    revive "$node"
     say "node$node of lab '$name' is as at first"
 }
 

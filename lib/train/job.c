@@ -182,23 +182,34 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
+static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
+{
+    return mics_job_check_shape(job, err);
+}
+
 enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
 {
-    enum mics_status status = mics_job_name_folder(job, err);
+    static const struct {
+        const char *doing;
+        double patience;
+        enum mics_status (*open)(struct mics_job *job, struct mics_err *err);
+    } parts[] = {
+        {"looking for the folder", MICS_STARTUP_FILES, mics_job_name_folder},
+        {"looking for the checkpoint", MICS_STARTUP_FILES, find_checkpoint},
+        {"waiting for the plan", MICS_STARTUP_FOREVER, read_plan},
+        {"reading the settings", MICS_STARTUP_USUAL, make_settings},
+        {"comparing the plan with the ranks", MICS_STARTUP_USUAL, check_shape},
+        {"reading the data", MICS_STARTUP_FILES, open_data},
+        {"opening the folder", MICS_STARTUP_FILES, mics_job_open_folder},
+        {"making communicators and memory", MICS_STARTUP_USUAL, open_engine},
+    };
+    enum mics_status status = MICS_OK;
 
-    if (status == MICS_OK)
-        status = find_checkpoint(job, err);
-    if (status == MICS_OK)
-        status = read_plan(job, err);
-    if (status == MICS_OK)
-        status = make_settings(job, err);
-    if (status == MICS_OK)
-        status = mics_job_check_shape(job, err);
-    if (status == MICS_OK)
-        status = open_data(job, err);
-    if (status == MICS_OK)
-        status = mics_job_open_folder(job, err);
-    return status == MICS_OK ? open_engine(job, err) : status;
+    for (size_t i = 0; status == MICS_OK && i < sizeof parts / sizeof *parts; i++) {
+        mics_startup_at(job->options->startup, parts[i].doing, parts[i].patience);
+        status = parts[i].open(job, err);
+    }
+    return status;
 }
 
 /* The plan's history with this command after it. */
@@ -238,6 +249,8 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                 struct mics_run *run, struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
+
+    mics_startup_at(options->startup, "filling the shards", MICS_STARTUP_FILES);
     enum mics_status status = mics_agree(job->control, extend_history(job, err), err);
 
     if (status != MICS_OK)

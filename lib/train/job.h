@@ -11,6 +11,7 @@
 #include "machine/choose.h"
 #include "train/fault.h"
 #include "train/run.h"
+#include "train/startup.h"
 
 #define MICS_JOB_MAX_GIVEN 64
 
@@ -40,6 +41,7 @@ struct mics_job_options {
     int argc; /* for the history */
     char **argv;
     bool no_history;
+    struct mics_startup *startup; /* told what the start is at; or NULL */
 };
 
 struct mics_job {

@@ -498,3 +498,13 @@ wait_for() # file pattern
     MICS_COMM=fast run ! train --steps=1 --out=run -q
     [[ $output == *'MICS_COMM: expected "staged", found "fast"'* ]]
 }
+
+@test "train: a start that a rank does not take part in ends after the time-out, and says what it was at" {
+    requires mpi:2
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=2 --seq=16 -o plan.mp
+    # shellcheck disable=SC2016 # the ranks expand it
+    run --separate-stderr timeout 60 mpirun -n 2 sh -c 'if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then exec sleep 30; fi
+        exec mics-train -p plan.mp --data=plan.mp --steps=1 --timeout=1'
+    [ "$status" = 1 ]
+    [[ $stderr == *"mics-train: no progress for 2 s before the first step: still joining the other ranks"* ]]
+}

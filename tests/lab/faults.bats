@@ -145,10 +145,12 @@ unfinished() { compgen -G 'run/step-*.tmp.*'; }
     for file in $tensors; do cmp "in-lab/step-000006/$file" "on-host/step-000006/$file"; done
 }
 
-# The last one: for some time after a node was cut off, connections of a new job between the nodes may fail.
-@test "a node that is cut off is named, and the job ends on both sides" {
+@test "a node that is cut off is named, the job ends on both sides, and a healed node is as before" {
     start_training
     mics-lab cut -q --name="$lab" node2
     ended_well 60 "no progress for 5 s: node node2 \(ranks 2 to 3\) does not answer; last seen in step [0-9]+: "
     mics-lab heal -q --name="$lab" node2
+    timeout 60 sh -c "$(cat line) mics-train -q -p plan.mp --out=healed --data='$root/lib/base/*.c' --steps=5 --timeout=10 \
+        --val-every=0 --sample=0"
+    mics-show healed/latest >/dev/null
 }
