@@ -134,6 +134,13 @@ $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/
 tests-build: $(EMULATED_UNITS) $(GPU_CHECKS)
 include kernels/cuda/cuda.mk
 
+# Libraries of others that tests put in their place.
+FAKES := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/fake/*.c))
+$(BUILD)/tests/fake/%.so: tests/fake/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -Ilib $(WARN) $(CFLAGS) $(SAN) -MMD -MP -shared -o $@ $<
+tests-build: $(FAKES)
+
 # Everything is built again when a setting changes.
 SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)
 $(BUILD)/settings: FORCE

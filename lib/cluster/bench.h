@@ -51,4 +51,9 @@ struct mics_rates {
 enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds,
                                   struct mics_rates *out, struct mics_err *err);
 
+/* Copies between a GPU and pinned memory of the host, bytes/s: the slowest rank, all at once. On the host there are
+ * none: both become 0. */
+enum mics_status mics_bench_host_copies(const struct mics_bench *bench, double *from_host,
+                                        double *to_host, struct mics_err *err);
+
 #endif

@@ -20,6 +20,7 @@ struct probe {
     double seconds;
     struct mics_topology *topology;
     struct mics_outliers outliers;
+    double from_host, to_host; /* bytes/s; 0: the device is the host */
     struct mics_measured *measured;
     uint32_t measured_count;
 };
@@ -71,6 +72,8 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
         mics_find_slow_ranks(&probe->bench, rates_part * probe->seconds, &probe->outliers,
                              &topology->flops, &topology->memory_bandwidth, err);
 
+    if (status == MICS_OK)
+        status = mics_bench_host_copies(&probe->bench, &probe->from_host, &probe->to_host, err);
     if (status == MICS_OK && world->local_size > 1)
         status = mics_find_slow_links(&probe->bench, MICS_LINK_NODE, links_s, &probe->outliers,
                                       &topology->node_link, err);
@@ -80,6 +83,19 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
     if (status == MICS_OK && world->size > 1)
         status = probe_collectives(probe, err);
     return status;
+}
+
+static enum mics_status add_host_copies(const struct probe *probe, json_t *doc,
+                                        struct mics_err *err)
+{
+    json_t *device = json_object_get(doc, "device");
+
+    if (probe->from_host == 0)
+        return MICS_OK;
+    if (json_object_set_new(device, "from_host_bytes_per_s", json_real(probe->from_host)) != 0 ||
+        json_object_set_new(device, "to_host_bytes_per_s", json_real(probe->to_host)) != 0)
+        return mics_err_nomem(err);
+    return MICS_OK;
 }
 
 static enum mics_status make_document(const struct probe *probe, json_t **out, struct mics_err *err)
@@ -93,6 +109,8 @@ static enum mics_status make_document(const struct probe *probe, json_t **out, s
     json_t *doc = NULL;
     enum mics_status status = mics_probe_doc(&parts, &doc, err);
 
+    if (status == MICS_OK)
+        status = add_host_copies(probe, doc, err);
     if (status == MICS_OK && probe->bench.world->rank == 0)
         status = mics_probe_doc_add_machine(doc, err);
     if (status == MICS_OK)

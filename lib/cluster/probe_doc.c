@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* probe_doc.c - hosts, points, outliers and the machine, put into the document. */
 #include "cluster/probe_doc.h"
+#include "cluster/gpu_info.h"
 #include "cluster/node_info.h"
 
 static json_t *hosts_of(const struct mics_world *world)
@@ -75,9 +76,15 @@ enum mics_status mics_probe_doc(const struct mics_probe_parts *parts, json_t **o
 enum mics_status mics_probe_doc_add_machine(json_t *doc, struct mics_err *err)
 {
     json_t *machine = NULL;
-    const enum mics_status status = mics_node_describe(&machine, err);
+    enum mics_status status = mics_node_describe(&machine, err);
 
-    if (status == MICS_OK && json_object_set_new(doc, "machine", machine) != 0)
+    if (status == MICS_OK)
+        status = mics_gpus_add(machine, err);
+    if (status != MICS_OK) {
+        json_decref(machine);
+        return status;
+    }
+    if (json_object_set_new(doc, "machine", machine) != 0)
         return mics_err_nomem(err);
     return status;
 }

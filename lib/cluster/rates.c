@@ -12,6 +12,8 @@
 #include "cluster/stats.h"
 #include "machine/launch.h"
 
+#include <stdlib.h>
+
 enum { MAX_RUNS = 64, MIN_RUNS = 3, HOST_MATRIX = 512, GPU_MATRIX = 256, MAX_REPEATS = 100 };
 
 static const double long_enough_s = 10e-3, run_s = 3e-3;
@@ -62,6 +64,20 @@ static void launch_copy(const struct mics_bench *bench, const struct work *work)
 
     (void)work;
     mics_launch_copy(bench->stream, &(struct mics_op_copy){memory + half, memory, half});
+}
+
+static void launch_from_host(const struct mics_bench *bench, const struct work *work)
+{
+    (void)work;
+    mics_launch_copy(bench->stream,
+                     &(struct mics_op_copy){bench->buffer, bench->mirror, bench->buffer_bytes});
+}
+
+static void launch_to_host(const struct mics_bench *bench, const struct work *work)
+{
+    (void)work;
+    mics_launch_copy(bench->stream,
+                     &(struct mics_op_copy){bench->mirror, bench->buffer, bench->buffer_bytes});
 }
 
 /* One run; *seconds for each of its repeats. */
@@ -174,4 +190,38 @@ enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds
         .best_memory_rate = bytes / copy_s.best,
     };
     return comm->ops->all_gather_now(comm, &own, out, sizeof own, err);
+}
+
+/* The least of all ranks. */
+static enum mics_status time_host_copy(const struct mics_bench *bench, const struct work *work,
+                                       double *out, struct mics_err *err)
+{
+    struct mics_comm *comm = bench->world->comm;
+    double *all = calloc(bench->world->size, sizeof *all);
+    struct times times;
+    enum mics_status status = all ? comm->ops->barrier_now(comm, err) : mics_err_nomem(err);
+
+    if (status == MICS_OK)
+        status = time_runs(bench, work, 0, &times, err);
+    const double own = status == MICS_OK ? (double)bench->buffer_bytes / times.median : 0;
+    if (status == MICS_OK)
+        status = comm->ops->all_gather_now(comm, &own, all, sizeof own, err);
+    for (uint32_t i = 0; i < bench->world->size && status == MICS_OK; i++)
+        *out = i == 0 || all[i] < *out ? all[i] : *out;
+    free(all);
+    return status;
+}
+
+enum mics_status mics_bench_host_copies(const struct mics_bench *bench, double *from_host,
+                                        double *to_host, struct mics_err *err)
+{
+    const struct work from = {.launch = launch_from_host, .repeats = 1};
+    const struct work to = {.launch = launch_to_host, .repeats = 1};
+    enum mics_status status;
+
+    *from_host = *to_host = 0;
+    if (bench->device->on_host)
+        return MICS_OK;
+    status = time_host_copy(bench, &from, from_host, err);
+    return status == MICS_OK ? time_host_copy(bench, &to, to_host, err) : status;
 }

@@ -9,7 +9,7 @@
  *
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
- *             memory_bytes, ? cores, ? peak_flops_per_s}
+ *             memory_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s, ? to_host_bytes_per_s}
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
  *                     LINK's members, ? points [[bytes, seconds], ...]}]
@@ -17,7 +17,7 @@
  *     ? hosts [name of each node]
  *     ? declared_nodes: a node is what MICS_NODE_RANKS said, not a machine
  *     ? machine {processor, packages, numa_nodes, cores, threads, cache_bytes [L1d, L2, L3],
- *                memory_bytes}: one node, as hwloc sees it
+ *                memory_bytes, ? gpus, ? gpus_error: see gpu_info.h}: one node, as hwloc sees it
  *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
  *                  of a message), where, host, value, median, times_slower}]
  *     ? bad_nodes [index of each node that should be left out]

@@ -14,13 +14,23 @@ setup_file()
     [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ] || skip "this build has no emulated plug-in"
 }
 
+# A step of gpt2-nano on two nodes of two GPUs.
+prepare() # strategy
+{
+    cd "$BATS_TEST_TMPDIR" || return
+    export MICS_NODE_RANKS=2
+    cat "$root"/lib/train/*.c >text
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy="$1" -o plan.mp >/dev/null
+    job=(mics-train -p plan.mp --data=text --val-every=0 --sample=0 --steps=1 -q)
+}
+
 # Rank 1 has this fault, the others have none.
 faulty() # fault command...
 {
     local fault=$1
     shift
     # shellcheck disable=SC2016 # the ranks' shells expand it
-    mpirun -n 3 sh -c '[ "$OMPI_COMM_WORLD_RANK" != 1 ] || export MICS_EMULATED_NCCL_FAULT='"$fault"'; exec "$0" "$@"' "$@"
+    mpirun -n "${ranks:-3}" sh -c '[ "$OMPI_COMM_WORLD_RANK" != 1 ] || export MICS_EMULATED_NCCL_FAULT='"$fault"'; exec "$0" "$@"' "$@"
 }
 
 @test "nccl: collectives, splits, counts and bits are right on 1 to 4 ranks" {
@@ -79,4 +89,27 @@ faulty() # fault command...
     [[ $output == *"--device=cuda: no GPU"* ]]
     run -2 mics-probe --device=gpu
     [[ $output == *"'gpu': expected auto, host or cuda"* ]]
+}
+
+@test "nccl: mics-probe measures emulated GPUs, and says that they are" {
+    MICS_NODE_RANKS=1 run -0 --separate-stderr mpi 2 mics-probe --device=cuda --seconds=0.3 --json
+    [ "$(jq -r '[.device.name, .device.flops_dtype] | join(" ")' <<<"$output")" = "emulated bf16" ]
+    jq -e '.device.from_host_bytes_per_s > 0 and .links.net.bandwidth_bytes_per_s > 0' <<<"$output"
+}
+
+@test "nccl: a step of training on hierarchical groups of emulated GPUs gives the host's loss" {
+    prepare mics:4
+    mpi 4 "${job[@]}" --device=host --out=host --metrics=host.jsonl
+    mpi 4 "${job[@]}" --device=cuda --out=cuda --metrics=cuda.jsonl
+    jq -se '[.[] | select(.loss)] | length == 2 and (.[0].loss - .[1].loss | fabs) < 1e-4
+        and (.[0].grad_norm - .[1].grad_norm | fabs) < 1e-3' host.jsonl cuda.jsonl
+}
+
+@test "nccl: an error of NCCL on one rank ends training within seconds, with one line" {
+    prepare mics:4
+    began=$(date +%s)
+    run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty 15 ${job[*]} --device=cuda --out=run"
+    [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
+    [[ $output == *"mics-train: rank 1 "*": communicator "*": NCCL: unhandled system error: emulated: the network is down"* ]]
+    [ $(($(date +%s) - began)) -lt 30 ]
 }

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nvml.c - in the place of libnvidia-ml.so.1: the three GPUs of tests/gpu-node/hwloc.xml, by $MICS_NVML_PATH.
+ *
+ * An H200 whose links all lead to switches, and the older call knows nothing of; an A100 with links to GPUs, one of
+ * them down; and one without links and memory of its own. MICS_FAKE_NVML=mismatch: as after an upgrade of the
+ * driver without a restart.
+ */
+#include "cluster/nvml_api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MISMATCH = 18, GPUS = 3 };
+
+struct nvml_device {
+    const char *name, *pci_id, *uuid;
+    int major, minor;
+    unsigned generation, width, links, remote;
+    unsigned long long memory;
+};
+
+static struct nvml_device gpus[GPUS] = {
+    {"NVIDIA H200", "00000000:18:00.0", "GPU-18", 9, 0, 5, 16, 18, NVML_REMOTE_SWITCH,
+     150754820096},
+    {"NVIDIA A100-SXM4-80GB", "00000000:2A:00.0", "GPU-2a", 8, 0, 4, 16, 12, NVML_REMOTE_GPU,
+     85899345920},
+    {"NVIDIA GH200", "00000000:9A:00.0", "GPU-9a", 9, 0, 5, 8, 0, NVML_REMOTE_GPU, 0},
+};
+
+int nvmlInit_v2(void);
+int nvmlShutdown(void);
+const char *nvmlErrorString(int code);
+int nvmlDeviceGetCount_v2(unsigned *count);
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device);
+int nvmlDeviceGetName(nvml_device device, char *text, unsigned size);
+int nvmlDeviceGetUUID(nvml_device device, char *text, unsigned size);
+int nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory *memory);
+int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci *pci);
+int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor);
+int nvmlDeviceGetMaxPcieLinkGeneration(nvml_device device, unsigned *value);
+int nvmlDeviceGetMaxPcieLinkWidth(nvml_device device, unsigned *value);
+int nvmlDeviceGetCurrPcieLinkGeneration(nvml_device device, unsigned *value);
+int nvmlDeviceGetCurrPcieLinkWidth(nvml_device device, unsigned *value);
+int nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, unsigned *active);
+int nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, unsigned *type);
+int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field *fields);
+
+int nvmlInit_v2(void)
+{
+    const char *fault = getenv("MICS_FAKE_NVML");
+
+    return fault && strcmp(fault, "mismatch") == 0 ? MISMATCH : NVML_SUCCESS;
+}
+
+int nvmlShutdown(void)
+{
+    return NVML_SUCCESS;
+}
+
+const char *nvmlErrorString(int code)
+{
+    return code == MISMATCH ? "Driver/library version mismatch" : "Not Supported";
+}
+
+int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    *count = GPUS;
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device)
+{
+    *device = &gpus[index];
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetName(nvml_device device, char *text, unsigned size)
+{
+    snprintf(text, size, "%s", device->name);
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetUUID(nvml_device device, char *text, unsigned size)
+{
+    snprintf(text, size, "%s", device->uuid);
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory *memory)
+{
+    if (device->memory == 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    memory->total = device->memory;
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetPciInfo_v3(nvml_device device, struct nvml_pci *pci)
+{
+    snprintf(pci->id, sizeof pci->id, "%s", device->pci_id);
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetCudaComputeCapability(nvml_device device, int *major, int *minor)
+{
+    *major = device->major;
+    *minor = device->minor;
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetMaxPcieLinkGeneration(nvml_device device, unsigned *value)
+{
+    *value = device->generation;
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(nvml_device device, unsigned *value)
+{
+    *value = 16;
+    (void)device;
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetCurrPcieLinkGeneration(nvml_device device, unsigned *value)
+{
+    *value = device->generation;
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetCurrPcieLinkWidth(nvml_device device, unsigned *value)
+{
+    *value = device->width;
+    return NVML_SUCCESS;
+}
+
+/* Of no use from 9.0 on. */
+int nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, unsigned *active)
+{
+    if (device->major >= 9 || link >= device->links)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *active = link != 3;
+    return NVML_SUCCESS;
+}
+
+int nvmlDeviceGetNvLinkRemoteDeviceType(nvml_device device, unsigned link, unsigned *type)
+{
+    *type = device->remote;
+    return link < device->links ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field *fields)
+{
+    for (int i = 0; i < count; i++) {
+        const int known =
+            fields[i].id == NVML_FIELD_NVLINK_STATE && fields[i].scope < device->links;
+
+        fields[i].status = known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+        fields[i].value.as_unsigned = known ? 1 : 0;
+    }
+    return NVML_SUCCESS;
+}
