@@ -51,49 +51,61 @@ static __device__ __forceinline__ void mics_tile_load(mics_shared_at tile,
     mics_shared_at to = tile + row * (D * 2) + ((chunk ^ (row & 7)) << 4);
 
     static_assert(threads % (chunks * 8) == 0 && rows % step == 0, "whole rows for each thread");
+    if (first + rows <= from.count && chunks == from.chunks) {
 #pragma unroll
-    for (unsigned i = 0; i < rows / step; i++) {
+        for (unsigned i = 0; i < rows / step; i++, at += step * from.stride)
+            mics_copy_async(to + i * step * (D * 2), at);
+        return;
+    }
+#pragma unroll 1
+    for (unsigned i = 0; i < rows / step; i++, at += step * from.stride) {
         bool valid = first + row + i * step < from.count && chunk < from.chunks;
 
-        mics_copy_async(to + i * step * (D * 2), valid ? at + i * step * from.stride : from.at,
-                        valid);
+        mics_copy_async_or_zero(to + i * step * (D * 2), valid ? at : from.at, valid);
     }
 }
 
-/* Where a lane's rows of matrices lie in a tile, see mics_ldmatrix: `wide` for 16 rows by 16 columns with the
- * matrices one under the other first, `deep` with them side by side first. */
+/* Where a lane's row of four matrices lies in a tile, see mics_ldmatrix: `wide` for 16 x 16 numbers whose matrices
+ * are counted downwards first, `deep` for those that are counted to the right first. A tile is aligned to its
+ * longest row, so the 32 bytes of column block k are found by ^ (k << 5); 16 rows further is + 32 D. */
 struct mics_lane {
-    unsigned wide, wide_chunk, deep, deep_chunk;
-    unsigned g, t;
+    unsigned wide, deep;
 };
 
 template <int D> static __device__ __forceinline__ struct mics_lane mics_lane_in_tile(void)
 {
     unsigned lane = threadIdx.x % 32, r = lane & 7;
 
-    return {(lane & 15) * (D * 2),
-            ((lane >> 4) ^ r) << 4,
-            ((lane >> 4) * 8 + r) * (D * 2),
-            ((lane >> 3 & 1) ^ r) << 4,
-            lane / 4,
-            lane % 4};
+    return {(lane & 15) * (D * 2) + (((lane >> 4) ^ r) << 4),
+            ((lane >> 4) * 8 + r) * (D * 2) + (((lane >> 3 & 1) ^ r) << 4)};
+}
+
+/* g and t of the layout of fragments. */
+static __device__ __forceinline__ unsigned mics_lane_row(void)
+{
+    return threadIdx.x % 32 / 4;
+}
+
+static __device__ __forceinline__ unsigned mics_lane_column(void)
+{
+    return threadIdx.x % 4 * 2;
 }
 
 /* Rows [row, row + 16 M) of a tile as left factors, loaded each time they are needed ... */
 template <int D, int M> struct mics_left_shared {
-    mics_shared_at rows;
+    mics_shared_at at;
 
     __device__ __forceinline__ void begin(mics_shared_at tile, unsigned row,
-                                          const struct mics_lane &)
+                                          const struct mics_lane &lane)
     {
-        rows = tile + row * (D * 2);
+        at = tile + row * (D * 2) + lane.wide;
     }
 
-    __device__ __forceinline__ void get(uint32_t (&a)[M][4], int k, const struct mics_lane &lane)
+    __device__ __forceinline__ void get(uint32_t (&a)[M][4], int k)
     {
 #pragma unroll
         for (int m = 0; m < M; m++)
-            mics_ldmatrix(a[m], rows + m * 16 * (D * 2) + lane.wide + (lane.wide_chunk ^ (k << 5)));
+            mics_ldmatrix(a[m], (at ^ ((unsigned)k << 5)) + m * 16 * (D * 2));
     }
 };
 
@@ -109,10 +121,10 @@ template <int D, int M> struct mics_left_held {
         from.begin(tile, row, lane);
 #pragma unroll
         for (int k = 0; k < D / 16; k++)
-            from.get(held[k], k, lane);
+            from.get(held[k], k);
     }
 
-    __device__ __forceinline__ void get(uint32_t (&a)[M][4], int k, const struct mics_lane &)
+    __device__ __forceinline__ void get(uint32_t (&a)[M][4], int k)
     {
 #pragma unroll
         for (int m = 0; m < M; m++)
@@ -136,12 +148,12 @@ mics_scores(float (&s)[M][N / 8][4], Left &left, mics_shared_at rows, const stru
     for (int k = 0; k < D / 16; k++) {
         uint32_t a[M][4];
 
-        left.get(a, k, lane);
+        left.get(a, k);
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
             uint32_t b[4];
 
-            mics_ldmatrix(b, rows + n * 16 * (D * 2) + lane.deep + (lane.deep_chunk ^ (k << 5)));
+            mics_ldmatrix(b, ((rows + lane.deep) ^ ((unsigned)k << 5)) + n * 16 * (D * 2));
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 mics_mma(s[m][2 * n], a[m], b[0], b[1]);
@@ -171,8 +183,7 @@ mics_add_rows(float (&sum)[M][D / 8][4], const float (&s)[M][N / 8][4], mics_sha
         for (int d = 0; d < D / 16; d++) {
             uint32_t b[4];
 
-            mics_ldmatrix_trans(b,
-                                rows + k * 16 * (D * 2) + lane.wide + (lane.wide_chunk ^ (d << 5)));
+            mics_ldmatrix_trans(b, ((rows + lane.wide) ^ ((unsigned)d << 5)) + k * 16 * (D * 2));
 #pragma unroll
             for (int m = 0; m < M; m++) {
                 mics_mma(sum[m][2 * d], a[m], b[0], b[1]);
@@ -182,25 +193,24 @@ mics_add_rows(float (&sum)[M][D / 8][4], const float (&s)[M][N / 8][4], mics_sha
     }
 }
 
-/* Row i / 2 of a lane's m-th block: row 16 m + g + 8 (i / 2), for element i of a C fragment. */
-static __device__ __forceinline__ unsigned mics_row_of(int m, int i, const struct mics_lane &lane)
+/* The row of element i of a lane's fragment C in the m-th block. */
+static __device__ __forceinline__ unsigned mics_row_of(int m, int i)
 {
-    return (unsigned)m * 16 + lane.g + (unsigned)(i / 2) * 8;
+    return (unsigned)m * 16 + mics_lane_row() + (unsigned)(i / 2) * 8;
 }
 
 /* Store 16 M rows, each times factor[m][i / 2], rounded: row `first` and on, as many as lie under `count`. */
 template <int D, int M>
 static __device__ __forceinline__ void
 mics_rows_store(mics_bf16 *to, size_t stride, unsigned first, unsigned count, unsigned chunks,
-                const float (&sum)[M][D / 8][4], const float (&factor)[M][2],
-                const struct mics_lane &lane)
+                const float (&sum)[M][D / 8][4], const float (&factor)[M][2])
 {
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2) {
-            unsigned row = first + mics_row_of(m, i, lane);
-            mics_bf16 *at = to + row * stride + lane.t * 2;
+            unsigned row = first + mics_row_of(m, i);
+            mics_bf16 *at = to + row * stride + mics_lane_column();
             float f = factor[m][i / 2];
 
             if (row >= count)

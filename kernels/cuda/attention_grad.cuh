@@ -44,7 +44,7 @@ struct grad_policy {
     static constexpr unsigned ring_at =
         held ? 0 : 2 * own_bytes; /* held: own tiles pass through it */
     static constexpr unsigned stats_at = ring_at + 4 * tile_bytes;
-    static constexpr unsigned shared_bytes = stats_at + (keys ? 2 * step * sizeof(float2) : 0);
+    static constexpr unsigned shared_bytes = stats_at + (keys ? 4 * step * sizeof(float) : 0);
     typedef std::conditional_t<held, mics_left_held<D, M>, mics_left_shared<D, M>> left;
 
     static_assert(!held || 2 * own_bytes <= 4 * tile_bytes, "own tiles fit the ring");
@@ -78,11 +78,11 @@ static __device__ __forceinline__ struct grad_pair key_pair(const struct backwar
             nullptr};
 }
 
-/* lse in base 2, and delta, of a query; one that does not exist has no probabilities. */
+/* lse and delta of a query. One that does not exist has zeros, as its row of q and grad_out: it adds nothing. */
 static __device__ __forceinline__ float2 query_stats(const struct grad_pair &of, unsigned t,
                                                      unsigned T)
 {
-    return t < T ? make_float2(of.lse[t] * MICS_LOG2E, of.delta[t]) : make_float2(INFINITY, 0);
+    return t < T ? make_float2(of.lse[t], of.delta[t]) : make_float2(0, 0);
 }
 
 /* A warp's part: its rows, what it multiplies with, and its sums. */
@@ -95,11 +95,11 @@ template <typename P> struct grad_warp {
 
 /* From scores s and ds = grad_out v' to P and dS. `column` is the first that came by, `stats` are those of its
  * queries. */
-template <typename P>
+template <typename P, bool masked>
 static __device__ __forceinline__ void
 grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4],
-            const struct grad_warp<P> &warp, const float2 *stats, unsigned column, bool masked,
-            const struct backward &f, const struct mics_lane &lane)
+            const struct grad_warp<P> &warp, const float *stats, unsigned column,
+            const struct backward &f)
 {
     float scale = f.scale * MICS_LOG2E;
 
@@ -107,16 +107,16 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
     for (int n = 0; n < P::slice / 8; n++)
 #pragma unroll
         for (int side = 0; side < 2; side++) {
-            unsigned at = (unsigned)n * 8 + lane.t * 2 + (unsigned)side, c = column + at;
-            float2 here = P::keys ? stats[at] : make_float2(0, 0);
+            unsigned at = (unsigned)n * 8 + mics_lane_column() + (unsigned)side, c = column + at;
+            float2 here = P::keys ? make_float2(stats[at], stats[P::step + at]) : make_float2(0, 0);
 
 #pragma unroll
             for (int m = 0; m < P::M; m++)
 #pragma unroll
                 for (int i = side; i < 4; i += 2) {
-                    unsigned r = warp.row + mics_row_of(m, i, lane);
+                    unsigned r = warp.row + mics_row_of(m, i);
                     float2 of = P::keys ? here : warp.stats[m][i / 2];
-                    float p = mics_exp2(s[m][n][i] * scale - of.x);
+                    float p = mics_exp2(s[m][n][i] * scale - of.x * MICS_LOG2E);
 
                     if (masked &&
                         ((!P::keys && c >= f.T) || (P::causal && (P::keys ? c < r : c > r))))
@@ -127,25 +127,39 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
         }
 }
 
-/* Rows [column, column + slice) that came by, at the same place of both tiles. */
+/* Rows [column, column + slice) that came by, at the same place of both tiles. Straight code, so that the
+ * compiler may mix products with exponentials. */
+template <typename P, bool masked>
+static __device__ __forceinline__ void
+grad_products(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float *stats,
+              unsigned column, const struct backward &f, const struct mics_lane &lane)
+{
+    float s[P::M][P::slice / 8][4], ds[P::M][P::slice / 8][4];
+
+    mics_scores<P::D, P::M, P::slice>(s, warp.one, one, lane);
+    mics_scores<P::D, P::M, P::slice>(ds, warp.two, two, lane);
+    grad_soften<P, masked>(s, ds, warp, stats, column, f);
+    if (P::keys)
+        mics_add_rows<P::D, P::M, P::slice>(warp.sum_two, s, two, lane);
+    mics_add_rows<P::D, P::M, P::slice>(warp.sum_one, ds, one, lane);
+}
+
+/* The same, but nothing where no row of the warp sees any of them, and masked only where it must be. */
 template <typename P>
 static __device__ __forceinline__ void
-grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float2 *stats,
+grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float *stats,
            unsigned column, const struct backward &f, const struct mics_lane &lane)
 {
     unsigned first = warp.row, last = warp.row + P::M * 16 - 1, end = column + P::slice - 1;
-    float s[P::M][P::slice / 8][4], ds[P::M][P::slice / 8][4];
     bool masked = !P::keys && end >= f.T;
 
     if (column >= f.T || (P::causal && (P::keys ? end < first : column > last)))
         return;
     masked |= P::causal && (P::keys ? column < last : end > first);
-    mics_scores<P::D, P::M, P::slice>(s, warp.one, one, lane);
-    mics_scores<P::D, P::M, P::slice>(ds, warp.two, two, lane);
-    grad_soften<P>(s, ds, warp, stats, column, masked, f, lane);
-    if (P::keys)
-        mics_add_rows<P::D, P::M, P::slice>(warp.sum_two, s, two, lane);
-    mics_add_rows<P::D, P::M, P::slice>(warp.sum_one, ds, one, lane);
+    if (masked)
+        grad_products<P, true>(warp, one, two, stats, column, f, lane);
+    else
+        grad_products<P, false>(warp, one, two, stats, column, f, lane);
 }
 
 /* The walk: tiles [first, end) of each of `heads` heads from `head` on. */
@@ -153,23 +167,24 @@ struct grad_walk {
     unsigned b, head, heads, first, tiles;
 };
 
-/* Begin to copy the i-th tiles of the walk; a thread's own part of their statistics, which is to be stored when
- * they are used. */
+/* Begin to copy the i-th tiles of the walk, and to `stats` lse and delta of their queries. */
 template <typename P>
-static __device__ __forceinline__ float2 grad_fetch(const struct backward &f,
-                                                    const struct grad_walk &walk, unsigned i,
-                                                    mics_shared_at ring)
+static __device__ __forceinline__ void grad_fetch(const struct backward &f,
+                                                  const struct grad_walk &walk, unsigned i,
+                                                  mics_shared_at ring, mics_shared_at stats)
 {
     unsigned head = walk.head + i / walk.tiles, row = (walk.first + i % walk.tiles) * P::step;
+    unsigned query = row + threadIdx.x % P::step;
     struct grad_pair pair = P::keys ? query_pair(f, walk.b, head) : key_pair(f, walk.b, head);
     mics_shared_at at = ring + i % 2 * (2 * P::tile_bytes);
+    const float *from = threadIdx.x < P::step ? pair.lse : pair.delta;
 
     mics_tile_load<P::D, P::step, P::threads>(at, pair.one, row);
     mics_tile_load<P::D, P::step, P::threads>(at + P::tile_bytes, pair.two, row);
+    if (P::keys && threadIdx.x < 2 * P::step)
+        mics_copy_async_word_or_zero(stats + (i % 2 * (2 * P::step) + threadIdx.x) * 4,
+                                     query < f.T ? from + query : from, query < f.T);
     mics_copy_commit();
-    if (P::keys && threadIdx.x < P::step)
-        return query_stats(pair, row + threadIdx.x, f.T);
-    return make_float2(0, 0);
 }
 
 /* Take the block's own tiles. */
@@ -194,7 +209,7 @@ grad_begin(struct grad_warp<P> &warp, const struct backward &f, const struct gra
     for (int m = 0; m < P::M; m++) {
 #pragma unroll
         for (int i = 0; i < 4 && !P::keys; i += 2)
-            warp.stats[m][i / 2] = query_stats(own, warp.row + mics_row_of(m, i, lane), f.T);
+            warp.stats[m][i / 2] = query_stats(own, warp.row + mics_row_of(m, i), f.T);
 #pragma unroll
         for (int d = 0; d < P::D / 8; d++)
 #pragma unroll
@@ -205,9 +220,8 @@ grad_begin(struct grad_warp<P> &warp, const struct backward &f, const struct gra
 
 /* grad_q, or grad_k and grad_v, of the warp's rows. */
 template <typename P>
-static __device__ __forceinline__ void grad_finish(const struct grad_warp<P> &warp,
-                                                   const struct backward &f, unsigned b,
-                                                   unsigned head, const struct mics_lane &lane)
+static __device__ __forceinline__ void
+grad_finish(const struct grad_warp<P> &warp, const struct backward &f, unsigned b, unsigned head)
 {
     mics_bf16 *to = f.grad + (size_t)b * f.T * f.stride + (P::keys ? f.H + head : head) * f.D;
     float scale[P::M][2], unit[P::M][2];
@@ -217,10 +231,10 @@ static __device__ __forceinline__ void grad_finish(const struct grad_warp<P> &wa
         scale[i / 2][i % 2] = f.scale;
         unit[i / 2][i % 2] = 1;
     }
-    mics_rows_store<P::D, P::M>(to, f.stride, warp.row, f.T, f.D / 8, warp.sum_one, scale, lane);
+    mics_rows_store<P::D, P::M>(to, f.stride, warp.row, f.T, f.D / 8, warp.sum_one, scale);
     if (P::keys)
         mics_rows_store<P::D, P::M>(to + f.H_kv * f.D, f.stride, warp.row, f.T, f.D / 8,
-                                    warp.sum_two, unit, lane);
+                                    warp.sum_two, unit);
 }
 
 /* One block: P::rows keys or queries of one head, the longest walks first. */
@@ -231,8 +245,7 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
     unsigned of_head = blockIdx.x % f.blocks, heads = P::keys ? f.H_kv : f.H, group = f.H / f.H_kv;
     unsigned head = blockIdx.x / f.blocks % heads, b = blockIdx.x / f.blocks / heads;
     unsigned first = (P::keys ? of_head : f.blocks - 1 - of_head) * P::rows, end = f.T;
-    mics_shared_at ring = mics_shared(memory) + P::ring_at;
-    float2 *stats = reinterpret_cast<float2 *>(memory + P::stats_at), next;
+    mics_shared_at at = mics_shared(memory), ring = at + P::ring_at;
     struct mics_lane lane = mics_lane_in_tile<P::D>();
     struct grad_walk walk = {b, P::keys ? head * group : head / group, P::keys ? group : 1, 0, 0};
     struct grad_warp<P> warp;
@@ -242,26 +255,24 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
     if (P::causal && !P::keys)
         end = min(first + P::rows, f.T);
     walk.tiles = (end + P::step - 1) / P::step - walk.first;
-    grad_begin<P>(warp, f, P::keys ? key_pair(f, b, head) : query_pair(f, b, head), first,
-                  mics_shared(memory), lane);
-    next = grad_fetch<P>(f, walk, 0, ring);
+    grad_begin<P>(warp, f, P::keys ? key_pair(f, b, head) : query_pair(f, b, head), first, at,
+                  lane);
+    grad_fetch<P>(f, walk, 0, ring, at + P::stats_at);
     for (unsigned i = 0; i < walk.tiles * walk.heads; i++) {
         mics_shared_at one = ring + i % 2 * (2 * P::tile_bytes), two = one + P::tile_bytes;
-        float2 *now = stats + i % 2 * P::step;
+        const float *stats = reinterpret_cast<const float *>(memory + P::stats_at);
         unsigned column = (walk.first + i % walk.tiles) * P::step;
 
-        if (P::keys && threadIdx.x < P::step)
-            now[threadIdx.x] = next;
         mics_copy_wait<0>();
         __syncthreads();
         if (i + 1 < walk.tiles * walk.heads)
-            next = grad_fetch<P>(f, walk, i + 1, ring);
+            grad_fetch<P>(f, walk, i + 1, ring, at + P::stats_at);
 #pragma unroll 1
-        for (unsigned at = 0; at < P::step; at += P::slice)
-            grad_slice<P>(warp, one + at * (P::D * 2), two + at * (P::D * 2), now + at, column + at,
-                          f, lane);
+        for (unsigned row = 0; row < P::step; row += P::slice)
+            grad_slice<P>(warp, one + row * (P::D * 2), two + row * (P::D * 2),
+                          stats + i % 2 * (2 * P::step) + row, column + row, f, lane);
     }
-    grad_finish<P>(warp, f, b, head, lane);
+    grad_finish<P>(warp, f, b, head);
 }
 
 } // namespace

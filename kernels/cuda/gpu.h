@@ -26,9 +26,9 @@
 /* An array in shared memory: MICS_SHARED(float, sums, [32]); undefined until written, aligned to 16 bytes. */
 #define MICS_SHARED(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__
 
-/* `type *name`: the block's dynamic shared memory, aligned to 128 bytes. */
+/* `type *name`: the block's dynamic shared memory, aligned to 1024 bytes. */
 #define MICS_DYNAMIC_SHARED(type, name)                                                            \
-    extern __shared__ __align__(128) unsigned char mics_dynamic_shared[];                          \
+    extern __shared__ __align__(1024) unsigned char mics_dynamic_shared[];                          \
     type *name = reinterpret_cast<type *>(mics_dynamic_shared)
 
 #endif

@@ -60,13 +60,29 @@ static __device__ __forceinline__ void mics_mma(float c[4], const uint32_t a[4],
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Begin to copy 16 bytes from global to shared memory; zeros, and `from` is not read, where it is not `valid`. */
-static __device__ __forceinline__ void mics_copy_async(mics_shared_at to, const void *from,
-                                                       bool valid)
+/* Begin to copy 16 bytes from global to shared memory ... */
+static __device__ __forceinline__ void mics_copy_async(mics_shared_at to, const void *from)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" : : "r"(to), "l"(from) : "memory");
+}
+
+/* ... or zeros, where it is not `valid`; then `from` is not read. */
+static __device__ __forceinline__ void mics_copy_async_or_zero(mics_shared_at to, const void *from,
+                                                               bool valid)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  :
                  : "r"(to), "l"(from), "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+/* The same for 4 bytes. */
+static __device__ __forceinline__ void mics_copy_async_word_or_zero(mics_shared_at to,
+                                                                    const void *from, bool valid)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
+                 :
+                 : "r"(to), "l"(from), "r"(valid ? 4 : 0)
                  : "memory");
 }
 

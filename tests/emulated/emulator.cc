@@ -18,7 +18,8 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace
+{
 
 enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / EMU_WARP, PLAIN_SHARED_BYTES = 48 << 10 };
 enum { MOST_SHARED_BYTES = 227 << 10 };
@@ -41,8 +42,8 @@ struct machine {
     struct thread threads[MAX_THREADS];
     unsigned count, started, ended, at_block, predicates, predicate_sum;
     unsigned order[MAX_THREADS]; /* in which threads start */
-    unsigned ready[MAX_THREADS]; /* a ring of threads that can go on */
-    unsigned ready_head, ready_count;
+    unsigned ready[MAX_THREADS]; /* threads that can go on */
+    unsigned ready_count;
     unsigned warp_waiting[MAX_WARPS], warp_ended[MAX_WARPS]; /* a bit for each lane */
     std::vector<std::pair<void *, size_t>> declared;
     void *shared = nullptr;
@@ -75,13 +76,11 @@ machine::~machine()
     emu_fiber_free(main);
 }
 
-/* Some number below n: 0 unless an order is drawn. Splitmix (Steele et al. 2014). */
+/* Some number below n. Splitmix (Steele et al. 2014). */
 static unsigned draw(struct machine *m, unsigned n)
 {
     uint64_t z = m->seed + ++m->draws * 0x9e3779b97f4a7c15u;
 
-    if (m->seed == 0)
-        return 0;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return (unsigned)((z ^ (z >> 31)) % n);
@@ -104,19 +103,20 @@ static void become(const struct machine *m, unsigned i)
 static void make_ready(struct machine *m, unsigned i)
 {
     m->threads[i].state = READY;
-    m->ready[(m->ready_head + m->ready_count++) % MAX_THREADS] = i;
+    m->ready[m->ready_count++] = i;
 }
 
-/* The next fiber that can do something; the main one when none can. With a drawn order any of the ready. */
+/* The next fiber that can do something; the main one when none can. Usually of the thread that was made ready last:
+ * so a warp runs as far ahead of the others as barriers let it, which shows that one is missing. With a drawn
+ * order any. */
 static struct emu_fiber *next_fiber(struct machine *m)
 {
     if (m->ready_count > 0) {
-        unsigned *first = &m->ready[m->ready_head];
+        unsigned *last = &m->ready[m->ready_count - 1];
         unsigned i;
 
-        std::swap(*first, m->ready[(m->ready_head + draw(m, m->ready_count)) % MAX_THREADS]);
-        i = *first;
-        m->ready_head = (m->ready_head + 1) % MAX_THREADS;
+        std::swap(*last, m->ready[m->seed == 0 ? m->ready_count - 1 : draw(m, m->ready_count)]);
+        i = *last;
         m->ready_count--;
         become(m, i);
         return m->threads[i].fiber;
@@ -305,7 +305,7 @@ static void set_up_block(struct machine *m, uint3 index)
     emu_now.block_dim = {block.x, block.y, block.z};
     emu_now.grid_dim = {grid.x, grid.y, grid.z};
     m->count = block.x * block.y * block.z;
-    m->started = m->ended = m->at_block = m->predicates = m->ready_head = m->ready_count = 0;
+    m->started = m->ended = m->at_block = m->predicates = m->ready_count = 0;
     memset(m->warp_waiting, 0, sizeof(m->warp_waiting));
     memset(m->warp_ended, 0, sizeof(m->warp_ended));
     m->declared.clear();
@@ -421,7 +421,7 @@ cudaError_t emu_launch(const struct emu_job *job)
         return emu_note(error);
     if (!m->main && !(m->main = emu_fiber_main()))
         return emu_note(cudaErrorMemoryAllocation);
-    if (posix_memalign(&m->shared, 128, job->shared_bytes ? job->shared_bytes : 1) != 0)
+    if (posix_memalign(&m->shared, 1024, job->shared_bytes ? job->shared_bytes : 1) != 0)
         return emu_note(cudaErrorMemoryAllocation);
     m->job = job;
     error = run_grid(m) ? cudaSuccess : cudaErrorLaunchFailure;

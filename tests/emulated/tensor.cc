@@ -7,7 +7,8 @@
 
 uint64_t emu_bank_conflicts;
 
-namespace {
+namespace
+{
 
 struct load {
     const unsigned char *row;
@@ -21,10 +22,11 @@ struct product {
     uint32_t b[2];
 };
 
-/* One 16-byte copy of a thread, or the end of a group. */
+/* One copy of a thread, or the end of a group. */
 struct copy {
     void *to;
     const void *from;
+    unsigned bytes;
     bool valid, ends_group;
 };
 
@@ -129,17 +131,17 @@ static std::vector<struct copy> &my_copies(void)
     return copies[emu_now.linear];
 }
 
-void emu_copy_begin(void *to, const void *from, bool valid)
+void emu_copy_begin(void *to, const void *from, unsigned bytes, bool valid)
 {
-    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % 16 != 0)
-        emu_fail("an asynchronous copy from %p to %p is not aligned to 16 bytes", from, to);
-    memset(to, 0xff, 16);
-    my_copies().push_back({to, from, valid, false});
+    if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % bytes != 0)
+        emu_fail("an asynchronous copy from %p to %p is not aligned to %u bytes", from, to, bytes);
+    memset(to, 0xff, bytes);
+    my_copies().push_back({to, from, bytes, valid, false});
 }
 
 void emu_copy_commit(void)
 {
-    my_copies().push_back({nullptr, nullptr, false, true});
+    my_copies().push_back({nullptr, nullptr, 0, false, true});
 }
 
 void emu_copy_wait(unsigned pending)
@@ -155,9 +157,9 @@ void emu_copy_wait(unsigned pending)
         if (one.ends_group)
             groups--;
         else if (one.valid)
-            memcpy(one.to, one.from, 16);
+            memcpy(one.to, one.from, one.bytes);
         else
-            memset(one.to, 0, 16);
+            memset(one.to, 0, one.bytes);
     }
     mine.erase(mine.begin(), mine.begin() + (ptrdiff_t)done);
 }

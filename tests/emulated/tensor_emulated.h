@@ -18,7 +18,8 @@ extern uint64_t emu_bank_conflicts;
 
 void emu_ldmatrix(uint32_t r[4], const void *at, bool trans);
 void emu_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1);
-void emu_copy_begin(void *to, const void *from, bool valid);
+/* `bytes` 4, 8 or 16. */
+void emu_copy_begin(void *to, const void *from, unsigned bytes, bool valid);
 void emu_copy_commit(void);
 void emu_copy_wait(unsigned pending);
 
@@ -42,9 +43,19 @@ static inline void mics_mma(float c[4], const uint32_t a[4], uint32_t b0, uint32
     emu_mma(c, a, b0, b1);
 }
 
-static inline void mics_copy_async(mics_shared_at to, const void *from, bool valid)
+static inline void mics_copy_async(mics_shared_at to, const void *from)
 {
-    emu_copy_begin(reinterpret_cast<void *>(to), from, valid);
+    emu_copy_begin(reinterpret_cast<void *>(to), from, 16, true);
+}
+
+static inline void mics_copy_async_or_zero(mics_shared_at to, const void *from, bool valid)
+{
+    emu_copy_begin(reinterpret_cast<void *>(to), from, 16, valid);
+}
+
+static inline void mics_copy_async_word_or_zero(mics_shared_at to, const void *from, bool valid)
+{
+    emu_copy_begin(reinterpret_cast<void *>(to), from, 4, valid);
 }
 
 static inline void mics_copy_commit(void)

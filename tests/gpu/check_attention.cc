@@ -9,6 +9,10 @@
  */
 #include "attention_case.h"
 
+#ifdef MICS_EMULATED
+#include "tensor_emulated.h"
+#endif
+
 #include "tap.h"
 
 #include <cmath>
@@ -124,6 +128,19 @@ static void twice_the_same_gives_the_same_bits(void)
     CHECK(!c.got_grad.empty());
 }
 
+static void rows_of_matrices_lie_in_different_banks(void)
+{
+#ifdef MICS_EMULATED
+    uint64_t before = emu_bank_conflicts;
+
+    check({1, 130, 2, 1, 64, true}, MICS_BF16, 1);
+    check({1, 130, 2, 1, 128, true}, MICS_BF16, 1);
+    CHECK_INT(emu_bank_conflicts, before);
+#else
+    TAP_SKIP("only the emulator counts");
+#endif
+}
+
 static void no_tokens_are_no_work(void)
 {
     check({0, 5, 1, 1, 64, true}, MICS_BF16, 1);
@@ -137,6 +154,7 @@ int main(void)
     TAP_RUN(fp32_attention_agrees_with_double);
     TAP_RUN(odd_heads_agree_with_double);
     TAP_RUN(twice_the_same_gives_the_same_bits);
+    TAP_RUN(rows_of_matrices_lie_in_different_banks);
     TAP_RUN(no_tokens_are_no_work);
     return tap_done();
 }
