@@ -2,26 +2,20 @@
 /* convert_files.c - the files of a conversion, from their names to their sync. */
 #include "ckpt/convert_part.h"
 
-#include "base/temporaries.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 static enum mics_status name_file(struct mics_making *making, const char *folder, const char *name,
                                   struct mics_err *err)
 {
-    char path[MICS_PATH_MAX], *copy;
+    char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
 
     if (status != MICS_OK)
         return status;
     making->path = strdup(path);
     making->out.path = making->path;
-    copy = strdup(path);
-    making->entry = copy ? mics_temporary_add(copy) : NULL;
-    if (!making->entry)
-        free(copy);
-    return making->entry && making->path ? MICS_OK : mics_err_nomem(err);
+    return making->path ? MICS_OK : mics_err_nomem(err);
 }
 
 enum mics_status mics_copier_name_files(struct mics_copier *copier, const char *folder,
@@ -80,8 +74,6 @@ void mics_copier_forget_files(struct mics_copier *copier)
     for (uint32_t i = 0; copier->files && i < copier->target->file_count; i++) {
         struct mics_making *making = &copier->files[i];
 
-        if (making->entry)
-            mics_temporary_drop(making->entry);
         free(making->path);
         XXH64_freeState(making->hash);
     }

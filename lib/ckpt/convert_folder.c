@@ -117,15 +117,31 @@ static enum mics_status clean_up(const struct mics_new_folder *folder, struct mi
 }
 
 /* Whichever rank is told to end removes it. */
-static enum mics_status remember(struct mics_new_folder *folder, struct mics_err *err)
+static enum mics_status remember(struct mics_new_folder *folder, const char *path,
+                                 struct mics_err *err)
 {
-    char *copy = strdup(folder->temporary);
+    const size_t bytes = (folder->entry_count + 1) * sizeof *folder->entries;
+    struct mics_temporary **entries = realloc(folder->entries, bytes), *entry;
+    char *copy = entries ? strdup(path) : NULL;
 
-    folder->entry = copy ? mics_temporary_add(copy) : NULL;
-    if (folder->entry)
-        return MICS_OK;
-    free(copy);
-    return mics_err_nomem(err);
+    if (entries)
+        folder->entries = entries;
+    entry = copy ? mics_temporary_add(copy) : NULL;
+    if (!entry) {
+        free(copy);
+        return mics_err_nomem(err);
+    }
+    entries[folder->entry_count++] = entry;
+    return MICS_OK;
+}
+
+enum mics_status mics_new_folder_remember(struct mics_new_folder *folder, const char *name,
+                                          struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
+
+    return status == MICS_OK ? remember(folder, path, err) : status;
 }
 
 enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mics_comm *comm,
@@ -144,7 +160,7 @@ enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mi
         return status;
     status = comm->ops->broadcast_now(comm, folder->temporary, sizeof folder->temporary, 0, err);
     if (status == MICS_OK)
-        status = remember(folder, err);
+        status = remember(folder, folder->temporary, err);
     if (status == MICS_OK && comm->rank == 0)
         status = make(folder, err);
     return mics_agree(comm, status, err);
@@ -168,22 +184,23 @@ void mics_new_folder_discard(struct mics_new_folder *folder)
 {
     if (folder->made)
         mics_file_remove_tree(folder->temporary, NULL);
-    if (folder->entry)
-        mics_temporary_drop(folder->entry);
+    for (size_t i = folder->entry_count; i-- > 0;)
+        mics_temporary_drop(folder->entries[i]);
+    free(folder->entries);
     if (folder->lock >= 0)
         close(folder->lock);
-    folder->lock = -1;
-    folder->made = false;
-    folder->entry = NULL;
+    *folder = (struct mics_new_folder){.lock = -1};
 }
 
-enum mics_status mics_new_folder_write(const struct mics_new_folder *folder, const char *name,
+enum mics_status mics_new_folder_write(struct mics_new_folder *folder, const char *name,
                                        const void *data, size_t size, struct mics_err *err)
 {
     struct mics_file_writer *writer = NULL;
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
 
+    if (status == MICS_OK)
+        status = mics_new_folder_remember(folder, name, err);
     if (status == MICS_OK)
         status = mics_file_create(path, &writer, err);
     if (status != MICS_OK)

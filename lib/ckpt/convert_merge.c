@@ -68,8 +68,7 @@ static enum mics_status fill_folder(struct job *job, enum mics_status prepared,
         status = mics_new_folder_begin(&folder, request->comm, request->out,
                                        job->report->bytes + SMALL_FILES_ROOM, request->dry, err);
     if (status == MICS_OK)
-        status =
-            mics_convert_write(request, store, &job->made.target, source, folder.temporary, err);
+        status = mics_convert_write(request, store, &job->made.target, source, &folder, err);
     if (status == MICS_OK && !request->dry) {
         if (request->comm->rank == 0)
             status = finish(job, &folder, err);

@@ -23,7 +23,6 @@ struct mics_making {
     struct mics_piece_file out;
     XXH64_state_t *hash; /* or NULL */
     uint64_t hashed; /* bytes: the piece that begins there is the next. Under the copier's lock */
-    struct mics_temporary *entry; /* an interrupt removes it */
 };
 
 /* What all threads share. */
@@ -49,8 +48,7 @@ struct mics_copy_buffers {
 enum mics_status mics_piece_make(struct mics_copier *copier, const struct mics_piece *piece,
                                  const struct mics_copy_buffers *buffers, struct mics_err *err);
 
-/* The files of a target, which may be none of this rank's: made with the names of all, so that an interrupt of any rank
- * removes them; created by one; opened by whoever has a piece (it may be open already); synced, unless the status tells that
+/* The files of a target, which may be none of this rank's: named on all ranks; created by one; opened by whoever has a piece (it may be open already); synced, unless the status tells that
  * they are lost, and closed: the status, or what went wrong. */
 enum mics_status mics_copier_name_files(struct mics_copier *copier, const char *folder,
                                         struct mics_err *err);

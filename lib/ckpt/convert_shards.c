@@ -115,8 +115,7 @@ void mics_shard_target_free(struct mics_shard_target *target)
 enum mics_status mics_shard_target_finish(const struct mics_shard_target *target,
                                           const struct mics_ckpt_form *form,
                                           struct mics_manifest *manifest,
-                                          const struct mics_new_folder *folder,
-                                          struct mics_err *err)
+                                          struct mics_new_folder *folder, struct mics_err *err)
 {
     json_t *doc = NULL;
     char *data = NULL;

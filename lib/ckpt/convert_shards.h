@@ -53,8 +53,7 @@ void mics_shard_target_free(struct mics_shard_target *target); /* of zeros is fi
 enum mics_status mics_shard_target_finish(const struct mics_shard_target *target,
                                           const struct mics_ckpt_form *form,
                                           struct mics_manifest *manifest,
-                                          const struct mics_new_folder *folder,
-                                          struct mics_err *err);
+                                          struct mics_new_folder *folder, struct mics_err *err);
 
 /* MICS_ERR_FORMAT, naming the first difference, unless two models compute the same. */
 enum mics_status mics_models_match(const struct mics_model *a, const char *a_name,

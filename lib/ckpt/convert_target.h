@@ -55,7 +55,7 @@ struct mics_convert_how {
     const atomic_bool *cancel; /* when true, nobody wants the files any more; or NULL */
 };
 
-/* Make all files in `folder`, synced. Collective: the first rank makes the files, all fill them, with two threads
+/* Make all files in `folder`, synced. Collective: the first rank creates the files, all fill them, with two threads
  * for each core that the process has, at most 24; each takes 5 MiB. The sums are known on all ranks. After a failure,
  * which is one of all ranks, the files are as far as they came. */
 enum mics_status mics_convert(const struct mics_store *store, struct mics_target *target,
@@ -66,8 +66,10 @@ enum mics_status mics_convert(const struct mics_store *store, struct mics_target
 struct mics_new_folder {
     char final[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
     bool made;
-    int lock;                     /* while it is made, or -1: what has none is a leftover */
-    struct mics_temporary *entry; /* removed when the process is killed by a signal that it sees */
+    int lock; /* while it is made, or -1: what has none is a leftover */
+    struct mics_temporary *
+        *entries; /* itself and its files: removed when the process is told to end */
+    size_t entry_count;
 };
 
 /* The first rank makes it for all, and removes what killed runs left of the same name. MICS_ERR_ARG unless `path` is absent or an empty folder; MICS_ERR_IO unless there is
@@ -75,13 +77,16 @@ struct mics_new_folder {
 enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mics_comm *comm,
                                        const char *path, uint64_t bytes, bool dry,
                                        struct mics_err *err);
+/* Have `name` in it removed with it when the process is told to end: every rank, before the file is made. */
+enum mics_status mics_new_folder_remember(struct mics_new_folder *folder, const char *name,
+                                          struct mics_err *err);
 /* Sync and rename: the rank that made it. */
 enum mics_status mics_new_folder_commit(struct mics_new_folder *folder, struct mics_err *err);
 /* Remove what was made, if it was not committed. */
 void mics_new_folder_discard(struct mics_new_folder *folder);
 
 /* A small file in the folder, whole and synced. */
-enum mics_status mics_new_folder_write(const struct mics_new_folder *folder, const char *name,
+enum mics_status mics_new_folder_write(struct mics_new_folder *folder, const char *name,
                                        const void *data, size_t size, struct mics_err *err);
 
 /* Free bytes of the file system that a new `path` would be on. */

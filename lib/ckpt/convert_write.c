@@ -5,6 +5,7 @@
  */
 #include "ckpt/convert_write.h"
 
+#include "ckpt/agree.h"
 #include "ckpt/convert_sums.h"
 #include "ckpt/errand.h"
 
@@ -56,15 +57,35 @@ static enum mics_status make_watched(const struct mics_convert_request *request,
     return made;
 }
 
-enum mics_status mics_convert_write(const struct mics_convert_request *request,
-                                    const struct mics_store *store, struct mics_target *target,
-                                    const struct mics_shard_source *source, const char *folder,
-                                    struct mics_err *err)
+/* None is made before every rank knows them all. */
+static enum mics_status remember_files(const struct mics_convert_request *request,
+                                       const struct mics_target *target,
+                                       struct mics_new_folder *folder, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
+        status = mics_new_folder_remember(folder, target->files[i].name, err);
+    return mics_agree(request->comm, status, err);
+}
+
+static enum mics_status make(const struct mics_convert_request *request,
+                             const struct mics_store *store, struct mics_target *target,
+                             const char *folder, struct mics_err *err)
 {
     const struct mics_convert_how how = {.comm = request->comm,
                                          .host_ranks = request->host_ranks,
                                          .progress = request->progress,
                                          .progress_context = request->progress_context};
+
+    return mics_convert(store, target, folder, &how, err);
+}
+
+enum mics_status mics_convert_write(const struct mics_convert_request *request,
+                                    const struct mics_store *store, struct mics_target *target,
+                                    const struct mics_shard_source *source,
+                                    struct mics_new_folder *folder, struct mics_err *err)
+{
     struct watch watch = {.sums = {.source = source,
                                    .first = (uint32_t)request->comm->rank,
                                    .stride = (uint32_t)request->comm->size,
@@ -72,13 +93,17 @@ enum mics_status mics_convert_write(const struct mics_convert_request *request,
                                    .cancel = &watch.stop_sums}};
     enum mics_status status = MICS_OK;
 
+    if (!request->dry)
+        status = remember_files(request, target, folder, err);
+    if (status != MICS_OK || (!source && request->dry))
+        return status;
     if (!source)
-        return request->dry ? MICS_OK : mics_convert(store, target, folder, &how, err);
+        return make(request, store, target, folder->temporary, err);
     if (request->dry) {
         status = mics_sums_check(&watch.sums, err);
         status = mics_sums_share(&watch.sums, request->comm, status, request->problems, err);
     } else {
-        status = make_watched(request, store, target, folder, &watch, err);
+        status = make_watched(request, store, target, folder->temporary, &watch, err);
     }
     mics_sums_free(&watch.sums);
     return status;

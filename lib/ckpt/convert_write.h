@@ -11,7 +11,7 @@
  * compared and nothing is made. Collective: the same result on all ranks. */
 enum mics_status mics_convert_write(const struct mics_convert_request *request,
                                     const struct mics_store *store, struct mics_target *target,
-                                    const struct mics_shard_source *source, const char *folder,
-                                    struct mics_err *err);
+                                    const struct mics_shard_source *source,
+                                    struct mics_new_folder *folder, struct mics_err *err);
 
 #endif
