@@ -11,7 +11,8 @@
  * independent, and may be on different streams. A failure is sticky on the stream's device.
  * Of one communicator, one collective at a time is under way.
  *
- * Counts are elements of `dtype`. Bytes and calls are counted here, inside the backend: `sent_bytes` is
+ * Counts are elements of `dtype`. Sums of MICS_BF16 are added in fp32 and rounded once each time that a rank adds
+ * what arrived to its own. Bytes and calls are counted here, inside the backend: `sent_bytes` is
  * what this rank really handed to the transport. Only what is enqueued on streams counts, not split and the
  * *_now calls. On m ranks, all_gather and reduce_scatter send exactly (m - 1) * count elements a rank;
  * an all_reduce sends 2 (m - 1) * count over all ranks together, and mics_comm_all_reduce_sent() a rank.

@@ -105,6 +105,9 @@ static enum mics_status native_execute(struct comm_base *base, const struct comm
     struct mpi_request request = {.call = call, .comm = comm};
 
     *sent = (struct comm_sent){0};
+    if (call->dtype == MICS_BF16 &&
+        (call->kind == COMM_REDUCE_SCATTER || call->kind == COMM_ALL_REDUCE))
+        return mics_err_set(err, MICS_ERR_COMM, "MPI cannot add numbers of bf16");
     if (call->bytes > INT_MAX || call->count > INT_MAX)
         return mics_err_set(err, MICS_ERR_COMM, "MPI cannot count so many elements");
     mics_mpi_engine_execute(comm->engine, &request);

@@ -9,6 +9,7 @@
 #define MICS_TESTS_COMM_CHECKS_H
 
 #include "base/clock.h"
+#include "host/numbers.h"
 #include "machine/comm.h"
 #include "machine/launch.h"
 
@@ -114,23 +115,31 @@ static inline void settle(struct checker *c, const char *what)
 }
 
 /* Whole numbers, so that sums are exact: element i of block b as rank r has it. */
-static inline double value(int rank, int block, uint64_t i)
+static inline double value(enum mics_dtype dtype, int rank, int block, uint64_t i)
 {
-    return (double)(rank * 31 + block * 7 + (int)(i % 13));
+    const int whole = rank * 31 + block * 7 + (int)(i % 13);
+
+    return dtype == MICS_BF16 ? whole % 8 : whole; /* sums up to 256 are exact there */
 }
 
-static inline double sum_of_values(int size, int block, uint64_t i)
+static inline double sum_of_values(enum mics_dtype dtype, int size, int block, uint64_t i)
 {
     double sum = 0;
 
     for (int rank = 0; rank < size; rank++)
-        sum += value(rank, block, i);
+        sum += value(dtype, rank, block, i);
     return sum;
 }
 
 static inline double load(const void *data, uint64_t i, enum mics_dtype dtype)
 {
-    return dtype == MICS_F64 ? ((const double *)data)[i] : (double)((const float *)data)[i];
+    float value;
+
+    if (dtype == MICS_F64)
+        return ((const double *)data)[i];
+    mics_numbers_to_f32(dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32,
+                        (const char *)data + i * mics_dtype_bytes(dtype), &value, 1);
+    return value;
 }
 
 static inline void put(void *data, uint64_t i, enum mics_dtype dtype, double x)
@@ -138,7 +147,8 @@ static inline void put(void *data, uint64_t i, enum mics_dtype dtype, double x)
     if (dtype == MICS_F64)
         ((double *)data)[i] = x;
     else
-        ((float *)data)[i] = (float)x;
+        mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32,
+                              &(float){(float)x}, (char *)data + i * mics_dtype_bytes(dtype), 1);
 }
 
 /* Which rank holds each block; filled from what the ranks themselves say. */
@@ -162,7 +172,7 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
     learn_blocks(c, comm, rank_of_block);
     char *from = in_place ? recv + (uint64_t)comm->block * count * each : send;
     for (uint64_t i = 0; i < count; i++)
-        put(from, i, dtype, value(comm->rank, comm->block, i));
+        put(from, i, dtype, value(dtype, comm->rank, comm->block, i));
     put(recv, (uint64_t)comm->size * count, dtype, -5);
     delay(c, c->stream);
     comm->ops->all_gather(comm, c->stream, from, recv, count, dtype);
@@ -170,7 +180,7 @@ static inline void check_all_gather(struct checker *c, struct mics_comm *comm, u
     for (int block = 0; block < comm->size; block++)
         for (uint64_t i = 0; i < count; i++)
             EXPECT(load(recv, (uint64_t)block * count + i, dtype) ==
-                       value(rank_of_block[block], block, i),
+                       value(dtype, rank_of_block[block], block, i),
                    "all_gather of %llu in %d ranks: block %d, element %llu",
                    (unsigned long long)count, comm->size, block, (unsigned long long)i);
     EXPECT(load(recv, (uint64_t)comm->size * count, dtype) == -5, "all_gather wrote too far");
@@ -187,14 +197,14 @@ static inline void check_reduce_scatter(struct checker *c, struct mics_comm *com
 
     for (int block = 0; block < comm->size; block++)
         for (uint64_t i = 0; i < count; i++)
-            put(send, (uint64_t)block * count + i, dtype, value(comm->rank, block, i));
+            put(send, (uint64_t)block * count + i, dtype, value(dtype, comm->rank, block, i));
     put(send, (uint64_t)comm->size * count, dtype, -5);
     put(recv, count, dtype, -5);
     delay(c, c->stream);
     comm->ops->reduce_scatter(comm, c->stream, send, to, count, dtype);
     settle(c, "reduce_scatter");
     for (uint64_t i = 0; i < count; i++)
-        EXPECT(load(to, i, dtype) == sum_of_values(comm->size, comm->block, i),
+        EXPECT(load(to, i, dtype) == sum_of_values(dtype, comm->size, comm->block, i),
                "reduce_scatter of %llu in %d ranks: element %llu is %g", (unsigned long long)count,
                comm->size, (unsigned long long)i, load(to, i, dtype));
     EXPECT(load(send, (uint64_t)comm->size * count, dtype) == -5, "reduce_scatter wrote too far");
@@ -209,13 +219,13 @@ static inline void check_all_reduce(struct checker *c, struct mics_comm *comm, u
     char *data = grab(c, count + 1, mics_dtype_bytes(dtype));
 
     for (uint64_t i = 0; i < count; i++)
-        put(data, i, dtype, value(comm->rank, 3, i));
+        put(data, i, dtype, value(dtype, comm->rank, 3, i));
     put(data, count, dtype, -5);
     delay(c, c->stream);
     comm->ops->all_reduce(comm, c->stream, data, count, dtype);
     settle(c, "all_reduce");
     for (uint64_t i = 0; i < count; i++)
-        EXPECT(load(data, i, dtype) == sum_of_values(comm->size, 3, i),
+        EXPECT(load(data, i, dtype) == sum_of_values(dtype, comm->size, 3, i),
                "all_reduce of %llu in %d ranks: element %llu is %g", (unsigned long long)count,
                comm->size, (unsigned long long)i, load(data, i, dtype));
     EXPECT(load(data, count, dtype) == -5, "all_reduce wrote too far");
@@ -286,7 +296,9 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         check_one(c, comm, counts[i], MICS_F32);
         check_one(c, comm, counts[i], MICS_F64);
+        check_one(c, comm, counts[i], MICS_BF16);
     }
+    check_one(c, comm, c->max_count, MICS_BF16);
     check_one(c, comm, c->max_count, MICS_F32);
     check_broadcast(c, comm, 1);
     check_broadcast(c, comm, c->max_count);
@@ -362,6 +374,38 @@ static inline void check_bits(struct checker *c)
     drop(c, all);
 }
 
+/* The same in bf16, and not farther off than one rounding, 2^-8, for each rank. */
+static inline void check_bf16_bits(struct checker *c)
+{
+    enum { COUNT = 5003 };
+    struct mics_comm *world = c->world;
+    uint16_t *data = grab(c, COUNT, sizeof *data);
+    uint16_t *all = grab(c, (size_t)world->size * COUNT, sizeof *all);
+
+    for (int count = COUNT; count > 0; count = count == COUNT ? 50 : 0) {
+        for (int i = 0; i < count; i++)
+            put(data, (uint64_t)i, MICS_BF16, 1.0 / (1 + i % 99 + world->rank));
+        delay(c, c->stream);
+        world->ops->all_reduce(world, c->stream, data, (uint64_t)count, MICS_BF16);
+        settle(c, "all_reduce");
+        for (int i = 0; i < count; i++) {
+            const double got = load(data, (uint64_t)i, MICS_BF16);
+            double want = 0;
+
+            for (int rank = 0; rank < world->size; rank++)
+                want += 1.0 / (1 + i % 99 + rank);
+            EXPECT(got > want * (1 - world->size / 256.0) && got < want * (1 + world->size / 256.0),
+                   "all_reduce in bf16: element %d is %g, not %g", i, got, want);
+        }
+        world->ops->all_gather_now(world, data, all, COUNT * sizeof *data, NULL);
+        for (int rank = 0; rank < world->size; rank++)
+            EXPECT(memcmp(data, all + (size_t)rank * COUNT, COUNT * sizeof *data) == 0,
+                   "all_reduce in bf16: rank %d has other bits", rank);
+    }
+    drop(c, data);
+    drop(c, all);
+}
+
 /* Two communicators on two streams, started in different orders on different ranks. A GPU may ask for one order
  * on all ranks: NCCL does, and the emulator's streams do. */
 static inline void check_two_at_once(struct checker *c)
@@ -377,7 +421,7 @@ static inline void check_two_at_once(struct checker *c)
     world->ops->split(world, 0, 0, world->rank, &b, NULL);
     for (int i = 0; i < COUNT; i++) {
         sums[i] = 1;
-        own[i] = (float)value(world->rank, 0, (uint64_t)i);
+        own[i] = (float)value(MICS_F32, world->rank, 0, (uint64_t)i);
     }
     for (int round = 0; round < ROUNDS; round++) {
         delay(c, world->rank % 2 ? c->stream : c->other);
@@ -395,7 +439,8 @@ static inline void check_two_at_once(struct checker *c)
         want *= world->size;
     EXPECT(sums[0] == want && sums[COUNT - 1] == want, "two at once: %g, not %g", sums[0], want);
     for (int rank = 0; rank < world->size; rank++)
-        EXPECT(gathered[(rank + 1) * COUNT - 1] == (float)value(rank, 0, COUNT - 1), "gathered");
+        EXPECT(gathered[(rank + 1) * COUNT - 1] == (float)value(MICS_F32, rank, 0, COUNT - 1),
+               "gathered");
     a->ops->free(a);
     b->ops->free(b);
     drop(c, sums);
@@ -407,6 +452,7 @@ static inline void check_everything(struct checker *c)
     check_collectives_of(c, c->world);
     check_sub_communicators(c);
     check_split_rules(c);
+    check_bf16_bits(c);
     check_bits(c);
     check_two_at_once(c);
 }
