@@ -27,6 +27,8 @@ enum {
     ID_RECOMPUTE,
     ID_OPTIMIZER,
     ID_PREFETCH,
+    ID_DTYPE,
+    ID_GRAD_DTYPE,
     ID_NO_CLIP,
     ID_LAUNCH,
     ID_SCHEDULE,
@@ -45,6 +47,9 @@ static const struct cli_option options[] = {
     {ID_RECOMPUTE, "recompute", "auto|none|full", "recompute activations (auto: if nothing fits)"},
     {ID_OPTIMIZER, "optimizer", "adamw|sgd", "what keeps state (adamw)"},
     {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
+    {ID_DTYPE, "dtype", "f32|bf16",
+     "type of parameters and activations (bf16 where the device is rated in it, else f32)"},
+    {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32", "type in which gradients travel (that of --dtype)"},
     {ID_NO_CLIP, "no-clip", NULL, "gradients are not clipped: updates need not wait for the norm"},
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
     {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
@@ -100,6 +105,7 @@ static enum mics_status handle_word(struct request *request, int id, const char 
     static const char *const recompute[] = {"auto", "none", "full"};
     static const char *const optimizers[] = {"adamw", "sgd"};
     static const char *const launchers[] = {"mpirun", "srun"};
+    static const char *const dtypes[] = {"f32", "bf16"};
     uint32_t which = 0;
     enum mics_status status;
 
@@ -109,6 +115,10 @@ static enum mics_status handle_word(struct request *request, int id, const char 
     } else if (id == ID_OPTIMIZER) {
         status = choose_word(value, optimizers, 2, &which, err);
         request->search.optimizer = (enum mics_optimizer)which;
+    } else if (id == ID_DTYPE || id == ID_GRAD_DTYPE) {
+        status = choose_word(value, dtypes, 2, &which, err);
+        *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =
+            which ? MICS_BF16 : MICS_F32;
     } else {
         status = choose_word(value, launchers, 2, &which, err);
         request->launch = value;
@@ -311,7 +321,11 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
 
 int main(int argc, char **argv)
 {
-    struct request request = {.search = {.prefetch = MICS_AUTO, .clip = true}, .file = "-"};
+    struct request request = {.search = {.prefetch = MICS_AUTO,
+                                         .dtype = MICS_AUTO,
+                                         .grad_dtype = MICS_AUTO,
+                                         .clip = true},
+                              .file = "-"};
     struct mics_err err;
     int operands, code;
 

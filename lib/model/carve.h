@@ -9,6 +9,7 @@
 #define MICS_MODEL_CARVE_H
 
 #include "base/num.h"
+#include "dtype.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -28,6 +29,13 @@ static inline void *mics_carve(struct mics_carver *carver, uint64_t bytes)
     return piece;
 }
 
+/* The same for `count` elements of a type. */
+static inline void *mics_carve_typed(struct mics_carver *carver, uint64_t count,
+                                     enum mics_dtype dtype)
+{
+    return mics_carve(carver, count * mics_dtype_bytes(dtype));
+}
+
 /* The same for `count` floats. */
 static inline float *mics_carve_floats(struct mics_carver *carver, uint64_t count)
 {
@@ -41,9 +49,10 @@ static inline float *mics_carve_floats(struct mics_carver *carver, uint64_t coun
 
 /* Rows of logits at once, of `rows` in all: half at most, so that the logits of a whole micro-batch are
  * never there at once. */
-static inline uint32_t mics_carve_head_rows(uint32_t vocab_size, uint64_t rows)
+static inline uint32_t mics_carve_head_rows(uint32_t vocab_size, uint64_t rows,
+                                            enum mics_dtype dtype)
 {
-    const uint64_t fit = MICS_CARVE_HEAD_BYTES / (sizeof(float) * vocab_size);
+    const uint64_t fit = MICS_CARVE_HEAD_BYTES / (mics_dtype_bytes(dtype) * vocab_size);
 
     return (uint32_t)mics_min_u64(mics_ceil_div(rows, 2),
                                   mics_max_u64(fit, MICS_CARVE_HEAD_ROWS_MIN));

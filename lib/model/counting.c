@@ -58,9 +58,9 @@ struct mics_counting_areas mics_counting_carve(const struct mics_model *model,
     struct mics_counting_areas areas = {0};
 
     if (kind != MICS_STAGE_EMBED)
-        areas.in = mics_carve_floats(&keep, count);
+        areas.in = mics_carve_typed(&keep, count, batch->dtype);
     if (kind == MICS_STAGE_BLOCK)
-        areas.middle = mics_carve_floats(batch->recompute ? &work : &keep, count);
+        areas.middle = mics_carve_typed(batch->recompute ? &work : &keep, count, batch->dtype);
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
     return areas;
@@ -78,21 +78,24 @@ static void stage_work(const struct mics_model *model, const struct mics_batch *
 {
     const double states = (double)batch->B * batch->T * model->config.n_embd;
     const double params = (double)model->units[model->stages[stage].unit].count;
+    const double size = (double)mics_dtype_bytes(batch->dtype);
+    const double grad_size = (double)mics_dtype_bytes(batch->grad_dtype);
 
     *out = (struct mics_stage_work){
         .forward_flops = 8 * (states + params),
-        .forward_bytes = 4 * (3 * states + params),
+        .forward_bytes = size * (3 * states + params),
     };
     if (batch->train) {
         out->backward_flops = 8 * (states + params * batch->B);
-        out->backward_bytes = 4 * (4 * states + 3 * params * batch->B);
+        out->backward_bytes =
+            size * (4 * states + params * batch->B) + 2 * grad_size * params * batch->B;
     }
 }
 
 /* One call, as it travels in the operation's payload. */
 struct job {
     struct mics_pass pass;
-    float *logits;
+    void *logits;
     uint32_t stage, row;
     void (*run)(const struct job *job);
 };
@@ -138,7 +141,7 @@ static void backward(const struct mics_pass *pass, uint32_t stage)
     enqueue(&(struct job){.pass = *pass, .stage = stage, .run = run_backward});
 }
 
-static void logits_of_row(const struct mics_pass *pass, uint32_t row, float *logits)
+static void logits_of_row(const struct mics_pass *pass, uint32_t row, void *logits)
 {
     enqueue(&(struct job){.pass = *pass, .row = row, .logits = logits, .run = run_logits});
 }

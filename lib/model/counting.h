@@ -4,7 +4,8 @@
  * Private to lib/model.
  *
  * Gradients are whole numbers between -3 and 3 for each sample (twice that in the unit "ends", which two
- * stages use). Sums of up to 2^24 / 6 samples are therefore exact in fp32 and in any order, and
+ * stages use). Sums of up to 2^24 / 6 samples are therefore exact in fp32 and in any order (in bf16 of up to
+ * 2^8 / 6, and parameters are rounded ones everywhere alike), and
  * training must give the same bits however samples and parameters are spread over ranks and
  * micro-steps. What each element's gradient is depends, by a hash, on
  *
@@ -29,13 +30,13 @@ enum mics_status mics_counting_build(struct mics_model *model, struct mics_err *
 /* What one stage does, now, on the calling thread. */
 void mics_counting_run_forward(const struct mics_pass *pass, uint32_t stage);
 void mics_counting_run_backward(const struct mics_pass *pass, uint32_t stage);
-void mics_counting_run_logits(const struct mics_pass *pass, uint32_t row, float *logits);
+void mics_counting_run_logits(const struct mics_pass *pass, uint32_t row, void *logits);
 
-/* A stage's activations: states are whole numbers of 16 bits. `middle` is saved, or made again in
+/* A stage's activations: states are whole numbers of 16 bits, of 8 in bf16. `middle` is saved, or made again in
  * scratch. The head and the embedding have no middle. */
 struct mics_counting_areas {
-    const float *in; /* [B, T, C] */
-    float *middle;   /* [B, T, C] */
+    const void *in; /* [B, T, C] */
+    void *middle;   /* [B, T, C] */
 };
 
 struct mics_counting_areas mics_counting_carve(const struct mics_model *model,

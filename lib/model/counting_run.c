@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arithmetic of the family "counting": hashes and whole numbers. A state is a number of 16 bits, so
- * that a float holds it exactly. Indices are of places inside a sample: where the sample lies in its
+ * The arithmetic of the family "counting": hashes and whole numbers. A state is a number of 16 bits, of 8 in bf16, so
+ * that its type holds it exactly. Indices are of places inside a sample: where the sample lies in its
  * micro-batch must not matter.
  */
 #include "model/counting.h"
+
+#include "host/bf16.h"
 
 #include <string.h>
 
@@ -31,9 +33,23 @@ static uint64_t bits_of(float value)
     return bits;
 }
 
-static float state_of(uint64_t hash)
+/* Element `i` of an array of activations or parameters. */
+static float get(const struct mics_pass *pass, const void *from, uint64_t i)
 {
-    return (float)(hash & 0xffff);
+    return mics_load_as(from, i, pass->batch.dtype);
+}
+
+static uint64_t bits_at(const struct mics_pass *pass, const void *from, uint64_t i)
+{
+    return bits_of(get(pass, from, i));
+}
+
+/* A state, made of a hash. */
+static void put_state(const struct mics_pass *pass, void *to, uint64_t i, uint64_t hash)
+{
+    const uint64_t most = pass->batch.dtype == MICS_BF16 ? 0xff : 0xffff;
+
+    mics_store_as(to, i, (float)(hash & most), pass->batch.dtype);
 }
 
 /* A hash of all parameters of the stage's unit; padding is left out. */
@@ -44,14 +60,16 @@ static uint64_t digest_params(const struct mics_pass *pass, uint32_t stage)
 
     for (uint32_t i = 0; i < unit->tensor_count; i++)
         for (uint64_t j = 0; j < unit->tensors[i].count; j++)
-            digest = mix(digest, bits_of(pass->params[unit->tensors[i].offset + j]));
+            digest = mix(digest, bits_at(pass, pass->params, unit->tensors[i].offset + j));
     return digest;
 }
 
-static uint64_t digest_floats(uint64_t digest, const float *values, uint64_t count)
+/* Of `count` states from element `first` on. */
+static uint64_t digest_states(const struct mics_pass *pass, uint64_t digest, const void *states,
+                              uint64_t first, uint64_t count)
 {
-    for (uint64_t i = 0; i < count; i++)
-        digest = mix(digest, bits_of(values[i]));
+    for (uint64_t i = first; i < first + count; i++)
+        digest = mix(digest, bits_at(pass, states, i));
     return digest;
 }
 
@@ -73,9 +91,11 @@ static void add_gradient(const struct mics_pass *pass, uint32_t stage, uint64_t 
 
         for (uint64_t j = 0; j < tensor->count; j++) {
             const uint64_t at = tensor->offset + j;
-            const uint64_t hash = mix(mix(key, j), bits_of(pass->params[at]));
+            const uint64_t hash = mix(mix(key, j), bits_at(pass, pass->params, at));
+            const float sum = mics_load_as(pass->grads, at, pass->batch.grad_dtype);
 
-            pass->grads[at] += (float)((int)(hash % 7) - 3);
+            mics_store_as(pass->grads, at, sum + (float)((int)(hash % 7) - 3),
+                          pass->batch.grad_dtype);
         }
     }
 }
@@ -87,8 +107,8 @@ static void embed_forward(const struct mics_pass *pass, uint32_t stage)
 
     for (uint64_t row = 0; row < (uint64_t)pass->batch.B * T; row++)
         for (uint32_t c = 0; c < C; c++)
-            pass->out[row * C + c] =
-                state_of(mix(params, mix((uint32_t)pass->tokens[row], (row % T) * C + c)));
+            put_state(pass, pass->out, row * C + c,
+                      mix(params, mix((uint32_t)pass->tokens[row], (row % T) * C + c)));
 }
 
 static void embed_backward(const struct mics_pass *pass, uint32_t stage)
@@ -99,7 +119,8 @@ static void embed_backward(const struct mics_pass *pass, uint32_t stage)
     for (uint32_t b = 0; b < pass->batch.B; b++) {
         const uint64_t tokens = digest_tokens(stage, pass->tokens + (uint64_t)b * T, T);
 
-        add_gradient(pass, stage, digest_floats(tokens, pass->flow + b * per_sample, per_sample));
+        add_gradient(pass, stage,
+                     digest_states(pass, tokens, pass->flow, b * per_sample, per_sample));
     }
 }
 
@@ -110,7 +131,7 @@ static void make_middle(const struct mics_pass *pass, uint32_t stage,
     const uint64_t params = digest_params(pass, stage);
 
     for (uint64_t i = 0; i < count; i++)
-        areas->middle[i] = state_of(mix(params, bits_of(areas->in[i])));
+        put_state(pass, areas->middle, i, mix(params, bits_at(pass, areas->in, i)));
 }
 
 static void block_forward(const struct mics_pass *pass, uint32_t stage,
@@ -120,7 +141,7 @@ static void block_forward(const struct mics_pass *pass, uint32_t stage,
 
     make_middle(pass, stage, areas);
     for (uint64_t i = 0; i < pass->batch.B * per_sample; i++)
-        pass->out[i] = state_of(mix(bits_of(areas->middle[i]), i % per_sample));
+        put_state(pass, pass->out, i, mix(bits_at(pass, areas->middle, i), i % per_sample));
 }
 
 static void block_backward(const struct mics_pass *pass, uint32_t stage,
@@ -131,28 +152,28 @@ static void block_backward(const struct mics_pass *pass, uint32_t stage,
     if (pass->batch.recompute)
         make_middle(pass, stage, areas);
     for (uint32_t b = 0; b < pass->batch.B; b++) {
-        float *const flow = pass->flow + b * per_sample;
-        const float *const middle = areas->middle + b * per_sample;
-        uint64_t sample = digest_floats(stage, areas->in + b * per_sample, per_sample);
+        const uint64_t first = b * per_sample;
+        uint64_t sample = digest_states(pass, stage, areas->in, first, per_sample);
 
-        sample = digest_floats(sample, middle, per_sample);
-        sample = digest_floats(sample, flow, per_sample);
+        sample = digest_states(pass, sample, areas->middle, first, per_sample);
+        sample = digest_states(pass, sample, pass->flow, first, per_sample);
         add_gradient(pass, stage, sample);
-        for (uint64_t i = 0; i < per_sample; i++)
-            flow[i] = state_of(mix(bits_of(flow[i]), bits_of(middle[i])));
+        for (uint64_t i = first; i < first + per_sample; i++)
+            put_state(pass, pass->flow, i,
+                      mix(bits_at(pass, pass->flow, i), bits_at(pass, areas->middle, i)));
     }
 }
 
 /* A row's loss: 0 to 15. */
-static double row_loss(const struct mics_pass *pass, uint64_t params, const float *in, uint64_t row)
+static double row_loss(const struct mics_pass *pass, uint64_t params, const void *in, uint64_t row)
 {
     const uint32_t C = pass->model->config.n_embd;
-    const uint64_t hash = digest_floats(params, in + row * C, C);
+    const uint64_t hash = digest_states(pass, params, in, row * C, C);
 
     return pass->targets[row] < 0 ? 0 : (double)(mix(hash, (uint32_t)pass->targets[row]) & 15);
 }
 
-static void head(const struct mics_pass *pass, uint32_t stage, const float *in)
+static void head(const struct mics_pass *pass, uint32_t stage, const void *in)
 {
     const uint32_t T = pass->batch.T;
     const uint64_t per_sample = (uint64_t)T * pass->model->config.n_embd;
@@ -163,12 +184,12 @@ static void head(const struct mics_pass *pass, uint32_t stage, const float *in)
     if (!pass->batch.train)
         return;
     for (uint32_t b = 0; b < pass->batch.B; b++) {
-        const uint64_t states = digest_floats(params, in + b * per_sample, per_sample);
+        const uint64_t states = digest_states(pass, params, in, b * per_sample, per_sample);
         const uint64_t sample = digest_tokens(states, pass->targets + (uint64_t)b * T, T);
 
         add_gradient(pass, stage, sample);
         for (uint64_t i = 0; i < per_sample; i++)
-            pass->flow[b * per_sample + i] = state_of(mix(sample, i));
+            put_state(pass, pass->flow, b * per_sample + i, mix(sample, i));
     }
 }
 
@@ -197,12 +218,12 @@ void mics_counting_run_backward(const struct mics_pass *pass, uint32_t stage)
         block_backward(pass, stage, &areas);
 }
 
-void mics_counting_run_logits(const struct mics_pass *pass, uint32_t row, float *logits)
+void mics_counting_run_logits(const struct mics_pass *pass, uint32_t row, void *logits)
 {
     const uint32_t C = pass->model->config.n_embd, head_stage = pass->model->stage_count - 1;
-    const float *const in = (const float *)pass->saved + (uint64_t)row * C;
-    const uint64_t state = digest_floats(digest_params(pass, head_stage), in, C);
+    const uint64_t state =
+        digest_states(pass, digest_params(pass, head_stage), pass->saved, (uint64_t)row * C, C);
 
     for (uint32_t v = 0; v < pass->model->config.vocab_size; v++)
-        logits[v] = (float)(mix(state, v) & 7);
+        mics_store_as(logits, v, (float)(mix(state, v) & 7), pass->batch.dtype);
 }

@@ -45,25 +45,26 @@ struct mics_gpt2_norm {
 /* The memory of one block's pass. What a forward leaves for the backward is in the saved area, or,
  * when recomputing, in the scratch area, made anew by the backward. */
 struct mics_gpt2_block_areas {
-    float *in; /* [R, C], always saved */
+    void *in; /* [R, C], always saved */
     struct mics_gpt2_norm ln_1, ln_2;
-    float *qkv, *lse; /* [R, 3C], [B, H, T] */
-    float *attention; /* [R, C] */
-    float *middle;    /* [R, C]: the residual stream after attention */
-    float *hidden;    /* [R, F], before GELU */
+    void *qkv;       /* [R, 3C] */
+    float *lse;      /* [B, H, T] */
+    void *attention; /* [R, C] */
+    void *middle;    /* [R, C]: the residual stream after attention */
+    void *hidden;    /* [R, F], before GELU */
     /* Always scratch. */
-    float *wide_a; /* [R, max(F, C)] */
-    float *wide_b; /* [R, max(F, 3C)] */
-    float *delta;  /* [B, H, T] */
+    void *wide_a; /* [R, max(F, C)] */
+    void *wide_b; /* [R, max(F, 3C)] */
+    float *delta; /* [B, H, T] */
 };
 
 /* The head works on `rows` rows at a time. */
 struct mics_gpt2_head_areas {
-    const float *in; /* [R, C], saved */
+    const void *in; /* [R, C], saved */
     uint32_t rows;
     struct mics_gpt2_norm norm;
-    float *normed, *grad_normed; /* [rows, C] */
-    float *logits;               /* [rows, V] */
+    void *normed, *grad_normed; /* [rows, C] */
+    void *logits;               /* [rows, V] */
 };
 
 /* Each both measures (saved and scratch NULL, *bytes filled) and places (bytes may be NULL). */
@@ -74,26 +75,14 @@ struct mics_gpt2_head_areas mics_gpt2_head_carve(const struct mics_model *model,
                                                  const struct mics_batch *batch, void *saved,
                                                  void *scratch, struct mics_stage_bytes *bytes);
 
-/* A tensor's first element in the unit that a pass works on. */
-static inline const float *mics_gpt2_param(const struct mics_pass *pass, uint32_t unit,
-                                           uint32_t tensor)
-{
-    return pass->params + pass->model->units[unit].tensors[tensor].offset;
-}
-
-static inline float *mics_gpt2_grad(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
-{
-    return pass->grads + pass->model->units[unit].tensors[tensor].offset;
-}
-
 /* out[rows, C] = layer norm of in, by the tensors `weight` and `weight + 1` of the unit. */
 void mics_gpt2_norm_forward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
-                            const struct mics_gpt2_norm *norm, uint32_t rows, const float *in,
-                            float *out);
+                            const struct mics_gpt2_norm *norm, uint32_t rows, const void *in,
+                            void *out);
 /* grad_in += ... and the gradients of the two tensors. */
 void mics_gpt2_norm_backward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
-                             const struct mics_gpt2_norm *norm, uint32_t rows, const float *in,
-                             const float *grad_out, float *grad_in);
+                             const struct mics_gpt2_norm *norm, uint32_t rows, const void *in,
+                             const void *grad_out, void *grad_in);
 
 /* The entries of the family's table. */
 enum mics_status mics_gpt2_build(struct mics_model *model, struct mics_err *err);
@@ -104,6 +93,6 @@ void mics_gpt2_block_backward(const struct mics_pass *pass, uint32_t unit);
 void mics_gpt2_embed_forward(const struct mics_pass *pass);
 void mics_gpt2_embed_backward(const struct mics_pass *pass);
 void mics_gpt2_head(const struct mics_pass *pass);
-void mics_gpt2_logits(const struct mics_pass *pass, uint32_t row, float *logits);
+void mics_gpt2_logits(const struct mics_pass *pass, uint32_t row, void *logits);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * Where a GPT-2 stage keeps its activations.
  *
- * A block saves 6C + F floats per token (10C for the usual F = 4C): its input, the results of the
+ * A block saves 6C + F numbers per token (10C for the usual F = 4C): its input, the results of the
  * products that cannot be had back cheaply (qkv, attention, the middle of the residual stream, the
  * hidden layer before GELU) and the statistics of the norms. The outputs of both norms and of GELU,
  * another 2C + F, are *not* saved: one pass over memory makes them again in the backward, where a
@@ -43,16 +43,16 @@ struct mics_gpt2_block_areas mics_gpt2_block_carve(const struct mics_model *mode
     struct mics_carver *const kept = batch->recompute ? &work : &keep;
     struct mics_gpt2_block_areas areas;
 
-    areas.in = mics_carve_floats(&keep, R * C);
+    areas.in = mics_carve_typed(&keep, R * C, batch->dtype);
     areas.ln_1 = carve_norm(kept, R);
-    areas.qkv = mics_carve_floats(kept, R * 3 * C);
+    areas.qkv = mics_carve_typed(kept, R * 3 * C, batch->dtype);
     areas.lse = mics_carve_floats(kept, heads);
-    areas.attention = mics_carve_floats(kept, R * C);
-    areas.middle = mics_carve_floats(kept, R * C);
+    areas.attention = mics_carve_typed(kept, R * C, batch->dtype);
+    areas.middle = mics_carve_typed(kept, R * C, batch->dtype);
     areas.ln_2 = carve_norm(kept, R);
-    areas.hidden = mics_carve_floats(kept, R * F);
-    areas.wide_a = mics_carve_floats(&work, R * mics_max_u64(F, C));
-    areas.wide_b = mics_carve_floats(&work, R * mics_max_u64(F, 3 * C));
+    areas.hidden = mics_carve_typed(kept, R * F, batch->dtype);
+    areas.wide_a = mics_carve_typed(&work, R * mics_max_u64(F, C), batch->dtype);
+    areas.wide_b = mics_carve_typed(&work, R * mics_max_u64(F, 3 * C), batch->dtype);
     areas.delta = mics_carve_floats(&work, heads);
     report(bytes, &keep, &work);
     return areas;
@@ -64,13 +64,15 @@ struct mics_gpt2_head_areas mics_gpt2_head_carve(const struct mics_model *model,
 {
     const uint64_t R = rows_of(batch), C = model->config.n_embd;
     struct mics_carver keep = {.base = saved}, work = {.base = scratch};
-    struct mics_gpt2_head_areas areas = {.rows = mics_carve_head_rows(model->config.vocab_size, R)};
+    struct mics_gpt2_head_areas areas = {
+        .rows = mics_carve_head_rows(model->config.vocab_size, R, batch->dtype)};
 
-    areas.in = mics_carve_floats(&keep, R * C);
+    areas.in = mics_carve_typed(&keep, R * C, batch->dtype);
     areas.norm = carve_norm(&work, areas.rows);
-    areas.normed = mics_carve_floats(&work, areas.rows * C);
-    areas.grad_normed = mics_carve_floats(&work, areas.rows * C);
-    areas.logits = mics_carve_floats(&work, (uint64_t)areas.rows * model->config.vocab_size);
+    areas.normed = mics_carve_typed(&work, areas.rows * C, batch->dtype);
+    areas.grad_normed = mics_carve_typed(&work, areas.rows * C, batch->dtype);
+    areas.logits =
+        mics_carve_typed(&work, (uint64_t)areas.rows * model->config.vocab_size, batch->dtype);
     report(bytes, &keep, &work);
     return areas;
 }

@@ -24,10 +24,12 @@ static struct mics_linear linear_of(const struct mics_pass *pass, uint32_t unit,
     const struct mics_tensor *tensor = &pass->model->units[unit].tensors[weight];
 
     return (struct mics_linear){
-        .weight = mics_gpt2_param(pass, unit, weight),
-        .bias = mics_gpt2_param(pass, unit, bias),
+        .weight = mics_pass_param(pass, unit, weight),
+        .bias = mics_pass_param(pass, unit, bias),
         .in = (uint32_t)tensor->shape[0],
         .out = (uint32_t)tensor->shape[1],
+        .dtype = pass->batch.dtype,
+        .grad_dtype = pass->batch.grad_dtype,
     };
 }
 
@@ -62,6 +64,7 @@ static void attend(const struct block *block)
                                             .H_kv = pass->model->config.n_head,
                                             .D = block->C / pass->model->config.n_head,
                                             .causal = true,
+                                            .dtype = block->pass->batch.dtype,
                                         });
 }
 
@@ -90,6 +93,7 @@ static void activate(const struct block *block)
                                               .out = block->areas.wide_a,
                                               .in = block->areas.hidden,
                                               .count = (uint64_t)block->rows * block->F,
+                                              .dtype = block->pass->batch.dtype,
                                           });
 }
 
@@ -108,15 +112,15 @@ void mics_gpt2_block_forward(const struct mics_pass *pass, uint32_t unit)
  * then takes its gradient. */
 static void branch_backward(const struct block *block, const struct mics_linear *layer,
                             uint32_t weight, uint32_t bias, uint32_t norm_weight,
-                            const struct mics_gpt2_norm *norm, const float *in)
+                            const struct mics_gpt2_norm *norm, const void *in)
 {
     const struct mics_pass *pass = block->pass;
-    float *const normed = block->areas.wide_a, *const grad_out = block->areas.wide_b;
+    void *const normed = block->areas.wide_a, *const grad_out = block->areas.wide_b;
 
     mics_gpt2_norm_forward(pass, block->unit, norm_weight, norm, block->rows, in, normed);
     mics_linear_grad_params(pass->stream, layer, block->rows, normed, grad_out,
-                            mics_gpt2_grad(pass, block->unit, weight),
-                            mics_gpt2_grad(pass, block->unit, bias));
+                            mics_pass_grad(pass, block->unit, weight),
+                            mics_pass_grad(pass, block->unit, bias));
     mics_linear_grad_in(pass->stream, layer, block->rows, grad_out, normed);
     mics_gpt2_norm_backward(pass, block->unit, norm_weight, norm, block->rows, in, normed,
                             pass->flow);
@@ -130,14 +134,15 @@ static void mlp_backward(const struct block *block)
 
     activate(block);
     mics_linear_grad_params(pass->stream, &block->mlp_proj, block->rows, areas->wide_a, pass->flow,
-                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_WEIGHT),
-                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_BIAS));
+                            mics_pass_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_WEIGHT),
+                            mics_pass_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_BIAS));
     mics_linear_grad_in(pass->stream, &block->mlp_proj, block->rows, pass->flow, areas->wide_b);
     mics_launch_gelu_grad(pass->stream, &(struct mics_op_gelu_grad){
                                             .grad_in = areas->wide_b,
                                             .in = areas->hidden,
                                             .grad_out = areas->wide_b,
                                             .count = (uint64_t)block->rows * block->F,
+                                            .dtype = block->pass->batch.dtype,
                                         });
     branch_backward(block, &block->fc, MICS_GPT2_FC_WEIGHT, MICS_GPT2_FC_BIAS,
                     MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, areas->middle);
@@ -151,8 +156,8 @@ static void attention_backward(const struct block *block)
 
     mics_linear_grad_params(pass->stream, &block->attn_proj, block->rows, areas->attention,
                             pass->flow,
-                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_ATTN_PROJ_WEIGHT),
-                            mics_gpt2_grad(pass, block->unit, MICS_GPT2_ATTN_PROJ_BIAS));
+                            mics_pass_grad(pass, block->unit, MICS_GPT2_ATTN_PROJ_WEIGHT),
+                            mics_pass_grad(pass, block->unit, MICS_GPT2_ATTN_PROJ_BIAS));
     mics_linear_grad_in(pass->stream, &block->attn_proj, block->rows, pass->flow, areas->wide_a);
     mics_launch_attention_grad(pass->stream, &(struct mics_op_attention_grad){
                                                  .grad_qkv = areas->wide_b,
@@ -167,6 +172,7 @@ static void attention_backward(const struct block *block)
                                                  .H_kv = pass->model->config.n_head,
                                                  .D = block->C / pass->model->config.n_head,
                                                  .causal = true,
+                                                 .dtype = block->pass->batch.dtype,
                                              });
     branch_backward(block, &block->qkv, MICS_GPT2_ATTN_WEIGHT, MICS_GPT2_ATTN_BIAS,
                     MICS_GPT2_LN_1_WEIGHT, &areas->ln_1, areas->in);

@@ -12,38 +12,41 @@
 #define ENDS 0 /* the unit */
 
 void mics_gpt2_norm_forward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
-                            const struct mics_gpt2_norm *norm, uint32_t rows, const float *in,
-                            float *out)
+                            const struct mics_gpt2_norm *norm, uint32_t rows, const void *in,
+                            void *out)
 {
     mics_launch_layernorm(pass->stream, &(struct mics_op_layernorm){
                                             .out = out,
                                             .mean = norm->mean,
                                             .rstd = norm->rstd,
                                             .in = in,
-                                            .weight = mics_gpt2_param(pass, unit, weight),
-                                            .bias = mics_gpt2_param(pass, unit, weight + 1),
+                                            .weight = mics_pass_param(pass, unit, weight),
+                                            .bias = mics_pass_param(pass, unit, weight + 1),
                                             .rows = rows,
                                             .C = pass->model->config.n_embd,
                                             .eps = (float)pass->model->config.layer_norm_epsilon,
+                                            .dtype = pass->batch.dtype,
                                         });
 }
 
 void mics_gpt2_norm_backward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
-                             const struct mics_gpt2_norm *norm, uint32_t rows, const float *in,
-                             const float *grad_out, float *grad_in)
+                             const struct mics_gpt2_norm *norm, uint32_t rows, const void *in,
+                             const void *grad_out, void *grad_in)
 {
     mics_launch_layernorm_grad(pass->stream,
                                &(struct mics_op_layernorm_grad){
                                    .grad_in = grad_in,
-                                   .grad_weight = mics_gpt2_grad(pass, unit, weight),
-                                   .grad_bias = mics_gpt2_grad(pass, unit, weight + 1),
+                                   .grad_weight = mics_pass_grad(pass, unit, weight),
+                                   .grad_bias = mics_pass_grad(pass, unit, weight + 1),
                                    .grad_out = grad_out,
                                    .in = in,
-                                   .weight = mics_gpt2_param(pass, unit, weight),
+                                   .weight = mics_pass_param(pass, unit, weight),
                                    .mean = norm->mean,
                                    .rstd = norm->rstd,
                                    .rows = rows,
                                    .C = pass->model->config.n_embd,
+                                   .dtype = pass->batch.dtype,
+                                   .grad_dtype = pass->batch.grad_dtype,
                                });
 }
 
@@ -52,11 +55,12 @@ void mics_gpt2_embed_forward(const struct mics_pass *pass)
     mics_launch_embedding(pass->stream, &(struct mics_op_embedding){
                                             .out = pass->out,
                                             .tokens = pass->tokens,
-                                            .wte = mics_gpt2_param(pass, ENDS, MICS_GPT2_WTE),
-                                            .wpe = mics_gpt2_param(pass, ENDS, MICS_GPT2_WPE),
+                                            .wte = mics_pass_param(pass, ENDS, MICS_GPT2_WTE),
+                                            .wpe = mics_pass_param(pass, ENDS, MICS_GPT2_WPE),
                                             .B = pass->batch.B,
                                             .T = pass->batch.T,
                                             .C = pass->model->config.n_embd,
+                                            .dtype = pass->batch.dtype,
                                         });
 }
 
@@ -64,14 +68,16 @@ void mics_gpt2_embed_backward(const struct mics_pass *pass)
 {
     mics_launch_embedding_grad(pass->stream,
                                &(struct mics_op_embedding_grad){
-                                   .grad_wte = mics_gpt2_grad(pass, ENDS, MICS_GPT2_WTE),
-                                   .grad_wpe = mics_gpt2_grad(pass, ENDS, MICS_GPT2_WPE),
+                                   .grad_wte = mics_pass_grad(pass, ENDS, MICS_GPT2_WTE),
+                                   .grad_wpe = mics_pass_grad(pass, ENDS, MICS_GPT2_WPE),
                                    .tokens = pass->tokens,
                                    .grad_out = pass->flow,
                                    .B = pass->batch.B,
                                    .T = pass->batch.T,
                                    .C = pass->model->config.n_embd,
                                    .V = pass->model->config.vocab_size,
+                                   .dtype = pass->batch.dtype,
+                                   .grad_dtype = pass->batch.grad_dtype,
                                });
 }
 
@@ -79,19 +85,21 @@ void mics_gpt2_embed_backward(const struct mics_pass *pass)
 static struct mics_linear tied(const struct mics_pass *pass)
 {
     return (struct mics_linear){
-        .weight = mics_gpt2_param(pass, ENDS, MICS_GPT2_WTE),
+        .weight = mics_pass_param(pass, ENDS, MICS_GPT2_WTE),
         .in = pass->model->config.vocab_size,
         .out = pass->model->config.n_embd,
+        .dtype = pass->batch.dtype,
+        .grad_dtype = pass->batch.grad_dtype,
     };
 }
 
 static void piece_forward(const struct mics_pass *pass, const struct mics_gpt2_head_areas *areas,
-                          uint32_t first, uint32_t rows, float *logits)
+                          uint32_t first, uint32_t rows, void *logits)
 {
     const struct mics_linear wte = tied(pass);
 
     mics_gpt2_norm_forward(pass, ENDS, MICS_GPT2_LN_F_WEIGHT, &areas->norm, rows,
-                           areas->in + (uint64_t)first * wte.out, areas->normed);
+                           mics_pass_row(pass, areas->in, first), areas->normed);
     mics_linear_grad_in(pass->stream, &wte, rows, areas->normed, logits);
 }
 
@@ -100,17 +108,18 @@ static void piece_backward(const struct mics_pass *pass, const struct mics_gpt2_
                            uint32_t first, uint32_t rows)
 {
     const struct mics_linear wte = tied(pass);
-    float *const flow = pass->flow + (uint64_t)first * wte.out;
+    void *const flow = mics_pass_row(pass, pass->flow, first);
 
     mics_linear_grad_params(pass->stream, &wte, rows, areas->logits, areas->normed,
-                            mics_gpt2_grad(pass, ENDS, MICS_GPT2_WTE), NULL);
+                            mics_pass_grad(pass, ENDS, MICS_GPT2_WTE), NULL);
     mics_linear_forward(pass->stream, &wte, rows, areas->logits, areas->grad_normed);
-    mics_launch_zero(pass->stream, &(struct mics_op_zero){
-                                       .dst = flow,
-                                       .bytes = sizeof(float) * (uint64_t)rows * wte.out,
-                                   });
+    mics_launch_zero(pass->stream,
+                     &(struct mics_op_zero){
+                         .dst = flow,
+                         .bytes = mics_dtype_bytes(pass->batch.dtype) * rows * wte.out,
+                     });
     mics_gpt2_norm_backward(pass, ENDS, MICS_GPT2_LN_F_WEIGHT, &areas->norm, rows,
-                            areas->in + (uint64_t)first * wte.out, areas->grad_normed, flow);
+                            mics_pass_row(pass, areas->in, first), areas->grad_normed, flow);
 }
 
 void mics_gpt2_head(const struct mics_pass *pass)
@@ -130,13 +139,14 @@ void mics_gpt2_head(const struct mics_pass *pass)
                                                     .rows = rows,
                                                     .V = pass->model->config.vocab_size,
                                                     .grad = pass->batch.train,
+                                                    .dtype = pass->batch.dtype,
                                                 });
         if (pass->batch.train)
             piece_backward(pass, &areas, first, rows);
     }
 }
 
-void mics_gpt2_logits(const struct mics_pass *pass, uint32_t row, float *logits)
+void mics_gpt2_logits(const struct mics_pass *pass, uint32_t row, void *logits)
 {
     const struct mics_gpt2_head_areas areas =
         mics_gpt2_head_carve(pass->model, &pass->batch, pass->saved, pass->scratch, NULL);

@@ -4,13 +4,13 @@
 #include "machine/launch.h"
 
 void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
-                         const float *in, float *out)
+                         const void *in, void *out)
 {
     mics_linear_forward_add(stream, layer, rows, in, NULL, out);
 }
 
 void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linear *layer,
-                             uint32_t rows, const float *in, const float *residual, float *out)
+                             uint32_t rows, const void *in, const void *residual, void *out)
 {
     mics_launch_matmul(stream, &(struct mics_op_matmul){
                                    .out = out,
@@ -25,12 +25,14 @@ void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linea
                                    .ldb = layer->transposed ? layer->in : layer->out,
                                    .ldout = layer->out,
                                    .trans_b = layer->transposed,
+                                   .dtype = layer->dtype,
+                                   .out_dtype = layer->dtype,
                                });
 }
 
 void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
-                             uint32_t rows, const float *in, const float *grad_out,
-                             float *grad_weight, float *grad_bias)
+                             uint32_t rows, const void *in, const void *grad_out, void *grad_weight,
+                             void *grad_bias)
 {
     const bool swap = layer->transposed; /* grad_out' in */
     const uint32_t m = swap ? layer->out : layer->in, n = swap ? layer->in : layer->out;
@@ -47,6 +49,8 @@ void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linea
                                    .ldout = n,
                                    .trans_a = true,
                                    .add = grad_weight,
+                                   .dtype = layer->dtype,
+                                   .out_dtype = layer->grad_dtype,
                                });
     if (!grad_bias)
         return;
@@ -55,11 +59,13 @@ void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linea
                                       .grad_out = grad_out,
                                       .rows = rows,
                                       .n = layer->out,
+                                      .dtype = layer->dtype,
+                                      .grad_dtype = layer->grad_dtype,
                                   });
 }
 
 void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
-                         const float *grad_out, float *grad_in)
+                         const void *grad_out, void *grad_in)
 {
     mics_launch_matmul(stream, &(struct mics_op_matmul){
                                    .out = grad_in,
@@ -72,5 +78,7 @@ void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *l
                                    .ldb = layer->transposed ? layer->in : layer->out,
                                    .ldout = layer->in,
                                    .trans_b = !layer->transposed,
+                                   .dtype = layer->dtype,
+                                   .out_dtype = layer->dtype,
                                });
 }

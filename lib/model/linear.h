@@ -10,26 +10,27 @@
 #include "machine/device.h"
 
 struct mics_linear {
-    const float *weight, *bias; /* [in, out], [out]; the bias may be NULL */
+    const void *weight, *bias; /* [in, out], [out]; the bias may be NULL */
     uint32_t in, out;
-    bool transposed; /* the weight is [out, in] */
+    bool transposed;                   /* the weight is [out, in] */
+    enum mics_dtype dtype, grad_dtype; /* of all but the gradients of parameters, and of those */
 };
 
 /* out[rows, out] = in[rows, in] weight + bias, weight as [in, out]. */
 void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
-                         const float *in, float *out);
+                         const void *in, void *out);
 
 /* out = in weight + bias + residual[rows, out]. */
 void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linear *layer,
-                             uint32_t rows, const float *in, const float *residual, float *out);
+                             uint32_t rows, const void *in, const void *residual, void *out);
 
 /* grad_weight += in' grad_out, stored as the weight is; grad_bias += column sums of grad_out, unless it is NULL. */
 void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
-                             uint32_t rows, const float *in, const float *grad_out,
-                             float *grad_weight, float *grad_bias);
+                             uint32_t rows, const void *in, const void *grad_out, void *grad_weight,
+                             void *grad_bias);
 
 /* grad_in[rows, in] = grad_out weight'. */
 void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
-                         const float *grad_out, float *grad_in);
+                         const void *grad_out, void *grad_in);
 
 #endif

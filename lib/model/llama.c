@@ -47,7 +47,7 @@ static void backward(const struct mics_pass *pass, uint32_t stage)
         mics_llama_block_backward(pass, made->unit);
 }
 
-static void logits_of_row(const struct mics_pass *pass, uint32_t row, float *logits)
+static void logits_of_row(const struct mics_pass *pass, uint32_t row, void *logits)
 {
     const struct mics_model *model = pass->model;
 

@@ -75,10 +75,6 @@ struct mics_llama_head_areas mics_llama_head_carve(const struct mics_model *mode
                                                    const struct mics_batch *batch, void *saved,
                                                    void *scratch, struct mics_stage_bytes *bytes);
 
-/* A tensor's first element in the unit that a pass works on, and that of its gradient. */
-const void *mics_llama_param(const struct mics_pass *pass, uint32_t unit, uint32_t tensor);
-void *mics_llama_grad(const struct mics_pass *pass, uint32_t unit, uint32_t tensor);
-
 /* out[rows, C] = norm of in by the tensor `weight` of the unit; rstd[rows] is left for the gradient. */
 void mics_llama_norm_forward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
                              float *rstd, uint32_t rows, const void *in, void *out);
@@ -96,6 +92,6 @@ void mics_llama_block_backward(const struct mics_pass *pass, uint32_t unit);
 void mics_llama_embed_forward(const struct mics_pass *pass);
 void mics_llama_embed_backward(const struct mics_pass *pass);
 void mics_llama_head(const struct mics_pass *pass, uint32_t unit);
-void mics_llama_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row, float *logits);
+void mics_llama_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row, void *logits);
 
 #endif

@@ -10,8 +10,6 @@
 #include "model/carve.h"
 #include "model/llama.h"
 
-#define SIZE sizeof(float) /* of an activation */
-
 struct mics_llama_sizes mics_llama_sizes_of(const struct mics_model *model,
                                             const struct mics_batch *batch)
 {
@@ -46,16 +44,16 @@ struct mics_llama_block_areas mics_llama_block_carve(const struct mics_model *mo
     struct mics_carver *const kept = batch->recompute ? &work : &keep;
     struct mics_llama_block_areas areas;
 
-    areas.in = mics_carve(&keep, R * s.C * SIZE);
+    areas.in = mics_carve_typed(&keep, R * s.C, batch->dtype);
     areas.norm_1 = mics_carve_floats(kept, R);
-    areas.qkv = mics_carve(kept, R * s.qkv_width * SIZE);
+    areas.qkv = mics_carve_typed(kept, R * s.qkv_width, batch->dtype);
     areas.lse = mics_carve_floats(kept, R * s.H);
-    areas.attention = mics_carve(kept, R * s.heads_width * SIZE);
-    areas.middle = mics_carve(kept, R * s.C * SIZE);
+    areas.attention = mics_carve_typed(kept, R * s.heads_width, batch->dtype);
+    areas.middle = mics_carve_typed(kept, R * s.C, batch->dtype);
     areas.norm_2 = mics_carve_floats(kept, R);
-    areas.hidden = mics_carve(kept, R * 2 * s.F * SIZE);
-    areas.wide_a = mics_carve(&work, R * mics_max_u64(wide, s.heads_width) * SIZE);
-    areas.wide_b = mics_carve(&work, R * mics_max_u64(wide, s.qkv_width) * SIZE);
+    areas.hidden = mics_carve_typed(kept, R * 2 * s.F, batch->dtype);
+    areas.wide_a = mics_carve_typed(&work, R * mics_max_u64(wide, s.heads_width), batch->dtype);
+    areas.wide_b = mics_carve_typed(&work, R * mics_max_u64(wide, s.qkv_width), batch->dtype);
     areas.delta = mics_carve_floats(&work, R * s.H);
     report(bytes, &keep, &work);
     return areas;
@@ -67,14 +65,15 @@ struct mics_llama_head_areas mics_llama_head_carve(const struct mics_model *mode
 {
     const uint64_t R = (uint64_t)batch->B * batch->T, C = model->config.n_embd;
     struct mics_carver keep = {.base = saved}, work = {.base = scratch};
-    struct mics_llama_head_areas areas = {.rows =
-                                              mics_carve_head_rows(model->config.vocab_size, R)};
+    struct mics_llama_head_areas areas = {
+        .rows = mics_carve_head_rows(model->config.vocab_size, R, batch->dtype)};
 
-    areas.in = mics_carve(&keep, R * C * SIZE);
+    areas.in = mics_carve_typed(&keep, R * C, batch->dtype);
     areas.norm = mics_carve_floats(&work, areas.rows);
-    areas.normed = mics_carve(&work, areas.rows * C * SIZE);
-    areas.grad_normed = mics_carve(&work, areas.rows * C * SIZE);
-    areas.logits = mics_carve(&work, (uint64_t)areas.rows * model->config.vocab_size * SIZE);
+    areas.normed = mics_carve_typed(&work, areas.rows * C, batch->dtype);
+    areas.grad_normed = mics_carve_typed(&work, areas.rows * C, batch->dtype);
+    areas.logits =
+        mics_carve_typed(&work, (uint64_t)areas.rows * model->config.vocab_size, batch->dtype);
     report(bytes, &keep, &work);
     return areas;
 }

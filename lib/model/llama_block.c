@@ -23,10 +23,12 @@ static struct mics_linear linear_of(const struct mics_pass *pass, uint32_t unit,
                                     uint32_t in, uint32_t out)
 {
     return (struct mics_linear){
-        .weight = mics_llama_param(pass, unit, tensor),
+        .weight = mics_pass_param(pass, unit, tensor),
         .in = in,
         .out = out,
         .transposed = true,
+        .dtype = pass->batch.dtype,
+        .grad_dtype = pass->batch.grad_dtype,
     };
 }
 
@@ -59,6 +61,7 @@ static void turn(const struct block *block, void *qkv, bool inverse)
                                               .stride = block->is.qkv_width,
                                               .base = (float)block->pass->model->config.rope_theta,
                                               .inverse = inverse,
+                                              .dtype = block->pass->batch.dtype,
                                           });
 }
 
@@ -74,6 +77,7 @@ static void attend(const struct block *block)
                                                    .H_kv = block->is.H_kv,
                                                    .D = block->is.D,
                                                    .causal = true,
+                                                   .dtype = block->pass->batch.dtype,
                                                });
 }
 
@@ -104,6 +108,7 @@ static void activate(const struct block *block)
                                                 .in = block->areas.hidden,
                                                 .rows = block->is.rows,
                                                 .F = block->is.F,
+                                                .dtype = block->pass->batch.dtype,
                                             });
 }
 
@@ -129,7 +134,7 @@ static void branch_backward(const struct block *block, const struct mics_linear 
 
     mics_llama_norm_forward(pass, block->unit, norm, rstd, block->is.rows, in, normed);
     mics_linear_grad_params(pass->stream, layer, block->is.rows, normed, grad_out,
-                            mics_llama_grad(pass, block->unit, tensor), NULL);
+                            mics_pass_grad(pass, block->unit, tensor), NULL);
     mics_linear_grad_in(pass->stream, layer, block->is.rows, grad_out, normed);
     mics_llama_norm_backward(pass, block->unit, norm, rstd, block->is.rows, in, normed, pass->flow);
 }
@@ -142,7 +147,7 @@ static void mlp_backward(const struct block *block)
 
     activate(block);
     mics_linear_grad_params(pass->stream, &block->down, block->is.rows, areas->wide_a, pass->flow,
-                            mics_llama_grad(pass, block->unit, MICS_LLAMA_DOWN), NULL);
+                            mics_pass_grad(pass, block->unit, MICS_LLAMA_DOWN), NULL);
     mics_linear_grad_in(pass->stream, &block->down, block->is.rows, pass->flow, areas->wide_b);
     mics_launch_swiglu_grad(pass->stream, &(struct mics_op_swiglu_grad){
                                               .grad_in = areas->hidden,
@@ -150,6 +155,7 @@ static void mlp_backward(const struct block *block)
                                               .grad_out = areas->wide_b,
                                               .rows = block->is.rows,
                                               .F = block->is.F,
+                                              .dtype = block->pass->batch.dtype,
                                           });
     branch_backward(block, &block->gate_up, MICS_LLAMA_GATE, areas->hidden, MICS_LLAMA_NORM_2,
                     areas->norm_2, areas->middle);
@@ -170,6 +176,7 @@ static void attend_backward(const struct block *block)
                                                         .H_kv = block->is.H_kv,
                                                         .D = block->is.D,
                                                         .causal = true,
+                                                        .dtype = block->pass->batch.dtype,
                                                     });
 }
 
@@ -180,7 +187,7 @@ static void attention_backward(const struct block *block)
     const struct mics_llama_block_areas *areas = &block->areas;
 
     mics_linear_grad_params(pass->stream, &block->o, block->is.rows, areas->attention, pass->flow,
-                            mics_llama_grad(pass, block->unit, MICS_LLAMA_O), NULL);
+                            mics_pass_grad(pass, block->unit, MICS_LLAMA_O), NULL);
     mics_linear_grad_in(pass->stream, &block->o, block->is.rows, pass->flow, areas->wide_a);
     attend_backward(block);
     turn(block, areas->wide_b, true);

@@ -9,16 +9,6 @@
 
 #define EMBED 0 /* the unit of the embedding, whose matrix is its first tensor, tied or not */
 
-const void *mics_llama_param(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
-{
-    return pass->params + pass->model->units[unit].tensors[tensor].offset;
-}
-
-void *mics_llama_grad(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
-{
-    return pass->grads + pass->model->units[unit].tensors[tensor].offset;
-}
-
 void mics_llama_norm_forward(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
                              float *rstd, uint32_t rows, const void *in, void *out)
 {
@@ -26,10 +16,11 @@ void mics_llama_norm_forward(const struct mics_pass *pass, uint32_t unit, uint32
                                           .out = out,
                                           .rstd = rstd,
                                           .in = in,
-                                          .weight = mics_llama_param(pass, unit, weight),
+                                          .weight = mics_pass_param(pass, unit, weight),
                                           .rows = rows,
                                           .C = pass->model->config.n_embd,
                                           .eps = (float)pass->model->config.layer_norm_epsilon,
+                                          .dtype = pass->batch.dtype,
                                       });
 }
 
@@ -39,13 +30,15 @@ void mics_llama_norm_backward(const struct mics_pass *pass, uint32_t unit, uint3
 {
     mics_launch_rmsnorm_grad(pass->stream, &(struct mics_op_rmsnorm_grad){
                                                .grad_in = grad_in,
-                                               .grad_weight = mics_llama_grad(pass, unit, weight),
+                                               .grad_weight = mics_pass_grad(pass, unit, weight),
                                                .grad_out = grad_out,
                                                .in = in,
-                                               .weight = mics_llama_param(pass, unit, weight),
+                                               .weight = mics_pass_param(pass, unit, weight),
                                                .rstd = rstd,
                                                .rows = rows,
                                                .C = pass->model->config.n_embd,
+                                               .dtype = pass->batch.dtype,
+                                               .grad_dtype = pass->batch.grad_dtype,
                                            });
 }
 
@@ -55,10 +48,11 @@ void mics_llama_embed_forward(const struct mics_pass *pass)
                           &(struct mics_op_embedding){
                               .out = pass->out,
                               .tokens = pass->tokens,
-                              .wte = mics_llama_param(pass, EMBED, MICS_LLAMA_VOCABULARY),
+                              .wte = mics_pass_param(pass, EMBED, MICS_LLAMA_VOCABULARY),
                               .B = pass->batch.B,
                               .T = pass->batch.T,
                               .C = pass->model->config.n_embd,
+                              .dtype = pass->batch.dtype,
                           });
 }
 
@@ -66,13 +60,15 @@ void mics_llama_embed_backward(const struct mics_pass *pass)
 {
     mics_launch_embedding_grad(pass->stream,
                                &(struct mics_op_embedding_grad){
-                                   .grad_wte = mics_llama_grad(pass, EMBED, MICS_LLAMA_VOCABULARY),
+                                   .grad_wte = mics_pass_grad(pass, EMBED, MICS_LLAMA_VOCABULARY),
                                    .tokens = pass->tokens,
                                    .grad_out = pass->flow,
                                    .B = pass->batch.B,
                                    .T = pass->batch.T,
                                    .C = pass->model->config.n_embd,
                                    .V = pass->model->config.vocab_size,
+                                   .dtype = pass->batch.dtype,
+                                   .grad_dtype = pass->batch.grad_dtype,
                                });
 }
 
@@ -89,24 +85,20 @@ static struct head head_of(const struct mics_pass *pass, uint32_t unit)
     return (struct head){
         .pass = pass,
         .areas = mics_llama_head_carve(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
-        .vocabulary = {.weight = mics_llama_param(pass, unit, MICS_LLAMA_VOCABULARY),
+        .vocabulary = {.weight = mics_pass_param(pass, unit, MICS_LLAMA_VOCABULARY),
                        .in = pass->model->config.n_embd,
                        .out = pass->model->config.vocab_size,
-                       .transposed = true},
+                       .transposed = true,
+                       .dtype = pass->batch.dtype,
+                       .grad_dtype = pass->batch.grad_dtype},
         .unit = unit,
     };
-}
-
-/* Row `first` of a [R, C]. */
-static void *row_of(const struct head *head, const void *data, uint32_t first)
-{
-    return (char *)data + sizeof(float) * first * head->vocabulary.in;
 }
 
 static void piece_forward(const struct head *head, uint32_t first, uint32_t rows, void *logits)
 {
     mics_llama_norm_forward(head->pass, head->unit, MICS_LLAMA_NORM, head->areas.norm, rows,
-                            row_of(head, head->areas.in, first), head->areas.normed);
+                            mics_pass_row(head->pass, head->areas.in, first), head->areas.normed);
     mics_linear_forward(head->pass->stream, &head->vocabulary, rows, head->areas.normed, logits);
 }
 
@@ -115,18 +107,18 @@ static void piece_backward(const struct head *head, uint32_t first, uint32_t row
 {
     const struct mics_pass *pass = head->pass;
     const struct mics_llama_head_areas *areas = &head->areas;
-    void *const flow = row_of(head, pass->flow, first);
+    void *const flow = mics_pass_row(pass, pass->flow, first);
 
     mics_linear_grad_params(pass->stream, &head->vocabulary, rows, areas->normed, areas->logits,
-                            mics_llama_grad(pass, head->unit, MICS_LLAMA_VOCABULARY), NULL);
+                            mics_pass_grad(pass, head->unit, MICS_LLAMA_VOCABULARY), NULL);
     mics_linear_grad_in(pass->stream, &head->vocabulary, rows, areas->logits, areas->grad_normed);
     mics_launch_zero(pass->stream,
                      &(struct mics_op_zero){
                          .dst = flow,
-                         .bytes = sizeof(float) * (uint64_t)rows * head->vocabulary.in,
+                         .bytes = mics_dtype_bytes(pass->batch.dtype) * rows * head->vocabulary.in,
                      });
     mics_llama_norm_backward(pass, head->unit, MICS_LLAMA_NORM, areas->norm, rows,
-                             row_of(head, areas->in, first), areas->grad_normed, flow);
+                             mics_pass_row(pass, areas->in, first), areas->grad_normed, flow);
 }
 
 void mics_llama_head(const struct mics_pass *pass, uint32_t unit)
@@ -145,13 +137,14 @@ void mics_llama_head(const struct mics_pass *pass, uint32_t unit)
                                                     .rows = rows,
                                                     .V = pass->model->config.vocab_size,
                                                     .grad = pass->batch.train,
+                                                    .dtype = pass->batch.dtype,
                                                 });
         if (pass->batch.train)
             piece_backward(&head, first, rows);
     }
 }
 
-void mics_llama_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row, float *logits)
+void mics_llama_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row, void *logits)
 {
     const struct head head = head_of(pass, unit);
 

@@ -5,28 +5,40 @@
  */
 #include "model/llama.h"
 
+/* With the bytes of a number, and of one of a gradient of parameters. */
 struct cost {
-    double flops, bytes;
+    double flops, bytes, size, grad_size;
 };
 
-#define F32 4.0 /* bytes */
+static struct cost cost_of(const struct mics_batch *batch)
+{
+    return (struct cost){.size = (double)mics_dtype_bytes(batch->dtype),
+                         .grad_size = (double)mics_dtype_bytes(batch->grad_dtype)};
+}
 
 /* out[m, n] = a[m, k] b[k, n]; `add`: as much is read and added. */
 static void add_matmul(struct cost *cost, double m, double n, double k, bool add)
 {
     cost->flops += 2 * m * n * k;
-    cost->bytes += F32 * (m * k + k * n + (add ? 2 : 1) * m * n);
+    cost->bytes += cost->size * (m * k + k * n + (add ? 2 : 1) * m * n);
 }
 
 /* Operations of one pass over memory: numbers read and written. */
 static void add_pass(struct cost *cost, double numbers)
 {
-    cost->bytes += F32 * numbers;
+    cost->bytes += cost->size * numbers;
+}
+
+/* The gradient of a matrix [m, n], from k rows: added to what is there. */
+static void add_matrix_grad(struct cost *cost, double m, double n, double k)
+{
+    cost->flops += 2 * m * n * k;
+    cost->bytes += cost->size * (m * k + k * n) + cost->grad_size * 2 * m * n;
 }
 
 static void add_linear_grad(struct cost *cost, double rows, double in, double out)
 {
-    add_matmul(cost, in, out, rows, true);
+    add_matrix_grad(cost, in, out, rows);
     add_matmul(cost, rows, in, out, false);
 }
 
@@ -41,10 +53,9 @@ static double rope(const struct mics_llama_sizes *s)
     return 2.0 * s->rows * (s->H + s->H_kv) * s->D;
 }
 
-static struct cost to_hidden(const struct mics_llama_sizes *s, double T)
+static struct cost to_hidden(struct cost cost, const struct mics_llama_sizes *s, double T)
 {
     const double R = s->rows, C = s->C, F = s->F, A = s->heads_width, W = s->qkv_width;
-    struct cost cost = {0};
 
     add_pass(&cost, NORM * R * C);
     add_matmul(&cost, R, W, C, false);
@@ -57,22 +68,22 @@ static struct cost to_hidden(const struct mics_llama_sizes *s, double T)
     return cost;
 }
 
-static struct cost block_forward(const struct mics_llama_sizes *s, double T)
+static struct cost block_forward(struct cost none, const struct mics_llama_sizes *s, double T)
 {
-    struct cost cost = to_hidden(s, T);
+    struct cost cost = to_hidden(none, s, T);
 
     add_pass(&cost, 3.0 * s->rows * s->F);
     add_matmul(&cost, s->rows, s->C, s->F, true);
     return cost;
 }
 
-static struct cost block_backward(const struct mics_llama_sizes *s, double T, bool recompute)
+static struct cost block_backward(struct cost cost, const struct mics_llama_sizes *s, double T,
+                                  bool recompute)
 {
     const double R = s->rows, C = s->C, F = s->F, A = s->heads_width, W = s->qkv_width;
-    struct cost cost = {0};
 
     if (recompute)
-        cost = to_hidden(s, T);
+        cost = to_hidden(cost, s, T);
     add_pass(&cost, 3 * R * F); /* SwiGLU again */
     add_linear_grad(&cost, R, F, C);
     add_pass(&cost, 5 * R * F);
@@ -91,19 +102,17 @@ static struct cost block_backward(const struct mics_llama_sizes *s, double T, bo
 }
 
 /* The head's backward is part of its forward when training. */
-static struct cost head(double R, double C, double V, double pieces, bool train)
+static struct cost head(struct cost cost, double R, double C, double V, double pieces, bool train)
 {
-    struct cost cost = {0};
-
     add_pass(&cost, NORM * R * C);
     add_matmul(&cost, R, V, C, false);
     add_pass(&cost, (pieces - 1) * V * C); /* the matrix is read for every piece */
     add_pass(&cost, (train ? 2 : 1) * R * V);
     if (!train)
         return cost;
-    add_matmul(&cost, V, C, R, true);
+    add_matrix_grad(&cost, V, C, R);
     add_matmul(&cost, R, C, V, false);
-    add_pass(&cost, (pieces - 1) * 3 * V * C);
+    cost.bytes += (pieces - 1) * V * C * (cost.size + 2 * cost.grad_size);
     add_pass(&cost, R * C);
     add_pass(&cost, NORM_GRAD * R * C);
     return cost;
@@ -114,7 +123,7 @@ static struct cost head_of(const struct mics_model *model, const struct mics_bat
     const uint32_t rows = batch->B * batch->T;
     const uint32_t at_once = mics_llama_head_carve(model, batch, NULL, NULL, NULL).rows;
 
-    return head(rows, model->config.n_embd, model->config.vocab_size,
+    return head(cost_of(batch), rows, model->config.n_embd, model->config.vocab_size,
                 (rows + at_once - 1) / at_once, batch->train);
 }
 
@@ -122,16 +131,16 @@ void mics_llama_work(const struct mics_model *model, const struct mics_batch *ba
                      struct mics_stage_work *out)
 {
     const struct mics_llama_sizes s = mics_llama_sizes_of(model, batch);
-    struct cost there = {0}, back = {0};
+    struct cost there = cost_of(batch), back = there;
 
     switch (model->stages[stage].kind) {
     case MICS_STAGE_EMBED:
         add_pass(&there, 2.0 * s.rows * s.C);
-        add_pass(&back, 3.0 * s.rows * s.C);
+        back.bytes += (double)s.rows * s.C * (back.size + 2 * back.grad_size);
         break;
     case MICS_STAGE_BLOCK:
-        there = block_forward(&s, batch->T);
-        back = block_backward(&s, batch->T, batch->recompute);
+        there = block_forward(cost_of(batch), &s, batch->T);
+        back = block_backward(cost_of(batch), &s, batch->T, batch->recompute);
         break;
     case MICS_STAGE_HEAD:
         there = head_of(model, batch);

@@ -8,7 +8,7 @@
  * gathered once, kept for the step, and reduced after its last gradient. In an untied one they have a
  * unit each.
  *
- * Counts are elements unless the name says bytes. All parameters are fp32 here.
+ * Counts are elements unless the name says bytes. Statistics are fp32, whatever the types of a batch.
  */
 #ifndef MICS_MODEL_MODEL_H
 #define MICS_MODEL_MODEL_H
@@ -84,8 +84,10 @@ struct mics_model {
 /* One micro-batch's shape and how it is run. */
 struct mics_batch {
     uint32_t B, T;
-    bool recompute; /* keep each block's input only and run its forward again in backward */
-    bool train;     /* false: forward only */
+    bool recompute;        /* keep each block's input only and run its forward again in backward */
+    bool train;            /* false: forward only */
+    enum mics_dtype dtype; /* of parameters and activations */
+    enum mics_dtype grad_dtype; /* of the gradients of parameters that a backward pass adds to */
 };
 
 /* Bytes that a stage needs; all multiples of 256. Evaluation needs no more than training. The
@@ -106,17 +108,38 @@ struct mics_pass {
     struct mics_stream *stream;
     struct mics_batch batch;
     const int32_t *tokens, *targets; /* [B, T]; target -1: not counted */
-    const float *params;             /* the unit's flat vector */
-    float *grads;                    /* the same layout, accumulated into; NULL in forward */
+    const void *params;              /* the unit's flat vector, of batch.dtype */
+    void *grads;                     /* the same layout, accumulated into; NULL in forward */
     void *saved;                     /* of this stage; its input is at its start */
-    float *out;  /* where the next stage's input goes [B, T, C]; NULL for the head */
-    float *flow; /* gradient of the residual stream [B, T, C]: of the stage's output on
+    void *out;  /* where the next stage's input goes [B, T, C]; NULL for the head */
+    void *flow; /* gradient of the residual stream [B, T, C]: of the stage's output on
                              entry to backward, of its input on return; the head's forward, when
                              training, leaves the gradient of its input here */
     void *scratch;
     double *loss_sum;          /* the head adds to it */
     uint32_t micro_step, step; /* for families that need it */
 };
+
+/* Where tensor `tensor` of a unit begins in the parameters, or the gradients, that a pass works on. */
+static inline const void *mics_pass_param(const struct mics_pass *pass, uint32_t unit,
+                                          uint32_t tensor)
+{
+    return (const char *)pass->params +
+           pass->model->units[unit].tensors[tensor].offset * mics_dtype_bytes(pass->batch.dtype);
+}
+
+static inline void *mics_pass_grad(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
+{
+    return (char *)pass->grads + pass->model->units[unit].tensors[tensor].offset *
+                                     mics_dtype_bytes(pass->batch.grad_dtype);
+}
+
+/* Row `row` of an array [rows, C] of activations. */
+static inline void *mics_pass_row(const struct mics_pass *pass, const void *base, uint64_t row)
+{
+    return (char *)(uintptr_t)base +
+           row * pass->model->config.n_embd * mics_dtype_bytes(pass->batch.dtype);
+}
 
 /* A model family. The functions enqueue work and return at once. */
 struct mics_family {
@@ -130,8 +153,8 @@ struct mics_family {
     /* The head's backward is part of its forward when batch.train: for the last stage, forward writes
      * grads and flow too, and backward is not called. */
     void (*backward)(const struct mics_pass *pass, uint32_t stage);
-    /* logits[V] of row `row` of [B * T], from the head's input; scratch as the head's. */
-    void (*logits)(const struct mics_pass *pass, uint32_t row, float *logits);
+    /* logits[V], of batch.dtype, of row `row` of [B * T], from the head's input; scratch as the head's. */
+    void (*logits)(const struct mics_pass *pass, uint32_t row, void *logits);
 };
 
 /* By name ("gpt2-nano", "gpt2", "llama2-7b", ...), or a path of a Hugging Face config.json or of a folder

@@ -26,6 +26,13 @@ struct scene {
     const struct mics_plan_choice *choice;
 };
 
+/* Gathers are of parameters, all else is of gradients. */
+static size_t element_bytes(const struct scene *scene, enum mics_collective collective)
+{
+    return mics_dtype_bytes(collective == MICS_ALL_GATHER ? scene->choice->dtype
+                                                          : scene->choice->grad_dtype);
+}
+
 static double hop_seconds(const struct scene *scene, const struct mics_hop *hop,
                           enum mics_collective collective, uint64_t segment_count,
                           struct mics_member *member)
@@ -34,7 +41,7 @@ static double hop_seconds(const struct scene *scene, const struct mics_hop *hop,
     return mics_cost_collective(
         scene->topology, collective,
         (struct mics_span){member->nodes, member->per_node, member->sharing},
-        segment_count / hop->divisor * sizeof(float));
+        segment_count / hop->divisor * element_bytes(scene, collective));
 }
 
 /* Work of exchanging one unit, once. */
@@ -62,7 +69,8 @@ static bool measured_seconds(const struct scene *scene, const struct mics_exchan
     const enum mics_comm_kind group =
         collective == MICS_ALL_GATHER ? MICS_COMM_GATHER : MICS_COMM_REDUCE;
     const struct mics_layout layout = mics_choice_layout(scene->model, scene->choice, unit);
-    const double bytes = (double)layout.padded * sizeof(float), parts = layout.segments;
+    const double bytes = (double)(layout.padded * element_bytes(scene, collective));
+    const double parts = layout.segments;
     const struct mics_race *race;
     struct mics_member member;
 
@@ -160,9 +168,11 @@ static double compute_seconds(const struct scene *scene)
     }
     for (uint32_t u = 0; u < scene->model->unit_count; u++) {
         struct mics_layout layout = mics_choice_layout(scene->model, scene->choice, u);
-        double bytes = (double)mics_layout_optim_shard(&layout) * sizeof(float);
+        double count = (double)mics_layout_optim_shard(&layout);
+        double copy = scene->choice->dtype == MICS_F32 ? 0 : sizeof(uint16_t);
 
-        update += mics_cost_compute(scene->topology, 0, bytes * (4 + 2 * states));
+        update += mics_cost_compute(scene->topology, 0,
+                                    count * (sizeof(float) * (4 + 2 * states) + copy));
     }
     return micro_step * scene->choice->micro_steps + update;
 }

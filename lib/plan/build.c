@@ -40,7 +40,7 @@ void mics_build_exchange(struct mics_build *build, const struct mics_exchange *e
             op.collective = collective;
             op.segment = segment;
             op.count = layout->segment_count / hop->divisor;
-            op.bytes = op.count * sizeof(float);
+            op.bytes = op.count * mics_dtype_bytes(op.dtype);
             mics_build_append(build, &op);
         }
     }

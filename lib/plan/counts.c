@@ -13,10 +13,8 @@ static uint32_t place_in(const struct mics_shape *shape, enum mics_comm_kind kin
 /* Gathers and scatters have equal pieces, and a ring sends all but one of them. */
 static uint64_t sent_by(const struct mics_op *op, uint32_t size, uint32_t rank)
 {
-    const enum mics_dtype dtype = op->bytes / op->count == 8 ? MICS_F64 : MICS_F32;
-
     if (op->collective == MICS_ALL_REDUCE)
-        return mics_comm_all_reduce_sent((int)size, (int)rank, op->count, dtype);
+        return mics_comm_all_reduce_sent((int)size, (int)rank, op->count, op->dtype);
     return op->bytes / size * (size - 1);
 }
 

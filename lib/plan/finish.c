@@ -34,7 +34,7 @@ static void norm(struct mics_build *build, uint32_t unit)
     mics_build_append(build, &op);
 }
 
-/* Reads parameter, gradient and states; writes all but the gradient. */
+/* Reads parameter, gradient and states; writes all but the gradient, and a copy where there is a master. */
 static void update(struct mics_build *build, uint32_t unit)
 {
     struct mics_op op = plain_op(build, MICS_OP_UPDATE, MICS_STREAM_COMPUTE);
@@ -44,9 +44,12 @@ static void update(struct mics_build *build, uint32_t unit)
     op.unit = unit;
     op.flops = (states == 2 ? 12.0 : 5.0) * (double)count;
     op.memory_bytes = (double)(count * sizeof(float)) * (3 + 2 * states);
+    if (build->choice->dtype != MICS_F32)
+        op.memory_bytes += (double)(count * mics_dtype_bytes(build->choice->dtype));
     mics_build_append(build, &op);
     op = plain_op(build, MICS_OP_PUBLISH, MICS_STREAM_COMPUTE);
     op.unit = unit;
+    op.dtype = build->choice->dtype;
     mics_build_exchange(build, &build->wiring.publish, MICS_ALL_GATHER, &op);
 }
 
@@ -58,6 +61,7 @@ static void total(struct mics_build *build)
     op.comm = MICS_COMM_WORLD;
     op.collective = MICS_ALL_REDUCE;
     op.count = 2;
+    op.dtype = MICS_F64;
     op.bytes = op.count * sizeof(double);
     mics_build_append(build, &op);
 }

@@ -3,6 +3,7 @@
 #include "plan/memory.h"
 
 #include "base/num.h"
+#include "plan/types.h"
 
 #include <string.h>
 
@@ -17,10 +18,10 @@ static uint64_t shard_bytes(const struct mics_model *model, const struct mics_pl
     struct mics_layout layout = mics_choice_layout(model, choice, unit);
 
     if (region == MICS_REGION_PARAM)
-        return mics_layout_param_shard(&layout) * sizeof(float);
+        return mics_layout_param_shard(&layout) * mics_dtype_bytes(choice->dtype);
     if (region == MICS_REGION_GRAD)
         return mics_layout_grad_shard(&layout) * sizeof(float);
-    return mics_layout_optim_shard(&layout) * sizeof(float);
+    return mics_layout_optim_shard(&layout) * sizeof(float) * mics_choice_optim_values(choice);
 }
 
 /* All units' shards of one kind. */
@@ -32,7 +33,7 @@ static uint64_t all_shards_bytes(const struct mics_model *model,
 
     for (uint32_t u = 0; u < model->unit_count; u++)
         bytes += shard_bytes(model, choice, region, u);
-    return region == MICS_REGION_OPTIM ? bytes * mics_optimizer_states(choice->optimizer) : bytes;
+    return bytes;
 }
 
 /* Elements of one of `parts` parts of an optimizer shard with its states, as a checkpoint holds them; the
@@ -71,7 +72,13 @@ uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_t
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
 {
     return (struct mics_batch){
-        .B = choice->micro_batch, .T = choice->seq, .recompute = choice->recompute, .train = train};
+        .B = choice->micro_batch,
+        .T = choice->seq,
+        .recompute = choice->recompute,
+        .train = train,
+        .dtype = choice->dtype,
+        .grad_dtype = mics_choice_written_grads(choice),
+    };
 }
 
 static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
@@ -102,7 +109,8 @@ static void activation_bytes(const struct mics_model *model, const struct mics_p
         *saved += bytes.saved;
         *scratch = mics_max_u64(*scratch, bytes.scratch);
     }
-    *scratch += mics_round_up(tokens * model->config.n_embd * sizeof(float), MICS_BUFFER_ALIGN);
+    *scratch += mics_round_up(tokens * model->config.n_embd * mics_dtype_bytes(choice->dtype),
+                              MICS_BUFFER_ALIGN);
 }
 
 /* Tokens and targets of all micro-steps, and the scalars, for steps of even and odd number. */
@@ -117,13 +125,15 @@ static enum mics_status slot_bytes(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_memory *out,
                                    struct mics_err *err)
 {
+    const struct mics_hop_room room = mics_choice_hop_room(model, choice);
     struct mics_slot_set params, grads = {0};
     enum mics_status status = mics_slots_init_params(model, choice, &params, err);
 
     if (status == MICS_OK)
         status = mics_slots_init_grads(model, choice, &grads, err);
-    out->regions[MICS_REGION_PARAM_SLOT].bytes = params.elements * sizeof(float);
-    out->regions[MICS_REGION_GRAD_SLOT].bytes = grads.elements * sizeof(float);
+    out->regions[MICS_REGION_PARAM_SLOT].bytes = params.elements * mics_dtype_bytes(choice->dtype);
+    out->regions[MICS_REGION_GRAD_SLOT].bytes =
+        (grads.elements + room.scatter + room.sync) * mics_dtype_bytes(choice->grad_dtype);
     mics_slots_fini(&params);
     mics_slots_fini(&grads);
     return status;

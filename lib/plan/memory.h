@@ -14,8 +14,8 @@
 /* Outside the arena: staging of communicators and libraries' workspaces, a fixed budget. */
 #define MICS_WORKSPACE_BYTES ((uint64_t)16 << 20)
 
-/* State of fp32 values for each element of an optimizer shard: m and v of AdamW, or SGD's momentum. The
- * parameters themselves are fp32 and are updated in place: there is no second copy. */
+/* States of fp32 for each element of an optimizer shard: m and v of AdamW, or SGD's momentum. Parameters of fp32
+ * are updated in place: there is no second copy; of others there is a master (types.h). */
 uint32_t mics_optimizer_states(enum mics_optimizer optimizer);
 
 /* Files that each shard of a checkpoint is written as: one for each replica, but none smaller than 1 MiB, which

@@ -9,6 +9,7 @@
 #include "plan/build.h"
 
 #include "plan/memory.h"
+#include "plan/types.h"
 
 static void gather(struct mics_build *build, const struct mics_fetch *fetch)
 {
@@ -19,6 +20,7 @@ static void gather(struct mics_build *build, const struct mics_fetch *fetch)
         .micro_step = mics_course_turn(&build->course, fetch->needed).micro_step,
         .param_slot = fetch->slot,
         .grad_slot = MICS_NONE,
+        .dtype = build->choice->dtype,
     };
 
     mics_build_exchange(build, &build->wiring.gather, MICS_ALL_GATHER, &like);
@@ -71,14 +73,16 @@ static void reduce(struct mics_build *build, uint32_t unit, uint32_t micro_step)
                          .stage = MICS_NONE,
                          .micro_step = micro_step,
                          .param_slot = MICS_NONE,
-                         .grad_slot = slot};
+                         .grad_slot = slot,
+                         .dtype = build->choice->grad_dtype};
 
     if (slot != MICS_NONE) {
         mics_build_exchange(build, &build->wiring.reduce, MICS_REDUCE_SCATTER, &op);
         op.kind = MICS_OP_ACCUMULATE;
         op.stream = build->wiring.accumulate;
         op.first = micro_step == 0;
-        op.memory_bytes = (double)shard * sizeof(float) * (op.first ? 2 : 3);
+        op.memory_bytes =
+            (double)(shard * (mics_dtype_bytes(op.dtype) + sizeof(float) * (op.first ? 1 : 2)));
         op.flops = op.first ? 0 : (double)shard;
         mics_build_append(build, &op);
         build->grad_slot_of_unit[unit] = MICS_NONE;
@@ -90,7 +94,8 @@ static void reduce(struct mics_build *build, uint32_t unit, uint32_t micro_step)
                           .stage = MICS_NONE,
                           .micro_step = micro_step,
                           .param_slot = MICS_NONE,
-                          .grad_slot = MICS_NONE};
+                          .grad_slot = MICS_NONE,
+                          .dtype = build->choice->grad_dtype};
     mics_build_exchange(build, &build->wiring.scatter, MICS_REDUCE_SCATTER, &op);
     op.kind = MICS_OP_SYNC;
     mics_build_exchange(build, &build->wiring.sync, MICS_ALL_REDUCE, &op);
@@ -108,7 +113,8 @@ static void place_grads(struct mics_build *build, struct mics_op *op)
     op->grad_slot = take_grad_slot(build, op->unit);
     op->first = first_here && (op->grad_slot != MICS_NONE || op->micro_step == 0);
     if (op->first)
-        op->memory_bytes += (double)build->out->layouts[op->unit].padded * sizeof(float);
+        op->memory_bytes += (double)(build->out->layouts[op->unit].padded *
+                                     mics_dtype_bytes(mics_choice_written_grads(build->choice)));
 }
 
 static void compute(struct mics_build *build, uint32_t turn)

@@ -30,7 +30,9 @@ struct mics_plan_choice {
     uint32_t micro_batch, micro_steps, seq;
     bool recompute;
     enum mics_optimizer optimizer;
-    bool clip; /* the norm is a barrier before the updates */
+    enum mics_dtype dtype;      /* of parameters and activations: MICS_F32 or MICS_BF16 (types.h) */
+    enum mics_dtype grad_dtype; /* of gradients in their slots and on their way, likewise */
+    bool clip;                  /* the norm is a barrier before the updates */
 };
 
 struct mics_region {
@@ -41,10 +43,10 @@ struct mics_region {
 enum mics_region_kind {
     MICS_REGION_PARAM,      /* parameter shards */
     MICS_REGION_GRAD,       /* gradient shards, fp32 */
-    MICS_REGION_OPTIM,      /* m and v, or the momentum */
+    MICS_REGION_OPTIM,      /* the master where parameters are not fp32; m and v, or the momentum */
     MICS_REGION_PARAM_SLOT, /* gathered parameters */
-    MICS_REGION_GRAD_SLOT,  /* gradients on their way to the reduction */
-    MICS_REGION_SAVED,      /* activations */
+    MICS_REGION_GRAD_SLOT, /* gradients on their way to the reduction, and through the second hop */
+    MICS_REGION_SAVED,     /* activations */
     MICS_REGION_SCRATCH,
     MICS_REGION_BATCH, /* tokens, targets, scalars: two steps of them */
     MICS_REGION_COUNT

@@ -12,6 +12,7 @@
 #include "doc/table.h"
 #include "plan/memory.h"
 #include "plan/plan_doc.h"
+#include "plan/types.h"
 
 #include <inttypes.h>
 
@@ -127,6 +128,8 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         put_number(table, "micro_steps", choice->micro_steps);
         put_number(table, "seq", choice->seq);
         put_text(table, "optimizer", mics_optimizer_name(choice->optimizer));
+        put_text(table, "dtype", mics_dtype_name(choice->dtype));
+        put_text(table, "grad_dtype", mics_dtype_name(choice->grad_dtype));
         put_number(table, "clip", choice->clip);
         put_number(table, "recompute", choice->recompute);
         return;
@@ -139,6 +142,11 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
     mics_table_cell(table, "optimizer");
     mics_table_cell(table, "%s%s", mics_optimizer_name(choice->optimizer),
                     choice->clip ? ", gradients clipped" : "");
+    mics_table_cell(table, "types");
+    mics_table_cell(table, "parameters and activations %s%s, gradients %s",
+                    mics_dtype_name(choice->dtype),
+                    choice->dtype == MICS_F32 ? "" : " with a master in f32",
+                    mics_dtype_name(choice->grad_dtype));
     put_text(table, "activations",
              choice->recompute ? "recomputed block by block" : "kept until backward");
 }

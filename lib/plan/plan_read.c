@@ -9,6 +9,7 @@
 #include "doc/doc.h"
 #include "plan/plan_doc.h"
 #include "plan/slots.h"
+#include "plan/types.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,6 +33,22 @@ static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optim
     return mics_at_fail(at, "optimizer", err, "'%s': expected adamw or sgd", text);
 }
 
+/* Plans from before there was a choice do not say it, and are of fp32. */
+static enum mics_status read_dtype(const struct mics_at *at, const char *key, enum mics_dtype *out,
+                                   struct mics_err *err)
+{
+    const char *text;
+    enum mics_status status;
+
+    *out = MICS_F32;
+    if (!mics_at_has(at, key))
+        return MICS_OK;
+    status = mics_at_string(at, key, &text, err);
+    if (status == MICS_OK && !mics_dtype_parse(text, out))
+        return mics_at_fail(at, key, err, "'%s': expected f32 or bf16", text);
+    return status;
+}
+
 static enum mics_status read_choice(const struct mics_at *parent, const struct mics_plan *plan,
                                     struct mics_plan_choice *out, struct mics_err *err)
 {
@@ -43,6 +60,10 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
         status = mics_at_text(&at, "strategy", out->strategy, sizeof out->strategy, err);
     if (status == MICS_OK)
         status = read_optimizer(&at, &out->optimizer, err);
+    if (status == MICS_OK)
+        status = read_dtype(&at, "dtype", &out->dtype, err);
+    if (status == MICS_OK)
+        status = read_dtype(&at, "grad_dtype", &out->grad_dtype, err);
     for (size_t i = 0; i < mics_choice_number_count && status == MICS_OK; i++) {
         const struct mics_choice_number *number = &mics_choice_numbers[i];
 

@@ -2,6 +2,7 @@
 /* plan_write.c - a plan as a document. The topology's history becomes the plan's, to be continued. */
 #include "doc/doc.h"
 #include "plan/plan_doc.h"
+#include "plan/types.h"
 
 /* Steals `value`; false: out of memory. */
 static bool put(json_t *object, const char *key, json_t *value)
@@ -18,7 +19,9 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
 {
     json_t *object = json_object();
     bool done = put(object, "strategy", json_string(choice->strategy)) &&
-                put(object, "optimizer", json_string(mics_optimizer_name(choice->optimizer)));
+                put(object, "optimizer", json_string(mics_optimizer_name(choice->optimizer))) &&
+                put(object, "dtype", json_string(mics_dtype_name(choice->dtype))) &&
+                put(object, "grad_dtype", json_string(mics_dtype_name(choice->grad_dtype)));
 
     for (size_t i = 0; i < mics_choice_number_count && done; i++)
         done = put_count(object, mics_choice_numbers[i].key,

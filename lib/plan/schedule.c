@@ -64,7 +64,8 @@ static void count_targets(struct mics_build *build)
                          .param_slot = MICS_NONE,
                          .grad_slot = MICS_NONE,
                          .count = 1,
-                         .bytes = sizeof(double)};
+                         .bytes = sizeof(double),
+                         .dtype = MICS_F64};
 
     mics_build_append(build, &op);
 }

@@ -58,6 +58,7 @@ struct mics_op {
     bool first;          /* of this gradient buffer in this micro-step: zero it before */
     uint64_t count;      /* communication: elements of the whole array, gathered size */
     uint64_t bytes;      /* the same in bytes */
+    enum mics_dtype dtype;      /* of what is communicated */
     double flops, memory_bytes; /* computation */
     uint32_t dep_begin, dep_count;
 };

@@ -24,6 +24,9 @@ struct mics_search_options {
     enum mics_recompute recompute; /* auto: none where that fits, else full */
     enum mics_optimizer optimizer;
     uint32_t prefetch; /* or MICS_AUTO */
+    uint32_t
+        dtype; /* enum mics_dtype; MICS_AUTO: bf16 where the device's rate is of bf16, else f32 */
+    uint32_t grad_dtype; /* likewise; MICS_AUTO: as dtype */
     bool clip;
 };
 

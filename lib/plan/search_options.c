@@ -2,6 +2,8 @@
 /* search_options.c - the options of a search, with defaults filled in, checked against model and cluster. */
 #include "plan/contender.h"
 
+#include <string.h>
+
 /* "not a multiple of 6 (...); 12 and 18 are" */
 static enum mics_status refuse_batch(uint64_t batch, uint64_t unit, const char *what,
                                      struct mics_err *err)
@@ -37,6 +39,10 @@ enum mics_status mics_search_fill_in(struct mics_search *search, struct mics_err
     if (options->global_batch % unit != 0)
         return refuse_batch(options->global_batch, unit,
                             options->micro_batch ? "ranks times micro-batch" : "the ranks", err);
+    if (options->dtype == MICS_AUTO)
+        options->dtype = strcmp(search->topology->flops_dtype, "bf16") == 0 ? MICS_BF16 : MICS_F32;
+    if (options->grad_dtype == MICS_AUTO)
+        options->grad_dtype = options->dtype;
     if (options->memory_limit == 0)
         options->memory_limit = search->topology->memory_bytes;
     return MICS_OK;

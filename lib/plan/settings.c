@@ -114,6 +114,8 @@ enum mics_status mics_search_settings(const struct mics_search *search,
         .micro_steps = 1,
         .seq = search->options.seq,
         .optimizer = search->options.optimizer,
+        .dtype = (enum mics_dtype)search->options.dtype,
+        .grad_dtype = (enum mics_dtype)search->options.grad_dtype,
         .clip = search->options.clip,
     };
     uint32_t depths[4], count = list_depths(search, &choice, depths);

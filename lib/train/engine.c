@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/num.h"
+#include "plan/memory.h"
 #include "train/engine_internal.h"
 
 #include <math.h>
@@ -204,7 +205,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     mics_replay_send_batch(engine, &engine->train, parity,
                            choice->micro_steps * mics_engine_micro_tokens(engine));
     struct issue issue = {
-        .batch = {choice->micro_batch, choice->seq, choice->recompute, true},
+        .batch = mics_choice_batch(choice, true),
         .parity = parity,
         .step = input->step,
         .lr = input->lr,

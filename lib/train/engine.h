@@ -104,7 +104,8 @@ enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,
 enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
                                     enum mics_state state, uint64_t first, uint64_t count,
                                     const float *src, struct mics_err *err);
-/* After an import of parameters: give every rank of the optimizer group its part. Collective. */
+/* After an import of parameters: round them to the plan's type, and give every rank of the optimizer group its
+ * part. Collective. */
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err);
 
 const struct mics_schedule *mics_engine_schedule(const struct mics_engine *engine);

@@ -2,6 +2,8 @@
 /*
  * engine_eval.c - forward only: the loss of a batch, and the logits that come after a text.
  */
+#include "host/numbers.h"
+#include "plan/memory.h"
 #include "train/engine_internal.h"
 
 #include <string.h>
@@ -16,7 +18,6 @@ static enum mics_status check_idle(const struct mics_engine *engine, struct mics
 enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
                                   double *loss_sum, double *targets, struct mics_err *err)
 {
-    const struct mics_plan_choice *choice = &engine->choice;
     struct mics_op_scalars *scalars = &engine->results[RESULT_EVAL];
     enum mics_status status = check_idle(engine, err);
 
@@ -25,7 +26,7 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
     mics_engine_fill_batch(engine, 0, 1, fill, context);
     mics_replay_send_batch(engine, &engine->eval, 0, mics_engine_micro_tokens(engine));
     struct issue issue = {
-        .batch = {choice->micro_batch, choice->seq, choice->recompute, false},
+        .batch = mics_choice_batch(&engine->choice, false),
         .logits_row = MICS_NONE,
         .read = scalars,
     };
@@ -39,8 +40,8 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
 }
 
 /* Room for [V] on the device: the head unit's gradient, which nobody needs between steps and which is
- * at least [V, C]. */
-static float *logits_room(struct mics_engine *engine)
+ * at least [V, C] of 2 bytes each; C is 2 or more. */
+static void *logits_room(struct mics_engine *engine)
 {
     const struct mics_schedule *schedule = engine->train.schedule;
     const uint32_t head = engine->model->stage_count - 1;
@@ -55,10 +56,30 @@ static float *logits_room(struct mics_engine *engine)
     return NULL;
 }
 
+/* To the host, and there to fp32: from the end, what is widened overwrites only what was. */
+static enum mics_status fetch_logits(struct mics_engine *engine, const void *from, float *logits,
+                                     struct mics_err *err)
+{
+    struct mics_stream *stream = engine->streams[MICS_STREAM_COMPUTE];
+    const uint32_t V = engine->model->config.vocab_size;
+    const uint64_t bytes = V * mics_dtype_bytes(engine->choice.dtype);
+    void *to = (uint8_t *)logits + (V * sizeof *logits - bytes);
+    enum mics_status status;
+
+    mics_launch_copy(stream, &(struct mics_op_copy){.dst = to, .src = from, .bytes = bytes});
+    status = engine->device->ops->stream_sync(stream, err);
+    for (uint32_t v = 0; to != logits && v < V; v++) {
+        uint16_t narrow;
+
+        memcpy(&narrow, (uint8_t *)to + v * sizeof narrow, sizeof narrow);
+        mics_numbers_to_f32(MICS_NUMBER_BF16, &narrow, &logits[v], 1);
+    }
+    return status;
+}
+
 enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *tokens,
                                     uint32_t length, float *logits, struct mics_err *err)
 {
-    struct mics_stream *stream = engine->streams[MICS_STREAM_COMPUTE];
     enum mics_status status = check_idle(engine, err);
 
     if (status != MICS_OK)
@@ -71,16 +92,14 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
     engine->host_scalars[0] = (struct mics_op_scalars){0};
     mics_replay_send_batch(engine, &engine->eval, 0, length);
     struct issue issue = {
-        .batch = {1, length, engine->choice.recompute, false},
+        .batch = mics_choice_batch(&engine->choice, false),
         .logits_row = length - 1,
         .logits = logits_room(engine),
         .read = &engine->results[RESULT_EVAL],
     };
+    issue.batch.B = 1;
+    issue.batch.T = length;
     mics_replay_run(engine, &engine->eval, &issue);
-    mics_launch_copy(
-        stream, &(struct mics_op_copy){.dst = logits,
-                                       .src = issue.logits,
-                                       .bytes = engine->model->config.vocab_size * sizeof *logits});
-    status = engine->device->ops->stream_sync(stream, err);
+    status = fetch_logits(engine, issue.logits, logits, err);
     return status == MICS_OK ? mics_replay_wait(engine, &engine->eval, 0, err) : status;
 }

@@ -9,6 +9,7 @@
 #define MICS_TRAIN_ENGINE_INTERNAL_H
 
 #include "machine/launch.h"
+#include "plan/types.h"
 #include "train/engine.h"
 
 #include <stdatomic.h>
@@ -16,7 +17,10 @@
 /* Where one unit lives on this rank. Device memory, in the arena. */
 struct unit_memory {
     const struct mics_layout *layout; /* of the training schedule */
-    float *param, *grad, *m, *v;      /* shards; v NULL for SGD */
+    void *param;                      /* shard, of choice.dtype */
+    float *grad, *m, *v;              /* shards; v NULL for SGD */
+    float
+        *master; /* optimizer shard, segment by segment; NULL: the parameters are fp32 themselves */
 };
 
 /* One schedule being replayed, with the events of its operations. */
@@ -59,11 +63,11 @@ struct mics_engine {
     void *arena;
     struct mics_memory memory;
     uint64_t handed_out;
-    struct unit_memory *units;         /* [unit_count] */
-    float **param_slots, **grad_slots; /* [slot totals] */
-    uint8_t **saved;                   /* [stage_count] */
-    float *flow;
-    void *scratch;
+    struct unit_memory *units;        /* [unit_count] */
+    void **param_slots, **grad_slots; /* [slot totals], of choice.dtype and choice.grad_dtype */
+    void *scatter_room, *sync_room;   /* of choice.grad_dtype, where that is not fp32 (types.h) */
+    uint8_t **saved;                  /* [stage_count] */
+    void *flow, *scratch;
     int32_t *tokens[2], *targets[2]; /* [micro_steps, B, T] */
     struct mics_op_scalars *scalars[2];
 
@@ -96,8 +100,8 @@ struct issue {
     struct mics_batch batch;
     uint32_t parity, step;
     float lr;
-    uint32_t logits_row; /* MICS_NONE: the head computes the loss */
-    float *logits;
+    uint32_t logits_row;          /* MICS_NONE: the head computes the loss */
+    void *logits;                 /* of choice.dtype */
     struct mics_op_scalars *read; /* where READ puts the scalars */
 };
 void mics_engine_issue(struct mics_engine *engine, const struct issue *issue);
@@ -112,6 +116,12 @@ enum mics_status mics_replay_wait(struct mics_engine *engine, struct replay *rep
 /* Start copying the batch of host_tokens, host_targets, host_scalars of this parity. */
 void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, uint32_t parity,
                             uint64_t tokens);
+
+/* Element `i` of an array. */
+static inline void *mics_engine_at(const void *base, uint64_t i, enum mics_dtype dtype)
+{
+    return (uint8_t *)(uintptr_t)base + i * mics_dtype_bytes(dtype);
+}
 
 /* Elements of one micro-batch, B * T, as planned. */
 static inline uint64_t mics_engine_micro_tokens(const struct mics_engine *engine)

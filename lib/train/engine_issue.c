@@ -16,13 +16,13 @@ static const struct mics_layout *layout_of(const struct issue *issue)
     return &issue->schedule->layouts[issue->op->unit];
 }
 
-static float *param_buffer(const struct mics_engine *engine, const struct mics_op *op)
+static void *param_buffer(const struct mics_engine *engine, const struct mics_op *op)
 {
     return op->param_slot == MICS_NONE ? engine->units[op->unit].param
                                        : engine->param_slots[op->param_slot];
 }
 
-static float *grad_buffer(const struct mics_engine *engine, const struct mics_op *op)
+static void *grad_buffer(const struct mics_engine *engine, const struct mics_op *op)
 {
     return op->grad_slot == MICS_NONE ? engine->units[op->unit].grad
                                       : engine->grad_slots[op->grad_slot];
@@ -45,17 +45,20 @@ static void issue_gather(struct mics_engine *engine, const struct issue *issue)
     struct mics_comm *comm = engine->comms[op->comm];
     const uint64_t q = engine->members[MICS_COMM_GATHER_NET].size;
     const uint64_t run = q * layout->param_piece;
-    const float *send = engine->units[op->unit].param + op->segment * layout->param_piece;
-    float *recv = engine->param_slots[op->param_slot] + op->segment * layout->segment_count;
-    uint64_t count = layout->param_piece;
+    const uint64_t node = engine->members[MICS_COMM_GATHER_NODE].block;
+    uint64_t to = op->segment * layout->segment_count, count = layout->param_piece;
+    const void *send =
+        mics_engine_at(engine->units[op->unit].param, op->segment * layout->param_piece, op->dtype);
 
     if (op->comm == MICS_COMM_GATHER_NET) {
-        recv += engine->members[MICS_COMM_GATHER_NODE].block * run;
+        to += node * run;
     } else if (op->comm == MICS_COMM_GATHER_NODE) {
-        send = recv + engine->members[MICS_COMM_GATHER_NODE].block * run;
+        send = mics_engine_at(engine->param_slots[op->param_slot], to + node * run, op->dtype);
         count = run;
     }
-    comm->ops->all_gather(comm, issue->stream, send, recv, count, MICS_F32);
+    comm->ops->all_gather(comm, issue->stream, send,
+                          mics_engine_at(engine->param_slots[op->param_slot], to, op->dtype), count,
+                          op->dtype);
 }
 
 /* The gather run backwards, in place in the gradient slot. */
@@ -66,15 +69,17 @@ static void issue_reduce(struct mics_engine *engine, const struct issue *issue)
     struct mics_comm *comm = engine->comms[op->comm];
     const uint64_t q = engine->members[MICS_COMM_REDUCE_NET].size;
     const uint64_t run = q * layout->grad_piece;
-    float *send = engine->grad_slots[op->grad_slot] + op->segment * layout->segment_count;
-    uint64_t count = layout->grad_piece;
+    uint64_t at = op->segment * layout->segment_count, count = layout->grad_piece;
+    void *const slot = engine->grad_slots[op->grad_slot];
 
     if (op->comm == MICS_COMM_REDUCE_NODE)
         count = run;
     else if (op->comm == MICS_COMM_REDUCE_NET)
-        send += engine->members[MICS_COMM_REDUCE_NODE].block * run;
-    comm->ops->reduce_scatter(comm, issue->stream, send,
-                              send + engine->members[op->comm].block * count, count, MICS_F32);
+        at += engine->members[MICS_COMM_REDUCE_NODE].block * run;
+    comm->ops->reduce_scatter(
+        comm, issue->stream, mics_engine_at(slot, at, op->dtype),
+        mics_engine_at(slot, at + engine->members[op->comm].block * count, op->dtype), count,
+        op->dtype);
 }
 
 static void issue_accumulate(struct mics_engine *engine, const struct issue *issue)
@@ -85,30 +90,53 @@ static void issue_accumulate(struct mics_engine *engine, const struct issue *iss
 
     for (uint32_t segment = 0; segment < layout->segments; segment++) {
         float *shard = engine->units[op->unit].grad + segment * piece;
-        const float *slot = engine->grad_slots[op->grad_slot] +
-                            mics_layout_piece_offset(layout, segment, piece, engine->index.grad);
+        const void *slot = mics_engine_at(
+            engine->grad_slots[op->grad_slot],
+            mics_layout_piece_offset(layout, segment, piece, engine->index.grad), op->dtype);
 
         if (op->micro_step == 0)
-            mics_launch_copy(
-                issue->stream,
-                &(struct mics_op_copy){.dst = shard, .src = slot, .bytes = piece * sizeof *shard});
+            mics_launch_cast(issue->stream, &(struct mics_op_cast){.dst = shard,
+                                                                   .src = slot,
+                                                                   .count = piece,
+                                                                   .src_dtype = op->dtype});
         else
-            mics_launch_add(
-                issue->stream,
-                &(struct mics_op_add){.out = shard, .a = shard, .b = slot, .count = piece});
+            mics_launch_accumulate(
+                issue->stream, &(struct mics_op_accumulate){
+                                   .sum = shard, .in = slot, .count = piece, .dtype = op->dtype});
     }
+}
+
+/* A piece of the fp32 shard to where it travels as another type, or back. */
+static void convert(const struct issue *issue, void *dst, const void *src, uint64_t count,
+                    bool back)
+{
+    const enum mics_dtype dtype = issue->op->dtype;
+
+    mics_launch_cast(issue->stream, &(struct mics_op_cast){
+                                        .dst = dst,
+                                        .src = src,
+                                        .count = count,
+                                        .dst_dtype = back ? MICS_F32 : dtype,
+                                        .src_dtype = back ? dtype : MICS_F32,
+                                    });
 }
 
 static void issue_scatter(struct mics_engine *engine, const struct issue *issue)
 {
     const struct mics_op *op = issue->op;
     const struct mics_layout *layout = layout_of(issue);
+    const uint64_t own = mics_engine_optim_in_grad(engine, layout);
     struct mics_comm *comm = engine->comms[op->comm];
-    float *send = engine->units[op->unit].grad + op->segment * layout->grad_piece;
+    float *shard = engine->units[op->unit].grad + op->segment * layout->grad_piece;
+    void *room = op->dtype == MICS_F32 ? shard : engine->scatter_room;
 
-    comm->ops->reduce_scatter(comm, issue->stream, send,
-                              send + mics_engine_optim_in_grad(engine, layout), layout->optim_piece,
-                              MICS_F32);
+    if (room != shard)
+        convert(issue, room, shard, layout->grad_piece, false);
+    comm->ops->reduce_scatter(comm, issue->stream, room, mics_engine_at(room, own, op->dtype),
+                              layout->optim_piece, op->dtype);
+    if (room != shard)
+        convert(issue, shard + own, mics_engine_at(room, own, op->dtype), layout->optim_piece,
+                true);
 }
 
 static void issue_sync(struct mics_engine *engine, const struct issue *issue)
@@ -116,11 +144,15 @@ static void issue_sync(struct mics_engine *engine, const struct issue *issue)
     const struct mics_op *op = issue->op;
     const struct mics_layout *layout = layout_of(issue);
     struct mics_comm *comm = engine->comms[op->comm];
+    float *piece = engine->units[op->unit].grad + op->segment * layout->grad_piece +
+                   mics_engine_optim_in_grad(engine, layout);
+    void *room = op->dtype == MICS_F32 ? piece : engine->sync_room;
 
-    comm->ops->all_reduce(comm, issue->stream,
-                          engine->units[op->unit].grad + op->segment * layout->grad_piece +
-                              mics_engine_optim_in_grad(engine, layout),
-                          layout->optim_piece, MICS_F32);
+    if (room != piece)
+        convert(issue, room, piece, layout->optim_piece, false);
+    comm->ops->all_reduce(comm, issue->stream, room, layout->optim_piece, op->dtype);
+    if (room != piece)
+        convert(issue, piece, room, layout->optim_piece, true);
 }
 
 /* Replicas hold the same gradients after the second hop: the first of them counts. */
@@ -156,8 +188,9 @@ static uint64_t decaying(const struct mics_unit *unit, const struct mics_layout 
     return mics_min_u64(unit->decay_count - offset, layout->optim_piece);
 }
 
+/* Of one segment: `param` and, where that is a master, `copy`. */
 static void launch_update(struct mics_engine *engine, const struct issue *issue, float *param,
-                          uint64_t at_grad, uint64_t at_state, uint64_t decay_count)
+                          uint16_t *copy, uint64_t at_grad, uint64_t at_state, uint64_t decay_count)
 {
     const struct unit_memory *unit = &engine->units[issue->op->unit];
     const struct mics_optimizer_settings *with = &engine->options.optimizer;
@@ -166,6 +199,7 @@ static void launch_update(struct mics_engine *engine, const struct issue *issue,
 
     if (engine->choice.optimizer == MICS_OPT_ADAMW)
         mics_launch_adamw(issue->stream, &(struct mics_op_adamw){.param = param,
+                                                                 .copy = copy,
                                                                  .m = unit->m + at_state,
                                                                  .v = unit->v + at_state,
                                                                  .grad = unit->grad + at_grad,
@@ -181,6 +215,7 @@ static void launch_update(struct mics_engine *engine, const struct issue *issue,
                                                                  .step = issue->step});
     else
         mics_launch_sgd(issue->stream, &(struct mics_op_sgd){.param = param,
+                                                             .copy = copy,
                                                              .momentum = unit->m + at_state,
                                                              .grad = unit->grad + at_grad,
                                                              .scalars = scalars,
@@ -202,9 +237,14 @@ static void issue_update(struct mics_engine *engine, const struct issue *issue)
         const uint64_t in_unit =
             mics_layout_piece_offset(layout, segment, layout->optim_piece, engine->index.optim);
 
-        launch_update(engine, issue,
-                      memory->param + segment * layout->param_piece +
-                          mics_engine_optim_in_param(engine, layout),
+        void *param = mics_engine_at(memory->param,
+                                     segment * layout->param_piece +
+                                         mics_engine_optim_in_param(engine, layout),
+                                     engine->choice.dtype);
+        float *master =
+            memory->master ? memory->master + segment * layout->optim_piece : (float *)param;
+
+        launch_update(engine, issue, master, memory->master ? param : NULL,
                       segment * layout->grad_piece + mics_engine_optim_in_grad(engine, layout),
                       segment * layout->optim_piece, decaying(unit, layout, in_unit));
     }
@@ -215,10 +255,13 @@ static void issue_publish(struct mics_engine *engine, const struct issue *issue)
     const struct mics_op *op = issue->op;
     const struct mics_layout *layout = layout_of(issue);
     struct mics_comm *comm = engine->comms[op->comm];
-    float *shard = engine->units[op->unit].param + op->segment * layout->param_piece;
+    void *shard =
+        mics_engine_at(engine->units[op->unit].param, op->segment * layout->param_piece, op->dtype);
 
-    comm->ops->all_gather(comm, issue->stream, shard + mics_engine_optim_in_param(engine, layout),
-                          shard, layout->optim_piece, MICS_F32);
+    comm->ops->all_gather(
+        comm, issue->stream,
+        mics_engine_at(shard, mics_engine_optim_in_param(engine, layout), op->dtype), shard,
+        layout->optim_piece, op->dtype);
 }
 
 static void issue_read(struct mics_engine *engine, const struct issue *issue)
@@ -241,8 +284,7 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .targets = engine->targets[issue->parity] + at,
         .params = param_buffer(engine, op),
         .saved = engine->saved[op->stage],
-        .out = op->stage + 1 < engine->model->stage_count ? (float *)engine->saved[op->stage + 1]
-                                                          : NULL,
+        .out = op->stage + 1 < engine->model->stage_count ? engine->saved[op->stage + 1] : NULL,
         .flow = engine->flow,
         .scratch = engine->scratch,
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
@@ -257,9 +299,10 @@ static void start_gradient(struct mics_engine *engine, const struct issue *issue
 {
     pass->grads = grad_buffer(engine, issue->op);
     if (issue->op->first)
-        mics_launch_zero(issue->stream, &(struct mics_op_zero){.dst = pass->grads,
-                                                               .bytes = layout_of(issue)->padded *
-                                                                        sizeof *pass->grads});
+        mics_launch_zero(issue->stream, &(struct mics_op_zero){
+                                            .dst = pass->grads,
+                                            .bytes = layout_of(issue)->padded *
+                                                     mics_dtype_bytes(issue->batch.grad_dtype)});
 }
 
 static void issue_forward(struct mics_engine *engine, const struct issue *issue)

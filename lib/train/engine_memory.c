@@ -7,6 +7,7 @@
  */
 #include "base/num.h"
 #include "base/units.h"
+#include "plan/memory.h"
 #include "train/engine_internal.h"
 
 #include <stdlib.h>
@@ -57,8 +58,11 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
         struct unit_memory *unit = &engine->units[i];
 
         unit->layout = &engine->train.schedule->layouts[i];
-        unit->param = take_floats(&param, mics_layout_param_shard(unit->layout));
+        unit->param = take(&param, mics_layout_param_shard(unit->layout) *
+                                       mics_dtype_bytes(engine->choice.dtype));
         unit->grad = take_floats(&grad, mics_layout_grad_shard(unit->layout));
+        if (engine->choice.dtype != MICS_F32)
+            unit->master = take_floats(&optim, mics_layout_optim_shard(unit->layout));
         unit->m = take_floats(&optim, mics_layout_optim_shard(unit->layout));
         if (engine->choice.optimizer == MICS_OPT_ADAMW)
             unit->v = take_floats(&optim, mics_layout_optim_shard(unit->layout));
@@ -66,21 +70,27 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
     return param.status ? param.status : grad.status ? grad.status : optim.status;
 }
 
-static enum mics_status map_slots(struct mics_engine *engine, enum mics_region_kind kind,
-                                  float **slots, const uint64_t *counts, uint32_t total,
-                                  struct mics_err *err)
+static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *err)
 {
-    struct cursor cursor = open_region(engine, kind, err);
+    const struct mics_schedule *schedule = engine->train.schedule;
+    const struct mics_hop_room room = mics_choice_hop_room(engine->model, &engine->choice);
+    const size_t param = mics_dtype_bytes(engine->choice.dtype);
+    const size_t grad = mics_dtype_bytes(engine->choice.grad_dtype);
+    struct cursor params = open_region(engine, MICS_REGION_PARAM_SLOT, err);
+    struct cursor grads = open_region(engine, MICS_REGION_GRAD_SLOT, err);
 
-    for (uint32_t i = 0; i < total; i++)
-        slots[i] = take_floats(&cursor, counts[i]);
-    return cursor.status;
+    for (uint32_t i = 0; i < schedule->param_slot_total; i++)
+        engine->param_slots[i] = take(&params, schedule->param_slot_count[i] * param);
+    for (uint32_t i = 0; i < schedule->grad_slot_total; i++)
+        engine->grad_slots[i] = take(&grads, schedule->grad_slot_count[i] * grad);
+    engine->scatter_room = take(&grads, room.scatter * grad);
+    engine->sync_room = take(&grads, room.sync * grad);
+    return params.status ? params.status : grads.status;
 }
 
 static enum mics_status map_activations(struct mics_engine *engine, struct mics_err *err)
 {
-    const struct mics_plan_choice *choice = &engine->choice;
-    const struct mics_batch batch = {choice->micro_batch, choice->seq, choice->recompute, true};
+    const struct mics_batch batch = mics_choice_batch(&engine->choice, true);
     struct cursor saved = open_region(engine, MICS_REGION_SAVED, err);
     struct cursor scratch = open_region(engine, MICS_REGION_SCRATCH, err);
     uint64_t scratch_bytes = 0;
@@ -92,9 +102,10 @@ static enum mics_status map_activations(struct mics_engine *engine, struct mics_
         engine->saved[i] = take(&saved, bytes.saved);
         scratch_bytes = mics_max_u64(scratch_bytes, bytes.scratch);
     }
-    engine->flow = take(&scratch, mics_round_up(mics_engine_micro_tokens(engine) *
-                                                    engine->model->config.n_embd * sizeof(float),
-                                                256));
+    engine->flow = take(
+        &scratch, mics_round_up(mics_engine_micro_tokens(engine) * engine->model->config.n_embd *
+                                    mics_dtype_bytes(batch.dtype),
+                                256));
     engine->scratch = take(&scratch, scratch_bytes);
     return saved.status ? saved.status : scratch.status;
 }
@@ -169,7 +180,6 @@ static enum mics_status allocate_tables(struct mics_engine *engine, struct mics_
 
 enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err)
 {
-    const struct mics_schedule *schedule = engine->train.schedule;
     enum mics_status status = allocate_tables(engine, err);
 
     if (status == MICS_OK)
@@ -177,11 +187,7 @@ enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_
     if (status == MICS_OK)
         status = map_shards(engine, err);
     if (status == MICS_OK)
-        status = map_slots(engine, MICS_REGION_PARAM_SLOT, engine->param_slots,
-                           schedule->param_slot_count, schedule->param_slot_total, err);
-    if (status == MICS_OK)
-        status = map_slots(engine, MICS_REGION_GRAD_SLOT, engine->grad_slots,
-                           schedule->grad_slot_count, schedule->grad_slot_total, err);
+        status = map_slots(engine, err);
     if (status == MICS_OK)
         status = map_activations(engine, err);
     if (status == MICS_OK)
