@@ -210,3 +210,52 @@ nano() # more options
     nano --json --no-history >none.json
     [ "$(grep -c '"program"' none.json)" = 0 ]
 }
+
+@test "bf16 halves parameters and activations, gradients travel as told, and a master joins the states" {
+    for types in 'f32 f32' 'bf16 bf16' 'bf16 f32' 'f32 bf16'; do
+        nano --strategy=mics:2 --micro-batch=1 --recompute=none --prefetch=1 --dtype="${types% *}" \
+            --grad-dtype="${types#* }" --tsv >"${types/ /-}"
+        [ "$(field dtype "${types/ /-}") $(field grad_dtype "${types/ /-}")" = "$types" ]
+    done
+    [ $((2 * $(field 'parameter shards' bf16-bf16))) = "$(field 'parameter shards' f32-f32)" ]
+    [ $((2 * $(field 'gathered parameters' bf16-bf16))) = "$(field 'gathered parameters' f32-f32)" ]
+    [ "$(field 'gradient shards' bf16-bf16)" = "$(field 'gradient shards' f32-f32)" ]
+    [ "$(field 'gradients to reduce' bf16-f32)" = "$(field 'gradients to reduce' f32-f32)" ]
+    [ "$(field 'gradients to reduce' f32-bf16)" = "$(field 'gradients to reduce' bf16-bf16)" ]
+    # m, v and the master against m and v, up to the page that regions end at
+    more=$((2 * $(field 'optimizer shards' bf16-bf16) - 3 * $(field 'optimizer shards' f32-f32)))
+    [ "$more" -ge -12288 ] && [ "$more" -le 12288 ]
+    # all that is sent is halved but the two sums of the whole step
+    full=$(field sent_bytes f32-f32) half=$(field sent_bytes bf16-bf16)
+    [ $((2 * half - full)) -ge 0 ] && [ $((2 * half - full)) -lt 100 ]
+}
+
+@test "devices that are rated in bf16 get a plan in bf16, others in fp32" {
+    mics-plan --topology=p4d.24xlarge:2 --model=gpt2-xl --tsv >gpu
+    [ "$(field dtype gpu) $(field grad_dtype gpu)" = 'bf16 bf16' ]
+    mics-plan --topology='node:1 gpu:2 dtype:f32' --model=gpt2-nano --grad-dtype=bf16 --tsv >host
+    [ "$(field dtype host) $(field grad_dtype host)" = 'f32 bf16' ]
+    run -2 mics-plan --topology=p4d.24xlarge:2 --model=gpt2-xl --dtype=f16
+    [[ $output == *"'f16': expected f32 or bf16"* ]]
+}
+
+@test "a plan from before there were types is one of fp32; one that says others is refused" {
+    nano --dtype=f32 --json -o plan.json
+    python3 - <<'PY'
+import json
+plan = json.load(open("plan.json"))
+for choice in [plan["choice"]] + [each["choice"] for each in plan["alternatives"]]:
+    del choice["dtype"], choice["grad_dtype"]
+json.dump(plan, open("old.json", "w"))
+plan["choice"]["dtype"] = "bf16"
+json.dump(plan, open("other.json", "w"))
+plan["choice"]["dtype"] = "f64"
+json.dump(plan, open("wrong.json", "w"))
+PY
+    mics-show --tsv old.json >old
+    [ "$(field dtype old) $(field grad_dtype old)" = 'f32 f32' ]
+    run -3 mics-show other.json
+    [[ $output == *'but this choice takes'* ]]
+    run -3 mics-show wrong.json
+    [[ $output == *"choice.dtype: 'f64': expected f32 or bf16"* ]]
+}

@@ -20,7 +20,7 @@ setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
     cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
-    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 >plan.mp
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 --dtype=f32 >plan.mp
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 >one.mp
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 --no-clip --optimizer=sgd >sgd.mp
 }
@@ -204,13 +204,40 @@ wait_for() # file pattern
 
 @test "train: the order of samples does not depend on the ranks" {
     requires mpi:4
-    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --micro-batch=2 --seq=32 >p1.mp
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --micro-batch=2 --seq=32 --dtype=f32 >p1.mp
     train --steps=3 --out=four --metrics=four.jsonl -q
     MICS_NODE_RANKS=1 mics-train -p p1.mp --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --steps=3 --out=one \
         --metrics=one.jsonl -q
     paste <(sed -n 's/.*"step":[0-9]*,"loss":\([^,]*\).*/\1/p' four.jsonl) \
         <(sed -n 's/.*"step":[0-9]*,"loss":\([^,]*\).*/\1/p' one.jsonl) |
         awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 2e-4) exit 1; n++ } END { exit n != 3 }'
+}
+
+losses() # metrics
+{
+    sed -n 's/.*"event":"step","step":\([0-9]*\),"loss":\([^,]*\).*/\1 \2/p' "$1"
+}
+
+# Losses of 12 steps in these types, within this of those in fp32.
+follows_fp32() # dtype grad-dtype tolerance
+{
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=8 --micro-batch=1 --seq=32 --strategy=mics:2 \
+        --dtype="$1" --grad-dtype="$2" >other.mp
+    mpi 4 mics-train -p other.mp --data="$BATS_FILE_TMPDIR/text" --val-every=6 --sample=20 --steps=12 --lr=1e-3 --warmup=2 \
+        --overwrite --out="$1-$2" --metrics="$1-$2.jsonl" -q >said
+    paste <(losses f32-f32.jsonl) <(losses "$1-$2.jsonl") >pairs
+    awk -v most="$3" '{ d = $2 - $4; if (d < 0) d = -d; if (d > most * $2) exit 1; n++ } END { exit n != 12 }' pairs ||
+        { cat pairs; return 1; }
+}
+
+@test "train: in bf16, or with gradients that travel in it, the loss follows that in fp32" {
+    requires mpi:4
+    follows_fp32 f32 f32 0
+    follows_fp32 f32 bf16 0.005
+    follows_fp32 bf16 f32 0.02
+    follows_fp32 bf16 bf16 0.02
+    # bf16 was computed: it is not the same
+    run ! diff <(losses f32-f32.jsonl) <(losses bf16-bf16.jsonl)
 }
 
 @test "train: SIGTERM to one rank saves on all, and 75 tells it can be resumed" {

@@ -12,6 +12,7 @@ setup_file()
     echo '{"model_type":"gpt2","vocab_size":257,"n_embd":48,"n_layer":2,"n_head":4,"n_positions":32}' >config.json
     if command -v mpirun >/dev/null; then
         plan 'node:2 gpu:2' mics:2 >four.mp
+        plan 'node:2 gpu:2' mics:2 --dtype=bf16 >narrow.mp
         on 4 2 four.mp --steps=26 --out=whole --metrics=whole.jsonl
         on 4 2 four.mp --steps=26 --out=base --save-every=20
         rm -r base/step-000026
@@ -27,7 +28,7 @@ setup()
 
 plan() # topology strategy options...
 {
-    mics-plan --topology="$1" --strategy="$2" --model="$BATS_FILE_TMPDIR/config.json" --global-batch=8 --seq=32 "${@:3}"
+    mics-plan --topology="$1" --strategy="$2" --model="$BATS_FILE_TMPDIR/config.json" --global-batch=8 --seq=32 --dtype=f32 "${@:3}"
 }
 
 on() # ranks ranks-of-a-node plan options...
@@ -85,4 +86,24 @@ goes_on() # ranks ranks-of-a-node topology strategy
     goes_on 4 2 'node:2 gpu:2' zero3
     rm -r run
     goes_on 4 2 'node:2 gpu:2' ddp
+}
+
+@test "resume: in bf16 bit for bit, the master with it, and a run in fp32 in bf16" {
+    requires mpi:4
+    on 4 2 "$base/narrow.mp" --steps=6 --out=whole --metrics=whole.jsonl
+    on 4 2 "$base/narrow.mp" --steps=6 --out=part --save-every=3
+    rm -r part/step-000006
+    ln -sfn step-000003 part/latest
+    on 4 2 "$base/narrow.mp" --resume=part --out=run --metrics=m.jsonl
+    for file in run/step-000006/shard-*; do
+        cmp "$file" "whole/step-000006/${file##*/}"
+    done
+    # ranks hold one rounding of the same master, whatever the groups
+    plan 'node:1 gpu:1' ddp --dtype=bf16 >alone.mp
+    on 1 1 alone.mp --resume="$base/base" --steps=21 --out=one --metrics=one.jsonl
+    on 4 2 "$base/narrow.mp" --resume="$base/base" --steps=21 --out=four --metrics=four.jsonl
+    paste -d' ' <(losses one.jsonl) <(losses four.jsonl) <(losses "$base/whole.jsonl" | head -n 1) >pairs
+    cat pairs
+    awk '{ d = $2 - $4; e = $2 - $6; if (d * d > 1e-6 * $2 * $2 || e * e > 1e-4 * $2 * $2) exit 1; n++ }
+        END { exit n != 1 }' pairs
 }
