@@ -125,9 +125,10 @@ $(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulate
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 # Checks of the kernels, which run on a real GPU, too.
-GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc)
-GPU_CHECKS     := $(patsubst %.cc,$(BUILD)/%,$(filter tests/gpu/check_%,$(GPU_CHECK_SRC)))
-GPU_CHECK_OBJ  := $(patsubst %.cc,$(BUILD)/emulated/%.o,$(filter-out tests/gpu/check_%,$(GPU_CHECK_SRC)))
+GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc tests/gpu/*.c)
+GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(filter tests/gpu/check_%,$(GPU_CHECK_SRC))))
+GPU_CHECK_OBJ  := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out tests/gpu/check_%,$(GPU_CHECK_SRC))))
+$(BUILD)/emulated/tests/%.o: PLUGIN_CFLAGS += -Itests/unit
 $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
@@ -221,4 +222,4 @@ FORCE:
 .SECONDARY:
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c bench/kernels.c) \
 	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d) \
-	$(patsubst %.cc,$(BUILD)/emulated/%.d,$(GPU_CHECK_SRC))
+	$(patsubst %,$(BUILD)/emulated/%.d,$(basename $(GPU_CHECK_SRC)))

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(MICS_TILE_THREADS)
             x[i] *= mics_gelu_slope<In>(y[i]);
     }
     if (args.pre_gelu) {
-        if (args.pre_gelu != args.product)
+        if (args.pre_gelu != args.product || args.add || args.bias || args.gelu_of)
             mics_store<In, W>((In *)args.pre_gelu + at, x);
 #pragma unroll
         for (int i = 0; i < W; i++)

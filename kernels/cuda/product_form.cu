@@ -119,6 +119,9 @@ cublasStatus_t mics_product_choose(const struct mics_cuda_at *at, const struct m
     int best = -1;
 
     for (int i = 0; i < count && status == CUBLAS_STATUS_SUCCESS; i++) {
+        /* A bias added later would be added to a rounded sum: only where there is no other way. */
+        if (i > 0 && forms[i - 1].bias && !forms[i].bias && forms[i - 1].count > 0)
+            break;
         status = make_desc(at->products, args, &forms[i]);
         if (status == CUBLAS_STATUS_SUCCESS)
             status = find_algos(at->products, product, &forms[i]);

@@ -3,7 +3,7 @@
  * cublasLt.cc - descriptors, proposals and refusals of the emulated cuBLASLt; the arithmetic is in
  * cublasLt_product.cc.
  *
- * A product gets three proposals that differ in nothing but the workspace they ask for, so that what is
+ * A product gets two proposals that differ in nothing but the workspace they ask for, so that what is
  * chosen among them does not change a result.
  */
 #include "cublasLt_internal.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROPOSALS 3
+#define PROPOSALS 2
 
 struct emu_lt {
     int unused;

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The GPU's operations on rows against the host's: norms and their gradients, sums of columns, gated units, rotary
+ * positions. */
+#include "check.h"
+
+/* Rows of every way to share them: aligned and not, within a warp, a team, a block, and wider. */
+static const struct {
+    uint32_t rows, C;
+    unsigned shift;
+} shapes[] = {
+    {0, 32, 0},   {1, 1, 0},    {5, 31, 0},    {33, 32, 0},  {7, 33, 0},
+    {64, 96, 1},  {2, 768, 0},  {2, 1600, 0},  {9, 1000, 0}, {2, 4097, 0},
+    {1, 5120, 0}, {40, 64, 0},  {2, 12288, 0}, {2, 8192, 1}, {200, 8, 0},
+    {20, 768, 0}, {31, 256, 0}, {1, 32768, 0}, {300, 1, 0},
+};
+
+struct norm {
+    struct array in, add, weight, bias, out, sum, mean, rstd;
+};
+
+static struct norm norm_new(size_t at_shape, enum mics_dtype dtype)
+{
+    const uint32_t rows = shapes[at_shape].rows, C = shapes[at_shape].C;
+    const unsigned shift = shapes[at_shape].shift;
+    const size_t count = (size_t)rows * C;
+    struct norm n = {
+        .in = array_random(dtype, count, 3, 1, shift),
+        .add = array_random(dtype, count, 3, 2, shift),
+        .weight = array_random(dtype, C, 2, 3, shift),
+        .bias = array_random(dtype, C, 2, 4, shift),
+        .out = array_output(dtype, count, shift),
+        .sum = array_output(dtype, count, shift),
+        .mean = array_output(MICS_F32, rows, 0),
+        .rstd = array_output(MICS_F32, rows, 0),
+    };
+
+    return n;
+}
+
+static void norm_free(struct norm *n)
+{
+    ARRAYS_FREE(&n->in, &n->add, &n->weight, &n->bias, &n->out, &n->sum, &n->mean, &n->rstd);
+}
+
+/* With a residual the host normalises the sum as the GPU stored it. */
+static const float *normalised(struct norm *n, bool with_add)
+{
+    if (!with_add)
+        return n->in.values;
+    mics_host_add(pool, &(struct mics_op_add){n->sum.values, n->in.values, n->add.values,
+                                              n->sum.count, MICS_F32});
+    CHECK_ARRAY(&n->sum, n->sum.values, 0);
+    free(n->sum.values);
+    return n->sum.values = array_widen(&n->sum, n->sum.got);
+}
+
+static void layernorm_agrees_with_and_without_a_residual(void)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++)
+        for (size_t d = 0; d < 2 * LENGTH(dtypes); d++) {
+            const bool add = d % 2;
+            const enum mics_dtype dtype = dtypes[d / 2];
+            struct norm n = norm_new(s, dtype);
+            struct mics_op_layernorm args = {n.out.device,    add ? n.sum.device : NULL,
+                                             n.mean.device,   n.rstd.device,
+                                             n.in.device,     add ? n.add.device : NULL,
+                                             n.weight.device, n.bias.device,
+                                             shapes[s].rows,  shapes[s].C,
+                                             1e-5f,           dtype};
+
+            RUN(layernorm, &args, &n.out, &n.sum, &n.mean, &n.rstd);
+            args = (struct mics_op_layernorm){
+                n.out.values,        NULL,        n.mean.values,   n.rstd.values,
+                normalised(&n, add), NULL,        n.weight.values, n.bias.values,
+                shapes[s].rows,      shapes[s].C, 1e-5f,           MICS_F32};
+            mics_host_layernorm(pool, &args);
+            CHECK_ARRAY(&n.out, n.out.values, 4e-6);
+            CHECK_ARRAY(&n.mean, n.mean.values, 1e-6);
+            CHECK_ARRAY(&n.rstd, n.rstd.values, 4e-6);
+            norm_free(&n);
+        }
+}
+
+static void rmsnorm_agrees_with_and_without_a_residual(void)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++)
+        for (size_t d = 0; d < 2 * LENGTH(dtypes); d++) {
+            const bool add = d % 2;
+            const enum mics_dtype dtype = dtypes[d / 2];
+            struct norm n = norm_new(s, dtype);
+            struct mics_op_rmsnorm args = {n.out.device,
+                                           add ? n.in.device : NULL,
+                                           n.rstd.device,
+                                           n.in.device,
+                                           add ? n.add.device : NULL,
+                                           n.weight.device,
+                                           shapes[s].rows,
+                                           shapes[s].C,
+                                           1e-5f,
+                                           dtype};
+
+            RUN(rmsnorm, &args, &n.out, &n.rstd, &n.in); /* the sum may take the input's place */
+            memcpy(n.sum.got, n.in.got, array_bytes(&n.in));
+            args = (struct mics_op_rmsnorm){n.out.values,   NULL,
+                                            n.rstd.values,  normalised(&n, add),
+                                            NULL,           n.weight.values,
+                                            shapes[s].rows, shapes[s].C,
+                                            1e-5f,          MICS_F32};
+            mics_host_rmsnorm(pool, &args);
+            CHECK_ARRAY(&n.out, n.out.values, 4e-6);
+            CHECK_ARRAY(&n.rstd, n.rstd.values, 4e-6);
+            norm_free(&n);
+        }
+}
+
+/* What both norms' gradients work on; mean and rstd are those of the host. */
+struct norm_grad {
+    struct array in, grad_out, weight, grad_in, grad_weight, grad_bias, mean, rstd;
+};
+
+static struct norm_grad norm_grad_new(size_t at_shape, enum mics_dtype dtype,
+                                      enum mics_dtype grad_dtype)
+{
+    const uint32_t rows = shapes[at_shape].rows, C = shapes[at_shape].C;
+    const unsigned shift = shapes[at_shape].shift;
+    const size_t count = (size_t)rows * C;
+    struct norm_grad n = {
+        .in = array_random(dtype, count, 3, 1, shift),
+        .grad_out = array_random(dtype, count, 1, 2, shift),
+        .weight = array_random(dtype, C, 2, 3, shift),
+        .grad_in = array_random(dtype, count, 1, 4, shift),
+        .grad_weight = array_random(grad_dtype, C, 1, 5, shift),
+        .grad_bias = array_random(grad_dtype, C, 1, 6, shift),
+        .mean = array_random(MICS_F32, rows, 0.1f, 7, 0),
+        .rstd = array_random(MICS_F32, rows, 0.5f, 8, 0),
+    };
+
+    return n;
+}
+
+static void norm_grad_free(struct norm_grad *n)
+{
+    ARRAYS_FREE(&n->in, &n->grad_out, &n->weight, &n->grad_in, &n->grad_weight, &n->grad_bias,
+                &n->mean, &n->rstd);
+}
+
+static void layernorms_gradients_agree(void)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++)
+        for (size_t d = 0; d < (shapes[s].C > 5000 ? 1 : 4); d++) {
+            const uint32_t rows = shapes[s].rows, C = shapes[s].C;
+            const enum mics_dtype dtype = dtypes[d / 2], grad_dtype = dtypes[d % 2];
+            struct norm_grad n = norm_grad_new(s, dtype, grad_dtype);
+            const struct mics_op_layernorm_grad args = {n.grad_in.device,
+                                                        n.grad_weight.device,
+                                                        n.grad_bias.device,
+                                                        n.grad_out.device,
+                                                        n.in.device,
+                                                        n.weight.device,
+                                                        n.mean.device,
+                                                        n.rstd.device,
+                                                        rows,
+                                                        C,
+                                                        dtype,
+                                                        grad_dtype};
+
+            few_multiprocessors(s % 2);
+            RUN(layernorm_grad, &args, &n.grad_in, &n.grad_weight, &n.grad_bias);
+            mics_host_layernorm_grad(
+                pool, &(struct mics_op_layernorm_grad){n.grad_in.values, n.grad_weight.values,
+                                                       n.grad_bias.values, n.grad_out.values,
+                                                       n.in.values, n.weight.values, n.mean.values,
+                                                       n.rstd.values, rows, C, MICS_F32, MICS_F32});
+            CHECK_ARRAY(&n.grad_in, n.grad_in.values, 4e-6);
+            CHECK_ARRAY(&n.grad_weight, n.grad_weight.values, 2e-5);
+            CHECK_ARRAY(&n.grad_bias, n.grad_bias.values, 2e-5);
+            norm_grad_free(&n);
+        }
+}
+
+static void rmsnorms_gradients_agree(void)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++)
+        for (size_t d = 0; d < (shapes[s].C > 5000 ? 1 : 4); d++) {
+            const uint32_t rows = shapes[s].rows, C = shapes[s].C;
+            const enum mics_dtype dtype = dtypes[d / 2], grad_dtype = dtypes[d % 2];
+            struct norm_grad n = norm_grad_new(s, dtype, grad_dtype);
+            const struct mics_op_rmsnorm_grad args = {n.grad_in.device,
+                                                      n.grad_weight.device,
+                                                      n.grad_out.device,
+                                                      n.in.device,
+                                                      n.weight.device,
+                                                      n.rstd.device,
+                                                      rows,
+                                                      C,
+                                                      dtype,
+                                                      grad_dtype};
+
+            few_multiprocessors(s % 2);
+            RUN(rmsnorm_grad, &args, &n.grad_in, &n.grad_weight);
+            mics_host_rmsnorm_grad(pool, &(struct mics_op_rmsnorm_grad){
+                                             n.grad_in.values, n.grad_weight.values,
+                                             n.grad_out.values, n.in.values, n.weight.values,
+                                             n.rstd.values, rows, C, MICS_F32, MICS_F32});
+            CHECK_ARRAY(&n.grad_in, n.grad_in.values, 4e-6);
+            CHECK_ARRAY(&n.grad_weight, n.grad_weight.values, 2e-5);
+            norm_grad_free(&n);
+        }
+}
+
+static void rows_that_are_too_long_are_refused(void)
+{
+    struct mics_op_layernorm args = {.rows = 1, .C = 65537, .dtype = MICS_BF16};
+    struct mics_op_rmsnorm_grad grad = {.rows = 1, .C = 32772, .dtype = MICS_F32};
+
+    CHECK_INT(mics_cuda_layernorm(&at, &args), cudaErrorInvalidValue);
+    CHECK_INT(mics_cuda_rmsnorm_grad(&at, &grad), cudaErrorInvalidValue);
+}
+
+static void sums_of_columns_agree(void)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++)
+        for (size_t d = 0; d < (shapes[s].C > 5000 ? 1 : 4); d++) {
+            const uint32_t rows = shapes[s].rows, n = shapes[s].C;
+            const enum mics_dtype dtype = dtypes[d / 2], grad_dtype = dtypes[d % 2];
+            struct array from = array_random(dtype, (size_t)rows * n, 1, 1, shapes[s].shift);
+            struct array sum = array_random(grad_dtype, n, 1, 2, 0);
+
+            few_multiprocessors(s % 2);
+            RUN(bias_grad,
+                (&(struct mics_op_bias_grad){sum.device, from.device, rows, n, dtype, grad_dtype}),
+                &sum);
+            mics_host_bias_grad(pool, &(struct mics_op_bias_grad){sum.values, from.values, rows, n,
+                                                                  MICS_F32, MICS_F32});
+            CHECK_ARRAY(&sum, sum.values, 2e-5);
+            ARRAYS_FREE(&from, &sum);
+        }
+}
+
+static void gated_units_agree(void)
+{
+    for (size_t s = 0; s < LENGTH(shapes); s++)
+        for (size_t d = 0; d < LENGTH(dtypes); d++) {
+            const uint32_t rows = shapes[s].rows, F = shapes[s].C;
+            const size_t count = (size_t)rows * F;
+            struct array in = array_random(dtypes[d], 2 * count, 6, 1, shapes[s].shift);
+            struct array grad = array_random(dtypes[d], count, 1, 2, shapes[s].shift);
+            struct array out = array_output(dtypes[d], count, shapes[s].shift);
+            struct array grad_in = array_output(dtypes[d], 2 * count, shapes[s].shift);
+            struct mics_op_swiglu args = {out.device, in.device, rows, F, dtypes[d]};
+            struct mics_op_swiglu_grad slope = {grad_in.device, in.device, grad.device,
+                                                rows,           F,         dtypes[d]};
+
+            RUN(swiglu, &args, &out);
+            RUN(swiglu_grad, &slope, &grad_in);
+            mics_host_swiglu(pool,
+                             &(struct mics_op_swiglu){out.values, in.values, rows, F, MICS_F32});
+            mics_host_swiglu_grad(pool,
+                                  &(struct mics_op_swiglu_grad){grad_in.values, in.values,
+                                                                grad.values, rows, F, MICS_F32});
+            CHECK_ARRAY(&out, out.values, 2e-6);
+            CHECK_ARRAY(&grad_in, grad_in.values, 4e-6);
+            slope.grad_in = in.device;
+            RUN(swiglu_grad, &slope, &in); /* in place */
+            CHECK(memcmp(in.got, grad_in.got, array_bytes(&in)) == 0);
+            ARRAYS_FREE(&in, &grad, &out, &grad_in);
+        }
+}
+
+static void rotary_positions_agree_and_turn_back(void)
+{
+    const struct {
+        uint32_t B, T, heads, D, stride;
+    } cases[] = {{0, 3, 1, 2, 2},  {1, 1, 1, 2, 2},     {2, 33, 3, 64, 192},  {1, 32, 5, 128, 1024},
+                 {3, 7, 2, 6, 31}, {1, 3, 2, 256, 512}, {2, 4097, 1, 16, 16}, {1, 31, 4, 34, 140}};
+
+    for (size_t c = 0; c < LENGTH(cases); c++)
+        for (size_t d = 0; d < 2 * LENGTH(dtypes); d++) {
+            const enum mics_dtype dtype = dtypes[d / 2];
+            const size_t count = (size_t)cases[c].B * cases[c].T * cases[c].stride;
+            struct array data = array_random(dtype, count, 2, c + 1, 0);
+            struct mics_op_rope args = {data.device,    cases[c].B, cases[c].T,
+                                        cases[c].heads, cases[c].D, cases[c].stride,
+                                        10000,          d % 2,      dtype};
+
+            RUN(rope, &args, &data);
+            args.data = data.values;
+            args.dtype = MICS_F32;
+            mics_host_rope(pool, &args);
+            CHECK_ARRAY(&data, data.values, 4e-6);
+            array_free(&data);
+        }
+}
+
+static void odd_and_too_wide_heads_are_refused(void)
+{
+    struct mics_op_rope args = {.B = 1, .T = 1, .heads = 1, .D = 3, .stride = 3, .base = 10000};
+
+    CHECK_INT(mics_cuda_rope(&at, &args), cudaErrorInvalidValue);
+    args.D = args.stride = 258;
+    CHECK_INT(mics_cuda_rope(&at, &args), cudaErrorInvalidValue);
+}
+
+int main(void)
+{
+    open_gpu();
+    TAP_RUN(layernorm_agrees_with_and_without_a_residual);
+    TAP_RUN(rmsnorm_agrees_with_and_without_a_residual);
+    TAP_RUN(layernorms_gradients_agree);
+    TAP_RUN(rmsnorms_gradients_agree);
+    TAP_RUN(rows_that_are_too_long_are_refused);
+    TAP_RUN(sums_of_columns_agree);
+    TAP_RUN(gated_units_agree);
+    TAP_RUN(rotary_positions_agree_and_turn_back);
+    TAP_RUN(odd_and_too_wide_heads_are_refused);
+    return close_gpu();
+}
