@@ -128,8 +128,11 @@ $(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulate
 GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc tests/gpu/*.c)
 GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(filter tests/gpu/check_%,$(GPU_CHECK_SRC))))
 GPU_CHECK_OBJ  := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out tests/gpu/check_%,$(GPU_CHECK_SRC))))
-$(BUILD)/emulated/tests/%.o: PLUGIN_CFLAGS += -Itests/unit
-$(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
+$(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulated -Ikernels -Ilib -Itests/unit \
+		$(WARN) $(CFLAGS) $(SAN) -MMD -MP -c -o $@ $<
+$(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 tests-build: $(EMULATED_UNITS) $(GPU_CHECKS)

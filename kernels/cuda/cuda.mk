@@ -109,7 +109,7 @@ $(BUILD)/cuda/settings: FORCE
 		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
 
 # The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
-REAL_CHECKS := $(patsubst tests/gpu/%.cc,$(BUILD)/gpu/%,$(wildcard tests/gpu/check_*.cc))
+REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_*.c)))
 REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
 gpu-bench: $(BUILD)/bench/gpu_step
@@ -117,6 +117,10 @@ gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS))
 $(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.cc $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) -std=c++20 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Itests/unit -Itests/gpu \
+		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
+$(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/cuda/settings
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Itests/unit -Itests/gpu $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
 $(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(REAL_PARTS) $(KERNEL_OBJ) $(BUILD)/libmics.a
 	$(call say,LINK)$(CXX) -o $@ $(filter-out %.a,$^) $(BUILD)/libmics.a $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) \
