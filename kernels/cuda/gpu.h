@@ -28,7 +28,7 @@
 
 /* `type *name`: the block's dynamic shared memory, aligned to 1024 bytes. */
 #define MICS_DYNAMIC_SHARED(type, name)                                                            \
-    extern __shared__ __align__(1024) unsigned char mics_dynamic_shared[];                          \
+    extern __shared__ __align__(1024) unsigned char mics_dynamic_shared[];                         \
     type *name = reinterpret_cast<type *>(mics_dynamic_shared)
 
 #endif
