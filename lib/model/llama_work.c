@@ -1,51 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What the stages of Llama cost, counted as of GPT-2 in the order of llama_block.c and llama_ends.c. Caches are
- * left out: an operand is read once by each operation that needs it.
- */
+/* What the stages of Llama cost, counted in the order of llama_block.c and llama_ends.c. */
 #include "model/llama.h"
-
-/* With the bytes of a number, and of one of a gradient of parameters. */
-struct cost {
-    double flops, bytes, size, grad_size;
-};
-
-static struct cost cost_of(const struct mics_batch *batch)
-{
-    return (struct cost){.size = (double)mics_dtype_bytes(batch->dtype),
-                         .grad_size = (double)mics_dtype_bytes(batch->grad_dtype)};
-}
-
-/* out[m, n] = a[m, k] b[k, n]; `add`: as much is read and added. */
-static void add_matmul(struct cost *cost, double m, double n, double k, bool add)
-{
-    cost->flops += 2 * m * n * k;
-    cost->bytes += cost->size * (m * k + k * n + (add ? 2 : 1) * m * n);
-}
-
-/* Operations of one pass over memory: numbers read and written. */
-static void add_pass(struct cost *cost, double numbers)
-{
-    cost->bytes += cost->size * numbers;
-}
-
-/* The gradient of a matrix [m, n], from k rows: added to what is there. */
-static void add_matrix_grad(struct cost *cost, double m, double n, double k)
-{
-    cost->flops += 2 * m * n * k;
-    cost->bytes += cost->size * (m * k + k * n) + cost->grad_size * 2 * m * n;
-}
-
-static void add_linear_grad(struct cost *cost, double rows, double in, double out)
-{
-    add_matrix_grad(cost, in, out, rows);
-    add_matmul(cost, rows, in, out, false);
-}
-
-/* Numbers that a norm moves for each of its R C elements: in and out; its gradient takes the gradient
- * of the output and the input, and reads and writes the gradient of the input. */
-#define NORM      2.0
-#define NORM_GRAD 4.0
+#include "model/work.h"
 
 /* Numbers that turning queries and keys moves. */
 static double rope(const struct mics_llama_sizes *s)
@@ -53,105 +9,74 @@ static double rope(const struct mics_llama_sizes *s)
     return 2.0 * s->rows * (s->H + s->H_kv) * s->D;
 }
 
-static struct cost to_hidden(struct cost cost, const struct mics_llama_sizes *s, double T)
+static struct mics_work to_hidden(struct mics_work work, const struct mics_llama_sizes *s, double T)
 {
     const double R = s->rows, C = s->C, F = s->F, A = s->heads_width, W = s->qkv_width;
 
-    add_pass(&cost, NORM * R * C);
-    add_matmul(&cost, R, W, C, false);
-    add_pass(&cost, rope(s));
-    cost.flops += 2 * R * T * A; /* two products of 2 R T A, half of each masked */
-    add_pass(&cost, R * (W + A));
-    add_matmul(&cost, R, C, A, true); /* added to the residual stream */
-    add_pass(&cost, NORM * R * C);
-    add_matmul(&cost, R, 2 * F, C, false);
-    return cost;
+    mics_work_pass(&work, MICS_WORK_NORM * R * C);
+    mics_work_matmul(&work, R, W, C, false);
+    mics_work_pass(&work, rope(s));
+    work.flops += 2 * R * T * A; /* two products of 2 R T A, half of each masked */
+    mics_work_pass(&work, R * (W + A));
+    mics_work_matmul(&work, R, C, A, true); /* added to the residual stream */
+    mics_work_pass(&work, MICS_WORK_NORM * R * C);
+    mics_work_matmul(&work, R, 2 * F, C, false);
+    return work;
 }
 
-static struct cost block_forward(struct cost none, const struct mics_llama_sizes *s, double T)
+static struct mics_work block_forward(struct mics_work none, const struct mics_llama_sizes *s,
+                                      double T)
 {
-    struct cost cost = to_hidden(none, s, T);
+    struct mics_work work = to_hidden(none, s, T);
 
-    add_pass(&cost, 3.0 * s->rows * s->F);
-    add_matmul(&cost, s->rows, s->C, s->F, true);
-    return cost;
+    mics_work_pass(&work, 3.0 * s->rows * s->F);
+    mics_work_matmul(&work, s->rows, s->C, s->F, true);
+    return work;
 }
 
-static struct cost block_backward(struct cost cost, const struct mics_llama_sizes *s, double T,
-                                  bool recompute)
+static struct mics_work block_backward(struct mics_work work, const struct mics_llama_sizes *s,
+                                       double T, bool recompute)
 {
     const double R = s->rows, C = s->C, F = s->F, A = s->heads_width, W = s->qkv_width;
 
     if (recompute)
-        cost = to_hidden(cost, s, T);
-    add_pass(&cost, 3 * R * F); /* SwiGLU again */
-    add_linear_grad(&cost, R, F, C);
-    add_pass(&cost, 5 * R * F);
-    add_pass(&cost, NORM * R * C);
-    add_linear_grad(&cost, R, C, 2 * F);
-    add_pass(&cost, NORM_GRAD * R * C);
+        work = to_hidden(work, s, T);
+    mics_work_pass(&work, 3 * R * F); /* SwiGLU again */
+    mics_work_linear_grad(&work, R, F, C);
+    mics_work_pass(&work, 5 * R * F);
+    mics_work_pass(&work, MICS_WORK_NORM * R * C);
+    mics_work_linear_grad(&work, R, C, 2 * F);
+    mics_work_pass(&work, MICS_WORK_NORM_GRAD * R * C);
 
-    add_linear_grad(&cost, R, A, C);
-    cost.flops += 5 * R * T * A; /* five products: the scores are made again */
-    add_pass(&cost, 2 * R * (A + W));
-    add_pass(&cost, rope(s));
-    add_pass(&cost, NORM * R * C);
-    add_linear_grad(&cost, R, C, W);
-    add_pass(&cost, NORM_GRAD * R * C);
-    return cost;
-}
-
-/* The head's backward is part of its forward when training. */
-static struct cost head(struct cost cost, double R, double C, double V, double pieces, bool train)
-{
-    add_pass(&cost, NORM * R * C);
-    add_matmul(&cost, R, V, C, false);
-    add_pass(&cost, (pieces - 1) * V * C); /* the matrix is read for every piece */
-    add_pass(&cost, (train ? 2 : 1) * R * V);
-    if (!train)
-        return cost;
-    add_matrix_grad(&cost, V, C, R);
-    add_matmul(&cost, R, C, V, false);
-    cost.bytes += (pieces - 1) * V * C * (cost.size + 2 * cost.grad_size);
-    add_pass(&cost, R * C);
-    add_pass(&cost, NORM_GRAD * R * C);
-    return cost;
-}
-
-static struct cost head_of(const struct mics_model *model, const struct mics_batch *batch)
-{
-    const uint32_t rows = batch->B * batch->T;
-    const uint32_t at_once = mics_llama_head_carve(model, batch, NULL, NULL, NULL).rows;
-
-    return head(cost_of(batch), rows, model->config.n_embd, model->config.vocab_size,
-                (rows + at_once - 1) / at_once, batch->train);
+    mics_work_linear_grad(&work, R, A, C);
+    work.flops += 5 * R * T * A; /* five products: the scores are made again */
+    mics_work_pass(&work, 2 * R * (A + W));
+    mics_work_pass(&work, rope(s));
+    mics_work_pass(&work, MICS_WORK_NORM * R * C);
+    mics_work_linear_grad(&work, R, C, W);
+    mics_work_pass(&work, MICS_WORK_NORM_GRAD * R * C);
+    return work;
 }
 
 void mics_llama_work(const struct mics_model *model, const struct mics_batch *batch, uint32_t stage,
                      struct mics_stage_work *out)
 {
     const struct mics_llama_sizes s = mics_llama_sizes_of(model, batch);
-    struct cost there = cost_of(batch), back = there;
+    struct mics_work there = mics_work_of(batch), back = there;
 
     switch (model->stages[stage].kind) {
     case MICS_STAGE_EMBED:
-        add_pass(&there, 2.0 * s.rows * s.C);
+        mics_work_pass(&there, 2.0 * s.rows * s.C);
         back.bytes += (double)s.rows * s.C * (back.size + 2 * back.grad_size);
         break;
     case MICS_STAGE_BLOCK:
-        there = block_forward(cost_of(batch), &s, batch->T);
-        back = block_backward(cost_of(batch), &s, batch->T, batch->recompute);
+        there = block_forward(mics_work_of(batch), &s, batch->T);
+        back = block_backward(mics_work_of(batch), &s, batch->T, batch->recompute);
         break;
     case MICS_STAGE_HEAD:
-        there = head_of(model, batch);
+        there = mics_work_head(model, batch,
+                               mics_llama_head_carve(model, batch, NULL, NULL, NULL).rows);
         break;
     }
-    if (!batch->train)
-        back = (struct cost){0};
-    *out = (struct mics_stage_work){
-        .forward_flops = there.flops,
-        .forward_bytes = there.bytes,
-        .backward_flops = back.flops,
-        .backward_bytes = back.bytes,
-    };
+    *out = mics_work_stage(batch, &there, &back);
 }
