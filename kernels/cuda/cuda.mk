@@ -146,7 +146,7 @@ WRONG_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wild
 $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -shared -Ilib -Ikernels $(WARN) -MMD -MP -o $@ $<
-tests-build: $(FAKE) $(WRONG_PLUGINS)
+tests-build tests-build-threaded: $(FAKE) $(WRONG_PLUGINS)
 
 .PHONY: plugin plugin-emulated gpu-checks gpu-bench
 -include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d) $(WRONG_PLUGINS:.so=.d) $(wildcard $(BUILD)/gpu/tests/gpu/*.d)

@@ -3,14 +3,16 @@
  * check_model.c - the same training on the host and on the plug-in's device: gradients of the whole model, and the
  * losses of ten steps.
  *
- * usage: check_model PLAN...       plans for one rank; the plug-in as MICS_PLUGIN_PATH says
+ * usage: check_model [PLAN...]     plans for one rank; without, small models that the emulator can do
  *
+ * The plug-in is what MICS_PLUGIN_PATH names, else the emulated one of this build.
  * One step of SGD from a momentum of zero leaves the gradient of the mean loss in the momentum. Differences are
  * relative, |a - b| / |b|, of each unit. Prints TAP.
  */
 #include "doc/doc.h"
 #include "machine/choose.h"
 #include "plan/plan.h"
+#include "plugin_path.h"
 #include "train/engine.h"
 
 #include <math.h>
@@ -172,20 +174,65 @@ static void check_ladder(const struct mics_plan *plan, const char *name,
     tell(last < first, name, "and fall: the last to the first", last / first, 1.0);
 }
 
-static void check_plan(const char *path, struct mics_device *const devices[2])
+static void check_plan(const struct mics_plan *plan, const char *name,
+                       struct mics_device *const devices[2])
 {
+    const struct limits *limits = plan->choice.dtype == MICS_F32 ? &f32_limits : &bf16_limits;
+
+    check_gradients(plan, name, devices, limits);
+    check_ladder(plan, name, devices, limits);
+}
+
+static void check_file(const char *path, struct mics_device *const devices[2])
+{
+    const char *slash = strrchr(path, '/');
     struct mics_plan *plan = NULL;
     json_t *doc = NULL;
     struct mics_err err;
 
     must(mics_doc_read_file(path, &doc, &err), &err);
     must(mics_plan_from_doc(doc, &plan, &err), &err);
-    const char *name = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    const struct limits *limits = strstr(name, "bf16") ? &bf16_limits : &f32_limits;
-    check_gradients(plan, name, devices, limits);
-    check_ladder(plan, name, devices, limits);
+    check_plan(plan, slash ? slash + 1 : path, devices);
     mics_plan_free(plan);
     json_decref(doc);
+}
+
+static void check_small(const char *model, bool recompute, enum mics_dtype dtype,
+                        struct mics_device *const devices[2])
+{
+    struct mics_plan plan = {
+        .choice = {.shape = {.nodes = 1, .per_node = 1, .p_param = 1, .p_grad = 1, .p_optim = 1},
+                   .strategy = "ddp",
+                   .segments = 1,
+                   .prefetch = 1,
+                   .grad_slots = 2,
+                   .micro_batch = 2,
+                   .micro_steps = 2,
+                   .seq = 17,
+                   .recompute = recompute,
+                   .optimizer = MICS_OPT_ADAMW,
+                   .dtype = dtype,
+                   .grad_dtype = dtype,
+                   .clip = true}};
+    char name[64];
+    struct mics_err err;
+
+    must(mics_model_open(model, &plan.model, &err), &err);
+    snprintf(name, sizeof name, "%s %s%s", model, dtype == MICS_F32 ? "f32" : "bf16",
+             recompute ? ", recomputing" : "");
+    check_plan(&plan, name, devices);
+    mics_model_free(plan.model);
+}
+
+static void check_all_small(struct mics_device *const devices[2])
+{
+    static const enum mics_dtype dtypes[] = {MICS_F32, MICS_BF16};
+
+    for (int i = 0; i < 2; i++) {
+        check_small("gpt2-nano", false, dtypes[i], devices);
+        check_small("llama-nano", false, dtypes[i], devices);
+    }
+    check_small("gpt2-nano", true, MICS_BF16, devices);
 }
 
 int main(int argc, char **argv)
@@ -193,16 +240,16 @@ int main(int argc, char **argv)
     struct mics_chosen host, gpu;
     struct mics_err err;
 
-    if (argc < 2) {
-        fprintf(stderr, "usage: check_model PLAN...\n");
-        return 2;
-    }
+    use_plugin();
     must(mics_world_open(&world, &err), &err);
     must(mics_device_choose(world, MICS_DEVICE_HOST, mics_threads_per_rank(1), &host, &err), &err);
     must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &gpu, &err), &err);
     printf("# %s: %s\n", gpu.device->name, gpu.device->description);
+    struct mics_device *const devices[2] = {host.device, gpu.device};
     for (int i = 1; i < argc; i++)
-        check_plan(argv[i], (struct mics_device *[2]){host.device, gpu.device});
+        check_file(argv[i], devices);
+    if (argc == 1)
+        check_all_small(devices);
     printf("1..%d\n", tests);
     mics_chosen_close(&gpu);
     mics_chosen_close(&host);
