@@ -7,6 +7,8 @@
 #include "base/philox.h"
 #include "model/model.h"
 
+#include "host/pool.h"
+
 static void fill_normal(const struct mics_tensor *tensor, uint64_t first, uint64_t count,
                         uint64_t seed, float *out)
 {
@@ -67,4 +69,27 @@ void mics_model_init_range(const struct mics_model *model, uint32_t unit, uint64
         if (from < to)
             fill_tensor(tensor, from - tensor->offset, to - from, seed, out + (from - first));
     }
+}
+
+struct range {
+    const struct mics_model *model;
+    uint32_t unit;
+    uint64_t first, seed;
+    float *out;
+};
+
+static void init_part(void *context, uint64_t begin, uint64_t end)
+{
+    const struct range *range = context;
+
+    mics_model_init_range(range->model, range->unit, range->first + begin, end - begin, range->seed,
+                          range->out + begin);
+}
+
+void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *model, uint32_t unit,
+                              uint64_t first, uint64_t count, uint64_t seed, float *out)
+{
+    struct range range = {model, unit, first, seed, out};
+
+    mics_pool_run(pool, count, 4096, init_part, &range);
 }

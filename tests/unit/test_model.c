@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "host/pool.h"
 #include "model/model.h"
 #include "tap.h"
 
@@ -126,6 +127,7 @@ static void any_cut_of_a_unit_is_initialised_alike(void)
     const struct mics_unit *unit = &model->units[1];
     const uint64_t padded = unit->count + 100;
     float *whole = malloc(padded * sizeof *whole), *cut = malloc(padded * sizeof *cut);
+    struct mics_pool *pool = mics_pool_new(3);
 
     for (uint32_t u = 0; u < 2; u++) {
         const uint64_t count = model->units[u].count + 100;
@@ -136,9 +138,13 @@ static void any_cut_of_a_unit_is_initialised_alike(void)
             mics_model_init_range(model, u, at, step, 7, cut + at);
         }
         CHECK(memcmp(whole, cut, count * sizeof *whole) == 0);
+        memset(cut, 0xff, count * sizeof *cut);
+        mics_model_init_range_by(pool, model, u, 0, count, 7, cut);
+        CHECK(memcmp(whole, cut, count * sizeof *whole) == 0);
         for (uint64_t i = model->units[u].count; i < count; i++)
             CHECK(whole[i] == 0);
     }
+    mics_pool_free(pool);
     free(whole);
     free(cut);
     mics_model_free(model);
