@@ -4,6 +4,7 @@
  */
 #include "base/num.h"
 #include "host/numbers.h"
+#include "host/pool.h"
 #include "train/engine_internal.h"
 
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct fill {
     void *dst;
     enum mics_dtype dtype;
     float *host; /* room for 2 * INIT_CHUNK */
+    struct mics_pool *pool;
 };
 
 static enum mics_status fill_run(struct mics_engine *engine, const struct fill *fill,
@@ -40,8 +42,8 @@ static enum mics_status fill_run(struct mics_engine *engine, const struct fill *
         const uint64_t count = mics_min_u64(INIT_CHUNK, fill->count - done);
         const void *made = fill->host;
 
-        mics_model_init_range(engine->model, fill->unit, fill->first + done, count, fill->seed,
-                              fill->host);
+        mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + done, count,
+                                 fill->seed, fill->host);
         if (fill->dtype == MICS_BF16) {
             mics_numbers_from_f32(MICS_NUMBER_BF16, fill->host, fill->host + INIT_CHUNK, count);
             made = fill->host + INIT_CHUNK;
@@ -108,10 +110,19 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
     return status;
 }
 
+/* Normals are costly, and on a GPU the host's cores have nothing else to do. */
+static struct mics_pool *new_pool(const struct mics_engine *engine)
+{
+    const unsigned threads = mics_threads_per_rank(mics_world_host_ranks(engine->options.world));
+
+    return mics_pool_new(threads ? threads : 1);
+}
+
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err)
 {
-    struct fill fill = {.seed = seed, .host = malloc(2 * INIT_CHUNK * sizeof *fill.host)};
-    enum mics_status status = fill.host ? MICS_OK : mics_err_nomem(err);
+    struct fill fill = {
+        .seed = seed, .host = malloc(2 * INIT_CHUNK * sizeof *fill.host), .pool = new_pool(engine)};
+    enum mics_status status = fill.host && fill.pool ? MICS_OK : mics_err_nomem(err);
 
     for (uint32_t i = 0; status == MICS_OK && i < engine->model->unit_count; i++) {
         const struct unit_memory *unit = &engine->units[i];
@@ -123,6 +134,7 @@ enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, str
         if (unit->v)
             zero(engine, unit->v, mics_layout_optim_shard(unit->layout));
     }
+    mics_pool_free(fill.pool);
     free(fill.host);
     return status == MICS_OK ? engine->device->ops->stream_sync(compute(engine), err) : status;
 }

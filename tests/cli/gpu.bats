@@ -131,7 +131,6 @@ near() # a b limit
 }
 
 @test "bf16 on the emulated GPU has the losses of bf16 on the host" {
-    mics-plan --help | grep -q -- '--dtype' || skip "no plans in bf16 yet"
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
     train bf16.mp --device=host -q --metrics=m.jsonl
     losses >host

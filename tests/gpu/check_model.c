@@ -28,7 +28,7 @@ struct limits {
     double gradient, loss;
 };
 
-static const struct limits f32_limits = {1e-4, 2e-4}, bf16_limits = {5e-2, 2e-2};
+static const struct limits f32_limits = {2e-5, 1e-5}, bf16_limits = {3e-2, 3e-3};
 
 static struct mics_world *world;
 static int tests, bad;
