@@ -9,6 +9,7 @@ MARCH  ?= native
 CFLAGS ?= -O2 -g
 SAN    ?=
 MPI    ?= auto
+EXPAT  ?= auto
 WERROR ?= 0
 V      ?= 0
 ifeq ($(origin CC),default)
@@ -28,16 +29,21 @@ HAVE_MPI := $(if $(filter 0,$(MPI)),0,$(if $(call have,ompi-c),1,$(if $(filter 1
 ifneq ($(HAVE_MPI),0)
 PKGS    += ompi-c
 endif
+HAVE_EXPAT := $(if $(filter 0,$(EXPAT)),0,$(if $(call have,expat),1,$(if $(filter 1,$(EXPAT)),missing,0)))
+ifneq ($(HAVE_EXPAT),0)
+PKGS    += expat
+endif
 MISSING := $(strip $(foreach p,$(PKGS),$(if $(call have,$(p)),,$(p))))
 ifeq ($(MISSING),)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS))
 endif
-LEFT_OUT = $(if $(filter 0,$(HAVE_MPI)),"MPI ($(if $(filter 0,$(MPI)),as asked,ompi-c is not installed)): one process only")
+LEFT_OUT = $(if $(filter 0,$(HAVE_MPI)),"MPI ($(if $(filter 0,$(MPI)),as asked,ompi-c is not installed)): one process only") \
+	$(if $(filter 0,$(HAVE_EXPAT)),"expat ($(if $(filter 0,$(EXPAT)),as asked,not installed)): no mics-probe --nccl-topo")
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 \
 	$(if $(filter 1,$(WERROR)),-Werror)
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
 	$(PKG_CFLAGS)
 ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 
@@ -143,7 +149,7 @@ FAKES := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/fake/*.c))
 $(BUILD)/tests/fake/%.so: tests/fake/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -Ilib $(WARN) $(CFLAGS) $(SAN) -MMD -MP -shared -o $@ $<
-tests-build: $(FAKES)
+tests-build tests-mpi-build: $(FAKES)
 
 # Everything is built again when a setting changes.
 SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)
@@ -217,6 +223,7 @@ help:
 #|   BUILD=build  PREFIX=/usr/local  DESTDIR=  CC=gcc|clang  CFLAGS='-O2 -g'  V=0|1
 #|   MARCH=native    instruction set of the kernels; x86-64-v3 runs on other machines, too
 #|   MPI=auto        0 leaves Open MPI out, 1 insists on it
+#|   EXPAT=auto      0 leaves expat out, 1 insists on it
 #|   SAN=            sanitizers, as -fsanitize=address,undefined; give them a BUILD of their own
 #|   WERROR=0        1: warnings are errors
 

@@ -10,16 +10,30 @@
 #include "cli/cli.h"
 #include "cluster/catalogue_print.h"
 #include "cluster/hostfile.h"
+#include "cluster/nccl_topo.h"
 #include "cluster/probe.h"
 #include "cluster/topology_print.h"
 
 #include <string.h>
 
-enum { OPT_TOPOLOGY = 256, OPT_LIST, OPT_SECONDS, OPT_HOSTFILE, OPT_DEVICE };
+enum {
+    OPT_TOPOLOGY = 256,
+    OPT_LIST,
+    OPT_SECONDS,
+    OPT_HOSTFILE,
+    OPT_DEVICE,
+    OPT_NCCL_TOPO,
+    OPT_NODES,
+    OPT_GPU
+};
 
 static const struct cli_option option_table[] = {
     {OPT_TOPOLOGY, "topology", "TEXT",
      "describe this cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
+    {OPT_NCCL_TOPO, "nccl-topo", "FILE",
+     "describe machines like that in a file of NCCL_TOPO_DUMP_FILE"},
+    {OPT_NODES, "nodes", "N", "so many of them (1)"},
+    {OPT_GPU, "gpu", "NAME", "what its GPUs are, such as H100-80 (default: by their PCI device)"},
     {OPT_LIST, "list", NULL, "list the instances that --topology knows"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (3)"},
     {OPT_DEVICE, "device", "auto|host|cuda",
@@ -39,6 +53,8 @@ static const struct cli_program program = {
 struct options {
     struct cli_common common;
     struct mics_topology *topology; /* of --topology */
+    const char *nccl_topo, *gpu;
+    uint64_t nodes; /* 0: not given */
     bool list;
     double seconds;
     enum mics_device_kind device;
@@ -56,6 +72,14 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         mics_topology_free(opt->topology);
         opt->topology = NULL;
         return mics_topology_parse(value, &opt->topology, err);
+    case OPT_NCCL_TOPO:
+        opt->nccl_topo = value;
+        return MICS_OK;
+    case OPT_NODES:
+        return mics_parse_u64(value, 1, MICS_MAX_NODES, &opt->nodes, err);
+    case OPT_GPU:
+        opt->gpu = value;
+        return MICS_OK;
     case OPT_SECONDS:
         return mics_parse_double(value, 0.1, 3600, &opt->seconds, err);
     case OPT_DEVICE:
@@ -80,10 +104,14 @@ static int parse(int argc, char **argv, struct options *opt)
     if (operand < argc)
         return cli_usage("'%s': no operand is expected; a description goes with --topology",
                          argv[operand]);
-    if (opt->list && (opt->topology || opt->hostfile || opt->common.json))
+    if (opt->list && (opt->topology || opt->nccl_topo || opt->hostfile || opt->common.json))
         return cli_usage("--list goes with --tsv and -o only");
-    if (opt->topology && opt->hostfile)
+    if (opt->topology && opt->nccl_topo)
+        return cli_usage("--topology and --nccl-topo do not go together");
+    if ((opt->topology || opt->nccl_topo) && opt->hostfile)
         return cli_usage("--hostfile: a description has no hosts");
+    if (!opt->nccl_topo && (opt->nodes || opt->gpu))
+        return cli_usage("--%s goes with --nccl-topo", opt->nodes ? "nodes" : "gpu");
     opt->argc = argc;
     opt->argv = argv;
     return -1;
@@ -196,12 +224,24 @@ static int measure(const struct options *opt)
     return code;
 }
 
-static int run(const struct options *opt)
+/* --nccl-topo becomes a topology like one of --topology. */
+static int import(struct options *opt)
 {
-    if (!opt->list && !opt->topology)
+    struct mics_err err;
+    const enum mics_status status = mics_topology_from_nccl(
+        opt->nccl_topo, opt->gpu, opt->nodes ? (uint32_t)opt->nodes : 1, &opt->topology, &err);
+
+    return status == MICS_OK ? describe(opt) : cli_report(status, &err);
+}
+
+static int run(struct options *opt)
+{
+    if (!opt->list && !opt->topology && !opt->nccl_topo)
         return measure(opt);
     if (cli_rank() != 0)
         return CLI_DONE;
+    if (opt->nccl_topo)
+        return import(opt);
     return opt->list ? list_instances(opt) : describe(opt);
 }
 

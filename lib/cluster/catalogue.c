@@ -5,6 +5,7 @@
 #include "cluster/near.h"
 #include "doc/at.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -206,4 +207,48 @@ enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, con
         if (is_called(json_array_get(catalogue->instances, i), name))
             return mics_catalogue_get(catalogue, i, out, err);
     return report_unknown(catalogue, name, err);
+}
+
+static bool gpu_is(const json_t *gpu, const char *name)
+{
+    const json_t *ids = json_object_get(gpu, "pci_ids");
+
+    if (strcasecmp(json_string_value(json_object_get(gpu, "id")), name) == 0)
+        return true;
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        if (strcasecmp(json_string_value(json_array_get(ids, i)), name) == 0)
+            return true;
+    return false;
+}
+
+static enum mics_status no_gpu(const struct mics_catalogue *catalogue, const char *name,
+                               struct mics_err *err)
+{
+    char list[512] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < json_array_size(catalogue->gpus) && used < sizeof list; i++)
+        used += (size_t)snprintf(
+            list + used, sizeof list - used, "%s%s", i ? ", " : "",
+            json_string_value(json_object_get(json_array_get(catalogue->gpus, i), "id")));
+    return mics_err_set(err, MICS_ERR_ARG, "GPU \"%s\" is not in the catalogue, which has %s", name,
+                        list);
+}
+
+enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
+                                         struct mics_instance *out, struct mics_err *err)
+{
+    const struct mics_at root = mics_at_root(catalogue->json);
+
+    *out = (struct mics_instance){0};
+    for (size_t i = 0; i < json_array_size(catalogue->gpus); i++) {
+        const json_t *gpu = json_array_get(catalogue->gpus, i);
+
+        if (!gpu_is(gpu, name))
+            continue;
+        const char *id = json_string_value(json_object_get(gpu, "id"));
+        enum mics_status status = read_gpu(&root, id, out, err);
+        return status == MICS_OK ? read_common(&root, out, err) : status;
+    }
+    return no_gpu(catalogue, name, err);
 }

@@ -43,6 +43,11 @@ enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size
 enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,
                                      struct mics_instance *out, struct mics_err *err);
 
+/* A GPU by the name in the catalogue ("H200-141", in any case) or by its PCI device ("0x2335"): fills what is known of
+ * one GPU, the factors and the link's latency; the rest of *out is 0. MICS_ERR_ARG: there is none; which there are. */
+enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
+                                         struct mics_instance *out, struct mics_err *err);
+
 /* 1 <= nodes <= MICS_MAX_NODES such machines. *out is the caller's, to mics_topology_free(). */
 enum mics_status mics_instance_topology(const struct mics_instance *instance, uint32_t nodes,
                                         struct mics_topology **out, struct mics_err *err);
