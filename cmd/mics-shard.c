@@ -107,10 +107,17 @@ static void show_progress(void *context, uint64_t done, uint64_t total)
 
     if (seconds < 0.5 || total == 0)
         return;
-    fprintf(stderr, "\r\033[K%3d %% of %s, %s", (int)(100 * (double)done / (double)total),
+    fprintf(stderr, "\r\033[K%3d %% of %s, %s/s", (int)(100 * (double)done / (double)total),
             mics_format_bytes(total, size, sizeof size),
-            mics_format_rate((double)done / seconds, rate, sizeof rate));
+            mics_format_bytes((uint64_t)((double)done / seconds), rate, sizeof rate));
     request->progress_shown = true;
+}
+
+static void clear_progress(struct request *request)
+{
+    if (request->progress_shown)
+        fputs("\r\033[K", stderr);
+    request->progress_shown = false;
 }
 
 static enum mics_status print_dry(const struct request *request,
@@ -206,12 +213,6 @@ static enum mics_status convert(struct request *request, struct mics_err *err)
     struct mics_convert_report report = {.files = 0};
     enum mics_status status;
 
-    request->begin_s = mics_now_s();
-    if (request->convert.comm->rank == 0 && cli_fancy(STDERR_FILENO) &&
-        request->common.verbosity >= 0) {
-        request->convert.progress = show_progress;
-        request->convert.progress_context = request;
-    }
     if (strcmp(request->command, "merge") == 0)
         status = mics_convert_merge(&request->convert, request->paths[0], &report, err);
     else if (strcmp(request->command, "cast") == 0)
@@ -219,8 +220,7 @@ static enum mics_status convert(struct request *request, struct mics_err *err)
                                    (size_t)request->path_count, &report, err);
     else
         status = make_shards(request, &report, err);
-    if (request->progress_shown)
-        fputs("\r\033[K", stderr);
+    clear_progress(request);
     return status == MICS_OK ? say_done(request, &report, err) : status;
 }
 
@@ -252,6 +252,7 @@ static enum mics_status verify(struct request *request, struct mics_err *err)
     enum mics_status status =
         mics_convert_verify(&request->convert, request->paths[0], &report, err);
 
+    clear_progress(request);
     if (status == MICS_OK && request->convert.comm->rank == 0)
         cli_note(1, "%s: %u files, %s: whole", request->paths[0], report.files,
                  mics_format_bytes(report.bytes, size, sizeof size));
@@ -287,6 +288,11 @@ static int share(struct request *request,
     if (status != MICS_OK)
         return cli_report(status, &err);
     cli_set_rank(convert->comm->rank, convert->comm->size);
+    request->begin_s = mics_now_s();
+    if (convert->comm->rank == 0 && cli_fancy(STDERR_FILENO) && request->common.verbosity >= 0) {
+        convert->progress = show_progress;
+        convert->progress_context = request;
+    }
     status = count_host_ranks(convert, &err);
     if (status == MICS_OK)
         status = work(request, &err);

@@ -65,7 +65,7 @@ enum mics_status mics_convert_cast(const struct mics_convert_request *request,
                                    struct mics_convert_report *report, struct mics_err *err);
 
 /* Is everything whole: sizes, headers, and sums where there are some? Every bad file is told. Collective; of the request
- * `comm`, `host_ranks` and `problems` count. */
+ * `comm`, `host_ranks`, `problems` and the progress count. */
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err);
 

@@ -41,6 +41,8 @@ static enum mics_status sum_file(const struct mics_sums *sums, const struct mics
             return mics_err_set(err, MICS_ERR_FORMAT, "%s: ends early", file->path);
         XXH64_update(state, piece, (size_t)got);
         at += (uint64_t)got;
+        if (sums->meter)
+            mics_meter_add(sums->meter, (uint64_t)got);
     }
     return MICS_OK;
 }
@@ -132,6 +134,16 @@ enum mics_status mics_sums_share(struct mics_sums *sums, struct mics_comm *comm,
     if (status == MICS_OK)
         status = gather(sums, comm, err);
     return status == MICS_OK ? mics_sums_verdict(sums, problems, err) : status;
+}
+
+uint64_t mics_sums_bytes(const struct mics_sums *sums)
+{
+    const struct mics_store *store = &sums->source->store;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = sums->first; i < store->file_count; i += sums->stride)
+        bytes += store->files[i].bytes;
+    return bytes;
 }
 
 void mics_sums_free(struct mics_sums *sums)

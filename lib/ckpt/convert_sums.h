@@ -7,6 +7,7 @@
 #define MICS_CKPT_CONVERT_SUMS_H
 
 #include "ckpt/convert_shards.h"
+#include "ckpt/meter.h"
 #include "ckpt/problems.h"
 #include "machine/comm.h"
 
@@ -17,6 +18,7 @@ struct mics_sums {
     uint32_t first, stride;    /* files first, first + stride, ... are this rank's */
     uint32_t host_ranks;       /* ranks that share the cores of this machine, with this one */
     const atomic_bool *cancel; /* when true, nobody wants to know any more; or NULL */
+    struct mics_meter *meter;  /* told of every byte; or NULL */
     unsigned char *damaged;    /* [file]: 1, 0. By mics_sums_check() */
 };
 
@@ -33,6 +35,9 @@ enum mics_status mics_sums_verdict(const struct mics_sums *sums, struct mics_pro
 enum mics_status mics_sums_share(struct mics_sums *sums, struct mics_comm *comm,
                                  enum mics_status status, struct mics_problems *problems,
                                  struct mics_err *err);
+
+/* Bytes of all files of this rank's. */
+uint64_t mics_sums_bytes(const struct mics_sums *sums);
 void mics_sums_free(struct mics_sums *sums); /* of zeros is fine */
 
 #endif

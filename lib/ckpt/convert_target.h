@@ -9,6 +9,7 @@
 
 #include "ckpt/folder.h"
 #include "ckpt/hashed_file.h"
+#include "ckpt/meter.h"
 #include "ckpt/store.h"
 #include "machine/comm.h"
 
@@ -44,13 +45,10 @@ struct mics_target {
 uint64_t mics_sections_place(struct mics_section *sections, size_t count);
 uint64_t mics_target_bytes(const struct mics_target *target);
 
-/* Called now and then by the thread that called mics_convert(). */
-typedef void mics_progress(void *context, uint64_t done, uint64_t total);
-
 struct mics_convert_how {
     struct mics_comm *comm;  /* the ranks that make the files together; all see the folder */
     uint32_t host_ranks;     /* of these, how many share the cores of this machine, with this one */
-    mics_progress *progress; /* or NULL */
+    mics_progress *progress; /* called by the thread that called mics_convert(); or NULL */
     void *progress_context;
     const atomic_bool *cancel; /* when true, nobody wants the files any more; or NULL */
 };

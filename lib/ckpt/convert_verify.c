@@ -10,7 +10,7 @@
 #include "base/num.h"
 #include "ckpt/agree.h"
 #include "ckpt/convert_model.h"
-#include "ckpt/convert_sums.h"
+#include "ckpt/convert_write.h"
 #include "ckpt/threads.h"
 
 #include <pthread.h>
@@ -21,6 +21,7 @@
 /* Threads take pieces of tensors from one row. */
 struct row {
     const struct mics_hf *hf;
+    struct mics_meter meter;
     pthread_mutex_t lock; /* of what follows */
     size_t tensor;        /* the next piece */
     uint64_t at;
@@ -90,17 +91,20 @@ static void *check_pieces(void *context)
                                      (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.number,
                                      buffer, buffer + MICS_STORE_CHUNK, &err);
         put_result(row, &piece, status, &err);
+        mics_meter_add(&row->meter, piece.count * mics_number_bytes(piece.number));
     }
     free(buffer);
     return NULL;
 }
 
 /* All numbers, as what they are. */
-static enum mics_status check_numbers(struct mics_hf *hf, struct mics_problems *problems,
-                                      struct mics_err *err)
+static enum mics_status check_numbers(const struct mics_convert_request *request,
+                                      struct mics_hf *hf, struct mics_err *err)
 {
+    struct mics_problems *problems = request->problems;
     const uint64_t before = problems->count;
     struct row row = {.hf = hf, .problems = problems};
+    uint64_t bytes = 0;
     enum mics_status status = mics_hf_spread(hf, err);
 
     if (status != MICS_OK)
@@ -108,6 +112,9 @@ static enum mics_status check_numbers(struct mics_hf *hf, struct mics_problems *
     row.bad = calloc(hf->store.table_count + 1, 1);
     if (!row.bad)
         return mics_err_nomem(err);
+    for (size_t i = 0; i < hf->tensor_count; i++)
+        bytes += hf->tensors[i].is->end - hf->tensors[i].is->begin;
+    mics_meter_init(&row.meter, request->progress, request->progress_context, bytes);
     pthread_mutex_init(&row.lock, NULL);
     mics_run_threads(check_pieces, &row, 1);
     pthread_mutex_destroy(&row.lock);
@@ -118,20 +125,6 @@ static enum mics_status check_numbers(struct mics_hf *hf, struct mics_problems *
         return row.status;
     }
     return mics_problems_end(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name, err);
-}
-
-static enum mics_status check_sums(const struct mics_convert_request *request,
-                                   const struct mics_shard_source *source, struct mics_err *err)
-{
-    struct mics_sums sums = {.source = source,
-                             .first = (uint32_t)request->comm->rank,
-                             .stride = (uint32_t)request->comm->size,
-                             .host_ranks = request->host_ranks};
-    enum mics_status status = mics_sums_check(&sums, err);
-
-    status = mics_sums_share(&sums, request->comm, status, request->problems, err);
-    mics_sums_free(&sums);
-    return status;
 }
 
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
@@ -146,9 +139,9 @@ enum mics_status mics_convert_verify(const struct mics_convert_request *request,
         report->bytes += store->files[i].bytes;
     status = mics_agree(request->comm, status, err);
     if (status == MICS_OK && !disk.is_hf)
-        status = check_sums(request, &disk.shards, err);
+        status = mics_convert_check_sums(request, &disk.shards, err);
     else if (status == MICS_OK && request->comm->rank == 0)
-        status = check_numbers(&disk.hf, request->problems, err);
+        status = check_numbers(request, &disk.hf, err);
     if (disk.is_hf)
         status = mics_agree(request->comm, status, err);
     mics_disk_model_close(&disk);

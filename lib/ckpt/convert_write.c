@@ -57,6 +57,25 @@ static enum mics_status make_watched(const struct mics_convert_request *request,
     return made;
 }
 
+enum mics_status mics_convert_check_sums(const struct mics_convert_request *request,
+                                         const struct mics_shard_source *source,
+                                         struct mics_err *err)
+{
+    struct mics_meter meter;
+    struct mics_sums sums = {.source = source,
+                             .first = (uint32_t)request->comm->rank,
+                             .stride = (uint32_t)request->comm->size,
+                             .host_ranks = request->host_ranks,
+                             .meter = &meter};
+    enum mics_status status;
+
+    mics_meter_init(&meter, request->progress, request->progress_context, mics_sums_bytes(&sums));
+    status = mics_sums_check(&sums, err);
+    status = mics_sums_share(&sums, request->comm, status, request->problems, err);
+    mics_sums_free(&sums);
+    return status;
+}
+
 /* None is made before every rank knows them all. */
 static enum mics_status remember_files(const struct mics_convert_request *request,
                                        const struct mics_target *target,
@@ -99,12 +118,10 @@ enum mics_status mics_convert_write(const struct mics_convert_request *request,
         return status;
     if (!source)
         return make(request, store, target, folder->temporary, err);
-    if (request->dry) {
-        status = mics_sums_check(&watch.sums, err);
-        status = mics_sums_share(&watch.sums, request->comm, status, request->problems, err);
-    } else {
+    if (request->dry)
+        status = mics_convert_check_sums(request, source, err);
+    else
         status = make_watched(request, store, target, folder->temporary, &watch, err);
-    }
     mics_sums_free(&watch.sums);
     return status;
 }

@@ -14,4 +14,9 @@ enum mics_status mics_convert_write(const struct mics_convert_request *request,
                                     const struct mics_shard_source *source,
                                     struct mics_new_folder *folder, struct mics_err *err);
 
+/* Compare the sums of a checkpoint's files. Collective: the same result on all ranks. */
+enum mics_status mics_convert_check_sums(const struct mics_convert_request *request,
+                                         const struct mics_shard_source *source,
+                                         struct mics_err *err);
+
 #endif
