@@ -63,7 +63,7 @@ object    = $(1:%.c=$(BUILD)/%.o)
 PROGRAMS := $(CMD_SRC:cmd/%.c=$(BUILD)/%) $(CMD_SH:cmd/%.sh=$(BUILD)/%)
 UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
 MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
-GPU_TEST_SRC := $(wildcard tests/gpu/*.c)
+GPU_TEST_SRC := $(filter-out tests/gpu/check_kernels_%,$(wildcard tests/gpu/*.c))
 GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These have threads of ours, so they also run under ThreadSanitizer. The races of the mutants are meant.
 THREADED := $(filter-out %/test_mutants.c,$(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run).h"' $(UNIT_SRC) /dev/null))
@@ -131,7 +131,7 @@ $(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulate
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 # Checks of the kernels, which run on a real GPU, too.
-GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc tests/gpu/*.c)
+GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc tests/gpu/check_kernels_*.c)
 GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(filter tests/gpu/check_%,$(GPU_CHECK_SRC))))
 GPU_CHECK_OBJ  := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out tests/gpu/check_%,$(GPU_CHECK_SRC))))
 $(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/settings

@@ -109,7 +109,7 @@ $(BUILD)/cuda/settings: FORCE
 		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
 
 # The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
-REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_*.c)))
+REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))
 REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
 gpu-bench: $(BUILD)/bench/gpu_step
