@@ -8,6 +8,7 @@
 #ifndef MICS_TESTS_MODEL_RUN_H
 #define MICS_TESTS_MODEL_RUN_H
 
+#include "host/numbers.h"
 #include "model/model.h"
 #include "tap.h"
 
@@ -52,6 +53,7 @@ static inline void run_area_free(struct model_run *run, struct run_area *area)
     run->device->ops->release(run->device, area->data);
 }
 
+/* Of a run in fp32, as the next. */
 static inline float *run_params(struct model_run *run, uint32_t unit)
 {
     return (float *)(void *)run->params[unit].data;
@@ -92,6 +94,20 @@ static inline void run_alloc_stages(struct model_run *run)
     run->scratch = run_area_new(run, scratch);
 }
 
+/* Initial parameters of a unit, in the batch's type. */
+static inline void run_init_unit(struct model_run *run, uint32_t unit, uint64_t seed)
+{
+    const uint64_t count = run->model->units[unit].count;
+    float *wide = malloc(count * sizeof *wide);
+
+    if (!wide)
+        abort();
+    mics_model_init_range(run->model, unit, 0, count, seed, wide);
+    mics_numbers_from_f32(run->batch.dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32, wide,
+                          run->params[unit].data, count);
+    free(wide);
+}
+
 /* The run takes the model; parameters from `seed`, gradients 0. */
 static inline void run_open(struct model_run *run, struct mics_model *model,
                             struct mics_batch batch, uint64_t seed)
@@ -108,12 +124,14 @@ static inline void run_open(struct model_run *run, struct mics_model *model,
     if (!run->params || !run->grads || !run->saved)
         abort();
     for (uint32_t i = 0; i < model->unit_count; i++) {
-        run->params[i] = run_area_new(run, model->units[i].count * sizeof(float));
-        run->grads[i] = run_area_new(run, model->units[i].count * sizeof(float));
-        mics_model_init_range(model, i, 0, model->units[i].count, seed, run_params(run, i));
+        const uint64_t count = model->units[i].count;
+
+        run->params[i] = run_area_new(run, count * mics_dtype_bytes(batch.dtype));
+        run->grads[i] = run_area_new(run, count * mics_dtype_bytes(batch.grad_dtype));
+        run_init_unit(run, i, seed);
     }
     run_alloc_stages(run);
-    run->flow = run_area_new(run, rows * model->config.n_embd * sizeof(float));
+    run->flow = run_area_new(run, rows * model->config.n_embd * mics_dtype_bytes(batch.dtype));
     run->tokens = run_area_new(run, rows * sizeof(int32_t));
     run->targets = run_area_new(run, rows * sizeof(int32_t));
     run->loss = run_area_new(run, sizeof(double));
@@ -165,11 +183,11 @@ static inline struct mics_pass run_pass(struct model_run *run, uint32_t stage)
         .batch = run->batch,
         .tokens = run_tokens(run),
         .targets = run_targets(run),
-        .params = run_params(run, unit),
-        .grads = run_grads(run, unit),
+        .params = run->params[unit].data,
+        .grads = run->grads[unit].data,
         .saved = run->saved[stage].data,
-        .out = last ? NULL : (float *)(void *)run->saved[stage + 1].data,
-        .flow = (float *)(void *)run->flow.data,
+        .out = last ? NULL : run->saved[stage + 1].data,
+        .flow = run->flow.data,
         .scratch = run->scratch.data,
         .loss_sum = (double *)(void *)run->loss.data,
     };

@@ -11,16 +11,23 @@
 
 struct tally {
     struct mics_stream stream;
-    double flops, floats;
+    double flops, bytes;
     uint32_t unknown;
 };
+
+/* Bytes of so many numbers. */
+static double bytes_of(double numbers, enum mics_dtype dtype)
+{
+    return numbers * (double)mics_dtype_bytes(dtype);
+}
 
 static void tally_matmul(struct tally *tally, const struct mics_op_matmul *op)
 {
     const double m = op->m, n = op->n, k = op->k;
 
     tally->flops += 2 * m * n * k;
-    tally->floats += m * k + k * n + (op->add ? 2 : 1) * m * n;
+    tally->bytes +=
+        bytes_of(m * k + k * n, op->dtype) + bytes_of((op->add ? 2 : 1) * m * n, op->out_dtype);
 }
 
 static void tally_attention(struct tally *tally, const struct mics_op_attention *op)
@@ -29,7 +36,7 @@ static void tally_attention(struct tally *tally, const struct mics_op_attention 
     const double W = C + 2.0 * op->H_kv * op->D;
 
     tally->flops += 4 * rows * op->T * C / (op->causal ? 2 : 1);
-    tally->floats += rows * (W + C);
+    tally->bytes += bytes_of(rows * (W + C), op->dtype);
 }
 
 static void tally_attention_grad(struct tally *tally, const struct mics_op_attention_grad *op)
@@ -38,11 +45,11 @@ static void tally_attention_grad(struct tally *tally, const struct mics_op_atten
     const double W = C + 2.0 * op->H_kv * op->D;
 
     tally->flops += 10 * rows * op->T * C / (op->causal ? 2 : 1);
-    tally->floats += 2 * rows * (W + C);
+    tally->bytes += bytes_of(2 * rows * (W + C), op->dtype);
 }
 
-/* The same as pass_floats() of what only Llama has. */
-static double llama_floats(enum mics_kernel kernel, const void *args)
+/* The same as pass_bytes() of what only Llama has. */
+static double llama_bytes(enum mics_kernel kernel, const void *args)
 {
     const struct mics_op_rmsnorm *norm = args;
     const struct mics_op_rmsnorm_grad *norm_grad = args;
@@ -52,54 +59,60 @@ static double llama_floats(enum mics_kernel kernel, const void *args)
 
     switch (kernel) {
     case MICS_K_RMSNORM:
-        return 2.0 * norm->rows * norm->C;
+        return bytes_of(2.0 * norm->rows * norm->C, norm->dtype);
     case MICS_K_RMSNORM_GRAD:
-        return 4.0 * norm_grad->rows * norm_grad->C;
+        return bytes_of(4.0 * norm_grad->rows * norm_grad->C, norm_grad->dtype);
     case MICS_K_SWIGLU:
-        return 3.0 * swiglu->rows * swiglu->F;
+        return bytes_of(3.0 * swiglu->rows * swiglu->F, swiglu->dtype);
     case MICS_K_SWIGLU_GRAD:
-        return 5.0 * swiglu_grad->rows * swiglu_grad->F;
+        return bytes_of(5.0 * swiglu_grad->rows * swiglu_grad->F, swiglu_grad->dtype);
     case MICS_K_ROPE:
-        return 2.0 * rope->B * rope->T * rope->heads * rope->D;
+        return bytes_of(2.0 * rope->B * rope->T * rope->heads * rope->D, rope->dtype);
     default:
         return 0;
     }
 }
 
-/* Floats read and written by the operations that only pass over memory; 0: another one. */
-static double pass_floats(enum mics_kernel kernel, const void *args)
+/* Bytes read and written by the operations that only pass over memory; 0: another one. */
+static double pass_bytes(enum mics_kernel kernel, const void *args)
 {
+    const struct mics_op_add *add = args;
+    const struct mics_op_gelu *gelu = args;
+    const struct mics_op_gelu_grad *gelu_grad = args;
     const struct mics_op_layernorm *norm = args;
     const struct mics_op_layernorm_grad *norm_grad = args;
     const struct mics_op_bias_grad *bias = args;
     const struct mics_op_embedding *embedding = args;
     const struct mics_op_embedding_grad *embedding_grad = args;
     const struct mics_op_cross_entropy *loss = args;
+    double rows;
 
     switch (kernel) {
     case MICS_K_ZERO:
-        return (double)((const struct mics_op_zero *)args)->bytes / 4;
+        return (double)((const struct mics_op_zero *)args)->bytes;
     case MICS_K_ADD:
-        return 3.0 * (double)((const struct mics_op_add *)args)->count;
+        return bytes_of(3.0 * (double)add->count, add->dtype);
     case MICS_K_GELU:
-        return 2.0 * (double)((const struct mics_op_gelu *)args)->count;
+        return bytes_of(2.0 * (double)gelu->count, gelu->dtype);
     case MICS_K_GELU_GRAD:
-        return 3.0 * (double)((const struct mics_op_gelu_grad *)args)->count;
+        return bytes_of(3.0 * (double)gelu_grad->count, gelu_grad->dtype);
     case MICS_K_LAYERNORM:
-        return 2.0 * norm->rows * norm->C;
+        return bytes_of(2.0 * norm->rows * norm->C, norm->dtype);
     case MICS_K_LAYERNORM_GRAD:
-        return 4.0 * norm_grad->rows * norm_grad->C;
+        return bytes_of(4.0 * norm_grad->rows * norm_grad->C, norm_grad->dtype);
     case MICS_K_BIAS_GRAD:
-        return (double)bias->rows * bias->n;
+        return bytes_of((double)bias->rows * bias->n, bias->dtype);
     case MICS_K_EMBEDDING:
-        return (embedding->wpe ? 3.0 : 2.0) * embedding->B * embedding->T * embedding->C;
+        return bytes_of((embedding->wpe ? 3.0 : 2.0) * embedding->B * embedding->T * embedding->C,
+                        embedding->dtype);
     case MICS_K_EMBEDDING_GRAD:
-        return (embedding_grad->grad_wpe ? 5.0 : 3.0) * embedding_grad->B * embedding_grad->T *
-               embedding_grad->C;
+        rows = (double)embedding_grad->B * embedding_grad->T * embedding_grad->C;
+        return bytes_of(rows, embedding_grad->dtype) +
+               bytes_of((embedding_grad->grad_wpe ? 4 : 2) * rows, embedding_grad->grad_dtype);
     case MICS_K_CROSS_ENTROPY:
-        return (loss->grad ? 2.0 : 1.0) * loss->rows * loss->V;
+        return bytes_of((loss->grad ? 2.0 : 1.0) * loss->rows * loss->V, loss->dtype);
     default:
-        return llama_floats(kernel, args);
+        return llama_bytes(kernel, args);
     }
 }
 
@@ -107,7 +120,7 @@ static void tally_launch(struct mics_stream *stream, enum mics_kernel kernel, co
                          size_t size)
 {
     struct tally *tally = (struct tally *)stream;
-    const double floats = pass_floats(kernel, args);
+    const double bytes = pass_bytes(kernel, args);
 
     CHECK(size <= MICS_OP_ARGS_MAX);
     if (kernel == MICS_K_MATMUL)
@@ -117,8 +130,8 @@ static void tally_launch(struct mics_stream *stream, enum mics_kernel kernel, co
     else if (kernel == MICS_K_ATTENTION_GRAD)
         tally_attention_grad(tally, args);
     else
-        tally->unknown += floats == 0;
-    tally->floats += floats;
+        tally->unknown += bytes == 0;
+    tally->bytes += bytes;
 }
 
 static struct mics_pass pass_over(const struct mics_model *model, const struct mics_batch *batch,
@@ -158,8 +171,8 @@ static void check_stage(const struct mics_model *model, const struct mics_batch 
 
     CHECK_NEAR(there.flops, work.forward_flops, 1e-9 * there.flops);
     CHECK_NEAR(back.flops, work.backward_flops, 1e-9 * back.flops);
-    CHECK_NEAR(4 * there.floats, work.forward_bytes, 1e-9 * there.floats);
-    CHECK_NEAR(4 * back.floats, work.backward_bytes, 1e-9 * back.floats);
+    CHECK_NEAR(there.bytes, work.forward_bytes, 1e-9 * there.bytes);
+    CHECK_NEAR(back.bytes, work.backward_bytes, 1e-9 * back.bytes);
     CHECK_INT(there.unknown + back.unknown, 0);
 }
 
@@ -201,10 +214,23 @@ static void evaluation_launches_what_it_declares(void)
     check_batch((struct mics_batch){.B = 2, .T = 200});
 }
 
+static void other_types_move_what_they_declare(void)
+{
+    const struct mics_batch batch = {.B = 2, .T = 200, .train = true, .dtype = MICS_BF16};
+    struct mics_batch grads = batch;
+
+    check_batch(batch);
+    grads.grad_dtype = MICS_BF16;
+    check_batch(grads);
+    grads.dtype = MICS_F32;
+    check_batch(grads);
+}
+
 int main(void)
 {
     TAP_RUN(training_launches_what_it_declares);
     TAP_RUN(recomputing_launches_what_it_declares);
     TAP_RUN(evaluation_launches_what_it_declares);
+    TAP_RUN(other_types_move_what_they_declare);
     return tap_done();
 }
