@@ -10,7 +10,7 @@ setup()
     cd "$BATS_TEST_TMPDIR" || return
     # What a build without an emulator lacks is a failure, not a reason to skip.
     [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ]
-    export MICS_PLUGIN_PATH=$MICS_BUILD/emulated
+    export MICS_PLUGIN_PATH=$MICS_BUILD/emulated MICS_CUDA_MEASURE=0
 }
 
 setup_file()
