@@ -8,6 +8,8 @@ gradient of that sum by every parameter. Queries are grouped, and the head is no
 but for the norms, the softmax and the angles of the positions, which it does in fp32; the results are
 stored in fp32.
 
+Beside them is config-5.json, the same configuration as transformers 5.23 writes it.
+
 Needs PyTorch and transformers 4.40 or later. The tests do not: the files are committed.
 """
 
