@@ -39,32 +39,30 @@ __global__ void __launch_bounds__(DELTA_THREADS)
         delta[(row / T * H + h) * T + row % T] = sum;
 }
 
-template <typename P>
-static cudaError_t launch(struct backward *f, unsigned heads, cudaStream_t stream)
+static cudaError_t launch_delta(const struct mics_op_attention_grad *args, cudaStream_t stream)
 {
-    cudaError_t error = cudaFuncSetAttribute(
-        grad_rows<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)P::shared_bytes);
+    size_t threads = (size_t)args->B * args->T * args->H * DELTA_LANES;
 
-    if (error != cudaSuccess)
-        return error;
-    f->blocks = (f->T + P::rows - 1) / P::rows;
-    return MICS_LAUNCH(grad_rows<P>, f->blocks * heads, P::threads, P::shared_bytes, stream, *f);
+    return MICS_LAUNCH(
+        row_products, (unsigned)((threads + DELTA_THREADS - 1) / DELTA_THREADS), DELTA_THREADS, 0,
+        stream, args->delta, static_cast<const mics_bf16 *>(args->grad_out),
+        static_cast<const mics_bf16 *>(args->out), args->B * args->T, args->T, args->H, args->D);
 }
 
 template <bool causal>
-static cudaError_t launch_both(struct backward *f, unsigned B, cudaStream_t stream)
+static cudaError_t launch_keys(struct backward *f, unsigned heads, cudaStream_t stream)
 {
-    typedef grad_policy<64, true, causal, 2, 4, false, 2> keys64;
-    typedef grad_policy<64, false, causal, 2, 4, true, 2> queries64;
-    typedef grad_policy<128, true, causal, 1, 8, true, 1> keys128;
-    typedef grad_policy<128, false, causal, 1, 8, true, 1> queries128;
-    cudaError_t error = f->D <= 64 ? launch<keys64>(f, B * f->H_kv, stream)
-                                   : launch<keys128>(f, B * f->H_kv, stream);
+    if (f->D <= 64)
+        return grad_launch<grad_policy<64, true, causal, 2, 4, 32, false, 2>>(f, heads, stream);
+    return grad_launch<grad_policy<128, true, causal, 1, 8, 32, true, 1>>(f, heads, stream);
+}
 
-    if (error != cudaSuccess)
-        return error;
-    return f->D <= 64 ? launch<queries64>(f, B * f->H, stream)
-                      : launch<queries128>(f, B * f->H, stream);
+template <bool causal>
+static cudaError_t launch_queries(struct backward *f, unsigned heads, cudaStream_t stream)
+{
+    if (f->D <= 64)
+        return grad_launch<grad_policy<64, false, causal, 2, 4, 32, true, 2>>(f, heads, stream);
+    return grad_launch<grad_policy<128, false, causal, 1, 8, 32, true, 1>>(f, heads, stream);
 }
 
 } // namespace
@@ -72,34 +70,21 @@ static cudaError_t launch_both(struct backward *f, unsigned B, cudaStream_t stre
 cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
                                      const struct mics_op_attention_grad *args)
 {
-    unsigned rows = args->B * args->T;
-    size_t threads = (size_t)rows * args->H * DELTA_LANES;
-    struct backward f = {
-        .grad = static_cast<mics_bf16 *>(args->grad_qkv),
-        .qkv = static_cast<const mics_bf16 *>(args->qkv),
-        .grad_out = static_cast<const mics_bf16 *>(args->grad_out),
-        .lse = args->lse,
-        .delta = args->delta,
-        .stride = (size_t)(args->H + 2 * args->H_kv) * args->D,
-        .ld_out = (size_t)args->H * args->D,
-        .T = args->T,
-        .H = args->H,
-        .H_kv = args->H_kv,
-        .D = args->D,
-        .blocks = 0,
-        .scale = 1 / sqrtf((float)args->D),
-    };
+    unsigned keys = args->B * args->H_kv, queries = args->B * args->H;
+    struct backward f;
     cudaError_t error;
 
-    if (threads == 0)
+    if (queries == 0 || args->T == 0)
         return cudaSuccess;
     if (!mics_attention_is_fast(args->dtype, args->D))
         return mics_cuda_attention_grad_plain(at, args);
-    error = MICS_LAUNCH(row_products, (unsigned)((threads + DELTA_THREADS - 1) / DELTA_THREADS),
-                        DELTA_THREADS, 0, at->stream, args->delta, f.grad_out,
-                        static_cast<const mics_bf16 *>(args->out), rows, args->T, args->H, args->D);
-    if (error != cudaSuccess)
-        return error;
-    return args->causal ? launch_both<true>(&f, args->B, at->stream)
-                        : launch_both<false>(&f, args->B, at->stream);
+    f = backward_of(args);
+    error = launch_delta(args, at->stream);
+    if (error == cudaSuccess)
+        error = args->causal ? launch_keys<true>(&f, keys, at->stream)
+                             : launch_keys<false>(&f, keys, at->stream);
+    if (error == cudaSuccess)
+        error = args->causal ? launch_queries<true>(&f, queries, at->stream)
+                             : launch_queries<false>(&f, queries, at->stream);
+    return error;
 }

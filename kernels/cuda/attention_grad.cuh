@@ -31,13 +31,14 @@ struct backward {
     float scale;
 };
 
-/* D: of tiles. m_: blocks of 16 rows of each warp. held_: own tiles stay in registers. residents_: blocks that a
- * multiprocessor is to take. */
-template <int D_, bool keys_, bool causal_, int m_, int warps_, bool held_, int residents_>
+/* D: of tiles. m_: blocks of 16 rows of each warp. slice_: rows that come by, of a product. held_: own tiles stay in
+ * registers. residents_: blocks that a multiprocessor is to take. */
+template <int D_, bool keys_, bool causal_, int m_, int warps_, int slice_, bool held_,
+          int residents_>
 struct grad_policy {
     static constexpr int D = D_, M = m_, warps = warps_, threads = warps_ * 32;
-    static constexpr int rows = warps_ * m_ * 16; /* of a block */
-    static constexpr int step = 64, slice = 32;   /* rows that come by: of a tile, of a product */
+    static constexpr int rows = warps_ * m_ * 16;   /* of a block */
+    static constexpr int step = 64, slice = slice_; /* rows that come by: of a tile, of a product */
     static constexpr int residents = residents_;
     static constexpr bool keys = keys_, causal = causal_, held = held_;
     static constexpr unsigned own_bytes = rows * D * 2, tile_bytes = step * D * 2;
@@ -273,6 +274,38 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
                           stats + i % 2 * (2 * P::step) + row, column + row, f, lane);
     }
     grad_finish<P>(warp, f, b, head);
+}
+
+/* Launch for `heads` = B H_kv of keys or B H of queries; the scalars of `f` but its blocks are set. */
+template <typename P>
+static cudaError_t grad_launch(struct backward *f, unsigned heads, cudaStream_t stream)
+{
+    cudaError_t error = cudaFuncSetAttribute(
+        grad_rows<P>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)P::shared_bytes);
+
+    if (error != cudaSuccess)
+        return error;
+    f->blocks = (f->T + P::rows - 1) / P::rows;
+    return MICS_LAUNCH(grad_rows<P>, f->blocks * heads, P::threads, P::shared_bytes, stream, *f);
+}
+
+static inline struct backward backward_of(const struct mics_op_attention_grad *args)
+{
+    return {
+        .grad = static_cast<mics_bf16 *>(args->grad_qkv),
+        .qkv = static_cast<const mics_bf16 *>(args->qkv),
+        .grad_out = static_cast<const mics_bf16 *>(args->grad_out),
+        .lse = args->lse,
+        .delta = args->delta,
+        .stride = (size_t)(args->H + 2 * args->H_kv) * args->D,
+        .ld_out = (size_t)args->H * args->D,
+        .T = args->T,
+        .H = args->H,
+        .H_kv = args->H_kv,
+        .D = args->D,
+        .blocks = 0,
+        .scale = 1 / sqrtf((float)args->D),
+    };
 }
 
 } // namespace
