@@ -112,7 +112,10 @@ $(BUILD)/cuda/settings: FORCE
 REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))
 REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
-gpu-bench: $(BUILD)/bench/gpu_step
+gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu)
+$(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CXX) -o $@ $< $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
 gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS))
 $(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.cc $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
