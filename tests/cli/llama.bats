@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The Llama family through the programs: planned, converted from and to Hugging Face, trained.
+# The Llama family, planned and converted from and to Hugging Face.
 
 load helpers
 
@@ -91,18 +91,6 @@ edited() # file program
     [[ $stderr == *"tie_word_embeddings"* ]]
 }
 
-@test "the configuration of a merged model has the names of both generations" {
-    requires perl
-    mics-plan --topology='node:1 gpu:1' --model=llama-nano --seq=8 -o "$out.mp"
-    MICS_NODE_RANKS=1 mics-train -q -p "$out.mp" --data="$root/lib/base/*.c" --steps=1 --val-every=0 --sample=0 --out="$out-run"
-    mics-shard merge "$out-run" --dtype=bf16 -o "$out"
-    perl -0777 -MJSON::PP -e '$c = decode_json <>; exit !($c->{model_type} eq "llama" && $c->{rope_theta} == 1e4
-        && $c->{rope_parameters}{rope_theta} == 1e4 && $c->{rope_parameters}{rope_type} eq "default"
-        && $c->{dtype} eq "bfloat16" && $c->{torch_dtype} eq "bfloat16" && $c->{num_key_value_heads} == 2
-        && $c->{head_dim} == 32 && !$c->{tie_word_embeddings})' "$out/config.json"
-    mics-plan --topology='node:1 gpu:1' --model="$out" --seq=8 | mics-shard split "$out" -o "$out-s" >/dev/null
-}
-
 @test "a configuration that version 5 of the library wrote is the same model, and merged with the older names, too" {
     mkdir -p "$out-5"
     cp tiny/config-5.json "$out-5/config.json"
@@ -146,33 +134,4 @@ END
     run --separate-stderr mics-shard reshard "$out" --plan="$out-theta.mp" -o "$out-2"
     [ "$status" = 3 ]
     [[ $stderr == *"rope_theta 500.0, the plan one with 600.0"* ]]
-}
-
-@test "a Llama is trained by four ranks, goes to another plan, and out and in again" {
-    requires mpi:4
-    for strategy in mics:2 zero3; do
-        mics-plan --topology='node:2 gpu:2' --model=llama-nano --global-batch=4 --seq=32 --strategy=$strategy -o "$out-$strategy.mp"
-    done
-    data=(--data="$root/lib/base/*.c" --val-every=0 --sample=0)
-    mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=2 --out="$out-run"
-    mics-shard reshard "$out-run" -p "$out-zero3.mp" -o "$out-z"
-    mpi 4 mics-train -q -p "$out-zero3.mp" "${data[@]}" --steps=3 --resume="$out-z" --out="$out-on"
-    mics-shard merge "$out-on" -o "$out-hf"
-    mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
-        --init="$out-hf" --out="$out-begun"
-    mics-shard diff -q "$out-begun" "$out-hf"
-}
-
-@test "a Llama on the emulated GPU has the losses of the host" {
-    requires jq
-    [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ] || skip "this build has no emulated plug-in"
-    export MICS_PLUGIN_PATH=$MICS_BUILD/emulated MICS_NODE_RANKS=1
-    mics-plan --topology='node:1 gpu:1 dtype:f32' --model=llama-nano --global-batch=4 --seq=16 -o "$out.mp"
-    for device in host cuda; do
-        mics-train -q -p "$out.mp" --data="$root/lib/base/*.c" --val-every=0 --sample=0 --steps=3 --device=$device \
-            --out="$out-$device" --metrics="$out-$device.jsonl"
-        jq -r 'select(.event == "step") | .loss' "$out-$device.jsonl" >"$out-$device.losses"
-    done
-    paste "$out-host.losses" "$out-cuda.losses" |
-        awk '{ d = ($1 - $2) / $1; bad += d > 1e-5 || -d > 1e-5 } END { exit bad || NR != 3 }'
 }
