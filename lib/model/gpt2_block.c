@@ -5,8 +5,8 @@
  *     middle = in + proj(attention(qkv(ln_1(in))))
  *     out    = middle + proj(gelu(fc(ln_2(middle))))
  *
- * forward makes in -> hidden (`run_to_hidden`), then out. backward goes the same way back; when
- * recomputing it runs `run_to_hidden` first, and the last product of the forward is not repeated.
+ * forward makes in -> hidden, then out, with GELU behind the product that makes hidden. backward goes the same
+ * way back; when recomputing it makes in -> hidden first, and the last product of the forward is not repeated.
  */
 #include "machine/launch.h"
 #include "model/gpt2.h"
@@ -68,8 +68,8 @@ static void attend(const struct block *block)
                                         });
 }
 
-/* in -> qkv, attention, middle, hidden. wide_b holds a norm's output. */
-static void run_to_hidden(const struct block *block)
+/* in -> qkv, attention, middle and, in wide_b, the second norm's output, of which `hidden` is made. */
+static void run_to_norm_2(const struct block *block)
 {
     const struct mics_pass *pass = block->pass;
     const struct mics_gpt2_block_areas *areas = &block->areas;
@@ -83,10 +83,9 @@ static void run_to_hidden(const struct block *block)
                             areas->middle);
     mics_gpt2_norm_forward(pass, block->unit, MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, rows,
                            areas->middle, areas->wide_b);
-    mics_linear_forward(pass->stream, &block->fc, rows, areas->wide_b, areas->hidden);
 }
 
-/* wide_a = gelu(hidden). */
+/* wide_a = gelu(hidden), of `hidden` as it was stored: recomputed or not, a gradient has the same bits. */
 static void activate(const struct block *block)
 {
     mics_launch_gelu(block->pass->stream, &(struct mics_op_gelu){
@@ -101,8 +100,9 @@ void mics_gpt2_block_forward(const struct mics_pass *pass, uint32_t unit)
 {
     const struct block block = block_of(pass, unit);
 
-    run_to_hidden(&block);
-    activate(&block);
+    run_to_norm_2(&block);
+    mics_linear_forward_gelu(pass->stream, &block.fc, block.rows, block.areas.wide_b,
+                             block.areas.hidden, block.areas.wide_a);
     mics_linear_forward_add(pass->stream, &block.mlp_proj, block.rows, block.areas.wide_a,
                             block.areas.middle, pass->out);
 }
@@ -136,14 +136,8 @@ static void mlp_backward(const struct block *block)
     mics_linear_grad_params(pass->stream, &block->mlp_proj, block->rows, areas->wide_a, pass->flow,
                             mics_pass_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_WEIGHT),
                             mics_pass_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_BIAS));
-    mics_linear_grad_in(pass->stream, &block->mlp_proj, block->rows, pass->flow, areas->wide_b);
-    mics_launch_gelu_grad(pass->stream, &(struct mics_op_gelu_grad){
-                                            .grad_in = areas->wide_b,
-                                            .in = areas->hidden,
-                                            .grad_out = areas->wide_b,
-                                            .count = (uint64_t)block->rows * block->F,
-                                            .dtype = block->pass->batch.dtype,
-                                        });
+    mics_linear_grad_in_gelu(pass->stream, &block->mlp_proj, block->rows, pass->flow, areas->hidden,
+                             areas->wide_b);
     branch_backward(block, &block->fc, MICS_GPT2_FC_WEIGHT, MICS_GPT2_FC_BIAS,
                     MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, areas->middle);
 }
@@ -182,8 +176,11 @@ void mics_gpt2_block_backward(const struct mics_pass *pass, uint32_t unit)
 {
     const struct block block = block_of(pass, unit);
 
-    if (pass->batch.recompute)
-        run_to_hidden(&block);
+    if (pass->batch.recompute) {
+        run_to_norm_2(&block);
+        mics_linear_forward(pass->stream, &block.fc, block.rows, block.areas.wide_b,
+                            block.areas.hidden);
+    }
     mlp_backward(&block);
     attention_backward(&block);
 }

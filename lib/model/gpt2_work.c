@@ -26,7 +26,7 @@ static struct mics_work block_forward(struct mics_work none, double R, double T,
 {
     struct mics_work work = to_hidden(none, R, T, C, F);
 
-    mics_work_pass(&work, 2 * R * F);
+    mics_work_pass(&work, R * F); /* both sides of GELU are written */
     mics_work_matmul(&work, R, C, F, true);
     return work;
 }
@@ -38,7 +38,7 @@ static struct mics_work block_backward(struct mics_work work, double R, double T
         work = to_hidden(work, R, T, C, F);
     mics_work_pass(&work, 2 * R * F); /* GELU again */
     add_linear_grad(&work, R, F, C);
-    mics_work_pass(&work, 3 * R * F);
+    mics_work_pass(&work, R * F); /* what its derivative is taken at */
     mics_work_pass(&work, MICS_WORK_NORM * R * C);
     add_linear_grad(&work, R, C, F);
     mics_work_pass(&work, MICS_WORK_NORM_GRAD * R * C);

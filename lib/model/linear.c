@@ -3,6 +3,27 @@
 
 #include "machine/launch.h"
 
+/* out = in weight + bias, and what follows. */
+static struct mics_op_matmul forward_of(const struct mics_linear *layer, uint32_t rows,
+                                        const void *in, void *out)
+{
+    return (struct mics_op_matmul){
+        .out = out,
+        .a = in,
+        .b = layer->weight,
+        .bias = layer->bias,
+        .m = rows,
+        .n = layer->out,
+        .k = layer->in,
+        .lda = layer->in,
+        .ldb = layer->transposed ? layer->in : layer->out,
+        .ldout = layer->out,
+        .trans_b = layer->transposed,
+        .dtype = layer->dtype,
+        .out_dtype = layer->dtype,
+    };
+}
+
 void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
                          const void *in, void *out)
 {
@@ -12,22 +33,19 @@ void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *l
 void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linear *layer,
                              uint32_t rows, const void *in, const void *residual, void *out)
 {
-    mics_launch_matmul(stream, &(struct mics_op_matmul){
-                                   .out = out,
-                                   .a = in,
-                                   .b = layer->weight,
-                                   .bias = layer->bias,
-                                   .add = residual,
-                                   .m = rows,
-                                   .n = layer->out,
-                                   .k = layer->in,
-                                   .lda = layer->in,
-                                   .ldb = layer->transposed ? layer->in : layer->out,
-                                   .ldout = layer->out,
-                                   .trans_b = layer->transposed,
-                                   .dtype = layer->dtype,
-                                   .out_dtype = layer->dtype,
-                               });
+    struct mics_op_matmul op = forward_of(layer, rows, in, out);
+
+    op.add = residual;
+    mics_launch_matmul(stream, &op);
+}
+
+void mics_linear_forward_gelu(struct mics_stream *stream, const struct mics_linear *layer,
+                              uint32_t rows, const void *in, void *pre, void *out)
+{
+    struct mics_op_matmul op = forward_of(layer, rows, in, out);
+
+    op.pre_gelu = pre;
+    mics_launch_matmul(stream, &op);
 }
 
 void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
@@ -67,10 +85,17 @@ void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linea
 void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
                          const void *grad_out, void *grad_in)
 {
+    mics_linear_grad_in_gelu(stream, layer, rows, grad_out, NULL, grad_in);
+}
+
+void mics_linear_grad_in_gelu(struct mics_stream *stream, const struct mics_linear *layer,
+                              uint32_t rows, const void *grad_out, const void *pre, void *grad_in)
+{
     mics_launch_matmul(stream, &(struct mics_op_matmul){
                                    .out = grad_in,
                                    .a = grad_out,
                                    .b = layer->weight,
+                                   .gelu_of = pre,
                                    .m = rows,
                                    .n = layer->in,
                                    .k = layer->out,

@@ -24,6 +24,10 @@ void mics_linear_forward(struct mics_stream *stream, const struct mics_linear *l
 void mics_linear_forward_add(struct mics_stream *stream, const struct mics_linear *layer,
                              uint32_t rows, const void *in, const void *residual, void *out);
 
+/* pre = in weight + bias, out = gelu(pre), both [rows, out]. */
+void mics_linear_forward_gelu(struct mics_stream *stream, const struct mics_linear *layer,
+                              uint32_t rows, const void *in, void *pre, void *out);
+
 /* grad_weight += in' grad_out, stored as the weight is; grad_bias += column sums of grad_out, unless it is NULL. */
 void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linear *layer,
                              uint32_t rows, const void *in, const void *grad_out, void *grad_weight,
@@ -32,5 +36,9 @@ void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linea
 /* grad_in[rows, in] = grad_out weight'. */
 void mics_linear_grad_in(struct mics_stream *stream, const struct mics_linear *layer, uint32_t rows,
                          const void *grad_out, void *grad_in);
+
+/* The same behind a GELU: times its derivative at pre[rows, in]. */
+void mics_linear_grad_in_gelu(struct mics_stream *stream, const struct mics_linear *layer,
+                              uint32_t rows, const void *grad_out, const void *pre, void *grad_in);
 
 #endif

@@ -47,7 +47,9 @@ static void set_params(struct model_run *run)
 {
     for (uint32_t u = 0; u < run->model->unit_count; u++)
         for (uint64_t i = 0; i < run->model->units[u].count; i++) {
-            const float start = run_params(run, u)[i];
+            float start;
+
+            mics_model_init_range(run->model, u, i, 1, 3, &start);
             const uint16_t rounded = mics_bf16_round(fabsf(start) < 0.5f ? 10 * start : start);
 
             if (run->batch.dtype == MICS_BF16)

@@ -26,8 +26,8 @@ static void tally_matmul(struct tally *tally, const struct mics_op_matmul *op)
     const double m = op->m, n = op->n, k = op->k;
 
     tally->flops += 2 * m * n * k;
-    tally->bytes +=
-        bytes_of(m * k + k * n, op->dtype) + bytes_of((op->add ? 2 : 1) * m * n, op->out_dtype);
+    tally->bytes += bytes_of(m * k + k * n + (op->pre_gelu || op->gelu_of ? m * n : 0), op->dtype) +
+                    bytes_of((op->add ? 2 : 1) * m * n, op->out_dtype);
 }
 
 static void tally_attention(struct tally *tally, const struct mics_op_attention *op)
