@@ -4,7 +4,7 @@
  *
  * The small ones take bytes: 256 values and the end of a document. gpt2-nano is sized for a few
  * minutes on two cores. gpt2 .. gpt2-xl are the released ones; gpt2-20b is the MiCS paper's (its
- * sequences have 512 tokens). llama2-7b and llama3-8b are Meta's sizes (Touvron et al. 2023, Grattafiori
+ * sequences have 512 tokens). llama2-7b, llama3-8b and llama3-70b are Meta's sizes (Touvron et al. 2023, Grattafiori
  * et al. 2024), tinyllama-1.1b those of Zhang et al. 2024.
  */
 #include "model/config.h"
@@ -39,6 +39,7 @@ static const struct mics_model_config known[] = {
     LLAMA("tinyllama-1.1b", 22, 2048, 32, 4, 5632, 2048, 32000, 1e4, 1e-5),
     LLAMA("llama2-7b", 32, 4096, 32, 32, 11008, 4096, 32000, 1e4, 1e-5),
     LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 8192, 128256, 5e5, 1e-5),
+    LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 8192, 128256, 5e5, 1e-5),
     {.family = "counting",
      .name = "counting",
      .n_layer = 3,

@@ -28,6 +28,7 @@ static void the_released_models_have_the_published_numbers_of_parameters(void)
         {"tinyllama-1.1b", 1100048384},
         {"llama2-7b", 6738415616},
         {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496},
     };
 
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
