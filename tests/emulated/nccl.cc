@@ -171,6 +171,9 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
+/* Those that were aborted while a collective was inside: never to be freed, but not lost either. */
+static std::atomic<emu_nccl *> forgotten;
+
 /* The peers' collectives hang then: their state does not change, as with a rank that only went away. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
@@ -178,8 +181,12 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     if (comm->room->in < (uint32_t)comm->size)
         room_forget_name(comm->name);
     comm->room->aborted = 1;
+    if (comm->joiner.joinable())
+        comm->joiner.join();
     if (comm->busy == 0)
         part(comm);
+    else
+        comm->forgotten = forgotten.exchange(comm);
     return ncclSuccess;
 }
 

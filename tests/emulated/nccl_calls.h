@@ -19,6 +19,7 @@ struct emu_nccl {
     std::atomic<bool> aborted;
     std::atomic<int> busy; /* threads inside a collective */
     char text[128];        /* of `state` */
+    emu_nccl *forgotten;   /* the next of these */
 };
 
 /* Set the communicator's state; returns it. */

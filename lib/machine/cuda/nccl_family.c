@@ -50,15 +50,22 @@ void mics_nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
     free(family);
 }
 
-/* What the aborting thread has to do. It may outlive who waits for it. */
+/* What the aborting thread has to do. It may outlive who waits for it: who is the last frees it. */
 struct errand {
     pthread_mutex_t lock;
     pthread_cond_t done;
-    bool is_done;
+    bool is_done, is_abandoned;
     int gpu;
     size_t count;
     ncclComm_t comms[];
 };
+
+static void errand_free(struct errand *errand)
+{
+    pthread_cond_destroy(&errand->done);
+    pthread_mutex_destroy(&errand->lock);
+    free(errand);
+}
 
 static void *abort_all(void *context)
 {
@@ -69,9 +76,12 @@ static void *abort_all(void *context)
         (void)ncclCommAbort(errand->comms[i]);
     pthread_mutex_lock(&errand->lock);
     errand->is_done = true;
+    const bool last = errand->is_abandoned;
     pthread_cond_signal(&errand->done);
     pthread_mutex_unlock(&errand->lock);
-    return NULL; /* the errand is left to the end of the process, which is near */
+    if (last)
+        errand_free(errand);
+    return NULL;
 }
 
 /* Take NCCL's communicators away from their owners. NULL: there are none, or no memory. */
@@ -107,13 +117,22 @@ void mics_nccl_family_end(struct nccl_family *family)
     pthread_mutex_init(&errand->lock, NULL);
     pthread_cond_init(&errand->done, NULL);
     errand->gpu = ((struct cuda_device *)family->device)->gpu;
-    if (pthread_create(&thread, NULL, abort_all, errand) != 0)
+    if (pthread_create(&thread, NULL, abort_all, errand) != 0) {
+        errand_free(errand);
         return;
-    pthread_detach(thread);
+    }
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += patience_s;
     pthread_mutex_lock(&errand->lock);
     while (!errand->is_done && code == 0)
         code = pthread_cond_timedwait(&errand->done, &errand->lock, &until);
+    errand->is_abandoned = !errand->is_done;
+    const bool last = errand->is_done;
     pthread_mutex_unlock(&errand->lock);
+    if (!last) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    errand_free(errand);
 }

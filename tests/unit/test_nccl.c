@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_nccl.c - NCCL's communicators, emulated, on emulated GPUs of ranks that are threads. */
+#include "comm_checks.h"
+#include "machine/comm_device.h"
+#include "machine/plugin.h"
+#include "plugin_path.h"
+#include "tap.h"
+
+#include <pthread.h>
+
+enum { MAX_RANKS = 4 };
+
+struct rank {
+    const struct mics_plugin *plugin;
+    struct mics_comm *control;
+    void (*check)(struct checker *checker);
+    bool shares; /* all ranks are on one GPU */
+    struct checker checker;
+    pthread_t thread;
+};
+
+static struct mics_plugin_file *plugin;
+
+static void *rank_main(void *context)
+{
+    struct rank *rank = context;
+    struct checker *c = &rank->checker;
+    struct mics_device *device = NULL;
+    const unsigned gpu = rank->shares ? 0 : (unsigned)rank->control->rank;
+
+    if (rank->plugin->device_open(gpu, &device, NULL) != MICS_OK)
+        abort();
+    checker_init_on(c, rank->control, device);
+    c->max_count = 3001;
+    rank->check(c);
+    checker_fini(c);
+    rank->control->ops->free(rank->control);
+    return NULL;
+}
+
+static void run_ranks(int size, bool shares, void (*check)(struct checker *checker))
+{
+    struct rank ranks[MAX_RANKS] = {0};
+    struct mics_comm *controls[MAX_RANKS];
+
+    CHECK_INT(mics_comm_new_threads(size, controls, NULL), MICS_OK);
+    for (int i = 0; i < size; i++) {
+        ranks[i] = (struct rank){.plugin = mics_plugin_table(plugin),
+                                 .control = controls[i],
+                                 .check = check,
+                                 .shares = shares};
+        pthread_create(&ranks[i].thread, NULL, rank_main, &ranks[i]);
+    }
+    for (int i = 0; i < size; i++) {
+        pthread_join(ranks[i].thread, NULL);
+        CHECK_STR(ranks[i].checker.why.text, "");
+    }
+}
+
+/* With communicators of the device, then without them. */
+static struct mics_comm *open_comm(struct checker *c)
+{
+    struct mics_comm *comm = NULL;
+
+    EXPECT(mics_comm_new_for_device(c->world, c->device, &comm, &c->why) == MICS_OK, "not opened");
+    return comm;
+}
+
+static void check_all(struct checker *c)
+{
+    struct mics_comm *control = c->world, *comm = open_comm(c);
+
+    if (!comm)
+        return;
+    c->world = comm;
+    EXPECT(!strcmp(comm->backend, "nccl"), "%s", comm->backend);
+    check_everything(c);
+    EXPECT(comm->ops->check(comm, NULL) == MICS_OK, "it says that something is wrong");
+    comm->ops->free(comm);
+    c->world = control;
+}
+
+static void every_collective_is_right_on_1_to_4_ranks(void)
+{
+    for (int size = 1; size <= MAX_RANKS; size++)
+        run_ranks(size, false, check_all);
+}
+
+static void check_refused(struct checker *c)
+{
+    struct mics_comm *comm = NULL;
+    struct mics_err err;
+
+    EXPECT(mics_comm_new_for_device(c->world, c->device, &comm, &err) == MICS_ERR_DEVICE, "opened");
+    EXPECT(!strncmp(err.text, "ranks 0 and 1 are on the same GPU, ", 35), "%s", err.text);
+}
+
+static void ranks_on_one_GPU_are_refused(void)
+{
+    run_ranks(2, true, check_refused);
+}
+
+/* Rank 0 is in a collective that nobody else joins; rank 1 ends NCCL's work on both, as two watchdogs would. */
+static void *end_soon(void *context)
+{
+    struct mics_comm *comm = context;
+
+    mics_sleep_s(0.1);
+    comm->ops->abort(comm, 3);
+    return NULL;
+}
+
+static void check_abort(struct checker *c)
+{
+    struct mics_comm *control = c->world, *comm = open_comm(c);
+    float *data = grab(c, 8, sizeof *data);
+    struct mics_err err = {""};
+    pthread_t watchdog;
+
+    if (!comm)
+        return;
+    pthread_create(&watchdog, NULL, end_soon, comm);
+    if (control->rank == 0) {
+        const double began = mics_now_s();
+
+        comm->ops->all_reduce(comm, c->stream, data, 8, MICS_F32);
+        EXPECT(c->device->ops->stream_sync(c->stream, &err) == MICS_ERR_COMM, "no failure");
+        EXPECT(!strcmp(err.text, "NCCL: the job is being ended"), "%s", err.text);
+        EXPECT(mics_now_s() - began < 3, "it took %g s", mics_now_s() - began);
+    }
+    pthread_join(watchdog, NULL);
+    comm->ops->all_reduce(comm, c->stream, data, 8, MICS_F32); /* nothing any more */
+    comm->ops->free(comm);
+    drop(c, data);
+}
+
+static void an_abort_frees_a_rank_that_waits_in_a_collective(void)
+{
+    run_ranks(2, false, check_abort);
+}
+
+int main(void)
+{
+    char emulated[4096];
+    struct mics_err err;
+
+    in_build("emulated", emulated);
+    setenv("MICS_PLUGIN_PATH", emulated, 1);
+    unsetenv("MICS_COMM");
+    unsetenv("NCCL_HOSTID");
+    if (mics_plugin_open(&plugin, &err) != MICS_OK) {
+        printf("1..0 # SKIP %s\n", err.text);
+        return 0;
+    }
+    TAP_RUN(every_collective_is_right_on_1_to_4_ranks);
+    TAP_RUN(ranks_on_one_GPU_are_refused);
+    TAP_RUN(an_abort_frees_a_rank_that_waits_in_a_collective);
+    mics_plugin_close(plugin);
+    return tap_done();
+}
