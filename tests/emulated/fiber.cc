@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fiber.cc - switching stacks: a few instructions on x86-64, ucontext elsewhere.
+ * fiber.cc - switching stacks: a few instructions on x86-64, ucontext elsewhere (or with EMU_UCONTEXT).
  *
  * A switch saves what the calling convention says a function must keep. Stacks are mapped with a page below
  * them that traps.
@@ -17,6 +17,23 @@
 #if __has_feature(address_sanitizer)
 #define EMU_ASAN 1
 #endif
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define EMU_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define EMU_TSAN 1
+#endif
+#endif
+
+#ifdef EMU_TSAN
+#include <sanitizer/tsan_interface.h>
+#else
+#define __tsan_get_current_fiber()           nullptr
+#define __tsan_create_fiber(flags)           nullptr
+#define __tsan_destroy_fiber(fiber)          ((void)(fiber))
+#define __tsan_switch_to_fiber(fiber, flags) ((void)(fiber))
 #endif
 
 #ifdef EMU_ASAN
@@ -36,7 +53,8 @@ struct emu_fiber {
     const void *bottom; /* of the stack, as AddressSanitizer wants it */
     size_t bytes;
     void *fake_stack;
-    void *sp; /* x86-64 */
+    void *tsan; /* ThreadSanitizer's idea of it */
+    void *sp;   /* x86-64 */
     ucontext_t context;
 };
 
@@ -67,7 +85,7 @@ extern "C" void emu_fiber_entry(void)
     __builtin_trap();
 }
 
-#ifdef __x86_64__
+#if defined(__x86_64__) && !defined(EMU_UCONTEXT)
 
 extern "C" void emu_stack_switch(void **save_sp, void *sp);
 __asm__(".text\n"
@@ -145,13 +163,18 @@ struct emu_fiber *emu_fiber_new(void (*run)(struct emu_fiber *fiber))
     fiber->map = static_cast<unsigned char *>(map);
     fiber->bottom = fiber->map + guard_bytes;
     fiber->bytes = stack_bytes;
+    fiber->tsan = __tsan_create_fiber(0);
     prepare(fiber);
     return fiber;
 }
 
 struct emu_fiber *emu_fiber_main(void)
 {
-    return new (std::nothrow) emu_fiber();
+    struct emu_fiber *fiber = new (std::nothrow) emu_fiber();
+
+    if (fiber)
+        fiber->tsan = __tsan_get_current_fiber();
+    return fiber;
 }
 
 void emu_fiber_free(struct emu_fiber *fiber)
@@ -161,6 +184,7 @@ void emu_fiber_free(struct emu_fiber *fiber)
     if (fiber->map) {
         __asan_unpoison_memory_region(fiber->map + guard_bytes, stack_bytes);
         munmap(fiber->map, guard_bytes + stack_bytes);
+        __tsan_destroy_fiber(fiber->tsan);
     }
     delete fiber;
 }
@@ -170,6 +194,7 @@ void emu_fiber_switch(struct emu_fiber *from, struct emu_fiber *to)
     coming_from = from;
     going_to = to;
     __sanitizer_start_switch_fiber(&from->fake_stack, to->bottom, to->bytes);
+    __tsan_switch_to_fiber(to->tsan, 0);
     leap(from, to);
     arrive(from);
 }

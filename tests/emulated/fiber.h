@@ -2,8 +2,8 @@
 /*
  * fiber.h - stacks of their own that one thread switches between.
  *
- * A fiber runs its function, which must never return, from the first switch to it. AddressSanitizer is told
- * of every switch.
+ * A fiber runs its function, which must never return, from the first switch to it. AddressSanitizer
+ * and ThreadSanitizer are told of every switch.
  */
 #ifndef MICS_TESTS_EMULATED_FIBER_H
 #define MICS_TESTS_EMULATED_FIBER_H
