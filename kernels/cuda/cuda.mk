@@ -112,7 +112,7 @@ $(BUILD)/cuda/settings: FORCE
 REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))
 REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
-gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu)
+gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
 $(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $< $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
@@ -128,6 +128,14 @@ $(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/cuda/settings
 $(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(REAL_PARTS) $(KERNEL_OBJ) $(BUILD)/libmics.a
 	$(call say,LINK)$(CXX) -o $@ $(filter-out %.a,$^) $(BUILD)/libmics.a $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) \
 		$(ALL_LIBS) -lrt -ldl
+
+$(BUILD)/gpu/bench/%.o: bench/%.c $(BUILD)/cuda/settings
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Ibench $(WARN) \
+		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
+$(BUILD)/bench/kernels_gpu: $(BUILD)/gpu/bench/kernels_gpu.o $(BUILD)/gpu/bench/kernels_gpu_products.o $(KERNEL_OBJ)
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CXX) -o $@ $^ $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 
 # The emulated one: the objects that the emulator's tests have anyhow, and the device.
 FAKE       := $(BUILD)/emulated/libmics-cuda.so

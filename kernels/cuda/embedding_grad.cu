@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(THREADS) sum_windows_kernel(struct sorted args
     const uint32_t begin = blockIdx.x * args.window, left = args.rows - begin;
     const uint32_t stop = begin + (left < args.window ? left : args.window);
 
-    for (uint32_t c = threadIdx.x * W; c < args.C; c += THREADS * W)
+    for (uint32_t c = threadIdx.x * W; c < args.C; c += blockDim.x * W)
         sum_window<T, G, W>(args, begin, stop, c);
 }
 
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(THREADS) join_windows_kernel(struct sorted arg
         (begin > 0 && args.keys[begin - 1] == args.keys[stop - 1]))
         return;
     const uint32_t last = (end_of_run(args, stop) - 1) / args.window;
-    for (uint32_t c = threadIdx.x * W; c < args.C; c += THREADS * W) {
+    for (uint32_t c = threadIdx.x * W; c < args.C; c += blockDim.x * W) {
         float sum[W], x[W];
 
         mics_load<float, W>(partial_at(args, blockIdx.x, 1, c), sum);
@@ -148,11 +148,11 @@ __global__ void __launch_bounds__(THREADS) join_windows_kernel(struct sorted arg
     }
 }
 
-/* One block: THREADS pieces of the columns of one position. */
+/* One block: blockDim.x pieces of the columns of one position. */
 template <typename T, typename G, int W>
 __global__ void __launch_bounds__(THREADS) sum_positions_kernel(struct mics_op_embedding_grad args)
 {
-    const uint32_t t = blockIdx.x, c = (blockIdx.y * THREADS + threadIdx.x) * W;
+    const uint32_t t = blockIdx.x, c = (blockIdx.y * blockDim.x + threadIdx.x) * W;
     const T *from = (const T *)args.grad_out + (size_t)t * args.C + c;
     float sum[W] = {}, x[W];
 
@@ -166,6 +166,14 @@ __global__ void __launch_bounds__(THREADS) sum_positions_kernel(struct mics_op_e
             sum[j] += x[j];
     }
     add_to<G, W>(args.grad_wpe, (size_t)t * args.C + c, sum);
+}
+
+/* Threads for the pieces of a row, no more than it has but for whole warps. */
+static unsigned threads_for(uint32_t C, uint32_t width)
+{
+    const uint32_t pieces = (C + width - 1) / width;
+
+    return pieces < THREADS ? (pieces + MICS_WARP - 1) / MICS_WARP * MICS_WARP : THREADS;
 }
 
 /* The shortest windows whose partial sums fit `bytes`. */
@@ -209,13 +217,14 @@ static cudaError_t add_tokens(const struct mics_cuda_at *at,
 
     carve(at, &sort, &sums);
     const uint32_t windows = (rows - 1) / sums.window + 1;
+    const unsigned threads = threads_for(args->C, W);
     error = mics_sort_launch(at->stream, &sort, &result);
     sums.keys = sort.keys[result];
     sums.order = sort.order[result];
     if (error == cudaSuccess)
-        error = MICS_LAUNCH((sum_windows_kernel<T, G, W>), windows, THREADS, 0, at->stream, sums);
+        error = MICS_LAUNCH((sum_windows_kernel<T, G, W>), windows, threads, 0, at->stream, sums);
     if (error == cudaSuccess && windows > 1)
-        error = MICS_LAUNCH((join_windows_kernel<G, W>), windows, THREADS, 0, at->stream, sums);
+        error = MICS_LAUNCH((join_windows_kernel<G, W>), windows, threads, 0, at->stream, sums);
     return error;
 }
 
@@ -224,6 +233,7 @@ static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_em
 {
     const uint64_t rows = (uint64_t)args->B * args->T;
     const uint32_t tiles = (args->C + THREADS * W - 1) / (THREADS * W);
+    const unsigned threads = threads_for(args->C, W);
     cudaError_t error = cudaSuccess;
 
     for (uint64_t first = 0; first < rows && error == cudaSuccess; first += ROWS_MAX)
@@ -231,7 +241,7 @@ static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_em
                                     rows - first < ROWS_MAX ? (uint32_t)(rows - first)
                                                             : (uint32_t)ROWS_MAX);
     if (error == cudaSuccess && args->grad_wpe)
-        error = MICS_LAUNCH((sum_positions_kernel<T, G, W>), dim3(args->T, tiles), THREADS, 0,
+        error = MICS_LAUNCH((sum_positions_kernel<T, G, W>), dim3(args->T, tiles), threads, 0,
                             at->stream, *args);
     return error;
 }

@@ -140,13 +140,15 @@ static void check_all(enum mics_dtype dtype, enum mics_dtype out_dtype, int tran
 {
     for (size_t s = 0; s < LENGTH(shapes); s++)
         for (size_t e = 0; e < LENGTH(extras); e += trans ? 2 : 1) {
-            struct product p = product_new(shapes[s], trans, dtype, out_dtype, extras[e]);
+            /* What is met first decides what is kept: in either order. */
+            const int with = extras[trans < 2 ? e : LENGTH(extras) - 1 - e];
+            struct product p = product_new(shapes[s], trans, dtype, out_dtype, with);
             const int bad = tap_bad;
 
             check_product(&p, shapes[s]);
             if (tap_bad > bad)
                 printf("# m %u n %u k %u, extra %u, trans %d, types %d %d, with %d\n", p.args.m,
-                       p.args.n, p.args.k, shapes[s].extra, trans, dtype, out_dtype, extras[e]);
+                       p.args.n, p.args.k, shapes[s].extra, trans, dtype, out_dtype, with);
             product_free(&p);
         }
 }
