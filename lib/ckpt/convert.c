@@ -6,6 +6,7 @@
  * their order, and one large file, too, is made by all threads. Ranks share files that are summed, and ranges of
  * those that are not.
  */
+#include "ckpt/convert_halt.h"
 #include "ckpt/convert_part.h"
 
 #include "base/num.h"
@@ -27,6 +28,7 @@ struct work {
     struct mics_piece *pieces; /* of this rank */
     size_t count;
     uint64_t bytes; /* of these */
+    struct mics_halt halt;
     atomic_size_t next;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t ended;
@@ -157,6 +159,15 @@ static void tell_progress(const struct work *work, uint64_t total)
         work->how->progress(work->how->progress_context, (uint64_t)(part * (double)total), total);
 }
 
+/* One that stops stops all. */
+static void mind_others(struct work *work)
+{
+    if (mics_copier_stops(&work->copier))
+        mics_halt_tell(&work->halt);
+    else if (mics_halt_heard(&work->halt))
+        mics_copier_stop(&work->copier);
+}
+
 static void wait_for_all(struct work *work, uint64_t total)
 {
     struct timespec until;
@@ -169,6 +180,7 @@ static void wait_for_all(struct work *work, uint64_t total)
         until.tv_nsec %= 1000000000L;
         pthread_cond_timedwait(&work->ended, &work->lock, &until);
         tell_progress(work, total);
+        mind_others(work);
     }
     pthread_mutex_unlock(&work->lock);
 }
@@ -253,6 +265,8 @@ static enum mics_status make_files(struct work *work, const char *folder, struct
     enum mics_status status = list_pieces(work, err);
 
     if (status == MICS_OK)
+        status = mics_halt_init(&work->halt, folder, comm->size, err);
+    if (status == MICS_OK)
         status = mics_copier_name_files(&work->copier, folder, err);
     if (status == MICS_OK && comm->rank == 0)
         status = mics_copier_create_files(&work->copier, err);
@@ -261,12 +275,15 @@ static enum mics_status make_files(struct work *work, const char *folder, struct
         status = open_files(work, err);
     if (status == MICS_OK)
         status = start_sums(work, err);
+    mind_others(work);
     if (status == MICS_OK) {
         run_threads(work);
         status = work->status;
         if (status != MICS_OK && err)
             *err = work->err;
     }
+    if (status != MICS_OK || mics_copier_stops(&work->copier))
+        mics_halt_tell(&work->halt);
     return mics_agree(comm, mics_copier_close_files(&work->copier, status, err), err);
 }
 

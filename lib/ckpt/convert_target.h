@@ -55,7 +55,7 @@ struct mics_convert_how {
 
 /* Make all files in `folder`, synced. Collective: the first rank creates the files, all fill them, with two threads
  * for each core that the process has, at most 24; each takes 5 MiB. The sums are known on all ranks. After a failure,
- * which is one of all ranks, the files are as far as they came. */
+ * which is one of all ranks, the files are as far as they came; the others stop soon after the rank that failed. */
 enum mics_status mics_convert(const struct mics_store *store, struct mics_target *target,
                               const char *folder, const struct mics_convert_how *how,
                               struct mics_err *err);

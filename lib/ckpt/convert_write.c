@@ -6,6 +6,7 @@
 #include "ckpt/convert_write.h"
 
 #include "ckpt/agree.h"
+#include "ckpt/convert_halt.h"
 #include "ckpt/convert_sums.h"
 #include "ckpt/errand.h"
 
@@ -81,7 +82,7 @@ static enum mics_status remember_files(const struct mics_convert_request *reques
                                        const struct mics_target *target,
                                        struct mics_new_folder *folder, struct mics_err *err)
 {
-    enum mics_status status = MICS_OK;
+    enum mics_status status = mics_new_folder_remember(folder, MICS_HALT_NAME, err);
 
     for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
         status = mics_new_folder_remember(folder, target->files[i].name, err);

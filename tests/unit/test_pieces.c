@@ -8,6 +8,7 @@
 #include "tap.h"
 
 #include "base/file.h"
+#include "ckpt/convert_halt.h"
 #include "ckpt/convert_target.h"
 #include "ckpt/piece_file.h"
 
@@ -109,6 +110,7 @@ static const char *new_folder(const char *parent, char *path, size_t size)
 
 struct rank {
     struct mics_comm *comm;
+    const struct mics_store *store;
     struct wanted wanted;
     const char *at;
     enum mics_status status;
@@ -120,7 +122,7 @@ static void *run_rank(void *context)
     const struct mics_convert_how how = {.comm = rank->comm, .host_ranks = RANKS};
     struct mics_err err = {""};
 
-    rank->status = mics_convert(&store, &rank->wanted.target, rank->at, &how, &err);
+    rank->status = mics_convert(rank->store, &rank->wanted.target, rank->at, &how, &err);
     rank->comm->ops->free(rank->comm);
     return NULL;
 }
@@ -136,6 +138,7 @@ static void make_by_ranks(int count, const char *parent, bool hashed)
     CHECK_INT(mics_comm_new_threads(count, comms, NULL), MICS_OK);
     for (int i = 0; i < count; i++) {
         ranks[i].comm = comms[i];
+        ranks[i].store = &store;
         ranks[i].at = at;
         want(&ranks[i].wanted, hashed);
         pthread_create(&threads[i], NULL, run_rank, &ranks[i]);
@@ -187,6 +190,7 @@ static void a_rank_that_cannot_write_fails_them_all(void)
     CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
     for (int i = 0; i < RANKS; i++) {
         ranks[i].comm = comms[i];
+        ranks[i].store = &store;
         ranks[i].at = i == 1 ? "/nowhere" : at;
         want(&ranks[i].wanted, false);
         pthread_create(&threads[i], NULL, run_rank, &ranks[i]);
@@ -195,6 +199,56 @@ static void a_rank_that_cannot_write_fails_them_all(void)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < RANKS; i++)
         CHECK_INT(ranks[i].status, MICS_ERR_IO);
+}
+
+/* A store whose first number is not finite. */
+static void make_bad_source(struct mics_store *bad)
+{
+    static const unsigned char infinite[] = {0, 0, 0x80, 0x7f};
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/bad", folder);
+    FILE *out = fopen(path, "w");
+    CHECK(fwrite(infinite, 1, 4, out) == 4 && fclose(out) == 0 &&
+          truncate(path, (off_t)DATA_BYTES) == 0);
+    CHECK_INT(mics_store_add_file(bad, path, NULL), MICS_OK);
+    bad->table = malloc(3 * sizeof *bad->table);
+    memcpy(bad->table, store.table, 3 * sizeof *bad->table);
+    bad->table_count = 3;
+}
+
+static void a_rank_that_stops_tells_the_others_by_a_file_that_they_mind(void)
+{
+    struct mics_comm *comms[RANKS];
+    struct rank ranks[RANKS] = {0};
+    struct mics_store bad = {0};
+    pthread_t threads[RANKS];
+    char at[128], path[256];
+
+    make_bad_source(&bad);
+    new_folder(folder, at, sizeof at);
+    snprintf(path, sizeof path, "%s/" MICS_HALT_NAME, at);
+    for (int round = 0; round < 2; round++) { /* first it is made; then it is there */
+        CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
+        for (int i = 0; i < RANKS; i++) {
+            ranks[i] = (struct rank){.comm = comms[i], .at = at};
+            ranks[i].store = round == 0 && i == 0 ? &bad : &store;
+            want(&ranks[i].wanted, true);
+            pthread_create(&threads[i], NULL, run_rank, &ranks[i]);
+        }
+        for (int i = 0; i < RANKS; i++)
+            pthread_join(threads[i], NULL);
+        for (int i = 0; i < RANKS; i++)
+            CHECK_INT(ranks[i].status, round == 0 ? MICS_ERR_FORMAT : MICS_OK);
+        CHECK(access(path, F_OK) == 0);
+        for (int j = 0; j < 3; j++) {
+            snprintf(path, sizeof path, "%s/%s", at, ranks[0].wanted.files[j].name);
+            CHECK(round == 0 || !is_right(at, &ranks[0].wanted.files[j]));
+            unlink(path);
+        }
+        snprintf(path, sizeof path, "%s/" MICS_HALT_NAME, at);
+    }
+    mics_store_close(&bad);
 }
 
 static void nothing_is_made_when_nobody_wants_it_any_more(void)
@@ -244,6 +298,7 @@ int main(void)
     TAP_RUN(ranks_share_files_that_are_summed_and_ranges_of_others);
     TAP_RUN(a_file_system_that_takes_nothing_directly_is_written_to_all_the_same);
     TAP_RUN(a_rank_that_cannot_write_fails_them_all);
+    TAP_RUN(a_rank_that_stops_tells_the_others_by_a_file_that_they_mind);
     TAP_RUN(nothing_is_made_when_nobody_wants_it_any_more);
     TAP_RUN(the_last_piece_ends_the_file);
     mics_store_close(&store);
