@@ -23,6 +23,7 @@
 #include "base/err.h"
 #include "machine/device.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct mics_comm_counts {
@@ -82,6 +83,8 @@ struct mics_comm_ops {
 /* Memory that a communicator of more than one rank keeps for messages under way. Upper bound, any backend. */
 #define MICS_COMM_STAGING_BYTES (512u * 1024u)
 
+#define MICS_COMM_JOINED_MAX 8
+
 struct mics_comm {
     const struct mics_comm_ops *ops;
     const char *backend; /* "self", "threads", "mpi", "nccl"; "staged": another, through the host */
@@ -89,6 +92,10 @@ struct mics_comm {
     int block; /* of this rank */
     int node;  /* lowest launch rank on this rank's node, as far as the backend knows */
     struct mics_comm_counts counts; /* of this communicator; read when its streams are idle */
+    /* What is enqueued while this is set joins what is enqueued next on the same stream, which must be of the same kind
+     * and type, MICS_COMM_JOINED_MAX at most in all: they are over together, and a backend that can carries them out as one
+     * collective, whose latency is paid once. Whoever enqueues sets it, to the same on all ranks. */
+    bool joins;
 };
 
 /* Bytes that `rank` sends in one all_reduce of `count` elements. When size divides count and there are more

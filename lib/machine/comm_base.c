@@ -44,7 +44,7 @@ struct errand {
     struct comm_base *base;
     struct mics_device *device;
     struct mics_comm_counts *counts;
-    bool first;
+    bool first, joins;
     struct comm_call call;
 };
 
@@ -58,6 +58,19 @@ static enum mics_status execute(struct comm_base *base, const struct comm_call *
     return status;
 }
 
+/* With the calls that wait for this one. */
+static enum mics_status execute_joined(struct comm_base *base, struct comm_call *last,
+                                       struct comm_sent *sent, struct mics_err *err)
+{
+    struct comm_call *waiting = base->waiting;
+    const int count = base->waiting_count;
+
+    base->waiting_count = 0;
+    for (int i = 0; i < count; i++)
+        waiting[i].next = i + 1 < count ? &waiting[i + 1] : last;
+    return execute(base, count > 0 ? waiting : last, sent, err);
+}
+
 /* In the stream's thread. */
 static void run_errand(void *context)
 {
@@ -66,7 +79,12 @@ static void run_errand(void *context)
     struct comm_sent sent = {0};
 
     errand->counts->calls += errand->first;
-    enum mics_status status = execute(errand->base, &errand->call, &sent, &err);
+    if (errand->joins) {
+        assert(errand->base->waiting_count < MICS_COMM_JOINED_MAX - 1);
+        errand->base->waiting[errand->base->waiting_count++] = errand->call;
+        return;
+    }
+    enum mics_status status = execute_joined(errand->base, &errand->call, &sent, &err);
     errand->counts->sent_bytes += sent.bytes;
     errand->counts->net_bytes += sent.net_bytes;
     if (status != MICS_OK)
@@ -77,7 +95,9 @@ void mics_comm_base_enqueue(struct comm_base *base, struct mics_stream *stream,
                             const struct comm_call *call, struct mics_comm_counts *counts,
                             bool first)
 {
-    const struct errand errand = {base, mics_stream_device(stream), counts, first, *call};
+    const struct errand errand = {
+        base, mics_stream_device(stream), counts, first, base->comm.joins && base->takes_joined,
+        *call};
     struct mics_op_call op = {.fn = run_errand};
 
     static_assert(sizeof errand <= sizeof op.payload, "an errand fits into a call");

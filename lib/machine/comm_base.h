@@ -30,6 +30,7 @@ struct comm_call {
     void *send, *recv;
     uint64_t count; /* elements: of one block, or of all data where there are no blocks */
     uint64_t bytes; /* the same in bytes */
+    const struct comm_call *next; /* that has joined, of the same kind and type; NULL: none */
 };
 
 /* What a rank sent in a collective. */
@@ -44,6 +45,11 @@ struct comm_base {
      * one at a time. */
     enum mics_status (*execute)(struct comm_base *base, const struct comm_call *call,
                                 struct comm_sent *sent, struct mics_err *err);
+    bool
+        takes_joined; /* `execute` carries out calls that have joined; else it gets them one by one */
+    /* The stream's thread only: calls that wait for the one that they join. */
+    struct comm_call waiting[MICS_COMM_JOINED_MAX - 1];
+    int waiting_count;
 };
 
 /* The table with all but split, free and abort. */

@@ -30,26 +30,58 @@ static_assert((int)COMM_MPI_NODE_WINDOW * COMM_MPI_NODE_SEGMENT <= (int)COMM_MPI
               "the staging memory is for either kind of messages");
 static_assert((int)COMM_MPI_WINDOW <= (int)COMM_TREE_ARITY, "a slot for each message under way");
 
+/* This rank's own piece of what is gathered. */
+static void place_own(const struct comm_base *base, const struct comm_call *call)
+{
+    char *own =
+        (char *)call->recv + (uint64_t)comm_block_of(base, call, base->comm.rank) * call->bytes;
+
+    if (own != call->send && call->bytes > 0)
+        memcpy(own, call->send, call->bytes);
+}
+
+static enum mics_status carry_out(struct mpi_comm *comm, const struct comm_call *call,
+                                  struct comm_sent *sent, struct mics_err *err)
+{
+    struct mpi_request request = {.call = call, .comm = comm};
+
+    for (const struct comm_call *each = call; each; each = each->next)
+        if (each->kind == COMM_ALL_GATHER)
+            place_own(&comm->base, each);
+    mics_mpi_engine_execute(comm->engine, &request);
+    sent->bytes += request.sent.bytes;
+    sent->net_bytes += request.sent.net_bytes;
+    if (request.status != MICS_OK)
+        mics_err_set(err, request.status, "%s", request.err.text);
+    return request.status;
+}
+
+/* Only a ring carries several calls. What goes by tree adds in another order, joined or not. */
+static bool joins_well(const struct comm_call *call)
+{
+    for (; call; call = call->next)
+        if (mics_mpi_takes_tree(call))
+            return false;
+    return true;
+}
+
 static enum mics_status mpi_execute(struct comm_base *base, const struct comm_call *call,
                                     struct comm_sent *sent, struct mics_err *err)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    struct mpi_request request = {.call = call, .comm = comm};
+    enum mics_status status = MICS_OK;
 
     if (comm->broken)
         return mics_err_set(err, MICS_ERR_COMM, "an earlier collective failed");
-    if (call->kind == COMM_ALL_GATHER) {
-        char *own =
-            (char *)call->recv + (uint64_t)comm_block_of(base, call, base->comm.rank) * call->bytes;
+    if (joins_well(call))
+        return carry_out(comm, call, sent, err);
+    for (; call && status == MICS_OK; call = call->next) {
+        struct comm_call alone = *call;
 
-        if (own != call->send && call->bytes > 0)
-            memcpy(own, call->send, call->bytes);
+        alone.next = NULL;
+        status = carry_out(comm, &alone, sent, err);
     }
-    mics_mpi_engine_execute(comm->engine, &request);
-    *sent = request.sent;
-    if (request.status != MICS_OK)
-        mics_err_set(err, request.status, "%s", request.err.text);
-    return request.status;
+    return status;
 }
 
 static void comm_destroy(struct mpi_comm *comm)
@@ -106,6 +138,7 @@ static struct mpi_comm *comm_new(struct mpi_engine *engine, int rank, int size, 
         return NULL;
     }
     comm->base.execute = mpi_execute;
+    comm->base.takes_joined = true;
     comm->base.comm.ops = &mpi_ops;
     comm->base.comm.backend = "mpi";
     comm->base.comm.rank = rank;

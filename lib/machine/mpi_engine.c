@@ -61,7 +61,7 @@ static void begin_transfer(struct mpi_comm *comm)
         return;
     if (mics_mpi_takes_tree(call))
         mics_mpi_tree_begin(comm, call);
-    else if (mics_mpi_takes_short(comm, call))
+    else if (!call->next && mics_mpi_takes_short(comm, call))
         mics_mpi_short_begin(comm, call);
     else
         mics_mpi_ring_begin(comm, call);

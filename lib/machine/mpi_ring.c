@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ring of comm_wire.h, cut into packets. Packet t is segment t % segments of step t / segments. A packet
+ * The ring of comm_wire.h, cut into packets; the segments of calls that have joined come one after another. Packet t is segment t % segments of step t / segments. A packet
  * is sent on as soon as its segment of the step before has arrived and, where it sums, been added; a few
  * packets are under way at once. What is to be added arrives in the staging buffer, the rest in its place.
  */
@@ -11,6 +11,7 @@
 #include "base/num.h"
 
 struct packet {
+    const struct comm_call *call;
     char *data;
     uint64_t bytes;
     uint64_t offset; /* in the piece */
@@ -18,10 +19,21 @@ struct packet {
     int step;
 };
 
-/* Segment `segment` of the piece of ring rank `rank`. */
-static struct packet locate(const struct mpi_comm *comm, int rank, uint64_t segment)
+/* Segments of the longest piece of a call. */
+static uint64_t segments_of(const struct mpi_comm *comm, const struct comm_call *call)
 {
-    const struct comm_call *call = comm->transfer.call;
+    const uint64_t size = (uint64_t)comm->base.comm.size;
+    const uint64_t longest = call->kind == COMM_ALL_REDUCE
+                                 ? mics_ceil_div(call->count, size) * mics_dtype_bytes(call->dtype)
+                                 : call->bytes;
+
+    return mics_ceil_div(longest, comm->segment);
+}
+
+/* Segment `segment` of the piece of ring rank `rank` in a call. */
+static struct packet locate(const struct mpi_comm *comm, const struct comm_call *call, int rank,
+                            uint64_t segment)
+{
     uint64_t begin, bytes = call->bytes;
 
     if (call->kind == COMM_ALL_REDUCE) {
@@ -36,7 +48,8 @@ static struct packet locate(const struct mpi_comm *comm, int rank, uint64_t segm
 
     const uint64_t offset = mics_min_u64(segment * comm->segment, bytes);
     char *data = call->kind == COMM_REDUCE_SCATTER ? call->send : call->recv;
-    return (struct packet){.data = data + begin + offset,
+    return (struct packet){.call = call,
+                           .data = data + begin + offset,
                            .bytes = mics_min_u64(comm->segment, bytes - offset),
                            .offset = offset};
 }
@@ -45,10 +58,15 @@ static struct packet locate(const struct mpi_comm *comm, int rank, uint64_t segm
 static struct packet packet_at(const struct mpi_comm *comm, uint64_t index, int behind)
 {
     const struct mpi_transfer *transfer = &comm->transfer;
+    const struct comm_call *call = transfer->call;
     const int size = comm->base.comm.size;
     const int step = transfer->first_step + (int)(index / transfer->segments);
-    struct packet packet = locate(comm, comm_mod(comm->base.comm.rank - behind - step, size),
-                                  index % transfer->segments);
+    uint64_t segment = index % transfer->segments;
+
+    for (; segment >= segments_of(comm, call); call = call->next)
+        segment -= segments_of(comm, call);
+    struct packet packet =
+        locate(comm, call, comm_mod(comm->base.comm.rank - behind - step, size), segment);
 
     packet.step = step;
     packet.sum = step < size - 1;
@@ -60,12 +78,11 @@ void mics_mpi_ring_begin(struct mpi_comm *comm, const struct comm_call *call)
     struct mpi_transfer *transfer = &comm->transfer;
     const uint64_t size = (uint64_t)comm->base.comm.size;
     const bool all_reduce = call->kind == COMM_ALL_REDUCE;
-    const uint64_t longest =
-        all_reduce ? mics_ceil_div(call->count, size) * mics_dtype_bytes(call->dtype) : call->bytes;
 
     *transfer = (struct mpi_transfer){.call = call};
     transfer->first_step = call->kind == COMM_ALL_GATHER ? comm->base.comm.size - 1 : 0;
-    transfer->segments = mics_ceil_div(longest, comm->segment);
+    for (; call; call = call->next)
+        transfer->segments += segments_of(comm, call);
     transfer->packets = transfer->segments * (size - 1) * (all_reduce ? 2 : 1);
 }
 
@@ -119,8 +136,8 @@ static int post_sends(struct mpi_comm *comm)
 /* The last sum of a reduce-scatter goes where the caller wants it. */
 static void add_packet(const struct mpi_comm *comm, uint64_t index)
 {
-    const struct comm_call *call = comm->transfer.call;
     const struct packet packet = packet_at(comm, index, 2);
+    const struct comm_call *call = packet.call;
     const char *arrived = comm->staging + index % comm->window * comm->segment;
     const uint64_t count = packet.bytes / mics_dtype_bytes(call->dtype);
     char *out = packet.data;

@@ -33,15 +33,25 @@ static size_t element_bytes(const struct scene *scene, enum mics_collective coll
                                                           : scene->choice->grad_dtype);
 }
 
+/* Of one unit's part of a collective that `units` units like it make together. */
 static double hop_seconds(const struct scene *scene, const struct mics_hop *hop,
-                          enum mics_collective collective, uint64_t segment_count,
+                          enum mics_collective collective, uint64_t segment_count, uint32_t units,
                           struct mics_member *member)
 {
     mics_shape_member(&scene->choice->shape, hop->comm, 0, member);
     return mics_cost_collective(
-        scene->topology, collective,
-        (struct mics_span){member->nodes, member->per_node, member->sharing},
-        segment_count / hop->divisor * element_bytes(scene, collective));
+               scene->topology, collective,
+               (struct mics_span){member->nodes, member->per_node, member->sharing},
+               units * (segment_count / hop->divisor * element_bytes(scene, collective))) /
+           units;
+}
+
+/* Units that a collective carries; what is published travels alone. */
+static uint32_t units_together(const struct scene *scene, const struct mics_exchange *exchange)
+{
+    const bool published = exchange->hop_count > 0 && exchange->hops[0].comm == MICS_COMM_PUBLISH;
+
+    return published ? 1 : scene->choice->joined + 1;
 }
 
 /* Work of exchanging one unit, once. */
@@ -54,7 +64,8 @@ static struct load exchange_load(const struct scene *scene, const struct mics_ex
     for (uint32_t i = 0; i < exchange->hop_count; i++) {
         struct mics_member member;
         double seconds = layout.segments * hop_seconds(scene, &exchange->hops[i], collective,
-                                                       layout.segment_count, &member);
+                                                       layout.segment_count,
+                                                       units_together(scene, exchange), &member);
 
         *(member.nodes > 1 ? &load.net_s : &load.node_s) += seconds;
     }
@@ -151,6 +162,50 @@ void mics_choose_exchanges(const struct mics_topology *topology, const struct mi
     }
     if (isinf(best)) /* costs nothing: one rank */
         choice->segments = 1;
+}
+
+/* The part of an exchange's time that does not grow with the bytes, when `units` units make it together; of its worst
+ * hop. */
+static double latency_share(const struct scene *scene, const struct mics_exchange *exchange,
+                            enum mics_collective collective, uint32_t units)
+{
+    const struct mics_layout layout =
+        mics_choice_layout(scene->model, scene->choice, scene->model->unit_count / 2);
+    double worst = 0;
+
+    for (uint32_t i = 0; i < exchange->hop_count; i++) {
+        const struct mics_hop *hop = &exchange->hops[i];
+        struct mics_member member;
+        const double one = hop_seconds(scene, hop, collective, layout.segment_count, 1, &member);
+        const double two =
+            2 * hop_seconds(scene, hop, collective, layout.segment_count, 2, &member);
+        const double latency = fmax(0, 2 * one - two);
+
+        worst = fmax(worst, latency / (latency + units * (one - latency)));
+    }
+    return worst;
+}
+
+uint32_t mics_choose_joined(const struct mics_topology *topology, const struct mics_model *model,
+                            const struct mics_plan_choice *choice)
+{
+    static const uint32_t counts[] = {0, 1, 3, MICS_JOINED_MAX};
+    const struct scene scene = {topology, model, choice};
+    const struct mics_wiring wiring = mics_wiring_of(choice);
+    uint32_t joined = 0;
+
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        const uint32_t units = counts[i] + 1;
+
+        if (i > 0 && 2 * units > model->unit_count)
+            break;
+        joined = counts[i];
+        if (latency_share(&scene, &wiring.gather, MICS_ALL_GATHER, units) <= 0.1 &&
+            latency_share(&scene, &wiring.reduce, MICS_REDUCE_SCATTER, units) <= 0.1 &&
+            latency_share(&scene, &wiring.sync, MICS_ALL_REDUCE, units) <= 0.1)
+            break;
+    }
+    return joined;
 }
 
 static double compute_seconds(const struct scene *scene)

@@ -21,6 +21,11 @@ enum mics_status mics_candidates(const struct mics_topology *topology, const cha
 void mics_choose_exchanges(const struct mics_topology *topology, const struct mics_model *model,
                            struct mics_plan_choice *choice);
 
+/* How many units should join one, so that latency is a tenth of the time on the wires at most: 0, 1, 3 or 7, and no more
+ * than half of the units. A unit in the middle of the model stands for all. */
+uint32_t mics_choose_joined(const struct mics_topology *topology, const struct mics_model *model,
+                            const struct mics_plan_choice *choice);
+
 /* Seconds below which no step of this choice can be predicted: the work of the busiest resource, of
  * computation, links inside nodes, and network cards. */
 double mics_step_bound(const struct mics_topology *topology, const struct mics_model *model,

@@ -50,7 +50,7 @@ static void update(struct mics_build *build, uint32_t unit)
     op = plain_op(build, MICS_OP_PUBLISH, MICS_STREAM_COMPUTE);
     op.unit = unit;
     op.dtype = build->choice->dtype;
-    mics_build_exchange(build, &build->wiring.publish, MICS_ALL_GATHER, &op);
+    mics_build_exchange(build, &build->wiring.publish, MICS_ALL_GATHER, &op, 1);
 }
 
 /* Norm and loss: two doubles. */

@@ -15,6 +15,7 @@
 
 #define MICS_PLAN_KIND    "mics.plan"
 #define MICS_PLAN_VERSION 1
+#define MICS_JOINED_MAX   7
 
 enum mics_optimizer { MICS_OPT_ADAMW, MICS_OPT_SGD };
 
@@ -27,6 +28,7 @@ struct mics_plan_choice {
     uint32_t segments;   /* of large units; >= 1 */
     uint32_t prefetch;   /* units gathered ahead; 0 or more: prefetch + 1 parameter slots */
     uint32_t grad_slots; /* >= 1 */
+    uint32_t joined; /* units whose exchanges travel together with one before them; 0: each alone */
     uint32_t micro_batch, micro_steps, seq;
     bool recompute;
     enum mics_optimizer optimizer;

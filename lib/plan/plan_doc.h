@@ -3,8 +3,9 @@
  * plan_doc.h - the names in the document mics.plan that its writer and its reader share. Private to lib/plan.
  *
  *     kind v model topology global_batch memory_limit_bytes
- *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments prefetch
- *              grad_slots micro_batch micro_steps seq recompute optimizer dtype grad_dtype clip }
+ *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments joined
+ *              prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
+ *              grad_dtype clip }
  *     memory { arena_bytes workspace_bytes snapshot_bytes regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
  *     alternatives [ { choice total_bytes fits why predicted } ]

@@ -10,6 +10,7 @@ const struct mics_choice_number mics_choice_numbers[] = {
     {"p_grad", CHOICE(shape.p_grad), 1, UINT32_MAX},
     {"p_optim", CHOICE(shape.p_optim), 1, UINT32_MAX},
     {"segments", CHOICE(segments), 1, 64},
+    {"joined", CHOICE(joined), 0, MICS_JOINED_MAX},
     {"prefetch", CHOICE(prefetch), 0, 65535},
     {"grad_slots", CHOICE(grad_slots), 1, 65536},
     {"micro_batch", CHOICE(micro_batch), 1, INT32_MAX},

@@ -80,6 +80,7 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
     put_number(table, "hierarchical_gather", choice->hierarchical_gather);
     put_number(table, "hierarchical_reduce", choice->hierarchical_reduce);
     put_number(table, "segments", choice->segments);
+    put_number(table, "joined", choice->joined);
     put_number(table, "prefetch", choice->prefetch);
 }
 
@@ -107,6 +108,10 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                             ? "between nodes, then inside them"
                             : "in one ring",
                         choice->prefetch, plural(choice->prefetch));
+    }
+    if (choice->joined > 0) {
+        mics_table_cell(table, "together");
+        mics_table_cell(table, "%u units in each exchange", choice->joined + 1);
     }
     if (shape->p_grad > 1) {
         mics_table_cell(table, "reduce");

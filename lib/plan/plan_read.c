@@ -67,6 +67,9 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
     for (size_t i = 0; i < mics_choice_number_count && status == MICS_OK; i++) {
         const struct mics_choice_number *number = &mics_choice_numbers[i];
 
+        if (number->offset == offsetof(struct mics_plan_choice, joined) &&
+            !mics_at_has(&at, number->key))
+            continue; /* of a plan from before it: 0 */
         status = mics_at_u32(&at, number->key, number->min, number->max,
                              (uint32_t *)((char *)out + number->offset), err);
     }

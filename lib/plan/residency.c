@@ -27,6 +27,13 @@ struct mics_turn mics_course_turn(const struct mics_course *course, uint32_t tur
                               .backward = backward};
 }
 
+bool mics_course_ends_pass(const struct mics_course *course, uint32_t turn)
+{
+    const uint32_t pass = course->train ? 2 * course->stage_count - 1 : course->stage_count;
+
+    return (turn + 1) % pass == 0;
+}
+
 /* What a slot holds. */
 struct holder {
     uint32_t unit; /* or MICS_NONE */

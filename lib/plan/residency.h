@@ -24,6 +24,8 @@ struct mics_turn {
 
 uint32_t mics_course_length(const struct mics_course *course);
 struct mics_turn mics_course_turn(const struct mics_course *course, uint32_t turn);
+/* Is it the last computation of its micro-step? */
+bool mics_course_ends_pass(const struct mics_course *course, uint32_t turn);
 
 /* A unit that must be gathered into a slot before turn `needed`, and not before the slot's former user
  * `former` (a turn of this step, or MICS_NONE: free since the step before). */

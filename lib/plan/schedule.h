@@ -8,7 +8,8 @@
  * means that operation in the step before. The trainer runs it, the simulator walks it with a cost
  * for each operation, and both see the same thing.
  *
- * A communication operation is one collective on one communicator.
+ * A communication operation is one collective on one communicator. Several of them that are short may join: they
+ * begin when the last of them can, go over the wires as one, and are over together.
  */
 #ifndef MICS_PLAN_SCHEDULE_H
 #define MICS_PLAN_SCHEDULE_H
@@ -55,9 +56,11 @@ struct mics_op {
     uint32_t segment;
     uint32_t param_slot; /* where the unit's parameters are: MICS_NONE = in the shard (p_param 1) */
     uint32_t grad_slot;  /* likewise for gradients (p_grad 1: accumulated in the shard) */
-    bool first;          /* of this gradient buffer in this micro-step: zero it before */
-    uint64_t count;      /* communication: elements of the whole array, gathered size */
-    uint64_t bytes;      /* the same in bytes */
+    bool
+        joins; /* travels with the next operation, of the same kind, stream, communicator and type */
+    bool first;                 /* of this gradient buffer in this micro-step: zero it before */
+    uint64_t count;             /* communication: elements of the whole array, gathered size */
+    uint64_t bytes;             /* the same in bytes */
     enum mics_dtype dtype;      /* of what is communicated */
     double flops, memory_bytes; /* computation */
     uint32_t dep_begin, dep_count;

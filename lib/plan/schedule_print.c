@@ -43,7 +43,7 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
             mics_stream_kind_name(op->stream), comm, unit, op->micro_step, op->segment);
     print_slot('p', op->param_slot, out);
     print_slot('g', op->grad_slot, out);
-    fprintf(out, " %10s%s  ", amount, mics_op_is_comm(op->kind) ? " " : "*");
+    fprintf(out, " %10s%s  ", amount, op->joins ? "+" : mics_op_is_comm(op->kind) ? " " : "*");
     print_deps(schedule, index, out);
 }
 
@@ -52,7 +52,8 @@ enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
                                      struct mics_err *err)
 {
     fprintf(out, "%5s  %-11s %-11s %-11s %-8s %4s %3s %-8s %10s   %s\n", "op", "does", "stream",
-            "comm", "unit", "step", "seg", " slots", "size/flop*", "waits for (-: step before)");
+            "comm", "unit", "step", "seg", " slots", "size/flop*",
+            "waits for (-: step before); +: together with the next");
     for (uint32_t i = 0; i < schedule->op_count; i++)
         print_op(schedule, model, i, out);
     if (ferror(out))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * settings.c - how a strategy can be run: micro-batch, recomputation, prefetch depth, exchanges.
+ * settings.c - how a strategy can be run: micro-batch, recomputation, prefetch depth, exchanges, joined units.
  *
  * More sequences at once mean fewer micro-steps, so of the micro-batches the largest that fits is taken.
  */
@@ -101,6 +101,24 @@ static uint32_t list_depths(const struct mics_search *search, const struct mics_
     return 4;
 }
 
+/* Units that travel together need room for two sets of them: one on its way, one in use. */
+static enum mics_status try_joined(const struct mics_search *search,
+                                   struct mics_contender *contender,
+                                   const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    struct mics_plan_choice joined = *choice;
+    const uint32_t wanted = search->options.prefetch;
+
+    joined.joined = mics_choose_joined(search->topology, search->model, choice);
+    joined.grad_slots = 2 * (joined.joined + 1);
+    if (choice->shape.p_param > 1)
+        joined.prefetch = wanted == MICS_AUTO ? 2 * joined.joined + 1 : wanted;
+    if (joined.joined == 0 ||
+        (choice->shape.p_param > 1 && joined.prefetch < 2 * joined.joined + 1))
+        return MICS_OK;
+    return try_setting(search, contender, &joined, err);
+}
+
 enum mics_status mics_search_settings(const struct mics_search *search,
                                       const struct mics_candidate *candidate,
                                       struct mics_contender *out, struct mics_err *err)
@@ -135,6 +153,8 @@ enum mics_status mics_search_settings(const struct mics_search *search,
             choice.prefetch = depths[i];
             status = try_setting(search, out, &choice, err);
         }
+        if (status == MICS_OK)
+            status = try_joined(search, out, &choice, err);
     }
     return status;
 }

@@ -50,6 +50,7 @@ static void price(struct sim *sim, const struct mics_plan_choice *choice,
                   const struct mics_topology *topology)
 {
     struct mics_member members[MICS_COMM_KIND_COUNT];
+    uint64_t joined = 0; /* bytes that travel together */
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
         mics_shape_member(&choice->shape, (enum mics_comm_kind)kind, 0, &members[kind]);
@@ -63,7 +64,11 @@ static void price(struct sim *sim, const struct mics_plan_choice *choice,
             continue;
         }
         sim->medium[i] = member->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
-        sim->cost[i] = mics_cost_collective(topology, op->collective, span, op->bytes);
+        joined += op->bytes;
+        if (op->joins)
+            continue;
+        sim->cost[i] = mics_cost_collective(topology, op->collective, span, joined);
+        joined = 0;
     }
 }
 
@@ -129,9 +134,9 @@ static bool may_start(const struct sim *sim, const struct lane *lane, uint32_t o
     return true;
 }
 
-static double *slot_of(const struct sim *sim, double *times, const struct lane *lane)
+static double *slot_of(const struct sim *sim, double *times, const struct lane *lane, uint32_t op)
 {
-    return &times[(lane->step % 2) * sim->schedule->op_count + lane->ops[lane->next]];
+    return &times[(lane->step % 2) * sim->schedule->op_count + op];
 }
 
 static void start_what_can(struct sim *sim)
@@ -145,14 +150,22 @@ static void start_what_can(struct sim *sim)
             continue;
         lane->running = true;
         lane->left = sim->cost[lane->ops[lane->next]];
-        *slot_of(sim, sim->start, lane) = sim->now;
+        *slot_of(sim, sim->start, lane, lane->ops[lane->next]) = sim->now;
     }
 }
 
+/* Operations that join are over with the last of them, which has the cost of all. */
 static void finish(struct sim *sim, struct lane *lane)
 {
-    *slot_of(sim, sim->end, lane) = sim->now;
-    sim->done[lane->ops[lane->next]] = lane->step + 1;
+    const struct mics_op *ops = sim->schedule->ops;
+    const uint32_t last = lane->ops[lane->next];
+
+    for (uint32_t i = last; !ops[last].joins; i--) {
+        *slot_of(sim, sim->end, lane, i) = sim->now;
+        sim->done[i] = lane->step + 1;
+        if (i == 0 || !ops[i - 1].joins)
+            break;
+    }
     lane->running = false;
     if (++lane->next == lane->count) {
         lane->next = 0;

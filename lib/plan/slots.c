@@ -26,6 +26,9 @@ enum mics_status mics_choice_check(const struct mics_model *model,
                             choice->micro_steps);
     if (choice->segments == 0 || choice->segments > 64)
         return mics_err_set(err, MICS_ERR_ARG, "%u segments: expected 1 to 64", choice->segments);
+    if (choice->joined > MICS_JOINED_MAX)
+        return mics_err_set(err, MICS_ERR_ARG, "%u units joined: expected 0 to %d", choice->joined,
+                            MICS_JOINED_MAX);
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
                             choice->prefetch, choice->grad_slots);

@@ -120,6 +120,19 @@ static void wait_for_dependencies(struct mics_engine *engine, const struct repla
         engine->device->ops->event_wait(stream, replay->input[parity]);
 }
 
+/* Operations that join are over with the last of them; then the first of them ends last, so that they nest. */
+static void record_ends(struct mics_engine *engine, const struct replay *replay, uint32_t last,
+                        struct mics_stream *stream, uint32_t parity)
+{
+    const struct mics_op *ops = replay->schedule->ops;
+
+    for (uint32_t i = last; !ops[last].joins; i--) {
+        engine->device->ops->event_record(replay->end[parity][i], stream);
+        if (i == 0 || !ops[i - 1].joins)
+            return;
+    }
+}
+
 void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct issue *issue)
 {
     const struct mics_schedule *schedule = replay->schedule;
@@ -139,7 +152,7 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
                              &(struct mics_op_call){.fn = call_hook, .context = &engine->hooks[i]});
         device->event_record(replay->begin[parity][i], issue->stream);
         mics_engine_issue(engine, issue);
-        device->event_record(replay->end[parity][i], issue->stream);
+        record_ends(engine, replay, i, issue->stream, parity);
     }
     for (int stream = 0; stream < MICS_STREAM_COUNT; stream++)
         device->event_record(replay->idle[parity][stream], engine->streams[stream]);

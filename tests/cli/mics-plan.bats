@@ -106,7 +106,8 @@ nano() # more options
     run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | length' trace.json
     [ "$output" -gt 30 ]
     run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | group_by(.tid)[] | sort_by(.ts)
-        | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005) | .[1].name' trace.json
+        | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005)
+        | select(.[0].ts + .[0].dur + 0.0005 < .[1].ts + .[1].dur) | .[1].name' trace.json # they may nest
     [ "$output" = "" ]
     run -1 nano --trace=/nowhere/trace.json -o plan.mp
 }

@@ -160,7 +160,8 @@ wait_for() # file pattern
     run -0 jq -r '[.traceEvents[] | select(.ph == "M" and .name == "process_name") | .args.name][3]' trace.json
     [[ $output == "rank 3 on "*"#1" ]]
     run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | group_by([.pid, .tid])[] | sort_by(.ts)
-        | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005) | .[1].name' trace.json
+        | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005)
+        | select(.[0].ts + .[0].dur + 0.0005 < .[1].ts + .[1].dur) | .[1].name' trace.json # they may nest
     [ "$output" = "" ]
     train --steps=5 --out=run2 -q --trace=last.json
     run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .args.step] | unique' last.json

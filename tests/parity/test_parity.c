@@ -205,6 +205,23 @@ static void llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks(void)
     walk_all(&walk, 4);
 }
 
+/* Also with fewer slots than a set of units needs. */
+static void units_that_travel_together_change_no_bit(void)
+{
+    for (uint32_t joined = 1; joined <= 3; joined += 2)
+        for (uint32_t slots = 1; slots <= 4; slots += 3) {
+            struct walk walk = counting_walk(3, slots - 1, 2);
+
+            walk.base.joined = joined;
+            walk.base.grad_slots = slots;
+            walk_all(&walk, 4);
+        }
+    struct walk walk = gpt2_walk(2, 3, 1);
+    walk.base.joined = 1;
+    walk.random_delay_us = 300;
+    walk_all(&walk, 4);
+}
+
 static void gpt2_agrees_with_clipping(void)
 {
     struct walk walk = gpt2_walk(3, 1, 2);
@@ -275,6 +292,7 @@ int main(void)
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
     TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks);
+    TAP_RUN(units_that_travel_together_change_no_bit);
     TAP_RUN(gpt2_agrees_with_clipping);
     TAP_RUN(integer_gradients_are_bit_equal_in_bf16);
     TAP_RUN(gpt2_and_llama_agree_in_bf16_for_every_cut_of_4_ranks);

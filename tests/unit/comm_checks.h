@@ -289,6 +289,76 @@ static inline void check_one(struct checker *c, struct mics_comm *comm, uint64_t
                  "all_reduce");
 }
 
+/* Parts of a joined collective, end to end: elements of each part's piece, from short to several segments. */
+enum { JOINED = 4 };
+
+static inline uint64_t joined_count(const struct checker *c, int part)
+{
+    const uint64_t counts[JOINED] = {5, 1, c->max_count / (uint64_t)c->world->size, 1000};
+
+    return counts[part];
+}
+
+/* Collectives of a kind on all parts, alone or joined. Each part has `size` pieces, end to end. */
+static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind, bool joined,
+                             float *data)
+{
+    for (int part = 0; part < JOINED; part++) {
+        const uint64_t count = joined_count(c, part), total = count * (uint64_t)comm->size;
+        float *piece = data + count * (uint64_t)comm->block;
+
+        comm->joins = joined && part + 1 < JOINED;
+        if (kind == 0)
+            comm->ops->all_gather(comm, c->stream, piece, data, count, MICS_F32);
+        else if (kind == 1)
+            comm->ops->reduce_scatter(comm, c->stream, data, piece, count, MICS_F32);
+        else
+            comm->ops->all_reduce(comm, c->stream, data, total, MICS_F32);
+        delay(c, c->stream);
+        data += total;
+    }
+    comm->joins = false;
+    settle(c, "joined collectives");
+}
+
+/* What joins has the same bits and the same counts as what does not. Only this rank's pieces count after a sum. */
+static inline void check_joined(struct checker *c, struct mics_comm *comm)
+{
+    uint64_t total = 0;
+
+    for (int part = 0; part < JOINED; part++)
+        total += joined_count(c, part) * (uint64_t)comm->size;
+    float *alone = grab(c, total, sizeof *alone), *joined = grab(c, total, sizeof *joined);
+    for (int kind = 0; kind < 3; kind++) {
+        const struct mics_comm_counts first = comm->counts;
+
+        for (uint64_t i = 0; i < total; i++)
+            alone[i] = joined[i] =
+                (float)((i * 2654435761u + (uint64_t)comm->rank * 97) % 1000) / 7;
+        run_parts(c, comm, kind, false, alone);
+        const struct mics_comm_counts second = comm->counts;
+        run_parts(c, comm, kind, true, joined);
+        EXPECT(comm->counts.calls - second.calls == second.calls - first.calls &&
+                   comm->counts.sent_bytes - second.sent_bytes ==
+                       second.sent_bytes - first.sent_bytes,
+               "joined collectives of kind %d among %d ranks are counted in another way", kind,
+               comm->size);
+        uint64_t at = 0;
+        for (int part = 0; part < JOINED; part++) {
+            const uint64_t count = joined_count(c, part), size = (uint64_t)comm->size;
+            const uint64_t begin = kind == 1 ? count * (uint64_t)comm->block : 0;
+            const uint64_t compared = kind == 1 ? count : count * size;
+
+            EXPECT(memcmp(alone + at + begin, joined + at + begin, compared * sizeof *alone) == 0,
+                   "part %d of a joined collective of kind %d among %d ranks differs", part, kind,
+                   comm->size);
+            at += count * size;
+        }
+    }
+    drop(c, alone);
+    drop(c, joined);
+}
+
 static inline void check_collectives_of(struct checker *c, struct mics_comm *comm)
 {
     static const uint64_t counts[] = {1, 63, 64, 1000};
@@ -300,6 +370,7 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     }
     check_one(c, comm, c->max_count, MICS_BF16);
     check_one(c, comm, c->max_count, MICS_F32);
+    check_joined(c, comm);
     check_broadcast(c, comm, 1);
     check_broadcast(c, comm, c->max_count);
     EXPECT(comm->ops->barrier_now(comm, NULL) == MICS_OK, "barrier_now failed");

@@ -257,6 +257,7 @@ static bool vary(uint32_t i, struct mics_plan_choice *choice)
     choice->hierarchical_gather = choice->hierarchical_reduce = i % 2, i /= 2;
     choice->clip = i % 2, i /= 2;
     choice->grad_slots = 1 + i % 2, i /= 2;
+    choice->joined = i % 2, i /= 2;
     return i == 0;
 }
 
