@@ -11,8 +11,8 @@
 
 #include "machine/comm.h"
 
-/* Staging of one communicator of more than one rank, in host memory: this, or 64 bytes for each rank if that
- * is more. */
+/* Staging of one communicator of more than one rank: this, or 64 bytes for each rank if that is more. Pinned memory
+ * of the host, so it takes nothing of the GPU memory that a plan is about. */
 #define MICS_COMM_DETOUR_BYTES (4u << 20)
 
 /* The ranks of `control` in the same order, with collectives for memory of `device`: of its own if it has them,

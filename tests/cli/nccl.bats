@@ -15,12 +15,13 @@ setup_file()
 }
 
 # A step of gpt2-nano on two nodes of two GPUs.
-prepare() # strategy
+prepare() # strategy dtype
 {
     cd "$BATS_TEST_TMPDIR" || return
     export MICS_NODE_RANKS=2
     cat "$root"/lib/train/*.c >text
-    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy="$1" -o plan.mp >/dev/null
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy="$1" \
+        --dtype="$2" -o plan.mp >/dev/null
     job=(mics-train -p plan.mp --data=text --val-every=0 --sample=0 --steps=1 -q)
 }
 
@@ -97,16 +98,23 @@ faulty() # fault command...
     jq -e '.device.from_host_bytes_per_s > 0 and .links.net.bandwidth_bytes_per_s > 0' <<<"$output"
 }
 
-@test "nccl: a step of training on hierarchical groups of emulated GPUs gives the host's loss" {
-    prepare mics:4
-    mpi 4 "${job[@]}" --device=host --out=host --metrics=host.jsonl
-    mpi 4 "${job[@]}" --device=cuda --out=cuda --metrics=cuda.jsonl
-    jq -se '[.[] | select(.loss)] | length == 2 and (.[0].loss - .[1].loss | fabs) < 1e-4
-        and (.[0].grad_norm - .[1].grad_norm | fabs) < 1e-3' host.jsonl cuda.jsonl
+# One step on the host and on emulated GPUs agree within `tolerance`.
+agree() # dtype tolerance
+{
+    prepare mics:4 "$1"
+    mpi 4 "${job[@]}" --device=host --out="host-$1" --metrics=host.jsonl
+    mpi 4 "${job[@]}" --device=cuda --out="cuda-$1" --metrics=cuda.jsonl
+    jq -se --argjson most "$2" '[.[] | select(.loss)] | length == 2 and (.[0].loss - .[1].loss | fabs) < $most
+        and (.[0].grad_norm - .[1].grad_norm | fabs) < 10 * $most' host.jsonl cuda.jsonl
+}
+
+@test "nccl: a step of training on hierarchical groups of emulated GPUs gives the host's loss, in fp32 and bf16" {
+    agree f32 1e-4
+    agree bf16 5e-3
 }
 
 @test "nccl: an error of NCCL on one rank ends training within seconds, with one line" {
-    prepare mics:4
+    prepare mics:4 f32
     began=$(date +%s)
     run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty 15 ${job[*]} --device=cuda --out=run"
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]

@@ -2,6 +2,7 @@
 /* nccl_state.c - what NCCL says of itself. */
 #include "machine/cuda/nccl.h"
 
+#include <string.h>
 #include <time.h>
 
 static const struct timespec poll_nap = {.tv_nsec = 20 * 1000};
@@ -33,10 +34,12 @@ ncclResult_t mics_nccl_settle(const struct nccl_comm *comm, ncclResult_t result)
 enum mics_status mics_nccl_failure(const struct nccl_comm *comm, ncclResult_t result,
                                    struct mics_err *err)
 {
-    const char *last = ncclGetLastError(comm ? comm->nccl : NULL);
+    const char *said = ncclGetLastError(comm ? comm->nccl : NULL);
+    const char *last = said ? said : "";
+    const int length = (int)strcspn(last, "\n");
 
-    return mics_err_set(err, MICS_ERR_COMM, "NCCL: %s%s%s", ncclGetErrorString(result),
-                        last && *last ? ": " : "", last ? last : "");
+    return mics_err_set(err, MICS_ERR_COMM, "NCCL: %s%s%.*s", ncclGetErrorString(result),
+                        length > 0 ? ": " : "", length, last);
 }
 
 enum mics_status mics_nccl_check(struct mics_comm *base, struct mics_err *err)
