@@ -27,6 +27,13 @@ static const struct attention_shape shapes[] = {
     {1, 128, 3, 1, 96, true},
 };
 
+/* A number from `least` to `most`; numerical recipes' generator. */
+static unsigned draw(uint32_t *state, unsigned least, unsigned most)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return least + (*state >> 8) % (most - least + 1);
+}
+
 /* Heads that the tensor cores do not take, or not in bf16. */
 static const struct attention_shape odd_shapes[] = {
     {1, 1, 1, 1, 3, true},   {1, 33, 2, 1, 17, true},   {1, 70, 2, 2, 136, true},
@@ -92,6 +99,20 @@ static void bf16_attention_of_large_scores_agrees_with_double(void)
     check({1, 65, 1, 1, 128, false}, MICS_BF16, 4);
 }
 
+static void bf16_attention_of_random_shapes_agrees_with_double(void)
+{
+    uint32_t state = 1;
+
+    for (int i = 0; i < 10; i++) {
+        unsigned kv = draw(&state, 1, 2);
+        struct attention_shape shape = {draw(&state, 1, 2),      draw(&state, 1, 140),
+                                        kv * draw(&state, 1, 3), kv,
+                                        8 * draw(&state, 1, 16), draw(&state, 0, 1) == 1};
+
+        check(shape, MICS_BF16, 1);
+    }
+}
+
 static void fp32_attention_agrees_with_double(void)
 {
     for (const struct attention_shape &shape : shapes)
@@ -151,6 +172,7 @@ int main(void)
 {
     TAP_RUN(bf16_attention_agrees_with_double);
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
+    TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
     TAP_RUN(fp32_attention_agrees_with_double);
     TAP_RUN(odd_heads_agree_with_double);
     TAP_RUN(twice_the_same_gives_the_same_bits);
