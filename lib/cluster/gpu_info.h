@@ -6,6 +6,7 @@
 #include "base/err.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 /* Add to `machine` (a map): gpus [{name, uuid, pci_id, memory_bytes, capability "9.0", pcie {generation, width,
  * generation_now, width_now}, nvlinks, nvlinks_to_switches, ? nvlink_bytes_per_s, ? network {distance, names}}], in
@@ -13,5 +14,8 @@
  * "host bridge", in one "numa node", or in one "machine". Nothing is added where there is no NVML; where it
  * says that something is wrong, that is added as gpus_error. */
 enum mics_status mics_gpus_add(json_t *machine, struct mics_err *err);
+
+/* A table of them, after an empty line; nothing where there are none. `machine` may be NULL. */
+enum mics_status mics_gpus_print(FILE *out, const json_t *machine, int tsv, struct mics_err *err);
 
 #endif

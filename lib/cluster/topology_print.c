@@ -6,6 +6,7 @@
  * hold (outliers) is taken from the document itself.
  */
 #include "cluster/topology_print.h"
+#include "cluster/gpu_info.h"
 #include "cluster/races.h"
 
 #include "base/units.h"
@@ -40,6 +41,25 @@ static void put_device(struct mics_table *table, const struct mics_topology *top
     mics_table_rate(table, tsv, topology->memory_bandwidth);
 }
 
+/* Between a GPU and its host, where that was measured. */
+static void put_host_copies(struct mics_table *table, const struct mics_topology *topology, int tsv)
+{
+    static const struct {
+        const char *key, *words;
+    } ways[] = {{"from_host_bytes_per_s", "copies from the host"},
+                {"to_host_bytes_per_s", "copies to the host"}};
+    const json_t *device = json_object_get(topology->doc, "device");
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const json_t *rate = json_object_get(device, ways[i].key);
+
+        if (!json_is_number(rate))
+            continue;
+        mics_table_cell(table, "%s", tsv ? ways[i].key : ways[i].words);
+        mics_table_rate(table, tsv, json_number_value(rate));
+    }
+}
+
 void mics_topology_rows(struct mics_table *table, const struct mics_topology *topology, int tsv)
 {
     mics_table_cell(table, tsv ? "name" : "cluster");
@@ -57,6 +77,7 @@ void mics_topology_rows(struct mics_table *table, const struct mics_topology *to
                         topology->nodes, topology->nodes == 1 ? "" : "s", topology->per_node);
     }
     put_device(table, topology, tsv);
+    put_host_copies(table, topology, tsv);
 }
 
 static void put_link(struct mics_table *table, const struct mics_link *link, int tsv)
@@ -186,6 +207,8 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
         status = print_facts(out, topology, tsv, err);
     if (status == MICS_OK && topology->nodes * topology->per_node > 1)
         status = print_links(out, topology, tsv, err);
+    if (status == MICS_OK)
+        status = mics_gpus_print(out, json_object_get(doc, "machine"), tsv, err);
     if (status == MICS_OK && topology->cost_count > 0)
         status = print_collectives(out, topology, tsv, err);
     if (status == MICS_OK && topology->race_count > 0)

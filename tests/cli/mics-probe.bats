@@ -205,4 +205,6 @@ setup()
     MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so HWLOC_XMLFILE=$root/tests/gpu-node/hwloc.xml \
         run -0 --separate-stderr mics-probe --device=host --seconds=0.1 --json
     [ "$(jq -c '[.machine.gpus[] | .network.distance]' <<<"$output")" = '["switch","numa node","host bridge"]' ]
+    mics-show - <<<"$output" >table
+    grep -q '^NVIDIA H200  *00000000:18:00.0 .* 5 *16 *18 *18  *mlx5_0  *switch' table
 }

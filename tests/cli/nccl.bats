@@ -96,6 +96,7 @@ faulty() # fault command...
     MICS_NODE_RANKS=1 run -0 --separate-stderr mpi 2 mics-probe --device=cuda --seconds=0.3 --json
     [ "$(jq -r '[.device.name, .device.flops_dtype] | join(" ")' <<<"$output")" = "emulated bf16" ]
     jq -e '.device.from_host_bytes_per_s > 0 and .links.net.bandwidth_bytes_per_s > 0' <<<"$output"
+    mics-show - <<<"$output" | grep -q '^copies from the host .*B/s'
 }
 
 # One step on the host and on emulated GPUs agree within `tolerance`.
@@ -120,4 +121,11 @@ agree() # dtype tolerance
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
     [[ $output == *"mics-train: rank 1 "*": communicator "*": NCCL: unhandled system error: emulated: the network is down"* ]]
     [ $(($(date +%s) - began)) -lt 30 ]
+}
+
+@test "nccl: a rank that is killed ends training on GPUs with one line" {
+    prepare mics:4 f32
+    MICS_FAULT=1:backward:3 run ! timeout 60 mpirun -n 4 "${job[@]}" --device=cuda --out=run
+    [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
+    [[ $output == *"mics-train: rank 1 "*" died in step 1: "* ]]
 }
