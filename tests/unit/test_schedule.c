@@ -122,6 +122,53 @@ static void gathers_run_ahead_by_the_prefetch_depth(void)
     mics_schedule_free(schedule);
 }
 
+static void check_joined(const struct mics_op *ops, uint32_t count, uint32_t most)
+{
+    uint32_t together = 1;
+
+    for (uint32_t i = 0; i < count; i++) {
+        together = i > 0 && ops[i - 1].joins ? together + 1 : 1;
+        CHECK(together <= most);
+        if (!ops[i].joins)
+            continue;
+        CHECK(i + 1 < count && ops[i].kind == ops[i + 1].kind && ops[i].comm == ops[i + 1].comm);
+        CHECK(ops[i].stream == ops[i + 1].stream && ops[i].dtype == ops[i + 1].dtype);
+        CHECK(ops[i].segment == ops[i + 1].segment && ops[i].unit != ops[i + 1].unit);
+        CHECK(mics_op_is_comm(ops[i].kind));
+    }
+}
+
+static void joined_units_stand_side_by_side_and_nothing_else_changes(void)
+{
+    for (uint32_t hierarchical = 0; hierarchical < 2; hierarchical++) {
+        struct mics_plan_choice choice = fake_choice(4, 2, 4, 4, 4);
+        struct mics_schedule *alone, *joined;
+        uint32_t joins = 0;
+
+        choice.prefetch = 3;
+        choice.grad_slots = 4;
+        choice.segments = 2;
+        choice.micro_steps = 2;
+        choice.hierarchical_gather = choice.hierarchical_reduce = hierarchical;
+        fake_model_init(&fake, 6, 10000, 7001, true);
+        alone = make(&choice, true);
+        choice.joined = 1;
+        joined = make(&choice, true);
+        CHECK_INT(joined->op_count, alone->op_count);
+        check_joined(alone->ops, alone->op_count, 1);
+        check_joined(joined->ops, joined->op_count, 2);
+        for (uint32_t i = 0; i < joined->op_count; i++)
+            joins += joined->ops[i].joins;
+        CHECK(joins > 20);
+        for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
+            CHECK_INT(count_ops(joined, (enum mics_op_kind)kind),
+                      count_ops(alone, (enum mics_op_kind)kind));
+        check_contents(joined);
+        mics_schedule_free(alone);
+        mics_schedule_free(joined);
+    }
+}
+
 static void the_second_hop_comes_once_and_after_all_micro_steps(void)
 {
     struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
@@ -362,6 +409,7 @@ int main(void)
     TAP_RUN(units_still_in_their_slots_are_not_gathered_again);
     TAP_RUN(computation_finds_its_unit_in_its_slot);
     TAP_RUN(gathers_run_ahead_by_the_prefetch_depth);
+    TAP_RUN(joined_units_stand_side_by_side_and_nothing_else_changes);
     TAP_RUN(the_second_hop_comes_once_and_after_all_micro_steps);
     TAP_RUN(ddp_only_sums_and_zero_scatters_and_publishes);
     TAP_RUN(gradient_buffers_start_from_zero_exactly_once);

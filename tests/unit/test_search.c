@@ -166,6 +166,37 @@ static void what_is_given_is_kept(void)
     mics_plan_free(plan);
 }
 
+/* On a network of 10 ms and 10 Gbit/s the gathers of a thin model are all latency; on one of 1 us they are not. */
+static void units_are_joined_where_latency_rules(void)
+{
+    static const char *const far = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,10ms";
+    static const char *const near = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,1us";
+    struct mics_search_options options = usual;
+    struct mics_plan *plan;
+    int status;
+
+    options.strategy = "zero3";
+    options.prefetch = 7;
+    plan = search(far, "gpt2", &options, &status);
+    if (!plan)
+        return;
+    CHECK_INT(plan->choice.joined, 3);
+    CHECK_INT(plan->choice.grad_slots, 8);
+    mics_plan_free(plan);
+    plan = search(near, "gpt2", &options, &status);
+    if (!plan)
+        return;
+    CHECK_INT(plan->choice.joined, 0);
+    CHECK_INT(plan->choice.grad_slots, 2);
+    mics_plan_free(plan);
+    options.prefetch = 2; /* no room for two sets of four */
+    plan = search(far, "gpt2", &options, &status);
+    if (!plan)
+        return;
+    CHECK_INT(plan->choice.joined, 0);
+    mics_plan_free(plan);
+}
+
 static void recomputation_is_chosen_only_where_nothing_else_fits(void)
 {
     struct mics_search_options options = usual;
@@ -329,6 +360,7 @@ int main(void)
     TAP_RUN(on_a_slow_network_the_group_stays_inside_a_node);
     TAP_RUN(strategies_by_name_give_their_cuts);
     TAP_RUN(what_is_given_is_kept);
+    TAP_RUN(units_are_joined_where_latency_rules);
     TAP_RUN(recomputation_is_chosen_only_where_nothing_else_fits);
     TAP_RUN(questions_that_make_no_sense_are_answered_with_near_ones_that_do);
     TAP_RUN(a_thousand_nodes_are_planned_quickly);

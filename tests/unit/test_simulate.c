@@ -77,6 +77,21 @@ static void simulate(void)
     CHECK_INT(timeline.op_count, op_count);
 }
 
+static void what_joins_is_over_together(void)
+{
+    begin();
+    gather(2);
+    ops[0].joins = true;
+    gather(3);
+    compute(1);
+    wait_for(0);
+    simulate();
+    CHECK_NEAR(start[0], 0, 1e-9);
+    CHECK_NEAR(end[0], 5, 1e-6);
+    CHECK_NEAR(end[1], 5, 1e-6);
+    CHECK_NEAR(start[2], 5, 1e-6);
+}
+
 static void operations_of_one_stream_follow_each_other(void)
 {
     begin();
@@ -222,6 +237,7 @@ static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_in_tu
 int main(void)
 {
     TAP_RUN(operations_of_one_stream_follow_each_other);
+    TAP_RUN(what_joins_is_over_together);
     TAP_RUN(streams_run_side_by_side_and_steps_overlap);
     TAP_RUN(an_operation_waits_for_another_of_the_same_step);
     TAP_RUN(and_for_one_of_the_step_before);
