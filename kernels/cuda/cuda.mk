@@ -23,12 +23,13 @@ ifneq ($(NVCC_PATH),)
 CUDA_HOME := $(if $(CUDA_HOME),$(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(NVCC_PATH)))
 endif
 
+CUDA_SYSTEM ?= /usr /usr/local
 # Each library is looked for in CUDA's folder, in the system's, and in pip's packages (nvidia/NAME/include of
 # CUDA 12, nvidia/cu13/include), which Python is only asked for when the others have not got all.
 first_with = $(firstword $(wildcard $(1)))
 cuda_has   = $(call first_with,$(foreach i,$(2),$(i)/$(1)))
 CUDA_INCLUDES := $(CUDA_HOME)/include $(CUDA_HOME)/targets/x86_64-linux/include $(NCCL_HOME:%=%/include) \
-	/usr/include /usr/local/include
+	$(CUDA_SYSTEM:%=%/include)
 ifneq ($(NVCC_PATH),)
 ifneq ($(words $(foreach h,cuda_runtime.h cublasLt.h nccl.h,$(call cuda_has,$(h),$(CUDA_INCLUDES)))),3)
 PIP_NVIDIA := $(shell python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null)

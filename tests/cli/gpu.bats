@@ -62,6 +62,26 @@ near() # a b limit
     [[ $output == *"CUDA=1, but there is no nvcc; CUDA_HOME= or NVCC= say where"* ]]
 }
 
+@test "libraries of CUDA are found in pip's packages, NCCL is left out when it is not there" {
+    requires python3
+    mkdir -p cuda/{bin,include,lib64} site/nvidia/{cublas,nccl}/{include,lib}
+    touch cuda/include/cuda_runtime.h cuda/lib64/libcudart_static.a site/nvidia/cublas/{include/cublasLt.h,lib/libcublasLt.so.12}
+    printf '#!/bin/sh\n' >cuda/bin/nvcc
+    chmod +x cuda/bin/nvcc
+    here=$PWD
+    cd "$root"
+    PYTHONPATH=$here/site run make BUILD="$BATS_TEST_TMPDIR/build" CUDA_HOME="$here/cuda" CUDA_SYSTEM= CUDA_ARCH='80 90a' -n all plugin
+    [ "$status" = 0 ]
+    [[ $output == *"$here/site/nvidia/cublas/lib/libcublasLt.so.12"*"-Wl,-rpath,$here/site/nvidia/cublas/lib"* ]]
+    [[ $output == *"arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a "* ]]
+    [[ $output != *code=compute_* ]]
+    [[ $output == *"NCCL (no nccl.h with its library): GPUs talk over MPI"* ]]
+    touch "$here"/site/nvidia/nccl/{include/nccl.h,lib/libnccl.so.2}
+    PYTHONPATH=$here/site run make BUILD="$BATS_TEST_TMPDIR/build" CUDA_HOME="$here/cuda" CUDA_SYSTEM= -n all plugin
+    [[ $output == *"$here/site/nvidia/nccl/lib/libnccl.so.2"* && $output != *"GPUs talk over MPI"* ]]
+    [[ $output == *"arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90"* ]]
+}
+
 @test "the plug-in for real GPUs is built where nvcc is, and shows one symbol" {
     requires nvcc nm
     [ -f "$MICS_BUILD/libmics-cuda.so" ] || skip "this build is without it"
