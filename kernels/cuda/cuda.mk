@@ -79,11 +79,12 @@ comma      := ,
 space      := $(empty) $(empty)
 GENCODE    := $(foreach a,$(ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(ARCH_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
-cuda_defines = -DMICS_PLUGIN_NAME='"$(1)"' -DMICS_PLUGIN_BUILT='"$(2)"' \
+REAL_DEFINES = -DMICS_PLUGIN_NAME='"cuda"' \
+	-DMICS_PLUGIN_BUILT='"sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %)"' \
 	-DMICS_CUDA_SM=$(subst $(space),$(comma),$(patsubst %a,%,$(ARCHS))) \
-	-DMICS_CUDA_PTX=$(if $(ARCH_PTX),$(ARCH_PTX),0) -DMICS_HAVE_NCCL=$(3)
-REAL_DEFINES = $(call cuda_defines,cuda,sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %),$(HAVE_NCCL))
-FAKE_DEFINES = $(call cuda_defines,emulated,emulated,1) -DMICS_EMULATED
+	-DMICS_CUDA_PTX=$(if $(ARCH_PTX),$(ARCH_PTX),0) -DMICS_HAVE_NCCL=$(HAVE_NCCL)
+FAKE_DEFINES = -DMICS_EMULATED -DMICS_PLUGIN_NAME='"emulated"' -DMICS_PLUGIN_BUILT='"for tests"' \
+	-DMICS_CUDA_SM=80,90 -DMICS_CUDA_PTX=90 -DMICS_HAVE_NCCL=1
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
 	-Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
 PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)
