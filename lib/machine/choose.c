@@ -4,6 +4,7 @@
  */
 #include "machine/choose.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,13 +49,31 @@ static uint32_t place_on_host(const struct mics_world *world)
     return place;
 }
 
-static enum mics_status open_gpu(const struct mics_world *world, struct mics_chosen *chosen,
-                                 struct mics_err *err)
+/* The plug-in and its libraries are large: on a machine without a driver nobody shall wait for them who
+ * did not ask. A plug-in that is named is always opened. */
+static enum mics_status look_for_driver(struct mics_err *err)
 {
-    enum mics_status status = mics_plugin_open(&chosen->plugin, err);
+    const char *named = getenv("MICS_PLUGIN_PATH");
+
+    if (named && *named)
+        return MICS_OK;
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    if (!driver)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "no GPU driver is installed (libcuda.so.1 is not there)");
+    dlclose(driver);
+    return MICS_OK;
+}
+
+static enum mics_status open_gpu(const struct mics_world *world, enum mics_device_kind kind,
+                                 struct mics_chosen *chosen, struct mics_err *err)
+{
+    enum mics_status status = kind == MICS_DEVICE_AUTO ? look_for_driver(err) : MICS_OK;
     const struct mics_plugin *plugin;
     unsigned count = 0;
 
+    if (status == MICS_OK)
+        status = mics_plugin_open(&chosen->plugin, err);
     if (status != MICS_OK)
         return status;
     plugin = mics_plugin_table(chosen->plugin);
@@ -142,15 +161,15 @@ static enum mics_status check_sharing(const struct card *cards, uint32_t size, s
     return MICS_OK;
 }
 
-static enum mics_status try_gpus(const struct mics_world *world, struct mics_chosen *chosen,
-                                 struct mics_err *err)
+static enum mics_status try_gpus(const struct mics_world *world, enum mics_device_kind kind,
+                                 struct mics_chosen *chosen, struct mics_err *err)
 {
     struct card *cards = calloc(world->size, sizeof *cards);
     enum mics_status status;
 
     if (!cards) /* the others wait: this ends the job by their watch, or here */
         return mics_err_nomem(err);
-    status = open_gpu(world, chosen, err);
+    status = open_gpu(world, kind, chosen, err);
     const struct card card = make_card(world, chosen, status, err);
     status = world->comm->ops->all_gather_now(world->comm, &card, cards, sizeof card, err);
     if (status == MICS_OK)
@@ -171,7 +190,7 @@ enum mics_status mics_device_choose(const struct mics_world *world, enum mics_de
 
     *out = (struct mics_chosen){0};
     if (kind != MICS_DEVICE_HOST)
-        status = try_gpus(world, out, &why);
+        status = try_gpus(world, kind, out, &why);
     if (status == MICS_OK)
         return MICS_OK;
     if (kind == MICS_DEVICE_CUDA) {
