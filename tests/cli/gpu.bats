@@ -100,6 +100,21 @@ near() # a b limit
     [[ $output != *device* ]]
 }
 
+@test "the plug-in is found beside the program, and where an installation has it" {
+    unset MICS_PLUGIN_PATH
+    mkdir -p beside prefix/bin prefix/lib/mics
+    cp "$MICS_BUILD/mics-train" beside
+    cp "$MICS_BUILD/mics-train" prefix/bin
+    cp "$MICS_BUILD/emulated/libmics-cuda.so" beside
+    cp "$MICS_BUILD/emulated/libmics-cuda.so" prefix/lib/mics
+    for program in beside/mics-train prefix/bin/mics-train; do
+        run --separate-stderr "$program" -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
+            --steps=1 --overwrite --device=cuda
+        [ "$status" = 0 ]
+        [[ $output == *"device    emulated: emulated (GPU 0)"* ]]
+    done
+}
+
 @test "every reason why there is no GPU to compute on is one line" {
     MICS_EMULATED_GPUS=0 run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
