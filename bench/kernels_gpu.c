@@ -102,7 +102,7 @@ OPERATION(bias_grad, bias_grad, x->c, x->a, ROWS, F, MICS_BF16, MICS_F32)
 OPERATION(embedding, embedding, x->c, x->tokens, x->a, x->b, B, T, C, MICS_BF16)
 OPERATION(embedding_grad, embedding_grad, x->c, x->d, x->tokens, x->a, B, T, C, V, MICS_BF16,
           MICS_F32)
-OPERATION(cross_entropy, cross_entropy, x->c, x->tokens, x->sum, CHUNK, V, true, MICS_BF16)
+OPERATION(cross_entropy, cross_entropy, x->c, x->tokens, x->sum, CHUNK, V, V, true, MICS_BF16)
 OPERATION(squared_norm, squared_norm, x->sum, (float *)x->a, COUNT)
 OPERATION(adamw, adamw, (float *)x->a, (float *)x->b, (float *)x->d, (uint16_t *)(x->c + AREA / 2),
           (float *)x->c, x->scalars, COUNT, COUNT / 2, 1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 9)

@@ -261,12 +261,13 @@ struct mics_op_embedding_grad {
 
 /* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad` is
  * set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses. A
- * row with another target (-1: masked) adds nothing and its gradient is 0. logits: [rows, V]. */
+ * row with another target (-1: masked) adds nothing and its gradient is 0. logits: [rows, V] with rows of
+ * ld elements, 0: V; what stands between rows is left alone. */
 struct mics_op_cross_entropy {
     void *logits;
     const int32_t *targets;
     double *loss_sum;
-    uint32_t rows, V;
+    uint32_t rows, V, ld;
     bool grad;
     enum mics_dtype dtype;
 };

@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(THREADS, 2)
 {
     MICS_DYNAMIC_SHARED(uint4, kept);
     MICS_SHARED(running, shared, [MICS_WARPS_MAX]);
-    T *row = (T *)args.logits + (size_t)blockIdx.x * args.V;
+    T *row = (T *)args.logits + (size_t)blockIdx.x * (args.ld ? args.ld : args.V);
     const int32_t target = args.targets[blockIdx.x];
     const extent it = extent_of(row, args.V);
     float at_target[1];

@@ -116,9 +116,10 @@ static void loss_rows(void *context, uint64_t begin, uint64_t end)
 {
     struct cross_entropy *ce = context;
     const struct mics_op_cross_entropy *args = ce->args;
+    const uint64_t ld = args->ld ? args->ld : args->V;
 
     for (uint64_t i = begin; i < end; i++) {
-        void *logits = mics_at(args->logits, (ce->first + i) * args->V, args->dtype);
+        void *logits = mics_at(args->logits, (ce->first + i) * ld, args->dtype);
         const int32_t target = args->targets[ce->first + i];
 
         ce->losses[i] = 0;

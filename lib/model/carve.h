@@ -47,6 +47,13 @@ static inline float *mics_carve_floats(struct mics_carver *carver, uint64_t coun
 #define MICS_CARVE_HEAD_BYTES    (8u << 20)
 #define MICS_CARVE_HEAD_ROWS_MIN 256u
 
+/* Elements from one row of logits to the next: rows of bf16 begin at multiples of 16 bytes, where the
+ * matrix units of a GPU can read them. */
+static inline uint32_t mics_carve_head_stride(uint32_t vocab_size, enum mics_dtype dtype)
+{
+    return dtype == MICS_BF16 ? (uint32_t)mics_round_up(vocab_size, 8) : vocab_size;
+}
+
 /* Rows of logits at once, of `rows` in all: half at most, so that the logits of a whole micro-batch are
  * never there at once. */
 static inline uint32_t mics_carve_head_rows(uint32_t vocab_size, uint64_t rows,

@@ -7,6 +7,7 @@
  * the losses.
  */
 #include "machine/launch.h"
+#include "model/carve.h"
 #include "model/gpt2.h"
 
 #define ENDS 0 /* the unit */
@@ -87,6 +88,7 @@ static struct mics_linear tied(const struct mics_pass *pass)
     return (struct mics_linear){
         .weight = mics_pass_param(pass, ENDS, MICS_GPT2_WTE),
         .in = pass->model->config.vocab_size,
+        .in_stride = mics_carve_head_stride(pass->model->config.vocab_size, pass->batch.dtype),
         .out = pass->model->config.n_embd,
         .dtype = pass->batch.dtype,
         .grad_dtype = pass->batch.grad_dtype,
@@ -138,6 +140,7 @@ void mics_gpt2_head(const struct mics_pass *pass)
                                                     .loss_sum = pass->loss_sum,
                                                     .rows = rows,
                                                     .V = pass->model->config.vocab_size,
+                                                    .ld = areas.stride,
                                                     .grad = pass->batch.train,
                                                     .dtype = pass->batch.dtype,
                                                 });

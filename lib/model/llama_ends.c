@@ -5,6 +5,7 @@
  * micro-batch never exist. All its gradients are of the *sum* of the losses.
  */
 #include "machine/launch.h"
+#include "model/carve.h"
 #include "model/llama.h"
 
 #define EMBED 0 /* the unit of the embedding, whose matrix is its first tensor, tied or not */
@@ -88,6 +89,8 @@ static struct head head_of(const struct mics_pass *pass, uint32_t unit)
         .vocabulary = {.weight = mics_pass_param(pass, unit, MICS_LLAMA_VOCABULARY),
                        .in = pass->model->config.n_embd,
                        .out = pass->model->config.vocab_size,
+                       .out_stride = mics_carve_head_stride(pass->model->config.vocab_size,
+                                                            pass->batch.dtype),
                        .transposed = true,
                        .dtype = pass->batch.dtype,
                        .grad_dtype = pass->batch.grad_dtype},
@@ -136,6 +139,7 @@ void mics_llama_head(const struct mics_pass *pass, uint32_t unit)
                                                     .loss_sum = pass->loss_sum,
                                                     .rows = rows,
                                                     .V = pass->model->config.vocab_size,
+                                                    .ld = head.areas.stride,
                                                     .grad = pass->batch.train,
                                                     .dtype = pass->batch.dtype,
                                                 });

@@ -2,13 +2,14 @@
 /* The GPU's cross entropy against the host's. */
 #include "check.h"
 
-/* Vocabularies that fit shared memory and that do not, aligned rows and not. */
+/* Vocabularies that fit shared memory and that do not, aligned rows and not, with gaps and without. */
 static const struct {
-    uint32_t rows, V;
+    uint32_t rows, V, gap;
     unsigned shift;
-} shapes[] = {{0, 7, 0},  {1, 1, 0},    {3, 2, 1},     {9, 31, 0},    {32, 32, 0},
-              {5, 33, 1}, {4, 4097, 0}, {3, 4096, 0},  {2, 50257, 0}, {1, 131072, 0},
-              {7, 8, 0},  {520, 3, 0},  {2, 57000, 1}, {2, 57344, 0}};
+} shapes[] = {{0, 7, 0, 0},     {1, 1, 0, 0},     {3, 2, 0, 1},      {9, 31, 1, 0},
+              {32, 32, 0, 0},   {5, 33, 7, 0},    {4, 4097, 7, 0},   {3, 4096, 0, 0},
+              {2, 50257, 7, 0}, {2, 50257, 0, 0}, {1, 131072, 0, 0}, {7, 8, 0, 0},
+              {520, 3, 5, 0},   {2, 57000, 3, 1}, {2, 57344, 0, 0}};
 
 /* Every fifth target is masked, some by being too large. */
 static int32_t *make_targets(uint32_t rows, uint32_t V)
@@ -22,9 +23,10 @@ static int32_t *make_targets(uint32_t rows, uint32_t V)
 
 /* The loss that the device computes onto 2; the logits' array has the result. */
 static double device_loss(struct array *logits, const int32_t *targets, uint32_t rows, uint32_t V,
-                          bool grad)
+                          uint32_t ld, bool grad)
 {
-    struct mics_op_cross_entropy args = {logits->device, NULL, NULL, rows, V, grad, logits->dtype};
+    struct mics_op_cross_entropy args = {logits->device, NULL,         NULL, rows, V, ld,
+                                         grad,           logits->dtype};
     double loss[2] = {2, 2}, got[2];
 
     must(cudaMalloc((void **)&args.targets, rows * sizeof(*targets)), "cudaMalloc");
@@ -50,14 +52,16 @@ static void losses_and_gradients_agree(void)
 {
     for (size_t s = 0; s < LENGTH(shapes); s++)
         for (size_t d = 0; d < (shapes[s].rows > 500 ? 1 : LENGTH(dtypes)); d++) {
-            const uint32_t rows = shapes[s].rows, V = shapes[s].V;
-            struct array logits = array_random(dtypes[d], (size_t)rows * V, 12, s, shapes[s].shift);
+            const uint32_t rows = shapes[s].rows, V = shapes[s].V, ld = V + shapes[s].gap;
+            struct array logits =
+                array_random(dtypes[d], (size_t)rows * ld, 12, s, shapes[s].shift);
             int32_t *targets = make_targets(rows, V);
-            double got = device_loss(&logits, targets, rows, V, true), want = 2;
+            double got = device_loss(&logits, targets, rows, V, shapes[s].gap ? ld : 0, true),
+                   want = 2;
 
             mics_host_cross_entropy(pool,
                                     &(struct mics_op_cross_entropy){logits.values, targets, &want,
-                                                                    rows, V, true, MICS_F32});
+                                                                    rows, V, ld, true, MICS_F32});
             CHECK_NEAR(got / want, 1, 1e-6);
             CHECK_ARRAY(&logits, logits.values, 2e-6);
             array_free(&logits);
@@ -70,10 +74,10 @@ static void without_gradient_the_logits_stay(void)
     for (size_t d = 0; d < LENGTH(dtypes); d++) {
         struct array logits = array_random(dtypes[d], 6 * 5001, 9, 1, 0);
         int32_t *targets = make_targets(6, 5001);
-        double got = device_loss(&logits, targets, 6, 5001, false), want = 2;
+        double got = device_loss(&logits, targets, 6, 5001, 0, false), want = 2;
 
         mics_host_cross_entropy(pool, &(struct mics_op_cross_entropy){logits.values, targets, &want,
-                                                                      6, 5001, false, MICS_F32});
+                                                                      6, 5001, 0, false, MICS_F32});
         CHECK_NEAR(got / want, 1, 1e-6);
         CHECK(memcmp(logits.got, logits.begin, array_bytes(&logits)) == 0);
         array_free(&logits);
@@ -88,7 +92,7 @@ static void masked_rows_count_nothing_even_with_nan(void)
     const int32_t targets[] = {-1, 1, 3};
     struct array logits = array_of(MICS_F32, numbers, 9, 0);
 
-    CHECK_NEAR(device_loss(&logits, targets, 3, 3, true), 2 + log(3), 1e-6);
+    CHECK_NEAR(device_loss(&logits, targets, 3, 3, 3, true), 2 + log(3), 1e-6);
     CHECK_ARRAY(&logits, want, 1e-6);
     array_free(&logits);
 }
@@ -105,7 +109,7 @@ static void nan_and_infinity_give_a_loss_that_is_not_a_number(void)
 
             numbers[place] = bad[i];
             logits = array_of(dtypes[place % 2], numbers, 40, 0);
-            CHECK(isnan(device_loss(&logits, &target, 1, 40, true)));
+            CHECK(isnan(device_loss(&logits, &target, 1, 40, 0, true)));
             array_free(&logits);
         }
 }
@@ -117,7 +121,7 @@ static void excluded_and_large_logits_neither_overflow_nor_vanish(void)
     const int32_t target = 1;
     struct array logits = array_of(MICS_F32, numbers, 4, 0);
 
-    CHECK_NEAR(device_loss(&logits, &target, 1, 4, true), 2 + log(1 + exp(-1)), 1e-6);
+    CHECK_NEAR(device_loss(&logits, &target, 1, 4, 0, true), 2 + log(1 + exp(-1)), 1e-6);
     CHECK_ARRAY(&logits, want, 1e-6);
     array_free(&logits);
 }

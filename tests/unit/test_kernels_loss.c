@@ -78,6 +78,38 @@ static void losses_and_gradients_agree_with_plain_loops(void)
     }
 }
 
+static void gaps_between_rows_are_left_alone(void)
+{
+    enum { ROWS = 5, V = 37, LD = 40 };
+    const int32_t targets[ROWS] = {3, -1, 36, 0, 9};
+    float *wide = random_floats((size_t)ROWS * LD, 5), *kept = copy_floats(wide, (size_t)ROWS * LD);
+    float close[ROWS * V];
+    double with_gaps = 0, without = 0;
+
+    for (size_t i = 0; i < ROWS; i++)
+        memcpy(close + i * V, wide + i * LD, V * sizeof(float));
+    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = wide,
+                                                                      .targets = targets,
+                                                                      .loss_sum = &with_gaps,
+                                                                      .rows = ROWS,
+                                                                      .V = V,
+                                                                      .ld = LD,
+                                                                      .grad = true});
+    mics_host_cross_entropy(pools[1], &(struct mics_op_cross_entropy){.logits = close,
+                                                                      .targets = targets,
+                                                                      .loss_sum = &without,
+                                                                      .rows = ROWS,
+                                                                      .V = V,
+                                                                      .grad = true});
+    CHECK(with_gaps == without && without > 0);
+    for (size_t i = 0; i < ROWS; i++) {
+        CHECK_SAME_BITS(wide + i * LD, close + i * V, V);
+        CHECK_SAME_BITS(wide + i * LD + V, kept + i * LD + V, LD - V);
+    }
+    free(wide);
+    free(kept);
+}
+
 static void without_gradient_the_logits_stay(void)
 {
     struct shape s = {7, 100};
@@ -162,6 +194,7 @@ int main(void)
 {
     open_pools();
     TAP_RUN(losses_and_gradients_agree_with_plain_loops);
+    TAP_RUN(gaps_between_rows_are_left_alone);
     TAP_RUN(without_gradient_the_logits_stay);
     TAP_RUN(masked_rows_count_nothing_even_with_nan);
     TAP_RUN(nan_and_infinity_give_a_loss_that_is_not_a_number);
