@@ -185,7 +185,7 @@ static void run_job(struct job *job)
     pthread_barrier_destroy(&job->barrier);
 }
 
-static struct job make_job(struct mics_shape shape)
+static struct job make_job(struct mics_shape shape, enum mics_dtype dtype)
 {
     struct job job = {.choice = cases_choice(&shape)};
 
@@ -193,12 +193,13 @@ static struct job make_job(struct mics_shape shape)
     job.choice.clip = true;
     job.choice.seq = 64;
     job.choice.micro_steps = 2;
+    job.choice.dtype = job.choice.grad_dtype = dtype;
     return job;
 }
 
-static void check_memory(struct mics_shape shape)
+static void check_memory(struct mics_shape shape, enum mics_dtype dtype)
 {
-    struct job job = make_job(shape);
+    struct job job = make_job(shape, dtype);
     struct mics_memory memory;
 
     allocations = 0;
@@ -214,17 +215,23 @@ static void check_memory(struct mics_shape shape)
 
 static void the_arena_is_the_plans_and_is_used_for_mics(void)
 {
-    check_memory((struct mics_shape){2, 2, 2, 2, 2});
+    check_memory((struct mics_shape){2, 2, 2, 2, 2}, MICS_F32);
 }
 
 static void the_arena_is_the_plans_and_is_used_for_zero1(void)
 {
-    check_memory((struct mics_shape){2, 2, 1, 1, 4});
+    check_memory((struct mics_shape){2, 2, 1, 1, 4}, MICS_F32);
 }
 
 static void the_arena_is_the_plans_and_is_used_for_zero3(void)
 {
-    check_memory((struct mics_shape){2, 2, 4, 4, 4});
+    check_memory((struct mics_shape){2, 2, 4, 4, 4}, MICS_F32);
+}
+
+static void the_arena_is_the_plans_and_is_used_in_bf16(void)
+{
+    check_memory((struct mics_shape){2, 2, 2, 2, 2}, MICS_BF16);
+    check_memory((struct mics_shape){2, 2, 1, 2, 4}, MICS_BF16);
 }
 
 static void the_interposer_counts(void)
@@ -241,14 +248,16 @@ static void the_interposer_counts(void)
 
 static void nothing_is_allocated_inside_a_step(void)
 {
-    struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4});
-
     if (!HAVE_INTERPOSER)
         TAP_SKIP("a sanitizer owns malloc");
-    allocations = 0;
-    run_job(&job);
-    CHECK_INT(allocations, 0);
-    mics_model_free(job.model);
+    for (int i = 0; i < 2; i++) {
+        struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4}, i ? MICS_BF16 : MICS_F32);
+
+        allocations = 0;
+        run_job(&job);
+        CHECK_INT(allocations, 0);
+        mics_model_free(job.model);
+    }
 }
 
 int main(void)
@@ -256,6 +265,7 @@ int main(void)
     TAP_RUN(the_arena_is_the_plans_and_is_used_for_mics);
     TAP_RUN(the_arena_is_the_plans_and_is_used_for_zero1);
     TAP_RUN(the_arena_is_the_plans_and_is_used_for_zero3);
+    TAP_RUN(the_arena_is_the_plans_and_is_used_in_bf16);
     TAP_RUN(the_interposer_counts);
     TAP_RUN(nothing_is_allocated_inside_a_step);
     return tap_done();

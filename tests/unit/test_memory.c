@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/num.h"
 #include "plan/memory.h"
+#include "plan/types.h"
 #include "tap.h"
 
 #include "plan_fake.h"
@@ -40,6 +41,44 @@ static void every_region_is_the_sum_of_its_parts(void)
     CHECK_INT(memory.regions[MICS_REGION_SCRATCH].bytes, pages(12 * input + input));
     CHECK_INT(memory.regions[MICS_REGION_BATCH].bytes,
               pages(2 * (2 * 3 * 2 * 128 * 4 + MICS_BUFFER_ALIGN)));
+}
+
+/* 2 bytes for each parameter over p_param, 4 over p_grad, 12 over p_optim: here of (2, 4, 8), with a piece of the
+ * largest unit's gradients on its way through each exchange of the second hop. */
+static void bf16_takes_two_four_and_twelve_bytes(void)
+{
+    struct mics_plan_choice choice = fake_choice(4, 4, 2, 4, 8);
+    const uint64_t all = 3 * 10240 + 10240, slots = 2 * 10240 + 10240;
+
+    choice.dtype = choice.grad_dtype = MICS_BF16;
+    fake_model_init(&fake, 3, 10240, 10240, true);
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_PARAM].bytes, pages(2 * all / 2));
+    CHECK_INT(memory.regions[MICS_REGION_GRAD].bytes, pages(4 * all / 4));
+    CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes, pages(12 * all / 8));
+    CHECK_INT(memory.regions[MICS_REGION_PARAM_SLOT].bytes, pages(2 * slots));
+    CHECK_INT(memory.regions[MICS_REGION_GRAD_SLOT].bytes,
+              pages(2 * (slots + 10240 / 4 + 10240 / 8)));
+    choice.grad_dtype = MICS_F32;
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_GRAD_SLOT].bytes, pages(4 * slots));
+}
+
+/* One rank alone keeps its gradients in fp32 where they are added up; one group needs no second hop. */
+static void gradients_that_do_not_travel_need_no_room(void)
+{
+    struct mics_plan_choice alone = fake_choice(1, 1, 1, 1, 1), group = fake_choice(2, 2, 4, 4, 4);
+
+    fake_model_init(&fake, 3, 10240, 10240, true);
+    alone.grad_dtype = group.grad_dtype = MICS_BF16;
+    CHECK_INT(mics_choice_written_grads(&alone), MICS_F32);
+    CHECK_INT(mics_choice_written_grads(&group), MICS_BF16);
+    for (int i = 0; i < 2; i++) {
+        const struct mics_hop_room room = mics_choice_hop_room(&fake.model, i ? &group : &alone);
+
+        CHECK_INT(room.scatter, 0);
+        CHECK_INT(room.sync, 0);
+    }
 }
 
 static void regions_follow_each_other_and_make_the_arena(void)
@@ -162,6 +201,8 @@ static void choices_out_of_range_are_refused_and_change_nothing(void)
 int main(void)
 {
     TAP_RUN(every_region_is_the_sum_of_its_parts);
+    TAP_RUN(bf16_takes_two_four_and_twelve_bytes);
+    TAP_RUN(gradients_that_do_not_travel_need_no_room);
     TAP_RUN(regions_follow_each_other_and_make_the_arena);
     TAP_RUN(the_snapshot_is_a_replicas_part_of_the_shard);
     TAP_RUN(groups_of_one_rank_need_no_slots);
