@@ -287,6 +287,7 @@ static void check_embedding(uint32_t B, uint32_t T, uint32_t C, unsigned types, 
 {
     enum { V = 11 };
     const enum mics_dtype type = type_of(types, 0), grad_type = type_of(types, 1);
+    const double slack = (uint64_t)B * T > 32768 ? 8e-3 : 3e-5; /* beyond, sums are rounded twice */
     struct both t[] = {make((size_t)B * T * C, 1, type), make(V * (size_t)C, 2, type),
                        make((size_t)T * C, 3, type), make(V * (size_t)C, 4, grad_type),
                        make((size_t)T * C, 5, grad_type)};
@@ -322,8 +323,8 @@ static void check_embedding(uint32_t B, uint32_t T, uint32_t C, unsigned types, 
                                              .V = V,
                                              .dtype = typed ? type : MICS_F32,
                                              .grad_dtype = typed ? grad_type : MICS_F32});
-    CHECK_NEARLY(t[3], 3e-5);
-    CHECK_NEARLY(t[4], 3e-5);
+    CHECK_NEARLY(t[3], slack);
+    CHECK_NEARLY(t[4], slack);
     free(tokens);
     drop(t, 5);
 }
@@ -336,7 +337,7 @@ static void embeddings_of_all_types_agree(void)
             check_embedding(2, sizes[i], 33, types, false);
         }
     check_embedding(0, 5, 7, 3, true);
-    check_embedding(3, 20000, 2, 1, true); /* more rows than are put in order at a time */
+    check_embedding(3, 20000, 2, 3, true); /* more rows than are put in order at a time */
 }
 
 static void check_loss(uint32_t rows, uint32_t V, bool grad)
