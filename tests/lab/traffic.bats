@@ -28,7 +28,7 @@ column() # file number
 agrees() # strategy steps
 {
     local counted sent received
-    mics-plan --topology='node:2 gpu:2' --model=gpt2-micro --global-batch=8 --seq=16 --micro-batch=1 --strategy="$1" \
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-micro --global-batch=8 --seq=16 --micro-batch=1 --dtype=f32 --strategy="$1" \
         -o plan.mp
     mics-lab traffic --name="$lab" >before
     sh -c "$(cat line) mics-train -q -p plan.mp --data='$root/lib/base/*.c' --steps=$2 --sample=0 --val-every=0 \
