@@ -46,6 +46,9 @@ static inline float *mics_carve_floats(struct mics_carver *carver, uint64_t coun
  * the matrix kernels (the gradient of the embedding is read and written once a piece). */
 #define MICS_CARVE_HEAD_BYTES    (8u << 20)
 #define MICS_CARVE_HEAD_ROWS_MIN 256u
+/* In bf16, which is for matrix units, more: on a GPU reading and writing the gradient of an embedding of
+ * 50,257 x 768 in fp32 takes as long as multiplying for it with 740 rows. */
+#define MICS_CARVE_HEAD_ROWS_BF16 2048u
 
 /* Elements from one row of logits to the next: rows of bf16 begin at multiples of 16 bytes, where the
  * matrix units of a GPU can read them. */
@@ -60,9 +63,10 @@ static inline uint32_t mics_carve_head_rows(uint32_t vocab_size, uint64_t rows,
                                             enum mics_dtype dtype)
 {
     const uint64_t fit = MICS_CARVE_HEAD_BYTES / (mics_dtype_bytes(dtype) * vocab_size);
+    const uint64_t least =
+        dtype == MICS_BF16 ? MICS_CARVE_HEAD_ROWS_BF16 : MICS_CARVE_HEAD_ROWS_MIN;
 
-    return (uint32_t)mics_min_u64(mics_ceil_div(rows, 2),
-                                  mics_max_u64(fit, MICS_CARVE_HEAD_ROWS_MIN));
+    return (uint32_t)mics_min_u64(mics_ceil_div(rows, 2), mics_max_u64(fit, least));
 }
 
 #endif
