@@ -115,9 +115,12 @@ enum mics_status mics_nccl_join(struct nccl_comm *comm, struct mics_err *err)
     if (status != MICS_OK)
         return status;
     config.blocking = 0;
-    const ncclResult_t result =
+    mics_cuda_use((struct cuda_device *)comm->family->device);
+    ncclResult_t result =
         ncclCommInitRankConfig(&nccl, comm->comm.size, invitation.id, comm->comm.block, &config);
     comm->nccl = nccl;
+    if (result == ncclSuccess) /* so far; whether the rank is in, its state tells */
+        result = ncclInProgress;
     status = wait_for_all(comm, result, err);
     if (status != MICS_OK && comm->nccl) {
         (void)ncclCommAbort(comm->nccl);
