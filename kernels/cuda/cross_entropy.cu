@@ -21,7 +21,7 @@
 #include "cuda/vector.cuh"
 
 #define THREADS    1024
-#define KEPT_BYTES (112 * 1024) /* of a row in shared memory: two fit a multiprocessor of sm_90 */
+#define KEPT_BYTES (111 * 1024) /* of a row in shared memory: two fit a multiprocessor of sm_90 */
 #define SUM        512          /* threads that add up the losses */
 
 /* The exponentials of numbers up to now: their sum is `sum` times e^max. */
@@ -139,7 +139,7 @@ __device__ __forceinline__ void write_row(T *row, uint32_t V, const extent &it, 
     const float scale = 1.0f / all.sum;
     float x[W], one[1];
 
-#pragma unroll 2
+#pragma unroll(KEEP ? 1 : 2)
     for (uint32_t piece = threadIdx.x; piece < it.pieces; piece += THREADS) {
         const uint32_t v = it.head + piece * W;
         mics_packed<T, W> in;
@@ -218,24 +218,31 @@ __global__ void __launch_bounds__(SUM)
         *loss_sum += sum[0];
 }
 
+/* Let rows wait in shared memory: as much of it as two blocks need, on any device that has it. */
+template <typename T> static bool can_keep(void)
+{
+    if (cudaFuncSetAttribute(cross_entropy_kernel<T, true>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             KEPT_BYTES) == cudaSuccess &&
+        cudaFuncSetAttribute(cross_entropy_kernel<T, true>,
+                             cudaFuncAttributePreferredSharedMemoryCarveout, 100) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    return false;
+}
+
 template <typename T>
 static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_cross_entropy *args)
 {
     const size_t bytes = (size_t)args->V * sizeof(T) / 16 * 16;
     double *losses = (double *)at->workspace;
     cudaError_t error = cudaSuccess;
-    bool keep = args->grad && bytes <= KEPT_BYTES;
+    const bool keep = args->grad && bytes <= KEPT_BYTES && can_keep<T>();
 
     if (args->rows == 0)
         return cudaSuccess;
     if (args->rows > MICS_CUDA_WORKSPACE_BYTES / sizeof(double))
         return cudaErrorInvalidValue;
-    if (keep && cudaFuncSetAttribute(cross_entropy_kernel<T, true>,
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     KEPT_BYTES) != cudaSuccess) {
-        (void)cudaGetLastError(); /* a device with less shared memory: rows are read twice */
-        keep = false;
-    }
     error = keep ? MICS_LAUNCH((cross_entropy_kernel<T, true>), args->rows, THREADS, bytes,
                                at->stream, *args, losses)
                  : MICS_LAUNCH((cross_entropy_kernel<T, false>), args->rows, THREADS, 0, at->stream,
