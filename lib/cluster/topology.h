@@ -69,7 +69,7 @@ struct mics_race; /* races.h */
 
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */
-    char source[16];          /* "measured", "catalogue", "synthetic" */
+    char source[16];          /* "measured", "catalogue", "synthetic", "nccl" */
     uint32_t nodes, per_node; /* world_size = nodes * per_node */
 
     char device[64]; /* "host", "NVIDIA H100", ... of one rank */
