@@ -56,7 +56,8 @@ static void *logits_room(struct mics_engine *engine)
     return NULL;
 }
 
-/* To the host, and there to fp32: from the end, what is widened overwrites only what was. */
+/* To the end of the caller's room, and widened from there to its beginning: each number takes the place of
+ * those before it, which are done. */
 static enum mics_status fetch_logits(struct mics_engine *engine, const void *from, float *logits,
                                      struct mics_err *err)
 {
