@@ -2,7 +2,8 @@
 /* The GPU's embedding and its gradient against the host's. */
 #include "check.h"
 
-/* How tokens repeat decides how their gradients are added up: within a window of sorted rows or across many. */
+/* How tokens repeat decides how their gradients are added up: within a window of sorted rows or
+ * across many. */
 static const struct {
     uint32_t B, T, C, V;
     uint32_t distinct; /* tokens that occur */

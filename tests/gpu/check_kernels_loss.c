@@ -2,7 +2,8 @@
 /* The GPU's cross entropy against the host's. */
 #include "check.h"
 
-/* Vocabularies that fit shared memory and that do not, aligned rows and not, with gaps and without. */
+/* Vocabularies that fit shared memory and that do not, aligned rows and not, with gaps and
+ * without. */
 static const struct {
     uint32_t rows, V, gap;
     unsigned shift;

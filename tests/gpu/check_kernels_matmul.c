@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU's matrix products against the host's: every transposition, type and epilogue, in every form. */
+/* The GPU's matrix products against the host's: every transposition, type and epilogue, in every
+ * form. */
 #include "check.h"
 
 struct shape {
@@ -107,9 +108,9 @@ static void check_gaps(const struct product *p)
                      (ld - n) * each) == 0);
 }
 
-/* Products of numbers in [-1, 1): the error grows as the square root of k, times some. A result in
- * bf16 that had a pass of its own is rounded twice; where a bias that is not aligned has one, too, the
- * first rounding is that of a number that may be many times as large. */
+/* Products of numbers in [-1, 1): the error grows as the square root of k, times some. A result
+ * in bf16 that had a pass of its own is rounded twice; where a bias that is not aligned has one,
+ * too, the first rounding is that of a number that may be many times as large. */
 static double tolerance_of(const struct product *p, struct shape s)
 {
     if (p->out.dtype != MICS_BF16 || !(p->with & ~(ADD | IN_PLACE)))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GPU's operations on rows against the host's: norms and their gradients, sums of columns, gated units, rotary
- * positions. */
+/* The GPU's operations on rows against the host's: norms and their gradients, sums of columns,
+ * gated units, rotary positions. */
 #include "check.h"
 
 /* Rows of every way to share them: aligned and not, within a warp, a team, a block, and wider. */
