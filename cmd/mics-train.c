@@ -16,6 +16,7 @@
 #include "train/signals.h"
 #include "train/watchdog.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -114,6 +115,7 @@ struct request {
 struct guard {
     const struct mics_world *world;
     struct mics_comm *comm; /* that ends the job */
+    atomic_bool ending;     /* the watchdog has spoken, and ends it */
     struct mics_watchdog *watchdog;
 };
 
@@ -325,8 +327,9 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
 /* In the watchdog's thread: nothing else can be hoped for. */
 static void on_fault(void *context, bool speaks, const struct mics_err *err)
 {
-    const struct guard *guard = context;
+    struct guard *guard = context;
 
+    atomic_store(&guard->ending, true);
     if (speaks)
         cli_set_rank(0, (int)guard->world->size);
     mics_watchdog_excuse(guard->watchdog);
@@ -389,13 +392,16 @@ static enum mics_status train(struct request *request, struct mics_job *job, str
     return status;
 }
 
-/* A failure that the others may not know of ends the job at once. */
-static int give_up(const struct mics_job *job, struct mics_watchdog *watchdog,
-                   enum mics_status status, const struct mics_err *err)
+/* A failure that the others may not know of ends the job at once. If the watchdog is ending it, this is what comes of
+ * that, and nothing to talk about. */
+static int give_up(const struct mics_job *job, struct guard *guard, enum mics_status status,
+                   const struct mics_err *err)
 {
     struct mics_comm *comm = job->comm ? job->comm : job->world->comm;
 
-    mics_watchdog_excuse(watchdog);
+    while (atomic_load(&guard->ending))
+        mics_sleep_s(1);
+    mics_watchdog_excuse(guard->watchdog);
     if (job->world->rank != 0) {
         mics_sleep_s(FIRST_WORD_S);
         cli_set_rank(0, (int)job->world->size);
@@ -427,7 +433,7 @@ static int run_job(struct request *request)
     }
     end_startup(request);
     if (status != MICS_OK && run.alone)
-        return give_up(&job, guard.watchdog, status, &err);
+        return give_up(&job, &guard, status, &err);
     mics_watchdog_stop(guard.watchdog);
     closed = mics_desk_close(&desk, status == MICS_OK ? &err : NULL);
     code = cli_report(status == MICS_OK ? closed : status, &err);
