@@ -11,8 +11,9 @@
 #define MICS_REGION_ALIGN 4096
 /* Activations, batches and scalars, inside their regions. */
 #define MICS_BUFFER_ALIGN 256
-/* Outside the arena: staging of communicators and libraries' workspaces, a fixed budget. */
-#define MICS_WORKSPACE_BYTES ((uint64_t)16 << 20)
+/* Outside the arena: staging of communicators and libraries' workspaces, a fixed budget; on GPUs what the stream of
+ * computation has for partial sums and cuBLASLt (MICS_CUDA_WORKSPACE_BYTES). */
+#define MICS_WORKSPACE_BYTES ((uint64_t)32 << 20)
 
 /* States of fp32 for each element of an optimizer shard: m and v of AdamW, or SGD's momentum. Parameters of fp32
  * are updated in place: there is no second copy; of others there is a master (types.h). */

@@ -64,10 +64,10 @@ agrees() # strategy steps
 
 @test "traffic counts from the moment when the lab was ready" {
     mics-lab up -q --name="$lab" --nodes=2 --slots=1 >line
-    mics-lab traffic >before
+    mics-lab traffic --name="$lab" >before
     [ "$(column before 2)" -lt 100000 ] # not the datagrams that measured the link
     run --separate-stderr mics-lab traffic --name=nobody
     one_line_and_code 1
-    run --separate-stderr mics-lab traffic one-too-many
+    run --separate-stderr mics-lab traffic --name="$lab" one-too-many
     usage_mistake mics-lab
 }
