@@ -144,6 +144,7 @@ FAKE       := $(BUILD)/emulated/libmics-cuda.so
 FAKE_OBJ   := $(PLUGIN_C:%.c=$(BUILD)/emulated/%.o)
 FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulated
 
+all: plugin
 plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))
 plugin-emulated: $(FAKE)
 tests-mpi-build: $(FAKE)
