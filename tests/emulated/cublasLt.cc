@@ -264,7 +264,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
             return refuse(CUBLAS_STATUS_INVALID_VALUE, "operand %d less aligned than promised", i);
     if (d == a || d == b || (c == d && c_layout->ld != d_layout->ld))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "a result in the place of an operand");
-    memset(workspace, 0xff, algo->data[1]);
+    if (algo->data[1] > 0)
+        memset(workspace, 0xff, algo->data[1]);
     return emu_lt_multiply(desc, all, operands, *static_cast<const float *>(alpha),
                            *static_cast<const float *>(beta));
 }
