@@ -64,36 +64,23 @@ static enum mics_status prepare_target(struct job *job, const json_t *history, s
 }
 
 /* The first rank's part, when all files are whole. */
-static enum mics_status finish(struct job *job, struct mics_new_folder *folder,
-                               struct mics_err *err)
+static enum mics_status finish(void *context, struct mics_new_folder *folder, struct mics_err *err)
 {
+    struct job *job = context;
     enum mics_status status =
         mics_shard_target_finish(&job->made, &job->plan.form, &job->manifest, folder, err);
 
     return status == MICS_OK ? mics_new_folder_commit(folder, err) : status;
 }
 
-/* Make the folder, its files and its manifest. `prepared` is how far this rank is. */
 static enum mics_status fill_folder(struct job *job, enum mics_status prepared,
                                     const struct mics_store *store,
                                     const struct mics_shard_source *source, struct mics_err *err)
 {
-    const struct mics_convert_request *request = job->request;
-    struct mics_new_folder folder = {.lock = -1};
-    enum mics_status status = mics_agree(request->comm, prepared, err);
+    const struct mics_convert_output output = {
+        .target = &job->made.target, .room = MANIFEST_ROOM, .finish = finish, .context = job};
 
-    if (status == MICS_OK)
-        status = mics_new_folder_begin(&folder, request->comm, request->out,
-                                       job->report->bytes + MANIFEST_ROOM, request->dry, err);
-    if (status == MICS_OK)
-        status = mics_convert_write(request, store, &job->made.target, source, &folder, err);
-    if (status == MICS_OK && !request->dry) {
-        if (request->comm->rank == 0)
-            status = finish(job, &folder, err);
-        status = mics_agree(request->comm, status, err);
-    }
-    mics_new_folder_discard(&folder);
-    return status;
+    return mics_convert_make(job->request, prepared, store, source, &output, err);
 }
 
 /* A folder's config.json tells what no shape does: heads, and the normalisation's epsilon. */

@@ -101,7 +101,7 @@ static enum mics_status make(const struct mics_convert_request *request,
     return mics_convert(store, target, folder, &how, err);
 }
 
-enum mics_status mics_convert_write(const struct mics_convert_request *request,
+static enum mics_status write_files(const struct mics_convert_request *request,
                                     const struct mics_store *store, struct mics_target *target,
                                     const struct mics_shard_source *source,
                                     struct mics_new_folder *folder, struct mics_err *err)
@@ -124,5 +124,28 @@ enum mics_status mics_convert_write(const struct mics_convert_request *request,
     else
         status = make_watched(request, store, target, folder->temporary, &watch, err);
     mics_sums_free(&watch.sums);
+    return status;
+}
+
+enum mics_status mics_convert_make(const struct mics_convert_request *request,
+                                   enum mics_status prepared, const struct mics_store *store,
+                                   const struct mics_shard_source *source,
+                                   const struct mics_convert_output *output, struct mics_err *err)
+{
+    struct mics_new_folder folder = {.lock = -1};
+    enum mics_status status = mics_agree(request->comm, prepared, err);
+
+    if (status == MICS_OK)
+        status = mics_new_folder_begin(&folder, request->comm, request->out,
+                                       mics_target_bytes(output->target) + output->room,
+                                       request->dry, err);
+    if (status == MICS_OK)
+        status = write_files(request, store, output->target, source, &folder, err);
+    if (status == MICS_OK && !request->dry) {
+        if (request->comm->rank == 0)
+            status = output->finish(output->context, &folder, err);
+        status = mics_agree(request->comm, status, err);
+    }
+    mics_new_folder_discard(&folder);
     return status;
 }

@@ -62,11 +62,15 @@ uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
     return (uint32_t)mics_max_u64(1, mics_min_u64(replicas, most));
 }
 
+static bool is_on_host(const struct mics_topology *topology)
+{
+    return strcmp(topology->device, "host") == 0;
+}
+
 uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology)
 {
-    const bool host = strcmp(topology->device, "host") == 0;
-
-    return memory->arena_bytes + memory->workspace_bytes + (host ? memory->snapshot_bytes : 0);
+    return memory->arena_bytes + memory->workspace_bytes +
+           (is_on_host(topology) ? memory->snapshot_bytes : 0);
 }
 
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
@@ -185,4 +189,16 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
         checkpoint_part(model, choice, mics_choice_checkpoint_parts(model, choice)) * sizeof(float);
     *out = memory;
     return MICS_OK;
+}
+
+enum mics_status mics_memory_on(const struct mics_topology *topology,
+                                const struct mics_model *model,
+                                const struct mics_plan_choice *choice, struct mics_memory *out,
+                                struct mics_err *err)
+{
+    enum mics_status status = mics_memory_compute(model, choice, out, err);
+
+    if (status == MICS_OK && !is_on_host(topology))
+        out->workspace_bytes = MICS_GPU_WORKSPACE_BYTES;
+    return status;
 }

@@ -11,9 +11,10 @@
 #define MICS_REGION_ALIGN 4096
 /* Activations, batches and scalars, inside their regions. */
 #define MICS_BUFFER_ALIGN 256
-/* Outside the arena: staging of communicators and libraries' workspaces, a fixed budget; on GPUs what the stream of
- * computation has for partial sums and cuBLASLt (MICS_CUDA_WORKSPACE_BYTES). */
-#define MICS_WORKSPACE_BYTES ((uint64_t)32 << 20)
+/* Outside the arena, fixed budgets: staging of communicators and libraries' workspaces of a host, and what a GPU's
+ * stream of computation has for partial sums and cuBLASLt (MICS_CUDA_WORKSPACE_BYTES). */
+#define MICS_WORKSPACE_BYTES     ((uint64_t)16 << 20)
+#define MICS_GPU_WORKSPACE_BYTES ((uint64_t)32 << 20)
 
 /* States of fp32 for each element of an optimizer shard: m and v of AdamW, or SGD's momentum. Parameters of fp32
  * are updated in place: there is no second copy; of others there is a master (types.h). */
@@ -23,6 +24,12 @@ uint32_t mics_optimizer_states(enum mics_optimizer optimizer);
  * would cost more in files than it gains in disks. */
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice);
+
+/* mics_memory_compute() with the workspace of this cluster's devices. */
+enum mics_status mics_memory_on(const struct mics_topology *topology,
+                                const struct mics_model *model,
+                                const struct mics_plan_choice *choice, struct mics_memory *out,
+                                struct mics_err *err);
 
 /* All that counts against the memory of one rank of this cluster: the arena, the workspace and, where ranks
  * compute in host memory, the snapshot. */

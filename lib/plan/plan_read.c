@@ -7,6 +7,7 @@
  */
 #include "doc/at.h"
 #include "doc/doc.h"
+#include "plan/memory.h"
 #include "plan/plan_doc.h"
 #include "plan/slots.h"
 #include "plan/types.h"
@@ -231,7 +232,7 @@ static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *
     if (status == MICS_OK)
         status = mics_at_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
     if (status == MICS_OK)
-        status = mics_memory_compute(plan->model, &plan->choice, &plan->memory, err);
+        status = mics_memory_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
     if (status == MICS_OK)
         status = check_memory(root, &plan->memory, err);
     if (status == MICS_OK)

@@ -18,7 +18,8 @@ static enum mics_status measure(const struct mics_search *search, struct mics_se
                                 struct mics_err *err)
 {
     struct mics_memory memory;
-    enum mics_status status = mics_memory_compute(search->model, &setting->choice, &memory, err);
+    enum mics_status status =
+        mics_memory_on(search->topology, search->model, &setting->choice, &memory, err);
 
     if (status == MICS_OK)
         setting->total_bytes = mics_memory_total(&memory, search->topology);

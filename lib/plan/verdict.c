@@ -2,6 +2,7 @@
 /* verdict.c - what a search has to say: the plan, why each alternative lost, or why there is no plan. */
 #include "base/units.h"
 #include "plan/contender.h"
+#include "plan/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,9 +81,9 @@ enum mics_status mics_search_report(const struct mics_search *search,
     plan->predicted = chosen->predicted;
     plan->alternative_count = search->count;
     plan->alternatives = calloc(search->count, sizeof *plan->alternatives);
-    status = plan->alternatives
-                 ? mics_memory_compute(search->model, &plan->choice, &plan->memory, err)
-                 : mics_err_nomem(err);
+    status = plan->alternatives ? mics_memory_on(search->topology, search->model, &plan->choice,
+                                                 &plan->memory, err)
+                                : mics_err_nomem(err);
     if (status != MICS_OK) {
         mics_plan_free(plan);
         return status;
