@@ -34,7 +34,7 @@ enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *er
     model->unit_count = units;
     model->stage_count = layers + 2;
 
-    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED};
+    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED, .blind_backward = true};
     for (uint32_t i = 0; i < layers; i++)
         model->stages[1 + i] =
             (struct mics_stage){.kind = MICS_STAGE_BLOCK, .unit = 1 + i, .layer = i};

@@ -18,8 +18,8 @@ struct mics_tensor_spec {
 };
 
 /* Room for the units and stages embed, block 0 .. block L-1, head. Both ends use unit 0, or, in an untied
- * model, the head unit L + 1; blocks use units 1 .. L. On failure what was made belongs to the model all
- * the same. */
+ * model, the head unit L + 1; blocks use units 1 .. L. The embedding only looks rows up, so its backward is
+ * blind. On failure what was made belongs to the model all the same. */
 enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err);
 
 /* Lay out `count` tensors, those that decay first, in unit `unit` of the model. In a block their names

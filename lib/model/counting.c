@@ -40,8 +40,10 @@ enum mics_status mics_counting_build(struct mics_model *model, struct mics_err *
 {
     enum mics_status status = mics_build_stages(model, err);
 
-    if (status == MICS_OK)
+    if (status == MICS_OK) {
+        model->stages[0].blind_backward = false; /* gradients are made of all parameters */
         status = build_ends(model, err);
+    }
     for (uint32_t i = 0; status == MICS_OK && i < model->config.n_layer; i++)
         status = build_block(model, i, err);
     return status;

@@ -54,6 +54,8 @@ struct mics_stage {
     enum mics_stage_kind kind;
     uint32_t unit;
     uint32_t layer; /* of a block */
+    bool
+        blind_backward; /* its backward reads no parameters: they are gathered for the forward only */
 };
 
 struct mics_model_config {
@@ -108,11 +110,11 @@ struct mics_pass {
     struct mics_stream *stream;
     struct mics_batch batch;
     const int32_t *tokens, *targets; /* [B, T]; target -1: not counted */
-    const void *params;              /* the unit's flat vector, of batch.dtype */
-    void *grads;                     /* the same layout, accumulated into; NULL in forward */
-    void *saved;                     /* of this stage; its input is at its start */
-    void *out;  /* where the next stage's input goes [B, T, C]; NULL for the head */
-    void *flow; /* gradient of the residual stream [B, T, C]: of the stage's output on
+    const void *params; /* the unit's flat vector, of batch.dtype; NULL in a blind backward */
+    void *grads;        /* the same layout, accumulated into; NULL in forward */
+    void *saved;        /* of this stage; its input is at its start */
+    void *out;          /* where the next stage's input goes [B, T, C]; NULL for the head */
+    void *flow;         /* gradient of the residual stream [B, T, C]: of the stage's output on
                              entry to backward, of its input on return; the head's forward, when
                              training, leaves the gradient of its input here */
     void *scratch;

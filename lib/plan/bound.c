@@ -109,14 +109,24 @@ static double exchange_seconds(const struct scene *scene, const struct mics_exch
     return fmax(load.node_s, load.net_s) + fmin(load.node_s, load.net_s) / segments;
 }
 
-/* Gathered twice, reduced once: a micro-step. */
+/* Is the unit read in the forward pass only? Such a one has one stage. */
+static bool is_read_once(const struct mics_model *model, uint32_t unit)
+{
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        if (model->stages[i].unit == unit && !model->stages[i].blind_backward)
+            return false;
+    return true;
+}
+
+/* Gathered for the forward and for the backward that reads it, reduced once: a micro-step. */
 static double gathers_seconds(const struct scene *scene)
 {
     struct mics_wiring wiring = mics_wiring_of(scene->choice);
     double seconds = 0;
 
     for (uint32_t u = 0; u < scene->model->unit_count; u++)
-        seconds += 2 * exchange_seconds(scene, &wiring.gather, MICS_ALL_GATHER, u);
+        seconds += (is_read_once(scene->model, u) ? 1 : 2) *
+                   exchange_seconds(scene, &wiring.gather, MICS_ALL_GATHER, u);
     return seconds;
 }
 
@@ -240,7 +250,7 @@ static void add_load(struct load *total, struct load load, double times)
 
 /* Gathers of a unit in a step. The passes go to and fro over the units that are not resident, and each finds
  * those there that were used last before the turn, one for each slot: at the head before a backward, at
- * the embedding before a forward. */
+ * the embedding before a forward. What only the forward reads stays if there is room for all. */
 static double gather_times(const struct scene *scene, uint32_t unit)
 {
     const struct mics_unit *units = scene->model->units;
@@ -253,6 +263,8 @@ static double gather_times(const struct scene *scene, uint32_t unit)
         before += u < unit && !units[u].resident;
         after += u > unit && !units[u].resident;
     }
+    if (is_read_once(scene->model, unit))
+        return after >= slots ? steps : 1;
     return 1 + (after >= slots ? steps : 0) + (before >= slots ? steps - 1 : 0);
 }
 

@@ -65,9 +65,9 @@ static void touch_scalar(const struct tracker *t, struct access_list *list, enum
 static void list_compute(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                          struct access_list *list)
 {
-    if (op->param_slot == MICS_NONE)
+    if (!op->blind && op->param_slot == MICS_NONE)
         touch(list, t->param_shard + op->unit * t->width, t->width, false);
-    else
+    else if (!op->blind)
         touch(list, t->param_slot + op->param_slot * t->width, t->width, false);
     if (op->stage == t->head)
         touch_scalar(t, list, SCALAR_LOSS, parity, true);

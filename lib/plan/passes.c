@@ -174,6 +174,7 @@ static void compute(struct mics_build *build, uint32_t turn)
                          .stage = at.stage,
                          .micro_step = at.micro_step,
                          .param_slot = build->residency.slot_of_turn[turn],
+                         .blind = mics_course_is_blind(&build->course, build->model, turn),
                          .grad_slot = MICS_NONE};
     struct mics_stage_work work;
 

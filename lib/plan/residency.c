@@ -34,6 +34,14 @@ bool mics_course_ends_pass(const struct mics_course *course, uint32_t turn)
     return (turn + 1) % pass == 0;
 }
 
+bool mics_course_is_blind(const struct mics_course *course, const struct mics_model *model,
+                          uint32_t turn)
+{
+    const struct mics_turn at = mics_course_turn(course, turn);
+
+    return at.backward && model->stages[at.stage].blind_backward;
+}
+
 /* What a slot holds. */
 struct holder {
     uint32_t unit; /* or MICS_NONE */
@@ -47,7 +55,7 @@ static uint32_t unit_of(const struct mics_model *model, const struct mics_course
     return model->stages[mics_course_turn(course, turn).stage].unit;
 }
 
-/* next[i]: the next turn after i that uses the same unit. */
+/* next[i]: the next turn after i that reads the same unit. */
 static uint32_t *find_next_uses(const struct mics_model *model, const struct mics_course *course)
 {
     uint32_t turns = mics_course_length(course);
@@ -61,7 +69,8 @@ static uint32_t *find_next_uses(const struct mics_model *model, const struct mic
             uint32_t unit = unit_of(model, course, i);
 
             next[i] = upcoming[unit];
-            upcoming[unit] = i;
+            if (!mics_course_is_blind(course, model, i))
+                upcoming[unit] = i;
         }
     } else {
         free(next);
@@ -101,6 +110,8 @@ static void replay(const struct mics_model *model, const struct mics_course *cou
         uint32_t unit = unit_of(model, course, turn), slot;
         bool present;
 
+        if (mics_course_is_blind(course, model, turn))
+            continue;
         if (model->units[unit].resident) {
             slot = mics_slots_of_resident(model, slots, unit);
             present = holders[slot].unit == unit;

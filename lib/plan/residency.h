@@ -26,6 +26,9 @@ uint32_t mics_course_length(const struct mics_course *course);
 struct mics_turn mics_course_turn(const struct mics_course *course, uint32_t turn);
 /* Is it the last computation of its micro-step? */
 bool mics_course_ends_pass(const struct mics_course *course, uint32_t turn);
+/* Does it read no parameters? Then its unit need not be there. */
+bool mics_course_is_blind(const struct mics_course *course, const struct mics_model *model,
+                          uint32_t turn);
 
 /* A unit that must be gathered into a slot before turn `needed`, and not before the slot's former user
  * `former` (a turn of this step, or MICS_NONE: free since the step before). */
@@ -35,7 +38,7 @@ struct mics_fetch {
 };
 
 struct mics_residency {
-    uint32_t *slot_of_turn; /* [turns]; MICS_NONE: computed from the shard */
+    uint32_t *slot_of_turn; /* [turns]; MICS_NONE: computed from the shard, or without parameters */
     struct mics_fetch *fetches;
     uint32_t fetch_count;
 };

@@ -55,6 +55,7 @@ struct mics_op {
     uint32_t micro_step;
     uint32_t segment;
     uint32_t param_slot; /* where the unit's parameters are: MICS_NONE = in the shard (p_param 1) */
+    bool blind;          /* a computation that reads no parameters; its param_slot is MICS_NONE */
     uint32_t grad_slot;  /* likewise for gradients (p_grad 1: accumulated in the shard) */
     bool
         joins; /* travels with the next operation, of the same kind, stream, communicator and type */

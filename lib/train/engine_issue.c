@@ -16,8 +16,10 @@ static const struct mics_layout *layout_of(const struct issue *issue)
     return &issue->schedule->layouts[issue->op->unit];
 }
 
-static void *param_buffer(const struct mics_engine *engine, const struct mics_op *op)
+static const void *param_buffer(const struct mics_engine *engine, const struct mics_op *op)
 {
+    if (op->blind)
+        return NULL;
     return op->param_slot == MICS_NONE ? engine->units[op->unit].param
                                        : engine->param_slots[op->param_slot];
 }

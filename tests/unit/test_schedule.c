@@ -65,6 +65,39 @@ static void units_still_in_their_slots_are_not_gathered_again(void)
     CHECK_INT(gathers(99, 3, false), 8);
 }
 
+/* Gathers of the first unit and of all, in a step of 6 blocks whose embedding's backward is blind. */
+static void check_blind(uint32_t prefetch, uint32_t micro_steps, uint32_t embeds, uint32_t all)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    struct mics_schedule *schedule;
+    uint32_t gathered = 0;
+
+    fake_model_init(&fake, 6, 10000, 7001, false);
+    fake.stages[0].blind_backward = true;
+    choice.prefetch = prefetch;
+    choice.micro_steps = micro_steps;
+    schedule = make(&choice, true);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        gathered += op->kind == MICS_OP_GATHER && op->unit == 0;
+        CHECK_INT(op->blind, op->kind == MICS_OP_BACKWARD && op->stage == 0);
+        CHECK(!op->blind || op->param_slot == MICS_NONE);
+    }
+    CHECK_INT(gathered, embeds);
+    CHECK_INT(count_ops(schedule, MICS_OP_GATHER), all);
+    mics_schedule_free(schedule);
+}
+
+static void an_untied_embedding_is_gathered_for_its_forward_only(void)
+{
+    check_blind(0, 1, 1, 8 + 6);
+    check_blind(1, 1, 1, 8 + 5);
+    check_blind(1, 3, 3, 8 + 5 + 2 * (1 + 6 + 5));
+    check_blind(6, 3, 3, 8 + 2 * (1 + 1)); /* the last block or the head makes room for it */
+    check_blind(7, 3, 1, 8);
+}
+
 /* Which unit each slot has, by replaying the gathers in the order of the array. */
 static void check_contents(const struct mics_schedule *schedule)
 {
@@ -76,7 +109,7 @@ static void check_contents(const struct mics_schedule *schedule)
 
         if (op->kind == MICS_OP_GATHER)
             holds[op->param_slot] = op->unit;
-        if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
+        if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) && !op->blind)
             CHECK_INT(holds[op->param_slot], op->unit);
         if (op->kind == MICS_OP_GATHER)
             CHECK(schedule->layouts[op->unit].padded <= schedule->param_slot_count[op->param_slot]);
@@ -93,6 +126,7 @@ static void computation_finds_its_unit_in_its_slot(void)
             choice.prefetch = prefetch;
             choice.micro_steps = micro_steps;
             fake_model_init(&fake, 5, 10000, 7001, prefetch % 2);
+            fake.stages[0].blind_backward = prefetch % 3;
             schedule = make(&choice, true);
             check_contents(schedule);
             mics_schedule_free(schedule);
@@ -407,6 +441,7 @@ static void printing_gives_a_line_for_each_operation(void)
 int main(void)
 {
     TAP_RUN(units_still_in_their_slots_are_not_gathered_again);
+    TAP_RUN(an_untied_embedding_is_gathered_for_its_forward_only);
     TAP_RUN(computation_finds_its_unit_in_its_slot);
     TAP_RUN(gathers_run_ahead_by_the_prefetch_depth);
     TAP_RUN(joined_units_stand_side_by_side_and_nothing_else_changes);

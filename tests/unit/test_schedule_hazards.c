@@ -59,9 +59,9 @@ static void describe_compute(const struct graph *g, const struct mics_op *op, st
     for (uint32_t i = 0; i < g->n; i++)
         head &= g->schedule->ops[i].stage == MICS_NONE || g->schedule->ops[i].stage <= op->stage;
     grads |= head && g->schedule->train;
-    if (op->param_slot == MICS_NONE)
+    if (!op->blind && op->param_slot == MICS_NONE)
         use(uses, PARAM_SHARD, op->unit, MICS_NONE, false);
-    else
+    else if (!op->blind)
         use(uses, PARAM_SLOT, op->param_slot, MICS_NONE, false);
     if (grads && op->grad_slot == MICS_NONE)
         use(uses, GRAD_SHARD, op->unit, MICS_NONE, true);
@@ -310,6 +310,7 @@ static void nor_do_they_in_an_untied_model(void)
     struct fake_model fake;
 
     fake_model_init(&fake, 2, 10000, 70001, false);
+    fake.stages[0].blind_backward = true;
     for (uint32_t i = 0; i < SHAPES; i++)
         check_shape(i, &fake, true, false);
 }
