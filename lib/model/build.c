@@ -70,10 +70,11 @@ static void fill_tensor(struct mics_tensor *tensor, const char *prefix,
     tensor->decay = spec->decay;
 }
 
-static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor, bool joined)
+static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor,
+                         const struct mics_tensor_spec *spec)
 {
-    tensor->offset = joined ? unit->count : mics_round_up(unit->count, MICS_TENSOR_ALIGN);
-    unit->count = tensor->offset + tensor->count;
+    tensor->offset = spec->joined ? unit->count : mics_round_up(unit->count, MICS_TENSOR_ALIGN);
+    unit->count = tensor->offset + tensor->count + spec->spare_rows * spec->columns;
     unit->param_count += tensor->count;
     if (tensor->decay) {
         assert(tensor->offset == 0 || unit->decay_count > 0);
@@ -101,7 +102,7 @@ enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const 
         assert(i == 0 || specs[i - 1].decay || !specs[i].decay);
         fill_tensor(tensor, is_block(model, unit) ? name : "", &specs[i]);
         tensor->id = first_id + i;
-        place_tensor(made, tensor, specs[i].joined);
+        place_tensor(made, tensor, &specs[i]);
     }
     model->param_count += made->param_count;
     return MICS_OK;

@@ -15,6 +15,8 @@ struct mics_tensor_spec {
     double std;
     bool decay;
     bool joined; /* begins where the tensor before ends: together they are one matrix */
+    uint64_t
+        spare_rows; /* behind it: zeros, and so are their gradients, that products take with it */
 };
 
 /* Room for the units and stages embed, block 0 .. block L-1, head. Both ends use unit 0, or, in an untied

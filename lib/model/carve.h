@@ -47,14 +47,24 @@ static inline float *mics_carve_floats(struct mics_carver *carver, uint64_t coun
 #define MICS_CARVE_HEAD_BYTES    (8u << 20)
 #define MICS_CARVE_HEAD_ROWS_MIN 256u
 /* In bf16, which is for matrix units, more: on a GPU reading and writing the gradient of an embedding of
- * 50,257 x 768 in fp32 takes as long as multiplying for it with 740 rows. */
-#define MICS_CARVE_HEAD_ROWS_BF16 2048u
+ * 50,257 x 768 in fp32 takes as long as multiplying for it with 740 rows: with so many rows a fifth of that
+ * product's time, were it not hidden. */
+#define MICS_CARVE_HEAD_ROWS_BF16 4096u
 
-/* Elements from one row of logits to the next: rows of bf16 begin at multiples of 16 bytes, where the
- * matrix units of a GPU can read them. */
-static inline uint32_t mics_carve_head_stride(uint32_t vocab_size, enum mics_dtype dtype)
+/* Columns of the logits: those of the vocabulary, and up to 63 spare ones. Matrix units of GPUs want rows,
+ * and cuBLAS wants sizes too, in multiples of 16 bytes ("Tensor Core Usage" in its manual), best of 128;
+ * small vocabularies, where that would be much, get the former. The vocabulary's matrix has as many
+ * spare rows, which are 0. So spare logits are 0; the loss leaves them alone, and as gradients they are
+ * right: nothing comes of them, in the spare rows neither. */
+static inline uint32_t mics_carve_head_columns(uint32_t vocab_size)
 {
-    return dtype == MICS_BF16 ? (uint32_t)mics_round_up(vocab_size, 8) : vocab_size;
+    return (uint32_t)mics_round_up(vocab_size, vocab_size < 4096 ? 8 : 64);
+}
+
+/* Spare rows of the vocabulary's matrix. */
+static inline uint32_t mics_carve_spare_rows(uint32_t vocab_size)
+{
+    return mics_carve_head_columns(vocab_size) - vocab_size;
 }
 
 /* Rows of logits at once, of `rows` in all: half at most, so that the logits of a whole micro-batch are
@@ -62,7 +72,8 @@ static inline uint32_t mics_carve_head_stride(uint32_t vocab_size, enum mics_dty
 static inline uint32_t mics_carve_head_rows(uint32_t vocab_size, uint64_t rows,
                                             enum mics_dtype dtype)
 {
-    const uint64_t fit = MICS_CARVE_HEAD_BYTES / (mics_dtype_bytes(dtype) * vocab_size);
+    const uint64_t row = mics_dtype_bytes(dtype) * mics_carve_head_columns(vocab_size);
+    const uint64_t fit = MICS_CARVE_HEAD_BYTES / row;
     const uint64_t least =
         dtype == MICS_BF16 ? MICS_CARVE_HEAD_ROWS_BF16 : MICS_CARVE_HEAD_ROWS_MIN;
 

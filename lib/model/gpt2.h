@@ -62,7 +62,7 @@ struct mics_gpt2_block_areas {
 struct mics_gpt2_head_areas {
     const void *in; /* [R, C], saved */
     uint32_t rows;
-    uint32_t stride; /* from one row of logits to the next */
+    uint32_t columns; /* of the logits, spare ones too */
     struct mics_gpt2_norm norm;
     void *normed, *grad_normed; /* [rows, C] */
     void *logits;               /* [rows, V] */

@@ -4,6 +4,7 @@
  * N(0, 0.02), those that end a residual branch from N(0, 0.02 / sqrt(2 L)).
  */
 #include "model/build.h"
+#include "model/carve.h"
 #include "model/gpt2.h"
 
 #include <math.h>
@@ -16,7 +17,7 @@ static enum mics_status build_ends(struct mics_model *model, struct mics_err *er
     const struct mics_model_config *c = &model->config;
     const struct mics_tensor_spec specs[MICS_GPT2_END_TENSORS] = {
         [MICS_GPT2_WTE] = {"wte.weight", c->vocab_size, c->n_embd, MICS_INIT_NORMAL, STD,
-                           .decay = true},
+                           .decay = true, .spare_rows = mics_carve_spare_rows(c->vocab_size)},
         [MICS_GPT2_WPE] = {"wpe.weight", c->n_positions, c->n_embd, MICS_INIT_NORMAL, STD,
                            .decay = true},
         [MICS_GPT2_LN_F_WEIGHT] = {"ln_f.weight", c->n_embd, 0, MICS_INIT_ONE, 0, .decay = false},

@@ -82,13 +82,13 @@ void mics_gpt2_embed_backward(const struct mics_pass *pass)
                                });
 }
 
-/* The token embedding as the head's layer: used transposed, without bias, logits = normed wte'. */
+/* The token embedding as the head's layer, with its spare rows: used transposed, without bias, logits =
+ * normed wte'. */
 static struct mics_linear tied(const struct mics_pass *pass)
 {
     return (struct mics_linear){
         .weight = mics_pass_param(pass, ENDS, MICS_GPT2_WTE),
-        .in = pass->model->config.vocab_size,
-        .in_stride = mics_carve_head_stride(pass->model->config.vocab_size, pass->batch.dtype),
+        .in = mics_carve_head_columns(pass->model->config.vocab_size),
         .out = pass->model->config.n_embd,
         .dtype = pass->batch.dtype,
         .grad_dtype = pass->batch.grad_dtype,
@@ -96,13 +96,13 @@ static struct mics_linear tied(const struct mics_pass *pass)
 }
 
 static void piece_forward(const struct mics_pass *pass, const struct mics_gpt2_head_areas *areas,
-                          uint32_t first, uint32_t rows, void *logits)
+                          uint32_t first, uint32_t rows)
 {
     const struct mics_linear wte = tied(pass);
 
     mics_gpt2_norm_forward(pass, ENDS, MICS_GPT2_LN_F_WEIGHT, &areas->norm, rows,
                            mics_pass_row(pass, areas->in, first), areas->normed);
-    mics_linear_grad_in(pass->stream, &wte, rows, areas->normed, logits);
+    mics_linear_grad_in(pass->stream, &wte, rows, areas->normed, areas->logits);
 }
 
 /* The logits have become their gradients. */
@@ -133,14 +133,14 @@ void mics_gpt2_head(const struct mics_pass *pass)
     for (uint32_t first = 0; first < total; first += areas.rows) {
         const uint32_t rows = total - first < areas.rows ? total - first : areas.rows;
 
-        piece_forward(pass, &areas, first, rows, areas.logits);
+        piece_forward(pass, &areas, first, rows);
         mics_launch_cross_entropy(pass->stream, &(struct mics_op_cross_entropy){
                                                     .logits = areas.logits,
                                                     .targets = pass->targets + first,
                                                     .loss_sum = pass->loss_sum,
                                                     .rows = rows,
                                                     .V = pass->model->config.vocab_size,
-                                                    .ld = areas.stride,
+                                                    .ld = areas.columns,
                                                     .grad = pass->batch.train,
                                                     .dtype = pass->batch.dtype,
                                                 });
@@ -154,5 +154,11 @@ void mics_gpt2_logits(const struct mics_pass *pass, uint32_t row, void *logits)
     const struct mics_gpt2_head_areas areas =
         mics_gpt2_head_carve(pass->model, &pass->batch, pass->saved, pass->scratch, NULL);
 
-    piece_forward(pass, &areas, row, 1, logits);
+    piece_forward(pass, &areas, row, 1);
+    mics_launch_copy(pass->stream, &(struct mics_op_copy){
+                                       .dst = logits,
+                                       .src = areas.logits,
+                                       .bytes = mics_dtype_bytes(pass->batch.dtype) *
+                                                pass->model->config.vocab_size,
+                                   });
 }

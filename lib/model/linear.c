@@ -3,17 +3,6 @@
 
 #include "machine/launch.h"
 
-/* Elements from one row of a layer's inputs, or of its outputs, to the next. */
-static uint32_t in_rows(const struct mics_linear *layer)
-{
-    return layer->in_stride ? layer->in_stride : layer->in;
-}
-
-static uint32_t out_rows(const struct mics_linear *layer)
-{
-    return layer->out_stride ? layer->out_stride : layer->out;
-}
-
 /* out = in weight + bias, and what follows. */
 static struct mics_op_matmul forward_of(const struct mics_linear *layer, uint32_t rows,
                                         const void *in, void *out)
@@ -26,9 +15,9 @@ static struct mics_op_matmul forward_of(const struct mics_linear *layer, uint32_
         .m = rows,
         .n = layer->out,
         .k = layer->in,
-        .lda = in_rows(layer),
+        .lda = layer->in,
         .ldb = layer->transposed ? layer->in : layer->out,
-        .ldout = out_rows(layer),
+        .ldout = layer->out,
         .trans_b = layer->transposed,
         .dtype = layer->dtype,
         .out_dtype = layer->dtype,
@@ -73,8 +62,8 @@ void mics_linear_grad_params(struct mics_stream *stream, const struct mics_linea
                                    .m = m,
                                    .n = n,
                                    .k = rows,
-                                   .lda = swap ? out_rows(layer) : in_rows(layer),
-                                   .ldb = swap ? in_rows(layer) : out_rows(layer),
+                                   .lda = swap ? layer->out : layer->in,
+                                   .ldb = swap ? layer->in : layer->out,
                                    .ldout = n,
                                    .trans_a = true,
                                    .add = grad_weight,
@@ -110,9 +99,9 @@ void mics_linear_grad_in_gelu(struct mics_stream *stream, const struct mics_line
                                    .m = rows,
                                    .n = layer->in,
                                    .k = layer->out,
-                                   .lda = out_rows(layer),
+                                   .lda = layer->out,
                                    .ldb = layer->transposed ? layer->in : layer->out,
-                                   .ldout = in_rows(layer),
+                                   .ldout = layer->in,
                                    .trans_b = !layer->transposed,
                                    .dtype = layer->dtype,
                                    .out_dtype = layer->dtype,

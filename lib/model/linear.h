@@ -12,8 +12,7 @@
 struct mics_linear {
     const void *weight, *bias; /* [in, out], [out]; the bias may be NULL */
     uint32_t in, out;
-    uint32_t in_stride, out_stride; /* from one row of that many columns to the next; 0: as many */
-    bool transposed;                /* the weight is [out, in] */
+    bool transposed;                   /* the weight is [out, in] */
     enum mics_dtype dtype, grad_dtype; /* of all but the gradients of parameters, and of those */
 };
 

@@ -59,7 +59,7 @@ struct mics_llama_block_areas {
 struct mics_llama_head_areas {
     const void *in; /* [R, C], saved */
     uint32_t rows;
-    uint32_t stride;            /* from one row of logits to the next */
+    uint32_t columns;           /* of the logits, spare ones too */
     float *norm;                /* [rows] */
     void *normed, *grad_normed; /* [rows, C] */
     void *logits;               /* [rows, V] */

@@ -67,13 +67,13 @@ struct mics_llama_head_areas mics_llama_head_carve(const struct mics_model *mode
     struct mics_carver keep = {.base = saved}, work = {.base = scratch};
     struct mics_llama_head_areas areas = {
         .rows = mics_carve_head_rows(model->config.vocab_size, R, batch->dtype),
-        .stride = mics_carve_head_stride(model->config.vocab_size, batch->dtype)};
+        .columns = mics_carve_head_columns(model->config.vocab_size)};
 
     areas.in = mics_carve_typed(&keep, R * C, batch->dtype);
     areas.norm = mics_carve_floats(&work, areas.rows);
     areas.normed = mics_carve_typed(&work, areas.rows * C, batch->dtype);
     areas.grad_normed = mics_carve_typed(&work, areas.rows * C, batch->dtype);
-    areas.logits = mics_carve_typed(&work, (uint64_t)areas.rows * areas.stride, batch->dtype);
+    areas.logits = mics_carve_typed(&work, (uint64_t)areas.rows * areas.columns, batch->dtype);
     report(bytes, &keep, &work);
     return areas;
 }

@@ -4,6 +4,7 @@
  * starts from N(0, 0.02), every norm from 1.
  */
 #include "model/build.h"
+#include "model/carve.h"
 #include "model/llama.h"
 
 #include <stdio.h>
@@ -35,11 +36,13 @@ static struct mics_tensor_spec norm(const char *name, uint64_t width)
 static enum mics_status build_head(struct mics_model *model, uint32_t unit, struct mics_err *err)
 {
     const struct mics_model_config *c = &model->config;
-    const struct mics_tensor_spec specs[MICS_LLAMA_END_TENSORS] = {
+    struct mics_tensor_spec specs[MICS_LLAMA_END_TENSORS] = {
         [MICS_LLAMA_VOCABULARY] =
             matrix(c->untied ? "lm_head.weight" : embedding_name, c->vocab_size, c->n_embd),
         [MICS_LLAMA_NORM] = norm("norm.weight", c->n_embd),
     };
+
+    specs[MICS_LLAMA_VOCABULARY].spare_rows = mics_carve_spare_rows(c->vocab_size);
 
     return mics_build_unit(model, unit, c->untied ? "head" : "ends", !c->untied, specs,
                            MICS_LLAMA_END_TENSORS, err);

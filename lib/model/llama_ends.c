@@ -88,9 +88,7 @@ static struct head head_of(const struct mics_pass *pass, uint32_t unit)
         .areas = mics_llama_head_carve(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
         .vocabulary = {.weight = mics_pass_param(pass, unit, MICS_LLAMA_VOCABULARY),
                        .in = pass->model->config.n_embd,
-                       .out = pass->model->config.vocab_size,
-                       .out_stride = mics_carve_head_stride(pass->model->config.vocab_size,
-                                                            pass->batch.dtype),
+                       .out = mics_carve_head_columns(pass->model->config.vocab_size),
                        .transposed = true,
                        .dtype = pass->batch.dtype,
                        .grad_dtype = pass->batch.grad_dtype},
@@ -98,11 +96,12 @@ static struct head head_of(const struct mics_pass *pass, uint32_t unit)
     };
 }
 
-static void piece_forward(const struct head *head, uint32_t first, uint32_t rows, void *logits)
+static void piece_forward(const struct head *head, uint32_t first, uint32_t rows)
 {
     mics_llama_norm_forward(head->pass, head->unit, MICS_LLAMA_NORM, head->areas.norm, rows,
                             mics_pass_row(head->pass, head->areas.in, first), head->areas.normed);
-    mics_linear_forward(head->pass->stream, &head->vocabulary, rows, head->areas.normed, logits);
+    mics_linear_forward(head->pass->stream, &head->vocabulary, rows, head->areas.normed,
+                        head->areas.logits);
 }
 
 /* The logits have become their gradients. */
@@ -132,14 +131,14 @@ void mics_llama_head(const struct mics_pass *pass, uint32_t unit)
     for (uint32_t first = 0; first < total; first += head.areas.rows) {
         const uint32_t rows = total - first < head.areas.rows ? total - first : head.areas.rows;
 
-        piece_forward(&head, first, rows, head.areas.logits);
+        piece_forward(&head, first, rows);
         mics_launch_cross_entropy(pass->stream, &(struct mics_op_cross_entropy){
                                                     .logits = head.areas.logits,
                                                     .targets = pass->targets + first,
                                                     .loss_sum = pass->loss_sum,
                                                     .rows = rows,
                                                     .V = pass->model->config.vocab_size,
-                                                    .ld = head.areas.stride,
+                                                    .ld = head.areas.columns,
                                                     .grad = pass->batch.train,
                                                     .dtype = pass->batch.dtype,
                                                 });
@@ -152,5 +151,11 @@ void mics_llama_logits(const struct mics_pass *pass, uint32_t unit, uint32_t row
 {
     const struct head head = head_of(pass, unit);
 
-    piece_forward(&head, row, 1, logits);
+    piece_forward(&head, row, 1);
+    mics_launch_copy(pass->stream, &(struct mics_op_copy){
+                                       .dst = logits,
+                                       .src = head.areas.logits,
+                                       .bytes = mics_dtype_bytes(pass->batch.dtype) *
+                                                pass->model->config.vocab_size,
+                                   });
 }

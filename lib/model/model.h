@@ -42,7 +42,7 @@ struct mics_unit {
     char name[32];               /* "ends", "h.0" */
     struct mics_tensor *tensors; /* those that decay first */
     uint32_t tensor_count;
-    uint64_t count;       /* elements, with alignment, before any padding to shards */
+    uint64_t count; /* elements, with alignment and spare rows, before any padding to shards */
     uint64_t decay_count; /* leading elements that decay */
     uint64_t param_count; /* true parameters */
     bool resident;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "model/work.h"
 
+#include "model/carve.h"
+
 struct mics_work mics_work_of(const struct mics_batch *batch)
 {
     return (struct mics_work){.size = (double)mics_dtype_bytes(batch->dtype),
@@ -34,14 +36,15 @@ struct mics_work mics_work_head(const struct mics_model *model, const struct mic
                                 uint32_t at_once)
 {
     const uint32_t rows = batch->B * batch->T;
-    const double R = rows, C = model->config.n_embd, V = model->config.vocab_size;
+    const double R = rows, C = model->config.n_embd,
+                 V = mics_carve_head_columns(model->config.vocab_size);
     const double more = (rows + at_once - 1) / at_once - 1; /* pieces after the first */
     struct mics_work work = mics_work_of(batch);
 
     mics_work_pass(&work, MICS_WORK_NORM * R * C);
     mics_work_matmul(&work, R, V, C, false);
     mics_work_pass(&work, more * V * C); /* the matrix is read for every piece */
-    mics_work_pass(&work, (batch->train ? 2 : 1) * R * V);
+    mics_work_pass(&work, (batch->train ? 2 : 1) * R * model->config.vocab_size);
     if (!batch->train)
         return work;
     mics_work_matrix_grad(&work, V, C, R);

@@ -35,7 +35,7 @@ void mics_work_matrix_grad(struct mics_work *work, double m, double n, double k)
 /* Both gradients of a linear layer without bias, of weight and input. */
 void mics_work_linear_grad(struct mics_work *work, double rows, double in, double out);
 
-/* The head: norm, product with [V, C], loss, `at_once` rows at a time, and when training the way back, which is
+/* The head: norm, product with [V, C] and its spare rows, loss, `at_once` rows at a time, and when training the way back, which is
  * part of its forward. */
 struct mics_work mics_work_head(const struct mics_model *model, const struct mics_batch *batch,
                                 uint32_t at_once);

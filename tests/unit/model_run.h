@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "tap.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define RUN_GUARD_BYTES 256
@@ -136,6 +137,37 @@ static inline void run_open(struct model_run *run, struct mics_model *model,
     run->targets = run_area_new(run, rows * sizeof(int32_t));
     run->loss = run_area_new(run, sizeof(double));
     run_zero_grads(run);
+}
+
+/* Larger and less regular parameters (fp32) than the initial ones, so that every path of the gradient counts. */
+static inline void run_shake(struct model_run *run)
+{
+    for (uint32_t u = 0; u < run->model->unit_count; u++)
+        for (uint32_t t = 0; t < run->model->units[u].tensor_count; t++) {
+            const struct mics_tensor *tensor = &run->model->units[u].tensors[t];
+
+            for (uint64_t i = tensor->offset; i < tensor->offset + tensor->count; i++) {
+                float *x = &run_params(run, u)[i];
+
+                *x = 8 * *x / (1 + fabsf(*x)) + 0.1f * (float)((i * 37 + u) % 11) - 0.5f;
+            }
+        }
+}
+
+/* Gradients other than 0 where no tensor is. */
+static inline uint64_t run_stray_grads(struct model_run *run, uint32_t unit)
+{
+    const struct mics_unit *made = &run->model->units[unit];
+    uint64_t stray = 0, at = 0;
+
+    for (uint32_t t = 0; t <= made->tensor_count; t++) {
+        const struct mics_tensor *next = t < made->tensor_count ? &made->tensors[t] : NULL;
+
+        for (; at < (next ? next->offset : made->count); at++)
+            stray += run_grads(run, unit)[at] != 0;
+        at = next ? next->offset + next->count : at;
+    }
+    return stray;
 }
 
 static inline void run_close(struct model_run *run)

@@ -50,7 +50,8 @@ static void nano_has_about_a_million_parameters(void)
     mics_model_free(model);
 }
 
-static void check_unit(const struct mics_unit *unit)
+/* `spare` rows stand behind the first tensor. */
+static void check_unit(const struct mics_unit *unit, uint64_t spare)
 {
     uint64_t end = 0, params = 0, decays = 0;
     bool decaying = true;
@@ -63,7 +64,7 @@ static void check_unit(const struct mics_unit *unit)
         CHECK(decaying || !tensor->decay);
         CHECK_INT(tensor->decay, tensor->rank == 2);
         decaying = tensor->decay;
-        end = tensor->offset + tensor->count;
+        end = tensor->offset + tensor->count + (i == 0 ? spare * tensor->shape[1] : 0);
         params += tensor->count;
         if (tensor->decay)
             decays = end;
@@ -76,7 +77,7 @@ static void check_unit(const struct mics_unit *unit)
 static void tensors_are_aligned_in_order_and_those_that_decay_come_first(void)
 {
     struct mics_model_config config = {
-        "gpt2", "odd", 3, 30, 3, 17, 11, 77, .layer_norm_epsilon = 1e-5};
+        "gpt2", "odd", 3, 30, 3, 11, 17, 77, .layer_norm_epsilon = 1e-5};
     struct mics_model *model = NULL;
     uint32_t id = 0;
 
@@ -84,7 +85,7 @@ static void tensors_are_aligned_in_order_and_those_that_decay_come_first(void)
     CHECK_INT(model->unit_count, 4);
     CHECK_INT(model->stage_count, 5);
     for (uint32_t i = 0; i < model->unit_count; i++) {
-        check_unit(&model->units[i]);
+        check_unit(&model->units[i], i == 0 ? 7 : 0); /* 17 tokens, 24 logits */
         CHECK_INT(model->units[i].resident, i == 0);
         for (uint32_t j = 0; j < model->units[i].tensor_count; j++)
             CHECK_INT(model->units[i].tensors[j].id, id++);
@@ -315,6 +316,23 @@ static void an_unknown_name_lists_the_known_ones(void)
     CHECK(model == NULL);
 }
 
+static void a_vocabulary_has_room_for_whole_pieces_of_16_or_of_128_bytes(void)
+{
+    static const uint64_t rows[][2] = {{1, 8},       {257, 264},     {512, 512},
+                                       {4095, 4096}, {32000, 32000}, {50257, 50304}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct mics_model_config config = {
+            "gpt2", "", 1, 64, 1, 8, (uint32_t)rows[i][0], 64, .layer_norm_epsilon = 1e-5};
+        struct mics_model *model = NULL;
+
+        CHECK_INT(mics_model_new(&config, &model, &err), MICS_OK);
+        CHECK_INT(model->units[0].tensors[0].count, 64 * rows[i][0]);
+        CHECK_INT(model->units[0].tensors[1].offset, 64 * rows[i][1]);
+        mics_model_free(model);
+    }
+}
+
 static void flops_are_six_for_each_parameter_and_attention(void)
 {
     struct mics_model *model = open_model("gpt2");
@@ -378,6 +396,7 @@ int main(void)
     TAP_RUN(a_hugging_face_configuration_is_read);
     TAP_RUN(a_bad_configuration_names_the_key_and_the_reason);
     TAP_RUN(an_unknown_name_lists_the_known_ones);
+    TAP_RUN(a_vocabulary_has_room_for_whole_pieces_of_16_or_of_128_bytes);
     TAP_RUN(flops_are_six_for_each_parameter_and_attention);
     TAP_RUN(the_stages_work_adds_up_to_the_models_flops);
     TAP_RUN(recomputing_saves_the_input_only_and_bytes_are_multiples_of_256);
