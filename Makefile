@@ -141,7 +141,7 @@ $(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/settings
 $(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
-tests-build: $(EMULATED_UNITS) $(GPU_CHECKS)
+tests-build: $(EMULATED_UNITS) $(GPU_CHECKS) $(BUILD)/bench/gpu_step
 include kernels/cuda/cuda.mk
 
 # Libraries of others that tests put in their place.

@@ -4,11 +4,18 @@
  *
  * usage: gpu_step PLAN STEPS     a plan for one rank; the plug-in as MICS_PLUGIN_PATH says
  *
- * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints one line:
- *     tokens_per_s ms_per_step first_s plan_bytes taken_bytes mfu loss
- * The median of the steps after the first three; first_s is from the start of the process to the end of the first
- * step; taken_bytes is what is missing of the GPU's free memory at the end; mfu counts 6N + 6LCT against the
- * peak of the plan's topology.
+ * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints lines "NAME NUMBER":
+ *     tokens_per_s, step_ms     of the median step after the first three
+ *     mfu                       6N + 6LCT against 989 TFLOP/s
+ *     loss                      of the last step
+ *     plan_bytes, taken_bytes   the plan's arena and workspaces; what the GPU's free memory lost since it was opened,
+ *     code_bytes                of which since they were allocated: what the driver takes for kernels as they are loaded
+ *     first_s                   from main() to the end of the first step, which is the sum of
+ *     open_s, memory_s, init_s, steps_s: the plan, the GPU with its libraries; the arena; initial parameters; the step,
+ *     measure_s                 the part of steps_s beyond a usual step: choosing and loading kernels
+ *     enqueue_ms                the host's time to enqueue a step, the GPU's queue being full or not
+ *     ahead_ms                  how long before a step ends on the GPU the host has enqueued all of it
+ *     ahead_steps               the same in steps: near 0 the GPU waits for the host
  */
 #include "base/clock.h"
 #include "doc/doc.h"
@@ -59,89 +66,188 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Seconds of the median step after the warm ones, one step always in flight as in training. */
-static double measure(struct mics_engine *engine, struct mics_plan *plan, uint32_t steps,
-                      double begun, double *first_s, double *loss)
+/* When what was over, on the clock of mics_now_s(). */
+struct start {
+    double begun, opened, allocated, initialised, stepped;
+};
+
+/* The GPU's free bytes. */
+struct memory {
+    uint64_t opened, allocated, ended;
+};
+
+/* Seconds of each step: on the GPU, in mics_engine_submit(), from there to the step's end. */
+struct times {
+    uint32_t steps;
+    double *step, *enqueue, *ahead;
+    double loss; /* of the last */
+};
+
+static struct times new_times(uint32_t steps)
 {
-    double *seconds = calloc(steps, sizeof *seconds);
+    struct times times = {.steps = steps, .step = calloc(3 * (size_t)steps, sizeof(double))};
+
+    if (!times.step)
+        abort();
+    times.enqueue = times.step + steps;
+    times.ahead = times.enqueue + steps;
+    return times;
+}
+
+static void submit(struct mics_engine *engine, struct mics_plan *plan, uint32_t i,
+                   struct times *times)
+{
+    const struct mics_step_input input = {
+        .step = i + 1, .lr = 1e-4f, .fill = fill, .fill_context = plan};
+    const double began = mics_now_s();
+    struct mics_err err;
+
+    must(mics_engine_submit(engine, &input, &err), &err);
+    times->ahead[i] = -mics_now_s();
+    times->enqueue[i] = -times->ahead[i] - began;
+}
+
+/* One step is always in flight, as in training; returns when the first was over. */
+static double run(struct mics_engine *engine, struct mics_plan *plan, struct times *times)
+{
+    double end = mics_now_s(), first_end = 0;
     struct mics_step_result result = {0};
     struct mics_err err;
 
-    if (!seconds)
-        abort();
-    for (uint32_t i = 0; i < steps + 1; i++) {
-        const struct mics_step_input input = {
-            .step = i + 1, .lr = 1e-4f, .fill = fill, .fill_context = plan};
-
-        if (i < steps)
-            must(mics_engine_submit(engine, &input, &err), &err);
+    for (uint32_t i = 0; i < times->steps + 1; i++) {
+        if (i < times->steps)
+            submit(engine, plan, i, times);
         if (i == 0)
             continue;
         must(mics_engine_collect(engine, &result, &err), &err);
-        seconds[i - 1] = result.seconds;
+        times->step[i - 1] = result.seconds; /* since the end of the one before */
+        end += result.seconds;
+        times->ahead[i - 1] += end;
         if (i == 1)
-            *first_s = result.begin_s + result.seconds - begun;
+            first_end = end;
     }
-    *loss = result.loss;
-    qsort(seconds + WARM, steps - WARM, sizeof *seconds, by_size);
-    const double median = seconds[WARM + (steps - WARM) / 2];
-    free(seconds);
-    return median;
+    times->loss = result.loss;
+    return first_end;
 }
 
-static void print(const struct mics_plan *plan, double seconds, double first_s, uint64_t taken,
-                  double loss)
+/* Of all but the warm ones, which are put in order. */
+static double median(const struct times *times, double *of)
 {
+    qsort(of + WARM, times->steps - WARM, sizeof *of, by_size);
+    return of[WARM + (times->steps - WARM) / 2];
+}
+
+static void put(const char *name, double value)
+{
+    printf("%s %.8g\n", name, value);
+}
+
+static void put_bytes(const char *name, uint64_t bytes)
+{
+    printf("%s %llu\n", name, (unsigned long long)bytes);
+}
+
+static void print_start(const struct start *start, double step)
+{
+    put("first_s", start->stepped - start->begun);
+    put("open_s", start->opened - start->begun);
+    put("memory_s", start->allocated - start->opened);
+    put("init_s", start->initialised - start->allocated);
+    put("steps_s", start->stepped - start->initialised);
+    put("measure_s", start->stepped - start->initialised - step);
+}
+
+static void print(const struct mics_plan *plan, const struct start *start,
+                  const struct times *times, const struct memory *left)
+{
+    const double step = median(times, times->step), ahead = median(times, times->ahead);
     const double tokens = (double)plan->global_batch * plan->choice.seq;
-    const double flops =
-        mics_model_flops_per_token(plan->model, plan->choice.seq) * tokens / seconds;
+    const double flops = mics_model_flops_per_token(plan->model, plan->choice.seq) * tokens / step;
 
-    printf("%.0f %.3f %.2f %llu %llu %.4f %.4f\n", tokens / seconds, 1e3 * seconds, first_s,
-           (unsigned long long)(plan->memory.arena_bytes + plan->memory.workspace_bytes),
-           (unsigned long long)taken, flops / 989e12, loss);
+    put("tokens_per_s", tokens / step);
+    put("step_ms", 1e3 * step);
+    put("mfu", flops / 989e12);
+    put("loss", times->loss);
+    put_bytes("plan_bytes", plan->memory.arena_bytes + plan->memory.workspace_bytes);
+    put_bytes("taken_bytes", left->opened - left->ended);
+    put_bytes("code_bytes", left->allocated - left->ended);
+    print_start(start, step);
+    put("enqueue_ms", 1e3 * median(times, times->enqueue));
+    put("ahead_ms", 1e3 * ahead);
+    put("ahead_steps", ahead / step);
 }
 
-int main(int argc, char **argv)
+static uint64_t memory_left(struct mics_device *gpu)
 {
-    const double begun = mics_now_s();
-    struct mics_world *world;
+    struct mics_err err;
+    uint64_t bytes = 0;
+
+    must(gpu->ops->memory_left(gpu, &bytes, &err), &err);
+    return bytes;
+}
+
+static struct mics_plan *read_plan(const char *name)
+{
     struct mics_plan *plan = NULL;
-    struct mics_chosen gpu;
-    struct mics_engine *engine = NULL;
     struct mics_err err;
     json_t *doc = NULL;
-    double first_s = 0, loss = 0;
-    uint64_t before = 0, after = 0;
 
-    const long steps = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
-    if (steps <= WARM || steps > 10000) {
-        fprintf(stderr, "usage: gpu_step PLAN STEPS (more than %d steps)\n", WARM);
-        return 2;
-    }
-    must(mics_doc_read_file(argv[1], &doc, &err), &err);
+    must(mics_doc_read_file(name, &doc, &err), &err);
     must(mics_plan_from_doc(doc, &plan, &err), &err);
-    must(mics_world_open(&world, &err), &err);
-    must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &gpu, &err), &err);
-    must(gpu.device->ops->memory_left(gpu.device, &before, &err), &err);
+    json_decref(doc);
+    return plan;
+}
+
+static struct mics_engine *new_engine(const struct mics_plan *plan, struct mics_world *world,
+                                      struct mics_device *gpu)
+{
     const struct mics_engine_options options = {
         .model = plan->model,
         .choice = &plan->choice,
         .world = world,
-        .device = gpu.device,
+        .device = gpu,
         .optimizer = {.beta1 = 0.9f,
                       .beta2 = 0.95f,
                       .eps = 1e-8f,
                       .weight_decay = 0.1f,
                       .clip = plan->choice.clip ? 1.0f : 0.0f}};
+    struct mics_engine *engine = NULL;
+    struct mics_err err;
+
     must(mics_engine_new(&options, &engine, &err), &err);
+    return engine;
+}
+
+int main(int argc, char **argv)
+{
+    struct start start = {.begun = mics_now_s()};
+    const long steps = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
+    struct mics_world *world;
+    struct mics_chosen gpu;
+    struct mics_err err;
+
+    if (steps <= WARM || steps > 10000) {
+        fprintf(stderr, "usage: gpu_step PLAN STEPS (more than %d steps)\n", WARM);
+        return 2;
+    }
+    struct mics_plan *plan = read_plan(argv[1]);
+    must(mics_world_open(&world, &err), &err);
+    must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &gpu, &err), &err);
+    struct memory left = {.opened = memory_left(gpu.device)};
+    start.opened = mics_now_s();
+    struct mics_engine *engine = new_engine(plan, world, gpu.device);
+    left.allocated = memory_left(gpu.device);
+    start.allocated = mics_now_s();
     must(mics_engine_init(engine, 1, &err), &err);
-    const double seconds = measure(engine, plan, (uint32_t)steps, begun, &first_s, &loss);
-    must(gpu.device->ops->memory_left(gpu.device, &after, &err), &err);
-    print(plan, seconds, first_s, before - after, loss);
+    start.initialised = mics_now_s();
+    struct times times = new_times((uint32_t)steps);
+    start.stepped = run(engine, plan, &times);
+    left.ended = memory_left(gpu.device);
+    print(plan, &start, &times, &left);
+    free(times.step);
     mics_engine_free(engine);
     mics_chosen_close(&gpu);
     mics_world_close(world);
     mics_plan_free(plan);
-    json_decref(doc);
     return 0;
 }

@@ -209,3 +209,15 @@ near() # a b limit
     [ "$(jq '[.traceEvents[] | select(.ph == "X" and .dur < 0)] | length' trace.json)" = 0 ]
     [ "$(jq '[.traceEvents[] | select(.ph == "X") | .name] | map(select(startswith("forward"))) | length' trace.json)" -ge 4 ]
 }
+
+@test "the measurement of a model on a GPU says where time and memory go" {
+    "$root/bench/gpu" "$MICS_BUILD" gpt2-nano 1 4 4 >table
+    [ "$(tail -1 table)" = '0 missed, 0 failed' ]
+    grep -q '^gpt2-nano, tokens/s  *[0-9]' table
+    grep -q '^  device memory beside the context, bytes .* reached' table
+    # the parts of the start are the whole
+    awk '/start to first step/ { sum = -$6 } /GPU and lib/ { sum += $4 } /its memory/ { sum += $3 } /initial par/ { sum += $3 }
+        /^ *the step/ { sum += $3; n++ } END { exit !(n == 1 && sum > -0.05 && sum < 0.05) }' table
+    run -1 "$root/bench/gpu" "$MICS_BUILD" no-such-model 1 4 4
+    [[ $output == *"'no-such-model'"*"0 missed, 1 failed" ]]
+}
