@@ -58,7 +58,7 @@ faulty() # fault command...
 }
 
 @test "nccl: a rank that cannot join fails all, at once" {
-    run ! timeout 20 "$(command -v bash)" -c "$(declare -f faulty); faulty join $comm gpu nccl"
+    run ! timeout 20 "$(command -v bash)" -c "$(declare -f faulty); faulty join $comm gpu-join"
     [[ $output == *"rank 0: NCCL: rank 1 of 3 could not join"* ]]
     [[ $output == *"rank 1: NCCL: unhandled system error: emulated: cannot join"* ]]
 }

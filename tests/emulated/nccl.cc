@@ -3,8 +3,7 @@
  * nccl.cc - communicators of the emulated NCCL (see nccl.h): joining, meeting, ending, errors. What they carry
  * stands in nccl_calls.cc.
  *
- * ncclCommAbort() frees nothing that a collective of another thread may be in: it raises a flag that ends
- * the waiting, and the room stays mapped.
+ * ncclCommAbort() raises a flag that ends all waiting, and then waits for the communicator's own thread.
  */
 #include "nccl_calls.h"
 
@@ -18,7 +17,7 @@ static constexpr double patience_s = 20;
 
 ncclResult_t ncclGetVersion(int *version)
 {
-    *version = NCCL_VERSION_CODE;
+    *version = (int)emu_setting("MICS_EMULATED_NCCL_VERSION", NCCL_VERSION_CODE);
     return ncclSuccess;
 }
 
@@ -37,6 +36,23 @@ static const char *fault()
     const char *text = std::getenv("MICS_EMULATED_NCCL_FAULT");
 
     return text ? text : "";
+}
+
+void emu_nccl_die(const char *text)
+{
+    std::fprintf(stderr, "emulated NCCL: %s\n", text);
+    std::abort();
+}
+
+emu_inside::emu_inside(emu_nccl *comm) : comm_(comm)
+{
+    if (comm_->callers++ > 0)
+        emu_nccl_die("two threads are inside one communicator");
+}
+
+emu_inside::~emu_inside()
+{
+    comm_->callers--;
 }
 
 ncclResult_t emu_nccl_error(emu_nccl *comm, ncclResult_t result, const char *text)
@@ -62,7 +78,7 @@ static ncclResult_t look_around(emu_nccl *comm, int looks, emu_clock::time_point
 
     if (comm->aborted)
         return ncclInternalError;
-    if (looks % 64 == 63 && comm->state == ncclSuccess && room_has_died(comm->room, comm->size))
+    if (looks % 64 == 63 && comm->state == ncclInProgress && room_has_died(comm->room, comm->size))
         emu_nccl_error(comm, ncclRemoteError, "a peer's process is gone");
     if (comm->state == ncclRemoteError || comm->room->aborted)
         return ncclSuccess; /* hangs, as a GPU would, until it is aborted */
@@ -109,6 +125,8 @@ static void join(emu_nccl *comm)
         emu_nccl_error(comm, ncclSystemError, "emulated: cannot join");
         return;
     }
+    while (std::strcmp(fault(), "absent") == 0 && !comm->aborted)
+        usleep(1000);
     room->seats[comm->rank].pid = (int32_t)getpid();
     const bool last = room->in.fetch_add(1) + 1 == (uint32_t)comm->size;
     if (last)
@@ -136,57 +154,83 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
         return ncclSystemError;
     }
     comm->state = ncclInProgress;
-    comm->joiner = std::thread(join, comm);
+    comm->blocking = config->blocking != 0;
     *out = comm;
-    if (config->blocking == 0)
+    if (cudaMalloc(&comm->memory[0], 1 << 20) != cudaSuccess)
+        return emu_nccl_error(comm, ncclUnhandledCudaError, "emulated: out of memory");
+    comm->joiner = std::thread(join, comm);
+    if (!comm->blocking)
         return ncclInProgress;
     comm->joiner.join();
     return comm->state;
 }
 
+/* Who has seen "success" may go on; the thread that was in the background is over then. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
     if (!comm)
         return ncclInvalidArgument;
+    const emu_inside guard(comm);
     *result = comm->state;
+    if (*result == ncclSuccess && comm->worker.joinable())
+        comm->worker.join();
     return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
+    const emu_inside guard(comm);
+
+    if (comm->worker.joinable())
+        return ncclInvalidArgument;
     return comm->state;
 }
 
-static void part(ncclComm_t comm)
+static void write_log(const emu_nccl *comm)
+{
+    const char *name = std::getenv("MICS_EMULATED_NCCL_LOG");
+    std::FILE *out = name ? std::fopen(name, "a") : nullptr;
+
+    if (!out)
+        return;
+    std::fprintf(out, "rank %d of %d: %zu collectives, %zu groups, %zu registered\n", comm->rank,
+                 comm->size, comm->collectives, comm->groups, comm->registered);
+    std::fclose(out);
+}
+
+void emu_nccl_part(emu_nccl *comm)
 {
     if (comm->joiner.joinable())
         comm->joiner.join();
+    if (comm->worker.joinable())
+        comm->worker.join();
+    emu_nccl_deregister_all(comm);
+    for (void *memory : comm->memory)
+        cudaFree(memory);
     room_leave(comm->room, comm->size);
     delete comm;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
-    part(comm);
+    write_log(comm);
+    emu_nccl_part(comm);
     return ncclSuccess;
 }
-
-/* Those that were aborted while a collective was inside: never to be freed, but not lost either. */
-static std::atomic<emu_nccl *> forgotten;
 
 /* The peers' collectives hang then: their state does not change, as with a rank that only went away. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
-    comm->aborted = true;
-    if (comm->room->in < (uint32_t)comm->size)
-        room_forget_name(comm->name);
-    comm->room->aborted = 1;
-    if (comm->joiner.joinable())
-        comm->joiner.join();
-    if (comm->busy == 0)
-        part(comm);
-    else
-        comm->forgotten = forgotten.exchange(comm);
+    {
+        const emu_inside guard(comm);
+
+        comm->aborted = true;
+        if (comm->room->in < (uint32_t)comm->size)
+            room_forget_name(comm->name);
+        comm->room->aborted = 1;
+    }
+    if (!emu_nccl_part_later(comm))
+        emu_nccl_part(comm);
     return ncclSuccess;
 }
 

@@ -2,15 +2,21 @@
 /*
  * nccl.h - the part of NCCL that mics uses, among processes of one machine, over shared memory. For tests.
  *
- * The names and values are NCCL's. A communicator with "blocking = 0" joins in the background, as there. A
- * collective does its work before it returns, for the emulator's streams do, too; so ranks that begin different
- * collectives, or begin them in another order, wait for each other: after 20 seconds that is an error.
- * A rank whose process is gone makes the others' communicators fail with ncclRemoteError, and their collectives go on
- * waiting until they are aborted: on a GPU they would hang just so.
+ * The names and values are NCCL's. A communicator with "blocking = 0" joins in the background, and its collectives begin
+ * there, as in NCCL: the call returns "in progress", and who uses the communicator again before its state was seen to be
+ * "success" is refused. A collective is over before that state is told, for the emulator's streams do their work at once, too;
+ * so ranks that begin different collectives, or begin them in another order, wait for each other: after 20 seconds
+ * that is an error. A rank whose process is gone makes the others' communicators fail with ncclRemoteError, and their
+ * collectives go on waiting until they are aborted: on a GPU they would hang just so.
  *
- * MICS_EMULATED_NCCL_FAULT in the environment of one rank: "join" lets it fail to join; a number N lets its Nth
- * collective fail as the network does, later and out of sight: it hangs, and the communicator has an error
- * (a reduce-scatter counts as one for each rank).
+ * What NCCL's manual forbids ends the process with a line on stderr, or is an error: two threads inside one communicator,
+ * also to abort it; buffers that overlap and are not in place; buffers that are registered on some ranks only;
+ * memory freed while it is registered; groups of several communicators (which NCCL allows, and we do not use).
+ *
+ * In the environment of one rank, MICS_EMULATED_NCCL_FAULT: "join" lets it fail to join, "absent" lets it never come;
+ * a number N lets its Nth collective fail as the network does, later and out of sight: it hangs, and the
+ * communicator has an error (a reduce-scatter counts as one for each rank). MICS_EMULATED_NCCL_VERSION: another one
+ * (21800). MICS_EMULATED_NCCL_LOG: a file, to which each communicator that is destroyed adds a line about what it did.
  */
 #ifndef MICS_TESTS_EMULATED_NCCL_H
 #define MICS_TESTS_EMULATED_NCCL_H
@@ -72,6 +78,16 @@ ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result);
 const char *ncclGetErrorString(ncclResult_t result);
 const char *ncclGetLastError(ncclComm_t comm);
+
+/* What is called between the two begins when the outermost ends. */
+ncclResult_t ncclGroupStart(void);
+ncclResult_t ncclGroupEnd(void);
+
+/* Device memory in pieces of 2 MiB. */
+ncclResult_t ncclMemAlloc(void **out, size_t bytes);
+ncclResult_t ncclMemFree(void *memory);
+ncclResult_t ncclCommRegister(ncclComm_t comm, void *buffer, size_t bytes, void **handle);
+ncclResult_t ncclCommDeregister(ncclComm_t comm, void *handle);
 
 ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);

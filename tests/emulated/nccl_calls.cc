@@ -79,23 +79,6 @@ static void sum_slots(emu_nccl *comm, char *out, size_t count, ncclDataType_t ty
         add(out, room_slot(comm->room, r), count, type);
 }
 
-/* A thread is inside a collective, whose communicator must not go away. */
-class inside
-{
-  public:
-    explicit inside(emu_nccl *comm) : comm_(comm)
-    {
-        comm_->busy++;
-    }
-    ~inside()
-    {
-        comm_->busy--;
-    }
-
-  private:
-    emu_nccl *comm_;
-};
-
 static std::atomic<int> collectives; /* of this process */
 
 /* Say what is to be done, and see that all do the same. */
@@ -103,8 +86,6 @@ static ncclResult_t begin(emu_nccl *comm, const room_call &call)
 {
     const char *fault = std::getenv("MICS_EMULATED_NCCL_FAULT");
 
-    if (comm->state != ncclSuccess)
-        return comm->state;
     if (fault && ++collectives == std::atoi(fault)) {
         emu_nccl_hang(comm);
         return ncclInternalError;
@@ -123,8 +104,7 @@ template <typename Put, typename Take>
 static ncclResult_t exchange(emu_nccl *comm, const room_call &call, Put put, Take take)
 {
     const size_t each = type_bytes((ncclDataType_t)call.type), most = ROOM_SLOT / each;
-    const inside guard(comm);
-    ncclResult_t result = call.count > 0 ? begin(comm, call) : comm->state.load();
+    ncclResult_t result = call.count > 0 ? begin(comm, call) : ncclSuccess;
 
     for (size_t at = 0; at < call.count && result == ncclSuccess; at += most) {
         const size_t count = std::min(most, call.count - at);
@@ -139,73 +119,156 @@ static ncclResult_t exchange(emu_nccl *comm, const room_call &call, Put put, Tak
     return result;
 }
 
-ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t)
+/* What one rank has given to a collective. */
+struct given {
+    emu_nccl *comm;
+    ncclDataType_t type;
+    size_t count; /* elements of a block, or of all data where there are no blocks */
+    const char *send;
+    char *recv;
+    int root;
+    bool registered;
+
+    size_t bytes() const
+    {
+        return count * type_bytes(type);
+    }
+};
+
+/* Two buffers are apart, or the shorter is exactly the rank's block of the longer. */
+static bool overlap_badly(const char *piece, size_t piece_bytes, const char *whole,
+                          size_t whole_bytes, size_t place)
 {
-    const room_call call = {CALL_GATHER, (uint32_t)type, count, 0};
-    const size_t each = type_bytes(type);
+    const bool apart = piece + piece_bytes <= whole || whole + whole_bytes <= piece;
+
+    return !apart && piece != whole + place;
+}
+
+static ncclResult_t issue(const given &call, size_t send_blocks, size_t recv_blocks,
+                          ncclResult_t (*run)(const given &call))
+{
+    emu_nccl *comm = call.comm;
+    const emu_inside guard(comm);
+    const size_t bytes = call.bytes(), place = (size_t)comm->rank * bytes;
+    given copy = call;
+
+    if (!call.send || !call.recv)
+        return ncclInvalidArgument;
+    if (send_blocks < recv_blocks
+            ? overlap_badly(call.send, bytes, call.recv, recv_blocks * bytes, place)
+            : overlap_badly(call.recv, recv_blocks * bytes, call.send, send_blocks * bytes,
+                            send_blocks > recv_blocks ? place : 0))
+        return emu_nccl_error(comm, ncclInvalidArgument,
+                              "emulated: buffers overlap and are not in place");
+    copy.registered = emu_nccl_is_registered(comm, call.send, send_blocks * bytes) &&
+                      emu_nccl_is_registered(comm, call.recv, recv_blocks * bytes);
+    comm->registered += copy.registered;
+    return emu_nccl_issue(comm, [copy, run] { return run(copy); });
+}
+
+static room_call call_of(const given &call, uint32_t kind, int root)
+{
+    return {kind, (uint32_t)call.type, call.count, root, call.registered};
+}
+
+static ncclResult_t gather(const given &call)
+{
+    emu_nccl *comm = call.comm;
+    const size_t all = call.bytes(), each = type_bytes(call.type);
 
     return exchange(
-        comm, call,
+        comm, call_of(call, CALL_GATHER, 0),
         [&](size_t at, size_t bytes) {
-            std::memcpy(room_slot(comm->room, comm->rank), (const char *)send + at, bytes);
+            std::memcpy(room_slot(comm->room, comm->rank), call.send + at, bytes);
         },
         [&](size_t at, size_t n) {
             for (int r = 0; r < comm->size; r++)
-                std::memcpy((char *)recv + (size_t)r * count * each + at, room_slot(comm->room, r),
-                            n * each);
+                std::memcpy(call.recv + (size_t)r * all + at, room_slot(comm->room, r), n * each);
         });
 }
 
 /* One block after another; only its own rank takes the sum. */
-ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t, ncclComm_t comm, cudaStream_t)
+static ncclResult_t scatter(const given &call)
 {
-    const size_t each = type_bytes(type);
+    emu_nccl *comm = call.comm;
     ncclResult_t result = ncclSuccess;
 
     for (int block = 0; block < comm->size && result == ncclSuccess; block++) {
-        const room_call call = {CALL_SCATTER, (uint32_t)type, count, block};
-        const char *from = (const char *)send + (size_t)block * count * each;
+        const char *from = call.send + (size_t)block * call.bytes();
 
         result = exchange(
-            comm, call,
+            comm, call_of(call, CALL_SCATTER, block),
             [&](size_t at, size_t bytes) {
                 std::memcpy(room_slot(comm->room, comm->rank), from + at, bytes);
             },
             [&](size_t at, size_t n) {
                 if (block == comm->rank)
-                    sum_slots(comm, (char *)recv + at, n, type);
+                    sum_slots(comm, call.recv + at, n, call.type);
             });
     }
     return result;
 }
 
+static ncclResult_t reduce(const given &call)
+{
+    emu_nccl *comm = call.comm;
+
+    return exchange(
+        comm, call_of(call, CALL_REDUCE, 0),
+        [&](size_t at, size_t bytes) {
+            std::memcpy(room_slot(comm->room, comm->rank), call.send + at, bytes);
+        },
+        [&](size_t at, size_t n) { sum_slots(comm, call.recv + at, n, call.type); });
+}
+
+static ncclResult_t broadcast(const given &call)
+{
+    emu_nccl *comm = call.comm;
+
+    return exchange(
+        comm, call_of(call, CALL_BROADCAST, call.root),
+        [&](size_t at, size_t bytes) {
+            if (comm->rank == call.root)
+                std::memcpy(room_slot(comm->room, call.root), call.send + at, bytes);
+        },
+        [&](size_t at, size_t n) {
+            std::memmove(call.recv + at, room_slot(comm->room, call.root),
+                         n * type_bytes(call.type));
+        });
+}
+
+static given given_of(const void *send, void *recv, size_t count, ncclDataType_t type,
+                      ncclComm_t comm)
+{
+    return {comm, type, count, static_cast<const char *>(send), static_cast<char *>(recv),
+            0,    false};
+}
+
+ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t)
+{
+    return issue(given_of(send, recv, count, type, comm), 1, (size_t)comm->size, gather);
+}
+
+ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
+                               ncclRedOp_t, ncclComm_t comm, cudaStream_t)
+{
+    return issue(given_of(send, recv, count, type, comm), (size_t)comm->size, 1, scatter);
+}
+
 ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
                            ncclRedOp_t, ncclComm_t comm, cudaStream_t)
 {
-    const room_call call = {CALL_REDUCE, (uint32_t)type, count, 0};
-
-    return exchange(
-        comm, call,
-        [&](size_t at, size_t bytes) {
-            std::memcpy(room_slot(comm->room, comm->rank), (const char *)send + at, bytes);
-        },
-        [&](size_t at, size_t n) { sum_slots(comm, (char *)recv + at, n, type); });
+    return issue(given_of(send, recv, count, type, comm), 1, 1, reduce);
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
                            int root, ncclComm_t comm, cudaStream_t)
 {
-    const room_call call = {CALL_BROADCAST, (uint32_t)type, count, root};
+    given call = given_of(send, recv, count, type, comm);
 
-    return exchange(
-        comm, call,
-        [&](size_t at, size_t bytes) {
-            if (comm->rank == root)
-                std::memcpy(room_slot(comm->room, root), (const char *)send + at, bytes);
-        },
-        [&](size_t at, size_t n) {
-            std::memmove((char *)recv + at, room_slot(comm->room, root), n * type_bytes(type));
-        });
+    if (root < 0 || root >= comm->size)
+        return ncclInvalidArgument;
+    call.root = root;
+    return issue(call, 1, 1, broadcast);
 }

@@ -19,6 +19,7 @@ struct room_call {
     uint32_t kind, type;
     uint64_t count;
     int32_t root;
+    bool registered; /* its buffers */
 
     bool operator==(const room_call &) const = default;
 };

@@ -2,7 +2,7 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm_checks.h"
 #include "machine/comm_device.h"
@@ -127,6 +127,18 @@ static void *watch_gpu(void *context)
     fflush(stdout);
     comm->ops->abort(comm, 9);
     return NULL;
+}
+
+/* The first collective of the first communicator, which joins NCCL for it. */
+static int gpu_joins(struct checker *c)
+{
+    struct mics_err err;
+
+    c->world->ops->barrier(c->world, c->stream);
+    if (c->device->ops->stream_sync(c->stream, &err) == MICS_OK)
+        return 0;
+    printf("rank %d: %s\n", c->world->rank, err.text);
+    return 1;
 }
 
 static int gpu_hangs(struct checker *c)
@@ -383,8 +395,8 @@ int main(int argc, char **argv)
         return 1;
     }
     ops = world->ops;
-    if (!strcmp(what, "gpu-fault")) {
-        code = check_gpu(world, "nccl", gpu_hangs);
+    if (!strcmp(what, "gpu-fault") || !strcmp(what, "gpu-join")) {
+        code = check_gpu(world, "nccl", !strcmp(what, "gpu-join") ? gpu_joins : gpu_hangs);
         ops->free(world);
         return code;
     }

@@ -7,6 +7,7 @@
 #include "tap.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 enum { MAX_RANKS = 4 };
 
@@ -66,6 +67,17 @@ static struct mics_comm *open_comm(struct checker *c)
     return comm;
 }
 
+/* All ranks of `comm`: the first communicator itself joins NCCL only when it is used. */
+static struct mics_comm *split_all(struct checker *c, struct mics_comm *comm)
+{
+    struct mics_comm *all = NULL;
+
+    if (comm)
+        EXPECT(comm->ops->split(comm, 0, comm->rank, comm->rank, &all, &c->why) == MICS_OK,
+               "no split");
+    return all;
+}
+
 static void check_all(struct checker *c)
 {
     struct mics_comm *control = c->world, *comm = open_comm(c);
@@ -112,7 +124,7 @@ static void *end_soon(void *context)
 
 static void check_abort(struct checker *c)
 {
-    struct mics_comm *control = c->world, *comm = open_comm(c);
+    struct mics_comm *control = c->world, *first = open_comm(c), *comm = split_all(c, first);
     float *data = grab(c, 8, sizeof *data);
     struct mics_err err = {""};
     pthread_t watchdog;
@@ -131,12 +143,76 @@ static void check_abort(struct checker *c)
     pthread_join(watchdog, NULL);
     comm->ops->all_reduce(comm, c->stream, data, 8, MICS_F32); /* nothing any more */
     comm->ops->free(comm);
+    first->ops->free(first);
     drop(c, data);
 }
 
 static void an_abort_frees_a_rank_that_waits_in_a_collective(void)
 {
     run_ranks(2, false, check_abort);
+}
+
+/* Three that join, and two alone. */
+static void check_groups(struct checker *c)
+{
+    struct mics_comm *first = open_comm(c), *comm = split_all(c, first);
+    float *data = grab(c, 4 * 5, sizeof *data);
+
+    if (!comm)
+        return;
+    for (int i = 0; i < 5; i++) {
+        comm->joins = i < 2;
+        comm->ops->all_reduce(comm, c->stream, data + 4 * i, 4, MICS_F32);
+    }
+    settle(c, "all_reduce");
+    EXPECT(comm->counts.calls == 5, "%llu calls", (unsigned long long)comm->counts.calls);
+    comm->ops->free(comm);
+    first->ops->free(first);
+    drop(c, data);
+}
+
+/* How often `line` is in the log of the emulated NCCL. */
+static int times_logged(const char *log, const char *line)
+{
+    FILE *in = fopen(log, "r");
+    char text[256];
+    int times = 0;
+
+    while (in && fgets(text, sizeof text, in))
+        times += strstr(text, line) != NULL;
+    if (in)
+        fclose(in);
+    return times;
+}
+
+static void run_logged(int size, void (*check)(struct checker *checker), const char *line,
+                       int times)
+{
+    char log[] = "/tmp/mics-nccl-log-XXXXXX";
+    const int fd = mkstemp(log);
+
+    CHECK(fd >= 0);
+    close(fd);
+    setenv("MICS_EMULATED_NCCL_LOG", log, 1);
+    run_ranks(size, false, check);
+    unsetenv("MICS_EMULATED_NCCL_LOG");
+    CHECK_INT(times_logged(log, line), times);
+    unlink(log);
+}
+
+/* The communicator that was only split is not even known to NCCL. */
+static void collectives_that_join_are_one_group(void)
+{
+    run_logged(2, check_groups, "of 2: 5 collectives, 1 groups", 2);
+    run_logged(2, check_groups, "of 2: ", 2);
+}
+
+/* Of NCCL before 2.26, whose launches an event keeps in order. */
+static void an_older_NCCL_is_right_too(void)
+{
+    setenv("MICS_EMULATED_NCCL_VERSION", "21805", 1);
+    run_ranks(3, false, check_all);
+    unsetenv("MICS_EMULATED_NCCL_VERSION");
 }
 
 int main(void)
@@ -155,6 +231,8 @@ int main(void)
     TAP_RUN(every_collective_is_right_on_1_to_4_ranks);
     TAP_RUN(ranks_on_one_GPU_are_refused);
     TAP_RUN(an_abort_frees_a_rank_that_waits_in_a_collective);
+    TAP_RUN(collectives_that_join_are_one_group);
+    TAP_RUN(an_older_NCCL_is_right_too);
     mics_plugin_close(plugin);
     return tap_done();
 }

@@ -8,22 +8,31 @@
  * machine. NCCL is told not to block (its "blocking = 0"): whoever issues a call polls until it is under way, and
  * stops polling when the job is being ended.
  *
- * Launch order: one thread issues everything, in the same order on all ranks, and NCCL keeps that order on the GPU
- * (NCCL_LAUNCH_ORDER_IMPLICIT); else two communicators could wait for each other.
+ * One thread at a time is inside NCCL, for its state is not safe against two, and nobody else is when it is aborted: the
+ * family's lock is held around each of its calls. They return at once, so a watchdog that finds it held looks again later.
+ *
+ * Launch order: one thread issues everything, in the same order on all ranks, and that order holds on the GPU, else two
+ * communicators could wait for each other: NCCL sees to it (NCCL_LAUNCH_ORDER_IMPLICIT, 2.26), before that an
+ * event does, which lets one collective follow another.
  */
 #ifndef MICS_MACHINE_CUDA_NCCL_H
 #define MICS_MACHINE_CUDA_NCCL_H
 
-#include "machine/comm.h"
+#include "machine/comm_base.h"
 #include "machine/cuda/cuda.h"
 
 #include <nccl.h>
 
+enum { NCCL_WITH_MEMORY = 21900, NCCL_WITH_PEER_MEMORY = 22300, NCCL_WITH_ORDER = 22600 };
+
 /* All communicators that come from one mics_nccl_open(). */
 struct nccl_family {
     struct mics_device *device;
-    atomic_bool ending;   /* aborted: nobody waits any more */
-    pthread_mutex_t lock; /* guards all below, and each member's `nccl` against being taken away */
+    int version;        /* NCCL's, as 22809 */
+    cudaEvent_t launch; /* the newest collective of any member; NULL: NCCL keeps the order itself */
+    atomic_bool ending; /* aborted: nobody waits any more */
+    pthread_mutex_t
+        lock; /* guards all below, each member's `nccl`, and is held around calls of NCCL */
     struct nccl_comm *members;
     int refs; /* members, of one rank too */
 };
@@ -32,21 +41,30 @@ struct nccl_comm {
     struct mics_comm comm;
     struct mics_comm *control;
     struct nccl_family *family;
-    struct nccl_comm *next;   /* of the family */
-    _Atomic(ncclComm_t) nccl; /* NULL: one rank, or aborted */
-    int *blocks;              /* [size]: NCCL's rank of each */
-    float *token;             /* device memory that barriers add up */
+    struct nccl_comm *next;                         /* of the family */
+    atomic_bool joined;                             /* NCCL's rank of all; of more than one rank */
+    _Atomic(ncclComm_t) nccl;                       /* NULL: not joined, or aborted */
+    int *blocks;                                    /* [size]: NCCL's rank of each */
+    float *token;                                   /* device memory that barriers add up */
+    struct comm_call waiting[MICS_COMM_JOINED_MAX]; /* for the one that they join */
+    int waiting_count;
 };
 
-/* nccl_open.c: struct mics_device_ops.comm_open. MICS_ERR_DEVICE: two ranks share a GPU, and which. */
+/* nccl_open.c: struct mics_device_ops.comm_open. The first communicator joins NCCL when it is used, for most are
+ * only split. MICS_ERR_DEVICE: two ranks share a GPU, and which. */
 enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *control,
                                 struct mics_comm **out, struct mics_err *err);
-/* A communicator of the ranks of `control`, which it takes, also on failure. Collective over it. */
+/* A communicator of the ranks of `control`, which it takes, also on failure; it joins NCCL, unless `late`. Collective over
+ * `control`. */
 enum mics_status mics_nccl_comm_new(struct nccl_family *family, struct mics_comm *control,
-                                    struct mics_comm **out, struct mics_err *err);
+                                    bool late, struct mics_comm **out, struct mics_err *err);
 
 /* nccl_comm.c: the table. */
 extern const struct mics_comm_ops mics_nccl_ops;
+
+/* nccl_issue.c: enqueue a collective of more than one rank, or keep it for the one that it joins. */
+void mics_nccl_issue(struct nccl_comm *comm, struct mics_stream *stream,
+                     const struct comm_call *call, uint64_t sent_bytes);
 
 /* nccl_join.c: make comm->nccl among all ranks of comm->control. A rank that cannot join fails all. */
 enum mics_status mics_nccl_join(struct nccl_comm *comm, struct mics_err *err);
@@ -62,7 +80,9 @@ void mics_nccl_family_remove(struct nccl_family *family,
 /* End all of NCCL's work on this rank, within seconds. Any thread. */
 void mics_nccl_family_end(struct nccl_family *family);
 
-/* nccl_state.c: poll until `result` is no longer "in progress". */
+/* nccl_state.c: what NCCL says of its state now; ncclRemoteError: there is no communicator any more. */
+ncclResult_t mics_nccl_read_state(const struct nccl_comm *comm);
+/* Poll until `result` is no longer "in progress". */
 ncclResult_t mics_nccl_settle(const struct nccl_comm *comm, ncclResult_t result);
 /* "WHAT: NCCL: text of the result: what NCCL said last" */
 enum mics_status mics_nccl_failure(const struct nccl_comm *comm, ncclResult_t result,

@@ -2,8 +2,9 @@
 /*
  * nccl_family.c - which communicators there are, and their common end.
  *
- * ncclCommAbort() waits for the GPU to let go of a collective; should that hang, too, then the process ends all
- * the same: a thread of its own does it, and nobody waits for it for longer than the patience below.
+ * ncclCommAbort() waits for the GPU to let go of a collective, which may stand behind one of another communicator: so all
+ * are aborted as one group, which tells each of them before it waits for any. Should that hang, too, then the process ends
+ * all the same: a thread of its own does it, and nobody waits for it for longer than the patience below.
  */
 #include "machine/cuda/nccl.h"
 
@@ -11,6 +12,29 @@
 #include <time.h>
 
 static const int patience_s = 2;
+
+/* NCCL's version, and what keeps the order of launches where it does not. */
+static enum mics_status prepare(struct nccl_family *family, struct mics_err *err)
+{
+    const ncclResult_t result = ncclGetVersion(&family->version);
+
+    if (result != ncclSuccess)
+        return mics_nccl_failure(NULL, result, err);
+    if (family->version >= NCCL_WITH_ORDER) {
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); /* before its first communicator */
+        return MICS_OK;
+    }
+    return mics_cuda_error(err, cudaEventCreateWithFlags(&family->launch, cudaEventDisableTiming),
+                           "NCCL's order");
+}
+
+static void family_free(struct nccl_family *family)
+{
+    if (family->launch)
+        (void)cudaEventDestroy(family->launch);
+    pthread_mutex_destroy(&family->lock);
+    free(family);
+}
 
 enum mics_status mics_nccl_family_new(struct mics_device *device, struct nccl_family **out,
                                       struct mics_err *err)
@@ -21,8 +45,12 @@ enum mics_status mics_nccl_family_new(struct mics_device *device, struct nccl_fa
         return mics_err_nomem(err);
     family->device = device;
     pthread_mutex_init(&family->lock, NULL);
-    *out = family;
-    return MICS_OK;
+    const enum mics_status status = prepare(family, err);
+    if (status == MICS_OK)
+        *out = family;
+    else
+        family_free(family);
+    return status;
 }
 
 void mics_nccl_family_add(struct nccl_family *family, struct nccl_comm *comm)
@@ -44,10 +72,8 @@ void mics_nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
     *link = comm->next;
     const bool last = --family->refs == 0;
     pthread_mutex_unlock(&family->lock);
-    if (!last)
-        return;
-    pthread_mutex_destroy(&family->lock);
-    free(family);
+    if (last)
+        family_free(family);
 }
 
 /* What the aborting thread has to do. It may outlive who waits for it: who is the last frees it. */
@@ -72,8 +98,10 @@ static void *abort_all(void *context)
     struct errand *errand = context;
 
     (void)cudaSetDevice(errand->gpu);
+    (void)ncclGroupStart();
     for (size_t i = 0; i < errand->count; i++)
         (void)ncclCommAbort(errand->comms[i]);
+    (void)ncclGroupEnd();
     pthread_mutex_lock(&errand->lock);
     errand->is_done = true;
     const bool last = errand->is_abandoned;
@@ -84,13 +112,25 @@ static void *abort_all(void *context)
     return NULL;
 }
 
-/* Take NCCL's communicators away from their owners. NULL: there are none, or no memory. */
+static struct timespec soon(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += patience_s;
+    return until;
+}
+
+/* Take NCCL's communicators away from their owners. NULL: there are none, no memory, or a call of NCCL does not
+ * return, and then nobody else may call it. */
 static struct errand *take_all(struct nccl_family *family)
 {
+    const struct timespec until = soon();
     struct errand *errand = NULL;
     size_t count = 0;
 
-    pthread_mutex_lock(&family->lock);
+    if (pthread_mutex_timedlock(&family->lock, &until) != 0)
+        return NULL;
     for (struct nccl_comm *comm = family->members; comm; comm = comm->next)
         count += comm->nccl != NULL;
     if (count > 0)
@@ -106,7 +146,6 @@ static struct errand *take_all(struct nccl_family *family)
 
 void mics_nccl_family_end(struct nccl_family *family)
 {
-    struct timespec until;
     pthread_t thread;
     int code = 0;
 
@@ -121,8 +160,7 @@ void mics_nccl_family_end(struct nccl_family *family)
         errand_free(errand);
         return;
     }
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += patience_s;
+    const struct timespec until = soon();
     pthread_mutex_lock(&errand->lock);
     while (!errand->is_done && code == 0)
         code = pthread_cond_timedwait(&errand->done, &errand->lock, &until);

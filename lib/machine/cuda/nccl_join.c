@@ -27,8 +27,7 @@ enum standing { STANDING_WAITS, STANDING_IN, STANDING_FAILED };
 static ncclResult_t wait_a_round(const struct nccl_comm *comm, ncclResult_t result, int naps)
 {
     for (int i = 0; i < naps && result == ncclInProgress; i++) {
-        if (ncclCommGetAsyncError(comm->nccl, &result) != ncclSuccess)
-            return ncclInternalError;
+        result = mics_nccl_read_state(comm);
         if (result == ncclInProgress)
             nanosleep(&nap, NULL);
     }
@@ -105,45 +104,72 @@ static enum mics_status invite(struct nccl_comm *comm, struct invitation *invita
     return MICS_ERR_COMM;
 }
 
-enum mics_status mics_nccl_join(struct nccl_comm *comm, struct mics_err *err)
+/* NULL: whoever ends the job has it. */
+static ncclComm_t take_away(struct nccl_comm *comm)
+{
+    pthread_mutex_lock(&comm->family->lock);
+    const ncclComm_t nccl = comm->nccl;
+
+    comm->nccl = NULL;
+    pthread_mutex_unlock(&comm->family->lock);
+    return nccl;
+}
+
+/* Begin; whether the rank is in, NCCL's state tells later. `nccl` must stay where it is until then. */
+static ncclResult_t begin(struct nccl_comm *comm, const struct invitation *invitation,
+                          ncclComm_t *nccl)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+
+    config.blocking = 0;
+    pthread_mutex_lock(&comm->family->lock);
+    const ncclResult_t result =
+        ncclCommInitRankConfig(nccl, comm->comm.size, invitation->id, comm->comm.block, &config);
+    comm->nccl = *nccl;
+    pthread_mutex_unlock(&comm->family->lock);
+    return result == ncclSuccess ? ncclInProgress : result;
+}
+
+enum mics_status mics_nccl_join(struct nccl_comm *comm, struct mics_err *err)
+{
     struct invitation invitation;
     ncclComm_t nccl = NULL;
     enum mics_status status = invite(comm, &invitation, err);
 
     if (status != MICS_OK)
         return status;
-    config.blocking = 0;
     mics_cuda_use((struct cuda_device *)comm->family->device);
-    ncclResult_t result =
-        ncclCommInitRankConfig(&nccl, comm->comm.size, invitation.id, comm->comm.block, &config);
-    comm->nccl = nccl;
-    if (result == ncclSuccess) /* so far; whether the rank is in, its state tells */
-        result = ncclInProgress;
-    status = wait_for_all(comm, result, err);
-    if (status != MICS_OK && comm->nccl) {
-        (void)ncclCommAbort(comm->nccl);
-        comm->nccl = NULL;
-    }
+    status = wait_for_all(comm, begin(comm, &invitation, &nccl), err);
+    atomic_store(&comm->joined, status == MICS_OK);
+    if (status == MICS_OK)
+        return MICS_OK;
+    nccl = take_away(comm);
+    if (nccl)
+        (void)ncclCommAbort(nccl);
     return status;
+}
+
+static ncclResult_t finalize(struct nccl_comm *comm)
+{
+    struct mics_device *device = comm->family->device;
+    ncclResult_t result = ncclRemoteError;
+
+    if (device->ops->failure(device, NULL) != MICS_OK)
+        return result;
+    pthread_mutex_lock(&comm->family->lock);
+    if (comm->nccl)
+        result = ncclCommFinalize(comm->nccl);
+    pthread_mutex_unlock(&comm->family->lock);
+    return result;
 }
 
 void mics_nccl_leave(struct nccl_comm *comm)
 {
-    struct mics_device *device = comm->family->device;
-    ncclComm_t nccl;
-
     if (!comm->nccl)
         return;
-    ncclResult_t result = device->ops->failure(device, NULL) == MICS_OK
-                              ? ncclCommFinalize(comm->nccl)
-                              : ncclRemoteError;
-    result = wait_a_round(comm, result, LEAVE_NAPS);
-    pthread_mutex_lock(&comm->family->lock); /* the watchdog may be looking */
-    nccl = comm->nccl;
-    comm->nccl = NULL;
-    pthread_mutex_unlock(&comm->family->lock);
+    const ncclResult_t result = wait_a_round(comm, finalize(comm), LEAVE_NAPS);
+    const ncclComm_t nccl = take_away(comm);
+
     if (nccl)
         (void)(result == ncclSuccess ? ncclCommDestroy(nccl) : ncclCommAbort(nccl));
 }

@@ -54,7 +54,7 @@ static enum mics_status compare_cards(const struct mics_device *device, struct m
     return status;
 }
 
-static enum mics_status fill(struct nccl_comm *comm, struct mics_err *err)
+static enum mics_status fill(struct nccl_comm *comm, bool late, struct mics_err *err)
 {
     struct mics_device *device = comm->family->device;
     struct mics_comm *control = comm->control;
@@ -71,11 +71,11 @@ static enum mics_status fill(struct nccl_comm *comm, struct mics_err *err)
     comm->token = token;
     status = control->ops->all_gather_now(control, &control->block, comm->blocks,
                                           sizeof *comm->blocks, err);
-    return status == MICS_OK ? mics_nccl_join(comm, err) : status;
+    return status == MICS_OK && !late ? mics_nccl_join(comm, err) : status;
 }
 
 enum mics_status mics_nccl_comm_new(struct nccl_family *family, struct mics_comm *control,
-                                    struct mics_comm **out, struct mics_err *err)
+                                    bool late, struct mics_comm **out, struct mics_err *err)
 {
     struct nccl_comm *comm = calloc(1, sizeof *comm);
 
@@ -90,7 +90,7 @@ enum mics_status mics_nccl_comm_new(struct nccl_family *family, struct mics_comm
     comm->control = control;
     comm->family = family;
     mics_nccl_family_add(family, comm);
-    const enum mics_status status = fill(comm, err);
+    const enum mics_status status = fill(comm, late, err);
 
     if (status == MICS_OK)
         *out = &comm->comm;
@@ -108,7 +108,6 @@ enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *co
 
     if (status != MICS_OK)
         return status;
-    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
     mics_cuda_use((struct cuda_device *)device);
     status = control->ops->split(control, 0, control->rank, control->rank, &own, err);
     if (status != MICS_OK)
@@ -118,5 +117,5 @@ enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *co
         own->ops->free(own);
         return status;
     }
-    return mics_nccl_comm_new(family, own, out, err);
+    return mics_nccl_comm_new(family, own, true, out, err);
 }

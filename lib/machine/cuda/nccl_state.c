@@ -2,30 +2,51 @@
 /* nccl_state.c - what NCCL says of itself. */
 #include "machine/cuda/nccl.h"
 
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 
-static const struct timespec poll_nap = {.tv_nsec = 20 * 1000};
+/* NCCL launches from a thread of its own, which is a matter of microseconds; connections take longer. */
+static const double briefly_s = 200e-6;
+static const struct timespec poll_nap = {.tv_nsec = 50 * 1000};
 
-/* NCCL's own state is safe to read beside its calls; the lock keeps the communicator alive meanwhile. */
-static ncclResult_t read_state(const struct nccl_comm *comm)
+/* The lock is held. */
+static ncclResult_t state_of(const struct nccl_comm *comm)
 {
     ncclResult_t result = ncclSuccess;
 
-    pthread_mutex_lock(&comm->family->lock);
     if (!comm->nccl)
-        result = ncclRemoteError;
-    else if (ncclCommGetAsyncError(comm->nccl, &result) != ncclSuccess)
-        result = ncclInternalError;
+        return ncclRemoteError;
+    return ncclCommGetAsyncError(comm->nccl, &result) == ncclSuccess ? result : ncclInternalError;
+}
+
+ncclResult_t mics_nccl_read_state(const struct nccl_comm *comm)
+{
+    pthread_mutex_lock(&comm->family->lock);
+    const ncclResult_t result = state_of(comm);
     pthread_mutex_unlock(&comm->family->lock);
     return result;
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 ncclResult_t mics_nccl_settle(const struct nccl_comm *comm, ncclResult_t result)
 {
+    const double began_s = result == ncclInProgress ? now_s() : 0;
+
     while (result == ncclInProgress) {
-        result = read_state(comm);
-        if (result == ncclInProgress)
+        result = mics_nccl_read_state(comm);
+        if (result != ncclInProgress)
+            return result;
+        if (now_s() - began_s < briefly_s)
+            sched_yield();
+        else
             nanosleep(&poll_nap, NULL);
     }
     return result;
@@ -45,13 +66,17 @@ enum mics_status mics_nccl_failure(const struct nccl_comm *comm, ncclResult_t re
 enum mics_status mics_nccl_check(struct mics_comm *base, struct mics_err *err)
 {
     struct nccl_comm *comm = (struct nccl_comm *)base;
+    struct nccl_family *family = comm->family;
 
-    if (base->size == 1 || atomic_load(&comm->family->ending))
+    if (!atomic_load(&comm->joined) || atomic_load(&family->ending) ||
+        pthread_mutex_trylock(&family->lock) != 0)
         return MICS_OK;
-    const ncclResult_t result = read_state(comm);
+    const ncclResult_t result = comm->nccl ? state_of(comm) : ncclSuccess;
+    if (result != ncclSuccess && result != ncclInProgress)
+        mics_nccl_failure(comm, result, err);
+    pthread_mutex_unlock(&family->lock);
     if (result == ncclSuccess || result == ncclInProgress)
         return MICS_OK;
-    mics_nccl_failure(comm, result, err);
     mics_err_prefix(err, "among %d ranks", base->size);
     return result == ncclRemoteError ? MICS_ERR_IO : MICS_ERR_COMM;
 }
