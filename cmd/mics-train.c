@@ -293,13 +293,22 @@ static enum mics_status open_desk(struct mics_desk *desk, const struct request *
     return mics_desk_open(desk, job, request->metrics, err);
 }
 
+static void print_note(const struct mics_device_note *note)
+{
+    if (note->level == 0)
+        cli_warn("%s", note->text);
+    else
+        cli_note(note->level, "%s", note->text);
+}
+
 /* Everything before the first step. */
 static enum mics_status prepare(const struct request *request, struct mics_job *job,
                                 struct mics_run *run, struct mics_desk *desk, struct mics_err *err)
 {
-    const struct mics_run_observer observer = mics_desk_observer(desk);
+    struct mics_run_observer observer = mics_desk_observer(desk);
     enum mics_status status = mics_job_open(job, err);
 
+    observer.note = print_note;
     if (status == MICS_OK && job->chosen.why_host.text[0])
         cli_note(1, "computing on the host: %s", job->chosen.why_host.text);
     if (status == MICS_OK)

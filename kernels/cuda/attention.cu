@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.cu - attention on tensor cores where they take it: see attention_forward.cuh. */
-#include "attention_forward.cuh"
-
-template <bool causal>
-static cudaError_t launch(struct forward *f, unsigned heads, cudaStream_t stream)
-{
-    if (f->D <= 64)
-        return attend_launch<forward_policy<64, causal, 2, 4, 64, true, 2>>(f, heads, stream);
-    return attend_launch<forward_policy<128, causal, 2, 4, 64, false, 2>>(f, heads, stream);
-}
+/* attention.cu - attention, by the variant that is right for its shape: see attention_choice.cuh. */
+#include "cuda/attention_choice.cuh"
 
 cudaError_t mics_cuda_attention(const struct mics_cuda_at *at, const struct mics_op_attention *args)
 {
-    struct forward f;
+    const struct mics_attention_task task = {at, args, NULL};
 
     if (args->B == 0 || args->T == 0 || args->H == 0)
         return cudaSuccess;
-    if (!mics_attention_is_fast(args->dtype, args->D))
-        return mics_cuda_attention_plain(at, args);
-    f = forward_of(args);
-    return args->causal ? launch<true>(&f, args->B * args->H, at->stream)
-                        : launch<false>(&f, args->B * args->H, at->stream);
+    return mics_attention_run(&task);
 }

@@ -26,6 +26,12 @@ static inline bool mics_attention_is_fast(enum mics_dtype dtype, uint32_t D)
     return dtype == MICS_BF16 && D % 8 == 0 && D <= 128;
 }
 
+/* On those: attention_mma.cu, attention_grad_mma.cu. */
+cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
+                                    const struct mics_op_attention *args);
+cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
+                                         const struct mics_op_attention_grad *args);
+
 /* For every other type and head: attention_plain.cu, attention_grad_plain.cu. */
 cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
                                       const struct mics_op_attention *args);

@@ -2,8 +2,8 @@
 /*
  * kernels.h - the GPU's operations, one function for each structure of ops.h.
  *
- * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a matrix product
- * of a shape that was not seen before: see matmul.cu). They may use the stream's workspace, which the next
+ * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a matrix product or
+ * attention of a shape that was not seen before: see matmul.cu, attention_choice.cuh). They may use the stream's workspace, which the next
  * operation of the same stream overwrites. The error is that of the launch; cudaErrorInvalidValue is for
  * what an operation does not take.
  *
@@ -22,12 +22,19 @@
 /* A cuBLASLt handle, and descriptors and chosen algorithms by shape. Any thread may use it. */
 struct mics_cuda_products;
 
+/* What is chosen by shape at first use, and lines for people about it. Any thread may use it. */
+struct mics_cuda_choices;
+
+/* With the ending 0. */
+#define MICS_CUDA_NOTE_BYTES 256
+
 /* Where an operation runs. */
 struct mics_cuda_at {
     cudaStream_t stream;
     void *workspace; /* MICS_CUDA_WORKSPACE_BYTES, device memory, aligned to 256 bytes */
     int multiprocessors;
     struct mics_cuda_products *products; /* of the device */
+    struct mics_cuda_choices *choices;   /* of the device; NULL: nothing is measured or told */
 };
 
 #ifdef __cplusplus
@@ -37,6 +44,14 @@ extern "C" {
 /* For the current device. */
 cudaError_t mics_cuda_products_open(struct mics_cuda_products **out);
 void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is fine */
+
+/* For the current device. cudaErrorInvalidValue: MICS_CUDA_ATTENTION names no variant. */
+cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out);
+void mics_cuda_choices_close(struct mics_cuda_choices *choices); /* NULL is fine */
+/* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning). False: there is
+ * none. */
+bool mics_cuda_choices_next_note(struct mics_cuda_choices *choices, int *level,
+                                 char text[MICS_CUDA_NOTE_BYTES]);
 
 cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_op_cast *args);
 cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,

@@ -3,47 +3,40 @@
  * product_measure.cu - which form and which algorithm of a matrix product is fastest, by running
  * them.
  *
- * Each is run on the operation's own operands: once, then REPEAT times between two events. An
- * algorithm is taken instead of one that stands before it in cuBLASLt's order, or a form instead of
- * one with more of the epilogue in cuBLASLt, only where it is faster by a margin, so that noise
- * rarely makes two runs of a program choose differently: another algorithm rounds otherwise.
+ * Each is run on the operation's own operands and timed as stopwatch.cuh says: algorithms in cuBLASLt's order,
+ * forms with more of the epilogue in cuBLASLt first.
  */
+#include "cuda/choices.cuh"
 #include "cuda/products.cuh"
-
-#include <string.h>
-
-#define REPEAT 3
-#define MARGIN 0.97f /* of the best time up to now */
-
-struct stopwatch {
-    cudaEvent_t start, stop;
-};
+#include "cuda/stopwatch.cuh"
 
 /* Milliseconds of one run; negative where it fails. */
 static float time_ms(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
                      const struct mics_product *product, const struct mics_product_form *form,
-                     int algo, void *out, const struct stopwatch *watch)
+                     int algo, void *out, const struct mics_stopwatch *watch)
 {
-    float took = -1;
+    return mics_stopwatch_time(watch, at->stream, [&]() {
+        return mics_product_run(at, args, product, form, &form->algos[algo], out) ==
+               CUBLAS_STATUS_SUCCESS;
+    });
+}
 
-    for (int i = 0; i < REPEAT + 1; i++) {
-        if (i == 1 && cudaEventRecord(watch->start, at->stream) != cudaSuccess)
-            return -1;
-        if (mics_product_run(at, args, product, form, &form->algos[algo], out) !=
-            CUBLAS_STATUS_SUCCESS)
-            return -1;
-    }
-    if (cudaEventRecord(watch->stop, at->stream) != cudaSuccess ||
-        cudaEventSynchronize(watch->stop) != cudaSuccess ||
-        cudaEventElapsedTime(&took, watch->start, watch->stop) != cudaSuccess)
-        return -1;
-    return took / REPEAT;
+/* Tell of a choice. */
+static void tell(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
+                 const struct mics_product_form *form, int algo, float took)
+{
+    mics_choices_tell(
+        at->choices, 2, "product [%u, %u] of %u, %s%s, %s to %s: algorithm %d of %d%s%s, %.3g ms",
+        args->m, args->n, args->k, args->trans_a ? "t" : "n", args->trans_b ? "t" : "n",
+        args->dtype == MICS_BF16 ? "bf16" : "fp32", args->out_dtype == MICS_BF16 ? "bf16" : "fp32",
+        algo + 1, form->count, form->bias ? ", with its bias" : "",
+        form->gelu ? ", with its GELU" : "", (double)took);
 }
 
 /* Try all; *best and the order of its algorithms follow. */
 static void try_all(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
                     const struct mics_product *product, struct mics_product_form *forms, void *out,
-                    const struct stopwatch *watch, int *best)
+                    const struct mics_stopwatch *watch, int *best)
 {
     float least = -1;
     int algo = 0;
@@ -52,13 +45,14 @@ static void try_all(const struct mics_cuda_at *at, const struct mics_op_matmul *
         for (int i = 0; i < forms[f].count; i++) {
             const float took = time_ms(at, args, product, &forms[f], i, out, watch);
 
-            if (took < 0 || (least >= 0 && took >= least * MARGIN))
+            if (!mics_is_faster(took, least))
                 continue;
             least = took;
             *best = f;
             algo = i;
         }
     memmove(&forms[*best].algos[0], &forms[*best].algos[algo], sizeof(forms[*best].algos[0]));
+    tell(at, args, &forms[*best], algo, least);
 }
 
 void mics_product_measure(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
@@ -66,7 +60,7 @@ void mics_product_measure(const struct mics_cuda_at *at, const struct mics_op_ma
                           int *best)
 {
     const size_t count = (size_t)(args->m - 1) * args->ldout + args->n;
-    struct stopwatch watch = {NULL, NULL};
+    struct mics_stopwatch watch;
     void *out = args->out, *memory = NULL;
     int choices = 0;
 
@@ -82,11 +76,8 @@ void mics_product_measure(const struct mics_cuda_at *at, const struct mics_op_ma
         }
         out = memory;
     }
-    if (cudaEventCreate(&watch.start) == cudaSuccess && cudaEventCreate(&watch.stop) == cudaSuccess)
+    if (mics_stopwatch_open(&watch))
         try_all(at, args, product, forms, out, &watch, best);
-    if (watch.start)
-        cudaEventDestroy(watch.start);
-    if (watch.stop)
-        cudaEventDestroy(watch.stop);
+    mics_stopwatch_close(&watch);
     cudaFree(memory);
 }

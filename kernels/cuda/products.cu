@@ -46,6 +46,7 @@ cudaError_t mics_cuda_products_open(struct mics_cuda_products **out)
         return mics_product_error(status);
     }
     pthread_mutex_init(&products->lock, NULL);
+    products->shapes.key_bytes = sizeof(struct mics_product_key);
     products->tf32 = is_set("MICS_TF32", "1");
     products->measure = !is_set("MICS_CUDA_MEASURE", "0");
     *out = products;
@@ -67,26 +68,21 @@ static void free_product(struct mics_product *product)
 
 void mics_cuda_products_close(struct mics_cuda_products *products)
 {
+    struct mics_shape *shape;
+
     if (!products)
         return;
-    for (int i = 0; i < MICS_PRODUCT_BUCKETS; i++)
-        while (products->buckets[i]) {
-            struct mics_product *first = products->buckets[i];
-
-            products->buckets[i] = first->next;
-            free_product(first);
-        }
+    while ((shape = mics_shapes_take(&products->shapes)) != NULL)
+        free_product((struct mics_product *)shape);
     cublasLtDestroy(products->handle);
     pthread_mutex_destroy(&products->lock);
     free(products);
 }
 
-/* The largest power of two up to 128 that divides the addresses. */
+/* Of two addresses. */
 static uint8_t alignment(const void *p, const void *q)
 {
-    const size_t bits = (size_t)p | (size_t)q | 128;
-
-    return (uint8_t)(bits & -bits);
+    return mics_alignment((uintptr_t)p | (uintptr_t)q);
 }
 
 static struct mics_product_key key_of(const struct mics_op_matmul *args, bool half)
@@ -117,17 +113,6 @@ static struct mics_product_key key_of(const struct mics_op_matmul *args, bool ha
     return key;
 }
 
-/* FNV-1a. */
-static unsigned bucket_of(const struct mics_product_key *key)
-{
-    const unsigned char *bytes = (const unsigned char *)key;
-    unsigned hash = 2166136261u;
-
-    for (size_t i = 0; i < sizeof(*key); i++)
-        hash = (hash ^ bytes[i]) * 16777619u;
-    return (hash ^ hash >> 16) % MICS_PRODUCT_BUCKETS;
-}
-
 /* cuBLASLt's matrices, columns first. */
 static cublasStatus_t make_layouts(struct mics_product *product)
 {
@@ -151,12 +136,10 @@ cublasStatus_t mics_product_find(const struct mics_cuda_at *at, const struct mic
                                  bool half, struct mics_product **out)
 {
     const struct mics_product_key key = key_of(args, half);
-    struct mics_product **bucket = &at->products->buckets[bucket_of(&key)];
-    struct mics_product *product = *bucket;
+    struct mics_product *product =
+        (struct mics_product *)mics_shapes_find(&at->products->shapes, &key);
     cublasStatus_t status;
 
-    while (product && memcmp(&product->key, &key, sizeof(key)) != 0)
-        product = product->next;
     *out = product;
     if (product)
         return CUBLAS_STATUS_SUCCESS;
@@ -171,7 +154,8 @@ cublasStatus_t mics_product_find(const struct mics_cuda_at *at, const struct mic
         free_product(product);
         return status;
     }
-    product->next = *bucket;
-    *bucket = *out = product;
+    product->shape.key = &product->key;
+    mics_shapes_add(&at->products->shapes, &product->shape);
+    *out = product;
     return status;
 }

@@ -15,15 +15,15 @@
 #define MICS_KERNELS_CUDA_PRODUCTS_CUH
 
 #include "cuda/epilogue.cuh"
+#include "cuda/shapes.cuh"
 
 #include <cublasLt.h>
 #include <pthread.h>
 
-#define MICS_PRODUCT_ALGOS   8
-#define MICS_PRODUCT_FORMS   3
-#define MICS_PRODUCT_BUCKETS 256
+#define MICS_PRODUCT_ALGOS 8
+#define MICS_PRODUCT_FORMS 3
 
-/* What decides how a product is done. Compared as bytes: memset() to 0 first. */
+/* What decides how a product is done. A key of shapes.cuh. */
 struct mics_product_key {
     uint32_t m, n, k, lda, ldb, ldout;
     uint8_t trans_a, trans_b, bf16, out_bf16;
@@ -41,7 +41,7 @@ struct mics_product_form {
 
 /* One shape. */
 struct mics_product {
-    struct mics_product *next; /* of its bucket */
+    struct mics_shape shape;
     struct mics_product_key key;
     cublasLtMatrixLayout_t a, b, out; /* cuBLASLt's A and B; of C and D */
     struct mics_product_form form;
@@ -50,9 +50,9 @@ struct mics_product {
 struct mics_cuda_products {
     cublasLtHandle_t handle;
     pthread_mutex_t lock; /* of all below, and of descriptors between their setting and their use */
-    struct mics_product *buckets[MICS_PRODUCT_BUCKETS];
-    bool tf32;    /* MICS_TF32=1 */
-    bool measure; /* unless MICS_CUDA_MEASURE=0 */
+    struct mics_shapes shapes; /* struct mics_product */
+    bool tf32;                 /* MICS_TF32=1 */
+    bool measure;              /* unless MICS_CUDA_MEASURE=0 */
 };
 
 cudaError_t mics_product_error(cublasStatus_t status);

@@ -26,7 +26,13 @@ struct mics_stream; /* opaque; belongs to a device */
 struct mics_event;
 struct mics_comm;
 
-#define MICS_DEVICE_ABI 2
+#define MICS_DEVICE_ABI 3
+
+/* A line that a device has for people. */
+struct mics_device_note {
+    int level; /* how often -v must be given to see it; 0: a warning */
+    char text[256];
+};
 
 struct mics_device_ops {
     uint32_t abi, size;
@@ -71,6 +77,9 @@ struct mics_device_ops {
     /* Make `status` the device's sticky failure, if it has none. Any thread. */
     void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
     enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
+
+    /* The oldest line that was not taken yet; false: there is none. Any thread. NULL: it never has one. */
+    bool (*next_note)(struct mics_device *device, struct mics_device_note *out);
 
     /* The ranks of `control` in the same order, with the device's own collectives on its memory; see
      * comm_device.h. Collective; `control` is used further, and freed later. NULL: it has none. */

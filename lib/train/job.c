@@ -263,6 +263,7 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                                  .world = job->world,
                                                  .control = job->control,
                                                  .engine = job->engine,
+                                                 .device = job->device,
                                                  .data = &job->data,
                                                  .out = job->out,
                                                  .init = options->init,

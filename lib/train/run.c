@@ -294,6 +294,17 @@ static enum mics_status count_net_bytes(struct mics_run *run, struct mics_err *e
     return mics_run_alone(run, status);
 }
 
+/* What the device had to say up to now. */
+static void tell_notes(const struct mics_run *run)
+{
+    struct mics_device *device = run->options.device;
+    struct mics_device_note note;
+
+    while (run->options.observer.note && device->ops->next_note &&
+           device->ops->next_note(device, &note))
+        run->options.observer.note(&note);
+}
+
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err)
 {
     const uint64_t last = run->options.settings->steps;
@@ -301,8 +312,10 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     bool stop = false;
 
     mics_signals_set_grace(GRACE_FIRST);
-    for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++)
+    for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = turn(run, step, &stop, &told, err);
+        tell_notes(run);
+    }
     *end = run->step < last ? MICS_RUN_STOPPED : MICS_RUN_DONE;
     if (status != MICS_OK && !run->alone && mics_saver_active(run->saver))
         finish_quietly(run);

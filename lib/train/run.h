@@ -26,6 +26,7 @@ struct mics_run_observer {
                             double seconds, struct mics_err *err);
     enum mics_status (*saved)(void *context, uint64_t step, const struct mics_saved *saved,
                               double seconds, struct mics_err *err);
+    void (*note)(const struct mics_device_note *note); /* a line of the device; on every rank */
     void *context;
 };
 
@@ -37,6 +38,7 @@ struct mics_run_options {
     struct mics_world *world;
     struct mics_comm *control; /* of all ranks in world order, for nothing else */
     struct mics_engine *engine;
+    struct mics_device *device; /* the engine's */
     const struct mics_data *data;
     const char *out;     /* folder of the run */
     const char *init;    /* model on disk whose parameters a new run begins with, or NULL */

@@ -174,6 +174,32 @@ near() # a b limit
     near gpu host 1e-2
 }
 
+@test "a variant of attention that is wrong is left out with a warning, and does not touch the losses" {
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
+    train bf16.mp --device=cuda -q --metrics=m.jsonl
+    losses >reference
+    MICS_CUDA_MEASURE=1 MICS_EMULATED_ATTENTION=wrong run --separate-stderr train bf16.mp --device=cuda --metrics=m.jsonl
+    [ "$status" = 0 ]
+    [ "$(grep -c "variant 'emulated' is wrong and left out: " <<<"$stderr")" = 2 ]
+    [[ $stderr == *"mics-train: attention, B "*"mics-train: attention's gradient, B "* ]]
+    losses >guarded
+    near guarded reference 1e-2
+}
+
+@test "what was chosen for each shape is said at -vv, and one can insist on a variant of attention" {
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
+    MICS_CUDA_MEASURE=1 MICS_EMULATED_ATTENTION=right run --separate-stderr train bf16.mp --device=cuda -vv
+    [ "$status" = 0 ]
+    [[ $stderr == *"attention, B "*", causal, bf16: variant 'emulated', "*" ms ('mma' "* ]]
+    [[ $stderr == *"product ["*", bf16 to bf16: algorithm "*" ms"* ]]
+    MICS_CUDA_ATTENTION=emulated run --separate-stderr train bf16.mp --device=cuda
+    [ "$status" = 1 ]
+    [[ $stderr == *"MICS_CUDA_ATTENTION=emulated does not take attention, B "* ]]
+    MICS_CUDA_ATTENTION=none run --separate-stderr train bf16.mp --device=cuda
+    one_line_and_code 2
+    [[ $stderr == *"MICS_CUDA_ATTENTION=none: there is no such variant"* ]]
+}
+
 @test "a checkpoint of the GPU goes on upon the host, and the other way round" {
     train one.mp --steps=4 --device=host -q --metrics=m.jsonl --out=whole
     losses >whole-losses

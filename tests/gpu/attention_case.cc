@@ -2,6 +2,8 @@
 /* attention_case.cc - a problem on the device: memory, both directions, results. */
 #include "attention_case.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cuda_bf16.h>
 
 /* The first error stays. */
@@ -54,12 +56,31 @@ struct memory {
     void *qkv, *grad_out, *out, *grad, *lse, *delta;
 };
 
-static void run(const struct attention_case &c, const struct memory &m, cudaError_t *error)
+/* One direction: by choice, or by a variant where it takes it, else by the first that does. */
+static void run_task(const struct mics_attention_task &task, int variant, bool *taken,
+                     cudaError_t *error)
+{
+    struct mics_cuda_at first = *task.at;
+    struct mics_attention_task otherwise = task;
+
+    first.choices = nullptr;
+    otherwise.at = &first;
+    if (variant >= 0 && mics_attention_variant_takes(&task, variant)) {
+        *taken = true;
+        note(error, mics_attention_variant_run(&task, variant));
+    } else {
+        note(error, mics_attention_run(variant < 0 ? &task : &otherwise));
+    }
+}
+
+/* Whether the variant took anything. */
+static bool run(const struct attention_case &c, const struct memory &m,
+                const struct mics_cuda_at *at, int variant, cudaError_t *error)
 {
     const struct attention_shape &s = c.shape;
     struct mics_op_attention forward = {};
     struct mics_op_attention_grad backward = {};
-    struct mics_cuda_at at = {};
+    bool taken = variant < 0;
 
     forward.out = m.out;
     forward.lse = static_cast<float *>(m.lse);
@@ -77,13 +98,37 @@ static void run(const struct attention_case &c, const struct memory &m, cudaErro
     backward.D = forward.D = s.D;
     backward.causal = forward.causal = s.causal;
     backward.dtype = forward.dtype = c.dtype;
-    at.multiprocessors = 1;
-    note(error, mics_cuda_attention(&at, &forward));
-    note(error, mics_cuda_attention_grad(&at, &backward));
+    if (s.B > 0 && s.T > 0) {
+        run_task({at, &forward, nullptr}, variant, &taken, error);
+        run_task({at, nullptr, &backward}, variant, &taken, error);
+    } else {
+        note(error, mics_cuda_attention(at, &forward));
+        note(error, mics_cuda_attention_grad(at, &backward));
+        taken = true;
+    }
     note(error, cudaDeviceSynchronize());
+    return taken;
 }
 
-cudaError_t attention_case_run(struct attention_case *c)
+struct mics_cuda_at attention_case_device(void)
+{
+    struct mics_cuda_at at = {};
+
+    at.multiprocessors = 1;
+    if (cudaMalloc(&at.workspace, MICS_CUDA_WORKSPACE_BYTES) == cudaSuccess &&
+        mics_cuda_choices_open(&at.choices) == cudaSuccess)
+        return at;
+    printf("Bail out! %s\n", cudaGetErrorString(cudaGetLastError()));
+    exit(1);
+}
+
+void attention_case_device_close(struct mics_cuda_at *at)
+{
+    mics_cuda_choices_close(at->choices);
+    cudaFree(at->workspace);
+}
+
+cudaError_t attention_case_run(struct attention_case *c, const struct mics_cuda_at *at, int variant)
 {
     cudaError_t error = cudaSuccess;
     struct memory m;
@@ -94,8 +139,8 @@ cudaError_t attention_case_run(struct attention_case *c)
     m.grad = on_device(c->grad.size(), c->dtype, nullptr, &error);
     m.lse = on_device(c->lse.size(), MICS_F32, nullptr, &error);
     m.delta = on_device(c->lse.size(), MICS_F32, nullptr, &error);
-    if (error == cudaSuccess)
-        run(*c, m, &error);
+    if (error == cudaSuccess && !run(*c, m, at, variant, &error))
+        note(&error, cudaErrorNotSupported);
     if (error == cudaSuccess) {
         from_device(&c->got_out, c->out.size(), c->dtype, m.out, &error);
         from_device(&c->got_grad, c->grad.size(), c->dtype, m.grad, &error);

@@ -8,6 +8,7 @@
 #ifndef MICS_TESTS_GPU_ATTENTION_CASE_H
 #define MICS_TESTS_GPU_ATTENTION_CASE_H
 
+#include "cuda/attention_choice.cuh"
 #include "cuda/kernels.h"
 
 #include <vector>
@@ -30,7 +31,14 @@ struct attention_case {
 struct attention_case attention_case_make(const struct attention_shape &shape,
                                           enum mics_dtype dtype, double size);
 
-/* Run both directions on the device; NaN stands in every result before. The first error. */
-cudaError_t attention_case_run(struct attention_case *c);
+/* The default stream with a workspace, and choices by the environment; ends the program where it fails. */
+struct mics_cuda_at attention_case_device(void);
+void attention_case_device_close(struct mics_cuda_at *at);
+
+/* Run both directions on the device; NaN stands in every result before. `variant` -1: the one that is chosen; else
+ * that one, for the directions that it takes, and the reference for the other. The first error;
+ * cudaErrorNotSupported: it takes neither. */
+cudaError_t attention_case_run(struct attention_case *c, const struct mics_cuda_at *at,
+                               int variant);
 
 #endif

@@ -41,6 +41,7 @@ struct cuda_device {
     char description[288];
     int multiprocessors, high_priority;
     struct mics_cuda_products *products;
+    struct mics_cuda_choices *choices;
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
     bool each; /* MICS_GPU_SYNC: wait for each operation, to name the one that fails */

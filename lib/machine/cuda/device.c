@@ -5,6 +5,7 @@
 #include "machine/cuda/nccl.h"
 #endif
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +16,17 @@ static void device_free(struct mics_device *base)
 
     mics_cuda_use(device);
     mics_cuda_products_close(device->products);
+    mics_cuda_choices_close(device->choices);
     mics_cuda_clock_close(&device->clock);
     pthread_mutex_destroy(&device->lock);
     free(device);
+}
+
+static bool next_note(struct mics_device *base, struct mics_device_note *out)
+{
+    static_assert(sizeof out->text == MICS_CUDA_NOTE_BYTES, "a note has room for any line");
+    return mics_cuda_choices_next_note(((struct cuda_device *)base)->choices, &out->level,
+                                       out->text);
 }
 
 static const struct mics_device_ops cuda_ops = {
@@ -42,6 +51,7 @@ static const struct mics_device_ops cuda_ops = {
     .launch = mics_cuda_stream_launch,
     .fail = mics_cuda_device_fail,
     .failure = mics_cuda_device_failure,
+    .next_note = next_note,
 #if MICS_HAVE_NCCL
     .comm_open = mics_nccl_open,
 #endif
@@ -93,6 +103,12 @@ static enum mics_status start(struct cuda_device *device, double (*now_s)(void),
     error = mics_cuda_products_open(&device->products);
     if (error != cudaSuccess)
         return mics_cuda_error(err, error, "cuBLASLt");
+    error = mics_cuda_choices_open(&device->choices);
+    if (error == cudaErrorInvalidValue)
+        return mics_err_set(err, MICS_ERR_ARG, "MICS_CUDA_ATTENTION=%s: there is no such variant",
+                            getenv("MICS_CUDA_ATTENTION"));
+    if (error != cudaSuccess)
+        return mics_cuda_error(err, error, device->description);
     return mics_cuda_clock_open(&device->clock, now_s, greatest, err);
 }
 

@@ -29,7 +29,8 @@ static enum mics_status open_parts(struct cuda_stream *stream, int priority, str
         return mics_cuda_error(err, error, what);
     stream->at = (struct mics_cuda_at){.stream = stream->stream,
                                        .multiprocessors = device->multiprocessors,
-                                       .products = device->products};
+                                       .products = device->products,
+                                       .choices = device->choices};
     return priority == 0 ? open_workspace(stream, err) : MICS_OK;
 }
 
