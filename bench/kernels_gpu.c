@@ -87,7 +87,7 @@ OPERATION(gelu, gelu, x->c, x->a, (uint64_t)ROWS *F, MICS_BF16)
 OPERATION(gelu_grad, gelu_grad, x->c, x->a, x->b, (uint64_t)ROWS *F, MICS_BF16)
 OPERATION(swiglu, swiglu, x->c, x->a, ROWS, F, MICS_BF16)
 OPERATION(swiglu_grad, swiglu_grad, x->c, x->a, x->b, ROWS, F, MICS_BF16)
-OPERATION(rope, rope, x->c, 2 * B, T, 40, 128, 48 * 128, 10000, false, MICS_BF16)
+OPERATION(rope, rope, x->c, 2 * B, T, 40, 128, 48 * 128, 10000, false, MICS_BF16, {0})
 OPERATION(layernorm, layernorm, x->c, NULL, (float *)x->d, (float *)x->d + ROWS, x->a, NULL, x->b,
           x->b, ROWS, C, 1e-5f, MICS_BF16)
 OPERATION(layernorm_add, layernorm, x->c, x->c + (AREA / 2), (float *)x->d, (float *)x->d + ROWS,

@@ -201,16 +201,28 @@ struct mics_op_swiglu_grad {
     enum mics_dtype dtype;
 };
 
+/* How the frequencies f of rotary positions are scaled, for longer sequences than a model was first trained on:
+ * not at all; LINEAR, by 1 / factor; LLAMA3, of Llama 3.1, by 1 / factor where a wave is longer than
+ * original_positions / low_freq_factor, not at all where it is shorter than original_positions / high_freq_factor, and in
+ * between in proportion to original_positions f / 2 pi. factor >= 1, 0 < low_freq_factor < high_freq_factor. */
+enum mics_rope_kind { MICS_ROPE_PLAIN, MICS_ROPE_LINEAR, MICS_ROPE_LLAMA3 };
+struct mics_rope_scaling {
+    enum mics_rope_kind kind;
+    uint32_t original_positions; /* LLAMA3's, as the two below */
+    double factor, low_freq_factor, high_freq_factor;
+};
+
 /* Rotary positions (Su et al. 2021) in place, in the rotate-half form: for each of the first `heads` heads of D
  * elements of every row of data[B * T, stride], at position t = row mod T and i < D/2,
  *     (x[i], x[i + D/2]) turned by the angle t * base^(-2 i / D); by its negative when `inverse` (the gradient).
- * The angle is computed in fp32 from exactly rounded frequencies. D is even. */
+ * The angle is computed in fp32 from exactly rounded frequencies, scaled as rope.h says. D is even. */
 struct mics_op_rope {
     void *data;
     uint32_t B, T, heads, D, stride;
     float base;
     bool inverse;
     enum mics_dtype dtype;
+    struct mics_rope_scaling scaling; /* all 0: plain */
 };
 
 /* The widest head (D) that every device takes. */

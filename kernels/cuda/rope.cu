@@ -12,8 +12,7 @@
 #include "cuda/gpu.h"
 #include "cuda/kernels.h"
 #include "cuda/vector.cuh"
-
-#include <math.h>
+#include "rope.h"
 
 #define HALF_MAX (MICS_HEAD_MAX / 2)
 #define THREADS  128
@@ -63,7 +62,7 @@ static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_ro
     frequencies freq = {};
 
     for (uint32_t i = 0; i < args->D / 2; i++)
-        freq.of[i] = (float)pow(args->base, -2.0 * i / args->D);
+        freq.of[i] = mics_rope_frequency(args, i);
     return MICS_LAUNCH((rope_kernel<T, W>), args->B * args->T, THREADS, 0, at->stream, *args, freq);
 }
 

@@ -6,6 +6,7 @@
  * in double and rounded to fp32; the angle t * frequency and its sine and cosine are of fp32. 8 bytes and 3
  * flops per element in fp32.
  */
+#include "rope.h"
 #include "host/bf16.h"
 #include "host/flat.h"
 #include "host/kernels.h"
@@ -85,6 +86,6 @@ void mics_host_rope(struct mics_pool *pool, const struct mics_op_rope *args)
 
     assert(args->D % 2 == 0 && args->D <= MICS_HOST_HEAD_MAX);
     for (uint32_t i = 0; i < args->D / 2; i++)
-        rope.frequency[i] = (float)pow((double)args->base, -2.0 * i / args->D);
+        rope.frequency[i] = mics_rope_frequency(args, i);
     mics_pool_run(pool, args->T, GRAIN_FLOATS / (floats + 1) + 1, turn_positions, &rope);
 }

@@ -2,6 +2,8 @@
 /* hf_own_config.c - the config.json of a model, as versions 4 and 5 of Hugging Face's library read it. */
 #include "ckpt/hf.h"
 
+#include "model/rope_scaling.h"
+
 #include <string.h>
 
 static json_t *gpt2_config(const struct mics_model_config *c)
@@ -28,13 +30,20 @@ static json_t *llama_config(const struct mics_model_config *c)
         !c->untied, "attention_bias", 0, "mlp_bias", 0, "attention_dropout", 0.0);
 }
 
-/* Version 4 reads the base of the rotary positions in one place, version 5 in another. */
+/* Version 4 reads base and scaling of the rotary positions in two places, version 5 in one. A scaling that is there
+ * already stays as it was written. */
 static int add_rope(json_t *config, const struct mics_model_config *c)
 {
-    json_t *map = json_pack("{s:s,s:f}", "rope_type", "default", "rope_theta", c->rope_theta);
+    json_t *parameters = mics_rope_scaling_to_json(&c->rope_scaling);
+    int failed = json_object_set_new(parameters, "rope_theta", json_real(c->rope_theta));
 
-    return json_object_set_new(config, "rope_theta", json_real(c->rope_theta)) |
-           json_object_set_new(config, "rope_parameters", map);
+    failed |= json_object_set_new(config, "rope_theta", json_real(c->rope_theta));
+    failed |= json_object_set_new(config, "rope_parameters", parameters);
+    if (c->rope_scaling.kind != MICS_ROPE_PLAIN &&
+        !json_is_object(json_object_get(config, "rope_scaling")))
+        failed |= json_object_set_new(config, "rope_scaling",
+                                      mics_rope_scaling_to_json(&c->rope_scaling));
+    return failed;
 }
 
 /* The library's defaults would be outside a small vocabulary. The last token is the end. */

@@ -21,6 +21,8 @@ static const struct {
     {"n_inner", offsetof(struct mics_model_config, n_inner)},
     {"n_kv_head", offsetof(struct mics_model_config, n_kv_head)},
     {"head_dim", offsetof(struct mics_model_config, head_dim)},
+    {"rope_scaling.original_max_position_embeddings",
+     offsetof(struct mics_model_config, rope_scaling.original_positions)},
 };
 
 static const struct {
@@ -29,6 +31,11 @@ static const struct {
 } config_numbers[] = {
     {"layer_norm_epsilon", offsetof(struct mics_model_config, layer_norm_epsilon)},
     {"rope_theta", offsetof(struct mics_model_config, rope_theta)},
+    {"rope_scaling.factor", offsetof(struct mics_model_config, rope_scaling.factor)},
+    {"rope_scaling.low_freq_factor",
+     offsetof(struct mics_model_config, rope_scaling.low_freq_factor)},
+    {"rope_scaling.high_freq_factor",
+     offsetof(struct mics_model_config, rope_scaling.high_freq_factor)},
 };
 
 static uint32_t config_field(const struct mics_model_config *config, size_t i)

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Hugging Face's config.json of a Llama, as version 4 of the library writes it (rope_theta, rope_scaling) and as
- * version 5 does (rope_parameters). What stretches or bends the rotary positions is refused: it would
- * change the arithmetic.
+ * version 5 does (rope_parameters).
  */
 #include "model/hf_config.h"
+#include "model/rope_scaling.h"
 
 #include <math.h>
-#include <string.h>
 
 #define TRY MICS_CONFIG_TRY
 
@@ -15,41 +14,45 @@
 #define DEFAULT_POSITIONS 2048
 #define DEFAULT_EPSILON   1e-6
 
-/* `rope` is a map of either version, which must be of the plain kind. Its own base, if it has one. */
-static enum mics_status read_rope(const struct mics_at *rope, double *theta, struct mics_err *err)
+/* `map` is of either version. Its own base, if it has one. */
+static enum mics_status read_rope_map(const struct mics_at *map, double *theta,
+                                      struct mics_rope_scaling *scaling, struct mics_err *err)
 {
-    static const char *const kinds[] = {"default", NULL};
     double rotary = 1;
 
-    if (mics_at_has(rope, "rope_type"))
-        TRY(mics_config_expect_text(rope, "rope_type", kinds, err));
-    if (mics_at_has(rope, "type"))
-        TRY(mics_config_expect_text(rope, "type", kinds, err));
-    if (mics_at_has(rope, "partial_rotary_factor"))
-        TRY(mics_at_double(rope, "partial_rotary_factor", 1, 1, &rotary, err));
-    if (mics_at_has(rope, "rope_theta"))
-        TRY(mics_at_double(rope, "rope_theta", 1, MICS_MAX_ROPE_THETA, theta, err));
+    TRY(mics_rope_scaling_read(map, scaling, err));
+    if (mics_at_has(map, "partial_rotary_factor"))
+        TRY(mics_at_double(map, "partial_rotary_factor", 1, 1, &rotary, err));
+    if (mics_at_has(map, "rope_theta"))
+        TRY(mics_at_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, theta, err));
     return MICS_OK;
 }
 
-static enum mics_status read_theta(const struct mics_at *at, double *theta, struct mics_err *err)
+static enum mics_status read_rope(const struct mics_at *at, struct mics_model_config *out,
+                                  struct mics_err *err)
 {
     static const char *const maps[] = {"rope_scaling", "rope_parameters"};
+    struct mics_rope_scaling scaling[2];
     double outer = 0, inner = 0;
+    int found = 0;
 
     if (mics_at_has(at, "rope_theta"))
         TRY(mics_at_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &outer, err));
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
-        struct mics_at rope;
+        struct mics_at map;
 
         if (!mics_at_has(at, maps[i]))
             continue;
-        TRY(mics_at_object(at, maps[i], &rope, err));
-        TRY(read_rope(&rope, &inner, err));
+        TRY(mics_at_object(at, maps[i], &map, err));
+        TRY(read_rope_map(&map, &inner, &scaling[found++], err));
     }
     if (outer > 0 && inner > 0 && fabs(outer - inner) > 0)
         return mics_at_fail(at, "rope_theta", err, "%g, but rope_parameters has %g", outer, inner);
-    *theta = inner > 0 ? inner : outer > 0 ? outer : DEFAULT_THETA;
+    if (found == 2 && !mics_rope_scaling_equal(&scaling[0], &scaling[1]))
+        return mics_at_fail(at, "rope_parameters", err, "scales otherwise than rope_scaling");
+    out->rope_theta = inner > 0 ? inner : outer > 0 ? outer : DEFAULT_THETA;
+    if (found > 0)
+        out->rope_scaling = scaling[0];
     return MICS_OK;
 }
 
@@ -92,7 +95,7 @@ enum mics_status mics_config_read_llama(const struct mics_at *at, struct mics_mo
         TRY(mics_config_expect_text(at, "hidden_act", activations, err));
     TRY(mics_config_expect_switches(at, switches, sizeof switches / sizeof *switches, err));
     TRY(read_sizes(at, out, err));
-    TRY(read_theta(at, &out->rope_theta, err));
+    TRY(read_rope(at, out, err));
     out->layer_norm_epsilon = DEFAULT_EPSILON;
     if (mics_at_has(at, "rms_norm_eps"))
         TRY(mics_at_double(at, "rms_norm_eps", 0, 1, &out->layer_norm_epsilon, err));

@@ -4,8 +4,8 @@
  *
  * The small ones take bytes: 256 values and the end of a document. gpt2-nano is sized for a few
  * minutes on two cores. gpt2 .. gpt2-xl are the released ones; gpt2-20b is the MiCS paper's (its
- * sequences have 512 tokens). llama2-7b, llama3-8b and llama3-70b are Meta's sizes (Touvron et al. 2023, Grattafiori
- * et al. 2024), tinyllama-1.1b those of Zhang et al. 2024.
+ * sequences have 512 tokens). llama2, llama3, llama3.1 and llama3.2 are Meta's sizes (Touvron et al. 2023, Grattafiori
+ * et al. 2024, and the config.json of the released 3.1 and 3.2), tinyllama-1.1b those of Zhang et al. 2024.
  */
 #include "model/config.h"
 
@@ -26,6 +26,20 @@
         .layer_norm_epsilon = epsilon, .n_kv_head = kv_heads, .rope_theta = theta, .untied = true  \
     }
 
+/* Of Llama 3.1 and 3.2: longer by the scaling of their rotary positions. */
+#define LLAMA31(title, layers, width, heads, inner, by, tied)                                      \
+    {                                                                                              \
+        .family = "llama", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,     \
+        .n_positions = 131072, .vocab_size = 128256, .n_inner = inner, .layer_norm_epsilon = 1e-5, \
+        .n_kv_head = 8, .rope_theta = 5e5,                                                         \
+        .rope_scaling = {.kind = MICS_ROPE_LLAMA3,                                                 \
+                         .original_positions = 8192,                                               \
+                         .factor = by,                                                             \
+                         .low_freq_factor = 1,                                                     \
+                         .high_freq_factor = 4},                                                   \
+        .untied = !(tied)                                                                          \
+    }
+
 static const struct mics_model_config known[] = {
     GPT2("gpt2-nano", 4, 128, 4, 256, 257),
     GPT2("gpt2-micro", 6, 256, 8, 256, 257),
@@ -40,6 +54,10 @@ static const struct mics_model_config known[] = {
     LLAMA("llama2-7b", 32, 4096, 32, 32, 11008, 4096, 32000, 1e4, 1e-5),
     LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 8192, 128256, 5e5, 1e-5),
     LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 8192, 128256, 5e5, 1e-5),
+    LLAMA31("llama3.1-8b", 32, 4096, 32, 14336, 8, false),
+    LLAMA31("llama3.1-70b", 80, 8192, 64, 28672, 8, false),
+    LLAMA31("llama3.2-1b", 16, 2048, 32, 8192, 32, true),
+    LLAMA31("llama3.2-3b", 28, 3072, 24, 8192, 32, true),
     {.family = "counting",
      .name = "counting",
      .n_layer = 3,

@@ -62,6 +62,7 @@ static void turn(const struct block *block, void *qkv, bool inverse)
                                               .base = (float)block->pass->model->config.rope_theta,
                                               .inverse = inverse,
                                               .dtype = block->pass->batch.dtype,
+                                              .scaling = block->pass->model->config.rope_scaling,
                                           });
 }
 

@@ -65,8 +65,9 @@ struct mics_model_config {
     double layer_norm_epsilon; /* of every normalisation */
     uint32_t n_kv_head;        /* heads of keys and values; n_head, but where a llama has another */
     uint32_t head_dim;         /* channels of a head; n_embd / n_head, likewise */
-    double rope_theta;         /* base of the rotary positions; llama's only, as the next */
-    bool untied;               /* the head has a matrix of its own, not the embedding's */
+    double rope_theta;         /* base of the rotary positions; llama's only, as the next two */
+    struct mics_rope_scaling rope_scaling;
+    bool untied; /* the head has a matrix of its own, not the embedding's */
 };
 
 struct mics_family;

@@ -102,7 +102,7 @@ enum mics_status mics_model_open(const char *text, struct mics_model **out, stru
 {
     const struct mics_model_config *known = mics_model_known(text);
     struct stat info;
-    char names[256];
+    char names[512];
 
     if (known)
         return mics_model_new(known, out, err);

@@ -6,6 +6,7 @@
 #include "doc/at.h"
 #include "model/config.h"
 #include "model/model.h"
+#include "model/rope_scaling.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,9 +14,10 @@
 /* What only a Llama has. */
 static int add_llama(json_t *value, const struct mics_model_config *c)
 {
-    json_t *more = json_pack("{s:I, s:I, s:f, s:b}", "n_kv_head", (json_int_t)c->n_kv_head,
-                             "head_dim", (json_int_t)c->head_dim, "rope_theta", c->rope_theta,
-                             "tie_word_embeddings", !c->untied);
+    json_t *more =
+        json_pack("{s:I, s:I, s:f, s:o, s:b}", "n_kv_head", (json_int_t)c->n_kv_head, "head_dim",
+                  (json_int_t)c->head_dim, "rope_theta", c->rope_theta, "rope_scaling",
+                  mics_rope_scaling_to_json(&c->rope_scaling), "tie_word_embeddings", !c->untied);
     const int failed = more ? json_object_update(value, more) : -1;
 
     json_decref(more);
@@ -47,12 +49,18 @@ static enum mics_status read_llama(const struct mics_at *at, struct mics_model_c
                                    struct mics_err *err)
 {
     bool tied = false;
+    struct mics_at scaling;
     enum mics_status status = mics_at_u32(at, "n_kv_head", 1, MICS_MAX_EMBD, &out->n_kv_head, err);
 
     if (status == MICS_OK)
         status = mics_at_u32(at, "head_dim", 1, MICS_HEAD_MAX, &out->head_dim, err);
     if (status == MICS_OK)
         status = mics_at_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->rope_theta, err);
+    if (status == MICS_OK && mics_at_has(at, "rope_scaling")) {
+        status = mics_at_object(at, "rope_scaling", &scaling, err);
+        if (status == MICS_OK)
+            status = mics_rope_scaling_read(&scaling, &out->rope_scaling, err);
+    }
     if (status == MICS_OK)
         status = mics_at_bool(at, "tie_word_embeddings", &tied, err);
     out->untied = !tied;

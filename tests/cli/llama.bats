@@ -116,8 +116,9 @@ edited() # file program
         [[ $stderr == *"$out/config.json: $words"* ]]
         [ "${#stderr_lines[@]}" = 1 ]
     done <<'END'
-{"rope_scaling": {"rope_type": "llama3", "factor": 8}}|rope_scaling.rope_type: 'llama3' is not supported
-{"rope_scaling": {"type": "linear", "factor": 2}}|rope_scaling.type: 'linear' is not supported
+{"rope_scaling": {"rope_type": "llama3", "factor": 8}}|rope_scaling.low_freq_factor: missing
+{"rope_scaling": {"type": "linear", "factor": "2"}}|rope_scaling.factor: expected a number, found a string
+{"rope_scaling": {"type": "dynamic", "factor": 2}}|rope_scaling.type: 'dynamic' is not supported
 {"rope_parameters": {"rope_type": "yarn"}}|rope_parameters.rope_type: 'yarn' is not supported
 {"attention_bias": true}|attention_bias: true is not supported
 {"mlp_bias": true}|mlp_bias: true is not supported
@@ -134,4 +135,36 @@ END
     run --separate-stderr mics-shard reshard "$out" --plan="$out-theta.mp" -o "$out-2"
     [ "$status" = 3 ]
     [[ $stderr == *"rope_theta 500.0, the plan one with 600.0"* ]]
+}
+
+@test "positions scaled as Llama 3.1's go through split, checkpoint and merge, and both generations read them" {
+    requires perl
+    mkdir "$out"
+    cp tiny/model.safetensors "$out"
+    perl -0777 -MJSON::PP -e '$c = decode_json <>; $c->{rope_scaling} = {rope_type => "llama3", factor => 8, low_freq_factor => 1,
+        high_freq_factor => 4, original_max_position_embeddings => 64}; print encode_json $c' tiny/config.json >"$out/config.json"
+    plan "$out" "$out.mp" mics:2
+    mics-show --json "$out.mp" | grep -q '"rope_type": "llama3"'
+    mics-shard split "$out" -p "$out.mp" -o "$out-s"
+    mics-shard merge "$out-s" -o "$out-m"
+    perl -0777 -MJSON::PP -e '$c = decode_json <>; for (@$c{qw(rope_scaling rope_parameters)}) { exit 1 unless $_->{rope_type} eq "llama3"
+        && $_->{factor} == 8 && $_->{low_freq_factor} == 1 && $_->{high_freq_factor} == 4 && $_->{original_max_position_embeddings} == 64 }
+        exit !($c->{rope_theta} == 500 && $c->{rope_parameters}{rope_theta} == 500)' "$out-m/config.json"
+    plan "$out-m" "$out-again.mp" mics:2
+    # the other way round: what has no such scaling is another model
+    for other in "split tiny -p $out.mp -o $out-x" "reshard $out-s --plan=zero3.mp -o $out-x"; do
+        # shellcheck disable=SC2086
+        run --separate-stderr mics-shard $other
+        [ "$status" = 3 ]
+        [[ $stderr == *"rope_scaling {"*llama3* ]]
+        [ ! -e "$out-x" ]
+    done
+}
+
+@test "a released Llama that scales its positions is planned by its name" {
+    requires perl
+    mics-plan --topology='node:1 gpu:1 mem:80GB' --model=llama3.2-1b --global-batch=1 --seq=8192 -o "$out.mp"
+    mics-show --json "$out.mp" >"$out.json"
+    perl -0777 -MJSON::PP -e '$m = decode_json(<>)->{model}; exit !($m->{rope_scaling}{factor} == 32 && $m->{n_positions} == 131072
+        && $m->{parameters} == 1235814400 && $m->{tie_word_embeddings})' "$out.json"
 }

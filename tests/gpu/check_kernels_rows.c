@@ -273,15 +273,20 @@ static void rotary_positions_agree_and_turn_back(void)
         uint32_t B, T, heads, D, stride;
     } cases[] = {{0, 3, 1, 2, 2},  {1, 1, 1, 2, 2},     {2, 33, 3, 64, 192},  {1, 32, 5, 128, 1024},
                  {3, 7, 2, 6, 31}, {1, 3, 2, 256, 512}, {2, 4097, 1, 16, 16}, {1, 31, 4, 34, 140}};
+    static const struct mics_rope_scaling scalings[] = {
+        {MICS_ROPE_PLAIN, 0, 0, 0, 0},
+        {MICS_ROPE_LLAMA3, 512, 8, 1, 4},
+        {MICS_ROPE_LINEAR, 0, 3, 0, 0},
+    };
 
     for (size_t c = 0; c < LENGTH(cases); c++)
         for (size_t d = 0; d < 2 * LENGTH(dtypes); d++) {
             const enum mics_dtype dtype = dtypes[d / 2];
             const size_t count = (size_t)cases[c].B * cases[c].T * cases[c].stride;
             struct array data = array_random(dtype, count, 2, c + 1, 0);
-            struct mics_op_rope args = {data.device,    cases[c].B, cases[c].T,
-                                        cases[c].heads, cases[c].D, cases[c].stride,
-                                        10000,          d % 2,      dtype};
+            struct mics_op_rope args = {data.device, cases[c].B,      cases[c].T, cases[c].heads,
+                                        cases[c].D,  cases[c].stride, 10000,      d % 2,
+                                        dtype,       scalings[c % 3]};
 
             RUN(rope, &args, &data);
             args.data = data.values;

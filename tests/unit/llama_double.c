@@ -52,6 +52,22 @@ static double *product(const struct llama_double *g, const double *in, const dou
     return out;
 }
 
+/* By the cases of Llama 3.1's definition, over lengths of waves. */
+static double frequency(const struct mics_model_config *c, uint32_t i)
+{
+    const struct mics_rope_scaling *s = &c->rope_scaling;
+    const double f = pow(c->rope_theta, -2.0 * i / c->head_dim), wave = 2 * acos(-1) / f;
+
+    if (s->kind != MICS_ROPE_LLAMA3 || wave < s->original_positions / s->high_freq_factor)
+        return f;
+    if (wave > s->original_positions / s->low_freq_factor)
+        return f / s->factor;
+    const double smooth = (s->original_positions / wave - s->low_freq_factor) /
+                          (s->high_freq_factor - s->low_freq_factor);
+
+    return (1 - smooth) * f / s->factor + smooth * f;
+}
+
 /* As complex numbers of the two halves of each head. */
 static void turn(const struct llama_double *g, double *x, uint32_t heads)
 {
@@ -61,7 +77,7 @@ static void turn(const struct llama_double *g, double *x, uint32_t heads)
         for (uint32_t h = 0; h < heads; h++)
             for (uint32_t i = 0; i < D / 2; i++) {
                 double *re = x + (t * heads + h) * D + i, *im = re + D / 2, old = *re;
-                const double angle = t * pow(g->model->config.rope_theta, -2.0 * i / D);
+                const double angle = t * frequency(&g->model->config, i);
 
                 *re = old * cos(angle) - *im * sin(angle);
                 *im = *im * cos(angle) + old * sin(angle);

@@ -3,6 +3,7 @@
 #include "host/bf16.h"
 #include "host/pool.h"
 #include "kernels.h"
+#include "rope.h"
 
 static const uint32_t sizes[] = {1, 2, 31, 32, 33, 65, 130};
 
@@ -411,6 +412,65 @@ static void products_of_turned_vectors_depend_on_their_distance_only(void)
     free_array(&data);
 }
 
+/* Numbers by the three cases of transformers' _compute_llama3_parameters (modeling_rope_utils.py, version 4.45), in double:
+ * of Llama 3.1 (head 128, by 8) and of Llama 3.2 (head 64, by 32); and by the definition of a linear scaling. */
+static void frequencies_are_scaled_as_llama_3_has_them(void)
+{
+    static const struct mics_rope_scaling by_8 = {MICS_ROPE_LLAMA3, 8192, 8, 1, 4};
+    static const struct mics_rope_scaling by_32 = {MICS_ROPE_LLAMA3, 8192, 32, 1, 4};
+    static const struct mics_rope_scaling linear = {MICS_ROPE_LINEAR, 0, 4, 0, 0};
+    static const struct {
+        const struct mics_rope_scaling *scaling;
+        uint32_t D, i;
+        float base;
+        double frequency;
+    } want[] = {
+        {&by_8, 128, 0, 5e5f, 1},
+        {&by_8, 128, 28, 5e5f, 3.211445995e-03}, /* as it was */
+        {&by_8, 128, 29, 5e5f, 2.166570764e-03}, /* in between */
+        {&by_8, 128, 30, 5e5f, 1.371893568e-03},
+        {&by_8, 128, 34, 5e5f, 1.785078128e-04},
+        {&by_8, 128, 35, 5e5f, 9.556212354e-05}, /* an eighth */
+        {&by_8, 128, 63, 5e5f, 3.068925989e-07},
+        {&by_32, 64, 14, 5e5f, 3.211445995e-03},
+        {&by_32, 64, 15, 5e5f, 1.290547928e-03},
+        {&by_32, 64, 17, 5e5f, 9.708287803e-05},
+        {&by_32, 64, 18, 5e5f, 1.946163818e-05},
+        {&by_32, 64, 31, 5e5f, 9.418306725e-08},
+        {&linear, 16, 0, 1e4f, 0.25},
+        {&linear, 16, 3, 1e4f, 7.905694150e-03},
+        {&linear, 16, 7, 1e4f, 7.905694150e-05},
+    };
+
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const struct mics_op_rope rope = {
+            .D = want[i].D, .base = want[i].base, .scaling = *want[i].scaling};
+
+        CHECK_NEAR(mics_rope_frequency(&rope, want[i].i), want[i].frequency,
+                   2e-7 * want[i].frequency);
+    }
+}
+
+/* Position 1 turns (1, 0) by the frequency itself. */
+static void positions_are_turned_by_the_scaled_frequencies(void)
+{
+    enum { D = 128 };
+    float data[2 * D] = {0};
+    struct mics_op_rope rope = {.data = data, .B = 1, .T = 2, .heads = 1, .D = D, .stride = D};
+
+    rope.base = 5e5f;
+    rope.scaling = (struct mics_rope_scaling){MICS_ROPE_LLAMA3, 8192, 8, 1, 4};
+    for (uint32_t i = 0; i < D / 2; i++)
+        data[D + i] = 1;
+    mics_host_rope(pools[1], &rope);
+    for (uint32_t i = 0; i < D / 2; i++) {
+        const double angle = mics_rope_frequency(&rope, i);
+
+        CHECK_NEAR(data[D + i], cos(angle), 1e-7);
+        CHECK_NEAR(data[D + D / 2 + i], sin(angle), 1e-7);
+    }
+}
+
 static void no_rows_are_no_work(void)
 {
     float none = 5;
@@ -435,6 +495,8 @@ int main(void)
     TAP_RUN(rope_turns_pairs_of_the_first_heads_by_their_position);
     TAP_RUN(rope_backwards_undoes_rope);
     TAP_RUN(products_of_turned_vectors_depend_on_their_distance_only);
+    TAP_RUN(frequencies_are_scaled_as_llama_3_has_them);
+    TAP_RUN(positions_are_turned_by_the_scaled_frequencies);
     TAP_RUN(no_rows_are_no_work);
     return close_pools();
 }

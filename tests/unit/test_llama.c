@@ -37,15 +37,21 @@ static struct mics_model *model_of(const struct mics_model_config *config)
     return model;
 }
 
+static void open_config(struct model_run *run, const struct mics_model_config *config, uint32_t B,
+                        bool recompute)
+{
+    run_open(run, model_of(config),
+             (struct mics_batch){.B = B, .T = 7, .recompute = recompute, .train = true}, 3);
+    run_shake(run);
+    run_fill(run, 11);
+}
+
 static void open_tiny(struct model_run *run, bool untied, uint32_t B, bool recompute)
 {
     struct mics_model_config config = tiny;
 
     config.untied = untied;
-    run_open(run, model_of(&config),
-             (struct mics_batch){.B = B, .T = 7, .recompute = recompute, .train = true}, 3);
-    run_shake(run);
-    run_fill(run, 11);
+    open_config(run, &config, B, recompute);
 }
 
 static struct llama_double double_new(struct model_run *run)
@@ -118,12 +124,12 @@ static double tensor_error(const struct llama_double *g, struct model_run *run, 
     return worst;
 }
 
-static void check_loss_and_gradients(bool untied)
+static void check_loss_and_gradients(const struct mics_model_config *config)
 {
     struct model_run run;
     double worst = 0;
 
-    open_tiny(&run, untied, 2, false);
+    open_config(&run, config, 2, false);
     struct llama_double g = double_new(&run);
     const double loss = run_step(&run);
     CHECK_NEAR(loss, batch_loss(&g, &run), 1e-5 * loss);
@@ -138,12 +144,24 @@ static void check_loss_and_gradients(bool untied)
 
 static void loss_and_gradients_are_those_of_finite_differences(void)
 {
-    check_loss_and_gradients(true);
+    struct mics_model_config config = tiny;
+
+    config.untied = true;
+    check_loss_and_gradients(&config);
 }
 
 static void they_are_with_a_tied_head_too(void)
 {
-    check_loss_and_gradients(false);
+    check_loss_and_gradients(&tiny);
+}
+
+/* Of the three frequencies one stays, one lies in between, one becomes an eighth. */
+static void and_with_scaled_positions(void)
+{
+    struct mics_model_config config = tiny;
+
+    config.rope_scaling = (struct mics_rope_scaling){MICS_ROPE_LLAMA3, 64, 8, 1, 4};
+    check_loss_and_gradients(&config);
 }
 
 static bool same_gradients(const struct model_run *a, const struct model_run *b)
@@ -346,6 +364,7 @@ int main(void)
 {
     TAP_RUN(loss_and_gradients_are_those_of_finite_differences);
     TAP_RUN(they_are_with_a_tied_head_too);
+    TAP_RUN(and_with_scaled_positions);
     TAP_RUN(recomputing_changes_no_bit);
     TAP_RUN(running_again_gives_the_same_bits);
     TAP_RUN(micro_batches_add_up_to_the_whole_batch);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Llama's sizes, tensors and configurations. */
 #include "model/model.h"
+#include "model/rope_scaling.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -25,10 +26,9 @@ static void the_released_models_have_the_published_numbers_of_parameters(void)
         const char *name;
         uint64_t count;
     } published[] = {
-        {"tinyllama-1.1b", 1100048384},
-        {"llama2-7b", 6738415616},
-        {"llama3-8b", 8030261248},
-        {"llama3-70b", 70553706496},
+        {"tinyllama-1.1b", 1100048384}, {"llama2-7b", 6738415616},   {"llama3-8b", 8030261248},
+        {"llama3-70b", 70553706496},    {"llama3.1-8b", 8030261248}, {"llama3.1-70b", 70553706496},
+        {"llama3.2-1b", 1235814400},    {"llama3.2-3b", 3212749824},
     };
 
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
@@ -253,6 +253,48 @@ static void both_generations_of_configurations_are_read(void)
     }
 }
 
+#define LLAMA3                                                                                     \
+    "\"rope_type\": \"llama3\", \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "             \
+    "\"original_max_position_embeddings\": 8192, "
+
+static void scaled_positions_are_read_of_both_generations_and_stored(void)
+{
+    static const struct {
+        const char *text;
+        struct mics_rope_scaling scaling;
+        double theta;
+    } cases[] = {
+        {LLAMA ", \"rope_theta\": 5e5, \"rope_scaling\": {" LLAMA3 "\"factor\": 8}}",
+         {MICS_ROPE_LLAMA3, 8192, 8, 1, 4},
+         5e5},
+        {LLAMA ", \"rope_parameters\": {" LLAMA3 "\"factor\": 32.0, \"rope_theta\": 5e5}}",
+         {MICS_ROPE_LLAMA3, 8192, 32, 1, 4},
+         5e5},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.5}}",
+         {MICS_ROPE_LINEAR, 0, 2.5, 0, 0},
+         1e4},
+        {LLAMA ", \"rope_parameters\": {\"rope_type\": \"default\"}}",
+         {MICS_ROPE_PLAIN, 0, 0, 0, 0},
+         1e4},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_model *model = NULL, *again = NULL;
+
+        CHECK_INT(open_text(cases[i].text, &model), MICS_OK);
+        if (!model)
+            continue;
+        CHECK(mics_rope_scaling_equal(&model->config.rope_scaling, &cases[i].scaling));
+        CHECK_NEAR(model->config.rope_theta, cases[i].theta, 0);
+        json_t *stored = mics_model_to_json(model);
+        CHECK_INT(mics_model_from_json(stored, &again, &err), MICS_OK);
+        CHECK(again && mics_rope_scaling_equal(&again->config.rope_scaling, &cases[i].scaling));
+        json_decref(stored);
+        mics_model_free(again);
+        mics_model_free(model);
+    }
+}
+
 static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
 {
     static const struct {
@@ -260,11 +302,21 @@ static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
     } cases[] = {
         {"{\"model_type\": \"llama\", \"num_hidden_layers\": 2}", "hidden_size: missing"},
         {LLAMA ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0}}",
-         "rope_scaling.rope_type: 'llama3' is not supported, only 'default'"},
-        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}}",
-         "rope_scaling.type: 'linear' is not supported, only 'default'"},
+         "rope_scaling.low_freq_factor: missing"},
+        {LLAMA ", \"rope_scaling\": {" LLAMA3 "\"factor\": 0.5}}", "rope_scaling.factor: "},
+        {LLAMA
+         ", \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
+         "\"high_freq_factor\": 4, \"original_max_position_embeddings\": 8192}}",
+         "rope_scaling.high_freq_factor: 4 is not above low_freq_factor, 4"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}}",
+         "rope_scaling.type: 'dynamic' is not supported, only 'default', 'linear' and 'llama3'"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\"}}", "rope_scaling.factor: missing"},
+        {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}, \"rope_parameters\": "
+               "{\"rope_type\": \"linear\", \"factor\": 3.0}}",
+         "rope_parameters: scales otherwise than rope_scaling"},
         {LLAMA ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 1e4}}",
-         "rope_parameters.rope_type: 'yarn' is not supported, only 'default'"},
+         "rope_parameters.rope_type: 'yarn' is not supported, only 'default', 'linear' and "
+         "'llama3'"},
         {LLAMA ", \"rope_parameters\": {\"partial_rotary_factor\": 0.5}}",
          "rope_parameters.partial_rotary_factor: "},
         {LLAMA ", \"rope_theta\": 1e4, \"rope_parameters\": {\"rope_theta\": 5e5}}",
@@ -303,6 +355,7 @@ int main(void)
     TAP_RUN(the_stages_work_adds_up_to_the_models_flops);
     TAP_RUN(recomputing_saves_the_input_only_and_bytes_are_multiples_of_256);
     TAP_RUN(both_generations_of_configurations_are_read);
+    TAP_RUN(scaled_positions_are_read_of_both_generations_and_stored);
     TAP_RUN(what_would_change_the_arithmetic_is_refused_by_its_key);
     return tap_done();
 }
