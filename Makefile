@@ -116,8 +116,8 @@ EMULATOR_SRC   := $(wildcard tests/emulated/*.cc)
 EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulated/test_%,$(EMULATOR_SRC)))
 EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(wildcard kernels/cuda/*.cu) \
 	$(filter-out tests/emulated/test_%,$(EMULATOR_SRC))))
-EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulated -Ikernels -Ilib -Itests/unit \
-	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -O2 -g -fPIC -ffp-contract=off \
+EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=1 -Itests/emulated -Ikernels -Ilib -Itests/unit \
+	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -Wno-psabi -O2 -g -fPIC -ffp-contract=off \
 	-fno-strict-aliasing $(SAN)
 $(BUILD)/emulated/%.o: %.cc $(BUILD)/settings
 	@mkdir -p $(@D)

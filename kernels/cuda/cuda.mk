@@ -64,28 +64,33 @@ else ifeq ($(HAVE_NCCL),0)
 CUDA_LEFT_OUT := "NCCL ($(if $(filter 0,$(NCCL_HOME)),as asked,no nccl.h with its library)): GPUs talk over MPI"
 endif
 
+# "sm_90" and "90" are one; PTX is of the last, if it is no special edition ("90a").
+ARCHS      := $(patsubst sm_%,%,$(CUDA_ARCH))
+ARCH_PTX   := $(filter-out %a,$(lastword $(ARCHS)))
+# Kernels with the instructions of compute capability 9.0 alone (*hopper*.cu) are built for it when it is asked for.
+HOPPER     := $(if $(filter 90 90a,$(ARCHS)),1,0)
+
 # Sources: the device (a part of lib/machine), the operations, NCCL; and what they use of the library, which the
 # plug-in has for itself.
-PLUGIN_CU  := $(wildcard kernels/cuda/*.cu)
+PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)),$(wildcard kernels/cuda/*.cu))
 PLUGIN_C   := $(wildcard lib/machine/cuda/*.c kernels/cuda/*.c) lib/base/err.c lib/machine/comm_wire.c
 NCCL_ONLY  := $(wildcard lib/machine/cuda/nccl*.c kernels/cuda/nccl*.c kernels/cuda/nccl*.cu)
 without_nccl = $(if $(filter 0,$(1)),$(filter-out $(NCCL_ONLY),$(2)),$(2))
 
-# "sm_90" and "90" are one; PTX is of the last, if it is no special edition ("90a").
-ARCHS      := $(patsubst sm_%,%,$(CUDA_ARCH))
-ARCH_PTX   := $(filter-out %a,$(lastword $(ARCHS)))
 empty      :=
 comma      := ,
 space      := $(empty) $(empty)
 GENCODE    := $(foreach a,$(ARCHS),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
 	$(foreach a,$(ARCH_PTX),-gencode arch=compute_$(a)$(comma)code=compute_$(a))
+GENCODE_HOPPER := -gencode arch=compute_90a$(comma)code=sm_90a
+gencode_for = $(if $(findstring hopper,$(notdir $(1))),$(GENCODE_HOPPER),$(GENCODE))
 REAL_DEFINES = -DMICS_PLUGIN_NAME='"cuda"' \
 	-DMICS_PLUGIN_BUILT='"sm_$(subst $(space), sm_,$(ARCHS))$(ARCH_PTX:%= and PTX %)"' \
 	-DMICS_CUDA_SM=$(subst $(space),$(comma),$(patsubst %a,%,$(ARCHS))) \
 	-DMICS_CUDA_PTX=$(if $(ARCH_PTX),$(ARCH_PTX),0) -DMICS_HAVE_NCCL=$(HAVE_NCCL)
 FAKE_DEFINES = -DMICS_EMULATED -DMICS_PLUGIN_NAME='"emulated"' -DMICS_PLUGIN_BUILT='"for tests"' \
 	-DMICS_CUDA_SM=80,90 -DMICS_CUDA_PTX=90 -DMICS_HAVE_NCCL=1
-NVCC_FLAGS = -std=c++17 -O3 -lineinfo $(GENCODE) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
+NVCC_FLAGS = -std=c++17 -O3 -lineinfo -DMICS_HOPPER=$(HOPPER) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
 	-Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
 PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)
 PLUGIN_LINK = -shared -Wl,--version-script=lib/machine/cuda/plugin.map -Wl,-z,defs -Wl,--exclude-libs,ALL
@@ -100,15 +105,15 @@ $(PLUGIN): $(PLUGIN_OBJ) lib/machine/cuda/plugin.map
 		$(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 $(BUILD)/cuda/%.cu.o: %.cu $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
-	$(call say,NVCC)$(NVCC_PATH) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(call say,NVCC)$(NVCC_PATH) $(NVCC_FLAGS) $(call gencode_for,$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 $(BUILD)/cuda/%.c.o: %.c $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(PLUGIN_CFLAGS) $(REAL_DEFINES) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC) $(NCCL_INC))) -MMD -MP -c -o $@ $<
 $(BUILD)/cuda/settings: FORCE
 	@mkdir -p $(@D)
-	@echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' | cmp -s - $@ || \
-		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
+	@echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' | cmp -s - $@ || \
+		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
 
 # The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
 REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* driver.cc - the one function of the driver that we call, found as the real one is. */
+/* driver.cc - the functions of the driver that we call, found as the real ones are. */
 #include "runtime.h"
+#include "tensor_map_emulated.h"
 
 #include <atomic>
 #include <chrono>
@@ -20,13 +21,20 @@ static int stream_wait_value32(cudaStream_t, unsigned long long at, uint32_t val
     return 0;
 }
 
+static void *find(const char *symbol)
+{
+    if (strcmp(symbol, "cuStreamWaitValue32") == 0)
+        return reinterpret_cast<void *>(stream_wait_value32);
+    if (strcmp(symbol, "cuTensorMapEncodeTiled") == 0)
+        return reinterpret_cast<void *>(emu_tensor_map_encode);
+    return nullptr;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned,
                                              unsigned long long,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
-    const bool known = strcmp(symbol, "cuStreamWaitValue32") == 0;
-
-    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
-    *function = known ? reinterpret_cast<void *>(stream_wait_value32) : nullptr;
-    return emu_note(known ? cudaSuccess : cudaErrorInvalidValue);
+    *function = find(symbol);
+    *result = *function ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return emu_note(*function ? cudaSuccess : cudaErrorInvalidValue);
 }
