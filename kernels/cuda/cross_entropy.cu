@@ -2,14 +2,14 @@
 /*
  * cross_entropy.cu - the loss of a chunk of logits, and its gradient in their place.
  *
- * A block takes one row. Its threads stride over the row in pieces of 16 bytes, two under way in
- * each, and keep the maximum and the sum of exponentials of what they saw (the sum is scaled
- * whenever the maximum grows); the threads' are combined in order, and the row is gone over once
- * more for the gradient. A row that fits half of a multiprocessor's shared memory waits there for
- * its second pass, so that device memory sees it once each way and two blocks can work on two rows;
- * a longer one is read again, most of it from the L2 cache. Rows begin and end anywhere: what
- * stands before the first and after the last aligned piece goes element by element. The rows'
- * losses lie in the workspace until one block adds them up in order, in double.
+ * A block takes one row. What of the row fits half of a multiprocessor's shared memory is copied there
+ * at once, by copies that go on by themselves, and is gone over twice: for the maximum and the sum of
+ * exponentials (which is scaled whenever the maximum grows), and for the gradient. So device memory
+ * sees a row once each way, all of its bytes are under way together, and while one block of a
+ * multiprocessor computes, the other one's row arrives. The rest of a longer row is read from device
+ * memory, and again from the L2 cache. Rows begin and end anywhere: what stands before the first and
+ * after the last aligned piece goes element by element. The rows' losses lie in the workspace until
+ * one block adds them up in order, in double.
  *
  * 8 bytes (fp32) or 4 (bf16) and two exponentials per element: bound by memory. Loss within 1e-6
  * (fp32 and bf16: the inputs are the same) relatively, gradients within 1e-6 (fp32) or one unit of
@@ -22,6 +22,7 @@
 
 #define THREADS    1024
 #define KEPT_BYTES (111 * 1024) /* of a row in shared memory: two fit a multiprocessor of sm_90 */
+#define DEPTH      2            /* loads under way in each thread, of what is not kept */
 #define SUM        512          /* threads that add up the losses */
 
 /* The exponentials of numbers up to now: their sum is `sum` times e^max. */
@@ -29,12 +30,14 @@ struct running {
     float max, sum;
 };
 
-/* How a row of V elements at any address is gone over: [0, head) and [tail, V) one by one. */
+/* How a row of V elements at any address is gone over: [0, head) and [tail, V) one by one; of the
+ * pieces between them the first `kept` wait in shared memory. */
 struct extent {
-    uint32_t head, pieces, tail;
+    uint32_t head, pieces, tail, kept;
 };
 
-template <typename T> __device__ __forceinline__ extent extent_of(const T *row, uint32_t V)
+template <typename T>
+__device__ __forceinline__ extent extent_of(const T *row, uint32_t V, uint32_t room)
 {
     constexpr uint32_t W = mics_width<T>::value;
     const uint32_t before = (uint32_t)((16 - (size_t)row % 16) % 16 / sizeof(T));
@@ -43,6 +46,7 @@ template <typename T> __device__ __forceinline__ extent extent_of(const T *row, 
     it.head = before < V ? before : V;
     it.pieces = (V - it.head) / W;
     it.tail = it.head + it.pieces * W;
+    it.kept = it.pieces < room ? it.pieces : room;
     return it;
 }
 
@@ -63,103 +67,163 @@ template <typename T, int W> __device__ __forceinline__ void take(running &now, 
     now.sum += sum;
 }
 
-__device__ __forceinline__ running merge(running a, running b)
+/* Every lane gets its warp's. */
+__device__ __forceinline__ running merge_warp(running now)
 {
-    running both;
+    running all;
 
-    both.max = fmaxf(a.max, b.max);
-    const float base = both.max == -INFINITY ? 0.0f : both.max;
-    both.sum = a.sum * expf(a.max - base) + b.sum * expf(b.max - base);
-    return both;
+    all.max = mics_warp_max(now.max);
+    const float base = all.max == -INFINITY ? 0.0f : all.max;
+    all.sum = mics_warp_sum(now.sum * expf(now.max - base));
+    return all;
 }
 
 /* Every thread gets the block's. `shared` has an element for each warp. */
 __device__ __forceinline__ running merge_block(running now, running *shared)
 {
-#pragma unroll
-    for (int lanes = MICS_WARP / 2; lanes > 0; lanes /= 2) {
-        running other;
-
-        other.max = __shfl_xor_sync(MICS_WHOLE_WARP, now.max, lanes);
-        other.sum = __shfl_xor_sync(MICS_WHOLE_WARP, now.sum, lanes);
-        now = merge(now, other);
-    }
+    now = merge_warp(now);
     if (threadIdx.x % MICS_WARP == 0)
         shared[threadIdx.x / MICS_WARP] = now;
     __syncthreads();
-    now = shared[threadIdx.x % MICS_WARP]; /* as many warps as lanes */
-#pragma unroll
-    for (int lanes = MICS_WARP / 2; lanes > 0; lanes /= 2) {
-        running other;
-
-        other.max = __shfl_xor_sync(MICS_WHOLE_WARP, now.max, lanes);
-        other.sum = __shfl_xor_sync(MICS_WHOLE_WARP, now.sum, lanes);
-        now = merge(now, other);
-    }
-    return now;
+    return merge_warp(shared[threadIdx.x % MICS_WARP]); /* as many warps as lanes */
 }
 
-/* The first pass over a row; with KEEP its pieces go into `kept`. */
-template <typename T, bool KEEP>
-__device__ __forceinline__ running read_row(const T *row, uint32_t V, const extent &it, uint4 *kept)
+/* Begin to copy pieces [first, stop) into shared memory; each thread the ones that it will need. */
+template <typename T>
+__device__ __forceinline__ void keep(const T *pieces, uint32_t first, uint32_t stop, uint4 *kept)
+{
+    for (uint32_t piece = first + threadIdx.x; piece < stop; piece += THREADS)
+        mics_copy_async(mics_shared(kept + piece), pieces + (size_t)piece * mics_width<T>::value);
+    mics_copy_commit();
+}
+
+template <typename T>
+__device__ __forceinline__ void take_kept(running &now, uint32_t first, uint32_t stop,
+                                          const uint4 *kept)
 {
     constexpr int W = mics_width<T>::value;
-    running now = {-INFINITY, 0};
-    float x[W], one[1];
+    mics_packed<T, W> in;
+    float x[W];
 
-#pragma unroll 2
-    for (uint32_t piece = threadIdx.x; piece < it.pieces; piece += THREADS) {
-        const mics_packed<T, W> in = mics_read<T, W>(row + it.head + (size_t)piece * W);
-
-        if (KEEP)
-            kept[piece] = in.all;
+    for (uint32_t piece = first + threadIdx.x; piece < stop; piece += THREADS) {
+        in.all = kept[piece];
         mics_widen<T, W>(in, x);
         take<T, W>(now, x);
     }
-    for (uint32_t v = threadIdx.x; v < it.head + (V - it.tail); v += THREADS) {
-        mics_load<T, 1>(row + (v < it.head ? v : it.tail + (v - it.head)), one);
+}
+
+/* What is not kept: DEPTH pieces from `first` on, as far as there are such. */
+template <typename T>
+__device__ __forceinline__ void read_rest(const T *row, const extent &it, uint32_t first,
+                                          mics_packed<T, mics_width<T>::value> (&in)[DEPTH])
+{
+    constexpr int W = mics_width<T>::value;
+
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+        if (first + d * THREADS < it.pieces)
+            in[d] = mics_read<T, W>(row + it.head + (size_t)(first + d * THREADS) * W);
+}
+
+template <typename T>
+__device__ __forceinline__ void take_rest(running &now, const T *row, uint32_t V, const extent &it)
+{
+    constexpr int W = mics_width<T>::value;
+    mics_packed<T, W> in[DEPTH];
+    float x[W], one[1];
+
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < it.head + (V - it.tail); i += THREADS) {
+        mics_load<T, 1>(row + (i < it.head ? i : it.tail + (i - it.head)), one);
         take<T, 1>(now, one);
     }
+    for (uint32_t first = it.kept + threadIdx.x; first < it.pieces; first += DEPTH * THREADS) {
+        read_rest<T>(row, it, first, in);
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++)
+            if (first + d * THREADS < it.pieces) {
+                mics_widen<T, W>(in[d], x);
+                take<T, W>(now, x);
+            }
+    }
+}
+
+/* The first pass over a row. */
+template <typename T>
+__device__ __forceinline__ running read_row(const T *row, uint32_t V, const extent &it, uint4 *kept)
+{
+    const uint32_t half = it.kept / 2 / THREADS * THREADS;
+    running now = {-INFINITY, 0};
+
+    keep<T>(row + it.head, 0, half, kept);
+    keep<T>(row + it.head, half, it.kept, kept);
+    take_rest<T>(now, row, V, it);
+    mics_copy_wait<1>();
+    take_kept<T>(now, 0, half, kept);
+    mics_copy_wait<0>();
+    take_kept<T>(now, half, it.kept, kept);
     return now;
 }
 
-/* One element's gradient. */
-template <typename T>
-__device__ __forceinline__ float slope(float x, uint32_t v, uint32_t target, float max, float scale)
+/* What a row's probabilities are made from: e^(x - max) times `scale`, or in bf16 2 to the power of `scale`
+ * more, which spares a multiplication. */
+template <typename T> struct distribution {
+    float max, scale;
+
+    __device__ __forceinline__ explicit distribution(const running &all)
+        : max(all.max), scale(sizeof(T) == 4 ? 1.0f / all.sum : -log2f(all.sum))
+    {
+    }
+
+    __device__ __forceinline__ float at(float x) const
+    {
+        return sizeof(T) == 4 ? expf(x - max) * scale
+                              : mics_exp2(fmaf(x - max, MICS_LOG2_E, scale));
+    }
+};
+
+/* The gradient of elements [v, v + W), which are aligned to their size. */
+template <typename T, int W>
+__device__ __forceinline__ void write_at(T *row, uint32_t v, const mics_packed<T, W> &in,
+                                         const distribution<T> &p, uint32_t target)
 {
-    return mics_exp<T>(x - max) * scale - (v == target ? 1.0f : 0.0f);
+    float x[W];
+
+    mics_widen<T, W>(in, x);
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        x[i] = p.at(x[i]);
+    if (target - v < W)
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            x[i] -= target - v == (uint32_t)i ? 1.0f : 0.0f;
+    mics_store<T, W>(row + v, x);
 }
 
 /* The second pass. */
-template <typename T, bool KEEP>
+template <typename T>
 __device__ __forceinline__ void write_row(T *row, uint32_t V, const extent &it, const uint4 *kept,
-                                          const running &all, uint32_t target)
+                                          const distribution<T> &p, uint32_t target)
 {
     constexpr int W = mics_width<T>::value;
-    const float scale = 1.0f / all.sum;
-    float x[W], one[1];
+    mics_packed<T, W> in[DEPTH];
 
-#pragma unroll(KEEP ? 1 : 2)
-    for (uint32_t piece = threadIdx.x; piece < it.pieces; piece += THREADS) {
-        const uint32_t v = it.head + piece * W;
-        mics_packed<T, W> in;
-
-        if (KEEP)
-            in.all = kept[piece];
-        else
-            in = mics_read<T, W>(row + v);
-        mics_widen<T, W>(in, x);
-#pragma unroll
-        for (int i = 0; i < W; i++)
-            x[i] = slope<T>(x[i], v + i, target, all.max, scale);
-        mics_store<T, W>(row + v, x);
+    for (uint32_t piece = threadIdx.x; piece < it.kept; piece += THREADS) {
+        in[0].all = kept[piece];
+        write_at<T, W>(row, it.head + piece * W, in[0], p, target);
     }
+    for (uint32_t first = it.kept + threadIdx.x; first < it.pieces; first += DEPTH * THREADS) {
+        read_rest<T>(row, it, first, in);
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++)
+            if (first + d * THREADS < it.pieces)
+                write_at<T, W>(row, it.head + (first + d * THREADS) * W, in[d], p, target);
+    }
+#pragma unroll 1
     for (uint32_t i = threadIdx.x; i < it.head + (V - it.tail); i += THREADS) {
         const uint32_t v = i < it.head ? i : it.tail + (i - it.head);
 
-        mics_load<T, 1>(row + v, one);
-        one[0] = slope<T>(one[0], v, target, all.max, scale);
-        mics_store<T, 1>(row + v, one);
+        write_at<T, 1>(row, v, mics_read<T, 1>(row + v), p, target);
     }
 }
 
@@ -167,25 +231,25 @@ __device__ __forceinline__ void write_row(T *row, uint32_t V, const extent &it, 
 template <typename T>
 __device__ __forceinline__ void clear_row(T *row, uint32_t V, const extent &it)
 {
-    constexpr int W = mics_width<T>::value;
-    const float zeros[W] = {}, zero[1] = {};
+    const float zero[1] = {};
 
     for (uint32_t piece = threadIdx.x; piece < it.pieces; piece += THREADS)
-        mics_store<T, W>(row + it.head + (size_t)piece * W, zeros);
-    for (uint32_t v = threadIdx.x; v < it.head + (V - it.tail); v += THREADS)
-        mics_store<T, 1>(row + (v < it.head ? v : it.tail + (v - it.head)), zero);
+        *(uint4 *)(row + it.head + (size_t)piece * mics_width<T>::value) = make_uint4(0, 0, 0, 0);
+#pragma unroll 1
+    for (uint32_t i = threadIdx.x; i < it.head + (V - it.tail); i += THREADS)
+        mics_store<T, 1>(row + (i < it.head ? i : it.tail + (i - it.head)), zero);
 }
 
-/* One block: one row. */
-template <typename T, bool KEEP>
+/* One block: one row, of which shared memory has room for `room` pieces. */
+template <typename T>
 __global__ void __launch_bounds__(THREADS, 2)
-    cross_entropy_kernel(struct mics_op_cross_entropy args, double *losses)
+    cross_entropy_kernel(struct mics_op_cross_entropy args, double *losses, uint32_t room)
 {
     MICS_DYNAMIC_SHARED(uint4, kept);
     MICS_SHARED(running, shared, [MICS_WARPS_MAX]);
     T *row = (T *)args.logits + (size_t)blockIdx.x * (args.ld ? args.ld : args.V);
     const int32_t target = args.targets[blockIdx.x];
-    const extent it = extent_of(row, args.V);
+    const extent it = extent_of(row, args.V, room);
     float at_target[1];
 
     if (target < 0 || (uint32_t)target >= args.V) {
@@ -196,11 +260,11 @@ __global__ void __launch_bounds__(THREADS, 2)
         return;
     }
     mics_load<T, 1>(row + target, at_target);
-    const running all = merge_block(read_row<T, KEEP>(row, args.V, it, kept), shared);
+    const running all = merge_block(read_row<T>(row, args.V, it, kept), shared);
     if (threadIdx.x == 0)
         losses[blockIdx.x] = log((double)all.sum) + (double)all.max - (double)at_target[0];
     if (args.grad)
-        write_row<T, KEEP>(row, args.V, it, kept, all, (uint32_t)target);
+        write_row<T>(row, args.V, it, kept, distribution<T>(all), (uint32_t)target);
 }
 
 /* One block: *loss_sum += the sum of the losses. */
@@ -218,35 +282,34 @@ __global__ void __launch_bounds__(SUM)
         *loss_sum += sum[0];
 }
 
-/* Let rows wait in shared memory: as much of it as two blocks need, on any device that has it. */
-template <typename T> static bool can_keep(void)
+/* Bytes of shared memory for a row: as many as two blocks of a multiprocessor can have; none on a
+ * device that has not that much. */
+template <typename T> static size_t room_for(uint32_t V)
 {
-    if (cudaFuncSetAttribute(cross_entropy_kernel<T, true>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
+    const size_t bytes = (size_t)V * sizeof(T) / 16 * 16;
+
+    if (cudaFuncSetAttribute(cross_entropy_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              KEPT_BYTES) == cudaSuccess &&
-        cudaFuncSetAttribute(cross_entropy_kernel<T, true>,
+        cudaFuncSetAttribute(cross_entropy_kernel<T>,
                              cudaFuncAttributePreferredSharedMemoryCarveout, 100) == cudaSuccess)
-        return true;
+        return bytes < KEPT_BYTES ? bytes : KEPT_BYTES;
     (void)cudaGetLastError();
-    return false;
+    return 0;
 }
 
 template <typename T>
 static cudaError_t launch(const struct mics_cuda_at *at, const struct mics_op_cross_entropy *args)
 {
-    const size_t bytes = (size_t)args->V * sizeof(T) / 16 * 16;
     double *losses = (double *)at->workspace;
     cudaError_t error = cudaSuccess;
-    const bool keep = args->grad && bytes <= KEPT_BYTES && can_keep<T>();
 
     if (args->rows == 0)
         return cudaSuccess;
     if (args->rows > MICS_CUDA_WORKSPACE_BYTES / sizeof(double))
         return cudaErrorInvalidValue;
-    error = keep ? MICS_LAUNCH((cross_entropy_kernel<T, true>), args->rows, THREADS, bytes,
-                               at->stream, *args, losses)
-                 : MICS_LAUNCH((cross_entropy_kernel<T, false>), args->rows, THREADS, 0, at->stream,
-                               *args, losses);
+    const size_t bytes = room_for<T>(args->V);
+    error = MICS_LAUNCH(cross_entropy_kernel<T>, args->rows, THREADS, bytes, at->stream, *args,
+                        losses, (uint32_t)(bytes / 16));
     if (error != cudaSuccess)
         return error;
     return MICS_LAUNCH(sum_losses_kernel, 1, SUM, 0, at->stream, losses, args->rows,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reduce.cuh - sums over the threads of a warp, a team or a block, in an order that depends on
- * their number only.
+ * reduce.cuh - sums over the threads of a warp, a team or a block, in an order that depends on their
+ * number only; and the largest of a warp.
  */
 #ifndef MICS_KERNELS_CUDA_REDUCE_CUH
 #define MICS_KERNELS_CUDA_REDUCE_CUH
@@ -18,6 +18,15 @@ template <typename T> __device__ __forceinline__ T mics_warp_sum(T x)
 #pragma unroll
     for (int lanes = MICS_WARP / 2; lanes > 0; lanes /= 2)
         x += __shfl_xor_sync(MICS_WHOLE_WARP, x, lanes);
+    return x;
+}
+
+/* Every lane gets the largest; NaN is passed over unless there is nothing else. */
+__device__ __forceinline__ float mics_warp_max(float x)
+{
+#pragma unroll
+    for (int lanes = MICS_WARP / 2; lanes > 0; lanes /= 2)
+        x = fmaxf(x, __shfl_xor_sync(MICS_WHOLE_WARP, x, lanes));
     return x;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.cuh - the instructions that C++ has no words for: matrix products of a warp, and copies into shared
- * memory that go on by themselves. From compute capability 8.0 on.
+ * tensor.cuh - the instructions that C++ has no words for: matrix products of a warp, copies into shared
+ * memory that go on by themselves, and the multiprocessor's own exponential and reciprocal. From compute
+ * capability 8.0 on.
  *
  * Fragments, as the PTX manual lays them out, with g = lane / 4 and t = lane % 4; each register holds two
  * bf16, the lower index in the lower half:
@@ -104,6 +105,15 @@ static __device__ __forceinline__ float mics_exp2(float x)
     float y;
 
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 1 / x to 1 ulp; results below the normal range are 0. */
+static __device__ __forceinline__ float mics_reciprocal(float x)
+{
+    float y;
+
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

@@ -58,8 +58,13 @@ __device__ __forceinline__ void mics_widen(const mics_packed<T, N> &packed, floa
 {
 #pragma unroll
     for (int i = 0; i < N; i++)
-        x[i] = sizeof(T) == 4 ? packed.single[sizeof(T) == 4 ? i : 0]
-                              : __uint_as_float((unsigned)packed.half[i] << 16);
+        if (sizeof(T) == 4)
+            x[i] = packed.single[sizeof(T) == 4 ? i : 0];
+        else if (N == 1)
+            x[i] = __uint_as_float((unsigned)packed.half[0] << 16);
+        else /* one instruction each: halves would have to be moved first */
+            x[i] = __uint_as_float(i % 2 == 0 ? packed.pair[N > 1 ? i / 2 : 0] << 16
+                                              : packed.pair[N > 1 ? i / 2 : 0] & 0xffff0000u);
 }
 
 __device__ __forceinline__ unsigned short mics_bf16_bits(float x)

@@ -75,4 +75,11 @@ static inline float mics_exp2(float x)
     return fabsf(y) < 1.17549435e-38f ? 0 : y;
 }
 
+static inline float mics_reciprocal(float x)
+{
+    float y = 1.0f / x;
+
+    return fabsf(y) < 1.17549435e-38f ? 0 : y;
+}
+
 #endif
