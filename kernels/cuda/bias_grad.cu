@@ -14,27 +14,44 @@
 #define LANES    32
 #define WARPS    8
 #define DEPTH    4
-#define RESIDENT 8 /* blocks of a multiprocessor */
+#define RESIDENT 6 /* blocks of a multiprocessor */
+
+/* The sums of a warp's rows of a strip: of every WARPS-th of `rows` from `from` on, which are n
+ * elements apart. */
+template <typename T, int W>
+__device__ __forceinline__ void sum_rows(const T *from, size_t n, uint32_t rows, float (&sum)[W])
+{
+    for (uint32_t first = threadIdx.y; first < rows; first += WARPS * DEPTH) {
+        mics_packed<T, W> in[DEPTH];
+        float x[W];
+
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++)
+            if (first + d * WARPS < rows)
+                in[d] = mics_read<T, W>(from + (first + d * WARPS) * n);
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++)
+            if (first + d * WARPS < rows) {
+                mics_widen<T, W>(in[d], x);
+#pragma unroll
+                for (int i = 0; i < W; i++)
+                    sum[i] += x[i];
+            }
+    }
+}
 
 template <typename T, int W>
-__global__ void __launch_bounds__(LANES *WARPS)
+__global__ void __launch_bounds__(LANES *WARPS, RESIDENT)
     bias_grad_kernel(struct mics_op_bias_grad args, float *partials, uint32_t chunk)
 {
     MICS_SHARED(float, shared, [WARPS][LANES * W]);
     const uint32_t c = (blockIdx.x * LANES + threadIdx.x) * W;
     const uint32_t first = blockIdx.y * chunk, left = args.rows - first;
-    const uint32_t rows = left < chunk ? left : chunk;
-    const T *from = (const T *)args.grad_out + (size_t)first * args.n + c;
-    float sum[W] = {}, x[W];
+    float sum[W] = {};
 
     if (c < args.n)
-#pragma unroll 4 /* DEPTH */
-        for (uint32_t row = threadIdx.y; row < rows; row += WARPS) {
-            mics_load<T, W>(from + (size_t)row * args.n, x);
-#pragma unroll
-            for (int i = 0; i < W; i++)
-                sum[i] += x[i];
-        }
+        sum_rows<T, W>((const T *)args.grad_out + (size_t)first * args.n + c, args.n,
+                       left < chunk ? left : chunk, sum);
 #pragma unroll
     for (int i = 0; i < W; i++)
         shared[threadIdx.y][i * LANES + threadIdx.x] = sum[i];
@@ -42,11 +59,10 @@ __global__ void __launch_bounds__(LANES *WARPS)
     if (threadIdx.y > 0 || c >= args.n)
         return;
 #pragma unroll
-    for (int i = 0; i < W; i++) {
+    for (int i = 0; i < W; i++)
         for (int warp = 1; warp < WARPS; warp++)
             sum[i] += shared[warp][i * LANES + threadIdx.x];
-        partials[(size_t)blockIdx.y * args.n + c + i] = sum[i];
-    }
+    mics_store<float, W>(partials + (size_t)blockIdx.y * args.n + c, sum);
 }
 
 /* Chunks that fill the device once, as far as rows and workspace go; 1 or more. */

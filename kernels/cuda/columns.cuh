@@ -4,7 +4,8 @@
  * wrote.
  *
  * `partials` is [groups, n] in fp32; column c < split of its sum is added to first[c], another to
- * second[c - split]. One block adds 32 columns, 16 groups at a time, then those 16 sums in order.
+ * second[c - split]. One block adds 32 columns in 32 teams, each of which takes every 32nd group, eight
+ * under way in each thread; then the 32 sums in order.
  */
 #ifndef MICS_KERNELS_CUDA_COLUMNS_CUH
 #define MICS_KERNELS_CUDA_COLUMNS_CUH
@@ -12,8 +13,9 @@
 #include "cuda/gpu.h"
 #include "cuda/vector.cuh"
 
-#define MICS_COLUMNS_LANES  32
-#define MICS_COLUMNS_GROUPS 16
+#define MICS_COLUMNS_LANES 32
+#define MICS_COLUMNS_TEAMS 32
+#define MICS_COLUMNS_DEPTH 8
 
 struct mics_columns {
     const float *partials;
@@ -31,25 +33,43 @@ __device__ __forceinline__ void mics_columns_add(void *to, uint32_t c, float sum
     mics_store<T, 1>((T *)to + c, old);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(MICS_COLUMNS_LANES *MICS_COLUMNS_GROUPS)
-    mics_columns_kernel(struct mics_columns args)
+/* A team's part of the sum of column c. */
+__device__ __forceinline__ float mics_columns_sum(const struct mics_columns &args, uint32_t c)
 {
-    MICS_SHARED(float, sums, [MICS_COLUMNS_GROUPS][MICS_COLUMNS_LANES]);
-    const uint32_t c = blockIdx.x * MICS_COLUMNS_LANES + threadIdx.x;
     float sum = 0;
 
-    if (c < args.n)
-#pragma unroll 8
-        for (uint32_t g = threadIdx.y; g < args.groups; g += MICS_COLUMNS_GROUPS)
-            sum += args.partials[(size_t)g * args.n + c];
+    for (uint32_t first = threadIdx.y; first < args.groups;
+         first += MICS_COLUMNS_TEAMS * MICS_COLUMNS_DEPTH) {
+        float part[MICS_COLUMNS_DEPTH];
+
+#pragma unroll
+        for (uint32_t d = 0; d < MICS_COLUMNS_DEPTH; d++) {
+            const uint32_t group = first + d * MICS_COLUMNS_TEAMS;
+
+            part[d] = group < args.groups ? args.partials[(size_t)group * args.n + c] : 0.0f;
+        }
+#pragma unroll
+        for (int d = 0; d < MICS_COLUMNS_DEPTH; d++)
+            sum += part[d];
+    }
+    return sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(MICS_COLUMNS_LANES *MICS_COLUMNS_TEAMS)
+    mics_columns_kernel(struct mics_columns args)
+{
+    MICS_SHARED(float, sums, [MICS_COLUMNS_TEAMS][MICS_COLUMNS_LANES]);
+    const uint32_t c = blockIdx.x * MICS_COLUMNS_LANES + threadIdx.x;
+    float sum = c < args.n ? mics_columns_sum(args, c) : 0.0f;
+
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     if (threadIdx.y > 0 || c >= args.n)
         return;
-#pragma unroll
-    for (int g = 1; g < MICS_COLUMNS_GROUPS; g++)
-        sum += sums[g][threadIdx.x];
+#pragma unroll 8
+    for (int team = 1; team < MICS_COLUMNS_TEAMS; team++)
+        sum += sums[team][threadIdx.x];
     if (c < args.split)
         mics_columns_add<T>(args.first, c, sum);
     else
@@ -61,7 +81,7 @@ static inline cudaError_t mics_columns_launch(cudaStream_t stream, const struct 
                                               enum mics_dtype grad_dtype)
 {
     const unsigned blocks = (args.n + MICS_COLUMNS_LANES - 1) / MICS_COLUMNS_LANES;
-    const dim3 block(MICS_COLUMNS_LANES, MICS_COLUMNS_GROUPS);
+    const dim3 block(MICS_COLUMNS_LANES, MICS_COLUMNS_TEAMS);
 
     if (args.n == 0)
         return cudaSuccess;

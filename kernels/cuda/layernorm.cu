@@ -13,7 +13,7 @@ cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at, const struct mics
 {
     const struct mics_norm norm = {args->out,  args->sum, args->mean,   args->rstd,
                                    args->in,   args->add, args->weight, args->bias,
-                                   args->rows, args->C,   args->eps,    args->dtype};
+                                   args->rows, args->C,   args->eps,    1.0f / (float)args->C};
 
     if (args->dtype == MICS_BF16)
         return mics_norm_launch<__nv_bfloat16, true>(at->stream, norm);

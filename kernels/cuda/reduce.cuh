@@ -37,6 +37,7 @@ __device__ __forceinline__ float mics_warp_max(float x)
 template <int N, typename T> __device__ __forceinline__ void mics_team_sum(T (&x)[N], T *shared)
 {
     const unsigned warps = blockDim.x / MICS_WARP, warp = threadIdx.x / MICS_WARP;
+    const unsigned lane = threadIdx.x % MICS_WARP;
     T *mine = shared + threadIdx.y * warps * N;
 
 #pragma unroll
@@ -44,17 +45,14 @@ template <int N, typename T> __device__ __forceinline__ void mics_team_sum(T (&x
         x[i] = mics_warp_sum(x[i]);
     if (warps == 1)
         return;
-    if (threadIdx.x % MICS_WARP == 0)
+    if (lane == 0)
 #pragma unroll
         for (int i = 0; i < N; i++)
             mine[warp * N + i] = x[i];
     __syncthreads();
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        x[i] = mine[i];
-        for (unsigned w = 1; w < warps; w++)
-            x[i] += mine[w * N + i];
-    }
+    for (int i = 0; i < N; i++)
+        x[i] = mics_warp_sum(lane < warps ? mine[lane * N + i] : (T)0);
 }
 
 #endif

@@ -14,7 +14,7 @@ cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_o
 {
     const struct mics_norm norm = {args->out,  args->sum, NULL,         args->rstd,
                                    args->in,   args->add, args->weight, NULL,
-                                   args->rows, args->C,   args->eps,    args->dtype};
+                                   args->rows, args->C,   args->eps,    1.0f / (float)args->C};
 
     if (args->dtype == MICS_BF16)
         return mics_norm_launch<__nv_bfloat16, false>(at->stream, norm);

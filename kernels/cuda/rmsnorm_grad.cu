@@ -23,7 +23,8 @@ cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
                                         args->C,
                                         args->dtype,
                                         args->grad_dtype,
-                                        (float *)at->workspace};
+                                        (float *)at->workspace,
+                                        1.0f / (float)args->C};
 
     if (args->dtype == MICS_BF16)
         return mics_norm_grad_launch<__nv_bfloat16, false>(at, grad);

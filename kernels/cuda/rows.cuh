@@ -31,4 +31,13 @@ static inline struct mics_rows mics_rows_share(uint32_t C, unsigned width, unsig
     return rows;
 }
 
+/* Threads of a block that has a row of `C` elements to itself and takes them one by one: about 8 each,
+ * as far as 1,024 threads go. */
+static inline unsigned mics_rows_threads(uint32_t C)
+{
+    const uint32_t warps = C / (8 * MICS_WARP) + 1;
+
+    return (warps < MICS_WARPS_MAX ? warps : MICS_WARPS_MAX) * MICS_WARP;
+}
+
 #endif
