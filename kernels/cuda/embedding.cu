@@ -2,7 +2,8 @@
 /*
  * embedding.cu - the rows of a table that tokens name, and of a table of positions.
  *
- * A block takes 8 tokens, one for each warp, whose lanes stride over the row in pieces of 16 bytes.
+ * A block takes 8 tokens, one for each warp, whose lanes stride over the row in pieces of 16 bytes, two of
+ * each table under way in each thread.
  * 12 bytes (fp32) or 6 (bf16) and 1 flop per element: bound by memory. The same bits as the host.
  */
 #include "cuda/gpu.h"
@@ -11,6 +12,38 @@
 
 #define LANES 32
 #define WARPS 8
+#define DEPTH 2
+
+/* out = token (+ position) for DEPTH pieces from column c on, as far as the row goes. */
+template <typename T, int W>
+__device__ __forceinline__ void add_pieces(T *out, const T *token, const T *position, uint32_t c,
+                                           uint32_t C)
+{
+    mics_packed<T, W> in[DEPTH], at[DEPTH];
+    float x[W], y[W];
+
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+        if (c + d * LANES * W < C)
+            in[d] = mics_read<T, W>(token + c + d * LANES * W);
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++)
+        if (position && c + d * LANES * W < C)
+            at[d] = mics_read<T, W>(position + c + d * LANES * W);
+#pragma unroll
+    for (int d = 0; d < DEPTH; d++) {
+        if (c + d * LANES * W >= C)
+            break;
+        mics_widen<T, W>(in[d], x);
+        if (position) {
+            mics_widen<T, W>(at[d], y);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                x[i] += y[i];
+        }
+        mics_store<T, W>(out + c + d * LANES * W, x);
+    }
+}
 
 template <typename T, int W>
 __global__ void __launch_bounds__(LANES *WARPS)
@@ -18,23 +51,13 @@ __global__ void __launch_bounds__(LANES *WARPS)
 {
     const uint32_t row = blockIdx.x * WARPS + threadIdx.y;
     T *out = (T *)args.out + (size_t)row * args.C;
-    float x[W], position[W];
 
     if (row >= rows)
         return;
     const T *token = (const T *)args.wte + (size_t)args.tokens[row] * args.C;
     const T *wpe = args.wpe ? (const T *)args.wpe + (size_t)(row % args.T) * args.C : NULL;
-#pragma unroll 4
-    for (uint32_t c = threadIdx.x * W; c < args.C; c += LANES * W) {
-        mics_load<T, W>(token + c, x);
-        if (wpe) {
-            mics_load<T, W>(wpe + c, position);
-#pragma unroll
-            for (int i = 0; i < W; i++)
-                x[i] += position[i];
-        }
-        mics_store<T, W>(out + c, x);
-    }
+    for (uint32_t c = threadIdx.x * W; c < args.C; c += DEPTH * LANES * W)
+        add_pieces<T, W>(out, token, wpe, c, args.C);
 }
 
 template <typename T>
