@@ -88,6 +88,7 @@ struct mics_comm_ops {
 struct mics_comm {
     const struct mics_comm_ops *ops;
     const char *backend; /* "self", "threads", "mpi", "nccl"; "staged": another, through the host */
+    const char *detail;  /* for people: "2.28.9, registered memory"; NULL: nothing to add */
     int rank, size;
     int block; /* of this rank */
     int node;  /* lowest launch rank on this rank's node, as far as the backend knows */

@@ -67,6 +67,17 @@ static enum mics_status print_memory(FILE *out, const struct mics_memory *memory
     return status;
 }
 
+/* "device    cuda: NVIDIA H200 (GPU 0), ranks talk by nccl (2.28.9)" */
+static void print_device(FILE *out, const struct mics_device *device, const struct mics_comm *comm)
+{
+    fprintf(out, "device    %s: %s", device->name, device->description);
+    if (comm->size > 1)
+        fprintf(out, ", ranks talk by %s", comm->backend);
+    if (comm->size > 1 && comm->detail)
+        fprintf(out, " (%s)", comm->detail);
+    putc('\n', out);
+}
+
 enum mics_status mics_report_begin(FILE *out, const struct mics_run *run,
                                    const struct mics_device *device, const struct mics_comm *comm,
                                    unsigned threads, struct mics_err *err)
@@ -80,8 +91,7 @@ enum mics_status mics_report_begin(FILE *out, const struct mics_run *run,
     if (run->options.paced)
         fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
     else if (device->description)
-        fprintf(out, "device    %s: %s%s%s\n", device->name, device->description,
-                comm->size > 1 ? ", ranks talk by " : "", comm->size > 1 ? comm->backend : "");
+        print_device(out, device, comm);
     putc('\n', out);
     status = print_memory(out, &run->options.plan->memory, mics_saver_bytes(run->saver), err);
     putc('\n', out);

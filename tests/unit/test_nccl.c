@@ -207,6 +207,85 @@ static void collectives_that_join_are_one_group(void)
     run_logged(2, check_groups, "of 2: ", 2);
 }
 
+/* An all-gather in place, in memory of the device from before and from after the communicator joined. */
+static void check_memory(struct checker *c)
+{
+    struct mics_comm *first = open_comm(c), *comm = NULL;
+    const uint64_t each = 3 << 18; /* elements: memory of 6 MiB for two ranks */
+    void *memory[2] = {NULL};
+
+    if (!first)
+        return;
+    const size_t bytes = each * 4 * (size_t)first->size;
+    for (int i = 0; i < 2; i++) {
+        EXPECT(c->device->ops->alloc(c->device, bytes, &memory[i], &c->why) == MICS_OK,
+               "no memory");
+        if (i == 0)
+            comm = split_all(c, first);
+    }
+    for (int i = 0; i < 2; i++) {
+        float *all = memory[i], *own = all + each * (uint64_t)comm->block;
+
+        for (uint64_t k = 0; k < each; k++)
+            own[k] = (float)(comm->block + 1);
+        comm->ops->all_gather(comm, c->stream, own, all, each, MICS_F32);
+        settle(c, "all_gather");
+        for (uint64_t k = 0; k < each * (uint64_t)comm->size; k++)
+            EXPECT(all[k] == (float)(k / each + 1), "element %llu is %g", (unsigned long long)k,
+                   (double)all[k]);
+    }
+    c->device->ops->release(c->device, memory[0]);
+    comm->ops->free(comm);
+    first->ops->free(first);
+    c->device->ops->release(c->device, memory[1]);
+}
+
+static void memory_is_registered_where_a_node_has_several_ranks(void)
+{
+    run_logged(2, check_memory, "of 2: 2 collectives, 0 groups, 2 registered", 2);
+}
+
+static void memory_is_not_registered_where_NCCL_cannot_or_nobody_wants_it(void)
+{
+    setenv("MICS_NCCL_REGISTER", "0", 1);
+    run_logged(2, check_memory, ", 0 registered", 2);
+    unsetenv("MICS_NCCL_REGISTER");
+    setenv("MICS_EMULATED_NCCL_VERSION", "21805", 1);
+    run_logged(2, check_memory, ", 0 registered", 2);
+    unsetenv("MICS_EMULATED_NCCL_VERSION");
+}
+
+static void check_no_registering(struct checker *c)
+{
+    struct mics_comm *comm = NULL;
+    struct mics_err err;
+
+    EXPECT(mics_comm_new_for_device(c->world, c->device, &comm, &err) == MICS_ERR_UNSUPPORTED,
+           "opened");
+    EXPECT(strstr(err.text, "MICS_NCCL_REGISTER=1: NCCL cannot on rank 0: it is version 2.18.5"),
+           "%s", err.text);
+}
+
+static void check_nonsense(struct checker *c)
+{
+    struct mics_comm *comm = NULL;
+    struct mics_err err;
+
+    EXPECT(mics_comm_new_for_device(c->world, c->device, &comm, &err) == MICS_ERR_ARG, "opened");
+    EXPECT(!strcmp(err.text, "MICS_NCCL_REGISTER: expected 0 or 1"), "%s", err.text);
+}
+
+static void registering_that_is_asked_for_in_vain_is_refused(void)
+{
+    setenv("MICS_NCCL_REGISTER", "1", 1);
+    setenv("MICS_EMULATED_NCCL_VERSION", "21805", 1);
+    run_ranks(2, false, check_no_registering);
+    unsetenv("MICS_EMULATED_NCCL_VERSION");
+    setenv("MICS_NCCL_REGISTER", "yes", 1);
+    run_ranks(2, false, check_nonsense);
+    unsetenv("MICS_NCCL_REGISTER");
+}
+
 /* Of NCCL before 2.26, whose launches an event keeps in order. */
 static void an_older_NCCL_is_right_too(void)
 {
@@ -233,6 +312,9 @@ int main(void)
     TAP_RUN(an_abort_frees_a_rank_that_waits_in_a_collective);
     TAP_RUN(collectives_that_join_are_one_group);
     TAP_RUN(an_older_NCCL_is_right_too);
+    TAP_RUN(memory_is_registered_where_a_node_has_several_ranks);
+    TAP_RUN(memory_is_not_registered_where_NCCL_cannot_or_nobody_wants_it);
+    TAP_RUN(registering_that_is_asked_for_in_vain_is_refused);
     mics_plugin_close(plugin);
     return tap_done();
 }

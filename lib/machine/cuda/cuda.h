@@ -35,6 +35,9 @@ struct cuda_clock {
     double anchor_s; /* when anchors[at] was reached, on now_s()'s clock */
 };
 
+struct nccl_family;
+struct nccl_memory;
+
 struct cuda_device {
     struct mics_device base;
     int gpu;
@@ -44,6 +47,8 @@ struct cuda_device {
     struct mics_cuda_choices *choices;
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
+    struct nccl_family *exchange; /* whose communicators memory is registered with; NULL: none */
+    struct nccl_memory *shared;   /* that came from NCCL */
     bool each; /* MICS_GPU_SYNC: wait for each operation, to name the one that fails */
 
     pthread_mutex_t lock; /* guards the failure */
@@ -82,7 +87,13 @@ enum mics_status mics_cuda_device_failure(struct mics_device *device, struct mic
 /* Make the device's GPU the calling thread's. */
 void mics_cuda_use(const struct cuda_device *device);
 
-/* memory.c */
+/* memory.c. What programs ask for may be exchanged between GPUs, and is registered for that; what the device itself needs is its
+ * own. */
+enum mics_status mics_cuda_alloc_own(struct cuda_device *device, size_t bytes, void **out,
+                                     struct mics_err *err);
+/* MICS_ERR_NOMEM: how much was asked for, and how much is free. */
+enum mics_status mics_cuda_no_memory(const struct cuda_device *device, size_t bytes,
+                                     struct mics_err *err);
 enum mics_status mics_cuda_alloc(struct mics_device *device, size_t bytes, void **out,
                                  struct mics_err *err);
 enum mics_status mics_cuda_memory_left(struct mics_device *device, uint64_t *out,
@@ -91,6 +102,12 @@ void mics_cuda_release(struct mics_device *device, void *memory);
 enum mics_status mics_cuda_host_alloc(struct mics_device *device, size_t bytes, void **out,
                                       struct mics_err *err);
 void mics_cuda_host_release(struct mics_device *device, void *memory);
+
+/* nccl_memory.c: memory that is registered with the communicators of device->exchange. */
+enum mics_status mics_nccl_memory_alloc(struct cuda_device *device, size_t bytes, void **out,
+                                        struct mics_err *err);
+/* false: it is no such memory. */
+bool mics_nccl_memory_release(struct cuda_device *device, void *memory);
 
 /* stream.c */
 enum mics_status mics_cuda_stream_open(struct mics_device *device, const char *name, int priority,

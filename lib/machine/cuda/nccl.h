@@ -29,6 +29,7 @@ enum { NCCL_WITH_MEMORY = 21900, NCCL_WITH_PEER_MEMORY = 22300, NCCL_WITH_ORDER 
 struct nccl_family {
     struct mics_device *device;
     int version;        /* NCCL's, as 22809 */
+    char detail[48];    /* "2.28.9, registered memory" */
     cudaEvent_t launch; /* the newest collective of any member; NULL: NCCL keeps the order itself */
     atomic_bool ending; /* aborted: nobody waits any more */
     pthread_mutex_t
@@ -46,6 +47,7 @@ struct nccl_comm {
     _Atomic(ncclComm_t) nccl;                       /* NULL: not joined, or aborted */
     int *blocks;                                    /* [size]: NCCL's rank of each */
     float *token;                                   /* device memory that barriers add up */
+    struct nccl_handle *handles;                    /* of the memory that is registered with it */
     struct comm_call waiting[MICS_COMM_JOINED_MAX]; /* for the one that they join */
     int waiting_count;
 };
@@ -71,9 +73,19 @@ enum mics_status mics_nccl_join(struct nccl_comm *comm, struct mics_err *err);
 /* Leave in peace; where that takes too long, or something has failed, without it. */
 void mics_nccl_leave(struct nccl_comm *comm);
 
+/* nccl_memory.c. What MICS_NCCL_REGISTER says: 0, 1, nothing, or nonsense. */
+enum nccl_wish { NCCL_WISH_NONE, NCCL_WISH_OFF, NCCL_WISH_ON, NCCL_WISH_WRONG };
+enum nccl_wish mics_nccl_wish(void);
+bool mics_nccl_can_register(int version);
+/* All of the device's shared memory with a communicator that has joined; and before it leaves. Not collective: that one
+ * rank cannot is a failure of its device. */
+void mics_nccl_register(struct nccl_comm *comm);
+void mics_nccl_deregister(struct nccl_comm *comm);
+
 /* nccl_family.c */
 enum mics_status mics_nccl_family_new(struct mics_device *device, struct nccl_family **out,
                                       struct mics_err *err);
+void mics_nccl_family_free(struct nccl_family *family); /* without members */
 void mics_nccl_family_add(struct nccl_family *family, struct nccl_comm *comm);
 void mics_nccl_family_remove(struct nccl_family *family,
                              struct nccl_comm *comm); /* the last frees it */

@@ -28,8 +28,12 @@ static enum mics_status prepare(struct nccl_family *family, struct mics_err *err
                            "NCCL's order");
 }
 
-static void family_free(struct nccl_family *family)
+void mics_nccl_family_free(struct nccl_family *family)
 {
+    struct cuda_device *device = (struct cuda_device *)family->device;
+
+    if (device->exchange == family)
+        device->exchange = NULL;
     if (family->launch)
         (void)cudaEventDestroy(family->launch);
     pthread_mutex_destroy(&family->lock);
@@ -49,7 +53,7 @@ enum mics_status mics_nccl_family_new(struct mics_device *device, struct nccl_fa
     if (status == MICS_OK)
         *out = family;
     else
-        family_free(family);
+        mics_nccl_family_free(family);
     return status;
 }
 
@@ -73,7 +77,7 @@ void mics_nccl_family_remove(struct nccl_family *family, struct nccl_comm *comm)
     const bool last = --family->refs == 0;
     pthread_mutex_unlock(&family->lock);
     if (last)
-        family_free(family);
+        mics_nccl_family_free(family);
 }
 
 /* What the aborting thread has to do. It may outlive who waits for it: who is the last frees it. */

@@ -141,8 +141,10 @@ enum mics_status mics_nccl_join(struct nccl_comm *comm, struct mics_err *err)
     mics_cuda_use((struct cuda_device *)comm->family->device);
     status = wait_for_all(comm, begin(comm, &invitation, &nccl), err);
     atomic_store(&comm->joined, status == MICS_OK);
-    if (status == MICS_OK)
+    if (status == MICS_OK) {
+        mics_nccl_register(comm);
         return MICS_OK;
+    }
     nccl = take_away(comm);
     if (nccl)
         (void)ncclCommAbort(nccl);
@@ -165,6 +167,7 @@ static ncclResult_t finalize(struct nccl_comm *comm)
 
 void mics_nccl_leave(struct nccl_comm *comm)
 {
+    mics_nccl_deregister(comm);
     if (!comm->nccl)
         return;
     const ncclResult_t result = wait_a_round(comm, finalize(comm), LEAVE_NAPS);

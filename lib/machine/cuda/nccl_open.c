@@ -9,8 +9,11 @@
 /* What each rank tells the others about its GPU. */
 struct card {
     char uuid[16];
-    char host_id
-        [64]; /* $NCCL_HOSTID: ranks with different ones are on different machines for NCCL */
+    char host_id[64];    /* $NCCL_HOSTID: other ones are other machines for NCCL */
+    int node;            /* as the host's communicator knows nodes */
+    int version;         /* of NCCL */
+    bool can_register;   /* memory */
+    enum nccl_wish wish; /* to do so */
 };
 
 /* NCCL refuses them with many words, and other versions of it hang. */
@@ -36,20 +39,75 @@ static enum mics_status check_cards(const struct mics_device *device, const stru
     return MICS_OK;
 }
 
-static enum mics_status compare_cards(const struct mics_device *device, struct mics_comm *control,
+static bool are_neighbours(const struct card *a, const struct card *b)
+{
+    return a->node == b->node && strcmp(a->host_id, b->host_id) == 0;
+}
+
+/* Where nobody says so: all know how, and some are neighbours. */
+static bool is_worth_registering(const struct card *cards, int size)
+{
+    bool neighbours = false;
+
+    for (int i = 0; i < size; i++) {
+        if (!cards[i].can_register || cards[i].version < NCCL_WITH_PEER_MEMORY)
+            return false;
+        for (int j = 0; j < i && !neighbours; j++)
+            neighbours = are_neighbours(&cards[i], &cards[j]);
+    }
+    return neighbours;
+}
+
+static enum mics_status choose_memory(const struct card *cards, int size, bool *registers,
                                       struct mics_err *err)
 {
+    bool on = false, off = false;
+
+    for (int i = 0; i < size; i++) {
+        if (cards[i].wish == NCCL_WISH_WRONG)
+            return mics_err_set(err, MICS_ERR_ARG, "MICS_NCCL_REGISTER: expected 0 or 1");
+        on |= cards[i].wish == NCCL_WISH_ON;
+        off |= cards[i].wish == NCCL_WISH_OFF;
+    }
+    *registers = !off && (on || is_worth_registering(cards, size));
+    for (int i = 0; *registers && i < size; i++)
+        if (!cards[i].can_register)
+            return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                                "MICS_NCCL_REGISTER=1: NCCL cannot on rank %d: it is version "
+                                "%d.%d.%d (2.19 can), or NCCL_CUMEM_ENABLE or NCCL_LOCAL_REGISTER "
+                                "is 0 there",
+                                i, cards[i].version / 10000, cards[i].version / 100 % 100,
+                                cards[i].version % 100);
+    return MICS_OK;
+}
+
+static struct card make_card(const struct nccl_family *family, const struct mics_comm *control)
+{
     const char *host_id = getenv("NCCL_HOSTID");
-    struct card own = {.host_id = ""}, *cards = calloc((size_t)control->size, sizeof *cards);
+    struct card card = {.node = control->node,
+                        .version = family->version,
+                        .can_register = mics_nccl_can_register(family->version),
+                        .wish = mics_nccl_wish()};
+
+    memcpy(card.uuid, family->device->uuid, sizeof card.uuid);
+    snprintf(card.host_id, sizeof card.host_id, "%s", host_id ? host_id : "");
+    return card;
+}
+
+static enum mics_status compare_cards(struct nccl_family *family, struct mics_comm *control,
+                                      bool *registers, struct mics_err *err)
+{
+    const struct card own = make_card(family, control);
+    struct card *cards = calloc((size_t)control->size, sizeof *cards);
 
     if (!cards)
         return mics_err_nomem(err);
-    memcpy(own.uuid, device->uuid, sizeof own.uuid);
-    snprintf(own.host_id, sizeof own.host_id, "%s", host_id ? host_id : "");
     enum mics_status status = control->ops->all_gather_now(control, &own, cards, sizeof own, err);
 
     if (status == MICS_OK)
-        status = check_cards(device, cards, control->size, err);
+        status = check_cards(family->device, cards, control->size, err);
+    if (status == MICS_OK)
+        status = choose_memory(cards, control->size, registers, err);
     free(cards);
     return status;
 }
@@ -86,6 +144,7 @@ enum mics_status mics_nccl_comm_new(struct nccl_family *family, struct mics_comm
     comm->comm = *control;
     comm->comm.ops = &mics_nccl_ops;
     comm->comm.backend = "nccl";
+    comm->comm.detail = family->detail;
     comm->comm.counts = (struct mics_comm_counts){0};
     comm->control = control;
     comm->family = family;
@@ -99,23 +158,40 @@ enum mics_status mics_nccl_comm_new(struct nccl_family *family, struct mics_comm
     return status;
 }
 
+/* What all ranks do alike. */
+static enum mics_status agree(struct nccl_family *family, struct mics_comm *control,
+                              struct mics_err *err)
+{
+    struct cuda_device *device = (struct cuda_device *)family->device;
+    const int version = family->version;
+    bool registers = false;
+    const enum mics_status status = compare_cards(family, control, &registers, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (registers && !device->exchange)
+        device->exchange = family;
+    snprintf(family->detail, sizeof family->detail, "%d.%d.%d%s", version / 10000,
+             version / 100 % 100, version % 100, registers ? ", registered memory" : "");
+    return MICS_OK;
+}
+
 enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *control,
                                 struct mics_comm **out, struct mics_err *err)
 {
     struct mics_comm *own = NULL;
     struct nccl_family *family = NULL;
-    enum mics_status status = compare_cards(device, control, err);
+    enum mics_status status;
 
-    if (status != MICS_OK)
-        return status;
     mics_cuda_use((struct cuda_device *)device);
-    status = control->ops->split(control, 0, control->rank, control->rank, &own, err);
+    status = mics_nccl_family_new(device, &family, err);
     if (status != MICS_OK)
         return status;
-    status = mics_nccl_family_new(device, &family, err);
-    if (status != MICS_OK) {
-        own->ops->free(own);
-        return status;
-    }
-    return mics_nccl_comm_new(family, own, true, out, err);
+    status = agree(family, control, err);
+    if (status == MICS_OK)
+        status = control->ops->split(control, 0, control->rank, control->rank, &own, err);
+    if (status == MICS_OK)
+        return mics_nccl_comm_new(family, own, true, out, err);
+    mics_nccl_family_free(family);
+    return status;
 }

@@ -8,8 +8,8 @@
 /* Streams of communication run no operation that needs one: theirs would be made at the first that does. */
 static enum mics_status open_workspace(struct cuda_stream *stream, struct mics_err *err)
 {
-    const enum mics_status status =
-        mics_cuda_alloc(stream->base.device, MICS_CUDA_WORKSPACE_BYTES, &stream->at.workspace, err);
+    const enum mics_status status = mics_cuda_alloc_own(
+        cuda_device_of(&stream->base), MICS_CUDA_WORKSPACE_BYTES, &stream->at.workspace, err);
 
     if (status != MICS_OK)
         mics_err_prefix(err, "the workspace of stream %s", stream->name);
