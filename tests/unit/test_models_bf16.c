@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both families in bf16 against themselves in fp32, on the same parameters: loss, logits and gradients differ
- * by what rounding activations costs, and a few rounded differences are not the like of a lost operation.
+ * Both families with parameters, activations or gradients in bf16 against themselves in fp32, on the same parameters: loss,
+ * logits and gradients differ by what rounding costs, and a few rounded differences are not the like of a lost
+ * operation. Nothing may leave its area, which is half as large, or read what nobody wrote.
  */
 #include "host/bf16.h"
 #include "model_run.h"
@@ -10,9 +11,11 @@
 #include <math.h>
 
 /* Of losses; of gradients the length of the difference relative to the length, per tensor. A number of bf16 is
- * within 2^-9 of what was rounded, and some tens of roundings lie one behind the other. */
-#define LOSS_TOLERANCE 0.003
-#define GRAD_TOLERANCE 0.06
+ * within 2^-9 of what was rounded, and some tens of roundings lie one behind the other; where only gradients are
+ * rounded, the loss is the same and there are a few. */
+#define LOSS_TOLERANCE      0.003
+#define GRAD_TOLERANCE      0.06
+#define ROUNDED_GRADS_APART 0.005
 
 static const struct mics_model_config gpt2 = {
     .family = "gpt2",
@@ -59,15 +62,19 @@ static void set_params(struct model_run *run)
         }
 }
 
-static void open_run(struct model_run *run, const struct mics_model_config *config,
-                     enum mics_dtype dtype, enum mics_dtype grad_dtype, bool recompute)
+static struct mics_batch batch_of(enum mics_dtype dtype, enum mics_dtype grad_dtype, bool recompute)
 {
-    const struct mics_batch batch = {.B = 3,
-                                     .T = 37,
-                                     .train = true,
-                                     .recompute = recompute,
-                                     .dtype = dtype,
-                                     .grad_dtype = grad_dtype};
+    return (struct mics_batch){.B = 3,
+                               .T = 37,
+                               .train = true,
+                               .recompute = recompute,
+                               .dtype = dtype,
+                               .grad_dtype = grad_dtype};
+}
+
+static void open_run(struct model_run *run, const struct mics_model_config *config,
+                     struct mics_batch batch)
+{
     struct mics_model *model = NULL;
 
     if (mics_model_new(config, &model, NULL) != MICS_OK)
@@ -97,40 +104,91 @@ static double grads_differ(struct model_run *a, struct model_run *b, uint32_t un
     return sqrt(apart / length);
 }
 
-static void check_gradients(const struct mics_model_config *config, enum mics_dtype grad_dtype)
+/* The worst of all tensors. */
+static double all_grads_differ(struct model_run *wide, struct model_run *narrow)
 {
-    struct model_run wide, narrow;
     double worst = 0;
 
-    open_run(&wide, config, MICS_F32, MICS_F32, false);
-    open_run(&narrow, config, MICS_BF16, grad_dtype, false);
-    const double loss = run_step(&wide);
-    CHECK_NEAR(run_step(&narrow), loss, LOSS_TOLERANCE * loss);
-    for (uint32_t u = 0; u < wide.model->unit_count; u++)
-        for (uint32_t i = 0; i < wide.model->units[u].tensor_count; i++) {
-            const struct mics_tensor *tensor = &wide.model->units[u].tensors[i];
-            const double apart = grads_differ(&wide, &narrow, u, tensor);
+    for (uint32_t u = 0; u < wide->model->unit_count; u++)
+        for (uint32_t i = 0; i < wide->model->units[u].tensor_count; i++) {
+            const double apart = grads_differ(wide, narrow, u, &wide->model->units[u].tensors[i]);
 
-            if (!(apart < GRAD_TOLERANCE))
-                printf("# %s differs by %.2g of its length\n", tensor->name, apart);
             worst = fmax(worst, isnan(apart) ? INFINITY : apart);
         }
-    printf("# %s: gradients differ by up to %.2g of their length\n", config->family, worst);
-    CHECK(worst < GRAD_TOLERANCE);
+    return worst;
+}
+
+static void check(const struct mics_model_config *config, struct mics_batch batch)
+{
+    const bool bf16 = batch.dtype == MICS_BF16;
+    struct mics_batch plain = batch;
+    struct model_run wide, narrow;
+
+    plain.dtype = plain.grad_dtype = MICS_F32;
+    open_run(&wide, config, plain);
+    open_run(&narrow, config, batch);
+    const double loss = run_step(&wide);
+    CHECK_NEAR(run_step(&narrow), loss, (bf16 ? LOSS_TOLERANCE : 1e-9) * loss);
+    if (batch.train) {
+        const double worst = all_grads_differ(&wide, &narrow);
+
+        printf("# %s: gradients differ by up to %.2g of their length\n", config->family, worst);
+        CHECK(worst < (bf16 ? GRAD_TOLERANCE : ROUNDED_GRADS_APART));
+    }
     run_close(&wide);
     run_close(&narrow);
 }
 
+static void check_both(enum mics_dtype dtype, enum mics_dtype grad_dtype)
+{
+    for (unsigned recompute = 0; recompute < 2; recompute++) {
+        check(&gpt2, batch_of(dtype, grad_dtype, recompute));
+        check(&llama, batch_of(dtype, grad_dtype, recompute));
+    }
+}
+
 static void gradients_in_bf16_are_those_of_fp32_but_for_rounding(void)
 {
-    check_gradients(&gpt2, MICS_F32);
-    check_gradients(&llama, MICS_F32);
+    check_both(MICS_BF16, MICS_F32);
 }
 
 static void they_are_where_gradients_are_bf16_too(void)
 {
-    check_gradients(&gpt2, MICS_BF16);
-    check_gradients(&llama, MICS_BF16);
+    check_both(MICS_BF16, MICS_BF16);
+}
+
+static void and_where_only_gradients_are(void)
+{
+    check_both(MICS_F32, MICS_BF16);
+}
+
+static void evaluation_in_bf16_is_near_fp32(void)
+{
+    struct mics_batch batch = batch_of(MICS_BF16, MICS_F32, false);
+
+    batch.train = false;
+    check(&gpt2, batch);
+    check(&llama, batch);
+}
+
+/* Half the activations, but the statistics in fp32 and what is rounded up. */
+static void stages_save_half_as_much_in_bf16(void)
+{
+    const struct mics_batch full = batch_of(MICS_F32, MICS_F32, false);
+    const struct mics_batch half = batch_of(MICS_BF16, MICS_F32, false);
+    const struct mics_model_config *const configs[] = {&gpt2, &llama};
+
+    for (size_t i = 0; i < 2; i++) {
+        struct mics_stage_bytes a, b;
+        struct mics_model *model = NULL;
+
+        CHECK_INT(mics_model_new(configs[i], &model, NULL), MICS_OK);
+        model->family->stage_bytes(model, &full, 1, &a);
+        model->family->stage_bytes(model, &half, 1, &b);
+        CHECK(b.saved < 0.56 * (double)a.saved && b.saved >= a.saved / 2);
+        CHECK(b.scratch < 0.56 * (double)a.scratch && b.scratch >= a.scratch / 2);
+        mics_model_free(model);
+    }
 }
 
 static void recomputing_changes_no_bit(void)
@@ -140,8 +198,8 @@ static void recomputing_changes_no_bit(void)
     for (size_t i = 0; i < 2; i++) {
         struct model_run keep, again;
 
-        open_run(&keep, configs[i], MICS_BF16, MICS_F32, false);
-        open_run(&again, configs[i], MICS_BF16, MICS_F32, true);
+        open_run(&keep, configs[i], batch_of(MICS_BF16, MICS_F32, false));
+        open_run(&again, configs[i], batch_of(MICS_BF16, MICS_F32, true));
         CHECK(run_step(&keep) == run_step(&again));
         for (uint32_t u = 0; u < keep.model->unit_count; u++)
             CHECK(memcmp(keep.grads[u].data, again.grads[u].data, keep.grads[u].bytes) == 0);
@@ -157,7 +215,7 @@ static void check_logits(const struct mics_model_config *config)
     uint16_t logits[61];
     double total = 0;
 
-    open_run(&run, config, MICS_BF16, MICS_F32, false);
+    open_run(&run, config, batch_of(MICS_BF16, MICS_F32, false));
     run.batch.train = false;
     for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
         run_targets(&run)[i] = i == row ? 4 : -1;
@@ -182,6 +240,9 @@ int main(void)
 {
     TAP_RUN(gradients_in_bf16_are_those_of_fp32_but_for_rounding);
     TAP_RUN(they_are_where_gradients_are_bf16_too);
+    TAP_RUN(and_where_only_gradients_are);
+    TAP_RUN(evaluation_in_bf16_is_near_fp32);
+    TAP_RUN(stages_save_half_as_much_in_bf16);
     TAP_RUN(recomputing_changes_no_bit);
     TAP_RUN(the_logits_of_a_row_give_that_rows_loss);
     return tap_done();
