@@ -98,18 +98,6 @@ static enum mics_status parse_u32(const char *value, uint32_t min, uint32_t max,
     return status;
 }
 
-static enum mics_status parse_size(const char *value, uint64_t *out, struct mics_err *err)
-{
-    uint64_t bytes = 0;
-    const enum mics_status status = mics_parse_bytes(value, &bytes, err);
-
-    if (status == MICS_OK && bytes == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a size above 0", value);
-    if (status == MICS_OK)
-        *out = bytes;
-    return status;
-}
-
 static enum mics_status handle_set(struct mics_bench_request *bench, int id, const char *value,
                                    struct mics_err *err)
 {
@@ -132,14 +120,14 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 
     switch (id) {
     case 'b':
-        return parse_size(value, &bench->min_bytes, err);
+        return mics_parse_some_bytes(value, &bench->min_bytes, err);
     case 'e':
-        return parse_size(value, &bench->max_bytes, err);
+        return mics_parse_some_bytes(value, &bench->max_bytes, err);
     case 'f':
         return mics_parse_double(value, 1.01, 1e6, &bench->factor, err);
     case 'i':
         bench->factor = 1;
-        return parse_size(value, &bench->step_bytes, err);
+        return mics_parse_some_bytes(value, &bench->step_bytes, err);
     case 'n':
         return parse_u32(value, 1, MICS_BENCH_MAX_ITERS, &bench->iters, err);
     case 'w':

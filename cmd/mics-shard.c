@@ -25,7 +25,7 @@ enum { ID_DTYPE = 256, ID_BASE, ID_MAX_FILE, ID_DRY_RUN };
 static const struct cli_option options[] = {
     {'p', "plan", "FILE", "plan to split or reshard by (default: standard input)"},
     {ID_DTYPE, "dtype", "f32|f16|bf16", "type of the numbers that merge and cast write (f32)"},
-    {ID_BASE, "base", "DIR", "copy the tokenizer's files from there (merge, cast)"},
+    {ID_BASE, "base", "FOLDER", "copy the tokenizer's files from there (merge, cast)"},
     {ID_MAX_FILE, "max-file", "SIZE", "most bytes of tensors in a file (merge, cast; 5GB)"},
     {ID_DRY_RUN, "dry-run", NULL, "check all, say what would be written, and write nothing"},
 };
@@ -67,7 +67,6 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 {
     struct request *request = context;
     struct mics_convert_request *convert = &request->convert;
-    enum mics_status status = MICS_OK;
 
     switch (id) {
     case 'p':
@@ -81,10 +80,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         break;
     case ID_MAX_FILE:
         request->has_file_bytes = true;
-        status = mics_parse_bytes(value, &convert->file_bytes, err);
-        if (status == MICS_OK && convert->file_bytes == 0)
-            status = mics_err_set(err, MICS_ERR_ARG, "'%s': expected more than nothing", value);
-        return status;
+        return mics_parse_some_bytes(value, &convert->file_bytes, err);
     case ID_DRY_RUN:
         convert->dry = true;
         break;

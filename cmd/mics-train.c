@@ -250,8 +250,6 @@ static int parse(int argc, char **argv, struct request *request)
         return cli_usage("--device=paced computes nothing: there is nothing to go on from");
     if (request->job.pattern_count == 0)
         return cli_usage("--data is missing: which text files?");
-    if (!request->job.out[0])
-        return cli_usage("--out: the folder has no name");
     if (!request->job.plan && !request->job.resume && isatty(STDIN_FILENO))
         return cli_usage("no plan: -p FILE, or one on standard input");
     if (request->job.paced)

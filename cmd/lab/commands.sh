@@ -35,6 +35,7 @@ run_main()
     local arguments
     expect 0 0
     [ ${#job[@]} -gt 0 ] || usage "run: no program; put it after '--'"
+    command -v -- "${job[0]}" >/dev/null || usage "run: '${job[0]}': no such program"
     name=${name:-run-$$}
     trap 'exit 130' INT
     trap 'exit 143' TERM

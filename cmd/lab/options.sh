@@ -30,17 +30,17 @@ take_option() # name value
 take_long() # --name[=value] next...
 {
     local given=${1#--} line option arg letter text
-    line=$(grep -E "^$(printf '%s' "${given%%=*}" | tr -cd 'a-z-')\|" <<<"$options") || usage "unknown option '${1%%=*}'"
+    line=$(grep -E "^$(printf '%s' "${given%%=*}" | tr -cd 'a-z-')\|" <<<"$options") || usage "${1%%=*}: unknown option"
     IFS='|' read -r option arg letter text <<<"$line"
-    [ "$option" = "${given%%=*}" ] || usage "unknown option '${1%%=*}'"
+    [ "$option" = "${given%%=*}" ] || usage "${1%%=*}: unknown option"
     consumed=1
     if [ -z "$arg" ]; then
-        [ "$given" = "$option" ] || usage "--$option takes no value"
+        [ "$given" = "$option" ] || usage "--$option: takes no value"
         take_option "$option" ''
     elif [[ $given == *=* ]]; then
         take_option "$option" "${given#*=}"
     else
-        [ $# -ge 2 ] || usage "--$option needs a value"
+        [ $# -ge 2 ] || usage "--$option: needs a value, $arg"
         consumed=2
         take_option "$option" "$2"
     fi
@@ -59,7 +59,7 @@ parse()
         -h) take_option help ;;
         -V) take_option version ;;
         -q) take_option quiet ;;
-        -?*) usage "unknown option '$1'" ;;
+        -?*) usage "$1: unknown option" ;;
         *) operands+=("$1") ;;
         esac
         shift $consumed

@@ -87,6 +87,19 @@ enum mics_status mics_parse_bytes(const char *text, uint64_t *bytes, struct mics
     return MICS_OK;
 }
 
+enum mics_status mics_parse_some_bytes(const char *text, uint64_t *bytes, struct mics_err *err)
+{
+    uint64_t value = 0;
+    enum mics_status status = mics_parse_bytes(text, &value, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (value == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a size above 0", text);
+    *bytes = value;
+    return MICS_OK;
+}
+
 static enum mics_status parse_real(const char *text, const struct unit *units, const char *what,
                                    double *out, struct mics_err *err)
 {

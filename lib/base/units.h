@@ -17,6 +17,8 @@
 
 /* MICS_ERR_ARG with a text that quotes the value: "'1.5Q': unknown unit". */
 enum mics_status mics_parse_bytes(const char *text, uint64_t *bytes, struct mics_err *err);
+/* The same, but 0 is refused. */
+enum mics_status mics_parse_some_bytes(const char *text, uint64_t *bytes, struct mics_err *err);
 enum mics_status mics_parse_rate(const char *text, double *bytes_per_s, struct mics_err *err);
 enum mics_status mics_parse_time(const char *text, double *seconds, struct mics_err *err);
 

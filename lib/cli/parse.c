@@ -123,12 +123,22 @@ static int take_shared(const struct cli_program *program, struct cli_common *com
     return -1;
 }
 
+/* An empty name would be looked for, and its error begin with nothing. */
+static bool lacks_name(const struct cli_option *option)
+{
+    return option->arg && optarg[0] == '\0' &&
+           (strstr(option->arg, "FILE") || strstr(option->arg, "FOLDER") ||
+            strstr(option->arg, "PATH"));
+}
+
 static int take(const struct cli_program *program, struct cli_common *common, cli_handler *handler,
                 void *context, int id)
 {
     struct mics_err err = {""};
     const struct cli_option *option = find_id(program, id);
 
+    if (option && lacks_name(option))
+        return cli_usage("--%s: needs a value, %s", option->name, option->arg);
     if (!option || !cli_option_is_own(program, option))
         return take_shared(program, common, id);
     enum mics_status status = handler(context, id, option->arg ? optarg : NULL, &err);

@@ -200,6 +200,8 @@ static enum mics_status apply_words(struct mics_topology *topology, const char *
     bool seen[WORD_COUNT] = {false};
     enum mics_status status = MICS_OK;
 
+    if (text[strspn(text, blanks)] == '\0')
+        return mics_err_set(err, MICS_ERR_ARG, "'%.40s': nothing is described", text);
     for (text += strspn(text, blanks); *text && status == MICS_OK; text += strspn(text, blanks)) {
         const size_t length = strcspn(text, blanks);
         char word[MAX_WORD];

@@ -22,6 +22,7 @@ enum mics_status mics_job_check_shape(const struct mics_job *job, struct mics_er
 {
     const struct mics_shape *shape = &job->plan->choice.shape;
     const struct mics_world *world = job->world;
+    const uint32_t ranks = shape->nodes * shape->per_node;
     char here[64];
 
     if (mics_world_is_even(world) && world->node_count == shape->nodes &&
@@ -31,13 +32,13 @@ enum mics_status mics_job_check_shape(const struct mics_job *job, struct mics_er
         snprintf(here, sizeof here, "%u of %u", world->node_count, world->local_size);
     else
         snprintf(here, sizeof here, "%u of unequal sizes", world->node_count);
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "the plan is for %u ranks (nodes: %u of %u), this job has %u (nodes: %s)%s",
-                        shape->nodes * shape->per_node, shape->nodes, shape->per_node, world->size,
-                        here,
-                        job->options->plan || !job->checkpoint_doc
-                            ? ""
-                            : ": -p with a plan for them goes on from this checkpoint");
+    return mics_err_set(
+        err, MICS_ERR_FORMAT,
+        "the plan is for %u rank%s (nodes: %u of %u), this job has %u (nodes: %s)%s", ranks,
+        ranks == 1 ? "" : "s", shape->nodes, shape->per_node, world->size, here,
+        job->options->plan || !job->checkpoint_doc
+            ? ""
+            : ": -p with a plan for them goes on from this checkpoint");
 }
 
 static enum mics_status open_folder(struct mics_job *job, const char *probe, struct mics_err *err)

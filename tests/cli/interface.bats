@@ -51,6 +51,19 @@ completion_of() # word...
     done
 }
 
+@test "a file's name that is empty is a value that is missing" {
+    for program in $(programs); do
+        while IFS=$'\x1f' read -r option meaning _; do
+            if [[ $option != --* || ! $meaning =~ FILE|FOLDER|PATH ]]; then continue; fi
+            run --separate-stderr "$program" "$option="
+            usage_mistake "$program"
+            [ "${stderr_lines[0]}" = "$program: $option: needs a value, $meaning" ]
+            tried+=" $program$option"
+        done < <("$program" --complete | tr '\t' '\037')
+    done
+    [[ $tried == *mics-plan--output* && $tried == *mics-train--out* && $tried == *mics-shard--base* ]]
+}
+
 @test "a full disk under standard output is an error" {
     for program in $(programs); do
         run --separate-stderr bash -c '"$1" --help >/dev/full' - "$program"

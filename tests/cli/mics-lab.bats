@@ -29,7 +29,7 @@ state_folder()
 @test "mistakes in the command line are one line and a hint" {
     for words in '' 'fly' 'run' 'run --' 'up --nodes=0' 'up --nodes=129' 'up --nodes=two' 'up --slots=-1' 'up --net' \
         'up --no-such' 'up --node=2' 'up --quiet=1' 'up extra' 'up -- job' 'cut' 'cut node1 node2' 'slow node1' 'list now' \
-        'up --name=Big' 'up --name=../x' 'up --delay=5' 'exec' 'up -x' 'up --nodes=2;ls'; do
+        'up --name=Big' 'up --name=../x' 'up --delay=5' 'exec' 'run -- no-such-program' 'up -x' 'up --nodes=2;ls'; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr mics-lab $words
         usage_mistake mics-lab || { echo "mics-lab $words"; return 1; }

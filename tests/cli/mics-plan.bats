@@ -154,7 +154,7 @@ nano() # more options
 }
 
 @test "values out of range and words that are none exit 2, with the option's name" {
-    for bad in --global-batch=0 --micro-batch=x --seq=-1 --memory=12Q --recompute=some --optimizer=lion \
+    for bad in --global-batch=0 --micro-batch=x --seq=-1 --memory=12Q --memory=0 --recompute=some --optimizer=lion \
         --prefetch=99999999 --launch=ssh; do
         run --separate-stderr nano "$bad"
         [ "$status" = 2 ]

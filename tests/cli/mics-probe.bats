@@ -74,7 +74,7 @@ setup()
 }
 
 @test "a bad word is quoted" {
-    for text in 'node:4 gpus:8' 'gpu:0' 'node:4 link:fast' 'flops:1Q' 'node:1 node:2' p4d:0 :3 ''; do
+    for text in 'node:4 gpus:8' 'gpu:0' 'node:4 link:fast' 'flops:1Q' 'node:1 node:2' p4d:0 :3 '' ' '; do
         run --separate-stderr mics-probe --topology="$text"
         usage_mistake mics-probe
         [[ ${stderr_lines[0]} == *"'"* ]]

@@ -58,6 +58,19 @@ static void a_bad_size_is_quoted_and_changes_nothing(void)
     CHECK_STR(err.text, "'1.5Q': unknown unit, expected a size such as 64M");
 }
 
+static void a_size_above_0_is_none_of_0(void)
+{
+    struct mics_err err = {""};
+    uint64_t bytes = 77;
+
+    CHECK_INT(mics_parse_some_bytes("0K", &bytes, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "'0K': expected a size above 0");
+    CHECK_INT(mics_parse_some_bytes("M", &bytes, &err), MICS_ERR_ARG);
+    CHECK_INT(bytes, 77);
+    CHECK_INT(mics_parse_some_bytes("3K", &bytes, &err), MICS_OK);
+    CHECK_INT(bytes, 3072);
+}
+
 static void check_rate(const char *text, double want)
 {
     double rate = -1;
@@ -160,6 +173,7 @@ int main(void)
 {
     TAP_RUN(sizes_are_read_as_people_write_them);
     TAP_RUN(a_bad_size_is_quoted_and_changes_nothing);
+    TAP_RUN(a_size_above_0_is_none_of_0);
     TAP_RUN(rates_are_in_bits_or_bytes_per_second);
     TAP_RUN(times_need_a_unit);
     TAP_RUN(whole_numbers_keep_to_their_range);
