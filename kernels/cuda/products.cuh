@@ -7,7 +7,7 @@
  * it.
  *
  * A product has up to three forms: all of its epilogue in cuBLASLt, only the bias, or nothing; the
- * rest is a pass of epilogue.cu. Of each form cuBLASLt proposes up to 8 algorithms. The form and
+ * rest is a pass of epilogue.cu. Of each form cuBLASLt proposes up to 16 algorithms. The form and
  * the algorithm that are fastest are found when a shape is first met (product_measure.cu), and
  * kept.
  */
@@ -20,7 +20,7 @@
 #include <cublasLt.h>
 #include <pthread.h>
 
-#define MICS_PRODUCT_ALGOS 8
+#define MICS_PRODUCT_ALGOS 16
 #define MICS_PRODUCT_FORMS 3
 
 /* What decides how a product is done. A key of shapes.cuh. */
@@ -53,6 +53,7 @@ struct mics_cuda_products {
     struct mics_shapes shapes; /* struct mics_product */
     bool tf32;                 /* MICS_TF32=1 */
     bool measure;              /* unless MICS_CUDA_MEASURE=0 */
+    bool warm;                 /* something was measured before */
 };
 
 cudaError_t mics_product_error(cublasStatus_t status);

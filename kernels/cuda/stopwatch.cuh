@@ -2,7 +2,7 @@
 /*
  * stopwatch.cuh - how ways of doing the same are compared by their time.
  *
- * Each is run once, then MICS_MEASURE_REPEAT times between two events of the stream, which is waited for. One is
+ * Each is run once, then a few times between two events of the stream, which is waited for. One is
  * taken instead of another that stands before it only where it is faster by a margin, so that noise rarely
  * makes two runs of a program choose differently: another way rounds otherwise.
  */
@@ -12,7 +12,7 @@
 #include <cuda_runtime.h>
 
 #define MICS_MEASURE_REPEAT 3
-#define MICS_MEASURE_MARGIN 0.97f /* of the best time up to now */
+#define MICS_MEASURE_MARGIN 0.98f /* of the best time up to now */
 
 struct mics_stopwatch {
     cudaEvent_t start, stop;
@@ -40,11 +40,12 @@ static inline bool mics_stopwatch_open(struct mics_stopwatch *watch)
 
 /* Milliseconds of one run; negative where one fails. `run` enqueues on the stream: bool run(). */
 template <typename Run>
-static float mics_stopwatch_time(const struct mics_stopwatch *watch, cudaStream_t stream, Run run)
+static float mics_stopwatch_time(const struct mics_stopwatch *watch, cudaStream_t stream, Run run,
+                                 int repeat = MICS_MEASURE_REPEAT)
 {
     float took = -1;
 
-    for (int i = 0; i < MICS_MEASURE_REPEAT + 1; i++) {
+    for (int i = 0; i < repeat + 1; i++) {
         if (i == 1 && cudaEventRecord(watch->start, stream) != cudaSuccess)
             return -1;
         if (!run())
@@ -54,7 +55,7 @@ static float mics_stopwatch_time(const struct mics_stopwatch *watch, cudaStream_
         cudaEventSynchronize(watch->stop) != cudaSuccess ||
         cudaEventElapsedTime(&took, watch->start, watch->stop) != cudaSuccess)
         return -1;
-    return took / MICS_MEASURE_REPEAT;
+    return took / (float)repeat;
 }
 
 /* Whether one that took so long is taken instead of the best before it, which took `least` (negative: there is

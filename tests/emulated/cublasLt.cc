@@ -3,8 +3,9 @@
  * cublasLt.cc - descriptors, proposals and refusals of the emulated cuBLASLt; the arithmetic is in
  * cublasLt_product.cc.
  *
- * A product gets two proposals that differ in nothing but the workspace they ask for, so that what is
- * chosen among them does not change a result.
+ * A product gets three proposals. The first two differ in nothing but the workspace they ask for, so that what
+ * is chosen among them does not change a result; the third is refused when it is run, as may happen.
+ * MICS_EMULATED_SLOW_PROPOSAL=N makes proposal N, counted from 0, take 5 ms longer.
  */
 #include "cublasLt_internal.h"
 
@@ -12,8 +13,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#define PROPOSALS 2
+#define PROPOSALS 3
+#define REFUSED   2
+#define SLOW_US   5000
 
 struct emu_lt {
     int unused;
@@ -238,9 +242,18 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         result->algo.data[1] = workspace;
         for (int j = 0; j < 4; j++)
             result->algo.data[2 + j] = preference->aligned[j];
+        result->algo.data[6] = (uint64_t)i;
         result->workspaceSize = workspace;
     }
     return CUBLAS_STATUS_SUCCESS;
+}
+
+static void be_slow(uint64_t proposal)
+{
+    const char *slow = getenv("MICS_EMULATED_SLOW_PROPOSAL");
+
+    if (slow && strtoull(slow, NULL, 10) == proposal)
+        usleep(SLOW_US);
 }
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -257,6 +270,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "types, or an epilogue's operands");
     if (algo->data[0] != signature(desc, all))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "an algorithm of another product");
+    if (algo->data[6] == REFUSED)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (algo->data[1] > workspace_bytes || (algo->data[1] > 0 && (size_t)workspace % 16 != 0))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "a workspace of %zu bytes", workspace_bytes);
     for (int i = 0; i < 4; i++)
@@ -266,6 +281,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "a result in the place of an operand");
     if (algo->data[1] > 0)
         memset(workspace, 0xff, algo->data[1]);
+    be_slow(algo->data[6]);
     return emu_lt_multiply(desc, all, operands, *static_cast<const float *>(alpha),
                            *static_cast<const float *>(beta));
 }
