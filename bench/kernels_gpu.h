@@ -5,7 +5,17 @@
 
 #include "cuda/kernels.h"
 
-#define RUNS 15 /* timed ones of each operation; the median counts */
+#include <stddef.h>
+
+#define RUNS       15                   /* times taken of each operation; the median counts */
+#define REPEATS    4                    /* of the operation in each */
+#define AREA       ((size_t)1200 << 20) /* bytes of each area: many times the L2 cache */
+#define TOKENS     65536u
+#define VOCABULARY 50257u /* tokens are below */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 /* Device memory: four areas of random numbers in [-0.5, 0.5), valid as bf16 and as fp32, tokens,
  * scalars. */
@@ -20,11 +30,22 @@ struct bench {
 /* Say what failed and exit, unless it is a success. */
 void must(cudaError_t error, const char *what);
 
-/* Microseconds of one run of `run`: the median of RUNS, after some that do not count. */
+/* Microseconds of one run of `run`: the median of RUNS times of REPEATS runs each, after some that do not
+ * count. */
 double time_us(struct bench *x, cudaError_t (*run)(struct bench *x, const void *context),
                const void *context);
 
+/* Copy `bytes`, a multiple of 16, by a kernel of our own that does nothing else. */
+cudaError_t copy_by_kernel(cudaStream_t stream, void *to, const void *from, size_t bytes);
+
+/* The operations that memory bounds, each beside a copy of as many bytes. */
+void measure_memory(struct bench *x);
+
 /* The matrix products of a step, each beside the same product by cuBLASLt alone. */
 void measure_products(struct bench *x);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
