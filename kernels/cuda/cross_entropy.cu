@@ -25,7 +25,24 @@
 #define DEPTH      2            /* loads under way in each thread, of what is not kept */
 #define SUM        512          /* threads that add up the losses */
 
-/* The exponentials of numbers up to now: their sum is `sum` times e^max. */
+/* What is raised to a logit: e; in bf16 2, to a logit times log2(e), which is one multiply-add with the
+ * subtraction of the maximum, and one instruction to raise. */
+template <typename T> struct base {
+    static constexpr float unit = sizeof(T) == 4 ? 1.0f : MICS_LOG2_E;
+
+    static __device__ __forceinline__ float power(float exponent)
+    {
+        return sizeof(T) == 4 ? expf(exponent) : mics_exp2(exponent);
+    }
+
+    /* base^(x unit - shift) */
+    static __device__ __forceinline__ float raised(float x, float shift)
+    {
+        return power(sizeof(T) == 4 ? x - shift : fmaf(x, unit, -shift));
+    }
+};
+
+/* The powers of logits up to now: their sum is `sum` times base^max; max is the largest times unit. */
 struct running {
     float max, sum;
 };
@@ -50,42 +67,48 @@ __device__ __forceinline__ extent extent_of(const T *row, uint32_t V, uint32_t r
     return it;
 }
 
+/* What is subtracted from exponents: the largest, unless there is nothing but minus infinity. */
+__device__ __forceinline__ float shift_of(float max)
+{
+    return max == -INFINITY ? 0.0f : max;
+}
+
 template <typename T, int W> __device__ __forceinline__ void take(running &now, const float (&x)[W])
 {
-    float max = now.max, sum = 0;
+    float max = x[0], sum = 0;
 
 #pragma unroll
-    for (int i = 0; i < W; i++)
+    for (int i = 1; i < W; i++)
         max = fmaxf(max, x[i]);
-    const float base = max == -INFINITY ? 0.0f : max; /* nothing but minus infinity */
+    max = fmaxf(now.max, max * base<T>::unit);
+    const float shift = shift_of(max);
 #pragma unroll
     for (int i = 0; i < W; i++)
-        sum += mics_exp<T>(x[i] - base);
+        sum += base<T>::raised(x[i], shift);
     if (max > now.max)
-        now.sum *= mics_exp<T>(now.max - base);
+        now.sum *= base<T>::power(now.max - shift);
     now.max = max;
     now.sum += sum;
 }
 
 /* Every lane gets its warp's. */
-__device__ __forceinline__ running merge_warp(running now)
+template <typename T> __device__ __forceinline__ running merge_warp(running now)
 {
     running all;
 
     all.max = mics_warp_max(now.max);
-    const float base = all.max == -INFINITY ? 0.0f : all.max;
-    all.sum = mics_warp_sum(now.sum * expf(now.max - base));
+    all.sum = mics_warp_sum(now.sum * base<T>::power(now.max - shift_of(all.max)));
     return all;
 }
 
 /* Every thread gets the block's. `shared` has an element for each warp. */
-__device__ __forceinline__ running merge_block(running now, running *shared)
+template <typename T> __device__ __forceinline__ running merge_block(running now, running *shared)
 {
-    now = merge_warp(now);
+    now = merge_warp<T>(now);
     if (threadIdx.x % MICS_WARP == 0)
         shared[threadIdx.x / MICS_WARP] = now;
     __syncthreads();
-    return merge_warp(shared[threadIdx.x % MICS_WARP]); /* as many warps as lanes */
+    return merge_warp<T>(shared[threadIdx.x % MICS_WARP]); /* as many warps as lanes */
 }
 
 /* Begin to copy pieces [first, stop) into shared memory; each thread the ones that it will need. */
@@ -165,20 +188,20 @@ __device__ __forceinline__ running read_row(const T *row, uint32_t V, const exte
     return now;
 }
 
-/* What a row's probabilities are made from: e^(x - max) times `scale`, or in bf16 2 to the power of `scale`
- * more, which spares a multiplication. */
+/* A row's probabilities: base^(x unit - shift) times `scale`, which in bf16 is part of the shift. */
 template <typename T> struct distribution {
-    float max, scale;
+    float shift, scale;
 
     __device__ __forceinline__ explicit distribution(const running &all)
-        : max(all.max), scale(sizeof(T) == 4 ? 1.0f / all.sum : -log2f(all.sum))
+        : shift(sizeof(T) == 4 ? all.max : all.max + log2f(all.sum)), scale(1.0f / all.sum)
     {
     }
 
     __device__ __forceinline__ float at(float x) const
     {
-        return sizeof(T) == 4 ? expf(x - max) * scale
-                              : mics_exp2(fmaf(x - max, MICS_LOG2_E, scale));
+        const float raised = base<T>::raised(x, shift);
+
+        return sizeof(T) == 4 ? raised * scale : raised;
     }
 };
 
@@ -260,9 +283,10 @@ __global__ void __launch_bounds__(THREADS, 2)
         return;
     }
     mics_load<T, 1>(row + target, at_target);
-    const running all = merge_block(read_row<T>(row, args.V, it, kept), shared);
+    const running all = merge_block<T>(read_row<T>(row, args.V, it, kept), shared);
     if (threadIdx.x == 0)
-        losses[blockIdx.x] = log((double)all.sum) + (double)all.max - (double)at_target[0];
+        losses[blockIdx.x] =
+            log((double)all.sum) + (double)all.max / (double)base<T>::unit - (double)at_target[0];
     if (args.grad)
         write_row<T>(row, args.V, it, kept, distribution<T>(all), (uint32_t)target);
 }
