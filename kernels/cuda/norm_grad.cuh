@@ -78,6 +78,20 @@ mics_norm_grad_take(const struct mics_norm_grad_slot &slot, const mics_packed<T,
     }
 }
 
+/* The team's sums of both, or of the first, which is all that the root mean square needs. */
+template <bool CENTRED>
+__device__ __forceinline__ void mics_norm_grad_team(float (&means)[2], float *shared)
+{
+    float first[1] = {means[0]};
+
+    if (CENTRED) {
+        mics_team_sum_pair(means, shared);
+        return;
+    }
+    mics_team_sum<1>(first, shared);
+    means[0] = first[0];
+}
+
 /* grad_in of one piece, at element `at`. */
 template <typename T, int W, bool CENTRED>
 __device__ __forceinline__ void
@@ -170,7 +184,7 @@ __global__ void __launch_bounds__(MICS_NORM_GRAD_THREADS)
         mics_copy_wait<MICS_NORM_GRAD_DEPTH - 1>();
         if (row < rows)
             mics_norm_grad_take<T, W>(mine[slot * threads], weight, now, piece, sums, means);
-        mics_team_sum<2>(means, shared[turn]);
+        mics_norm_grad_team<CENTRED>(means, shared[turn]);
         if (row < rows)
             mics_norm_grad_write<T, W, CENTRED>(args, (size_t)row * args.C + c,
                                                 mine[slot * threads], now.rstd, piece, means);

@@ -55,4 +55,39 @@ template <int N, typename T> __device__ __forceinline__ void mics_team_sum(T (&x
         x[i] = mics_warp_sum(lane < warps ? mine[lane * N + i] : (T)0);
 }
 
+/* The lanes of each half warp add up their x; every lane gets its half's sum. */
+__device__ __forceinline__ float mics_half_warp_sum(float x)
+{
+#pragma unroll
+    for (int lanes = MICS_WARP / 4; lanes > 0; lanes /= 2)
+        x += __shfl_xor_sync(MICS_WHOLE_WARP, x, lanes);
+    return x;
+}
+
+/* mics_team_sum() of two numbers with half the exchanges: after the first one, the lower half of a
+ * warp has to do with x[0] only and the upper one with x[1]. `shared` as there, for N = 2. */
+__device__ __forceinline__ void mics_team_sum_pair(float (&x)[2], float *shared)
+{
+    const unsigned warps = blockDim.x / MICS_WARP, warp = threadIdx.x / MICS_WARP;
+    const unsigned lane = threadIdx.x % MICS_WARP, half = lane / (MICS_WARP / 2);
+    float *mine = shared + threadIdx.y * warps * 2 + half;
+    float sum = half ? x[1] : x[0];
+
+    sum += __shfl_xor_sync(MICS_WHOLE_WARP, half ? x[0] : x[1], MICS_WARP / 2);
+    sum = mics_half_warp_sum(sum);
+    if (warps > 1) {
+        if (lane % (MICS_WARP / 2) == 0)
+            mine[warp * 2] = sum;
+        __syncthreads();
+        sum = 0;
+#pragma unroll
+        for (unsigned i = 0; i < MICS_WARPS_MAX; i += MICS_WARP / 2)
+            if (i + lane % (MICS_WARP / 2) < warps)
+                sum += mine[(i + lane % (MICS_WARP / 2)) * 2];
+        sum = mics_half_warp_sum(sum);
+    }
+    x[0] = __shfl_sync(MICS_WHOLE_WARP, sum, 0);
+    x[1] = __shfl_sync(MICS_WHOLE_WARP, sum, MICS_WARP / 2);
+}
+
 #endif
