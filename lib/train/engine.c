@@ -61,6 +61,7 @@ static enum mics_status make_communicators(struct mics_engine *engine, struct mi
 {
     struct mics_comm *world =
         engine->options.comm ? engine->options.comm : engine->options.world->comm;
+    const uint64_t before = mics_engine_memory_left(engine);
     bool used[MICS_COMM_KIND_COUNT] = {false};
 
     mark_used(engine->train.schedule, used);
@@ -79,6 +80,7 @@ static enum mics_status make_communicators(struct mics_engine *engine, struct mi
         }
     }
     engine->index = mics_shape_index(&engine->choice.shape, (uint32_t)world->rank);
+    engine->comm_bytes = before - mics_min_u64(before, mics_engine_memory_left(engine));
     return MICS_OK;
 }
 
@@ -302,6 +304,11 @@ uint64_t mics_engine_net_bytes(const struct mics_engine *engine)
 uint64_t mics_engine_arena_bytes(const struct mics_engine *engine)
 {
     return engine->memory.arena_bytes;
+}
+
+uint64_t mics_engine_comm_bytes(const struct mics_engine *engine)
+{
+    return engine->comm_bytes;
 }
 
 uint64_t mics_engine_high_water(const struct mics_engine *engine)

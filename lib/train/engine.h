@@ -72,6 +72,11 @@ enum mics_status mics_engine_new(const struct mics_engine_options *options,
                                  struct mics_engine **out, struct mics_err *err);
 void mics_engine_free(struct mics_engine *engine); /* NULL is fine */
 
+/* On a device with memory of its own, let the communicators do once what they will do in steps: they connect, take what memory they need
+ * (mics_engine_comm_bytes()) and are quick afterwards. Collective; what is in the arena is lost, so before it is filled. A
+ * failure may be this rank's alone. */
+enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err *err);
+
 /* Parameters from the seed (each rank its own shard only); optimizer state 0. */
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err);
 
@@ -136,5 +141,8 @@ enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics
 /* Bytes of the arena, and the part of it that was ever handed out. */
 uint64_t mics_engine_arena_bytes(const struct mics_engine *engine);
 uint64_t mics_engine_high_water(const struct mics_engine *engine);
+/* Bytes of the device's memory, beside the arena, that this rank's communicators took until the first step, as measured: 0 on the
+ * host. */
+uint64_t mics_engine_comm_bytes(const struct mics_engine *engine);
 
 #endif

@@ -63,6 +63,7 @@ struct mics_engine {
     void *arena;
     struct mics_memory memory;
     uint64_t handed_out;
+    uint64_t comm_bytes;              /* of the device's memory that communicators took */
     struct unit_memory *units;        /* [unit_count] */
     void **param_slots, **grad_slots; /* [slot totals], of choice.dtype and choice.grad_dtype */
     void *scatter_room, *sync_room;   /* of choice.grad_dtype, where that is not fp32 (types.h) */
@@ -87,6 +88,9 @@ struct mics_engine {
 /* engine_memory.c: the arena and what points into it. */
 enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err);
 void mics_engine_unmap_memory(struct mics_engine *engine);
+
+/* engine_warm.c. Bytes of the device's memory that are free; 0: the host's, or unknown. */
+uint64_t mics_engine_memory_left(const struct mics_engine *engine);
 
 /* engine.c: ask `fill` for the batch and count its targets, into the host buffers of this parity. */
 void mics_engine_fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t micro_steps,

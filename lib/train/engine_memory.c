@@ -151,17 +151,22 @@ static enum mics_status allocate_host(struct mics_engine *engine, struct mics_er
     return MICS_OK;
 }
 
-/* Also says what the plan asks for when that is too much. */
+/* Also says what the plan asks for when that is too much, and what the communicators have of it. */
 static enum mics_status allocate_arena(struct mics_engine *engine, struct mics_err *err)
 {
     struct mics_device *device = engine->device;
     const enum mics_status status =
         device->ops->alloc(device, engine->memory.arena_bytes, &engine->arena, err);
-    char size[32];
+    char size[32], taken[32];
 
-    if (status == MICS_ERR_NOMEM)
-        mics_err_prefix(err, "the plan's arena of %s",
-                        mics_format_bytes(engine->memory.arena_bytes, size, sizeof size));
+    if (status != MICS_ERR_NOMEM)
+        return status;
+    mics_format_bytes(engine->memory.arena_bytes, size, sizeof size);
+    mics_format_bytes(engine->comm_bytes, taken, sizeof taken);
+    if (engine->comm_bytes)
+        mics_err_prefix(err, "the plan's arena of %s, beside communicators with %s", size, taken);
+    else
+        mics_err_prefix(err, "the plan's arena of %s", size);
     return status;
 }
 

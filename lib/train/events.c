@@ -17,12 +17,13 @@ static json_t *describe_ranks(const struct mics_job *job)
 {
     const struct mics_shape *shape = &job->plan->choice.shape;
 
-    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "device",
+    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:I}", "device",
                      job->device->description ? job->device->description : job->device->name,
                      "world_size", (json_int_t)job->world->size, "nodes", (json_int_t)shape->nodes,
                      "per_node", (json_int_t)shape->per_node, "p_param", (json_int_t)shape->p_param,
                      "p_grad", (json_int_t)shape->p_grad, "p_optim", (json_int_t)shape->p_optim,
-                     "threads", (json_int_t)job->threads);
+                     "threads", (json_int_t)job->threads, "transport", job->comm->backend,
+                     "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine));
 }
 
 static json_t *describe_work(const struct mics_job *job, const struct mics_run *run)

@@ -250,9 +250,13 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
 {
     const struct mics_job_options *options = job->options;
 
-    mics_startup_at(options->startup, "filling the shards", MICS_STARTUP_FILES);
-    enum mics_status status = mics_agree(job->control, extend_history(job, err), err);
+    mics_startup_at(options->startup, "connecting communicators", MICS_STARTUP_USUAL);
+    enum mics_status status = mics_run_alone(run, mics_engine_warm_up(job->engine, err));
 
+    if (status != MICS_OK)
+        return status;
+    mics_startup_at(options->startup, "filling the shards", MICS_STARTUP_FILES);
+    status = mics_agree(job->control, extend_history(job, err), err);
     if (status != MICS_OK)
         return status;
     const struct mics_run_options run_options = {.settings = &job->settings,

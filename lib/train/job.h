@@ -69,7 +69,7 @@ enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_optio
                                struct mics_err *err);
 /* Everything else. Collective. */
 enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err);
-/* Begin or resume. Collective. */
+/* Begin or resume. Collective; run->alone tells of a failure that is this rank's alone. */
 enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
                                 struct mics_run *run, struct mics_err *err);
 /* Write the trace that was asked for; *steps is how many are in it. Collective. */

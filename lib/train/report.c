@@ -50,9 +50,10 @@ static void put_row(struct mics_table *table, const char *name, uint64_t bytes)
     mics_table_cell(table, "%s", mics_format_bytes(bytes, buf, sizeof buf));
 }
 
-static enum mics_status print_memory(FILE *out, const struct mics_memory *memory,
-                                     uint64_t snapshot_bytes, struct mics_err *err)
+static enum mics_status print_memory(FILE *out, const struct mics_run *run, struct mics_err *err)
 {
+    const struct mics_memory *memory = &run->options.plan->memory;
+    const uint64_t comm_bytes = mics_engine_comm_bytes(run->options.engine);
     struct mics_table *table = mics_table_new("<memory of a rank|>bytes|>size");
     enum mics_status status;
 
@@ -61,7 +62,9 @@ static enum mics_status print_memory(FILE *out, const struct mics_memory *memory
     for (int i = 0; i < MICS_REGION_COUNT; i++)
         put_row(table, memory->regions[i].name, memory->regions[i].bytes);
     put_row(table, "arena", memory->arena_bytes);
-    put_row(table, "snapshot for checkpoints", snapshot_bytes);
+    put_row(table, "snapshot for checkpoints", mics_saver_bytes(run->saver));
+    if (comm_bytes)
+        put_row(table, "communicators, as measured", comm_bytes);
     status = mics_table_print(table, out, 0, err);
     mics_table_free(table);
     return status;
@@ -93,7 +96,7 @@ enum mics_status mics_report_begin(FILE *out, const struct mics_run *run,
     else if (device->description)
         print_device(out, device, comm);
     putc('\n', out);
-    status = print_memory(out, &run->options.plan->memory, mics_saver_bytes(run->saver), err);
+    status = print_memory(out, run, err);
     putc('\n', out);
     fflush(out);
     return status;

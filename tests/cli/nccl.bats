@@ -114,12 +114,47 @@ agree() # dtype tolerance
     agree bf16 5e-3
 }
 
+# Each communicator of the emulated NCCL takes 1 MiB when it joins, and 1 MiB when it is used.
+@test "nccl: what communicators take of a GPU is measured before the first step, and told" {
+    prepare mics:4 f32
+    run -0 mpi 4 "${job[@]:0:${#job[@]}-1}" --device=cuda --out=run --metrics=run.jsonl
+    [[ $output == *"ranks talk by nccl (2.28.9, registered memory)"* ]]
+    [[ $output == *"communicators, as measured"* ]]
+    jq -se '.[0] | .transport == "nccl" and .comm_bytes >= 10485760 and .comm_bytes < 10600000' run.jsonl
+}
+
+@test "nccl: a GPU without memory for the arena, or for the communicators beside it, is one line with all three" {
+    prepare mics:4 f32
+    MICS_EMULATED_MEMORY=42000000 run -1 mpirun -n 4 "${job[@]}" --device=cuda --out=run
+    [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
+    [[ $output == *"the plan's arena of "*", beside communicators with "*": no memory for "*" are free"* ]]
+    MICS_EMULATED_MEMORY=52000000 run ! mpirun -n 4 "${job[@]}" --device=cuda --out=run
+    [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
+    [[ $output == *"the plan's arena of "*" leaves "*" to the communicators: "*" ranks: NCCL: unhandled cuda error: emulated: out of memory"* ]]
+}
+
+@test "nccl: a rank that does not come to NCCL is noticed before the first step" {
+    prepare mics:4 f32
+    run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty absent ${job[*]} --device=cuda --timeout=2 --out=run"
+    [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
+    [[ $output == *"mics-train: no progress for 4 s before the first step: still making communicators and memory"* ]]
+}
+
 @test "nccl: an error of NCCL on one rank ends training within seconds, with one line" {
     prepare mics:4 f32
     began=$(date +%s)
-    run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty 15 ${job[*]} --device=cuda --out=run"
+    run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty 30 ${job[*]} --device=cuda --out=run"
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
     [[ $output == *"mics-train: rank 1 "*": communicator "*": NCCL: unhandled system error: emulated: the network is down"* ]]
+    [ $(($(date +%s) - began)) -lt 30 ]
+}
+
+@test "nccl: an error of NCCL while communicators connect ends the job within seconds, with one line" {
+    prepare mics:4 f32
+    began=$(date +%s)
+    run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty 9 ${job[*]} --device=cuda --out=run"
+    [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
+    [[ $output == *"mics-train: "*" among "*" ranks: NCCL: unhandled system error: emulated: the network is down"* ]]
     [ $(($(date +%s) - began)) -lt 30 ]
 }
 
@@ -128,4 +163,13 @@ agree() # dtype tolerance
     MICS_FAULT=1:backward:3 run ! timeout 60 mpirun -n 4 "${job[@]}" --device=cuda --out=run
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
     [[ $output == *"mics-train: rank 1 "*" died in step 1: "* ]]
+}
+
+@test "nccl: a rank that is killed while a checkpoint is written on GPUs ends the job, and leaves the checkpoint before" {
+    prepare mics:2 f32
+    mpi 4 "${job[@]}" --device=cuda --out=run
+    MICS_FAULT=1:reduce:8 run ! timeout 60 mpirun -n 4 "${job[@]}" --device=cuda --out=run --resume=auto --steps=9 --save-every=1
+    [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
+    [[ $output == *"mics-train: rank 1 "*" died in step "* ]]
+    mics-shard verify run/step-000001
 }

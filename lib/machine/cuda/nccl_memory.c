@@ -20,6 +20,8 @@ extern __attribute__((weak)) ncclResult_t ncclCommRegister(const ncclComm_t comm
                                                            size_t bytes, void **handle);
 extern __attribute__((weak)) ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle);
 
+static const size_t piece_bytes = 2 << 20; /* in which NCCL takes memory */
+
 /* Of a device. */
 struct nccl_memory {
     void *memory;
@@ -150,7 +152,7 @@ static enum mics_status allocate(struct cuda_device *device, struct nccl_memory 
         return MICS_OK;
     (void)cudaGetLastError();
     mics_nccl_failure(NULL, result, &why);
-    if (cudaMemGetInfo(&left, &total) == cudaSuccess && left < memory->bytes)
+    if (cudaMemGetInfo(&left, &total) == cudaSuccess && left < memory->bytes + piece_bytes)
         return mics_cuda_no_memory(device, memory->bytes, err);
     return mics_err_set(err, MICS_ERR_DEVICE, "%s: memory that NCCL can register: %s",
                         device->description, why.text);
