@@ -14,7 +14,7 @@ enum { PROPOSALS = 64, FINALISTS = 4 };
 #define NEVER 1e12 /* microseconds of what cannot be done */
 #define REACH 0.95 /* of "alone", all products of the step together */
 
-enum { BIAS = 1, PRE_GELU = 2, GELU_OF = 4, ADD = 8, ACCUMULATE = 16 };
+enum { BIAS = 1, PRE_GELU = 2, GELU_OF = 4, ADD = 8, ACCUMULATE = 16, FP32 = 32 };
 
 struct product {
     const char *name;
@@ -32,10 +32,11 @@ static const struct product products[] = {
     {"MLP down, bias and residual", 24576, 1600, 6400, false, false, BIAS | ADD, true},
     {"MLP down, grad in through GELU", 24576, 6400, 1600, false, true, GELU_OF, true},
     {"MLP up, grad in", 24576, 1600, 6400, false, true, 0, true},
-    {"MLP up, grad weight onto fp32", 1600, 6400, 24576, true, false, ACCUMULATE, true},
+    {"MLP up, grad weight, added", 1600, 6400, 24576, true, false, ACCUMULATE, true},
     {"head", 4096, 50304, 1600, false, true, 0, true},
     {"head, grad in", 4096, 1600, 50304, false, false, 0, true},
-    {"head, grad weight onto fp32", 50304, 1600, 4096, true, false, ACCUMULATE, true},
+    {"head, grad weight, added", 50304, 1600, 4096, true, false, ACCUMULATE, true},
+    {"head, grad weight, added in fp32", 50304, 1600, 4096, true, false, ACCUMULATE | FP32, false},
     {"Llama 8B gate and up", 8192, 28672, 4096, false, false, 0, false},
 };
 
@@ -107,7 +108,7 @@ static struct alone open_alone(struct bench *x, const struct product *p, bool sa
 {
     const int32_t trans_a = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                   trans_b = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cudaDataType_t out = p->with & ACCUMULATE ? CUDA_R_32F : CUDA_R_16BF;
+    const cudaDataType_t out = p->with & FP32 ? CUDA_R_32F : CUDA_R_16BF;
     struct alone alone = {.add = NULL};
 
     if (same && p->with & (ACCUMULATE | ADD))
@@ -238,7 +239,7 @@ static cudaError_t run_product(struct bench *x, const void *context)
         .trans_a = p->trans_a,
         .trans_b = p->trans_b,
         .dtype = MICS_BF16,
-        .out_dtype = p->with & ACCUMULATE ? MICS_F32 : MICS_BF16,
+        .out_dtype = p->with & FP32 ? MICS_F32 : MICS_BF16,
     };
 
     return mics_cuda_matmul(&x->at, &args);
