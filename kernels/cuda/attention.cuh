@@ -32,6 +32,13 @@ cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
                                          const struct mics_op_attention_grad *args);
 
+/* On those of compute capability 9.0: attention_grad_hopper.cu. Tensors are aligned to 16 bytes. */
+cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
+                                            const struct mics_op_attention_grad *args);
+
+/* args->delta from grad_out and out of such heads: attention_delta.cu. */
+cudaError_t mics_attention_delta(const struct mics_op_attention_grad *args, cudaStream_t stream);
+
 /* For every other type and head: attention_plain.cu, attention_grad_plain.cu. */
 cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
                                       const struct mics_op_attention *args);

@@ -28,10 +28,26 @@ static bool takes_rest_grad(const struct mics_cuda_at *, const struct mics_op_at
     return !mics_attention_is_fast(args->dtype, args->D) && args->D <= MICS_HEAD_MAX;
 }
 
+#if MICS_HOPPER
+/* Compute capability 9.0 and no other; bulk copies and maps of tensors need aligned rows. */
+static bool takes_hopper_grad(const struct mics_cuda_at *at,
+                              const struct mics_op_attention_grad *args)
+{
+    const uintptr_t all = (uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out |
+                          (uintptr_t)args->out | (uintptr_t)args->qkv;
+
+    return at->choices && at->choices->capability == 90 && mics_alignment(all) >= 16 &&
+           mics_attention_is_fast(args->dtype, args->D);
+}
+#endif
+
 static const struct mics_attention_variant variants[] = {
     {"mma", takes_fast, mics_cuda_attention_mma, takes_fast_grad, mics_cuda_attention_grad_mma},
     {"plain", takes_rest, mics_cuda_attention_plain, takes_rest_grad,
      mics_cuda_attention_grad_plain},
+#if MICS_HOPPER
+    {"hopper", NULL, NULL, takes_hopper_grad, mics_cuda_attention_grad_hopper},
+#endif
 #ifdef MICS_EMULATED
     {"emulated", emu_attention_takes, emu_attention, emu_attention_takes_grad, emu_attention_grad},
 #endif

@@ -88,9 +88,15 @@ static const struct cudaDeviceProp properties = {
     .pciDomainID = 0,
 };
 
+/* Its compute capability, 90 for 9.0. */
+static int emulated_arch(void)
+{
+    return (int)emu_setting("MICS_EMULATED_ARCH", properties.major * 10 + properties.minor);
+}
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
 {
-    const int arch = (int)emu_setting("MICS_EMULATED_ARCH", 90);
+    const int arch = emulated_arch();
     const cudaError_t error = check_device(device);
 
     if (error != cudaSuccess)
@@ -114,8 +120,8 @@ cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int 
         {cudaDevAttrMaxSharedMemoryPerBlock, properties.sharedMemPerBlock},
         {cudaDevAttrWarpSize, (size_t)properties.warpSize},
         {cudaDevAttrMultiProcessorCount, (size_t)properties.multiProcessorCount},
-        {cudaDevAttrComputeCapabilityMajor, (size_t)properties.major},
-        {cudaDevAttrComputeCapabilityMinor, (size_t)properties.minor},
+        {cudaDevAttrComputeCapabilityMajor, (size_t)emulated_arch() / 10},
+        {cudaDevAttrComputeCapabilityMinor, (size_t)emulated_arch() % 10},
         {cudaDevAttrMaxSharedMemoryPerMultiprocessor, properties.sharedMemPerMultiprocessor},
         {cudaDevAttrMaxSharedMemoryPerBlockOptin, properties.sharedMemPerBlockOptin},
     };
