@@ -152,7 +152,7 @@ void backward_group(const struct shape &s, const struct mics_op_attention_grad *
 /* What was asked for beside the result; `last` is the last row of a head. */
 void disturb(const struct shape &s, __nv_bfloat16 *last)
 {
-    const struct timespec nap = {0, 30000000};
+    const struct timespec nap = {0, 100000000};
 
     if (is_asked("slow"))
         nanosleep(&nap, NULL);

@@ -3,7 +3,7 @@
  * attention_emulated.h - a variant of attention that only the emulator has: plain loops of the host, so faster than
  * any emulated kernel, and wrong where it is asked to.
  *
- * MICS_EMULATED_ATTENTION says what it does, and that it is there at all: "right", "slow" (right, 30 ms later),
+ * MICS_EMULATED_ATTENTION says what it does, and that it is there at all: "right", "slow" (right, 100 ms later),
  * "wrong" (one row of one head is 0), "silent" (writes nothing), "failing" (does not run).
  */
 #ifndef MICS_TESTS_EMULATED_ATTENTION_EMULATED_H
