@@ -55,6 +55,7 @@ LIB_SRC  := $(filter-out lib/machine/mpi_%,$(LIB_SRC))
 endif
 CLI_SRC  := $(wildcard lib/cli/*.c)
 CMD_SRC  := $(wildcard cmd/mics-*.c)
+CMD_PART := $(filter-out $(CMD_SRC),$(wildcard cmd/*.c))
 CMD_SH   := $(wildcard cmd/mics-*.sh)
 TEST_SRC := $(wildcard tests/unit/*.c tests/parity/*.c)
 MPI_TEST_SRC := $(if $(filter 0,$(HAVE_MPI)),,$(wildcard tests/mpi/*.c))
@@ -96,7 +97,9 @@ $(BUILD)/libtests.a: $(call object,$(filter-out $(UNIT_SRC),$(TEST_SRC)))
 $(BUILD)/lib%.a:
 	$(call say,AR)rm -f $@ && ar rcs $@ $^
 
-$(BUILD)/mics-%: $(BUILD)/cmd/mics-%.o $(BUILD)/libcli.a $(BUILD)/libmics.a
+# A program may have parts: cmd/NAME_*.c of mics-NAME.
+.SECONDEXPANSION:
+$(BUILD)/mics-%: $(BUILD)/cmd/mics-%.o $$(call object,$$(wildcard cmd/$$*_*.c)) $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 # A script may have parts: a line ". cmd/FOLDER/FILE" becomes the file.
 $(BUILD)/mics-%: cmd/mics-%.sh $(wildcard cmd/*/*.sh) lib/base/version.h
@@ -230,6 +233,6 @@ help:
 FORCE:
 .PHONY: all tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c bench/kernels.c) \
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c bench/kernels.c) \
 	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d) \
 	$(patsubst %,$(BUILD)/emulated/%.d,$(basename $(GPU_CHECK_SRC)))
