@@ -69,8 +69,8 @@ __device__ __forceinline__ void mics_norm_read(const struct mics_norm &args, siz
             mics_widen<T, W>(in[n], to.x[n]);
 }
 
-/* The mean over a team's row of x, or with SQUARES of its square. */
-template <typename T, bool SQUARES>
+/* The mean over a team's row of x. */
+template <typename T>
 __device__ __forceinline__ float mics_norm_mean(const struct mics_norm_part<T> &row, float share,
                                                 float *shared)
 {
@@ -81,7 +81,27 @@ __device__ __forceinline__ float mics_norm_mean(const struct mics_norm_part<T> &
         if (row.has(n))
 #pragma unroll
             for (int i = 0; i < mics_width<T>::value; i++)
-                sum[0] += SQUARES ? row.x[n][i] * row.x[n][i] : row.x[n][i];
+                sum[0] += row.x[n][i];
+    mics_team_sum<1>(sum, shared);
+    return sum[0] * share;
+}
+
+/* x -= mean, where CENTRED; the mean of its squares. */
+template <typename T, bool CENTRED>
+__device__ __forceinline__ float mics_norm_variance(struct mics_norm_part<T> &row, float mean,
+                                                    float share, float *shared)
+{
+    float sum[1] = {0};
+
+#pragma unroll
+    for (int n = 0; n < MICS_NORM_PIECES; n++)
+        if (row.has(n))
+#pragma unroll
+            for (int i = 0; i < mics_width<T>::value; i++) {
+                if (CENTRED)
+                    row.x[n][i] -= mean;
+                sum[0] = fmaf(row.x[n][i], row.x[n][i], sum[0]);
+            }
     mics_team_sum<1>(sum, shared);
     return sum[0] * share;
 }
@@ -119,15 +139,10 @@ __global__ void __launch_bounds__(MICS_NORM_TEAM) mics_norm_kernel(struct mics_n
 
     row.pieces = at < args.rows ? args.C / mics_width<T>::value : 0;
     mics_norm_read<T>(args, at * args.C, row);
-    if (CENTRED) {
-        mean = mics_norm_mean<T, false>(row, args.share, shared[0]);
-#pragma unroll
-        for (int n = 0; n < MICS_NORM_PIECES; n++)
-#pragma unroll
-            for (int i = 0; i < mics_width<T>::value; i++)
-                row.x[n][i] -= mean;
-    }
-    const float rstd = 1.0f / sqrtf(mics_norm_mean<T, true>(row, args.share, shared[1]) + args.eps);
+    if (CENTRED)
+        mean = mics_norm_mean<T>(row, args.share, shared[0]);
+    const float variance = mics_norm_variance<T, CENTRED>(row, mean, args.share, shared[1]);
+    const float rstd = 1.0f / sqrtf(variance + args.eps);
     mics_norm_write<T, CENTRED>(args, at * args.C, row, rstd);
     if (threadIdx.x > 0 || at >= args.rows)
         return;

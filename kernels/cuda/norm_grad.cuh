@@ -21,6 +21,8 @@
 #define MICS_NORM_GRAD_BLOCK   256  /* threads of a block of several teams, about */
 #define MICS_NORM_GRAD_THREADS 1024 /* of a multiprocessor, and the widest team */
 #define MICS_NORM_GRAD_DEPTH   3    /* rows in shared memory */
+#define MICS_NORM_GRAD_ALWAYS                                                                      \
+    (47u << 10) /* bytes of shared memory that every device has for them */
 
 /* What a thread has of a row in shared memory; the next thread's stands behind it, so that the threads
  * of a quarter warp reach all banks. */
@@ -205,17 +207,20 @@ static inline size_t mics_norm_grad_bytes(const struct mics_rows &rows)
            sizeof(struct mics_norm_grad_slot);
 }
 
-/* Whether the device has that much for a block. */
+/* Whether the device has that much for a block. What is asked of the device is the same for all rows, since
+ * another thread may ask at the same time. */
 template <typename T, bool CENTRED> static bool mics_norm_grad_fits(size_t bytes)
 {
+    const int most =
+        MICS_NORM_GRAD_THREADS * MICS_NORM_GRAD_DEPTH * (int)sizeof(struct mics_norm_grad_slot);
+
     if (cudaFuncSetAttribute(mics_norm_grad_kernel<T, CENTRED>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             (int)bytes) == cudaSuccess &&
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, most) == cudaSuccess &&
         cudaFuncSetAttribute(mics_norm_grad_kernel<T, CENTRED>,
                              cudaFuncAttributePreferredSharedMemoryCarveout, 100) == cudaSuccess)
         return true;
     (void)cudaGetLastError();
-    return false;
+    return bytes <= MICS_NORM_GRAD_ALWAYS;
 }
 
 /* T is the type of the tensors. cudaErrorInvalidValue: there are 2^31 rows or more, or the workspace has
