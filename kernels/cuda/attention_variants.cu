@@ -3,6 +3,9 @@
 #include "cuda/attention.cuh"
 #include "cuda/attention_choice.cuh"
 
+#if MICS_HAVE_CUDNN
+#include "cuda/attention_cudnn.cuh"
+#endif
 #ifdef MICS_EMULATED
 #include "attention_emulated.h"
 #endif
@@ -47,6 +50,10 @@ static const struct mics_attention_variant variants[] = {
      mics_cuda_attention_grad_plain},
 #if MICS_HOPPER
     {"hopper", NULL, NULL, takes_hopper_grad, mics_cuda_attention_grad_hopper},
+#endif
+#if MICS_HAVE_CUDNN
+    {"cudnn", mics_cuda_attention_cudnn_takes, mics_cuda_attention_cudnn,
+     mics_cuda_attention_grad_cudnn_takes, mics_cuda_attention_grad_cudnn},
 #endif
 #ifdef MICS_EMULATED
     {"emulated", emu_attention_takes, emu_attention, emu_attention_takes_grad, emu_attention_grad},

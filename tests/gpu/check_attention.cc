@@ -76,6 +76,12 @@ static bool near(const char *what, const struct attention_case &c, double slack,
     return good;
 }
 
+/* It has its own check, check_attention_cudnn.cc: its plans take long to make, and its sums come in any order. */
+static bool is_cudnn(int variant)
+{
+    return strcmp(mics_attention_variant_at(variant)->name, "cudnn") == 0;
+}
+
 /* Run by a variant, and compare; one that does not take the shape is fine. */
 static bool check_variant(struct attention_case *c, int variant, double slack)
 {
@@ -101,6 +107,8 @@ static void check(const struct attention_shape &shape, enum mics_dtype dtype, do
     for (int i = 0; mics_attention_variant_at(i); i++) {
         int bad = tap_bad;
 
+        if (is_cudnn(i))
+            continue;
         taken += check_variant(&c, i, slack);
         if (tap_bad > bad)
             printf("# by variant '%s'\n", mics_attention_variant_at(i)->name);
@@ -176,7 +184,8 @@ static void check_twice(int variant)
 static void twice_the_same_gives_the_same_bits(void)
 {
     for (int i = 0; mics_attention_variant_at(i); i++)
-        check_twice(i);
+        if (!is_cudnn(i))
+            check_twice(i);
 }
 
 static void rows_of_matrices_lie_in_different_banks(void)
