@@ -7,7 +7,10 @@
 #include "machine/comm_device.h"
 #include "machine/launch.h"
 
+#include <sched.h>
 #include <stdlib.h>
+
+static const double look_s = 1e-3; /* between looks at the communicators */
 
 enum { MAX_BUFFER = 64 << 20, MAX_GPU_BUFFER = 256 << 20, MIN_BUFFER = 8 << 20 };
 
@@ -55,6 +58,29 @@ static enum mics_status allocate(struct mics_bench *bench, uint64_t bytes, struc
     return ops->stream_sync(bench->stream, err);
 }
 
+enum mics_status mics_bench_wait(const struct mics_bench *bench, struct mics_err *err)
+{
+    const struct mics_device_ops *ops = bench->device->ops;
+    struct mics_comm *comm = bench->comm;
+    enum mics_status status = MICS_OK;
+    double looked_s = mics_now_s();
+
+    if (!comm->ops->check || !ops->event_reached)
+        return ops->stream_sync(bench->stream, err);
+    ops->event_record(bench->idle, bench->stream);
+    while (status == MICS_OK && !ops->event_reached(bench->idle)) {
+        sched_yield();
+        if (mics_now_s() - looked_s < look_s)
+            continue;
+        status = comm->ops->check(comm, err);
+        looked_s = mics_now_s();
+    }
+    if (status == MICS_OK)
+        return ops->stream_sync(bench->stream, err);
+    comm->ops->cancel(comm);
+    return status;
+}
+
 enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *world,
                                  enum mics_device_kind kind, uint64_t buffer_bytes,
                                  struct mics_err *err)
@@ -77,6 +103,8 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     if (status == MICS_OK)
         status = bench->device->ops->stream_open(bench->device, "probe", 0, &bench->stream, err);
     if (status == MICS_OK)
+        status = bench->device->ops->event_open(bench->device, &bench->idle, err);
+    if (status == MICS_OK)
         status = allocate(bench, buffer_bytes, err);
     if (status != MICS_OK)
         mics_bench_fini(bench);
@@ -90,6 +118,7 @@ void mics_bench_fini(struct mics_bench *bench)
     if (!device)
         return;
     device->ops->stream_close(bench->stream);
+    device->ops->event_close(bench->idle);
     if (bench->mirror && bench->mirror != bench->buffer)
         device->ops->host_release(device, bench->mirror);
     if (bench->buffer)

@@ -17,8 +17,9 @@ struct mics_bench {
     struct mics_chosen chosen; /* where `device` is from */
     struct mics_device *device;
     struct mics_stream *stream;
-    struct mics_comm *comm; /* the world's ranks, for memory of the device */
-    void *buffer;           /* device memory, zeroed */
+    struct mics_event *idle; /* the end of what is enqueued on the stream */
+    struct mics_comm *comm;  /* the world's ranks, for memory of the device */
+    void *buffer;            /* device memory, zeroed */
     void *mirror; /* the buffer as the host sees it: the same, or host memory to copy from and to */
     uint64_t buffer_bytes; /* the same on all ranks; a multiple of 4096 */
     uint32_t threads;      /* of this rank */
@@ -33,6 +34,10 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
                                  enum mics_device_kind kind, uint64_t buffer_bytes,
                                  struct mics_err *err);
 void mics_bench_fini(struct mics_bench *bench);
+
+/* Until all that is enqueued on the stream is over, with an eye on the communicators: what fails there may hang the stream
+ * for ever. Then it is cancelled. Does not sleep, for clocks are read before and after. */
+enum mics_status mics_bench_wait(const struct mics_bench *bench, struct mics_err *err);
 
 /* For people: a GPU's model, or the device's kind. */
 const char *mics_bench_device_name(const struct mics_bench *bench);

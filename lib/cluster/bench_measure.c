@@ -33,7 +33,7 @@ static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
 
     for (uint32_t i = 0; i < times; i++)
         mics_bench_enqueue(c);
-    status = c->bench->device->ops->stream_sync(c->bench->stream, err);
+    status = mics_bench_wait(c->bench, err);
     return status == MICS_OK ? world->ops->barrier_now(world, err) : status;
 }
 
@@ -50,7 +50,7 @@ static enum mics_status time_iterations(const struct mics_bench_case *c, uint32_
         mics_bench_enqueue(c);
         ops->event_record(events[i + 1], c->bench->stream);
     }
-    status = ops->stream_sync(c->bench->stream, err);
+    status = mics_bench_wait(c->bench, err);
     for (uint32_t i = 0; i < iters && status == MICS_OK; i++)
         seconds[i] = ops->event_time(events[i + 1]) - ops->event_time(events[i]);
     return status;

@@ -209,7 +209,7 @@ enum mics_status mics_bench_check(const struct mics_bench_case *c, uint64_t salt
     mics_bench_upload(c, mics_bench_recv(c), both);
     mics_bench_enqueue(c);
     mics_bench_download(c, mics_bench_recv(c), both);
-    status = c->bench->device->ops->stream_sync(c->bench->stream, err);
+    status = mics_bench_wait(c->bench, err);
     if (status == MICS_OK)
         *wrong = count_wrong(c, salt);
     return status;

@@ -95,7 +95,6 @@ static uint64_t count_wrong(const struct mics_bench_case *c, uint64_t salt)
 enum mics_status mics_bench_check_sync(const struct mics_bench_case *c, uint64_t salt,
                                        uint64_t *wrong, struct mics_err *err)
 {
-    const struct mics_device_ops *ops = c->bench->device->ops;
     enum mics_status status = MICS_OK;
 
     for (uint32_t step = 0; step < c->micro_steps && status == MICS_OK; step++) {
@@ -103,13 +102,13 @@ enum mics_status mics_bench_check_sync(const struct mics_bench_case *c, uint64_t
                         c->bench->world->rank, 0, salt + step);
         mics_bench_upload(c, mics_bench_send(c), mics_bench_case_elements(c));
         enqueue_micro_step(c, step);
-        status = ops->stream_sync(c->bench->stream, err);
+        status = mics_bench_wait(c->bench, err);
     }
     if (status != MICS_OK)
         return status;
     enqueue_end(c);
     mics_bench_download(c, mics_bench_recv(c), shard_count(c));
-    status = ops->stream_sync(c->bench->stream, err);
+    status = mics_bench_wait(c->bench, err);
     if (status == MICS_OK)
         *wrong = count_wrong(c, salt);
     return status;

@@ -73,7 +73,7 @@ static enum mics_status time_batch(const struct mics_bench *bench, const struct 
 
     for (uint32_t i = 0; i < round->iters; i++)
         enqueue(bench, round);
-    status = bench->device->ops->stream_sync(bench->stream, err);
+    status = mics_bench_wait(bench, err);
     *seconds = (mics_now_s() - start) / round->iters;
     return status;
 }

@@ -67,9 +67,12 @@ struct mics_comm_ops {
     enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
 
     /* Has something failed since that no stream reports, because it waits for ever? Any thread, at any time; does
-     * not block. MICS_ERR_COMM: of this rank's own; MICS_ERR_IO: another rank went away, which that rank itself, or
+     * not block. One that was only split so far answers for all that were split from it. MICS_ERR_COMM: of this rank's own; MICS_ERR_IO: another rank went away, which that rank itself, or
      * others, can say more about. NULL where a backend has no such failures. */
     enum mics_status (*check)(struct mics_comm *comm, struct mics_err *err);
+    /* Free the streams from collectives that never end, after such a failure: nothing is exchanged any more, and operations
+     * on the device fail. Any thread; within seconds. Goes with `check`. */
+    void (*cancel)(struct mics_comm *comm);
     /* End the whole job with this exit code, now; other ranks are told or killed. */
     void (*abort)(struct mics_comm *comm, int code);
 

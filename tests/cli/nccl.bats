@@ -83,6 +83,14 @@ faulty() # fault command...
     [ "${lines[0]}" = "# device: emulated, by staged" ]
 }
 
+@test "nccl: an error of NCCL on one rank ends mics-bench within seconds, with one line" {
+    began=$(date +%s)
+    run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); faulty 9 mics-bench --device=cuda -b 4K -e 64K --outliers=0 --op=all_reduce"
+    [ "$(grep -c '^mics-bench: ' <<<"$output")" = 1 ]
+    [[ $output == *"mics-bench: "*"among 3 ranks: NCCL: unhandled system error: emulated: the network is down"* ]]
+    [ $(($(date +%s) - began)) -lt 30 ]
+}
+
 @test "nccl: a device that is not there is an error of mics-bench and mics-probe" {
     MICS_EMULATED_GPUS=0 run ! mpi 2 mics-bench --device=cuda
     [[ $output == *"--device=cuda: no GPU"* ]]

@@ -147,6 +147,14 @@ static void nccl_free(struct mics_comm *base)
     free(comm);
 }
 
+static void nccl_cancel(struct mics_comm *base)
+{
+    struct nccl_family *family = nccl_of(base)->family;
+
+    mics_nccl_family_end(family);
+    family->device->ops->fail(family->device, MICS_ERR_COMM, "NCCL: the job is being ended");
+}
+
 static void nccl_abort(struct mics_comm *base, int code)
 {
     struct nccl_comm *comm = nccl_of(base);
@@ -167,5 +175,6 @@ const struct mics_comm_ops mics_nccl_ops = {
     .all_gather_now = nccl_all_gather_now,
     .barrier_now = nccl_barrier_now,
     .check = mics_nccl_check,
+    .cancel = nccl_cancel,
     .abort = nccl_abort,
 };

@@ -63,20 +63,44 @@ enum mics_status mics_nccl_failure(const struct nccl_comm *comm, ncclResult_t re
                         length > 0 ? ": " : "", length, last);
 }
 
+static bool is_well(ncclResult_t result)
+{
+    return result == ncclSuccess || result == ncclInProgress;
+}
+
+/* Of one that has joined; else the first of the family that is not well. *who is asked last. The lock is held. */
+static ncclResult_t look_at(struct nccl_comm *comm, const struct nccl_comm **who)
+{
+    ncclResult_t result = ncclSuccess;
+
+    *who = comm;
+    if (atomic_load(&comm->joined))
+        return comm->nccl ? state_of(comm) : ncclSuccess;
+    for (const struct nccl_comm *one = comm->family->members; one && is_well(result);
+         one = one->next) {
+        *who = one;
+        if (one->nccl && atomic_load(&one->joined))
+            result = state_of(one);
+    }
+    return result;
+}
+
 enum mics_status mics_nccl_check(struct mics_comm *base, struct mics_err *err)
 {
     struct nccl_comm *comm = (struct nccl_comm *)base;
     struct nccl_family *family = comm->family;
+    const struct nccl_comm *who;
 
-    if (!atomic_load(&comm->joined) || atomic_load(&family->ending) ||
+    if (base->size == 1 || atomic_load(&family->ending) ||
         pthread_mutex_trylock(&family->lock) != 0)
         return MICS_OK;
-    const ncclResult_t result = comm->nccl ? state_of(comm) : ncclSuccess;
-    if (result != ncclSuccess && result != ncclInProgress)
-        mics_nccl_failure(comm, result, err);
+    const ncclResult_t result = look_at(comm, &who);
+    if (!is_well(result)) {
+        mics_nccl_failure(who, result, err);
+        mics_err_prefix(err, "among %d ranks", who->comm.size);
+    }
     pthread_mutex_unlock(&family->lock);
-    if (result == ncclSuccess || result == ncclInProgress)
+    if (is_well(result))
         return MICS_OK;
-    mics_err_prefix(err, "among %d ranks", base->size);
     return result == ncclRemoteError ? MICS_ERR_IO : MICS_ERR_COMM;
 }
