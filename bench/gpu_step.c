@@ -5,7 +5,7 @@
  * usage: gpu_step PLAN STEPS     a plan for one rank; the plug-in as MICS_PLUGIN_PATH says
  *
  * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints lines "NAME NUMBER":
- *     tokens_per_s, step_ms     of the median step after the first three
+ *     tokens_per_s, step_ms     of the mean step after the first three
  *     mfu                       6N + 6LCT against 989 TFLOP/s
  *     loss                      of the last step
  *     plan_bytes, taken_bytes   the plan's arena and workspaces; what the GPU's free memory lost since it was opened,
@@ -130,6 +130,16 @@ static double run(struct mics_engine *engine, struct mics_plan *plan, struct tim
     return first_end;
 }
 
+/* Of all but the warm ones. */
+static double mean_step(const struct times *times)
+{
+    double sum = 0;
+
+    for (uint32_t i = WARM; i < times->steps; i++)
+        sum += times->step[i];
+    return sum / (times->steps - WARM);
+}
+
 /* Of all but the warm ones, which are put in order. */
 static double median(const struct times *times, double *of)
 {
@@ -160,7 +170,7 @@ static void print_start(const struct start *start, double step)
 static void print(const struct mics_plan *plan, const struct start *start,
                   const struct times *times, const struct memory *left)
 {
-    const double step = median(times, times->step), ahead = median(times, times->ahead);
+    const double step = mean_step(times), ahead = median(times, times->ahead);
     const double tokens = (double)plan->global_batch * plan->choice.seq;
     const double flops = mics_model_flops_per_token(plan->model, plan->choice.seq) * tokens / step;
 

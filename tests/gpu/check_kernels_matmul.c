@@ -188,6 +188,27 @@ static void large_products_of_fp32_go_to_bf16_in_slabs(void)
     product_free(&p);
 }
 
+/* With GPT-2's vocabulary and its spare rows. */
+static void the_products_of_a_head_agree(void)
+{
+    static const struct {
+        struct shape shape;
+        int trans, with;
+    } head[] = {
+        {{24, 50304, 16, 0, 0}, 2, 0},              /* logits */
+        {{24, 16, 50304, 0, 0}, 0, 0},              /* back from them */
+        {{50304, 16, 24, 0, 0}, 1, ADD | IN_PLACE}, /* the gradient of the matrix */
+    };
+
+    for (size_t i = 0; i < LENGTH(head); i++) {
+        struct product p =
+            product_new(head[i].shape, head[i].trans, MICS_BF16, MICS_BF16, head[i].with);
+
+        check_product(&p, head[i].shape);
+        product_free(&p);
+    }
+}
+
 static void the_first_proposal_gives_the_same(void)
 {
     struct mics_cuda_products *measured = at.products;
@@ -208,6 +229,7 @@ int main(void)
     TAP_RUN(products_of_bf16_agree_in_fp32);
     TAP_RUN(products_of_fp32_agree_in_bf16);
     TAP_RUN(large_products_of_fp32_go_to_bf16_in_slabs);
+    TAP_RUN(the_products_of_a_head_agree);
     TAP_RUN(the_first_proposal_gives_the_same);
     return close_gpu();
 }
