@@ -3,10 +3,9 @@
  * kernels_gpu.c - how fast the GPU's operations are, beside what bounds them.
  *
  * What memory bounds is compared with a copy of as many bytes, in the same run (kernels_gpu_memory.c);
- * matrix products with bare ones by cuBLASLt (kernels_gpu_products.c); attention by each variant with the
- * others ("-": the variant does not take it), its flops those that the mask leaves. Each time is the median
- * of several between events, of a few runs each, so that the host's part of a launch is hidden as it is in
- * a step.
+ * matrix products with bare ones by cuBLASLt (kernels_gpu_products.c); our variants of attention with
+ * cuDNN's (kernels_gpu_attention.c). Each time is the median of several between events, of a few runs each,
+ * so that the host's part of a launch is hidden as it is in a step.
  *
  *     kernels_gpu        (make gpu-bench; about a minute; it needs 5 GB of device memory)
  */
@@ -54,67 +53,6 @@ double time_us(struct bench *x, cudaError_t (*run)(struct bench *x, const void *
     must(cudaEventDestroy(stop), "cudaEventDestroy");
     qsort(took, RUNS, sizeof(took[0]), by_size);
     return took[RUNS / 2] * 1e3 / REPEATS;
-}
-
-/* Causal attention of 16,384 tokens in sequences of 2,048, of 2,048 channels. */
-static cudaError_t run_attention(struct bench *x, const void *context)
-{
-    const uint32_t D = *(const uint32_t *)context;
-
-    return mics_cuda_attention(&x->at,
-                               &(struct mics_op_attention){x->c, (float *)x->d, x->a, 8, 2048,
-                                                           2048 / D, 2048 / D, D, true, MICS_BF16});
-}
-
-static cudaError_t run_attention_grad(struct bench *x, const void *context)
-{
-    const uint32_t D = *(const uint32_t *)context;
-
-    return mics_cuda_attention_grad(
-        &x->at, &(struct mics_op_attention_grad){x->b, (float *)x->d + (8 << 20), x->c + AREA / 2,
-                                                 x->c, x->a, (float *)x->d, 8, 2048, 2048 / D,
-                                                 2048 / D, D, true, MICS_BF16});
-}
-
-/* One line of attention by the variant that is insisted on, which is compared with the reference first. */
-static void measure_direction(struct bench *x, const char *variant, uint32_t D, bool grad)
-{
-    /* Two products of the lower triangle; five for the gradient. */
-    const double flops = 2.0 * 8 * 2048 * 2049 * 2048 * (grad ? 2.5 : 1);
-    cudaError_t (*const run)(struct bench *, const void *) =
-        grad ? run_attention_grad : run_attention;
-    const cudaError_t error = run(x, &D);
-
-    printf("head %-3u %-8s %-17s", D, grad ? "backward" : "forward", variant);
-    if (error == cudaErrorNotSupported) {
-        printf(" %10s\n", "-");
-        return;
-    }
-    must(error, "attention");
-    const double took_us = time_us(x, run, &D);
-    printf(" %10.1f %10.1f\n", took_us, flops / took_us / 1e6);
-}
-
-static void measure_attention(struct bench *x)
-{
-    static const char *const variants[] = {"mma", "hopper", "cudnn"};
-    char text[MICS_CUDA_NOTE_BYTES];
-    int level;
-
-    printf("%-36s %10s %10s\n", "attention, causal, T 2048, bf16", "us", "TFLOP/s");
-    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        setenv("MICS_CUDA_ATTENTION", variants[i], 1);
-        if (mics_cuda_choices_open(&x->at.choices) != cudaSuccess)
-            continue; /* this build has no such variant */
-        for (uint32_t D = 64; D <= 128; D *= 2)
-            for (int grad = 0; grad < 2; grad++)
-                measure_direction(x, variants[i], D, grad);
-        while (mics_cuda_choices_next_note(x->at.choices, &level, text))
-            fprintf(stderr, "kernels_gpu: %s\n", text);
-        mics_cuda_choices_close(x->at.choices);
-        x->at.choices = NULL;
-    }
-    unsetenv("MICS_CUDA_ATTENTION");
 }
 
 /* Pseudo-random bf16 numbers below 0.5 in every area; positive in the last, which has second

@@ -44,6 +44,9 @@ void measure_memory(struct bench *x);
 /* The matrix products of a step, each beside the same product by cuBLASLt alone. */
 void measure_products(struct bench *x);
 
+/* Attention by our variants and by cuDNN. */
+void measure_attention(struct bench *x);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,7 +6,8 @@
  * a shape is first met, forward or gradient, every other variant that takes it runs on the operation's own operands
  * and is compared with the reference (attention_compare.cu). One that deviates is never used again, and a line says
  * so. The rest are timed (stopwatch.cuh), and the fastest is kept. The stream is waited for, and memory for the
- * reference's results is allocated for that while; without memory the reference is taken. Results
+ * reference's results is allocated for that while, or for those of the first sequences where there is little; without
+ * any the reference is taken. Results
  * of which one is all 0, or that are not finite, prove nothing: the reference is used and the shape is looked at again next time.
  *
  * MICS_CUDA_MEASURE=0 takes the reference: the same bits in every run. MICS_CUDA_ATTENTION=NAME insists on a variant:

@@ -5,7 +5,10 @@
 
 /* What a trial has. */
 struct trial {
-    const struct mics_attention_task *task;
+    const struct mics_attention_task *task; /* which is timed */
+    struct mics_attention_task part;  /* which is compared: all of it, or the first sequences */
+    struct mics_op_attention forward; /* of the part */
+    struct mics_op_attention_grad grad;
     struct mics_cuda_choices *choices;
     struct mics_stopwatch watch;
     void *kept; /* the reference's results */
@@ -21,12 +24,12 @@ static const char *name_of(int variant)
 /* Run the reference and keep what it gave; *proves: it can tell right from wrong. */
 static cudaError_t run_reference(struct trial *trial, bool *proves)
 {
-    cudaError_t error = mics_attention_variant_run(trial->task, trial->reference);
+    cudaError_t error = mics_attention_variant_run(&trial->part, trial->reference);
 
     if (error == cudaSuccess)
-        error = mics_attention_keep(trial->task, trial->kept);
+        error = mics_attention_keep(&trial->part, trial->kept);
     if (error == cudaSuccess)
-        error = mics_attention_kept_proves(trial->task, trial->kept, proves);
+        error = mics_attention_kept_proves(&trial->part, trial->kept, proves);
     return error;
 }
 
@@ -34,21 +37,22 @@ static cudaError_t run_reference(struct trial *trial, bool *proves)
 static bool is_right(struct trial *trial, int variant)
 {
     struct mics_attention_deviation deviation;
-    cudaError_t error = mics_attention_clear(trial->task);
+    cudaError_t error = mics_attention_clear(&trial->part);
 
     if (error == cudaSuccess)
-        error = mics_attention_variant_run(trial->task, variant);
+        error = mics_attention_variant_run(&trial->part, variant);
     if (error == cudaSuccess)
-        error = mics_attention_compare(trial->task, trial->kept, &deviation);
+        error = mics_attention_compare(&trial->part, trial->kept, &deviation);
     if (error != cudaSuccess) {
         (void)cudaGetLastError();
-        mics_choices_tell(trial->choices, 1, "%s: variant '%s' does not run: %s", trial->shape,
-                          name_of(variant), cudaGetErrorString(error));
+        mics_choices_tell(trial->choices, error == cudaErrorNotSupported ? 1 : 0,
+                          "%s: variant '%s' does not run: %s", trial->shape, name_of(variant),
+                          cudaGetErrorString(error));
         return false;
     }
     if (!deviation.excessive)
         return true;
-    trial->choices->banned[trial->task->grad != NULL] |= 1u << variant;
+    trial->choices->banned[trial->part.grad != NULL] |= 1u << variant;
     mics_choices_tell(
         trial->choices, 0,
         "%s: variant '%s' is wrong and left out: %s differs from that of '%s' by %.2g "
@@ -102,27 +106,55 @@ static bool try_all(struct trial *trial, const int *variants, int count, int *ch
     return true;
 }
 
+/* The first `sequences` of the task as the part that is compared, and memory for its results. */
+static bool prepare_part(struct trial *trial, uint32_t sequences)
+{
+    const struct mics_attention_task *task = trial->task;
+
+    trial->part = *task;
+    if (task->grad) {
+        trial->grad = *task->grad;
+        trial->grad.B = sequences;
+        trial->part.grad = &trial->grad;
+    } else {
+        trial->forward = *task->forward;
+        trial->forward.B = sequences;
+        trial->part.forward = &trial->forward;
+    }
+    if (cudaMalloc(&trial->kept, mics_attention_kept_bytes(&trial->part)) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    return false;
+}
+
+/* All sequences where there is memory, else two, which differ in their places, else one. */
+static bool prepare(struct trial *trial)
+{
+    const uint32_t B = trial->task->grad ? trial->task->grad->B : trial->task->forward->B;
+
+    return prepare_part(trial, B) || (B > 2 && prepare_part(trial, 2)) ||
+           (B > 1 && prepare_part(trial, 1));
+}
+
 bool mics_attention_try(const struct mics_attention_task *task, const int *variants, int count,
                         int *chosen)
 {
     struct trial trial = {};
-    bool sure;
+    bool sure = true;
 
     trial.task = task;
     trial.choices = task->at->choices;
     trial.reference = *chosen = variants[0];
     mics_attention_describe(task, trial.shape);
-    if (cudaMalloc(&trial.kept, mics_attention_kept_bytes(task)) != cudaSuccess ||
-        !mics_stopwatch_open(&trial.watch)) {
+    if (prepare(&trial) && mics_stopwatch_open(&trial.watch)) {
+        sure = try_all(&trial, variants, count, chosen);
+        mics_stopwatch_close(&trial.watch);
+    } else {
         (void)cudaGetLastError();
-        cudaFree(trial.kept);
         mics_choices_tell(trial.choices, trial.choices->insisted < 0 ? 1 : 0,
                           "%s: no memory to compare variants: '%s' is taken", trial.shape,
                           name_of(variants[0]));
-        return true;
     }
-    sure = try_all(&trial, variants, count, chosen);
-    mics_stopwatch_close(&trial.watch);
     cudaFree(trial.kept);
     return sure;
 }

@@ -162,7 +162,7 @@ $(BUILD)/gpu/bench/%.o: bench/%.c $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Ibench $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
-KERNELS_GPU := $(patsubst %,$(BUILD)/gpu/bench/%.o,kernels_gpu kernels_gpu_memory kernels_gpu_products) $(BUILD)/cuda/bench/kernels_gpu_copy.cu.o
+KERNELS_GPU := $(patsubst %,$(BUILD)/gpu/bench/%.o,kernels_gpu kernels_gpu_attention kernels_gpu_memory kernels_gpu_products) $(BUILD)/cuda/bench/kernels_gpu_copy.cu.o
 $(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm

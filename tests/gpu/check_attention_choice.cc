@@ -235,21 +235,39 @@ static void results_of_zero_prove_nothing(void)
     attention_case_device_close(&at);
 }
 
-/* What is left after the case's own memory does not do for a comparison. */
-static void without_memory_the_reference_is_taken(void)
+/* Run a case of `B` sequences of a mebibyte of results each with `spare` bytes left; what was told. */
+static std::string run_with_memory(unsigned B, size_t spare)
 {
-    struct attention_case c = attention_case_make({1, 512, 2, 2, 64, true}, MICS_BF16, 1);
+    const struct attention_shape s = {B, 64, 64, 64, 64, true};
+    struct attention_case c = attention_case_make(s, MICS_BF16, 1);
     struct mics_cuda_at at = attention_case_device();
-    const size_t rows = 512 * 2 * 64 * 2, own = 8 * rows + 2 * 4 * 2 * 512;
+    const size_t row = (size_t)s.B * s.T * s.H, own = row * s.D * 2 * 8 + row * 4 * 2;
+    std::string text;
 
-    set("right");
     setenv("MICS_EMULATED_MEMORY",
-           std::to_string(MICS_CUDA_WORKSPACE_BYTES + own + rows / 2).c_str(), 1);
+           std::to_string(MICS_CUDA_WORKSPACE_BYTES + own + 4096 + spare).c_str(), 1);
     CHECK_INT(attention_case_run(&c, &at, -1), cudaSuccess);
     unsetenv("MICS_EMULATED_MEMORY");
     check_right(c);
-    CHECK(has(told(&at), "no memory to compare variants: 'mma' is taken"));
+    text = told(&at);
     attention_case_device_close(&at);
+    return text;
+}
+
+static void with_little_memory_some_sequences_are_compared(void)
+{
+    std::string text;
+
+    set("wrong"); /* in the first sequence */
+    text = run_with_memory(2, 3 << 19);
+    CHECK(has(text, "0 attention, B 2 T 64"));
+    CHECK(has(text, "1 attention's gradient, B 2 T 64 H 64 of 64 D 64, causal, bf16: no memory"));
+}
+
+static void without_memory_the_reference_is_taken(void)
+{
+    set("right");
+    CHECK(has(run_with_memory(1, 0), "no memory to compare variants: 'mma' is taken"));
 }
 
 #endif
@@ -268,6 +286,7 @@ int main(void)
     TAP_RUN(one_can_insist_on_a_variant);
     TAP_RUN(an_unknown_variant_is_refused);
     TAP_RUN(results_of_zero_prove_nothing);
+    TAP_RUN(with_little_memory_some_sequences_are_compared);
     TAP_RUN(without_memory_the_reference_is_taken);
 #endif
     return tap_done();

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernels_gpu_attention.c - attention, forward and backward, by each variant, and the best of ours beside cuDNN's.
+ *
+ * Each is insisted on in turn, so that it is compared with the reference before it is timed. Flops are those that the
+ * mask leaves: two products, five for the gradient.
+ */
+#include "kernels_gpu.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define CUDNN 2 /* its place among the variants; those before it are ours */
+
+static const char *const variants[] = {"mma", "hopper", "cudnn"};
+static const char *const directions[] = {"forward", "backward"};
+
+/* What is to be reached of cuDNN's rate, at heads of 64 and 128. */
+static const double reach[] = {0.75, 0.55};
+
+/* Causal attention of 16,384 tokens in sequences of 2,048, of 2,048 channels. */
+static cudaError_t run_attention(struct bench *x, const void *context)
+{
+    const uint32_t D = *(const uint32_t *)context;
+
+    return mics_cuda_attention(&x->at,
+                               &(struct mics_op_attention){x->c, (float *)x->d, x->a, 8, 2048,
+                                                           2048 / D, 2048 / D, D, true, MICS_BF16});
+}
+
+static cudaError_t run_attention_grad(struct bench *x, const void *context)
+{
+    const uint32_t D = *(const uint32_t *)context;
+
+    return mics_cuda_attention_grad(
+        &x->at, &(struct mics_op_attention_grad){x->b, (float *)x->d + (8 << 20), x->c + AREA / 2,
+                                                 x->c, x->a, (float *)x->d, 8, 2048, 2048 / D,
+                                                 2048 / D, D, true, MICS_BF16});
+}
+
+/* One line; the rate in TFLOP/s, 0 where the variant does not take it. */
+static double measure_direction(struct bench *x, const char *variant, uint32_t D, int grad)
+{
+    const double flops = 2.0 * 8 * 2048 * 2049 * 2048 * (grad ? 2.5 : 1);
+    cudaError_t (*const run)(struct bench *, const void *) =
+        grad ? run_attention_grad : run_attention;
+    const cudaError_t error = run(x, &D);
+
+    printf("head %-3u %-8s %-17s", D, directions[grad], variant);
+    if (error == cudaErrorNotSupported) {
+        printf(" %10s\n", "-");
+        return 0;
+    }
+    must(error, "attention");
+    const double took_us = time_us(x, run, &D);
+    printf(" %10.1f %10.1f\n", took_us, flops / took_us / 1e6);
+    return flops / took_us / 1e6;
+}
+
+/* All of a variant's: rates[D 64 or 128][direction]. */
+static void measure_variant(struct bench *x, const char *variant, double rates[2][2])
+{
+    char text[MICS_CUDA_NOTE_BYTES];
+    int level;
+
+    setenv("MICS_CUDA_ATTENTION", variant, 1);
+    if (mics_cuda_choices_open(&x->at.choices) != cudaSuccess)
+        return; /* this build has no such variant */
+    for (int i = 0; i < 4; i++)
+        rates[i / 2][i % 2] = measure_direction(x, variant, i < 2 ? 64 : 128, i % 2);
+    while (mics_cuda_choices_next_note(x->at.choices, &level, text))
+        fprintf(stderr, "kernels_gpu: %s\n", text);
+    mics_cuda_choices_close(x->at.choices);
+    x->at.choices = NULL;
+    unsetenv("MICS_CUDA_ATTENTION");
+}
+
+void measure_attention(struct bench *x)
+{
+    double rates[CUDNN + 1][2][2] = {0};
+
+    printf("%-36s %10s %10s\n", "attention, causal, T 2048, bf16", "us", "TFLOP/s");
+    for (int i = 0; i <= CUDNN; i++)
+        measure_variant(x, variants[i], rates[i]);
+    for (int i = 0; i < 4; i++) {
+        const double own = fmax(rates[0][i / 2][i % 2], rates[1][i / 2][i % 2]);
+        const double other = rates[CUDNN][i / 2][i % 2];
+
+        if (other > 0)
+            printf("head %-3d %-8s of cuDNN %27.2f  %.2f %s\n", i < 2 ? 64 : 128, directions[i % 2],
+                   own / other, reach[i / 2], own / other >= reach[i / 2] ? "reached" : "missed");
+    }
+}
