@@ -32,7 +32,10 @@ cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
                                          const struct mics_op_attention_grad *args);
 
-/* On those of compute capability 9.0: attention_grad_hopper.cu. Tensors are aligned to 16 bytes. */
+/* On those of compute capability 9.0, where MICS_HOPPER: attention_hopper.cu, attention_grad_hopper.cu. Tensors are
+ * aligned to 16 bytes. cudaErrorNotSupported: the driver makes no tensor maps. */
+cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
+                                       const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
                                             const struct mics_op_attention_grad *args);
 

@@ -33,14 +33,24 @@ static bool takes_rest_grad(const struct mics_cuda_at *, const struct mics_op_at
 
 #if MICS_HOPPER
 /* Compute capability 9.0 and no other; bulk copies and maps of tensors need aligned rows. */
+static bool is_for_hopper(const struct mics_cuda_at *at, enum mics_dtype dtype, uint32_t D,
+                          uintptr_t addresses)
+{
+    return at->choices && at->choices->capability == 90 && mics_alignment(addresses) >= 16 &&
+           mics_attention_is_fast(dtype, D);
+}
+
+static bool takes_hopper(const struct mics_cuda_at *at, const struct mics_op_attention *args)
+{
+    return is_for_hopper(at, args->dtype, args->D, (uintptr_t)args->qkv | (uintptr_t)args->out);
+}
+
 static bool takes_hopper_grad(const struct mics_cuda_at *at,
                               const struct mics_op_attention_grad *args)
 {
-    const uintptr_t all = (uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out |
-                          (uintptr_t)args->out | (uintptr_t)args->qkv;
-
-    return at->choices && at->choices->capability == 90 && mics_alignment(all) >= 16 &&
-           mics_attention_is_fast(args->dtype, args->D);
+    return is_for_hopper(at, args->dtype, args->D,
+                         (uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out |
+                             (uintptr_t)args->out | (uintptr_t)args->qkv);
 }
 #endif
 
@@ -49,7 +59,8 @@ static const struct mics_attention_variant variants[] = {
     {"plain", takes_rest, mics_cuda_attention_plain, takes_rest_grad,
      mics_cuda_attention_grad_plain},
 #if MICS_HOPPER
-    {"hopper", NULL, NULL, takes_hopper_grad, mics_cuda_attention_grad_hopper},
+    {"hopper", takes_hopper, mics_cuda_attention_hopper, takes_hopper_grad,
+     mics_cuda_attention_grad_hopper},
 #endif
 #if MICS_HAVE_CUDNN
     {"cudnn", mics_cuda_attention_cudnn_takes, mics_cuda_attention_cudnn,

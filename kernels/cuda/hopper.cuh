@@ -143,6 +143,17 @@ static __device__ __forceinline__ void mics_wgmma_settle(uint32_t (&a)[steps][4]
         asm volatile("" : "+r"(a[k][0]), "+r"(a[k][1]), "+r"(a[k][2]), "+r"(a[k][3])::"memory");
 }
 
+/* What leads to `value`, which is not negative, is computed before a wait that follows. Without it the assembler
+ * waits at once, and arithmetic does not overlap with products under way. `spare`: a word that nobody uses; it is
+ * written when `value` is negative, so the assembler has to know first. */
+static __device__ __forceinline__ void mics_wgmma_hold(float value, mics_shared_at spare)
+{
+    asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n"
+                 "@p st.volatile.shared.f32 [%1], %0;\n}\n" ::"f"(value),
+                 "r"(spare)
+                 : "memory");
+}
+
 /* What this thread wrote to shared memory by ordinary stores, or got by cp.async and waited for, is seen by
  * products and bulk copies that come after a following barrier. */
 static __device__ __forceinline__ void mics_async_fence(void)

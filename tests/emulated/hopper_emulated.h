@@ -98,6 +98,10 @@ template <typename Registers> static inline void mics_wgmma_settle(Registers &)
 {
 }
 
+static inline void mics_wgmma_hold(float, uintptr_t)
+{
+}
+
 static inline void mics_async_fence(void)
 {
     emu_async_fence();

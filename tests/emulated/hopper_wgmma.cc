@@ -16,7 +16,7 @@
 namespace
 {
 
-enum { WARPS = 1024 / EMU_WARP, MOST_N = 256 };
+enum { WARPS = 1024 / EMU_WARP };
 
 /* Accumulators of a warp while products add to them: the registers hold NaN, `sum` what is known. */
 struct accumulators {
@@ -195,22 +195,28 @@ void emu_wgmma_commit(void)
     emu_warp_meet(~0u, meet_commit, nullptr);
 }
 
-/* Element (i, k) of a matrix with 128-byte swizzle, i being the row of a, the column of b. */
-static float element(uint64_t matrix, bool transposed, unsigned i, unsigned k)
+typedef float float8 __attribute__((vector_size(32)));
+
+/* Eight numbers of a matrix with 128-byte swizzle, from element (i, k) on, i being the row of a, the column of b:
+ * further i if it is transposed, further k if not. */
+static float8 chunk(uint64_t matrix, bool transposed, unsigned i, unsigned k)
 {
     uint32_t start = (uint32_t)(matrix & 0x3fff) << 4;
     uint32_t leading = (uint32_t)(matrix >> 16 & 0x3fff) << 4;
     uint32_t stride = (uint32_t)(matrix >> 32 & 0x3fff) << 4;
-    uint32_t number = start, bits;
-    uint16_t value;
+    uint32_t number = start;
+    uint16_t values[8];
+    float8 result;
 
     if (transposed)
         number += i / 64 * leading + i % 64 * 2 + k / 8 * stride + k % 8 * 128;
     else
         number += i / 8 * stride + i % 8 * 128 + k * 2;
-    memcpy(&value, emu_async_view() + emu_shared_offset(emu_swizzle(number), 2), sizeof(value));
-    bits = (uint32_t)value << 16;
-    return __uint_as_float(bits);
+    memcpy(values, emu_async_view() + emu_shared_offset(emu_swizzle(number), sizeof(values)),
+           sizeof(values));
+    for (unsigned n = 0; n < 8; n++)
+        result[n] = __uint_as_float((uint32_t)values[n] << 16);
+    return result;
 }
 
 /* Only what mics uses is done: the 128-byte swizzle, its pattern at multiples of 1024 bytes. */
@@ -233,40 +239,57 @@ static float half(uint32_t pair, unsigned which)
     return __uint_as_float(which ? pair & 0xffff0000u : pair << 16);
 }
 
-/* The warp's 16 rows of the left factor. */
-static void load_a(float (&a)[16][16], const struct product &product)
+/* Elements (first + i, k) of a matrix in shared memory, for i < count. */
+static void load_matrix(std::vector<float> &to, uint64_t matrix, bool transposed, unsigned first,
+                        unsigned count)
 {
-    if (!product.what.a)
-        check(product.what.a_matrix, product.what.a_transposed);
-    for (unsigned lane = 0; product.what.a && lane < EMU_WARP; lane++)
+    check(matrix, transposed);
+    to.resize(16 * count); /* [16][count] */
+    for (unsigned k = 0; k < 16; k += transposed ? 1 : 8)
+        for (unsigned i = 0; i < count; i += transposed ? 8 : 1) {
+            float8 eight = chunk(matrix, transposed, first + i, k);
+
+            for (unsigned n = 0; n < 8; n++)
+                to[transposed ? k * count + i + n : (k + n) * count + i] = eight[n];
+        }
+}
+
+/* The warp's 16 rows of the left factor, [16 of k][16]. */
+static void load_left(std::vector<float> &to, const struct product &product)
+{
+    if (!product.what.a) {
+        load_matrix(to, product.what.a_matrix, product.what.a_transposed, my_warp_index() % 4 * 16,
+                    16);
+        return;
+    }
+    to.resize(16 * 16);
+    for (unsigned lane = 0; lane < EMU_WARP; lane++)
         for (unsigned j = 0; j < 8; j++)
-            a[lane / 4 + j / 2 % 2 * 8][lane % 4 * 2 + j / 4 * 8 + j % 2] =
+            to[(lane % 4 * 2 + j / 4 * 8 + j % 2) * 16 + lane / 4 + j / 2 % 2 * 8] =
                 half(product.a[lane][j / 2], j % 2);
-    for (unsigned m = 0; !product.what.a && m < 16; m++)
-        for (unsigned k = 0; k < 16; k++)
-            a[m][k] = element(product.what.a_matrix, product.what.a_transposed,
-                              my_warp_index() % 4 * 16 + m, k);
 }
 
 static void multiply(const struct product &product)
 {
+    static thread_local std::vector<float> a, b;
     unsigned N = product.what.N;
-    float a[16][16], b[16][MOST_N];
+    std::vector<float> &sum = product.to->sum;
 
-    load_a(a, product);
-    check(product.what.b_matrix, product.what.b_transposed);
-    for (unsigned k = 0; k < 16; k++)
-        for (unsigned n = 0; n < N; n++)
-            b[k][n] = element(product.what.b_matrix, product.what.b_transposed, n, k);
-    for (unsigned m = 0; m < 16; m++) {
-        float *sum = &product.to->sum[m * N];
+    load_left(a, product);
+    load_matrix(b, product.what.b_matrix, product.what.b_transposed, 0, N);
+    if (!product.what.add)
+        sum.assign(sum.size(), 0);
+    for (unsigned m = 0; m < 16; m++)
+        for (unsigned n = 0; n < N; n += 8) {
+            float8 all, one;
 
-        if (!product.what.add)
-            memset(sum, 0, N * sizeof(*sum));
-        for (unsigned k = 0; k < 16; k++)
-            for (unsigned n = 0; n < N; n++)
-                sum[n] += a[m][k] * b[k][n];
-    }
+            memcpy(&all, &sum[m * N + n], sizeof(all));
+            for (unsigned k = 0; k < 16; k++) {
+                memcpy(&one, &b[k * N + n], sizeof(one));
+                all += a[k * 16 + m] * one;
+            }
+            memcpy(&sum[m * N + n], &all, sizeof(all));
+        }
 }
 
 /* The last product on these accumulators is done: into the registers. */
