@@ -106,7 +106,7 @@ $(BUILD)/mics-%: cmd/mics-%.sh $(wildcard cmd/*/*.sh) lib/base/version.h
 	@mkdir -p $(@D)
 	$(call say,SH)awk '/^\. cmd\// { while ((getline line <$$2) > 0) print line; next } { print }' $< | \
 		sed 's/@VERSION@/$(VERSION)/' >$@ && chmod +x $@
-$(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libmics.a
+$(BUILD)/bench/%: $(BUILD)/bench/%.o $$(call object,$$(wildcard bench/$$*_host_*.c)) $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
@@ -234,6 +234,6 @@ help:
 FORCE:
 .PHONY: all tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c bench/kernels.c) \
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c) \
 	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d) \
 	$(patsubst %,$(BUILD)/emulated/%.d,$(basename $(GPU_CHECK_SRC)))

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels_host.h - what bench/kernels measures: operations on arrays of a model's sizes. */
+#ifndef MICS_BENCH_KERNELS_HOST_H
+#define MICS_BENCH_KERNELS_HOST_H
+
+#include "host/kernels.h"
+
+struct model {
+    const char *name;
+    uint32_t B, T, C, H, V, chunk; /* chunk: rows of logits at a time */
+    uint64_t params;               /* of an update */
+};
+
+/* What the operations work on: `count` floats each, enough for the largest. */
+struct arrays {
+    float *a, *b, *c, *d;
+    int32_t *tokens;
+    struct mics_op_scalars scalars;
+    uint64_t count;
+    struct mics_pool *pool;
+    const struct model *model;
+};
+
+/* One line of the table. flops or bytes of one run; the other is 0. */
+struct entry {
+    const char *name;
+    void (*run)(struct arrays *x);
+    double (*flops)(const struct model *m);
+    double (*bytes)(const struct model *m);
+};
+
+/* Those that arithmetic bounds, and those that memory does; the last of each has no name. */
+extern const struct entry bench_products[], bench_passes[];
+
+static inline double rows(const struct model *m)
+{
+    return (double)m->B * m->T;
+}
+
+#endif
