@@ -2,6 +2,8 @@
 /* attention_emulated.cc - attention by plain loops in float, rounded at the end. */
 #include "attention_emulated.h"
 
+#include "queue.h"
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -160,6 +162,29 @@ void disturb(const struct shape &s, __nv_bfloat16 *last)
         last[d] = __float2bfloat16(0);
 }
 
+void forward(const struct mics_op_attention *args)
+{
+    const struct shape s = {args->B, args->T, args->H, args->H_kv, args->D, args->causal};
+    const struct rows last = out_of(s, args->out, 0, 0);
+
+    for (unsigned head = 0; head < s.B * s.H && !is_asked("silent"); head++)
+        for (unsigned i = 0; i < s.T; i++)
+            forward_row(s, head_of(s, args->qkv, head / s.H, head % s.H),
+                        out_of(s, args->out, head / s.H, head % s.H),
+                        args->lse + (size_t)head * s.T, i);
+    disturb(s, last.at + (s.T - 1) * last.stride);
+}
+
+void backward(const struct mics_op_attention_grad *args)
+{
+    const struct shape s = {args->B, args->T, args->H, args->H_kv, args->D, args->causal};
+    const struct rows last = head_of(s, args->grad_qkv, 0, 0).q;
+
+    for (unsigned kv = 0; kv < s.B * s.H_kv && !is_asked("silent"); kv++)
+        backward_group(s, args, kv / s.H_kv, kv % s.H_kv);
+    disturb(s, last.at + (s.T - 1) * last.stride);
+}
+
 } // namespace
 
 bool emu_attention_takes(const struct mics_cuda_at *, const struct mics_op_attention *args)
@@ -173,32 +198,23 @@ bool emu_attention_takes_grad(const struct mics_cuda_at *,
     return is_asked(nullptr) && args->dtype == MICS_BF16;
 }
 
-cudaError_t emu_attention(const struct mics_cuda_at *, const struct mics_op_attention *args)
+cudaError_t emu_attention(const struct mics_cuda_at *at, const struct mics_op_attention *args)
 {
-    const struct shape s = {args->B, args->T, args->H, args->H_kv, args->D, args->causal};
-    const struct rows last = out_of(s, args->out, 0, 0);
+    const struct mics_op_attention copy = *args;
 
     if (is_asked("failing"))
         return cudaErrorNotSupported;
-    for (unsigned head = 0; head < s.B * s.H && !is_asked("silent"); head++)
-        for (unsigned i = 0; i < s.T; i++)
-            forward_row(s, head_of(s, args->qkv, head / s.H, head % s.H),
-                        out_of(s, args->out, head / s.H, head % s.H),
-                        args->lse + (size_t)head * s.T, i);
-    disturb(s, last.at + (s.T - 1) * last.stride);
+    emu_enqueue_plain(at->stream, [copy] { forward(&copy); });
     return cudaSuccess;
 }
 
-cudaError_t emu_attention_grad(const struct mics_cuda_at *,
+cudaError_t emu_attention_grad(const struct mics_cuda_at *at,
                                const struct mics_op_attention_grad *args)
 {
-    const struct shape s = {args->B, args->T, args->H, args->H_kv, args->D, args->causal};
-    const struct rows last = head_of(s, args->grad_qkv, 0, 0).q;
+    const struct mics_op_attention_grad copy = *args;
 
     if (is_asked("failing"))
         return cudaErrorNotSupported;
-    for (unsigned kv = 0; kv < s.B * s.H_kv && !is_asked("silent"); kv++)
-        backward_group(s, args, kv / s.H_kv, kv % s.H_kv);
-    disturb(s, last.at + (s.T - 1) * last.stride);
+    emu_enqueue_plain(at->stream, [copy] { backward(&copy); });
     return cudaSuccess;
 }

@@ -8,6 +8,7 @@
  * MICS_EMULATED_SLOW_PROPOSAL=N makes proposal N, counted from 0, take 5 ms longer.
  */
 #include "cublasLt_internal.h"
+#include "queue.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -256,12 +257,49 @@ static void be_slow(uint64_t proposal)
         usleep(SLOW_US);
 }
 
+namespace
+{
+
+/* What a call said, for when its turn comes. */
+struct product {
+    struct emu_lt_desc desc;
+    struct emu_lt_layout layouts[4];
+    const void *operands[4];
+    float alpha, beta;
+    void *workspace;
+    size_t workspace_bytes;
+    uint64_t proposal;
+};
+
+} // namespace
+
+static emu_step run(const struct product &p)
+{
+    const struct emu_lt_layout *const layouts[] = {&p.layouts[0], &p.layouts[1], &p.layouts[2],
+                                                   &p.layouts[3]};
+
+    if (p.workspace_bytes > 0)
+        memset(p.workspace, 0xff, p.workspace_bytes);
+    be_slow(p.proposal);
+    return emu_lt_multiply(&p.desc, layouts, p.operands, p.alpha, p.beta) == CUBLAS_STATUS_SUCCESS
+               ? emu_step::DONE
+               : emu_step::FAILED;
+}
+
+static void enqueue(const struct product &p, cudaStream_t stream)
+{
+    emu_work work;
+
+    work.run = [p] { return run(p); };
+    emu_enqueue(stream, std::move(work));
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void *alpha,
                               const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
                               cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
                               cublasLtMatrixLayout_t c_layout, void *d,
                               cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
-                              void *workspace, size_t workspace_bytes, cudaStream_t)
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
     const struct emu_lt_layout *const all[] = {a_layout, b_layout, c_layout, d_layout};
     const void *const operands[] = {a, b, c, d};
@@ -279,9 +317,15 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
             return refuse(CUBLAS_STATUS_INVALID_VALUE, "operand %d less aligned than promised", i);
     if (d == a || d == b || (c == d && c_layout->ld != d_layout->ld))
         return refuse(CUBLAS_STATUS_INVALID_VALUE, "a result in the place of an operand");
-    if (algo->data[1] > 0)
-        memset(workspace, 0xff, algo->data[1]);
-    be_slow(algo->data[6]);
-    return emu_lt_multiply(desc, all, operands, *static_cast<const float *>(alpha),
-                           *static_cast<const float *>(beta));
+    enqueue({*desc,
+             {*a_layout, *b_layout, *c_layout, *d_layout},
+             {a, b, c, d},
+             *static_cast<const float *>(alpha),
+             *static_cast<const float *>(beta),
+             workspace,
+             algo->data[1],
+             algo->data[6]},
+            stream);
+    return emu_note(cudaSuccess) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
+                                                : CUBLAS_STATUS_EXECUTION_FAILED;
 }

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* driver.cc - the functions of the driver that we call, found as the real ones are. */
-#include "runtime.h"
+#include "memory.h"
+#include "queue.h"
 #include "tensor_map_emulated.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstring>
-#include <thread>
 
 /* The stream goes on when (int32_t)(*at - value) >= 0; another thread writes there. */
-static int stream_wait_value32(cudaStream_t, unsigned long long at, uint32_t value, unsigned)
+static int stream_wait_value32(cudaStream_t stream, unsigned long long at, uint32_t value, unsigned)
 {
     const auto *word = reinterpret_cast<const std::atomic<uint32_t> *>((uintptr_t)at);
+    const emu_memory kind = emu_memory_of(word, sizeof *word);
+    emu_work work;
 
-    for (int turn = 0; (int32_t)(word->load() - value) < 0; turn++)
-        if (turn < 100)
-            std::this_thread::yield();
-        else
-            std::this_thread::sleep_for(std::chrono::microseconds(20));
-    return 0;
+    if (kind != emu_memory::PINNED && kind != emu_memory::DEVICE)
+        return cudaErrorInvalidValue;
+    work.run = [word, value] {
+        return (int32_t)(word->load() - value) >= 0 ? emu_step::DONE : emu_step::STUCK;
+    };
+    emu_enqueue(stream, std::move(work));
+    return emu_note(cudaSuccess);
 }
 
 static void *find(const char *symbol)

@@ -8,6 +8,7 @@
 #include "emulator.h"
 
 #include "fiber.h"
+#include "queue.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -90,10 +91,13 @@ static unsigned draw(struct machine *m, unsigned n)
     return (unsigned)((z ^ (z >> 31)) % n);
 }
 
+/* Of launches to come: each gets a seed of its own. */
+static thread_local uint64_t order_seed, ordered;
+
 void emu_set_order(uint64_t seed)
 {
-    running.seed = seed;
-    running.draws = 0;
+    order_seed = seed;
+    ordered = 0;
 }
 
 static void become(const struct machine *m, unsigned i)
@@ -193,7 +197,7 @@ static void run_thread(struct machine *m, unsigned i, struct emu_fiber *fiber)
     m->threads[i].state = READY;
     m->threads[i].fiber = fiber;
     become(m, i);
-    m->job->call(m->job->context);
+    m->job->call(m->job->arguments.get());
     m->threads[i].state = ENDED;
     m->warp_ended[i / EMU_WARP] |= 1u << (i % EMU_WARP);
     m->ended++;
@@ -501,19 +505,35 @@ static void clean_up(struct machine *m)
     m->failed = false;
 }
 
-cudaError_t emu_launch(const struct emu_job *job)
+/* Run a launch whose turn has come. */
+static emu_step run(const struct emu_job &job)
 {
     struct machine *m = &running;
-    cudaError_t error = check_limits(job);
+
+    if (!m->main)
+        m->main = emu_fiber_main();
+    if (!m->main || posix_memalign(&m->shared, 1024, job.shared_bytes ? job.shared_bytes : 1) != 0)
+        return emu_step::FAILED;
+    m->job = &job;
+    m->seed = job.seed;
+    m->draws = 0;
+    const bool well = run_grid(m);
+    clean_up(m);
+    return well ? emu_step::DONE : emu_step::FAILED;
+}
+
+cudaError_t emu_launch(struct emu_job job, cudaStream_t stream)
+{
+    const cudaError_t error = check_limits(&job);
+    emu_work work;
 
     if (error != cudaSuccess)
         return emu_note(error);
-    if (!m->main && !(m->main = emu_fiber_main()))
-        return emu_note(cudaErrorMemoryAllocation);
-    if (posix_memalign(&m->shared, 1024, job->shared_bytes ? job->shared_bytes : 1) != 0)
-        return emu_note(cudaErrorMemoryAllocation);
-    m->job = job;
-    error = run_grid(m) ? cudaSuccess : cudaErrorLaunchFailure;
-    clean_up(m);
-    return emu_note(error);
+    if (emu_device_of(stream) != emu_current_device())
+        return emu_note(cudaErrorInvalidResourceHandle);
+    if (order_seed != 0)
+        job.seed = order_seed + (ordered++ << 32);
+    work.run = [job = std::move(job)] { return run(job); };
+    emu_enqueue(stream, std::move(work));
+    return emu_note(cudaSuccess);
 }

@@ -2,7 +2,8 @@
 /*
  * emulator.h - how a grid is run on the host.
  *
- * The blocks of a grid run one after another on the calling thread. The threads of a block are fibers: one
+ * A launch is enqueued on its stream with a copy of its arguments. When its turn comes (queue.h), the blocks of the
+ * grid run one after another on one thread. The threads of a block are fibers: one
  * runs until it ends, waits for its block (__syncthreads) or for its warp (shuffles, votes, matrix
  * instructions). A fiber takes the next thread when its own ends, so that a kernel without barriers is run by
  * one fiber, as plain calls. What is wrong is said on standard error and fails the launch:
@@ -20,6 +21,9 @@
 #include "vector_types.h"
 
 #include <functional>
+#include <memory>
+#include <tuple>
+#include <utility>
 
 #define __global__
 #define __device__
@@ -49,20 +53,23 @@ extern __thread struct emu_now emu_now;
 #define gridDim   (emu_now.grid_dim)
 #define warpSize  EMU_WARP
 
-/* One launch. `call` runs the kernel once, for the current thread. */
+/* One launch. `call` runs the kernel once, for the current thread, with `arguments`. */
 struct emu_job {
     const char *name;
     const void *kernel; /* identifies it for emu_func_set_attribute */
     dim3 grid, block;
     size_t shared_bytes;
-    void (*call)(void *context);
-    void *context;
+    void (*call)(const void *arguments);
+    std::shared_ptr<const void> arguments;
+    uint64_t seed; /* of the order of threads */
 };
 
-cudaError_t emu_launch(const struct emu_job *job);
+/* Enqueue it; `seed` is filled in. What is wrong with the launch itself is told at once, as by CUDA. */
+cudaError_t emu_launch(struct emu_job job, cudaStream_t stream);
 cudaError_t emu_func_set_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
 
-/* 0: threads run in ascending order. Otherwise in an order drawn from `seed`. For the calling thread. */
+/* 0: threads run in ascending order. Otherwise in an order drawn from `seed`. For launches of the calling
+ * thread from now on. */
 void emu_set_order(uint64_t seed);
 
 /* Wait for the block; the number of threads whose predicate is not 0. */
@@ -119,22 +126,35 @@ static inline int __syncthreads_and(int predicate)
     return emu_block_barrier(!predicate) == 0;
 }
 
-/* An emulated launch of any callable. */
-template <typename F>
-static inline cudaError_t emu_run(const char *name, const void *kernel, dim3 grid, dim3 block,
-                                  size_t shared_bytes, F &&call)
-{
-    struct emu_job job = {name,         kernel,
-                          grid,         block,
-                          shared_bytes, [](void *context) { (*static_cast<F *>(context))(); },
-                          &call};
+/* A kernel and a copy of its arguments, converted to the types of its parameters. */
+template <typename... P> struct emu_arguments {
+    void (*kernel)(P...);
+    std::tuple<P...> values;
 
-    return emu_launch(&job);
+    static void call(const void *self)
+    {
+        const auto *all = static_cast<const emu_arguments *>(self);
+
+        std::apply(all->kernel, all->values);
+    }
+};
+
+template <typename... P, typename... A>
+static inline cudaError_t emu_run(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
+                                  cudaStream_t stream, void (*kernel)(P...), A &&...values)
+{
+    typedef emu_arguments<P...> arguments;
+    std::shared_ptr<const void> copy(
+        new arguments{kernel, std::tuple<P...>(std::forward<A>(values)...)},
+        [](const void *p) { delete static_cast<const arguments *>(p); });
+
+    return emu_launch({name, reinterpret_cast<const void *>(kernel), grid, block, shared_bytes,
+                       arguments::call, std::move(copy), 0},
+                      stream);
 }
 
 #define MICS_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
-    ((void)(stream), emu_run(#kernel, reinterpret_cast<const void *>(kernel), grid, block,         \
-                             shared_bytes, [&]() { kernel(__VA_ARGS__); }))
+    emu_run(#kernel, grid, block, shared_bytes, stream, kernel, __VA_ARGS__)
 
 #define MICS_SHARED(type, name, ...)                                                               \
     alignas(16) static thread_local type name __VA_ARGS__;                                         \

@@ -3,7 +3,7 @@
  * nccl.cc - communicators of the emulated NCCL (see nccl.h): joining, meeting, ending, errors. What they carry
  * stands in nccl_calls.cc.
  *
- * ncclCommAbort() raises a flag that ends all waiting, and then waits for the communicator's own thread.
+ * ncclCommAbort() raises a flag that ends all waiting, and then waits for the communicator's own thread and for the GPU.
  */
 #include "nccl_calls.h"
 
@@ -62,58 +62,42 @@ ncclResult_t emu_nccl_error(emu_nccl *comm, ncclResult_t result, const char *tex
     return result;
 }
 
-/* Rest between looks: briefly at first, for most meetings are short. */
-static void rest(int looks)
+bool emu_nccl_is_well(const emu_nccl *comm)
 {
-    if (looks < 100)
-        sched_yield();
-    else
-        usleep(looks < 1000 ? 20 : 500);
+    const ncclResult_t state = comm->state;
+
+    return state == ncclSuccess || state == ncclInProgress;
 }
 
-/* Not ncclSuccess: aborted, or somebody is gone. Looking for that takes time, so not at each look. */
-static ncclResult_t look_around(emu_nccl *comm, int looks, emu_clock::time_point since)
-{
-    const std::chrono::duration<double> waited = emu_clock::now() - since;
-
-    if (comm->aborted)
-        return ncclInternalError;
-    if (looks % 64 == 63 && comm->state == ncclInProgress && room_has_died(comm->room, comm->size))
-        emu_nccl_error(comm, ncclRemoteError, "a peer's process is gone");
-    if (comm->state == ncclRemoteError || comm->room->aborted)
-        return ncclSuccess; /* hangs, as a GPU would, until it is aborted */
-    if (waited.count() > patience_s)
-        return emu_nccl_error(comm, ncclInternalError,
-                              "emulated: ranks wait for each other in different collectives");
-    return ncclSuccess;
-}
-
-ncclResult_t emu_nccl_meet(emu_nccl *comm)
+void emu_meeting::come(emu_nccl *comm)
 {
     room *room = comm->room;
-    const uint32_t generation = room->generation;
-    const auto since = emu_clock::now();
 
+    generation_ = room->generation;
+    looks_ = 0;
+    since_ = std::chrono::steady_clock::now();
     if (room->arrived.fetch_add(1) + 1 == (uint32_t)comm->size) {
         room->arrived = 0;
         room->generation.fetch_add(1);
-        return ncclSuccess;
     }
-    for (int looks = 0; room->generation == generation; looks++) {
-        const ncclResult_t result = look_around(comm, looks, since);
-
-        if (result != ncclSuccess)
-            return result;
-        rest(looks);
-    }
-    return ncclSuccess;
 }
 
-void emu_nccl_hang(emu_nccl *comm)
+emu_step emu_meeting::ask(emu_nccl *comm)
 {
-    emu_nccl_error(comm, ncclSystemError, "emulated: the network is down");
-    while (!comm->aborted)
-        usleep(1000);
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - since_;
+
+    if (comm->aborted || comm->room->generation != generation_)
+        return emu_step::DONE;
+    /* That takes time, so not at each look. */
+    if (++looks_ % 64 == 0 && emu_nccl_is_well(comm) && room_has_died(comm->room, comm->size))
+        emu_nccl_error(comm, ncclRemoteError, "a peer's process is gone");
+    if (comm->state == ncclRemoteError || comm->room->aborted || waited.count() < patience_s)
+        return emu_step::STUCK; /* after a death for ever, as on a GPU, until it is aborted */
+    emu_nccl_error(comm, ncclInternalError,
+                   "emulated: ranks wait for each other in different collectives");
+    std::fprintf(stderr, "emulated NCCL: rank %d of %d waits in vain: others are elsewhere\n",
+                 comm->rank, comm->size);
+    return emu_step::FAILED;
 }
 
 /* In the background. */
@@ -174,6 +158,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
     *result = comm->state;
     if (*result == ncclSuccess && comm->worker.joinable())
         comm->worker.join();
+    if (*result == ncclSuccess && comm->finalized && comm->busy > 0)
+        *result = ncclInProgress;
     return ncclSuccess;
 }
 
@@ -183,7 +169,8 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 
     if (comm->worker.joinable())
         return ncclInvalidArgument;
-    return comm->state;
+    comm->finalized = true;
+    return comm->state == ncclSuccess && comm->busy > 0 ? ncclInProgress : comm->state.load();
 }
 
 static void write_log(const emu_nccl *comm)
@@ -213,6 +200,8 @@ void emu_nccl_part(emu_nccl *comm)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    if (comm->busy > 0)
+        emu_nccl_die("a communicator is destroyed before its collectives are over");
     write_log(comm);
     emu_nccl_part(comm);
     return ncclSuccess;

@@ -4,10 +4,12 @@
  *
  * The names and values are NCCL's. A communicator with "blocking = 0" joins in the background, and its collectives begin
  * there, as in NCCL: the call returns "in progress", and who uses the communicator again before its state was seen to be
- * "success" is refused. A collective is over before that state is told, for the emulator's streams do their work at once, too;
- * so ranks that begin different collectives, or begin them in another order, wait for each other: after 20 seconds
- * that is an error. A rank whose process is gone makes the others' communicators fail with ncclRemoteError, and their
- * collectives go on waiting until they are aborted: on a GPU they would hang just so.
+ * "success" is refused. Then it is enqueued, and holds up its stream until all ranks have come to it; those of one
+ * communicator run one after another, whatever their streams are. For those of different communicators there may be no
+ * room on a GPU side by side, so here one runs at a time; with NCCL_LAUNCH_ORDER_IMPLICIT=1 they run side by side, and
+ * begin in the order of their calls. Ranks that begin different collectives, or wait for each other for 20 seconds, are told
+ * on stderr, and the GPU is broken. A rank whose process is gone makes the others' communicators fail with
+ * ncclRemoteError, and their collectives go on waiting until they are aborted: on a GPU they would hang just so.
  *
  * What NCCL's manual forbids ends the process with a line on stderr, or is an error: two threads inside one communicator,
  * also to abort it; buffers that overlap and are not in place; buffers that are registered on some ranks only;

@@ -4,13 +4,12 @@
 #define MICS_TESTS_EMULATED_NCCL_CALLS_H
 
 #include "nccl_room.h"
+#include "queue.h"
 
 #include <chrono>
 #include <functional>
 #include <thread>
 #include <vector>
-
-typedef std::chrono::steady_clock emu_clock;
 
 /* A buffer that was registered with a communicator. */
 struct emu_registration {
@@ -22,15 +21,31 @@ struct emu_nccl {
     bool blocking;
     char name[NCCL_UNIQUE_ID_BYTES];
     struct room *room;
-    std::thread joiner, worker; /* in the background: joining, then collectives */
+    std::thread joiner, worker; /* in the background: joining, then enqueuing collectives */
     std::atomic<ncclResult_t> state;
-    std::atomic<bool> aborted;
+    std::atomic<bool> aborted, finalized;
     std::atomic<int> callers; /* threads inside */
+    std::atomic<int> busy;    /* collectives that are enqueued and not over */
+    emu_op_ref last;          /* of them */
     char text[128];           /* of `state` */
     void *memory[2];          /* that NCCL takes when it joins, and for its first collective */
     std::vector<emu_registration *> registrations;
     size_t collectives, groups, registered; /* for the log */
 };
+
+static inline size_t emu_type_bytes(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclFloat64:
+        return 8;
+    case ncclFloat32:
+        return 4;
+    case ncclBfloat16:
+        return 2;
+    default:
+        return 1;
+    }
+}
 
 /* A thread is inside a communicator; NCCL allows one. */
 class emu_inside
@@ -48,10 +63,30 @@ class emu_inside
 
 /* Set the communicator's state; returns it. */
 ncclResult_t emu_nccl_error(emu_nccl *comm, ncclResult_t result, const char *text);
-/* All ranks, or an error. */
-ncclResult_t emu_nccl_meet(emu_nccl *comm);
-/* The network is down: the state says so, and the call hangs until it is aborted. */
-void emu_nccl_hang(emu_nccl *comm);
+/* Has nothing gone wrong so far? */
+bool emu_nccl_is_well(const emu_nccl *comm);
+
+/* How all ranks meet, without anybody waiting: come once, then ask until all are there. */
+class emu_meeting
+{
+  public:
+    void come(emu_nccl *comm);
+    /* DONE: all are there, or it was aborted. FAILED: they never will be, which was said. A rank that died is told by
+     * the communicator's state. */
+    emu_step ask(emu_nccl *comm);
+
+  private:
+    uint32_t generation_ = 0;
+    int looks_ = 0;
+    std::chrono::steady_clock::time_point since_;
+};
+
+/* nccl_exchange.cc: enqueue a collective whose ranks put bytes [at, at + bytes) of what they give into their slots, and then
+ * take `count` elements out of all slots, for byte `at` of theirs. */
+typedef std::function<void(size_t at, size_t bytes)> emu_give;
+typedef std::function<void(size_t at, size_t count)> emu_take;
+ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const room_call &call,
+                              emu_give give, emu_take take);
 
 /* nccl_group.cc: begin it, or with its group. */
 ncclResult_t emu_nccl_issue(emu_nccl *comm, std::function<ncclResult_t()> work);

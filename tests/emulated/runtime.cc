@@ -1,44 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.cc - the runtime's functions on the host: see runtime.h. */
-#include "runtime.h"
+/* runtime.cc - memory, copies and the state of errors: see runtime.h. */
+#include "memory.h"
+#include "queue.h"
 
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <malloc.h>
-#include <new>
-
-struct emu_stream {
-    int priority;
-};
-
-struct emu_event {
-    double time_ms;
-    bool timed, recorded;
-};
 
 static thread_local cudaError_t last_error = cudaSuccess;
-static thread_local bool broken; /* a launch failed: nothing works until a reset */
 
 cudaError_t emu_note(cudaError_t error)
 {
-    if (error == cudaErrorLaunchFailure)
-        broken = true;
+    if (emu_in_call() && error == cudaSuccess) {
+        fprintf(stderr, "emulator: a function of cudaLaunchHostFunc() calls CUDA\n");
+        error = cudaErrorNotPermitted;
+    }
+    if (emu_is_broken())
+        error = cudaErrorLaunchFailure;
     if (error != cudaSuccess && error != cudaErrorNotReady)
         last_error = error;
-    return broken ? cudaErrorLaunchFailure : error;
+    return error;
 }
 
-static double now_ms(void)
+cudaError_t cudaGetLastError(void)
 {
-    auto now = std::chrono::steady_clock::now().time_since_epoch();
+    const cudaError_t error = last_error;
 
-    return std::chrono::duration<double, std::milli>(now).count();
+    if (!emu_is_broken())
+        last_error = cudaSuccess;
+    return error;
 }
 
-static cudaError_t allocate(void **out, size_t bytes)
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+cudaError_t cudaDeviceReset(void)
+{
+    emu_repair();
+    last_error = cudaSuccess;
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    emu_wait_for_device();
+    return emu_note(cudaSuccess);
+}
+
+static cudaError_t allocate(void **out, size_t bytes, emu_memory kind)
 {
     void *memory = nullptr;
 
@@ -48,7 +61,20 @@ static cudaError_t allocate(void **out, size_t bytes)
     if (posix_memalign(&memory, 256, bytes) != 0)
         return emu_note(cudaErrorMemoryAllocation);
     memset(memory, 0xff, bytes);
+    emu_memory_add(memory, bytes, kind);
     *out = memory;
+    return emu_note(cudaSuccess);
+}
+
+/* What still runs is waited for first, as a GPU does. */
+static cudaError_t release(void *memory, emu_memory kind)
+{
+    if (!memory)
+        return emu_note(cudaSuccess);
+    emu_wait_for_device();
+    if (!emu_memory_remove(memory, kind))
+        return emu_note(cudaErrorInvalidValue);
+    free(memory);
     return emu_note(cudaSuccess);
 }
 
@@ -69,44 +95,48 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
     *out = nullptr;
     if (bytes > emu_memory_left(&total))
         return emu_note(cudaErrorMemoryAllocation);
-    const cudaError_t error = allocate(out, bytes);
+    const cudaError_t error = allocate(out, bytes, emu_memory::DEVICE);
     if (*out)
         used_bytes += malloc_usable_size(*out);
     return error;
 }
 
+cudaError_t cudaFree(void *memory)
+{
+    const size_t bytes = memory ? malloc_usable_size(memory) : 0;
+    const cudaError_t error = release(memory, emu_memory::DEVICE);
+
+    if (error != cudaErrorInvalidValue)
+        used_bytes -= bytes;
+    return error;
+}
+
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
-    return allocate(out, bytes);
+    return allocate(out, bytes, emu_memory::PINNED);
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 {
-    return allocate(out, bytes);
-}
-
-cudaError_t cudaFree(void *memory)
-{
-    if (memory)
-        used_bytes -= malloc_usable_size(memory);
-    free(memory);
-    return emu_note(cudaSuccess);
+    return allocate(out, bytes, emu_memory::PINNED);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
-    free(memory);
+    return release(memory, emu_memory::PINNED);
+}
+
+cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
+{
+    emu_memory_add(memory, bytes, emu_memory::PINNED);
     return emu_note(cudaSuccess);
 }
 
-cudaError_t cudaHostRegister(void *, size_t, unsigned)
+cudaError_t cudaHostUnregister(void *memory)
 {
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaHostUnregister(void *)
-{
-    return emu_note(cudaSuccess);
+    emu_wait_for_device();
+    return emu_note(emu_memory_remove(memory, emu_memory::PINNED) ? cudaSuccess
+                                                                  : cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
@@ -115,138 +145,100 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
     return emu_note(cudaSuccess);
 }
 
-cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind)
+namespace
 {
-    if (bytes > 0)
-        memmove(dst, src, bytes);
-    return emu_note(cudaSuccess);
+
+/* A copy, and what is at its two ends. */
+struct copy {
+    void *dst;
+    const void *src;
+    size_t bytes;
+    emu_memory from, to;
+};
+
+} // namespace
+
+static bool is_on_host(emu_memory kind)
+{
+    return kind != emu_memory::DEVICE;
+}
+
+/* Are the ends where the caller says they are? */
+static bool kind_fits(const struct copy &c, enum cudaMemcpyKind kind)
+{
+    if (c.from == emu_memory::BEYOND || c.to == emu_memory::BEYOND)
+        return false;
+    switch (kind) {
+    case cudaMemcpyHostToHost:
+        return is_on_host(c.from) && is_on_host(c.to);
+    case cudaMemcpyHostToDevice:
+        return is_on_host(c.from) && !is_on_host(c.to);
+    case cudaMemcpyDeviceToHost:
+        return !is_on_host(c.from) && is_on_host(c.to);
+    case cudaMemcpyDeviceToDevice:
+        return !is_on_host(c.from) && !is_on_host(c.to);
+    default:
+        return true;
+    }
+}
+
+/* Pageable memory is read now, on its way to a device; all other memory when the copy runs. */
+static emu_op_ref enqueue_copy(const struct copy &c, cudaStream_t stream)
+{
+    if (c.from == emu_memory::PAGEABLE && c.to == emu_memory::DEVICE) {
+        const auto *begin = static_cast<const char *>(c.src);
+        auto staged = std::make_shared<std::vector<char>>(begin, begin + c.bytes);
+
+        return emu_enqueue_plain(stream, [c, staged] { memcpy(c.dst, staged->data(), c.bytes); });
+    }
+    return emu_enqueue_plain(stream, [c] { memmove(c.dst, c.src, c.bytes); });
 }
 
 cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t)
+                            cudaStream_t stream)
 {
-    return cudaMemcpy(dst, src, bytes, kind);
+    const struct copy c = {dst, src, bytes, emu_memory_of(src, bytes), emu_memory_of(dst, bytes)};
+
+    if (bytes == 0)
+        return emu_note(cudaSuccess);
+    if (!kind_fits(c, kind))
+        return emu_note(cudaErrorInvalidValue);
+    const emu_op_ref op = enqueue_copy(c, stream);
+    if (c.to == emu_memory::PAGEABLE || (is_on_host(c.from) && is_on_host(c.to)))
+        emu_wait(op);
+    return emu_note(cudaSuccess);
 }
 
+/* What came before is waited for, and memory of the host that the copy uses itself; not copies within a device. */
+cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
+{
+    const emu_memory from = emu_memory_of(src, bytes), to = emu_memory_of(dst, bytes);
+
+    if (is_on_host(from) || is_on_host(to))
+        emu_wait(emu_enqueue(nullptr, {}));
+    const cudaError_t error = cudaMemcpyAsync(dst, src, bytes, kind, nullptr);
+    if (error == cudaSuccess && (from == emu_memory::PINNED || to == emu_memory::PINNED))
+        emu_wait(emu_last(nullptr));
+    return emu_note(error);
+}
+
+cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t stream)
+{
+    const emu_memory to = emu_memory_of(dst, bytes);
+
+    if (bytes > 0 && (to == emu_memory::BEYOND || to == emu_memory::PAGEABLE))
+        return emu_note(cudaErrorInvalidValue);
+    if (bytes > 0)
+        emu_enqueue_plain(stream, [=] { memset(dst, value, bytes); });
+    return emu_note(cudaSuccess);
+}
+
+/* Memory of the host is waited for. */
 cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
-    if (bytes > 0)
-        memset(dst, value, bytes);
-    return emu_note(cudaSuccess);
-}
+    const cudaError_t error = cudaMemsetAsync(dst, value, bytes, nullptr);
 
-cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t)
-{
-    return cudaMemset(dst, value, bytes);
-}
-
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned, int priority)
-{
-    *out = new (std::nothrow) emu_stream{priority};
-    return emu_note(*out ? cudaSuccess : cudaErrorMemoryAllocation);
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
-{
-    return cudaStreamCreateWithPriority(out, flags, 0);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t *out)
-{
-    return cudaStreamCreateWithPriority(out, cudaStreamDefault, 0);
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream)
-{
-    delete stream;
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t)
-{
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t)
-{
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned)
-{
-    return emu_note(event ? cudaSuccess : cudaErrorInvalidResourceHandle);
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t, cudaHostFn_t fn, void *context)
-{
-    fn(context);
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
-{
-    *out = new (std::nothrow) emu_event{0, !(flags & cudaEventDisableTiming), false};
-    return emu_note(*out ? cudaSuccess : cudaErrorMemoryAllocation);
-}
-
-cudaError_t cudaEventCreate(cudaEvent_t *out)
-{
-    return cudaEventCreateWithFlags(out, cudaEventDefault);
-}
-
-cudaError_t cudaEventDestroy(cudaEvent_t event)
-{
-    delete event;
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
-{
-    event->time_ms = now_ms();
-    event->recorded = true;
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t)
-{
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaEventQuery(cudaEvent_t)
-{
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaEventElapsedTime(float *time_ms, cudaEvent_t from, cudaEvent_t to)
-{
-    if (!from->timed || !to->timed || !from->recorded || !to->recorded)
-        return emu_note(cudaErrorInvalidResourceHandle);
-    *time_ms = (float)(to->time_ms - from->time_ms);
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaDeviceSynchronize(void)
-{
-    return emu_note(cudaSuccess);
-}
-
-cudaError_t cudaDeviceReset(void)
-{
-    broken = false;
-    last_error = cudaSuccess;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    cudaError_t error = last_error;
-
-    if (!broken)
-        last_error = cudaSuccess;
-    return error;
-}
-
-cudaError_t cudaPeekAtLastError(void)
-{
-    return last_error;
+    if (error == cudaSuccess && emu_memory_of(dst, bytes) == emu_memory::PINNED)
+        emu_wait(emu_last(nullptr));
+    return emu_note(error);
 }

@@ -5,8 +5,10 @@
  * Devices are alike, and the environment makes another machine of it: MICS_EMULATED_GPUS of them (default 8, 0: none),
  * MICS_EMULATED_DRIVER (a version as 13000, 0: no driver), MICS_EMULATED_ARCH (90), MICS_EMULATED_MEMORY (bytes
  * of each, 8 GiB). Memory is the heap's, so that AddressSanitizer sees what a kernel reads and writes; new
- * memory is filled with 0xff bytes: NaN in every floating type. Streams are synchronous: what is enqueued
- * has happened when the call returns. The names are those of CUDA; values of errors, too.
+ * memory is filled with 0xff bytes: NaN in every floating type. Streams are asynchronous, in an order that
+ * order.h tells: arguments of kernels and pageable memory of the host are read when a call enqueues, pinned
+ * memory is read when the copy runs, and what CUDA does not promise to wait for is not waited for. The names are
+ * those of CUDA; values of errors, too.
  */
 #ifndef MICS_TESTS_EMULATED_RUNTIME_H
 #define MICS_TESTS_EMULATED_RUNTIME_H
@@ -30,6 +32,7 @@ typedef enum cudaError {
     cudaErrorInvalidResourceHandle = 400,
     cudaErrorNotReady = 600,
     cudaErrorLaunchFailure = 719,
+    cudaErrorNotPermitted = 800,
     cudaErrorNotSupported = 801,
     cudaErrorUnknown = 999
 } cudaError_t;
@@ -150,7 +153,7 @@ long long emu_setting(const char *name, long long otherwise);
 /* Bytes that cudaMalloc may still give, of *total. */
 size_t emu_memory_left(size_t *total);
 
-/* The last error; a launch that failed stays failed until cudaDeviceReset. */
+/* The last error of the calling thread; a GPU on which a kernel failed stays failed until cudaDeviceReset. */
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaPeekAtLastError(void);
 const char *cudaGetErrorName(cudaError_t error);
@@ -158,6 +161,8 @@ const char *cudaGetErrorString(cudaError_t error);
 
 /* For the emulator: an error happened; returns what the function that met it is to return. */
 cudaError_t emu_note(cudaError_t error);
+/* The calling thread's GPU. */
+int emu_current_device(void);
 
 #ifdef __cplusplus
 }

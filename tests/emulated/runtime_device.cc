@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime_device.cc - what the emulated device says of itself, and the names of errors. */
-#include "runtime.h"
+#include "queue.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -17,10 +18,15 @@ long long emu_setting(const char *name, long long otherwise)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = (int)emu_setting("MICS_EMULATED_GPUS", 8);
+    *count = (int)std::min(emu_setting("MICS_EMULATED_GPUS", 8), (long long)EMU_DEVICES);
     if (emu_setting("MICS_EMULATED_DRIVER", CUDART_VERSION) < CUDART_VERSION)
         return emu_note(cudaErrorInsufficientDriver);
     return emu_note(*count > 0 ? cudaSuccess : cudaErrorNoDevice);
+}
+
+int emu_current_device(void)
+{
+    return current_device;
 }
 
 static cudaError_t check_device(int device)
@@ -166,6 +172,7 @@ static const struct {
     {cudaErrorInvalidResourceHandle, "cudaErrorInvalidResourceHandle", "invalid resource handle"},
     {cudaErrorNotReady, "cudaErrorNotReady", "not ready"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "a kernel failed"},
+    {cudaErrorNotPermitted, "cudaErrorNotPermitted", "operation not permitted"},
     {cudaErrorNotSupported, "cudaErrorNotSupported", "not supported"},
 };
 

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runtime_stream.cc - streams, events and functions of the host: see runtime.h. */
+#include "queue.h"
+
+#include <atomic>
+#include <new>
+
+struct emu_event {
+    bool timed;
+    int device;
+    emu_op_ref record; /* the newest; NULL: none */
+};
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
+{
+    *out = emu_stream_open(!(flags & cudaStreamNonBlocking));
+    return emu_note(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
+{
+    return cudaStreamCreateWithPriority(out, flags, 0);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *out)
+{
+    return cudaStreamCreateWithPriority(out, cudaStreamDefault, 0);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    if (!stream)
+        return emu_note(cudaErrorInvalidResourceHandle);
+    emu_stream_close(stream);
+    return emu_note(cudaSuccess);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    emu_wait(emu_last(stream));
+    return emu_note(cudaSuccess);
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    return emu_note(emu_is_over(emu_last(stream)) ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *context)
+{
+    emu_work work;
+
+    work.call = fn;
+    work.context = context;
+    emu_enqueue(stream, std::move(work));
+    return emu_note(cudaSuccess);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
+{
+    *out = new (std::nothrow)
+        emu_event{!(flags & cudaEventDisableTiming), emu_current_device(), nullptr};
+    return emu_note(*out ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *out)
+{
+    return cudaEventCreateWithFlags(out, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete event;
+    return emu_note(cudaSuccess);
+}
+
+/* An event may be recorded by one thread while another asks for it. */
+static emu_op_ref record_of(const struct emu_event *event)
+{
+    return std::atomic_load(&event->record);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    if (!event || event->device != emu_device_of(stream))
+        return emu_note(cudaErrorInvalidResourceHandle);
+    std::atomic_store(&event->record, emu_enqueue(stream, {}));
+    return emu_note(cudaSuccess);
+}
+
+/* MICS_EMULATED_FORGET=N: the process forgets the Nth wait, to show that its lack is noticed. */
+static bool forgets_wait(void)
+{
+    static const long long forgotten = emu_setting("MICS_EMULATED_FORGET", 0);
+    static std::atomic<long long> waits;
+
+    return ++waits == forgotten;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    emu_work work;
+
+    if (!event)
+        return emu_note(cudaErrorInvalidResourceHandle);
+    work.after = {record_of(event)};
+    if (!forgets_wait())
+        emu_enqueue(stream, std::move(work));
+    return emu_note(cudaSuccess);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    emu_wait(record_of(event));
+    return emu_note(cudaSuccess);
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    return emu_note(emu_is_over(record_of(event)) ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaEventElapsedTime(float *time_ms, cudaEvent_t from, cudaEvent_t to)
+{
+    const emu_op_ref first = record_of(from), last = record_of(to);
+
+    if (!from->timed || !to->timed || !first || !last)
+        return emu_note(cudaErrorInvalidResourceHandle);
+    if (!emu_is_over(first) || !emu_is_over(last))
+        return emu_note(cudaErrorNotReady);
+    *time_ms = (float)(emu_over_ms(last) - emu_over_ms(first));
+    return emu_note(cudaSuccess);
+}
