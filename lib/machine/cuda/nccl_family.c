@@ -148,12 +148,22 @@ static struct errand *take_all(struct nccl_family *family)
     return errand;
 }
 
+/* A collective that is aborted leaves its stream to go on with what it has not brought: so the device fails first, and
+ * nobody takes what comes then for a result. */
+static void fail_device(struct nccl_family *family)
+{
+    struct mics_device *device = family->device;
+
+    device->ops->fail(device, MICS_ERR_COMM, "NCCL: the job is being ended");
+}
+
 void mics_nccl_family_end(struct nccl_family *family)
 {
     pthread_t thread;
     int code = 0;
 
     atomic_store(&family->ending, true);
+    fail_device(family);
     struct errand *errand = take_all(family);
     if (!errand)
         return;

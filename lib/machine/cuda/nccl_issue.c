@@ -106,10 +106,8 @@ static void fail(struct nccl_comm *comm, ncclResult_t result)
     for (int i = 0; result == ncclRemoteError && i < patience_naps; i++)
         if (!atomic_load(&comm->family->ending))
             nanosleep(&nap, NULL);
-    if (atomic_load(&comm->family->ending)) {
-        device->ops->fail(device, MICS_ERR_COMM, "NCCL: the job is being ended");
+    if (atomic_load(&comm->family->ending)) /* the device has failed, and tells that */
         return;
-    }
     const enum mics_status status = mics_nccl_failure(comm, result, &err);
     mics_err_prefix(&err, "%s among %d ranks", name_of(kind), comm->comm.size);
     device->ops->fail(device, status, err.text);
