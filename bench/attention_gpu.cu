@@ -9,6 +9,7 @@
  * the one that is used: the norm of the difference over its norm. Exit 1: some is off by more than 0.01, or did
  * not run. The gradient's rate as others count it (10 T T D) is 5 / (4 / keys + 3 / queries).
  */
+#include "attention_gpu.h"
 #include "cuda/attention_forward.cuh"
 #include "cuda/attention_grad.cuh"
 
@@ -150,6 +151,38 @@ static void grad_shape(struct problem *p)
             [&]() { return grad_launch<policy>(&f, heads, nullptr); });
 }
 
+#if MICS_HOPPER
+static bool is_hopper(void)
+{
+    int device = 0, major = 0, minor = 0;
+
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    return major == 9 && minor == 0;
+}
+#endif
+
+/* The kernels of this capability alone, beside the first of the others. */
+static void hopper_shapes(struct problem *p)
+{
+#if MICS_HOPPER
+    const struct attention_gpu_hopper *one;
+
+    for (unsigned i = 0; is_hopper() && (one = attention_gpu_hopper_at(i)) != nullptr; i++) {
+        char shape[64];
+
+        if (one->D != p->D)
+            continue;
+        snprintf(shape, sizeof(shape), "%-8s %-27s", "hopper", one->text);
+        measure(p, shape, 2, p->forward.out, (size_t)p->B * p->T * p->H * p->D,
+                [&]() { return one->run(&p->forward); });
+    }
+#else
+    (void)p;
+#endif
+}
+
 static void shapes_64(struct problem *p)
 {
     forward_shape<64, 2, 4, 64, true, 2>(p);
@@ -158,6 +191,7 @@ static void shapes_64(struct problem *p)
     forward_shape<64, 2, 4, 32, true, 3>(p);
     forward_shape<64, 1, 8, 64, true, 2>(p);
     forward_shape<64, 1, 4, 64, true, 4>(p);
+    hopper_shapes(p);
     p->first.clear();
     grad_shape<64, true, 2, 4, 32, false, 2>(p);
     grad_shape<64, true, 2, 4, 16, false, 2>(p);
@@ -177,6 +211,7 @@ static void shapes_128(struct problem *p)
     forward_shape<128, 2, 4, 32, false, 2>(p);
     forward_shape<128, 1, 8, 64, true, 1>(p);
     forward_shape<128, 1, 4, 64, true, 2>(p);
+    hopper_shapes(p);
     p->first.clear();
     grad_shape<128, true, 1, 8, 32, true, 1>(p);
     grad_shape<128, true, 1, 8, 16, true, 1>(p);

@@ -134,9 +134,10 @@ REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests
 REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
-$(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o
+$(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o \
+		$(BUILD)/cuda/kernels/cuda/tensor_map.cu.o)
 	@mkdir -p $(@D)
-	$(call say,LINK)$(CXX) -o $@ $< $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
+	$(call say,LINK)$(CXX) -o $@ $^ $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
 # cuDNN's word on our graphs, which needs the library, but no GPU.
 CUDNN_CHECK := $(if $(filter 1,$(HAVE_CUDNN)),$(BUILD)/gpu/check_cudnn_graphs)
 gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS) $(CUDNN_CHECK))
