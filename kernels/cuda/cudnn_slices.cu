@@ -15,12 +15,22 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* The cuts by size: the batch in 1, 2, ... parts, then each sequence in 2, 3, ... */
-static struct cut cut_of(const struct mics_cudnn_shape *whole, int64_t parts)
+/* All cuts, those that make fewer slices first: at 2 p the sequences and at 2 p + 1 the heads in p + 1 parts, then one
+ * sequence in 2, 3, ... */
+static int64_t cut_count(const struct mics_cudnn_shape *whole)
 {
-    if (parts <= whole->B)
+    return 2 * (whole->B > whole->H_kv ? whole->B : whole->H_kv) + whole->H_kv - 1;
+}
+
+static struct cut cut_of(const struct mics_cudnn_shape *whole, int64_t i)
+{
+    const int64_t most = whole->B > whole->H_kv ? whole->B : whole->H_kv, parts = i / 2 + 1;
+
+    if (i >= 2 * most)
+        return {1, ceil_div(whole->H_kv, i - 2 * most + 2)};
+    if (i % 2 == 0)
         return {ceil_div(whole->B, parts), whole->H_kv};
-    return {1, ceil_div(whole->H_kv, parts - whole->B + 1)};
+    return {whole->B, ceil_div(whole->H_kv, parts)};
 }
 
 static size_t sums_bytes(const struct mics_cudnn_shape *shape)
@@ -64,14 +74,15 @@ static cudnnStatus_t make_last(struct mics_cudnn_slices *slices,
                                const struct mics_cudnn_place *place,
                                const struct mics_cudnn_shape *whole, struct cut cut, size_t limit)
 {
-    const struct cut last = {whole->B % cut.sequences, whole->H_kv % cut.key_heads};
+    struct cut last = cut;
 
-    if (last.sequences > 0)
-        return make_slice(&slices->last, library, place, whole, {last.sequences, whole->H_kv},
-                          limit);
-    if (last.key_heads > 0)
-        return make_slice(&slices->last, library, place, whole, {1, last.key_heads}, limit);
-    return CUDNN_STATUS_SUCCESS;
+    if (cut.key_heads < whole->H_kv)
+        last.key_heads = whole->H_kv % cut.key_heads;
+    else
+        last.sequences = whole->B % cut.sequences;
+    if (last.sequences == 0 || last.key_heads == 0)
+        return CUDNN_STATUS_SUCCESS;
+    return make_slice(&slices->last, library, place, whole, last, limit);
 }
 
 /* lse and delta of every slice are to be aligned as promised. */
@@ -92,8 +103,8 @@ cudnnStatus_t mics_cudnn_slices_make(struct mics_cudnn_slices *slices,
     cudnnStatus_t status = CUDNN_STATUS_BAD_PARAM_SIZE_INSUFFICIENT;
     struct cut tried = {0, 0};
 
-    for (int64_t parts = 1; parts < whole->B + whole->H_kv; parts++) {
-        const struct cut cut = cut_of(whole, parts);
+    for (int64_t i = 0; i < cut_count(whole); i++) {
+        const struct cut cut = cut_of(whole, i);
 
         if (cut.sequences == tried.sequences && cut.key_heads == tried.key_heads)
             continue;

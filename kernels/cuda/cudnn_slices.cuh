@@ -3,9 +3,9 @@
  * cudnn_slices.cuh - plans of cuDNN for attention of one shape, slice by slice.
  *
  * The gradient wants fp32 sums of the queries' gradient in the workspace, 4 B T H D bytes, and as much again for
- * grouped queries. What does not fit is done in slices: of so many sequences; where not even one fits, of so many key
- * heads of one sequence, with their query heads. All slices are of one size, but for the last of the batch or
- * of a sequence, which has a plan of its own where it is smaller.
+ * grouped queries. What does not fit is done in slices: of so many sequences, or of so many key heads of all sequences
+ * with their query heads, whichever makes fewer; where neither fits, of so many key heads of one sequence. All slices
+ * are of one size, but for the last of the batch or of a sequence, which has a plan of its own where it is smaller.
  */
 #ifndef MICS_KERNELS_CUDA_CUDNN_SLICES_CUH
 #define MICS_KERNELS_CUDA_CUDNN_SLICES_CUH

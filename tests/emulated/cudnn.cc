@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cudnn.cc - the emulated cuDNN's descriptors: attributes, their checks, and what is asked of them. */
 #include "cudnn_internal.h"
+#include "queue.h"
 
 #include <cstdarg>
 #include <cstdio>
@@ -491,25 +492,44 @@ static cudnnStatus_t get_attribute(cudnnBackendDescriptor_t one, cudnnBackendAtt
     return emu_cudnn_refuse(CUDNN_STATUS_BAD_PARAM, "attribute %d is not to be read", name);
 }
 
+/* Numbers are read when it is enqueued, tensors when it is run; the workspace may be used, all of it. */
+static void enqueue(const descriptor &plan, const emu_cudnn_memory &memory, void *workspace,
+                    cudaStream_t stream)
+{
+    const std::shared_ptr<emu_cudnn_graph> graph = plan.graph;
+    const size_t bytes = plan.workspace_bytes;
+    std::map<int64_t, float> numbers;
+
+    for (const auto &one : graph->tensors)
+        if (one.second.by_value)
+            numbers[one.first] = *static_cast<float *>(memory.at(one.first));
+    emu_enqueue_plain(stream, [=] {
+        std::map<int64_t, float> held = numbers;
+        emu_cudnn_memory all = memory;
+
+        for (auto &one : held)
+            all[one.first] = &one.second;
+        memset(workspace, 0xff, bytes);
+        emu_cudnn_compute(*graph, all);
+    });
+}
+
 static cudnnStatus_t execute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan_of,
                              cudnnBackendDescriptor_t pack_of)
 {
     const descriptor *plan = static_cast<descriptor *>(plan_of);
     const descriptor *pack = static_cast<descriptor *>(pack_of);
     emu_cudnn_memory memory;
-    void *workspace;
     cudnnStatus_t status;
 
     if (!handle || !plan->finalized || !pack->finalized)
         return emu_cudnn_refuse(CUDNN_STATUS_BAD_PARAM_NOT_FINALIZED,
                                 "a plan or a pack is not finalized");
     status = read_pack(*plan->graph, *pack, &memory);
-    if (status != CUDNN_STATUS_SUCCESS)
-        return status;
-    workspace = get<void *>(*pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr);
-    memset(workspace, 0xff, plan->workspace_bytes); /* it may be used, all of it */
-    emu_cudnn_compute(*plan->graph, memory);
-    return CUDNN_STATUS_SUCCESS;
+    if (status == CUDNN_STATUS_SUCCESS)
+        enqueue(*plan, memory, get<void *>(*pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, nullptr),
+                handle->stream);
+    return status;
 }
 
 int emu_cudnn_alive(void)

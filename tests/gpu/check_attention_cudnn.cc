@@ -155,6 +155,7 @@ static void what_does_not_fit_the_workspace_is_done_in_slices(void)
     set_version("91900");
     check_slices("0", 2);
     check_slices("8000000", 4);  /* two sequences, and one */
+    check_slices("11000000", 2); /* a key head of all */
     check_slices("16000000", 2); /* one each time */
     check_slices("30000000", 2); /* a key head of a sequence */
 }
