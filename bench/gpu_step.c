@@ -152,9 +152,9 @@ static void put(const char *name, double value)
     printf("%s %.8g\n", name, value);
 }
 
-static void put_bytes(const char *name, uint64_t bytes)
+static void put_bytes(const char *name, int64_t bytes)
 {
-    printf("%s %llu\n", name, (unsigned long long)bytes);
+    printf("%s %lld\n", name, (long long)bytes);
 }
 
 static void print_start(const struct start *start, double step)
@@ -178,9 +178,9 @@ static void print(const struct mics_plan *plan, const struct start *start,
     put("step_ms", 1e3 * step);
     put("mfu", flops / 989e12);
     put("loss", times->loss);
-    put_bytes("plan_bytes", plan->memory.arena_bytes + plan->memory.workspace_bytes);
-    put_bytes("taken_bytes", left->opened - left->ended);
-    put_bytes("code_bytes", left->allocated - left->ended);
+    put_bytes("plan_bytes", (int64_t)(plan->memory.arena_bytes + plan->memory.workspace_bytes));
+    put_bytes("taken_bytes", (int64_t)(left->opened - left->ended));
+    put_bytes("code_bytes", (int64_t)(left->allocated - left->ended));
     print_start(start, step);
     put("enqueue_ms", 1e3 * median(times, times->enqueue));
     put("ahead_ms", 1e3 * ahead);
