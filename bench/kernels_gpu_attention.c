@@ -11,9 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define CUDNN 2 /* its place among the variants; those before it are ours */
+#define CUDNN 3 /* its place among the variants; those before it are ours */
 
-static const char *const variants[] = {"mma", "hopper", "cudnn"};
+static const struct variant {
+    const char *name;
+    int direction; /* the first that it is for */
+} variants[] = {{"mma", 0}, {"hopper", 0}, {"hopper-wide", 1}, {"cudnn", 0}};
 static const char *const directions[] = {"forward", "backward"};
 
 /* What is to be reached of cuDNN's rate, at heads of 64 and 128. */
@@ -59,16 +62,17 @@ static double measure_direction(struct bench *x, const char *variant, uint32_t D
 }
 
 /* All of a variant's: rates[D 64 or 128][direction]. */
-static void measure_variant(struct bench *x, const char *variant, double rates[2][2])
+static void measure_variant(struct bench *x, const struct variant *variant, double rates[2][2])
 {
     char text[MICS_CUDA_NOTE_BYTES];
     int level;
 
-    setenv("MICS_CUDA_ATTENTION", variant, 1);
+    setenv("MICS_CUDA_ATTENTION", variant->name, 1);
     if (mics_cuda_choices_open(&x->at.choices) != cudaSuccess)
         return; /* this build has no such variant */
-    for (int i = 0; i < 4; i++)
-        rates[i / 2][i % 2] = measure_direction(x, variant, i < 2 ? 64 : 128, i % 2);
+    for (int large = 0; large < 2; large++)
+        for (int grad = variant->direction; grad < 2; grad++)
+            rates[large][grad] = measure_direction(x, variant->name, large ? 128 : 64, grad);
     while (mics_cuda_choices_next_note(x->at.choices, &level, text))
         fprintf(stderr, "kernels_gpu: %s\n", text);
     mics_cuda_choices_close(x->at.choices);
@@ -82,10 +86,13 @@ void measure_attention(struct bench *x)
 
     printf("%-36s %10s %10s\n", "attention, causal, T 2048, bf16", "us", "TFLOP/s");
     for (int i = 0; i <= CUDNN; i++)
-        measure_variant(x, variants[i], rates[i]);
+        measure_variant(x, &variants[i], rates[i]);
     for (int i = 0; i < 4; i++) {
-        const double own = fmax(rates[0][i / 2][i % 2], rates[1][i / 2][i % 2]);
         const double other = rates[CUDNN][i / 2][i % 2];
+        double own = 0;
+
+        for (int one = 0; one < CUDNN; one++)
+            own = fmax(own, rates[one][i / 2][i % 2]);
 
         if (other > 0)
             printf("head %-3d %-8s of cuDNN %27.2f  %.2f %s\n", i < 2 ? 64 : 128, directions[i % 2],

@@ -66,21 +66,21 @@ static int list_variants(const struct mics_attention_task *task,
     return count;
 }
 
-/* Leave in the list the reference and the variant that is insisted on, which is *variant. */
-static cudaError_t insist(const struct mics_attention_task *task, int *variants, int *count)
+/* Leave in the list the reference and the variant that is insisted on. */
+static cudaError_t insist(const struct mics_attention_task *task, int insisted, int *variants,
+                          int *count)
 {
-    struct mics_cuda_choices *choices = task->at->choices;
     char shape[MICS_ATTENTION_SHAPE_BYTES];
 
     for (int i = 0; i < *count; i++)
-        if (variants[i] == choices->insisted) {
+        if (variants[i] == insisted) {
             variants[1] = variants[i];
             *count = i == 0 ? 1 : 2;
             return cudaSuccess;
         }
     mics_attention_describe(task, shape);
-    mics_choices_tell(choices, 0, "MICS_CUDA_ATTENTION=%s does not take %s",
-                      mics_attention_variant_at(choices->insisted)->name, shape);
+    mics_choices_tell(task->at->choices, 0, "MICS_CUDA_ATTENTION=%s does not take %s",
+                      mics_attention_variant_at(insisted)->name, shape);
     return cudaErrorNotSupported;
 }
 
@@ -88,22 +88,23 @@ static cudaError_t insist(const struct mics_attention_task *task, int *variants,
 static cudaError_t decide(const struct mics_attention_task *task, int *variant, bool *final)
 {
     const struct mics_cuda_choices *choices = task->at->choices;
+    const int insisted = mics_attention_insisted(task);
     int variants[MICS_ATTENTION_VARIANTS_MAX], count = list_variants(task, variants);
     cudaError_t error = count ? cudaSuccess : cudaErrorNotSupported;
 
-    if (error == cudaSuccess && choices && choices->insisted >= 0)
-        error = insist(task, variants, &count);
+    if (error == cudaSuccess && insisted >= 0)
+        error = insist(task, insisted, variants, &count);
     if (error != cudaSuccess)
         return error;
     *variant = variants[0];
     *final = true;
-    if (count > 1 && choices && (choices->measure || choices->insisted >= 0))
+    if (count > 1 && choices && (choices->measure || insisted >= 0))
         *final = mics_attention_try(task, variants, count, variant);
-    if (!choices || choices->insisted < 0 || *variant == choices->insisted)
+    if (insisted < 0 || *variant == insisted)
         return cudaSuccess;
     if (*final)
         return cudaErrorNotSupported;
-    *variant = choices->insisted;
+    *variant = insisted;
     return cudaSuccess;
 }
 

@@ -10,8 +10,8 @@
  * any the reference is taken. Results
  * of which one is all 0, or that are not finite, prove nothing: the reference is used and the shape is looked at again next time.
  *
- * MICS_CUDA_MEASURE=0 takes the reference: the same bits in every run. MICS_CUDA_ATTENTION=NAME insists on a variant:
- * a shape that it does not take, and a deviation, are errors. Different ranks may choose differently:
+ * MICS_CUDA_MEASURE=0 takes the reference: the same bits in every run. MICS_CUDA_ATTENTION=NAME insists on a variant
+ * (where it is for one direction only, in that): a shape that it does not take, and a deviation, are errors. Different ranks may choose differently:
  * gradients are summed over ranks and every rank gets the same sum.
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_CHOICE_CUH
@@ -26,7 +26,7 @@ struct mics_attention_task {
     const struct mics_op_attention_grad *grad;
 };
 
-/* A way to do it. `takes` looks at types, sizes, addresses, the GPU and installed libraries, and is quick; at->choices
+/* A way to do it; functions of a direction that it is not for are NULL. `takes` looks at types, sizes, addresses, the GPU and installed libraries, and is quick; at->choices
  * may be NULL. `run` may be called again on the same operands; it writes every result. */
 struct mics_attention_variant {
     const char *name;
@@ -58,6 +58,8 @@ struct mics_attention_deviation {
 const struct mics_attention_variant *mics_attention_variant_at(int variant);
 /* Its number; negative: none has this name. */
 int mics_attention_variant_find(const char *name);
+/* The one that is insisted on, if it is for the task's direction; else negative. */
+int mics_attention_insisted(const struct mics_attention_task *task);
 bool mics_attention_variant_takes(const struct mics_attention_task *task, int variant);
 cudaError_t mics_attention_variant_run(const struct mics_attention_task *task, int variant);
 

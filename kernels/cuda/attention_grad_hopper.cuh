@@ -3,8 +3,8 @@
  * attention_grad_hopper.cuh - the kernel of both gradients of attention, as attention_grad.cuh has them, by the matrix
  * products of compute capability 9.0.
  *
- * A block owns 128 keys, or 128 queries, of a head: 64 for each of two warpgroups, which multiply. A warp of a third one
- * begins bulk copies: first of the block's own tiles, then of tiles of 64 rows that come by, into a ring of
+ * A block owns 64 keys, or queries, of a head for each of its two or three warpgroups that multiply. A warp of a further
+ * one begins bulk copies: first of the block's own tiles, then of tiles of 64 rows that come by, into a ring of
  * P::stages places; where queries come by, it puts their lse and delta beside them. All tiles have 64 rows and D
  * columns (hopper.cuh), a narrower head's filled up with zeros by the copy, as are rows from T on.
  *
@@ -13,11 +13,11 @@
  *     P = exp(scale S - lse),  sum two += P * passing two            P in registers; keys only
  *     dS = P (dP - delta),  sum one += dS * passing one              dS in registers
  * dP is awaited only when P is made, sum two only when sum one is; and the tensor cores have work of one warpgroup while
- * the other takes exponentials. (Sums that were awaited in the next step only would need more than the 240 registers
+ * another takes exponentials. Three have no registers for more than 64 columns, two have some for 128. (Sums that were awaited in the next step only would need more than the 240 registers
  * that a thread can have, at D = 128.)
  *
  * Every number of a result is added by one warpgroup in one order: the bits are the same each time. 14 T T D flops a
- * head, half of that when causal; 4 T T / 128 D bytes of tiles, mostly from the second-level cache.
+ * head, half of that when causal; 4 T T D / P::rows bytes of tiles, mostly from the second-level cache.
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_GRAD_HOPPER_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_GRAD_HOPPER_CUH
@@ -34,10 +34,12 @@ struct hopper_backward {
     struct backward f;
 };
 
-template <int D_, bool keys_, bool causal_, int stages_> struct hopper_grad_policy {
-    static constexpr int D = D_, stages = stages_;
+template <int D_, bool keys_, bool causal_, int groups_, int stages_> struct hopper_grad_policy {
+    static constexpr int D = D_, groups = groups_, stages = stages_;
     static constexpr bool keys = keys_, causal = causal_;
-    static constexpr int groups = 2, step = 64, rows = groups * step; /* of a tile, of a block */
+    static constexpr int step = 64, rows = groups * step; /* of a tile, of a block */
+    /* Of a multiplying thread, of a copying one. */
+    static constexpr int registers = groups == 2 ? 240 : 160, rest = groups == 2 ? 24 : 32;
     static constexpr int threads = (groups + 1) * MICS_WARPGROUP;
     static constexpr unsigned tile_bytes = step * D * 2;
     static constexpr unsigned ring_at = groups * 2 * tile_bytes; /* after the own tiles */
@@ -357,14 +359,15 @@ group_walk(struct hopper_group<P> &group, const struct hopper_places<P> &at,
 {
     unsigned column = task.walk.first * P::step;
     unsigned end = column + task.walk.tiles * P::step;
-    mics_shared_at own = at.own(threadIdx.x / MICS_WARPGROUP);
+    /* By a shuffle, so that the compiler knows it to be the same in the warp. */
+    mics_shared_at own = at.own(__shfl_sync(~0u, threadIdx.x / MICS_WARPGROUP, 0));
     struct hopper_turn<P::stages> turn = {
         0, 0
     };
 
     mics_mbarrier_wait(at.begun(), 0);
 #pragma unroll 1
-    for (unsigned i = 0; i < task.steps; i++, turn.next()) {
+    for (unsigned left = task.steps; left > 0; left--, turn.next()) {
         mics_mbarrier_wait(at.full(turn.stage), turn.parity);
         if (sees(group, column, f.T))
             group_step<P>(group, at, own, turn.stage, column, f);
@@ -418,13 +421,13 @@ __global__ void __launch_bounds__(P::threads, 1)
         make_barriers<P>(at);
     __syncthreads();
     if (threadIdx.x >= P::groups * MICS_WARPGROUP) {
-        mics_registers_fewer<24>();
+        mics_registers_fewer<P::rest>();
         if (threadIdx.x < P::groups * MICS_WARPGROUP + 32)
             copy_all<P>(g, task, at);
     } else {
         struct hopper_group<P> group;
 
-        mics_registers_more<240>();
+        mics_registers_more<P::registers>();
         group_begin<P>(group, g.f, task);
         group_walk<P>(group, at, task, g.f);
         group_finish<P>(group, g.f, task);

@@ -99,7 +99,7 @@ static bool try_all(struct trial *trial, const int *variants, int count, int *ch
     for (int i = 1; i < count; i++)
         if (is_right(trial, variants[i]))
             right[rights++] = variants[i];
-    if (trial->choices->insisted >= 0)
+    if (mics_attention_insisted(trial->task) >= 0)
         *chosen = right[rights - 1];
     else
         *chosen = rights > 1 ? fastest(trial, right, rights) : variants[0];
@@ -151,7 +151,7 @@ bool mics_attention_try(const struct mics_attention_task *task, const int *varia
         mics_stopwatch_close(&trial.watch);
     } else {
         (void)cudaGetLastError();
-        mics_choices_tell(trial.choices, trial.choices->insisted < 0 ? 1 : 0,
+        mics_choices_tell(trial.choices, mics_attention_insisted(task) < 0 ? 1 : 0,
                           "%s: no memory to compare variants: '%s' is taken", trial.shape,
                           name_of(variants[0]));
     }

@@ -52,6 +52,12 @@ static bool takes_hopper_grad(const struct mics_cuda_at *at,
                          (uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out |
                              (uintptr_t)args->out | (uintptr_t)args->qkv);
 }
+
+static bool takes_hopper_wide_grad(const struct mics_cuda_at *at,
+                                   const struct mics_op_attention_grad *args)
+{
+    return args->D <= 64 && takes_hopper_grad(at, args);
+}
 #endif
 
 static const struct mics_attention_variant variants[] = {
@@ -61,6 +67,7 @@ static const struct mics_attention_variant variants[] = {
 #if MICS_HOPPER
     {"hopper", takes_hopper, mics_cuda_attention_hopper, takes_hopper_grad,
      mics_cuda_attention_grad_hopper},
+    {"hopper-wide", NULL, NULL, takes_hopper_wide_grad, mics_cuda_attention_grad_hopper_wide},
 #endif
 #if MICS_HAVE_CUDNN
     {"cudnn", mics_cuda_attention_cudnn_takes, mics_cuda_attention_cudnn,
@@ -84,6 +91,15 @@ int mics_attention_variant_find(const char *name)
         if (strcmp(variants[i].name, name) == 0)
             return i;
     return -1;
+}
+
+int mics_attention_insisted(const struct mics_attention_task *task)
+{
+    const int variant = task->at->choices ? task->at->choices->insisted : -1;
+    const bool has = variant >= 0 && (task->grad ? variants[variant].takes_grad != NULL
+                                                 : variants[variant].takes != NULL);
+
+    return has ? variant : -1;
 }
 
 bool mics_attention_variant_takes(const struct mics_attention_task *task, int variant)
