@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "gpt2_double.h"
+#include "model_double.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const double *double_tensor(const struct gpt2_double *g, uint32_t unit, const char *suffix)
+static const double *double_tensor(const struct model_double *g, uint32_t unit, const char *suffix)
 {
     const struct mics_unit *made = &g->model->units[unit];
 
@@ -19,7 +19,7 @@ static const double *double_tensor(const struct gpt2_double *g, uint32_t unit, c
     abort();
 }
 
-static void double_norm(const struct gpt2_double *g, const double *in, const double *weight,
+static void double_norm(const struct model_double *g, const double *in, const double *weight,
                         const double *bias, double *out)
 {
     const uint32_t C = g->model->config.n_embd;
@@ -40,7 +40,7 @@ static void double_norm(const struct gpt2_double *g, const double *in, const dou
 }
 
 /* out[T, n] (+)= in[T, k] weight[k, n] + bias. */
-static void double_linear(const struct gpt2_double *g, const double *in, const double *weight,
+static void double_linear(const struct model_double *g, const double *in, const double *weight,
                           const double *bias, uint32_t k, uint32_t n, double *out, bool add)
 {
     for (uint32_t t = 0; t < g->T; t++)
@@ -54,8 +54,8 @@ static void double_linear(const struct gpt2_double *g, const double *in, const d
 }
 
 /* One head's attention of position t: out[D] from qkv[T, 3C]. */
-static void double_attend(const struct gpt2_double *g, const double *qkv, uint32_t head, uint32_t t,
-                          double *out)
+static void double_attend(const struct model_double *g, const double *qkv, uint32_t head,
+                          uint32_t t, double *out)
 {
     const uint32_t C = g->model->config.n_embd, D = C / g->model->config.n_head;
     const double *q = qkv + t * 3 * C + head * D;
@@ -76,7 +76,7 @@ static void double_attend(const struct gpt2_double *g, const double *qkv, uint32
         out[d] /= total;
 }
 
-static void double_block(const struct gpt2_double *g, uint32_t unit, double *x)
+static void double_block(const struct model_double *g, uint32_t unit, double *x)
 {
     const uint32_t C = g->model->config.n_embd, F = g->model->config.n_inner, H = C, T = g->T;
     double *normed = malloc(T * C * sizeof *x), *qkv = malloc(T * 3 * C * sizeof *x);
@@ -109,7 +109,7 @@ static void double_block(const struct gpt2_double *g, uint32_t unit, double *x)
     free(hidden);
 }
 
-static double double_row_loss(const struct gpt2_double *g, const double *row, int32_t target)
+static double double_row_loss(const struct model_double *g, const double *row, int32_t target)
 {
     const uint32_t C = g->model->config.n_embd, V = g->model->config.vocab_size;
     const double *wte = double_tensor(g, 0, "wte.weight");
@@ -128,7 +128,7 @@ static double double_row_loss(const struct gpt2_double *g, const double *row, in
     return log(total) - wanted;
 }
 
-double double_loss(const struct gpt2_double *g, const int32_t *tokens, const int32_t *targets)
+double gpt2_double_loss(const struct model_double *g, const int32_t *tokens, const int32_t *targets)
 {
     const uint32_t C = g->model->config.n_embd, T = g->T;
     const double *wte = double_tensor(g, 0, "wte.weight"), *wpe = double_tensor(g, 0, "wpe.weight");

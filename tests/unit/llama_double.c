@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "llama_double.h"
+#include "model_double.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* A tensor by its whole name, wherever it is. */
-static const double *named(const struct llama_double *g, const char *name)
+static const double *named(const struct model_double *g, const char *name)
 {
     for (uint32_t u = 0; u < g->model->unit_count; u++)
         for (uint32_t i = 0; i < g->model->units[u].tensor_count; i++)
@@ -16,7 +16,7 @@ static const double *named(const struct llama_double *g, const char *name)
     abort();
 }
 
-static const double *of_layer(const struct llama_double *g, uint32_t layer, const char *name)
+static const double *of_layer(const struct model_double *g, uint32_t layer, const char *name)
 {
     char whole[80];
 
@@ -24,7 +24,7 @@ static const double *of_layer(const struct llama_double *g, uint32_t layer, cons
     return named(g, whole);
 }
 
-static void norm(const struct llama_double *g, const double *in, const double *weight, double *out)
+static void norm(const struct model_double *g, const double *in, const double *weight, double *out)
 {
     const uint32_t C = g->model->config.n_embd;
 
@@ -40,7 +40,7 @@ static void norm(const struct llama_double *g, const double *in, const double *w
 }
 
 /* A new [T, n] = in[T, k] weight[n, k]'. */
-static double *product(const struct llama_double *g, const double *in, const double *weight,
+static double *product(const struct model_double *g, const double *in, const double *weight,
                        uint32_t k, uint32_t n)
 {
     double *out = calloc((size_t)g->T * n, sizeof *out);
@@ -69,7 +69,7 @@ static double frequency(const struct mics_model_config *c, uint32_t i)
 }
 
 /* As complex numbers of the two halves of each head. */
-static void turn(const struct llama_double *g, double *x, uint32_t heads)
+static void turn(const struct model_double *g, double *x, uint32_t heads)
 {
     const uint32_t D = g->model->config.head_dim;
 
@@ -85,7 +85,7 @@ static void turn(const struct llama_double *g, double *x, uint32_t heads)
 }
 
 /* Head h of position t: out[D]; a group of query heads shares a key head. */
-static void attend(const struct llama_double *g, const double *q, const double *k, const double *v,
+static void attend(const struct model_double *g, const double *q, const double *k, const double *v,
                    uint32_t h, uint32_t t, double *out)
 {
     const uint32_t H = g->model->config.n_head, H_kv = g->model->config.n_kv_head;
@@ -113,7 +113,7 @@ static void add_and_free(double *x, double *more, size_t count)
     free(more);
 }
 
-static void attention(const struct llama_double *g, uint32_t layer, const double *normed, double *x)
+static void attention(const struct model_double *g, uint32_t layer, const double *normed, double *x)
 {
     const struct mics_model_config *c = &g->model->config;
     const uint32_t C = c->n_embd, A = c->n_head * c->head_dim, K = c->n_kv_head * c->head_dim;
@@ -135,7 +135,7 @@ static void attention(const struct llama_double *g, uint32_t layer, const double
     free(mixed);
 }
 
-static void mlp(const struct llama_double *g, uint32_t layer, const double *normed, double *x)
+static void mlp(const struct model_double *g, uint32_t layer, const double *normed, double *x)
 {
     const uint32_t C = g->model->config.n_embd, F = g->model->config.n_inner;
     double *gate = product(g, normed, of_layer(g, layer, "mlp.gate_proj.weight"), C, F);
@@ -158,7 +158,7 @@ static double row_loss(const double *logits, uint32_t V, int32_t target)
     return target < 0 ? 0 : log(total) - logits[target];
 }
 
-double llama_double_loss(const struct llama_double *g, const int32_t *tokens,
+double llama_double_loss(const struct model_double *g, const int32_t *tokens,
                          const int32_t *targets)
 {
     const struct mics_model_config *c = &g->model->config;

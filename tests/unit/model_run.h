@@ -245,8 +245,10 @@ static inline double run_step(struct model_run *run)
         run->model->family->forward(&pass, i);
     }
     for (uint32_t i = run->model->stage_count - 1; run->batch.train && i-- > 0;) {
-        const struct mics_pass pass = run_pass(run, i);
+        struct mics_pass pass = run_pass(run, i);
 
+        if (run->model->stages[i].blind_backward)
+            pass.params = NULL;
         run->model->family->backward(&pass, i);
     }
     run_sync(run);

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The GPT-2 family on the host device: loss, gradients, memory. */
-#include "gpt2_double.h"
-#include "model_run.h"
+#include "model_gradients.h"
 #include "tap.h"
 
 #include <math.h>
 
-/* Of gradients in fp32, relative to the largest. With the wild parameters that shake() makes,
+/* Of gradients in fp32, relative to the largest. With the wild parameters that run_shake() makes,
  * rounding alone comes to 1e-5. */
 #define TOLERANCE 1e-4
 
@@ -41,114 +40,13 @@ static void open_tiny(struct model_run *run, uint32_t B, bool recompute)
     run_fill(run, 11);
 }
 
-static struct gpt2_double double_new(struct model_run *run)
-{
-    struct gpt2_double g = {.model = run->model, .T = run->batch.T};
-
-    g.params = malloc(run->model->unit_count * sizeof *g.params);
-    for (uint32_t u = 0; u < run->model->unit_count; u++) {
-        const uint64_t count = run->model->units[u].count;
-
-        g.params[u] = malloc(count * sizeof **g.params);
-        for (uint64_t i = 0; i < count; i++)
-            g.params[u][i] = run_params(run, u)[i];
-    }
-    return g;
-}
-
-static void double_free(struct gpt2_double *g)
-{
-    for (uint32_t u = 0; u < g->model->unit_count; u++)
-        free(g->params[u]);
-    free(g->params);
-}
-
-static double batch_loss(const struct gpt2_double *g, struct model_run *run)
-{
-    double loss = 0;
-
-    for (uint32_t b = 0; b < run->batch.B; b++)
-        loss += double_loss(g, run_tokens(run) + b * g->T, run_targets(run) + b * g->T);
-    return loss;
-}
-
-/* By central differences: error of order h^2 and 1e-16 / h. */
-static double difference(const struct gpt2_double *g, struct model_run *run, double *param)
-{
-    const double h = 1e-5, kept = *param;
-
-    *param = kept + h;
-    const double above = batch_loss(g, run);
-    *param = kept - h;
-    const double below = batch_loss(g, run);
-    *param = kept;
-    return (above - below) / (2 * h);
-}
-
-static double largest(const float *values, uint64_t count)
-{
-    double most = 0;
-
-    for (uint64_t i = 0; i < count; i++)
-        most = fmax(most, fabs((double)values[i]));
-    return most;
-}
-
-static void the_loss_is_that_of_double_precision(void)
+static void loss_and_gradients_are_those_of_finite_differences(void)
 {
     struct model_run run;
 
     open_tiny(&run, 2, false);
-    struct gpt2_double g = double_new(&run);
-    const double want = batch_loss(&g, &run);
-
-    CHECK_NEAR(run_step(&run), want, 1e-5 * want);
-    double_free(&g);
+    check_loss_and_gradients(&run, gpt2_double_loss, TOLERANCE);
     run_close(&run);
-}
-
-static void every_gradient_is_that_of_finite_differences(void)
-{
-    struct model_run run;
-    double worst = 0;
-
-    open_tiny(&run, 2, false);
-    struct gpt2_double g = double_new(&run);
-    run_step(&run);
-    for (uint32_t u = 0; u < run.model->unit_count; u++)
-        for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++) {
-            const struct mics_tensor *tensor = &run.model->units[u].tensors[i];
-            const float *grads = run_grads(&run, u) + tensor->offset;
-            const double scale = largest(grads, tensor->count);
-
-            CHECK(scale > 1e-3 || strstr(tensor->name, "c_attn.bias"));
-            for (uint64_t j = 0; j < tensor->count; j++) {
-                const double want = difference(&g, &run, &g.params[u][tensor->offset + j]);
-
-                worst = fmax(worst, fabs(grads[j] - want) / (1 + scale));
-            }
-        }
-    printf("# largest difference relative to a tensor's largest gradient: %.2g\n", worst);
-    CHECK(worst < TOLERANCE);
-    double_free(&g);
-    run_close(&run);
-}
-
-/* Largest difference between two runs' gradients, relative to the largest of each unit. */
-static double grads_differ(struct model_run *a, struct model_run *b)
-{
-    double worst = 0;
-
-    for (uint32_t u = 0; u < a->model->unit_count; u++) {
-        const uint64_t count = a->model->units[u].count;
-        const double scale = largest(run_grads(a, u), count);
-
-        for (uint64_t i = 0; i < count; i++)
-            worst =
-                fmax(worst, fabs((double)run_grads(a, u)[i] - run_grads(b, u)[i]) / (1 + scale));
-    }
-    printf("# gradients differ by %.2g of the largest of a unit\n", worst);
-    return worst;
 }
 
 static void recomputing_changes_no_bit(void)
@@ -158,8 +56,7 @@ static void recomputing_changes_no_bit(void)
     open_tiny(&keep, 3, false);
     open_tiny(&again, 3, true);
     CHECK(run_step(&keep) == run_step(&again));
-    for (uint32_t u = 0; u < keep.model->unit_count; u++)
-        CHECK(memcmp(keep.grads[u].data, again.grads[u].data, keep.grads[u].bytes) == 0);
+    CHECK(same_gradients(&keep, &again));
     run_close(&keep);
     run_close(&again);
 }
@@ -173,24 +70,9 @@ static void running_again_gives_the_same_bits(void)
     CHECK(run_step(&one) == run_step(&two));
     run_zero_grads(&two);
     run_step(&two); /* over the leftovers of the first */
-    for (uint32_t u = 0; u < one.model->unit_count; u++)
-        CHECK(memcmp(one.grads[u].data, two.grads[u].data, one.grads[u].bytes) == 0);
+    CHECK(same_gradients(&one, &two));
     run_close(&one);
     run_close(&two);
-}
-
-/* Run `part`, which takes fewer sequences at a time, over all sequences of `whole`. */
-static double run_in_parts(struct model_run *whole, struct model_run *part)
-{
-    const uint32_t rows = part->batch.B * part->batch.T;
-    double loss = 0;
-
-    for (uint32_t at = 0; at < whole->batch.B * whole->batch.T; at += rows) {
-        memcpy(run_tokens(part), run_tokens(whole) + at, rows * sizeof(int32_t));
-        memcpy(run_targets(part), run_targets(whole) + at, rows * sizeof(int32_t));
-        loss += run_step(part);
-    }
-    return loss;
 }
 
 static void micro_batches_add_up_to_the_whole_batch(void)
@@ -315,8 +197,7 @@ static void nothing_comes_of_what_is_no_tensor(void)
 
 int main(void)
 {
-    TAP_RUN(the_loss_is_that_of_double_precision);
-    TAP_RUN(every_gradient_is_that_of_finite_differences);
+    TAP_RUN(loss_and_gradients_are_those_of_finite_differences);
     TAP_RUN(recomputing_changes_no_bit);
     TAP_RUN(running_again_gives_the_same_bits);
     TAP_RUN(micro_batches_add_up_to_the_whole_batch);

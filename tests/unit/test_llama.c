@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Llama family on the host device, tied and untied: loss, gradients, memory. */
-#include "llama_double.h"
-#include "model_run.h"
+#include "model_gradients.h"
 #include "tap.h"
 
 #include <math.h>
 
-/* Of gradients in fp32, relative to the largest, with the wild parameters that shake() makes. */
+/* Of gradients in fp32, relative to the largest, with the wild parameters that run_shake() makes. */
 #define TOLERANCE 1e-4
 
 /* Sizes that divide nothing evenly; the heads together are wider than the model, and share keys. */
@@ -54,91 +53,12 @@ static void open_tiny(struct model_run *run, bool untied, uint32_t B, bool recom
     open_config(run, &config, B, recompute);
 }
 
-static struct llama_double double_new(struct model_run *run)
-{
-    struct llama_double g = {.model = run->model, .T = run->batch.T};
-
-    g.params = malloc(run->model->unit_count * sizeof *g.params);
-    for (uint32_t u = 0; u < run->model->unit_count; u++) {
-        const uint64_t count = run->model->units[u].count;
-
-        g.params[u] = malloc(count * sizeof **g.params);
-        for (uint64_t i = 0; i < count; i++)
-            g.params[u][i] = run_params(run, u)[i];
-    }
-    return g;
-}
-
-static void double_free(struct llama_double *g)
-{
-    for (uint32_t u = 0; u < g->model->unit_count; u++)
-        free(g->params[u]);
-    free(g->params);
-}
-
-static double batch_loss(const struct llama_double *g, struct model_run *run)
-{
-    double loss = 0;
-
-    for (uint32_t b = 0; b < run->batch.B; b++)
-        loss += llama_double_loss(g, run_tokens(run) + b * g->T, run_targets(run) + b * g->T);
-    return loss;
-}
-
-/* By central differences: error of order h^2 and 1e-16 / h. */
-static double difference(const struct llama_double *g, struct model_run *run, double *param)
-{
-    const double h = 1e-5, kept = *param;
-
-    *param = kept + h;
-    const double above = batch_loss(g, run);
-    *param = kept - h;
-    const double below = batch_loss(g, run);
-    *param = kept;
-    return (above - below) / (2 * h);
-}
-
-static double largest(const float *values, uint64_t count)
-{
-    double most = 0;
-
-    for (uint64_t i = 0; i < count; i++)
-        most = fmax(most, fabs((double)values[i]));
-    return most;
-}
-
-/* The worst gradient of a tensor, relative to its largest. */
-static double tensor_error(const struct llama_double *g, struct model_run *run, uint32_t unit,
-                           const struct mics_tensor *tensor)
-{
-    const float *grads = run_grads(run, unit) + tensor->offset;
-    const double scale = largest(grads, tensor->count);
-    double worst = 0;
-
-    CHECK(scale > 1e-3);
-    for (uint64_t i = 0; i < tensor->count; i++) {
-        const double want = difference(g, run, &g->params[unit][tensor->offset + i]);
-
-        worst = fmax(worst, fabs(grads[i] - want) / (1 + scale));
-    }
-    return worst;
-}
-
-static void check_loss_and_gradients(const struct mics_model_config *config)
+static void check_config(const struct mics_model_config *config)
 {
     struct model_run run;
-    double worst = 0;
 
     open_config(&run, config, 2, false);
-    struct llama_double g = double_new(&run);
-    const double loss = run_step(&run);
-    CHECK_NEAR(loss, batch_loss(&g, &run), 1e-5 * loss);
-    for (uint32_t u = 0; u < run.model->unit_count; u++)
-        for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++)
-            worst = fmax(worst, tensor_error(&g, &run, u, &run.model->units[u].tensors[i]));
-    printf("# largest difference relative to a tensor's largest gradient: %.2g\n", worst);
-    CHECK(worst < TOLERANCE);
-    double_free(&g);
+    check_loss_and_gradients(&run, llama_double_loss, TOLERANCE);
     run_close(&run);
 }
 
@@ -147,12 +67,12 @@ static void loss_and_gradients_are_those_of_finite_differences(void)
     struct mics_model_config config = tiny;
 
     config.untied = true;
-    check_loss_and_gradients(&config);
+    check_config(&config);
 }
 
 static void they_are_with_a_tied_head_too(void)
 {
-    check_loss_and_gradients(&tiny);
+    check_config(&tiny);
 }
 
 /* Of the three frequencies one stays, one lies in between, one becomes an eighth. */
@@ -161,16 +81,7 @@ static void and_with_scaled_positions(void)
     struct mics_model_config config = tiny;
 
     config.rope_scaling = (struct mics_rope_scaling){MICS_ROPE_LLAMA3, 64, 8, 1, 4};
-    check_loss_and_gradients(&config);
-}
-
-static bool same_gradients(const struct model_run *a, const struct model_run *b)
-{
-    bool same = true;
-
-    for (uint32_t u = 0; u < a->model->unit_count; u++)
-        same = same && memcmp(a->grads[u].data, b->grads[u].data, a->grads[u].bytes) == 0;
-    return same;
+    check_config(&config);
 }
 
 static void recomputing_changes_no_bit(void)
@@ -197,36 +108,6 @@ static void running_again_gives_the_same_bits(void)
     CHECK(same_gradients(&one, &two));
     run_close(&one);
     run_close(&two);
-}
-
-/* Largest difference between two runs' gradients, relative to the largest of each unit. */
-static double grads_differ(struct model_run *a, struct model_run *b)
-{
-    double worst = 0;
-
-    for (uint32_t u = 0; u < a->model->unit_count; u++) {
-        const uint64_t count = a->model->units[u].count;
-        const double scale = largest(run_grads(a, u), count);
-
-        for (uint64_t i = 0; i < count; i++)
-            worst =
-                fmax(worst, fabs((double)run_grads(a, u)[i] - run_grads(b, u)[i]) / (1 + scale));
-    }
-    return worst;
-}
-
-/* Run `part`, which takes fewer sequences at a time, over all sequences of `whole`. */
-static double run_in_parts(struct model_run *whole, struct model_run *part)
-{
-    const uint32_t rows = part->batch.B * part->batch.T;
-    double loss = 0;
-
-    for (uint32_t at = 0; at < whole->batch.B * whole->batch.T; at += rows) {
-        memcpy(run_tokens(part), run_tokens(whole) + at, rows * sizeof(int32_t));
-        memcpy(run_targets(part), run_targets(whole) + at, rows * sizeof(int32_t));
-        loss += run_step(part);
-    }
-    return loss;
 }
 
 static void micro_batches_add_up_to_the_whole_batch(void)
