@@ -222,6 +222,49 @@ static __device__ __forceinline__ void hopper_skip(const hopper_group<P> &group,
     hopper_release(group.shared.empty(1, stage));
 }
 
+/* Word j of lane t of a row's four lanes becomes word t of lane j. */
+static __device__ __forceinline__ void hopper_transpose(uint32_t (&word)[4])
+{
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+
+#pragma unroll
+    for (int j = 0; j < 4; j += 2) {
+        uint32_t got = __shfl_xor_sync(~0u, odd ? word[j] : word[j + 1], 1);
+
+        word[j] = odd ? got : word[j];
+        word[j + 1] = odd ? word[j + 1] : got;
+    }
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        uint32_t got = __shfl_xor_sync(~0u, high ? word[j] : word[j + 2], 2);
+
+        word[j] = high ? got : word[j];
+        word[j + 2] = high ? word[j + 2] : got;
+    }
+}
+
+/* Store the outputs of one of the thread's two rows, times `factor`, 16 bytes at a time. */
+template <typename P>
+static __device__ __forceinline__ void hopper_store(mics_bf16 *to, const hopper_group<P> &group,
+                                                    int half, float factor, unsigned chunks,
+                                                    bool valid)
+{
+#pragma unroll
+    for (int d = 0; d < P::D / 8; d += 4) {
+        unsigned chunk = (unsigned)d + threadIdx.x % 4;
+        uint32_t word[4];
+
+#pragma unroll
+        for (int j = 0; j < 4; j++)
+            word[j] = mics_pack(group.out[d + j][2 * half] * factor,
+                                group.out[d + j][2 * half + 1] * factor);
+        hopper_transpose(word);
+        if (valid && chunk < chunks)
+            *reinterpret_cast<uint4 *>(to + chunk * 8) =
+                make_uint4(word[0], word[1], word[2], word[3]);
+    }
+}
+
 /* Divide by the sums, store outputs and lse. */
 template <typename P>
 static __device__ __forceinline__ void hopper_finish(const hopper_group<P> &group,
@@ -229,7 +272,7 @@ static __device__ __forceinline__ void hopper_finish(const hopper_group<P> &grou
                                                      const struct hopper_block &block)
 {
     size_t ld = (size_t)f.H * f.D;
-    float factor[1][2], out[1][P::D / 8][4];
+    mics_bf16 *out = f.out + (size_t)block.b * f.T * ld + (size_t)block.h * f.D;
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -238,18 +281,11 @@ static __device__ __forceinline__ void hopper_finish(const hopper_group<P> &grou
 
         sum += __shfl_xor_sync(~0u, sum, 1);
         sum += __shfl_xor_sync(~0u, sum, 2);
-        factor[0][half] = 1 / sum;
         if (mics_lane_column() == 0 && row < f.T)
             f.lse[((size_t)block.b * f.H + block.h) * f.T + row] =
                 (group.max[half] * f.scale + log2f(sum)) / MICS_LOG2E;
+        hopper_store(out + row * ld, group, half, 1 / sum, f.D / 8, row < f.T);
     }
-#pragma unroll
-    for (int d = 0; d < P::D / 8; d++)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            out[0][d][i] = group.out[d][i];
-    mics_rows_store<P::D, 1>(f.out + (size_t)block.b * f.T * ld + (size_t)block.h * f.D, ld,
-                             group.row, f.T, f.D / 8, out, factor);
 }
 
 /* A warpgroup that works: number `number` of the block. */
