@@ -19,6 +19,7 @@ static int stream_wait_value32(cudaStream_t stream, unsigned long long at, uint3
     work.run = [word, value] {
         return (int32_t)(word->load() - value) >= 0 ? emu_step::DONE : emu_step::STUCK;
     };
+    work.insists_us = 3000; /* a thread of the host is to write it */
     emu_enqueue(stream, std::move(work));
     return emu_note(cudaSuccess);
 }

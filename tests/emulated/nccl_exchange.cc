@@ -33,8 +33,8 @@ static bool launch_order_is_implicit()
 namespace
 {
 
-/* One collective. The ranks say what they are about to do, and meet; for each chunk all put something into their
- * slots, meet, take something out, and meet. */
+/* One collective. For each chunk all ranks put something into their slots, meet, take something out, and meet; with the
+ * first they say what they are about to do. */
 class exchange
 {
   public:
@@ -56,7 +56,7 @@ class exchange
     emu_step run();
 
   private:
-    enum { NEW, BROKEN_OFF, INTRODUCED, GIVEN, TAKEN } at_ = NEW;
+    enum { NEW, BROKEN_OFF, GIVEN, TAKEN } at_ = NEW;
     emu_nccl *comm_;
     const room_call call_;
     const emu_give give_;
@@ -65,12 +65,14 @@ class exchange
     std::atomic<int> *const under_way_; /* NULL: they run side by side */
     bool here_ = false;
     size_t done_ = 0; /* elements */
+    std::chrono::steady_clock::time_point slow_until_ = {};
     emu_meeting meeting_;
 
     void leave();
     emu_step begin();
-    emu_step compare();
-    emu_step next();
+    emu_step give();
+    emu_step take();
+    bool all_do_the_same() const;
     size_t chunk() const;
 };
 
@@ -88,6 +90,15 @@ size_t exchange::chunk() const
     return std::min(ROOM_SLOT / each_, (size_t)call_.count - done_);
 }
 
+/* With a drawn order some take their time, so that what should wait for them overtakes them. */
+static bool is_slow()
+{
+    static std::atomic<uint64_t> draws;
+    const auto seed = (uint64_t)emu_setting("MICS_EMULATED_ORDER", 0);
+
+    return seed > 0 && (seed + ++draws) * 0x9e3779b97f4a7c15u >> 62 == 0;
+}
+
 emu_step exchange::begin()
 {
     const char *fault = std::getenv("MICS_EMULATED_NCCL_FAULT");
@@ -103,14 +114,13 @@ emu_step exchange::begin()
         at_ = BROKEN_OFF;
         return emu_step::MOVED;
     }
+    if (is_slow())
+        slow_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(3);
     comm_->room->seats[comm_->rank].call = call_;
-    meeting_.come(comm_);
-    at_ = INTRODUCED;
-    return emu_step::MOVED;
+    return give();
 }
 
-/* Do all the same? */
-emu_step exchange::compare()
+bool exchange::all_do_the_same() const
 {
     for (int r = 0; r < comm_->size; r++)
         if (!(comm_->room->seats[r].call == call_)) {
@@ -118,20 +128,26 @@ emu_step exchange::compare()
             fprintf(stderr,
                     "emulated NCCL: rank %d and rank %d of %d begin different collectives\n",
                     comm_->rank, r, comm_->size);
-            return emu_step::FAILED;
+            return false;
         }
-    return next();
+    return true;
 }
 
-emu_step exchange::next()
+emu_step exchange::give()
 {
-    if (done_ >= call_.count) {
-        leave();
-        return emu_step::DONE;
-    }
     give_(done_ * each_, chunk() * each_);
     meeting_.come(comm_);
     at_ = GIVEN;
+    return emu_step::MOVED;
+}
+
+emu_step exchange::take()
+{
+    if (done_ == 0 && !all_do_the_same())
+        return emu_step::FAILED;
+    take_(done_ * each_, chunk());
+    meeting_.come(comm_);
+    at_ = TAKEN;
     return emu_step::MOVED;
 }
 
@@ -143,19 +159,18 @@ emu_step exchange::run()
         return begin();
     if (at_ == BROKEN_OFF) /* it hangs until it is aborted */
         return emu_step::STUCK;
+    if (std::chrono::steady_clock::now() < slow_until_)
+        return emu_step::STUCK;
     const emu_step met = meeting_.ask(comm_);
     if (met != emu_step::DONE || comm_->aborted)
         return met;
-    if (at_ == INTRODUCED)
-        return compare();
-    if (at_ == TAKEN) {
-        done_ += chunk();
-        return next();
-    }
-    take_(done_ * each_, chunk());
-    meeting_.come(comm_);
-    at_ = TAKEN;
-    return emu_step::MOVED;
+    if (at_ == GIVEN)
+        return take();
+    done_ += chunk();
+    if (done_ < call_.count)
+        return give();
+    leave();
+    return emu_step::DONE;
 }
 
 /* Behind the communicator's others, and where the order of launches is kept, behind all others. */

@@ -4,7 +4,7 @@
  *
  * Threads of a block: emu_order().
  *
- * Operations of different streams: MICS_EMULATED_ORDER, read when a GPU gets its first operation. All orders are
+ * Operations of different streams: MICS_EMULATED_ORDER, read when a GPU's first stream is opened. All orders are
  * CUDA's; a program that gets another result in one of them lacks an event, or a wait of the host.
  *   late     (default) nothing runs before the host waits for it, then only what it waits for and what that
  *            depends on; what was enqueued last goes first
@@ -12,7 +12,7 @@
  *   early    everything runs as soon as it can, in the order of the calls: what a program without streams does
  *   NUMBER   drawn from it: streams get ahead of each other, and of the host
  * A host that neither enqueues nor waits for MICS_EMULATED_PATIENCE_MS (default 20) sees no order any more: all that
- * can run runs. MICS_EMULATED_FORGET=N leaves out the process's Nth cudaStreamWaitEvent().
+ * can run runs. MICS_EMULATED_FORGET=N leaves out the Nth cudaStreamWaitEvent() of each GPU.
  */
 #ifndef MICS_TESTS_EMULATED_ORDER_H
 #define MICS_TESTS_EMULATED_ORDER_H

@@ -55,8 +55,19 @@ cudaStream_t emu_stream_open(bool blocking)
     const int device = emu_current_device();
     emu_guard guard(state);
 
-    (void)legacy(device);
+    if (legacy(device)->ops.empty() && devices[device].streams.size() == 1) {
+        devices[device].waits = 0;
+        devices[device].policy =
+            std::make_unique<emu_policy>(); /* the order may have been changed meanwhile */
+    }
     return new_stream(device, blocking);
+}
+
+uint64_t emu_count_wait(cudaStream_t stream)
+{
+    emu_guard guard(state);
+
+    return ++devices[stream_of(stream)->device].waits;
 }
 
 /* Streams that are closed and empty. */
@@ -122,8 +133,16 @@ emu_op_ref emu_enqueue(cudaStream_t where, emu_work work)
     drop_finished(&work.after);
     if (!d.policy)
         d.policy = std::make_unique<emu_policy>();
-    auto op = std::make_shared<emu_op>(emu_op{std::move(work), last_of(stream), ++d.numbers,
-                                              stream->device, false, false, false, false, 0});
+    auto op = std::make_shared<emu_op>(emu_op{std::move(work),
+                                              last_of(stream),
+                                              ++d.numbers,
+                                              stream->device,
+                                              false,
+                                              false,
+                                              false,
+                                              false,
+                                              0,
+                                              {}});
     stream->ops.push_back(op);
     d.last_call = emu_clock::now();
     emu_have_worker(d);
@@ -162,6 +181,7 @@ void emu_finish(const emu_op_ref &op, emu_stream *stream)
 {
     stream->ops.pop_front();
     end(op);
+    devices[op->device].finished++;
     if (!stream->ops.empty())
         stream->ops.front()->before = nullptr;
     else if (stream->closed)
@@ -176,6 +196,7 @@ void emu_drop_all(emu_device &d)
             end(op);
         stream->ops.clear();
     }
+    d.finished++;
     sweep(d);
     changed.notify_all();
 }

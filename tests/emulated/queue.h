@@ -37,6 +37,8 @@ struct emu_work {
     emu_op_ref behind;                /* this one must have begun before */
     void (*call)(void *context) = {}; /* instead of `run`: a function of the host */
     void *context = {};
+    unsigned insists_us =
+        500; /* should it be the first and has to wait, so long others do not go on */
 };
 
 /* Enqueue on a stream (NULL: the legacy default stream of the calling thread's GPU). NULL: refused, because the GPU
@@ -63,6 +65,9 @@ void emu_repair(void);
 /* A stream; `blocking`: it is ordered with the legacy default stream. It goes when what is enqueued is over. */
 cudaStream_t emu_stream_open(bool blocking);
 void emu_stream_close(cudaStream_t stream);
+
+/* How many waits for events there were on the stream's GPU since its first stream was opened, with this one. */
+uint64_t emu_count_wait(cudaStream_t stream);
 
 /* Is the calling thread in a function of the host that a stream has called? */
 bool emu_in_call(void);

@@ -91,6 +91,16 @@ static emu_step run_head(emu_guard &guard, emu_device &d, const emu_op_ref &op, 
     return step;
 }
 
+/* An operation that should be the first, but waits for something outside, gets a little time before others do. */
+static bool insists(const emu_device &d, emu_op *op)
+{
+    const auto now = emu_clock::now();
+
+    if (op->stuck == emu_clock::time_point())
+        op->stuck = now;
+    return !d.policy->eager() && now - op->stuck < std::chrono::microseconds(op->work.insists_us);
+}
+
 /* Run one operation, of those that are released or of all. False: none can go on, or none that may. */
 static bool take_turn(emu_guard &guard, emu_device &d, bool released_only)
 {
@@ -105,11 +115,14 @@ static bool take_turn(emu_guard &guard, emu_device &d, bool released_only)
             choices.push_back({stream, stream->lane, op.number, op.wanted || released});
     }
     d.policy->order(&choices);
+    const uint64_t finished = d.finished;
     for (const emu_choice &choice : choices) {
         const emu_op_ref op = choice.stream->ops.front();
 
-        if (run_head(guard, d, op, choice.stream) != emu_step::STUCK || op->over)
-            return true; /* over though it was stuck: all have been dropped meanwhile */
+        if (run_head(guard, d, op, choice.stream) != emu_step::STUCK || d.finished != finished)
+            return true; /* if another thread has finished one, the choices are not what they were */
+        if (insists(d, op.get()))
+            return false;
     }
     return false;
 }

@@ -24,6 +24,8 @@ struct emu_op {
     int device;
     bool wanted, begun, called, over;
     double over_ms; /* when, on a clock of the emulator */
+    emu_clock::time_point
+        stuck; /* since when it waits for something outside; 0: it has not waited */
 };
 
 struct emu_stream {
@@ -38,7 +40,9 @@ struct emu_device {
     std::vector<emu_stream *> streams; /* [0]: the legacy default stream */
     std::unique_ptr<emu_policy> policy;
     uint64_t numbers;  /* of operations, so far */
+    uint64_t finished; /* of them */
     uint64_t released; /* those up to this one are not kept back */
+    uint64_t waits;    /* for events, since the first stream was opened */
     unsigned lanes;
     bool busy;        /* somebody runs an operation */
     bool asleep;      /* the device's thread has nothing to do */

@@ -52,6 +52,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *conte
 
     work.call = fn;
     work.context = context;
+    work.insists_us = 20000; /* a thread of ours makes it */
     emu_enqueue(stream, std::move(work));
     return emu_note(cudaSuccess);
 }
@@ -88,15 +89,6 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     return emu_note(cudaSuccess);
 }
 
-/* MICS_EMULATED_FORGET=N: the process forgets the Nth wait, to show that its lack is noticed. */
-static bool forgets_wait(void)
-{
-    static const long long forgotten = emu_setting("MICS_EMULATED_FORGET", 0);
-    static std::atomic<long long> waits;
-
-    return ++waits == forgotten;
-}
-
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
 {
     emu_work work;
@@ -104,7 +96,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!event)
         return emu_note(cudaErrorInvalidResourceHandle);
     work.after = {record_of(event)};
-    if (!forgets_wait())
+    if (emu_count_wait(stream) != (uint64_t)emu_setting("MICS_EMULATED_FORGET", 0))
         emu_enqueue(stream, std::move(work));
     return emu_note(cudaSuccess);
 }

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/philox.h"
+#include "machine/comm_device.h"
 #include "plan/slots.h"
 
 #include <float.h>
@@ -22,6 +23,7 @@ struct rank {
     struct parity_result *result;
     uint32_t id, n, step;
     uint64_t delays;
+    int32_t *before; /* the last tokens that were filled in */
     enum mics_status status;
     struct mics_err err;
 };
@@ -41,9 +43,12 @@ static void make_sample(const struct parity_case *c, uint32_t step, uint64_t g, 
 
 static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
-    const struct rank *rank = context;
+    struct rank *rank = context;
     const struct mics_plan_choice *choice = &rank->c->choice;
 
+    if (rank->c->reuses_batch && rank->before)
+        memset(rank->before, 0, choice->micro_batch * choice->seq * sizeof *tokens);
+    rank->before = tokens;
     for (uint32_t b = 0; b < choice->micro_batch; b++) {
         const uint64_t g = ((uint64_t)micro_step * rank->n + rank->id) * choice->micro_batch + b;
 
@@ -128,15 +133,26 @@ static enum mics_status evaluate(struct rank *rank, struct mics_engine *engine)
     return status;
 }
 
+/* *out: NULL where the world's own communicator does. */
+static enum mics_status open_comm(struct rank *rank, struct mics_world *world,
+                                  struct mics_device *device, struct mics_comm **out)
+{
+    return rank->c->plugin ? mics_comm_new_for_device(world->comm, device, out, &rank->err)
+                           : MICS_OK;
+}
+
 static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
                                    struct mics_device *device)
 {
     const struct parity_case *c = rank->c;
     struct mics_engine *engine = NULL;
+    struct mics_comm *comm = NULL;
+    enum mics_status status = open_comm(rank, world, device, &comm);
     const struct mics_engine_options options = {
         .model = c->model,
         .choice = &c->choice,
         .world = world,
+        .comm = comm,
         .device = device,
         .schedule = c->schedule,
         .optimizer =
@@ -144,8 +160,9 @@ static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
         .before_op = c->random_delay_us || c->slow_op != MICS_NONE ? delay : NULL,
         .context = rank,
     };
-    enum mics_status status = mics_engine_new(&options, &engine, &rank->err);
 
+    if (status == MICS_OK)
+        status = mics_engine_new(&options, &engine, &rank->err);
     if (status == MICS_OK)
         status = train(rank, engine);
     if (status == MICS_OK)
@@ -155,7 +172,17 @@ static enum mics_status run_engine(struct rank *rank, struct mics_world *world,
     if (status != MICS_OK)
         world->comm->ops->abort(world->comm, 1);
     mics_engine_free(engine);
+    if (comm)
+        comm->ops->free(comm);
     return status;
+}
+
+static enum mics_status open_device(struct rank *rank, struct mics_device **out)
+{
+    const struct mics_plugin *plugin = rank->c->plugin;
+
+    return plugin ? plugin->device_open(rank->id, out, &rank->err)
+                  : mics_device_new_host(1, out, &rank->err);
 }
 
 static void *run_rank(void *context)
@@ -167,7 +194,7 @@ static void *run_rank(void *context)
     rank->status =
         mics_world_open_over(rank->comm, rank->c->choice.shape.per_node, &world, &rank->err);
     if (rank->status == MICS_OK)
-        rank->status = mics_device_new_host(1, &device, &rank->err);
+        rank->status = open_device(rank, &device);
     if (rank->status == MICS_OK)
         rank->status = run_engine(rank, world, device);
     if (device)
@@ -319,5 +346,7 @@ struct parity_case parity_reference(const struct parity_case *c)
     reference.schedule = NULL;
     reference.random_delay_us = 0;
     reference.slow_op = MICS_NONE;
+    reference.plugin = NULL;
+    reference.reuses_batch = false;
     return reference;
 }

@@ -9,6 +9,7 @@
 #ifndef MICS_TESTS_PARITY_HARNESS_H
 #define MICS_TESTS_PARITY_HARNESS_H
 
+#include "machine/plugin_abi.h"
 #include "train/engine.h"
 
 struct parity_case {
@@ -20,6 +21,9 @@ struct parity_case {
     uint32_t random_delay_us; /* before each operation, up to this; 0: none */
     uint32_t slow_op;         /* this operation is delayed by slow_us on every rank; MICS_NONE */
     uint32_t slow_us;
+    const struct mics_plugin *plugin; /* each rank has a GPU of its own of it; NULL: the host */
+    bool
+        reuses_batch; /* a mistake: a step's batch on the host is overwritten when the next is filled */
 };
 
 /* What a run leaves: all parameters and what the ranks told. */

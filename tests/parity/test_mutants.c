@@ -6,49 +6,10 @@
  * only the last micro-step, drop a wait. Each mutant must train to other parameters than the reference.
  */
 #include "cases.h"
+#include "mutate.h"
 #include "unit/tap.h"
 
-#include <stdlib.h>
-
 static struct mics_model *counting;
-
-/* A copy of `schedule` in which the operations that `drop` names are gone, and so is dependency
- * `drop_dep` (an index into deps, MICS_NONE: none). */
-static struct mics_schedule mutate(const struct mics_schedule *schedule,
-                                   bool (*drop)(const struct mics_op *op), uint32_t drop_dep)
-{
-    struct mics_schedule mutant = *schedule;
-    uint32_t *place = calloc(schedule->op_count, sizeof *place);
-    uint32_t kept = 0, deps = 0;
-
-    mutant.ops = calloc(schedule->op_count, sizeof *mutant.ops);
-    mutant.deps = calloc(schedule->dep_total + 1, sizeof *mutant.deps);
-    for (uint32_t i = 0; i < schedule->op_count; i++)
-        place[i] = drop && drop(&schedule->ops[i]) ? MICS_NONE : kept++;
-    for (uint32_t i = 0; i < schedule->op_count; i++) {
-        struct mics_op op = schedule->ops[i];
-        const uint32_t begin = deps;
-
-        if (place[i] == MICS_NONE)
-            continue;
-        for (uint32_t d = op.dep_begin; d < op.dep_begin + op.dep_count; d++)
-            if (d != drop_dep && place[schedule->deps[d]] != MICS_NONE)
-                mutant.deps[deps++] = place[schedule->deps[d]];
-        op.dep_begin = begin;
-        op.dep_count = deps - begin;
-        mutant.ops[place[i]] = op;
-    }
-    mutant.op_count = kept;
-    mutant.dep_total = deps;
-    free(place);
-    return mutant;
-}
-
-static void free_mutant(struct mics_schedule *mutant)
-{
-    free(mutant->ops);
-    free(mutant->deps);
-}
 
 static struct parity_case make_case(void)
 {
@@ -92,12 +53,12 @@ static double distance_without(bool (*drop)(const struct mics_op *op))
 {
     struct parity_case c = make_case();
     struct mics_schedule *schedule = schedule_of(&c);
-    struct mics_schedule mutant = mutate(schedule, drop, MICS_NONE);
+    struct mics_schedule mutant = mutant_new(schedule, drop, MICS_NONE);
 
     CHECK(!drop || mutant.op_count < schedule->op_count);
     c.schedule = &mutant;
     const double distance = distance_of(&c);
-    free_mutant(&mutant);
+    mutant_free(&mutant);
     mics_schedule_free(schedule);
     return distance;
 }
@@ -138,34 +99,13 @@ static void a_skipped_publish_is_noticed(void)
 
     c.choice.shape = (struct mics_shape){2, 2, 2, 2, 4};
     struct mics_schedule *schedule = schedule_of(&c);
-    struct mics_schedule mutant = mutate(schedule, is_publish, MICS_NONE);
+    struct mics_schedule mutant = mutant_new(schedule, is_publish, MICS_NONE);
 
     CHECK(mutant.op_count < schedule->op_count);
     c.schedule = &mutant;
     CHECK(distance_of(&c) > 0);
-    free_mutant(&mutant);
+    mutant_free(&mutant);
     mics_schedule_free(schedule);
-}
-
-/* The dependency of the first operation of `kind` after micro-step 0 on one of kind `on`; `crossing`
- * asks for one on the step before. Returns its index in deps, and the operation depended on. */
-static uint32_t find_dep(const struct mics_schedule *schedule, enum mics_op_kind kind,
-                         enum mics_op_kind on, bool crossing, uint32_t *dep_op)
-{
-    for (uint32_t i = 0; i < schedule->op_count; i++) {
-        const struct mics_op *op = &schedule->ops[i];
-
-        for (uint32_t d = op->dep_begin; op->kind == kind && d < op->dep_begin + op->dep_count;
-             d++) {
-            const uint32_t dep = schedule->deps[d];
-
-            if (schedule->ops[dep].kind == on && (dep >= i) == crossing) {
-                *dep_op = dep;
-                return d;
-            }
-        }
-    }
-    return MICS_NONE;
 }
 
 static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on, bool crossing)
@@ -173,18 +113,18 @@ static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on
     struct parity_case c = make_case();
     struct mics_schedule *schedule = schedule_of(&c);
     uint32_t slow = MICS_NONE;
-    const uint32_t dep = find_dep(schedule, kind, on, crossing, &slow);
+    const uint32_t dep = mutant_find_dep(schedule, kind, on, crossing, &slow);
 
     CHECK(dep != MICS_NONE);
     if (dep != MICS_NONE) {
-        struct mics_schedule mutant = mutate(schedule, NULL, dep);
+        struct mics_schedule mutant = mutant_new(schedule, NULL, dep);
 
         c.slow_op = slow;
         c.slow_us = 20000;
         CHECK(distance_of(&c) == 0); /* slow, but right */
         c.schedule = &mutant;
         CHECK(distance_of(&c) > 0);
-        free_mutant(&mutant);
+        mutant_free(&mutant);
     }
     mics_schedule_free(schedule);
 }

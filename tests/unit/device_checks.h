@@ -14,7 +14,6 @@
 
 static struct mics_device *device;
 static const struct mics_device_ops *ops;
-static bool at_once; /* streams carry out at once what is enqueued: nothing is ever under way */
 static double clock_off = 0.0; /* times of events may be wrong by so many seconds */
 
 static struct mics_stream *open_stream(const char *name)
@@ -206,8 +205,6 @@ static void a_later_record_does_not_hold_an_earlier_wait(void)
 {
     struct gate gate = {.gave_up = -1};
 
-    if (at_once)
-        TAP_SKIP("the emulated streams carry out at once what is enqueued");
     struct mics_stream *first = open_stream("first"), *second = open_stream("second");
     struct mics_event *event = open_event();
     sem_init(&gate.open, 0, 0);
