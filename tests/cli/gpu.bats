@@ -274,6 +274,24 @@ near() # a b limit
     done
 }
 
+@test "the order in which a GPU's streams are carried out changes no bit of losses, evaluations and checkpoints" {
+    requires mpi:4
+    for plan in zero3 mics; do
+        for order in early $([ $plan = zero3 ] && echo others || echo 2); do
+            MICS_EMULATED_ORDER=$order MICS_NODE_RANKS=2 mpi $([ $plan = zero3 ] && echo 2 || echo 4) mics-train \
+                -p "$BATS_FILE_TMPDIR/$plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=2 --sample=0 --steps=3 \
+                --save-every=2 --out="$plan-$order" --device=cuda -q --metrics=m.jsonl
+            jq -r 'select(.event == "step" or .event == "val") | "\(.step) \(.loss) \(.grad_norm)"' m.jsonl >"$plan-$order.losses"
+            rm m.jsonl
+            [ "$(wc -l <"$plan-$order.losses")" -ge 4 ]
+            cmp "$plan-early.losses" "$plan-$order.losses"
+            (cd "$plan-$order"/step-000003 && find . -name 'shard*' -o -name '*.bin' | sort | xargs sha256sum) >"$plan-$order.sums"
+            [ -s "$plan-$order.sums" ]
+            cmp "$plan-early.sums" "$plan-$order.sums"
+        done
+    done
+}
+
 @test "a trace of the GPU's streams has every operation of a step" {
     train one.mp --device=cuda -q --trace=trace.json --trace-steps=2
     [ "$(jq '[.traceEvents[] | select(.ph == "X" and .dur < 0)] | length' trace.json)" = 0 ]
