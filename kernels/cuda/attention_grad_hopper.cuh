@@ -184,6 +184,7 @@ static __device__ __forceinline__ void copy_all(const struct hopper_backward &g,
 #pragma unroll 1
     for (unsigned i = 0; i < task.steps; i++, turn.next()) {
         mics_mbarrier_wait(at.empty(turn.stage), turn.parity);
+        __syncwarp(); /* no lane still waits when the place is filled, and left, again */
         if (leads) {
             mics_mbarrier_expect(at.full(turn.stage), 2 * P::tile_bytes);
             copy_pair<P>(g, P::keys, at.passing(turn.stage), at.full(turn.stage), task.b, head,

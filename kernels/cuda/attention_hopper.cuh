@@ -29,9 +29,10 @@ template <typename P> struct hopper_group {
     float factor[2];                /* that brings outputs up to the new maximum */
 };
 
-/* This warp has read the tile. */
+/* This warp has read the tile. All its lanes have also waited for it: one that still did could miss a whole phase. */
 static __device__ __forceinline__ void hopper_release(mics_shared_at empty)
 {
+    __syncwarp();
     if (threadIdx.x % 32 == 0)
         mics_mbarrier_arrive(empty);
 }

@@ -41,8 +41,9 @@ static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
 }
 
 /* So many iterations, of a collective or two each, are launched before the first begins: few enough for what a driver
- * takes without running any of it. */
-enum { AHEAD = 64 };
+ * takes without running any of it, and for NCCL's 2048 places for transfers between nodes (2 for each channel of a
+ * collective), without one of which it waits for ever. */
+enum { AHEAD = 16 };
 
 /* Only those that a device enqueues by itself; what the host carries out runs at the host's pace anyhow. */
 static bool is_held(const struct mics_bench_case *c)

@@ -522,7 +522,7 @@ static emu_step run(const struct emu_job &job)
     return well ? emu_step::DONE : emu_step::FAILED;
 }
 
-cudaError_t emu_launch(struct emu_job job, cudaStream_t stream)
+static cudaError_t enqueue(struct emu_job job, cudaStream_t stream)
 {
     const cudaError_t error = check_limits(&job);
     emu_work work;
@@ -536,4 +536,11 @@ cudaError_t emu_launch(struct emu_job job, cudaStream_t stream)
     work.run = [job = std::move(job)] { return run(job); };
     emu_enqueue(stream, std::move(work));
     return emu_note(cudaSuccess);
+}
+
+/* As MICS_LAUNCH for a GPU has it: the thread's last error, be it of an earlier call that nobody asked about. */
+cudaError_t emu_launch(struct emu_job job, cudaStream_t stream)
+{
+    (void)enqueue(std::move(job), stream);
+    return cudaGetLastError();
 }

@@ -19,7 +19,7 @@ cudaError_t emu_note(cudaError_t error)
     }
     if (emu_is_broken())
         error = cudaErrorLaunchFailure;
-    if (error != cudaSuccess && error != cudaErrorNotReady)
+    if (error != cudaSuccess) /* "not ready" is remembered, too, as CUDA does */
         last_error = error;
     return error;
 }

@@ -57,6 +57,9 @@ static void nothing_runs_before_it_is_waited_for(void)
     value = 6; /* the argument was copied */
     CHECK_INT(*out, 0);
     CHECK_INT(cudaStreamQuery(stream), cudaErrorNotReady);
+    CHECK_INT(MICS_LAUNCH(put, 1, 1, 0, stream, out, 5),
+              cudaErrorNotReady); /* nobody has asked for it */
+    CHECK_INT(cudaGetLastError(), cudaSuccess);
     CHECK_INT(cudaStreamSynchronize(stream), cudaSuccess);
     CHECK_INT(cudaStreamQuery(stream), cudaSuccess);
     CHECK_INT(*out, 5);
@@ -98,6 +101,7 @@ static void streams_without_an_event_run_in_the_worst_order(void)
         MICS_LAUNCH(put, 1, 1, 0, second, out, 2);
         CHECK_INT(cudaStreamSynchronize(second), cudaSuccess);
         CHECK_INT(cudaEventQuery(event), waits ? cudaSuccess : cudaErrorNotReady);
+        (void)cudaGetLastError();
         CHECK_INT(cudaStreamSynchronize(first), cudaSuccess);
         CHECK_INT(*out, waits ? 2 : 1);
     }
@@ -151,6 +155,7 @@ static void events_tell_time_only_when_they_are_reached(void)
     cudaEventRecord(from, stream);
     cudaEventRecord(to, stream);
     CHECK_INT(cudaEventElapsedTime(&apart_ms, from, to), cudaErrorNotReady);
+    (void)cudaGetLastError();
     CHECK_INT(cudaEventSynchronize(to), cudaSuccess);
     CHECK_INT(cudaEventElapsedTime(&apart_ms, from, to), cudaSuccess);
     CHECK(apart_ms >= 0);
@@ -205,7 +210,7 @@ static void what_nobody_waits_for_runs_in_the_end(void)
     *out = 0;
     MICS_LAUNCH(put, 1, 1, 0, stream, out, 1);
     while (cudaStreamQuery(stream) == cudaErrorNotReady)
-        ;
+        (void)cudaGetLastError();
     CHECK_INT(*out, 1);
     cudaStreamDestroy(stream);
     cudaFreeHost(out);

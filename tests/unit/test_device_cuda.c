@@ -108,6 +108,33 @@ static void a_call_that_waits_holds_up_no_other_stream(void)
     sem_destroy(&met);
 }
 
+/* A kernel that is enqueued after the host has waited, for more than a second, for room for its call: that the stream
+ * was still busy then is no failure of the kernel. */
+static void a_long_wait_for_room_fails_nothing(void)
+{
+    enum { CALLS = 300 }; /* more than have room */
+    static const double longer_than_patience = 1.1;
+    struct mics_stream *stream = open_stream("room");
+    struct mics_err err = {""};
+    void *memory;
+    int count = 0;
+
+    CHECK_INT(ops->alloc(device, 2 * sizeof(float), &memory, NULL), MICS_OK);
+    sleep_in(stream, &longer_than_patience);
+    for (int i = 0; i < CALLS; i++)
+        call(stream, increment, &count);
+    mics_launch_cast(stream, &(struct mics_op_cast){.dst = memory,
+                                                    .src = (float *)memory + 1,
+                                                    .count = 1,
+                                                    .dst_dtype = MICS_F32,
+                                                    .src_dtype = MICS_BF16});
+    CHECK_INT(ops->stream_sync(stream, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    CHECK_INT(count, CALLS);
+    ops->stream_close(stream);
+    ops->release(device, memory);
+}
+
 static void what_is_too_large_is_refused_with_what_is_free(void)
 {
     struct mics_err err = {""};
@@ -183,6 +210,7 @@ int main(void)
     TAP_RUN(the_device_says_what_it_is);
     TAP_RUN(calls_and_copies_are_in_the_order_of_the_stream);
     TAP_RUN(a_call_that_waits_holds_up_no_other_stream);
+    TAP_RUN(a_long_wait_for_room_fails_nothing);
     TAP_RUN(what_is_too_large_is_refused_with_what_is_free);
     check_device();
     ops->free(device);

@@ -103,7 +103,10 @@ static cudaError_t wait_a_while(struct cuda_calls *calls, cudaStream_t stream)
     if (pthread_cond_timedwait(&calls->advanced, &calls->lock, &until) == 0)
         return cudaSuccess;
     const cudaError_t error = cudaStreamQuery(stream);
-    return error == cudaErrorNotReady ? cudaSuccess : error;
+    if (error != cudaErrorNotReady)
+        return error;
+    (void)cudaGetLastError(); /* else the next launch is taken for one that failed */
+    return cudaSuccess;
 }
 
 /* *number: how many calls are enqueued with this one. */
