@@ -110,6 +110,7 @@ static void measure(struct problem *p, const char *shape, int products, void *re
     double seconds = time_of(launch, &error), off = distance(p, result, count);
     double flops = 1.0 * products * p->T * p->T * p->D * p->B * p->H;
 
+    (void)cudaGetLastError(); /* else the next launch is taken for one that failed */
     if (error != cudaSuccess)
         printf("%s %s\n", shape, cudaGetErrorString(error));
     else
