@@ -34,6 +34,14 @@ static void open_gpu(void)
     clock_off = emulated ? 1e-4 : 1e-3;
 }
 
+/* Before anything asks the driver for its GPUs: it may look at the environment only once. */
+static void each_stream_gets_a_connection_before_gpus_are_counted(void)
+{
+    const char *connections = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+    CHECK_STR(connections ? connections : "", "32");
+}
+
 static void the_device_says_what_it_is(void)
 {
     CHECK_INT(ops->abi, MICS_DEVICE_ABI);
@@ -204,6 +212,7 @@ static void a_gpu_of_another_architecture_is_refused(void)
 int main(void)
 {
     open_plugin();
+    TAP_RUN(each_stream_gets_a_connection_before_gpus_are_counted);
     TAP_RUN(without_a_usable_gpu_there_is_a_reason);
     TAP_RUN(a_gpu_of_another_architecture_is_refused);
     open_gpu();

@@ -57,13 +57,6 @@ static const struct mics_device_ops cuda_ops = {
 #endif
 };
 
-/* A stream's own connection to the GPU: a stream that waits for its host's call must not hold up
- * another. Before the driver starts. */
-static void ask_for_connections(void)
-{
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-}
-
 static void find_wait_value(struct cuda_device *device)
 {
     enum cudaDriverEntryPointQueryResult result;
@@ -118,7 +111,6 @@ enum mics_status mics_cuda_device_open(const struct mics_plugin_services *servic
     struct cudaDeviceProp prop;
     enum mics_status status;
 
-    ask_for_connections();
     status = mics_cuda_error(err, cudaGetDeviceProperties(&prop, (int)gpu), "the GPU's properties");
     if (status == MICS_OK)
         status = mics_cuda_check_gpu(&prop, (int)gpu, err);
