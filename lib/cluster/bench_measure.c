@@ -45,10 +45,12 @@ static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
  * collective), without one of which it waits for ever. */
 enum { AHEAD = 16 };
 
-/* Only those that a device enqueues by itself; what the host carries out runs at the host's pace anyhow. */
-static bool is_held(const struct mics_bench_case *c)
+/* Only those that a device enqueues by itself; what the host carries out runs at the host's pace anyhow. And only what was
+ * done before: the first time, NCCL connects, and code is loaded, for which the GPU may have to be idle. */
+static bool is_held(const struct mics_bench_case *c, uint32_t warmup)
 {
-    return c->bench->comm->ops->check && c->op != MICS_BENCH_SYNC && c->segments == 1 &&
+    return warmup > 0 && c->bench->comm->ops->check && c->op != MICS_BENCH_SYNC &&
+           c->segments == 1 &&
            mics_bench_case_elements(c) * sizeof(float) < MICS_BENCH_SEGMENT_BYTES;
 }
 
@@ -67,12 +69,14 @@ static void enqueue_iterations(const struct mics_bench_case *c, uint32_t iters,
 }
 
 /* seconds[iters] */
-static enum mics_status time_iterations(const struct mics_bench_case *c, uint32_t iters,
+static enum mics_status time_iterations(const struct mics_bench_case *c,
+                                        const struct mics_bench_request *request,
                                         struct mics_event **events, double *seconds,
                                         struct mics_err *err)
 {
     const struct mics_device_ops *ops = c->bench->device->ops;
-    const bool held = is_held(c);
+    const bool held = is_held(c, request->warmup);
+    const uint32_t iters = request->iters;
     struct mics_bench_gate gate;
 
     if (held)
@@ -115,7 +119,7 @@ static enum mics_status time_case(const struct mics_bench_case *c,
     if (status == MICS_OK)
         status = warm_up(c, request->warmup, err);
     if (status == MICS_OK)
-        status = time_iterations(c, iters, events, seconds, err);
+        status = time_iterations(c, request, events, seconds, err);
     if (status == MICS_OK)
         *own = summarise(seconds, iters);
     for (uint32_t i = 0; events && i <= iters; i++)
