@@ -155,10 +155,11 @@ $(BUILD)/tests/fake/%.so: tests/fake/%.c $(BUILD)/settings
 $(BUILD)/tests/fake/libcuda.so: FAKE_LINK = -Wl,-soname,libcuda.so.1
 tests-build tests-mpi-build: $(FAKES)
 
-# Everything is built again when a setting changes.
+# What is not there is said before anything is built. Everything is built again when a setting changes.
+need_libraries = $(if $(MISSING),$(error not installed: $(MISSING) (pkg-config names); try 'make deps'))
 SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)
 $(BUILD)/settings: FORCE
-	$(if $(MISSING),$(error not installed: $(MISSING) (pkg-config names); try 'make deps'))
+	$(need_libraries)
 	@mkdir -p $(@D)
 	@echo '$(SETTINGS)' | cmp -s - $@ || echo '$(SETTINGS)' >$@
 

@@ -125,6 +125,7 @@ $(BUILD)/cuda/%.c.o: %.c $(BUILD)/cuda/settings
 	$(call say,CC)$(CC) $(PLUGIN_CFLAGS) $(REAL_DEFINES) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC) $(NCCL_INC))) -MMD -MP -c -o $@ $<
 $(BUILD)/cuda/settings: FORCE
+	$(need_libraries)
 	@mkdir -p $(@D)
 	@echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' | cmp -s - $@ || \
 		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@

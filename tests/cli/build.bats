@@ -50,6 +50,7 @@ setup()
     run env PKG_CONFIG_LIBDIR=/nonexistent make BUILD="$BATS_TEST_TMPDIR/build" all
     [ "$status" = 2 ]
     [[ $output == *"not installed: jansson hwloc openblas libxxhash msgpack (pkg-config names); try 'make deps'"* ]]
+    [ ! -e "$BATS_TEST_TMPDIR/build" ] # it is said before anything is built
 }
 
 @test "MPI=1 insists, MPI=0 says what it left out" {
