@@ -12,8 +12,7 @@
  * inside, whatever the types; a bf16 result is rounded once, when it is stored. Alignment: every pointer
  * 16 bytes, but what is offset by whole rows or by tensors of 64 elements.
  *
- * Each device has one file per operation, of the same name: kernels/host/layernorm.c,
- * kernels/cuda/layernorm.cu. The host's are the reference for the tests.
+ * The host's operations (kernels/host) are the reference in tests of the GPU's (kernels/cuda).
  */
 #ifndef MICS_KERNELS_OPS_H
 #define MICS_KERNELS_OPS_H

@@ -103,13 +103,11 @@ static void compute(struct cuda_stream *stream, enum mics_kernel kernel, const v
         mics_cuda_device_fail(&device->base, MICS_ERR_NOMEM, err.text);
         return;
     }
-    mics_cuda_fail(device, operation->run(&stream->at, args),
-                   "%s on stream %s (kernels/cuda/%s.cu)", operation->name, stream->name,
-                   operation->name);
+    mics_cuda_fail(device, operation->run(&stream->at, args), "%s on stream %s", operation->name,
+                   stream->name);
     if (device->each)
         mics_cuda_fail(device, cudaStreamSynchronize(stream->stream),
-                       "%s on stream %s, while it ran (kernels/cuda/%s.cu)", operation->name,
-                       stream->name, operation->name);
+                       "%s on stream %s, while it ran", operation->name, stream->name);
 }
 
 static void launch(struct cuda_stream *stream, enum mics_kernel kernel, const void *args)

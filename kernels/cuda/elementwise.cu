@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * elementwise.cu - operations on each element of an array or of a row: casts, sums, and activation
+ * functions.
+ *
+ * Every kernel here is bound by memory: it reads and writes each byte once, in 16-byte accesses
+ * where addresses and lengths allow, with several loads in flight in each thread.
+ */
+#include "cuda/activation.cuh"
+#include "cuda/flat.cuh"
+#include "cuda/kernels.h"
+#include "cuda/tiles.cuh"
+#include "cuda/vector.cuh"
+
+/*
+ * An array in another type.
+ *
+ * A block casts 1,024 pieces of 4 elements, four loads in flight in each thread. 6 bytes per
+ * element, no flops: bound by memory. Exact or rounded to nearest, ties to even: the same bits as
+ * the host. Casts to the same type are copies.
+ */
+
+template <typename To, typename From> struct casting {
+    template <int W> struct op {
+        struct inputs {
+            mics_packed<From, W> from;
+        };
+        struct mics_op_cast args;
+
+        __device__ __forceinline__ void load(uint64_t i, inputs &in) const
+        {
+            in.from = mics_read<From, W>((const From *)args.src + i);
+        }
+
+        __device__ __forceinline__ void finish(uint64_t i, const inputs &in) const
+        {
+            float x[W];
+
+            mics_widen<From, W>(in.from, x);
+            mics_store<To, W>((To *)args.dst + i, x);
+        }
+    };
+};
+
+template <typename To, typename From>
+static cudaError_t cast_launch(const struct mics_cuda_at *at, const struct mics_op_cast *args)
+{
+    return mics_flat_launch<casting<To, From>::template op, 4, 4>(
+        at->stream, *args, args->count, mics_aligned(16, args->dst, args->src));
+}
+
+cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_op_cast *args)
+{
+    if (args->dst_dtype == MICS_F32 && args->src_dtype == MICS_BF16)
+        return cast_launch<float, __nv_bfloat16>(at, args);
+    if (args->dst_dtype == MICS_BF16 && args->src_dtype == MICS_F32)
+        return cast_launch<__nv_bfloat16, float>(at, args);
+    if (args->dst_dtype != args->src_dtype)
+        return cudaErrorInvalidValue;
+    if (args->dst == args->src || args->count == 0)
+        return cudaSuccess;
+    return cudaMemcpyAsync(args->dst, args->src, args->count * mics_dtype_bytes(args->dst_dtype),
+                           cudaMemcpyDeviceToDevice, at->stream);
+}
+
+/*
+ * An array of either type added to an fp32 one.
+ *
+ * A block adds 1,024 pieces of 4 elements, eight loads in flight in each thread. 12 bytes (fp32) or
+ * 10 (bf16) and 1 flop per element: bound by memory. Equals the host bit for bit.
+ */
+
+template <typename T> struct accumulating {
+    template <int W> struct op {
+        struct inputs {
+            mics_packed<float, W> sum;
+            mics_packed<T, W> in;
+        };
+        struct mics_op_accumulate args;
+
+        __device__ __forceinline__ void load(uint64_t i, inputs &in) const
+        {
+            in.sum = mics_read<float, W>(args.sum + i);
+            in.in = mics_read<T, W>((const T *)args.in + i);
+        }
+
+        __device__ __forceinline__ void finish(uint64_t i, const inputs &in) const
+        {
+            float sum[W], x[W];
+
+            mics_widen<float, W>(in.sum, sum);
+            mics_widen<T, W>(in.in, x);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                sum[j] += x[j];
+            mics_store<float, W>(args.sum + i, sum);
+        }
+    };
+};
+
+template <typename T>
+static cudaError_t accumulate_launch(const struct mics_cuda_at *at,
+                                     const struct mics_op_accumulate *args)
+{
+    return mics_flat_launch<accumulating<T>::template op, 4, 4>(
+        at->stream, *args, args->count, mics_aligned(16, args->sum, args->in));
+}
+
+cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,
+                                 const struct mics_op_accumulate *args)
+{
+    return args->dtype == MICS_BF16 ? accumulate_launch<__nv_bfloat16>(at, args)
+                                    : accumulate_launch<float>(at, args);
+}
+
+/*
+ * The sum of two arrays.
+ *
+ * A block adds 1,024 pieces of 16 bytes, eight loads in flight in each thread. 12 bytes (fp32) or 6
+ * (bf16) and 1 flop per element: bound by memory. fp32 equals the host bit for bit; bf16 too,
+ * rounded once.
+ */
+
+template <typename T> struct adding {
+    template <int W> struct op {
+        struct inputs {
+            mics_packed<T, W> a, b;
+        };
+        struct mics_op_add args;
+
+        __device__ __forceinline__ void load(uint64_t i, inputs &in) const
+        {
+            in.a = mics_read<T, W>((const T *)args.a + i);
+            in.b = mics_read<T, W>((const T *)args.b + i);
+        }
+
+        __device__ __forceinline__ void finish(uint64_t i, const inputs &in) const
+        {
+            float a[W], b[W];
+
+            mics_widen<T, W>(in.a, a);
+            mics_widen<T, W>(in.b, b);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                a[j] += b[j];
+            mics_store<T, W>((T *)args.out + i, a);
+        }
+    };
+};
+
+template <typename T>
+static cudaError_t add_launch(const struct mics_cuda_at *at, const struct mics_op_add *args)
+{
+    return mics_flat_launch<adding<T>::template op, mics_width<T>::value, 4>(
+        at->stream, *args, args->count, mics_aligned(16, args->out, args->a, args->b));
+}
+
+cudaError_t mics_cuda_add(const struct mics_cuda_at *at, const struct mics_op_add *args)
+{
+    return args->dtype == MICS_BF16 ? add_launch<__nv_bfloat16>(at, args)
+                                    : add_launch<float>(at, args);
+}
+
+/*
+ * The Gaussian error linear unit, tanh form.
+ *
+ * A block takes 1,024 pieces of 16 bytes, four loads in flight in each thread. 8 bytes (fp32) or 4
+ * (bf16) and about 15 flops per element: bound by memory. Within 1e-6 (fp32) or one unit of bf16's
+ * last place of the host.
+ */
+
+template <typename T> struct gelu {
+    template <int W> struct op {
+        struct inputs {
+            mics_packed<T, W> x;
+        };
+        struct mics_op_gelu args;
+
+        __device__ __forceinline__ void load(uint64_t i, inputs &in) const
+        {
+            in.x = mics_read<T, W>((const T *)args.in + i);
+        }
+
+        __device__ __forceinline__ void finish(uint64_t i, const inputs &in) const
+        {
+            float x[W];
+
+            mics_widen<T, W>(in.x, x);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                x[j] = mics_gelu_of<T>(x[j]);
+            mics_store<T, W>((T *)args.out + i, x);
+        }
+    };
+};
+
+template <typename T>
+static cudaError_t gelu_launch(const struct mics_cuda_at *at, const struct mics_op_gelu *args)
+{
+    return mics_flat_launch<gelu<T>::template op, mics_width<T>::value, 4>(
+        at->stream, *args, args->count, mics_aligned(16, args->out, args->in));
+}
+
+cudaError_t mics_cuda_gelu(const struct mics_cuda_at *at, const struct mics_op_gelu *args)
+{
+    return args->dtype == MICS_BF16 ? gelu_launch<__nv_bfloat16>(at, args)
+                                    : gelu_launch<float>(at, args);
+}
+
+/*
+ * The gradient of GELU, tanh form.
+ *
+ * A block takes 1,024 pieces of 16 bytes, eight loads in flight in each thread. 12 bytes (fp32) or
+ * 6 (bf16) and about 25 flops per element: bound by memory. Within 4e-6 (fp32) or one unit of
+ * bf16's last place of the host.
+ */
+
+template <typename T> struct gelu_grad {
+    template <int W> struct op {
+        struct inputs {
+            mics_packed<T, W> x, grad;
+        };
+        struct mics_op_gelu_grad args;
+
+        __device__ __forceinline__ void load(uint64_t i, inputs &in) const
+        {
+            in.x = mics_read<T, W>((const T *)args.in + i);
+            in.grad = mics_read<T, W>((const T *)args.grad_out + i);
+        }
+
+        __device__ __forceinline__ void finish(uint64_t i, const inputs &in) const
+        {
+            float x[W], grad[W];
+
+            mics_widen<T, W>(in.x, x);
+            mics_widen<T, W>(in.grad, grad);
+#pragma unroll
+            for (int j = 0; j < W; j++)
+                grad[j] *= mics_gelu_slope<T>(x[j]);
+            mics_store<T, W>((T *)args.grad_in + i, grad);
+        }
+    };
+};
+
+template <typename T>
+static cudaError_t gelu_grad_launch(const struct mics_cuda_at *at,
+                                    const struct mics_op_gelu_grad *args)
+{
+    return mics_flat_launch<gelu_grad<T>::template op, mics_width<T>::value, 4>(
+        at->stream, *args, args->count, mics_aligned(16, args->grad_in, args->in, args->grad_out));
+}
+
+cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at, const struct mics_op_gelu_grad *args)
+{
+    return args->dtype == MICS_BF16 ? gelu_grad_launch<__nv_bfloat16>(at, args)
+                                    : gelu_grad_launch<float>(at, args);
+}
+
+/*
+ * The gated unit silu(gate) * up (Shazeer 2020).
+ *
+ * A block takes 256 pieces of 16 bytes of one row's gate and as many of its up. 12 bytes (fp32) or
+ * 6 (bf16) per element of the result and about 8 flops: bound by memory. Within 1e-6 (fp32) or one
+ * unit of bf16's last place of the host.
+ */
+
+template <typename T, int W>
+__global__ void __launch_bounds__(MICS_TILE_THREADS)
+    swiglu_kernel(struct mics_op_swiglu args, uint32_t tiles)
+{
+    const size_t row = blockIdx.x / tiles;
+    const uint32_t i = (blockIdx.x % tiles * MICS_TILE_THREADS + threadIdx.x) * W;
+    const T *in = (const T *)args.in + row * 2 * args.F + i;
+    float gate[W], up[W];
+
+    if (i >= args.F)
+        return;
+    mics_load<T, W>(in, gate);
+    mics_load<T, W>(in + args.F, up);
+#pragma unroll
+    for (int j = 0; j < W; j++)
+        up[j] *= mics_silu<T>(gate[j]);
+    mics_store<T, W>((T *)args.out + row * args.F + i, up);
+}
+
+template <typename T, int W>
+static cudaError_t swiglu_launch(const struct mics_cuda_at *at, const struct mics_op_swiglu *args)
+{
+    const uint32_t tiles = mics_tiles(args->F, W);
+
+    if (!mics_tiles_fit(args->rows, tiles))
+        return cudaErrorInvalidValue;
+    return MICS_LAUNCH((swiglu_kernel<T, W>), args->rows * tiles, MICS_TILE_THREADS, 0, at->stream,
+                       *args, tiles);
+}
+
+template <typename T>
+static cudaError_t swiglu_launch_width(const struct mics_cuda_at *at,
+                                       const struct mics_op_swiglu *args)
+{
+    constexpr int W = mics_width<T>::value;
+
+    if (args->rows == 0 || args->F == 0)
+        return cudaSuccess;
+    if (args->F % W == 0 && mics_aligned(16, args->out, args->in))
+        return swiglu_launch<T, W>(at, args);
+    return swiglu_launch<T, 1>(at, args);
+}
+
+cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op_swiglu *args)
+{
+    return args->dtype == MICS_BF16 ? swiglu_launch_width<__nv_bfloat16>(at, args)
+                                    : swiglu_launch_width<float>(at, args);
+}
+
+/*
+ * The gradient of the gated unit silu(gate) * up.
+ *
+ * With s the logistic of gate: d/d gate = g up s (1 + gate (1 - s)), d/d up = g gate s. A block
+ * takes 256 pieces of 16 bytes of one row's gate, up and grad_out. 20 bytes (fp32) or 10 (bf16) per
+ * element of grad_out and about 15 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's
+ * last place of the host.
+ */
+
+template <typename T, int W>
+__global__ void __launch_bounds__(MICS_TILE_THREADS)
+    swiglu_grad_kernel(struct mics_op_swiglu_grad args, uint32_t tiles)
+{
+    const size_t row = blockIdx.x / tiles;
+    const uint32_t i = (blockIdx.x % tiles * MICS_TILE_THREADS + threadIdx.x) * W;
+    const T *in = (const T *)args.in + row * 2 * args.F + i;
+    T *to = (T *)args.grad_in + row * 2 * args.F + i;
+    float gate[W], up[W], grad[W];
+
+    if (i >= args.F)
+        return;
+    mics_load<T, W>(in, gate);
+    mics_load<T, W>(in + args.F, up);
+    mics_load<T, W>((const T *)args.grad_out + row * args.F + i, grad);
+#pragma unroll
+    for (int j = 0; j < W; j++) {
+        const float x = gate[j], s = mics_logistic<T>(x), silu = mics_silu<T>(x);
+
+        gate[j] = grad[j] * up[j] * (s + silu * (1.0f - s));
+        up[j] = grad[j] * silu;
+    }
+    mics_store<T, W>(to, gate);
+    mics_store<T, W>(to + args.F, up);
+}
+
+template <typename T, int W>
+static cudaError_t swiglu_grad_launch(const struct mics_cuda_at *at,
+                                      const struct mics_op_swiglu_grad *args)
+{
+    const uint32_t tiles = mics_tiles(args->F, W);
+
+    if (!mics_tiles_fit(args->rows, tiles))
+        return cudaErrorInvalidValue;
+    return MICS_LAUNCH((swiglu_grad_kernel<T, W>), args->rows * tiles, MICS_TILE_THREADS, 0,
+                       at->stream, *args, tiles);
+}
+
+template <typename T>
+static cudaError_t swiglu_grad_launch_width(const struct mics_cuda_at *at,
+                                            const struct mics_op_swiglu_grad *args)
+{
+    constexpr int W = mics_width<T>::value;
+
+    if (args->rows == 0 || args->F == 0)
+        return cudaSuccess;
+    if (args->F % W == 0 && mics_aligned(16, args->grad_in, args->in, args->grad_out))
+        return swiglu_grad_launch<T, W>(at, args);
+    return swiglu_grad_launch<T, 1>(at, args);
+}
+
+cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
+                                  const struct mics_op_swiglu_grad *args)
+{
+    return args->dtype == MICS_BF16 ? swiglu_grad_launch_width<__nv_bfloat16>(at, args)
+                                    : swiglu_grad_launch_width<float>(at, args);
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * norm.cu - layer normalisation and root-mean-square normalisation, with the residual add before
+ * them.
+ */
+#include "cuda/kernels.h"
+#include "cuda/rows.cuh"
+#include "cuda/vector.cuh"
+
+/*
+ * Norms of rows of any length and alignment; and what both ways to them share.
+ *
+ * A block takes a row, element by element, and reads it three times: for the mean (and the
+ * residual's sum), for the variance, and for the result. The second and third time it comes out of
+ * caches.
+ */
+
+/* What both norms have; mean and bias are NULL for the root mean square. */
+struct norm {
+    void *out, *sum;
+    float *mean, *rstd;
+    const void *in, *add, *weight, *bias;
+    uint32_t rows, C;
+    float eps, share; /* share: 1 / C */
+};
+
+/* The row at element `begin` of the tensor that is normalised: `in`, or in + add, which is written
+ * to `sum` first. A thread reads only what it wrote itself. */
+template <typename T>
+__device__ __forceinline__ const T *norm_plain_row(const struct norm &args, size_t begin)
+{
+    const T *in = (const T *)args.in + begin, *add = (const T *)args.add + begin;
+    T *sum = (T *)args.sum + begin;
+    float a[1], b[1];
+
+    if (!args.add)
+        return in;
+    for (uint32_t c = threadIdx.x; c < args.C; c += blockDim.x) {
+        mics_load<T, 1>(in + c, a);
+        mics_load<T, 1>(add + c, b);
+        a[0] += b[0];
+        mics_store<T, 1>(sum + c, a);
+    }
+    return sum;
+}
+
+/* The block's mean over a row of x - mean, or with SQUARES of its square. */
+template <typename T, bool SQUARES>
+__device__ __forceinline__ float norm_plain_mean(const T *row, uint32_t C, float share, float mean,
+                                                 float *shared)
+{
+    float sum[1] = {0}, x[1];
+
+    for (uint32_t c = threadIdx.x; c < C; c += blockDim.x) {
+        mics_load<T, 1>(row + c, x);
+        sum[0] += SQUARES ? (x[0] - mean) * (x[0] - mean) : x[0];
+    }
+    mics_team_sum<1>(sum, shared);
+    return sum[0] * share;
+}
+
+/* One block: row blockIdx.x. */
+template <typename T, bool CENTRED>
+__global__ void __launch_bounds__(1024) norm_plain_kernel(struct norm args)
+{
+    MICS_SHARED(float, shared, [2][MICS_WARPS_MAX]);
+    const size_t begin = (size_t)blockIdx.x * args.C;
+    const T *row = norm_plain_row<T>(args, begin);
+    const float mean =
+        CENTRED ? norm_plain_mean<T, false>(row, args.C, args.share, 0, shared[0]) : 0.0f;
+    const float variance = norm_plain_mean<T, true>(row, args.C, args.share, mean, shared[1]);
+    const float rstd = 1.0f / sqrtf(variance + args.eps);
+    float x[1], weight[1], bias[1] = {0};
+
+    for (uint32_t c = threadIdx.x; c < args.C; c += blockDim.x) {
+        mics_load<T, 1>(row + c, x);
+        mics_load<T, 1>((const T *)args.weight + c, weight);
+        if (CENTRED)
+            mics_load<T, 1>((const T *)args.bias + c, bias);
+        x[0] = (x[0] - mean) * rstd * weight[0] + bias[0];
+        mics_store<T, 1>((T *)args.out + begin + c, x);
+    }
+    if (threadIdx.x > 0)
+        return;
+    if (CENTRED)
+        args.mean[blockIdx.x] = mean;
+    args.rstd[blockIdx.x] = rstd;
+}
+
+/* As norm_launch(), which says when. */
+template <typename T, bool CENTRED>
+static cudaError_t norm_plain_launch(cudaStream_t stream, const struct norm &args)
+{
+    return MICS_LAUNCH((norm_plain_kernel<T, CENTRED>), args.rows, mics_rows_threads(args.C), 0,
+                       stream, args);
+}
+
+/*
+ * Layer normalisation, and root-mean-square normalisation as the same without mean and
+ * bias.
+ *
+ * A team reads a row once, adds the residual where there is one and writes their sum, holds the row
+ * in registers as it is stored, takes its mean and then its variance, and writes the result. Rows
+ * that do not fit the registers of 1,024 threads, or are not aligned to 16 bytes, go through
+ * norm_plain_kernel().
+ */
+
+#define NORM_PIECES 4    /* of 16 bytes in each thread */
+#define NORM_BLOCK  128  /* threads of a block of several teams */
+#define NORM_TEAM   1024 /* the widest */
+
+/* A thread's part of a row. */
+template <typename T> struct norm_part {
+    float x[NORM_PIECES][mics_width<T>::value];
+    uint32_t pieces; /* of the whole row; 0 for a row that is not there */
+
+    /* Whether the row has this thread's n-th piece, and the column where it begins. */
+    __device__ __forceinline__ bool has(int n) const
+    {
+        return n * blockDim.x + threadIdx.x < pieces;
+    }
+
+    static __device__ __forceinline__ uint32_t column(int n)
+    {
+        return (n * blockDim.x + threadIdx.x) * mics_width<T>::value;
+    }
+};
+
+/* Read a row that begins at element `begin`: of `in`, or of in + add, which is written to `sum`.
+ * All loads are issued before the first is used. */
+template <typename T>
+__device__ __forceinline__ void norm_read(const struct norm &args, size_t begin,
+                                          struct norm_part<T> &to)
+{
+    constexpr int W = mics_width<T>::value, N = NORM_PIECES;
+    mics_packed<T, W> in[N], add[N];
+    float a[W];
+
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        if (to.has(n))
+            in[n] = mics_read<T, W>((const T *)args.in + begin + to.column(n));
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        if (args.add && to.has(n))
+            add[n] = mics_read<T, W>((const T *)args.add + begin + to.column(n));
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        if (args.add && to.has(n)) {
+            mics_widen<T, W>(in[n], to.x[n]);
+            mics_widen<T, W>(add[n], a);
+#pragma unroll
+            for (int i = 0; i < W; i++)
+                a[i] += to.x[n][i];
+            in[n] = mics_narrow<T, W>(a);
+            *(uint4 *)((T *)args.sum + begin + to.column(n)) = in[n].all;
+        }
+#pragma unroll
+    for (int n = 0; n < N; n++)
+        if (to.has(n))
+            mics_widen<T, W>(in[n], to.x[n]);
+}
+
+/* The mean over a team's row of x. */
+template <typename T>
+__device__ __forceinline__ float norm_mean(const struct norm_part<T> &row, float share,
+                                           float *shared)
+{
+    float sum[1] = {0};
+
+#pragma unroll
+    for (int n = 0; n < NORM_PIECES; n++)
+        if (row.has(n))
+#pragma unroll
+            for (int i = 0; i < mics_width<T>::value; i++)
+                sum[0] += row.x[n][i];
+    mics_team_sum<1>(sum, shared);
+    return sum[0] * share;
+}
+
+/* x -= mean, where CENTRED; the mean of its squares. */
+template <typename T, bool CENTRED>
+__device__ __forceinline__ float norm_variance(struct norm_part<T> &row, float mean, float share,
+                                               float *shared)
+{
+    float sum[1] = {0};
+
+#pragma unroll
+    for (int n = 0; n < NORM_PIECES; n++)
+        if (row.has(n))
+#pragma unroll
+            for (int i = 0; i < mics_width<T>::value; i++) {
+                if (CENTRED)
+                    row.x[n][i] -= mean;
+                sum[0] = fmaf(row.x[n][i], row.x[n][i], sum[0]);
+            }
+    mics_team_sum<1>(sum, shared);
+    return sum[0] * share;
+}
+
+/* out = x rstd weight + bias. */
+template <typename T, bool CENTRED>
+__device__ __forceinline__ void norm_write(const struct norm &args, size_t begin,
+                                           const struct norm_part<T> &row, float rstd)
+{
+    constexpr int W = mics_width<T>::value;
+    float out[W], weight[W], bias[W] = {};
+
+#pragma unroll
+    for (int n = 0; n < NORM_PIECES; n++) {
+        if (!row.has(n))
+            continue;
+        mics_load<T, W>((const T *)args.weight + row.column(n), weight);
+        if (CENTRED)
+            mics_load<T, W>((const T *)args.bias + row.column(n), bias);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            out[i] = row.x[n][i] * rstd * weight[i] + bias[i];
+        mics_store<T, W>((T *)args.out + begin + row.column(n), out);
+    }
+}
+
+/* One block: blockDim.y rows, one for each team. */
+template <typename T, bool CENTRED>
+__global__ void __launch_bounds__(NORM_TEAM) norm_kernel(struct norm args)
+{
+    MICS_SHARED(float, shared, [2][MICS_WARPS_MAX]);
+    const uint64_t at = (uint64_t)blockIdx.x * blockDim.y + threadIdx.y;
+    struct norm_part<T> row;
+    float mean = 0;
+
+    row.pieces = at < args.rows ? args.C / mics_width<T>::value : 0;
+    norm_read<T>(args, at * args.C, row);
+    if (CENTRED)
+        mean = norm_mean<T>(row, args.share, shared[0]);
+    const float variance = norm_variance<T, CENTRED>(row, mean, args.share, shared[1]);
+    const float rstd = 1.0f / sqrtf(variance + args.eps);
+    norm_write<T, CENTRED>(args, at * args.C, row, rstd);
+    if (threadIdx.x > 0 || at >= args.rows)
+        return;
+    if (CENTRED)
+        args.mean[at] = mean;
+    args.rstd[at] = rstd;
+}
+
+/* T is the type of the tensors. cudaErrorInvalidValue: there are 2^31 rows or more. */
+template <typename T, bool CENTRED>
+static cudaError_t norm_launch(cudaStream_t stream, const struct norm &args)
+{
+    constexpr int W = mics_width<T>::value;
+    const struct mics_rows rows = mics_rows_share(args.C, W, NORM_PIECES, NORM_BLOCK, NORM_TEAM);
+
+    if (args.rows == 0 || args.C == 0)
+        return cudaSuccess;
+    if (args.rows > 0x7fffffff)
+        return cudaErrorInvalidValue;
+    if (rows.team == 0 || args.C % W != 0 ||
+        !mics_aligned(16, args.out, args.sum, args.in, args.add, args.weight, args.bias))
+        return norm_plain_launch<T, CENTRED>(stream, args);
+    return MICS_LAUNCH((norm_kernel<T, CENTRED>), (args.rows + rows.teams - 1) / rows.teams,
+                       dim3(rows.team, rows.teams), 0, stream, args);
+}
+
+/*
+ * Layer normalisation (Ba, Kiros and Hinton 2016), with the residual add before it.
+ *
+ * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element, twice as many
+ * with an add, and about 8 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
+ * place of the host.
+ */
+
+cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at, const struct mics_op_layernorm *args)
+{
+    const struct norm norm = {args->out,  args->sum, args->mean,   args->rstd,
+                              args->in,   args->add, args->weight, args->bias,
+                              args->rows, args->C,   args->eps,    1.0f / (float)args->C};
+
+    if (args->dtype == MICS_BF16)
+        return norm_launch<__nv_bfloat16, true>(at->stream, norm);
+    return norm_launch<float, true>(at->stream, norm);
+}
+
+/*
+ * Root-mean-square normalisation (Zhang and Sennrich 2019), with the residual add
+ * before it.
+ *
+ * A block takes a few rows. 8 bytes (fp32) or 4 (bf16) per element, twice as many
+ * with an add, and about 5 flops: bound by memory. Within 2e-6 (fp32) or one unit of bf16's last
+ * place of the host.
+ */
+
+cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_op_rmsnorm *args)
+{
+    const struct norm norm = {args->out,  args->sum, NULL,         args->rstd,
+                              args->in,   args->add, args->weight, NULL,
+                              args->rows, args->C,   args->eps,    1.0f / (float)args->C};
+
+    if (args->dtype == MICS_BF16)
+        return norm_launch<__nv_bfloat16, false>(at->stream, norm);
+    return norm_launch<float, false>(at->stream, norm);
+}

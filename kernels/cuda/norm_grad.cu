@@ -1,0 +1,657 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * norm_grad.cu - gradients of norms, and of biases: sums over the rows of a tensor.
+ *
+ * Both stages of every sum have a fixed order, so equal runs give equal bits.
+ */
+#include "cuda/gpu.h"
+#include "cuda/kernels.h"
+#include "cuda/rows.cuh"
+#include "cuda/tensor.cuh"
+#include "cuda/vector.cuh"
+
+/*
+ * The second stage of sums over rows: adding up what each block of the first stage wrote.
+ *
+ * `partials` is [groups, n] in fp32; column c < split of its sum is added to first[c], another to
+ * second[c - split]. One block adds 32 columns in 32 teams, each of which takes every 32nd group,
+ * eight in flight in each thread; then the 32 sums in order.
+ */
+
+#define COLUMNS_LANES 32
+#define COLUMNS_TEAMS 32
+#define COLUMNS_DEPTH 8
+
+struct columns {
+    const float *partials;
+    void *first, *second;
+    uint32_t groups, n, split;
+};
+
+template <typename T> __device__ __forceinline__ void columns_add(void *to, uint32_t c, float sum)
+{
+    float old[1];
+
+    mics_load<T, 1>((const T *)to + c, old);
+    old[0] += sum;
+    mics_store<T, 1>((T *)to + c, old);
+}
+
+/* A team's part of the sum of column c. */
+__device__ __forceinline__ float columns_sum(const struct columns &args, uint32_t c)
+{
+    float sum = 0;
+
+    for (uint32_t first = threadIdx.y; first < args.groups;
+         first += COLUMNS_TEAMS * COLUMNS_DEPTH) {
+        float part[COLUMNS_DEPTH];
+
+#pragma unroll
+        for (uint32_t d = 0; d < COLUMNS_DEPTH; d++) {
+            const uint32_t group = first + d * COLUMNS_TEAMS;
+
+            part[d] = group < args.groups ? args.partials[(size_t)group * args.n + c] : 0.0f;
+        }
+#pragma unroll
+        for (int d = 0; d < COLUMNS_DEPTH; d++)
+            sum += part[d];
+    }
+    return sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(COLUMNS_LANES *COLUMNS_TEAMS) columns_kernel(struct columns args)
+{
+    MICS_SHARED(float, sums, [COLUMNS_TEAMS][COLUMNS_LANES]);
+    const uint32_t c = blockIdx.x * COLUMNS_LANES + threadIdx.x;
+    float sum = c < args.n ? columns_sum(args, c) : 0.0f;
+
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || c >= args.n)
+        return;
+#pragma unroll 8
+    for (int team = 1; team < COLUMNS_TEAMS; team++)
+        sum += sums[team][threadIdx.x];
+    if (c < args.split)
+        columns_add<T>(args.first, c, sum);
+    else
+        columns_add<T>(args.second, c - args.split, sum);
+}
+
+/* `grad_dtype` is that of first and second. */
+static inline cudaError_t columns_launch(cudaStream_t stream, const struct columns &args,
+                                         enum mics_dtype grad_dtype)
+{
+    const unsigned blocks = (args.n + COLUMNS_LANES - 1) / COLUMNS_LANES;
+    const dim3 block(COLUMNS_LANES, COLUMNS_TEAMS);
+
+    if (args.n == 0)
+        return cudaSuccess;
+    if (grad_dtype == MICS_BF16)
+        return MICS_LAUNCH((columns_kernel<__nv_bfloat16>), blocks, block, 0, stream, args);
+    return MICS_LAUNCH((columns_kernel<float>), blocks, block, 0, stream, args);
+}
+
+/*
+ * Sums of the columns of a gradient.
+ *
+ * A block owns a strip of 32 pieces of 16 bytes and a chunk of rows; its 8 warps take every 8th
+ * row, four in flight in each thread, and their sums are added in order and written to the
+ * workspace, where columns_kernel() adds up the chunks'. 4 bytes (fp32) or 2 (bf16) and 1 flop per
+ * element: bound by memory. Within 1e-6 of the host, relative to the sum of magnitudes; bf16 rounds
+ * the result once. Equal runs give equal bits.
+ */
+
+#define BIAS_LANES    32
+#define BIAS_WARPS    8
+#define BIAS_DEPTH    4
+#define BIAS_RESIDENT 6 /* blocks of a multiprocessor */
+
+/* The sums of a warp's rows of a strip: of every BIAS_WARPS-th of `rows` from `from` on, which are
+ * n elements apart. */
+template <typename T, int W>
+__device__ __forceinline__ void sum_rows(const T *from, size_t n, uint32_t rows, float (&sum)[W])
+{
+    for (uint32_t first = threadIdx.y; first < rows; first += BIAS_WARPS * BIAS_DEPTH) {
+        mics_packed<T, W> in[BIAS_DEPTH];
+        float x[W];
+
+#pragma unroll
+        for (int d = 0; d < BIAS_DEPTH; d++)
+            if (first + d * BIAS_WARPS < rows)
+                in[d] = mics_read<T, W>(from + (first + d * BIAS_WARPS) * n);
+#pragma unroll
+        for (int d = 0; d < BIAS_DEPTH; d++)
+            if (first + d * BIAS_WARPS < rows) {
+                mics_widen<T, W>(in[d], x);
+#pragma unroll
+                for (int i = 0; i < W; i++)
+                    sum[i] += x[i];
+            }
+    }
+}
+
+template <typename T, int W>
+__global__ void __launch_bounds__(BIAS_LANES *BIAS_WARPS, BIAS_RESIDENT)
+    bias_grad_kernel(struct mics_op_bias_grad args, float *partials, uint32_t chunk)
+{
+    MICS_SHARED(float, shared, [BIAS_WARPS][BIAS_LANES * W]);
+    const uint32_t c = (blockIdx.x * BIAS_LANES + threadIdx.x) * W;
+    const uint32_t first = blockIdx.y * chunk, left = args.rows - first;
+    float sum[W] = {};
+
+    if (c < args.n)
+        sum_rows<T, W>((const T *)args.grad_out + (size_t)first * args.n + c, args.n,
+                       left < chunk ? left : chunk, sum);
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        shared[threadIdx.y][i * BIAS_LANES + threadIdx.x] = sum[i];
+    __syncthreads();
+    if (threadIdx.y > 0 || c >= args.n)
+        return;
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        for (int warp = 1; warp < BIAS_WARPS; warp++)
+            sum[i] += shared[warp][i * BIAS_LANES + threadIdx.x];
+    mics_store<float, W>(partials + (size_t)blockIdx.y * args.n + c, sum);
+}
+
+/* Chunks that fill the device once, as far as rows and workspace go; 1 or more. */
+static uint32_t count_chunks(const struct mics_cuda_at *at, const struct mics_op_bias_grad *args,
+                             uint32_t strips)
+{
+    const size_t most = (size_t)MICS_CUDA_WORKSPACE_BYTES / (args->n * sizeof(float));
+    const size_t useful =
+        ((size_t)args->rows + BIAS_WARPS * BIAS_DEPTH - 1) / (BIAS_WARPS * BIAS_DEPTH);
+    size_t chunks = (size_t)at->multiprocessors * BIAS_RESIDENT / strips + 1;
+
+    chunks = chunks < most ? chunks : most;
+    chunks = chunks < useful ? chunks : useful;
+    return chunks < 1 ? 1 : chunks < 65535 ? (uint32_t)chunks : 65535;
+}
+
+template <typename T, int W>
+static cudaError_t bias_grad_launch(const struct mics_cuda_at *at,
+                                    const struct mics_op_bias_grad *args)
+{
+    const uint32_t strips = (args->n + BIAS_LANES * W - 1) / (BIAS_LANES * W);
+    const uint32_t chunks = count_chunks(at, args, strips), chunk = (args->rows - 1) / chunks + 1;
+    const uint32_t used = (args->rows - 1) / chunk + 1;
+    const struct columns columns = {
+        (float *)at->workspace, args->grad_bias, NULL, used, args->n, args->n};
+
+    if (args->n * sizeof(float) > MICS_CUDA_WORKSPACE_BYTES)
+        return cudaErrorInvalidValue;
+    const cudaError_t error =
+        MICS_LAUNCH((bias_grad_kernel<T, W>), dim3(strips, used), dim3(BIAS_LANES, BIAS_WARPS), 0,
+                    at->stream, *args, (float *)at->workspace, chunk);
+
+    return error != cudaSuccess ? error : columns_launch(at->stream, columns, args->grad_dtype);
+}
+
+template <typename T>
+static cudaError_t bias_grad_launch_width(const struct mics_cuda_at *at,
+                                          const struct mics_op_bias_grad *args)
+{
+    constexpr int W = mics_width<T>::value;
+
+    if (args->rows == 0 || args->n == 0)
+        return cudaSuccess;
+    if (args->n % W == 0 && mics_aligned(16, args->grad_out))
+        return bias_grad_launch<T, W>(at, args);
+    return bias_grad_launch<T, 1>(at, args);
+}
+
+cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at, const struct mics_op_bias_grad *args)
+{
+    return args->dtype == MICS_BF16 ? bias_grad_launch_width<__nv_bfloat16>(at, args)
+                                    : bias_grad_launch_width<float>(at, args);
+}
+
+/*
+ * The gradients of norms for rows of any length and alignment; and what both
+ * ways to them share.
+ *
+ * A block takes every so many-th row, element by element, and reads it twice: for the means and
+ * for grad_in. Its sums of columns stand in the workspace from the beginning. 24 bytes (fp32) or 20
+ * (bf16) per element, some of it out of caches.
+ */
+
+/* What both norms have; mean and grad_bias are NULL for the root mean square. */
+struct norm_grad {
+    void *grad_in, *grad_weight, *grad_bias;
+    const void *grad_out, *in, *weight;
+    const float *mean, *rstd;
+    uint32_t rows, C;
+    enum mics_dtype dtype, grad_dtype;
+    float *partials; /* [blocks, CENTRED ? 2 : 1, C] */
+    float share;     /* 1 / C */
+};
+
+struct norm_row {
+    float mean, rstd;
+};
+
+/* The statistics of a row; of one that is not there, anything. */
+template <bool CENTRED>
+__device__ __forceinline__ struct norm_row norm_row_of(const struct norm_grad &args, uint32_t row)
+{
+    struct norm_row of = {0, 0};
+
+    if (row >= args.rows)
+        return of;
+    if (CENTRED)
+        of.mean = args.mean[row];
+    of.rstd = args.rstd[row];
+    return of;
+}
+
+/* One element. */
+template <typename T> __device__ __forceinline__ float norm_element(const void *p, size_t at)
+{
+    float x[1];
+
+    mics_load<T, 1>((const T *)p + at, x);
+    return x[0];
+}
+
+/* grad_in of a row, which begins at element `begin`, and its part of the sums. */
+template <typename T, bool CENTRED>
+__device__ __forceinline__ void norm_grad_plain_write(const struct norm_grad &args, size_t begin,
+                                                      const struct norm_row &row,
+                                                      const float (&means)[2], float *sums)
+{
+    for (uint32_t c = threadIdx.x; c < args.C; c += blockDim.x) {
+        const float g = norm_element<T>(args.grad_out, begin + c);
+        const float normed = (norm_element<T>(args.in, begin + c) - row.mean) * row.rstd;
+        const float scaled = g * norm_element<T>(args.weight, c);
+        float to[1] = {norm_element<T>(args.grad_in, begin + c)};
+
+        to[0] += row.rstd * (scaled - (CENTRED ? means[1] : 0.0f) - normed * means[0]);
+        mics_store<T, 1>((T *)args.grad_in + begin + c, to);
+        sums[c] += g * normed;
+        if (CENTRED)
+            sums[args.C + c] += g;
+    }
+}
+
+/* One block: every gridDim.x-th row. */
+template <typename T, bool CENTRED>
+__global__ void __launch_bounds__(1024) norm_grad_plain_kernel(struct norm_grad args)
+{
+    MICS_SHARED(float, shared, [2][2 * MICS_WARPS_MAX]);
+    const size_t count = (size_t)args.C * (CENTRED ? 2 : 1);
+    float *sums = args.partials + blockIdx.x * count;
+    unsigned turn = 0;
+
+    for (uint32_t c = threadIdx.x; c < args.C; c += blockDim.x) {
+        sums[c] = 0;
+        if (CENTRED)
+            sums[args.C + c] = 0;
+    }
+    for (uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x, turn ^= 1) {
+        const struct norm_row of = norm_row_of<CENTRED>(args, row);
+        const size_t begin = (size_t)row * args.C;
+        float means[2] = {0, 0};
+
+        for (uint32_t c = threadIdx.x; c < args.C; c += blockDim.x) {
+            const float normed = (norm_element<T>(args.in, begin + c) - of.mean) * of.rstd;
+            const float scaled =
+                norm_element<T>(args.grad_out, begin + c) * norm_element<T>(args.weight, c);
+
+            means[0] += scaled * normed;
+            means[1] += scaled;
+        }
+        mics_team_sum<2>(means, shared[turn]);
+        means[0] *= args.share;
+        means[1] *= args.share;
+        norm_grad_plain_write<T, CENTRED>(args, begin, of, means, sums);
+    }
+}
+
+/* Blocks of the first stage: so many for each multiprocessor, as far as rows (`teams` in a block)
+ * and workspace go; 0: not even one. */
+static inline unsigned norm_grad_blocks(const struct mics_cuda_at *at, const struct norm_grad &args,
+                                        unsigned teams, unsigned for_each)
+{
+    const size_t bytes = (size_t)args.C * (args.grad_bias ? 2 : 1) * sizeof(float);
+    const size_t most = ((size_t)args.rows + teams - 1) / teams;
+    size_t blocks = (size_t)at->multiprocessors * for_each;
+
+    blocks = blocks < most ? blocks : most;
+    return (unsigned)(blocks * bytes <= MICS_CUDA_WORKSPACE_BYTES
+                          ? blocks
+                          : MICS_CUDA_WORKSPACE_BYTES / bytes);
+}
+
+/* The second stage. */
+template <bool CENTRED>
+static inline cudaError_t norm_grad_finish(const struct mics_cuda_at *at,
+                                           const struct norm_grad &args, unsigned blocks)
+{
+    const struct columns columns = {
+        args.partials, args.grad_weight, args.grad_bias, blocks, CENTRED ? 2 * args.C : args.C,
+        args.C};
+
+    return columns_launch(at->stream, columns, args.grad_dtype);
+}
+
+/* As norm_grad_launch(), which says when. */
+template <typename T, bool CENTRED>
+static cudaError_t norm_grad_plain_launch(const struct mics_cuda_at *at,
+                                          const struct norm_grad &args)
+{
+    const unsigned threads = mics_rows_threads(args.C);
+    const unsigned blocks = norm_grad_blocks(at, args, 1, 1024 / threads);
+    cudaError_t error;
+
+    if (blocks == 0)
+        return cudaErrorInvalidValue;
+    error = MICS_LAUNCH((norm_grad_plain_kernel<T, CENTRED>), blocks, threads, 0, at->stream, args);
+    return error != cudaSuccess ? error : norm_grad_finish<CENTRED>(at, args, blocks);
+}
+
+/*
+ * The gradients of layer normalisation, and of root-mean-square normalisation as the same without
+ * mean and bias.
+ *
+ * Blocks stride over the rows. A team takes the means over a row of w g and of w g x', where x' is
+ * the normalised input, and adds rstd (w g - mean(w g) - x' mean(w g x')) to grad_in. Each thread
+ * keeps the sums of g x' and of g of its 16 bytes of columns in registers; at the end those of a
+ * block's teams are added in order and written to the workspace, and columns_kernel() adds up the
+ * blocks'.
+ *
+ * Rows arrive in shared memory by asynchronous copies, two rows ahead; a thread reads
+ * only what it copied itself, so no barrier is needed. Rows that do not have 16
+ * bytes for each of up to 1,024 threads, or are not aligned to that, go through
+ * norm_grad_plain_kernel().
+ */
+
+#define NORM_GRAD_BLOCK   256         /* threads of a block of several teams, about */
+#define NORM_GRAD_THREADS 1024        /* of a multiprocessor, and the widest team */
+#define NORM_GRAD_DEPTH   3           /* rows in shared memory */
+#define NORM_GRAD_ALWAYS  (47u << 10) /* bytes of shared memory that every device has for them */
+
+/* What a thread has of a row in shared memory; the next thread's stands behind it, so that the
+ * threads of a quarter warp reach all banks. */
+struct norm_grad_slot {
+    uint4 in, grad_out, grad_in;
+};
+
+/* Begin to copy this thread's piece of a row, at element `at` of the tensors. */
+template <typename T>
+__device__ __forceinline__ void norm_grad_fetch(const struct norm_grad &args, size_t at, bool valid,
+                                                struct norm_grad_slot *slot)
+{
+    if (valid) {
+        mics_copy_async(mics_shared(&slot->in), (const T *)args.in + at);
+        mics_copy_async(mics_shared(&slot->grad_out), (const T *)args.grad_out + at);
+        mics_copy_async(mics_shared(&slot->grad_in), (const T *)args.grad_in + at);
+    }
+    mics_copy_commit();
+}
+
+/* A thread's piece of a row: x' and w g. */
+template <int W> struct norm_grad_piece {
+    float normed[W], scaled[W];
+};
+
+/* Sums of g x' and of g. */
+template <int W> struct norm_grad_sums {
+    float weight[W], bias[W];
+};
+
+/* means[0]: the sum of w g x'; means[1]: of w g. */
+template <typename T, int W>
+__device__ __forceinline__ void
+norm_grad_take(const struct norm_grad_slot &slot, const mics_packed<T, W> &weight,
+               const struct norm_row &row, norm_grad_piece<W> &piece, norm_grad_sums<W> &sums,
+               float (&means)[2])
+{
+    const float shift = -row.mean * row.rstd;
+    mics_packed<T, W> in;
+    float g[W];
+
+    in.all = slot.in;
+    mics_widen<T, W>(in, piece.normed);
+    in.all = slot.grad_out;
+    mics_widen<T, W>(in, g);
+    mics_widen<T, W>(weight, piece.scaled);
+#pragma unroll
+    for (int i = 0; i < W; i++) {
+        piece.normed[i] = fmaf(piece.normed[i], row.rstd, shift);
+        piece.scaled[i] *= g[i];
+        sums.weight[i] = fmaf(g[i], piece.normed[i], sums.weight[i]);
+        sums.bias[i] += g[i];
+        means[0] = fmaf(piece.scaled[i], piece.normed[i], means[0]);
+        means[1] += piece.scaled[i];
+    }
+}
+
+/* The team's sums of both, or of the first, which is all that the root mean square needs. */
+template <bool CENTRED>
+__device__ __forceinline__ void norm_grad_team(float (&means)[2], float *shared)
+{
+    float first[1] = {means[0]};
+
+    if (CENTRED) {
+        mics_team_sum_pair(means, shared);
+        return;
+    }
+    mics_team_sum<1>(first, shared);
+    means[0] = first[0];
+}
+
+/* grad_in of one piece, at element `at`. */
+template <typename T, int W, bool CENTRED>
+__device__ __forceinline__ void
+norm_grad_write(const struct norm_grad &args, size_t at, const struct norm_grad_slot &slot,
+                float rstd, const norm_grad_piece<W> &piece, const float (&means)[2])
+{
+    const float slope = rstd * (means[0] * args.share);
+    const float shift = CENTRED ? rstd * (means[1] * args.share) : 0.0f;
+    mics_packed<T, W> in;
+    float to[W];
+
+    in.all = slot.grad_in;
+    mics_widen<T, W>(in, to);
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        to[i] += fmaf(rstd, piece.scaled[i], -fmaf(slope, piece.normed[i], shift));
+    mics_store<T, W>((T *)args.grad_in + at, to);
+}
+
+/* Add the sums of the block's teams in order; the first team has them then. `shared` has 2 W floats
+ * for each thread of a team. */
+template <int W>
+__device__ __forceinline__ void norm_grad_combine(norm_grad_sums<W> &sums, float *shared)
+{
+    for (unsigned team = 1; team < blockDim.y; team++) {
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            if (threadIdx.y == team) {
+                shared[i * blockDim.x + threadIdx.x] = sums.weight[i];
+                shared[(W + i) * blockDim.x + threadIdx.x] = sums.bias[i];
+            }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            if (threadIdx.y == 0) {
+                sums.weight[i] += shared[i * blockDim.x + threadIdx.x];
+                sums.bias[i] += shared[(W + i) * blockDim.x + threadIdx.x];
+            }
+    }
+}
+
+/* The first team writes the block's sums. */
+template <int W, bool CENTRED>
+__device__ __forceinline__ void norm_grad_partials(const struct norm_grad &args,
+                                                   const norm_grad_sums<W> &sums)
+{
+    float *to = args.partials + (size_t)blockIdx.x * args.C * (CENTRED ? 2 : 1) + threadIdx.x * W;
+
+    if (threadIdx.y > 0 || threadIdx.x * W >= args.C)
+        return;
+    mics_store<float, W>(to, sums.weight);
+    if (CENTRED)
+        mics_store<float, W>(to + args.C, sums.bias);
+}
+
+/* One block: every gridDim.x-th run of blockDim.y rows. */
+template <typename T, bool CENTRED>
+__global__ void __launch_bounds__(NORM_GRAD_THREADS) norm_grad_kernel(struct norm_grad args)
+{
+    MICS_DYNAMIC_SHARED(struct norm_grad_slot, slots);
+    MICS_SHARED(float, shared, [2][2 * MICS_WARPS_MAX]);
+    constexpr int W = mics_width<T>::value;
+    const uint32_t c = threadIdx.x * W, stride = gridDim.x * blockDim.y;
+    const uint32_t rows = c < args.C ? args.rows : 0; /* that this thread has columns of */
+    const unsigned threads = blockDim.x * blockDim.y;
+    struct norm_grad_slot *const mine = slots + threadIdx.y * blockDim.x + threadIdx.x;
+    uint32_t first = blockIdx.x * blockDim.y, row = first + threadIdx.y;
+    struct norm_row now = norm_row_of<CENTRED>(args, row);
+    mics_packed<T, W> weight = {};
+    norm_grad_sums<W> sums = {};
+    unsigned slot = 0, before = NORM_GRAD_DEPTH - 1, turn = 0;
+
+    if (rows > 0)
+        weight = mics_read<T, W>((const T *)args.weight + c);
+#pragma unroll
+    for (unsigned d = 0; d < NORM_GRAD_DEPTH - 1; d++)
+        norm_grad_fetch<T>(args, (size_t)(row + d * stride) * args.C + c, row + d * stride < rows,
+                           mine + d * threads);
+    for (; first < args.rows; first += stride, row += stride) {
+        const uint32_t ahead = row + (NORM_GRAD_DEPTH - 1) * stride;
+        norm_grad_piece<W> piece;
+        float means[2] = {0, 0};
+
+        norm_grad_fetch<T>(args, (size_t)ahead * args.C + c, ahead < rows, mine + before * threads);
+        const struct norm_row next = norm_row_of<CENTRED>(args, row + stride);
+        mics_copy_wait<NORM_GRAD_DEPTH - 1>();
+        if (row < rows)
+            norm_grad_take<T, W>(mine[slot * threads], weight, now, piece, sums, means);
+        norm_grad_team<CENTRED>(means, shared[turn]);
+        if (row < rows)
+            norm_grad_write<T, W, CENTRED>(args, (size_t)row * args.C + c, mine[slot * threads],
+                                           now.rstd, piece, means);
+        now = next;
+        turn ^= 1;
+        before = slot;
+        slot = slot == NORM_GRAD_DEPTH - 1 ? 0 : slot + 1;
+    }
+    norm_grad_combine<W>(sums, (float *)slots);
+    norm_grad_partials<W, CENTRED>(args, sums);
+}
+
+/* Bytes of dynamic shared memory: of the rows, of which there is always more than of the sums of a
+ * team. */
+static inline size_t norm_grad_bytes(const struct mics_rows &rows)
+{
+    return (size_t)rows.team * rows.teams * NORM_GRAD_DEPTH * sizeof(struct norm_grad_slot);
+}
+
+/* Whether the device has that much for a block. What is asked of the device is the same for all
+ * rows, since another thread may ask at the same time. */
+template <typename T, bool CENTRED> static bool norm_grad_fits(size_t bytes)
+{
+    const int most = NORM_GRAD_THREADS * NORM_GRAD_DEPTH * (int)sizeof(struct norm_grad_slot);
+
+    if (cudaFuncSetAttribute(norm_grad_kernel<T, CENTRED>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, most) == cudaSuccess &&
+        cudaFuncSetAttribute(norm_grad_kernel<T, CENTRED>,
+                             cudaFuncAttributePreferredSharedMemoryCarveout, 100) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    return bytes <= NORM_GRAD_ALWAYS;
+}
+
+/* T is the type of the tensors. cudaErrorInvalidValue: there are 2^31 rows or more, or the
+ * workspace has no room for the sums of a row. */
+template <typename T, bool CENTRED>
+static cudaError_t norm_grad_launch(const struct mics_cuda_at *at, const struct norm_grad &args)
+{
+    constexpr int W = mics_width<T>::value;
+    const struct mics_rows rows = mics_rows_share(args.C, W, 1, NORM_GRAD_BLOCK, NORM_GRAD_THREADS);
+    const size_t bytes = norm_grad_bytes(rows);
+    cudaError_t error;
+
+    if (args.rows == 0 || args.C == 0)
+        return cudaSuccess;
+    if (args.rows > 0x7fffffff)
+        return cudaErrorInvalidValue;
+    if (rows.team == 0 || args.C % W != 0 ||
+        !mics_aligned(16, args.grad_in, args.grad_out, args.in, args.weight) ||
+        !norm_grad_fits<T, CENTRED>(bytes))
+        return norm_grad_plain_launch<T, CENTRED>(at, args);
+    const unsigned blocks =
+        norm_grad_blocks(at, args, rows.teams, NORM_GRAD_THREADS / (rows.team * rows.teams));
+    if (blocks == 0)
+        return cudaErrorInvalidValue;
+    error = MICS_LAUNCH((norm_grad_kernel<T, CENTRED>), blocks, dim3(rows.team, rows.teams), bytes,
+                        at->stream, args);
+    return error != cudaSuccess ? error : norm_grad_finish<CENTRED>(at, args, blocks);
+}
+
+/*
+ * The gradients of layer normalisation.
+ *
+ * Blocks stride over the rows. 16 bytes (fp32) or 8 (bf16) and about
+ * 20 flops per element: bound by memory. Within 1e-5 of the host, of sums relative to their terms'
+ * magnitudes; bf16 rounds each result once. Equal runs give equal bits.
+ */
+
+cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
+                                     const struct mics_op_layernorm_grad *args)
+{
+    const struct norm_grad grad = {args->grad_in,
+                                   args->grad_weight,
+                                   args->grad_bias,
+                                   args->grad_out,
+                                   args->in,
+                                   args->weight,
+                                   args->mean,
+                                   args->rstd,
+                                   args->rows,
+                                   args->C,
+                                   args->dtype,
+                                   args->grad_dtype,
+                                   (float *)at->workspace,
+                                   1.0f / (float)args->C};
+
+    if (args->dtype == MICS_BF16)
+        return norm_grad_launch<__nv_bfloat16, true>(at, grad);
+    return norm_grad_launch<float, true>(at, grad);
+}
+
+/*
+ * The gradients of root-mean-square normalisation.
+ *
+ * Blocks stride over the rows. 16 bytes (fp32) or 8 (bf16) and about
+ * 15 flops per element: bound by memory. Within 1e-5 of the host, of sums relative to their terms'
+ * magnitudes; bf16 rounds each result once. Equal runs give equal bits.
+ */
+
+cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
+                                   const struct mics_op_rmsnorm_grad *args)
+{
+    const struct norm_grad grad = {args->grad_in,
+                                   args->grad_weight,
+                                   NULL,
+                                   args->grad_out,
+                                   args->in,
+                                   args->weight,
+                                   NULL,
+                                   args->rstd,
+                                   args->rows,
+                                   args->C,
+                                   args->dtype,
+                                   args->grad_dtype,
+                                   (float *)at->workspace,
+                                   1.0f / (float)args->C};
+
+    if (args->dtype == MICS_BF16)
+        return norm_grad_launch<__nv_bfloat16, false>(at, grad);
+    return norm_grad_launch<float, false>(at, grad);
+}
