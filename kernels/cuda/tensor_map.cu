@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_map.cu - tensor maps by the driver, whose function is found at run time: no program links the driver. */
+/* tensor_map.cu - tensor maps by the driver, whose function is looked up at run time. */
 #include "tensor_map.cuh"
+
+#include "cuda/driver.h"
 
 #include <string.h>
 
@@ -12,16 +14,10 @@ typedef CUresult (*encode_fn)(CUtensorMap *map, CUtensorMapDataType type, cuuint
 
 static encode_fn find_encode(void)
 {
-    enum cudaDriverEntryPointQueryResult result;
-    void *function = nullptr;
-    encode_fn encode = nullptr;
+    void *function = mics_driver_function("cuTensorMapEncodeTiled");
+    encode_fn encode;
 
-    if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &result) == cudaSuccess &&
-        result == cudaDriverEntryPointSuccess)
-        memcpy(&encode, &function, sizeof(encode));
-    else
-        (void)cudaGetLastError();
+    memcpy(&encode, &function, sizeof(encode));
     return encode;
 }
 

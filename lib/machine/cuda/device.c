@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - one GPU behind the table of devices. */
+#include "cuda/driver.h"
 #include "machine/cuda/cuda.h"
 #if MICS_HAVE_NCCL
 #include "machine/cuda/nccl.h"
@@ -59,14 +60,9 @@ static const struct mics_device_ops cuda_ops = {
 
 static void find_wait_value(struct cuda_device *device)
 {
-    enum cudaDriverEntryPointQueryResult result;
-    void *function = NULL;
+    void *function = mics_driver_function("cuStreamWaitValue32");
 
-    if (cudaGetDriverEntryPointByVersion("cuStreamWaitValue32", &function, 12000, cudaEnableDefault,
-                                         &result) == cudaSuccess &&
-        result == cudaDriverEntryPointSuccess)
-        memcpy(&device->wait_value, &function, sizeof function);
-    (void)cudaGetLastError();
+    memcpy(&device->wait_value, &function, sizeof function);
 }
 
 static void describe(struct cuda_device *device, const struct cudaDeviceProp *prop)

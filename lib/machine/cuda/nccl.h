@@ -21,6 +21,9 @@
 #include "machine/comm_base.h"
 #include "machine/cuda/cuda.h"
 
+/* Before 2.24 nccl.h declares ncclBfloat16 only where cuda_bf16.h has declared its types, which it
+ * does in C++ alone. */
+#define __CUDA_BF16_TYPES_EXIST__
 #include <nccl.h>
 
 enum { NCCL_WITH_MEMORY = 21900, NCCL_WITH_PEER_MEMORY = 22300, NCCL_WITH_ORDER = 22600 };
