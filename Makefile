@@ -69,7 +69,8 @@ GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These have threads of ours, so they also run under ThreadSanitizer. The races of the mutants are meant.
 THREADED := $(filter-out %/test_mutants.c %/test_orders.c,$(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h"' $(UNIT_SRC) /dev/null))
 
-all: $(PROGRAMS)
+all: programs
+programs: $(PROGRAMS)
 	@for what in $(LEFT_OUT) $(CUDA_LEFT_OUT); do echo "left out: $$what"; done
 tests-build: $(UNITS) tests-mpi-build tests-gpu-build
 tests-gpu-build: $(GPU_TESTS)
@@ -168,7 +169,7 @@ deps:
 demo-deps:
 	$(Q)tools/deps build
 demo: demo-deps
-	$(Q)$(MAKE) all
+	$(Q)$(MAKE) programs
 	$(Q)share/mics/examples/demo.sh $(BUILD)
 check: deps
 	$(Q)tests/run
@@ -212,7 +213,8 @@ clean:
 help:
 	@sed -n 's/^#| \{0,1\}//p' $(MAKEFILE_LIST)
 #| Targets:
-#|   all          the programs, into $BUILD (default)
+#|   all          the programs and, with nvcc, the GPU's plug-in, into $BUILD (default)
+#|   programs     the programs alone
 #|   deps         install the Debian packages that building and checking need
 #|   demo         deps, build, and watch a sharded GPT train on four ranks
 #|   check        deps, build, and every test; the last line counts them
@@ -233,7 +235,7 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
+.PHONY: all programs tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c) \
 	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d) \

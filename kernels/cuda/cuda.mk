@@ -5,12 +5,22 @@
 #| GPU settings:
 #|   CUDA=auto       0 leaves the GPU's plug-in out, 1 insists on it (it needs nvcc, no GPU)
 #|   CUDA_HOME=      folder of CUDA (default: where nvcc is)      NVCC=$CUDA_HOME/bin/nvcc
-#|   CUDA_ARCH='80 90'   GPUs to build for; later ones translate the code of the last
+#|   CUDA_ARCH=      compute capabilities to build for, as '80 90' (default: those of this machine's
+#|                   GPUs, else 80 90); later GPUs compile the PTX of the last
 #|   NCCL_HOME=      folder of NCCL (default: in CUDA's, the system's or pip's; 0 leaves it out)
 #|   CUDNN_HOME=     the same of cuDNN, of which only headers are needed; it is opened at run time
 
 CUDA      ?= auto
-CUDA_ARCH ?= 80 90
+# The least that the kernels need is 8.0.
+ifneq ($(CUDA),0)
+ifeq ($(origin CUDA_ARCH),undefined)
+CUDA_ARCH := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | \
+	awk '/^[0-9]+$$/ && $$1 >= 80' | sort -un)
+endif
+endif
+ifeq ($(strip $(CUDA_ARCH)),)
+CUDA_ARCH := 80 90
+endif
 ifneq ($(CUDA),0)
 ifneq ($(CUDA_HOME),)
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
