@@ -44,7 +44,7 @@ void measure_memory(struct bench *x);
 /* The matrix products of a step, each beside the same product by cuBLASLt alone. */
 void measure_products(struct bench *x);
 
-/* Attention by our variants and by cuDNN. */
+/* Attention, forward and gradient, by each kernel that this GPU has. */
 void measure_attention(struct bench *x);
 
 #ifdef __cplusplus

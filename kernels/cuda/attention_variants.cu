@@ -3,9 +3,6 @@
 #include "cuda/attention.cuh"
 #include "cuda/attention_choice.cuh"
 
-#if MICS_HAVE_CUDNN
-#include "cuda/attention_cudnn.cuh"
-#endif
 #ifdef MICS_EMULATED
 #include "attention_emulated.h"
 #endif
@@ -68,10 +65,6 @@ static const struct mics_attention_variant variants[] = {
     {"hopper", takes_hopper, mics_cuda_attention_hopper, takes_hopper_grad,
      mics_cuda_attention_grad_hopper},
     {"hopper-wide", NULL, NULL, takes_hopper_wide_grad, mics_cuda_attention_grad_hopper_wide},
-#endif
-#if MICS_HAVE_CUDNN
-    {"cudnn", mics_cuda_attention_cudnn_takes, mics_cuda_attention_cudnn,
-     mics_cuda_attention_grad_cudnn_takes, mics_cuda_attention_grad_cudnn},
 #endif
 #ifdef MICS_EMULATED
     {"emulated", emu_attention_takes, emu_attention, emu_attention_takes_grad, emu_attention_grad},

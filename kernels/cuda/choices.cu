@@ -3,9 +3,6 @@
 #include "cuda/choices.cuh"
 
 #include "cuda/attention_choice.cuh"
-#if MICS_HAVE_CUDNN
-#include "cuda/attention_cudnn.cuh"
-#endif
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,27 +26,6 @@ static cudaError_t read_capability(int *out)
     return error;
 }
 
-/* The part of cuDNN, where this was built with it. */
-static cudaError_t open_cudnn(struct mics_cuda_choices *choices)
-{
-#if MICS_HAVE_CUDNN
-    choices->cudnn = mics_cudnn_new();
-    return choices->cudnn ? cudaSuccess : cudaErrorMemoryAllocation;
-#else
-    (void)choices;
-    return cudaSuccess;
-#endif
-}
-
-static void close_cudnn(struct mics_cuda_choices *choices)
-{
-#if MICS_HAVE_CUDNN
-    mics_cudnn_free(choices->cudnn);
-#else
-    (void)choices;
-#endif
-}
-
 cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out)
 {
     struct mics_cuda_choices *choices = (struct mics_cuda_choices *)calloc(1, sizeof(*choices));
@@ -63,8 +39,6 @@ cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out)
     choices->insisted = variant && *variant ? mics_attention_variant_find(variant) : -1;
     if (error == cudaSuccess && variant && *variant && choices->insisted < 0)
         error = cudaErrorInvalidValue;
-    if (error == cudaSuccess)
-        error = open_cudnn(choices);
     if (error != cudaSuccess) {
         free(choices);
         return error;
@@ -85,7 +59,6 @@ void mics_cuda_choices_close(struct mics_cuda_choices *choices)
         return;
     while ((shape = mics_shapes_take(&choices->attention)) != NULL)
         free(shape);
-    close_cudnn(choices);
     while (choices->notes) {
         struct mics_choice_note *note = choices->notes;
 

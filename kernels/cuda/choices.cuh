@@ -11,7 +11,6 @@
 
 #include <pthread.h>
 
-struct mics_cudnn;       /* attention_cudnn.cuh */
 struct mics_choice_note; /* a line that nobody took yet */
 
 struct mics_cuda_choices {
@@ -20,7 +19,6 @@ struct mics_cuda_choices {
     int capability;               /* 90: compute capability 9.0 */
     int insisted;                 /* attention's variant by MICS_CUDA_ATTENTION; negative: none */
     unsigned banned[2];           /* bits of attention's variants, forward and gradient */
-    struct mics_cudnn *cudnn;     /* where it was built with it */
     struct mics_shapes attention; /* struct attention_choice, of attention_choice.cu */
     pthread_mutex_t notes_lock;   /* of the list: the oldest first */
     struct mics_choice_note *notes, **last_note;

@@ -76,12 +76,6 @@ static bool near(const char *what, const struct attention_case &c, double slack,
     return good;
 }
 
-/* It has its own check, check_attention_cudnn.cc: its plans take long to make, and its sums come in any order. */
-static bool is_cudnn(int variant)
-{
-    return strcmp(mics_attention_variant_at(variant)->name, "cudnn") == 0;
-}
-
 /* Run by a variant, and compare; one that does not take the shape is fine. */
 static bool check_variant(struct attention_case *c, int variant, double slack)
 {
@@ -107,8 +101,6 @@ static void check(const struct attention_shape &shape, enum mics_dtype dtype, do
     for (int i = 0; mics_attention_variant_at(i); i++) {
         int bad = tap_bad;
 
-        if (is_cudnn(i))
-            continue;
         taken += check_variant(&c, i, slack);
         if (tap_bad > bad)
             printf("# by variant '%s'\n", mics_attention_variant_at(i)->name);
@@ -184,8 +176,7 @@ static void check_twice(int variant)
 static void twice_the_same_gives_the_same_bits(void)
 {
     for (int i = 0; mics_attention_variant_at(i); i++)
-        if (!is_cudnn(i))
-            check_twice(i);
+        check_twice(i);
 }
 
 /* Tiles that come by bulk copies lie in rings, whose places are used again and again; the emulator draws when. The
