@@ -38,9 +38,6 @@ cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
                                        const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
                                             const struct mics_op_attention_grad *args);
-/* Heads of up to 64 only, by more rows in a block. */
-cudaError_t mics_cuda_attention_grad_hopper_wide(const struct mics_cuda_at *at,
-                                                 const struct mics_op_attention_grad *args);
 
 /* args->delta from grad_out and out of such heads: attention_delta.cu. */
 cudaError_t mics_attention_delta(const struct mics_op_attention_grad *args, cudaStream_t stream);

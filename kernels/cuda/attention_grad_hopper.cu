@@ -10,14 +10,12 @@
 namespace
 {
 
-template <bool keys, bool causal, bool wide>
+template <bool keys, bool causal>
 static cudaError_t launch(struct hopper_backward *g, cudaStream_t stream, unsigned heads)
 {
-    if (wide)
-        return grad_launch_hopper<hopper_grad_policy<64, keys, causal, 3, 4>>(g, heads, stream);
     if (g->f.D <= 64)
-        return grad_launch_hopper<hopper_grad_policy<64, keys, causal, 2, 4>>(g, heads, stream);
-    return grad_launch_hopper<hopper_grad_policy<128, keys, causal, 2, 3>>(g, heads, stream);
+        return grad_launch_hopper<hopper_grad_policy<64, keys, causal, 4>>(g, heads, stream);
+    return grad_launch_hopper<hopper_grad_policy<128, keys, causal, 3>>(g, heads, stream);
 }
 
 /* The maps' boxes. */
@@ -34,8 +32,10 @@ static cudaError_t prepare(struct hopper_backward *g, const struct mics_op_atten
     return error == cudaSuccess ? mics_tensor_map_make(&g->grad_out, grad_out, 64) : error;
 }
 
-template <bool wide>
-static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_attention_grad *args)
+} // namespace
+
+cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
+                                            const struct mics_op_attention_grad *args)
 {
     const unsigned keys = args->B * args->H_kv, queries = args->B * args->H;
     struct hopper_backward g;
@@ -44,24 +44,10 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_atten
     if (error == cudaSuccess)
         error = mics_attention_delta(args, at->stream);
     if (error == cudaSuccess)
-        error = args->causal ? launch<true, true, wide>(&g, at->stream, keys)
-                             : launch<true, false, wide>(&g, at->stream, keys);
+        error = args->causal ? launch<true, true>(&g, at->stream, keys)
+                             : launch<true, false>(&g, at->stream, keys);
     if (error == cudaSuccess)
-        error = args->causal ? launch<false, true, wide>(&g, at->stream, queries)
-                             : launch<false, false, wide>(&g, at->stream, queries);
+        error = args->causal ? launch<false, true>(&g, at->stream, queries)
+                             : launch<false, false>(&g, at->stream, queries);
     return error;
-}
-
-} // namespace
-
-cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
-                                            const struct mics_op_attention_grad *args)
-{
-    return run<false>(at, args);
-}
-
-cudaError_t mics_cuda_attention_grad_hopper_wide(const struct mics_cuda_at *at,
-                                                 const struct mics_op_attention_grad *args)
-{
-    return run<true>(at, args);
 }

@@ -3,7 +3,7 @@
  * attention_grad_hopper.cuh - the kernel of both gradients of attention, as attention_grad.cuh has them, by the matrix
  * products of compute capability 9.0.
  *
- * A block owns 64 keys, or queries, of a head for each of its two or three warpgroups that multiply. A warp of a further
+ * A block owns 64 keys, or queries, of a head for each of its two warpgroups that multiply. A warp of a further
  * one begins bulk copies: first of the block's own tiles, then of tiles of 64 rows that come by, into a ring of
  * P::stages places; where queries come by, it puts their lse and delta beside them. All tiles have 64 rows and D
  * columns (hopper.cuh), a narrower head's filled up with zeros by the copy, as are rows from T on.
@@ -13,8 +13,8 @@
  *     P = exp(scale S - lse),  sum two += P * passing two            P in registers; keys only
  *     dS = P (dP - delta),  sum one += dS * passing one              dS in registers
  * dP is awaited only when P is made, sum two only when sum one is; and the tensor cores have work of one warpgroup while
- * another takes exponentials. Three have no registers for more than 64 columns, two have some for 128. (Sums that were awaited in the next step only would need more than the 240 registers
- * that a thread can have, at D = 128.)
+ * another takes exponentials. (Sums that were awaited in the next step only would need more than the 240
+ * registers that a thread can have, at D = 128.)
  *
  * Every number of a result is added by one warpgroup in one order: the bits are the same each time. 14 T T D flops a
  * head, half of that when causal; 4 T T D / P::rows bytes of tiles, mostly from the second-level cache.
@@ -34,12 +34,12 @@ struct hopper_backward {
     struct backward f;
 };
 
-template <int D_, bool keys_, bool causal_, int groups_, int stages_> struct hopper_grad_policy {
-    static constexpr int D = D_, groups = groups_, stages = stages_;
+template <int D_, bool keys_, bool causal_, int stages_> struct hopper_grad_policy {
+    static constexpr int D = D_, groups = 2, stages = stages_;
     static constexpr bool keys = keys_, causal = causal_;
     static constexpr int step = 64, rows = groups * step; /* of a tile, of a block */
     /* Of a multiplying thread, of a copying one. */
-    static constexpr int registers = groups == 2 ? 240 : 160, rest = groups == 2 ? 24 : 32;
+    static constexpr int registers = 240, rest = 24;
     static constexpr int threads = (groups + 1) * MICS_WARPGROUP;
     static constexpr unsigned tile_bytes = step * D * 2;
     static constexpr unsigned ring_at = groups * 2 * tile_bytes; /* after the own tiles */

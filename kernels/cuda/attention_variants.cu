@@ -49,12 +49,6 @@ static bool takes_hopper_grad(const struct mics_cuda_at *at,
                          (uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out |
                              (uintptr_t)args->out | (uintptr_t)args->qkv);
 }
-
-static bool takes_hopper_wide_grad(const struct mics_cuda_at *at,
-                                   const struct mics_op_attention_grad *args)
-{
-    return args->D <= 64 && takes_hopper_grad(at, args);
-}
 #endif
 
 static const struct mics_attention_variant variants[] = {
@@ -64,7 +58,6 @@ static const struct mics_attention_variant variants[] = {
 #if MICS_HOPPER
     {"hopper", takes_hopper, mics_cuda_attention_hopper, takes_hopper_grad,
      mics_cuda_attention_grad_hopper},
-    {"hopper-wide", NULL, NULL, takes_hopper_wide_grad, mics_cuda_attention_grad_hopper_wide},
 #endif
 #ifdef MICS_EMULATED
     {"emulated", emu_attention_takes, emu_attention, emu_attention_takes_grad, emu_attention_grad},
