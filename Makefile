@@ -117,9 +117,9 @@ CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 EMULATOR_SRC   := $(wildcard tests/emulated/*.cc)
 EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulated/test_%,$(EMULATOR_SRC)))
-EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(wildcard kernels/cuda/*.cu) \
+EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out $(wildcard kernels/cuda/*hopper*.cu),$(wildcard kernels/cuda/*.cu)) \
 	$(filter-out tests/emulated/test_%,$(EMULATOR_SRC))))
-EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=1 -Itests/emulated -Ikernels -Ilib -Itests/unit \
+EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=0 -Itests/emulated -Ikernels -Ilib -Itests/unit \
 	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -Wno-psabi $(CFLAGS) -fPIC -ffp-contract=off \
 	-fno-strict-aliasing $(SAN)
 $(BUILD)/emulated/%.o: %.cc $(BUILD)/settings
@@ -134,14 +134,13 @@ $(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulate
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 # Checks of the kernels, which run on a real GPU, too.
-GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc tests/gpu/check_kernels_*.c)
-GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(filter tests/gpu/check_%,$(GPU_CHECK_SRC))))
-GPU_CHECK_OBJ  := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out tests/gpu/check_%,$(GPU_CHECK_SRC))))
+GPU_CHECK_SRC  := $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)
+GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(GPU_CHECK_SRC)))
 $(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulated -Ikernels -Ilib -Itests/unit \
 		$(WARN) $(CFLAGS) $(SAN) -MMD -MP -c -o $@ $<
-$(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
+$(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 tests-build: $(EMULATED_UNITS) $(GPU_CHECKS) $(BUILD)/bench/gpu_step

@@ -107,6 +107,7 @@ static void open_bench(struct bench *x)
     must(cudaGetDeviceProperties(&prop, 0), "no GPU");
     printf("%s, %d multiprocessors\n", prop.name, prop.multiProcessorCount);
     x->at.multiprocessors = prop.multiProcessorCount;
+    x->capability = prop.major * 10 + prop.minor;
     must(cudaStreamCreate(&x->at.stream), "cudaStreamCreate");
     must(cudaMalloc(&x->at.workspace, MICS_CUDA_WORKSPACE_BYTES), "cudaMalloc");
     must(mics_cuda_products_open(&x->at.products), "cuBLASLt");

@@ -21,6 +21,7 @@ extern "C" {
  * scalars. */
 struct bench {
     struct mics_cuda_at at;
+    int capability; /* 90: compute capability 9.0 */
     char *a, *b, *c, *d;
     int32_t *tokens;
     double *sum;

@@ -20,29 +20,24 @@
 
 typedef __nv_bfloat16 mics_bf16;
 
-/* The tensor cores take bf16 heads of up to 128, in rows of whole 16-byte chunks. */
-static inline bool mics_attention_is_fast(enum mics_dtype dtype, uint32_t D)
-{
-    return dtype == MICS_BF16 && D % 8 == 0 && D <= 128;
-}
-
-/* On those: attention_mma.cu, attention_grad_mma.cu. */
+/* On tensor cores of compute capability 8.0 and later: attention_mma.cu, attention_grad_mma.cu. For bf16 heads of 8, 16,
+ * ... 128 in tensors that are aligned to 16 bytes. */
 cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
                                     const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
                                          const struct mics_op_attention_grad *args);
 
-/* On those of compute capability 9.0, where MICS_HOPPER: attention_hopper.cu, attention_grad_hopper.cu. Tensors are
- * aligned to 16 bytes. cudaErrorNotSupported: the driver makes no tensor maps. */
+/* For the same heads on compute capability 9.0, where MICS_HOPPER: attention_hopper.cu, attention_grad_hopper.cu.
+ * cudaErrorNotSupported: the driver makes no tensor maps. */
 cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
                                        const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
                                             const struct mics_op_attention_grad *args);
 
-/* args->delta from grad_out and out of such heads: attention_delta.cu. */
+/* args->delta from grad_out and out of such heads: attention_grad_mma.cu. */
 cudaError_t mics_attention_delta(const struct mics_op_attention_grad *args, cudaStream_t stream);
 
-/* For every other type and head: attention_plain.cu, attention_grad_plain.cu. */
+/* For any type and alignment, heads of up to MICS_HEAD_MAX: attention_plain.cu. */
 cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
                                       const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,

@@ -120,11 +120,10 @@ $(BUILD)/cuda/settings: FORCE
 
 # The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
 REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))
-REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
 $(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o \
-		$(BUILD)/cuda/kernels/cuda/tensor_map.cu.o)
+		$(BUILD)/cuda/kernels/cuda/hopper.cu.o)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
 gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS))
@@ -136,7 +135,7 @@ $(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Itests/unit -Itests/gpu $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
-$(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(REAL_PARTS) $(KERNEL_OBJ) $(BUILD)/libmics.a
+$(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(KERNEL_OBJ) $(BUILD)/libmics.a
 	$(call say,LINK)$(CXX) -o $@ $(filter-out %.a,$^) $(BUILD)/libmics.a $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) \
 		$(ALL_LIBS) -lrt -ldl
 
@@ -145,7 +144,7 @@ $(BUILD)/gpu/bench/%.o: bench/%.c $(BUILD)/cuda/settings
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Ibench $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
 KERNELS_GPU := $(patsubst %,$(BUILD)/gpu/bench/%.o,kernels_gpu kernels_gpu_attention kernels_gpu_memory kernels_gpu_products) $(BUILD)/cuda/bench/kernels_gpu_copy.cu.o
-$(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ)
+$(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ) $(BUILD)/cuda/lib/base/err.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 

@@ -174,30 +174,36 @@ near() # a b limit
     near gpu host 1e-2
 }
 
-@test "a variant of attention that is wrong is left out with a warning, and does not touch the losses" {
+@test "what was measured for matrix products is said at -vv" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
-    train bf16.mp --device=cuda -q --metrics=m.jsonl
-    losses >reference
-    MICS_CUDA_MEASURE=1 MICS_EMULATED_ATTENTION=wrong run --separate-stderr train bf16.mp --device=cuda --metrics=m.jsonl
+    MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv
     [ "$status" = 0 ]
-    [ "$(grep -c "variant 'emulated' is wrong and left out: " <<<"$stderr")" = 2 ]
-    [[ $stderr == *"mics-train: attention, B "*"mics-train: attention's gradient, B "* ]]
-    losses >guarded
-    near guarded reference 1e-2
+    [[ $stderr == *"product ["*", bf16 to bf16: algorithm "*" ms"* ]]
 }
 
-@test "what was chosen for each shape is said at -vv, and one can insist on a variant of attention" {
+@test "the kernel of attention can be named, and one that cannot be had is one line" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
-    MICS_CUDA_MEASURE=1 MICS_EMULATED_ATTENTION=right run --separate-stderr train bf16.mp --device=cuda -vv
-    [ "$status" = 0 ]
-    [[ $stderr == *"attention, B "*", causal, bf16: variant 'emulated', "*" ms ('mma' "* ]]
-    [[ $stderr == *"product ["*", bf16 to bf16: algorithm "*" ms"* ]]
-    MICS_CUDA_ATTENTION=emulated run --separate-stderr train bf16.mp --device=cuda
-    [ "$status" = 1 ]
-    [[ $stderr == *"MICS_CUDA_ATTENTION=emulated does not take attention, B "* ]]
+    train bf16.mp --device=cuda -q --metrics=m.jsonl
+    losses >default
+    for kernel in mma plain; do
+        MICS_CUDA_ATTENTION=$kernel train bf16.mp --device=cuda -q --metrics=m.jsonl
+        losses >$kernel
+    done
+    cmp default mma
+    run ! cmp default plain
+    near plain default 1e-2
     MICS_CUDA_ATTENTION=none run --separate-stderr train bf16.mp --device=cuda
     one_line_and_code 2
-    [[ $stderr == *"MICS_CUDA_ATTENTION=none: there is no such variant"* ]]
+    [[ $stderr == *"MICS_CUDA_ATTENTION=none: no such kernel; there are mma, plain and hopper" ]]
+    MICS_CUDA_ATTENTION=hopper run --separate-stderr train bf16.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: not in this build; CUDA_ARCH must have 90" ]]
+    MICS_EMULATED_ARCH=80 MICS_CUDA_ATTENTION=hopper run --separate-stderr train bf16.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: for compute capability 9.0 only, this GPU has 8.0" ]]
+    MICS_CUDA_ATTENTION=mma run --separate-stderr train one.mp --device=cuda
+    [ "$status" = 1 ]
+    [[ $stderr == *"MICS_CUDA_ATTENTION=mma: takes bf16 heads of 8, 16, ... 128 in tensors aligned to 16 bytes; these are fp32 heads of "* ]]
 }
 
 @test "a checkpoint of the GPU goes on upon the host, and the other way round" {

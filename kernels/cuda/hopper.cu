@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_map.cu - tensor maps by the driver, whose function is found at run time: no program links the driver. */
-#include "tensor_map.cuh"
+/* hopper.cu - tensor maps by the driver, whose function is found at run time: no program links the driver. */
+#include "hopper.cuh"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_forward.cuh - softmax(q k' / sqrt(D)) v for each head on tensor cores, in blocks (Dao,
+ * attention_mma.cuh - softmax(q k' / sqrt(D)) v for each head on tensor cores, in blocks (Dao,
  * FlashAttention-2, 2023).
  *
  * A thread block has P::queries of one head, 16 P::M for each of its warps, and walks the tiles of P::keys keys and
@@ -11,8 +11,8 @@
  * keys and values, which each block of queries reads again, mostly from the second-level cache.
  * Tolerance: probabilities are rounded to bf16 before they meet the values: 2^-8 of the largest value.
  */
-#ifndef MICS_KERNELS_CUDA_ATTENTION_FORWARD_CUH
-#define MICS_KERNELS_CUDA_ATTENTION_FORWARD_CUH
+#ifndef MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
+#define MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
 
 #include "attention.cuh"
 

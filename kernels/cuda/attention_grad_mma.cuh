@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_grad.cuh - the kernel of both gradients of attention on tensor cores, seen from the rows that a
+ * attention_grad_mma.cuh - the kernel of both gradients of attention on tensor cores, seen from the rows that a
  * block owns.
  *
  * With S = scale q k', P = exp(S - lse), delta = sum of grad_out * out and dS = P * (grad_out v' - delta):
@@ -11,8 +11,8 @@
  * order, so the bits are the same each time; for that P and dS are computed twice, 14 T T D flops a head where
  * one pass with atomic additions has 10 (half of that when causal).
  */
-#ifndef MICS_KERNELS_CUDA_ATTENTION_GRAD_CUH
-#define MICS_KERNELS_CUDA_ATTENTION_GRAD_CUH
+#ifndef MICS_KERNELS_CUDA_ATTENTION_GRAD_MMA_CUH
+#define MICS_KERNELS_CUDA_ATTENTION_GRAD_MMA_CUH
 
 #include "attention.cuh"
 
