@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* driver.cc - the functions of the driver that we call, found as the real ones are. */
+/* driver.cc - the function of the driver that we call, found as the real ones are. */
 #include "memory.h"
 #include "queue.h"
-#include "tensor_map_emulated.h"
 
 #include <atomic>
 #include <cstring>
@@ -28,8 +27,6 @@ static void *find(const char *symbol)
 {
     if (strcmp(symbol, "cuStreamWaitValue32") == 0)
         return reinterpret_cast<void *>(stream_wait_value32);
-    if (strcmp(symbol, "cuTensorMapEncodeTiled") == 0)
-        return reinterpret_cast<void *>(emu_tensor_map_encode);
     return nullptr;
 }
 

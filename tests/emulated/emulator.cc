@@ -25,7 +25,7 @@ namespace
 enum { MAX_THREADS = 1024, MAX_WARPS = MAX_THREADS / EMU_WARP, PLAIN_SHARED_BYTES = 48 << 10 };
 enum { MOST_SHARED_BYTES = 227 << 10 };
 
-enum state { NEW, READY, AT_BLOCK, AT_WARP, AT_CONDITION, ENDED };
+enum state { NEW, READY, AT_BLOCK, AT_WARP, ENDED };
 
 struct thread {
     enum state state;
@@ -33,8 +33,6 @@ struct thread {
     unsigned mask; /* of the lanes that it waits for */
     emu_meet_fn meet;
     void *lane;
-    bool (*blocked)(const void *context); /* AT_CONDITION */
-    const void *context;
 };
 
 /* What a host thread has: the fibers, and the block that runs. */
@@ -48,8 +46,6 @@ struct machine {
     unsigned ready[MAX_THREADS]; /* threads that can go on */
     unsigned ready_count;
     unsigned warp_waiting[MAX_WARPS], warp_ended[MAX_WARPS]; /* a bit for each lane */
-    std::vector<unsigned> waiting;                           /* threads AT_CONDITION */
-    std::vector<std::function<void(void)>> later;
     std::vector<std::pair<void *, size_t>> declared;
     void *shared = nullptr;
     uint64_t seed = 0, draws = 0, blocks = 0;
@@ -114,47 +110,6 @@ static void make_ready(struct machine *m, unsigned i)
     m->ready[m->ready_count++] = i;
 }
 
-/* Threads whose condition has come go on; false: there is none. */
-static bool wake(struct machine *m)
-{
-    std::vector<unsigned> waiting = std::move(m->waiting);
-    unsigned before = m->ready_count;
-
-    m->waiting.clear();
-    for (unsigned i : waiting)
-        if (m->threads[i].blocked(m->threads[i].context))
-            m->waiting.push_back(i);
-        else
-            make_ready(m, i);
-    return m->ready_count > before;
-}
-
-/* One of what happens by itself happens; false: there is none. */
-static bool happen(struct machine *m)
-{
-    std::function<void(void)> one;
-
-    if (m->later.empty())
-        return false;
-    if (m->seed != 0)
-        std::swap(m->later.back(), m->later[draw(m, (unsigned)m->later.size())]);
-    one = std::move(m->later.back());
-    m->later.pop_back();
-    one();
-    return true;
-}
-
-/* With a drawn order, conditions come and things happen before they must. */
-static void stir(struct machine *m)
-{
-    if (m->seed == 0 || m->ended == m->count || (m->waiting.empty() && m->later.empty()))
-        return;
-    if (draw(m, 4) == 0)
-        happen(m);
-    if (draw(m, 2) == 0)
-        wake(m);
-}
-
 /* The next fiber that can do something; nullptr when none can. Usually of the thread that was made ready last:
  * so a warp runs as far ahead of the others as barriers let it, which shows that one is missing. With a drawn
  * order any. */
@@ -182,14 +137,9 @@ static struct emu_fiber *ready_fiber(struct machine *m)
 /* The main one when nothing can go on any more. */
 static struct emu_fiber *next_fiber(struct machine *m)
 {
-    stir(m);
-    do {
-        struct emu_fiber *fiber = ready_fiber(m);
+    struct emu_fiber *fiber = ready_fiber(m);
 
-        if (fiber)
-            return fiber;
-    } while (m->ended < m->count && (wake(m) || happen(m)));
-    return m->main;
+    return fiber ? fiber : m->main;
 }
 
 static void run_thread(struct machine *m, unsigned i, struct emu_fiber *fiber)
@@ -236,25 +186,6 @@ static void wait(struct machine *m)
     next = next_fiber(m);
     if (next != self->fiber)
         emu_fiber_switch(self->fiber, next);
-}
-
-void emu_wait_while(bool (*blocked)(const void *context), const void *context)
-{
-    struct machine *m = &running;
-    struct thread *thread = &m->threads[emu_now.linear];
-
-    while (blocked(context)) {
-        thread->state = AT_CONDITION;
-        thread->blocked = blocked;
-        thread->context = context;
-        m->waiting.push_back(emu_now.linear);
-        wait(m);
-    }
-}
-
-void emu_later(std::function<void(void)> happen)
-{
-    running.later.push_back(std::move(happen));
 }
 
 void emu_fail(const char *format, ...)
@@ -338,7 +269,7 @@ void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane)
         emu_fail("is not in the mask %08x of its own operation", mask);
     if (mask & m->warp_ended[warp])
         emu_fail("waits for lanes of its warp that have ended");
-    *thread = {AT_WARP, thread->fiber, mask, meet, lane, nullptr, nullptr};
+    *thread = {AT_WARP, thread->fiber, mask, meet, lane};
     m->warp_waiting[warp] |= 1u << (self - first);
     if (mask & ~m->warp_waiting[warp]) {
         wait(m);
@@ -377,11 +308,6 @@ void *emu_dynamic_shared(void)
     return running.shared;
 }
 
-size_t emu_dynamic_shared_bytes(void)
-{
-    return running.job->shared_bytes;
-}
-
 static void set_up_block(struct machine *m, uint3 index)
 {
     dim3 block = m->job->block, grid = m->job->grid;
@@ -395,11 +321,9 @@ static void set_up_block(struct machine *m, uint3 index)
     memset(m->warp_waiting, 0, sizeof(m->warp_waiting));
     memset(m->warp_ended, 0, sizeof(m->warp_ended));
     m->declared.clear();
-    m->waiting.clear();
-    m->later.clear();
     memset(m->shared, 0xff, m->job->shared_bytes);
     for (unsigned i = 0; i < m->count; i++) {
-        m->threads[i] = {NEW, nullptr, 0, nullptr, nullptr, nullptr, nullptr};
+        m->threads[i] = {NEW, nullptr, 0, nullptr, nullptr};
         m->order[i] = i;
     }
     for (unsigned i = m->count; m->seed != 0 && i > 1; i--)
@@ -417,8 +341,8 @@ static void tell_deadlock(const struct machine *m)
     fprintf(
         stderr,
         "emulator: %s: block %u,%u,%u: %u threads wait for the block for ever, %u for their warp, "
-        "%u for something else, %u have ended\n",
-        m->job->name, b.x, b.y, b.z, in[AT_BLOCK], in[AT_WARP], in[AT_CONDITION], in[ENDED]);
+        "%u have ended\n",
+        m->job->name, b.x, b.y, b.z, in[AT_BLOCK], in[AT_WARP], in[ENDED]);
 }
 
 static bool run_block(struct machine *m, uint3 index)
@@ -440,11 +364,6 @@ static bool run_block(struct machine *m, uint3 index)
     emu_fiber_switch(m->main, fiber);
     if (!m->failed && m->ended < m->count) {
         tell_deadlock(m);
-        m->failed = true;
-    }
-    if (!m->failed && !m->later.empty()) {
-        fprintf(stderr, "emulator: %s: block %u,%u,%u: ended with something under way to it\n",
-                m->job->name, index.x, index.y, index.z);
         m->failed = true;
     }
     return !m->failed;

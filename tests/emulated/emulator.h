@@ -8,7 +8,6 @@
  * instructions). A fiber takes the next thread when its own ends, so that a kernel without barriers is run by
  * one fiber, as plain calls. What is wrong is said on standard error and fails the launch:
  *   - a thread ends, or waits elsewhere, while others wait for it;
- *   - a block ends while something is under way to it;
  *   - the lanes of a warp meet at different operations;
  *   - a grid or its shared memory is larger than a GPU of compute capability 9.0 takes.
  * Shared memory is undefined (0xff bytes: NaN) at the beginning of each block. emu_set_order() changes the
@@ -20,7 +19,6 @@
 #include "runtime.h"
 #include "vector_types.h"
 
-#include <functional>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -83,13 +81,6 @@ void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane);
 /* Lanes of the running thread's warp that exist and have not ended. */
 unsigned emu_warp_alive(void);
 
-/* Wait while `blocked` says so. It is asked when nothing else can go on, and with a drawn order at times before. */
-void emu_wait_while(bool (*blocked)(const void *context), const void *context);
-
-/* Something that happens by itself: when nothing else can go on, and with a drawn order at times before. One of several
- * happens at a time, the last first. A launch fails when a block ends before. */
-void emu_later(std::function<void(void)> happen);
-
 /* Another number for each block that the calling thread runs, from 1. */
 uint64_t emu_block_number(void);
 
@@ -99,7 +90,6 @@ uint64_t emu_block_number(void);
 /* Poison a shared variable at its first use in a block. */
 void emu_shared_declare(void *memory, size_t bytes);
 void *emu_dynamic_shared(void);
-size_t emu_dynamic_shared_bytes(void);
 
 static inline unsigned emu_lane(void)
 {
