@@ -31,8 +31,8 @@ struct bench {
 /* Say what failed and exit, unless it is a success. */
 void must(cudaError_t error, const char *what);
 
-/* Microseconds of one run of `run`: the median of RUNS times of REPEATS runs each, after some that do not
- * count. */
+/* Microseconds of one run of `run`: the median of RUNS times of REPEATS runs each, after some that
+ * do not count. */
 double time_us(struct bench *x, cudaError_t (*run)(struct bench *x, const void *context),
                const void *context);
 

@@ -2,8 +2,8 @@
 /*
  * kernels_gpu_attention.c - attention, forward and backward, by each kernel.
  *
- * Flops are those that the mask leaves: two products, five for the gradient. build/gpu/check_attention compares the
- * results.
+ * Flops are those that the mask leaves: two products, five for the gradient.
+ * build/gpu/check_attention compares the results.
  */
 #include "kernels_gpu.h"
 

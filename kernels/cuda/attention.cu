@@ -2,8 +2,9 @@
 /*
  * attention.cu - which kernel computes attention, and its gradient.
  *
- * The choice depends on the GPU's compute capability, on types, sizes and alignment, and on MICS_CUDA_ATTENTION, never
- * on time or results: equal ranks choose alike, and each run gives the same bits.
+ * The choice depends on the GPU's compute capability, on types, sizes and alignment, and on
+ * MICS_CUDA_ATTENTION, never on time or results: equal ranks choose alike, and each run gives the
+ * same bits.
  */
 #include "cuda/attention.cuh"
 
@@ -30,8 +31,8 @@ const struct kernel {
     {"hopper", 90, true, mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper},
 };
 
-/* Which kernel a GPU gets: the row of the highest compute capability up to its own. `hopper` gets a row when
- * docs/gpu.md shows, with a date, that it is right and faster on such a chip. */
+/* Which kernel a GPU gets: the row of the highest compute capability up to its own. `hopper` gets a
+ * row when docs/gpu.md shows, with a date, that it is right and faster on such a chip. */
 const struct {
     int capability;
     enum mics_attention_kernel forward, grad;

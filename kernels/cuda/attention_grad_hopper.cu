@@ -1,24 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_grad_hopper.cu - the gradient of attention by the matrix products of compute capability 9.0: delta, then
- * the gradients of keys and values, then those of queries, by the formulas of attention_grad_mma.cuh.
+ * attention_grad_hopper.cu - the gradient of attention by the matrix products of compute
+ * capability 9.0: delta, then the gradients of keys and values, then those of queries, by the
+ * formulas of attention_grad_mma.cuh.
  *
- * A block owns 64 keys, or queries, of a head for each of its two warpgroups that multiply. A warp of a further
- * one begins bulk copies: first of the block's own tiles, then of tiles of 64 rows that come by, into a ring of
- * P::stages places; where queries come by, it puts their lse and delta beside them. All tiles have 64 rows and D
- * columns (hopper.cuh), a narrower head's filled up with zeros by the copy, as are rows from T on.
+ * A block owns 64 keys, or queries, of a head for each of its two warpgroups that multiply. A warp
+ * of a further one begins bulk copies: first of the block's own tiles, then of tiles of 64 rows
+ * that come by, into a ring of P::stages places; where queries come by, it puts their lse and delta
+ * beside them. All tiles have 64 rows and D columns (hopper.cuh), a narrower head's filled up with
+ * zeros by the copy, as are rows from T on.
  *
  * A warpgroup does for each tile, with a barrier of the ring before and after:
  *     S = own one * passing one',  dP = own two * passing two'       from shared memory
  *     P = exp(scale S - lse),  sum two += P * passing two            P in registers; keys only
  *     dS = P (dP - delta),  sum one += dS * passing one              dS in registers
- * dP is awaited only when P is made, sum two only when sum one is; and the tensor cores have work of one warpgroup while
- * another takes exponentials. (Sums that were awaited in the next step only would need more than the 240
- * registers that a thread can have, at D = 128.)
+ * dP is awaited only when P is made, sum two only when sum one is; and the tensor cores have work
+ * of one warpgroup while another takes exponentials. (Sums that were awaited in the next step only
+ * would need more than the 240 registers that a thread can have, at D = 128.)
  *
- * Every number of a result is added by one warpgroup in one order: the bits are the same each time. 14 T T D flops a
- * head, half of that when causal; 4 T T D / P::rows bytes of tiles, mostly from the second-level cache.
- * Tolerance against the host: P and dS are rounded to bf16 before they are multiplied, 2^-8 of their largest.
+ * Every number of a result is added by one warpgroup in one order: the bits are the same each time.
+ * 14 T T D flops a head, half of that when causal; 4 T T D / P::rows bytes of tiles, mostly from
+ * the second-level cache. Tolerance against the host: P and dS are rounded to bf16 before they are
+ * multiplied, 2^-8 of their largest.
  */
 #include "attention_grad_mma.cuh"
 #include "hopper.cuh"
@@ -127,7 +130,8 @@ template <int stages> struct hopper_turn {
 
 /* --- the copying warp */
 
-/* Begin to copy a pair of tiles: queries with their gradients of the output, or keys with values. */
+/* Begin to copy a pair of tiles: queries with their gradients of the output, or keys with values.
+ */
 template <typename P>
 static __device__ __forceinline__ void copy_pair(const struct hopper_backward &g, bool queries,
                                                  mics_shared_at to, mics_shared_at barrier,
@@ -147,8 +151,8 @@ static __device__ __forceinline__ void copy_pair(const struct hopper_backward &g
     }
 }
 
-/* lse and delta of the queries from `row` on. One that does not exist has zeros, as its row of q and grad_out: it
- * adds nothing. */
+/* lse and delta of the queries from `row` on. One that does not exist has zeros, as its row of q
+ * and grad_out: it adds nothing. */
 template <typename P>
 static __device__ __forceinline__ void copy_stats(const struct backward &f, float *to, unsigned b,
                                                   unsigned head, unsigned row)
@@ -393,8 +397,9 @@ static __device__ __forceinline__ void group_finish(const struct hopper_group<P>
                                  group.sum_two, unit);
 }
 
-/* By one thread: the barriers, before anything else. A full stage has had its bytes announced and, where there are
- * stats, the copying warp's lanes; an empty one has been left by each multiplying warp. */
+/* By one thread: the barriers, before anything else. A full stage has had its bytes announced and,
+ * where there are stats, the copying warp's lanes; an empty one has been left by each multiplying
+ * warp. */
 template <typename P>
 static __device__ __forceinline__ void make_barriers(const struct hopper_places<P> &at)
 {

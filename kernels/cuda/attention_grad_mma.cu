@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_grad_mma.cu - the gradient of attention on tensor cores by mma.sync, in three launches: delta, the
- * gradients of keys and values, the gradients of queries; see attention_grad_mma.cuh.
+ * attention_grad_mma.cu - the gradient of attention on tensor cores by mma.sync, in three launches:
+ * delta, the gradients of keys and values, the gradients of queries; see attention_grad_mma.cuh.
  *
- * Tolerance against the host: P and dS are rounded to bf16 before they are multiplied, 2^-8 of their largest.
+ * Tolerance against the host: P and dS are rounded to bf16 before they are multiplied, 2^-8 of
+ * their largest.
  */
 #include "attention_grad_mma.cuh"
 
@@ -12,8 +13,8 @@ namespace
 
 enum { DELTA_THREADS = 256, DELTA_LANES = 8 };
 
-/* delta[b, h, t] = sum over d of grad_out * out: eight lanes for each row of a head, 16 bytes a load.
- * 4 bytes and 2 flops an element. */
+/* delta[b, h, t] = sum over d of grad_out * out: eight lanes for each row of a head, 16 bytes a
+ * load. 4 bytes and 2 flops an element. */
 __global__ void __launch_bounds__(DELTA_THREADS)
     row_products(float *delta, const mics_bf16 *grad_out, const mics_bf16 *out, unsigned rows,
                  unsigned T, unsigned H, unsigned D)

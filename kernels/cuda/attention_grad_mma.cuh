@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_grad_mma.cuh - the kernel of both gradients of attention on tensor cores, seen from the rows that a
- * block owns.
+ * attention_grad_mma.cuh - the kernel of both gradients of attention on tensor cores, seen from the
+ * rows that a block owns.
  *
- * With S = scale q k', P = exp(S - lse), delta = sum of grad_out * out and dS = P * (grad_out v' - delta):
- *     a block that owns keys     k, v:         walks q, grad_out;  grad_v = P' grad_out, grad_k = scale dS' q
- *     a block that owns queries  q, grad_out:  walks k, v;         grad_q = scale dS k
- * Either multiplies its two tiles with the two that come by, and adds products of the result with what came by:
- * one kernel, of which P::keys says which rows are its own. Everything of a row is added by one warp in one
- * order, so the bits are the same each time; for that P and dS are computed twice, 14 T T D flops a head where
- * one pass with atomic additions has 10 (half of that when causal).
+ * With S = scale q k', P = exp(S - lse), delta = sum of grad_out * out and
+ * dS = P * (grad_out v' - delta):
+ *     a block that owns keys     k, v         walks q, grad_out:
+ *         grad_v = P' grad_out, grad_k = scale dS' q
+ *     a block that owns queries  q, grad_out  walks k, v:
+ *         grad_q = scale dS k
+ * Either multiplies its two tiles with the two that come by, and adds products of the result with
+ * what came by: one kernel, of which P::keys says which rows are its own. Everything of a row is
+ * added by one warp in one order, so the bits are the same each time; for that P and dS are
+ * computed twice, 14 T T D flops a head where one pass with atomic additions has 10 (half of that
+ * when causal).
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_GRAD_MMA_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_GRAD_MMA_CUH
@@ -31,8 +35,8 @@ struct backward {
     float scale;
 };
 
-/* D: of tiles. m_: blocks of 16 rows of each warp. slice_: rows that come by, of a product. held_: own tiles stay in
- * registers. residents_: blocks that a multiprocessor is to take. */
+/* D: of tiles. m_: blocks of 16 rows of each warp. slice_: rows that come by, of a product. held_:
+ * own tiles stay in registers. residents_: blocks that a multiprocessor is to take. */
 template <int D_, bool keys_, bool causal_, int m_, int warps_, int slice_, bool held_,
           int residents_>
 struct grad_policy {
@@ -79,7 +83,8 @@ static __device__ __forceinline__ struct grad_pair key_pair(const struct backwar
             nullptr};
 }
 
-/* lse and delta of a query. One that does not exist has zeros, as its row of q and grad_out: it adds nothing. */
+/* lse and delta of a query. One that does not exist has zeros, as its row of q and grad_out: it
+ * adds nothing. */
 static __device__ __forceinline__ float2 query_stats(const struct grad_pair &of, unsigned t,
                                                      unsigned T)
 {
@@ -94,8 +99,8 @@ template <typename P> struct grad_warp {
     float sum_one[P::M][P::D / 8][4], sum_two[P::M][P::D / 8][4]; /* the second for keys only */
 };
 
-/* From scores s and ds = grad_out v' to P and dS. `column` is the first that came by, `stats` are those of its
- * queries. */
+/* From scores s and ds = grad_out v' to P and dS. `column` is the first that came by, `stats` are
+ * those of its queries. */
 template <typename P, bool masked>
 static __device__ __forceinline__ void
 grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4],
@@ -128,8 +133,8 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
         }
 }
 
-/* Rows [column, column + slice) that came by, at the same place of both tiles. Straight code, so that the
- * compiler may mix products with exponentials. */
+/* Rows [column, column + slice) that came by, at the same place of both tiles. Straight code, so
+ * that the compiler may mix products with exponentials. */
 template <typename P, bool masked>
 static __device__ __forceinline__ void
 grad_products(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float *stats,
@@ -145,7 +150,8 @@ grad_products(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two,
     mics_add_rows<P::D, P::M, P::slice>(warp.sum_one, ds, one, lane);
 }
 
-/* The same, but nothing where no row of the warp sees any of them, and masked only where it must be. */
+/* The same, but nothing where no row of the warp sees any of them, and masked only where it must
+ * be. */
 template <typename P>
 static __device__ __forceinline__ void
 grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float *stats,
@@ -276,7 +282,8 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
     grad_finish<P>(warp, f, b, head);
 }
 
-/* Launch for `heads` = B H_kv of keys or B H of queries; the scalars of `f` but its blocks are set. */
+/* Launch for `heads` = B H_kv of keys or B H of queries; the scalars of `f` but its blocks are set.
+ */
 template <typename P>
 static cudaError_t grad_launch(struct backward *f, unsigned heads, cudaStream_t stream)
 {

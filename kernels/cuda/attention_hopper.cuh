@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_hopper.cuh - attention's forward by the products of warpgroups, for compute capability 9.0 (Shah et al.,
- * FlashAttention-3, 2024).
+ * attention_hopper.cuh - attention's forward by the products of warpgroups, for compute
+ * capability 9.0 (Shah et al., FlashAttention-3, 2024).
  *
- * A thread block has 64 queries of one head for each of its working warpgroups, and one more warpgroup of which one thread
- * has tiles of keys and values copied into a ring. While a tile's scores are multiplied, the tensor cores also
- * multiply the tile before with its values; while a group turns scores into exponentials, another one multiplies: they
- * take turns by named barriers. The longest blocks of queries come first.
+ * A thread block has 64 queries of one head for each of its working warpgroups, and one more
+ * warpgroup of which one thread has tiles of keys and values copied into a ring. While a tile's
+ * scores are multiplied, the tensor cores also multiply the tile before with its values; while a
+ * group turns scores into exponentials, another one multiplies: they take turns by named barriers.
+ * The longest blocks of queries come first.
  *
- * Shared memory has the queries and a ring of tiles of keys and values, each with barriers that tell when it is full
- * and when all warps have read it.
+ * Shared memory has the queries and a ring of tiles of keys and values, each with barriers that
+ * tell when it is full and when all warps have read it.
  *
- * 4 T T D flops a head, half of that when causal; tolerance and results as attention_mma.cuh, whose tiles differ.
+ * 4 T T D flops a head, half of that when causal; tolerance and results as attention_mma.cuh, whose
+ * tiles differ.
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_HOPPER_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_HOPPER_CUH
@@ -31,8 +33,8 @@ struct hopper_forward {
     float scale;                 /* of scores, in base 2 */
 };
 
-/* D: of tiles. groups_: warpgroups that work. stages_: of the ring. registers_: of a thread that works. turns_: groups
- * take turns at the tensor cores. */
+/* D: of tiles. groups_: warpgroups that work. stages_: of the ring. registers_: of a thread that
+ * works. turns_: groups take turns at the tensor cores. */
 template <int D_, bool causal_, int groups_, int keys_, int stages_, int registers_,
           bool turns_ = true>
 struct hopper_policy {
@@ -48,7 +50,8 @@ struct hopper_policy {
     static constexpr unsigned shared_bytes =
         barriers_at + (4 * stages + 2) * 8; /* and a spare word */
 
-    /* A thread begins with its part of the 64 Ki in eights; a group that gets none of what others left waits for ever. */
+    /* A thread begins with its part of the 64 Ki in eights; a group that gets none of what others
+     * left waits for ever. */
     static_assert(registers * groups + registers_left <= 65536 / threads / 8 * 8 * (groups + 1),
                   "as many registers as the block has");
 };
@@ -169,7 +172,8 @@ template <typename P> struct hopper_group {
     float factor[2];                /* that brings outputs up to the new maximum */
 };
 
-/* This warp has read the tile. All its lanes have also waited for it: one that still did could miss a whole phase. */
+/* This warp has read the tile. All its lanes have also waited for it: one that still did could miss
+ * a whole phase. */
 static __device__ __forceinline__ void hopper_release(mics_shared_at empty)
 {
     __syncwarp();
@@ -229,7 +233,8 @@ static __device__ __forceinline__ void hopper_mask(hopper_group<P> &group, unsig
     }
 }
 
-/* From scores to exponentials relative to the largest so far. Key 0 is seen by all queries, so it is finite. */
+/* From scores to exponentials relative to the largest so far. Key 0 is seen by all queries, so it
+ * is finite. */
 template <typename P>
 static __device__ __forceinline__ void hopper_soften(hopper_group<P> &group, float scale,
                                                      bool first)
@@ -282,7 +287,8 @@ static __device__ __forceinline__ bool hopper_is_masked(const struct hopper_bloc
     return end > T || (P::causal && end > block.first + group * 64 + 1);
 }
 
-/* The turns of groups at the tensor cores: barrier 1 + g is group g's, the one before it in the circle arrives there. */
+/* The turns of groups at the tensor cores: barrier 1 + g is group g's, the one before it in the
+ * circle arrives there. */
 template <typename P> static __device__ __forceinline__ void hopper_take_turn(unsigned group)
 {
     if (P::turns)

@@ -3,13 +3,15 @@
  * attention_mma.cuh - softmax(q k' / sqrt(D)) v for each head on tensor cores, in blocks (Dao,
  * FlashAttention-2, 2023).
  *
- * A thread block has P::queries of one head, 16 P::M for each of its warps, and walks the tiles of P::keys keys and
- * values that they may see; the next tile is copied while one is computed. Each warp keeps of its queries the
- * largest score, the sum of the exponentials and the output so far. The longest blocks of queries come first.
+ * A thread block has P::queries of one head, 16 P::M for each of its warps, and walks the tiles of
+ * P::keys keys and values that they may see; the next tile is copied while one is computed. Each
+ * warp keeps of its queries the largest score, the sum of the exponentials and the output so far.
+ * The longest blocks of queries come first.
  *
- * 4 T T D flops a head, half of that when causal; q, k, v and out are moved once (8 D bytes a query) but for the
- * keys and values, which each block of queries reads again, mostly from the second-level cache.
- * Tolerance: probabilities are rounded to bf16 before they meet the values: 2^-8 of the largest value.
+ * 4 T T D flops a head, half of that when causal; q, k, v and out are moved once (8 D bytes a
+ * query) but for the keys and values, which each block of queries reads again, mostly from the
+ * second-level cache. Tolerance: probabilities are rounded to bf16 before they meet the values:
+ * 2^-8 of the largest value.
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
@@ -32,8 +34,8 @@ struct forward {
     float scale;                 /* of scores, in base 2 */
 };
 
-/* D: of tiles. m_: blocks of 16 queries of each warp. keys_: of a tile. held_: queries stay in registers.
- * residents_: blocks that a multiprocessor is to take. */
+/* D: of tiles. m_: blocks of 16 queries of each warp. keys_: of a tile. held_: queries stay in
+ * registers. residents_: blocks that a multiprocessor is to take. */
 template <int D_, bool causal_, int m_, int warps_, int keys_, bool held_, int residents_>
 struct forward_policy {
     static constexpr int D = D_, M = m_, threads = warps_ * 32, keys = keys_;
@@ -88,8 +90,8 @@ template <int N> static __device__ __forceinline__ float row_max(const float (&s
     return fmaxf(max, __shfl_xor_sync(~0u, max, 2));
 }
 
-/* Bring the largest scores up to date; sums and outputs, which are relative to them, follow. Nothing needs to
- * where no row of the warp has a new largest. */
+/* Bring the largest scores up to date; sums and outputs, which are relative to them, follow.
+ * Nothing needs to where no row of the warp has a new largest. */
 template <typename P>
 static __device__ __forceinline__ void raise(struct forward_warp<P> &warp,
                                              const struct forward_scores<P> &of, float scale)

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_plain.cu - attention and its gradient by fused multiply-adds: for fp32, whose products are not to be
- * rounded, for bf16 heads that the tensor cores do not take, and as the reference of the other kernels.
+ * attention_plain.cu - attention and its gradient by fused multiply-adds: for fp32, whose products
+ * are not to be rounded, for bf16 heads that the tensor cores do not take, and as the reference of
+ * the other kernels.
  *
- * A block of 256 threads has 32 rows of one head, 8 threads a row, and walks tiles of 32 rows of the other side, all
- * in shared memory as fp32. A thread has every eighth column of its row. The gradient takes two passes, one in which a
- * block owns keys and one in which it owns queries; attention_grad_mma.cuh has the formulas.
+ * A block of 256 threads has 32 rows of one head, 8 threads a row, and walks tiles of 32 rows of
+ * the other side, all in shared memory as fp32. A thread has every eighth column of its row. The
+ * gradient takes two passes, one in which a block owns keys and one in which it owns queries;
+ * attention_grad_mma.cuh has the formulas.
  *
- * Forward 4 T T D flops a head, gradient 14 T T D, half of that when causal; loads from shared memory bound both,
- * about one for each multiply-add. Tolerance against the host in fp32: 1e-5, the order of sums.
+ * Forward 4 T T D flops a head, gradient 14 T T D, half of that when causal; loads from shared
+ * memory bound both, about one for each multiply-add. Tolerance against the host in fp32: 1e-5, the
+ * order of sums.
  */
 #include "attention.cuh"
 
@@ -292,8 +295,8 @@ static __device__ struct plain_tiles plain_carve(float *memory, unsigned D)
             memory + 4 * tile + square + row};
 }
 
-/* P and dS of the thread's row with the tile that begins at row `column` of the other side. `h` is the head of the
- * queries. */
+/* P and dS of the thread's row with the tile that begins at row `column` of the other side. `h` is
+ * the head of the queries. */
 template <bool keys, typename T>
 static __device__ void plain_scores(const struct plain_tiles &at, const struct plain_backward<T> &f,
                                     size_t h_of_all, unsigned own, unsigned column)

@@ -17,8 +17,8 @@ struct mics_cuda_choices {
     struct mics_choice_note *notes, **last_note;
 };
 
-/* Leave a line for people who asked for `level` times -v or more; 0 is a warning. NULL choices, and no memory for
- * it: it is lost. */
+/* Leave a line for people who asked for `level` times -v or more; 0 is a warning. NULL choices, and
+ * no memory for it: it is lost. */
 void mics_choices_tell(struct mics_cuda_choices *choices, int level, const char *fmt, ...)
     MICS_PRINTF(3, 4);
 

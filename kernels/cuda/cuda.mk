@@ -151,7 +151,7 @@ $(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ) $(BUILD)/cuda/lib/base/
 # The emulated one: the objects that the emulator's tests have anyhow, and the device.
 FAKE       := $(BUILD)/emulated/libmics-cuda.so
 FAKE_OBJ   := $(PLUGIN_C:%.c=$(BUILD)/emulated/%.o)
-FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulated
+FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulator
 
 all: plugin
 plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))

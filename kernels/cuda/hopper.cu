@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hopper.cu - tensor maps by the driver, whose function is found at run time: no program links the driver. */
+/* hopper.cu - tensor maps by the driver, whose function is found at run time: no program links the
+ * driver. */
 #include "hopper.cuh"
 
 #include <string.h>

@@ -2,10 +2,10 @@
 /*
  * kernels.h - the GPU's operations, one function for each structure of ops.h.
  *
- * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a matrix product of a shape
- * that was not seen before: see matmul.cu). They may use the stream's workspace, which the next operation of the
- * same stream overwrites. The error is that of the launch; cudaErrorInvalidValue is for
- * what an operation does not take.
+ * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a
+ * matrix product of a shape that was not seen before: see matmul.cu). They may use the stream's
+ * workspace, which the next operation of the same stream overwrites. The error is that of the
+ * launch; cudaErrorInvalidValue is for what an operation does not take.
  *
  * Zero, copy and call are the device's own.
  */
@@ -29,7 +29,8 @@ struct mics_cuda_choices;
 /* attention.cu */
 enum mics_attention_kernel { MICS_ATTENTION_MMA, MICS_ATTENTION_PLAIN, MICS_ATTENTION_HOPPER };
 
-/* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` for what it does not take. */
+/* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` for what it does not take.
+ */
 struct mics_attention_choice {
     enum mics_attention_kernel forward, grad;
     bool named; /* by MICS_CUDA_ATTENTION: no other kernel is used instead */
@@ -58,8 +59,8 @@ void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is f
 
 cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out);
 void mics_cuda_choices_close(struct mics_cuda_choices *choices); /* NULL is fine */
-/* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning). False: there is
- * none. */
+/* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning).
+ * False: there is none. */
 bool mics_cuda_choices_next_note(struct mics_cuda_choices *choices, int *level,
                                  char text[MICS_CUDA_NOTE_BYTES]);
 
@@ -88,8 +89,9 @@ cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
                                 const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
                                      const struct mics_op_attention_grad *args);
-/* The kernels for a GPU of a compute capability (90: 9.0): the one that is named, or the table's where `name` is NULL
- * or empty. MICS_ERR_ARG: there is no such name. MICS_ERR_UNSUPPORTED: it is not for this GPU, or not in this build. */
+/* The kernels for a GPU of a compute capability (90: 9.0): the one that is named, or the table's
+ * where `name` is NULL or empty. MICS_ERR_ARG: there is no such name. MICS_ERR_UNSUPPORTED: it is
+ * not for this GPU, or not in this build. */
 enum mics_status mics_cuda_attention_choose(const char *name, int capability,
                                             struct mics_attention_choice *out,
                                             struct mics_err *err);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_attention.cc - attention and its gradient on the GPU, by every kernel that it has, against plain loops of the
- * host in double; long sequences against the kernel `plain`.
+ * check_attention.cc - attention and its gradient on the GPU, by every kernel that it has, against
+ * plain loops of the host in double; long sequences against the kernel `plain`.
  *
- * Inputs are rounded to the type under test before the reference sees them, so that only the kernels' own rounding is
- * measured. Tolerances: the norm of the error over the norm of the result, per tensor, and the largest error of an
- * element over the root mean square of all. fp32 sums in another order than double: 1e-5 and 1e-4. bf16 rounds results
- * to 2^-9 and probabilities and their gradients to 2^-9 before they are multiplied: 6e-3 and 0.1. Large scores
- * make probabilities of nearly 0 and 1, whose gradients are small differences: three times that.
+ * Inputs are rounded to the type under test before the reference sees them, so that only the
+ * kernels' own rounding is measured. Tolerances: the norm of the error over the norm of the result,
+ * per tensor, and the largest error of an element over the root mean square of all. fp32 sums in
+ * another order than double: 1e-5 and 1e-4. bf16 rounds results to 2^-9 and probabilities and their
+ * gradients to 2^-9 before they are multiplied: 6e-3 and 0.1. Large scores make probabilities of
+ * nearly 0 and 1, whose gradients are small differences: three times that.
  */
 #include "cuda/kernels.h"
 
@@ -61,7 +62,8 @@ static const struct attention_shape odd_shapes[] = {
 
 /* --- the reference */
 
-/* From a counter to (-1, 1): splitmix (Steele et al. 2014); the sum of four makes it bell-shaped. */
+/* From a counter to (-1, 1): splitmix (Steele et al. 2014); the sum of four makes it bell-shaped.
+ */
 static double draw_number(uint64_t *state)
 {
     double sum = 0;
@@ -222,8 +224,8 @@ static void note(cudaError_t *error, cudaError_t one)
         *error = one;
 }
 
-/* Device memory of `count` numbers, full of NaN, or of `from` where there is one; `shift` numbers away from an aligned
- * address. */
+/* Device memory of `count` numbers, full of NaN, or of `from` where there is one; `shift` numbers
+ * away from an aligned address. */
 struct array {
     char *memory, *at;
 };
@@ -314,7 +316,8 @@ static double rms(const std::vector<double> &of)
     return std::sqrt(sum / (double)of.size());
 }
 
-/* Whether `got` is near `want`; a NaN is not. Results that are all next to nothing are compared with 1. */
+/* Whether `got` is near `want`; a NaN is not. Results that are all next to nothing are compared
+ * with 1. */
 static bool near(const char *what, const struct attention_case &c, double slack,
                  const std::vector<double> &got, const std::vector<double> &want)
 {
@@ -440,8 +443,8 @@ static void twice_the_same_gives_the_same_bits(void)
     }
 }
 
-/* Tiles that come by bulk copies lie in rings, whose places are used again and again. The first keys' gradients are
- * far above the mean here, and so is their rounding: twice the tolerance. */
+/* Tiles that come by bulk copies lie in rings, whose places are used again and again. The first
+ * keys' gradients are far above the mean here, and so is their rounding: twice the tolerance. */
 static void long_sequences_agree_with_double(void)
 {
     static const struct attention_shape long_shapes[] = {
@@ -455,7 +458,8 @@ static void long_sequences_agree_with_double(void)
     }
 }
 
-/* Of lengths at which models are trained, too many for loops in double: every kernel on tensor cores beside `plain`. */
+/* Of lengths at which models are trained, too many for loops in double: every kernel on tensor
+ * cores beside `plain`. */
 static void longer_sequences_agree_with_plain(void)
 {
 #ifdef MICS_EMULATED
