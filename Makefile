@@ -112,15 +112,15 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $$(call object,$$(wildcard bench/$$*_host_*
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 
-# The emulator of a GPU: kernels/cuda compiled for the host, against the headers in tests/emulated.
+# The emulator of a GPU: kernels/cuda compiled for the host, against the headers in tests/emulator.
 ifeq ($(origin CXX),default)
 CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
-EMULATOR_SRC   := $(wildcard tests/emulated/*.cc)
-EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulated/test_%,$(EMULATOR_SRC)))
-EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(wildcard kernels/cuda/*.cu) \
-	$(filter-out tests/emulated/test_%,$(EMULATOR_SRC))))
-EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=1 -DMICS_HAVE_CUDNN=1 -Itests/emulated -Ikernels -Ilib -Itests/unit \
+EMULATOR_SRC   := $(wildcard tests/emulator/*.cc)
+EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulator/test_%,$(EMULATOR_SRC)))
+EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out $(wildcard kernels/cuda/*hopper*.cu),$(wildcard kernels/cuda/*.cu)) \
+	$(filter-out tests/emulator/test_%,$(EMULATOR_SRC))))
+EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=0 -Itests/emulator -Ikernels -Ilib -Itests/unit \
 	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -Wno-psabi $(CFLAGS) -fPIC -ffp-contract=off \
 	-fno-strict-aliasing $(SAN)
 $(BUILD)/emulated/%.o: %.cc $(BUILD)/settings
@@ -131,18 +131,17 @@ $(BUILD)/emulated/%.o: %.cu $(BUILD)/settings
 	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ -x c++ $<
 $(BUILD)/emulated/libemulated.a: $(EMULATED_OBJ)
 	$(call say,AR)rm -f $@ && ar rcs $@ $^
-$(BUILD)/tests/emulated/%: $(BUILD)/emulated/tests/emulated/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
+$(BUILD)/tests/emulator/%: $(BUILD)/emulated/tests/emulator/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 # Checks of the kernels, which run on a real GPU, too.
-GPU_CHECK_SRC  := $(wildcard tests/gpu/*.cc tests/gpu/check_kernels_*.c)
-GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(filter tests/gpu/check_%,$(GPU_CHECK_SRC))))
-GPU_CHECK_OBJ  := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out tests/gpu/check_%,$(GPU_CHECK_SRC))))
+GPU_CHECK_SRC  := $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)
+GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(GPU_CHECK_SRC)))
 $(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulated -Ikernels -Ilib -Itests/unit \
+	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulator -Ikernels -Ilib -Itests/unit \
 		$(WARN) $(CFLAGS) $(SAN) -MMD -MP -c -o $@ $<
-$(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(GPU_CHECK_OBJ) $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
+$(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 tests-build: $(EMULATED_UNITS) $(GPU_CHECKS) $(BUILD)/bench/gpu_step
@@ -152,8 +151,7 @@ include kernels/cuda/cuda.mk
 FAKES := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/fake/*.c))
 $(BUILD)/tests/fake/%.so: tests/fake/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -Ilib $(WARN) $(CFLAGS) $(SAN) -MMD -MP -shared $(FAKE_LINK) -o $@ $<
-$(BUILD)/tests/fake/libcuda.so: FAKE_LINK = -Wl,-soname,libcuda.so.1
+	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -Ilib $(WARN) $(CFLAGS) $(SAN) -MMD -MP -shared -o $@ $<
 tests-build tests-mpi-build: $(FAKES)
 
 # What is not there is said before anything is built. Everything is built again when a setting changes.

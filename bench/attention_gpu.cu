@@ -10,8 +10,8 @@
  * not run. The gradient's rate as others count it (10 T T D) is 5 / (4 / keys + 3 / queries).
  */
 #include "attention_gpu.h"
-#include "cuda/attention_forward.cuh"
-#include "cuda/attention_grad.cuh"
+#include "cuda/attention_grad_mma.cuh"
+#include "cuda/attention_mma.cuh"
 
 #include <algorithm>
 #include <cstdio>

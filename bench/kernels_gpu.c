@@ -3,8 +3,8 @@
  * kernels_gpu.c - how fast the GPU's operations are, beside what bounds them.
  *
  * What memory bounds is compared with a copy of as many bytes, in the same run (kernels_gpu_memory.c);
- * matrix products with bare ones by cuBLASLt (kernels_gpu_products.c); our variants of attention with
- * cuDNN's (kernels_gpu_attention.c). Each time is the median of several between events, of a few runs each,
+ * matrix products with bare ones by cuBLASLt (kernels_gpu_products.c); attention's kernels with each other
+ * (kernels_gpu_attention.c). Each time is the median of several between events, of a few runs each,
  * so that the host's part of a launch is hidden as it is in a step.
  *
  *     kernels_gpu        (make gpu-bench; about a minute; it needs 5 GB of device memory)
@@ -107,6 +107,7 @@ static void open_bench(struct bench *x)
     must(cudaGetDeviceProperties(&prop, 0), "no GPU");
     printf("%s, %d multiprocessors\n", prop.name, prop.multiProcessorCount);
     x->at.multiprocessors = prop.multiProcessorCount;
+    x->capability = prop.major * 10 + prop.minor;
     must(cudaStreamCreate(&x->at.stream), "cudaStreamCreate");
     must(cudaMalloc(&x->at.workspace, MICS_CUDA_WORKSPACE_BYTES), "cudaMalloc");
     must(mics_cuda_products_open(&x->at.products), "cuBLASLt");

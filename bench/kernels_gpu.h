@@ -21,6 +21,7 @@ extern "C" {
  * scalars. */
 struct bench {
     struct mics_cuda_at at;
+    int capability; /* 90: compute capability 9.0 */
     char *a, *b, *c, *d;
     int32_t *tokens;
     double *sum;
@@ -30,8 +31,8 @@ struct bench {
 /* Say what failed and exit, unless it is a success. */
 void must(cudaError_t error, const char *what);
 
-/* Microseconds of one run of `run`: the median of RUNS times of REPEATS runs each, after some that do not
- * count. */
+/* Microseconds of one run of `run`: the median of RUNS times of REPEATS runs each, after some that
+ * do not count. */
 double time_us(struct bench *x, cudaError_t (*run)(struct bench *x, const void *context),
                const void *context);
 
@@ -44,7 +45,7 @@ void measure_memory(struct bench *x);
 /* The matrix products of a step, each beside the same product by cuBLASLt alone. */
 void measure_products(struct bench *x);
 
-/* Attention by our variants and by cuDNN. */
+/* Attention, forward and gradient, by each kernel that this GPU has. */
 void measure_attention(struct bench *x);
 
 #ifdef __cplusplus

@@ -1,26 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_gpu_attention.c - attention, forward and backward, by each variant, and the best of ours beside cuDNN's.
+ * kernels_gpu_attention.c - attention, forward and backward, by each kernel.
  *
- * Each is insisted on in turn, so that it is compared with the reference before it is timed. Flops are those that the
- * mask leaves: two products, five for the gradient.
+ * Flops are those that the mask leaves: two products, five for the gradient.
+ * build/gpu/check_attention compares the results.
  */
 #include "kernels_gpu.h"
 
-#include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 
-#define CUDNN 3 /* its place among the variants; those before it are ours */
-
-static const struct variant {
-    const char *name;
-    int direction; /* the first that it is for */
-} variants[] = {{"mma", 0}, {"hopper", 0}, {"hopper-wide", 1}, {"cudnn", 0}};
+static const char *const kernels[] = {"mma", "hopper"};
 static const char *const directions[] = {"forward", "backward"};
-
-/* What is to be reached of cuDNN's rate, at heads of 64 and 128. */
-static const double reach[] = {0.75, 0.55};
 
 /* Causal attention of 16,384 tokens in sequences of 2,048, of 2,048 channels. */
 static cudaError_t run_attention(struct bench *x, const void *context)
@@ -42,60 +32,33 @@ static cudaError_t run_attention_grad(struct bench *x, const void *context)
                                                  2048 / D, D, true, MICS_BF16});
 }
 
-/* One line; the rate in TFLOP/s, 0 where the variant does not take it. */
-static double measure_direction(struct bench *x, const char *variant, uint32_t D, int grad)
+static void measure_direction(struct bench *x, const char *kernel, uint32_t D, int grad)
 {
     const double flops = 2.0 * 8 * 2048 * 2049 * 2048 * (grad ? 2.5 : 1);
     cudaError_t (*const run)(struct bench *, const void *) =
         grad ? run_attention_grad : run_attention;
-    const cudaError_t error = run(x, &D);
-
-    printf("head %-3u %-8s %-17s", D, directions[grad], variant);
-    if (error == cudaErrorNotSupported) {
-        printf(" %10s\n", "-");
-        return 0;
-    }
-    must(error, "attention");
     const double took_us = time_us(x, run, &D);
-    printf(" %10.1f %10.1f\n", took_us, flops / took_us / 1e6);
-    return flops / took_us / 1e6;
+
+    printf("head %-3u %-8s %-17s %10.1f %10.1f\n", D, directions[grad], kernel, took_us,
+           flops / took_us / 1e6);
 }
 
-/* All of a variant's: rates[D 64 or 128][direction]. */
-static void measure_variant(struct bench *x, const struct variant *variant, double rates[2][2])
+static void measure_kernel(struct bench *x, const char *name)
 {
-    char text[MICS_CUDA_NOTE_BYTES];
-    int level;
+    struct mics_err err;
 
-    setenv("MICS_CUDA_ATTENTION", variant->name, 1);
-    if (mics_cuda_choices_open(&x->at.choices) != cudaSuccess)
-        return; /* this build has no such variant */
+    if (mics_cuda_attention_choose(name, x->capability, &x->at.attention, &err) != MICS_OK) {
+        printf("%s\n", err.text);
+        return;
+    }
     for (int large = 0; large < 2; large++)
-        for (int grad = variant->direction; grad < 2; grad++)
-            rates[large][grad] = measure_direction(x, variant->name, large ? 128 : 64, grad);
-    while (mics_cuda_choices_next_note(x->at.choices, &level, text))
-        fprintf(stderr, "kernels_gpu: %s\n", text);
-    mics_cuda_choices_close(x->at.choices);
-    x->at.choices = NULL;
-    unsetenv("MICS_CUDA_ATTENTION");
+        for (int grad = 0; grad < 2; grad++)
+            measure_direction(x, name, large ? 128 : 64, grad);
 }
 
 void measure_attention(struct bench *x)
 {
-    double rates[CUDNN + 1][2][2] = {0};
-
     printf("%-36s %10s %10s\n", "attention, causal, T 2048, bf16", "us", "TFLOP/s");
-    for (int i = 0; i <= CUDNN; i++)
-        measure_variant(x, &variants[i], rates[i]);
-    for (int i = 0; i < 4; i++) {
-        const double other = rates[CUDNN][i / 2][i % 2];
-        double own = 0;
-
-        for (int one = 0; one < CUDNN; one++)
-            own = fmax(own, rates[one][i / 2][i % 2]);
-
-        if (other > 0)
-            printf("head %-3d %-8s of cuDNN %27.2f  %.2f %s\n", i < 2 ? 64 : 128, directions[i % 2],
-                   own / other, reach[i / 2], own / other >= reach[i / 2] ? "reached" : "missed");
-    }
+    for (size_t i = 0; i < sizeof(kernels) / sizeof(kernels[0]); i++)
+        measure_kernel(x, kernels[i]);
 }

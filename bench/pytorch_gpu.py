@@ -7,7 +7,8 @@ usage: pytorch_gpu.py LAYERS CHANNELS HEADS BATCH SEQUENCE STEPS     (tokens_per
 
 The same arithmetic as mics: bf16 products, fp32 master parameters (autocast), AdamW (fused), clipping at 1, tied head,
 no dropout; torch.compile, scaled_dot_product_attention, vocabulary padded to 50304. The mean of the steps
-after the first five, which the host enqueues without waiting. "attention" times cuDNN's: causal, T 2048, bf16.
+after the first five, which the host enqueues without waiting. "attention" times its backend cuDNN:
+causal, T 2048, bf16.
 """
 
 import statistics
@@ -97,7 +98,7 @@ def train(L, C, H, B, T, steps):
 
 
 def attention():
-    """Print the rates of cuDNN's attention, forward and backward."""
+    """Print the rates of attention by PyTorch's backend cuDNN, forward and backward."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     for head, heads in ((64, 16), (128, 16)):

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention.cuh - what both directions of attention on tensor cores share: tiles in shared memory, and the
- * products of a warp.
+ * attention.cuh - what both directions of attention on tensor cores share: tiles in shared memory,
+ * and the products of a warp.
  *
- * A tile is `rows` rows of D bf16. Its 16-byte chunks are permuted inside each row, chunk c of row r standing
- * at c ^ (r % 8), so that the eight rows of every 8 x 8 matrix that a warp loads lie in different banks.
- * D is 64 or 128; a narrower head is filled up with zeros, which change no product.
+ * A tile is `rows` rows of D bf16. Its 16-byte chunks are permuted inside each row, chunk c of row
+ * r standing at c ^ (r % 8), so that the eight rows of every 8 x 8 matrix that a warp loads lie in
+ * different banks. D is 64 or 128; a narrower head is filled up with zeros, which change no
+ * product.
  *
- * A warp owns M blocks of 16 rows. It multiplies them with the rows of a tile, which gives scores, and the
- * scores, as they lie in its registers, with a tile again: no score is ever stored.
+ * A warp owns M blocks of 16 rows. It multiplies them with the rows of a tile, which gives scores,
+ * and the scores, as they lie in its registers, with a tile again: no score is ever stored.
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_CUH
@@ -20,32 +21,24 @@
 
 typedef __nv_bfloat16 mics_bf16;
 
-/* The tensor cores take bf16 heads of up to 128, in rows of whole 16-byte chunks. */
-static inline bool mics_attention_is_fast(enum mics_dtype dtype, uint32_t D)
-{
-    return dtype == MICS_BF16 && D % 8 == 0 && D <= 128;
-}
-
-/* On those: attention_mma.cu, attention_grad_mma.cu. */
+/* On tensor cores of compute capability 8.0 and later: attention_mma.cu, attention_grad_mma.cu. For
+ * bf16 heads of 8, 16, ... 128 in tensors that are aligned to 16 bytes. */
 cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
                                     const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
                                          const struct mics_op_attention_grad *args);
 
-/* On those of compute capability 9.0, where MICS_HOPPER: attention_hopper.cu, attention_grad_hopper.cu. Tensors are
- * aligned to 16 bytes. cudaErrorNotSupported: the driver makes no tensor maps. */
+/* For the same heads on compute capability 9.0, where MICS_HOPPER: attention_hopper.cu,
+ * attention_grad_hopper.cu. cudaErrorNotSupported: the driver makes no tensor maps. */
 cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
                                        const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
                                             const struct mics_op_attention_grad *args);
-/* Heads of up to 64 only, by more rows in a block. */
-cudaError_t mics_cuda_attention_grad_hopper_wide(const struct mics_cuda_at *at,
-                                                 const struct mics_op_attention_grad *args);
 
-/* args->delta from grad_out and out of such heads: attention_delta.cu. */
+/* args->delta from grad_out and out of such heads: attention_grad_mma.cu. */
 cudaError_t mics_attention_delta(const struct mics_op_attention_grad *args, cudaStream_t stream);
 
-/* For every other type and head: attention_plain.cu, attention_grad_plain.cu. */
+/* For any type and alignment, heads of up to MICS_HEAD_MAX: attention_plain.cu. */
 cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
                                       const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,
@@ -84,9 +77,10 @@ static __device__ __forceinline__ void mics_tile_load(mics_shared_at tile,
     }
 }
 
-/* Where a lane's row of four matrices lies in a tile, see mics_ldmatrix: `wide` for 16 x 16 numbers whose matrices
- * are counted downwards first, `deep` for those that are counted to the right first. A tile is aligned to its
- * longest row, so the 32 bytes of column block k are found by ^ (k << 5); 16 rows further is + 32 D. */
+/* Where a lane's row of four matrices lies in a tile, see mics_ldmatrix: `wide` for 16 x 16 numbers
+ * whose matrices are counted downwards first, `deep` for those that are counted to the right first.
+ * A tile is aligned to its longest row, so the 32 bytes of column block k are found by ^ (k << 5);
+ * 16 rows further is + 32 D. */
 struct mics_lane {
     unsigned wide, deep;
 };
@@ -218,7 +212,8 @@ static __device__ __forceinline__ unsigned mics_row_of(int m, int i)
     return (unsigned)m * 16 + mics_lane_row() + (unsigned)(i / 2) * 8;
 }
 
-/* Store 16 M rows, each times factor[m][i / 2], rounded: row `first` and on, as many as lie under `count`. */
+/* Store 16 M rows, each times factor[m][i / 2], rounded: row `first` and on, as many as lie under
+ * `count`. */
 template <int D, int M>
 static __device__ __forceinline__ void
 mics_rows_store(mics_bf16 *to, size_t stride, unsigned first, unsigned count, unsigned chunks,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_mma.cu - attention on tensor cores by mma.sync: see attention_forward.cuh. */
-#include "attention_forward.cuh"
+/* attention_mma.cu - attention on tensor cores by mma.sync: see attention_mma.cuh. */
+#include "attention_mma.cuh"
 
 template <bool causal>
 static cudaError_t launch(struct forward *f, unsigned heads, cudaStream_t stream)

@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* choices.cu - settings of what is chosen by shape, and a list of lines about it. */
+/* choices.cu - a list of lines about what was measured. */
 #include "cuda/choices.cuh"
-
-#include "cuda/attention_choice.cuh"
-#if MICS_HAVE_CUDNN
-#include "cuda/attention_cudnn.cuh"
-#endif
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct mics_choice_note {
     struct mics_choice_note *next;
@@ -16,62 +12,13 @@ struct mics_choice_note {
     char text[MICS_CUDA_NOTE_BYTES];
 };
 
-static cudaError_t read_capability(int *out)
-{
-    int device, major = 0, minor = 0;
-    cudaError_t error = cudaGetDevice(&device);
-
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-    *out = major * 10 + minor;
-    return error;
-}
-
-/* The part of cuDNN, where this was built with it. */
-static cudaError_t open_cudnn(struct mics_cuda_choices *choices)
-{
-#if MICS_HAVE_CUDNN
-    choices->cudnn = mics_cudnn_new();
-    return choices->cudnn ? cudaSuccess : cudaErrorMemoryAllocation;
-#else
-    (void)choices;
-    return cudaSuccess;
-#endif
-}
-
-static void close_cudnn(struct mics_cuda_choices *choices)
-{
-#if MICS_HAVE_CUDNN
-    mics_cudnn_free(choices->cudnn);
-#else
-    (void)choices;
-#endif
-}
-
 cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out)
 {
     struct mics_cuda_choices *choices = (struct mics_cuda_choices *)calloc(1, sizeof(*choices));
-    const char *measure = getenv("MICS_CUDA_MEASURE"), *variant = getenv("MICS_CUDA_ATTENTION");
-    cudaError_t error;
 
     if (!choices)
         return cudaErrorMemoryAllocation;
-    error = read_capability(&choices->capability);
-    choices->measure = !measure || strcmp(measure, "0") != 0;
-    choices->insisted = variant && *variant ? mics_attention_variant_find(variant) : -1;
-    if (error == cudaSuccess && variant && *variant && choices->insisted < 0)
-        error = cudaErrorInvalidValue;
-    if (error == cudaSuccess)
-        error = open_cudnn(choices);
-    if (error != cudaSuccess) {
-        free(choices);
-        return error;
-    }
-    choices->attention.key_bytes = sizeof(struct mics_attention_key);
     choices->last_note = &choices->notes;
-    pthread_mutex_init(&choices->lock, NULL);
     pthread_mutex_init(&choices->notes_lock, NULL);
     *out = choices;
     return cudaSuccess;
@@ -79,20 +26,14 @@ cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out)
 
 void mics_cuda_choices_close(struct mics_cuda_choices *choices)
 {
-    struct mics_shape *shape;
-
     if (!choices)
         return;
-    while ((shape = mics_shapes_take(&choices->attention)) != NULL)
-        free(shape);
-    close_cudnn(choices);
     while (choices->notes) {
         struct mics_choice_note *note = choices->notes;
 
         choices->notes = note->next;
         free(note);
     }
-    pthread_mutex_destroy(&choices->lock);
     pthread_mutex_destroy(&choices->notes_lock);
     free(choices);
 }

@@ -8,7 +8,6 @@
 #|   CUDA_ARCH=      compute capabilities to build for, as '80 90' (default: those of this machine's
 #|                   GPUs, else 80 90); later GPUs compile the PTX of the last
 #|   NCCL_HOME=      folder of NCCL (default: in CUDA's, the system's or pip's; 0 leaves it out)
-#|   CUDNN_HOME=     the same of cuDNN, of which only headers are needed; it is opened at run time
 
 CUDA      ?= auto
 # The least that the kernels need is 8.0.
@@ -40,9 +39,9 @@ CUDA_SYSTEM ?= /usr /usr/local
 first_with = $(firstword $(wildcard $(1)))
 cuda_has   = $(call first_with,$(foreach i,$(2),$(i)/$(1)))
 CUDA_INCLUDES := $(CUDA_HOME)/include $(CUDA_HOME)/targets/x86_64-linux/include $(NCCL_HOME:%=%/include) \
-	$(CUDNN_HOME:%=%/include) $(CUDA_SYSTEM:%=%/include)
+	$(CUDA_SYSTEM:%=%/include)
 ifneq ($(NVCC_PATH),)
-ifneq ($(words $(foreach h,cuda_runtime.h cublasLt.h nccl.h cudnn_graph.h,$(call cuda_has,$(h),$(CUDA_INCLUDES)))),4)
+ifneq ($(words $(foreach h,cuda_runtime.h cublasLt.h nccl.h,$(call cuda_has,$(h),$(CUDA_INCLUDES)))),3)
 PIP_NVIDIA := $(shell python3 -c 'import nvidia; print("\n".join(nvidia.__path__))' 2>/dev/null)
 CUDA_INCLUDES += $(foreach p,$(PIP_NVIDIA),$(wildcard $(p)/cu13/include $(p)/*/include))
 endif
@@ -57,19 +56,13 @@ cuda_lib    = $(firstword $(foreach n,$(2),$(wildcard $(foreach d,$(call libs_of
 RUNTIME_INC := $(patsubst %/cuda_runtime.h,%,$(call cuda_header,cuda_runtime.h))
 BLASLT_INC  := $(patsubst %/cublasLt.h,%,$(call cuda_header,cublasLt.h))
 NCCL_INC    := $(if $(filter 0,$(NCCL_HOME)),,$(patsubst %/nccl.h,%,$(call cuda_header,nccl.h)))
-# Headers of 9.10 and later know all that is used.
-CUDNN_FOUND := $(if $(filter 0,$(CUDNN_HOME)),,$(patsubst %/cudnn_graph.h,%,$(call cuda_header,cudnn_graph.h)))
-CUDNN_INC   := $(if $(CUDNN_FOUND),$(if $(shell awk '/^.define CUDNN_(MAJOR|MINOR) / { v = v * 100 + $$3; n++ } \
-	n == 2 { if (v >= 910) print v; exit }' $(CUDNN_FOUND)/cudnn_version*.h 2>/dev/null),$(CUDNN_FOUND)))
 RUNTIME_LIB := $(call cuda_lib,$(RUNTIME_INC),libcudart_static.a libcudart.so libcudart.so.13 libcudart.so.12)
 BLASLT_LIB  := $(call cuda_lib,$(BLASLT_INC),libcublasLt.so libcublasLt.so.13 libcublasLt.so.12)
 NCCL_LIB    := $(if $(NCCL_INC),$(call cuda_lib,$(NCCL_INC),libnccl.so libnccl.so.2))
-CUDNN_LIB   := $(if $(CUDNN_INC),$(call cuda_lib,$(CUDNN_INC),libcudnn.so.9))
 CUDA_LACKS  := $(if $(NVCC_PATH),$(if $(RUNTIME_LIB),,cudart)$(if $(BLASLT_LIB),, cublasLt),nvcc)
 
 HAVE_CUDA := $(if $(filter 0,$(CUDA)),0,$(if $(strip $(CUDA_LACKS)),0,1))
 HAVE_NCCL := $(if $(NCCL_LIB),1,0)
-HAVE_CUDNN := $(if $(CUDNN_INC),1,0)
 ifeq ($(CUDA),1)
 ifeq ($(HAVE_CUDA),0)
 $(error CUDA=1, but there is no $(strip $(CUDA_LACKS)); CUDA_HOME= or NVCC= say where)
@@ -81,9 +74,6 @@ else
 ifeq ($(HAVE_NCCL),0)
 CUDA_LEFT_OUT := "NCCL ($(if $(filter 0,$(NCCL_HOME)),as asked,no nccl.h with its library)): GPUs talk over MPI"
 endif
-ifeq ($(HAVE_CUDNN),0)
-CUDA_LEFT_OUT += "cuDNN ($(if $(filter 0,$(CUDNN_HOME)),as asked,no headers of 9.10 or later)): attention by own kernels only"
-endif
 endif
 
 # "sm_90" and "90" are one; PTX is of the last, if it is no special edition ("90a").
@@ -94,8 +84,7 @@ HOPPER     := $(if $(filter 90 90a,$(ARCHS)),1,0)
 
 # Sources: the device (a part of lib/machine), the operations, NCCL; and what they use of the library, which the
 # plug-in has for itself.
-PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)) \
-	$(if $(filter 0,$(HAVE_CUDNN)),$(wildcard kernels/cuda/*cudnn*.cu)),$(wildcard kernels/cuda/*.cu))
+PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)),$(wildcard kernels/cuda/*.cu))
 PLUGIN_C   := $(wildcard lib/machine/cuda/*.c kernels/cuda/*.c) lib/base/err.c lib/machine/comm_wire.c
 NCCL_ONLY  := $(wildcard lib/machine/cuda/nccl*.c kernels/cuda/nccl*.c kernels/cuda/nccl*.cu)
 without_nccl = $(if $(filter 0,$(1)),$(filter-out $(NCCL_ONLY),$(2)),$(2))
@@ -113,9 +102,8 @@ REAL_DEFINES = -DMICS_PLUGIN_NAME='"cuda"' \
 	-DMICS_CUDA_PTX=$(if $(ARCH_PTX),$(ARCH_PTX),0) -DMICS_HAVE_NCCL=$(HAVE_NCCL)
 FAKE_DEFINES = -DMICS_EMULATED -DMICS_PLUGIN_NAME='"emulated"' -DMICS_PLUGIN_BUILT='"for tests"' \
 	-DMICS_CUDA_SM=80,90 -DMICS_CUDA_PTX=90 -DMICS_HAVE_NCCL=1
-CUDNN_DEFINES = -DMICS_HAVE_CUDNN=$(HAVE_CUDNN) -DMICS_CUDNN_FOLDER='"$(patsubst %/,%,$(dir $(CUDNN_LIB)))"'
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -DMICS_HOPPER=$(HOPPER) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
-	$(CUDNN_DEFINES) -Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC) $(CUDNN_INC)))
+	-Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
 PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)
 PLUGIN_LINK = -shared -Wl,--version-script=lib/machine/cuda/plugin.map -Wl,-z,defs -Wl,--exclude-libs,ALL
 rpath_of    = $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(patsubst %/,%,$(dir $(filter %.so %.so.2 %.so.12 %.so.13,$(1))))))
@@ -142,31 +130,22 @@ $(BUILD)/cuda/settings: FORCE
 
 # The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
 REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))
-REAL_PARTS  := $(patsubst %.cc,$(BUILD)/gpu/%.o,$(filter-out tests/gpu/check_%,$(wildcard tests/gpu/*.cc)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
 $(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o \
-		$(BUILD)/cuda/kernels/cuda/tensor_map.cu.o)
+		$(BUILD)/cuda/kernels/cuda/hopper.cu.o)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
-# cuDNN's word on our graphs, which needs the library, but no GPU.
-CUDNN_CHECK := $(if $(filter 1,$(HAVE_CUDNN)),$(BUILD)/gpu/check_cudnn_graphs)
-gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS) $(CUDNN_CHECK))
-$(BUILD)/gpu/check_cudnn_graphs: tests/cudnn/check_graphs.cc $(filter $(BUILD)/cuda/kernels/cuda/cudnn_%.cu.o,$(PLUGIN_OBJ)) \
-		$(BUILD)/tests/fake/libcuda.so
-	@mkdir -p $(@D)
-	$(call say,CXX)$(CXX) -std=c++20 -O2 -g $(CUDNN_DEFINES) -DMICS_FAKE_DRIVER='"$(abspath $(BUILD)/tests/fake/libcuda.so)"' \
-		-Ilib -Ikernels -Itests/unit $(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC) $(CUDNN_INC))) -o $@ \
-		$(filter-out %.so %cudnn_device.cu.o,$^) $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl
+gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS))
 $(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.cc $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
-	$(call say,CXX)$(CXX) -std=c++20 -D_GNU_SOURCE -O2 -g $(CUDNN_DEFINES) -Ilib -Ikernels -Itests/unit -Itests/gpu \
-		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC) $(CUDNN_INC))) -MMD -MP -c -o $@ $<
+	$(call say,CXX)$(CXX) -std=c++20 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Itests/unit -Itests/gpu \
+		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
 $(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Itests/unit -Itests/gpu $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
-$(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(REAL_PARTS) $(KERNEL_OBJ) $(BUILD)/libmics.a
+$(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(KERNEL_OBJ) $(BUILD)/libmics.a
 	$(call say,LINK)$(CXX) -o $@ $(filter-out %.a,$^) $(BUILD)/libmics.a $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) \
 		$(ALL_LIBS) -lrt -ldl
 
@@ -175,14 +154,14 @@ $(BUILD)/gpu/bench/%.o: bench/%.c $(BUILD)/cuda/settings
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Ibench $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
 KERNELS_GPU := $(patsubst %,$(BUILD)/gpu/bench/%.o,kernels_gpu kernels_gpu_attention kernels_gpu_memory kernels_gpu_products) $(BUILD)/cuda/bench/kernels_gpu_copy.cu.o
-$(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ)
+$(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ) $(BUILD)/cuda/lib/base/err.c.o
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 
 # The emulated one: the objects that the emulator's tests have anyhow, and the device.
 FAKE       := $(BUILD)/emulated/libmics-cuda.so
 FAKE_OBJ   := $(PLUGIN_C:%.c=$(BUILD)/emulated/%.o)
-FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulated
+FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulator
 
 all: plugin
 plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))

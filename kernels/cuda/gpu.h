@@ -3,7 +3,7 @@
  * gpu.h - what kernels need of CUDA that an emulator must be able to do otherwise.
  *
  * The same sources are compiled by nvcc for a GPU and, with MICS_EMULATED, by a C++ compiler of the host
- * against the headers in tests/emulated. So a kernel is launched through MICS_LAUNCH only, shared memory is
+ * against the headers in tests/emulator. So a kernel is launched through MICS_LAUNCH only, shared memory is
  * declared by MICS_SHARED and MICS_DYNAMIC_SHARED, and PTX stands in small wrappers (tensor.cuh) that have
  * an emulated twin.
  */

@@ -1,49 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hopper.cuh - matrix products of a warpgroup, for compute capability 9.0 alone: files with kernels that use them
- * are named *hopper*.cu and compiled for sm_90a.
+ * hopper.cuh - the instructions of compute capability 9.0 alone: matrix products of a warpgroup,
+ * bulk copies into shared memory, and tensor maps, which bulk copies read. Files that use them are
+ * named *hopper*.cu and compiled for sm_90a; the emulator of the tests leaves them out.
  *
- * A warpgroup is four neighbouring warps, the first of a number that 4 divides. All of its threads call each of these
- * functions together. d[64, N] (+)= a[64, 16] b[16, N], bf16, summed in fp32. Warp w of the group has rows 16 w to
- * 16 w + 15 of d, and in block n of 8 columns the fragment C of tensor.cuh: with g = lane / 4 and t = lane % 4
- *     d[n][0], d[n][1] (16 w + g, 8 n + 2t), (.., + 1)      d[n][2], d[n][3] (16 w + g + 8, 8 n + 2t), (.., + 1)
- * and a in registers is the fragment A of the same rows. So d, rounded, is a of a following product: mics_wgmma_left.
+ * Matrix products. A warpgroup is four neighbouring warps, the first of a number that 4 divides.
+ * All of its threads call each of these functions together. d[64, N] (+)= a[64, 16] b[16, N], bf16,
+ * summed in fp32. Warp w of the group has rows 16 w to 16 w + 15 of d, and in block n of 8 columns
+ * the fragment C of tensor.cuh: with g = lane / 4 and t = lane % 4
+ *     d[n][0], d[n][1]    (16 w + g, 8 n + 2t), (16 w + g, 8 n + 2t + 1)
+ *     d[n][2], d[n][3]    (16 w + g + 8, 8 n + 2t), (16 w + g + 8, 8 n + 2t + 1)
+ * and a in registers is the fragment A of the same rows. So d, rounded, is a of a following
+ * product: mics_wgmma_left.
  *
- * The others lie in dynamic shared memory as tiles. A tile of rows x columns is a row of column blocks, each of 64
- * columns: [rows][64] bf16, 128 bytes a row, aligned to 1024 bytes, 16-byte chunk c of row r standing at
- * c ^ (r % 8) (the 128-byte swizzle: bits 4 to 6 of the address, xor bits 7 to 9). Column block j begins at
- * j * rows * 128. A tile is a factor in two ways: its columns are the products' k ("K-major": q k', with the
- * rows of both), or its rows are ("MN-major": p v).
+ * The others lie in dynamic shared memory as tiles. A tile of rows x columns is a row of column
+ * blocks, each of 64 columns: [rows][64] bf16, 128 bytes a row, aligned to 1024 bytes, 16-byte
+ * chunk c of row r at c ^ (r % 8) (the 128-byte swizzle: bits 4 to 6 of the address, xor bits 7 to
+ * 9). Column block j begins at j * rows * 128. A tile is a factor in two ways: its columns are the
+ * products' k ("K-major": q k', with the rows of both), or its rows are ("MN-major": p v).
  *
  * A product is asynchronous. Its order with what the thread does otherwise:
  *   1. mics_wgmma_settle what it reads or adds to; mics_wgmma_fence;
- *   2. products; those on the same d follow each other, nothing else may touch d and a, nor write the tiles;
- *   3. mics_wgmma_commit; mics_wgmma_wait; mics_wgmma_settle d, then it may be read. Only this warp's part of the
- *      product is then known to be done: a tile is free when all four warps have waited.
- * d and a must stay variables of the caller until then. Tiles that were written by ordinary stores or by cp.async need
- * mics_async_fence by the threads that wrote, and then a barrier; those that came by bulk copies (bulk.cuh) do not.
+ *   2. products; those on the same d follow each other, nothing else may touch d and a, nor write
+ *      the tiles;
+ *   3. mics_wgmma_commit; mics_wgmma_wait; mics_wgmma_settle d, then it may be read. Only this
+ *      warp's part of the product is then known to be done: a tile is free when all four warps have
+ *      waited.
+ * d and a must stay variables of the caller until then. Tiles come by bulk copies; others would
+ * need a fence.proxy.async by the threads that wrote them, and then a barrier.
  */
 #ifndef MICS_KERNELS_CUDA_HOPPER_CUH
 #define MICS_KERNELS_CUDA_HOPPER_CUH
 
 #include "tensor.cuh"
 
+#include <cuda.h>
+#include <stddef.h>
+
 /* What of a tile is the products' k: its columns, or its rows. */
 enum mics_major { MICS_K_MAJOR, MICS_MN_MAJOR };
 
 #define MICS_WARPGROUP 128
-
-#ifdef MICS_EMULATED
-
-#include "hopper_emulated.h"
-
-#else
-
-/* An address as descriptors have it. */
-static __device__ __forceinline__ uint32_t mics_shared_number(mics_shared_at at)
-{
-    return at;
-}
 
 /* The accumulators of `n` blocks of 8 columns from block i on, as operands. */
 #define MICS_SUM(i)   "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
@@ -60,7 +57,8 @@ static __device__ __forceinline__ uint32_t mics_shared_number(mics_shared_at at)
                   "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "    \
                   "%62, %63"
 
-/* Both factors in shared memory. The operands behind the accumulators: a, b, add, how a lies, how b lies. */
+/* Both factors in shared memory. The operands behind the accumulators: a, b, add, how a lies, how b
+ * lies. */
 #define MICS_WGMMA_SHARED(N, names, A, B, add_, a_how, b_how, ...)                                 \
     asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" #add_ ", 0;\n"                               \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.bf16.bf16 {" names "}, %" #A      \
@@ -79,14 +77,13 @@ static __device__ __forceinline__ uint32_t mics_shared_number(mics_shared_at at)
                    "n"((int)b_major)                                                               \
                  : "memory")
 
-/* d (+)= a b, added where `add`, otherwise d is written; N = 8 blocks is 32, 64 or 128. a, b: mics_matrix. */
+/* d (+)= a b, added where `add`, otherwise d is written; N = 8 blocks is 64 or 128. a, b:
+ * mics_matrix. */
 template <enum mics_major a_major, enum mics_major b_major, int blocks>
 static __device__ __forceinline__ void mics_wgmma(float (&d)[blocks][4], uint64_t a, uint64_t b,
                                                   bool add)
 {
-    static_assert(blocks == 4 || blocks == 8 || blocks == 16, "a width that there is");
-    if constexpr (blocks == 4)
-        MICS_WGMMA_SHARED(32, MICS_NAMES_16, 16, 17, 18, 19, 20, MICS_SUM_4(0));
+    static_assert(blocks == 8 || blocks == 16, "a width that there is");
     if constexpr (blocks == 8)
         MICS_WGMMA_SHARED(64, MICS_NAMES_32, 32, 33, 34, 35, 36, MICS_SUM_8(0));
     if constexpr (blocks == 16)
@@ -98,9 +95,7 @@ template <enum mics_major b_major, int blocks>
 static __device__ __forceinline__ void mics_wgmma(float (&d)[blocks][4], const uint32_t (&a)[4],
                                                   uint64_t b, bool add)
 {
-    static_assert(blocks == 4 || blocks == 8 || blocks == 16, "a width that there is");
-    if constexpr (blocks == 4)
-        MICS_WGMMA_HELD(32, MICS_NAMES_16, 16, 17, 18, 19, 20, 21, 22, MICS_SUM_4(0));
+    static_assert(blocks == 8 || blocks == 16, "a width that there is");
     if constexpr (blocks == 8)
         MICS_WGMMA_HELD(64, MICS_NAMES_32, 32, 33, 34, 35, 36, 37, 38, MICS_SUM_8(0));
     if constexpr (blocks == 16)
@@ -143,22 +138,16 @@ static __device__ __forceinline__ void mics_wgmma_settle(uint32_t (&a)[steps][4]
         asm volatile("" : "+r"(a[k][0]), "+r"(a[k][1]), "+r"(a[k][2]), "+r"(a[k][3])::"memory");
 }
 
-/* What leads to `value`, which is not negative, is computed before a wait that follows. Without it the assembler
- * waits at once, and arithmetic does not overlap with products under way. `spare`: a word that nobody uses; it is
- * written when `value` is negative, so the assembler has to know first. */
+/* What leads to `value`, which is not negative, is computed before a wait that follows. Without it
+ * the assembler waits at once, and arithmetic does not overlap with products under way. `spare`: a
+ * word that nobody uses; it is written when `value` is negative, so the assembler has to know
+ * first. */
 static __device__ __forceinline__ void mics_wgmma_hold(float value, mics_shared_at spare)
 {
     asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n"
                  "@p st.volatile.shared.f32 [%1], %0;\n}\n" ::"f"(value),
                  "r"(spare)
                  : "memory");
-}
-
-/* What this thread wrote to shared memory by ordinary stores, or got by cp.async and waited for, is seen by
- * products and bulk copies that come after a following barrier. */
-static __device__ __forceinline__ void mics_async_fence(void)
-{
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
 /* Barrier `id` (1 to 15) of `threads` threads, whole warps: wait until all have come ... */
@@ -173,8 +162,9 @@ static __device__ __forceinline__ void mics_barrier_arrive(unsigned id, unsigned
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* Have `count` registers (a multiple of 8 from 24 to 240) in each thread of this warpgroup from here on; fewer than
- * the kernel was compiled with, or more, waiting until others have given them. */
+/* Have `count` registers (a multiple of 8 from 24 to 240) in each thread of this warpgroup from
+ * here on; fewer than the kernel was compiled with, or more, waiting until others have given them.
+ */
 template <int count> static __device__ __forceinline__ void mics_registers_fewer(void)
 {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(count));
@@ -185,18 +175,18 @@ template <int count> static __device__ __forceinline__ void mics_registers_more(
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(count));
 }
 
-#endif
-
-/* A matrix descriptor: where it begins, and two distances in bytes, all multiples of 16 below 2^18; 128-byte swizzle. The
- * pattern of the swizzle begins at a multiple of 1024, so the base offset is 0. */
+/* A matrix descriptor: where it begins, and two distances in bytes, all multiples of 16 below 2^18;
+ * 128-byte swizzle. The pattern of the swizzle begins at a multiple of 1024, so the base offset is
+ * 0. */
 static __device__ __forceinline__ uint64_t mics_matrix(mics_shared_at at, unsigned leading,
                                                        unsigned stride)
 {
-    return (mics_shared_number(at) & 0x3ffff) >> 4 | (uint64_t)(leading >> 4) << 16 |
-           (uint64_t)(stride >> 4) << 32 | (uint64_t)1 << 62;
+    return (at & 0x3ffff) >> 4 | (uint64_t)(leading >> 4) << 16 | (uint64_t)(stride >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
-/* Rows `row` (a multiple of 8) and on of a tile of `rows`, times columns 16 k to 16 k + 15: K-major. */
+/* Rows `row` (a multiple of 8) and on of a tile of `rows`, times columns 16 k to 16 k + 15:
+ * K-major. */
 template <int rows>
 static __device__ __forceinline__ uint64_t mics_matrix_k(mics_shared_at tile, unsigned row,
                                                          unsigned k)
@@ -204,7 +194,8 @@ static __device__ __forceinline__ uint64_t mics_matrix_k(mics_shared_at tile, un
     return mics_matrix(tile + k / 4 * (rows * 128) + row * 128 + k % 4 * 32, 16, 1024);
 }
 
-/* The columns of a tile of `rows` from `column` (a multiple of 64) on, times rows 16 k to 16 k + 15: MN-major. */
+/* The columns of a tile of `rows` from `column` (a multiple of 64) on, times rows 16 k to 16 k +
+ * 15: MN-major. */
 template <int rows>
 static __device__ __forceinline__ uint64_t mics_matrix_mn(mics_shared_at tile, unsigned column,
                                                           unsigned k)
@@ -221,5 +212,89 @@ static __device__ __forceinline__ void mics_wgmma_left(uint32_t (&a)[4],
     for (int i = 0; i < 4; i++)
         a[i] = mics_pack(d[2 * k + i / 2][i % 2 * 2], d[2 * k + i / 2][i % 2 * 2 + 1]);
 }
+
+/*
+ * Bulk copies: whole tiles into shared memory by the copy engine, and the barriers in shared memory
+ * that tell when they have arrived.
+ *
+ * A barrier (8 bytes, aligned to 8) has phases, which it counts by parity: phase 0, 1, 0, ... A
+ * phase ends when `count` arrivals have come and all bytes that were announced have arrived; then
+ * the next begins. A wait for parity p returns when the barrier is past a phase of parity p: so one
+ * for 1 returns at once on a new barrier.
+ *
+ * One thread begins a copy. What has arrived is seen by ordinary loads and by matrix products of
+ * all threads that have waited. A place is written again only after all its readers have arrived at
+ * some barrier that the copying thread has waited for.
+ */
+
+/* By one thread; mics_mbarrier_publish and a barrier of the block come before any other use. */
+static __device__ __forceinline__ void mics_mbarrier_init(mics_shared_at at, unsigned count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(at), "r"(count) : "memory");
+}
+
+/* The thread's new barriers are seen by bulk copies. */
+static __device__ __forceinline__ void mics_mbarrier_publish(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+static __device__ __forceinline__ void mics_mbarrier_arrive(mics_shared_at at)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+}
+
+/* Arrive, and announce `bytes` that bulk copies will bring in this phase. */
+static __device__ __forceinline__ void mics_mbarrier_expect(mics_shared_at at, unsigned bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
+                 : "memory");
+}
+
+static __device__ __forceinline__ void mics_mbarrier_wait(mics_shared_at at, unsigned parity)
+{
+    uint32_t over;
+
+    do
+        asm volatile("{\n.reg .pred p;\n"
+                     "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+                     "selp.u32 %0, 1, 0, p;\n}\n"
+                     : "=r"(over)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    while (!over);
+}
+
+/* Begin to copy the map's box from column `column` of head `head` of row `row` of sequence `b` on
+ * to `to`, aligned to 1024 bytes, as a column block of a tile. All bytes of the box count at the
+ * barrier, also those outside of the tensor, which are zero. The map lies in global memory or is a
+ * __grid_constant__ parameter. */
+static __device__ __forceinline__ void mics_bulk_load(mics_shared_at to, const CUtensorMap *map,
+                                                      mics_shared_at barrier, unsigned column,
+                                                      unsigned head, unsigned row, unsigned b)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(column), "r"(head), "r"(row), "r"(b)
+                 : "memory");
+}
+
+/*
+ * Tensor maps: what a bulk copy must know of the tensor it reads, made on the host (hopper.cu).
+ *
+ * Heads of activations: [B, T, heads, D] bf16, where rows of T are `stride` elements apart and the
+ * heads of a row stand side by side. A box is 64 columns of one head by `rows` rows of one
+ * sequence.
+ */
+struct mics_heads {
+    const void *at;          /* aligned to 16 bytes */
+    unsigned B, T, heads, D; /* 1 or more; D a multiple of 8 */
+    size_t stride;           /* a multiple of 8, heads D or more */
+};
+
+/* Fill in a map for boxes of `rows` (1 to 256) rows. cudaErrorNotSupported: the driver has no such
+ * maps; cudaErrorInvalidValue: it does not take these. */
+cudaError_t mics_tensor_map_make(CUtensorMap *map, const struct mics_heads &of, unsigned rows);
 
 #endif

@@ -2,16 +2,17 @@
 /*
  * kernels.h - the GPU's operations, one function for each structure of ops.h.
  *
- * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a matrix product or
- * attention of a shape that was not seen before: see matmul.cu, attention_choice.cuh). They may use the stream's workspace, which the next
- * operation of the same stream overwrites. The error is that of the launch; cudaErrorInvalidValue is for
- * what an operation does not take.
+ * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a
+ * matrix product of a shape that was not seen before: see matmul.cu). They may use the stream's
+ * workspace, which the next operation of the same stream overwrites. The error is that of the
+ * launch; cudaErrorInvalidValue is for what an operation does not take.
  *
  * Zero, copy and call are the device's own.
  */
 #ifndef MICS_KERNELS_CUDA_KERNELS_H
 #define MICS_KERNELS_CUDA_KERNELS_H
 
+#include "base/err.h"
 #include "ops.h"
 
 #include <cuda_runtime.h>
@@ -22,8 +23,18 @@
 /* A cuBLASLt handle, and descriptors and chosen algorithms by shape. Any thread may use it. */
 struct mics_cuda_products;
 
-/* What is chosen by shape at first use, and lines for people about it. Any thread may use it. */
+/* Lines for people about what was measured. Any thread may use it. */
 struct mics_cuda_choices;
+
+/* attention.cu */
+enum mics_attention_kernel { MICS_ATTENTION_MMA, MICS_ATTENTION_PLAIN, MICS_ATTENTION_HOPPER };
+
+/* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` for what it does not take.
+ */
+struct mics_attention_choice {
+    enum mics_attention_kernel forward, grad;
+    bool named; /* by MICS_CUDA_ATTENTION: no other kernel is used instead */
+};
 
 /* With the ending 0. */
 #define MICS_CUDA_NOTE_BYTES 256
@@ -34,7 +45,8 @@ struct mics_cuda_at {
     void *workspace; /* MICS_CUDA_WORKSPACE_BYTES, device memory, aligned to 256 bytes */
     int multiprocessors;
     struct mics_cuda_products *products; /* of the device */
-    struct mics_cuda_choices *choices;   /* of the device; NULL: nothing is measured or told */
+    struct mics_cuda_choices *choices;   /* of the device; NULL: nothing is told */
+    struct mics_attention_choice attention;
 };
 
 #ifdef __cplusplus
@@ -45,11 +57,10 @@ extern "C" {
 cudaError_t mics_cuda_products_open(struct mics_cuda_products **out);
 void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is fine */
 
-/* For the current device. cudaErrorInvalidValue: MICS_CUDA_ATTENTION names no variant. */
 cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out);
 void mics_cuda_choices_close(struct mics_cuda_choices *choices); /* NULL is fine */
-/* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning). False: there is
- * none. */
+/* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning).
+ * False: there is none. */
 bool mics_cuda_choices_next_note(struct mics_cuda_choices *choices, int *level,
                                  char text[MICS_CUDA_NOTE_BYTES]);
 
@@ -78,6 +89,20 @@ cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
                                 const struct mics_op_attention *args);
 cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
                                      const struct mics_op_attention_grad *args);
+/* The kernels for a GPU of a compute capability (90: 9.0): the one that is named, or the table's
+ * where `name` is NULL or empty. MICS_ERR_ARG: there is no such name. MICS_ERR_UNSUPPORTED: it is
+ * not for this GPU, or not in this build. */
+enum mics_status mics_cuda_attention_choose(const char *name, int capability,
+                                            struct mics_attention_choice *out,
+                                            struct mics_err *err);
+/* MICS_ERR_UNSUPPORTED: the kernel that is named does not take this operation, which then returns
+ * cudaErrorNotSupported. */
+enum mics_status mics_cuda_attention_check(const struct mics_cuda_at *at,
+                                           const struct mics_op_attention *args,
+                                           struct mics_err *err);
+enum mics_status mics_cuda_attention_grad_check(const struct mics_cuda_at *at,
+                                                const struct mics_op_attention_grad *args,
+                                                struct mics_err *err);
 cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
                                 const struct mics_op_embedding *args);
 cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,

@@ -29,6 +29,10 @@ struct mics_err {
 
 #define MICS_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Write the text and return `status`, so that callers may `return mics_err_set(...)`.
  * `err` may be NULL. Text that does not fit is cut; control characters become '?'. */
 enum mics_status mics_err_set(struct mics_err *err, enum mics_status status, const char *fmt, ...)
@@ -43,5 +47,9 @@ enum mics_status mics_err_nomem(struct mics_err *err);
 
 /* Put "<formatted>: " before the text that is there. */
 void mics_err_prefix(struct mics_err *err, const char *fmt, ...) MICS_PRINTF(2, 3);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -76,36 +76,10 @@ near() # a b limit
     [[ $output == *"arch=compute_80,code=sm_80 -gencode arch=compute_90a,code=sm_90a "* ]]
     [[ $output != *code=compute_* ]]
     [[ $output == *"NCCL (no nccl.h with its library): GPUs talk over MPI"* ]]
-    [[ $output == *"cuDNN (no headers of 9.10 or later): attention by own kernels only"* ]]
     touch "$here"/site/nvidia/nccl/{include/nccl.h,lib/libnccl.so.2}
     PYTHONPATH=$here/site run make BUILD="$BATS_TEST_TMPDIR/build" CUDA_HOME="$here/cuda" CUDA_SYSTEM= -n all plugin
     [[ $output == *"$here/site/nvidia/nccl/lib/libnccl.so.2"* && $output != *"GPUs talk over MPI"* ]]
     [[ $output == *"arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90"* ]]
-}
-
-@test "headers of cuDNN are found in pip's packages, and left out when they are too old" {
-    requires python3
-    mkdir -p cuda/{bin,include,lib64} site/nvidia/cudnn/{include,lib}
-    touch cuda/include/{cuda_runtime,cublasLt,nccl}.h cuda/lib64/lib{cudart_static.a,cublasLt.so,nccl.so}
-    touch site/nvidia/cudnn/{include/cudnn_graph.h,lib/libcudnn.so.9}
-    printf '#!/bin/sh\n' >cuda/bin/nvcc
-    chmod +x cuda/bin/nvcc
-    here=$PWD
-    cd "$root"
-    for minor in 19 9; do
-        printf '#define CUDNN_MAJOR 9\n#define CUDNN_MINOR %s\n' $minor >"$here/site/nvidia/cudnn/include/cudnn_version.h"
-        PYTHONPATH=$here/site run make BUILD="$BATS_TEST_TMPDIR/build" CUDA_HOME="$here/cuda" CUDA_SYSTEM= -n all plugin
-        [ "$status" = 0 ]
-        if [ $minor = 19 ]; then
-            [[ $output == *"-DMICS_HAVE_CUDNN=1 -DMICS_CUDNN_FOLDER='\"$here/site/nvidia/cudnn/lib\"'"* ]]
-            [[ $output == *kernels/cuda/cudnn_graph.cu* && $output != *"own kernels only"* ]]
-        else
-            [[ $output == *"cuDNN (no headers of 9.10 or later): attention by own kernels only"* ]]
-            [[ $output == *"-DMICS_HAVE_CUDNN=0 "* && $output != *kernels/cuda/cudnn_graph.cu* ]]
-        fi
-    done
-    PYTHONPATH=$here/site run make BUILD="$BATS_TEST_TMPDIR/build" CUDA_HOME="$here/cuda" CUDA_SYSTEM= CUDNN_HOME=0 -n all plugin
-    [[ $output == *"cuDNN (as asked): attention by own kernels only"* ]]
 }
 
 @test "the plug-in for real GPUs is built where nvcc is, and shows one symbol" {
@@ -200,48 +174,36 @@ near() # a b limit
     near gpu host 1e-2
 }
 
-@test "a variant of attention that is wrong is left out with a warning, and does not touch the losses" {
+@test "what was measured for matrix products is said at -vv" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
-    train bf16.mp --device=cuda -q --metrics=m.jsonl
-    losses >reference
-    MICS_CUDA_MEASURE=1 MICS_EMULATED_ATTENTION=wrong run --separate-stderr train bf16.mp --device=cuda --metrics=m.jsonl
+    MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv
     [ "$status" = 0 ]
-    [ "$(grep -c "variant 'emulated' is wrong and left out: " <<<"$stderr")" = 2 ]
-    [[ $stderr == *"mics-train: attention, B "*"mics-train: attention's gradient, B "* ]]
-    losses >guarded
-    near guarded reference 1e-2
+    [[ $stderr == *"product ["*", bf16 to bf16: algorithm "*" ms"* ]]
 }
 
-@test "what was chosen for each shape is said at -vv, and one can insist on a variant of attention" {
+@test "the kernel of attention can be named, and one that cannot be had is one line" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
-    MICS_CUDA_MEASURE=1 MICS_EMULATED_ATTENTION=right run --separate-stderr train bf16.mp --device=cuda -vv
-    [ "$status" = 0 ]
-    [[ $stderr == *"attention, B "*", causal, bf16: variant 'emulated', "*" ms ('mma' "* ]]
-    [[ $stderr == *"product ["*", bf16 to bf16: algorithm "*" ms"* ]]
-    MICS_CUDA_ATTENTION=emulated run --separate-stderr train bf16.mp --device=cuda
-    [ "$status" = 1 ]
-    [[ $stderr == *"MICS_CUDA_ATTENTION=emulated does not take attention, B "* ]]
+    train bf16.mp --device=cuda -q --metrics=m.jsonl
+    losses >default
+    for kernel in mma plain; do
+        MICS_CUDA_ATTENTION=$kernel train bf16.mp --device=cuda -q --metrics=m.jsonl
+        losses >$kernel
+    done
+    cmp default mma
+    run ! cmp default plain
+    near plain default 1e-2
     MICS_CUDA_ATTENTION=none run --separate-stderr train bf16.mp --device=cuda
     one_line_and_code 2
-    [[ $stderr == *"MICS_CUDA_ATTENTION=none: there is no such variant"* ]]
-}
-
-@test "attention by cuDNN trains to the same losses, and who insists on it learns why it is not there" {
-    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
-    train bf16.mp --device=cuda -q --metrics=m.jsonl
-    losses >reference
-    MICS_EMULATED_CUDNN=91900 MICS_CUDA_ATTENTION=cudnn run --separate-stderr train bf16.mp --device=cuda -vv --metrics=m.jsonl
-    [ "$status" = 0 ]
-    [[ $stderr != *"not by cuDNN"* && $stderr != *"without cuDNN"* ]]
-    losses >cudnn
-    near cudnn reference 1e-2
-    MICS_EMULATED_CUDNN=91001 MICS_CUDA_ATTENTION=cudnn run --separate-stderr train bf16.mp --device=cuda
+    [[ $stderr == *"MICS_CUDA_ATTENTION=none: no such kernel; there are mma, plain and hopper" ]]
+    MICS_CUDA_ATTENTION=hopper run --separate-stderr train bf16.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: not in this build; CUDA_ARCH must have 90" ]]
+    MICS_EMULATED_ARCH=80 MICS_CUDA_ATTENTION=hopper run --separate-stderr train bf16.mp --device=cuda
+    one_line_and_code 1
+    [[ $stderr == *"MICS_CUDA_ATTENTION=hopper: for compute capability 9.0 only, this GPU has 8.0" ]]
+    MICS_CUDA_ATTENTION=mma run --separate-stderr train one.mp --device=cuda
     [ "$status" = 1 ]
-    [[ $stderr == *"attention without cuDNN: cuDNN 9.10.1 is too old: 9.10.2 is the first to be used"* ]]
-    [[ $stderr == *"MICS_CUDA_ATTENTION=cudnn does not take attention, B "* ]]
-    MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -v
-    [ "$status" = 0 ]
-    [[ $stderr == *"attention without cuDNN: there is no libcudnn.so.9 that can be opened"* ]]
+    [[ $stderr == *"MICS_CUDA_ATTENTION=mma: takes bf16 heads of 8, 16, ... 128 in tensors aligned to 16 bytes; these are fp32 heads of "* ]]
 }
 
 @test "a checkpoint of the GPU goes on upon the host, and the other way round" {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Communicators of the GPU's plug-in, on emulated GPUs with an emulated NCCL: tests/emulated/nccl.h.
+# Communicators of the GPU's plug-in, on emulated GPUs with an emulated NCCL: tests/emulator/nccl.h.
 
 load helpers
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_attention.cc - attention and its gradient on the GPU, by every variant, against plain loops in double.
+ * check_attention.cc - attention and its gradient on the GPU, by every kernel that it has, against
+ * plain loops of the host in double; long sequences against the kernel `plain`.
  *
- * Tolerances: the norm of the error over the norm of the result, per tensor, and the largest error of an element
- * over the root mean square of all. fp32 sums in another order than double: 1e-5 and 1e-4. bf16 rounds results
- * to 2^-9 and probabilities and their gradients to 2^-9 before they are multiplied: 6e-3 and 0.1. Large scores
- * make probabilities of nearly 0 and 1, whose gradients are small differences: three times that.
+ * Inputs are rounded to the type under test before the reference sees them, so that only the
+ * kernels' own rounding is measured. Tolerances: the norm of the error over the norm of the result,
+ * per tensor, and the largest error of an element over the root mean square of all. fp32 sums in
+ * another order than double: 1e-5 and 1e-4. bf16 rounds results to 2^-9 and probabilities and their
+ * gradients to 2^-9 before they are multiplied: 6e-3 and 0.1. Large scores make probabilities of
+ * nearly 0 and 1, whose gradients are small differences: three times that.
  */
-#include "attention_case.h"
+#include "cuda/kernels.h"
 
 #ifdef MICS_EMULATED
 #include "tensor_emulated.h"
@@ -16,6 +19,23 @@
 #include "tap.h"
 
 #include <cmath>
+#include <cstdlib>
+#include <cuda_bf16.h>
+#include <vector>
+
+struct attention_shape {
+    unsigned B, T, H, H_kv, D;
+    bool causal;
+};
+
+/* Tensors of ops.h: qkv [B, T, (H + 2 H_kv) D], out [B, T, H D], lse [B, H, T]. */
+struct attention_case {
+    struct attention_shape shape;
+    enum mics_dtype dtype;
+    std::vector<double> qkv, grad_out;  /* inputs */
+    std::vector<double> out, lse, grad; /* expected; grad is that of qkv */
+    std::vector<double> got_out, got_lse, got_grad;
+};
 
 static const struct attention_shape shapes[] = {
     {1, 1, 1, 1, 64, true},     {2, 31, 2, 2, 64, true},  {1, 33, 2, 1, 64, false},
@@ -40,6 +60,253 @@ static const struct attention_shape odd_shapes[] = {
     {1, 31, 1, 1, 5, false}, {1, 65, 2, 1, 256, false}, {2, 64, 1, 1, 100, true},
 };
 
+/* --- the reference */
+
+/* From a counter to (-1, 1): splitmix (Steele et al. 2014); the sum of four makes it bell-shaped.
+ */
+static double draw_number(uint64_t *state)
+{
+    double sum = 0;
+
+    for (int i = 0; i < 4; i++) {
+        uint64_t z = *state += 0x9e3779b97f4a7c15u;
+
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        sum += (double)((z ^ (z >> 31)) >> 11) * 0x1p-53 - 0.5;
+    }
+    return sum * std::sqrt(3.0);
+}
+
+static void fill(std::vector<double> *to, size_t count, enum mics_dtype dtype, double size,
+                 uint64_t seed)
+{
+    to->resize(count);
+    for (double &one : *to) {
+        float value = (float)(draw_number(&seed) * size);
+
+        one = dtype == MICS_BF16 ? __bfloat162float(__float2bfloat16(value)) : value;
+    }
+}
+
+/* Row t of sequence b: where head h of the queries, and its keys and values, begin. */
+struct place {
+    size_t query, key, value;
+};
+
+static struct place place_of(const struct attention_shape &s, unsigned b, unsigned t, unsigned h)
+{
+    size_t row = ((size_t)b * s.T + t) * (s.H + 2 * s.H_kv) * s.D;
+    unsigned kv = h / (s.H / s.H_kv);
+
+    return {row + h * s.D, row + (s.H + kv) * s.D, row + (s.H + s.H_kv + kv) * s.D};
+}
+
+static double dot(const double *a, const double *b, unsigned D)
+{
+    double sum = 0;
+
+    for (unsigned d = 0; d < D; d++)
+        sum += a[d] * b[d];
+    return sum;
+}
+
+/* Probabilities of query i; the log of the sum of exponentials of its scores. */
+static double softmax(const struct attention_case &c, unsigned b, unsigned h, unsigned i,
+                      std::vector<double> *p)
+{
+    const struct attention_shape &s = c.shape;
+    double max = -INFINITY, sum = 0;
+
+    p->assign(s.causal ? i + 1 : s.T, 0);
+    for (unsigned j = 0; j < p->size(); j++) {
+        (*p)[j] = dot(&c.qkv[place_of(s, b, i, h).query], &c.qkv[place_of(s, b, j, h).key], s.D) /
+                  std::sqrt((double)s.D);
+        max = std::fmax(max, (*p)[j]);
+    }
+    for (double &one : *p)
+        sum += one = std::exp(one - max);
+    for (double &one : *p)
+        one /= sum;
+    return max + std::log(sum);
+}
+
+static void reference_row(struct attention_case *c, unsigned b, unsigned h, unsigned i,
+                          std::vector<double> *p)
+{
+    const struct attention_shape &s = c->shape;
+    size_t at = (((size_t)b * s.T + i) * s.H + h) * s.D, query = place_of(s, b, i, h).query;
+    const double *dout = &c->grad_out[at];
+    double *out = &c->out[at], scale = 1 / std::sqrt((double)s.D), delta;
+
+    c->lse[((size_t)b * s.H + h) * s.T + i] = softmax(*c, b, h, i, p);
+    for (unsigned j = 0; j < p->size(); j++)
+        for (unsigned d = 0; d < s.D; d++)
+            out[d] += (*p)[j] * c->qkv[place_of(s, b, j, h).value + d];
+    delta = dot(dout, out, s.D);
+    for (unsigned j = 0; j < p->size(); j++) {
+        struct place of = place_of(s, b, j, h);
+        double ds = (*p)[j] * (dot(dout, &c->qkv[of.value], s.D) - delta) * scale;
+
+        for (unsigned d = 0; d < s.D; d++) {
+            c->grad[of.value + d] += (*p)[j] * dout[d];
+            c->grad[of.key + d] += ds * c->qkv[query + d];
+            c->grad[query + d] += ds * c->qkv[of.key + d];
+        }
+    }
+}
+
+/* Random inputs of about unit size times `size`; all that is expected is 0. */
+static struct attention_case make_inputs(const struct attention_shape &s, enum mics_dtype dtype,
+                                         double size)
+{
+    const size_t rows = (size_t)s.B * s.T;
+    struct attention_case c = {};
+
+    c.shape = s;
+    c.dtype = dtype;
+    fill(&c.qkv, rows * (s.H + 2 * s.H_kv) * s.D, dtype, size, 1);
+    fill(&c.grad_out, rows * s.H * s.D, dtype, 1, 2);
+    c.out.resize(c.grad_out.size());
+    c.lse.resize(rows * s.H);
+    c.grad.resize(c.qkv.size());
+    return c;
+}
+
+/* The same, and the results. */
+static struct attention_case make_case(const struct attention_shape &s, enum mics_dtype dtype,
+                                       double size)
+{
+    struct attention_case c = make_inputs(s, dtype, size);
+    std::vector<double> p;
+
+    for (unsigned b = 0; b < s.B; b++)
+        for (unsigned h = 0; h < s.H; h++)
+            for (unsigned i = 0; i < s.T; i++)
+                reference_row(&c, b, h, i, &p);
+    return c;
+}
+
+/* --- the device */
+
+static struct mics_cuda_at at;
+static int capability; /* 90: compute capability 9.0 */
+
+static void open_device(void)
+{
+    int major = 0, minor = 0;
+
+    at.multiprocessors = 1;
+    if (cudaMalloc(&at.workspace, MICS_CUDA_WORKSPACE_BYTES) != cudaSuccess) {
+        printf("Bail out! %s\n", cudaGetErrorString(cudaGetLastError()));
+        exit(1);
+    }
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
+    capability = major * 10 + minor;
+}
+
+/* Have this kernel run, "" for the table's choice; false: this GPU or this build has not got it. */
+static bool choose(const char *kernel)
+{
+    struct mics_err err;
+    const enum mics_status status =
+        mics_cuda_attention_choose(kernel, capability, &at.attention, &err);
+
+    CHECK(status == MICS_OK || status == MICS_ERR_UNSUPPORTED);
+    return status == MICS_OK;
+}
+
+/* The first error stays. */
+static void note(cudaError_t *error, cudaError_t one)
+{
+    if (*error == cudaSuccess)
+        *error = one;
+}
+
+/* Device memory of `count` numbers, full of NaN, or of `from` where there is one; `shift` numbers
+ * away from an aligned address. */
+struct array {
+    char *memory, *at;
+};
+
+static struct array on_device(size_t count, enum mics_dtype dtype, const std::vector<double> *from,
+                              unsigned shift, cudaError_t *error)
+{
+    const size_t bytes = count * mics_dtype_bytes(dtype), away = shift * mics_dtype_bytes(dtype);
+    std::vector<uint16_t> halves;
+    std::vector<float> floats;
+    struct array a = {};
+
+    note(error, cudaMalloc((void **)&a.memory, bytes + away));
+    if (*error != cudaSuccess)
+        return a;
+    a.at = a.memory + away;
+    note(error, cudaMemset(a.at, 0xff, bytes));
+    for (size_t i = 0; from && i < count; i++) {
+        halves.push_back(__bfloat16_as_ushort(__float2bfloat16((float)(*from)[i])));
+        floats.push_back((float)(*from)[i]);
+    }
+    if (from)
+        note(error,
+             cudaMemcpy(a.at, dtype == MICS_BF16 ? (const void *)halves.data() : floats.data(),
+                        bytes, cudaMemcpyHostToDevice));
+    return a;
+}
+
+static void from_device(std::vector<double> *to, size_t count, enum mics_dtype dtype,
+                        const void *memory, cudaError_t *error)
+{
+    std::vector<uint16_t> halves(count);
+    std::vector<float> floats(count);
+
+    to->resize(count);
+    note(error, cudaMemcpy(dtype == MICS_BF16 ? (void *)halves.data() : floats.data(), memory,
+                           count * mics_dtype_bytes(dtype), cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < count; i++)
+        (*to)[i] =
+            dtype == MICS_BF16 ? __bfloat162float(__ushort_as_bfloat16(halves[i])) : floats[i];
+}
+
+/* Run both directions; NaN stands in every result before. The first error. */
+static cudaError_t run_case(struct attention_case *c, unsigned shift = 0)
+{
+    const struct attention_shape &s = c->shape;
+    cudaError_t error = cudaSuccess;
+    const struct array qkv = on_device(c->qkv.size(), c->dtype, &c->qkv, shift, &error);
+    const struct array grad_out =
+        on_device(c->grad_out.size(), c->dtype, &c->grad_out, shift, &error);
+    const struct array out = on_device(c->out.size(), c->dtype, nullptr, shift, &error);
+    const struct array grad = on_device(c->grad.size(), c->dtype, nullptr, shift, &error);
+    const struct array lse = on_device(c->lse.size(), MICS_F32, nullptr, 0, &error);
+    const struct array delta = on_device(c->lse.size(), MICS_F32, nullptr, 0, &error);
+    const struct mics_op_attention forward = {out.at, (float *)lse.at, qkv.at, s.B,      s.T,
+                                              s.H,    s.H_kv,          s.D,    s.causal, c->dtype};
+    const struct mics_op_attention_grad backward = {grad.at,     (float *)delta.at,
+                                                    grad_out.at, out.at,
+                                                    qkv.at,      (float *)lse.at,
+                                                    s.B,         s.T,
+                                                    s.H,         s.H_kv,
+                                                    s.D,         s.causal,
+                                                    c->dtype};
+
+    if (error == cudaSuccess) {
+        error = mics_cuda_attention(&at, &forward);
+        note(&error, mics_cuda_attention_grad(&at, &backward));
+        note(&error, cudaDeviceSynchronize());
+    }
+    if (error == cudaSuccess) {
+        from_device(&c->got_out, c->out.size(), c->dtype, out.at, &error);
+        from_device(&c->got_grad, c->grad.size(), c->dtype, grad.at, &error);
+        from_device(&c->got_lse, c->lse.size(), MICS_F32, lse.at, &error);
+    }
+    for (const struct array *one : {&qkv, &grad_out, &out, &grad, &lse, &delta})
+        cudaFree(one->memory);
+    return error;
+}
+
+/* --- comparisons */
+
 static double rms(const std::vector<double> &of)
 {
     double sum = 0;
@@ -49,9 +316,8 @@ static double rms(const std::vector<double> &of)
     return std::sqrt(sum / (double)of.size());
 }
 
-static struct mics_cuda_at at;
-
-/* Whether `got` is near `want`; a NaN is not. Results that are all next to nothing are compared with 1. */
+/* Whether `got` is near `want`; a NaN is not. Results that are all next to nothing are compared
+ * with 1. */
 static bool near(const char *what, const struct attention_case &c, double slack,
                  const std::vector<double> &got, const std::vector<double> &want)
 {
@@ -76,44 +342,38 @@ static bool near(const char *what, const struct attention_case &c, double slack,
     return good;
 }
 
-/* It has its own check, check_attention_cudnn.cc: its plans take long to make, and its sums come in any order. */
-static bool is_cudnn(int variant)
+/* Run by a kernel, or by the table's choice, and compare; false: it does not take the case. */
+static bool check_kernel(struct attention_case *c, const char *kernel, double slack)
 {
-    return strcmp(mics_attention_variant_at(variant)->name, "cudnn") == 0;
-}
+    const int bad = tap_bad;
+    cudaError_t error;
 
-/* Run by a variant, and compare; one that does not take the shape is fine. */
-static bool check_variant(struct attention_case *c, int variant, double slack)
-{
-    cudaError_t error = attention_case_run(c, &at, variant);
-
+    if (!choose(kernel))
+        return false;
+    error = run_case(c);
     if (error == cudaErrorNotSupported)
         return false;
     CHECK_INT(error, cudaSuccess);
-    if (!c->got_out.empty()) {
+    if (error == cudaSuccess && !c->got_out.empty()) {
         CHECK(near("out", *c, slack, c->got_out, c->out));
         CHECK(near("lse", *c, slack, c->got_lse, c->lse));
         CHECK(near("grad_qkv", *c, slack, c->got_grad, c->grad));
     }
+    if (tap_bad > bad)
+        printf("# by kernel '%s'\n", kernel);
     return true;
 }
 
+static const char *const kernels[] = {"mma", "plain", "hopper"};
+
 static void check(const struct attention_shape &shape, enum mics_dtype dtype, double size)
 {
-    struct attention_case c = attention_case_make(shape, dtype, size);
-    double slack = size > 1 ? 3 : 1;
-    int taken = 0;
+    struct attention_case c = make_case(shape, dtype, size);
+    const double slack = size > 1 ? 3 : 1;
 
-    for (int i = 0; mics_attention_variant_at(i); i++) {
-        int bad = tap_bad;
-
-        if (is_cudnn(i))
-            continue;
-        taken += check_variant(&c, i, slack);
-        if (tap_bad > bad)
-            printf("# by variant '%s'\n", mics_attention_variant_at(i)->name);
-    }
-    CHECK(taken > 0);
+    for (const char *kernel : kernels)
+        check_kernel(&c, kernel, slack);
+    CHECK(check_kernel(&c, "", slack));
 }
 
 static void bf16_attention_agrees_with_double(void)
@@ -157,61 +417,71 @@ static void odd_heads_agree_with_double(void)
     }
 }
 
-static void check_twice(int variant)
+static void use_order(uint64_t seed)
 {
-    struct attention_case c = attention_case_make({1, 150, 4, 2, 64, true}, MICS_BF16, 1), d = c;
-
 #ifdef MICS_EMULATED
-    emu_set_order(1);
+    emu_set_order(seed);
+#else
+    (void)seed;
 #endif
-    cudaError_t error = attention_case_run(&c, &at, variant);
-#ifdef MICS_EMULATED
-    emu_set_order(2);
-#endif
-    attention_case_run(&d, &at, variant);
-#ifdef MICS_EMULATED
-    emu_set_order(0);
-#endif
-    if (error == cudaErrorNotSupported)
-        return;
-    CHECK_INT(error, cudaSuccess);
-    CHECK(c.got_out == d.got_out);
-    CHECK(c.got_lse == d.got_lse);
-    CHECK(c.got_grad == d.got_grad);
-    CHECK(!c.got_grad.empty());
 }
 
 static void twice_the_same_gives_the_same_bits(void)
 {
-    for (int i = 0; mics_attention_variant_at(i); i++)
-        if (!is_cudnn(i))
-            check_twice(i);
+    for (const char *kernel : kernels) {
+        struct attention_case c = make_case({1, 150, 4, 2, 64, true}, MICS_BF16, 1), d = c;
+
+        if (!choose(kernel))
+            continue;
+        use_order(1);
+        CHECK_INT(run_case(&c), cudaSuccess);
+        use_order(2);
+        CHECK_INT(run_case(&d), cudaSuccess);
+        use_order(0);
+        CHECK(c.got_out == d.got_out && c.got_lse == d.got_lse && c.got_grad == d.got_grad);
+        CHECK(!c.got_grad.empty());
+    }
 }
 
-/* Tiles that come by bulk copies lie in rings, whose places are used again and again; the emulator draws when. The
- * first keys' gradients are far above the mean here, and so is their rounding: twice the tolerance. */
-static void long_sequences_go_round_the_rings_of_tiles(void)
+/* Tiles that come by bulk copies lie in rings, whose places are used again and again. The first
+ * keys' gradients are far above the mean here, and so is their rounding: twice the tolerance. */
+static void long_sequences_agree_with_double(void)
 {
     static const struct attention_shape long_shapes[] = {
         {1, 520, 1, 1, 64, true}, {1, 390, 2, 1, 128, true}, {1, 400, 1, 1, 128, false}};
-    int hopper = mics_attention_variant_find("hopper");
-    bool taken = false;
 
     for (const struct attention_shape &shape : long_shapes) {
-        struct attention_case c = attention_case_make(shape, MICS_BF16, 1);
+        struct attention_case c = make_case(shape, MICS_BF16, 1);
 
-        for (int seed = 0; hopper >= 0 && seed < 3; seed++) {
-#ifdef MICS_EMULATED
-            emu_set_order((uint64_t)seed);
-#endif
-            taken |= check_variant(&c, hopper, 2);
-        }
-#ifdef MICS_EMULATED
-        emu_set_order(0);
-#endif
+        check_kernel(&c, "mma", 2);
+        check_kernel(&c, "hopper", 2);
     }
-    if (!taken)
-        TAP_SKIP("for GPUs of compute capability 9.0");
+}
+
+/* Of lengths at which models are trained, too many for loops in double: every kernel on tensor
+ * cores beside `plain`. */
+static void longer_sequences_agree_with_plain(void)
+{
+#ifdef MICS_EMULATED
+    TAP_SKIP("too much for the emulator");
+#else
+    static const struct attention_shape longer_shapes[] = {{2, 1024, 12, 12, 64, true},
+                                                           {1, 2048, 8, 2, 128, true},
+                                                           {1, 2000, 4, 4, 64, false},
+                                                           {1, 4096, 2, 1, 80, true}};
+
+    for (const struct attention_shape &shape : longer_shapes) {
+        struct attention_case c = make_inputs(shape, MICS_BF16, 1);
+
+        CHECK(choose("plain"));
+        CHECK_INT(run_case(&c), cudaSuccess);
+        c.out = c.got_out;
+        c.lse = c.got_lse;
+        c.grad = c.got_grad;
+        CHECK(check_kernel(&c, "mma", 3));
+        check_kernel(&c, "hopper", 3);
+    }
+#endif
 }
 
 static void rows_of_matrices_lie_in_different_banks(void)
@@ -233,18 +503,80 @@ static void no_tokens_are_no_work(void)
     check({2, 0, 1, 1, 64, true}, MICS_F32, 1);
 }
 
+static bool same(const struct attention_case &a, const struct attention_case &b)
+{
+    return !a.got_out.empty() && a.got_out == b.got_out && a.got_lse == b.got_lse &&
+           a.got_grad == b.got_grad;
+}
+
+/* Run a case by the table's choice, and by the kernel that this must be. */
+static void check_default(enum mics_dtype dtype, unsigned shift, const char *kernel)
+{
+    struct attention_case c = make_case({1, 65, 2, 1, 64, true}, dtype, 1), d = c;
+
+    CHECK(choose(""));
+    CHECK_INT(run_case(&c, shift), cudaSuccess);
+    CHECK(choose(kernel));
+    CHECK_INT(run_case(&d, shift), cudaSuccess);
+    CHECK(same(c, d));
+}
+
+static void by_default_mma_has_aligned_bf16_heads_and_plain_the_rest(void)
+{
+    check_default(MICS_BF16, 0, "mma");
+    check_default(MICS_BF16, 1, "plain");
+    check_default(MICS_F32, 0, "plain");
+}
+
+static void a_named_kernel_is_not_replaced(void)
+{
+    const struct mics_op_attention fp32 = {nullptr, nullptr, nullptr, 1,    1,
+                                           1,       1,       64,      true, MICS_F32};
+    struct attention_case c = make_case({1, 5, 1, 1, 64, true}, MICS_F32, 1);
+    struct mics_err err = {};
+
+    CHECK(choose("mma"));
+    CHECK_INT(run_case(&c), cudaErrorNotSupported);
+    CHECK_INT(mics_cuda_attention_check(&at, &fp32, &err), MICS_ERR_UNSUPPORTED);
+    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=mma: takes bf16 heads of 8, 16, ... 128 in tensors "
+                        "aligned to 16 bytes; these are fp32 heads of 64");
+    CHECK(choose(""));
+    CHECK_INT(mics_cuda_attention_check(&at, &fp32, &err), MICS_OK);
+}
+
+static void names_that_cannot_be_had_are_refused(void)
+{
+    struct mics_attention_choice choice;
+    struct mics_err err = {};
+
+    CHECK_INT(mics_cuda_attention_choose("fastest", 90, &choice, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=fastest: no such kernel; there are mma, plain and "
+                        "hopper");
+    CHECK_INT(mics_cuda_attention_choose("hopper", 100, &choice, &err), MICS_ERR_UNSUPPORTED);
+    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=hopper: for compute capability 9.0 only, this GPU has "
+                        "10.0");
+#ifdef MICS_EMULATED
+    CHECK_INT(mics_cuda_attention_choose("hopper", 90, &choice, &err), MICS_ERR_UNSUPPORTED);
+    CHECK_STR(err.text, "MICS_CUDA_ATTENTION=hopper: not in this build; CUDA_ARCH must have 90");
+#endif
+}
+
 int main(void)
 {
-    at = attention_case_device();
+    open_device();
     TAP_RUN(bf16_attention_agrees_with_double);
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
     TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
     TAP_RUN(fp32_attention_agrees_with_double);
     TAP_RUN(odd_heads_agree_with_double);
+    TAP_RUN(long_sequences_agree_with_double);
+    TAP_RUN(longer_sequences_agree_with_plain);
     TAP_RUN(twice_the_same_gives_the_same_bits);
-    TAP_RUN(long_sequences_go_round_the_rings_of_tiles);
     TAP_RUN(rows_of_matrices_lie_in_different_banks);
     TAP_RUN(no_tokens_are_no_work);
-    attention_case_device_close(&at);
+    TAP_RUN(by_default_mma_has_aligned_bf16_heads_and_plain_the_rest);
+    TAP_RUN(a_named_kernel_is_not_replaced);
+    TAP_RUN(names_that_cannot_be_had_are_refused);
+    cudaFree(at.workspace);
     return tap_done();
 }

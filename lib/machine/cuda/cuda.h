@@ -45,6 +45,7 @@ struct cuda_device {
     int multiprocessors, high_priority;
     struct mics_cuda_products *products;
     struct mics_cuda_choices *choices;
+    struct mics_attention_choice attention;
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
     struct nccl_family *exchange; /* whose communicators memory is registered with; NULL: none */
@@ -120,8 +121,11 @@ void mics_cuda_stream_launch(struct mics_stream *stream, enum mics_kernel kernel
 /* operations.c: the launcher of a kernel that is one of ours (not zero, copy, call). */
 struct cuda_operation {
     cudaError_t (*run)(const struct mics_cuda_at *at, const void *args);
+    /* Why it would be refused, where its cudaError_t does not say enough; NULL: it does. */
+    enum mics_status (*check)(const struct mics_cuda_at *at, const void *args,
+                              struct mics_err *err);
     size_t args_size;
-    const char *name; /* the file is kernels/cuda/NAME.cu */
+    const char *name;
     bool needs_workspace;
 };
 const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel);

@@ -93,9 +93,6 @@ static enum mics_status start(struct cuda_device *device, double (*now_s)(void),
     if (error != cudaSuccess)
         return mics_cuda_error(err, error, "cuBLASLt");
     error = mics_cuda_choices_open(&device->choices);
-    if (error == cudaErrorInvalidValue)
-        return mics_err_set(err, MICS_ERR_ARG, "MICS_CUDA_ATTENTION=%s: there is no such variant",
-                            getenv("MICS_CUDA_ATTENTION"));
     if (error != cudaSuccess)
         return mics_cuda_error(err, error, device->description);
     return mics_cuda_clock_open(&device->clock, now_s, greatest, err);
@@ -122,7 +119,10 @@ enum mics_status mics_cuda_device_open(const struct mics_plugin_services *servic
     device->each = getenv("MICS_GPU_SYNC") != NULL;
     pthread_mutex_init(&device->lock, NULL);
     describe(device, &prop);
-    status = start(device, services->now_s, err);
+    status = mics_cuda_attention_choose(getenv("MICS_CUDA_ATTENTION"), prop.major * 10 + prop.minor,
+                                        &device->attention, err);
+    if (status == MICS_OK)
+        status = start(device, services->now_s, err);
     if (status == MICS_OK)
         *out = &device->base;
     else

@@ -31,9 +31,23 @@ ADAPT(squared_norm)
 ADAPT(adamw)
 ADAPT(sgd)
 
+#define ADAPT_CHECK(name)                                                                          \
+    static enum mics_status check_##name(const struct mics_cuda_at *at, const void *args,          \
+                                         struct mics_err *err)                                     \
+    {                                                                                              \
+        return mics_cuda_##name##_check(at, args, err);                                            \
+    }
+
+ADAPT_CHECK(attention)
+ADAPT_CHECK(attention_grad)
+
 #define ENTRY(name, workspace)                                                                     \
     {                                                                                              \
-        run_##name, sizeof(struct mics_op_##name), #name, workspace                                \
+        run_##name, NULL, sizeof(struct mics_op_##name), #name, workspace                          \
+    }
+#define CHECKED_ENTRY(name, workspace)                                                             \
+    {                                                                                              \
+        run_##name, check_##name, sizeof(struct mics_op_##name), #name, workspace                  \
     }
 
 const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel)
@@ -53,8 +67,8 @@ const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel)
         [MICS_K_SWIGLU] = ENTRY(swiglu, false),
         [MICS_K_SWIGLU_GRAD] = ENTRY(swiglu_grad, false),
         [MICS_K_ROPE] = ENTRY(rope, false),
-        [MICS_K_ATTENTION] = ENTRY(attention, true),
-        [MICS_K_ATTENTION_GRAD] = ENTRY(attention_grad, true),
+        [MICS_K_ATTENTION] = CHECKED_ENTRY(attention, false),
+        [MICS_K_ATTENTION_GRAD] = CHECKED_ENTRY(attention_grad, false),
         [MICS_K_EMBEDDING] = ENTRY(embedding, false),
         [MICS_K_EMBEDDING_GRAD] = ENTRY(embedding_grad, true),
         [MICS_K_CROSS_ENTROPY] = ENTRY(cross_entropy, true),

@@ -30,7 +30,8 @@ static enum mics_status open_parts(struct cuda_stream *stream, int priority, str
     stream->at = (struct mics_cuda_at){.stream = stream->stream,
                                        .multiprocessors = device->multiprocessors,
                                        .products = device->products,
-                                       .choices = device->choices};
+                                       .choices = device->choices,
+                                       .attention = device->attention};
     return priority == 0 ? open_workspace(stream, err) : MICS_OK;
 }
 
@@ -102,6 +103,14 @@ static void compute(struct cuda_stream *stream, enum mics_kernel kernel, const v
         open_workspace(stream, &err) != MICS_OK) {
         mics_cuda_device_fail(&device->base, MICS_ERR_NOMEM, err.text);
         return;
+    }
+    if (operation->check) {
+        const enum mics_status status = operation->check(&stream->at, args, &err);
+
+        if (status != MICS_OK) {
+            mics_cuda_device_fail(&device->base, status, err.text);
+            return;
+        }
     }
     mics_cuda_fail(device, operation->run(&stream->at, args), "%s on stream %s", operation->name,
                    stream->name);

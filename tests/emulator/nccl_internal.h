@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nccl_internal.h - between the parts of the emulated NCCL. */
+#ifndef MICS_TESTS_EMULATOR_NCCL_INTERNAL_H
+#define MICS_TESTS_EMULATOR_NCCL_INTERNAL_H
+
+#include "nccl.h"
+#include "queue.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <thread>
+#include <vector>
+
+/*
+ * The room: where the ranks of a communicator meet, a piece of shared memory.
+ *
+ * It is named by the unique id; the first rank makes it, of zeros, and it loses its name when all
+ * are in.
+ */
+
+enum { ROOM_RANKS = 64, ROOM_SLOT = 1 << 18 }; /* bytes of a rank's slot */
+
+/* What a rank is about to do; all must do the same. */
+struct room_call {
+    uint32_t kind, type;
+    uint64_t count;
+    int32_t root;
+    bool registered; /* its buffers */
+
+    bool operator==(const room_call &) const = default;
+};
+
+struct room_seat {
+    std::atomic<int32_t> pid; /* 0: not in yet */
+    room_call call;
+};
+
+/* The ranks' slots follow it. */
+struct alignas(64) room {
+    std::atomic<uint32_t> in, arrived, generation, aborted;
+    room_seat seats[ROOM_RANKS];
+};
+
+/* NULL: the system refuses, errno says why. */
+room *room_enter(const char *name, int size);
+void room_leave(room *room, int size);
+void room_forget_name(const char *name);
+
+static inline char *room_slot(room *room, int rank)
+{
+    return reinterpret_cast<char *>(room + 1) + (size_t)rank * ROOM_SLOT;
+}
+
+/* The process of some rank that was in is gone. */
+bool room_has_died(const room *room, int size);
+
+/* --- communicators */
+
+/* A buffer that was registered with a communicator. */
+struct emu_registration {
+    const char *begin, *end;
+};
+
+struct emu_nccl {
+    int size, rank;
+    bool blocking;
+    char name[NCCL_UNIQUE_ID_BYTES];
+    struct room *room;
+    std::thread joiner, worker; /* in the background: joining, then enqueuing collectives */
+    std::atomic<ncclResult_t> state;
+    std::atomic<bool> aborted, finalized;
+    std::atomic<int> callers; /* threads inside */
+    std::atomic<int> busy;    /* collectives that are enqueued and not over */
+    emu_op_ref last;          /* of them */
+    char text[128];           /* of `state` */
+    void *memory[2];          /* that NCCL takes when it joins, and for its first collective */
+    std::vector<emu_registration *> registrations;
+    size_t collectives, groups, registered; /* for the log */
+};
+
+static inline size_t emu_type_bytes(ncclDataType_t type)
+{
+    switch (type) {
+    case ncclFloat64:
+        return 8;
+    case ncclFloat32:
+        return 4;
+    case ncclBfloat16:
+        return 2;
+    default:
+        return 1;
+    }
+}
+
+/* A thread is inside a communicator; NCCL allows one. */
+class emu_inside
+{
+  public:
+    explicit emu_inside(emu_nccl *comm);
+    ~emu_inside();
+
+  private:
+    emu_nccl *comm_;
+};
+
+/* The caller did what NCCL's manual forbids. */
+[[noreturn]] void emu_nccl_die(const char *text);
+
+/* Set the communicator's state; returns it. */
+ncclResult_t emu_nccl_error(emu_nccl *comm, ncclResult_t result, const char *text);
+/* Has nothing gone wrong so far? */
+bool emu_nccl_is_well(const emu_nccl *comm);
+
+/* How all ranks meet, without anybody waiting: come once, then ask until all are there. */
+class emu_meeting
+{
+  public:
+    void come(emu_nccl *comm);
+    /* DONE: all are there, or it was aborted. FAILED: they never will be, which was said. A rank
+     * that died is told by the communicator's state. */
+    emu_step ask(emu_nccl *comm);
+
+  private:
+    uint32_t generation_ = 0;
+    int looks_ = 0;
+    std::chrono::steady_clock::time_point since_;
+};
+
+/* nccl_collectives.cc: enqueue a collective whose ranks put bytes [at, at + bytes) of what they
+ * give into their slots, and then take `count` elements out of all slots, for byte `at` of theirs.
+ */
+typedef std::function<void(size_t at, size_t bytes)> emu_give;
+typedef std::function<void(size_t at, size_t count)> emu_take;
+ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const room_call &call,
+                              emu_give give, emu_take take);
+
+/* begin it, or with its group. */
+ncclResult_t emu_nccl_issue(emu_nccl *comm, std::function<ncclResult_t()> work);
+/* nccl.cc: let go of an aborted communicator; in the end of a group, if there is one. */
+void emu_nccl_part(emu_nccl *comm);
+bool emu_nccl_part_later(emu_nccl *comm);
+
+/* nccl_memory.cc */
+bool emu_nccl_is_registered(const emu_nccl *comm, const void *buffer, size_t bytes);
+void emu_nccl_deregister_all(emu_nccl *comm);
+
+#endif
