@@ -4,6 +4,8 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "cluster/node_info.h"
+#include "cluster/nvml.h"
+#include "cluster/topology.h"
 #include "machine/comm_device.h"
 #include "machine/launch.h"
 
@@ -14,25 +16,66 @@ static const double look_s = 1e-3; /* between looks at the communicators */
 
 enum { MAX_BUFFER = 64 << 20, MAX_GPU_BUFFER = 256 << 20, MIN_BUFFER = 8 << 20 };
 
-/* Every rank says what its machine has for each of its ranks; the least counts for all. */
-static enum mics_status agree_on_memory(struct mics_bench *bench, struct mics_err *err)
+/* Free memory of this machine's GPUs before this process has a context on one, which takes some of it. NVML may be
+ * missing or not answer: then there is none in the list. */
+struct idle_gpus {
+    struct mics_nvml_gpu *list;
+    uint32_t count;
+};
+
+static struct idle_gpus look_at_idle_gpus(enum mics_device_kind kind)
+{
+    struct idle_gpus gpus = {0};
+
+    if (kind != MICS_DEVICE_HOST && mics_nvml_list(&gpus.list, &gpus.count, NULL) != MICS_OK)
+        gpus = (struct idle_gpus){0};
+    return gpus;
+}
+
+/* Where NVML does not know the GPU, CUDA says what is free beside this process's own context. */
+static enum mics_status free_memory(const struct mics_bench *bench, const struct idle_gpus *gpus,
+                                    uint64_t *out, struct mics_err *err)
+{
+    struct mics_device *device = bench->device;
+
+    for (uint32_t i = 0; i < gpus->count; i++)
+        if (gpus->list[i].free_bytes > 0 && mics_nvml_gpu_is(&gpus->list[i], device->uuid)) {
+            *out = gpus->list[i].free_bytes;
+            return MICS_OK;
+        }
+    return device->ops->memory_left(device, out, err);
+}
+
+/* Every rank tells what it has; the least counts for all. */
+static enum mics_status agree_on_memory(struct mics_bench *bench, const struct idle_gpus *gpus,
+                                        struct mics_err *err)
 {
     const struct mics_world *world = bench->world;
-    const uint64_t host_bytes = mics_node_memory_bytes() / mics_world_host_ranks(world);
-    const uint64_t own = bench->device->on_host ? host_bytes : bench->device->memory_bytes;
-    uint64_t *all = calloc(world->size, sizeof *all);
-    enum mics_status status;
+    const bool on_host = bench->device->on_host;
+    uint64_t own = mics_node_memory_bytes() / mics_world_host_ranks(world);
+    uint64_t *all = calloc(world->size, sizeof *all), least = UINT64_MAX;
+    enum mics_status status = all ? MICS_OK : mics_err_nomem(err);
 
-    if (!all)
-        return mics_err_nomem(err);
-    status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
-    bench->memory_bytes = UINT64_MAX;
+    if (status == MICS_OK && !on_host)
+        status = free_memory(bench, gpus, &own, err);
+    if (status == MICS_OK)
+        status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
     for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
-        bench->memory_bytes = mics_min_u64(bench->memory_bytes, all[i]);
+        least = mics_min_u64(least, all[i]);
     free(all);
-    if (status == MICS_OK && bench->memory_bytes < 16 * (uint64_t)MIN_BUFFER)
-        status = mics_err_set(err, MICS_ERR_DEVICE, "cannot tell how much memory a rank may use");
-    return status;
+    if (status != MICS_OK)
+        return status;
+    bench->free_bytes = on_host ? 0 : least;
+    bench->memory_bytes = on_host ? least : mics_gpu_memory_limit(least);
+    if (bench->memory_bytes >= 16 * (uint64_t)MIN_BUFFER)
+        return MICS_OK;
+    if (on_host)
+        return mics_err_set(err, MICS_ERR_DEVICE, "cannot tell how much memory a rank may use");
+    return mics_err_set(err, MICS_ERR_DEVICE,
+                        "a GPU has %llu MiB of free memory, of which %llu are kept in reserve: too "
+                        "little to measure",
+                        (unsigned long long)(least >> 20),
+                        (unsigned long long)(MICS_GPU_RESERVE_BYTES >> 20));
 }
 
 static enum mics_status allocate(struct mics_bench *bench, uint64_t bytes, struct mics_err *err)
@@ -94,10 +137,12 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     };
     if (bench->threads == 0)
         return mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number of threads");
+    const struct idle_gpus gpus = look_at_idle_gpus(kind);
     status = mics_device_choose(world, kind, bench->threads, &bench->chosen, err);
     bench->device = bench->chosen.device;
     if (status == MICS_OK)
-        status = agree_on_memory(bench, err);
+        status = agree_on_memory(bench, &gpus, err);
+    free(gpus.list);
     if (status == MICS_OK)
         status = mics_comm_new_for_device(world->comm, bench->device, &bench->comm, err);
     if (status == MICS_OK)

@@ -24,7 +24,8 @@ struct mics_bench {
     uint64_t buffer_bytes; /* the same on all ranks; a multiple of 4096 */
     uint32_t threads;      /* of this rank */
     uint64_t memory_bytes; /* that one rank may use: the least of all ranks */
-    double begun_s;        /* on this rank's clock */
+    uint64_t free_bytes; /* of a GPU before the measurements, likewise; 0: the device is the host */
+    double begun_s;      /* on this rank's clock */
 };
 
 /* *bench is the caller's storage; after a failure nothing is left in it. The buffer has what the measurements here

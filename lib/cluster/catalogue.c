@@ -90,7 +90,7 @@ static enum mics_status read_gpu(const struct mics_at *root, const char *id,
 {
     const struct figure figures[] = {{"peak_tflops", 1e12, &out->peak_flops},
                                      {"sustained", 1, &out->flops},
-                                     {"memory_gb", 1e9, &out->memory_bytes},
+                                     {"memory_mib", 1 << 20, &out->memory_bytes},
                                      {"memory_gb_per_s", 1e9, &out->memory_rate},
                                      {"link_gb_per_s", 1e9, &out->link_rate}};
     struct mics_at gpus, gpu;

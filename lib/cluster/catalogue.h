@@ -22,7 +22,7 @@ struct mics_instance {
     const char *gpu, *flops_dtype;
     uint32_t gpus;               /* on one machine */
     double peak_flops, flops;    /* FLOP/s of one GPU: dense peak, sustained */
-    double memory_bytes;         /* of one GPU */
+    double memory_bytes;         /* of one GPU: the total that nvidia-smi reports */
     double memory_rate;          /* bytes/s, one GPU, the vendor's */
     double link_rate, card_rate; /* bytes/s one way: a GPU's link, one network card */
     uint32_t cards;              /* network cards of one machine */

@@ -20,7 +20,7 @@ static void fill(const struct mics_instance *instance, uint32_t nodes, struct mi
     out->per_node = instance->gpus;
     out->flops = instance->flops;
     out->memory_bandwidth = instance->memory_rate * instance->memory_factor;
-    out->memory_bytes = (uint64_t)instance->memory_bytes;
+    out->memory_bytes = mics_gpu_memory_limit((uint64_t)instance->memory_bytes);
     out->node_link = (struct mics_link){
         .latency_s = instance->link_latency_s,
         .bandwidth_bytes = instance->link_rate * instance->link_factor,

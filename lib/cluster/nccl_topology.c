@@ -73,7 +73,7 @@ static void fill(const struct mics_nccl_machine *machine, const struct mics_inst
     out->per_node = machine->gpus;
     out->flops = gpu->flops;
     out->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
-    out->memory_bytes = (uint64_t)gpu->memory_bytes;
+    out->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
 }
 
 /* The vendors' figures go along, as with an instance of the catalogue. */

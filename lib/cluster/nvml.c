@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* In the order of `names`. */
 struct nvml {
@@ -68,6 +69,24 @@ double mics_nvlink_rate(int capability, unsigned links)
         if (capability >= known[i].capability)
             rate = known[i].rate;
     return rate * links;
+}
+
+bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16])
+{
+    static const char form[] = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    char text[sizeof form];
+    int at = 0;
+
+    for (size_t i = 0; i < sizeof form; i++) {
+        text[i] = form[i];
+        if (form[i] == 'x') {
+            const unsigned byte = (unsigned char)uuid[at / 2];
+
+            text[i] = "0123456789abcdef"[at % 2 == 0 ? byte >> 4 : byte & 15];
+            at++;
+        }
+    }
+    return strcasecmp(gpu->uuid, text) == 0;
 }
 
 /* A function's address is not a `void *` in C, but it is one here. */
@@ -148,6 +167,7 @@ static void ask_rest(const struct nvml *nvml, nvml_device device, struct mics_nv
     (void)nvml->uuid(device, gpu->uuid, sizeof gpu->uuid);
     (void)nvml->memory(device, &memory); /* one memory with the host's: not supported */
     gpu->memory_bytes = memory.total;
+    gpu->free_bytes = memory.free;
     (void)nvml->capability(device, &gpu->major, &gpu->minor);
     (void)nvml->max_generation(device, &gpu->pcie_generation);
     (void)nvml->max_width(device, &gpu->pcie_width);

@@ -10,13 +10,15 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct mics_nvml_gpu {
     char name[96];
-    char uuid[96];   /* "GPU-5a3c..." */
-    char pci_id[32]; /* "00000000:1b:00.0" */
-    uint64_t memory_bytes;
+    char uuid[96];                        /* "GPU-5a3c..." */
+    char pci_id[32];                      /* "00000000:1b:00.0" */
+    uint64_t memory_bytes;                /* in all, with what the driver keeps for itself */
+    uint64_t free_bytes;                  /* now */
     int major, minor;                     /* compute capability */
     unsigned pcie_generation, pcie_width; /* as GPU and slot allow; lanes */
     unsigned pcie_generation_now, pcie_width_now;
@@ -27,6 +29,9 @@ struct mics_nvml_gpu {
 /* *out[*count] is the caller's, to free(). $MICS_NVML_PATH names another library, for tests.
  * MICS_ERR_UNSUPPORTED: there is no such library, or it lacks a function. MICS_ERR_DEVICE: it says what is wrong. */
 enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, struct mics_err *err);
+
+/* Is it the GPU that CUDA knows by these 16 bytes? A part of a GPU (MIG) has an identity of its own. */
+bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16]);
 
 /* Bytes/s of so many NVLinks one way, on GPUs of this compute capability; 0: not known. */
 double mics_nvlink_rate(int capability, unsigned links);

@@ -85,14 +85,17 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
     return status;
 }
 
-static enum mics_status add_host_copies(const struct probe *probe, json_t *doc,
+/* What is known of a GPU beyond its rates. */
+static enum mics_status add_gpu_figures(const struct probe *probe, json_t *doc,
                                         struct mics_err *err)
 {
     json_t *device = json_object_get(doc, "device");
+    const uint64_t free_bytes = probe->bench.free_bytes;
 
-    if (probe->from_host == 0)
+    if (probe->bench.device->on_host)
         return MICS_OK;
-    if (json_object_set_new(device, "from_host_bytes_per_s", json_real(probe->from_host)) != 0 ||
+    if (json_object_set_new(device, "free_bytes", json_integer((json_int_t)free_bytes)) != 0 ||
+        json_object_set_new(device, "from_host_bytes_per_s", json_real(probe->from_host)) != 0 ||
         json_object_set_new(device, "to_host_bytes_per_s", json_real(probe->to_host)) != 0)
         return mics_err_nomem(err);
     return MICS_OK;
@@ -110,7 +113,7 @@ static enum mics_status make_document(const struct probe *probe, json_t **out, s
     enum mics_status status = mics_probe_doc(&parts, &doc, err);
 
     if (status == MICS_OK)
-        status = add_host_copies(probe, doc, err);
+        status = add_gpu_figures(probe, doc, err);
     if (status == MICS_OK && probe->bench.world->rank == 0)
         status = mics_probe_doc_add_machine(doc, err);
     if (status == MICS_OK)

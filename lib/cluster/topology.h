@@ -9,7 +9,8 @@
  *
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
- *             memory_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s, ? to_host_bytes_per_s}
+ *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
+ *             ? to_host_bytes_per_s}
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
  *                     LINK's members, ? points [[bytes, seconds], ...]}]
@@ -36,6 +37,15 @@
 #define MICS_TOPOLOGY_VERSION 1
 #define MICS_MAX_NODES        65536
 #define MICS_MAX_PER_NODE     1024
+
+/* Left of a GPU's memory: what the driver keeps of it, fragments of 2 MiB, and what varies between runs. */
+#define MICS_GPU_RESERVE_BYTES ((uint64_t)512 << 20)
+
+/* What one rank may use of a GPU with so many bytes: free ones when it was probed, all of a catalogue's. */
+static inline uint64_t mics_gpu_memory_limit(uint64_t bytes)
+{
+    return bytes > MICS_GPU_RESERVE_BYTES ? bytes - MICS_GPU_RESERVE_BYTES : 0;
+}
 
 /* time = alpha + bytes / beta */
 struct mics_link {

@@ -26,7 +26,7 @@ struct mics_stream; /* opaque; belongs to a device */
 struct mics_event;
 struct mics_comm;
 
-#define MICS_DEVICE_ABI 3
+#define MICS_DEVICE_ABI 4
 
 /* A line that a device has for people. */
 struct mics_device_note {
@@ -95,7 +95,6 @@ struct mics_device {
     bool on_host;     /* its memory is the host's: any code of the host may read and write it */
     char uuid[16];    /* of a GPU: equal on two ranks of a machine when they share it */
     char model[64];   /* of a GPU: "NVIDIA H200"; else empty */
-    uint64_t memory_bytes; /* of a GPU, in all; else 0 */
 };
 
 #define MICS_THREADS_MAX 1024

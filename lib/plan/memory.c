@@ -3,6 +3,7 @@
 #include "plan/memory.h"
 
 #include "base/num.h"
+#include "plan/gpu_memory.h"
 #include "plan/types.h"
 
 #include <string.h>
@@ -69,8 +70,8 @@ static bool is_on_host(const struct mics_topology *topology)
 
 uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology)
 {
-    return memory->arena_bytes + memory->workspace_bytes +
-           (is_on_host(topology) ? memory->snapshot_bytes : 0);
+    return memory->arena_bytes + memory->workspace_bytes + memory->context_bytes +
+           memory->communicator_bytes + (is_on_host(topology) ? memory->snapshot_bytes : 0);
 }
 
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
@@ -198,7 +199,10 @@ enum mics_status mics_memory_on(const struct mics_topology *topology,
 {
     enum mics_status status = mics_memory_compute(model, choice, out, err);
 
-    if (status == MICS_OK && !is_on_host(topology))
-        out->workspace_bytes = MICS_GPU_WORKSPACE_BYTES;
+    if (status != MICS_OK || is_on_host(topology))
+        return status;
+    out->workspace_bytes = MICS_GPU_COMPUTE_STREAMS * MICS_GPU_WORKSPACE_BYTES;
+    out->context_bytes = MICS_GPU_CONTEXT_BYTES;
+    out->communicator_bytes = mics_nccl_bytes(topology, choice);
     return status;
 }

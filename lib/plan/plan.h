@@ -14,7 +14,7 @@
 #include "plan/layout.h"
 
 #define MICS_PLAN_KIND    "mics.plan"
-#define MICS_PLAN_VERSION 1
+#define MICS_PLAN_VERSION 2
 #define MICS_JOINED_MAX   7
 
 enum mics_optimizer { MICS_OPT_ADAMW, MICS_OPT_SGD };
@@ -58,7 +58,8 @@ enum mics_region_kind {
 struct mics_memory {
     struct mics_region regions[MICS_REGION_COUNT];
     uint64_t arena_bytes;
-    uint64_t workspace_bytes; /* outside the arena: staging of communicators, libraries */
+    uint64_t workspace_bytes; /* outside the arena: of libraries; on a host also staging */
+    uint64_t context_bytes, communicator_bytes; /* likewise, of a GPU; 0 on a host (gpu_memory.h) */
     uint64_t
         snapshot_bytes; /* in host memory: what a checkpoint is written from while training goes on */
 };

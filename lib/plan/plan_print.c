@@ -15,6 +15,7 @@
 #include "plan/types.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { TEXT = 32 };
 
@@ -184,7 +185,7 @@ enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan,
 {
     const struct mics_memory *memory = &plan->memory;
     const uint64_t total = mics_memory_total(memory, plan->topology);
-    const bool in_host = total > memory->arena_bytes + memory->workspace_bytes;
+    const bool in_host = strcmp(plan->topology->device, "host") == 0;
     const uint64_t limit = plan->memory_limit;
     struct mics_table *table =
         mics_table_new(tsv ? "region|bytes|share" : "<memory per rank|>bytes|>of the limit");
@@ -192,7 +193,17 @@ enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan,
     for (uint32_t i = 0; i < MICS_REGION_COUNT; i++)
         put_bytes(table, memory->regions[i].name, memory->regions[i].bytes, limit, tsv);
     put_bytes(table, tsv ? "arena" : "= arena", memory->arena_bytes, limit, tsv);
-    put_bytes(table, tsv ? "workspace" : "+ workspace", memory->workspace_bytes, limit, tsv);
+    if (memory->context_bytes > 0)
+        put_bytes(table, tsv ? "context" : "+ CUDA context and modules", memory->context_bytes,
+                  limit, tsv);
+    put_bytes(table,
+              tsv       ? "workspace"
+              : in_host ? "+ workspace"
+                        : "+ cuBLASLt's workspace",
+              memory->workspace_bytes, limit, tsv);
+    if (memory->context_bytes > 0)
+        put_bytes(table, tsv ? "communicators" : "+ NCCL's communicators",
+                  memory->communicator_bytes, limit, tsv);
     if (in_host)
         put_bytes(table, tsv ? "snapshot" : "+ snapshot for checkpoints", memory->snapshot_bytes,
                   limit, tsv);

@@ -114,9 +114,25 @@ static enum mics_status expect_bytes(const struct mics_at *at, const char *key, 
     return status;
 }
 
-static enum mics_status check_memory(const struct mics_at *root, const struct mics_memory *memory,
+/* Version 1 did not count what a GPU's context and communicators take. */
+static enum mics_status check_gpu_memory(const struct mics_at *at, struct mics_memory *memory,
+                                         json_int_t version, struct mics_err *err)
+{
+    if (version == 1) {
+        memory->context_bytes = memory->communicator_bytes = 0;
+        return MICS_OK;
+    }
+    const enum mics_status status = expect_bytes(at, "context_bytes", memory->context_bytes, err);
+
+    return status == MICS_OK
+               ? expect_bytes(at, "communicator_bytes", memory->communicator_bytes, err)
+               : status;
+}
+
+static enum mics_status check_memory(const struct mics_at *root, struct mics_memory *memory,
                                      struct mics_err *err)
 {
+    const json_int_t version = json_integer_value(json_object_get(root->value, "v"));
     struct mics_at at, regions;
     enum mics_status status = mics_at_object(root, "memory", &at, err);
 
@@ -135,6 +151,8 @@ static enum mics_status check_memory(const struct mics_at *root, const struct mi
         status = expect_bytes(&at, "arena_bytes", memory->arena_bytes, err);
     if (status == MICS_OK)
         status = expect_bytes(&at, "workspace_bytes", memory->workspace_bytes, err);
+    if (status == MICS_OK)
+        status = check_gpu_memory(&at, memory, version, err);
     if (status == MICS_OK)
         status = expect_bytes(&at, "snapshot_bytes", memory->snapshot_bytes, err);
     return status;

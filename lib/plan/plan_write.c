@@ -57,6 +57,8 @@ static json_t *write_memory(const struct mics_memory *memory)
     json_t *object = json_object(), *regions = json_array();
     bool done = put_count(object, "arena_bytes", memory->arena_bytes) &&
                 put_count(object, "workspace_bytes", memory->workspace_bytes) &&
+                put_count(object, "context_bytes", memory->context_bytes) &&
+                put_count(object, "communicator_bytes", memory->communicator_bytes) &&
                 put_count(object, "snapshot_bytes", memory->snapshot_bytes) &&
                 put(object, "regions", regions);
 

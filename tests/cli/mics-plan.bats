@@ -262,3 +262,63 @@ PY
     run -3 mics-show wrong.json
     [[ $output == *"choice.dtype: 'f64': expected f32 or bf16"* ]]
 }
+
+# A plan for one node of eight A100.
+on_gpu() # options...
+{
+    mics-plan --topology=p4d --model=gpt2 --global-batch=8 --seq=128 --strategy=zero3 --micro-batch=1 --recompute=none \
+        --prefetch=1 "$@"
+}
+
+@test "plan: the context, the workspace and NCCL's communicators of a GPU are lines of the memory table" {
+    on_gpu --tsv >plan
+    [ "$(field context plan)" = $((640 << 20)) ]
+    [ "$(field workspace plan)" = $((32 << 20)) ]
+    [ "$(field communicators plan)" = $(((724 + 2 * 436) << 20)) ] # 24 channels: all ranks, gathers, reductions
+    [ "$(field limit plan)" = $(((40960 - 512) << 20)) ]
+    sum=$(($(field arena plan) + $(field context plan) + $(field workspace plan) + $(field communicators plan)))
+    [ "$(field total plan)" = "$sum" ]
+    on_gpu -o plan.mp
+    mics-show plan.mp >table
+    grep -qE '^\+ CUDA context and modules +640 MiB' table
+    grep -qE "^\+ cuBLASLt's workspace +32 MiB" table
+    grep -qE "^\+ NCCL's communicators +1.56 GiB" table
+}
+
+@test "plan: what fits without the context and communicators, and not with them, is refused by how much" {
+    on_gpu --tsv >plan
+    total=$(field total plan)
+    on_gpu --memory="$total" -o fits.mp
+    run --separate-stderr on_gpu --memory=$((total - (1 << 20)))
+    one_line_and_code 4
+    [[ $stderr == *" with micro-batch 1 needs "*", 1 MiB more" ]]
+    run --separate-stderr on_gpu --memory="$(($(field arena plan) + $(field workspace plan)))"
+    one_line_and_code 4
+    [[ $stderr == *", 2.18 GiB more" ]] # 640 + 724 + 872 MiB
+}
+
+@test "plan: ranks that compute on a host have no context and no communicators of NCCL" {
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=64 --json -o plan.json
+    jq '.topology | .device.name = "host"' plan.json >host.json
+    mics-plan --model=gpt2-nano --global-batch=4 --seq=64 --tsv host.json >plan
+    [ "$(field workspace plan)" = $((16 << 20)) ]
+    [ -z "$(field context plan)$(field communicators plan)" ]
+    mics-plan --model=gpt2-nano --global-batch=4 --seq=64 --json host.json |
+        jq -e '.memory | .context_bytes == 0 and .communicator_bytes == 0'
+}
+
+@test "plan: a plan of version 1, which did not count them, is read as it was" {
+    on_gpu --json -o plan.json
+    jq '.v = 1 | del(.memory.context_bytes, .memory.communicator_bytes)' plan.json >old.json
+    mics-show --tsv old.json >old
+    [ -z "$(field context old)$(field communicators old)" ]
+    [ "$(field total old)" = $(($(field arena old) + $(field workspace old))) ]
+    jq 'del(.memory.communicator_bytes)' plan.json >lacks.json
+    run --separate-stderr mics-show lacks.json
+    one_line_and_code 3
+    [[ $stderr == *"memory.communicator_bytes"* ]]
+    jq '.memory.context_bytes -= 1' plan.json >lies.json
+    run --separate-stderr mics-show lies.json
+    one_line_and_code 3
+    [[ $stderr == *"memory.context_bytes: says 671088639, but this choice takes 671088640"* ]]
+}

@@ -104,7 +104,31 @@ faulty() # fault command...
     MICS_NODE_RANKS=1 run -0 --separate-stderr mpi 2 mics-probe --device=cuda --seconds=0.3 --json
     [ "$(jq -r '[.device.name, .device.flops_dtype] | join(" ")' <<<"$output")" = "emulated bf16" ]
     jq -e '.device.from_host_bytes_per_s > 0 and .links.net.bandwidth_bytes_per_s > 0' <<<"$output"
-    mics-show - <<<"$output" | grep -q '^copies from the host .*B/s'
+    mics-show - <<<"$output" >"$BATS_TEST_TMPDIR/table"
+    grep -q '^copies from the host .*B/s' "$BATS_TEST_TMPDIR/table"
+}
+
+# The limit that a probe found, and the free memory that it is made of, in MiB.
+probed()
+{
+    MICS_NODE_RANKS=1 mpi 2 mics-probe --device=cuda --seconds=0.3 --json 2>/dev/null |
+        jq -r '[.device.memory_bytes, .device.free_bytes | . / 1048576 | floor] | join(" ")'
+}
+
+@test "nccl: a probed GPU's limit is its free memory less 512 MiB, the least of all ranks" {
+    # NVML's word, from before there is a context: another program has 8 of 16 GiB, and 9 on the second GPU
+    run -0 env MICS_NVML_PATH="$MICS_BUILD/tests/fake/nvml.so" MICS_FAKE_NVML=emulated "$(command -v bash)" -c \
+        "$(declare -f mpi probed); probed"
+    [ "$output" = "$((7 * 1024 - 512)) $((7 * 1024))" ]
+    # without NVML CUDA's, which has this process's own context and buffers in it
+    MICS_NVML_PATH=/nonexistent MICS_EMULATED_TAKEN=$((3 << 30)) run -0 probed
+    read -r limit free <<<"$output"
+    [ "$limit" = $((free - 512)) ]
+    [ "$free" -le $((5 * 1024)) ]
+    [ "$free" -gt $((5 * 1024 - 64)) ]
+    # a GPU that another program fills
+    MICS_NODE_RANKS=1 MICS_NVML_PATH=/nonexistent MICS_EMULATED_TAKEN=$((8000 << 20)) run -1 --separate-stderr mpirun -n 2 mics-probe --device=cuda --seconds=0.3
+    [[ $stderr == *"a GPU has 19"?" MiB of free memory, of which 512 are kept in reserve: too little to measure"* ]]
 }
 
 # One step on the host and on emulated GPUs agree within `tolerance`.
@@ -126,9 +150,31 @@ agree() # dtype tolerance
 @test "nccl: what communicators take of a GPU is measured before the first step, and told" {
     prepare mics:4 f32
     run -0 mpi 4 "${job[@]:0:${#job[@]}-1}" --device=cuda --out=run --metrics=run.jsonl
-    [[ $output == *"ranks talk by nccl (2.28.9, registered memory)"* ]]
+    [[ $output == *"ranks talk by nccl (2.28.9)"* ]]
     [[ $output == *"communicators, as measured"* ]]
     jq -se '.[0] | .transport == "nccl" and .comm_bytes >= 10485760 and .comm_bytes < 10600000' run.jsonl
+}
+
+@test "nccl: each line of a plan's memory holds what emulated GPUs report, as tests/gpu/run asks of real ones" {
+    check=$MICS_BUILD/tests/gpu/check_memory
+    MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so MICS_FAKE_NVML=emulated run -0 "$check"
+    [ "$(grep -c '^ok ' <<<"$output")" = 5 ]
+    [[ $output == *"ok 1 - workspace of a stream of computation: 32.0 MiB taken, 32.0 planned"* ]]
+    [[ $output == *"ok 4 - CUDA context and modules: 0.0 MiB taken, 640.0 planned"* ]]
+    MICS_NVML_PATH=/nonexistent run -0 mpi 4 "$check"
+    [[ $output == *"ok 3 - NCCL's communicators: 6.0 MiB taken, "* ]]
+    MICS_NODE_RANKS=2 MICS_COMM=staged run -0 mpi 4 "$check"
+    [[ $output == *"ok 3 - NCCL's communicators # SKIP ranks do not talk by NCCL"* ]]
+}
+
+@test "nccl: memory is registered when MICS_NCCL_REGISTER=1 asks for it, with the same losses" {
+    prepare mics:4 f32
+    mpi 4 "${job[@]}" --device=cuda --out=plain --metrics=plain.jsonl
+    MICS_NCCL_REGISTER=1 run -0 mpi 4 "${job[@]:0:${#job[@]}-1}" --device=cuda --out=registered --metrics=registered.jsonl
+    [[ $output == *"ranks talk by nccl (2.28.9, registered memory)"* ]]
+    jq -se '[.[] | select(.loss) | .loss] | length == 2 and .[0] == .[1]' plain.jsonl registered.jsonl
+    MICS_NCCL_REGISTER=2 run -2 --separate-stderr mpirun -n 4 "${job[@]}" --device=cuda --out=refused
+    [[ $stderr == *"MICS_NCCL_REGISTER: expected 0 or 1"* ]]
 }
 
 @test "nccl: a GPU without memory for the arena, or for the communicators beside it, is one line with all three" {

@@ -88,7 +88,8 @@ static std::atomic<size_t> used_bytes; /* by cudaMalloc */
 
 size_t emu_memory_left(size_t *total)
 {
-    const size_t used = used_bytes;
+    /* MICS_EMULATED_TAKEN: what other programs have of it */
+    const size_t used = used_bytes + (size_t)emu_setting("MICS_EMULATED_TAKEN", 0);
 
     *total = (size_t)emu_setting("MICS_EMULATED_MEMORY", 8ll << 30);
     return used < *total ? *total - used : 0;

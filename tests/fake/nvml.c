@@ -4,7 +4,8 @@
  *
  * An H200 whose links all lead to switches, and the older call knows nothing of; an A100 with links to GPUs, one of
  * them down; and one without links and memory of its own. MICS_FAKE_NVML=mismatch: as after an upgrade of the
- * driver without a restart.
+ * driver without a restart. MICS_FAKE_NVML=emulated: instead the first two of the emulated GPUs, of whose 16 GiB
+ * another program has half, and 1 GiB more on the second.
  */
 #include "cluster/nvml_api.h"
 
@@ -12,22 +13,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MISMATCH = 18, GPUS = 3 };
+enum { MISMATCH = 18, GPUS = 3, EMULATED = 2 };
 
 struct nvml_device {
     const char *name, *pci_id, *uuid;
     int major, minor;
     unsigned generation, width, links, remote;
-    unsigned long long memory;
+    unsigned long long memory, used;
 };
 
 static struct nvml_device gpus[GPUS] = {
-    {"NVIDIA H200", "00000000:18:00.0", "GPU-18", 9, 0, 5, 16, 18, NVML_REMOTE_SWITCH,
-     150754820096},
+    {"NVIDIA H200", "00000000:18:00.0", "GPU-18", 9, 0, 5, 16, 18, NVML_REMOTE_SWITCH, 150754820096,
+     0},
     {"NVIDIA A100-SXM4-80GB", "00000000:2A:00.0", "GPU-2a", 8, 0, 4, 16, 12, NVML_REMOTE_GPU,
-     85899345920},
-    {"NVIDIA GH200", "00000000:9A:00.0", "GPU-9a", 9, 0, 5, 8, 0, NVML_REMOTE_GPU, 0},
+     85899345920, 0},
+    {"NVIDIA GH200", "00000000:9A:00.0", "GPU-9a", 9, 0, 5, 8, 0, NVML_REMOTE_GPU, 0, 0},
 };
+
+static struct nvml_device emulated[EMULATED] = {
+    {"emulated", "00000000:00:00.0", "GPU-6d696373-2065-6d75-6c61-746564000000", 9, 0, 5, 16, 0,
+     NVML_REMOTE_GPU, 16ull << 30, 8ull << 30},
+    {"emulated", "00000000:01:00.0", "GPU-6d696373-2065-6d75-6c61-746564000001", 9, 0, 5, 16, 0,
+     NVML_REMOTE_GPU, 16ull << 30, 9ull << 30},
+};
+
+static int is_asked_for(const char *what)
+{
+    const char *text = getenv("MICS_FAKE_NVML");
+
+    return text && strcmp(text, what) == 0;
+}
 
 int nvmlInit_v2(void);
 int nvmlShutdown(void);
@@ -49,9 +64,7 @@ int nvmlDeviceGetFieldValues(nvml_device device, int count, struct nvml_field *f
 
 int nvmlInit_v2(void)
 {
-    const char *fault = getenv("MICS_FAKE_NVML");
-
-    return fault && strcmp(fault, "mismatch") == 0 ? MISMATCH : NVML_SUCCESS;
+    return is_asked_for("mismatch") ? MISMATCH : NVML_SUCCESS;
 }
 
 int nvmlShutdown(void)
@@ -66,13 +79,13 @@ const char *nvmlErrorString(int code)
 
 int nvmlDeviceGetCount_v2(unsigned *count)
 {
-    *count = GPUS;
+    *count = is_asked_for("emulated") ? EMULATED : GPUS;
     return NVML_SUCCESS;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, nvml_device *device)
 {
-    *device = &gpus[index];
+    *device = is_asked_for("emulated") ? &emulated[index] : &gpus[index];
     return NVML_SUCCESS;
 }
 
@@ -93,6 +106,8 @@ int nvmlDeviceGetMemoryInfo(nvml_device device, struct nvml_memory *memory)
     if (device->memory == 0)
         return NVML_ERROR_NOT_SUPPORTED;
     memory->total = device->memory;
+    memory->used = device->used;
+    memory->free = device->memory - device->used;
     return NVML_SUCCESS;
 }
 

@@ -47,10 +47,27 @@ static void p4d_is_what_the_vendor_says(void)
     CHECK_NEAR(topology->node_link.bandwidth_bytes, 240e9, 1);
     CHECK_NEAR(topology->net_link.bandwidth_bytes, .85 * 50e9, 1);
     CHECK_NEAR(topology->net_link.latency_s, 75e-6, 1e-12);
-    CHECK_INT(topology->memory_bytes, 40000000000);
+    CHECK_INT(topology->memory_bytes, (40960ll - 512) << 20); /* nvidia-smi's total, the reserve */
     device = json_object_get(topology->doc, "device");
     CHECK_NEAR(json_real_value(json_object_get(device, "peak_flops_per_s")), 312e12, 1);
     mics_topology_free(topology);
+}
+
+static void memory_is_the_total_of_nvidia_smi_less_the_reserve(void)
+{
+    static const struct {
+        const char *name;
+        long long mib;
+    } known[] = {{"p3dn", 32768},  {"p4d", 40960},      {"p4de", 81920},    {"p5", 81559},
+                 {"p5en", 143771}, {"p6-b200", 183359}, {"p6-b300", 275040}};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct mics_topology *topology = NULL;
+
+        CHECK_INT(mics_topology_parse(known[i].name, &topology, NULL), MICS_OK);
+        CHECK_INT(topology ? topology->memory_bytes : 0, (known[i].mib - 512) << 20);
+        mics_topology_free(topology);
+    }
 }
 
 /* How many times faster a GPU's link is than its share of the network, by the vendors' figures. */
@@ -144,6 +161,7 @@ int main(void)
 {
     TAP_RUN(every_entry_can_be_read_and_makes_a_valid_topology);
     TAP_RUN(p4d_is_what_the_vendor_says);
+    TAP_RUN(memory_is_the_total_of_nvidia_smi_less_the_reserve);
     TAP_RUN(the_gap_between_link_and_network_is_the_published_one);
     TAP_RUN(aliases_and_any_case_find_the_same_machine);
     TAP_RUN(no_two_machines_share_a_name);

@@ -43,6 +43,29 @@ static void names_links_and_memory_come_from_NVML(void)
     free(gpus);
 }
 
+static void CUDAs_identity_finds_the_GPU_and_its_free_memory(void)
+{
+    char uuid[16] = "mics emulated";
+    struct mics_nvml_gpu *gpus = NULL;
+    uint32_t count = 0;
+
+    setenv("MICS_FAKE_NVML", "emulated", 1);
+    CHECK_INT(mics_nvml_list(&gpus, &count, NULL), MICS_OK);
+    unsetenv("MICS_FAKE_NVML");
+    CHECK_INT(count, 2);
+    CHECK(mics_nvml_gpu_is(&gpus[0], uuid));
+    CHECK(!mics_nvml_gpu_is(&gpus[1], uuid));
+    uuid[15] = 1;
+    CHECK(!mics_nvml_gpu_is(&gpus[0], uuid));
+    CHECK(mics_nvml_gpu_is(&gpus[1], uuid));
+    CHECK_INT(gpus[0].memory_bytes, 16ll << 30);
+    CHECK_INT(gpus[0].free_bytes, 8ll << 30);
+    CHECK_INT(gpus[1].free_bytes, 7ll << 30);
+    uuid[15] = (char)0xfe;
+    CHECK(!mics_nvml_gpu_is(&gpus[0], uuid));
+    free(gpus);
+}
+
 static void check_network(const json_t *gpu, const char *distance, const char *first, size_t count)
 {
     const json_t *network = json_object_get(gpu, "network");
@@ -111,6 +134,7 @@ int main(void)
 {
     in_build("tests/fake/nvml.so", fake);
     TAP_RUN(names_links_and_memory_come_from_NVML);
+    TAP_RUN(CUDAs_identity_finds_the_GPU_and_its_free_memory);
     TAP_RUN(the_nearest_network_cards_come_from_hwloc);
     TAP_RUN(a_machine_that_hwloc_knows_nothing_of_has_no_network_cards);
     TAP_RUN(what_is_wrong_with_the_driver_is_said_in_the_document);

@@ -240,19 +240,28 @@ static void check_memory(struct checker *c)
     c->device->ops->release(c->device, memory[1]);
 }
 
-static void memory_is_registered_where_a_node_has_several_ranks(void)
+static void memory_is_registered_only_when_asked_for(void)
 {
+    run_logged(2, check_memory, "of 2: 2 collectives, 0 groups, 0 registered", 2);
+    setenv("MICS_NCCL_REGISTER", "0", 1);
+    run_logged(2, check_memory, "of 2: 2 collectives, 0 groups, 0 registered", 2);
+    setenv("MICS_NCCL_REGISTER", "1", 1);
     run_logged(2, check_memory, "of 2: 2 collectives, 0 groups, 2 registered", 2);
+    unsetenv("MICS_NCCL_REGISTER");
 }
 
-static void memory_is_not_registered_where_NCCL_cannot_or_nobody_wants_it(void)
+static void an_NCCL_that_cannot_register_is_used_without(void)
 {
-    setenv("MICS_NCCL_REGISTER", "0", 1);
-    run_logged(2, check_memory, ", 0 registered", 2);
-    unsetenv("MICS_NCCL_REGISTER");
     setenv("MICS_EMULATED_NCCL_VERSION", "21805", 1);
     run_logged(2, check_memory, ", 0 registered", 2);
     unsetenv("MICS_EMULATED_NCCL_VERSION");
+}
+
+static void every_collective_is_right_in_registered_memory(void)
+{
+    setenv("MICS_NCCL_REGISTER", "1", 1);
+    run_ranks(3, false, check_all);
+    unsetenv("MICS_NCCL_REGISTER");
 }
 
 static void check_no_registering(struct checker *c)
@@ -302,6 +311,7 @@ int main(void)
     in_build("emulated", emulated);
     setenv("MICS_PLUGIN_PATH", emulated, 1);
     unsetenv("MICS_COMM");
+    unsetenv("MICS_NCCL_REGISTER");
     unsetenv("NCCL_HOSTID");
     if (mics_plugin_open(&plugin, &err) != MICS_OK) {
         printf("1..0 # SKIP %s\n", err.text);
@@ -312,8 +322,9 @@ int main(void)
     TAP_RUN(an_abort_frees_a_rank_that_waits_in_a_collective);
     TAP_RUN(collectives_that_join_are_one_group);
     TAP_RUN(an_older_NCCL_is_right_too);
-    TAP_RUN(memory_is_registered_where_a_node_has_several_ranks);
-    TAP_RUN(memory_is_not_registered_where_NCCL_cannot_or_nobody_wants_it);
+    TAP_RUN(memory_is_registered_only_when_asked_for);
+    TAP_RUN(an_NCCL_that_cannot_register_is_used_without);
+    TAP_RUN(every_collective_is_right_in_registered_memory);
     TAP_RUN(registering_that_is_asked_for_in_vain_is_refused);
     mics_plugin_close(plugin);
     return tap_done();

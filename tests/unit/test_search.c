@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "doc/doc.h"
+#include "plan/memory.h"
 #include "plan/search.h"
 #include "tap.h"
 
@@ -39,7 +40,7 @@ static void the_plan_fits_and_its_parts_agree(void)
     CHECK_INT(status, MICS_OK);
     if (!plan)
         return;
-    CHECK(plan->memory.arena_bytes + plan->memory.workspace_bytes <= plan->memory_limit);
+    CHECK(mics_memory_total(&plan->memory, plan->topology) <= plan->memory_limit);
     CHECK_INT(plan->global_batch, 64);
     CHECK_INT(16 * plan->choice.micro_batch * plan->choice.micro_steps, 64);
     CHECK_NEAR(plan->predicted.tokens_per_s * plan->predicted.step_s, 64 * 256, 1e-6);
@@ -211,7 +212,7 @@ static void recomputation_is_chosen_only_where_nothing_else_fits(void)
     if (!plan)
         return;
     CHECK(!plan->choice.recompute);
-    need = plan->memory.arena_bytes + plan->memory.workspace_bytes;
+    need = mics_memory_total(&plan->memory, plan->topology);
     mics_plan_free(plan);
     options.memory_limit = need - 1;
     plan = search(SLOW_NET, "gpt2-mini", &options, &status);

@@ -71,7 +71,6 @@ static void describe(struct cuda_device *device, const struct cudaDeviceProp *pr
              device->gpu);
     memcpy(device->base.uuid, &prop->uuid, sizeof device->base.uuid);
     snprintf(device->base.model, sizeof device->base.model, "%.63s", prop->name);
-    device->base.memory_bytes = prop->totalGlobalMem;
     device->base.description = device->description;
     device->multiprocessors = prop->multiProcessorCount;
 }

@@ -26,7 +26,7 @@
 #define __CUDA_BF16_TYPES_EXIST__
 #include <nccl.h>
 
-enum { NCCL_WITH_MEMORY = 21900, NCCL_WITH_PEER_MEMORY = 22300, NCCL_WITH_ORDER = 22600 };
+enum { NCCL_WITH_MEMORY = 21900, NCCL_WITH_ORDER = 22600 };
 
 /* All communicators that come from one mics_nccl_open(). */
 struct nccl_family {

@@ -2,10 +2,10 @@
 /*
  * nccl_memory.c - memory that NCCL reads and writes without a detour through buffers of its own.
  *
- * It comes from ncclMemAlloc() and is registered with every communicator that there is or comes to be: then copies
- * inside a node go from one GPU's memory straight into another's, and NVLink SHARP can add on the way. That all ranks must do alike, so
- * they decide together: by MICS_NCCL_REGISTER, or else where NCCL knows how (2.23 for copies inside a node) and a node has
- * more than one rank. Between nodes alone it would help less, and a rank that is alone not at all.
+ * MICS_NCCL_REGISTER=1 asks for it. The memory comes from ncclMemAlloc() and is registered with every communicator, so
+ * that copies inside a node go from one GPU's memory straight into another's, and NVLink SHARP can add on the way. All
+ * ranks must do it alike, so they decide together. By default nothing is registered: NCCL copies through its own buffers,
+ * which is the path that most programs take.
  *
  * The functions may be missing: NCCL has them since 2.19.
  */

@@ -10,7 +10,6 @@
 struct card {
     char uuid[16];
     char host_id[64];    /* $NCCL_HOSTID: other ones are other machines for NCCL */
-    int node;            /* as the host's communicator knows nodes */
     int version;         /* of NCCL */
     bool can_register;   /* memory */
     enum nccl_wish wish; /* to do so */
@@ -39,25 +38,7 @@ static enum mics_status check_cards(const struct mics_device *device, const stru
     return MICS_OK;
 }
 
-static bool are_neighbours(const struct card *a, const struct card *b)
-{
-    return a->node == b->node && strcmp(a->host_id, b->host_id) == 0;
-}
-
-/* Where nobody says so: all know how, and some are neighbours. */
-static bool is_worth_registering(const struct card *cards, int size)
-{
-    bool neighbours = false;
-
-    for (int i = 0; i < size; i++) {
-        if (!cards[i].can_register || cards[i].version < NCCL_WITH_PEER_MEMORY)
-            return false;
-        for (int j = 0; j < i && !neighbours; j++)
-            neighbours = are_neighbours(&cards[i], &cards[j]);
-    }
-    return neighbours;
-}
-
+/* Only when some rank asks for it and none refuses it. */
 static enum mics_status choose_memory(const struct card *cards, int size, bool *registers,
                                       struct mics_err *err)
 {
@@ -69,7 +50,7 @@ static enum mics_status choose_memory(const struct card *cards, int size, bool *
         on |= cards[i].wish == NCCL_WISH_ON;
         off |= cards[i].wish == NCCL_WISH_OFF;
     }
-    *registers = !off && (on || is_worth_registering(cards, size));
+    *registers = on && !off;
     for (int i = 0; *registers && i < size; i++)
         if (!cards[i].can_register)
             return mics_err_set(err, MICS_ERR_UNSUPPORTED,
@@ -81,11 +62,10 @@ static enum mics_status choose_memory(const struct card *cards, int size, bool *
     return MICS_OK;
 }
 
-static struct card make_card(const struct nccl_family *family, const struct mics_comm *control)
+static struct card make_card(const struct nccl_family *family)
 {
     const char *host_id = getenv("NCCL_HOSTID");
-    struct card card = {.node = control->node,
-                        .version = family->version,
+    struct card card = {.version = family->version,
                         .can_register = mics_nccl_can_register(family->version),
                         .wish = mics_nccl_wish()};
 
@@ -97,7 +77,7 @@ static struct card make_card(const struct nccl_family *family, const struct mics
 static enum mics_status compare_cards(struct nccl_family *family, struct mics_comm *control,
                                       bool *registers, struct mics_err *err)
 {
-    const struct card own = make_card(family, control);
+    const struct card own = make_card(family);
     struct card *cards = calloc((size_t)control->size, sizeof *cards);
 
     if (!cards)
