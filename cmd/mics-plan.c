@@ -44,7 +44,8 @@ static const struct cli_option options[] = {
     {ID_MEMORY, "memory", "SIZE", "memory per rank (what the topology says)"},
     {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
      "how state is cut (auto); mics:P: in groups of P ranks"},
-    {ID_RECOMPUTE, "recompute", "auto|none|full", "recompute activations (auto: if nothing fits)"},
+    {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
+     "what backward computes again (auto: the fastest; full only if nothing else fits)"},
     {ID_OPTIMIZER, "optimizer", "adamw|sgd", "what keeps state (adamw)"},
     {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
     {ID_DTYPE, "dtype", "f32|bf16",
@@ -73,19 +74,17 @@ struct request {
     bool schedule;
 };
 
-/* One of the words of a list "a|b|c", by its place. */
-static enum mics_status choose_word(const char *value, const char *const *words, uint32_t count,
-                                    uint32_t *out, struct mics_err *err)
+/* One of two words, by its place. */
+static enum mics_status choose_word(const char *value, const char *const words[2], uint32_t *out,
+                                    struct mics_err *err)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < 2; i++) {
         if (strcmp(value, words[i]) == 0) {
             *out = i;
             return MICS_OK;
         }
     }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s%s%s%s%s", value, words[0],
-                        count > 2 ? ", " : " or ", words[1], count > 2 ? " or " : "",
-                        count > 2 ? words[2] : "");
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s or %s", value, words[0], words[1]);
 }
 
 static enum mics_status parse_count(const char *value, uint64_t min, uint64_t max, uint32_t *out,
@@ -99,10 +98,20 @@ static enum mics_status parse_count(const char *value, uint64_t min, uint64_t ma
     return status;
 }
 
+static enum mics_status parse_recompute(const char *value, uint32_t *out, struct mics_err *err)
+{
+    enum mics_recompute level = MICS_RECOMPUTE_NONE;
+
+    if (strcmp(value, "auto") != 0 && !mics_recompute_parse(value, &level))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, none, selective or full",
+                            value);
+    *out = strcmp(value, "auto") == 0 ? MICS_AUTO : (uint32_t)level;
+    return MICS_OK;
+}
+
 static enum mics_status handle_word(struct request *request, int id, const char *value,
                                     struct mics_err *err)
 {
-    static const char *const recompute[] = {"auto", "none", "full"};
     static const char *const optimizers[] = {"adamw", "sgd"};
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
@@ -110,17 +119,16 @@ static enum mics_status handle_word(struct request *request, int id, const char 
     enum mics_status status;
 
     if (id == ID_RECOMPUTE) {
-        status = choose_word(value, recompute, 3, &which, err);
-        request->search.recompute = (enum mics_recompute)which;
+        status = parse_recompute(value, &request->search.recompute, err);
     } else if (id == ID_OPTIMIZER) {
-        status = choose_word(value, optimizers, 2, &which, err);
+        status = choose_word(value, optimizers, &which, err);
         request->search.optimizer = (enum mics_optimizer)which;
     } else if (id == ID_DTYPE || id == ID_GRAD_DTYPE) {
-        status = choose_word(value, dtypes, 2, &which, err);
+        status = choose_word(value, dtypes, &which, err);
         *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =
             which ? MICS_BF16 : MICS_F32;
     } else {
-        status = choose_word(value, launchers, 2, &which, err);
+        status = choose_word(value, launchers, &which, err);
         request->launch = value;
     }
     return status;
@@ -321,7 +329,8 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
 
 int main(int argc, char **argv)
 {
-    struct request request = {.search = {.prefetch = MICS_AUTO,
+    struct request request = {.search = {.recompute = MICS_AUTO,
+                                         .prefetch = MICS_AUTO,
                                          .dtype = MICS_AUTO,
                                          .grad_dtype = MICS_AUTO,
                                          .clip = true},

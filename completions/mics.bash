@@ -3,7 +3,7 @@
 # mics.bash - completion for every program of mics.
 #
 # A program tells its options itself: "PROGRAM --complete" prints lines "option<TAB>metavariable<TAB>help".
-# A metavariable of fixed words, "auto|none|full", offers the words; any other offers files. A line without
+# A metavariable of fixed words, "mpirun|srun", offers the words; any other offers files. A line without
 # dashes is a command of the program.
 
 # The metavariable of an option, from the program's list; fails when there is no such option.

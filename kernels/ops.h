@@ -92,13 +92,14 @@ struct mics_op_accumulate {
 };
 
 /* x[m, n] = a' b' (+ add[m, n]) (+ bias[n] on every row), a' = a or its transpose; out = x, or one of
- *     pre_gelu set:   pre_gelu = x, out = gelu(x)            (both [m, n] with rows of ldout)
+ *     pre_gelu set:   pre_gelu = x, out = gelu(pre_gelu)     (both [m, n] with rows of ldout)
  *     gelu_of set:    out = x * gelu'(gelu_of)               (gelu_of [m, n] with rows of ldout)
  * a is [m, k] ([k, m] when trans_a), b is [k, n] ([n, k] when trans_b); lda, ldb, ldout are the lengths of
  * their rows in elements; add has rows of ldout, too, and may be out. a, b, bias, pre_gelu and gelu_of are
  * of type dtype; out and add of out_dtype (G for gradients of parameters: add = out accumulates). bias,
  * add, pre_gelu and gelu_of may be NULL; pre_gelu and gelu_of are not set together. Without add `out` may hold
- * anything before, NaN too. */
+ * anything before, NaN too. gelu(pre_gelu) is of the stored value, rounded to dtype, so that mics_op_gelu of it gives
+ * the same bits; only where cuBLASLt fuses the GELU into the product may it be of x. */
 struct mics_op_matmul {
     void *out;
     const void *a, *b, *bias, *add;

@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(MICS_TILE_THREADS)
             mics_store<In, W>((In *)args.pre_gelu + at, x);
 #pragma unroll
         for (int i = 0; i < W; i++)
-            x[i] = mics_gelu_of<In>(x[i]);
+            x[i] = mics_gelu_of<In>(mics_rounded<In>(x[i]));
     }
     mics_store<Out, W>((Out *)args.out + at, x);
 }

@@ -31,7 +31,7 @@ MICS_TYPED void finish_vector(const struct mics_op_matmul *args, mics_vf x, uint
         x += load(args->bias, column, count, type);
     if (args->pre_gelu) {
         store(args->pre_gelu, at, x, count, type);
-        x = mics_vgelu(x);
+        x = mics_vgelu(load(args->pre_gelu, at, count, type));
     } else if (args->gelu_of) {
         x *= mics_vgelu_slope(load(args->gelu_of, at, count, type));
     }

@@ -62,7 +62,9 @@ struct mics_counting_areas mics_counting_carve(const struct mics_model *model,
     if (kind != MICS_STAGE_EMBED)
         areas.in = mics_carve_typed(&keep, count, batch->dtype);
     if (kind == MICS_STAGE_BLOCK)
-        areas.middle = mics_carve_typed(batch->recompute ? &work : &keep, count, batch->dtype);
+        areas.middle =
+            mics_carve_typed(batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep, count,
+                             batch->dtype); /* there are no norms or activation functions */
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
     return areas;

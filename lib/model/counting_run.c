@@ -149,7 +149,7 @@ static void block_backward(const struct mics_pass *pass, uint32_t stage,
 {
     const uint64_t per_sample = (uint64_t)pass->batch.T * pass->model->config.n_embd;
 
-    if (pass->batch.recompute)
+    if (pass->batch.recompute == MICS_RECOMPUTE_FULL)
         make_middle(pass, stage, areas);
     for (uint32_t b = 0; b < pass->batch.B; b++) {
         const uint64_t first = b * per_sample;

@@ -42,8 +42,8 @@ struct mics_gpt2_norm {
     float *mean, *rstd; /* [R] */
 };
 
-/* The memory of one block's pass. What a forward leaves for the backward is in the saved area, or,
- * when recomputing, in the scratch area, made anew by the backward. */
+/* The memory of one block's pass. What the forward pass leaves for the backward pass is in the saved area or,
+ * where the whole block is recomputed, in the scratch area, computed again by the backward pass. */
 struct mics_gpt2_block_areas {
     void *in; /* [R, C], always saved */
     struct mics_gpt2_norm ln_1, ln_2;
@@ -52,8 +52,11 @@ struct mics_gpt2_block_areas {
     void *attention; /* [R, C] */
     void *middle;    /* [R, C]: the residual stream after attention */
     void *hidden;    /* [R, F], before GELU */
+    /* Saved if nothing is recomputed; otherwise both norms use wide_b and GELU uses wide_a. */
+    void *normed_1, *normed_2; /* [R, C]: what the norms put out */
+    void *gelu;                /* [R, F] */
     /* Always scratch. */
-    void *wide_a; /* [R, max(F, C)] */
+    void *wide_a; /* [R, max(F, C)]; [R, C] if nothing is recomputed */
     void *wide_b; /* [R, max(F, 3C)] */
     float *delta; /* [B, H, T] */
 };

@@ -2,12 +2,13 @@
 /*
  * Where a GPT-2 stage keeps its activations.
  *
- * A block saves 6C + F numbers per token (10C for the usual F = 4C): its input, the results of the
- * products that cannot be had back cheaply (qkv, attention, the middle of the residual stream, the
- * hidden layer before GELU) and the statistics of the norms. The outputs of both norms and of GELU,
- * another 2C + F, are *not* saved: one pass over memory makes them again in the backward, where a
- * product would cost some C times the arithmetic. Evaluation uses the areas of training as they are,
- * so that it fits the same arena.
+ * With selective recomputation a block saves 6C + F numbers per token (10C for the usual F = 4C): its input, the
+ * results of products and of attention (qkv, attention, the middle of the residual stream, the hidden layer before
+ * GELU) and the statistics of the norms. The outputs of both norms and of GELU, another 2C + F, take one pass over
+ * memory each to compute again, where a product takes some C times the arithmetic. Without recomputation they are
+ * saved too: 8C + 2F (16C). Their inputs are needed in either case, for the gradients of the norms and of GELU. With
+ * full recomputation a block saves its input only, C. Evaluation uses the areas of training, so that it fits the same
+ * arena.
  */
 #include "model/carve.h"
 #include "model/gpt2.h"
@@ -40,7 +41,8 @@ struct mics_gpt2_block_areas mics_gpt2_block_carve(const struct mics_model *mode
     const uint64_t R = rows_of(batch), C = model->config.n_embd, F = model->config.n_inner;
     const uint64_t heads = R * model->config.n_head;
     struct mics_carver keep = {.base = saved}, work = {.base = scratch};
-    struct mics_carver *const kept = batch->recompute ? &work : &keep;
+    struct mics_carver *const kept = batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep;
+    const bool keep_all = batch->recompute == MICS_RECOMPUTE_NONE;
     struct mics_gpt2_block_areas areas;
 
     areas.in = mics_carve_typed(&keep, R * C, batch->dtype);
@@ -51,8 +53,11 @@ struct mics_gpt2_block_areas mics_gpt2_block_carve(const struct mics_model *mode
     areas.middle = mics_carve_typed(kept, R * C, batch->dtype);
     areas.ln_2 = carve_norm(kept, R);
     areas.hidden = mics_carve_typed(kept, R * F, batch->dtype);
-    areas.wide_a = mics_carve_typed(&work, R * mics_max_u64(F, C), batch->dtype);
+    areas.wide_a = mics_carve_typed(&work, R * (keep_all ? C : mics_max_u64(F, C)), batch->dtype);
     areas.wide_b = mics_carve_typed(&work, R * mics_max_u64(F, 3 * C), batch->dtype);
+    areas.normed_1 = keep_all ? mics_carve_typed(&keep, R * C, batch->dtype) : areas.wide_b;
+    areas.normed_2 = keep_all ? mics_carve_typed(&keep, R * C, batch->dtype) : areas.wide_b;
+    areas.gelu = keep_all ? mics_carve_typed(&keep, R * F, batch->dtype) : areas.wide_a;
     areas.delta = mics_carve_floats(&work, heads);
     report(bytes, &keep, &work);
     return areas;

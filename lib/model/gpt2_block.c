@@ -5,8 +5,9 @@
  *     middle = in + proj(attention(qkv(ln_1(in))))
  *     out    = middle + proj(gelu(fc(ln_2(middle))))
  *
- * forward makes in -> hidden, then out, with GELU behind the product that makes hidden. backward goes the same
- * way back; when recomputing it makes in -> hidden first, and the last product of the forward is not repeated.
+ * forward computes in -> hidden, then out, with GELU in the epilogue of the product that computes hidden. backward
+ * goes the opposite way. With full recomputation it first computes in -> hidden again (the last product is not
+ * repeated), with selective recomputation only the outputs of the norms and of GELU.
  */
 #include "machine/launch.h"
 #include "model/gpt2.h"
@@ -68,7 +69,7 @@ static void attend(const struct block *block)
                                         });
 }
 
-/* in -> qkv, attention, middle and, in wide_b, the second norm's output, of which `hidden` is made. */
+/* in -> qkv, attention, middle and the second norm's output, from which `hidden` is computed. */
 static void run_to_norm_2(const struct block *block)
 {
     const struct mics_pass *pass = block->pass;
@@ -76,20 +77,20 @@ static void run_to_norm_2(const struct block *block)
     const uint32_t rows = block->rows;
 
     mics_gpt2_norm_forward(pass, block->unit, MICS_GPT2_LN_1_WEIGHT, &areas->ln_1, rows, areas->in,
-                           areas->wide_b);
-    mics_linear_forward(pass->stream, &block->qkv, rows, areas->wide_b, areas->qkv);
+                           areas->normed_1);
+    mics_linear_forward(pass->stream, &block->qkv, rows, areas->normed_1, areas->qkv);
     attend(block);
     mics_linear_forward_add(pass->stream, &block->attn_proj, rows, areas->attention, areas->in,
                             areas->middle);
     mics_gpt2_norm_forward(pass, block->unit, MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, rows,
-                           areas->middle, areas->wide_b);
+                           areas->middle, areas->normed_2);
 }
 
-/* wide_a = gelu(hidden), of `hidden` as it was stored: recomputed or not, a gradient has the same bits. */
+/* gelu(hidden) of `hidden` as it is stored, as the product's epilogue takes it: the same bits. */
 static void activate(const struct block *block)
 {
     mics_launch_gelu(block->pass->stream, &(struct mics_op_gelu){
-                                              .out = block->areas.wide_a,
+                                              .out = block->areas.gelu,
                                               .in = block->areas.hidden,
                                               .count = (uint64_t)block->rows * block->F,
                                               .dtype = block->pass->batch.dtype,
@@ -101,28 +102,31 @@ void mics_gpt2_block_forward(const struct mics_pass *pass, uint32_t unit)
     const struct block block = block_of(pass, unit);
 
     run_to_norm_2(&block);
-    mics_linear_forward_gelu(pass->stream, &block.fc, block.rows, block.areas.wide_b,
-                             block.areas.hidden, block.areas.wide_a);
-    mics_linear_forward_add(pass->stream, &block.mlp_proj, block.rows, block.areas.wide_a,
+    mics_linear_forward_gelu(pass->stream, &block.fc, block.rows, block.areas.normed_2,
+                             block.areas.hidden, block.areas.gelu);
+    mics_linear_forward_add(pass->stream, &block.mlp_proj, block.rows, block.areas.gelu,
                             block.areas.middle, pass->out);
 }
 
-/* The gradients of a norm and the linear layer behind it: from the gradient of the layer's output,
- * in wide_b, to that of the norm's input, added to flow. The norm's output is made again in wide_a, which
- * then takes its gradient. */
+/* The gradients of a norm and of the linear layer after it: from the gradient of the layer's output, in wide_b,
+ * to that of the norm's input, added to flow. The norm's output is `normed` if it was saved, else it is
+ * computed again in wide_a, which then takes its gradient. */
 static void branch_backward(const struct block *block, const struct mics_linear *layer,
                             uint32_t weight, uint32_t bias, uint32_t norm_weight,
-                            const struct mics_gpt2_norm *norm, const void *in)
+                            const struct mics_gpt2_norm *norm, const void *in, const void *normed)
 {
     const struct mics_pass *pass = block->pass;
-    void *const normed = block->areas.wide_a, *const grad_out = block->areas.wide_b;
+    void *const grad_normed = block->areas.wide_a, *const grad_out = block->areas.wide_b;
 
-    mics_gpt2_norm_forward(pass, block->unit, norm_weight, norm, block->rows, in, normed);
+    if (pass->batch.recompute != MICS_RECOMPUTE_NONE) {
+        mics_gpt2_norm_forward(pass, block->unit, norm_weight, norm, block->rows, in, grad_normed);
+        normed = grad_normed;
+    }
     mics_linear_grad_params(pass->stream, layer, block->rows, normed, grad_out,
                             mics_pass_grad(pass, block->unit, weight),
                             mics_pass_grad(pass, block->unit, bias));
-    mics_linear_grad_in(pass->stream, layer, block->rows, grad_out, normed);
-    mics_gpt2_norm_backward(pass, block->unit, norm_weight, norm, block->rows, in, normed,
+    mics_linear_grad_in(pass->stream, layer, block->rows, grad_out, grad_normed);
+    mics_gpt2_norm_backward(pass, block->unit, norm_weight, norm, block->rows, in, grad_normed,
                             pass->flow);
 }
 
@@ -132,14 +136,15 @@ static void mlp_backward(const struct block *block)
     const struct mics_pass *pass = block->pass;
     const struct mics_gpt2_block_areas *areas = &block->areas;
 
-    activate(block);
-    mics_linear_grad_params(pass->stream, &block->mlp_proj, block->rows, areas->wide_a, pass->flow,
+    if (pass->batch.recompute != MICS_RECOMPUTE_NONE)
+        activate(block);
+    mics_linear_grad_params(pass->stream, &block->mlp_proj, block->rows, areas->gelu, pass->flow,
                             mics_pass_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_WEIGHT),
                             mics_pass_grad(pass, block->unit, MICS_GPT2_MLP_PROJ_BIAS));
     mics_linear_grad_in_gelu(pass->stream, &block->mlp_proj, block->rows, pass->flow, areas->hidden,
                              areas->wide_b);
     branch_backward(block, &block->fc, MICS_GPT2_FC_WEIGHT, MICS_GPT2_FC_BIAS,
-                    MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, areas->middle);
+                    MICS_GPT2_LN_2_WEIGHT, &areas->ln_2, areas->middle, areas->normed_2);
 }
 
 /* flow: from the gradient of `middle` to that of the block's input. */
@@ -169,16 +174,16 @@ static void attention_backward(const struct block *block)
                                                  .dtype = block->pass->batch.dtype,
                                              });
     branch_backward(block, &block->qkv, MICS_GPT2_ATTN_WEIGHT, MICS_GPT2_ATTN_BIAS,
-                    MICS_GPT2_LN_1_WEIGHT, &areas->ln_1, areas->in);
+                    MICS_GPT2_LN_1_WEIGHT, &areas->ln_1, areas->in, areas->normed_1);
 }
 
 void mics_gpt2_block_backward(const struct mics_pass *pass, uint32_t unit)
 {
     const struct block block = block_of(pass, unit);
 
-    if (pass->batch.recompute) {
+    if (pass->batch.recompute == MICS_RECOMPUTE_FULL) {
         run_to_norm_2(&block);
-        mics_linear_forward(pass->stream, &block.fc, block.rows, block.areas.wide_b,
+        mics_linear_forward(pass->stream, &block.fc, block.rows, block.areas.normed_2,
                             block.areas.hidden);
     }
     mlp_backward(&block);

@@ -32,21 +32,22 @@ static struct mics_work block_forward(struct mics_work none, double R, double T,
 }
 
 static struct mics_work block_backward(struct mics_work work, double R, double T, double C,
-                                       double F, bool recompute)
+                                       double F, enum mics_recompute recompute)
 {
-    if (recompute)
+    if (recompute == MICS_RECOMPUTE_FULL)
         work = to_hidden(work, R, T, C, F);
-    mics_work_pass(&work, 2 * R * F); /* GELU again */
+    if (recompute != MICS_RECOMPUTE_NONE) { /* GELU and both norms */
+        mics_work_pass(&work, 2 * R * F);
+        mics_work_pass(&work, 2 * MICS_WORK_NORM * R * C);
+    }
     add_linear_grad(&work, R, F, C);
-    mics_work_pass(&work, R * F); /* what its derivative is taken at */
-    mics_work_pass(&work, MICS_WORK_NORM * R * C);
+    mics_work_pass(&work, R * F); /* where the derivative of GELU is taken */
     add_linear_grad(&work, R, C, F);
     mics_work_pass(&work, MICS_WORK_NORM_GRAD * R * C);
 
     add_linear_grad(&work, R, C, C);
     work.flops += 5 * R * T * C; /* five products: the scores are made again */
     mics_work_pass(&work, 8 * R * C);
-    mics_work_pass(&work, MICS_WORK_NORM * R * C);
     add_linear_grad(&work, R, C, 3 * C);
     mics_work_pass(&work, MICS_WORK_NORM_GRAD * R * C);
     return work;

@@ -39,8 +39,8 @@ struct mics_llama_sizes {
     uint32_t qkv_width;   /* W */
 };
 
-/* The memory of one block's pass. What a forward leaves for the backward is in the saved area, or,
- * when recomputing, in the scratch area, made anew by the backward. */
+/* The memory of one block's pass. What the forward pass leaves for the backward pass is in the saved area or,
+ * where the whole block is recomputed, in the scratch area, computed again by the backward pass. */
 struct mics_llama_block_areas {
     void *in;               /* [R, C], always saved */
     float *norm_1, *norm_2; /* [R]: the norms' statistics */
@@ -49,9 +49,12 @@ struct mics_llama_block_areas {
     void *attention;        /* [R, H D] */
     void *middle;           /* [R, C]: the residual stream after attention */
     void *hidden;           /* [R, 2F]: gate and up; the backward puts their gradients there */
+    /* Saved if nothing is recomputed; otherwise both norms use wide_b and SwiGLU uses wide_a. */
+    void *normed_1, *normed_2; /* [R, C]: what the norms put out */
+    void *swiglu;              /* [R, F] */
     /* Always scratch. */
-    void *wide_a; /* [R, max(F, C, H D)] */
-    void *wide_b; /* [R, max(F, C, W)] */
+    void *wide_a; /* [R, max(F, C, H D)]; [R, max(C, H D)] if nothing is recomputed */
+    void *wide_b; /* [R, max(F, C, W)]; [R, max(F, W)] if nothing is recomputed */
     float *delta; /* [B, H, T] */
 };
 

@@ -2,10 +2,10 @@
 /*
  * Where a Llama stage keeps its activations.
  *
- * A block saves 3C + W + H D + 2F numbers per token: its input, the results of the products that cannot be had
- * back cheaply (qkv, attention, the middle of the residual stream, gate and up), and the statistics of the
- * norms. The outputs of both norms and of SwiGLU are made again in the backward. Evaluation uses the areas
- * of training as they are, so that it fits the same arena.
+ * With selective recomputation a block saves 2C + W + H D + 2F numbers per token: its input, the results of products
+ * and of attention (qkv, attention, the middle of the residual stream, gate and up), and the statistics of the norms.
+ * Without recomputation it also saves the outputs of both norms and of SwiGLU: 4C + W + H D + 3F. With full
+ * recomputation it saves its input only, C. Evaluation uses the areas of training, so that it fits the same arena.
  */
 #include "model/carve.h"
 #include "model/llama.h"
@@ -39,9 +39,11 @@ struct mics_llama_block_areas mics_llama_block_carve(const struct mics_model *mo
                                                      void *scratch, struct mics_stage_bytes *bytes)
 {
     const struct mics_llama_sizes s = mics_llama_sizes_of(model, batch);
-    const uint64_t R = s.rows, wide = mics_max_u64(s.F, s.C);
+    const bool keep_all = batch->recompute == MICS_RECOMPUTE_NONE;
+    const uint64_t R = s.rows, wide_a = keep_all ? s.C : mics_max_u64(s.F, s.C);
+    const uint64_t wide_b = keep_all ? s.F : mics_max_u64(s.F, s.C);
     struct mics_carver keep = {.base = saved}, work = {.base = scratch};
-    struct mics_carver *const kept = batch->recompute ? &work : &keep;
+    struct mics_carver *const kept = batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep;
     struct mics_llama_block_areas areas;
 
     areas.in = mics_carve_typed(&keep, R * s.C, batch->dtype);
@@ -52,8 +54,11 @@ struct mics_llama_block_areas mics_llama_block_carve(const struct mics_model *mo
     areas.middle = mics_carve_typed(kept, R * s.C, batch->dtype);
     areas.norm_2 = mics_carve_floats(kept, R);
     areas.hidden = mics_carve_typed(kept, R * 2 * s.F, batch->dtype);
-    areas.wide_a = mics_carve_typed(&work, R * mics_max_u64(wide, s.heads_width), batch->dtype);
-    areas.wide_b = mics_carve_typed(&work, R * mics_max_u64(wide, s.qkv_width), batch->dtype);
+    areas.wide_a = mics_carve_typed(&work, R * mics_max_u64(wide_a, s.heads_width), batch->dtype);
+    areas.wide_b = mics_carve_typed(&work, R * mics_max_u64(wide_b, s.qkv_width), batch->dtype);
+    areas.normed_1 = keep_all ? mics_carve_typed(&keep, R * s.C, batch->dtype) : areas.wide_b;
+    areas.normed_2 = keep_all ? mics_carve_typed(&keep, R * s.C, batch->dtype) : areas.wide_b;
+    areas.swiglu = keep_all ? mics_carve_typed(&keep, R * s.F, batch->dtype) : areas.wide_a;
     areas.delta = mics_carve_floats(&work, R * s.H);
     report(bytes, &keep, &work);
     return areas;

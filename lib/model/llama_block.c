@@ -5,8 +5,9 @@
  *     middle = in + o(attention(turn(q, k), v)),     q, k, v = qkv(norm_1(in))
  *     out    = middle + down(silu(gate) * up),       gate, up = gate_up(norm_2(middle))
  *
- * forward makes in -> hidden (`run_to_hidden`), then out. backward goes the same way back; when
- * recomputing it runs `run_to_hidden` first, and the last product of the forward is not repeated.
+ * forward computes in -> hidden (`run_to_hidden`), then out. backward goes the opposite way. With full recomputation
+ * it first runs `run_to_hidden` again (the last product is not repeated), with selective recomputation it computes
+ * only the outputs of the norms and of SwiGLU again.
  */
 #include "machine/launch.h"
 #include "model/llama.h"
@@ -82,7 +83,7 @@ static void attend(const struct block *block)
                                                });
 }
 
-/* in -> qkv, attention, middle, hidden. wide_b holds a norm's output. */
+/* in -> qkv, attention, middle, hidden. */
 static void run_to_hidden(const struct block *block)
 {
     const struct mics_pass *pass = block->pass;
@@ -90,22 +91,22 @@ static void run_to_hidden(const struct block *block)
     const uint32_t rows = block->is.rows;
 
     mics_llama_norm_forward(pass, block->unit, MICS_LLAMA_NORM_1, areas->norm_1, rows, areas->in,
-                            areas->wide_b);
-    mics_linear_forward(pass->stream, &block->qkv, rows, areas->wide_b, areas->qkv);
+                            areas->normed_1);
+    mics_linear_forward(pass->stream, &block->qkv, rows, areas->normed_1, areas->qkv);
     turn(block, areas->qkv, false);
     attend(block);
     mics_linear_forward_add(pass->stream, &block->o, rows, areas->attention, areas->in,
                             areas->middle);
     mics_llama_norm_forward(pass, block->unit, MICS_LLAMA_NORM_2, areas->norm_2, rows,
-                            areas->middle, areas->wide_b);
-    mics_linear_forward(pass->stream, &block->gate_up, rows, areas->wide_b, areas->hidden);
+                            areas->middle, areas->normed_2);
+    mics_linear_forward(pass->stream, &block->gate_up, rows, areas->normed_2, areas->hidden);
 }
 
-/* wide_a = silu(gate) * up. */
+/* swiglu = silu(gate) * up. */
 static void activate(const struct block *block)
 {
     mics_launch_swiglu(block->pass->stream, &(struct mics_op_swiglu){
-                                                .out = block->areas.wide_a,
+                                                .out = block->areas.swiglu,
                                                 .in = block->areas.hidden,
                                                 .rows = block->is.rows,
                                                 .F = block->is.F,
@@ -119,25 +120,29 @@ void mics_llama_block_forward(const struct mics_pass *pass, uint32_t unit)
 
     run_to_hidden(&block);
     activate(&block);
-    mics_linear_forward_add(pass->stream, &block.down, block.is.rows, block.areas.wide_a,
+    mics_linear_forward_add(pass->stream, &block.down, block.is.rows, block.areas.swiglu,
                             block.areas.middle, pass->out);
 }
 
-/* The gradients of a norm and the matrix behind it: from the gradient of the matrix' output to that of
- * the norm's input, added to flow. The norm's output is made again in wide_a, which then takes its
- * gradient. */
+/* The gradients of a norm and of the linear layer after it: from the gradient of the layer's output to that of
+ * the norm's input, added to flow. The norm's output is `normed` if it was saved, else it is computed again in
+ * wide_a, which then takes its gradient. */
 static void branch_backward(const struct block *block, const struct mics_linear *layer,
                             uint32_t tensor, const void *grad_out, uint32_t norm, float *rstd,
-                            const void *in)
+                            const void *in, const void *normed)
 {
     const struct mics_pass *pass = block->pass;
-    void *const normed = block->areas.wide_a;
+    void *const grad_normed = block->areas.wide_a;
 
-    mics_llama_norm_forward(pass, block->unit, norm, rstd, block->is.rows, in, normed);
+    if (pass->batch.recompute != MICS_RECOMPUTE_NONE) {
+        mics_llama_norm_forward(pass, block->unit, norm, rstd, block->is.rows, in, grad_normed);
+        normed = grad_normed;
+    }
     mics_linear_grad_params(pass->stream, layer, block->is.rows, normed, grad_out,
                             mics_pass_grad(pass, block->unit, tensor), NULL);
-    mics_linear_grad_in(pass->stream, layer, block->is.rows, grad_out, normed);
-    mics_llama_norm_backward(pass, block->unit, norm, rstd, block->is.rows, in, normed, pass->flow);
+    mics_linear_grad_in(pass->stream, layer, block->is.rows, grad_out, grad_normed);
+    mics_llama_norm_backward(pass, block->unit, norm, rstd, block->is.rows, in, grad_normed,
+                             pass->flow);
 }
 
 /* flow: from the gradient of the block's output to that of `middle`. */
@@ -146,8 +151,9 @@ static void mlp_backward(const struct block *block)
     const struct mics_pass *pass = block->pass;
     const struct mics_llama_block_areas *areas = &block->areas;
 
-    activate(block);
-    mics_linear_grad_params(pass->stream, &block->down, block->is.rows, areas->wide_a, pass->flow,
+    if (pass->batch.recompute != MICS_RECOMPUTE_NONE)
+        activate(block);
+    mics_linear_grad_params(pass->stream, &block->down, block->is.rows, areas->swiglu, pass->flow,
                             mics_pass_grad(pass, block->unit, MICS_LLAMA_DOWN), NULL);
     mics_linear_grad_in(pass->stream, &block->down, block->is.rows, pass->flow, areas->wide_b);
     mics_launch_swiglu_grad(pass->stream, &(struct mics_op_swiglu_grad){
@@ -159,7 +165,7 @@ static void mlp_backward(const struct block *block)
                                               .dtype = block->pass->batch.dtype,
                                           });
     branch_backward(block, &block->gate_up, MICS_LLAMA_GATE, areas->hidden, MICS_LLAMA_NORM_2,
-                    areas->norm_2, areas->middle);
+                    areas->norm_2, areas->middle, areas->normed_2);
 }
 
 static void attend_backward(const struct block *block)
@@ -193,14 +199,14 @@ static void attention_backward(const struct block *block)
     attend_backward(block);
     turn(block, areas->wide_b, true);
     branch_backward(block, &block->qkv, MICS_LLAMA_Q, areas->wide_b, MICS_LLAMA_NORM_1,
-                    areas->norm_1, areas->in);
+                    areas->norm_1, areas->in, areas->normed_1);
 }
 
 void mics_llama_block_backward(const struct mics_pass *pass, uint32_t unit)
 {
     const struct block block = block_of(pass, unit);
 
-    if (pass->batch.recompute)
+    if (pass->batch.recompute == MICS_RECOMPUTE_FULL)
         run_to_hidden(&block);
     mlp_backward(&block);
     attention_backward(&block);

@@ -35,16 +35,18 @@ static struct mics_work block_forward(struct mics_work none, const struct mics_l
 }
 
 static struct mics_work block_backward(struct mics_work work, const struct mics_llama_sizes *s,
-                                       double T, bool recompute)
+                                       double T, enum mics_recompute recompute)
 {
     const double R = s->rows, C = s->C, F = s->F, A = s->heads_width, W = s->qkv_width;
 
-    if (recompute)
+    if (recompute == MICS_RECOMPUTE_FULL)
         work = to_hidden(work, s, T);
-    mics_work_pass(&work, 3 * R * F); /* SwiGLU again */
+    if (recompute != MICS_RECOMPUTE_NONE) { /* SwiGLU and both norms */
+        mics_work_pass(&work, 3 * R * F);
+        mics_work_pass(&work, 2 * MICS_WORK_NORM * R * C);
+    }
     mics_work_linear_grad(&work, R, F, C);
     mics_work_pass(&work, 5 * R * F);
-    mics_work_pass(&work, MICS_WORK_NORM * R * C);
     mics_work_linear_grad(&work, R, C, 2 * F);
     mics_work_pass(&work, MICS_WORK_NORM_GRAD * R * C);
 
@@ -52,7 +54,6 @@ static struct mics_work block_backward(struct mics_work work, const struct mics_
     work.flops += 5 * R * T * A; /* five products: the scores are made again */
     mics_work_pass(&work, 2 * R * (A + W));
     mics_work_pass(&work, rope(s));
-    mics_work_pass(&work, MICS_WORK_NORM * R * C);
     mics_work_linear_grad(&work, R, C, W);
     mics_work_pass(&work, MICS_WORK_NORM_GRAD * R * C);
     return work;

@@ -5,6 +5,29 @@
 #include "model/config.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+static const char *const recompute_names[MICS_RECOMPUTE_LEVELS] = {
+    [MICS_RECOMPUTE_NONE] = "none",
+    [MICS_RECOMPUTE_SELECTIVE] = "selective",
+    [MICS_RECOMPUTE_FULL] = "full",
+};
+
+const char *mics_recompute_name(enum mics_recompute level)
+{
+    return recompute_names[level];
+}
+
+bool mics_recompute_parse(const char *name, enum mics_recompute *out)
+{
+    for (int i = 0; i < MICS_RECOMPUTE_LEVELS; i++) {
+        if (strcmp(name, recompute_names[i]) == 0) {
+            *out = (enum mics_recompute)i;
+            return true;
+        }
+    }
+    return false;
+}
 
 enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
                                 struct mics_err *err)

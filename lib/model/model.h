@@ -84,12 +84,27 @@ struct mics_model {
     json_t *source; /* the configuration's own document (config.json), or NULL */
 };
 
+/* What a block's backward pass computes again instead of keeping it from the forward pass. A block's input
+ * is always kept. The result is the same at every level: on hosts bit for bit, on GPUs within the rounding of
+ * an activation that cuBLASLt fuses into a product. */
+enum mics_recompute {
+    MICS_RECOMPUTE_NONE,      /* nothing */
+    MICS_RECOMPUTE_SELECTIVE, /* the outputs of norms and of the activation function */
+    MICS_RECOMPUTE_FULL,      /* everything: the block's forward pass runs again */
+    MICS_RECOMPUTE_LEVELS
+};
+
+/* "none", "selective", "full" */
+const char *mics_recompute_name(enum mics_recompute level);
+/* false: no such level; *out is unchanged. */
+bool mics_recompute_parse(const char *name, enum mics_recompute *out);
+
 /* One micro-batch's shape and how it is run. */
 struct mics_batch {
     uint32_t B, T;
-    bool recompute;        /* keep each block's input only and run its forward again in backward */
-    bool train;            /* false: forward only */
-    enum mics_dtype dtype; /* of parameters and activations */
+    enum mics_recompute recompute;
+    bool train;                 /* false: forward only */
+    enum mics_dtype dtype;      /* of parameters and activations */
     enum mics_dtype grad_dtype; /* of the gradients of parameters that a backward pass adds to */
 };
 

@@ -5,7 +5,7 @@
 
 #include "plan/candidate.h"
 
-enum { MICS_MAX_SETTINGS = 8 };
+enum { MICS_MAX_SETTINGS = 16 }; /* five of each level of recomputation */
 
 /* Steps closer than this are equal: no prediction is more exact (the best published ones are 2 to 10 %
  * off), and then the simpler strategy, with the smaller groups, is the better choice. */

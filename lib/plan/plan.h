@@ -13,7 +13,9 @@
 #include "plan/group.h"
 #include "plan/layout.h"
 
-#define MICS_PLAN_KIND    "mics.plan"
+#define MICS_PLAN_KIND "mics.plan"
+/* 2: `recompute` is a level by name, and what a GPU holds beside the plan is counted. In 1 recompute
+ * was a boolean, true for full and false for selective. */
 #define MICS_PLAN_VERSION 2
 #define MICS_JOINED_MAX   7
 
@@ -30,7 +32,7 @@ struct mics_plan_choice {
     uint32_t grad_slots; /* >= 1 */
     uint32_t joined; /* units whose exchanges travel together with one before them; 0: each alone */
     uint32_t micro_batch, micro_steps, seq;
-    bool recompute;
+    enum mics_recompute recompute;
     enum mics_optimizer optimizer;
     enum mics_dtype dtype;      /* of parameters and activations: MICS_F32 or MICS_BF16 (types.h) */
     enum mics_dtype grad_dtype; /* of gradients in their slots and on their way, likewise */

@@ -5,7 +5,7 @@
  *     kind v model topology global_batch memory_limit_bytes
  *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments joined
  *              prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
- *              grad_dtype clip }
+ *              grad_dtype clip }   (recompute of v 1 is a boolean)
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }

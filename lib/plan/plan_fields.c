@@ -22,7 +22,6 @@ const size_t mics_choice_number_count = COUNT(mics_choice_numbers);
 const struct mics_named_field mics_choice_flags[] = {
     {"hierarchical_gather", CHOICE(hierarchical_gather)},
     {"hierarchical_reduce", CHOICE(hierarchical_reduce)},
-    {"recompute", CHOICE(recompute)},
     {"clip", CHOICE(clip)},
 };
 const size_t mics_choice_flag_count = COUNT(mics_choice_flags);

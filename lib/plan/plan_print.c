@@ -124,6 +124,18 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
     }
 }
 
+/* What becomes of the activations between the two passes. */
+static const char *describe_recompute(enum mics_recompute level)
+{
+    static const char *const words[MICS_RECOMPUTE_LEVELS] = {
+        [MICS_RECOMPUTE_NONE] = "kept until backward",
+        [MICS_RECOMPUTE_SELECTIVE] = "kept until backward, norms and GELU or SwiGLU recomputed",
+        [MICS_RECOMPUTE_FULL] = "recomputed block by block",
+    };
+
+    return words[level];
+}
+
 static void put_batch(struct mics_table *table, const struct mics_plan *plan, int tsv)
 {
     const struct mics_plan_choice *choice = &plan->choice;
@@ -137,7 +149,7 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
         put_text(table, "dtype", mics_dtype_name(choice->dtype));
         put_text(table, "grad_dtype", mics_dtype_name(choice->grad_dtype));
         put_number(table, "clip", choice->clip);
-        put_number(table, "recompute", choice->recompute);
+        put_text(table, "recompute", mics_recompute_name(choice->recompute));
         return;
     }
     mics_table_cell(table, "batch");
@@ -153,8 +165,7 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
                     mics_dtype_name(choice->dtype),
                     choice->dtype == MICS_F32 ? "" : " with a master in f32",
                     mics_dtype_name(choice->grad_dtype));
-    put_text(table, "activations",
-             choice->recompute ? "recomputed block by block" : "kept until backward");
+    put_text(table, "activations", describe_recompute(choice->recompute));
 }
 
 static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, int tsv,
@@ -262,7 +273,7 @@ static void put_alternative(struct mics_table *table, const struct mics_alternat
     mics_table_cell(table, "%u", choice->shape.p_optim);
     mics_table_cell(table, "%u", choice->micro_batch);
     mics_table_cell(table, "%u", choice->micro_steps);
-    mics_table_cell(table, "%s", choice->recompute ? "full" : "none");
+    mics_table_cell(table, "%s", mics_recompute_name(choice->recompute));
     mics_table_bytes(table, tsv, alternative->total_bytes);
     if (alternative->predicted.step_s > 0)
         mics_table_time(table, tsv, alternative->predicted.step_s);

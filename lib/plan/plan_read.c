@@ -50,9 +50,28 @@ static enum mics_status read_dtype(const struct mics_at *at, const char *key, en
     return status;
 }
 
+static enum mics_status read_recompute(const struct mics_at *at, json_int_t version,
+                                       enum mics_recompute *out, struct mics_err *err)
+{
+    const char *text;
+    bool full = false;
+    enum mics_status status;
+
+    if (version == 1) {
+        status = mics_at_bool(at, "recompute", &full, err);
+        *out = full ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
+        return status;
+    }
+    status = mics_at_string(at, "recompute", &text, err);
+    if (status == MICS_OK && !mics_recompute_parse(text, out))
+        return mics_at_fail(at, "recompute", err, "'%s': expected none, selective or full", text);
+    return status;
+}
+
 static enum mics_status read_choice(const struct mics_at *parent, const struct mics_plan *plan,
                                     struct mics_plan_choice *out, struct mics_err *err)
 {
+    const json_int_t version = json_integer_value(json_object_get(plan->doc, "v"));
     struct mics_at at;
     struct mics_err why;
     enum mics_status status = mics_at_object(parent, "choice", &at, err);
@@ -65,6 +84,8 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
         status = read_dtype(&at, "dtype", &out->dtype, err);
     if (status == MICS_OK)
         status = read_dtype(&at, "grad_dtype", &out->grad_dtype, err);
+    if (status == MICS_OK)
+        status = read_recompute(&at, version, &out->recompute, err);
     for (size_t i = 0; i < mics_choice_number_count && status == MICS_OK; i++) {
         const struct mics_choice_number *number = &mics_choice_numbers[i];
 
@@ -271,12 +292,12 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
     plan = calloc(1, sizeof *plan);
     if (!plan)
         return mics_err_nomem(err);
+    plan->doc = json_incref(doc);
     status = read_plan(&root, plan, err);
     if (status != MICS_OK) {
         mics_plan_free(plan);
         return status;
     }
-    plan->doc = json_incref(doc);
     *out = plan;
     return MICS_OK;
 }

@@ -19,6 +19,7 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
 {
     json_t *object = json_object();
     bool done = put(object, "strategy", json_string(choice->strategy)) &&
+                put(object, "recompute", json_string(mics_recompute_name(choice->recompute))) &&
                 put(object, "optimizer", json_string(mics_optimizer_name(choice->optimizer))) &&
                 put(object, "dtype", json_string(mics_dtype_name(choice->dtype))) &&
                 put(object, "grad_dtype", json_string(mics_dtype_name(choice->grad_dtype)));
@@ -125,7 +126,8 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
     if (status != MICS_OK)
         return status;
     doc = plan->doc ? json_deep_copy(plan->doc) : mics_doc_new(MICS_PLAN_KIND, MICS_PLAN_VERSION);
-    done = put(doc, "model", mics_model_to_json(plan->model));
+    done = put_count(doc, "v", MICS_PLAN_VERSION) &&
+           put(doc, "model", mics_model_to_json(plan->model));
     done = put_topology(doc, topology) && done;
     done = done && put_count(doc, "global_batch", plan->global_batch) &&
            put_count(doc, "memory_limit_bytes", plan->memory_limit) &&

@@ -2,8 +2,9 @@
 /*
  * search.c - the plan of the shortest predicted step that fits.
  *
- * For each strategy the settings that fit are bounded in closed form, and its best two are simulated, unless
- * their bound is already behind the best step found: strategies are simulated in the order of their bounds.
+ * For each strategy the settings that fit are bounded in closed form, and the best two of each level of recomputation
+ * are simulated, unless their bound is already behind the best step found: strategies are simulated in the order of
+ * their bounds.
  * Among steps within MICS_STEP_TIE the simplest strategy wins.
  */
 #include "plan/search.h"
@@ -13,16 +14,21 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SIMULATED_SETTINGS = 2 };
+enum { SIMULATED_SETTINGS = 2 }; /* of a level */
 
 static enum mics_status simulate(struct mics_search *search, struct mics_contender *contender,
                                  struct mics_err *err)
 {
-    for (uint32_t i = 0; i < contender->setting_count && i < SIMULATED_SETTINGS; i++) {
-        struct mics_prediction predicted;
-        enum mics_status status = mics_plan_predict(
-            search->topology, search->model, &contender->settings[i].choice, &predicted, err);
+    uint32_t simulated[MICS_RECOMPUTE_LEVELS] = {0};
 
+    for (uint32_t i = 0; i < contender->setting_count; i++) {
+        const struct mics_plan_choice *choice = &contender->settings[i].choice;
+        struct mics_prediction predicted;
+        enum mics_status status;
+
+        if (simulated[choice->recompute]++ >= SIMULATED_SETTINGS)
+            continue;
+        status = mics_plan_predict(search->topology, search->model, choice, &predicted, err);
         if (status != MICS_OK)
             return status;
         if (contender->simulated && predicted.step_s > 0.99 * contender->predicted.step_s)

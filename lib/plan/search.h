@@ -11,17 +11,16 @@
 
 #include "plan/plan.h"
 
-enum mics_recompute { MICS_RECOMPUTE_AUTO, MICS_RECOMPUTE_NONE, MICS_RECOMPUTE_FULL };
-
 #define MICS_AUTO UINT32_MAX
 
 struct mics_search_options {
     const char *strategy; /* "auto" (or NULL), "ddp", "zero1", "zero2", "zero3", "mics", "mics:P" */
-    uint64_t global_batch;         /* sequences per step; 0: one per rank */
-    uint32_t seq;                  /* 0: all positions of the model */
-    uint32_t micro_batch;          /* 0: the largest power of two that fits */
-    uint64_t memory_limit;         /* bytes per rank; 0: what the topology says */
-    enum mics_recompute recompute; /* auto: none where that fits, else full */
+    uint64_t global_batch; /* sequences per step; 0: one per rank */
+    uint32_t seq;          /* 0: all positions of the model */
+    uint32_t micro_batch;  /* 0: the largest power of two that fits */
+    uint64_t memory_limit; /* bytes per rank; 0: what the topology says */
+    uint32_t recompute; /* enum mics_recompute; MICS_AUTO: none or selective, whichever is faster,
+                              and full where neither fits */
     enum mics_optimizer optimizer;
     uint32_t prefetch; /* or MICS_AUTO */
     uint32_t

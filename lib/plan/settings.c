@@ -124,7 +124,7 @@ enum mics_status mics_search_settings(const struct mics_search *search,
                                       const struct mics_candidate *candidate,
                                       struct mics_contender *out, struct mics_err *err)
 {
-    enum mics_recompute recompute = search->options.recompute;
+    const uint32_t wanted = search->options.recompute;
     struct mics_plan_choice choice = {
         .shape = candidate->shape,
         .segments = 1,
@@ -142,14 +142,12 @@ enum mics_status mics_search_settings(const struct mics_search *search,
 
     snprintf(choice.strategy, sizeof choice.strategy, "%s", candidate->strategy);
     mics_choose_exchanges(search->topology, search->model, &choice);
-    for (int full = 0; full < 2 && status == MICS_OK; full++) {
-        bool found = out->setting_count > 0;
-
-        if (full ? recompute == MICS_RECOMPUTE_NONE : recompute == MICS_RECOMPUTE_FULL)
+    for (uint32_t level = 0; level < MICS_RECOMPUTE_LEVELS && status == MICS_OK; level++) {
+        /* Keeping more may cost a smaller micro-batch, with more gathers: none and selective compete. */
+        if (wanted != level &&
+            (wanted != MICS_AUTO || (level == MICS_RECOMPUTE_FULL && out->setting_count > 0)))
             continue;
-        if (full && found && recompute == MICS_RECOMPUTE_AUTO)
-            continue;
-        choice.recompute = full;
+        choice.recompute = (enum mics_recompute)level;
         for (uint32_t i = 0; i < count && status == MICS_OK; i++) {
             choice.prefetch = depths[i];
             status = try_setting(search, out, &choice, err);

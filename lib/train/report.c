@@ -26,6 +26,11 @@ static void print_work(FILE *out, const struct mics_run *run)
     const struct mics_plan_choice *choice = &run->options.plan->choice;
     const struct mics_model *model = run->options.plan->model;
     const struct mics_data *data = run->options.data;
+    static const char *const recomputing[MICS_RECOMPUTE_LEVELS] = {
+        [MICS_RECOMPUTE_NONE] = "",
+        [MICS_RECOMPUTE_SELECTIVE] = ", recomputing norms and activation functions",
+        [MICS_RECOMPUTE_FULL] = ", recomputing blocks",
+    };
     char buf[3][32];
 
     fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,
@@ -38,7 +43,7 @@ static void print_work(FILE *out, const struct mics_run *run)
     fprintf(out, "step      %" PRIu64 " sequences of %u: %u ranks x %u x %u micro-step%s%s\n",
             run->global_batch, choice->seq, choice->shape.nodes * choice->shape.per_node,
             choice->micro_batch, choice->micro_steps, choice->micro_steps == 1 ? "" : "s",
-            choice->recompute ? ", recomputing" : "");
+            recomputing[choice->recompute]);
 }
 
 static void put_row(struct mics_table *table, const char *name, uint64_t bytes)

@@ -87,10 +87,42 @@ nano() # more options
     nano --micro-batch=1 --recompute=full --optimizer=sgd --prefetch=3 --no-clip --strategy=zero3 --tsv >plan
     [ "$(field micro_batch plan)" = 1 ]
     [ "$(field micro_steps plan)" = 2 ]
-    [ "$(field recompute plan)" = 1 ]
+    [ "$(field recompute plan)" = full ]
     [ "$(field optimizer plan)" = sgd ]
     [ "$(field prefetch plan)" = 3 ]
     [ "$(field clip plan)" = 0 ]
+}
+
+@test "each level of recomputation keeps less than the one before, and auto takes one that fits" {
+    last=0
+    for level in full selective none; do
+        nano --micro-batch=2 --strategy=zero3 --prefetch=0 --recompute=$level --tsv >$level
+        [ "$(field recompute $level)" = $level ]
+        [ "$(field activations $level)" -gt "$last" ]
+        last=$(field activations $level)
+        nano --micro-batch=2 --strategy=zero3 --prefetch=0 --memory="$(field total $level)" --tsv >auto
+        [ "$(field recompute auto)" = $level ]
+    done
+    nano --recompute=selective | mics-show | grep -q '^activations  *kept until backward, norms and GELU or SwiGLU recomputed'
+}
+
+@test "a plan of version 1 keeps its meaning: recompute was true for full and false for selective" {
+    for level in true:full false:selective; do
+        nano --recompute="${level#*:}" --json -o new.json
+        jq ".v = 1 | .choice.recompute = ${level%:*} | .alternatives[].choice.recompute = ${level%:*}" new.json >old.json
+        mics-show --tsv old.json >old
+        mics-show --tsv new.json >new
+        cmp old new
+        [ "$(field recompute old)" = "${level#*:}" ]
+    done
+    jq '.choice.recompute = "some"' new.json >bad.json
+    run --separate-stderr mics-show bad.json
+    one_line_and_code 3
+    [[ $stderr == *"choice.recompute: 'some': expected none, selective or full" ]]
+    jq '.choice.recompute = true' new.json >bad.json
+    run --separate-stderr mics-show bad.json
+    one_line_and_code 3
+    [[ $stderr == *"choice.recompute: "* ]]
 }
 
 @test "--launch prints the command for both launchers, and -o keeps the plan" {
@@ -160,6 +192,8 @@ nano() # more options
         [ "$status" = 2 ]
         [[ ${stderr_lines[0]} == "mics-plan: ${bad%%=*}: "* ]]
     done
+    run --separate-stderr nano --recompute=some
+    [[ ${stderr_lines[0]} == "mics-plan: --recompute: 'some': expected auto, none, selective or full" ]]
     for bad in --strategy=fsdp --strategy=mics:3 --strategy=mics: --model=gpt9 --topology=p99; do
         run --separate-stderr nano "$bad"
         [ "$status" = 2 ]

@@ -254,6 +254,19 @@ tensor_bytes() # file name
     [[ $stderr == *"tensors are not the model's"* ]]
 }
 
+@test "a checkpoint whose plan is of version 1, with a boolean for recompute, is read and resharded" {
+    requires jq
+    mics-shard split tiny -p mics:2.mp -o "$out"
+    for recompute in false true; do
+        mics-show --json "$out/manifest.mp" | jq ".plan.v = 1 | .plan.choice.recompute = $recompute
+            | .plan.alternatives[].choice.recompute = $recompute" >"$BATS_TEST_TMPDIR/old"
+        cp "$BATS_TEST_TMPDIR/old" "$out/manifest.mp"
+        mics-shard verify "$out"
+        mics-shard diff tiny "$out"
+        mics-shard reshard "$out" -p zero3.mp -o "$out-$recompute"
+    done
+}
+
 @test "other families are refused by their name" {
     mkdir -p llama
     cp tiny/model.safetensors llama/

@@ -48,12 +48,13 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
     const struct mics_shape *shape = &choice->shape;
 
     snprintf(text, size,
-             "%ux%u p (%u,%u,%u) s %u prefetch %u grad slots %u segments %u joined %u%s%s%s%s",
+             "%ux%u p (%u,%u,%u) s %u prefetch %u grad slots %u segments %u joined %u%s%s "
+             "recompute %s%s",
              shape->nodes, shape->per_node, shape->p_param, shape->p_grad, shape->p_optim,
              choice->micro_steps, choice->prefetch, choice->grad_slots, choice->segments,
              choice->joined, choice->hierarchical_gather ? " hierarchical gather" : "",
              choice->hierarchical_reduce ? " hierarchical reduce" : "",
-             choice->recompute ? " recompute" : "", choice->clip ? " clip" : "");
+             mics_recompute_name(choice->recompute), choice->clip ? " clip" : "");
     return text;
 }
 

@@ -342,7 +342,7 @@ struct parity_case parity_reference(const struct parity_case *c)
     reference.choice.micro_steps *= shape->nodes * shape->per_node;
     reference.choice.hierarchical_gather = reference.choice.hierarchical_reduce = false;
     reference.choice.segments = 1;
-    reference.choice.recompute = false;
+    reference.choice.recompute = MICS_RECOMPUTE_NONE;
     reference.schedule = NULL;
     reference.random_delay_us = 0;
     reference.slow_op = MICS_NONE;

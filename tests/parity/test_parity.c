@@ -172,7 +172,7 @@ static void gpt2_agrees_for_every_cut_of_1_2_and_4_ranks(void)
         for (uint32_t n = 1; n <= 4; n *= 2) {
             struct walk walk = gpt2_walk(s, s == 1 ? 0 : 2, s);
 
-            walk.base.recompute = s == 3;
+            walk.base.recompute = s == 3 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
             walk_all(&walk, n);
         }
 }
@@ -192,7 +192,7 @@ static void llama_agrees_for_every_cut_of_1_2_and_4_ranks(void)
             struct walk walk = gpt2_walk(s, s == 1 ? 0 : 2, s);
 
             walk.model = llama;
-            walk.base.recompute = s == 1;
+            walk.base.recompute = s == 1 ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
             walk_all(&walk, n);
         }
 }
@@ -249,7 +249,8 @@ static void integer_gradients_are_bit_equal_in_bf16(void)
         }
 }
 
-static void walk_types(const struct mics_model *model, uint32_t micro_steps, bool recompute)
+static void walk_types(const struct mics_model *model, uint32_t micro_steps,
+                       enum mics_recompute recompute)
 {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         struct walk walk = gpt2_walk(micro_steps, 1, 2);
@@ -266,8 +267,62 @@ static void walk_types(const struct mics_model *model, uint32_t micro_steps, boo
 
 static void gpt2_and_llama_agree_in_bf16_for_every_cut_of_4_ranks(void)
 {
-    walk_types(gpt2, 3, false);
-    walk_types(llama, 1, true);
+    walk_types(gpt2, 3, MICS_RECOMPUTE_SELECTIVE);
+    walk_types(llama, 1, MICS_RECOMPUTE_FULL);
+}
+
+/* Three steps on four ranks, in groups of two, at one level; NULL when it fails. */
+static struct parity_result *run_level(const struct mics_model *model, enum mics_dtype dtype,
+                                       enum mics_dtype grad_dtype, enum mics_recompute level)
+{
+    struct parity_case c = {.model = model,
+                            .choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2}),
+                            .steps = 3,
+                            .lr = 0.1f,
+                            .slow_op = MICS_NONE};
+    struct parity_result *result = NULL;
+    struct mics_err err = {""};
+
+    c.choice.micro_steps = 2;
+    c.choice.dtype = dtype;
+    c.choice.grad_dtype = grad_dtype;
+    c.choice.recompute = level;
+    if (parity_run(&c, &result, &err) != MICS_OK)
+        printf("# %s: %s\n", mics_recompute_name(level), err.text);
+    return result;
+}
+
+static void check_levels(const struct mics_model *model, enum mics_dtype dtype,
+                         enum mics_dtype grad_dtype)
+{
+    const struct parity_case c = {.model = model};
+    struct parity_result *none = run_level(model, dtype, grad_dtype, MICS_RECOMPUTE_NONE);
+
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct parity_result *again =
+            run_level(model, dtype, grad_dtype, (enum mics_recompute)level);
+
+        CHECK(none && again);
+        if (none && again) {
+            CHECK(parity_distance(&c, none, again) == 0);
+            CHECK(none->loss == again->loss && none->grad_norm == again->grad_norm);
+            CHECK(none->eval_loss == again->eval_loss);
+            CHECK(again->arena_bytes < none->arena_bytes);
+        }
+        parity_result_free(again);
+    }
+    parity_result_free(none);
+}
+
+static void no_level_of_recomputation_changes_a_bit(void)
+{
+    const struct mics_model *const models[] = {gpt2, llama, tied};
+
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        check_levels(models[i], MICS_F32, MICS_F32);
+        for (size_t j = 0; j < sizeof types / sizeof types[0]; j++)
+            check_levels(models[i], types[j].dtype, types[j].grad_dtype);
+    }
 }
 
 static void random_delays_change_no_bit(void)
@@ -296,6 +351,7 @@ int main(void)
     TAP_RUN(gpt2_agrees_with_clipping);
     TAP_RUN(integer_gradients_are_bit_equal_in_bf16);
     TAP_RUN(gpt2_and_llama_agree_in_bf16_for_every_cut_of_4_ranks);
+    TAP_RUN(no_level_of_recomputation_changes_a_bit);
     TAP_RUN(random_delays_change_no_bit);
     mics_model_free(counting);
     mics_model_free(gpt2);

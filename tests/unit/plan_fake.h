@@ -21,11 +21,13 @@ struct fake_model {
 static void fake_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
                              uint32_t stage, struct mics_stage_bytes *out)
 {
+    static const uint64_t saved[MICS_RECOMPUTE_LEVELS] = {16, 10, 1};
+    static const uint64_t scratch[MICS_RECOMPUTE_LEVELS] = {3, 3, 12};
     uint64_t input = (uint64_t)batch->B * batch->T * model->config.n_embd * 4;
 
     (void)stage;
-    out->saved = batch->recompute || !batch->train ? input : 10 * input;
-    out->scratch = batch->recompute || !batch->train ? 12 * input : 3 * input;
+    out->saved = input * (!batch->train ? 1 : saved[batch->recompute]);
+    out->scratch = input * (!batch->train ? 12 : scratch[batch->recompute]);
 }
 
 static void fake_stage_work(const struct mics_model *model, const struct mics_batch *batch,
@@ -34,7 +36,7 @@ static void fake_stage_work(const struct mics_model *model, const struct mics_ba
     double tokens = (double)batch->B * batch->T;
 
     out->forward_flops = 2 * tokens * (double)model->units[model->stages[stage].unit].param_count;
-    out->backward_flops = out->forward_flops * (batch->recompute ? 3 : 2);
+    out->backward_flops = out->forward_flops * (batch->recompute == MICS_RECOMPUTE_FULL ? 3 : 2);
     out->forward_bytes = out->backward_bytes = 0;
 }
 

@@ -32,7 +32,7 @@ static struct mics_model *model_of(const struct mics_model_config *config)
     return model;
 }
 
-static void open_tiny(struct model_run *run, uint32_t B, bool recompute)
+static void open_tiny(struct model_run *run, uint32_t B, enum mics_recompute recompute)
 {
     run_open(run, model_of(&tiny),
              (struct mics_batch){.B = B, .T = 7, .recompute = recompute, .train = true}, 3);
@@ -44,29 +44,32 @@ static void loss_and_gradients_are_those_of_finite_differences(void)
 {
     struct model_run run;
 
-    open_tiny(&run, 2, false);
+    open_tiny(&run, 2, MICS_RECOMPUTE_NONE);
     check_loss_and_gradients(&run, gpt2_double_loss, TOLERANCE);
     run_close(&run);
 }
 
 static void recomputing_changes_no_bit(void)
 {
-    struct model_run keep, again;
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct model_run keep, again;
 
-    open_tiny(&keep, 3, false);
-    open_tiny(&again, 3, true);
-    CHECK(run_step(&keep) == run_step(&again));
-    CHECK(same_gradients(&keep, &again));
-    run_close(&keep);
-    run_close(&again);
+        open_tiny(&keep, 3, MICS_RECOMPUTE_NONE);
+        open_tiny(&again, 3, (enum mics_recompute)level);
+        CHECK(run_step(&keep) == run_step(&again));
+        CHECK(same_gradients(&keep, &again));
+        CHECK(again.saved[1].bytes < keep.saved[1].bytes);
+        run_close(&keep);
+        run_close(&again);
+    }
 }
 
 static void running_again_gives_the_same_bits(void)
 {
     struct model_run one, two;
 
-    open_tiny(&one, 3, false);
-    open_tiny(&two, 3, false);
+    open_tiny(&one, 3, MICS_RECOMPUTE_NONE);
+    open_tiny(&two, 3, MICS_RECOMPUTE_NONE);
     CHECK(run_step(&one) == run_step(&two));
     run_zero_grads(&two);
     run_step(&two); /* over the leftovers of the first */
@@ -79,8 +82,8 @@ static void micro_batches_add_up_to_the_whole_batch(void)
 {
     struct model_run whole, part;
 
-    open_tiny(&whole, 6, false);
-    open_tiny(&part, 2, true);
+    open_tiny(&whole, 6, MICS_RECOMPUTE_NONE);
+    open_tiny(&part, 2, MICS_RECOMPUTE_FULL);
     const double loss = run_step(&whole);
     CHECK_NEAR(run_in_parts(&whole, &part), loss, 1e-6 * loss);
     CHECK(grads_differ(&whole, &part) < TOLERANCE);
@@ -92,7 +95,7 @@ static void masked_targets_give_no_loss_and_no_gradient(void)
 {
     struct model_run run;
 
-    open_tiny(&run, 2, false);
+    open_tiny(&run, 2, MICS_RECOMPUTE_NONE);
     for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
         run_targets(&run)[i] = -1;
     CHECK(run_step(&run) == 0);
@@ -105,7 +108,7 @@ static void a_later_token_changes_no_earlier_loss(void)
 {
     struct model_run run;
 
-    open_tiny(&run, 1, false);
+    open_tiny(&run, 1, MICS_RECOMPUTE_NONE);
     for (uint32_t i = 3; i < run.batch.T; i++)
         run_targets(&run)[i] = -1;
     const double before = run_step(&run);
@@ -119,7 +122,7 @@ static void evaluation_has_the_loss_of_training_and_leaves_gradients_alone(void)
 {
     struct model_run run;
 
-    open_tiny(&run, 2, false);
+    open_tiny(&run, 2, MICS_RECOMPUTE_NONE);
     const double trained = run_step(&run);
     run_zero_grads(&run);
     run.batch.train = false;
@@ -136,7 +139,7 @@ static void the_logits_of_a_row_give_that_rows_loss(void)
     float logits[13];
     double total = 0;
 
-    open_tiny(&run, 2, false);
+    open_tiny(&run, 2, MICS_RECOMPUTE_NONE);
     run.batch.train = false;
     for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
         run_targets(&run)[i] = i == row ? 4 : -1;
@@ -187,7 +190,7 @@ static void nothing_comes_of_what_is_no_tensor(void)
 {
     struct model_run run;
 
-    open_tiny(&run, 2, false);
+    open_tiny(&run, 2, MICS_RECOMPUTE_NONE);
     run_step(&run);
     CHECK(run.model->units[0].count > run.model->units[0].param_count);
     for (uint32_t u = 0; u < run.model->unit_count; u++)

@@ -37,7 +37,7 @@ static struct mics_model *model_of(const struct mics_model_config *config)
 }
 
 static void open_config(struct model_run *run, const struct mics_model_config *config, uint32_t B,
-                        bool recompute)
+                        enum mics_recompute recompute)
 {
     run_open(run, model_of(config),
              (struct mics_batch){.B = B, .T = 7, .recompute = recompute, .train = true}, 3);
@@ -45,7 +45,7 @@ static void open_config(struct model_run *run, const struct mics_model_config *c
     run_fill(run, 11);
 }
 
-static void open_tiny(struct model_run *run, bool untied, uint32_t B, bool recompute)
+static void open_tiny(struct model_run *run, bool untied, uint32_t B, enum mics_recompute recompute)
 {
     struct mics_model_config config = tiny;
 
@@ -57,7 +57,7 @@ static void check_config(const struct mics_model_config *config)
 {
     struct model_run run;
 
-    open_config(&run, config, 2, false);
+    open_config(&run, config, 2, MICS_RECOMPUTE_NONE);
     check_loss_and_gradients(&run, llama_double_loss, TOLERANCE);
     run_close(&run);
 }
@@ -86,22 +86,25 @@ static void and_with_scaled_positions(void)
 
 static void recomputing_changes_no_bit(void)
 {
-    struct model_run keep, again;
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct model_run keep, again;
 
-    open_tiny(&keep, true, 3, false);
-    open_tiny(&again, true, 3, true);
-    CHECK(run_step(&keep) == run_step(&again));
-    CHECK(same_gradients(&keep, &again));
-    run_close(&keep);
-    run_close(&again);
+        open_tiny(&keep, true, 3, MICS_RECOMPUTE_NONE);
+        open_tiny(&again, true, 3, (enum mics_recompute)level);
+        CHECK(run_step(&keep) == run_step(&again));
+        CHECK(same_gradients(&keep, &again));
+        CHECK(again.saved[1].bytes < keep.saved[1].bytes);
+        run_close(&keep);
+        run_close(&again);
+    }
 }
 
 static void running_again_gives_the_same_bits(void)
 {
     struct model_run one, two;
 
-    open_tiny(&one, false, 3, false);
-    open_tiny(&two, false, 3, false);
+    open_tiny(&one, false, 3, MICS_RECOMPUTE_NONE);
+    open_tiny(&two, false, 3, MICS_RECOMPUTE_NONE);
     CHECK(run_step(&one) == run_step(&two));
     run_zero_grads(&two);
     run_step(&two); /* over the leftovers of the first */
@@ -114,8 +117,8 @@ static void micro_batches_add_up_to_the_whole_batch(void)
 {
     struct model_run whole, part;
 
-    open_tiny(&whole, true, 6, false);
-    open_tiny(&part, true, 2, true);
+    open_tiny(&whole, true, 6, MICS_RECOMPUTE_NONE);
+    open_tiny(&part, true, 2, MICS_RECOMPUTE_FULL);
     const double loss = run_step(&whole);
     CHECK_NEAR(run_in_parts(&whole, &part), loss, 1e-6 * loss);
     CHECK(grads_differ(&whole, &part) < TOLERANCE);
@@ -127,7 +130,7 @@ static void a_later_token_changes_no_earlier_loss(void)
 {
     struct model_run run;
 
-    open_tiny(&run, true, 1, false);
+    open_tiny(&run, true, 1, MICS_RECOMPUTE_NONE);
     for (uint32_t i = 3; i < run.batch.T; i++)
         run_targets(&run)[i] = -1;
     const double before = run_step(&run);
@@ -141,7 +144,7 @@ static void an_earlier_tokens_place_changes_the_loss(void)
 {
     struct model_run run;
 
-    open_tiny(&run, true, 1, false);
+    open_tiny(&run, true, 1, MICS_RECOMPUTE_NONE);
     for (uint32_t i = 0; i + 1 < run.batch.T; i++)
         run_targets(&run)[i] = -1;
     run_targets(&run)[6] = 2;
@@ -158,7 +161,7 @@ static void evaluation_has_the_loss_of_training_and_leaves_gradients_alone(void)
 {
     struct model_run run;
 
-    open_tiny(&run, true, 2, false);
+    open_tiny(&run, true, 2, MICS_RECOMPUTE_NONE);
     const double trained = run_step(&run);
     run_zero_grads(&run);
     run.batch.train = false;
@@ -175,7 +178,7 @@ static void check_logits(bool untied)
     float logits[13];
     double total = 0;
 
-    open_tiny(&run, untied, 2, false);
+    open_tiny(&run, untied, 2, MICS_RECOMPUTE_NONE);
     run.batch.train = false;
     for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
         run_targets(&run)[i] = i == row ? 4 : -1;
@@ -233,7 +236,7 @@ static void nothing_comes_of_what_is_no_tensor(void)
 {
     struct model_run run;
 
-    open_tiny(&run, false, 2, false);
+    open_tiny(&run, false, 2, MICS_RECOMPUTE_NONE);
     run_step(&run);
     CHECK(run.model->units[0].count > run.model->units[0].param_count);
     for (uint32_t u = 0; u < run.model->unit_count; u++)

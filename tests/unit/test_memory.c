@@ -37,7 +37,7 @@ static void every_region_is_the_sum_of_its_parts(void)
     CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes, pages(shards * 4 * 2));
     CHECK_INT(memory.regions[MICS_REGION_PARAM_SLOT].bytes, pages((2 * 10240 + 7168) * 4));
     CHECK_INT(memory.regions[MICS_REGION_GRAD_SLOT].bytes, pages((2 * 10240 + 7168) * 4));
-    CHECK_INT(memory.regions[MICS_REGION_SAVED].bytes, pages(5 * 10 * input));
+    CHECK_INT(memory.regions[MICS_REGION_SAVED].bytes, pages(5 * 16 * input));
     CHECK_INT(memory.regions[MICS_REGION_SCRATCH].bytes, pages(12 * input + input));
     CHECK_INT(memory.regions[MICS_REGION_BATCH].bytes,
               pages(2 * (2 * 3 * 2 * 128 * 4 + MICS_BUFFER_ALIGN)));
@@ -155,15 +155,40 @@ static void sgd_keeps_half_of_the_state_of_adamw(void)
 
 static void recomputation_keeps_less_and_never_less_than_evaluation_needs(void)
 {
+    static const uint64_t inputs[MICS_RECOMPUTE_LEVELS] = {16, 10, 1};
     struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
-    uint64_t saved;
+    const uint64_t input = 2 * 128 * 64 * 4;
 
     fake_model_init(&fake, 3, 10240, 10240, true);
-    compute(&choice);
-    saved = memory.regions[MICS_REGION_SAVED].bytes;
-    choice.recompute = true;
-    compute(&choice);
-    CHECK_INT(memory.regions[MICS_REGION_SAVED].bytes * 10, saved);
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        choice.recompute = (enum mics_recompute)level;
+        compute(&choice);
+        CHECK_INT(memory.regions[MICS_REGION_SAVED].bytes, 5 * inputs[level] * input);
+        CHECK_INT(memory.regions[MICS_REGION_SCRATCH].bytes, (12 + 1) * input); /* evaluation's */
+    }
+}
+
+/* Of GPT-2 nano in fp32: 4 blocks, C = 128, F = 512, 4 heads; the head saves its input. */
+static void activations_are_what_each_level_keeps(void)
+{
+    const uint64_t R = 2 * 256, C = 128, F = 512, H = 4,
+                   stats = 4 * R + R * H; /* mean, rstd, lse */
+    const uint64_t kept[MICS_RECOMPUTE_LEVELS] = {
+        [MICS_RECOMPUTE_NONE] = R * (8 * C + 2 * F) + stats,
+        [MICS_RECOMPUTE_SELECTIVE] = R * (6 * C + F) + stats,
+        [MICS_RECOMPUTE_FULL] = R * C,
+    };
+    struct mics_plan_choice choice = fake_choice(1, 1, 1, 1, 1);
+    struct mics_model *model = NULL;
+
+    choice.seq = 256;
+    CHECK_INT(mics_model_open("gpt2-nano", &model, NULL), MICS_OK);
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        choice.recompute = (enum mics_recompute)level;
+        CHECK_INT(mics_memory_compute(model, &choice, &memory, NULL), MICS_OK);
+        CHECK_INT(memory.regions[MICS_REGION_SAVED].bytes, 4 * (4 * kept[level] + R * C));
+    }
+    mics_model_free(model);
 }
 
 static void refuse(struct mics_plan_choice choice, const char *why)
@@ -209,6 +234,7 @@ int main(void)
     TAP_RUN(no_more_slots_are_made_than_there_are_units);
     TAP_RUN(sgd_keeps_half_of_the_state_of_adamw);
     TAP_RUN(recomputation_keeps_less_and_never_less_than_evaluation_needs);
+    TAP_RUN(activations_are_what_each_level_keeps);
     TAP_RUN(choices_out_of_range_are_refused_and_change_nothing);
     return tap_done();
 }

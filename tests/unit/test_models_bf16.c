@@ -62,7 +62,8 @@ static void set_params(struct model_run *run)
         }
 }
 
-static struct mics_batch batch_of(enum mics_dtype dtype, enum mics_dtype grad_dtype, bool recompute)
+static struct mics_batch batch_of(enum mics_dtype dtype, enum mics_dtype grad_dtype,
+                                  enum mics_recompute recompute)
 {
     return (struct mics_batch){.B = 3,
                                .T = 37,
@@ -141,9 +142,9 @@ static void check(const struct mics_model_config *config, struct mics_batch batc
 
 static void check_both(enum mics_dtype dtype, enum mics_dtype grad_dtype)
 {
-    for (unsigned recompute = 0; recompute < 2; recompute++) {
-        check(&gpt2, batch_of(dtype, grad_dtype, recompute));
-        check(&llama, batch_of(dtype, grad_dtype, recompute));
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        check(&gpt2, batch_of(dtype, grad_dtype, (enum mics_recompute)level));
+        check(&llama, batch_of(dtype, grad_dtype, (enum mics_recompute)level));
     }
 }
 
@@ -164,7 +165,7 @@ static void and_where_only_gradients_are(void)
 
 static void evaluation_in_bf16_is_near_fp32(void)
 {
-    struct mics_batch batch = batch_of(MICS_BF16, MICS_F32, false);
+    struct mics_batch batch = batch_of(MICS_BF16, MICS_F32, MICS_RECOMPUTE_NONE);
 
     batch.train = false;
     check(&gpt2, batch);
@@ -174,8 +175,8 @@ static void evaluation_in_bf16_is_near_fp32(void)
 /* Half the activations, but the statistics in fp32 and what is rounded up. */
 static void stages_save_half_as_much_in_bf16(void)
 {
-    const struct mics_batch full = batch_of(MICS_F32, MICS_F32, false);
-    const struct mics_batch half = batch_of(MICS_BF16, MICS_F32, false);
+    const struct mics_batch full = batch_of(MICS_F32, MICS_F32, MICS_RECOMPUTE_NONE);
+    const struct mics_batch half = batch_of(MICS_BF16, MICS_F32, MICS_RECOMPUTE_NONE);
     const struct mics_model_config *const configs[] = {&gpt2, &llama};
 
     for (size_t i = 0; i < 2; i++) {
@@ -191,21 +192,29 @@ static void stages_save_half_as_much_in_bf16(void)
     }
 }
 
+static void check_same_bits(const struct mics_model_config *config, enum mics_dtype grad_dtype,
+                            enum mics_recompute level)
+{
+    struct model_run keep, again;
+
+    open_run(&keep, config, batch_of(MICS_BF16, grad_dtype, MICS_RECOMPUTE_NONE));
+    open_run(&again, config, batch_of(MICS_BF16, grad_dtype, level));
+    CHECK(run_step(&keep) == run_step(&again));
+    for (uint32_t u = 0; u < keep.model->unit_count; u++)
+        CHECK(memcmp(keep.grads[u].data, again.grads[u].data, keep.grads[u].bytes) == 0);
+    run_close(&keep);
+    run_close(&again);
+}
+
 static void recomputing_changes_no_bit(void)
 {
     const struct mics_model_config *const configs[] = {&gpt2, &llama};
 
-    for (size_t i = 0; i < 2; i++) {
-        struct model_run keep, again;
-
-        open_run(&keep, configs[i], batch_of(MICS_BF16, MICS_F32, false));
-        open_run(&again, configs[i], batch_of(MICS_BF16, MICS_F32, true));
-        CHECK(run_step(&keep) == run_step(&again));
-        for (uint32_t u = 0; u < keep.model->unit_count; u++)
-            CHECK(memcmp(keep.grads[u].data, again.grads[u].data, keep.grads[u].bytes) == 0);
-        run_close(&keep);
-        run_close(&again);
-    }
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++)
+        for (size_t i = 0; i < 2; i++) {
+            check_same_bits(configs[i], MICS_F32, (enum mics_recompute)level);
+            check_same_bits(configs[i], MICS_BF16, (enum mics_recompute)level);
+        }
 }
 
 static void check_logits(const struct mics_model_config *config)
@@ -215,7 +224,7 @@ static void check_logits(const struct mics_model_config *config)
     uint16_t logits[61];
     double total = 0;
 
-    open_run(&run, config, batch_of(MICS_BF16, MICS_F32, false));
+    open_run(&run, config, batch_of(MICS_BF16, MICS_F32, MICS_RECOMPUTE_NONE));
     run.batch.train = false;
     for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
         run_targets(&run)[i] = i == row ? 4 : -1;

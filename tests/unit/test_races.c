@@ -145,8 +145,11 @@ static json_t *races_of(const double staged_s[3])
 /* The choice for one group of all eight ranks; staged_s NULL: nothing measured. */
 static struct mics_plan_choice choice_with(const char *cluster, const double *staged_s)
 {
-    const struct mics_search_options options = {
-        .strategy = "mics:8", .global_batch = 8, .seq = 64, .prefetch = MICS_AUTO};
+    const struct mics_search_options options = {.strategy = "mics:8",
+                                                .global_batch = 8,
+                                                .seq = 64,
+                                                .recompute = MICS_AUTO,
+                                                .prefetch = MICS_AUTO};
     struct mics_plan_choice choice = {0};
     struct mics_topology *topology = NULL;
     struct mics_model *model = NULL;

@@ -84,7 +84,7 @@ static void load_params(struct model_run *run, const struct family *family)
 }
 
 static void open_reference(struct model_run *run, const struct family *family,
-                           struct values *values, bool recompute)
+                           struct values *values, enum mics_recompute recompute)
 {
     struct mics_model *model = NULL;
     struct mics_err err;
@@ -121,7 +121,7 @@ static void check_loss(const struct family *family)
     struct values values;
     double want = 0;
 
-    open_reference(&run, family, &values, false);
+    open_reference(&run, family, &values, MICS_RECOMPUTE_NONE);
     values_copy(&values, "loss", &want, sizeof want);
     CHECK_NEAR(run_step(&run), want, 1e-6 * want);
     values_close(&values);
@@ -134,7 +134,7 @@ static void check_logits(const struct family *family)
     struct values values;
     float want[20 * 29], got[29];
 
-    open_reference(&run, family, &values, false);
+    open_reference(&run, family, &values, MICS_RECOMPUTE_NONE);
     run.batch.train = false;
     values_copy(&values, "logits", want, sizeof want);
     run_step(&run);
@@ -164,7 +164,7 @@ static void check_gradient(const struct values *values, const struct mics_tensor
     free(want);
 }
 
-static void check_gradients(const struct family *family, bool recompute)
+static void check_gradients(const struct family *family, enum mics_recompute recompute)
 {
     struct model_run run;
     struct values values;
@@ -198,18 +198,20 @@ static void the_logits_are_those_of_pytorch(void)
 
 static void all_gradients_of_gpt2_are_those_of_pytorch(void)
 {
-    check_gradients(&gpt2, false);
+    check_gradients(&gpt2, MICS_RECOMPUTE_NONE);
 }
 
 static void all_gradients_of_llama_are_those_of_transformers(void)
 {
-    check_gradients(&llama, false);
+    check_gradients(&llama, MICS_RECOMPUTE_NONE);
 }
 
 static void they_are_when_recomputing(void)
 {
-    check_gradients(&gpt2, true);
-    check_gradients(&llama, true);
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
+        check_gradients(&gpt2, (enum mics_recompute)level);
+        check_gradients(&llama, (enum mics_recompute)level);
+    }
 }
 
 int main(void)

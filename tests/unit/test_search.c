@@ -9,7 +9,7 @@
 static struct mics_err err;
 
 static const struct mics_search_options usual = {
-    .global_batch = 64, .seq = 256, .prefetch = MICS_AUTO, .clip = true};
+    .global_batch = 64, .seq = 256, .recompute = MICS_AUTO, .prefetch = MICS_AUTO, .clip = true};
 
 /* NULL when there is no plan; then *status and err say why. */
 static struct mics_plan *search(const char *topology_text, const char *model_name,
@@ -162,7 +162,8 @@ static void what_is_given_is_kept(void)
     CHECK_INT(plan->choice.micro_batch, 2);
     CHECK_INT(plan->choice.micro_steps, 2);
     CHECK_INT(plan->choice.prefetch, 3);
-    CHECK(plan->choice.recompute && !plan->choice.clip);
+    CHECK_INT(plan->choice.recompute, MICS_RECOMPUTE_FULL);
+    CHECK(!plan->choice.clip);
     CHECK_INT(plan->choice.optimizer, MICS_OPT_SGD);
     mics_plan_free(plan);
 }
@@ -198,29 +199,77 @@ static void units_are_joined_where_latency_rules(void)
     mics_plan_free(plan);
 }
 
-static void recomputation_is_chosen_only_where_nothing_else_fits(void)
+/* The limit falls to just below what each level needs. */
+static void the_lowest_level_of_recomputation_that_fits_is_chosen(void)
 {
     struct mics_search_options options = usual;
-    struct mics_plan *plan;
-    uint64_t need;
     int status;
 
     options.strategy = "mics:4";
     options.micro_batch = 4;
     options.prefetch = 0;
-    plan = search(SLOW_NET, "gpt2-mini", &options, &status);
-    if (!plan)
-        return;
-    CHECK(!plan->choice.recompute);
-    need = mics_memory_total(&plan->memory, plan->topology);
-    mics_plan_free(plan);
-    options.memory_limit = need - 1;
-    plan = search(SLOW_NET, "gpt2-mini", &options, &status);
-    CHECK(plan && plan->choice.recompute);
-    mics_plan_free(plan);
-    options.recompute = MICS_RECOMPUTE_NONE;
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct mics_plan *plan = search(SLOW_NET, "gpt2-mini", &options, &status);
+
+        CHECK(plan != NULL);
+        if (!plan)
+            return;
+        CHECK_INT(plan->choice.recompute, level);
+        options.memory_limit = mics_memory_total(&plan->memory, plan->topology) - 1;
+        mics_plan_free(plan);
+        options.recompute = (uint32_t)level;
+        CHECK(!search(SLOW_NET, "gpt2-mini", &options, &status));
+        CHECK_INT(status, MICS_ERR_INFEASIBLE);
+        options.recompute = MICS_AUTO;
+    }
     CHECK(!search(SLOW_NET, "gpt2-mini", &options, &status));
     CHECK_INT(status, MICS_ERR_INFEASIBLE);
+}
+
+/* Without recomputation only one sequence fits, and gathers would be twice as many. */
+static void a_micro_batch_is_not_halved_to_keep_more(void)
+{
+    struct mics_search_options options = usual;
+    struct mics_plan *plan;
+    double step_s;
+    int status;
+
+    options.global_batch = 1024;
+    options.seq = 512;
+    options.dtype = options.grad_dtype = MICS_BF16;
+    plan = search("p4d.24xlarge:2", "gpt2-20b", &options, &status);
+    if (!plan)
+        CHECK_STR(err.text, "");
+    if (!plan)
+        return;
+    CHECK_INT(plan->choice.recompute, MICS_RECOMPUTE_SELECTIVE);
+    CHECK_INT(plan->choice.micro_batch, 2);
+    step_s = plan->predicted.step_s;
+    mics_plan_free(plan);
+    options.recompute = MICS_RECOMPUTE_NONE;
+    plan = search("p4d.24xlarge:2", "gpt2-20b", &options, &status);
+    CHECK(plan && plan->choice.micro_batch == 1 && plan->predicted.step_s > 1.2 * step_s);
+    mics_plan_free(plan);
+}
+
+/* More is computed at each level, and more memory traffic alone takes time, too. */
+static void recomputation_is_predicted_to_cost_time(void)
+{
+    struct mics_search_options options = usual;
+    double last = 0;
+    int status;
+
+    options.strategy = "ddp";
+    for (int level = 0; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct mics_plan *plan;
+
+        options.recompute = (uint32_t)level;
+        plan =
+            search("node:1 gpu:1 flops:1000T mem:80G membw:1TB/s", "gpt2-mini", &options, &status);
+        CHECK(plan && plan->predicted.compute_s > last);
+        last = plan ? plan->predicted.compute_s : 0;
+        mics_plan_free(plan);
+    }
 }
 
 static void refuse(struct mics_search_options options, int want, const char *why)
@@ -236,7 +285,8 @@ static void refuse(struct mics_search_options options, int want, const char *why
 
 static void questions_that_make_no_sense_are_answered_with_near_ones_that_do(void)
 {
-    struct mics_search_options options = {.global_batch = 24, .prefetch = MICS_AUTO};
+    struct mics_search_options options = {
+        .global_batch = 24, .recompute = MICS_AUTO, .prefetch = MICS_AUTO};
 
     options.global_batch = 30;
     refuse(options, MICS_ERR_ARG, "not a multiple of the ranks, 12; 24 and 36 are");
@@ -262,7 +312,8 @@ static void questions_that_make_no_sense_are_answered_with_near_ones_that_do(voi
 
 static void a_thousand_nodes_are_planned_quickly(void)
 {
-    struct mics_search_options options = {.global_batch = 65536, .prefetch = MICS_AUTO};
+    struct mics_search_options options = {
+        .global_batch = 65536, .recompute = MICS_AUTO, .prefetch = MICS_AUTO};
     struct mics_plan *plan;
     int status;
 
@@ -337,6 +388,41 @@ static void expect_refusal(const char *object, const char *key, json_t *value, c
     json_decref(doc);
 }
 
+/* Of version 1, in which recompute was a boolean: true for full, false for selective. */
+static void a_plan_of_version_1_keeps_its_meaning(void)
+{
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
+        struct mics_search_options options = usual;
+        struct mics_plan *plan, *old = NULL;
+        json_t *doc = NULL, *again = NULL, *alternatives;
+        int status;
+
+        options.recompute = (uint32_t)level;
+        plan = search(SLOW_NET, "gpt2-mini", &options, &status);
+        CHECK_INT(mics_plan_to_doc(plan, &doc, &err), MICS_OK);
+        json_object_set_new(doc, "v", json_integer(1));
+        json_object_set_new(json_object_get(doc, "choice"), "recompute",
+                            json_boolean(level == MICS_RECOMPUTE_FULL));
+        alternatives = json_object_get(doc, "alternatives");
+        for (size_t i = 0; i < json_array_size(alternatives); i++)
+            json_object_set_new(json_object_get(json_array_get(alternatives, i), "choice"),
+                                "recompute", json_boolean(level == MICS_RECOMPUTE_FULL));
+        CHECK_INT(mics_plan_from_doc(doc, &old, &err), MICS_OK);
+        CHECK(old && old->choice.recompute == (enum mics_recompute)level);
+        CHECK(old && memcmp(&old->memory, &plan->memory, sizeof plan->memory) == 0);
+        /* It is written as of this version. */
+        if (old)
+            CHECK_INT(mics_plan_to_doc(old, &again, &err), MICS_OK);
+        CHECK_INT(json_integer_value(json_object_get(again, "v")), MICS_PLAN_VERSION);
+        CHECK_STR(json_string_value(json_object_get(json_object_get(again, "choice"), "recompute")),
+                  mics_recompute_name((enum mics_recompute)level));
+        mics_plan_free(old);
+        mics_plan_free(plan);
+        json_decref(doc);
+        json_decref(again);
+    }
+}
+
 static void a_plan_that_lies_is_refused(void)
 {
     expect_refusal("memory", "arena_bytes", json_integer(4096), "memory.arena_bytes: says 4096");
@@ -344,6 +430,10 @@ static void a_plan_that_lies_is_refused(void)
     expect_refusal("choice", "p_param", json_integer(3), "choice: parameter group 3");
     expect_refusal("choice", "micro_batch", json_integer(0), "choice.micro_batch");
     expect_refusal("choice", "optimizer", json_string("lion"), "'lion': expected adamw or sgd");
+    expect_refusal("choice", "recompute", json_string("some"),
+                   "choice.recompute: 'some': expected none, selective or full");
+    expect_refusal("choice", "recompute", json_true(), "choice.recompute: expected a string");
+    expect_refusal(NULL, "v", json_integer(1), "choice.recompute: expected");
     expect_refusal("choice", "strategy", json_string("a strategy of many words"),
                    "choice.strategy: more than 15 bytes");
     expect_refusal("model", "n_embd", json_integer(-1), "model");
@@ -362,11 +452,14 @@ int main(void)
     TAP_RUN(strategies_by_name_give_their_cuts);
     TAP_RUN(what_is_given_is_kept);
     TAP_RUN(units_are_joined_where_latency_rules);
-    TAP_RUN(recomputation_is_chosen_only_where_nothing_else_fits);
+    TAP_RUN(the_lowest_level_of_recomputation_that_fits_is_chosen);
+    TAP_RUN(a_micro_batch_is_not_halved_to_keep_more);
+    TAP_RUN(recomputation_is_predicted_to_cost_time);
     TAP_RUN(questions_that_make_no_sense_are_answered_with_near_ones_that_do);
     TAP_RUN(a_thousand_nodes_are_planned_quickly);
     TAP_RUN(long_steps_are_predicted_from_short_ones);
     TAP_RUN(a_plan_survives_its_document);
+    TAP_RUN(a_plan_of_version_1_keeps_its_meaning);
     TAP_RUN(a_plan_that_lies_is_refused);
     return tap_done();
 }

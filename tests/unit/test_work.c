@@ -206,7 +206,9 @@ static void training_launches_what_it_declares(void)
 
 static void recomputing_launches_what_it_declares(void)
 {
-    check_batch((struct mics_batch){.B = 2, .T = 200, .train = true, .recompute = true});
+    for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++)
+        check_batch((struct mics_batch){
+            .B = 2, .T = 200, .train = true, .recompute = (enum mics_recompute)level});
 }
 
 static void evaluation_launches_what_it_declares(void)

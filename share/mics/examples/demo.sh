@@ -14,7 +14,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 if [ -n "${1:-}" ]; then PATH=$(cd "$1" && pwd):$PATH; fi
 steps=${DEMO_STEPS:-600}
-memory=${DEMO_MEMORY:-36M}
+memory=${DEMO_MEMORY:-39M}
 work=${DEMO_FOLDER:-$(mktemp -d "${TMPDIR:-/tmp}/mics-demo.XXXXXX")}
 metrics=$work/metrics.jsonl
 
