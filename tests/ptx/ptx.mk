@@ -14,7 +14,7 @@ $(BUILD)/ptx/done: $(KERNEL_OBJ)
 		cp $$ptx $(BUILD)/ptx/$${arch%.ptx}/$${file%.cu.ptx}.ptx || exit; done
 	@touch $@
 
-# The plug-in's own launch code on the recording runtime. An archive, so that only what a case calls is linked.
+# The plug-in's own launch code on the recording runtime. An archive: only what cases call is linked.
 $(BUILD)/ptx/libkernels.a: $(KERNEL_OBJ) $(BUILD)/ptx/done
 	$(call say,AR)rm -f $@ && ar rcs $@ $(KERNEL_OBJ)
 $(PTX_OBJ): $(BUILD)/%.o: %.c $(BUILD)/settings $(BUILD)/cuda/settings

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime.c - a CUDA runtime that executes nothing and records everything: memory, kernels, launches.
+ * runtime.c - a CUDA runtime that executes nothing and records everything: memory, kernels,
+ * launches.
  *
- * A launch has no sizes of its arguments. They come from the .param lines of the kernel's .entry in the PTX, which
- * also say how many threads a block may have.
+ * A launch has no sizes of its arguments. They come from the .param lines of the kernel's .entry in
+ * the PTX, which also say how many threads a block may have.
  */
 #include "runtime.h"
 
@@ -94,7 +95,8 @@ const struct gpu_chip *gpu_chip_find(const char *name)
     return NULL;
 }
 
-/* One .param line: a scalar (".param .u64 name") or an array of bytes (".param .align 8 .b8 name[40]"). */
+/* One .param line: a scalar (".param .u64 name") or an array of bytes (".param .align 8 .b8
+ * name[40]"). */
 static void add_parameter(struct entry *entry, const char *line)
 {
     const char *align = strstr(line, ".align"), *count = strchr(line, '['), *type;
@@ -290,7 +292,8 @@ void __cudaRegisterFunction(void **handle, const char *stub, char *function, con
     gpu.kernels = kernel;
 }
 
-/* No kernel has variables in global or constant memory, whose addresses a recording could not name. */
+/* No kernel has variables in global or constant memory, whose addresses a recording could not name.
+ */
 void __cudaRegisterVar(void **handle, char *variable, char *address, const char *name, int ext,
                        size_t bytes, int constant, int global)
 {
@@ -517,13 +520,13 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 }
 
 /*
- * cuTensorMapEncodeTiled of the driver. What the 128 bytes of a real map mean is not documented; this one has, as
- * little-endian numbers:
- *     0 "mics"           4 u32 type of the elements (CUtensorMapDataType)    8 u32 rank, 1 to 5    12 u32 0
- *    16 u64 address     24 u64 size[5], in elements                         64 u64 stride[4], in bytes, of size[1...]
- *    96 u8 swizzle      97 u8 interleave    98 u8 fill    99 u8 0
- *   100 u16 box[5], in elements            110 u16 step[5] (elementStrides)   120 u64 0
- * What lies beyond the rank is 0. The checks are those that the driver's manual lists for this function.
+ * cuTensorMapEncodeTiled of the driver. What the 128 bytes of a real map mean is not documented;
+ * this one has, as little-endian numbers: 0 "mics"           4 u32 type (CUtensorMapDataType)    8
+ * u32 rank, 1 to 5    12 u32 0 16 u64 address     24 u64 size[5], in elements         64 u64
+ * stride[4], in bytes 96 u8 swizzle      97 u8 interleave    98 u8 fill      99 u8 0 100 u16 box[5]
+ * 110 u16 step[5] (elementStrides)    120 u64 0 stride[i] is that of dimension i + 1; the first
+ * dimension's elements are side by side. What lies beyond the rank is 0. The checks are those that
+ * the driver's manual lists for this function.
  */
 struct tensor_map {
     char magic[4];

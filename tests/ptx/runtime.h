@@ -2,10 +2,10 @@
 /*
  * runtime.h - a CUDA runtime that executes nothing and records everything.
  *
- * The objects that nvcc makes of kernels/cuda are linked with it instead of with libcudart. Device memory is a range
- * of addresses that no code of the host can read. Launches, memsets and copies are checked as the driver would check
- * them and kept in order. There is one GPU in a process, since CUDA's functions have no argument that could tell
- * which; only one thread may use it.
+ * The objects that nvcc makes of kernels/cuda are linked with it instead of with libcudart. Device
+ * memory is a range of addresses that no code of the host can read. Launches, memsets and copies
+ * are checked as the driver would check them and kept in order. There is one GPU in a process,
+ * since CUDA's functions have no argument that could tell which; only one thread may use it.
  */
 #ifndef MICS_TESTS_PTX_RUNTIME_H
 #define MICS_TESTS_PTX_RUNTIME_H
@@ -47,11 +47,13 @@ struct gpu_operation {
 /* The chip of that name, NULL if there is none. */
 const struct gpu_chip *gpu_chip_find(const char *name);
 
-/* Make this process's GPU that chip, with the kernels in `ptx`/FOLDER/NAME.ptx. Ends the program where that fails. */
+/* Make this process's GPU that chip, with the kernels in `ptx`/FOLDER/NAME.ptx. Ends the program
+ * where that fails. */
 void gpu_open(const struct gpu_chip *chip, const char *ptx);
 
-/* Device memory `shift` bytes behind an address that is aligned to 256 bytes. Beyond its `bytes` at least 4 KiB are
- * not mapped. Undefined until the host copies to it: tests make that 0xff, a NaN in every type. */
+/* Device memory `shift` bytes behind an address that is aligned to 256 bytes. Beyond its `bytes` at
+ * least 4 KiB are not mapped. Undefined until the host copies to it: tests make that 0xff, a NaN in
+ * every type. */
 void *gpu_alloc(size_t bytes, size_t shift);
 
 /* What was allocated, and what was enqueued since gpu_reset(), in order. */
