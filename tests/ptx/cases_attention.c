@@ -54,9 +54,13 @@ static const struct shape hopper_shapes[] = {
     {1, 33, 2, 1, 80, true},   {1, 129, 1, 1, 96, false},
 };
 
-/* Heads of each width of the kernels, of lengths that the tensor cores do not take. */
-static const struct shape plain_shapes[] = {
-    {1, 35, 2, 1, 17, true}, {1, 33, 1, 1, 100, false}, {1, 33, 1, 1, 136, true}};
+/* Heads of each width of the kernels, of lengths that the tensor cores do not take. Without those
+ * every product is an instruction of its own, so they are small: one goes beyond a tile of 32 rows,
+ * one has grouped queries. */
+static const struct shape plain_shapes[] = {{1, 33, 1, 1, 9, true},
+                                            {2, 5, 2, 1, 20, false},
+                                            {1, 4, 1, 1, 65, false},
+                                            {1, 3, 1, 1, 129, true}};
 
 static struct mics_op_attention forward_of(struct shape s)
 {
