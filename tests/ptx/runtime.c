@@ -620,16 +620,14 @@ static CUresult encode_tiled(CUtensorMap *out, CUtensorMapDataType type, cuuint3
     return CUDA_SUCCESS;
 }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
-                                             unsigned long long flags,
-                                             enum cudaDriverEntryPointQueryResult *result)
+static cudaError_t find_driver_function(const char *name, void **out,
+                                        enum cudaDriverEntryPointQueryResult *result)
 {
     CUresult (*function)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *,
                          const cuuint64_t *, const cuuint32_t *, const cuuint32_t *,
                          CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
                          CUtensorMapFloatOOBfill) = encode_tiled;
 
-    (void)version, (void)flags;
     if (strcmp(name, "cuTensorMapEncodeTiled") != 0) {
         *result = cudaDriverEntryPointSymbolNotFound;
         return fail(cudaErrorNotSupported, name);
@@ -638,3 +636,22 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsig
     *result = cudaDriverEntryPointSuccess;
     return cudaSuccess;
 }
+
+/* CUDA 12.5 added the form with a version, and 13.0 removed the one without. */
+#if CUDART_VERSION >= 12050
+cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
+                                             unsigned long long flags,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    (void)version, (void)flags;
+    return find_driver_function(name, out, result);
+}
+#endif
+#if CUDART_VERSION < 13000
+cudaError_t cudaGetDriverEntryPoint(const char *name, void **out, unsigned long long flags,
+                                    enum cudaDriverEntryPointQueryResult *result)
+{
+    (void)flags;
+    return find_driver_function(name, out, result);
+}
+#endif
