@@ -38,6 +38,9 @@ class Library:
     def names(self):
         return list(self._files)
 
+    def path(self, name):
+        return self._files[name]
+
     def entry(self, name):
         path = self._files.get(name)
         if path is None:
@@ -155,8 +158,12 @@ class Case:
 
 
 def short(name):
-    """A kernel's name without the parts that only the compiler needs."""
-    return re.sub(r"_GLOBAL__N__[0-9a-f]+_\d+_(\w+?)_cu_[0-9a-f]{8}", r"\1:", name)[:90]
+    """The kernel's own name in a mangled one: that of the function, without namespaces."""
+    at, found = 2 + name.startswith("_ZN"), name
+    while match := re.compile(r"\d+").match(name, at):
+        at = match.end() + int(match.group())
+        found = name[match.end():at]
+    return found
 
 
 def _location(error):

@@ -10,7 +10,7 @@ import numpy as np
 
 import instructions
 from instructions import PARAM_BASE, LOCAL_BASE
-from memory import POISON
+from memory import POISON, View
 from ptx import Violation
 
 _ENDED = 1 << 30 # the place of lanes that are not executed
@@ -45,14 +45,15 @@ class Gang:
         self.registers = self._poisoned(code)
         self.place, self.places = 0, None
         self.blocked, self.ended = False, self.alive_count == 0
-        self._checked = None
+        self._checked = self._last_mask = self._last_active = None
         self._copies, self._groups = [], np.zeros(self.lane_count, "i8")
         self.local = np.full((self.lane_count, -(-code.local_bytes // 16) * 16), POISON, "u1")
         if chunk.shared:
             self.shared_base = self.block * chunk.shared.stride
             self.clock = np.zeros((chunk.count, chunk.shared.agents), "i4")
             self.clock[:, warp] = 1
-            self.lane_clock = self.clock[self.block]
+            self._rows = self.block * chunk.shared.agents
+            self._steps = self.clock[self.block, warp]
         self.waits = np.full(chunk.count, -1) # for which generation of the barrier
         self.at_barrier = np.zeros(chunk.count, "i8")
 
@@ -242,13 +243,32 @@ class Gang:
 
     # --- memory
 
+    def _active(self, mask):
+        """Indices of lanes."""
+        if mask is not self._last_mask:
+            self._last_mask, self._last_active = mask, np.flatnonzero(mask)
+        return self._last_active
+
     def _select(self, mask, *arrays):
         """The arrays' elements of lanes that execute this, or None if there are none."""
         if mask is None:
             return arrays
-        if not mask.any():
+        lanes = self._active(mask)
+        return [a[lanes] for a in arrays] if len(lanes) else None
+
+    def _select_shared(self, mask, address, size, *arrays):
+        """(offsets in shared memory, who accesses them, elements of the arrays), or None."""
+        chosen = self._select(mask, address, self.shared_base, self._rows, self._steps, *arrays)
+        if chosen is None:
             return None
-        return [a[mask] for a in arrays]
+        address, base, rows, steps, *arrays = chosen
+        who = View(self.warp, self.clock.reshape(-1), rows, steps)
+        return self.chunk.shared.place(address, base, size), who, arrays
+
+    def view_of(self, blocks):
+        """What the warp knows in these blocks."""
+        return View(self.warp, self.clock.reshape(-1), blocks * self.clock.shape[1],
+                    self.clock[blocks, self.warp])
 
     def _expand(self, mask, values, code):
         if mask is None:
@@ -256,7 +276,7 @@ class Gang:
         out = []
         for value in values:
             whole = np.zeros(self.lane_count, code)
-            whole[mask] = value
+            whole[self._active(mask)] = value
             out.append(whole)
         return out
 
@@ -275,38 +295,35 @@ class Gang:
             self.launch.memory.store(site, chosen[0], chosen[1:])
 
     def shared_load(self, _site, address, code, count, mask):
-        chosen = self._select(mask, address, self.shared_base, self.lane_clock)
+        chosen = self._select_shared(mask, address, int(code[1]) * count)
         if chosen is None:
             return self._nothing(code, count)
-        shared = self.chunk.shared
-        at = shared.place(chosen[0], chosen[1], int(code[1]) * count)
-        return self._expand(mask, shared.load(at, code, count, chosen[2], self.warp), code)
+        at, who, _ = chosen
+        return self._expand(mask, self.chunk.shared.load(at, code, count, who), code)
 
     def shared_store(self, _site, address, values, mask):
-        chosen = self._select(mask, address, self.shared_base, self.lane_clock, *values)
+        chosen = self._select_shared(mask, address, values[0].itemsize * len(values), *values)
         if chosen is not None:
-            shared = self.chunk.shared
-            at = shared.place(chosen[0], chosen[1], values[0].itemsize * len(values))
-            shared.store(at, chosen[3:], chosen[2], self.warp)
+            at, who, values = chosen
+            self.chunk.shared.store(at, values, who)
 
     def shared_atomic_add(self, address, value, mask):
-        chosen = self._select(mask, address, self.shared_base, self.lane_clock, value)
+        chosen = self._select_shared(mask, address, 4, value)
         if chosen is None:
             return self._nothing("u4", 1)[0]
-        shared = self.chunk.shared
-        at = shared.place(chosen[0], chosen[1], 4)
-        before = shared.atomic_add(at, chosen[3], chosen[2], self.warp)
+        at, who, (value,) = chosen
+        before = self.chunk.shared.atomic_add(at, value, who)
         return self._expand(mask, [before], "u4")[0]
 
     def load_matrices(self, address, transposed, mask):
         """Four 8 x 8 matrices of 16 bits, whose rows begin at the addresses of 8 lanes each."""
-        chosen = self._select(mask, address, self.shared_base, self.lane_clock)
+        chosen = self._select_shared(mask, address, 16)
         if chosen is None:
             return self._nothing("u4", 4)
+        at, who, _ = chosen
         shared = self.chunk.shared
-        at = shared.place(chosen[0], chosen[1], 16)
         shared.check_valid(at, 16)
-        shared.check_read(shared.granules(at, 16), chosen[2], self.warp)
+        shared.check_read(shared.granules(at, 16), who)
         rows = shared.views["u2"].reshape(-1, 8)[at >> 4].reshape(-1, 4, 8, 8)
         if transposed:
             rows = rows.swapaxes(2, 3)
@@ -364,22 +381,20 @@ class Gang:
         """The source is read at once. The destination is undefined until the copy is waited for,
         and written then, or at once if the chunk is prompt."""
         given = self.every(np.uint32(size)) if given is None else given
-        chosen = self._select(mask, to, self.shared_base, self.lane_clock, source, given,
-                              np.arange(self.lane_count))
+        chosen = self._select_shared(mask, to, size, source, given, np.arange(self.lane_count))
         if chosen is None:
             return
-        to, base, clock, source, given, lanes = chosen
+        at, who, (source, given, lanes) = chosen
         if not np.isin(given, (0, size)).all():
             raise Violation("a copy of a part of its bytes is not known here")
         shared = self.chunk.shared
-        at = shared.place(to, base, size)
         rows = np.zeros((len(at), size), "u1")
         whole = given == size
         if whole.any():
             memory = self.launch.memory
             offset = memory.place(site, source[whole], size, False)
             rows[whole] = memory.image.reshape(-1, size)[offset // np.uint64(size)]
-        shared.expect_copy(at, size, clock, self.warp)
+        shared.expect_copy(at, size, who)
         copy = (lanes, self._groups[lanes], at, rows)
         if self.chunk.prompt:
             self._arrive(*copy)
@@ -387,7 +402,7 @@ class Gang:
             self._copies.append(copy)
 
     def _arrive(self, lanes, _groups, at, rows):
-        self.chunk.shared.finish_copy(at, rows, self.warp, self.lane_clock[lanes, self.warp])
+        self.chunk.shared.finish_copy(at, rows, self.warp, self._steps[lanes])
 
     def commit_copies(self, mask):
         self._groups = self._groups + (1 if mask is None else mask)
@@ -411,11 +426,10 @@ class Gang:
     def advance(self, blocks):
         """What the warp does from here on is not known to those that met it before."""
         self.clock[blocks, self.warp] += 1
-        self.lane_clock = self.clock[self.block]
+        self._steps = self.clock[self.block, self.warp]
 
     def learn(self, blocks, clock):
         self.clock[blocks] = np.maximum(self.clock[blocks], clock)
-        self.lane_clock = self.clock[self.block]
 
     def barrier_sync(self, ids, counts, mask):
         """Lanes that may pass."""

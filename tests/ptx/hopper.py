@@ -142,7 +142,7 @@ class BulkCopies:
         return self._maps[address]
 
     def begin(self, gang, block, to, map_address, corner, barrier_address):
-        shared, clock = self.chunk.shared, gang.clock[block:block + 1]
+        shared = self.chunk.shared
         tensor = self._map(map_address)
         if len(corner) != tensor.rank:
             raise Violation("a bulk copy with another number of dimensions than its map")
@@ -154,7 +154,7 @@ class BulkCopies:
         words = shared.granules(np.array([block * shared.stride + barrier_address]), 8)
         shared.check_fenced(words, "an mbarrier of a bulk copy")
         at = tensor.pieces(to) + block * shared.stride
-        shared.expect_copy(at, 16, np.repeat(clock, len(at), 0), gang.warp)
+        shared.expect_copy(at, 16, gang.view_of(np.full(len(at), block)))
         copy = (block, at, tensor, corner, barrier)
         if self.chunk.prompt:
             self._deliver(copy)
@@ -272,8 +272,8 @@ class HopperGang(Gang):
         if (barrier.count[blocks] == 0).any():
             raise Violation(f"no mbarrier was initialised at {address}")
         words = shared.granules(blocks * shared.stride + address, 8)
-        writer = shared.writer[words]
-        if (shared.written[words] > np.take_along_axis(self.clock[blocks], writer, 1)).any():
+        known = self.clock[blocks[:, None], shared.writer[words]]
+        if (shared.written[words] > known).any():
             raise Violation(f"warp {self.warp} uses the mbarrier at {address} without a barrier "
                             "behind its initialisation")
         return barrier
@@ -286,8 +286,9 @@ class HopperGang(Gang):
                 raise Violation(f"an mbarrier at {at} of {shared.size} bytes")
             self.chunk.copies.barrier(at, True).init(blocks, counts[lanes].astype("i8"))
             words = shared.granules(blocks * shared.stride + at, 8)
-            shared.check_write(words, self.lane_clock[lanes], self.warp)
-            shared.note_write(words, self.warp, self.lane_clock[lanes, self.warp], True)
+            who = self.view_of(blocks)
+            shared.check_write(words, who)
+            shared.note_write(words, self.warp, who.steps, True)
 
     def mbarrier_arrive(self, address, sizes, mask):
         for at, lanes in self._by_address(address, mask):
@@ -492,7 +493,7 @@ class HopperGang(Gang):
         shared.check_valid(flat, 16)
         words = shared.granules(flat, 16)
         shared.check_fenced(words, "a product")
-        shared.check_read(words, np.repeat(self.clock[blocks], at[0].size, 0), self.warp)
+        shared.check_read(words, self.view_of(np.repeat(blocks, at[0].size)))
         values = halves(shared.views["u4"].reshape(-1, 4)[flat >> 4])
         values = values.reshape(at.shape[:2] + (-1,))
         return values.swapaxes(1, 2) if mn_major else values

@@ -529,6 +529,9 @@ class Translator:
         if text in special:
             form, kind = special[text]
             self._set(ops[0], form.format(self._src(ops[1], "f32")), kind)
+        elif text == "f32.bf16":
+            self._set(ops[0], f"pack((K0, {self._src(ops[1], 'b16', True)}), 32).view('f4')"
+                      .replace("K0", self._constant(0, "u2")), "f32")
         elif text == "rn.bf16x2.f32":
             high, low = (self._src(o, "f32", True) for o in ops[1:])
             self._set(ops[0], f"pack_bf16({high}, {low})", "b32")

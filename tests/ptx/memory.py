@@ -52,7 +52,8 @@ class GlobalMemory:
         buffer = self._last.get(site)
         if buffer is not None:
             offset = address - np.uint64(buffer.address)
-            if int(offset.max()) > buffer.size - size:
+            if (int(np.bitwise_or.reduce(offset)) > buffer.size - size and
+                    int(offset.max()) > buffer.size - size):
                 buffer = None
         if buffer is None:
             low, high = int(address.min()), int(address.max())
@@ -131,6 +132,16 @@ def module_buffers(module):
             for v in module.globals.values() if v.address >= MODULE_BASE]
 
 
+class View:
+    """What a warp knows when it makes some accesses. clock: of all agents, in each block, flat;
+    rows: where each access's block begins there; steps: the warp's own, at each access."""
+
+    __slots__ = ("warp", "clock", "rows", "steps")
+
+    def __init__(self, warp, clock, rows, steps):
+        self.warp, self.clock, self.rows, self.steps = warp, clock, rows, steps
+
+
 class SharedMemory:
     """Shared memory of some blocks, with what is known of each granule of 1 or 4 bytes.
 
@@ -157,24 +168,25 @@ class SharedMemory:
         self.writer = np.zeros(granules, "i4")
         self.written = np.zeros(granules, "i4")
         self.atomic = np.zeros(granules, bool)
-        self.read = np.zeros((granules, warps), "i4")
+        self.read = np.zeros((warps, granules), "i4")
         self.unfenced = np.zeros(granules, bool) if proxies else None
         self.tracked = warps > 1
 
     def place(self, address, base, size):
         """Offsets in the image; address: u32, base: of each lane's block."""
-        if int(address.max()) > self.size - size:
-            wrong = int(address.max())
-            raise Violation(f"an access of {size} bytes at {wrong} of the {self.size} bytes of "
-                            "shared memory")
-        if int(np.bitwise_or.reduce(address)) & size - 1:
+        bits = int(np.bitwise_or.reduce(address)) # at least the largest
+        if bits & size - 1:
             raise Violation(f"an access of {size} bytes to shared memory is not aligned")
+        if bits > self.size - size and int(address.max()) > self.size - size:
+            raise Violation(f"an access of {size} bytes at {int(address.max())} of the "
+                            f"{self.size} bytes of shared memory")
         return address + base
 
     def granules(self, at, size):
-        """[accesses, granules of each]."""
-        count = max(1, size >> self.shift)
-        return (at >> self.shift)[:, None] + np.arange(count)
+        """[accesses, granules of each], or [accesses] if each has one."""
+        if size >> self.shift <= 1:
+            return at >> self.shift
+        return (at >> self.shift)[:, None] + np.arange(size >> self.shift)
 
     def _say(self, what, where):
         at = int(where) << self.shift
@@ -191,44 +203,50 @@ class SharedMemory:
             raise self._say("read where nothing was written, or where a copy has not arrived",
                             bad >> self.shift)
 
-    def check_read(self, words, clock, warp):
-        """words: [accesses, granules], clock: [accesses, agents] of the reading warp."""
-        if not self.tracked:
-            return
-        writer = self.writer[words]
-        known = np.take_along_axis(clock, writer, 1)
-        late = self.written[words] > known
-        if late.any():
-            bad = np.argmax(late.ravel())
-            raise self._say(f"warp {warp} reads what {self._agent(writer.ravel()[bad])} wrote "
-                            "without a barrier between", words.ravel()[bad])
-        self.read[words, warp] = clock[:, warp, None]
+    def _known(self, who, agents):
+        """The last step of each agent that the accessing warp knows to be over."""
+        rows = who.rows if agents.ndim == 1 else who.rows[:, None]
+        return who.clock[rows + agents]
 
-    def check_write(self, words, clock, warp, atomic=False):
+    def check_read(self, words, who):
+        """words: granules of the accesses; who: a View of the warp that reads."""
         if not self.tracked:
             return
         writer = self.writer[words]
-        late = self.written[words] > np.take_along_axis(clock, writer, 1)
+        late = self.written[words] > self._known(who, writer)
+        if np.count_nonzero(late):
+            bad = np.argmax(late.ravel())
+            raise self._say(f"warp {who.warp} reads what {self._agent(writer.ravel()[bad])} wrote "
+                            "without a barrier between", words.ravel()[bad])
+        self.read[who.warp][words] = who.steps if words.ndim == 1 else who.steps[:, None]
+
+    def check_write(self, words, who, atomic=False):
+        if not self.tracked:
+            return
+        writer = self.writer[words]
+        late = self.written[words] > self._known(who, writer)
         if atomic:
             late &= ~self.atomic[words]
-        if late.any():
+        if np.count_nonzero(late):
             bad = np.argmax(late.ravel())
-            raise self._say(f"warp {warp} overwrites what {self._agent(writer.ravel()[bad])} wrote "
-                            "without a barrier between", words.ravel()[bad])
-        late = (self.read[words] > clock[:, None, :self.warps]).any(-1)
-        if late.any():
-            bad = np.argmax(late.ravel())
-            raise self._say(f"warp {warp} overwrites what another warp read without a barrier "
+            raise self._say(f"warp {who.warp} overwrites what {self._agent(writer.ravel()[bad])} "
+                            "wrote without a barrier between", words.ravel()[bad])
+        rows = who.rows if words.ndim == 1 else who.rows[:, None]
+        agents = np.arange(self.warps).reshape((-1,) + (1,) * words.ndim)
+        late = self.read[:, words] > who.clock[rows + agents]
+        if np.count_nonzero(late):
+            bad = np.argmax(late.any(0).ravel())
+            raise self._say(f"warp {who.warp} overwrites what another warp read without a barrier "
                             "between", words.ravel()[bad])
 
     def _agent(self, agent):
         return f"warp {agent}" if agent < self.warps else "a bulk copy"
 
     def note_write(self, words, agent, step, generic, atomic=False):
-        """step: [accesses] or one, the agent's clock."""
+        """step: the agent's, of each access."""
         if self.tracked:
             self.writer[words] = agent
-            self.written[words] = np.asarray(step)[..., None]
+            self.written[words] = step if words.ndim == 1 else step[:, None]
             self.atomic[words] = atomic
         if self.unfenced is not None:
             self.unfenced[words] = generic
@@ -243,26 +261,26 @@ class SharedMemory:
                 unfenced[block] &= writer[block] != warp
 
     def check_fenced(self, words, what):
-        if self.unfenced[words].any():
+        if np.count_nonzero(self.unfenced[words]):
             bad = words.ravel()[np.argmax(self.unfenced[words].ravel())]
             raise self._say(f"{what} uses what ordinary stores wrote without fence.proxy.async",
                             bad)
 
-    def load(self, at, code, count, clock, warp):
+    def load(self, at, code, count, who):
         size = int(code[1])
         self.check_valid(at, size * count)
-        self.check_read(self.granules(at, size * count), clock, warp)
+        self.check_read(self.granules(at, size * count), who)
         view = self.views[code]
         if count == 1:
             return [view[at >> (size.bit_length() - 1)]]
         rows = view.reshape(-1, count)[at >> ((size * count).bit_length() - 1)]
         return list(np.ascontiguousarray(rows.T))
 
-    def store(self, at, values, clock, warp):
+    def store(self, at, values, who):
         size, count = values[0].itemsize, len(values)
         words = self.granules(at, size * count)
-        self.check_write(words, clock, warp)
-        self.note_write(words, warp, clock[:, warp], True)
+        self.check_write(words, who)
+        self.note_write(words, who.warp, who.steps, True)
         view = self.views[values[0].dtype.str[1:]]
         if count == 1:
             view[at >> (size.bit_length() - 1)] = values[0]
@@ -276,9 +294,9 @@ class SharedMemory:
         for i in range(size // unit):
             self.valid_views[unit][(at >> (unit.bit_length() - 1)) + i] = full
 
-    def expect_copy(self, at, size, clock, warp):
+    def expect_copy(self, at, size, who):
         """A copy of `size` (a power of two up to 16) bytes will be written here."""
-        self.check_write(self.granules(at, size), clock, warp)
+        self.check_write(self.granules(at, size), who)
         self.mark(at, size, False)
         rows = self.data.reshape(-1, size)
         rows[at // size] = POISON
@@ -290,12 +308,12 @@ class SharedMemory:
         self.mark(at, size, True)
         self.note_write(self.granules(at, size), agent, step, agent < self.warps)
 
-    def atomic_add(self, at, values, clock, warp):
+    def atomic_add(self, at, values, who):
         """Returns what was there before; accesses to one place happen in some order."""
         self.check_valid(at, 4)
         words = self.granules(at, 4)
-        self.check_write(words, clock, warp, atomic=True)
-        self.note_write(words, warp, clock[:, warp], True, atomic=True)
+        self.check_write(words, who, atomic=True)
+        self.note_write(words, who.warp, who.steps, True, atomic=True)
         view = self.views["u4"]
         before = np.empty_like(values)
         for i, (place, value) in enumerate(zip((at >> 2).tolist(), values)):
