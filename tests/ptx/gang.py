@@ -8,10 +8,10 @@ those with the smallest execute first, so that lanes which went apart meet again
 
 import numpy as np
 
-import instructions
-from instructions import PARAM_BASE, LOCAL_BASE
+from arithmetic import shuffle_lanes
 from memory import POISON, View
 from ptx import Violation
+from translator import LOCAL_BASE, PARAM_BASE, storage_of
 
 _ENDED = 1 << 30 # the place of lanes that are not executed
 
@@ -60,7 +60,7 @@ class Gang:
     def _poisoned(self, code):
         poison = {}
         for kind in set(code.kernel.registers):
-            stored = instructions.storage_of(kind)
+            stored = storage_of(kind)
             array = np.full(self.lane_count * stored.itemsize, POISON, "u1")
             poison[kind] = array.view(stored) if kind != "pred" else array > 0
         return [poison[kind] for kind in code.kernel.registers]
@@ -237,8 +237,7 @@ class Gang:
     def shuffle(self, mode, value, lane, clamp):
         """(values, whether the lane that they come from is inside the segment)"""
         own = np.arange(self.lane_count)
-        source, inside = instructions.shuffle_lanes(mode, own % 32, lane.astype("i8"),
-                                                    clamp.astype("i8"))
+        source, inside = shuffle_lanes(mode, own % 32, lane.astype("i8"), clamp.astype("i8"))
         return value[own - own % 32 + source], inside
 
     # --- memory

@@ -10,17 +10,18 @@ import struct
 
 import numpy as np
 
+from arithmetic import fragment_a, fragment_c, halves, scatter_c
 from gang import Gang
-from instructions import (PARAM_BASE, fragment_a, fragment_c, halves, scatter_c)
 from ptx import Violation
+from translator import PARAM_BASE
 
 BARRIERS_MAX = 40 # in a block
 _TX_MAX = (1 << 20) - 1
 
 
 class MemoryBarrier:
-    """An mbarrier, in each block of a chunk. Phase n ends when as many threads have arrived as it was
-    made for, and as many bytes as were announced."""
+    """An mbarrier, in each block of a chunk. A phase ends when as many threads have arrived as it
+    was made for, and as many bytes as were announced."""
 
     def __init__(self, chunk, agent):
         self.chunk, self.agent = chunk, agent
@@ -472,8 +473,9 @@ class HopperGang(Gang):
         """[blocks, rows, 16] of a factor: its rows from `first` on, times 16 of the products'
         k."""
         shared = self.chunk.shared
-        start, leading, stride = ((descriptor >> np.uint64(at) & np.uint64(0x3FFF)).astype("i8") << 4
-                                  for at in (0, 16, 32))
+        start, leading, stride = (
+            (descriptor >> np.uint64(at) & np.uint64(0x3FFF)).astype("i8") << 4
+            for at in (0, 16, 32))
         if (descriptor >> np.uint64(62) != 1).any() or (
                 descriptor >> np.uint64(49) & np.uint64(7)).any():
             raise Violation("a matrix descriptor without the 128-byte swizzle, or with a base "

@@ -19,8 +19,8 @@ _SHARED = 24 << 20 # bytes for the shared memory of a chunk, and what is known o
 
 
 class Launch:
-    """A grid. code: instructions.Translator; parameters: bytes; seed: of the warps' order; prompt:
-    asynchronous copies and products are done at once, instead of as late as allowed."""
+    """A grid. code: instructions.Instructions; parameters: bytes; seed: of the warps' order;
+    prompt: copies and products are done at once, instead of as late as allowed."""
 
     def __init__(self, code, memory, grid, block, parameters, seed, prompt=False):
         self.code, self.memory, self.grid, self.block = code, memory, grid, block

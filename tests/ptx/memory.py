@@ -3,8 +3,8 @@
 
 import numpy as np
 
-from instructions import MODULE_BASE
 from ptx import Violation
+from translator import MODULE_BASE
 
 POISON = 0xFF # a NaN in every floating-point type, and no index that is in bounds
 
@@ -147,10 +147,10 @@ class SharedMemory:
 
     Every access is checked against bounds, alignment and these:
       * valid: a byte was written. Bytes in which a copy will arrive are not valid before it has.
-      * order: two accesses by different warps, one of them a write, need a barrier between them. Each
-        warp has a vector clock: for each agent (a warp, or a barrier at which bulk copies arrive) the
-        last of its steps that this warp knows to be over. A granule remembers who wrote it, and
-        when; and when each warp last read it.
+      * order: two accesses by different warps, one of them a write, need a barrier between them.
+        Each warp has a vector clock: for each agent (a warp, or a barrier at which bulk copies
+        arrive) the last of its steps that this warp knows to be over. A granule remembers who
+        wrote it, and when; and when each warp last read it.
       * proxy: bytes written by ordinary stores that no fence.proxy.async has followed.
     """
 

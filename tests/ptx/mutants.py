@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mistakes that the checks must notice.
 
-Each is a change of the PTX of one kernel, and the smallest case that shows it. A pattern that is not
-in the kernel any more is a failure: the mutant has to follow the code.
+Each is a change of the PTX of one kernel, and the smallest case that shows it. A pattern that is
+not in the kernel any more is a failure: the mutant has to follow the code.
 """
 
 import re
@@ -16,9 +16,9 @@ _MMA_64 = "attention_mma_bf16_2x33_heads_2_2_of_64_full"
 
 
 class Mutant:
-    """kernel: a part of the entry's name. pattern, replacement: of a regular expression on its text;
-    which: the number of the match that is changed, or "all". because: a regular expression that
-    describes the failure."""
+    """kernel: a part of the entry's name. pattern, replacement: of a regular expression on its
+    text; which: the number of the match that is changed, or "all". because: a regular expression
+    that describes the failure."""
 
     def __init__(self, what, chip, case, kernel, pattern, replacement, because, which=0):
         self.what, self.chip, self.case, self.kernel = what, chip, case, kernel
@@ -82,7 +82,8 @@ MUTANTS = [
     Mutant("a dropped fence.proxy.async", "sm_90", _HOPPER_64, "hopper_attend",
            r"fence\.proxy\.async\.shared::cta;", "", "without fence.proxy.async"),
     Mutant("a wait for a bulk copy that is missing", "sm_90", _HOPPER_64, "hopper_attend",
-           r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;", f"{_LATE}|without a barrier", "all"),
+           r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;",
+           f"{_LATE}|without a barrier", "all"),
     Mutant("a place that is filled again while it is read", "sm_90",
            "attention_hopper_bf16_1x390_heads_1_1_of_64_causal", "hopper_attend",
            r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;", "overwrites", 0),

@@ -96,8 +96,8 @@ class Module:
         for match in re.finditer(r"^\.extern \.shared ([^;]+);", text, re.MULTILINE):
             variable = _variable(match.group(1))
             self.dynamic_shared[variable.name] = variable
-        for match in re.finditer(r"^(?:\.visible )?\.(?:global|const) ([^;=]+?)(?: = \{([^}]*)\})?;",
-                                 text, re.MULTILINE):
+        for match in re.finditer(r"^(?:\.visible )?\.(?:global|const) ([^;=]+?)"
+                                 r"(?: = \{([^}]*)\})?;", text, re.MULTILINE):
             variable = _variable(match.group(1))
             variable.data = bytes(int(n) for n in (match.group(2) or "").split(",") if n.strip())
             self.globals[variable.name] = variable

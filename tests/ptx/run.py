@@ -11,7 +11,7 @@ import time
 
 import mutants
 from cases import FOLDERS, Case, Failure, Library, short
-from instructions import Translator
+from instructions import Instructions
 from ptx import Kernel, PtxError
 
 # Chips in the order in which they run: code of a later one that an earlier one has too is not
@@ -55,7 +55,7 @@ class Suite:
 
     def check(self, chip, name):
         """An entry is understood as a whole."""
-        Translator(Kernel(self.libraries[chip].entry(name))).check()
+        Instructions(Kernel(self.libraries[chip].entry(name))).check()
 
     def run_case(self, chip, name, prompt):
         case = self.case(chip, name)
@@ -142,7 +142,9 @@ def tasks_of(suite, patterns):
                 tasks.append(((slow, size), ("case", chip, name, True)))
     tasks.sort(key=lambda task: task[0], reverse=True)
     tasks = [task for _, task in tasks]
-    tasks += [("mutant", i) for i, m in enumerate(mutants.MUTANTS) if wanted("mutant " + m.what)]
+    chips = {chip for chip, _ in suite.cases} # for which the plug-in is built
+    tasks += [("mutant", i) for i, m in enumerate(mutants.MUTANTS)
+              if wanted("mutant " + m.what) and m.chip in chips]
     if not patterns:
         files = {}
         for chip in CHIPS:
@@ -186,7 +188,8 @@ def main():
             failed += not good
             what, text = describe(task, text)
             note = f": {text}" if text else ""
-            print(f"{'' if good else 'not '}ok {number} - {what}{note}, {seconds:.1f} s", flush=True)
+            print(f"{'' if good else 'not '}ok {number} - {what}{note}, {seconds:.1f} s",
+                  flush=True)
     sys.exit(1 if failed else 0)
 
 
