@@ -115,9 +115,13 @@ CUDA_LIBS    = $(RUNTIME_LIB) $(BLASLT_LIB) $(NCCL_LIB)
 $(PLUGIN): $(PLUGIN_OBJ) lib/machine/cuda/plugin.map
 	$(call say,LINK)$(CXX) $(PLUGIN_LINK) -static-libstdc++ -static-libgcc -o $@ $(PLUGIN_OBJ) $(CUDA_LIBS) \
 		$(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
+# The PTX that ptxas assembles stays beside the object, in NAME.cu.ptx/TARGET.ptx: tests/ptx executes it.
 $(BUILD)/cuda/%.cu.o: %.cu $(BUILD)/cuda/settings
-	@mkdir -p $(@D)
-	$(call say,NVCC)$(NVCC_PATH) $(NVCC_FLAGS) $(call gencode_for,$<) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	@rm -rf $(@:.o=.keep) $(@:.o=.ptx) && mkdir -p $(@:.o=.keep) $(@:.o=.ptx)
+	$(call say,NVCC)$(NVCC_PATH) $(NVCC_FLAGS) $(call gencode_for,$<) --keep --keep-dir $(@:.o=.keep) \
+		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	@for ptx in $(@:.o=.keep)/*.ptx; do \
+		mv $$ptx $(@:.o=.ptx)/$$(sed -n 's/^\.target *\(sm_[0-9a-z]*\).*/\1/p' $$ptx).ptx || exit; done; rm -r $(@:.o=.keep)
 $(BUILD)/cuda/%.c.o: %.c $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(PLUGIN_CFLAGS) $(REAL_DEFINES) \
@@ -183,3 +187,4 @@ tests-build tests-build-threaded: $(FAKE) $(WRONG_PLUGINS)
 
 .PHONY: plugin plugin-emulated gpu-checks gpu-bench
 -include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d) $(WRONG_PLUGINS:.so=.d) $(wildcard $(BUILD)/gpu/tests/gpu/*.d)
+include tests/ptx/ptx.mk

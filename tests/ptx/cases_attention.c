@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cases_attention.c - attention and its gradient.
+ *
+ * The gradient starts from what the host's forward pass gives, rounded to the type. Tolerances are
+ * those of tests/gpu/check_attention.cc: probabilities and their gradients are rounded to bf16
+ * before they are multiplied.
+ */
+#include "record.h"
+
+#include <string.h>
+
+/* By their names in C++. */
+#define FORWARD(name, mangled)                                                                     \
+    cudaError_t name(const struct mics_cuda_at *at, const struct mics_op_attention *args) __asm__( \
+        "_Z" #mangled "PK12mics_cuda_atPK17mics_op_attention")
+#define BACKWARD(name, mangled)                                                                    \
+    cudaError_t name(const struct mics_cuda_at *at,                                                \
+                     const struct mics_op_attention_grad *                                         \
+                         args) __asm__("_Z" #mangled "PK12mics_cuda_atPK22mics_op_attention_grad")
+FORWARD(mics_cuda_attention_mma, 23mics_cuda_attention_mma);
+FORWARD(mics_cuda_attention_plain, 25mics_cuda_attention_plain);
+FORWARD(mics_cuda_attention_hopper, 26mics_cuda_attention_hopper);
+BACKWARD(mics_cuda_attention_grad_mma, 28mics_cuda_attention_grad_mma);
+BACKWARD(mics_cuda_attention_grad_plain, 30mics_cuda_attention_grad_plain);
+BACKWARD(mics_cuda_attention_grad_hopper, 31mics_cuda_attention_grad_hopper);
+
+static const struct kernel {
+    const char *name;
+    cudaError_t (*run)(const struct mics_cuda_at *at, const struct mics_op_attention *args);
+    cudaError_t (*run_grad)(const struct mics_cuda_at *at,
+                            const struct mics_op_attention_grad *args);
+} mma = {"mma", mics_cuda_attention_mma, mics_cuda_attention_grad_mma},
+  plain = {"plain", mics_cuda_attention_plain, mics_cuda_attention_grad_plain},
+  hopper = {"hopper", mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper};
+
+struct shape {
+    uint32_t B, T, H, H_kv, D;
+    bool causal;
+};
+
+/* Whole and partial tiles of 64 and 128 rows; narrow heads, which are filled up to 64 or 128;
+ * grouped queries. */
+static const struct shape mma_shapes[] = {
+    {1, 77, 2, 1, 64, true},  {2, 33, 2, 2, 64, false},   {1, 200, 1, 1, 40, true},
+    {1, 77, 2, 1, 128, true}, {1, 130, 1, 1, 128, false}, {2, 33, 1, 1, 80, true},
+    {1, 65, 2, 2, 96, false},
+};
+
+/* Longer ones also go round the rings of tiles. */
+static const struct shape hopper_shapes[] = {
+    {1, 77, 2, 1, 64, true},   {1, 390, 1, 1, 64, true},  {2, 33, 1, 1, 64, false},
+    {1, 200, 1, 1, 40, false}, {1, 200, 2, 1, 128, true}, {1, 130, 1, 1, 128, false},
+    {1, 33, 2, 1, 80, true},   {1, 129, 1, 1, 96, false},
+};
+
+/* Heads of each width of the kernels, of lengths that the tensor cores do not take. Without those
+ * every product is an instruction of its own, so they are small: one goes beyond a tile of 32 rows,
+ * one has grouped queries. */
+static const struct shape plain_shapes[] = {{1, 33, 1, 1, 9, true},
+                                            {2, 5, 2, 1, 20, false},
+                                            {1, 4, 1, 1, 65, false},
+                                            {1, 3, 1, 1, 129, true}};
+
+static struct mics_op_attention forward_of(struct shape s)
+{
+    return (struct mics_op_attention){
+        .B = s.B, .T = s.T, .H = s.H, .H_kv = s.H_kv, .D = s.D, .causal = s.causal};
+}
+
+static void begin(struct recorder *r, const struct kernel *kernel, const char *direction,
+                  enum mics_dtype dtype, struct shape s)
+{
+    record_begin(r, 0, "attention%s_%s_%s_%ux%u_heads_%u_%u_of_%u_%s", direction, kernel->name,
+                 record_dtype_name(dtype), s.B, s.T, s.H, s.H_kv, s.D,
+                 s.causal ? "causal" : "full");
+}
+
+static void expect(struct recorder *r, const struct tensor *tensor)
+{
+    const bool bf16 = tensor->dtype == MICS_BF16;
+
+    record_expect_norm(r, tensor, bf16 ? 6e-3 : 1e-5, bf16 ? 0.1 : 1e-4);
+}
+
+static void forward_case(struct recorder *r, const struct kernel *kernel, enum mics_dtype dtype,
+                         struct shape s)
+{
+    struct mics_op_attention args = forward_of(s);
+    const size_t rows = (size_t)s.B * s.T;
+    struct tensor qkv, out, lse;
+
+    begin(r, kernel, "", dtype, s);
+    qkv = record_random(r, "qkv", dtype, rows * (s.H + 2 * s.H_kv) * s.D, 1.7f, 1, 0);
+    out = record_output(r, "out", dtype, rows * s.H * s.D, 0);
+    lse = record_output(r, "lse", MICS_F32, rows * s.H, 0);
+    args.qkv = qkv.device;
+    args.out = out.device;
+    args.lse = lse.device;
+    args.dtype = dtype;
+    record_ran(r, kernel->run(&r->at, &args));
+    args.qkv = qkv.values;
+    args.out = out.values;
+    args.lse = lse.values;
+    args.dtype = MICS_F32;
+    mics_host_attention(r->pool, &args);
+    expect(r, &out);
+    record_expect(r, &lse, 1e-5);
+    record_end(r);
+}
+
+static void backward_case(struct recorder *r, const struct kernel *kernel, enum mics_dtype dtype,
+                          struct shape s)
+{
+    struct mics_op_attention forward = forward_of(s);
+    struct mics_op_attention_grad args = {
+        .B = s.B, .T = s.T, .H = s.H, .H_kv = s.H_kv, .D = s.D, .causal = s.causal};
+    const size_t rows = (size_t)s.B * s.T;
+    struct tensor qkv, out, lse, grad_out, grad, delta;
+
+    begin(r, kernel, "_grad", dtype, s);
+    qkv = record_random(r, "qkv", dtype, rows * (s.H + 2 * s.H_kv) * s.D, 1.7f, 1, 0);
+    grad_out = record_random(r, "grad_out", dtype, rows * s.H * s.D, 1.7f, 2, 0);
+    out = record_output(r, "out", dtype, rows * s.H * s.D, 0);
+    lse = record_output(r, "lse", MICS_F32, rows * s.H, 0);
+    grad = record_output(r, "grad_qkv", dtype, qkv.count, 0);
+    delta = record_output(r, "delta", MICS_F32, rows * s.H, 0);
+    forward.qkv = qkv.values;
+    forward.out = out.values;
+    forward.lse = lse.values;
+    mics_host_attention(r->pool, &forward);
+    record_send(r, &out);
+    record_send(r, &lse);
+    args.grad_qkv = grad.device;
+    args.delta = delta.device;
+    args.grad_out = grad_out.device;
+    args.out = out.device;
+    args.qkv = qkv.device;
+    args.lse = lse.device;
+    args.dtype = dtype;
+    record_ran(r, kernel->run_grad(&r->at, &args));
+    args.grad_qkv = grad.values;
+    args.delta = delta.values;
+    args.grad_out = grad_out.values;
+    args.out = out.values;
+    args.qkv = qkv.values;
+    args.lse = lse.values;
+    args.dtype = MICS_F32;
+    mics_host_attention_grad(r->pool, &args);
+    expect(r, &grad);
+    record_expect(r, &delta, 2e-5);
+    record_end(r);
+}
+
+static void both_cases(struct recorder *r, const struct kernel *kernel, enum mics_dtype dtype,
+                       struct shape s)
+{
+    forward_case(r, kernel, dtype, s);
+    backward_case(r, kernel, dtype, s);
+}
+
+void record_attention_cases(struct recorder *r)
+{
+    for (size_t s = 0; s < LENGTH(mma_shapes); s++)
+        both_cases(r, &mma, MICS_BF16, mma_shapes[s]);
+    for (size_t s = 0; s < LENGTH(plain_shapes); s++)
+        for (size_t d = 0; d < LENGTH(record_dtypes); d++)
+            both_cases(r, &plain, record_dtypes[d], plain_shapes[s]);
+    for (size_t s = 0; s < LENGTH(hopper_shapes) && r->chip->capability == 90; s++)
+        both_cases(r, &hopper, MICS_BF16, hopper_shapes[s]);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * record.h - recordings of operations for tests/ptx/run, which executes them: what a case is made
+ * of.
+ *
+ * A case runs one operation of kernels/cuda on the recording runtime, and the same on the host in
+ * fp32. The recording has what is on the device before, what was enqueued, and what the host made
+ * of it:
+ *
+ * OUT_DIR/NAME.json
+ *   name, chip     "sm_80" or "sm_90"
+ *   buffers        every allocation, in the order of addresses, each with
+ *     name, address, bytes
+ *     offset           where its first contents are in NAME.bin; null: every byte is 0xff
+ *     written          whether the operation may write to it
+ *     dtype            of its elements: "f32", "bf16", "f64", "i32", "u8"
+ *     expected_offset  where the contents expected afterwards are; null: they are not compared
+ *     expected_dtype   of those: "f32" (also of bf16 buffers: they are not rounded), "f64"
+ *     atol, rtol       |got - expected| <= atol + rtol |expected|, or both are NaN, or equal
+ *     norm             the largest ||got - expected|| / ||expected||; null: no limit
+ *   operations     in order
+ *     {"kind": "launch", "kernel", "grid": [x, y, z], "block": [x, y, z], "shared": bytes,
+ *      "params": hex}
+ *     {"kind": "memset", "address", "value", "bytes"}
+ *     {"kind": "copy", "to", "from", "bytes"}
+ *
+ * `params` has the parameters one after the other, each at the next multiple of its alignment.
+ * Tensor maps among them are laid out as runtime.c says. Buffers are exactly as long as the
+ * operation's description in ops.h says.
+ */
+#ifndef MICS_TESTS_PTX_RECORD_H
+#define MICS_TESTS_PTX_RECORD_H
+
+#include "runtime.h"
+
+#include "cuda/kernels.h"
+#include "host/kernels.h"
+
+#include <stdarg.h>
+
+/* A tensor of the case: on the device, and widened on the host, whose operation works on `values`.
+ */
+struct tensor {
+    enum mics_dtype dtype;
+    size_t count;
+    void *device;
+    float *values;
+};
+
+struct recorder {
+    const struct gpu_chip *chip;
+    const char *folder;
+    struct mics_cuda_at at;
+    struct mics_pool *pool;
+    struct recording *recording; /* the case that is being made */
+};
+
+static const enum mics_dtype record_dtypes[] = {MICS_F32, MICS_BF16};
+
+#define LENGTH(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Begin a case. `multiprocessors`: for how many the operation makes its grids; 0: as many as the
+ * chip has. */
+void record_begin(struct recorder *r, int multiprocessors, const char *name, ...)
+    __attribute__((format(printf, 3, 4)));
+void record_end(struct recorder *r);
+
+/* "f32", "bf16", ... as in the recordings. */
+const char *record_dtype_name(enum mics_dtype dtype);
+
+/* Tensors live until record_end(). `shift`: elements from an address that is aligned to 256 bytes.
+ * Random numbers are in [-scale, scale), a function of the seed, and rounded to the type. An output
+ * is NaN before. */
+struct tensor record_random(struct recorder *r, const char *name, enum mics_dtype dtype,
+                            size_t count, float scale, uint64_t seed, unsigned shift);
+struct tensor record_output(struct recorder *r, const char *name, enum mics_dtype dtype,
+                            size_t count, unsigned shift);
+
+/* Device memory with these bytes, or with none that are defined (NULL). */
+void *record_bytes(struct recorder *r, const char *name, const void *from, size_t bytes);
+
+/* The operation writes to `device`, and what it leaves there is not compared. */
+void record_scratch(struct recorder *r, const void *device);
+
+/* Round the values to the tensor's type, for what the operation itself reads after it stored it. */
+void record_round(struct tensor *tensor);
+
+/* Round the values and copy them to the device, for what the host computed first. */
+void record_send(struct recorder *r, struct tensor *tensor);
+
+/* The operation was enqueued; ends the program with the case's name where it was not. */
+void record_ran(struct recorder *r, cudaError_t error);
+
+/* What is on the device afterwards: the values, to `tolerance` of the larger of 1 and the number,
+ * and in bf16 to half a unit of the last place more. */
+void record_expect(struct recorder *r, const struct tensor *tensor, double tolerance);
+
+/* The same for sums of products, whose errors do not depend on the number itself: the norm of the
+ * error is at most `norm` of the values' norm, and no element's is more than `most` times the
+ * values' root mean square. */
+void record_expect_norm(struct recorder *r, const struct tensor *tensor, double norm, double most);
+void record_expect_double(struct recorder *r, const void *device, double want, double relative);
+
+/* Groups of cases. */
+void record_flat_cases(struct recorder *r);
+void record_row_cases(struct recorder *r);
+void record_table_cases(struct recorder *r);
+void record_update_cases(struct recorder *r);
+void record_attention_cases(struct recorder *r);
+
+#endif
