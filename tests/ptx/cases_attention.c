@@ -8,32 +8,6 @@
  */
 #include "record.h"
 
-#include <string.h>
-
-/* By their names in C++. */
-#define FORWARD(name, mangled)                                                                     \
-    cudaError_t name(const struct mics_cuda_at *at, const struct mics_op_attention *args) __asm__( \
-        "_Z" #mangled "PK12mics_cuda_atPK17mics_op_attention")
-#define BACKWARD(name, mangled)                                                                    \
-    cudaError_t name(const struct mics_cuda_at *at,                                                \
-                     const struct mics_op_attention_grad *                                         \
-                         args) __asm__("_Z" #mangled "PK12mics_cuda_atPK22mics_op_attention_grad")
-FORWARD(mics_cuda_attention_mma, 23mics_cuda_attention_mma);
-FORWARD(mics_cuda_attention_plain, 25mics_cuda_attention_plain);
-FORWARD(mics_cuda_attention_hopper, 26mics_cuda_attention_hopper);
-BACKWARD(mics_cuda_attention_grad_mma, 28mics_cuda_attention_grad_mma);
-BACKWARD(mics_cuda_attention_grad_plain, 30mics_cuda_attention_grad_plain);
-BACKWARD(mics_cuda_attention_grad_hopper, 31mics_cuda_attention_grad_hopper);
-
-static const struct kernel {
-    const char *name;
-    cudaError_t (*run)(const struct mics_cuda_at *at, const struct mics_op_attention *args);
-    cudaError_t (*run_grad)(const struct mics_cuda_at *at,
-                            const struct mics_op_attention_grad *args);
-} mma = {"mma", mics_cuda_attention_mma, mics_cuda_attention_grad_mma},
-  plain = {"plain", mics_cuda_attention_plain, mics_cuda_attention_grad_plain},
-  hopper = {"hopper", mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper};
-
 struct shape {
     uint32_t B, T, H, H_kv, D;
     bool causal;
@@ -68,10 +42,15 @@ static struct mics_op_attention forward_of(struct shape s)
         .B = s.B, .T = s.T, .H = s.H, .H_kv = s.H_kv, .D = s.D, .causal = s.causal};
 }
 
-static void begin(struct recorder *r, const struct kernel *kernel, const char *direction,
+/* By the kernel of that name in attention.cu's table, as MICS_CUDA_ATTENTION=NAME. */
+static void begin(struct recorder *r, const char *kernel, const char *direction,
                   enum mics_dtype dtype, struct shape s)
 {
-    record_begin(r, 0, "attention%s_%s_%s_%ux%u_heads_%u_%u_of_%u_%s", direction, kernel->name,
+    struct mics_err err = {0};
+
+    if (mics_cuda_attention_choose(kernel, r->chip->capability, &r->at.attention, &err) != MICS_OK)
+        gpu_die("%s", err.text);
+    record_begin(r, 0, "attention%s_%s_%s_%ux%u_heads_%u_%u_of_%u_%s", direction, kernel,
                  record_dtype_name(dtype), s.B, s.T, s.H, s.H_kv, s.D,
                  s.causal ? "causal" : "full");
 }
@@ -83,7 +62,7 @@ static void expect(struct recorder *r, const struct tensor *tensor)
     record_expect_norm(r, tensor, bf16 ? 6e-3 : 1e-5, bf16 ? 0.1 : 1e-4);
 }
 
-static void forward_case(struct recorder *r, const struct kernel *kernel, enum mics_dtype dtype,
+static void forward_case(struct recorder *r, const char *kernel, enum mics_dtype dtype,
                          struct shape s)
 {
     struct mics_op_attention args = forward_of(s);
@@ -98,7 +77,7 @@ static void forward_case(struct recorder *r, const struct kernel *kernel, enum m
     args.out = out.device;
     args.lse = lse.device;
     args.dtype = dtype;
-    record_ran(r, kernel->run(&r->at, &args));
+    record_ran(r, mics_cuda_attention(&r->at, &args));
     args.qkv = qkv.values;
     args.out = out.values;
     args.lse = lse.values;
@@ -109,7 +88,7 @@ static void forward_case(struct recorder *r, const struct kernel *kernel, enum m
     record_end(r);
 }
 
-static void backward_case(struct recorder *r, const struct kernel *kernel, enum mics_dtype dtype,
+static void backward_case(struct recorder *r, const char *kernel, enum mics_dtype dtype,
                           struct shape s)
 {
     struct mics_op_attention forward = forward_of(s);
@@ -138,7 +117,7 @@ static void backward_case(struct recorder *r, const struct kernel *kernel, enum 
     args.qkv = qkv.device;
     args.lse = lse.device;
     args.dtype = dtype;
-    record_ran(r, kernel->run_grad(&r->at, &args));
+    record_ran(r, mics_cuda_attention_grad(&r->at, &args));
     args.grad_qkv = grad.values;
     args.delta = delta.values;
     args.grad_out = grad_out.values;
@@ -152,7 +131,7 @@ static void backward_case(struct recorder *r, const struct kernel *kernel, enum 
     record_end(r);
 }
 
-static void both_cases(struct recorder *r, const struct kernel *kernel, enum mics_dtype dtype,
+static void both_cases(struct recorder *r, const char *kernel, enum mics_dtype dtype,
                        struct shape s)
 {
     forward_case(r, kernel, dtype, s);
@@ -162,10 +141,10 @@ static void both_cases(struct recorder *r, const struct kernel *kernel, enum mic
 void record_attention_cases(struct recorder *r)
 {
     for (size_t s = 0; s < LENGTH(mma_shapes); s++)
-        both_cases(r, &mma, MICS_BF16, mma_shapes[s]);
+        both_cases(r, "mma", MICS_BF16, mma_shapes[s]);
     for (size_t s = 0; s < LENGTH(plain_shapes); s++)
         for (size_t d = 0; d < LENGTH(record_dtypes); d++)
-            both_cases(r, &plain, record_dtypes[d], plain_shapes[s]);
+            both_cases(r, "plain", record_dtypes[d], plain_shapes[s]);
     for (size_t s = 0; s < LENGTH(hopper_shapes) && r->chip->capability == 90; s++)
-        both_cases(r, &hopper, MICS_BF16, hopper_shapes[s]);
+        both_cases(r, "hopper", MICS_BF16, hopper_shapes[s]);
 }
