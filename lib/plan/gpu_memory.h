@@ -3,8 +3,8 @@
  * gpu_memory.h - what a rank takes of its GPU besides the arena: the CUDA context, workspaces,
  * NCCL's communicators.
  *
- * These are upper bounds from published measurements and from NCCL's sources, not measurements of
- * mics.
+ * From published measurements and NCCL's sources, not measured with mics: test_gpu_memory.c prints
+ * how far they are from what others measured.
  */
 #ifndef MICS_PLAN_GPU_MEMORY_H
 #define MICS_PLAN_GPU_MEMORY_H
