@@ -16,8 +16,8 @@ static const double look_s = 1e-3; /* between looks at the communicators */
 
 enum { MAX_BUFFER = 64 << 20, MAX_GPU_BUFFER = 256 << 20, MIN_BUFFER = 8 << 20 };
 
-/* Free memory of this machine's GPUs before this process has a context on one, which takes some of it. NVML may be
- * missing or not answer: then there is none in the list. */
+/* Free memory of this machine's GPUs before this process has a context on one, which takes some
+ * of it. NVML may be missing or not answer: then there is none in the list. */
 struct idle_gpus {
     struct mics_nvml_gpu *list;
     uint32_t count;

@@ -30,7 +30,8 @@ struct mics_nvml_gpu {
  * MICS_ERR_UNSUPPORTED: there is no such library, or it lacks a function. MICS_ERR_DEVICE: it says what is wrong. */
 enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, struct mics_err *err);
 
-/* Is it the GPU that CUDA knows by these 16 bytes? A part of a GPU (MIG) has an identity of its own. */
+/* Is it the GPU that CUDA knows by these 16 bytes? A part of a GPU (MIG) has an identity of its
+ * own. */
 bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16]);
 
 /* Bytes/s of so many NVLinks one way, on GPUs of this compute capability; 0: not known. */

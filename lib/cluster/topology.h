@@ -38,10 +38,12 @@
 #define MICS_MAX_NODES        65536
 #define MICS_MAX_PER_NODE     1024
 
-/* Left of a GPU's memory: what the driver keeps of it, fragments of 2 MiB, and what varies between runs. */
+/* Of a GPU's memory, not planned: fragments of 2 MiB, what varies between runs, and of nvidia-smi's
+ * total what the driver keeps from CUDA: 621 MiB of an A100-SXM4-40GB (bottlerocket-os/bottlerocket
+ * pull request 3873), 729 MiB of a B200 (pytorch/ao pull request 4002), more than this. */
 #define MICS_GPU_RESERVE_BYTES ((uint64_t)512 << 20)
 
-/* What one rank may use of a GPU with so many bytes: free ones when it was probed, all of a catalogue's. */
+/* What one rank may use: of the free bytes of a probed GPU, of all bytes of a catalogue's GPU. */
 static inline uint64_t mics_gpu_memory_limit(uint64_t bytes)
 {
     return bytes > MICS_GPU_RESERVE_BYTES ? bytes - MICS_GPU_RESERVE_BYTES : 0;

@@ -2,14 +2,16 @@
 /*
  * gpu_memory.c - device memory of NCCL's communicators, by channels, peers and buffer sizes.
  *
- * Source: NCCL 2.28.9, src/init.cc (buffer sizes), src/channel.cc (tables), src/transport/p2p.cc and net.cc
- * (connections), src/transport/nvls.cc, src/transport/generic.cc (who is connected to whom), src/graph/search.cc and
- * connect.cc (channels). Every communicator of mics is made by ncclCommInitRankConfig() and shares nothing with others.
+ * Source: NCCL 2.28.9, src/init.cc (buffer sizes), src/channel.cc (tables), src/transport/p2p.cc
+ * and net.cc (connections), src/transport/nvls.cc, src/transport/generic.cc (who is connected to
+ * whom), src/graph/search.cc and connect.cc (channels). Every communicator of mics is made by
+ * ncclCommInitRankConfig() and shares nothing with others.
  *
- * Assumed: NCCL allocates with cuMemCreate() in pieces of 2 MiB (NCCL_CUMEM_ENABLE, its default), so that algorithms are
- * connected when they are first used; GPUDirect RDMA between nodes, without which buffers are in host memory; both
- * ring and tree for an all-reduce, since which one is taken depends on the size; and no environment variable that changes
- * buffers or channels. Not counted: the pool for send and receive, which mics does not use.
+ * Assumed: NCCL allocates with cuMemCreate() in pieces of 2 MiB (NCCL_CUMEM_ENABLE, its default),
+ * so that algorithms are connected when they are first used; GPUDirect RDMA between nodes, without
+ * which buffers are in host memory; both ring and tree for an all-reduce, since which one is taken
+ * depends on the size; and no environment variable that changes buffers or channels. Not counted:
+ * the pool for send and receive, which mics does not use.
  */
 #include "plan/gpu_memory.h"
 
@@ -20,8 +22,8 @@
 
 #define MIB ((uint64_t)1 << 20)
 
-/* Of each channel and connection, by protocol: 4 MiB; 640 threads x 120 elements x 8 steps x 8 bytes; 512 threads
- * x 8 lines x 8 steps x 16 bytes. Beside them a page of flags. */
+/* Of each channel and connection, by protocol: 4 MiB; 640 threads x 120 elements x 8 steps x 8
+ * bytes; 512 threads x 8 lines x 8 steps x 16 bytes. Beside them a page of flags. */
 static const uint64_t simple_bytes = 4 * MIB, ll128_bytes = 640 * 120 * 8 * 8,
                       ll_bytes = 512 * 8 * 8 * 16, flags_bytes = 4096;
 static const uint64_t piece_bytes = 2 * MIB, nvls_buffer_bytes = MIB;
@@ -33,8 +35,8 @@ static uint64_t allocated(uint64_t bytes)
     return mics_round_up(bytes, piece_bytes);
 }
 
-/* Sending to one peer and receiving from one, on one channel: 12 MiB inside a node, where the receiver has the
- * buffers, and 20 MiB over the network, where both ends have. */
+/* Sending to one peer and receiving from one, on one channel: 12 MiB inside a node, where the
+ * receiver has the buffers, and 20 MiB over the network, where both ends have. */
 static uint64_t connection_bytes(bool net)
 {
     const uint64_t receive = allocated(simple_bytes + ll128_bytes + ll_bytes + flags_bytes);
@@ -66,7 +68,8 @@ struct mics_nccl_node mics_nccl_node_of(const struct mics_topology *topology)
     return node;
 }
 
-/* Across nodes NCCL has two channels for each card that the ranks are near to, four from Hopper on if that is up to 4. */
+/* Across nodes NCCL has two channels for each card that the ranks are near to, four from Hopper on
+ * if that is up to 4. */
 static uint32_t net_channels(const struct mics_nccl_node *node, uint32_t per_node)
 {
     const uint32_t cards =
@@ -75,8 +78,8 @@ static uint32_t net_channels(const struct mics_nccl_node *node, uint32_t per_nod
     return (uint32_t)mics_min_u64(MAX_CHANNELS, cards * (node->hopper && cards <= 4 ? 4 : 2));
 }
 
-/* Tables of peers and ranks for each channel, and two of the communicator; of NVLink SHARP another for each channel and
- * the credits. An entry of a table has less than 1 KiB. */
+/* Tables of peers and ranks for each channel, and two of the communicator; of NVLink SHARP another
+ * for each channel and the credits. An entry of a table has less than 1 KiB. */
 static uint64_t table_bytes(uint64_t ranks, uint64_t channels, bool nvls)
 {
     const uint64_t table = allocated(ranks * 1024);
@@ -84,7 +87,8 @@ static uint64_t table_bytes(uint64_t ranks, uint64_t channels, bool nvls)
     return (3 * channels + 2) * table + (nvls ? (channels + 1) * piece_bytes : 0);
 }
 
-/* The ring, which every collective may take. A node's ends of the rings are spread over its ranks. */
+/* The ring, which every collective may take. A node's ends of the rings are spread over its ranks.
+ */
 static uint64_t ring_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
 {
     const uint64_t inside = connection_bytes(false), outside = connection_bytes(true);
@@ -94,8 +98,8 @@ static uint64_t ring_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
     return channels * inside + mics_ceil_div(channels, comm->per_node) * (outside - inside);
 }
 
-/* What the two trees of an all-reduce add to the ring: the other direction to both neighbours inside the node, and at
- * a node's end of the tree a parent and two children on other nodes. */
+/* What the two trees of an all-reduce add to the ring: the other direction to both neighbours
+ * inside the node, and at a node's end of the tree a parent and two children on other nodes. */
 static uint64_t tree_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
 {
     const uint64_t peers = mics_min_u64(TREE_NET_PEERS, comm->nodes - 1);
@@ -106,8 +110,9 @@ static uint64_t tree_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
     return bytes;
 }
 
-/* Communicators with one rank on each node may gather and reduce by binary trees of ranks ("PAT", since 2.23): peers
- * at distances 1, 2, 4, ... on both sides, of which the ring has one direction. */
+/* Communicators with one rank on each node may gather and reduce by binary trees of ranks ("PAT",
+ * since 2.23): peers at distances 1, 2, 4, ... on both sides, of which the ring has one direction.
+ */
 static uint64_t pat_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
 {
     uint64_t connections = 0;

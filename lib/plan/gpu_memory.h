@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_memory.h - what a rank takes of its GPU besides the arena: the CUDA context, workspaces, NCCL's communicators.
+ * gpu_memory.h - what a rank takes of its GPU besides the arena: the CUDA context, workspaces,
+ * NCCL's communicators.
  *
- * These are upper bounds from published measurements and from NCCL's sources, not measurements of mics.
+ * From published measurements and NCCL's sources, not measured with mics: test_gpu_memory.c prints
+ * how far they are from what others measured.
  */
 #ifndef MICS_PLAN_GPU_MEMORY_H
 #define MICS_PLAN_GPU_MEMORY_H
 
 #include "plan/plan.h"
 
-/* The context, and the code of mics, cuBLASLt and NCCL that is loaded when it is first used. A context of PyTorch with
- * one kernel loaded takes 0.47 GiB of an A100 with CUDA 12.1, and 0.92 GiB with CUDA_MODULE_LOADING=EAGER
- * (stas00/ml-engineering, training/performance); 160 MiB are assumed for the code of the three. */
+/* The context, and the code of mics, cuBLASLt and NCCL that is loaded when it is first used. A
+ * context of PyTorch with one kernel loaded takes 0.47 GiB of an A100 with CUDA 12.1, and 0.92 GiB
+ * with CUDA_MODULE_LOADING=EAGER (stas00/ml-engineering, training/performance); 160 MiB are assumed
+ * for the code of the three. */
 #define MICS_GPU_CONTEXT_BYTES ((uint64_t)640 << 20)
 
-/* Streams of computation have a workspace each (MICS_CUDA_WORKSPACE_BYTES of kernels.h) for cuBLASLt and for partial
- * sums; the engine has one such stream. cuBLASLt's handle has no device memory of its own. */
+/* Streams of computation have a workspace each (MICS_CUDA_WORKSPACE_BYTES of kernels.h) for
+ * cuBLASLt and for partial sums; the engine has one such stream. cuBLASLt's handle has no device
+ * memory of its own. */
 #define MICS_GPU_WORKSPACE_BYTES ((uint64_t)32 << 20)
 #define MICS_GPU_COMPUTE_STREAMS 1
 
@@ -38,7 +42,8 @@ struct mics_nccl_comm {
     bool scalars; /* a few bytes: never by NVLink SHARP */
 };
 
-/* Device memory that one rank gives to it. 0 for a communicator of one rank, which NCCL never sees. */
+/* Device memory that one rank gives to it. 0 for a communicator of one rank, which NCCL never sees.
+ */
 uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mics_nccl_comm *comm);
 
 /* Of all communicators that the engine makes for this choice. */

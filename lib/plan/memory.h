@@ -11,7 +11,8 @@
 #define MICS_REGION_ALIGN 4096
 /* Activations, batches and scalars, inside their regions. */
 #define MICS_BUFFER_ALIGN 256
-/* Outside the arena of a host: staging of communicators and libraries' workspaces. Of a GPU: gpu_memory.h. */
+/* Outside the arena of a host: staging of communicators and libraries' workspaces. Of a GPU:
+ * gpu_memory.h. */
 #define MICS_WORKSPACE_BYTES ((uint64_t)16 << 20)
 
 /* States of fp32 for each element of an optimizer shard: m and v of AdamW, or SGD's momentum. Parameters of fp32
@@ -29,8 +30,8 @@ enum mics_status mics_memory_on(const struct mics_topology *topology,
                                 const struct mics_plan_choice *choice, struct mics_memory *out,
                                 struct mics_err *err);
 
-/* All that counts against the memory of one rank of this cluster: the arena and the workspace; on GPUs the context and
- * communicators; where ranks compute in host memory, the snapshot. */
+/* All that counts against the memory of one rank of this cluster: the arena and the workspace;
+ * on GPUs the context and communicators; where ranks compute in host memory, the snapshot. */
 uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology);
 
 /* The batch as a stage sees it in training (`train`) or evaluation. */

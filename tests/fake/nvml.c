@@ -2,10 +2,10 @@
 /*
  * nvml.c - in the place of libnvidia-ml.so.1: the three GPUs of tests/gpu-node/hwloc.xml, by $MICS_NVML_PATH.
  *
- * An H200 whose links all lead to switches, and the older call knows nothing of; an A100 with links to GPUs, one of
- * them down; and one without links and memory of its own. MICS_FAKE_NVML=mismatch: as after an upgrade of the
- * driver without a restart. MICS_FAKE_NVML=emulated: instead the first two of the emulated GPUs, of whose 16 GiB
- * another program has half, and 1 GiB more on the second.
+ * An H200 whose links all lead to switches, and the older call knows nothing of; an A100 with links
+ * to GPUs, one of them down; and one without links and memory of its own. MICS_FAKE_NVML=mismatch:
+ * as after an upgrade of the driver without a restart. MICS_FAKE_NVML=emulated: instead the first
+ * two of the emulated GPUs, of whose 16 GiB another program has half, and 1 GiB more on the second.
  */
 #include "cluster/nvml_api.h"
 

@@ -2,11 +2,12 @@
 /*
  * check_memory.c - what a step of training takes of a GPU, line by line, beside what the plan says.
  *
- * usage: check_memory        or under mpirun, for the communicators: one rank for each GPU, or with MICS_GPU_SHARE=1
- *                            several on one, each with its own NCCL_HOSTID
+ * usage: check_memory        or under mpirun, for the communicators: one rank for each GPU, or with
+ * MICS_GPU_SHARE=1 several on one, each with its own NCCL_HOSTID
  *
- * The plug-in is what MICS_PLUGIN_PATH names, else the emulated one of this build, whose GPU has no context. Every line
- * must hold what was taken; the numbers are printed. No other program may use the GPU meanwhile. Rank 0 prints TAP.
+ * The plug-in is what MICS_PLUGIN_PATH names, else the emulated one of this build, whose GPU has no
+ * context. Every line must hold what was taken; the numbers are printed. No other program may use
+ * the GPU meanwhile. Rank 0 prints TAP.
  */
 #include "base/num.h"
 #include "cluster/nvml.h"
@@ -74,7 +75,8 @@ static const struct mics_nvml_gpu *find_gpu(const struct mics_nvml_gpu *gpus, ui
     return NULL;
 }
 
-/* cuBLASLt's workspace and that for partial sums: streams of computation have one, those of communication have none. */
+/* cuBLASLt's workspace and that for partial sums: streams of computation have one, those of
+ * communication have none. */
 static void check_workspaces(struct mics_device *device)
 {
     struct mics_stream *streams[2] = {NULL};
@@ -113,7 +115,8 @@ static struct mics_plan_choice choose(void)
     };
 }
 
-/* As a probe would describe these ranks, but for the rates of links: NVLink's nominal one, or that of PCI Express. */
+/* As a probe would describe these ranks, but for the rates of links: NVLink's nominal one, or that
+ * of PCI Express. */
 static struct mics_topology describe(const struct mics_nvml_gpu *gpu)
 {
     struct mics_topology topology = {

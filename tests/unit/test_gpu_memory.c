@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gpu_memory.c - what a GPU needs beside the arena: by hand, and against published measurements. */
+/* test_gpu_memory.c - what a GPU needs beside the arena: by hand, and against published
+ * measurements. */
 #include "plan/gpu_memory.h"
 #include "plan/memory.h"
 #include "plan_fake.h"
@@ -67,10 +68,12 @@ static void communicators_inside_a_node_are_as_computed_by_hand(void)
     /* ring 24 x 12, tables (3 x 24 + 2) x 2 */
     CHECK_INT(comm_mib("p4d:2", 1, 8, MICS_ALL_GATHER, false), 288 + 148);
     CHECK_INT(comm_mib("p4d:2", 1, 2, MICS_REDUCE_SCATTER, false), 288 + 148);
-    /* two ranks are each other's neighbours in ring and tree; more have the other directions, too */
+    /* two ranks are each other's neighbours in ring and tree; more have the other directions, too
+     */
     CHECK_INT(comm_mib("p4d:2", 1, 2, MICS_ALL_REDUCE, false), 288 + 148);
     CHECK_INT(comm_mib("p4d:2", 1, 4, MICS_ALL_REDUCE, false), 288 + 148 + 288);
-    /* NVLink SHARP: tables (24 + 1) x 2, and 16 x 2 x 8 of buffers for an all-reduce of more than scalars */
+    /* NVLink SHARP: tables (24 + 1) x 2, and 16 x 2 x 8 of buffers for an all-reduce of more than
+     * scalars */
     CHECK_INT(comm_mib("p5:2", 1, 8, MICS_ALL_GATHER, false), 288 + 148 + 50);
     CHECK_INT(comm_mib("p5:2", 1, 8, MICS_ALL_REDUCE, true), 288 + 148 + 50 + 288);
     CHECK_INT(comm_mib("p5:2", 1, 8, MICS_ALL_REDUCE, false), 288 + 148 + 50 + 288 + 256);
@@ -100,8 +103,8 @@ static void tables_grow_beyond_a_piece_with_thousands_of_ranks(void)
     CHECK_INT(many, 8 * 12 + 8 + 26 * 8);
 }
 
-/* How far the formula is from what others measured, in per cent; and within bounds that are as wide as what is
- * unknown of those measurements. */
+/* How far the formula is from what others measured, in per cent; and within bounds that are as wide
+ * as what is unknown of those measurements. */
 static void published_measurements_are_near(void)
 {
     static const struct {
@@ -111,7 +114,8 @@ static void published_measurements_are_near(void)
     } anchors[] = {
         {"4 x A100, all-reduce of 2 ranks (nccl#964)", "p4d:1", 2, 544, -25, 0},
         {"4 x A100, all-reduce of 4 ranks (nccl#964)", "p4d:1", 4, 688, 0, 10},
-        /* It was of an NCCL that connects everything at once, with the pool for send and receive. */
+        /* It was of an NCCL that connects everything at once, with the pool for send and receive.
+         */
         {"2 ranks of PyTorch, first collective (stas00)", "p4d:1", 2, 1485, -75, 0},
         {"one communicator, all-reduce (nccl#864)", "p5:1", 8, 1526, -40, 0},
     };

@@ -2,10 +2,11 @@
 /*
  * nccl_memory.c - memory that NCCL reads and writes without a detour through buffers of its own.
  *
- * MICS_NCCL_REGISTER=1 asks for it. The memory comes from ncclMemAlloc() and is registered with every communicator, so
- * that copies inside a node go from one GPU's memory straight into another's, and NVLink SHARP can add on the way. All
- * ranks must do it alike, so they decide together. By default nothing is registered: NCCL copies through its own buffers,
- * which is the path that most programs take.
+ * MICS_NCCL_REGISTER=1 asks for it. The memory comes from ncclMemAlloc() and is registered with
+ * every communicator, so that copies inside a node go from one GPU's memory straight into
+ * another's, and NVLink SHARP can add on the way. All ranks must do it alike, so they decide
+ * together. By default nothing is registered: NCCL copies through its own buffers, which is the
+ * path that most programs take.
  *
  * The functions may be missing: NCCL has them since 2.19.
  */
