@@ -9,6 +9,7 @@ import re
 
 from ptx import Entry
 
+_ALL = 0 # matches
 _VALUE = " instead of "
 _LATE = "nothing was written, or where a copy has not arrived"
 _HOPPER_64 = "attention_hopper_bf16_1x77_heads_2_1_of_64_causal"
@@ -17,29 +18,19 @@ _MMA_64 = "attention_mma_bf16_2x33_heads_2_2_of_64_full"
 
 class Mutant:
     """kernel: a part of the entry's name. pattern, replacement: of a regular expression on its
-    text; which: the number of the match that is changed, or "all". because: a regular expression
-    that describes the failure."""
+    text, whose first `count` matches are changed; because: one that describes the failure."""
 
-    def __init__(self, what, chip, case, kernel, pattern, replacement, because, which=0):
+    def __init__(self, what, chip, case, kernel, pattern, replacement, because, count=1):
         self.what, self.chip, self.case, self.kernel = what, chip, case, kernel
-        self.pattern, self.replacement, self.which = pattern, replacement, which
+        self.pattern, self.replacement, self.count = pattern, replacement, count
         self.because = because
 
     def change(self, entry):
         """The changed entry; None where there is nothing to change."""
         if self.kernel not in entry.name:
             return None
-        matches = list(re.finditer(self.pattern, entry.text))
-        if self.which != "all":
-            matches = matches[self.which:self.which + 1]
-        if not matches:
-            return None
-        text, at = [], 0
-        for match in matches:
-            text += [entry.text[at:match.start()], match.expand(self.replacement)]
-            at = match.end()
-        text.append(entry.text[at:])
-        return Entry(entry.module, entry.name, "".join(text), entry.line)
+        text, changes = re.subn(self.pattern, self.replacement, entry.text, count=self.count)
+        return Entry(entry.module, entry.name, text, entry.line) if changes else None
 
 
 MUTANTS = [
@@ -67,11 +58,11 @@ MUTANTS = [
     Mutant("a wrong swizzle", "sm_80", _MMA_64, "attend", r"xor\.b32  \t(%r\d+), (%r\d+), 64;",
            r"xor.b32  \t\1, \2, 32;", _VALUE),
     Mutant("a copy that is not waited for", "sm_80", _MMA_64, "attend",
-           r"cp\.async\.wait_group \d;", "", _LATE, "all"),
+           r"cp\.async\.wait_group \d;", "", _LATE, _ALL),
     Mutant("a barrier behind copies that is missing", "sm_80", _MMA_64, "attend",
-           r"bar\.sync \t0;", "", f"without a barrier|{_LATE}", "all"),
+           r"bar\.sync \t0;", "", f"without a barrier|{_LATE}", _ALL),
     Mutant("a transposed factor of a warpgroup's product", "sm_90", _HOPPER_64, "hopper_attend",
-           r"(\}, %rd\d+, p, 1, 1, )1;", r"\g<1>0;", f"{_VALUE}|{_LATE}", "all"),
+           r"(\}, %rd\d+, p, 1, 1, )1;", r"\g<1>0;", f"{_VALUE}|{_LATE}", _ALL),
     Mutant("a matrix descriptor that begins elsewhere", "sm_90", _HOPPER_64, "hopper_attend",
            r"(add\.s32 \t%r\d+, %r\d+, )24608;", r"\g<1>24640;", _VALUE),
     Mutant("a matrix descriptor with a wrong stride", "sm_90", _HOPPER_64, "hopper_attend",
@@ -83,10 +74,11 @@ MUTANTS = [
            r"fence\.proxy\.async\.shared::cta;", "", "without fence.proxy.async"),
     Mutant("a wait for a bulk copy that is missing", "sm_90", _HOPPER_64, "hopper_attend",
            r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;",
-           f"{_LATE}|without a barrier", "all"),
+           f"{_LATE}|without a barrier", _ALL),
     Mutant("a place that is filled again while it is read", "sm_90",
            "attention_hopper_bf16_1x390_heads_1_1_of_64_causal", "hopper_attend",
-           r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;", "overwrites", 0),
+           r"selp\.u32 (%r\d+), 1, 0, p;", r"selp.u32 \1, 1, 1, p;",
+           "overwrites|more threads arrive", 2),
     Mutant("too few bytes announced to an mbarrier", "sm_90", _HOPPER_64, "hopper_attend",
            r"(mov\.u32 \t%r\d+, )24576;", r"\g<1>16384;", f"{_LATE}|without a barrier"),
     Mutant("too many bytes announced to an mbarrier", "sm_90", _HOPPER_64, "hopper_attend",
@@ -94,7 +86,7 @@ MUTANTS = [
     Mutant("a product that is not waited for", "sm_90", _HOPPER_64, "hopper_attend",
            r"wgmma\.wait_group\.sync\.aligned 0;", "", "was not waited for"),
     Mutant("a wgmma.fence that is missing", "sm_90", _HOPPER_64, "hopper_attend",
-           r"wgmma\.fence\.sync\.aligned;", "", "wgmma.fence", "all"),
+           r"wgmma\.fence\.sync\.aligned;", "", "wgmma.fence", _ALL),
     Mutant("more registers than the block has", "sm_90", _HOPPER_64, "hopper_attend",
            r"(setmaxnreg\.inc\.sync\.aligned\.u32) 160;", r"\1 168;", "waits for ever"),
     Mutant("a named barrier at which too few arrive", "sm_90",
