@@ -35,9 +35,9 @@ struct hopper_backward {
     struct backward f;
 };
 
-template <int D_, bool keys_, bool causal_, int stages_> struct hopper_grad_policy {
+template <int D_, bool keys_, int stages_> struct hopper_grad_policy {
     static constexpr int D = D_, groups = 2, stages = stages_;
-    static constexpr bool keys = keys_, causal = causal_;
+    static constexpr bool keys = keys_;
     static constexpr int step = 64, rows = groups * step; /* of a tile, of a block */
     /* Of a multiplying thread, of a copying one. */
     static constexpr int registers = 240, rest = 24;
@@ -70,9 +70,9 @@ static __device__ __forceinline__ struct hopper_task task_of(const struct backwa
     unsigned first = (P::keys ? of_head : f.blocks - 1 - of_head) * P::rows, end = f.T;
     struct grad_walk walk = {b, P::keys ? head * group : head / group, P::keys ? group : 1, 0, 0};
 
-    if (P::causal && P::keys)
+    if (f.causal && P::keys)
         walk.first = first / P::step;
-    if (P::causal && !P::keys)
+    if (f.causal && !P::keys)
         end = min(first + P::rows, f.T);
     walk.tiles = (end + P::step - 1) / P::step - walk.first;
     return {b, head, first, walk, walk.tiles * walk.heads};
@@ -281,7 +281,7 @@ static __device__ __forceinline__ void make_p(struct hopper_group<P> &group,
             bool second = P::keys ? i % 2 : i / 2;
             float p = mics_exp2(s.of[n][i] * scale - (second ? lse.y : lse.x));
 
-            if (masked && ((!P::keys && c >= f.T) || (P::causal && (P::keys ? c < r : c > r))))
+            if (masked && ((!P::keys && c >= f.T) || (f.causal && (P::keys ? c < r : c > r))))
                 p = 0;
             s.of[n][i] = p;
         }
@@ -330,7 +330,7 @@ group_step(struct hopper_group<P> &group, const struct hopper_places<P> &at, mic
     begin_scores<P>(dp.of, own + P::tile_bytes, two);
     mics_wgmma_wait<1>();
     mics_wgmma_settle(s.of);
-    if ((!P::keys && end >= f.T) || (P::causal && (P::keys ? column < last : end > group.first)))
+    if ((!P::keys && end >= f.T) || (f.causal && (P::keys ? column < last : end > group.first)))
         make_p<P, true>(group, s, at.stats(stage), column, f);
     else
         make_p<P, false>(group, s, at.stats(stage), column, f);
@@ -349,10 +349,10 @@ group_step(struct hopper_group<P> &group, const struct hopper_places<P> &at, mic
 /* Whether a group's rows see any of those that came by. */
 template <typename P>
 static __device__ __forceinline__ bool sees(const struct hopper_group<P> &group, unsigned column,
-                                            unsigned T)
+                                            const struct backward &f)
 {
-    return group.first < T && (!P::causal || (P::keys ? column + P::step > group.first
-                                                      : column < group.first + P::step));
+    return group.first < f.T && (!f.causal || (P::keys ? column + P::step > group.first
+                                                       : column < group.first + P::step));
 }
 
 template <typename P>
@@ -372,7 +372,7 @@ group_walk(struct hopper_group<P> &group, const struct hopper_places<P> &at,
 #pragma unroll 1
     for (unsigned left = task.steps; left > 0; left--, turn.next()) {
         mics_mbarrier_wait(at.full(turn.stage), turn.parity);
-        if (sees(group, column, f.T))
+        if (sees(group, column, f))
             group_step<P>(group, at, own, turn.stage, column, f);
         __syncwarp();
         if (threadIdx.x % 32 == 0)
@@ -453,12 +453,12 @@ static cudaError_t grad_launch_hopper(struct hopper_backward *g, unsigned heads,
                        stream, *g);
 }
 
-template <bool keys, bool causal>
+template <bool keys>
 static cudaError_t launch(struct hopper_backward *g, cudaStream_t stream, unsigned heads)
 {
     if (g->f.D <= 64)
-        return grad_launch_hopper<hopper_grad_policy<64, keys, causal, 4>>(g, heads, stream);
-    return grad_launch_hopper<hopper_grad_policy<128, keys, causal, 3>>(g, heads, stream);
+        return grad_launch_hopper<hopper_grad_policy<64, keys, 4>>(g, heads, stream);
+    return grad_launch_hopper<hopper_grad_policy<128, keys, 3>>(g, heads, stream);
 }
 
 /* The maps' boxes. */
@@ -487,10 +487,8 @@ cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
     if (error == cudaSuccess)
         error = mics_attention_delta(args, at->stream);
     if (error == cudaSuccess)
-        error = args->causal ? launch<true, true>(&g, at->stream, keys)
-                             : launch<true, false>(&g, at->stream, keys);
+        error = launch<true>(&g, at->stream, keys);
     if (error == cudaSuccess)
-        error = args->causal ? launch<false, true>(&g, at->stream, queries)
-                             : launch<false, false>(&g, at->stream, queries);
+        error = launch<false>(&g, at->stream, queries);
     return error;
 }

@@ -40,20 +40,18 @@ __global__ void __launch_bounds__(DELTA_THREADS)
         delta[(row / T * H + h) * T + row % T] = sum;
 }
 
-template <bool causal>
 static cudaError_t launch_keys(struct backward *f, unsigned heads, cudaStream_t stream)
 {
     if (f->D <= 64)
-        return grad_launch<grad_policy<64, true, causal, 2, 4, 32, false, 2>>(f, heads, stream);
-    return grad_launch<grad_policy<128, true, causal, 1, 8, 32, true, 1>>(f, heads, stream);
+        return grad_launch<grad_policy<64, true, 2, 4, 32, false, 2>>(f, heads, stream);
+    return grad_launch<grad_policy<128, true, 1, 8, 32, true, 1>>(f, heads, stream);
 }
 
-template <bool causal>
 static cudaError_t launch_queries(struct backward *f, unsigned heads, cudaStream_t stream)
 {
     if (f->D <= 64)
-        return grad_launch<grad_policy<64, false, causal, 2, 4, 32, true, 2>>(f, heads, stream);
-    return grad_launch<grad_policy<128, false, causal, 1, 8, 32, true, 1>>(f, heads, stream);
+        return grad_launch<grad_policy<64, false, 2, 4, 32, true, 2>>(f, heads, stream);
+    return grad_launch<grad_policy<128, false, 1, 8, 32, true, 1>>(f, heads, stream);
 }
 
 } // namespace
@@ -76,10 +74,8 @@ cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
     cudaError_t error = mics_attention_delta(args, at->stream);
 
     if (error == cudaSuccess)
-        error = args->causal ? launch_keys<true>(&f, keys, at->stream)
-                             : launch_keys<false>(&f, keys, at->stream);
+        error = launch_keys(&f, keys, at->stream);
     if (error == cudaSuccess)
-        error = args->causal ? launch_queries<true>(&f, queries, at->stream)
-                             : launch_queries<false>(&f, queries, at->stream);
+        error = launch_queries(&f, queries, at->stream);
     return error;
 }

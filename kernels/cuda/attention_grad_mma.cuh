@@ -33,18 +33,18 @@ struct backward {
     unsigned T, H, H_kv, D;
     unsigned blocks; /* of own rows of a head */
     float scale;
+    bool causal;
 };
 
 /* D: of tiles. m_: blocks of 16 rows of each warp. slice_: rows that come by, of a product. held_:
  * own tiles stay in registers. residents_: blocks that a multiprocessor is to take. */
-template <int D_, bool keys_, bool causal_, int m_, int warps_, int slice_, bool held_,
-          int residents_>
+template <int D_, bool keys_, int m_, int warps_, int slice_, bool held_, int residents_>
 struct grad_policy {
     static constexpr int D = D_, M = m_, warps = warps_, threads = warps_ * 32;
     static constexpr int rows = warps_ * m_ * 16;   /* of a block */
     static constexpr int step = 64, slice = slice_; /* rows that come by: of a tile, of a product */
     static constexpr int residents = residents_;
-    static constexpr bool keys = keys_, causal = causal_, held = held_;
+    static constexpr bool keys = keys_, held = held_;
     static constexpr unsigned own_bytes = rows * D * 2, tile_bytes = step * D * 2;
     static constexpr unsigned ring_at =
         held ? 0 : 2 * own_bytes; /* held: own tiles pass through it */
@@ -125,7 +125,7 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
                     float p = mics_exp2(s[m][n][i] * scale - of.x * MICS_LOG2E);
 
                     if (masked &&
-                        ((!P::keys && c >= f.T) || (P::causal && (P::keys ? c < r : c > r))))
+                        ((!P::keys && c >= f.T) || (f.causal && (P::keys ? c < r : c > r))))
                         p = 0;
                     s[m][n][i] = p;
                     ds[m][n][i] = p * (ds[m][n][i] - of.y);
@@ -160,9 +160,9 @@ grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, co
     unsigned first = warp.row, last = warp.row + P::M * 16 - 1, end = column + P::slice - 1;
     bool masked = !P::keys && end >= f.T;
 
-    if (column >= f.T || (P::causal && (P::keys ? end < first : column > last)))
+    if (column >= f.T || (f.causal && (P::keys ? end < first : column > last)))
         return;
-    masked |= P::causal && (P::keys ? column < last : end > first);
+    masked |= f.causal && (P::keys ? column < last : end > first);
     if (masked)
         grad_products<P, true>(warp, one, two, stats, column, f, lane);
     else
@@ -257,9 +257,9 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
     struct grad_walk walk = {b, P::keys ? head * group : head / group, P::keys ? group : 1, 0, 0};
     struct grad_warp<P> warp;
 
-    if (P::causal && P::keys)
+    if (f.causal && P::keys)
         walk.first = first / P::step;
-    if (P::causal && !P::keys)
+    if (f.causal && !P::keys)
         end = min(first + P::rows, f.T);
     walk.tiles = (end + P::step - 1) / P::step - walk.first;
     grad_begin<P>(warp, f, P::keys ? key_pair(f, b, head) : query_pair(f, b, head), first, at,
@@ -312,6 +312,7 @@ static inline struct backward backward_of(const struct mics_op_attention_grad *a
         .D = args->D,
         .blocks = 0,
         .scale = 1 / sqrtf((float)args->D),
+        .causal = args->causal,
     };
 }
 

@@ -32,15 +32,14 @@ struct forward {
     unsigned keys_at, values_at; /* in a row of qkv */
     unsigned blocks;             /* of queries of a head */
     float scale;                 /* of scores, in base 2 */
+    bool causal;
 };
 
 /* D: of tiles. m_: blocks of 16 queries of each warp. keys_: of a tile. held_: queries stay in
  * registers. residents_: blocks that a multiprocessor is to take. */
-template <int D_, bool causal_, int m_, int warps_, int keys_, bool held_, int residents_>
-struct forward_policy {
+template <int D_, int m_, int warps_, int keys_, bool held_, int residents_> struct forward_policy {
     static constexpr int D = D_, M = m_, threads = warps_ * 32, keys = keys_;
     static constexpr int queries = warps_ * m_ * 16, residents = residents_;
-    static constexpr bool causal = causal_;
     static constexpr unsigned tile_bytes = keys * D * 2, ring_at = queries * D * 2;
     static constexpr unsigned shared_bytes = ring_at + 4 * tile_bytes;
     typedef std::conditional_t<held_, mics_left_held<D, M>, mics_left_shared<D, M>> left;
@@ -60,22 +59,23 @@ template <typename P> struct forward_scores {
     float s[P::M][P::keys / 8][4];
 };
 
-/* Keys that a query may not see get -inf: those from T on, and those after it. */
+/* Keys that a query may not see get -inf: those from T on and, if causal, those after it. */
 template <typename P>
 static __device__ __forceinline__ void mask(struct forward_scores<P> &to, unsigned row,
-                                            unsigned key, unsigned T)
+                                            unsigned key, const struct forward &f)
 {
 #pragma unroll
     for (int m = 0; m < P::M; m++)
 #pragma unroll
-        for (int n = 0; n < P::keys / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                unsigned c = key + (unsigned)n * 8 + mics_lane_column() + (unsigned)(i % 2);
+        for (int i = 0; i < 4; i++) {
+            unsigned query = row + mics_row_of(m, i);
+            unsigned last = f.causal ? min(query, f.T - 1) : f.T - 1;
 
-                if (c >= T || (P::causal && c > row + mics_row_of(m, i)))
+#pragma unroll
+            for (int n = 0; n < P::keys / 8; n++)
+                if (key + (unsigned)n * 8 + mics_lane_column() + (unsigned)(i % 2) > last)
                     to.s[m][n][i] = -INFINITY;
-            }
+        }
 }
 
 /* The largest score of a row over the four lanes that share it. */
@@ -149,7 +149,7 @@ attend_tile(struct forward_warp<P> &warp, mics_shared_at keys, mics_shared_at va
 
     mics_scores<P::D, P::M, P::keys>(of.s, warp.queries, keys, lane);
     if (masked)
-        mask<P>(of, warp.row, key, f.T);
+        mask<P>(of, warp.row, key, f);
     raise<P>(warp, of, f.scale);
     soften<P>(warp, of, f.scale);
     mics_add_rows<P::D, P::M, P::keys>(warp.out, of.s, values, lane);
@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(P::threads, P::residents) attend(const struct 
     MICS_DYNAMIC_SHARED(unsigned char, memory);
     unsigned first = (f.blocks - 1 - blockIdx.x % f.blocks) * P::queries;
     unsigned h = blockIdx.x / f.blocks % f.H, b = blockIdx.x / f.blocks / f.H;
-    unsigned seen = P::causal ? min(first + P::queries, f.T) : f.T;
+    unsigned seen = f.causal ? min(first + P::queries, f.T) : f.T;
     unsigned in_tile = threadIdx.x / 32 * (P::M * 16), last = first + in_tile + P::M * 16 - 1;
     mics_shared_at at = mics_shared(memory), ring = at + P::ring_at;
     struct mics_lane lane = mics_lane_in_tile<P::D>();
@@ -250,9 +250,9 @@ __global__ void __launch_bounds__(P::threads, P::residents) attend(const struct 
             warp.queries.begin(at, in_tile, lane);
         if (end < seen)
             fetch<P>(head, j + 1, ring);
-        if (P::causal && key > last)
+        if (f.causal && key > last)
             continue;
-        if (end > f.T || (P::causal && end - 1 > warp.row))
+        if (end > f.T || (f.causal && end - 1 > warp.row))
             attend_tile<P, true>(warp, keys, values, key, f, lane);
         else
             attend_tile<P, false>(warp, keys, values, key, f, lane);
@@ -288,6 +288,7 @@ static inline struct forward forward_of(const struct mics_op_attention *args)
         .values_at = (args->H + args->H_kv) * args->D,
         .blocks = 0,
         .scale = MICS_LOG2E / sqrtf((float)args->D),
+        .causal = args->causal,
     };
 }
 
