@@ -11,8 +11,9 @@
  *     plan_bytes, taken_bytes   the plan's arena and workspaces; what the GPU's free memory lost since it was opened,
  *     code_bytes                of which since they were allocated: what the driver takes for kernels as they are loaded
  *     first_s                   from main() to the end of the first step, which is the sum of
- *     open_s, memory_s, init_s, steps_s: the plan, the GPU with its libraries; the arena; initial parameters; the step,
- *     measure_s                 the part of steps_s beyond a usual step: choosing and loading kernels
+ *     open_s, memory_s, prepare_s, init_s, steps_s: the plan, the GPU with its libraries; the arena;
+ *                               algorithms of matrix products; initial parameters; the step
+ *     first_step_s              the part of steps_s beyond a usual step: loading kernels
  *     enqueue_ms                the host's time to enqueue a step, the GPU's queue being full or not
  *     ahead_ms                  how long before a step ends on the GPU the host has enqueued all of it
  *     ahead_steps               the same in steps: near 0 the GPU waits for the host
@@ -68,7 +69,7 @@ static int by_size(const void *a, const void *b)
 
 /* When what was over, on the clock of mics_now_s(). */
 struct start {
-    double begun, opened, allocated, initialised, stepped;
+    double begun, opened, allocated, prepared, initialised, stepped;
 };
 
 /* The GPU's free bytes. */
@@ -162,9 +163,10 @@ static void print_start(const struct start *start, double step)
     put("first_s", start->stepped - start->begun);
     put("open_s", start->opened - start->begun);
     put("memory_s", start->allocated - start->opened);
-    put("init_s", start->initialised - start->allocated);
+    put("prepare_s", start->prepared - start->allocated);
+    put("init_s", start->initialised - start->prepared);
     put("steps_s", start->stepped - start->initialised);
-    put("measure_s", start->stepped - start->initialised - step);
+    put("first_step_s", start->stepped - start->initialised - step);
 }
 
 static void print(const struct mics_plan *plan, const struct start *start,
@@ -248,6 +250,8 @@ int main(int argc, char **argv)
     struct mics_engine *engine = new_engine(plan, world, gpu.device);
     left.allocated = memory_left(gpu.device);
     start.allocated = mics_now_s();
+    must(mics_engine_prepare(engine, &err), &err);
+    start.prepared = mics_now_s();
     must(mics_engine_init(engine, 1, &err), &err);
     start.initialised = mics_now_s();
     struct times times = new_times((uint32_t)steps);

@@ -111,6 +111,14 @@ struct mics_op_matmul {
     enum mics_dtype dtype, out_dtype;
 };
 
+/* How a device does products of one shape, when it has chosen: for devices alike, which then do
+ * them the same. */
+struct mics_matmul_choice {
+    uint64_t product;      /* which shape it is of */
+    uint8_t algorithm[64]; /* the library's */
+    uint8_t bias, gelu;    /* 1: the library does them, too */
+};
+
 /* grad_bias[n] (G) += sum over rows of grad_out[rows, n], in a fixed order. */
 struct mics_op_bias_grad {
     void *grad_bias;

@@ -85,7 +85,9 @@ HOPPER     := $(if $(filter 90 90a,$(ARCHS)),1,0)
 # Sources: the device (a part of lib/machine), the operations, NCCL; and what they use of the library, which the
 # plug-in has for itself.
 PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)),$(wildcard kernels/cuda/*.cu))
-PLUGIN_C   := $(wildcard lib/machine/cuda/*.c kernels/cuda/*.c) lib/base/err.c lib/machine/comm_wire.c
+KERNELS_C  := $(wildcard kernels/cuda/*.c)
+PLUGIN_C   := $(wildcard lib/machine/cuda/*.c) $(KERNELS_C) lib/base/err.c lib/base/file.c lib/base/folder.c \
+	lib/machine/comm_wire.c
 NCCL_ONLY  := $(wildcard lib/machine/cuda/nccl*.c kernels/cuda/nccl*.c kernels/cuda/nccl*.cu)
 without_nccl = $(if $(filter 0,$(1)),$(filter-out $(NCCL_ONLY),$(2)),$(2))
 
@@ -135,6 +137,7 @@ $(BUILD)/cuda/settings: FORCE
 # The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
 REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
+KERNEL_HOST  = $(KERNELS_C:%=$(BUILD)/cuda/%.o)
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
 $(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o \
 		$(BUILD)/cuda/kernels/cuda/hopper.cu.o)
@@ -149,7 +152,7 @@ $(BUILD)/gpu/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Itests/unit -Itests/gpu $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
-$(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(KERNEL_OBJ) $(BUILD)/libmics.a
+$(BUILD)/gpu/%: $(BUILD)/gpu/tests/gpu/%.o $(KERNEL_OBJ) $(KERNEL_HOST) $(BUILD)/libmics.a
 	$(call say,LINK)$(CXX) -o $@ $(filter-out %.a,$^) $(BUILD)/libmics.a $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) \
 		$(ALL_LIBS) -lrt -ldl
 
@@ -158,23 +161,25 @@ $(BUILD)/gpu/bench/%.o: bench/%.c $(BUILD)/cuda/settings
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -O2 -g -Ilib -Ikernels -Ibench $(WARN) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) -MMD -MP -c -o $@ $<
 KERNELS_GPU := $(patsubst %,$(BUILD)/gpu/bench/%.o,kernels_gpu kernels_gpu_attention kernels_gpu_memory kernels_gpu_products) $(BUILD)/cuda/bench/kernels_gpu_copy.cu.o
-$(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ) $(BUILD)/cuda/lib/base/err.c.o
+$(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ) $(KERNEL_HOST) $(filter $(BUILD)/cuda/lib/base/%,$(PLUGIN_OBJ))
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 
 # The emulated one: the objects that the emulator's tests have anyhow, and the device.
 FAKE       := $(BUILD)/emulated/libmics-cuda.so
-FAKE_OBJ   := $(PLUGIN_C:%.c=$(BUILD)/emulated/%.o)
+FAKE_OBJ   := $(PLUGIN_C:%=$(BUILD)/emulated/%.o)
+KERNEL_FAKE := $(KERNELS_C:%=$(BUILD)/emulated/%.o)
 FAKE_C      = $(CC) $(PLUGIN_CFLAGS) $(SAN) $(FAKE_DEFINES) -Itests/emulator
 
 all: plugin
 plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))
 plugin-emulated: $(FAKE)
 tests-mpi-build: $(FAKE)
+$(BUILD)/emulated/libemulated.a: $(KERNEL_FAKE)
 $(FAKE): $(FAKE_OBJ) $(EMULATED_OBJ) lib/machine/cuda/plugin.map
 	$(call say,LINK)$(CXX) $(SAN) -shared -Wl,--version-script=lib/machine/cuda/plugin.map \
 		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(FAKE_OBJ) $(EMULATED_OBJ) -lpthread -lm
-$(FAKE_OBJ): $(BUILD)/emulated/%.o: %.c $(BUILD)/settings
+$(FAKE_OBJ): $(BUILD)/emulated/%.o: % $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(FAKE_C) -MMD -MP -c -o $@ $<
 

@@ -2,10 +2,9 @@
 /*
  * kernels.h - the GPU's operations, one function for each structure of ops.h.
  *
- * Each enqueues work on a stream and returns at once; none allocates, none synchronises (but a
- * matrix product of a shape that was not seen before: see matmul.cu). They may use the stream's
- * workspace, which the next operation of the same stream overwrites. The error is that of the
- * launch; cudaErrorInvalidValue is for what an operation does not take.
+ * Each enqueues work on a stream and returns at once; none allocates, none synchronises. They may
+ * use the stream's workspace, which the next operation of the same stream overwrites. The error is
+ * that of the launch; cudaErrorInvalidValue is for what an operation does not take.
  *
  * Zero, copy and call are the device's own.
  */
@@ -20,11 +19,9 @@
 /* Of every stream: partial sums of reductions, and cuBLASLt's workspace. */
 #define MICS_CUDA_WORKSPACE_BYTES (32u << 20)
 
-/* A cuBLASLt handle, and descriptors and chosen algorithms by shape. Any thread may use it. */
+/* A cuBLASLt handle, descriptors and chosen algorithms by shape, and lines for people about them. Any
+ * thread may use it. */
 struct mics_cuda_products;
-
-/* Lines for people about what was measured. Any thread may use it. */
-struct mics_cuda_choices;
 
 /* attention.cu */
 enum mics_attention_kernel { MICS_ATTENTION_MMA, MICS_ATTENTION_PLAIN, MICS_ATTENTION_HOPPER };
@@ -37,7 +34,11 @@ struct mics_attention_choice {
 };
 
 /* With the ending 0. */
-#define MICS_CUDA_NOTE_BYTES 256
+#define MICS_CUDA_NOTE_BYTES   256
+#define MICS_CUDA_TUNING_BYTES 192
+
+/* A product of one shape is chosen among so many proposals at most. */
+#define MICS_PRODUCT_PROPOSALS 4
 
 /* Where an operation runs. */
 struct mics_cuda_at {
@@ -45,7 +46,6 @@ struct mics_cuda_at {
     void *workspace; /* MICS_CUDA_WORKSPACE_BYTES, device memory, aligned to 256 bytes */
     int multiprocessors;
     struct mics_cuda_products *products; /* of the device */
-    struct mics_cuda_choices *choices;   /* of the device; NULL: nothing is told */
     struct mics_attention_choice attention;
 };
 
@@ -56,13 +56,21 @@ extern "C" {
 /* For the current device. */
 cudaError_t mics_cuda_products_open(struct mics_cuda_products **out);
 void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is fine */
+/* What choices depend on: "NVIDIA H200, compute capability 9.0, cuBLASLt 130101". It belongs to the
+ * products. */
+const char *mics_cuda_products_tuning(const struct mics_cuda_products *products);
+/* Choose how `count` products are done, and leave that in choices[]; or, `given`, do them as
+ * choices[] says, which was left by a GPU of the same tuning (cudaErrorInvalidValue: it is of other
+ * products, or not accepted). Products are timed on their own operands, whose contents are lost,
+ * where the cache (products.h) does not have them; the stream is waited for. */
+cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,
+                                       const struct mics_op_matmul *args, size_t count, bool given,
+                                       struct mics_matmul_choice *choices);
 
-cudaError_t mics_cuda_choices_open(struct mics_cuda_choices **out);
-void mics_cuda_choices_close(struct mics_cuda_choices *choices); /* NULL is fine */
 /* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning).
  * False: there is none. */
-bool mics_cuda_choices_next_note(struct mics_cuda_choices *choices, int *level,
-                                 char text[MICS_CUDA_NOTE_BYTES]);
+bool mics_cuda_products_next_note(struct mics_cuda_products *products, int *level,
+                                  char text[MICS_CUDA_NOTE_BYTES]);
 
 cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_op_cast *args);
 cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,

@@ -74,6 +74,15 @@ struct mics_device_ops {
     void (*launch)(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                    size_t size);
 
+    /* Get ready for matrix products of `count` shapes before the first is launched: choose how each
+     * is done and leave that in choices[]; or, `given`, do them as choices[] says, which a device
+     * of equal `tuning` left. Products run on their own operands, whose contents are lost, and the
+     * stream is waited for. Shapes that were not prepared are done as the library first proposes,
+     * without allocating. NULL: there is nothing to choose. */
+    enum mics_status (*prepare)(struct mics_stream *stream, const struct mics_op_matmul *products,
+                                size_t count, bool given, struct mics_matmul_choice *choices,
+                                struct mics_err *err);
+
     /* Make `status` the device's sticky failure, if it has none. Any thread. */
     void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
     enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
@@ -95,6 +104,7 @@ struct mics_device {
     bool on_host;     /* its memory is the host's: any code of the host may read and write it */
     char uuid[16];    /* of a GPU: equal on two ranks of a machine when they share it */
     char model[64];   /* of a GPU: "NVIDIA H200"; else empty */
+    char tuning[192]; /* what choices of prepare() depend on: GPU and libraries; else empty */
 };
 
 #define MICS_THREADS_MAX 1024

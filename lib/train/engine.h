@@ -2,11 +2,12 @@
 /*
  * engine.h - the executor "run": a schedule on a real device with real communicators.
  *
- * One engine is one rank. It allocates one arena of exactly the plan's size, makes the communicators
- * that its schedule uses, and replays the schedule every step. Nothing is allocated inside a step, and
- * the host does not wait inside one: results come one step late.
+ * One engine is one rank. It allocates one arena of exactly the plan's size, makes the
+ * communicators that its schedule uses, and replays the schedule every step. Nothing is allocated
+ * inside a step, and the host does not wait inside one: results come one step late.
  *
- *     mics_engine_new() -> mics_engine_init() or mics_engine_import() + mics_engine_publish()
+ *     mics_engine_new() -> mics_engine_prepare(), mics_engine_warm_up()
+ *     -> mics_engine_init() or mics_engine_import() + mics_engine_publish()
  *     -> { mics_engine_submit() ; mics_engine_collect() of the step before } -> mics_engine_free()
  */
 #ifndef MICS_TRAIN_ENGINE_H
@@ -76,6 +77,12 @@ void mics_engine_free(struct mics_engine *engine); /* NULL is fine */
  * (mics_engine_comm_bytes()) and are quick afterwards. Collective; what is in the arena is lost, so before it is filled. A
  * failure may be this rank's alone. */
 enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err *err);
+
+/* Choose how the device does the matrix products of the schedules, alike on all ranks with the same
+ * GPU and libraries. Without it the library's first proposals are used. Collective, over the
+ * world's own communicator; what is in the arena is lost, so before it is filled. All ranks fail
+ * together. Does nothing where a device has no choice. */
+enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err *err);
 
 /* Parameters from the seed (each rank its own shard only); optimizer state 0. */
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err);

@@ -28,7 +28,8 @@ uint64_t mics_engine_memory_left(const struct mics_engine *engine)
 
 static bool is_like(const struct mics_op *a, const struct mics_op *b)
 {
-    return a->kind == b->kind && a->comm == b->comm && a->count == b->count && a->dtype == b->dtype;
+    return a->kind == b->kind && a->comm == b->comm && a->stream == b->stream &&
+           a->count == b->count && a->dtype == b->dtype;
 }
 
 /* The first of its kind that goes over a communicator of several ranks. */
@@ -45,10 +46,13 @@ static bool is_new(const struct mics_engine *engine, const struct mics_schedule 
     return true;
 }
 
-/* All on one stream, for they share memory. */
-static void enqueue(struct mics_engine *engine, const struct mics_schedule *schedule)
+/* Each on its own stream, which may need a thread or memory for it, but after the one before, for
+ * they share memory. `end` marks the end of the newest. */
+static void enqueue(struct mics_engine *engine, const struct mics_schedule *schedule,
+                    struct mics_event *end)
 {
-    struct issue issue = {.schedule = schedule, .stream = engine->streams[MICS_STREAM_COMPUTE]};
+    const struct mics_device_ops *device = engine->device->ops;
+    struct issue issue = {.schedule = schedule};
 
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         struct mics_op op = schedule->ops[i];
@@ -57,7 +61,10 @@ static void enqueue(struct mics_engine *engine, const struct mics_schedule *sche
             continue;
         op.joins = false;
         issue.op = &op;
+        issue.stream = engine->streams[op.stream];
+        device->event_wait(issue.stream, end);
         mics_engine_issue(engine, &issue);
+        device->event_record(end, issue.stream);
     }
 }
 
@@ -83,9 +90,9 @@ static enum mics_status run(struct mics_engine *engine, struct mics_err *err)
 
     if (status != MICS_OK)
         return status;
-    enqueue(engine, engine->train.schedule);
-    enqueue(engine, engine->eval.schedule);
     device->ops->event_record(end, engine->streams[MICS_STREAM_COMPUTE]);
+    enqueue(engine, engine->train.schedule, end);
+    enqueue(engine, engine->eval.schedule, end);
     status = wait(engine, end, err);
     device->ops->event_close(end);
     return status;

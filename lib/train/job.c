@@ -250,9 +250,13 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
 {
     const struct mics_job_options *options = job->options;
 
-    mics_startup_at(options->startup, "connecting communicators", MICS_STARTUP_USUAL);
-    enum mics_status status = mics_run_alone(run, mics_engine_warm_up(job->engine, err));
+    mics_startup_at(options->startup, "choosing algorithms of matrix products", MICS_STARTUP_USUAL);
+    enum mics_status status = mics_engine_prepare(job->engine, err);
 
+    if (status != MICS_OK)
+        return status;
+    mics_startup_at(options->startup, "connecting communicators", MICS_STARTUP_USUAL);
+    status = mics_run_alone(run, mics_engine_warm_up(job->engine, err));
     if (status != MICS_OK)
         return status;
     mics_startup_at(options->startup, "filling the shards", MICS_STARTUP_FILES);

@@ -312,6 +312,7 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     bool stop = false;
 
     mics_signals_set_grace(GRACE_FIRST);
+    tell_notes(run);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = turn(run, step, &stop, &told, err);
         tell_notes(run);

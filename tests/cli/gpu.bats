@@ -176,9 +176,9 @@ near() # a b limit
 
 @test "what was measured for matrix products is said at -vv" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
-    MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv
+    XDG_CACHE_HOME=$PWD/cache MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv
     [ "$status" = 0 ]
-    [[ $stderr == *"product ["*", bf16 to bf16: algorithm "*" ms"* ]]
+    [[ $stderr == *"product ["*", bf16 to bf16, "*": proposal "*" of 4"*" ms"* ]]
 }
 
 @test "the kernel of attention can be named, and one that cannot be had is one line" {
@@ -204,6 +204,71 @@ near() # a b limit
     MICS_CUDA_ATTENTION=mma run --separate-stderr train one.mp --device=cuda
     [ "$status" = 1 ]
     [[ $stderr == *"MICS_CUDA_ATTENTION=mma: takes bf16 heads of 8, 16, ... 128 in tensors aligned to 16 bytes; these are fp32 heads of "* ]]
+}
+
+@test "algorithms of matrix products are timed once, and the next run has them and the same losses" {
+    unset MICS_CUDA_MEASURE
+    export XDG_CACHE_HOME=$PWD/cache
+    first=cache/mics/products-emulated-compute-capability-9.0-cuBLASLt-130000
+    run_steps() # fastest proposal, stderr's file
+    {
+        MICS_EMULATED_FAST_PROPOSAL=$1 train one.mp --device=cuda -v --metrics=m.jsonl 2>"$2" >/dev/null
+        losses
+    }
+    run_steps 1 timed >once
+    grep -qE "^mics-train: matrix products: [1-9][0-9]* shapes measured, 0 known from $PWD/$first$" timed
+    run_steps 0 known >again
+    grep -qE "^mics-train: matrix products: 0 shapes measured, [1-9][0-9]* known from $PWD/$first$" known
+    cmp once again
+    # another choice would show in the losses; it is the one of MICS_CUDA_MEASURE=0, which neither reads nor writes a cache
+    XDG_CACHE_HOME=$PWD/other run_steps 0 timed >different
+    run ! cmp -s once different
+    XDG_CACHE_HOME=$PWD/none MICS_CUDA_MEASURE=0 run_steps 1 first >unmeasured
+    cmp different unmeasured
+    [ ! -e none ]
+    # damaged, it costs the time to measure, and a line
+    printf x | dd of=$first bs=1 seek=100 conv=notrunc status=none
+    run_steps 1 warned >repaired
+    cmp once repaired
+    [ "$(grep -c damaged warned)" = 1 ]
+    grep -qxF "mics-train: $PWD/$first: the file is damaged; algorithms of matrix products are measured again" warned
+    run_steps 0 known >again
+    run ! grep damaged known
+    cmp once again
+}
+
+@test "ranks with the same GPU do matrix products alike, whichever algorithm is fastest where" {
+    requires mpi:2
+    unset MICS_CUDA_MEASURE
+    # a machine on which proposals $1 and $2 are the fastest for the ranks, which have a cache each
+    cat >by-rank <<'END'
+#!/bin/sh
+fast=$1 name=$3
+if [ "$OMPI_COMM_WORLD_RANK" = 1 ]; then fast=$2 name=$4; fi
+shift 4
+export MICS_EMULATED_FAST_PROPOSAL=$fast MICS_EMULATED_NAME=$name XDG_CACHE_HOME=$PWD/cache-$OMPI_COMM_WORLD_RANK
+exec "$@"
+END
+    chmod +x by-rank
+    run_ranks() # fastest, fastest, GPU, GPU
+    {
+        rm -rf cache-0 cache-1
+        mpi 2 ./by-rank "$@" mics-train -p "$BATS_FILE_TMPDIR/zero3.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=2 --sample=0 \
+            --steps=3 --overwrite --device=cuda -q --metrics=m.jsonl
+        losses
+    }
+    run_ranks 1 1 H100 H100 >alike
+    run_ranks 1 3 H100 H100 >first
+    [ -d cache-0/mics ] && [ ! -e cache-1 ]
+    cmp alike first
+    run_ranks 3 3 H100 H100 >other
+    run ! cmp -s alike other
+    # another GPU chooses for itself
+    run_ranks 1 3 H100 H200 >two
+    [ "$(ls cache-0/mics)" = products-H100-compute-capability-9.0-cuBLASLt-130000 ]
+    [ "$(ls cache-1/mics)" = products-H200-compute-capability-9.0-cuBLASLt-130000 ]
+    run ! cmp -s two alike
+    run ! cmp -s two other
 }
 
 @test "a checkpoint of the GPU goes on upon the host, and the other way round" {
@@ -269,7 +334,7 @@ near() # a b limit
     # the host has enqueued a step long before it is over
     awk '/the host is ahead/ { ahead = $9 } END { exit !(ahead > 0.5) }' table
     # the parts of the start are the whole
-    awk '/start to first step/ { sum = -$6 } /GPU and lib/ { sum += $4 } /its memory/ { sum += $3 } /initial par/ { sum += $3 }
+    awk '/start to first step/ { sum = -$6 } /GPU and lib/ { sum += $4 } /its memory/ { sum += $3 } /algorithms of/ { sum += $4 } /initial par/ { sum += $3 }
         /^ *the step/ { sum += $3; n++ } END { exit !(n == 1 && sum > -0.05 && sum < 0.05) }' table
     run -1 "$root/bench/gpu" "$MICS_BUILD" no-such-model 1 4 4
     [[ $output == *"'no-such-model'"*"0 missed, 1 failed" ]]

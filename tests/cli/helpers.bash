@@ -11,6 +11,9 @@ MICS_BUILD=${MICS_BUILD:-$root/build}
 PATH=$MICS_BUILD:$PATH
 export MICS_BUILD PATH
 
+# What is kept between runs of programs is kept between tests, but not after them.
+export XDG_CACHE_HOME=$BATS_RUN_TMPDIR/cache
+
 # More ranks than cores, as root too, without burning cores while waiting.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1

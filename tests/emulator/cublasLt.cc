@@ -3,20 +3,25 @@
  * cublasLt.cc - descriptors, proposals and refusals of the emulated cuBLASLt; the arithmetic is in
  * cublasLt_product.cc.
  *
- * A product gets three proposals. The first two differ in nothing but the workspace they ask for, so that what
- * is chosen among them does not change a result; the third is refused when it is run, as may happen.
- * MICS_EMULATED_SLOW_PROPOSAL=N makes proposal N, counted from 0, take 5 ms longer.
+ * A product gets up to five proposals, counted from 0, which split its sum into 1, 2, 3, ... parts:
+ * their results differ in the last bits. Proposal 2 is refused when it is run, as may happen. The
+ * environment says of them:
+ *
+ *   MICS_EMULATED_FAST_PROPOSAL=N       all others take 5 ms longer
+ *   MICS_EMULATED_WITHDRAWN_PROPOSAL=N  cublasLtMatmulAlgoCheck() does not accept it any more
+ *   MICS_EMULATED_CUBLASLT=VERSION      the library's, 130000 without it
  */
 #include "cublasLt_internal.h"
 #include "queue.h"
 
+#include <atomic>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define PROPOSALS 3
+#define PROPOSALS 5
 #define REFUSED   2
 #define SLOW_US   5000
 
@@ -52,6 +57,11 @@ template <typename T> static cublasStatus_t make(T **out, const T &value)
         return CUBLAS_STATUS_ALLOC_FAILED;
     **out = value;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+size_t cublasLtGetVersion(void)
+{
+    return (size_t)emu_setting("MICS_EMULATED_CUBLASLT", 130000);
 }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out)
@@ -235,7 +245,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     if (!types_agree(desc, a, b, c, d))
         return CUBLAS_STATUS_NOT_SUPPORTED;
     for (int i = 0; i < PROPOSALS && i < requested; i++) {
-        const uint64_t workspace = i * (preference->workspace / PROPOSALS);
+        const uint64_t workspace = i * (preference->workspace / 64 / PROPOSALS);
         cublasLtMatmulHeuristicResult_t *result = &results[(*count)++];
 
         memset(result, 0, sizeof(*result));
@@ -249,11 +259,36 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    const struct emu_lt_layout *const all[] = {a, b, c, d};
+
+    memset(result, 0, sizeof(*result));
+    if (algo->data[0] != signature(desc, all))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (algo->data[6] >= PROPOSALS ||
+        (long long)algo->data[6] == emu_setting("MICS_EMULATED_WITHDRAWN_PROPOSAL", -1))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = algo->data[1];
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static std::atomic<unsigned long> products;
+
+unsigned long emu_lt_products(void)
+{
+    return products;
+}
+
 static void be_slow(uint64_t proposal)
 {
-    const char *slow = getenv("MICS_EMULATED_SLOW_PROPOSAL");
+    const long long fast = emu_setting("MICS_EMULATED_FAST_PROPOSAL", -1);
 
-    if (slow && strtoull(slow, NULL, 10) == proposal)
+    if (fast >= 0 && (uint64_t)fast != proposal)
         usleep(SLOW_US);
 }
 
@@ -281,7 +316,8 @@ static emu_step run(const struct product &p)
     if (p.workspace_bytes > 0)
         memset(p.workspace, 0xff, p.workspace_bytes);
     be_slow(p.proposal);
-    return emu_lt_multiply(&p.desc, layouts, p.operands, p.alpha, p.beta) == CUBLAS_STATUS_SUCCESS
+    return emu_lt_multiply(&p.desc, layouts, p.operands, p.alpha, p.beta, p.proposal + 1) ==
+                   CUBLAS_STATUS_SUCCESS
                ? emu_step::DONE
                : emu_step::FAILED;
 }
@@ -304,6 +340,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
     const struct emu_lt_layout *const all[] = {a_layout, b_layout, c_layout, d_layout};
     const void *const operands[] = {a, b, c, d};
 
+    products++;
     if (!types_agree(desc, a_layout, b_layout, c_layout, d_layout))
         return refuse(CUBLAS_STATUS_NOT_SUPPORTED, "types, or an epilogue's operands");
     if (algo->data[0] != signature(desc, all))

@@ -21,9 +21,12 @@ struct emu_lt_layout {
     int64_t ld;
 };
 
-/* D = epilogue(alpha op(A) op(B) + beta C) of checked operands: layouts and addresses of A, B, C and D. */
+/* D = epilogue(alpha op(A) op(B) + beta C) of checked operands: layouts and addresses of A, B, C
+ * and D. The sum over k is made in so many `parts`, which are rounded to fp32 each and added in
+ * fp32; of one part nothing is rounded. */
 cublasStatus_t emu_lt_multiply(const struct emu_lt_desc *desc,
                                const struct emu_lt_layout *const layouts[4],
-                               const void *const operands[4], float alpha, float beta);
+                               const void *const operands[4], float alpha, float beta,
+                               uint64_t parts);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cublasLt_product.cc - the arithmetic of the emulated cuBLASLt: sums in double, rounded once at the end.
+ * cublasLt_product.cc - the arithmetic of the emulated cuBLASLt: sums in double, rounded once at
+ * the end; or in parts, as algorithms do that split k, each of them rounded.
  *
- * A is copied as [k][rows] in double, then a column of D at a time is made of A's columns: the inner loop
- * runs along memory.
+ * A is copied as [k][rows] in double, then a column of D at a time is made of A's columns: the
+ * inner loop runs along memory.
  */
 #include "cublasLt_internal.h"
 #include "cuda_bf16.h"
@@ -76,26 +77,41 @@ static double *gather(const struct emu_lt_layout *layout, const void *from, bool
     return to;
 }
 
+/* sums[rows] += or = part [begin, end) of k of one column of D. */
+static void sum_part(const struct emu_lt_desc *desc, const struct emu_lt_layout *b,
+                     const void *from, const double *a, uint64_t column, uint64_t begin,
+                     uint64_t end, uint64_t rows, double *sums)
+{
+    for (uint64_t row = 0; row < rows; row++)
+        sums[row] = 0;
+    for (uint64_t i = begin; i < end; i++) {
+        const double x = load(
+            from, b->type, desc->trans_b ? i * (size_t)b->ld + column : column * (size_t)b->ld + i);
+
+        for (uint64_t row = 0; row < rows; row++)
+            sums[row] += a[i * rows + row] * x;
+    }
+}
+
 cublasStatus_t emu_lt_multiply(const struct emu_lt_desc *desc,
                                const struct emu_lt_layout *const layouts[4],
-                               const void *const operands[4], float alpha, float beta)
+                               const void *const operands[4], float alpha, float beta,
+                               uint64_t parts)
 {
     const struct emu_lt_layout *b = layouts[1], *c = layouts[2], *d = layouts[3];
     const uint64_t rows = d->rows, k = desc->trans_b ? b->columns : b->rows;
+    const uint64_t each = (k + parts - 1) / parts;
     double *a = gather(layouts[0], operands[0], desc->trans_a, k, rows);
-    double *sums = static_cast<double *>(malloc(rows * sizeof(double)));
+    double *sums = static_cast<double *>(malloc(2 * rows * sizeof(double))), *part = sums + rows;
     void *to = const_cast<void *>(operands[3]);
 
     for (uint64_t column = 0; a && sums && column < d->columns; column++) {
-        for (uint64_t row = 0; row < rows; row++)
-            sums[row] = 0;
-        for (uint64_t i = 0; i < k; i++) {
-            const double x =
-                load(operands[1], b->type,
-                     desc->trans_b ? i * (size_t)b->ld + column : column * (size_t)b->ld + i);
-
+        sum_part(desc, b, operands[1], a, column, 0, each, rows, sums);
+        for (uint64_t begin = each; begin < k; begin += each) {
+            sum_part(desc, b, operands[1], a, column, begin, begin + each < k ? begin + each : k,
+                     rows, part);
             for (uint64_t row = 0; row < rows; row++)
-                sums[row] += a[i * rows + row] * x;
+                sums[row] = (double)((float)sums[row] + (float)part[row]);
         }
         for (uint64_t row = 0; row < rows; row++) {
             double x = (double)alpha * sums[row];

@@ -97,6 +97,7 @@ size_t emu_memory_left(size_t *total)
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
+    emu_log("cudaMalloc");
     size_t total;
 
     *out = nullptr;
@@ -110,6 +111,7 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+    emu_log("cudaFree");
     const size_t bytes = memory ? malloc_usable_size(memory) : 0;
     const cudaError_t error = release(memory, emu_memory::DEVICE);
 
@@ -120,27 +122,32 @@ cudaError_t cudaFree(void *memory)
 
 cudaError_t cudaMallocHost(void **out, size_t bytes)
 {
+    emu_log("cudaMallocHost");
     return allocate(out, bytes, emu_memory::PINNED);
 }
 
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned)
 {
+    emu_log("cudaHostAlloc");
     return allocate(out, bytes, emu_memory::PINNED);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    emu_log("cudaFreeHost");
     return release(memory, emu_memory::PINNED);
 }
 
 cudaError_t cudaHostRegister(void *memory, size_t bytes, unsigned)
 {
+    emu_log("cudaHostRegister");
     emu_memory_add(memory, bytes, emu_memory::PINNED);
     return emu_note(cudaSuccess);
 }
 
 cudaError_t cudaHostUnregister(void *memory)
 {
+    emu_log("cudaHostUnregister");
     emu_wait_for_device();
     return emu_note(emu_memory_remove(memory, emu_memory::PINNED) ? cudaSuccess
                                                                   : cudaErrorInvalidValue);
@@ -220,6 +227,7 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
  * within a device. */
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
+    emu_log("cudaMemcpy");
     const emu_memory from = emu_memory_of(src, bytes), to = emu_memory_of(dst, bytes);
 
     if (is_on_host(from) || is_on_host(to))
@@ -244,6 +252,7 @@ cudaError_t cudaMemsetAsync(void *dst, int value, size_t bytes, cudaStream_t str
 /* Memory of the host is waited for. */
 cudaError_t cudaMemset(void *dst, int value, size_t bytes)
 {
+    emu_log("cudaMemset");
     const cudaError_t error = cudaMemsetAsync(dst, value, bytes, nullptr);
 
     if (error == cudaSuccess && emu_memory_of(dst, bytes) == emu_memory::PINNED)

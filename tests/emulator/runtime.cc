@@ -16,6 +16,17 @@ long long emu_setting(const char *name, long long otherwise)
     return text && *text ? strtoll(text, nullptr, 10) : otherwise;
 }
 
+void emu_log(const char *call)
+{
+    const char *path = getenv("MICS_EMULATED_CALLS");
+    FILE *out = path ? fopen(path, "ae") : nullptr;
+
+    if (!out)
+        return;
+    fprintf(out, "%s\n", call); /* one write, at the end of the file */
+    fclose(out);
+}
+
 cudaError_t cudaGetDeviceCount(int *count)
 {
     *count = (int)std::min(emu_setting("MICS_EMULATED_GPUS", 8), (long long)EMU_DEVICES);
@@ -109,6 +120,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int device)
         return error;
     *out = properties;
     (void)emu_memory_left(&out->totalGlobalMem);
+    if (const char *name = getenv("MICS_EMULATED_NAME"))
+        snprintf(out->name, sizeof(out->name), "%s", name);
     out->major = arch / 10;
     out->minor = arch % 10;
     out->uuid.bytes[15] = (char)device;
@@ -194,6 +207,7 @@ cudaError_t cudaDeviceReset(void)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    emu_log("cudaDeviceSynchronize");
     emu_wait_for_device();
     return emu_note(cudaSuccess);
 }

@@ -4,12 +4,12 @@
  *
  * Devices are alike, and the environment makes another machine of it: MICS_EMULATED_GPUS of them
  * (default 8, 0: none), MICS_EMULATED_DRIVER (a version as 13000, 0: no driver), MICS_EMULATED_ARCH
- * (90), MICS_EMULATED_MEMORY (bytes of each, 8 GiB). Memory is the heap's, so that AddressSanitizer
- * sees what a kernel reads and writes; new memory is filled with 0xff bytes: NaN in every floating
- * type. Streams are asynchronous, in an order that order.h tells: arguments of kernels and pageable
- * memory of the host are read when a call enqueues, pinned memory is read when the copy runs, and
- * what CUDA does not promise to wait for is not waited for. The names are those of CUDA; values of
- * errors, too.
+ * (90), MICS_EMULATED_NAME ("emulated"), MICS_EMULATED_MEMORY (bytes of each, 8 GiB). Memory is the
+ * heap's, so that AddressSanitizer sees what a kernel reads and writes; new memory is filled with
+ * 0xff bytes: NaN in every floating type. Streams are asynchronous, in an order that order.h tells:
+ * arguments of kernels and pageable memory of the host are read when a call enqueues, pinned memory
+ * is read when the copy runs, and what CUDA does not promise to wait for is not waited for. The
+ * names are those of CUDA; values of errors, too.
  */
 #ifndef MICS_TESTS_EMULATOR_RUNTIME_H
 #define MICS_TESTS_EMULATOR_RUNTIME_H
@@ -151,6 +151,9 @@ cudaError_t cudaRuntimeGetVersion(int *version);
 
 /* A number of the environment. */
 long long emu_setting(const char *name, long long otherwise);
+/* A call that takes or returns memory, makes or ends a stream or an event, or waits for a stream or
+ * the whole GPU: a line in the file MICS_EMULATED_CALLS, where that is set. */
+void emu_log(const char *call);
 /* Bytes that cudaMalloc may still give, of *total. */
 size_t emu_memory_left(size_t *total);
 

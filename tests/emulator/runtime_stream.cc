@@ -16,6 +16,7 @@ struct emu_event {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int)
 {
+    emu_log("cudaStreamCreateWithPriority");
     *out = emu_stream_open(!(flags & cudaStreamNonBlocking));
     return emu_note(cudaSuccess);
 }
@@ -32,6 +33,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *out)
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
+    emu_log("cudaStreamDestroy");
     if (!stream)
         return emu_note(cudaErrorInvalidResourceHandle);
     emu_stream_close(stream);
@@ -40,6 +42,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    emu_log("cudaStreamSynchronize");
     emu_wait(emu_last(stream));
     return emu_note(cudaSuccess);
 }
@@ -62,6 +65,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *conte
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags)
 {
+    emu_log("cudaEventCreateWithFlags");
     *out = new (std::nothrow)
         emu_event{!(flags & cudaEventDisableTiming), emu_current_device(), nullptr};
     return emu_note(*out ? cudaSuccess : cudaErrorMemoryAllocation);
@@ -74,6 +78,7 @@ cudaError_t cudaEventCreate(cudaEvent_t *out)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
+    emu_log("cudaEventDestroy");
     delete event;
     return emu_note(cudaSuccess);
 }

@@ -86,6 +86,7 @@ static struct mics_engine *open_engine(const struct mics_plan *plan,
     struct mics_err err;
 
     must(mics_engine_new(&options, &engine, &err), &err);
+    must(mics_engine_prepare(engine, &err), &err);
     must(mics_engine_init(engine, 1, &err), &err);
     return engine;
 }

@@ -3,13 +3,9 @@
  */
 #include "record.h"
 
-#include "cuda/epilogue.cuh"
+#include "cuda/products.h"
 
 #include <math.h>
-
-/* By its name in C++. */
-extern __typeof__(mics_epilogue_launch)
-    mics_epilogue_launch __asm__("_Z20mics_epilogue_launchP11CUstream_stPK13mics_epilogue");
 
 /* Aligned with a copy, and element by element without; with clipping, and with a norm that is not
  * finite, when nothing changes. */

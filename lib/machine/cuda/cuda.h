@@ -44,7 +44,6 @@ struct cuda_device {
     char description[288];
     int multiprocessors, high_priority;
     struct mics_cuda_products *products;
-    struct mics_cuda_choices *choices;
     struct mics_attention_choice attention;
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
@@ -115,6 +114,10 @@ enum mics_status mics_cuda_stream_open(struct mics_device *device, const char *n
                                        struct mics_stream **out, struct mics_err *err);
 void mics_cuda_stream_close(struct mics_stream *stream);
 enum mics_status mics_cuda_stream_sync(struct mics_stream *stream, struct mics_err *err);
+enum mics_status mics_cuda_stream_prepare(struct mics_stream *stream,
+                                          const struct mics_op_matmul *products, size_t count,
+                                          bool given, struct mics_matmul_choice *choices,
+                                          struct mics_err *err);
 void mics_cuda_stream_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                              size_t size);
 

@@ -17,7 +17,6 @@ static void device_free(struct mics_device *base)
 
     mics_cuda_use(device);
     mics_cuda_products_close(device->products);
-    mics_cuda_choices_close(device->choices);
     mics_cuda_clock_close(&device->clock);
     pthread_mutex_destroy(&device->lock);
     free(device);
@@ -26,8 +25,8 @@ static void device_free(struct mics_device *base)
 static bool next_note(struct mics_device *base, struct mics_device_note *out)
 {
     static_assert(sizeof out->text == MICS_CUDA_NOTE_BYTES, "a note has room for any line");
-    return mics_cuda_choices_next_note(((struct cuda_device *)base)->choices, &out->level,
-                                       out->text);
+    return mics_cuda_products_next_note(((struct cuda_device *)base)->products, &out->level,
+                                        out->text);
 }
 
 static const struct mics_device_ops cuda_ops = {
@@ -50,6 +49,7 @@ static const struct mics_device_ops cuda_ops = {
     .event_reached = mics_cuda_event_reached,
     .event_time = mics_cuda_event_time,
     .launch = mics_cuda_stream_launch,
+    .prepare = mics_cuda_stream_prepare,
     .fail = mics_cuda_device_fail,
     .failure = mics_cuda_device_failure,
     .next_note = next_note,
@@ -91,9 +91,8 @@ static enum mics_status start(struct cuda_device *device, double (*now_s)(void),
     error = mics_cuda_products_open(&device->products);
     if (error != cudaSuccess)
         return mics_cuda_error(err, error, "cuBLASLt");
-    error = mics_cuda_choices_open(&device->choices);
-    if (error != cudaSuccess)
-        return mics_cuda_error(err, error, device->description);
+    snprintf(device->base.tuning, sizeof device->base.tuning, "%s",
+             mics_cuda_products_tuning(device->products));
     return mics_cuda_clock_open(&device->clock, now_s, greatest, err);
 }
 

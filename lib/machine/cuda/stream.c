@@ -30,7 +30,6 @@ static enum mics_status open_parts(struct cuda_stream *stream, int priority, str
     stream->at = (struct mics_cuda_at){.stream = stream->stream,
                                        .multiprocessors = device->multiprocessors,
                                        .products = device->products,
-                                       .choices = device->choices,
                                        .attention = device->attention};
     return priority == 0 ? open_workspace(stream, err) : MICS_OK;
 }
@@ -79,6 +78,29 @@ enum mics_status mics_cuda_stream_sync(struct mics_stream *base, struct mics_err
     mics_cuda_fail(device, cudaStreamSynchronize(stream->stream),
                    "an operation on stream %s (MICS_GPU_SYNC=1 finds out which)", stream->name);
     return mics_cuda_device_failure(base->device, err);
+}
+
+enum mics_status mics_cuda_stream_prepare(struct mics_stream *base,
+                                          const struct mics_op_matmul *products, size_t count,
+                                          bool given, struct mics_matmul_choice *choices,
+                                          struct mics_err *err)
+{
+    struct cuda_stream *stream = (struct cuda_stream *)base;
+    enum mics_status status = mics_cuda_device_failure(base->device, err);
+
+    mics_cuda_use(cuda_device_of(base));
+    if (status == MICS_OK && !stream->at.workspace)
+        status = open_workspace(stream, err);
+    if (status != MICS_OK)
+        return status;
+    const cudaError_t error =
+        mics_cuda_products_prepare(&stream->at, products, count, given, choices);
+    if (given && error == cudaErrorInvalidValue)
+        return mics_err_set(err, MICS_ERR_DEVICE,
+                            "%s: the algorithms of matrix products that another rank with this GPU "
+                            "chose do not fit (is MICS_TF32 the same on all ranks?)",
+                            base->device->description);
+    return mics_cuda_error(err, error, "algorithms of matrix products");
 }
 
 static cudaError_t copy(struct cuda_stream *stream, const struct mics_op_copy *op)
