@@ -118,7 +118,7 @@ CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 EMULATOR_SRC   := $(wildcard tests/emulator/*.cc)
 EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulator/test_%,$(EMULATOR_SRC)))
-EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out $(wildcard kernels/cuda/*hopper*.cu),$(wildcard kernels/cuda/*.cu)) \
+EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out $(wildcard kernels/cuda/*hopper*.cu),$(wildcard kernels/cuda/*.cu)) $(wildcard kernels/cuda/*.cc) \
 	$(filter-out tests/emulator/test_%,$(EMULATOR_SRC))))
 EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=0 -Itests/emulator -Ikernels -Ilib -Itests/unit \
 	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -Wno-psabi $(CFLAGS) -fPIC -ffp-contract=off \

@@ -14,35 +14,12 @@
 #ifndef MICS_KERNELS_CUDA_ATTENTION_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_CUH
 
-#include "kernels.h"
-#include "tensor.cuh"
+#include "cuda/attention.h"
+#include "cuda/tensor.cuh"
 
 #define MICS_LOG2E 1.44269504088896340736f
 
 typedef __nv_bfloat16 mics_bf16;
-
-/* On tensor cores of compute capability 8.0 and later: attention_mma.cu, attention_grad_mma.cu. For
- * bf16 heads of 8, 16, ... 128 in tensors that are aligned to 16 bytes. */
-cudaError_t mics_cuda_attention_mma(const struct mics_cuda_at *at,
-                                    const struct mics_op_attention *args);
-cudaError_t mics_cuda_attention_grad_mma(const struct mics_cuda_at *at,
-                                         const struct mics_op_attention_grad *args);
-
-/* For the same heads on compute capability 9.0, where MICS_HOPPER: attention_hopper.cu,
- * attention_grad_hopper.cu. cudaErrorNotSupported: the driver makes no tensor maps. */
-cudaError_t mics_cuda_attention_hopper(const struct mics_cuda_at *at,
-                                       const struct mics_op_attention *args);
-cudaError_t mics_cuda_attention_grad_hopper(const struct mics_cuda_at *at,
-                                            const struct mics_op_attention_grad *args);
-
-/* args->delta from grad_out and out of such heads: attention_grad_mma.cu. */
-cudaError_t mics_attention_delta(const struct mics_op_attention_grad *args, cudaStream_t stream);
-
-/* For any type and alignment, heads of up to MICS_HEAD_MAX: attention_plain.cu. */
-cudaError_t mics_cuda_attention_plain(const struct mics_cuda_at *at,
-                                      const struct mics_op_attention *args);
-cudaError_t mics_cuda_attention_grad_plain(const struct mics_cuda_at *at,
-                                           const struct mics_op_attention_grad *args);
 
 /* Rows in global memory. */
 struct mics_rows {

@@ -85,7 +85,9 @@ HOPPER     := $(if $(filter 90 90a,$(ARCHS)),1,0)
 # Sources: the device (a part of lib/machine), the operations, NCCL; and what they use of the library, which the
 # plug-in has for itself.
 PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)),$(wildcard kernels/cuda/*.cu))
+# What has no kernels is compiled by the host's compilers, which are much faster than nvcc.
 KERNELS_C  := $(wildcard kernels/cuda/*.c)
+KERNELS_CC := $(wildcard kernels/cuda/*.cc)
 PLUGIN_C   := $(wildcard lib/machine/cuda/*.c) $(KERNELS_C) lib/base/err.c lib/base/file.c lib/base/folder.c \
 	lib/machine/comm_wire.c
 NCCL_ONLY  := $(wildcard lib/machine/cuda/nccl*.c kernels/cuda/nccl*.c kernels/cuda/nccl*.cu)
@@ -107,18 +109,21 @@ FAKE_DEFINES = -DMICS_EMULATED -DMICS_PLUGIN_NAME='"emulated"' -DMICS_PLUGIN_BUI
 NVCC_FLAGS = -std=c++17 -O3 -lineinfo -DMICS_HOPPER=$(HOPPER) -ccbin $(CXX) -Xcompiler -fPIC,-fvisibility=hidden,-Wall \
 	-Ilib -Ikernels $(addprefix -isystem ,$(sort $(BLASLT_INC) $(NCCL_INC)))
 PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels $(WARN) $(CFLAGS)
+PLUGIN_CXXFLAGS = -std=c++17 -D_GNU_SOURCE -fPIC -fvisibility=hidden -DMICS_HOPPER=$(HOPPER) -Ilib -Ikernels \
+	$(filter-out %-prototypes,$(WARN)) $(CFLAGS)
+quoted      = '$(subst ','\'',$(1))'
 PLUGIN_LINK = -shared -Wl,--version-script=lib/machine/cuda/plugin.map -Wl,-z,defs -Wl,--exclude-libs,ALL
 rpath_of    = $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(patsubst %/,%,$(dir $(filter %.so %.so.2 %.so.12 %.so.13,$(1))))))
 
 PLUGIN      := $(BUILD)/libmics-cuda.so
-PLUGIN_OBJ  := $(patsubst %,$(BUILD)/cuda/%.o,$(call without_nccl,$(HAVE_NCCL),$(PLUGIN_CU) $(PLUGIN_C)))
+PLUGIN_OBJ  := $(patsubst %,$(BUILD)/cuda/%.o,$(call without_nccl,$(HAVE_NCCL),$(PLUGIN_CU) $(KERNELS_CC) $(PLUGIN_C)))
 CUDA_LIBS    = $(RUNTIME_LIB) $(BLASLT_LIB) $(NCCL_LIB)
 
 $(PLUGIN): $(PLUGIN_OBJ) lib/machine/cuda/plugin.map
 	$(call say,LINK)$(CXX) $(PLUGIN_LINK) -static-libstdc++ -static-libgcc -o $@ $(PLUGIN_OBJ) $(CUDA_LIBS) \
 		$(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 # The PTX that ptxas assembles stays beside the object, in NAME.cu.ptx/TARGET.ptx: tests/ptx executes it.
-$(BUILD)/cuda/%.cu.o: %.cu $(BUILD)/cuda/settings
+$(BUILD)/cuda/%.cu.o: %.cu $(BUILD)/cuda/settings-nvcc
 	@rm -rf $(@:.o=.keep) $(@:.o=.ptx) && mkdir -p $(@:.o=.keep) $(@:.o=.ptx)
 	$(call say,NVCC)$(NVCC_PATH) $(NVCC_FLAGS) $(call gencode_for,$<) --keep --keep-dir $(@:.o=.keep) \
 		-MMD -MP -MF $(@:.o=.d) -c -o $@ $<
@@ -128,19 +133,24 @@ $(BUILD)/cuda/%.c.o: %.c $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(PLUGIN_CFLAGS) $(REAL_DEFINES) \
 		$(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC) $(NCCL_INC))) -MMD -MP -c -o $@ $<
-$(BUILD)/cuda/settings: FORCE
+$(BUILD)/cuda/%.cc.o: %.cc $(BUILD)/cuda/settings
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(PLUGIN_CXXFLAGS) $(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) \
+		-MMD -MP -c -o $@ $<
+# Kernels are not compiled again when only flags of the host's compilers change.
+$(BUILD)/cuda/settings: CUDA_SETTINGS = $(CC) $(CXX) $(PLUGIN_CFLAGS) $(PLUGIN_CXXFLAGS) $(REAL_DEFINES) $(CUDA_LIBS)
+$(BUILD)/cuda/settings-nvcc: CUDA_SETTINGS = $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE)
+$(BUILD)/cuda/settings $(BUILD)/cuda/settings-nvcc: FORCE
 	$(need_libraries)
 	@mkdir -p $(@D)
-	@echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' | cmp -s - $@ || \
-		echo '$(CC) $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE) $(PLUGIN_CFLAGS) $(CUDA_LIBS)' >$@
+	@echo $(call quoted,$(CUDA_SETTINGS)) | cmp -s - $@ || echo $(call quoted,$(CUDA_SETTINGS)) >$@
 
 # The checks of the kernels, for a real GPU: with the plug-in's objects instead of the emulator's.
 REAL_CHECKS := $(patsubst tests/gpu/%,$(BUILD)/gpu/%,$(basename $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)))
 KERNEL_OBJ   = $(filter $(BUILD)/cuda/kernels/cuda/%.cu.o,$(PLUGIN_OBJ))
-KERNEL_HOST  = $(KERNELS_C:%=$(BUILD)/cuda/%.o)
+KERNEL_HOST  = $(patsubst %,$(BUILD)/cuda/%.o,$(KERNELS_C) $(KERNELS_CC))
 gpu-bench: $(BUILD)/bench/gpu_step $(if $(filter 1,$(HAVE_CUDA)),$(BUILD)/bench/attention_gpu $(BUILD)/bench/kernels_gpu)
-$(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o \
-		$(BUILD)/cuda/kernels/cuda/hopper.cu.o)
+$(BUILD)/bench/attention_gpu: $(BUILD)/cuda/bench/attention_gpu.cu.o $(if $(filter 1,$(HOPPER)),$(BUILD)/cuda/bench/attention_gpu_hopper.cu.o)
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(RUNTIME_LIB) $(call rpath_of,$(RUNTIME_LIB)) -lrt -lpthread -ldl
 gpu-checks: $(if $(filter 1,$(HAVE_CUDA)),$(REAL_CHECKS))

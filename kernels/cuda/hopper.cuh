@@ -32,7 +32,8 @@
 #ifndef MICS_KERNELS_CUDA_HOPPER_CUH
 #define MICS_KERNELS_CUDA_HOPPER_CUH
 
-#include "tensor.cuh"
+#include "cuda/driver.h"
+#include "cuda/tensor.cuh"
 
 #include <cuda.h>
 #include <stddef.h>
@@ -281,7 +282,7 @@ static __device__ __forceinline__ void mics_bulk_load(mics_shared_at to, const C
 }
 
 /*
- * Tensor maps: what a bulk copy must know of the tensor it reads, made on the host (hopper.cu).
+ * Tensor maps: what a bulk copy must know of the tensor it reads, made on the host.
  *
  * Heads of activations: [B, T, heads, D] bf16, where rows of T are `stride` elements apart and the
  * heads of a row stand side by side. A box is 64 columns of one head by `rows` rows of one
@@ -293,8 +294,40 @@ struct mics_heads {
     size_t stride;           /* a multiple of 8, heads D or more */
 };
 
+typedef CUresult (*mics_encode_fn)(CUtensorMap *map, CUtensorMapDataType type, cuuint32_t rank,
+                                   void *at, const cuuint64_t *size, const cuuint64_t *stride,
+                                   const cuuint32_t *box, const cuuint32_t *step,
+                                   CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                   CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill);
+
+static inline mics_encode_fn mics_find_encode(void)
+{
+    void *function = mics_driver_function("cuTensorMapEncodeTiled");
+    mics_encode_fn encode;
+
+    memcpy(&encode, &function, sizeof(encode));
+    return encode;
+}
+
 /* Fill in a map for boxes of `rows` (1 to 256) rows. cudaErrorNotSupported: the driver has no such
  * maps; cudaErrorInvalidValue: it does not take these. */
-cudaError_t mics_tensor_map_make(CUtensorMap *map, const struct mics_heads &of, unsigned rows);
+static inline cudaError_t mics_tensor_map_make(CUtensorMap *map, const struct mics_heads &of,
+                                               unsigned rows)
+{
+    static const mics_encode_fn encode = mics_find_encode();
+    const cuuint64_t size[4] = {of.D, of.heads, of.T, of.B};
+    /* In bytes, from the second dimension on. */
+    const cuuint64_t stride[3] = {of.D * 2, of.stride * 2, of.stride * 2 * of.T};
+    const cuuint32_t box[4] = {64, 1, rows, 1}, step[4] = {1, 1, 1, 1};
+
+    if (!encode)
+        return cudaErrorNotSupported;
+    return encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 4, const_cast<void *>(of.at), size, stride,
+                  box, step, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
+}
 
 #endif

@@ -23,7 +23,7 @@
  * thread may use it. */
 struct mics_cuda_products;
 
-/* attention.cu */
+/* attention.cc */
 enum mics_attention_kernel { MICS_ATTENTION_MMA, MICS_ATTENTION_PLAIN, MICS_ATTENTION_HOPPER };
 
 /* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` for what it does not take.

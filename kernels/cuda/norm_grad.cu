@@ -547,7 +547,7 @@ __global__ void __launch_bounds__(NORM_GRAD_THREADS) norm_grad_kernel(struct nor
 
 /* Bytes of dynamic shared memory: of the rows, of which there is always more than of the sums of a
  * team. */
-static inline size_t norm_grad_bytes(const struct mics_rows &rows)
+static inline size_t norm_grad_bytes(const struct mics_row_teams &rows)
 {
     return (size_t)rows.team * rows.teams * NORM_GRAD_DEPTH * sizeof(struct norm_grad_slot);
 }
@@ -573,7 +573,7 @@ template <typename T, bool CENTRED>
 static cudaError_t norm_grad_launch(const struct mics_cuda_at *at, const struct norm_grad &args)
 {
     constexpr int W = mics_width<T>::value;
-    const struct mics_rows rows = mics_rows_share(args.C, W, 1, NORM_GRAD_BLOCK, NORM_GRAD_THREADS);
+    const struct mics_row_teams rows = mics_rows_share(args.C, W, 1, NORM_GRAD_BLOCK, NORM_GRAD_THREADS);
     const size_t bytes = norm_grad_bytes(rows);
     cudaError_t error;
 

@@ -11,18 +11,18 @@
 
 #include "cuda/reduce.cuh"
 
-struct mics_rows {
+struct mics_row_teams {
     unsigned team, teams; /* threads of a team, a multiple of 32; teams of a block */
 };
 
 /* Teams for rows of `C` elements, in blocks of about `threads`; team 0: it would have more than
  * `most` threads. */
-static inline struct mics_rows mics_rows_share(uint32_t C, unsigned width, unsigned pieces,
+static inline struct mics_row_teams mics_rows_share(uint32_t C, unsigned width, unsigned pieces,
                                                unsigned threads, unsigned most)
 {
     const uint64_t each = (uint64_t)width * pieces * MICS_WARP;
     const uint64_t team = C == 0 ? MICS_WARP : (C + each - 1) / each * MICS_WARP;
-    struct mics_rows rows = {0, 0};
+    struct mics_row_teams rows = {0, 0};
 
     if (team > most)
         return rows;

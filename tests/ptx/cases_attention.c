@@ -42,7 +42,7 @@ static struct mics_op_attention forward_of(struct shape s)
         .B = s.B, .T = s.T, .H = s.H, .H_kv = s.H_kv, .D = s.D, .causal = s.causal};
 }
 
-/* By the kernel of that name in attention.cu's table, as MICS_CUDA_ATTENTION=NAME. */
+/* By the kernel of that name in attention.cc's table, as MICS_CUDA_ATTENTION=NAME. */
 static void begin(struct recorder *r, const char *kernel, const char *direction,
                   enum mics_dtype dtype, struct shape s)
 {

@@ -18,7 +18,7 @@ $(BUILD)/ptx/done: $(KERNEL_OBJ)
 
 # The plug-in's own launch code on the recording runtime. An archive: only what cases call is linked.
 $(BUILD)/ptx/libkernels.a: $(BUILD)/ptx/done
-	$(call say,AR)rm -f $@ && ar rcs $@ $(KERNEL_OBJ)
+	$(call say,AR)rm -f $@ && ar rcs $@ $(PTX_LAUNCH)
 $(PTX_OBJ): $(BUILD)/%.o: %.c $(BUILD)/settings $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(ALL_CFLAGS) $(addprefix -isystem ,$(RUNTIME_INC)) -MMD -MP -c -o $@ $<

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention.cu - which kernel computes attention, and its gradient.
+ * attention.cc - which kernel computes attention, and its gradient.
  *
  * The choice depends on the GPU's compute capability, on types, sizes and alignment, and on
  * MICS_CUDA_ATTENTION, never on time or results: equal ranks choose alike, and each run gives the
  * same bits.
  */
-#include "cuda/attention.cuh"
+#include "cuda/attention.h"
 
 #include <string.h>
 
