@@ -37,7 +37,7 @@ MUTANTS = [
     Mutant("a row guard that lets one row more through", "sm_80", "embedding_bf16_33",
            "embedding_kernel", r"setp\.ge\.u32 \t%p1,", "setp.gt.u32 \t%p1,", "an access of"),
     Mutant("an element guard that lets one element more through", "sm_80", "add_f32_1031",
-           "mics_flat_kernel", r"setp\.ge\.u64 \t%p1,", "setp.gt.u64 \t%p1,", "an access of"),
+           "flat_kernel", r"setp\.ge\.u64 \t%p1,", "setp.gt.u64 \t%p1,", "an access of"),
     Mutant("a wrong leading dimension", "sm_80", "swiglu_f32_2x259", "swiglu_kernel",
            r"(mul\.wide\.u32 \t%rd\d+, %r\d+, %r\d+;\s*(?:\.loc[^\n]*\s*)?)shl\.b64 \t(%rd\d+), "
            r"(%rd\d+), 1;", r"\1shl.b64 \t\2, \3, 0;", _VALUE),
@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant("an instruction that is not known", "sm_80", "gelu_f32_1031", "gelu",
            r"ex2\.approx\.ftz\.f32", "tanh.approx.f32", "instruction tanh.approx.f32 is not known"),
     Mutant("a barrier between a block's sums that is missing", "sm_80", "layernorm_f32_3x1288",
-           "mics_norm_kernel", r"bar\.sync \t0;", "", "without a barrier|nothing was written"),
+           "norm_kernel", r"bar\.sync \t0;", "", "without a barrier|nothing was written"),
     Mutant("a shuffle from another lane", "sm_80",
            "attention_grad_mma_bf16_2x33_heads_2_2_of_64_full", "row_products",
            r"mov\.u32 \t(%r\d+), 4;", r"mov.u32 \t\1, 3;", _VALUE),
