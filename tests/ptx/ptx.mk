@@ -17,7 +17,8 @@ $(BUILD)/ptx/done: $(KERNEL_OBJ)
 	@touch $@
 
 # The plug-in's own launch code on the recording runtime. An archive: only what cases call is linked.
-$(BUILD)/ptx/libkernels.a: $(BUILD)/ptx/done
+PTX_LAUNCH := $(KERNEL_OBJ) $(KERNELS_CC:%=$(BUILD)/cuda/%.o)
+$(BUILD)/ptx/libkernels.a: $(PTX_LAUNCH) $(BUILD)/ptx/done
 	$(call say,AR)rm -f $@ && ar rcs $@ $(PTX_LAUNCH)
 $(PTX_OBJ): $(BUILD)/%.o: %.c $(BUILD)/settings $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
