@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_attention.cc - attention and its gradient on the GPU, by every kernel that it has, against
- * plain loops of the host in double; long sequences against the kernel `plain`.
+ * check_attention.cc - attention and its gradient on the GPU against plain loops of the host in
+ * double; long sequences against the kernel `plain`. The kernels are those that are used by default,
+ * or the one that MICS_CUDA_ATTENTION names.
  *
  * Inputs are rounded to the type under test before the reference sees them, so that only the
  * kernels' own rounding is measured. Tolerances: the norm of the error over the norm of the result,
@@ -364,16 +365,41 @@ static bool check_kernel(struct attention_case *c, const char *kernel, double sl
     return true;
 }
 
-static const char *const kernels[] = {"mma", "plain", "hopper"};
+static const char *named;                 /* by MICS_CUDA_ATTENTION; NULL: none */
+static std::vector<const char *> kernels; /* to be checked */
+
+static bool is_plain(const char *kernel)
+{
+    return strcmp(kernel, "plain") == 0;
+}
+
+static void choose_kernels(void)
+{
+    struct mics_err err;
+
+    named = getenv("MICS_CUDA_ATTENTION");
+    if (!named || !*named) {
+        named = nullptr;
+        kernels = {"mma", "plain"};
+        return;
+    }
+    kernels = {named};
+    if (mics_cuda_attention_choose(named, capability, &at.attention, &err) == MICS_OK)
+        return;
+    printf("Bail out! %s\n", err.text);
+    exit(1);
+}
 
 static void check(const struct attention_shape &shape, enum mics_dtype dtype, double size)
 {
     struct attention_case c = make_case(shape, dtype, size);
     const double slack = size > 1 ? 3 : 1;
+    const bool tensor_cores = dtype == MICS_BF16 && shape.D % 8 == 0 && shape.D <= 128;
 
     for (const char *kernel : kernels)
-        check_kernel(&c, kernel, slack);
-    CHECK(check_kernel(&c, "", slack));
+        CHECK(check_kernel(&c, kernel, slack) == (tensor_cores || is_plain(kernel)));
+    if (!named)
+        CHECK(check_kernel(&c, "", slack));
 }
 
 static void bf16_attention_agrees_with_double(void)
@@ -404,6 +430,8 @@ static void bf16_attention_of_random_shapes_agrees_with_double(void)
 
 static void fp32_attention_agrees_with_double(void)
 {
+    if (named && !is_plain(named))
+        TAP_SKIP("not for this kernel");
     for (const struct attention_shape &shape : shapes)
         if (shape.T <= 130)
             check(shape, MICS_F32, 1);
@@ -411,6 +439,8 @@ static void fp32_attention_agrees_with_double(void)
 
 static void odd_heads_agree_with_double(void)
 {
+    if (named && !is_plain(named))
+        TAP_SKIP("not for this kernel");
     for (const struct attention_shape &shape : odd_shapes) {
         check(shape, MICS_F32, 1);
         check(shape, MICS_BF16, 1);
@@ -431,8 +461,7 @@ static void twice_the_same_gives_the_same_bits(void)
     for (const char *kernel : kernels) {
         struct attention_case c = make_case({1, 150, 4, 2, 64, true}, MICS_BF16, 1), d = c;
 
-        if (!choose(kernel))
-            continue;
+        CHECK(choose(kernel));
         use_order(1);
         CHECK_INT(run_case(&c), cudaSuccess);
         use_order(2);
@@ -447,14 +476,17 @@ static void twice_the_same_gives_the_same_bits(void)
  * keys' gradients are far above the mean here, and so is their rounding: twice the tolerance. */
 static void long_sequences_agree_with_double(void)
 {
+    if (named && is_plain(named))
+        TAP_SKIP("not for this kernel");
     static const struct attention_shape long_shapes[] = {
         {1, 520, 1, 1, 64, true}, {1, 390, 2, 1, 128, true}, {1, 400, 1, 1, 128, false}};
 
     for (const struct attention_shape &shape : long_shapes) {
         struct attention_case c = make_case(shape, MICS_BF16, 1);
 
-        check_kernel(&c, "mma", 2);
-        check_kernel(&c, "hopper", 2);
+        for (const char *kernel : kernels)
+            if (!is_plain(kernel))
+                CHECK(check_kernel(&c, kernel, 2));
     }
 }
 
@@ -462,6 +494,8 @@ static void long_sequences_agree_with_double(void)
  * cores beside `plain`. */
 static void longer_sequences_agree_with_plain(void)
 {
+    if (named && is_plain(named))
+        TAP_SKIP("not for this kernel");
 #ifdef MICS_EMULATED
     TAP_SKIP("too much for the emulator");
 #else
@@ -478,8 +512,9 @@ static void longer_sequences_agree_with_plain(void)
         c.out = c.got_out;
         c.lse = c.got_lse;
         c.grad = c.got_grad;
-        CHECK(check_kernel(&c, "mma", 3));
-        check_kernel(&c, "hopper", 3);
+        for (const char *kernel : kernels)
+            if (!is_plain(kernel))
+                CHECK(check_kernel(&c, kernel, 3));
     }
 #endif
 }
@@ -564,6 +599,7 @@ static void names_that_cannot_be_had_are_refused(void)
 int main(void)
 {
     open_device();
+    choose_kernels();
     TAP_RUN(bf16_attention_agrees_with_double);
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
     TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
