@@ -56,7 +56,7 @@ struct hopper_policy {
                   "as many registers as the block has");
 };
 
-/* The rows of a box, see tensor_map.cuh. */
+/* The rows of a box, see hopper.cuh. */
 static constexpr unsigned hopper_box = 64;
 
 /* Where things lie in shared memory, and when they are there. */
