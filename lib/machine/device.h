@@ -26,7 +26,7 @@ struct mics_stream; /* opaque; belongs to a device */
 struct mics_event;
 struct mics_comm;
 
-#define MICS_DEVICE_ABI 4
+#define MICS_DEVICE_ABI 5
 
 /* A line that a device has for people. */
 struct mics_device_note {

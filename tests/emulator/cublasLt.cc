@@ -7,7 +7,7 @@
  * their results differ in the last bits. Proposal 2 is refused when it is run, as may happen. The
  * environment says of them:
  *
- *   MICS_EMULATED_FAST_PROPOSAL=N       all others take 5 ms longer
+ *   MICS_EMULATED_FAST_PROPOSAL=N       all others take 1 s longer, by the GPU's clock
  *   MICS_EMULATED_WITHDRAWN_PROPOSAL=N  cublasLtMatmulAlgoCheck() does not accept it any more
  *   MICS_EMULATED_CUBLASLT=VERSION      the library's, 130000 without it
  */
@@ -19,11 +19,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define PROPOSALS 5
 #define REFUSED   2
-#define SLOW_US   5000
+#define SLOW_MS   1000
 
 struct emu_lt {
     int unused;
@@ -289,7 +288,7 @@ static void be_slow(uint64_t proposal)
     const long long fast = emu_setting("MICS_EMULATED_FAST_PROPOSAL", -1);
 
     if (fast >= 0 && (uint64_t)fast != proposal)
-        usleep(SLOW_US);
+        emu_let_pass(SLOW_MS);
 }
 
 namespace

@@ -192,9 +192,17 @@ static std::mutex state;                /* guards everything below but the polic
 static std::condition_variable changed; /* of `state` */
 static emu_device devices[EMU_DEVICES];
 
+static std::atomic<long> passed_ms;
+
+void emu_let_pass(long ms)
+{
+    passed_ms += ms;
+}
+
 static double now_ms(void)
 {
-    return std::chrono::duration<double, std::milli>(emu_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double, std::milli>(emu_clock::now().time_since_epoch()).count() +
+           (double)passed_ms.load();
 }
 
 static emu_stream *new_stream(int device, bool blocking)

@@ -53,6 +53,8 @@ emu_op_ref emu_enqueue_plain(cudaStream_t stream, std::function<void()> run);
 void emu_wait(const emu_op_ref &op);
 bool emu_is_over(const emu_op_ref &op); /* true for NULL */
 double emu_over_ms(const emu_op_ref &op);
+/* Put the clock of events forward, as if an operation took longer. */
+void emu_let_pass(long ms);
 
 /* What was enqueued last on a stream; NULL: nothing that is not over. */
 emu_op_ref emu_last(cudaStream_t stream);
