@@ -248,7 +248,8 @@ template <typename T, bool CENTRED>
 static cudaError_t norm_launch(cudaStream_t stream, const struct norm &args)
 {
     constexpr int W = mics_width<T>::value;
-    const struct mics_row_teams rows = mics_rows_share(args.C, W, NORM_PIECES, NORM_BLOCK, NORM_TEAM);
+    const struct mics_row_teams rows =
+        mics_rows_share(args.C, W, NORM_PIECES, NORM_BLOCK, NORM_TEAM);
 
     if (args.rows == 0 || args.C == 0)
         return cudaSuccess;

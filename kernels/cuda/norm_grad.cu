@@ -573,7 +573,8 @@ template <typename T, bool CENTRED>
 static cudaError_t norm_grad_launch(const struct mics_cuda_at *at, const struct norm_grad &args)
 {
     constexpr int W = mics_width<T>::value;
-    const struct mics_row_teams rows = mics_rows_share(args.C, W, 1, NORM_GRAD_BLOCK, NORM_GRAD_THREADS);
+    const struct mics_row_teams rows =
+        mics_rows_share(args.C, W, 1, NORM_GRAD_BLOCK, NORM_GRAD_THREADS);
     const size_t bytes = norm_grad_bytes(rows);
     cudaError_t error;
 

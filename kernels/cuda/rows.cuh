@@ -18,7 +18,7 @@ struct mics_row_teams {
 /* Teams for rows of `C` elements, in blocks of about `threads`; team 0: it would have more than
  * `most` threads. */
 static inline struct mics_row_teams mics_rows_share(uint32_t C, unsigned width, unsigned pieces,
-                                               unsigned threads, unsigned most)
+                                                    unsigned threads, unsigned most)
 {
     const uint64_t each = (uint64_t)width * pieces * MICS_WARP;
     const uint64_t team = C == 0 ? MICS_WARP : (C + each - 1) / each * MICS_WARP;
