@@ -118,20 +118,20 @@ CXX := $(if $(findstring clang,$(CC)),clang++,g++)
 endif
 EMULATOR_SRC   := $(wildcard tests/emulator/*.cc)
 EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulator/test_%,$(EMULATOR_SRC)))
-EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(basename $(filter-out $(wildcard kernels/cuda/*hopper*.cu),$(wildcard kernels/cuda/*.cu)) $(wildcard kernels/cuda/*.cc) \
-	$(filter-out tests/emulator/test_%,$(EMULATOR_SRC))))
+EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(filter-out kernels/cuda/%hopper.cu,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cc)) \
+	$(filter-out tests/emulator/test_%,$(EMULATOR_SRC)))
 EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=0 -Itests/emulator -Ikernels -Ilib -Itests/unit \
 	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -Wno-psabi $(CFLAGS) -fPIC -ffp-contract=off \
 	-fno-strict-aliasing $(SAN)
-$(BUILD)/emulated/%.o: %.cc $(BUILD)/settings
+$(BUILD)/emulated/%.cc.o: %.cc $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/emulated/%.o: %.cu $(BUILD)/settings
+$(BUILD)/emulated/%.cu.o: %.cu $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ -x c++ $<
 $(BUILD)/emulated/libemulated.a: $(EMULATED_OBJ)
 	$(call say,AR)rm -f $@ && ar rcs $@ $^
-$(BUILD)/tests/emulator/%: $(BUILD)/emulated/tests/emulator/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
+$(BUILD)/tests/emulator/%: $(BUILD)/emulated/tests/emulator/%.cc.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
 # Checks of the kernels, which run on a real GPU, too.
@@ -141,6 +141,9 @@ $(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulator -Ikernels -Ilib -Itests/unit \
 		$(WARN) $(CFLAGS) $(SAN) -MMD -MP -c -o $@ $<
+$(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.cc $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
 $(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
@@ -236,5 +239,5 @@ FORCE:
 .PHONY: all programs tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
 -include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c) \
-	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.d) \
+	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.cc.d) \
 	$(patsubst %,$(BUILD)/emulated/%.d,$(basename $(GPU_CHECK_SRC)))

@@ -69,9 +69,8 @@ setup()
 }
 
 @test "the runner counts failures, crashes and missing tests, and says so in its last line" {
-    cp -r tests/run "$BATS_TEST_TMPDIR/run"
     mkdir -p "$BATS_TEST_TMPDIR"/{tests,tree/tests/unit}
-    mv "$BATS_TEST_TMPDIR/run" "$BATS_TEST_TMPDIR/tests/run"
+    cp tests/run tests/tap.bash "$BATS_TEST_TMPDIR/tests/"
     printf '#!/bin/sh\necho ok 1 - good\necho not ok 2 - bad\necho "ok 3 - absent # SKIP no reason"\necho 1..3\nexit 1\n' \
         >"$BATS_TEST_TMPDIR/tree/tests/unit/test_mixed"
     printf '#!/bin/sh\necho ok 1 - before\nkill -SEGV $$\n' >"$BATS_TEST_TMPDIR/tree/tests/unit/test_crash"
