@@ -135,22 +135,21 @@ static enum mics_status expect_bytes(const struct mics_at *at, const char *key, 
     return status;
 }
 
-/* Version 1 did not count what a GPU's context and communicators take. */
-static enum mics_status check_gpu_memory(const struct mics_at *at, struct mics_memory *memory,
+/* Version 1 does not have what a GPU's context and communicators take; the computed values stand. */
+static enum mics_status check_gpu_memory(const struct mics_at *at, const struct mics_memory *memory,
                                          json_int_t version, struct mics_err *err)
 {
-    if (version == 1) {
-        memory->context_bytes = memory->communicator_bytes = 0;
-        return MICS_OK;
-    }
-    const enum mics_status status = expect_bytes(at, "context_bytes", memory->context_bytes, err);
+    enum mics_status status = MICS_OK;
 
-    return status == MICS_OK
-               ? expect_bytes(at, "communicator_bytes", memory->communicator_bytes, err)
-               : status;
+    if (version == 1)
+        return status;
+    status = expect_bytes(at, "context_bytes", memory->context_bytes, err);
+    if (status == MICS_OK)
+        status = expect_bytes(at, "communicator_bytes", memory->communicator_bytes, err);
+    return status;
 }
 
-static enum mics_status check_memory(const struct mics_at *root, struct mics_memory *memory,
+static enum mics_status check_memory(const struct mics_at *root, const struct mics_memory *memory,
                                      struct mics_err *err)
 {
     const json_int_t version = json_integer_value(json_object_get(root->value, "v"));
