@@ -5,21 +5,11 @@
 #| GPU settings:
 #|   CUDA=auto       0 leaves the GPU's plug-in out, 1 insists on it (it needs nvcc, no GPU)
 #|   CUDA_HOME=      folder of CUDA (default: where nvcc is)      NVCC=$CUDA_HOME/bin/nvcc
-#|   CUDA_ARCH=      compute capabilities to build for, as '80 90' (default: those of this machine's
-#|                   GPUs, else 80 90); later GPUs compile the PTX of the last
+#|   CUDA_ARCH=      compute capabilities to build for, as '80 90' (default: those of this machine's GPUs if
+#|                   nvcc knows them, else 80 90); later GPUs compile the PTX of the last
 #|   NCCL_HOME=      folder of NCCL (default: in CUDA's, the system's or pip's; 0 leaves it out)
 
 CUDA      ?= auto
-# The least that the kernels need is 8.0.
-ifneq ($(CUDA),0)
-ifeq ($(origin CUDA_ARCH),undefined)
-CUDA_ARCH := $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | \
-	awk '/^[0-9]+$$/ && $$1 >= 80' | sort -un)
-endif
-endif
-ifeq ($(strip $(CUDA_ARCH)),)
-CUDA_ARCH := 80 90
-endif
 ifneq ($(CUDA),0)
 ifneq ($(CUDA_HOME),)
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
@@ -31,6 +21,20 @@ NVCC_PATH := $(realpath $(shell command -v $(NVCC) 2>/dev/null))
 endif
 ifneq ($(NVCC_PATH),)
 CUDA_HOME := $(if $(CUDA_HOME),$(CUDA_HOME),$(patsubst %/bin/nvcc,%,$(NVCC_PATH)))
+endif
+
+# The kernels need 8.0 or later. GPUs newer than nvcc compile the PTX of the default.
+ifeq ($(origin CUDA_ARCH),undefined)
+ifneq ($(NVCC_PATH),)
+CUDA_ARCH := $(shell { $(NVCC_PATH) --list-gpu-arch; nvidia-smi --query-gpu=compute_cap --format=csv,noheader; } 2>/dev/null | \
+	awk '/^compute_/ { known[substr($$1, 9)] = 1; next } \
+		{ sub(/\./, "") } $$1 !~ /^[0-9]+$$/ || $$1 < 80 { next } \
+		$$1 in known { archs[$$1] = 1; next } { newer = 1 } \
+		END { if (!newer) for (a in archs) print a }' | sort -n)
+endif
+endif
+ifeq ($(strip $(CUDA_ARCH)),)
+CUDA_ARCH := 80 90
 endif
 
 CUDA_SYSTEM ?= /usr /usr/local
@@ -201,5 +205,6 @@ $(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(BUILD)/settings
 tests-build tests-build-threaded: $(FAKE) $(WRONG_PLUGINS)
 
 .PHONY: plugin plugin-emulated gpu-checks gpu-bench
--include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d) $(WRONG_PLUGINS:.so=.d) $(wildcard $(BUILD)/gpu/tests/gpu/*.d)
+-include $(PLUGIN_OBJ:.o=.d) $(FAKE_OBJ:.o=.d) $(WRONG_PLUGINS:.so=.d) \
+	$(wildcard $(BUILD)/gpu/tests/gpu/*.d $(BUILD)/gpu/bench/*.d $(BUILD)/cuda/bench/*.d)
 include tests/ptx/ptx.mk

@@ -53,6 +53,9 @@ struct mics_cuda_at {
 extern "C" {
 #endif
 
+/* An environment variable that is 0 or 1, or `otherwise` where it is not set. */
+bool mics_cuda_switch(const char *name, bool otherwise);
+
 /* For the current device. */
 cudaError_t mics_cuda_products_open(struct mics_cuda_products **out);
 void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is fine */

@@ -117,11 +117,11 @@ static cudaError_t error_of(cublasStatus_t status)
     }
 }
 
-static bool is_set(const char *name, const char *value)
+bool mics_cuda_switch(const char *name, bool otherwise)
 {
-    const char *found = getenv(name);
+    const char *value = getenv(name);
 
-    return found && strcmp(found, value) == 0;
+    return value && *value ? strcmp(value, "1") == 0 : otherwise;
 }
 
 static cudaError_t name_tuning(char text[MICS_CUDA_TUNING_BYTES])
@@ -153,8 +153,8 @@ cudaError_t mics_cuda_products_open(struct mics_cuda_products **out)
     }
     pthread_mutex_init(&products->lock, NULL);
     products->after = &products->notes;
-    products->tf32 = is_set("MICS_TF32", "1");
-    products->measure = !is_set("MICS_CUDA_MEASURE", "0");
+    products->tf32 = mics_cuda_switch("MICS_TF32", false);
+    products->measure = mics_cuda_switch("MICS_CUDA_MEASURE", true);
     *out = products;
     return cudaSuccess;
 }

@@ -28,7 +28,7 @@ enum cli_exit {
 struct cli_option {
     int id;
     const char *name; /* long name, without dashes */
-    const char *arg;  /* metavariable ("FILE", "N", "auto|none|full": fixed words are completed),
+    const char *arg;  /* metavariable ("FILE", "N", "auto|flat|staged": fixed words are completed),
                            NULL for a flag */
     const char *help; /* one line */
 };

@@ -204,6 +204,9 @@ near() # a b limit
     MICS_CUDA_ATTENTION=mma run --separate-stderr train one.mp --device=cuda
     [ "$status" = 1 ]
     [[ $stderr == *"MICS_CUDA_ATTENTION=mma: takes bf16 heads of 8, 16, ... 128 in tensors aligned to 16 bytes; these are fp32 heads of "* ]]
+    MICS_TF32=yes run --separate-stderr train one.mp --device=cuda
+    one_line_and_code 2
+    [[ $stderr == *"MICS_TF32=yes: expected 0 or 1" ]]
 }
 
 @test "algorithms of matrix products are timed once, and the next run has them and the same losses" {

@@ -96,6 +96,20 @@ static enum mics_status start(struct cuda_device *device, double (*now_s)(void),
     return mics_cuda_clock_open(&device->clock, now_s, greatest, err);
 }
 
+/* Environment variables that are 0 or 1. */
+static enum mics_status check_switches(struct mics_err *err)
+{
+    static const char *const names[] = {"MICS_CUDA_MEASURE", "MICS_TF32", "MICS_GPU_SYNC"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *value = getenv(names[i]);
+
+        if (value && *value && strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+            return mics_err_set(err, MICS_ERR_ARG, "%s=%s: expected 0 or 1", names[i], value);
+    }
+    return MICS_OK;
+}
+
 enum mics_status mics_cuda_device_open(const struct mics_plugin_services *services, unsigned gpu,
                                        struct mics_device **out, struct mics_err *err)
 {
@@ -114,11 +128,13 @@ enum mics_status mics_cuda_device_open(const struct mics_plugin_services *servic
     device->base.ops = &cuda_ops;
     device->base.name = MICS_PLUGIN_NAME;
     device->gpu = (int)gpu;
-    device->each = getenv("MICS_GPU_SYNC") != NULL;
     pthread_mutex_init(&device->lock, NULL);
     describe(device, &prop);
-    status = mics_cuda_attention_choose(getenv("MICS_CUDA_ATTENTION"), prop.major * 10 + prop.minor,
-                                        &device->attention, err);
+    status = check_switches(err);
+    device->each = status == MICS_OK && mics_cuda_switch("MICS_GPU_SYNC", false);
+    if (status == MICS_OK)
+        status = mics_cuda_attention_choose(getenv("MICS_CUDA_ATTENTION"),
+                                            prop.major * 10 + prop.minor, &device->attention, err);
     if (status == MICS_OK)
         status = start(device, services->now_s, err);
     if (status == MICS_OK)

@@ -50,7 +50,9 @@ static enum mics_status choose_memory(const struct card *cards, int size, bool *
         on |= cards[i].wish == NCCL_WISH_ON;
         off |= cards[i].wish == NCCL_WISH_OFF;
     }
-    *registers = on && !off;
+    if (on && off)
+        return mics_err_set(err, MICS_ERR_ARG, "MICS_NCCL_REGISTER: 1 on some ranks only");
+    *registers = on;
     for (int i = 0; *registers && i < size; i++)
         if (!cards[i].can_register)
             return mics_err_set(err, MICS_ERR_UNSUPPORTED,
