@@ -15,6 +15,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum {
     ID_MODEL = 256,
@@ -286,6 +287,16 @@ static enum mics_status answer(const struct request *request, const struct mics_
     return status;
 }
 
+/* A preset is taken even where a file or folder has its name, which may be what was meant. */
+static void warn_of_namesake(const char *model)
+{
+    struct stat info;
+
+    if (mics_model_is_name(model) && stat(model, &info) == 0)
+        cli_warn("model '%s': taking the preset; write ./%s for the %s", model, model,
+                 S_ISDIR(info.st_mode) ? "folder" : "file");
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -297,6 +308,8 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status != MICS_OK)
         mics_err_prefix(err, "--model");
     else
+        warn_of_namesake(request->model);
+    if (status == MICS_OK)
         status = open_topology(request, &topology, err);
     if (status == MICS_OK)
         status = mics_plan_search(topology, model, &request->search, &plan, err);

@@ -22,8 +22,8 @@ enum mics_status mics_bench_to_doc(const struct mics_world *world,
 enum mics_status mics_bench_from_doc(const json_t *doc, struct mics_bench_result *out,
                                      struct mics_err *err);
 
-/* As nccl-tests shows it, one table for each operation and group, then algorithms side by side. With `tsv` one table of
- * all rows, in seconds and bytes/s. MICS_ERR_FORMAT for another document. */
+/* As nccl-tests shows it: one table for each operation and group, then the spread of all times, then the average bus
+ * bandwidth, in at most 120 columns. With `tsv` one table of all rows, in seconds and bytes/s. MICS_ERR_FORMAT for another document. */
 enum mics_status mics_bench_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 /* Compare with an earlier document: add "regressions" [{op, algo, group, bytes, in_place, before_s, now_s,

@@ -2,8 +2,9 @@
 /*
  * bench_print.c - the tables of a benchmark.
  *
- * For people a line holds a case out of place and in place, with the columns of nccl-tests; for scripts every row is a
- * line of its own with plain numbers.
+ * For people a line of at most 120 columns holds a case out of place and in place, in the columns of nccl-tests, and a
+ * second table the spread of its times and how the algorithms compare; for scripts every row is a line of its own with
+ * plain numbers.
  */
 #include "cluster/bench_doc.h"
 #include "doc/outline.h"
@@ -22,76 +23,86 @@ static bool same_table(const struct mics_bench_row *a, const struct mics_bench_r
     return a->op == b->op && a->group == b->group;
 }
 
-/* GB/s, three digits of it also on a slow network. */
-static void put_rate(struct mics_table *table, double rate)
+/* Decimals as in nccl-tests: at most 7 characters for less than 10 s. */
+static int us_decimals(double us)
 {
-    const double gb = rate / 1e9;
+    return us >= 10000 ? 0 : us >= 100 ? 1 : 2;
+}
 
-    mics_table_cell(table, "%.*f", gb < 0.1 ? 5 : gb < 10 ? 3 : 2, gb);
+/* At most 7 characters, with three significant digits down to 1 MB/s. */
+static int rate_decimals(double gb_per_s)
+{
+    return gb_per_s < 0.1 ? 5 : gb_per_s < 10 ? 3 : 2;
+}
+
+static void print_header(FILE *out, const struct mics_bench_row *row)
+{
+    const uint32_t ranks = row->nodes * row->per_node;
+    static const char columns[] = "#%10s %10s %5s %5s %4s  %7s %7s %7s %6s  %7s %7s %7s%s\n";
+
+    fprintf(out, "# %s, %s: %u rank%s (%u node%s x %u), %u group%s side by side\n",
+            mics_bench_op_name(row->op), mics_bench_group_name(row->group), ranks,
+            ranks == 1 ? "" : "s", row->nodes, row->nodes == 1 ? "" : "s", row->per_node,
+            row->groups, row->groups == 1 ? "" : "s");
+    fprintf(out, "#%61s%30s\n", "out of place", "in place");
+    fprintf(out, columns, "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
+            "#wrong", "time", "algbw", "busbw", " #wrong algo");
+    fprintf(out, columns, "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)", "", "(us)",
+            "(GB/s)", "(GB/s)", "");
 }
 
 /* time algbw busbw #wrong */
-static void put_times(struct mics_table *table, const struct mics_bench_row *row)
+static void print_times(FILE *out, const struct mics_bench_row *row)
 {
     if (!row) {
-        for (int i = 0; i < 4; i++)
-            mics_table_cell(table, "-");
+        fprintf(out, "  %7s %7s %7s %6s", "-", "-", "-", "-");
         return;
     }
-    mics_table_cell(table, "%.2f", row->time_s * 1e6);
-    put_rate(table, mics_bench_algbw(row));
-    put_rate(table, mics_bench_busbw(row));
-    if (row->checked)
-        mics_table_cell(table, "%llu", (unsigned long long)row->wrong);
+
+    const double us = row->time_s * 1e6;
+    const double alg = mics_bench_algbw(row) / 1e9, bus = mics_bench_busbw(row) / 1e9;
+
+    fprintf(out, "  %7.*f %7.*f %7.*f", us_decimals(us), us, rate_decimals(alg), alg,
+            rate_decimals(bus), bus);
+    if (!row->checked)
+        fprintf(out, " %6s", "N/A");
+    else if (row->wrong < 1000000)
+        fprintf(out, " %6llu", (unsigned long long)row->wrong);
     else
-        mics_table_cell(table, "N/A");
+        fprintf(out, " %6.0e", (double)row->wrong);
 }
 
-/* `in` or `out` may be NULL. */
-static void put_line(struct mics_table *table, const struct mics_bench_row *out,
-                     const struct mics_bench_row *in)
+/* `in` or `out_of_place` may be NULL. */
+static void print_line(FILE *out, const struct mics_bench_row *out_of_place,
+                       const struct mics_bench_row *in)
 {
-    const struct mics_bench_row *row = out ? out : in;
+    const struct mics_bench_row *row = out_of_place ? out_of_place : in;
 
-    mics_table_cell(table, "%llu", (unsigned long long)row->bytes);
-    mics_table_cell(table, "%llu", (unsigned long long)row->count);
-    mics_table_cell(table, "float");
-    mics_table_cell(table, row->op == MICS_BENCH_ALL_GATHER ? "none" : "sum");
-    mics_table_cell(table, "-1");
-    put_times(table, out);
-    put_times(table, in);
-    mics_table_cell(table, "%s", mics_bench_algo_name(row->algo));
-    mics_table_cell(table, "%.2f", row->min_s * 1e6);
-    mics_table_cell(table, "%.2f", row->median_s * 1e6);
-    mics_table_cell(table, "%.2f", row->p99_s * 1e6);
-    mics_table_cell(table, "%u", row->slowest_rank);
+    fprintf(out, "%11llu %10llu %5s %5s %4s", (unsigned long long)row->bytes,
+            (unsigned long long)row->count, "float",
+            row->op == MICS_BENCH_ALL_GATHER ? "none" : "sum", "-1");
+    print_times(out, out_of_place);
+    print_times(out, in);
+    fprintf(out, " %s\n", mics_bench_algo_name(row->algo));
 }
 
 /* The rows of one operation and group, from `first` on; returns how many there are. */
-static size_t print_group(FILE *out, const struct mics_bench_result *result, size_t first,
-                          enum mics_status *status, struct mics_err *err)
+static size_t print_group(FILE *out, const struct mics_bench_result *result, size_t first)
 {
     const struct mics_bench_row *rows = result->rows + first;
-    struct mics_table *table = mics_table_new(
-        ">size(B)|>count|<type|<redop|>root|>time(us)|>algbw(GB/s)|>busbw(GB/s)|>#wrong|"
-        ">in-place(us)|>algbw(GB/s)|>busbw(GB/"
-        "s)|>#wrong|<algo|>min(us)|>median(us)|>p99(us)|>slowest");
     size_t count = 0;
 
-    fprintf(out, "%s# %s, %s: %u rank%s (%u node%s x %u), %u group%s side by side\n",
-            first > 0 ? "\n" : "", mics_bench_op_name(rows->op), mics_bench_group_name(rows->group),
-            rows->nodes * rows->per_node, rows->nodes * rows->per_node == 1 ? "" : "s", rows->nodes,
-            rows->nodes == 1 ? "" : "s", rows->per_node, rows->groups,
-            rows->groups == 1 ? "" : "s");
+    if (first > 0)
+        fputc('\n', out);
+    print_header(out, rows);
     while (first + count < result->count && same_table(rows, &rows[count])) {
         const struct mics_bench_row *row = &rows[count++];
         const struct mics_bench_row *next = first + count < result->count ? row + 1 : NULL;
         const bool pair = next && !row->in_place && next->in_place && same_line(row, next);
 
-        put_line(table, row->in_place ? NULL : row, row->in_place ? row : pair ? next : NULL);
+        print_line(out, row->in_place ? NULL : row, row->in_place ? row : pair ? next : NULL);
         count += pair;
     }
-    *status = mics_table_finish(table, out, 0, err);
     return count;
 }
 
@@ -141,54 +152,59 @@ static const struct mics_bench_row *find_algo(const struct mics_bench_result *re
     return NULL;
 }
 
+static void put_us(struct mics_table *table, double time_s)
+{
+    const double us = time_s * 1e6;
+
+    mics_table_cell(table, "%.*f", us_decimals(us), us);
+}
+
 static void put_ratio(struct mics_table *table, const struct mics_bench_row *row,
                       const struct mics_bench_row *other)
 {
-    if (!other) {
+    if (other && other != row)
+        mics_table_cell(table, "%.2f", other->median_s / row->median_s);
+    else
         mics_table_cell(table, "-");
-        mics_table_cell(table, "-");
-        return;
-    }
-    mics_table_cell(table, "%.2f", other->median_s * 1e6);
-    mics_table_cell(table, "%.2f", other->median_s / row->median_s);
 }
 
-/* Medians of algorithms side by side: how many times as long as the first takes each other one. */
-static enum mics_status print_sides(FILE *out, const struct mics_bench_result *result,
-                                    struct mics_err *err)
+/* Each row's times, and the medians of flat (of sync: 1-hop) and of MPI divided by its own. */
+static enum mics_status print_spread(FILE *out, const struct mics_bench_result *result,
+                                     struct mics_err *err)
 {
     struct mics_table *table =
-        mics_table_new("<# medians|<group|<place|>size(B)|<algo|>time(us)|>flat or "
-                       "1-hop(us)|>ratio|>mpi(us)|>ratio");
-    size_t lines = 0;
+        mics_table_new("<# times (us)|<group|<place|>size(B)|<algo|>min|>median|>p99|>slowest|"
+                       ">vs flat|>vs mpi");
 
     for (size_t i = 0; i < result->count; i++) {
         const struct mics_bench_row *row = &result->rows[i];
-        const bool hops = row->algo == MICS_BENCH_TWO_HOP;
-        const struct mics_bench_row *flat =
-            row->algo == MICS_BENCH_FLAT
-                ? NULL
-                : find_algo(result, row, hops ? MICS_BENCH_ONE_HOP : MICS_BENCH_FLAT);
-        const struct mics_bench_row *mpi = find_algo(result, row, MICS_BENCH_MPI);
+        const enum mics_bench_algo plain =
+            row->op == MICS_BENCH_SYNC ? MICS_BENCH_ONE_HOP : MICS_BENCH_FLAT;
 
-        if (row->algo == MICS_BENCH_MPI || row->algo == MICS_BENCH_ONE_HOP || (!flat && !mpi))
-            continue;
         mics_table_cell(table, "%s", mics_bench_op_name(row->op));
         mics_table_cell(table, "%s", mics_bench_group_name(row->group));
         mics_table_cell(table, row->in_place ? "in" : "out");
         mics_table_cell(table, "%llu", (unsigned long long)row->bytes);
         mics_table_cell(table, "%s", mics_bench_algo_name(row->algo));
-        mics_table_cell(table, "%.2f", row->median_s * 1e6);
-        put_ratio(table, row, flat);
-        put_ratio(table, row, mpi);
-        lines++;
-    }
-    if (lines == 0) {
-        mics_table_free(table);
-        return MICS_OK;
+        put_us(table, row->min_s);
+        put_us(table, row->median_s);
+        put_us(table, row->p99_s);
+        mics_table_cell(table, "%u", row->slowest_rank);
+        put_ratio(table, row, find_algo(result, row, plain));
+        put_ratio(table, row, find_algo(result, row, MICS_BENCH_MPI));
     }
     fputc('\n', out);
     return mics_table_finish(table, out, 0, err);
+}
+
+/* The closing line of nccl-tests: the mean of all rows, out of place and in place, in GB/s. */
+static void print_average(FILE *out, const struct mics_bench_result *result)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < result->count; i++)
+        sum += mics_bench_busbw(&result->rows[i]) / 1e9;
+    fprintf(out, "\n# Avg bus bandwidth    : %g\n", sum / (double)result->count);
 }
 
 /* A list of maps with these members; nothing when it is empty. */
@@ -247,12 +263,16 @@ enum mics_status mics_bench_print(FILE *out, const json_t *doc, int tsv, struct 
         status = print_tsv(out, &result, err);
     } else {
         status = print_device(out, doc, err);
-        for (size_t i = 0; i < result.count && status == MICS_OK;)
-            i += print_group(out, &result, i, &status, err);
-        if (status == MICS_OK)
-            status = print_sides(out, &result, err);
+        for (size_t i = 0; i < result.count;)
+            i += print_group(out, &result, i);
+        if (status == MICS_OK && result.count > 0)
+            status = print_spread(out, &result, err);
         if (status == MICS_OK)
             status = print_findings(out, doc, err);
+        if (status == MICS_OK && result.count > 0)
+            print_average(out, &result);
+        if (status == MICS_OK && ferror(out))
+            status = mics_err_set_errno(err, "cannot write");
     }
     mics_bench_result_fini(&result);
     return status;

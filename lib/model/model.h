@@ -180,6 +180,8 @@ struct mics_family {
  * would change the arithmetic must be GPT-2's or Llama's own; dropout is accepted and ignored. "counting"
  * is no model but a test of communication (counting.h). */
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err);
+/* Is `text` a name for mics_model_open()? It goes before a file or folder of that name. */
+bool mics_model_is_name(const char *text);
 enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
                                 struct mics_err *err);
 /* As stored in a plan. */

@@ -98,6 +98,11 @@ static bool looks_like_path(const char *text)
     return strchr(text, '/') || (length > 5 && strcmp(text + length - 5, ".json") == 0);
 }
 
+bool mics_model_is_name(const char *text)
+{
+    return mics_model_known(text) != NULL;
+}
+
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err)
 {
     const struct mics_model_config *known = mics_model_known(text);

@@ -21,10 +21,53 @@ bench() # option...
     run --separate-stderr bench -b 4K -e 1M -f 256 --op=all_gather,reduce_scatter --group=world
     [ "$status" = 0 ]
     [[ ${lines[0]} == "# all_gather, world: 4 ranks (2 nodes x 2), 1 group side by side" ]]
-    [[ ${lines[1]} =~ ^'size(B)'\ +count\ +type\ +redop\ +root\ +'time(us)'\ +'algbw(GB/s)'\ +'busbw(GB/s)'\ +'#wrong'\ +'in-place(us)' ]]
+    [ "$(awk 'NR == 2 { $1 = $1; print }' <<<"$output")" = "# out of place in place" ]
+    [ "$(awk 'NR == 3 { $1 = $1; print }' <<<"$output")" = \
+        "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong algo" ]
+    [ "$(awk 'NR == 4 { $1 = $1; print }' <<<"$output")" = "# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)" ]
     # size count type redop root time algbw busbw wrong, in place, algorithm: of 2 sizes, 2 operations, 3 algorithms
-    rows=$(grep -cE '^ *[0-9]+ +[0-9]+ +float +(none|sum) +-1 +[0-9.]+ +[0-9.]+ +[0-9.]+ +0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +0 +(flat|hierarchical|mpi) ' <<<"$output")
+    rows=$(grep -cE '^ *[0-9]+ +[0-9]+ +float +(none|sum) +-1 +[0-9.]+ +[0-9.]+ +[0-9.]+ +0 +[0-9.]+ +[0-9.]+ +[0-9.]+ +0 +(flat|hierarchical|mpi)$' <<<"$output")
     [ "$rows" = 12 ]
+}
+
+# Lines of standard input that are longer than 120 columns.
+too_long()
+{
+    awk 'length > 120'
+}
+
+@test "no line of the table is longer than 120 columns" {
+    requires mpi:4 jq
+    bench -b 4K -e 1M -f 256 --partition=4 --group=world,node,partition,network -o bench.mp
+    mics-show bench.mp >table
+    grep -q hierarchical table
+    grep -q '^# sync, world' table
+    [ -z "$(too_long <table)" ]
+    # Every name in every place, the largest sizes, long times, and more wrong elements than have a place.
+    mics-show --json bench.mp | jq '.rows |= map(
+        .group = "replication" | .op = "reduce_scatter" | .algo = "hierarchical" |
+        .bytes = 399999999996 | .count = 99999999999 | .nodes = 1000 | .per_node = 100 | .groups = 10000 |
+        .time_s = 99.4 | .min_s = 12.34 | .median_s = 99.4 | .p99_s = 99.4 | .wrong = 987654321987 |
+        .slowest_rank = 99999)' >long.json
+    mics-show long.json >table
+    [ "$(grep -c hierarchical table)" -gt 20 ]
+    [ -z "$(too_long <table)" ]
+    jq '.rows |= map(.time_s = 1e-6 | .bytes = 12345)' long.json >fast.json # more than 10 GB/s, less than 0.1 ms
+    mics-show fast.json | too_long >table
+    [ ! -s table ]
+}
+
+@test "the table ends with the average bus bandwidth of all rows, out of place and in place" {
+    requires mpi:4
+    bench -b 4K -e 1M -f 256 --op=all_reduce,sync --partition=2 -o bench.mp
+    average=$(mics-show bench.mp | tail -n 1)
+    [[ $average =~ ^'# Avg bus bandwidth    : '[0-9.e-]+$ ]]
+    [ "$(mics-show bench.mp | grep -c '^# Avg bus bandwidth')" = 1 ]
+    mics-show --tsv bench.mp | awk -F'\t' -v average="${average##* }" '
+        NR > 1 { sum += $17 / 1e9; places[$4] = 1; ops[$1] = 1 }
+        END {
+            off = average / (sum / (NR - 1)) - 1
+            exit off > 1e-5 || off < -1e-5 || length(places) != 2 || length(ops) != 2 }'
 }
 
 @test "every operation, algorithm and group gives exact results" {

@@ -41,6 +41,29 @@ nano() # more options
     cmp b.mp c.mp
 }
 
+@test "a preset goes before a file or folder of its name, and standard error says how to name the other" {
+    mkdir gpt2-nano
+    run -0 --separate-stderr nano --tsv
+    [ "$stderr" = "mics-plan: model 'gpt2-nano': taking the preset; write ./gpt2-nano for the folder" ]
+    with=$output
+    echo '{"model_type": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "n_positions": 256, "vocab_size": 257}' \
+        >gpt2-nano/config.json
+    run -0 --separate-stderr nano --tsv --model=./gpt2-nano
+    [ -z "$stderr" ]
+    [ "$output" != "$with" ]
+    run -0 --separate-stderr nano --tsv -q
+    [ -z "$stderr" ]
+
+    mv gpt2-nano/config.json . && rmdir gpt2-nano && mv config.json gpt2-nano
+    run -0 --separate-stderr nano --tsv
+    [ "$stderr" = "mics-plan: model 'gpt2-nano': taking the preset; write ./gpt2-nano for the file" ]
+    [ "$output" = "$with" ]
+    rm gpt2-nano
+    run -0 --separate-stderr nano --tsv
+    [ -z "$stderr" ]
+    [ "$output" = "$with" ]
+}
+
 @test "the same question has the same answer" {
     nano >a.mp
     nano >b.mp
