@@ -14,6 +14,7 @@ _VALUE = " instead of "
 _LATE = "nothing was written, or where a copy has not arrived"
 _HOPPER_64 = "attention_hopper_bf16_1x77_heads_2_1_of_64_causal"
 _MMA_64 = "attention_mma_bf16_2x33_heads_2_2_of_64_full"
+_HOPPER_GRAD_64 = "attention_grad_hopper_bf16_2x33_heads_1_1_of_64_full"
 
 
 class Mutant:
@@ -92,4 +93,13 @@ MUTANTS = [
     Mutant("a named barrier at which too few arrive", "sm_90",
            "attention_hopper_bf16_1x200_heads_2_1_of_128_causal", "hopper_attend",
            r"bar\.arrive [^;]*;", "", "waits for ever"),
+    # P and dS stay in registers: the only fence is the one behind the mbarriers' initialisation.
+    Mutant("mbarriers of bulk copies without fence.proxy.async", "sm_90", _HOPPER_GRAD_64,
+           "grad_rows_hopper", r"fence\.proxy\.async\.shared::cta;", "",
+           "an mbarrier of a bulk copy .*without fence.proxy.async"),
+    Mutant("a wait for a block's own tiles that is missing", "sm_90", _HOPPER_GRAD_64,
+           "grad_rows_hopper", r"(setmaxnreg\.inc[\s\S]*?selp\.u32 %r\d+, 1, )0, p;",
+           r"\g<1>1, p;", f"{_LATE}|without a barrier"),
+    Mutant("a matrix descriptor that begins 16 rows further", "sm_90", _HOPPER_GRAD_64,
+           "grad_rows_hopper", r"(add\.s32 \t%r\d+, %r\d+, )43008;", r"\g<1>45056;", _VALUE),
 ]
