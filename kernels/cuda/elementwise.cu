@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * elementwise.cu - operations on each element of an array or of a row: casts, sums, and activation
- * functions.
+ * elementwise.cu - operations on each element of an array or of a row: casts, sums, activation
+ * functions, and what follows matrix products.
  *
  * Every kernel here is bound by memory: it reads and writes each byte once, in 16-byte accesses
  * where addresses and lengths allow, with several loads in flight in each thread.
@@ -9,7 +9,7 @@
 #include "cuda/activation.cuh"
 #include "cuda/flat.cuh"
 #include "cuda/kernels.h"
-#include "cuda/tiles.cuh"
+#include "cuda/products.h"
 #include "cuda/vector.cuh"
 
 /*
@@ -257,6 +257,27 @@ cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at, const struct mics
 }
 
 /*
+ * How operations on rows of a matrix are divided into blocks: block blockIdx.x takes
+ * TILE_THREADS pieces of row blockIdx.x / tiles.
+ */
+
+#define TILE_THREADS 256
+
+/* Blocks for a row of `length` elements, `width` in each thread. */
+static inline uint32_t tiles_for(uint32_t length, uint32_t width)
+{
+    const uint64_t each = (uint64_t)TILE_THREADS * width;
+
+    return (uint32_t)((length + each - 1) / each);
+}
+
+/* Whether a grid can have that many blocks. */
+static inline bool tiles_fit(uint32_t rows, uint32_t tiles)
+{
+    return (uint64_t)rows * tiles <= 0x7fffffff;
+}
+
+/*
  * The gated unit silu(gate) * up (Shazeer 2020).
  *
  * A block takes 256 pieces of 16 bytes of one row's gate and as many of its up. 12 bytes (fp32) or
@@ -265,11 +286,11 @@ cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at, const struct mics
  */
 
 template <typename T, int W>
-__global__ void __launch_bounds__(MICS_TILE_THREADS)
+__global__ void __launch_bounds__(TILE_THREADS)
     swiglu_kernel(struct mics_op_swiglu args, uint32_t tiles)
 {
     const size_t row = blockIdx.x / tiles;
-    const uint32_t i = (blockIdx.x % tiles * MICS_TILE_THREADS + threadIdx.x) * W;
+    const uint32_t i = (blockIdx.x % tiles * TILE_THREADS + threadIdx.x) * W;
     const T *in = (const T *)args.in + row * 2 * args.F + i;
     float gate[W], up[W];
 
@@ -286,11 +307,11 @@ __global__ void __launch_bounds__(MICS_TILE_THREADS)
 template <typename T, int W>
 static cudaError_t swiglu_launch(const struct mics_cuda_at *at, const struct mics_op_swiglu *args)
 {
-    const uint32_t tiles = mics_tiles(args->F, W);
+    const uint32_t tiles = tiles_for(args->F, W);
 
-    if (!mics_tiles_fit(args->rows, tiles))
+    if (!tiles_fit(args->rows, tiles))
         return cudaErrorInvalidValue;
-    return MICS_LAUNCH((swiglu_kernel<T, W>), args->rows * tiles, MICS_TILE_THREADS, 0, at->stream,
+    return MICS_LAUNCH((swiglu_kernel<T, W>), args->rows * tiles, TILE_THREADS, 0, at->stream,
                        *args, tiles);
 }
 
@@ -323,11 +344,11 @@ cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op
  */
 
 template <typename T, int W>
-__global__ void __launch_bounds__(MICS_TILE_THREADS)
+__global__ void __launch_bounds__(TILE_THREADS)
     swiglu_grad_kernel(struct mics_op_swiglu_grad args, uint32_t tiles)
 {
     const size_t row = blockIdx.x / tiles;
-    const uint32_t i = (blockIdx.x % tiles * MICS_TILE_THREADS + threadIdx.x) * W;
+    const uint32_t i = (blockIdx.x % tiles * TILE_THREADS + threadIdx.x) * W;
     const T *in = (const T *)args.in + row * 2 * args.F + i;
     T *to = (T *)args.grad_in + row * 2 * args.F + i;
     float gate[W], up[W], grad[W];
@@ -352,12 +373,12 @@ template <typename T, int W>
 static cudaError_t swiglu_grad_launch(const struct mics_cuda_at *at,
                                       const struct mics_op_swiglu_grad *args)
 {
-    const uint32_t tiles = mics_tiles(args->F, W);
+    const uint32_t tiles = tiles_for(args->F, W);
 
-    if (!mics_tiles_fit(args->rows, tiles))
+    if (!tiles_fit(args->rows, tiles))
         return cudaErrorInvalidValue;
-    return MICS_LAUNCH((swiglu_grad_kernel<T, W>), args->rows * tiles, MICS_TILE_THREADS, 0,
-                       at->stream, *args, tiles);
+    return MICS_LAUNCH((swiglu_grad_kernel<T, W>), args->rows * tiles, TILE_THREADS, 0, at->stream,
+                       *args, tiles);
 }
 
 template <typename T>
@@ -378,4 +399,85 @@ cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
 {
     return args->dtype == MICS_BF16 ? swiglu_grad_launch_width<__nv_bfloat16>(at, args)
                                     : swiglu_grad_launch_width<float>(at, args);
+}
+
+/*
+ * Bias, residual and GELU after a matrix product, where cuBLASLt does not do them; the product
+ * itself is in products.c.
+ *
+ * A block takes 256 pieces of 4 elements of one row. The bytes of what it reads and writes, at most
+ * 30 flops per element: bound by memory. An fp32 x is that of the host within the product's own
+ * tolerance; a bf16 product was rounded once before.
+ */
+
+/* x += what stands at p, unless p is NULL. */
+template <typename T, int W>
+__device__ __forceinline__ void add_at(float (&x)[W], const void *p, size_t at)
+{
+    float y[W];
+
+    if (!p)
+        return;
+    mics_load<T, W>((const T *)p + at, y);
+#pragma unroll
+    for (int i = 0; i < W; i++)
+        x[i] += y[i];
+}
+
+/* In is the type of the operands, Out that of the result. */
+template <typename In, typename Out, typename Product, int W>
+__global__ void __launch_bounds__(TILE_THREADS)
+    epilogue_kernel(struct mics_epilogue args, uint32_t tiles)
+{
+    const size_t row = blockIdx.x / tiles;
+    const uint32_t c = (blockIdx.x % tiles * TILE_THREADS + threadIdx.x) * W;
+    const size_t at = row * args.ldout + c;
+    float x[W] = {}, y[W];
+
+    if (c >= args.n)
+        return;
+    add_at<Product, W>(x, args.product, row * args.ldproduct + c);
+    add_at<Out, W>(x, args.add, at);
+    add_at<In, W>(x, args.bias, c);
+    if (args.gelu_of) {
+        mics_load<In, W>((const In *)args.gelu_of + at, y);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            x[i] *= mics_gelu_slope<In>(y[i]);
+    }
+    if (args.pre_gelu) {
+        if (args.pre_gelu != args.product || args.add || args.bias || args.gelu_of)
+            mics_store<In, W>((In *)args.pre_gelu + at, x);
+#pragma unroll
+        for (int i = 0; i < W; i++)
+            x[i] = mics_gelu_of<In>(mics_rounded<In>(x[i]));
+    }
+    mics_store<Out, W>((Out *)args.out + at, x);
+}
+
+template <typename In, typename Out, typename Product>
+static cudaError_t epilogue_launch(cudaStream_t stream, const struct mics_epilogue *args)
+{
+    const bool vectors = (args->n | args->ldout | args->ldproduct) % 4 == 0 &&
+                         mics_aligned(16, args->out, args->pre_gelu, args->product, args->add,
+                                      args->bias, args->gelu_of);
+    const uint32_t tiles = tiles_for(args->n, vectors ? 4 : 1);
+
+    if (!tiles_fit(args->m, tiles))
+        return cudaErrorInvalidValue;
+    if (vectors)
+        return MICS_LAUNCH((epilogue_kernel<In, Out, Product, 4>), args->m * tiles, TILE_THREADS, 0,
+                           stream, *args, tiles);
+    return MICS_LAUNCH((epilogue_kernel<In, Out, Product, 1>), args->m * tiles, TILE_THREADS, 0,
+                       stream, *args, tiles);
+}
+
+cudaError_t mics_epilogue_launch(cudaStream_t stream, const struct mics_epilogue *args)
+{
+    if (args->dtype == MICS_BF16)
+        return args->out_dtype == MICS_BF16
+                   ? epilogue_launch<__nv_bfloat16, __nv_bfloat16, __nv_bfloat16>(stream, args)
+                   : epilogue_launch<__nv_bfloat16, float, float>(stream, args);
+    return args->out_dtype == MICS_BF16 ? epilogue_launch<float, __nv_bfloat16, float>(stream, args)
+                                        : epilogue_launch<float, float, float>(stream, args);
 }

@@ -7,8 +7,8 @@
  * it. Sums are in fp32, of bf16 or fp32 operands; tf32 only with MICS_TF32=1 in the environment.
  *
  * A product has up to three forms: all of its epilogue in cuBLASLt, only the bias, or nothing; the
- * rest is a pass of matmul.cu. cuBLASLt proposes algorithms for each form. Which form and algorithm
- * a shape gets is decided once and kept, with their descriptors, in a hash table:
+ * rest is a pass of elementwise.cu. cuBLASLt proposes algorithms for each form. Which form and
+ * algorithm a shape gets is decided once and kept, with their descriptors, in a hash table:
  *
  *   - mics_cuda_products_prepare(), before the first step, takes what the cache on disk has, else
  *     times MICS_PRODUCT_PROPOSALS of them; or it takes what another rank has chosen;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * products.h - what matrix products have beside cuBLASLt (products.c): the rest of an epilogue as a
- * pass of its own (matmul.cu), and choices of algorithms on disk (product_cache.c).
+ * pass of its own (elementwise.cu), and choices of algorithms on disk (product_cache.c).
  */
 #ifndef MICS_KERNELS_CUDA_PRODUCTS_H
 #define MICS_KERNELS_CUDA_PRODUCTS_H

@@ -333,7 +333,7 @@ END
     "$root/bench/gpu" "$MICS_BUILD" gpt2-nano 1 4 4 >table
     [ "$(tail -1 table)" = '0 missed, 0 failed' ]
     grep -q '^gpt2-nano, tokens/s  *[0-9]' table
-    grep -q '^  device memory beside the context, bytes .* reached' table
+    grep -q '^  arena and workspaces, bytes .* reached' table
     # the host has enqueued a step long before it is over
     awk '/the host is ahead/ { ahead = $9 } END { exit !(ahead > 0.5) }' table
     # the parts of the start are the whole
