@@ -47,17 +47,16 @@ ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_EXPA
 	$(PKG_CFLAGS)
 ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 
-# Sources: every folder is a layer.
-LAYERS   := base doc machine cluster model plan ckpt train
-LIB_SRC  := $(foreach l,$(LAYERS),$(wildcard lib/$(l)/*.c)) $(wildcard kernels/host/*.c)
+# Sources: every folder of lib is a layer. The plug-in has its own objects (kernels/cuda/cuda.mk).
+LIB_SRC  := $(filter-out lib/cli/% lib/device/cuda/% lib/comm/nccl/%,$(sort $(shell find lib kernels/host -name '*.c')))
 ifeq ($(HAVE_MPI),0)
-LIB_SRC  := $(filter-out lib/machine/mpi_%,$(LIB_SRC))
+LIB_SRC  := $(filter-out lib/comm/mpi/%,$(LIB_SRC))
 endif
 CLI_SRC  := $(wildcard lib/cli/*.c)
 CMD_SRC  := $(wildcard cmd/mics-*.c)
 CMD_PART := $(filter-out $(CMD_SRC),$(wildcard cmd/*.c))
 CMD_SH   := $(wildcard cmd/mics-*.sh)
-TEST_SRC := $(wildcard tests/unit/*.c tests/parity/*.c)
+TEST_SRC := $(sort $(shell find tests/unit tests/parity -name '*.c'))
 MPI_TEST_SRC := $(if $(filter 0,$(HAVE_MPI)),,$(wildcard tests/mpi/*.c))
 UNIT_SRC := $(foreach f,$(TEST_SRC),$(if $(filter test_%,$(notdir $(f))),$(f)))
 object    = $(1:%.c=$(BUILD)/%.o)
@@ -68,7 +67,7 @@ GPU_TEST_SRC := $(filter-out tests/gpu/check_kernels_%,$(wildcard tests/gpu/*.c)
 GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These have threads of ours, so they also run under ThreadSanitizer. The races of the mutants are meant; it does
 # not know the fibers that the emulator runs the kernels of whole models with.
-THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_engine_start.c,$(shell grep -lE '"(machine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h"' $(UNIT_SRC) /dev/null))
+THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_engine_start.c,$(shell grep -lE '"(device|comm|engine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h"' $(UNIT_SRC) /dev/null))
 
 all: programs
 programs: $(PROGRAMS)
@@ -80,7 +79,7 @@ tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
 KERNEL_FLAGS := -O3 -march=$(MARCH) -mtune=generic -ffp-contract=fast -fno-math-errno -fno-trapping-math
 $(BUILD)/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
-$(BUILD)/tests/unit/test_kernels_%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
+$(BUILD)/tests/unit/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/tests/%.o: ALL_CFLAGS += -Itests -Itests/unit
 $(BUILD)/%.o: %.c $(BUILD)/settings
 	@mkdir -p $(@D)
@@ -90,8 +89,8 @@ $(BUILD)/%.o: %.c $(BUILD)/settings
 $(BUILD)/gen/instances.inc: share/mics/instances.json
 	@mkdir -p $(@D)
 	$(Q)od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g' >$@
-$(BUILD)/lib/cluster/catalogue_data.o: ALL_CFLAGS += -I$(BUILD)/gen
-$(BUILD)/lib/cluster/catalogue_data.o: $(BUILD)/gen/instances.inc
+$(BUILD)/lib/topology/catalogue_data.o: ALL_CFLAGS += -I$(BUILD)/gen
+$(BUILD)/lib/topology/catalogue_data.o: $(BUILD)/gen/instances.inc
 
 $(BUILD)/libmics.a: $(call object,$(LIB_SRC))
 $(BUILD)/libcli.a: $(call object,$(CLI_SRC))

@@ -20,9 +20,9 @@
  */
 #include "base/clock.h"
 #include "doc/doc.h"
-#include "machine/choose.h"
+#include "comm/job_device.h"
 #include "plan/plan.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "bench_options.h"
 
 #include "base/units.h"
-#include "cluster/races.h"
+#include "topology/algorithm_times.h"
 
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 #define MICS_CMD_BENCH_OPTIONS_H
 
 #include "cli/cli.h"
-#include "cluster/bench_run.h"
+#include "bench/run.h"
 
 struct bench_request {
     struct cli_common common;

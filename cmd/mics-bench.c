@@ -8,13 +8,13 @@
 #include "bench_options.h"
 
 #include "base/clock.h"
-#include "ckpt/agree.h"
-#include "cluster/bench_doc.h"
-#include "cluster/calibrate.h"
-#include "cluster/findings.h"
-#include "cluster/topology_print.h"
+#include "comm/agree.h"
+#include "bench/doc.h"
+#include "probe/calibrate.h"
+#include "probe/findings.h"
+#include "topology/print.h"
 #include "doc/doc.h"
-#include "plan/bench_input.h"
+#include "bench/input.h"
 
 #include <string.h>
 

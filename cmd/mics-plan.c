@@ -8,10 +8,10 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
-#include "plan/plan_print.h"
-#include "plan/schedule.h"
-#include "plan/search.h"
-#include "plan/trace.h"
+#include "plan/print.h"
+#include "plan/schedule/schedule.h"
+#include "plan/search/search.h"
+#include "plan/schedule/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

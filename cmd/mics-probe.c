@@ -8,11 +8,11 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "cluster/catalogue_print.h"
-#include "cluster/hostfile.h"
-#include "cluster/nccl_topo.h"
-#include "cluster/probe.h"
-#include "cluster/topology_print.h"
+#include "topology/catalogue_print.h"
+#include "probe/hostfile.h"
+#include "topology/nccl_topo.h"
+#include "probe/probe.h"
+#include "topology/print.h"
 
 #include <string.h>
 

@@ -7,14 +7,14 @@
  */
 #include "base/clock.h"
 #include "base/units.h"
-#include "ckpt/agree.h"
+#include "comm/agree.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/convert_ops.h"
+#include "ckpt/convert/ops.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "plan/plan.h"
-#include "plan/plan_print.h"
+#include "plan/print.h"
 
 #include <stdlib.h>
 #include <string.h>

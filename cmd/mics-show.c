@@ -9,13 +9,13 @@
 #include "ckpt/manifest.h"
 #include "ckpt/manifest_print.h"
 #include "cli/cli.h"
-#include "cluster/bench_doc.h"
-#include "cluster/topology_print.h"
+#include "bench/doc.h"
+#include "topology/print.h"
 #include "doc/doc.h"
 #include "doc/history.h"
-#include "doc/outline.h"
-#include "plan/plan_print.h"
-#include "train/metrics_read.h"
+#include "doc/tree_print.h"
+#include "plan/print.h"
+#include "train/report/metrics_read.h"
 
 #include <stdlib.h>
 #include <string.h>

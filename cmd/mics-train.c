@@ -8,12 +8,12 @@
 #include "train_options.h"
 
 #include "base/clock.h"
-#include "ckpt/agree.h"
-#include "train/data_guard.h"
-#include "train/desk.h"
+#include "comm/agree.h"
+#include "data/guard.h"
+#include "train/report/run_reporter.h"
 #include "train/sample.h"
-#include "train/signals.h"
-#include "train/watchdog.h"
+#include "train/watch/signals.h"
+#include "train/watch/watchdog.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -86,15 +86,15 @@ ARCH_PTX   := $(filter-out %a,$(lastword $(ARCHS)))
 # Kernels with the instructions of compute capability 9.0 alone (*hopper*.cu) are built for it when it is asked for.
 HOPPER     := $(if $(filter 90 90a,$(ARCHS)),1,0)
 
-# Sources: the device (a part of lib/machine), the operations, NCCL; and what they use of the library, which the
+# Sources: the device, the operations, NCCL; and what they use of the library, which the
 # plug-in has for itself.
 PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)),$(wildcard kernels/cuda/*.cu))
 # What has no kernels is compiled by the host's compilers, which are much faster than nvcc.
 KERNELS_C  := $(wildcard kernels/cuda/*.c)
 KERNELS_CC := $(wildcard kernels/cuda/*.cc)
-PLUGIN_C   := $(wildcard lib/machine/cuda/*.c) $(KERNELS_C) lib/base/err.c lib/base/file.c lib/base/folder.c \
-	lib/machine/comm_wire.c
-NCCL_ONLY  := $(wildcard lib/machine/cuda/nccl*.c kernels/cuda/nccl*.c kernels/cuda/nccl*.cu)
+PLUGIN_C   := $(wildcard lib/device/cuda/*.c lib/comm/nccl/*.c) $(KERNELS_C) lib/base/err.c lib/base/file.c lib/base/folder.c \
+	lib/comm/routes.c
+NCCL_ONLY  := $(wildcard lib/comm/nccl/*.c)
 without_nccl = $(if $(filter 0,$(1)),$(filter-out $(NCCL_ONLY),$(2)),$(2))
 
 empty      :=
@@ -116,14 +116,14 @@ PLUGIN_CFLAGS = -std=c11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -Ilib -Ikernels
 PLUGIN_CXXFLAGS = -std=c++17 -D_GNU_SOURCE -fPIC -fvisibility=hidden -DMICS_HOPPER=$(HOPPER) -Ilib -Ikernels \
 	$(filter-out %-prototypes,$(WARN)) $(CFLAGS)
 quoted      = '$(subst ','\'',$(1))'
-PLUGIN_LINK = -shared -Wl,--version-script=lib/machine/cuda/plugin.map -Wl,-z,defs -Wl,--exclude-libs,ALL
+PLUGIN_LINK = -shared -Wl,--version-script=lib/device/cuda/plugin.map -Wl,-z,defs -Wl,--exclude-libs,ALL
 rpath_of    = $(addprefix -Wl$(comma)-rpath$(comma),$(sort $(patsubst %/,%,$(dir $(filter %.so %.so.2 %.so.12 %.so.13,$(1))))))
 
 PLUGIN      := $(BUILD)/libmics-cuda.so
 PLUGIN_OBJ  := $(patsubst %,$(BUILD)/cuda/%.o,$(call without_nccl,$(HAVE_NCCL),$(PLUGIN_CU) $(KERNELS_CC) $(PLUGIN_C)))
 CUDA_LIBS    = $(RUNTIME_LIB) $(BLASLT_LIB) $(NCCL_LIB)
 
-$(PLUGIN): $(PLUGIN_OBJ) lib/machine/cuda/plugin.map
+$(PLUGIN): $(PLUGIN_OBJ) lib/device/cuda/plugin.map
 	$(call say,LINK)$(CXX) $(PLUGIN_LINK) -static-libstdc++ -static-libgcc -o $@ $(PLUGIN_OBJ) $(CUDA_LIBS) \
 		$(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 # The PTX that ptxas assembles stays beside the object, in NAME.cu.ptx/TARGET.ptx: tests/ptx executes it.
@@ -190,8 +190,8 @@ plugin: $(if $(filter 1,$(HAVE_CUDA)),$(PLUGIN))
 plugin-emulated: $(FAKE)
 tests-mpi-build: $(FAKE)
 $(BUILD)/emulated/libemulated.a: $(KERNEL_FAKE)
-$(FAKE): $(FAKE_OBJ) $(EMULATED_OBJ) lib/machine/cuda/plugin.map
-	$(call say,LINK)$(CXX) $(SAN) -shared -Wl,--version-script=lib/machine/cuda/plugin.map \
+$(FAKE): $(FAKE_OBJ) $(EMULATED_OBJ) lib/device/cuda/plugin.map
+	$(call say,LINK)$(CXX) $(SAN) -shared -Wl,--version-script=lib/device/cuda/plugin.map \
 		$(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $(FAKE_OBJ) $(EMULATED_OBJ) -lpthread -lm
 $(FAKE_OBJ): $(BUILD)/emulated/%.o: % $(BUILD)/settings
 	@mkdir -p $(@D)

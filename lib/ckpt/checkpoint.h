@@ -16,7 +16,7 @@
 
 #include "ckpt/folder.h"
 #include "ckpt/shard_file.h"
-#include "machine/comm.h"
+#include "comm/comm.h"
 
 struct mics_checkpoint {
     struct mics_comm *comm; /* in node order, as in struct mics_world; idle otherwise */

@@ -2,7 +2,7 @@
 #include "ckpt/checkpoint.h"
 
 #include "base/num.h"
-#include "ckpt/agree.h"
+#include "comm/agree.h"
 #include "ckpt/range.h"
 #include "doc/doc.h"
 

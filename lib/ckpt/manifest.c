@@ -2,7 +2,7 @@
 #include "ckpt/manifest.h"
 
 #include "ckpt/manifest_form.h"
-#include "doc/at.h"
+#include "doc/cursor.h"
 #include "doc/doc.h"
 
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #ifndef MICS_CKPT_MANIFEST_H
 #define MICS_CKPT_MANIFEST_H
 
-#include "ckpt/hashed_file.h"
+#include "ckpt/format/hashed_file.h"
 #include "plan/plan.h"
 
 #include <jansson.h>

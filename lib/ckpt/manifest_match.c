@@ -3,7 +3,7 @@
 
 #include "ckpt/match_tensors.h"
 #include "ckpt/table.h"
-#include "doc/at.h"
+#include "doc/cursor.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -3,8 +3,8 @@
 #include "ckpt/manifest_print.h"
 
 #include "ckpt/manifest.h"
-#include "doc/at.h"
-#include "doc/outline.h"
+#include "doc/cursor.h"
+#include "doc/tree_print.h"
 #include "doc/table.h"
 
 #include <inttypes.h>

@@ -7,9 +7,9 @@
 #include "ckpt/range_files.h"
 
 #include "base/num.h"
-#include "ckpt/file_sum.h"
+#include "ckpt/format/file_sum.h"
 #include "ckpt/folder.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/format/safetensors.h"
 #include "doc/doc.h"
 
 #include <errno.h>

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "ckpt/agree.h"
-#include "ckpt/errand.h"
+#include "comm/agree.h"
+#include "base/background_task.h"
 #include "doc/doc.h"
 
 #include <stdio.h>

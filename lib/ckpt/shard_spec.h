@@ -4,7 +4,7 @@
 #define MICS_CKPT_SHARD_SPEC_H
 
 #include "ckpt/manifest.h"
-#include "ckpt/safetensors.h"
+#include "ckpt/format/safetensors.h"
 
 /* Owns the names. Tensor i is of unit i / states, state i % states. */
 struct mics_shard_spec {

@@ -2,7 +2,7 @@
 #include "ckpt/shard_file.h"
 
 #include "base/num.h"
-#include "ckpt/file_sum.h"
+#include "ckpt/format/file_sum.h"
 #include "ckpt/shard_spec.h"
 #include "ckpt/table.h"
 #include "plan/memory.h"

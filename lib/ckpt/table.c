@@ -3,7 +3,7 @@
 
 #include "base/num.h"
 #include "ckpt/manifest.h"
-#include "doc/at.h"
+#include "doc/cursor.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "doc/history.h"
 
-#include "doc/at.h"
+#include "doc/cursor.h"
 #include "doc/table.h"
 
 #include <stdlib.h>

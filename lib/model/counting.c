@@ -2,9 +2,9 @@
 /* The table of the family "counting": its units, its memory, and its calls into the stream. */
 #include "model/counting.h"
 
-#include "machine/launch.h"
+#include "device/launch.h"
 #include "model/build.h"
-#include "model/carve.h"
+#include "model/activation_layout.h"
 
 #include <stdio.h>
 #include <string.h>

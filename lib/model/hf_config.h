@@ -3,7 +3,7 @@
 #ifndef MICS_MODEL_HF_CONFIG_H
 #define MICS_MODEL_HF_CONFIG_H
 
-#include "doc/at.h"
+#include "doc/cursor.h"
 #include "model/config.h"
 
 #define MICS_CONFIG_TRY(call)                                                                      \

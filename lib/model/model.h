@@ -14,7 +14,7 @@
 #define MICS_MODEL_MODEL_H
 
 #include "base/err.h"
-#include "machine/device.h"
+#include "device/device.h"
 
 #include <jansson.h>
 #include <stdbool.h>

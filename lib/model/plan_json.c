@@ -3,7 +3,7 @@
  * A model as a plan stores it: its configuration, its number of parameters for people and as a check,
  * and the document that it came from.
  */
-#include "doc/at.h"
+#include "doc/cursor.h"
 #include "model/config.h"
 #include "model/model.h"
 #include "model/rope_scaling.h"

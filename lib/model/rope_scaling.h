@@ -3,7 +3,7 @@
 #ifndef MICS_MODEL_ROPE_SCALING_H
 #define MICS_MODEL_ROPE_SCALING_H
 
-#include "doc/at.h"
+#include "doc/cursor.h"
 #include "ops.h"
 
 /* A new map: rope_type "default", "linear" or "llama3", with the numbers of that kind. NULL: no memory. */

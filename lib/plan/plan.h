@@ -8,7 +8,7 @@
 #ifndef MICS_PLAN_PLAN_H
 #define MICS_PLAN_PLAN_H
 
-#include "cluster/topology.h"
+#include "topology/topology.h"
 #include "model/model.h"
 #include "plan/group.h"
 #include "plan/layout.h"

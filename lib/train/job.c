@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/job.h"
 
-#include "ckpt/agree.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
-#include "machine/comm_device.h"
+#include "comm/staged.h"
 #include "train/job_folder.h"
 #include "train/job_pace.h"
 

@@ -8,10 +8,10 @@
 #ifndef MICS_TRAIN_JOB_H
 #define MICS_TRAIN_JOB_H
 
-#include "machine/choose.h"
-#include "train/fault.h"
+#include "comm/job_device.h"
+#include "train/watch/fault.h"
 #include "train/run.h"
-#include "train/startup.h"
+#include "train/watch/startup.h"
 
 #define MICS_JOB_MAX_GIVEN 64
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/job_folder.h"
 
-#include "ckpt/agree.h"
+#include "comm/agree.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/job_pace.h"
 
-#include "ckpt/agree.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
-#include "plan/pace.h"
+#include "plan/schedule/op_durations.h"
 
 /* Rank 0 reads the plan whose pace is kept, for all. */
 static enum mics_status read_pace_plan(struct mics_job *job, struct mics_plan **out,

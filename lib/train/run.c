@@ -9,9 +9,9 @@
 #include "train/run.h"
 
 #include "base/clock.h"
-#include "ckpt/agree.h"
+#include "comm/agree.h"
 #include "train/run_internal.h"
-#include "train/signals.h"
+#include "train/watch/signals.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -10,11 +10,11 @@
 #define MICS_TRAIN_RUN_H
 
 #include "ckpt/saver.h"
-#include "train/data.h"
-#include "train/engine.h"
-#include "train/metrics.h"
+#include "data/data.h"
+#include "engine/engine.h"
+#include "train/report/metrics.h"
 #include "train/settings.h"
-#include "train/trace.h"
+#include "train/report/trace.h"
 
 #include <stdatomic.h>
 

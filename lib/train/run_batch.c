@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_batch.c - which sequences a rank works on. */
-#include "train/order.h"
+#include "data/order.h"
 #include "train/run_internal.h"
 
 #include <string.h>

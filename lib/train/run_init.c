@@ -6,9 +6,9 @@
  * each by one rank.
  */
 #include "base/num.h"
-#include "ckpt/agree.h"
-#include "ckpt/convert_model.h"
-#include "ckpt/convert_sums.h"
+#include "comm/agree.h"
+#include "ckpt/convert/model.h"
+#include "ckpt/convert/sums.h"
 #include "train/run_internal.h"
 
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_state.c - a run's state to and from checkpoints. */
-#include "ckpt/agree.h"
-#include "doc/at.h"
+#include "comm/agree.h"
+#include "doc/cursor.h"
 #include "train/run_internal.h"
 
 #include <inttypes.h>

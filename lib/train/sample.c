@@ -2,7 +2,7 @@
 #include "train/sample.h"
 
 #include "base/philox.h"
-#include "train/tokens.h"
+#include "data/tokens.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #ifndef MICS_TRAIN_SAMPLE_H
 #define MICS_TRAIN_SAMPLE_H
 
-#include "train/engine.h"
+#include "engine/engine.h"
 
 struct mics_sample_options {
     uint32_t count;     /* bytes */

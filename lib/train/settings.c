@@ -3,7 +3,7 @@
 
 #include "base/num.h"
 #include "base/units.h"
-#include "doc/at.h"
+#include "doc/cursor.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -8,7 +8,7 @@
 #ifndef MICS_TRAIN_SETTINGS_H
 #define MICS_TRAIN_SETTINGS_H
 
-#include "train/engine.h"
+#include "engine/engine.h"
 #include "train/lr.h"
 
 #include <jansson.h>

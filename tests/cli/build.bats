@@ -69,12 +69,12 @@ setup()
 }
 
 @test "the runner counts failures, crashes and missing tests, and says so in its last line" {
-    mkdir -p "$BATS_TEST_TMPDIR"/{tests,tree/tests/unit}
+    mkdir -p "$BATS_TEST_TMPDIR"/{tests,tree/tests/unit/base}
     cp tests/run tests/tap.bash "$BATS_TEST_TMPDIR/tests/"
     printf '#!/bin/sh\necho ok 1 - good\necho not ok 2 - bad\necho "ok 3 - absent # SKIP no reason"\necho 1..3\nexit 1\n' \
-        >"$BATS_TEST_TMPDIR/tree/tests/unit/test_mixed"
-    printf '#!/bin/sh\necho ok 1 - before\nkill -SEGV $$\n' >"$BATS_TEST_TMPDIR/tree/tests/unit/test_crash"
-    chmod +x "$BATS_TEST_TMPDIR"/tree/tests/unit/*
+        >"$BATS_TEST_TMPDIR/tree/tests/unit/base/test_mixed"
+    printf '#!/bin/sh\necho ok 1 - before\nkill -SEGV $$\n' >"$BATS_TEST_TMPDIR/tree/tests/unit/base/test_crash"
+    chmod +x "$BATS_TEST_TMPDIR"/tree/tests/unit/base/*
     printf 'all tests-build:\n' >"$BATS_TEST_TMPDIR/Makefile"
     run env BUILD=tree "$BATS_TEST_TMPDIR/tests/run" unit
     echo "$output"

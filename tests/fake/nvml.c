@@ -7,7 +7,7 @@
  * as after an upgrade of the driver without a restart. MICS_FAKE_NVML=emulated: instead the first
  * two of the emulated GPUs, of whose 16 GiB another program has half, and 1 GiB more on the second.
  */
-#include "cluster/nvml_api.h"
+#include "topology/nvml_api.h"
 
 #include <stdio.h>
 #include <stdlib.h>

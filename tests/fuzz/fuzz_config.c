@@ -5,7 +5,7 @@
  * Of a model that is accepted the tensors must lie inside their units without overlap, aligned or joined, and no number may have
  * wrapped around; and it must come back from what a plan stores of it.
  *
- * sources: lib/base lib/doc lib/model lib/machine/device.c kernels/host/pool.c
+ * sources: lib/base lib/doc lib/model lib/device/device.c kernels/host/pool.c
  */
 #include "model/model.h"
 

@@ -4,9 +4,9 @@
  *
  * What is accepted must name files inside the folder only.
  *
- * sources: lib/base lib/ckpt/hf_index.c
+ * sources: lib/base lib/ckpt/hf/index.c
  */
-#include "ckpt/hf_index.h"
+#include "ckpt/hf/index.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -4,9 +4,9 @@
  *
  * What is accepted has GPUs, and numbers in the ranges that a topology needs.
  *
- * sources: lib/base lib/cluster/nccl_topo.c lib/cluster/nvml.c
+ * sources: lib/base lib/topology/nccl_topo.c lib/topology/nvml.c
  */
-#include "cluster/nccl_topo.h"
+#include "topology/nccl_topo.h"
 
 #include <math.h>
 #include <stdint.h>

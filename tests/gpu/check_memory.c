@@ -10,13 +10,13 @@
  * the GPU meanwhile. Rank 0 prints TAP.
  */
 #include "base/num.h"
-#include "cluster/nvml.h"
-#include "machine/choose.h"
-#include "machine/comm_device.h"
+#include "topology/nvml.h"
+#include "comm/job_device.h"
+#include "comm/staged.h"
 #include "plan/gpu_memory.h"
 #include "plan/memory.h"
 #include "plugin_path.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 #include <math.h>
 #include <stdio.h>

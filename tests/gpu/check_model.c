@@ -10,10 +10,10 @@
  * relative, |a - b| / |b|, of each unit. Prints TAP.
  */
 #include "doc/doc.h"
-#include "machine/choose.h"
+#include "comm/job_device.h"
 #include "plan/plan.h"
 #include "plugin_path.h"
-#include "train/engine.h"
+#include "engine/engine.h"
 
 #include <math.h>
 #include <stdio.h>

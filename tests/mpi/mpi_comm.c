@@ -5,10 +5,10 @@
  * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm_checks.h"
-#include "machine/comm_device.h"
-#include "machine/comm_tune.h"
-#include "machine/plugin.h"
-#include "machine/world.h"
+#include "comm/staged.h"
+#include "comm/mpi/tune.h"
+#include "device/plugin.h"
+#include "comm/world.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/philox.h"
-#include "machine/comm_device.h"
+#include "comm/staged.h"
 #include "plan/slots.h"
 
 #include <float.h>

@@ -9,8 +9,8 @@
 #ifndef MICS_TESTS_PARITY_HARNESS_H
 #define MICS_TESTS_PARITY_HARNESS_H
 
-#include "machine/plugin_abi.h"
-#include "train/engine.h"
+#include "device/plugin_abi.h"
+#include "engine/engine.h"
 
 struct parity_case {
     const struct mics_model *model;

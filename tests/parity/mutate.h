@@ -3,7 +3,7 @@
 #ifndef MICS_TESTS_PARITY_MUTATE_H
 #define MICS_TESTS_PARITY_MUTATE_H
 
-#include "plan/schedule.h"
+#include "plan/schedule/schedule.h"
 
 /* A copy of `schedule` in which the operations that `drop` names are gone, and so is dependency
  * `drop_dep` (an index into deps, MICS_NONE: none). Free with mutant_free(); the rest stays the original's. */

@@ -6,7 +6,7 @@
  * missing or pinned memory that is used again too early, is noticed in one of them.
  */
 #include "cases.h"
-#include "machine/plugin.h"
+#include "device/plugin.h"
 #include "mutate.h"
 #include "unit/plugin_path.h"
 #include "unit/tap.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plug-in of another interface. */
-#include "machine/plugin_abi.h"
+#include "device/plugin_abi.h"
 
 mics_plugin_entry_fn mics_plugin_entry;
 

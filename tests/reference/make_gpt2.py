@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reference values of a small GPT-2 from PyTorch, for tests/unit/test_reference.c.
+"""Reference values of a small GPT-2 from PyTorch, for tests/unit/model/test_reference.c.
 
 Writes beside itself gpt2-tiny/config.json and model.safetensors, a model folder as the Hugging Face
 hub has them, and gpt2-tiny/reference.safetensors: tokens, targets (-1: not counted), logits, the sum

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reference values of a small Llama from the transformers library, for tests/unit/test_reference.c.
+"""Reference values of a small Llama from the transformers library, for tests/unit/model/test_reference.c.
 
 Writes beside itself llama-tiny/config.json and model.safetensors, a model folder as the library has them, and
 llama-tiny/reference.safetensors: tokens, targets (-1: not counted), logits, the sum of the losses, and the

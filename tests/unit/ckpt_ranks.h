@@ -8,7 +8,7 @@
 
 #include "base/file.h"
 #include "base/philox.h"
-#include "ckpt/agree.h"
+#include "comm/agree.h"
 #include "ckpt/checkpoint.h"
 #include "doc/doc.h"
 #include "tap.h"

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "host/numbers.h"
-#include "machine/comm.h"
-#include "machine/launch.h"
+#include "comm/comm.h"
+#include "device/launch.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #define MICS_TESTS_DEVICE_CHECKS_H
 
 #include "base/clock.h"
-#include "machine/launch.h"
+#include "device/launch.h"
 #include "tap.h"
 
 #include <semaphore.h>

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c - set up what measurements need. */
+#include "bench/bench.h"
+#include "base/clock.h"
+#include "base/num.h"
+#include "topology/node_info.h"
+#include "topology/nvml.h"
+#include "topology/topology.h"
+#include "comm/staged.h"
+#include "device/launch.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+static const double look_s = 1e-3; /* between looks at the communicators */
+
+enum { MAX_BUFFER = 64 << 20, MAX_GPU_BUFFER = 256 << 20, MIN_BUFFER = 8 << 20 };
+
+/* Free memory of this machine's GPUs before this process has a context on one, which takes some
+ * of it. NVML may be missing or not answer: then there is none in the list. */
+struct idle_gpus {
+    struct mics_nvml_gpu *list;
+    uint32_t count;
+};
+
+static struct idle_gpus look_at_idle_gpus(enum mics_device_kind kind)
+{
+    struct idle_gpus gpus = {0};
+
+    if (kind != MICS_DEVICE_HOST && mics_nvml_list(&gpus.list, &gpus.count, NULL) != MICS_OK)
+        gpus = (struct idle_gpus){0};
+    return gpus;
+}
+
+/* Where NVML does not know the GPU, CUDA says what is free beside this process's own context. */
+static enum mics_status free_memory(const struct mics_bench *bench, const struct idle_gpus *gpus,
+                                    uint64_t *out, struct mics_err *err)
+{
+    struct mics_device *device = bench->device;
+
+    for (uint32_t i = 0; i < gpus->count; i++)
+        if (gpus->list[i].free_bytes > 0 && mics_nvml_gpu_is(&gpus->list[i], device->uuid)) {
+            *out = gpus->list[i].free_bytes;
+            return MICS_OK;
+        }
+    return device->ops->memory_left(device, out, err);
+}
+
+/* Every rank tells what it has; the least counts for all. */
+static enum mics_status agree_on_memory(struct mics_bench *bench, const struct idle_gpus *gpus,
+                                        struct mics_err *err)
+{
+    const struct mics_world *world = bench->world;
+    const bool on_host = bench->device->on_host;
+    uint64_t own = mics_node_memory_bytes() / mics_world_host_ranks(world);
+    uint64_t *all = calloc(world->size, sizeof *all), least = UINT64_MAX;
+    enum mics_status status = all ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK && !on_host)
+        status = free_memory(bench, gpus, &own, err);
+    if (status == MICS_OK)
+        status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        least = mics_min_u64(least, all[i]);
+    free(all);
+    if (status != MICS_OK)
+        return status;
+    bench->free_bytes = on_host ? 0 : least;
+    bench->memory_bytes = on_host ? least : mics_gpu_memory_limit(least);
+    if (bench->memory_bytes >= 16 * (uint64_t)MIN_BUFFER)
+        return MICS_OK;
+    if (on_host)
+        return mics_err_set(err, MICS_ERR_DEVICE, "cannot tell how much memory a rank may use");
+    return mics_err_set(err, MICS_ERR_DEVICE,
+                        "a GPU has %llu MiB of free memory, of which %llu are kept in reserve: too "
+                        "little to measure",
+                        (unsigned long long)(least >> 20),
+                        (unsigned long long)(MICS_GPU_RESERVE_BYTES >> 20));
+}
+
+static enum mics_status allocate(struct mics_bench *bench, uint64_t bytes, struct mics_err *err)
+{
+    const struct mics_device_ops *ops = bench->device->ops;
+    const uint64_t most = bench->device->on_host ? MAX_BUFFER : MAX_GPU_BUFFER;
+    const uint64_t usual = mics_min_u64(most, bench->memory_bytes / 16);
+    enum mics_status status;
+
+    bench->buffer_bytes = mics_max_u64(mics_round_up(bytes, 4096), usual / 4096 * 4096);
+    if (bench->buffer_bytes > bench->memory_bytes / 2)
+        return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                            "%llu bytes of buffers are more than half of the %llu of a rank",
+                            (unsigned long long)bench->buffer_bytes,
+                            (unsigned long long)bench->memory_bytes);
+    status = ops->alloc(bench->device, bench->buffer_bytes, &bench->buffer, err);
+    bench->mirror = bench->buffer;
+    if (status == MICS_OK && !bench->device->on_host)
+        status = ops->host_alloc(bench->device, bench->buffer_bytes, &bench->mirror, err);
+    if (status != MICS_OK)
+        return status;
+    mics_launch_zero(bench->stream, &(struct mics_op_zero){bench->buffer, bench->buffer_bytes});
+    return ops->stream_sync(bench->stream, err);
+}
+
+enum mics_status mics_bench_wait(const struct mics_bench *bench, struct mics_err *err)
+{
+    const struct mics_device_ops *ops = bench->device->ops;
+    struct mics_comm *comm = bench->comm;
+    enum mics_status status = MICS_OK;
+    double looked_s = mics_now_s();
+
+    if (!comm->ops->check || !ops->event_reached)
+        return ops->stream_sync(bench->stream, err);
+    ops->event_record(bench->idle, bench->stream);
+    while (status == MICS_OK && !ops->event_reached(bench->idle)) {
+        sched_yield();
+        if (mics_now_s() - looked_s < look_s)
+            continue;
+        status = comm->ops->check(comm, err);
+        looked_s = mics_now_s();
+    }
+    if (status == MICS_OK)
+        return ops->stream_sync(bench->stream, err);
+    comm->ops->cancel(comm);
+    return status;
+}
+
+enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *world,
+                                 enum mics_device_kind kind, uint64_t buffer_bytes,
+                                 struct mics_err *err)
+{
+    enum mics_status status;
+
+    *bench = (struct mics_bench){
+        .world = world,
+        .begun_s = mics_now_s(),
+        .threads = mics_threads_per_rank(mics_world_host_ranks(world)),
+    };
+    if (bench->threads == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number of threads");
+    const struct idle_gpus gpus = look_at_idle_gpus(kind);
+    status = mics_device_choose(world, kind, bench->threads, &bench->chosen, err);
+    bench->device = bench->chosen.device;
+    if (status == MICS_OK)
+        status = agree_on_memory(bench, &gpus, err);
+    free(gpus.list);
+    if (status == MICS_OK)
+        status = mics_comm_new_for_device(world->comm, bench->device, &bench->comm, err);
+    if (status == MICS_OK)
+        status = bench->device->ops->stream_open(bench->device, "probe", 0, &bench->stream, err);
+    if (status == MICS_OK)
+        status = bench->device->ops->event_open(bench->device, &bench->idle, err);
+    if (status == MICS_OK)
+        status = allocate(bench, buffer_bytes, err);
+    if (status != MICS_OK)
+        mics_bench_fini(bench);
+    return status;
+}
+
+void mics_bench_fini(struct mics_bench *bench)
+{
+    struct mics_device *device = bench->device;
+
+    if (!device)
+        return;
+    device->ops->stream_close(bench->stream);
+    device->ops->event_close(bench->idle);
+    if (bench->mirror && bench->mirror != bench->buffer)
+        device->ops->host_release(device, bench->mirror);
+    if (bench->buffer)
+        device->ops->release(device, bench->buffer);
+    if (bench->comm)
+        bench->comm->ops->free(bench->comm);
+    mics_chosen_close(&bench->chosen);
+    *bench = (struct mics_bench){0};
+}
+
+const char *mics_bench_device_name(const struct mics_bench *bench)
+{
+    return bench->device->model[0] ? bench->device->model : bench->device->name;
+}
+
+double mics_bench_elapsed_s(const struct mics_bench *bench)
+{
+    return mics_now_s() - bench->begun_s;
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fit.c - least relative deviations, exactly.
+ *
+ * A line with the least sum of weighted absolute deviations can always be found among those through
+ * two of the points, or through one where a coefficient is at its bound. There are few points, so
+ * all such lines are tried: no iteration, no tuning, the same answer every time.
+ */
+#include "bench/fit.h"
+#include "bench/stats.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double min_slope = 1e-15; /* seconds per byte: 1 PB/s */
+static const double burst = 1.25;      /* times the rate that lasts, and more */
+
+struct line {
+    double alpha, slope, deviation;
+};
+
+static double deviation_of(const struct mics_sample *sample, const struct line *line)
+{
+    return fabs((line->alpha + line->slope * sample->bytes) / sample->seconds - 1);
+}
+
+/* Make `best` the line of these coefficients if it is allowed and better. */
+static void consider(const struct mics_sample *samples, size_t count, double alpha, double slope,
+                     struct line *best)
+{
+    struct line line = {.alpha = alpha, .slope = slope};
+
+    if (!(alpha >= 0) || !(slope >= min_slope))
+        return;
+    for (size_t i = 0; i < count && line.deviation < best->deviation; i++)
+        line.deviation += deviation_of(&samples[i], &line);
+    if (line.deviation < best->deviation)
+        *best = line;
+}
+
+static struct line find_best(const struct mics_sample *samples, size_t count)
+{
+    struct line best = {.deviation = INFINITY};
+
+    for (size_t i = 0; i < count; i++) {
+        const struct mics_sample *a = &samples[i];
+
+        consider(samples, count, 0, fmax(a->seconds / a->bytes, min_slope), &best);
+        consider(samples, count, fmax(a->seconds - min_slope * a->bytes, 0), min_slope, &best);
+        for (size_t j = 0; j < i; j++) {
+            const struct mics_sample *b = &samples[j];
+            const double slope = (a->seconds - b->seconds) / (a->bytes - b->bytes);
+
+            consider(samples, count, a->seconds - slope * a->bytes, slope, &best);
+        }
+    }
+    return best;
+}
+
+static enum mics_status check(const struct mics_sample *samples, size_t count, struct mics_err *err)
+{
+    size_t sizes = 0;
+
+    if (count > MICS_FIT_MAX)
+        return mics_err_set(err, MICS_ERR_ARG, "%zu samples; a fit takes up to %d", count,
+                            MICS_FIT_MAX);
+    for (size_t i = 0; i < count; i++) {
+        if (!(samples[i].seconds > 0) || !isfinite(samples[i].seconds) || !(samples[i].bytes >= 0))
+            return mics_err_set(err, MICS_ERR_ARG, "sample %zu: %g s for %g bytes", i,
+                                samples[i].seconds, samples[i].bytes);
+        sizes += samples[i].bytes != samples[0].bytes;
+    }
+    if (sizes == 0)
+        return mics_err_set(err, MICS_ERR_ARG, "a fit needs samples of two sizes");
+    return MICS_OK;
+}
+
+enum mics_status mics_fit_link(const struct mics_sample *samples, size_t count,
+                               struct mics_link *out, struct mics_err *err)
+{
+    const enum mics_status status = check(samples, count, err);
+    double deviations[MICS_FIT_MAX];
+    struct line line;
+
+    if (status != MICS_OK)
+        return status;
+    line = find_best(samples, count);
+    for (size_t i = 0; i < count; i++)
+        deviations[i] = deviation_of(&samples[i], &line);
+    *out = (struct mics_link){
+        .latency_s = line.alpha,
+        .bandwidth_bytes = 1 / line.slope,
+        .samples = (uint32_t)count,
+        .spread = mics_median(deviations, count),
+    };
+    return MICS_OK;
+}
+
+size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count)
+{
+    double sustained = 0; /* the best rate of the larger ones that are kept */
+    size_t kept = count;
+
+    for (size_t i = count; i-- > 0;) {
+        const double rate = samples[i].bytes / samples[i].seconds;
+
+        if (i == 0 || i + 1 == count || rate <= burst * sustained) {
+            sustained = fmax(sustained, rate);
+            continue;
+        }
+        memmove(&samples[i], &samples[i + 1], (kept - i - 1) * sizeof *samples);
+        kept--;
+    }
+    return kept;
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.h - latency and bandwidth from measured times. */
+#ifndef MICS_BENCH_FIT_H
+#define MICS_BENCH_FIT_H
+
+#include "topology/topology.h"
+
+#include <stddef.h>
+
+/* One measurement, or the median of several of one size. */
+struct mics_sample {
+    double bytes, seconds; /* 0 or more; above 0 */
+};
+
+enum { MICS_FIT_MAX = 256 };
+
+/* Fit seconds = alpha + bytes / beta so that the sum of the *relative* deviations |fit / measured - 1|
+ * is least: a size of 1 KiB counts as much as one of 64 MiB, and a measurement that was disturbed,
+ * however long it took, adds at most 1. alpha >= 0, beta <= 1e15.
+ *
+ * out->samples becomes `count`, out->spread the median of the relative deviations.
+ * MICS_ERR_ARG: fewer than two sizes, more than MICS_FIT_MAX samples, or a time that is not above 0. */
+enum mics_status mics_fit_link(const struct mics_sample *samples, size_t count,
+                               struct mics_link *out, struct mics_err *err);
+
+/* Drop, of samples that grow in size, those that a burst carried: on a link with a token bucket (shaped, or with credits)
+ * what fits the bucket goes faster than the link can go on. A sample between the first and the last goes if its bytes per
+ * second are more than 1.25 times those of every larger one that stays. Returns how many are left. */
+size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count);
+
+#endif

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * series.c - time, agree, grow.
+ *
+ * After each size all ranks exchange (median, best, elapsed). The number of batches of the next size
+ * and whether there is one follow from the median over the ranks and from rank 0's clock: pure
+ * functions of what all have, so nobody waits for a collective that others never begin.
+ */
+#include "bench/series.h"
+#include "base/clock.h"
+#include "base/num.h"
+#include "bench/stats.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum {
+    MIN_SIZES = 5,
+    MIN_BATCHES = 3,
+    MAX_BATCHES = 15,
+    MAX_ITERS = 16,
+    FIRST_ITERS = 4,
+    GROWTH = 4
+};
+
+/* One size more, past the bursts that a shaped link lets through, when each collective of it is as short as that. */
+static const double brief_s = 60e-3;
+static const double batch_s = 300e-6; /* short collectives are repeated to fill as much */
+
+/* What the ranks exchange after each size. median < 0: took no part. */
+struct report {
+    double median, best, elapsed;
+};
+
+/* What is about to be run. */
+struct round {
+    struct mics_comm *comm; /* may be NULL */
+    enum mics_collective collective;
+    uint64_t count; /* elements of one rank's piece */
+    uint32_t ranks, iters, batches;
+};
+
+static uint64_t round_bytes(const struct round *round)
+{
+    return round->count * round->ranks * sizeof(float);
+}
+
+/* In place, so one buffer is enough. */
+static void enqueue(const struct mics_bench *bench, const struct round *round)
+{
+    struct mics_comm *comm = round->comm;
+    float *data = bench->buffer;
+    float *piece = data + (uint64_t)comm->block * round->count;
+
+    switch (round->collective) {
+    case MICS_ALL_GATHER:
+        comm->ops->all_gather(comm, bench->stream, piece, data, round->count, MICS_F32);
+        break;
+    case MICS_REDUCE_SCATTER:
+        comm->ops->reduce_scatter(comm, bench->stream, data, piece, round->count, MICS_F32);
+        break;
+    default:
+        comm->ops->all_reduce(comm, bench->stream, data, round->count * round->ranks, MICS_F32);
+    }
+}
+
+static enum mics_status time_batch(const struct mics_bench *bench, const struct round *round,
+                                   double *seconds, struct mics_err *err)
+{
+    const double start = mics_now_s();
+    enum mics_status status;
+
+    for (uint32_t i = 0; i < round->iters; i++)
+        enqueue(bench, round);
+    status = mics_bench_wait(bench, err);
+    *seconds = (mics_now_s() - start) / round->iters;
+    return status;
+}
+
+/* One batch that does not count, then those that do. */
+static enum mics_status time_size(const struct mics_bench *bench, const struct round *round,
+                                  struct report *out, struct mics_err *err)
+{
+    double seconds[MAX_BATCHES], warmup;
+    enum mics_status status;
+
+    *out = (struct report){.median = -1, .best = -1};
+    if (!round->comm)
+        return MICS_OK;
+    status = time_batch(bench, round, &warmup, err);
+    for (uint32_t i = 0; i < round->batches && status == MICS_OK; i++)
+        status = time_batch(bench, round, &seconds[i], err);
+    if (status != MICS_OK)
+        return status;
+    out->median = mics_median(seconds, round->batches);
+    out->best = seconds[0]; /* mics_median() has sorted them */
+    return MICS_OK;
+}
+
+/* Put a size's reports into the series: the sample is the median of those who took part. */
+static enum mics_status add_size(struct mics_series *series, const struct report *reports,
+                                 uint32_t size, const struct round *round, struct mics_err *err)
+{
+    double *best = malloc(size * sizeof *best), *medians = malloc(size * sizeof *medians);
+    uint32_t count = 0;
+
+    if (!best || !medians) {
+        free(best);
+        free(medians);
+        return mics_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        best[i] = reports[i].best;
+        if (reports[i].median >= 0)
+            medians[count++] = reports[i].median;
+    }
+    series->samples[series->count] = (struct mics_sample){
+        .bytes = (double)round_bytes(round),
+        .seconds = count > 0 ? mics_median(medians, count) : 0,
+    };
+    series->best[series->count++] = best;
+    series->batches += round->batches;
+    free(medians);
+    return count > 0 ? MICS_OK : mics_err_set(err, MICS_ERR_ARG, "nobody took part");
+}
+
+/* How often to run a size that takes so long, in what is left of the budget. */
+static void choose_repetitions(struct round *round, double seconds, double left_s)
+{
+    const double fit = left_s / 3 / seconds; /* collectives in a third of what is left */
+
+    round->iters = (uint32_t)fmax(1, fmin(MAX_ITERS, batch_s / seconds));
+    round->batches = (uint32_t)fmax(MIN_BATCHES, fmin(MAX_BATCHES, fit / round->iters - 1));
+}
+
+/* Set up the next size, which will take up to GROWTH times the last one's time. Is there one? */
+static bool prepare(const struct mics_series *series, const struct mics_bench *bench,
+                    struct round *round, double left_s)
+{
+    const uint64_t first = MICS_SERIES_FIRST_BYTES / sizeof(float) / round->ranks;
+    double expected = 1e-3;
+
+    round->count = mics_max_u64(first, 1) << (2 * series->count);
+    if (series->count > 0)
+        expected = GROWTH * series->samples[series->count - 1].seconds;
+    if (series->count == MICS_SERIES_MAX || round_bytes(round) > bench->buffer_bytes)
+        return false;
+    if (series->count >= MIN_SIZES + (expected < brief_s) && expected * (1 + MIN_BATCHES) > left_s)
+        return false;
+    choose_repetitions(round, expected, left_s);
+    if (series->count == 0)
+        round->iters = FIRST_ITERS;
+    return true;
+}
+
+/* Share the reports of a size, and rank 0's clock. */
+static enum mics_status run_size(const struct mics_bench *bench, const struct round *round,
+                                 double begun_s, struct report *reports, double *elapsed_s,
+                                 struct mics_err *err)
+{
+    struct mics_comm *world = bench->world->comm;
+    struct report own;
+    enum mics_status status = time_size(bench, round, &own, err);
+
+    own.elapsed = mics_now_s() - begun_s;
+    if (status == MICS_OK)
+        status = world->ops->all_gather_now(world, &own, reports, sizeof own, err);
+    *elapsed_s = reports[0].elapsed;
+    return status;
+}
+
+enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_comm *comm,
+                                 enum mics_collective collective, uint32_t ranks, double budget_s,
+                                 struct mics_series *out, struct mics_err *err)
+{
+    const uint32_t size = bench->world->size;
+    const double begun_s = mics_now_s();
+    struct report *reports = calloc(size, sizeof *reports);
+    struct round round = {.comm = comm, .collective = collective, .ranks = ranks};
+    enum mics_status status = reports ? MICS_OK : mics_err_nomem(err);
+    double elapsed_s = 0;
+
+    *out = (struct mics_series){0};
+    while (status == MICS_OK && prepare(out, bench, &round, budget_s - elapsed_s)) {
+        status = run_size(bench, &round, begun_s, reports, &elapsed_s, err);
+        if (status == MICS_OK)
+            status = add_size(out, reports, size, &round, err);
+    }
+    free(reports);
+    if (status != MICS_OK)
+        mics_series_fini(out);
+    return status;
+}
+
+void mics_series_fini(struct mics_series *series)
+{
+    for (size_t i = 0; i < series->count; i++)
+        free(series->best[i]);
+    series->count = 0;
+}

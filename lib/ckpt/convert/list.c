@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert_list.c - the tensors of a model on disk, as a document. */
+#include "ckpt/convert/ops.h"
+
+#include "ckpt/convert/model.h"
+#include "ckpt/manifest_form.h"
+#include "doc/cursor.h"
+#include "doc/doc.h"
+#include "doc/table.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define MAX_TENSORS ((size_t)1 << 20)
+
+static json_t *describe(const char *name, const char *dtype, const uint64_t *shape, uint32_t rank,
+                        uint64_t bytes, const char *place)
+{
+    json_t *sizes = json_array();
+
+    for (uint32_t i = 0; sizes && i < rank; i++)
+        if (json_array_append_new(sizes, json_integer((json_int_t)shape[i])) != 0) {
+            json_decref(sizes);
+            return NULL;
+        }
+    return sizes ? json_pack("{s:s,s:s,s:o,s:I,s:s}", "name", name, "dtype", dtype, "shape", sizes,
+                             "bytes", (json_int_t)bytes, "in", place)
+                 : NULL;
+}
+
+static int list_model(const struct mics_model *model, json_t *tensors)
+{
+    for (uint32_t i = 0; i < model->unit_count; i++) {
+        for (uint32_t j = 0; j < model->units[i].tensor_count; j++) {
+            const struct mics_tensor *is = &model->units[i].tensors[j];
+            json_t *entry = describe(is->name, "F32", is->shape, is->rank,
+                                     is->count * sizeof(float), model->units[i].name);
+
+            if (json_array_append_new(tensors, entry) != 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
+static int list_hf(const struct mics_hf *hf, json_t *tensors)
+{
+    for (size_t i = 0; i < hf->tensor_count; i++) {
+        const struct mics_safetensor *is = hf->tensors[i].is;
+        json_t *entry = describe(is->name, is->dtype, is->shape, is->rank, is->end - is->begin,
+                                 hf->files[hf->tensors[i].file].name);
+
+        if (json_array_append_new(tensors, entry) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+enum mics_status mics_convert_list(const char *path, struct mics_problems *problems, json_t **out,
+                                   struct mics_err *err)
+{
+    struct mics_disk_model disk;
+    json_t *doc = mics_doc_new(MICS_TENSORS_KIND, 1), *tensors = json_array(), *states = NULL;
+    enum mics_status status = mics_disk_model_open(path, problems, &disk, err);
+    int failed = !doc || !tensors;
+
+    if (status == MICS_OK && !failed) {
+        states = mics_form_states(mics_disk_model_states(&disk));
+        failed = disk.is_hf ? list_hf(&disk.hf, tensors) : list_model(disk.shards.model, tensors);
+        failed = failed || json_object_set_new(doc, "path", json_string(path)) != 0 ||
+                 json_object_set(doc, "states", states) != 0 ||
+                 json_object_set(doc, "tensors", tensors) != 0;
+    }
+    mics_disk_model_close(&disk);
+    json_decref(tensors);
+    json_decref(states);
+    if (status == MICS_OK && failed)
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        *out = doc;
+    else
+        json_decref(doc);
+    return status;
+}
+
+static enum mics_status put_row(struct mics_table *table, const struct mics_at *tensor, int tsv,
+                                struct mics_err *err)
+{
+    const char *name = NULL, *dtype = NULL, *place = NULL;
+    uint64_t bytes = 0;
+    struct mics_at shape;
+    char text[160] = "";
+    enum mics_status status = mics_at_string(tensor, "name", &name, err);
+
+    if (status == MICS_OK)
+        status = mics_at_string(tensor, "dtype", &dtype, err);
+    if (status == MICS_OK)
+        status = mics_at_string(tensor, "in", &place, err);
+    if (status == MICS_OK)
+        status = mics_at_u64(tensor, "bytes", 0, INT64_MAX, &bytes, err);
+    if (status == MICS_OK)
+        status = mics_at_array(tensor, "shape", 0, MICS_SAFETENSORS_MAX_RANK, &shape, err);
+    if (status != MICS_OK)
+        return status;
+    for (size_t i = 0; i < mics_at_count(&shape); i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text), "%s%" JSON_INTEGER_FORMAT,
+                 i ? "x" : "", json_integer_value(json_array_get(shape.value, i)));
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%s", dtype);
+    mics_table_cell(table, "%s", text);
+    mics_table_bytes(table, tsv, bytes);
+    mics_table_cell(table, "%s", place);
+    return MICS_OK;
+}
+
+enum mics_status mics_tensors_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const struct mics_at root = mics_at_root(doc);
+    struct mics_at tensors, tensor;
+    struct mics_table *table = NULL;
+    enum mics_status status = mics_at_array(&root, "tensors", 0, MAX_TENSORS, &tensors, err);
+
+    if (status != MICS_OK)
+        return status;
+    table =
+        mics_table_new(tsv ? "tensor|dtype|shape|bytes|in" : "<tensor|<dtype|>shape|>bytes|<in");
+    for (size_t i = 0; status == MICS_OK && i < mics_at_count(&tensors); i++) {
+        status = mics_at_item(&tensors, i, &tensor, err);
+        if (status == MICS_OK)
+            status = put_row(table, &tensor, tsv, err);
+    }
+    if (status == MICS_OK)
+        return mics_table_finish(table, out, tsv, err);
+    mics_table_free(table);
+    return status;
+}

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hf_target.c - the files of a model for Hugging Face: as few as the size of one allows, filled in order. */
+#include "ckpt/hf/hf.h"
+
+#include "ckpt/hf/names.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void mics_hf_target_free(struct mics_hf_target *target)
+{
+    for (uint32_t i = 0; target->headers && i < target->target.file_count; i++)
+        free(target->headers[i]);
+    free(target->headers);
+    free(target->target.files);
+    free(target->sections);
+    free(target->specs);
+    free(target->names);
+    *target = (struct mics_hf_target){0};
+}
+
+static uint64_t section_bytes(const struct mics_section *section)
+{
+    return section->count * mics_number_bytes(section->number);
+}
+
+/* The end of the file that begins with section `first`: at least one section. */
+static size_t end_of_file(const struct mics_hf_target *out, size_t first, uint64_t max_bytes)
+{
+    uint64_t bytes = section_bytes(&out->sections[first]);
+    size_t end = first + 1;
+
+    while (end < out->count && bytes + section_bytes(&out->sections[end]) <= max_bytes)
+        bytes += section_bytes(&out->sections[end++]);
+    return end;
+}
+
+static enum mics_status add_file(struct mics_hf_target *out, size_t first, size_t end,
+                                 uint32_t file_count, struct mics_err *err)
+{
+    const uint32_t index = out->target.file_count;
+    struct mics_target_file *file = &out->target.files[index];
+    enum mics_status status = mics_safetensors_header(
+        &out->specs[first], end - first, &out->headers[index], &file->header_bytes, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (file_count == 1)
+        snprintf(file->name, sizeof file->name, MICS_HF_FILE_NAME);
+    else
+        snprintf(file->name, sizeof file->name, "model-%05u-of-%05u.safetensors", index + 1,
+                 file_count);
+    file->header = out->headers[index];
+    file->sections = &out->sections[first];
+    file->section_count = end - first;
+    const uint64_t data_bytes = mics_sections_place(&out->sections[first], end - first);
+
+    out->data_bytes += data_bytes;
+    file->bytes = file->header_bytes + data_bytes;
+    out->target.file_count++;
+    return MICS_OK;
+}
+
+/* Sections and specs are there: cut them into files. */
+static enum mics_status make_files(struct mics_hf_target *out, uint64_t max_bytes,
+                                   struct mics_err *err)
+{
+    uint32_t file_count = 0;
+    enum mics_status status = MICS_OK;
+
+    if (out->count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "there is no tensor");
+    for (size_t first = 0; first < out->count; first = end_of_file(out, first, max_bytes))
+        file_count++;
+    out->target.files = calloc(file_count, sizeof *out->target.files);
+    out->headers = calloc(file_count, sizeof *out->headers);
+    if (!out->target.files || !out->headers)
+        return mics_err_nomem(err);
+    for (size_t first = 0; status == MICS_OK && first < out->count;) {
+        const size_t end = end_of_file(out, first, max_bytes);
+
+        status = add_file(out, first, end, file_count, err);
+        first = end;
+    }
+    return status;
+}
+
+static enum mics_status make_room(struct mics_hf_target *out, size_t count, struct mics_err *err)
+{
+    *out = (struct mics_hf_target){0};
+    out->sections = calloc(count + 1, sizeof *out->sections);
+    out->specs = calloc(count + 1, sizeof *out->specs);
+    out->names = calloc(count + 1, sizeof *out->names);
+    return out->sections && out->specs && out->names ? MICS_OK : mics_err_nomem(err);
+}
+
+static void add_tensor(struct mics_hf_target *out, const struct mics_hf_family *family,
+                       uint32_t unit, const struct mics_tensor *tensor, enum mics_number number)
+{
+    char *name = out->names[out->count];
+
+    mics_hf_full_name(family, tensor->name, name, sizeof *out->names);
+    out->specs[out->count] =
+        (struct mics_safetensor_spec){.name = name,
+                                      .dtype = mics_number_dtype(number),
+                                      .rank = tensor->rank,
+                                      .shape = {tensor->shape[0], tensor->shape[1]}};
+    out->sections[out->count++] = (struct mics_section){.space = mics_space_of(unit, 0),
+                                                        .number = number,
+                                                        .start = tensor->offset,
+                                                        .count = tensor->count};
+}
+
+enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mics_number number,
+                                         uint64_t max_file_bytes, struct mics_hf_target *out,
+                                         struct mics_err *err)
+{
+    size_t tensors = 0;
+    enum mics_status status;
+
+    for (uint32_t i = 0; i < model->unit_count; i++)
+        tensors += model->units[i].tensor_count;
+    status = make_room(out, tensors, err);
+    for (uint32_t i = 0; status == MICS_OK && i < model->unit_count; i++)
+        for (uint32_t j = 0; j < model->units[i].tensor_count; j++)
+            add_tensor(out, mics_hf_family_of(model), i, &model->units[i].tensors[j], number);
+    return status == MICS_OK ? make_files(out, max_file_bytes, err) : status;
+}
+
+enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_number number,
+                                      uint64_t max_file_bytes, struct mics_hf_target *out,
+                                      struct mics_err *err)
+{
+    enum mics_status status = make_room(out, hf->tensor_count, err);
+
+    for (size_t i = 0; status == MICS_OK && i < hf->tensor_count; i++) {
+        const struct mics_safetensor *is = hf->tensors[i].is;
+        const bool raw = mics_number_of_dtype(is->dtype) == MICS_NUMBER_RAW;
+        struct mics_safetensor_spec *spec = &out->specs[i];
+
+        *spec = (struct mics_safetensor_spec){.name = is->name,
+                                              .dtype = raw ? is->dtype : mics_number_dtype(number),
+                                              .rank = is->rank};
+        memcpy(spec->shape, is->shape, sizeof spec->shape);
+        out->sections[i] = (struct mics_section){.space = (uint32_t)i,
+                                                 .number = raw ? MICS_NUMBER_RAW : number,
+                                                 .count = hf->store.table[i].count};
+        out->count++;
+    }
+    return status == MICS_OK ? make_files(out, max_file_bytes, err) : status;
+}

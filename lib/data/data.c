@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/data.h"
+
+#include "data/order.h"
+
+#include <string.h>
+
+static enum mics_status split_documents(struct mics_data *data, double val_fraction,
+                                        struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; status == MICS_OK && i < data->corpus.count; i++) {
+        const struct mics_document *document = &data->corpus.documents[i];
+        uint64_t val = (uint64_t)((double)document->size * val_fraction);
+        uint64_t train = document->size - val;
+
+        if (document->size == 0)
+            continue;
+        status = mics_tokens_append(&data->train, document->bytes, train, err);
+        if (status == MICS_OK)
+            status = mics_tokens_append(&data->val, document->bytes + train, val, err);
+    }
+    return status;
+}
+
+static enum mics_status cut_windows(struct mics_data *data, struct mics_err *err)
+{
+    if (data->train.count < (uint64_t)data->seq + 1)
+        return mics_err_set(
+            err, MICS_ERR_FORMAT, "%llu tokens to train on are too few: one sequence needs %llu",
+            (unsigned long long)data->train.count, (unsigned long long)data->seq + 1);
+    data->train_windows = data->train.count / data->seq;
+    data->val_windows = data->val.count ? (data->val.count - 1) / data->seq : 0;
+    return MICS_OK;
+}
+
+enum mics_status mics_data_open(const struct mics_data_options *options, struct mics_data *data,
+                                struct mics_err *err)
+{
+    enum mics_status status;
+
+    *data = (struct mics_data){.seq = options->seq, .seed = options->seed};
+    if (options->vocab_size < MICS_TOKEN_KINDS)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "token %d (end of document) is outside the model's vocabulary of %u",
+                            MICS_TOKEN_END, options->vocab_size);
+    status = mics_corpus_open(options->patterns, options->pattern_count, &data->corpus, err);
+    if (status == MICS_OK)
+        status = split_documents(data, options->val_fraction, err);
+    if (status == MICS_OK)
+        status = cut_windows(data, err);
+    if (status != MICS_OK)
+        mics_data_close(data);
+    return status;
+}
+
+void mics_data_close(struct mics_data *data)
+{
+    mics_tokens_free(&data->train);
+    mics_tokens_free(&data->val);
+    mics_corpus_close(&data->corpus);
+}
+
+/* Targets are the tokens one place on: only the last one is not already there. */
+static void read_window(const struct mics_tokens *line, uint64_t position, uint32_t seq,
+                        int32_t *tokens, int32_t *targets)
+{
+    mics_tokens_read(line, position, seq, tokens);
+    memcpy(targets, tokens + 1, (seq - 1) * sizeof *targets);
+    mics_tokens_read(line, position + seq, 1, targets + seq - 1);
+}
+
+void mics_data_train(const struct mics_data *data, uint64_t sample, int32_t *tokens,
+                     int32_t *targets)
+{
+    uint64_t epoch = sample / data->train_windows, index = sample % data->train_windows;
+    uint64_t window = mics_order_permute(data->seed, epoch, data->train_windows, index);
+    uint64_t start = mics_order_offset(data->seed, epoch, data->train.count);
+
+    read_window(&data->train, start + window * data->seq, data->seq, tokens, targets);
+}
+
+void mics_data_val(const struct mics_data *data, uint64_t window, int32_t *tokens, int32_t *targets)
+{
+    read_window(&data->val, window * data->seq, data->seq, tokens, targets);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * device.h - memory, streams, events and operations of one device, behind one table.
+ *
+ * Everything that is enqueued on a stream runs in order; streams run side by side. An event marks a
+ * point of a stream; other streams can be made to wait for its newest record. As in CUDA, a wait
+ * looks at the record that was newest when the wait was *enqueued*; an event never recorded does not
+ * hold anybody up. One thread at a time enqueues on a device.
+ *
+ * A failure inside a stream (a communicator's, say) is sticky for the whole device: later operations
+ * are skipped, events are still marked so that nobody hangs, and mics_stream_sync() and
+ * mics_event_sync() report the first failure.
+ */
+#ifndef MICS_DEVICE_DEVICE_H
+#define MICS_DEVICE_DEVICE_H
+
+#include "base/err.h"
+#include "ops.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct mics_device;
+struct mics_stream; /* opaque; belongs to a device */
+struct mics_event;
+struct mics_comm;
+
+#define MICS_DEVICE_ABI 5
+
+/* A line that a device has for people. */
+struct mics_device_note {
+    int level; /* how often -v must be given to see it; 0: a warning */
+    char text[256];
+};
+
+struct mics_device_ops {
+    uint32_t abi, size;
+    void (*free)(struct mics_device *device);
+
+    /* Memory, aligned to 256 bytes at least. *Not* zeroed. MICS_ERR_NOMEM says what is free. */
+    enum mics_status (*alloc)(struct mics_device *device, size_t bytes, void **out,
+                              struct mics_err *err);
+    void (*release)(struct mics_device *device, void *memory);
+    /* Bytes of the device's memory that are free now, whoever has the rest. NULL: it cannot tell. */
+    enum mics_status (*memory_left)(struct mics_device *device, uint64_t *out,
+                                    struct mics_err *err);
+    /* Memory of the host, zeroed, from and to which copies on streams go on while the host does other
+     * things (on a GPU: pinned). Copies of other host memory are right, too, but may block the caller. */
+    enum mics_status (*host_alloc)(struct mics_device *device, size_t bytes, void **out,
+                                   struct mics_err *err);
+    void (*host_release)(struct mics_device *device, void *memory); /* NULL is fine */
+
+    /* `priority`: 0 normal, 1 high (communication). Name: for traces and thread names; copied. */
+    enum mics_status (*stream_open)(struct mics_device *device, const char *name, int priority,
+                                    struct mics_stream **out, struct mics_err *err);
+    void (*stream_close)(struct mics_stream *stream); /* finishes what is enqueued; NULL is fine */
+    enum mics_status (*stream_sync)(struct mics_stream *stream, struct mics_err *err);
+
+    enum mics_status (*event_open)(struct mics_device *device, struct mics_event **out,
+                                   struct mics_err *err);
+    void (*event_close)(struct mics_event *event); /* NULL is fine */
+    void (*event_record)(struct mics_event *event, struct mics_stream *stream);
+    void (*event_wait)(struct mics_stream *stream, struct mics_event *event);
+    /* Block the caller until the newest record is reached. */
+    enum mics_status (*event_sync)(struct mics_event *event, struct mics_err *err);
+    /* Was the newest record reached, if there is one? Does not block; any thread. */
+    bool (*event_reached)(struct mics_event *event);
+    /* When the newest record was reached, in seconds on the clock of mics_now_s(). Only after it
+     * was reached. */
+    double (*event_time)(const struct mics_event *event);
+
+    /* Enqueue one operation. `args` is the operation's structure; it is copied. */
+    void (*launch)(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
+                   size_t size);
+
+    /* Get ready for matrix products of `count` shapes before the first is launched: choose how each
+     * is done and leave that in choices[]; or, `given`, do them as choices[] says, which a device
+     * of equal `tuning` left. Products run on their own operands, whose contents are lost, and the
+     * stream is waited for. Shapes that were not prepared are done as the library first proposes,
+     * without allocating. NULL: there is nothing to choose. */
+    enum mics_status (*prepare)(struct mics_stream *stream, const struct mics_op_matmul *products,
+                                size_t count, bool given, struct mics_matmul_choice *choices,
+                                struct mics_err *err);
+
+    /* Make `status` the device's sticky failure, if it has none. Any thread. */
+    void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
+    enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
+
+    /* The oldest line that was not taken yet; false: there is none. Any thread. NULL: it never has one. */
+    bool (*next_note)(struct mics_device *device, struct mics_device_note *out);
+
+    /* The ranks of `control` in the same order, with the device's own collectives on its memory; see
+     * comm_device.h. Collective; `control` is used further, and freed later. NULL: it has none. */
+    enum mics_status (*comm_open)(struct mics_device *device, struct mics_comm *control,
+                                  struct mics_comm **out, struct mics_err *err);
+};
+
+struct mics_device {
+    const struct mics_device_ops *ops;
+    const char *name; /* "host", "cuda", "emulated" */
+    const char
+        *description; /* for people: which one it is, "NVIDIA H200 (GPU 0)"; NULL: nothing to add */
+    bool on_host;     /* its memory is the host's: any code of the host may read and write it */
+    char uuid[16];    /* of a GPU: equal on two ranks of a machine when they share it */
+    char model[64];   /* of a GPU: "NVIDIA H200"; else empty */
+    char tuning[192]; /* what choices of prepare() depend on: GPU and libraries; else empty */
+};
+
+#define MICS_THREADS_MAX 1024
+
+/* The host as a device: 1 <= `threads` <= MICS_THREADS_MAX compute threads. The device belongs to the
+ * caller, who closes its streams and events and ends it by device->ops->free(). MICS_ERR_ARG: another
+ * number of threads. */
+enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out,
+                                      struct mics_err *err);
+
+struct mics_device *mics_stream_device(const struct mics_stream *stream);
+
+/* Compute threads for each of `local_size` ranks that share this process's allowed cores: cores / ranks,
+ * at least 1. MICS_THREADS=N in the environment decides instead; when that is not a number in
+ * [1, MICS_THREADS_MAX] the answer is 0, and mics_device_new_host(0) says what is wrong with it. */
+unsigned mics_threads_per_rank(unsigned local_size);
+
+#endif

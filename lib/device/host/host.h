@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * host.h - the parts of the host device, which see each other here and nowhere else.
+ *
+ * A stream is a thread and a ring of entries. It counts the entries that it has finished, and a record
+ * of an event is a place in that count: (stream, position). A wait keeps the pair it found when it
+ * was enqueued, so recording the event again changes nothing for it, as in CUDA.
+ */
+#ifndef MICS_DEVICE_HOST_HOST_H
+#define MICS_DEVICE_HOST_HOST_H
+
+#include "device/stream.h"
+
+#include "host/pool.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+struct host_device {
+    struct mics_device base;
+    struct mics_pool *pool;
+
+    pthread_mutex_t lock;        /* guards the failure and the list of streams */
+    atomic_bool failed;          /* set last, so that the rest is there for who sees it */
+    enum mics_status status;     /* the first failure */
+    struct mics_err failure;     /* its text */
+    struct host_stream *streams; /* all that were ever opened: waits may look at closed ones */
+};
+
+enum host_entry_kind { HOST_RUN, HOST_RECORD, HOST_WAIT };
+
+struct host_entry {
+    enum host_entry_kind kind;
+    enum mics_kernel kernel;    /* run */
+    struct mics_event *event;   /* record */
+    struct host_stream *stream; /* wait: for its entry at `position` */
+    uint64_t position;          /* wait; record: the event's ticket */
+    _Alignas(16) unsigned char args[MICS_OP_ARGS_MAX];
+};
+
+enum { HOST_RING = 1024 }; /* entries of a stream; 232 KiB */
+
+struct host_stream {
+    struct mics_stream base;
+    struct host_stream *next; /* of the device */
+    struct host_entry *ring;  /* NULL once closed */
+    pthread_t thread;
+
+    pthread_mutex_t lock;    /* guards all below */
+    pthread_cond_t arrived;  /* the worker waits: something enqueued, or stop */
+    pthread_cond_t advanced; /* others wait: finished >= wake_at */
+    uint64_t enqueued;       /* entries, since the beginning */
+    uint64_t finished;
+    uint64_t wake_at; /* the least position that somebody waits for; UINT64_MAX: nobody */
+    bool stop;
+};
+
+struct mics_event {
+    struct mics_device *device;
+    pthread_mutex_t lock;
+    pthread_cond_t settled;     /* pending fell to 0 */
+    struct host_stream *stream; /* of the newest record; NULL: never recorded */
+    uint64_t position;          /* its place there */
+    uint64_t ticket;            /* number of records made */
+    uint64_t pending;           /* records that were not reached */
+    double time_s;              /* when the newest was reached */
+};
+
+/* host_stream.c */
+enum mics_status mics_host_stream_open(struct mics_device *device, const char *name, int priority,
+                                       struct mics_stream **out, struct mics_err *err);
+void mics_host_stream_close(struct mics_stream *stream);
+enum mics_status mics_host_stream_sync(struct mics_stream *stream, struct mics_err *err);
+void mics_host_stream_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
+                             size_t size);
+/* Room for one more entry, waiting for it if need be; the stream is locked. Fill it, then push. */
+struct host_entry *mics_host_stream_reserve(struct host_stream *stream);
+/* Enqueue the reserved entry and unlock. */
+void mics_host_stream_push(struct host_stream *stream);
+/* Block until `position` entries are finished. */
+void mics_host_stream_wait(struct host_stream *stream, uint64_t position);
+bool mics_host_stream_passed(struct host_stream *stream, uint64_t position);
+void mics_host_stream_destroy(struct host_stream *stream); /* a closed one */
+
+/* host_event.c */
+enum mics_status mics_host_event_open(struct mics_device *device, struct mics_event **out,
+                                      struct mics_err *err);
+void mics_host_event_close(struct mics_event *event);
+void mics_host_event_record(struct mics_event *event, struct mics_stream *stream);
+void mics_host_event_wait(struct mics_stream *stream, struct mics_event *event);
+enum mics_status mics_host_event_sync(struct mics_event *event, struct mics_err *err);
+bool mics_host_event_is_reached(struct mics_event *event);
+double mics_host_event_time(const struct mics_event *event);
+/* Record number `ticket` was reached. In the stream's thread. */
+void mics_host_event_reached(struct mics_event *event, uint64_t ticket);
+
+/* host_device.c */
+enum mics_status mics_host_device_failure(struct mics_device *device, struct mics_err *err);
+
+/* host_kernels.c: the operation's function, and the size of its arguments. */
+void mics_host_kernel_run(enum mics_kernel kernel, struct mics_pool *pool, const void *args);
+size_t mics_host_kernel_args_size(enum mics_kernel kernel);
+
+#endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * replay.c - issue the operations of a schedule in order, with their waits and their times.
+ *
+ * Every operation has two pairs of events, one for steps of even and one for steps of odd number: the
+ * end is what later operations wait for, and both together are the timeline. A dependency on an
+ * operation that stands later in the array waits for that operation's event of the step before.
+ */
+#include "engine/internal.h"
+
+#include <stdlib.h>
+
+static enum mics_status open_events(struct mics_device *device, uint32_t count,
+                                    struct mics_event ***out, struct mics_err *err)
+{
+    struct mics_event **events = calloc(count ? count : 1, sizeof(struct mics_event *));
+
+    if (!events)
+        return mics_err_nomem(err);
+    *out = events;
+    for (uint32_t i = 0; i < count; i++) {
+        enum mics_status status = device->ops->event_open(device, &events[i], err);
+        if (status != MICS_OK)
+            return status;
+    }
+    return MICS_OK;
+}
+
+static enum mics_status open_parity(struct mics_engine *engine, struct replay *replay,
+                                    uint32_t parity, struct mics_err *err)
+{
+    struct mics_device *device = engine->device;
+    const uint32_t count = replay->schedule->op_count;
+    enum mics_status status;
+
+    status = open_events(device, count, &replay->begin[parity], err);
+    if (status == MICS_OK)
+        status = open_events(device, count, &replay->end[parity], err);
+    if (status == MICS_OK)
+        status = device->ops->event_open(device, &replay->input[parity], err);
+    for (int stream = 0; status == MICS_OK && stream < MICS_STREAM_COUNT; stream++)
+        status = device->ops->event_open(device, &replay->idle[parity][stream], err);
+    return status;
+}
+
+enum mics_status mics_replay_open(struct mics_engine *engine, const struct mics_schedule *schedule,
+                                  struct replay *replay, struct mics_err *err)
+{
+    replay->schedule = schedule;
+    for (uint32_t parity = 0; parity < 2; parity++) {
+        enum mics_status status = open_parity(engine, replay, parity, err);
+        if (status != MICS_OK)
+            return status;
+    }
+    return MICS_OK;
+}
+
+static void close_events(struct mics_device *device, struct mics_event **events, uint32_t count)
+{
+    for (uint32_t i = 0; events && i < count; i++)
+        device->ops->event_close(events[i]);
+    free(events);
+}
+
+void mics_replay_close(struct mics_engine *engine, struct replay *replay)
+{
+    struct mics_device *device = engine->device;
+
+    if (!replay->schedule)
+        return;
+    for (uint32_t parity = 0; parity < 2; parity++) {
+        close_events(device, replay->begin[parity], replay->schedule->op_count);
+        close_events(device, replay->end[parity], replay->schedule->op_count);
+        device->ops->event_close(replay->input[parity]);
+        for (int stream = 0; stream < MICS_STREAM_COUNT; stream++)
+            device->ops->event_close(replay->idle[parity][stream]);
+    }
+}
+
+void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, uint32_t parity,
+                            uint64_t tokens)
+{
+    struct mics_stream *stream = engine->input;
+    const uint64_t bytes = tokens * sizeof(int32_t);
+
+    mics_launch_copy(stream, &(struct mics_op_copy){.dst = engine->tokens[parity],
+                                                    .src = engine->host_tokens[parity],
+                                                    .bytes = bytes});
+    mics_launch_copy(stream, &(struct mics_op_copy){.dst = engine->targets[parity],
+                                                    .src = engine->host_targets[parity],
+                                                    .bytes = bytes});
+    mics_launch_copy(stream, &(struct mics_op_copy){.dst = engine->scalars[parity],
+                                                    .src = &engine->host_scalars[parity],
+                                                    .bytes = sizeof(struct mics_op_scalars)});
+    engine->device->ops->event_record(replay->input[parity], stream);
+}
+
+static void call_hook(void *context)
+{
+    const struct hook *hook = context;
+    const struct mics_engine_options *options = &hook->engine->options;
+
+    options->before_op(options->context, hook->op);
+}
+
+static void wait_for_dependencies(struct mics_engine *engine, const struct replay *replay,
+                                  uint32_t index, struct mics_stream *stream, uint32_t parity)
+{
+    const struct mics_schedule *schedule = replay->schedule;
+    const struct mics_op *op = &schedule->ops[index];
+
+    for (uint32_t i = 0; i < op->dep_count; i++) {
+        const uint32_t dep = schedule->deps[op->dep_begin + i];
+        const uint32_t when = dep < index ? parity : parity ^ 1;
+
+        engine->device->ops->event_wait(stream, replay->end[when][dep]);
+    }
+    if (op->kind ==
+        MICS_OP_COUNT) /* the only one besides the compute stream's that reads the input */
+        engine->device->ops->event_wait(stream, replay->input[parity]);
+}
+
+/* Operations that join are over with the last of them; then the first of them ends last, so that they nest. */
+static void record_ends(struct mics_engine *engine, const struct replay *replay, uint32_t last,
+                        struct mics_stream *stream, uint32_t parity)
+{
+    const struct mics_op *ops = replay->schedule->ops;
+
+    for (uint32_t i = last; !ops[last].joins; i--) {
+        engine->device->ops->event_record(replay->end[parity][i], stream);
+        if (i == 0 || !ops[i - 1].joins)
+            return;
+    }
+}
+
+void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct issue *issue)
+{
+    const struct mics_schedule *schedule = replay->schedule;
+    const struct mics_device_ops *device = engine->device->ops;
+    const uint32_t parity = issue->parity;
+
+    issue->schedule = schedule;
+    if (replay == &engine->eval)
+        engine->evaluating = true;
+    device->event_wait(engine->streams[MICS_STREAM_COMPUTE], replay->input[parity]);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        issue->op = &schedule->ops[i];
+        issue->stream = engine->streams[issue->op->stream];
+        wait_for_dependencies(engine, replay, i, issue->stream, parity);
+        if (engine->hooks && schedule == engine->train.schedule)
+            mics_launch_call(issue->stream,
+                             &(struct mics_op_call){.fn = call_hook, .context = &engine->hooks[i]});
+        device->event_record(replay->begin[parity][i], issue->stream);
+        mics_engine_issue(engine, issue);
+        record_ends(engine, replay, i, issue->stream, parity);
+    }
+    for (int stream = 0; stream < MICS_STREAM_COUNT; stream++)
+        device->event_record(replay->idle[parity][stream], engine->streams[stream]);
+}
+
+enum mics_status mics_replay_wait(struct mics_engine *engine, struct replay *replay,
+                                  uint32_t parity, struct mics_err *err)
+{
+    for (int stream = 0; stream < MICS_STREAM_COUNT; stream++) {
+        enum mics_status status =
+            engine->device->ops->event_sync(replay->idle[parity][stream], err);
+        if (status != MICS_OK)
+            return status;
+    }
+    if (replay == &engine->eval)
+        engine->evaluating = false;
+    return MICS_OK;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * state.c - parameters and optimizer state in and out of the arena.
+ */
+#include "base/num.h"
+#include "host/numbers.h"
+#include "host/pool.h"
+#include "engine/internal.h"
+
+#include <stdlib.h>
+
+/* Elements made on the host at a time. */
+#define INIT_CHUNK (1u << 18)
+
+static struct mics_stream *compute(const struct mics_engine *engine)
+{
+    return engine->streams[MICS_STREAM_COMPUTE];
+}
+
+static void zero(struct mics_engine *engine, float *data, uint64_t count)
+{
+    mics_launch_zero(compute(engine),
+                     &(struct mics_op_zero){.dst = data, .bytes = count * sizeof *data});
+}
+
+/* Initial values of a run of a unit, to be put at `dst` as `dtype`. */
+struct fill {
+    uint32_t unit;
+    uint64_t first, count, seed;
+    void *dst;
+    enum mics_dtype dtype;
+    float *host; /* room for 2 * INIT_CHUNK */
+    struct mics_pool *pool;
+};
+
+static enum mics_status fill_run(struct mics_engine *engine, const struct fill *fill,
+                                 struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (uint64_t done = 0; status == MICS_OK && done < fill->count; done += INIT_CHUNK) {
+        const uint64_t count = mics_min_u64(INIT_CHUNK, fill->count - done);
+        const void *made = fill->host;
+
+        mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + done, count,
+                                 fill->seed, fill->host);
+        if (fill->dtype == MICS_BF16) {
+            mics_numbers_from_f32(MICS_NUMBER_BF16, fill->host, fill->host + INIT_CHUNK, count);
+            made = fill->host + INIT_CHUNK;
+        }
+        mics_launch_copy(compute(engine),
+                         &(struct mics_op_copy){.dst = mics_engine_at(fill->dst, done, fill->dtype),
+                                                .src = made,
+                                                .bytes = count * mics_dtype_bytes(fill->dtype)});
+        status = engine->device->ops->stream_sync(compute(engine), err);
+    }
+    return status;
+}
+
+/* Where segment `segment` of this rank's updates is in the parameter shard. */
+static void *updated_piece(const struct mics_engine *engine, uint32_t unit, uint32_t segment)
+{
+    const struct mics_layout *layout = engine->units[unit].layout;
+
+    return mics_engine_at(engine->units[unit].param,
+                          segment * layout->param_piece +
+                              mics_engine_optim_in_param(engine, layout),
+                          engine->choice.dtype);
+}
+
+/* The parameters, rounded, from the master. */
+static void round_master(struct mics_engine *engine, struct mics_stream *stream, uint32_t unit)
+{
+    const struct unit_memory *memory = &engine->units[unit];
+    const uint64_t piece = memory->layout->optim_piece;
+
+    for (uint32_t t = 0; memory->master && t < memory->layout->segments; t++)
+        mics_launch_cast(stream, &(struct mics_op_cast){.dst = updated_piece(engine, unit, t),
+                                                        .src = memory->master + t * piece,
+                                                        .count = piece,
+                                                        .dst_dtype = engine->choice.dtype,
+                                                        .src_dtype = MICS_F32});
+}
+
+/* The parameter shard and the master, whose numbers are made once where it is all of the shard. */
+static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
+                                  struct mics_err *err)
+{
+    const struct unit_memory *unit = &engine->units[fill->unit];
+    const struct mics_layout *layout = unit->layout;
+    const bool once = unit->master && layout->optim_piece == layout->param_piece;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t t = 0; status == MICS_OK && !once && t < layout->segments; t++) {
+        fill->first = mics_layout_piece_offset(layout, t, layout->param_piece, engine->index.param);
+        fill->count = layout->param_piece;
+        fill->dtype = engine->choice.dtype;
+        fill->dst = mics_engine_at(unit->param, t * layout->param_piece, fill->dtype);
+        status = fill_run(engine, fill, err);
+    }
+    for (uint32_t t = 0; status == MICS_OK && unit->master && t < layout->segments; t++) {
+        fill->first = mics_layout_piece_offset(layout, t, layout->optim_piece, engine->index.optim);
+        fill->count = layout->optim_piece;
+        fill->dtype = MICS_F32;
+        fill->dst = unit->master + t * layout->optim_piece;
+        status = fill_run(engine, fill, err);
+    }
+    if (once)
+        round_master(engine, compute(engine), fill->unit);
+    return status;
+}
+
+/* Normals are costly, and on a GPU the host's cores have nothing else to do. */
+static struct mics_pool *new_pool(const struct mics_engine *engine)
+{
+    const unsigned threads = mics_threads_per_rank(mics_world_host_ranks(engine->options.world));
+
+    return mics_pool_new(threads ? threads : 1);
+}
+
+enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err)
+{
+    struct fill fill = {
+        .seed = seed, .host = malloc(2 * INIT_CHUNK * sizeof *fill.host), .pool = new_pool(engine)};
+    enum mics_status status = fill.host && fill.pool ? MICS_OK : mics_err_nomem(err);
+
+    for (uint32_t i = 0; status == MICS_OK && i < engine->model->unit_count; i++) {
+        const struct unit_memory *unit = &engine->units[i];
+
+        fill.unit = i;
+        status = init_unit(engine, &fill, err);
+        zero(engine, unit->grad, mics_layout_grad_shard(unit->layout));
+        zero(engine, unit->m, mics_layout_optim_shard(unit->layout));
+        if (unit->v)
+            zero(engine, unit->v, mics_layout_optim_shard(unit->layout));
+    }
+    mics_pool_free(fill.pool);
+    free(fill.host);
+    return status == MICS_OK ? engine->device->ops->stream_sync(compute(engine), err) : status;
+}
+
+uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit)
+{
+    return mics_layout_optim_shard(engine->units[unit].layout);
+}
+
+bool mics_engine_has_state(const struct mics_engine *engine, enum mics_state state)
+{
+    return state != MICS_STATE_V || engine->choice.optimizer == MICS_OPT_ADAMW;
+}
+
+/* Where segment `segment` of a state's shard is in the arena. */
+static float *piece_of(const struct mics_engine *engine, uint32_t unit, enum mics_state state,
+                       uint32_t segment)
+{
+    const struct unit_memory *memory = &engine->units[unit];
+    const struct mics_layout *layout = memory->layout;
+
+    if (state == MICS_STATE_PARAM)
+        return memory->master ? memory->master + segment * layout->optim_piece
+                              : updated_piece(engine, unit, segment);
+    return (state == MICS_STATE_M ? memory->m : memory->v) + segment * layout->optim_piece;
+}
+
+/* Elements of a state's shard to or from the host. */
+struct move {
+    uint32_t unit;
+    enum mics_state state;
+    uint64_t first, count;
+    float *dst; /* NULL: into the arena */
+    const float *src;
+};
+
+static enum mics_status move(struct mics_engine *engine, const struct move *what,
+                             struct mics_err *err)
+{
+    const uint64_t piece = engine->units[what->unit].layout->optim_piece;
+    uint64_t run;
+
+    if (!mics_engine_has_state(engine, what->state))
+        return mics_err_set(err, MICS_ERR_ARG, "the optimizer has no second moment");
+    if (mics_engine_uncollected(engine) > 0)
+        return mics_err_set(err, MICS_ERR_ARG, "a step still waits to be collected");
+    for (uint64_t done = 0; done < what->count; done += run) {
+        const uint64_t at = what->first + done;
+        float *device =
+            piece_of(engine, what->unit, what->state, (uint32_t)(at / piece)) + at % piece;
+
+        run = mics_min_u64(what->count - done, piece - at % piece);
+        mics_launch_copy(compute(engine),
+                         &(struct mics_op_copy){.dst = what->dst ? what->dst + done : device,
+                                                .src = what->dst ? device : what->src + done,
+                                                .bytes = run * sizeof *device});
+    }
+    return engine->device->ops->stream_sync(compute(engine), err);
+}
+
+enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,
+                                    enum mics_state state, uint64_t first, uint64_t count,
+                                    float *dst, struct mics_err *err)
+{
+    const struct move what = {unit, state, first, count, dst, NULL};
+
+    return move(engine, &what, err);
+}
+
+enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
+                                    enum mics_state state, uint64_t first, uint64_t count,
+                                    const float *src, struct mics_err *err)
+{
+    const struct move what = {unit, state, first, count, NULL, src};
+
+    return move(engine, &what, err);
+}
+
+enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err)
+{
+    struct mics_comm *comm = engine->comms[MICS_COMM_PUBLISH];
+    struct mics_stream *stream = engine->streams[MICS_STREAM_GATHER_NET];
+
+    for (uint32_t i = 0; i < engine->model->unit_count; i++) {
+        const struct unit_memory *unit = &engine->units[i];
+        const struct mics_layout *layout = unit->layout;
+
+        round_master(engine, stream, i);
+        for (uint32_t t = 0; comm && t < layout->segments; t++) /* else each updates all it holds */
+            comm->ops->all_gather(
+                comm, stream, updated_piece(engine, i, t),
+                mics_engine_at(unit->param, t * layout->param_piece, engine->choice.dtype),
+                layout->optim_piece, engine->choice.dtype);
+    }
+    return engine->device->ops->stream_sync(stream, err);
+}

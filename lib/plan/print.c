@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * print.c - a plan for people and for scripts.
+ *
+ * The document is read and checked as the trainer does, so what is printed is what would run. Where a person
+ * gets one line of words ("16 = 4 ranks x 2 x 2 micro-steps"), a script gets each number by name.
+ */
+#include "plan/print.h"
+
+#include "base/units.h"
+#include "topology/print.h"
+#include "doc/table.h"
+#include "plan/memory.h"
+#include "plan/doc.h"
+#include "plan/types.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { TEXT = 32 };
+
+static const char *plural(uint32_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static void put_number(struct mics_table *table, const char *name, uint64_t value)
+{
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%" PRIu64, value);
+}
+
+static void put_text(struct mics_table *table, const char *name, const char *value)
+{
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%s", value);
+}
+
+static uint32_t world_size(const struct mics_shape *shape)
+{
+    return shape->nodes * shape->per_node;
+}
+
+/* "2 of the 8 ranks of a node", "16 ranks: 2 nodes x 8" */
+static void put_span(struct mics_table *table, const struct mics_shape *shape, uint32_t p)
+{
+    if (p == 1)
+        mics_table_cell(table, "none: every rank has all parameters");
+    else if (p < shape->per_node)
+        mics_table_cell(table, "%u of the %u ranks of a node", p, shape->per_node);
+    else
+        mics_table_cell(table, "%u rank%s: %u node%s x %u", p, plural(p), p / shape->per_node,
+                        plural(p / shape->per_node), shape->per_node);
+}
+
+static void put_model(struct mics_table *table, const struct mics_model *model, int tsv)
+{
+    const struct mics_model_config *config = &model->config;
+    char count[TEXT];
+
+    mics_table_cell(table, "model");
+    if (tsv) {
+        mics_table_cell(table, "%s", config->name);
+        put_number(table, "param_count", model->param_count);
+        return;
+    }
+    mics_table_cell(table, "%s: %s parameters, %u layers of %u, %u heads, vocabulary of %u",
+                    config->name,
+                    mics_format_count((double)model->param_count, count, sizeof count),
+                    config->n_layer, config->n_embd, config->n_head, config->vocab_size);
+}
+
+static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shape;
+
+    put_text(table, "strategy", choice->strategy);
+    put_number(table, "p_param", shape->p_param);
+    put_number(table, "p_grad", shape->p_grad);
+    put_number(table, "p_optim", shape->p_optim);
+    put_number(table, "hierarchical_gather", choice->hierarchical_gather);
+    put_number(table, "hierarchical_reduce", choice->hierarchical_reduce);
+    put_number(table, "segments", choice->segments);
+    put_number(table, "joined", choice->joined);
+    put_number(table, "prefetch", choice->prefetch);
+}
+
+/* Only what the shape has: a group of one rank gathers nothing. */
+static void put_groups(struct mics_table *table, const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shape;
+    const uint32_t n = world_size(shape), p = shape->p_param;
+
+    put_text(table, "strategy", choice->strategy);
+    mics_table_cell(table, "partition group");
+    put_span(table, shape, p);
+    mics_table_cell(table, "replication group");
+    mics_table_cell(table, "%u cop%s of the parameters (r = %u / %u)", n / p,
+                    n / p == 1 ? "y" : "ies", n, p);
+    if (shape->p_grad != p || shape->p_optim != p) {
+        mics_table_cell(table, "state cut");
+        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u ways", p, shape->p_grad,
+                        shape->p_optim);
+    }
+    if (p > 1) {
+        mics_table_cell(table, "gather");
+        mics_table_cell(table, "%s, %u unit%s ahead",
+                        choice->hierarchical_gather && mics_shape_has_hierarchy(shape, p)
+                            ? "between nodes, then inside them"
+                            : "in one ring",
+                        choice->prefetch, plural(choice->prefetch));
+    }
+    if (choice->joined > 0) {
+        mics_table_cell(table, "together");
+        mics_table_cell(table, "%u units in each exchange", choice->joined + 1);
+    }
+    if (shape->p_grad > 1) {
+        mics_table_cell(table, "reduce");
+        mics_table_cell(table, "%s",
+                        choice->hierarchical_reduce &&
+                                mics_shape_has_hierarchy(shape, shape->p_grad)
+                            ? "inside nodes, then between them"
+                            : "in one ring");
+    }
+}
+
+/* What becomes of the activations between the two passes. */
+static const char *describe_recompute(enum mics_recompute level)
+{
+    static const char *const words[MICS_RECOMPUTE_LEVELS] = {
+        [MICS_RECOMPUTE_NONE] = "kept until backward",
+        [MICS_RECOMPUTE_SELECTIVE] = "kept until backward, norms and GELU or SwiGLU recomputed",
+        [MICS_RECOMPUTE_FULL] = "recomputed block by block",
+    };
+
+    return words[level];
+}
+
+static void put_batch(struct mics_table *table, const struct mics_plan *plan, int tsv)
+{
+    const struct mics_plan_choice *choice = &plan->choice;
+
+    if (tsv) {
+        put_number(table, "global_batch", plan->global_batch);
+        put_number(table, "micro_batch", choice->micro_batch);
+        put_number(table, "micro_steps", choice->micro_steps);
+        put_number(table, "seq", choice->seq);
+        put_text(table, "optimizer", mics_optimizer_name(choice->optimizer));
+        put_text(table, "dtype", mics_dtype_name(choice->dtype));
+        put_text(table, "grad_dtype", mics_dtype_name(choice->grad_dtype));
+        put_number(table, "clip", choice->clip);
+        put_text(table, "recompute", mics_recompute_name(choice->recompute));
+        return;
+    }
+    mics_table_cell(table, "batch");
+    mics_table_cell(table, "%" PRIu64 " sequences of %u = %u rank%s x %u x %u micro-step%s",
+                    plan->global_batch, choice->seq, world_size(&choice->shape),
+                    plural(world_size(&choice->shape)), choice->micro_batch, choice->micro_steps,
+                    plural(choice->micro_steps));
+    mics_table_cell(table, "optimizer");
+    mics_table_cell(table, "%s%s", mics_optimizer_name(choice->optimizer),
+                    choice->clip ? ", gradients clipped" : "");
+    mics_table_cell(table, "types");
+    mics_table_cell(table, "parameters and activations %s%s, gradients %s",
+                    mics_dtype_name(choice->dtype),
+                    choice->dtype == MICS_F32 ? "" : " with a master in f32",
+                    mics_dtype_name(choice->grad_dtype));
+    put_text(table, "activations", describe_recompute(choice->recompute));
+}
+
+static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, int tsv,
+                                     struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<|<");
+
+    mics_topology_rows(table, plan->topology, tsv);
+    put_model(table, plan->model, tsv);
+    if (tsv)
+        put_groups_tsv(table, &plan->choice);
+    else
+        put_groups(table, &plan->choice);
+    put_batch(table, plan, tsv);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static void put_bytes(struct mics_table *table, const char *name, uint64_t bytes, uint64_t limit,
+                      int tsv)
+{
+    mics_table_cell(table, "%s", name);
+    mics_table_bytes(table, tsv, bytes);
+    mics_table_share(table, tsv, limit ? (double)bytes / (double)limit : 0);
+}
+
+enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan, int tsv,
+                                        struct mics_err *err)
+{
+    const struct mics_memory *memory = &plan->memory;
+    const uint64_t total = mics_memory_total(memory, plan->topology);
+    const bool in_host = strcmp(plan->topology->device, "host") == 0;
+    const uint64_t limit = plan->memory_limit;
+    struct mics_table *table =
+        mics_table_new(tsv ? "region|bytes|share" : "<memory per rank|>bytes|>of the limit");
+
+    for (uint32_t i = 0; i < MICS_REGION_COUNT; i++)
+        put_bytes(table, memory->regions[i].name, memory->regions[i].bytes, limit, tsv);
+    put_bytes(table, tsv ? "arena" : "= arena", memory->arena_bytes, limit, tsv);
+    if (memory->context_bytes > 0)
+        put_bytes(table, tsv ? "context" : "+ CUDA context and modules", memory->context_bytes,
+                  limit, tsv);
+    put_bytes(table,
+              tsv       ? "workspace"
+              : in_host ? "+ workspace"
+                        : "+ cuBLASLt's workspace",
+              memory->workspace_bytes, limit, tsv);
+    if (memory->context_bytes > 0)
+        put_bytes(table, tsv ? "communicators" : "+ NCCL's communicators",
+                  memory->communicator_bytes, limit, tsv);
+    if (in_host)
+        put_bytes(table, tsv ? "snapshot" : "+ snapshot for checkpoints", memory->snapshot_bytes,
+                  limit, tsv);
+    put_bytes(table, tsv ? "total" : "= total", total, limit, tsv);
+    put_bytes(table, "limit", limit, limit, tsv);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+/* The part of the machine's rate that goes into the model's own FLOPs, counted as 6N + 6LCT per token. */
+static double utilisation(const struct mics_plan *plan)
+{
+    const double rate = plan->topology->flops * world_size(&plan->choice.shape);
+    const double work = mics_model_flops_per_token(plan->model, plan->choice.seq);
+
+    return rate > 0 ? work * plan->predicted.tokens_per_s / rate : 0;
+}
+
+static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan, int tsv,
+                                         struct mics_err *err)
+{
+    const struct mics_prediction *predicted = &plan->predicted;
+    const struct {
+        const char *key, *words;
+        double seconds;
+    } times[] = {
+        {"step_s", "predicted step", predicted->step_s},
+        {"compute_s", "computation", predicted->compute_s},
+        {"comm_s", "communication", predicted->comm_s},
+        {"exposed_s", "exposed communication", predicted->exposed_s},
+    };
+    struct mics_table *table = mics_table_new("<|<");
+
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++) {
+        mics_table_cell(table, "%s", tsv ? times[i].key : times[i].words);
+        mics_table_time(table, tsv, times[i].seconds);
+    }
+    mics_table_cell(table, tsv ? "tokens_per_s" : "tokens per second");
+    mics_table_count(table, tsv, predicted->tokens_per_s);
+    mics_table_cell(table, tsv ? "utilisation" : "of the sustained FLOP/s (6N + 6LCT)");
+    mics_table_share(table, tsv, utilisation(plan));
+    mics_table_cell(table, tsv ? "net_bytes" : "over a node's network card");
+    mics_table_bytes(table, tsv, predicted->net_bytes);
+    mics_table_cell(table, tsv ? "sent_bytes" : "sent by a rank");
+    mics_table_bytes(table, tsv, predicted->sent_bytes);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static void put_alternative(struct mics_table *table, const struct mics_alternative *alternative,
+                            int tsv)
+{
+    const struct mics_plan_choice *choice = &alternative->choice;
+
+    mics_table_cell(table, "%s", choice->strategy);
+    mics_table_cell(table, "%u", choice->shape.p_param);
+    mics_table_cell(table, "%u", choice->shape.p_grad);
+    mics_table_cell(table, "%u", choice->shape.p_optim);
+    mics_table_cell(table, "%u", choice->micro_batch);
+    mics_table_cell(table, "%u", choice->micro_steps);
+    mics_table_cell(table, "%s", mics_recompute_name(choice->recompute));
+    mics_table_bytes(table, tsv, alternative->total_bytes);
+    if (alternative->predicted.step_s > 0)
+        mics_table_time(table, tsv, alternative->predicted.step_s);
+    else
+        mics_table_cell(table, "-");
+    mics_table_cell(table, "%s", alternative->why[0] ? alternative->why : "chosen");
+}
+
+static enum mics_status print_alternatives(FILE *out, const struct mics_plan *plan, int tsv,
+                                           struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new(
+        tsv ? "strategy|p_param|p_grad|p_optim|micro_batch|micro_steps|recompute|bytes|step_s|why"
+            : "<alternative|>p param|>p grad|>p "
+              "optim|>micro-batch|>micro-steps|<recompute|>memory|>step|<why not");
+
+    for (uint32_t i = 0; i < plan->alternative_count; i++)
+        put_alternative(table, &plan->alternatives[i], tsv);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    static enum mics_status (*const sections[])(FILE *, const struct mics_plan *, int,
+                                                struct mics_err *) = {
+        print_choice, mics_plan_print_memory, print_prediction, print_alternatives};
+    struct mics_plan *plan = NULL;
+    enum mics_status status = mics_plan_from_doc((json_t *)(uintptr_t)doc, &plan, err);
+
+    for (size_t i = 0; i < sizeof sections / sizeof *sections && status == MICS_OK; i++) {
+        if (i > 0)
+            fputc('\n', out);
+        status = sections[i](out, plan, tsv, err);
+    }
+    mics_plan_free(plan);
+    return status;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace.c - Chrome's trace event format: M events name processes and threads, X events have a beginning
+ * and a duration in microseconds. Times are rounded to nanoseconds at both ends, so that operations that
+ * followed each other still do.
+ */
+#include "plan/schedule/trace.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static void separate(struct mics_trace_writer *writer)
+{
+    fputs(writer->begun ? ",\n" : "\n", writer->out);
+    writer->begun = true;
+}
+
+void mics_trace_begin(struct mics_trace_writer *writer, FILE *out,
+                      const struct mics_schedule *schedule, const struct mics_model *model)
+{
+    *writer = (struct mics_trace_writer){.out = out, .schedule = schedule, .model = model};
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
+}
+
+/* Names are ours or a host's: letters, digits and punctuation that needs no escape. */
+static void name_event(struct mics_trace_writer *writer, const char *what, uint32_t pid,
+                       uint32_t tid, const char *name)
+{
+    separate(writer);
+    fprintf(writer->out,
+            "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%" PRIu32 ",\"tid\":%" PRIu32
+            ",\"args\":{\"name\":\"%s\"}}",
+            what, pid, tid, name);
+}
+
+void mics_trace_process(struct mics_trace_writer *writer, uint32_t pid, const char *name)
+{
+    name_event(writer, "process_name", pid, 0, name);
+    for (uint32_t stream = 0; stream < MICS_STREAM_COUNT; stream++)
+        name_event(writer, "thread_name", pid, stream,
+                   mics_stream_kind_name((enum mics_stream_kind)stream));
+}
+
+static void print_us(struct mics_trace_writer *writer, const char *key, int64_t ns)
+{
+    fprintf(writer->out, ",\"%s\":%" PRId64 ".%03" PRId64, key, ns / 1000, ns % 1000);
+}
+
+static void print_args(struct mics_trace_writer *writer, const struct mics_op *op, uint64_t step)
+{
+    fprintf(writer->out, ",\"args\":{\"step\":%" PRIu64 ",\"micro_step\":%" PRIu32, step,
+            op->micro_step);
+    if (mics_op_is_comm(op->kind))
+        fprintf(writer->out, ",\"comm\":\"%s\",\"segment\":%" PRIu32 ",\"bytes\":%" PRIu64,
+                mics_comm_kind_name(op->comm), op->segment, op->bytes);
+    else
+        fprintf(writer->out, ",\"flops\":%.0f,\"bytes\":%.0f", op->flops, op->memory_bytes);
+    fputs("}}", writer->out);
+}
+
+static void print_op(struct mics_trace_writer *writer, uint32_t pid, uint64_t step,
+                     const struct mics_op *op, double start_s, double end_s)
+{
+    const int64_t start_ns = llround(start_s * 1e9), end_ns = llround(end_s * 1e9);
+    const char *unit = op->unit == MICS_NONE ? NULL : writer->model->units[op->unit].name;
+
+    separate(writer);
+    fprintf(writer->out, "{\"ph\":\"X\",\"name\":\"%s%s%s\",\"cat\":\"%s\"",
+            mics_op_kind_name(op->kind), unit ? " " : "", unit ? unit : "",
+            mics_op_is_comm(op->kind) ? "communication" : "computation");
+    fprintf(writer->out, ",\"pid\":%" PRIu32 ",\"tid\":%d", pid, (int)op->stream);
+    print_us(writer, "ts", start_ns);
+    print_us(writer, "dur", end_ns - start_ns);
+    print_args(writer, op, step);
+}
+
+void mics_trace_step(struct mics_trace_writer *writer, uint32_t pid, uint64_t step,
+                     const struct mics_timeline *timeline, double at_s)
+{
+    for (uint32_t i = 0; i < timeline->op_count; i++)
+        print_op(writer, pid, step, &writer->schedule->ops[i], at_s + timeline->start[i],
+                 at_s + timeline->end[i]);
+}
+
+enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics_err *err)
+{
+    fputs("\n]}\n", writer->out);
+    if (fflush(writer->out) != 0 || ferror(writer->out))
+        return mics_err_set_errno(err, "writing the trace");
+    return MICS_OK;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trace.h - timelines as a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+ *
+ * A rank is a process and a stream a thread; operations are complete events. Predicted and measured
+ * timelines are written alike, so that they can be looked at side by side.
+ */
+#ifndef MICS_PLAN_SCHEDULE_TRACE_H
+#define MICS_PLAN_SCHEDULE_TRACE_H
+
+#include "plan/schedule/timeline.h"
+
+#include <stdio.h>
+
+/* A trace being written; the caller owns it and the stream. */
+struct mics_trace_writer {
+    FILE *out;
+    const struct mics_schedule *schedule;
+    const struct mics_model *model;
+    bool begun; /* an event has been written */
+};
+
+void mics_trace_begin(struct mics_trace_writer *writer, FILE *out,
+                      const struct mics_schedule *schedule, const struct mics_model *model);
+
+/* Name process `pid` and its streams. */
+void mics_trace_process(struct mics_trace_writer *writer, uint32_t pid, const char *name);
+
+/* The operations of one step, which began `at_s` seconds after the trace. */
+void mics_trace_step(struct mics_trace_writer *writer, uint32_t pid, uint64_t step,
+                     const struct mics_timeline *timeline, double at_s);
+
+/* Close the document. MICS_ERR_IO if any of it could not be written. */
+enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics_err *err);
+
+/* A plan's step as the simulator sees it, in the steady state: the trace of one process, "predicted". */
+enum mics_status mics_trace_prediction(const struct mics_plan *plan, FILE *out,
+                                       struct mics_err *err);
+
+#endif

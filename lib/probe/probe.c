@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* probe.c - the order of the measurements, and the document of what they found. */
+#include "probe/probe.h"
+#include "bench/collectives.h"
+#include "probe/findings.h"
+#include "probe/doc.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Parts of the time: products and copies each, and each class of links; the collectives have the rest,
+ * or this part where a loaded machine left less. */
+static const double rates_part = 0.06, links_part = 0.12, collectives_part = 0.5;
+
+/* What is measured, of which the document is made. */
+struct probe {
+    struct mics_bench bench;
+    double seconds;
+    struct mics_topology *topology;
+    struct mics_outliers outliers;
+    double from_host, to_host; /* bytes/s; 0: the device is the host */
+    struct mics_measured *measured;
+    uint32_t measured_count;
+};
+
+static enum mics_status probe_collectives(struct probe *probe, struct mics_err *err)
+{
+    const double left_s = fmax(probe->seconds - mics_bench_elapsed_s(&probe->bench),
+                               collectives_part * probe->seconds);
+    struct mics_topology *topology = probe->topology;
+    const enum mics_status status = mics_collectives_measure(
+        &probe->bench, left_s, &probe->measured, &probe->measured_count, err);
+
+    if (status != MICS_OK)
+        return status;
+    topology->costs = calloc(probe->measured_count, sizeof *topology->costs);
+    if (!topology->costs)
+        return mics_err_nomem(err);
+    for (uint32_t i = 0; i < probe->measured_count; i++)
+        topology->costs[i] = probe->measured[i].cost;
+    topology->cost_count = probe->measured_count;
+    return MICS_OK;
+}
+
+static void name_topology(const struct probe *probe)
+{
+    const struct mics_world *world = probe->bench.world;
+    struct mics_topology *topology = probe->topology;
+    const char *host = world->host_of_node[0];
+    const int length = (int)strcspn(host, "#"); /* a declared node's number follows */
+
+    snprintf(topology->name, sizeof topology->name, "%.*s", length, host);
+    snprintf(topology->source, sizeof topology->source, "measured");
+    const struct mics_device *device = probe->bench.device;
+    snprintf(topology->device, sizeof topology->device, "%s",
+             mics_bench_device_name(&probe->bench));
+    snprintf(topology->flops_dtype, sizeof topology->flops_dtype, device->on_host ? "f32" : "bf16");
+    topology->nodes = world->node_count;
+    topology->per_node = world->local_size;
+    topology->memory_bytes = probe->bench.memory_bytes;
+    topology->cores = probe->bench.threads;
+}
+
+static enum mics_status measure(struct probe *probe, struct mics_err *err)
+{
+    const struct mics_world *world = probe->bench.world;
+    struct mics_topology *topology = probe->topology;
+    const double links_s = links_part * probe->seconds;
+    enum mics_status status =
+        mics_find_slow_ranks(&probe->bench, rates_part * probe->seconds, &probe->outliers,
+                             &topology->flops, &topology->memory_bandwidth, err);
+
+    if (status == MICS_OK)
+        status = mics_bench_host_copies(&probe->bench, &probe->from_host, &probe->to_host, err);
+    if (status == MICS_OK && world->local_size > 1)
+        status = mics_find_slow_links(&probe->bench, MICS_LINK_NODE, links_s, &probe->outliers,
+                                      &topology->node_link, err);
+    if (status == MICS_OK && world->node_count > 1)
+        status = mics_find_slow_links(&probe->bench, MICS_LINK_NET, links_s, &probe->outliers,
+                                      &topology->net_link, err);
+    if (status == MICS_OK && world->size > 1)
+        status = probe_collectives(probe, err);
+    return status;
+}
+
+/* What is known of a GPU beyond its rates. */
+static enum mics_status add_gpu_figures(const struct probe *probe, json_t *doc,
+                                        struct mics_err *err)
+{
+    json_t *device = json_object_get(doc, "device");
+    const uint64_t free_bytes = probe->bench.free_bytes;
+
+    if (probe->bench.device->on_host)
+        return MICS_OK;
+    if (json_object_set_new(device, "free_bytes", json_integer((json_int_t)free_bytes)) != 0 ||
+        json_object_set_new(device, "from_host_bytes_per_s", json_real(probe->from_host)) != 0 ||
+        json_object_set_new(device, "to_host_bytes_per_s", json_real(probe->to_host)) != 0)
+        return mics_err_nomem(err);
+    return MICS_OK;
+}
+
+static enum mics_status make_document(const struct probe *probe, json_t **out, struct mics_err *err)
+{
+    const struct mics_probe_parts parts = {
+        .topology = probe->topology,
+        .outliers = &probe->outliers,
+        .measured = probe->measured,
+        .measured_count = probe->measured_count,
+    };
+    json_t *doc = NULL;
+    enum mics_status status = mics_probe_doc(&parts, &doc, err);
+
+    if (status == MICS_OK)
+        status = add_gpu_figures(probe, doc, err);
+    if (status == MICS_OK && probe->bench.world->rank == 0)
+        status = mics_probe_doc_add_machine(doc, err);
+    if (status == MICS_OK)
+        *out = doc;
+    else
+        json_decref(doc);
+    return status;
+}
+
+static void list_nodes(const struct mics_world *world, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (uint32_t i = 0; i < world->node_count && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s %u", i ? ", " : "",
+                                 world->host_of_node[i], world->ranks_of_node[i]);
+}
+
+static enum mics_status check_even(const struct mics_world *world, struct mics_err *err)
+{
+    char list[300];
+
+    if (mics_world_is_even(world))
+        return MICS_OK;
+    list_nodes(world, list, sizeof list);
+    return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                        "a plan needs the same number of ranks on every node, but they are %s",
+                        list);
+}
+
+enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind kind,
+                                double seconds, json_t **out, struct mics_err *err)
+{
+    struct probe probe = {.seconds = seconds};
+    enum mics_status status = check_even(world, err);
+
+    if (status == MICS_OK)
+        status = mics_bench_init(&probe.bench, world, kind, 0, err);
+    if (status == MICS_OK)
+        status = mics_outliers_init(&probe.outliers, world, err);
+    if (status == MICS_OK && !(probe.topology = calloc(1, sizeof *probe.topology)))
+        status = mics_err_nomem(err);
+    if (status == MICS_OK) {
+        name_topology(&probe);
+        status = measure(&probe, err);
+    }
+    if (status == MICS_OK)
+        status = make_document(&probe, out, err);
+    free(probe.measured);
+    mics_topology_free(probe.topology);
+    mics_outliers_fini(&probe.outliers);
+    mics_bench_fini(&probe.bench);
+    return status;
+}

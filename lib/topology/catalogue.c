@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* catalogue.c - read the catalogue, find a machine in it, make a topology of it. */
+#include "topology/catalogue.h"
+#include "topology/catalogue_data.h"
+#include "base/suggest.h"
+#include "doc/cursor.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+struct mics_catalogue {
+    json_t *json;
+    const json_t *instances, *gpus; /* arrays in json */
+};
+
+enum mics_status mics_catalogue_open(struct mics_catalogue **out, struct mics_err *err)
+{
+    struct mics_catalogue *catalogue = calloc(1, sizeof *catalogue);
+    json_error_t why;
+
+    if (!catalogue)
+        return mics_err_nomem(err);
+    catalogue->json = json_loadb((const char *)mics_catalogue_data, mics_catalogue_size,
+                                 JSON_REJECT_DUPLICATES, &why);
+    catalogue->instances = json_object_get(catalogue->json, "instances");
+    catalogue->gpus = json_object_get(catalogue->json, "gpus");
+    if (!json_is_array(catalogue->instances) || !json_is_array(catalogue->gpus)) {
+        mics_catalogue_close(catalogue);
+        return mics_err_set(err, MICS_ERR_FORMAT, "the catalogue of instances cannot be read");
+    }
+    *out = catalogue;
+    return MICS_OK;
+}
+
+void mics_catalogue_close(struct mics_catalogue *catalogue)
+{
+    if (!catalogue)
+        return;
+    json_decref(catalogue->json);
+    free(catalogue);
+}
+
+size_t mics_catalogue_count(const struct mics_catalogue *catalogue)
+{
+    return json_array_size(catalogue->instances);
+}
+
+/* A number of the catalogue, in its unit there, times `scale`. */
+struct figure {
+    const char *key;
+    double scale;
+    double *out;
+};
+
+static enum mics_status read_figures(const struct mics_at *at, const struct figure *figures,
+                                     size_t count, struct mics_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        double value;
+        const enum mics_status status = mics_at_double(at, figures[i].key, 0, 1e9, &value, err);
+
+        if (status != MICS_OK)
+            return status;
+        *figures[i].out = value * figures[i].scale;
+    }
+    return MICS_OK;
+}
+
+static enum mics_status find_gpu(const struct mics_at *root, const char *id, struct mics_at *gpus,
+                                 struct mics_at *out, struct mics_err *err)
+{
+    enum mics_status status = mics_at_array(root, "gpus", 1, 1000, gpus, err);
+
+    for (size_t i = 0; status == MICS_OK && i < mics_at_count(gpus); i++) {
+        const char *found;
+
+        status = mics_at_item(gpus, i, out, err);
+        if (status == MICS_OK)
+            status = mics_at_string(out, "id", &found, err);
+        if (status == MICS_OK && strcmp(found, id) == 0)
+            return MICS_OK;
+    }
+    return status == MICS_OK ? mics_at_fail(root, "gpus", err, "no '%s'", id) : status;
+}
+
+static enum mics_status read_gpu(const struct mics_at *root, const char *id,
+                                 struct mics_instance *out, struct mics_err *err)
+{
+    const struct figure figures[] = {{"peak_tflops", 1e12, &out->peak_flops},
+                                     {"sustained", 1, &out->flops},
+                                     {"memory_mib", 1 << 20, &out->memory_bytes},
+                                     {"memory_gb_per_s", 1e9, &out->memory_rate},
+                                     {"link_gb_per_s", 1e9, &out->link_rate}};
+    struct mics_at gpus, gpu;
+    enum mics_status status = find_gpu(root, id, &gpus, &gpu, err);
+
+    if (status == MICS_OK)
+        status = mics_at_string(&gpu, "name", &out->gpu, err);
+    if (status == MICS_OK)
+        status = mics_at_string(&gpu, "flops_dtype", &out->flops_dtype, err);
+    if (status == MICS_OK)
+        status = read_figures(&gpu, figures, sizeof figures / sizeof *figures, err);
+    out->flops *= out->peak_flops;
+    return status;
+}
+
+static enum mics_status read_common(const struct mics_at *root, struct mics_instance *out,
+                                    struct mics_err *err)
+{
+    const struct figure latency = {"link_latency_us", 1e-6, &out->link_latency_s};
+    const struct figure figures[] = {{"memory_bandwidth", 1, &out->memory_factor},
+                                     {"link", 1, &out->link_factor},
+                                     {"net", 1, &out->net_factor}};
+    struct mics_at reached;
+    enum mics_status status = mics_at_object(root, "reached", &reached, err);
+
+    if (status == MICS_OK)
+        status = read_figures(&reached, figures, sizeof figures / sizeof *figures, err);
+    return status == MICS_OK ? read_figures(root, &latency, 1, err) : status;
+}
+
+static enum mics_status read_instance(const struct mics_at *at, struct mics_instance *out,
+                                      const char **gpu, struct mics_err *err)
+{
+    const double gbit = 1e9 / 8;
+    const struct figure figures[] = {{"card_gbit", gbit, &out->card_rate},
+                                     {"net_latency_us", 1e-6, &out->net_latency_s}};
+    struct mics_at aliases;
+    enum mics_status status = mics_at_string(at, "name", &out->name, err);
+
+    if (status == MICS_OK)
+        status = mics_at_array(at, "aliases", 0, 16, &aliases, err);
+    if (status == MICS_OK)
+        status = mics_at_string(at, "gpu", gpu, err);
+    if (status == MICS_OK)
+        status = mics_at_u32(at, "gpus", 1, MICS_MAX_PER_NODE, &out->gpus, err);
+    if (status == MICS_OK)
+        status = mics_at_u32(at, "cards", 1, 1024, &out->cards, err);
+    if (status == MICS_OK)
+        status = read_figures(at, figures, sizeof figures / sizeof *figures, err);
+    if (status == MICS_OK)
+        out->aliases = aliases.value;
+    return status;
+}
+
+enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size_t index,
+                                    struct mics_instance *out, struct mics_err *err)
+{
+    const struct mics_at root = mics_at_root(catalogue->json);
+    struct mics_instance instance = {0};
+    struct mics_at instances, at;
+    const char *gpu;
+    enum mics_status status = mics_at_array(&root, "instances", 1, 10000, &instances, err);
+
+    if (status == MICS_OK)
+        status = mics_at_item(&instances, index, &at, err);
+    if (status == MICS_OK)
+        status = read_instance(&at, &instance, &gpu, err);
+    if (status == MICS_OK)
+        status = read_gpu(&root, gpu, &instance, err);
+    if (status == MICS_OK)
+        status = read_common(&root, &instance, err);
+    if (status == MICS_OK)
+        *out = instance;
+    return status;
+}
+
+static bool is_called(const json_t *entry, const char *name)
+{
+    const json_t *aliases = json_object_get(entry, "aliases");
+    const char *text = json_string_value(json_object_get(entry, "name"));
+
+    if (text && strcasecmp(text, name) == 0)
+        return true;
+    for (size_t i = 0; i < json_array_size(aliases); i++) {
+        text = json_string_value(json_array_get(aliases, i));
+        if (text && strcasecmp(text, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+static enum mics_status report_unknown(const struct mics_catalogue *catalogue, const char *name,
+                                       struct mics_err *err)
+{
+    struct mics_near near;
+    char list[256];
+
+    mics_near_init(&near, name);
+    for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
+        mics_near_offer(&near, json_string_value(json_object_get(
+                                   json_array_get(catalogue->instances, i), "name")));
+    if (near.count == 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "'%.100s': unknown instance; 'mics-probe --list' lists them", name);
+    return mics_err_set(err, MICS_ERR_ARG,
+                        "'%.100s': unknown instance; near: %s; 'mics-probe --list' lists them",
+                        name, mics_near_list(&near, list, sizeof list));
+}
+
+enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,
+                                     struct mics_instance *out, struct mics_err *err)
+{
+    for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
+        if (is_called(json_array_get(catalogue->instances, i), name))
+            return mics_catalogue_get(catalogue, i, out, err);
+    return report_unknown(catalogue, name, err);
+}
+
+static bool gpu_is(const json_t *gpu, const char *name)
+{
+    const json_t *ids = json_object_get(gpu, "pci_ids");
+
+    if (strcasecmp(json_string_value(json_object_get(gpu, "id")), name) == 0)
+        return true;
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        if (strcasecmp(json_string_value(json_array_get(ids, i)), name) == 0)
+            return true;
+    return false;
+}
+
+static enum mics_status no_gpu(const struct mics_catalogue *catalogue, const char *name,
+                               struct mics_err *err)
+{
+    char list[512] = "";
+    size_t used = 0;
+
+    for (size_t i = 0; i < json_array_size(catalogue->gpus) && used < sizeof list; i++)
+        used += (size_t)snprintf(
+            list + used, sizeof list - used, "%s%s", i ? ", " : "",
+            json_string_value(json_object_get(json_array_get(catalogue->gpus, i), "id")));
+    return mics_err_set(err, MICS_ERR_ARG, "GPU \"%s\" is not in the catalogue, which has %s", name,
+                        list);
+}
+
+enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
+                                         struct mics_instance *out, struct mics_err *err)
+{
+    const struct mics_at root = mics_at_root(catalogue->json);
+
+    *out = (struct mics_instance){0};
+    for (size_t i = 0; i < json_array_size(catalogue->gpus); i++) {
+        const json_t *gpu = json_array_get(catalogue->gpus, i);
+
+        if (!gpu_is(gpu, name))
+            continue;
+        const char *id = json_string_value(json_object_get(gpu, "id"));
+        enum mics_status status = read_gpu(&root, id, out, err);
+        return status == MICS_OK ? read_common(&root, out, err) : status;
+    }
+    return no_gpu(catalogue, name, err);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* nvml_api.h - the part of NVML's interface that is used, by its names and numbers. For nvml.c and its tests. */
+#ifndef MICS_TOPOLOGY_NVML_API_H
+#define MICS_TOPOLOGY_NVML_API_H
+
+typedef struct nvml_device *nvml_device;
+
+enum { NVML_SUCCESS = 0, NVML_ERROR_NOT_SUPPORTED = 3, NVML_MAX_LINKS = 18 };
+enum { NVML_FIELD_NVLINK_STATE = 165 };
+enum { NVML_REMOTE_GPU = 0, NVML_REMOTE_SWITCH = 2 };
+
+struct nvml_memory {
+    unsigned long long total, free, used;
+};
+
+struct nvml_pci {
+    char legacy_id[16];
+    unsigned domain, bus, device, device_id, subsystem_id;
+    char id[32];
+};
+
+/* The link goes in as scope. */
+struct nvml_field {
+    unsigned id, scope;
+    long long time_us, latency_us;
+    int type, status;
+    union {
+        double as_double;
+        unsigned as_unsigned;
+        unsigned long long as_wide;
+    } value;
+};
+
+#endif

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * print.c - a topology for people and for scripts.
+ *
+ * The document is checked and read as every program does; only what a topology in memory does not
+ * hold (outliers) is taken from the document itself.
+ */
+#include "topology/print.h"
+#include "topology/gpu_info.h"
+#include "topology/algorithm_times.h"
+
+#include "base/units.h"
+#include "doc/tree_print.h"
+
+#include <string.h>
+
+static void put_device(struct mics_table *table, const struct mics_topology *topology, int tsv)
+{
+    char count[32];
+
+    mics_table_cell(table, "device");
+    mics_table_cell(table, "%s", topology->device);
+    if (topology->cores > 0) {
+        mics_table_cell(table, tsv ? "cores" : "cores per rank");
+        mics_table_cell(table, "%u", topology->cores);
+    }
+    mics_table_cell(table, tsv ? "flops_per_s" : "compute per rank");
+    if (tsv)
+        mics_table_cell(table, "%.12g", topology->flops);
+    else
+        mics_table_cell(table, "%sFLOP/s in %s",
+                        mics_format_count(topology->flops, count, sizeof count),
+                        topology->flops_dtype);
+    if (tsv) {
+        mics_table_cell(table, "flops_dtype");
+        mics_table_cell(table, "%s", topology->flops_dtype);
+    }
+    mics_table_cell(table, tsv ? "memory_bytes" : "memory per rank");
+    mics_table_bytes(table, tsv, topology->memory_bytes);
+    mics_table_cell(table, tsv ? "memory_bandwidth_bytes_per_s" : "memory bandwidth");
+    mics_table_rate(table, tsv, topology->memory_bandwidth);
+}
+
+/* Between a GPU and its host, where that was measured. */
+static void put_host_copies(struct mics_table *table, const struct mics_topology *topology, int tsv)
+{
+    static const struct {
+        const char *key, *words;
+    } ways[] = {{"from_host_bytes_per_s", "copies from the host"},
+                {"to_host_bytes_per_s", "copies to the host"}};
+    const json_t *device = json_object_get(topology->doc, "device");
+
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        const json_t *rate = json_object_get(device, ways[i].key);
+
+        if (!json_is_number(rate))
+            continue;
+        mics_table_cell(table, "%s", tsv ? ways[i].key : ways[i].words);
+        mics_table_rate(table, tsv, json_number_value(rate));
+    }
+}
+
+void mics_topology_rows(struct mics_table *table, const struct mics_topology *topology, int tsv)
+{
+    mics_table_cell(table, tsv ? "name" : "cluster");
+    mics_table_cell(table, "%s", topology->name);
+    mics_table_cell(table, "source");
+    mics_table_cell(table, "%s", topology->source);
+    if (tsv) {
+        mics_table_cell(table, "nodes");
+        mics_table_cell(table, "%u", topology->nodes);
+        mics_table_cell(table, "per_node");
+        mics_table_cell(table, "%u", topology->per_node);
+    } else {
+        mics_table_cell(table, "ranks");
+        mics_table_cell(table, "%u = %u node%s x %u", topology->nodes * topology->per_node,
+                        topology->nodes, topology->nodes == 1 ? "" : "s", topology->per_node);
+    }
+    put_device(table, topology, tsv);
+    put_host_copies(table, topology, tsv);
+}
+
+static void put_link(struct mics_table *table, const struct mics_link *link, int tsv)
+{
+    mics_table_time(table, tsv, link->latency_s);
+    mics_table_rate(table, tsv, link->bandwidth_bytes);
+    if (link->samples == 0 && !tsv) {
+        mics_table_cell(table, "declared");
+        mics_table_cell(table, "-");
+    } else {
+        mics_table_cell(table, "%u", link->samples);
+        mics_table_share(table, tsv, link->spread);
+    }
+}
+
+static enum mics_status print_facts(FILE *out, const struct mics_topology *topology, int tsv,
+                                    struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<|<");
+
+    mics_topology_rows(table, topology, tsv);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_links(FILE *out, const struct mics_topology *topology, int tsv,
+                                    struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new(tsv ? "link|latency_s|bandwidth_bytes_per_s|samples|spread"
+                           : "<link|>latency|>bandwidth|>samples|>spread");
+
+    if (topology->node_link.bandwidth_bytes > 0) {
+        mics_table_cell(table, tsv ? "node" : "inside a node, one rank");
+        put_link(table, &topology->node_link, tsv);
+    }
+    if (topology->net_link.bandwidth_bytes > 0) {
+        mics_table_cell(table, tsv ? "net" : "between nodes, whole node");
+        put_link(table, &topology->net_link, tsv);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_collectives(FILE *out, const struct mics_topology *topology, int tsv,
+                                          struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new(
+        tsv ? "collective|nodes|per_node|latency_s|bandwidth_bytes_per_s|samples|spread"
+            : "<collective|>nodes|>ranks per node|>latency|>bandwidth|>samples|>spread");
+
+    for (uint32_t i = 0; i < topology->cost_count; i++) {
+        const struct mics_collective_cost *cost = &topology->costs[i];
+
+        mics_table_cell(table, "%s", mics_collective_name(cost->collective));
+        mics_table_cell(table, "%u", cost->nodes);
+        mics_table_cell(table, "%u", cost->per_node);
+        put_link(table, &cost->cost, tsv);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static void put_window(struct mics_table *table, const struct mics_race *race, int tsv)
+{
+    const struct mics_race_window window = mics_race_window(race);
+
+    if (window.from == 0) {
+        mics_table_cell(table, tsv ? "-" : "never");
+        mics_table_cell(table, "-");
+        return;
+    }
+    mics_table_bytes(table, tsv, (uint64_t)window.from);
+    mics_table_bytes(table, tsv, (uint64_t)window.to);
+}
+
+/* Flat against hierarchical: where the second is faster, and both at the largest size. */
+static enum mics_status print_races(FILE *out, const struct mics_topology *topology, int tsv,
+                                    struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new(tsv ? "exchange|nodes|per_node|segments|hierarchical_from_bytes|"
+                             "hierarchical_to_bytes|bytes|"
+                             "flat_s|hierarchical_s"
+                           : "<exchange|>nodes|>ranks per node|>segments|>hierarchical "
+                             "from|>to|>of|>flat|>hierarchical");
+
+    for (uint32_t i = 0; i < topology->race_count; i++) {
+        const struct mics_race *race = &topology->races[i];
+        const struct mics_race_point *last = &race->points[race->count - 1];
+
+        mics_table_cell(table, "%s", mics_collective_name(race->collective));
+        mics_table_cell(table, "%u", race->nodes);
+        mics_table_cell(table, "%u", race->per_node);
+        mics_table_cell(table, "%u", race->segments);
+        put_window(table, race, tsv);
+        mics_table_bytes(table, tsv, (uint64_t)last->bytes);
+        mics_table_time(table, tsv, last->flat_s);
+        mics_table_time(table, tsv, last->staged_s);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_outliers(FILE *out, const json_t *outliers, int tsv,
+                                       struct mics_err *err)
+{
+    static const char *const keys[] = {"what", "where", "host", "value", "median", "times_slower"};
+    struct mics_table *table =
+        mics_table_new(tsv ? "outlier|where|host|value|median|times_slower"
+                           : "<outlier|<where|<host|>value|>median|>times slower");
+    const json_t *outlier;
+    size_t i;
+
+    json_array_foreach(outliers, i, outlier) for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
+        mics_outline_cell(table, json_object_get(outlier, keys[k]));
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const json_t *outliers = json_object_get(doc, "outliers");
+    struct mics_topology *topology = NULL;
+    enum mics_status status = mics_topology_from_doc((json_t *)(uintptr_t)doc, &topology, err);
+
+    if (status == MICS_OK)
+        status = print_facts(out, topology, tsv, err);
+    if (status == MICS_OK && topology->nodes * topology->per_node > 1)
+        status = print_links(out, topology, tsv, err);
+    if (status == MICS_OK)
+        status = mics_gpus_print(out, json_object_get(doc, "machine"), tsv, err);
+    if (status == MICS_OK && topology->cost_count > 0)
+        status = print_collectives(out, topology, tsv, err);
+    if (status == MICS_OK && topology->race_count > 0)
+        status = print_races(out, topology, tsv, err);
+    if (status == MICS_OK && json_array_size(outliers) > 0)
+        status = print_outliers(out, outliers, tsv, err);
+    mics_topology_free(topology);
+    return status;
+}

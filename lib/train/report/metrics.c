@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/report/metrics.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct mics_metrics {
+    FILE *out;
+    char *path;
+};
+
+enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
+                                   struct mics_err *err)
+{
+    struct mics_metrics *metrics;
+
+    *out = NULL;
+    if (!path)
+        return MICS_OK;
+    metrics = calloc(1, sizeof *metrics);
+    if (!metrics || !(metrics->path = strdup(path))) {
+        free(metrics);
+        return mics_err_nomem(err);
+    }
+    metrics->out = fopen(path, append ? "ae" : "we");
+    if (!metrics->out) {
+        mics_err_set_errno(err, "%s", path);
+        free(metrics->path);
+        free(metrics);
+        return MICS_ERR_IO;
+    }
+    *out = metrics;
+    return MICS_OK;
+}
+
+enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (!metrics)
+        return MICS_OK;
+    if (fclose(metrics->out) != 0)
+        status = mics_err_set_errno(err, "%s", metrics->path);
+    free(metrics->path);
+    free(metrics);
+    return status;
+}
+
+static enum mics_status end_line(struct mics_metrics *metrics, struct mics_err *err)
+{
+    putc('\n', metrics->out);
+    if (fflush(metrics->out) != 0 || ferror(metrics->out))
+        return mics_err_set_errno(err, "%s", metrics->path);
+    return MICS_OK;
+}
+
+static void put_number(FILE *out, const char *key, double value)
+{
+    if (isfinite(value))
+        fprintf(out, ",\"%s\":%.9g", key, value);
+    else
+        fprintf(out, ",\"%s\":null", key);
+}
+
+enum mics_status mics_metrics_step(struct mics_metrics *metrics,
+                                   const struct mics_step_record *record, struct mics_err *err)
+{
+    FILE *out = metrics ? metrics->out : NULL;
+
+    if (!out)
+        return MICS_OK;
+    fprintf(out, "{\"event\":\"step\",\"step\":%llu", (unsigned long long)record->step);
+    put_number(out, "loss", record->loss);
+    put_number(out, "lr", record->lr);
+    put_number(out, "grad_norm", record->grad_norm);
+    put_number(out, "step_ms", 1e3 * record->seconds);
+    put_number(out, "tokens_per_s", record->tokens_per_s);
+    put_number(out, "compute_ms", 1e3 * record->compute_s);
+    put_number(out, "comm_ms", 1e3 * record->comm_s);
+    put_number(out, "exposed_ms", 1e3 * record->exposed_s);
+    put_number(out, "hidden_ms", 1e3 * (record->comm_s - record->exposed_s));
+    putc('}', out);
+    return end_line(metrics, err);
+}
+
+enum mics_status mics_metrics_event(struct mics_metrics *metrics, json_t *event,
+                                    struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (!event)
+        return mics_err_nomem(err);
+    if (metrics) {
+        if (json_dumpf(event, metrics->out, JSON_COMPACT | JSON_REAL_PRECISION(9)) != 0)
+            status = mics_err_set_errno(err, "%s", metrics->path);
+        else
+            status = end_line(metrics, err);
+    }
+    json_decref(event);
+    return status;
+}

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * watchdog.h - ends a job that does not get on.
+ *
+ * A thread of each rank looks at what the engine finishes. When that has been nothing for a time-out, when a
+ * communicator has failed beside its streams (NCCL's do), or when a process on the same node is gone, it finds
+ * out who is to blame, as far as signs of life tell, and calls the program's `fault`, which must end the job. It
+ * waits for nobody and takes part in no collective.
+ */
+#ifndef MICS_TRAIN_WATCH_WATCHDOG_H
+#define MICS_TRAIN_WATCH_WATCHDOG_H
+
+#include "train/run.h"
+
+struct mics_watchdog;
+
+struct mics_watchdog_options {
+    const struct mics_world *world;
+    const struct mics_engine *engine;
+    const struct mics_run *run;
+    double timeout_s; /* > 0; while a checkpoint is written, ten times that */
+    /* In the watchdog's thread, once. `speaks`: this rank is the one that tells people. */
+    void (*fault)(void *context, bool speaks, const struct mics_err *err);
+    void *context;
+};
+
+/* Collective over the world. All that the options name outlives the watchdog. */
+enum mics_status mics_watchdog_start(const struct mics_watchdog_options *options,
+                                     struct mics_watchdog **out, struct mics_err *err);
+/* From now on this rank may end without being missed. Any thread; NULL is fine. */
+void mics_watchdog_excuse(struct mics_watchdog *watchdog);
+/* Excuse this rank, and stop watching. NULL is fine. */
+void mics_watchdog_stop(struct mics_watchdog *watchdog);
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * test_convert.c - conversions by ranges, over random shapes, sizes, segments and parts.
+ *
+ * Number i of a space is a value that only (space, i) gives, so that a number in a wrong place shows.
+ */
+#include "tap.h"
+
+#include "base/file.h"
+#include "base/philox.h"
+#include "ckpt/convert/shards.h"
+#include "ckpt/hf/index.h"
+#include "ckpt/format/safetensors.h"
+
+#include <pthread.h> /* so that it runs under ThreadSanitizer, too */
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { UNITS = 4, STATES = 3 };
+
+static char folder[] = "/tmp/mics-test-convert.XXXXXX";
+
+static float value(uint32_t space, uint64_t i)
+{
+    return (float)(1 + space) + (float)(i % 100003) / 262144;
+}
+
+static uint64_t draw(uint64_t seed, uint64_t index, uint64_t min, uint64_t max)
+{
+    return min + mics_philox_u64(seed, 77, index) % (max - min + 1);
+}
+
+/* A model of random units, of which only names and counts matter here, and how a run cuts it. */
+struct setup {
+    struct mics_unit units[UNITS];
+    struct mics_model model;
+    struct mics_plan_choice choice;
+    struct mics_layout layouts[UNITS];
+    struct mics_ckpt_form form;
+};
+
+static void set_up(struct setup *s, uint64_t seed, uint32_t p, uint32_t segments)
+{
+    memset(s, 0, sizeof *s);
+    s->choice.shape = (struct mics_shape){1, p, p, p, p};
+    for (uint32_t i = 0; i < UNITS; i++) {
+        snprintf(s->units[i].name, sizeof s->units[i].name, "h.%u", i);
+        s->units[i].count = draw(seed, i, 1, 5000);
+        s->layouts[i] = mics_layout_make(&s->choice.shape, s->units[i].count, segments);
+    }
+    s->model.units = s->units;
+    s->model.unit_count = UNITS;
+    s->form = (struct mics_ckpt_form){.model = &s->model,
+                                      .choice = &s->choice,
+                                      .layouts = s->layouts,
+                                      .states = STATES,
+                                      .parts = 1};
+}
+
+/* One file with all spaces end to end, as bytes and as a store. */
+static void make_source(const struct setup *s, const char *name, struct mics_store *store)
+{
+    char path[MICS_PATH_MAX];
+    uint64_t offset = 0;
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *out = fopen(path, "w");
+    store->table = calloc(UNITS * STATES, sizeof *store->table);
+    for (uint32_t i = 0; i < UNITS * STATES; i++) {
+        const uint64_t count = s->units[i / STATES].count;
+
+        for (uint64_t j = 0; j < count; j++) {
+            const float number = value(i, j);
+
+            fwrite(&number, sizeof number, 1, out);
+        }
+        store->table[store->table_count++] =
+            (struct mics_extent){.name = "tensor", .space = i, .count = count, .offset = offset};
+        offset += count * sizeof(float);
+    }
+    fclose(out);
+    CHECK_INT(mics_store_add_file(store, path, NULL), MICS_OK);
+}
+
+/* What mics_convert() made of a shard target, as a store. */
+static void open_made(const struct setup *s, const struct mics_shard_target *made, const char *at,
+                      struct mics_ckpt_table *table, struct mics_store *store)
+{
+    const size_t tensors = UNITS * STATES;
+    char path[MICS_PATH_MAX];
+
+    *table = (struct mics_ckpt_table){.shape = s->choice.shape,
+                                      .states = STATES,
+                                      .parts = 1,
+                                      .unit_count = UNITS,
+                                      .units = calloc(UNITS, sizeof *table->units)};
+    for (uint32_t i = 0; i < UNITS; i++)
+        table->units[i].layout = s->layouts[i];
+    store->shards.table = table;
+    store->shards.begins = calloc(made->target.file_count * tensors, sizeof(uint64_t));
+    store->shards.names = calloc(tensors, sizeof *store->shards.names);
+    for (uint32_t i = 0; i < made->target.file_count; i++) {
+        struct mics_safetensors header = {0};
+
+        snprintf(path, sizeof path, "%.256s/%s", at, made->target.files[i].name);
+        CHECK_INT(mics_store_add_file(store, path, NULL), MICS_OK);
+        CHECK_INT(mics_safetensors_load(store->files[i].fd, store->files[i].bytes, &header, NULL),
+                  MICS_OK);
+        for (size_t j = 0; j < tensors && header.count == tensors; j++)
+            store->shards.begins[i * tensors + j] = header.data_offset + header.tensors[j].begin;
+        mics_safetensors_free(&header);
+    }
+}
+
+/* Random ranges, and the padding behind the end. */
+static void check_numbers(const struct setup *s, const struct mics_store *store, uint64_t seed)
+{
+    float *scratch = malloc(2 * MICS_STORE_CHUNK * sizeof *scratch), *got = malloc(6000 * 4);
+    int wrong = 0;
+
+    for (uint32_t i = 0; i < 200; i++) {
+        const uint32_t space = (uint32_t)draw(seed, 100 + 3 * i, 0, UNITS * STATES - 1);
+        const uint64_t total = s->units[space / STATES].count;
+        const uint64_t start = draw(seed, 101 + 3 * i, 0, total + 100);
+        const uint64_t count = draw(seed, 102 + 3 * i, 0, total + 200 - start);
+
+        CHECK_INT(mics_store_read(store, space, start, count, MICS_NUMBER_F32, got, scratch, NULL),
+                  MICS_OK);
+        for (uint64_t j = 0; j < count; j++) {
+            const float want = start + j < total ? value(space, start + j) : 0;
+
+            wrong += memcmp(&got[j], &want, sizeof want) != 0;
+        }
+    }
+    CHECK_INT(wrong, 0);
+    free(scratch);
+    free(got);
+}
+
+static enum mics_status make(const struct mics_store *from, struct mics_target *target,
+                             const char *at, struct mics_err *err)
+{
+    struct mics_convert_how how = {.host_ranks = 1};
+    enum mics_status status = mics_comm_new_self(&how.comm, err);
+
+    if (status == MICS_OK)
+        status = mics_convert(from, target, at, &how, err);
+    how.comm->ops->free(how.comm);
+    return status;
+}
+
+static void convert(const struct setup *s, const struct mics_store *from, const char *name,
+                    struct mics_shard_target *made, struct mics_ckpt_table *table,
+                    struct mics_store *to)
+{
+    char at[256];
+    struct mics_err err = {""};
+
+    snprintf(at, sizeof at, "%s/%s", folder, name);
+    CHECK_INT(mics_file_make_folders(at, &err), MICS_OK);
+    CHECK_INT(mics_shard_target_new(&s->form, made, &err), MICS_OK);
+    CHECK_INT(make(from, &made->target, at, &err), MICS_OK);
+    open_made(s, made, at, table, to);
+}
+
+static void numbers_are_in_their_places_for_any_shape_and_back_again(void)
+{
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct setup a, b;
+        struct mics_store source = {0}, shards = {0}, others = {0}, again = {0};
+        struct mics_shard_target made[3];
+        struct mics_ckpt_table tables[3];
+        char name[4][32];
+
+        for (int i = 0; i < 4; i++)
+            snprintf(name[i], sizeof name[i], "%d-%u", i, (unsigned)seed);
+        set_up(&a, seed, (uint32_t)draw(seed, 50, 1, 9), (uint32_t)draw(seed, 51, 1, 4));
+        set_up(&b, seed, (uint32_t)draw(seed, 52, 1, 9), (uint32_t)draw(seed, 53, 1, 4));
+        make_source(&a, name[0], &source);
+        convert(&a, &source, name[1], &made[0], &tables[0], &shards);
+        check_numbers(&a, &shards, seed);
+        convert(&b, &shards, name[2], &made[1], &tables[1], &others);
+        check_numbers(&b, &others, seed + 1000);
+        convert(&a, &others, name[3], &made[2], &tables[2], &again);
+        for (uint32_t i = 0; i < made[0].target.file_count; i++)
+            CHECK(made[0].target.files[i].sum.xxh64 == made[2].target.files[i].sum.xxh64 &&
+                  made[0].target.files[i].sum.bytes == made[0].target.files[i].bytes);
+        mics_store_close(&source);
+        mics_store_close(&shards);
+        mics_store_close(&others);
+        mics_store_close(&again);
+        for (int i = 0; i < 3; i++) {
+            mics_shard_target_free(&made[i]);
+            free(tables[i].units);
+        }
+    }
+}
+
+static void a_number_that_is_not_finite_stops_a_conversion_and_names_the_tensor(void)
+{
+    struct setup s;
+    struct mics_store source = {0};
+    struct mics_shard_target made;
+    struct mics_err err = {""};
+    const float bad = -1.0f / 0.0f;
+    char path[MICS_PATH_MAX];
+
+    set_up(&s, 3, 2, 1);
+    make_source(&s, "bad", &source);
+    snprintf(path, sizeof path, "%s/bad", folder);
+    FILE *file = fopen(path, "r+");
+    fseek(file, 40, SEEK_SET);
+    fwrite(&bad, sizeof bad, 1, file);
+    fclose(file);
+    snprintf(path, sizeof path, "%s/bad-made", folder);
+    CHECK_INT(mics_file_make_folders(path, &err), MICS_OK);
+    CHECK_INT(mics_shard_target_new(&s.form, &made, &err), MICS_OK);
+    CHECK_INT(make(&source, &made.target, path, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "'tensor' holds numbers that are not finite") != NULL);
+    mics_shard_target_free(&made);
+    mics_store_close(&source);
+}
+
+static void only_names_inside_the_folder_are_safe(void)
+{
+    static const char *const good[] = {"a", "model-00001-of-00002.safetensors", "a/b", "..a",
+                                       "a.."};
+    static const char *const bad[] = {"",     ".",    "..", "/a",  "a/../b", "a/..",
+                                      "../a", "a//b", "a/", "./a", "a\\b",   "a\nb"};
+
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        CHECK(mics_hf_name_is_safe(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        CHECK(!mics_hf_name_is_safe(bad[i]));
+}
+
+int main(void)
+{
+    if (!mkdtemp(folder))
+        return 1;
+    TAP_RUN(numbers_are_in_their_places_for_any_shape_and_back_again);
+    TAP_RUN(a_number_that_is_not_finite_stops_a_conversion_and_names_the_tensor);
+    TAP_RUN(only_names_inside_the_folder_are_safe);
+    mics_file_remove_tree(folder, NULL);
+    return tap_done();
+}

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Every two accesses of a step that touch the same memory, one of them writing, must be ordered by streams and
+ * waits, within a step and with the step before. The checker knows what operations touch from their
+ * description in schedule.h, not from the code that made the waits.
+ */
+#include "plan/schedule/schedule.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+#include "plan_fake.h"
+
+/* Memory: kinds of it, an index (unit or slot), a segment. */
+enum memory {
+    PARAM_SHARD,
+    GRAD_SHARD,
+    STATE,
+    PARAM_SLOT,
+    GRAD_SLOT,
+    ACTIVATION,
+    LOSS,
+    TARGETS,
+    NORM
+};
+
+struct use {
+    enum memory memory;
+    uint32_t index, segment; /* MICS_NONE: all segments */
+    bool write;
+};
+
+struct uses {
+    struct use items[8];
+    uint32_t count;
+};
+
+/* One step twice: op i of step t is node t * n + i. */
+struct graph {
+    const struct mics_schedule *schedule;
+    const struct mics_plan_choice *choice;
+    uint32_t n;
+    uint32_t dropped; /* a wait to leave out: an index of deps, or MICS_NONE */
+    uint32_t *clocks; /* [2 n][MICS_STREAM_COUNT]: nodes done, from 1, when the node is done */
+    struct uses *uses;
+    uint32_t *conflicts; /* pairs of nodes */
+    uint32_t conflict_count;
+};
+
+static void use(struct uses *uses, enum memory memory, uint32_t index, uint32_t segment, bool write)
+{
+    uses->items[uses->count++] = (struct use){memory, index, segment, write};
+}
+
+static void describe_compute(const struct graph *g, const struct mics_op *op, struct uses *uses)
+{
+    bool head = true, grads = op->kind == MICS_OP_BACKWARD;
+
+    for (uint32_t i = 0; i < g->n; i++)
+        head &= g->schedule->ops[i].stage == MICS_NONE || g->schedule->ops[i].stage <= op->stage;
+    grads |= head && g->schedule->train;
+    if (!op->blind && op->param_slot == MICS_NONE)
+        use(uses, PARAM_SHARD, op->unit, MICS_NONE, false);
+    else if (!op->blind)
+        use(uses, PARAM_SLOT, op->param_slot, MICS_NONE, false);
+    if (grads && op->grad_slot == MICS_NONE)
+        use(uses, GRAD_SHARD, op->unit, MICS_NONE, true);
+    else if (grads)
+        use(uses, GRAD_SLOT, op->grad_slot, MICS_NONE, true);
+    use(uses, ACTIVATION, 0, MICS_NONE, true);
+    if (head)
+        use(uses, LOSS, 0, MICS_NONE, true);
+}
+
+static void describe_update(const struct graph *g, const struct mics_op *op, struct uses *uses)
+{
+    use(uses, GRAD_SHARD, op->unit, MICS_NONE, false);
+    use(uses, PARAM_SHARD, op->unit, MICS_NONE, true);
+    use(uses, STATE, op->unit, MICS_NONE, true);
+    use(uses, TARGETS, 0, MICS_NONE, false);
+    if (g->choice->clip)
+        use(uses, NORM, 0, MICS_NONE, false);
+}
+
+static void describe_exchange(const struct mics_op *op, struct uses *uses)
+{
+    switch (op->kind) {
+    case MICS_OP_GATHER:
+        if (op->comm == MICS_COMM_GATHER_NODE)
+            use(uses, PARAM_SLOT, op->param_slot, op->segment, false);
+        else
+            use(uses, PARAM_SHARD, op->unit, op->segment, false);
+        use(uses, PARAM_SLOT, op->param_slot, op->segment, true);
+        break;
+    case MICS_OP_REDUCE:
+        use(uses, GRAD_SLOT, op->grad_slot, op->segment, true);
+        break;
+    case MICS_OP_SCATTER:
+    case MICS_OP_SYNC:
+        use(uses, GRAD_SHARD, op->unit, op->segment, true);
+        break;
+    case MICS_OP_PUBLISH:
+        use(uses, PARAM_SHARD, op->unit, op->segment, true);
+        break;
+    default:
+        break;
+    }
+}
+
+static void describe(const struct graph *g, const struct mics_op *op, struct uses *uses)
+{
+    uses->count = 0;
+    describe_exchange(op, uses);
+    if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
+        describe_compute(g, op, uses);
+    if (op->kind == MICS_OP_UPDATE)
+        describe_update(g, op, uses);
+    if (op->kind == MICS_OP_ACCUMULATE || op->kind == MICS_OP_NORM)
+        use(uses, GRAD_SHARD, op->unit, MICS_NONE, op->kind == MICS_OP_ACCUMULATE);
+    if (op->kind == MICS_OP_ACCUMULATE)
+        use(uses, GRAD_SLOT, op->grad_slot, MICS_NONE, false);
+    if (op->kind == MICS_OP_COUNT || op->kind == MICS_OP_READ)
+        use(uses, TARGETS, 0, MICS_NONE, op->kind == MICS_OP_COUNT);
+    if (op->kind == MICS_OP_NORM || op->kind == MICS_OP_TOTAL || op->kind == MICS_OP_READ)
+        use(uses, NORM, 0, MICS_NONE, op->kind != MICS_OP_READ);
+    if (op->kind == MICS_OP_TOTAL || op->kind == MICS_OP_READ)
+        use(uses, LOSS, 0, MICS_NONE, op->kind != MICS_OP_READ);
+}
+
+/* Scalars have memory of their own in steps of even and odd number. Slots are taken whole: what a unit's
+ * segment covers of another unit's former content is another segment of that. */
+static bool use_same(const struct graph *g, uint32_t a, const struct use *x, uint32_t b,
+                     const struct use *y)
+{
+    bool slot = x->memory == PARAM_SLOT || x->memory == GRAD_SLOT;
+    const struct mics_op *first = &g->schedule->ops[a % g->n], *then = &g->schedule->ops[b % g->n];
+
+    if (x->memory != y->memory || x->index != y->index || (!x->write && !y->write))
+        return false;
+    if (x->memory >= LOSS && a / g->n != b / g->n)
+        return false;
+    if (slot && first->unit != then->unit)
+        return true;
+    return x->segment == y->segment || x->segment == MICS_NONE || y->segment == MICS_NONE;
+}
+
+static bool conflict(const struct graph *g, uint32_t a, uint32_t b)
+{
+    const struct uses *x = &g->uses[a % g->n], *y = &g->uses[b % g->n];
+
+    for (uint32_t i = 0; i < x->count; i++)
+        for (uint32_t j = 0; j < y->count; j++)
+            if (use_same(g, a, &x->items[i], b, &y->items[j]))
+                return true;
+    return false;
+}
+
+static void list_conflicts(struct graph *g)
+{
+    uint32_t capacity = 1024;
+
+    g->conflicts = malloc(2 * capacity * sizeof *g->conflicts);
+    for (uint32_t b = 0; b < 2 * g->n; b++) {
+        for (uint32_t a = 0; a < b; a++) {
+            if (!conflict(g, a, b))
+                continue;
+            if (g->conflict_count == capacity) {
+                capacity *= 2;
+                g->conflicts = realloc(g->conflicts, 2 * capacity * sizeof *g->conflicts);
+            }
+            g->conflicts[2 * g->conflict_count] = a;
+            g->conflicts[2 * g->conflict_count++ + 1] = b;
+        }
+    }
+}
+
+static void graph_open(struct graph *g, const struct mics_schedule *schedule,
+                       const struct mics_plan_choice *choice)
+{
+    *g = (struct graph){
+        .schedule = schedule, .choice = choice, .n = schedule->op_count, .dropped = MICS_NONE};
+    g->clocks = malloc(2 * (size_t)g->n * MICS_STREAM_COUNT * sizeof *g->clocks);
+    g->uses = malloc(g->n * sizeof *g->uses);
+    for (uint32_t i = 0; i < g->n; i++)
+        describe(g, &schedule->ops[i], &g->uses[i]);
+    list_conflicts(g);
+}
+
+static void graph_close(struct graph *g)
+{
+    free(g->clocks);
+    free(g->uses);
+    free(g->conflicts);
+}
+
+static void join(uint32_t *clock, const uint32_t *other)
+{
+    for (int s = 0; s < MICS_STREAM_COUNT; s++)
+        clock[s] = other[s] > clock[s] ? other[s] : clock[s];
+}
+
+static void run_clocks(struct graph *g)
+{
+    uint32_t last[MICS_STREAM_COUNT] = {0};
+
+    for (uint32_t node = 0; node < 2 * g->n; node++) {
+        uint32_t index = node % g->n, *clock = &g->clocks[node * MICS_STREAM_COUNT];
+        const struct mics_op *op = &g->schedule->ops[index];
+
+        memset(clock, 0, MICS_STREAM_COUNT * sizeof *clock);
+        if (last[op->stream])
+            join(clock, &g->clocks[(last[op->stream] - 1) * MICS_STREAM_COUNT]);
+        for (uint32_t i = op->dep_begin; i < op->dep_begin + op->dep_count; i++) {
+            uint32_t dep = g->schedule->deps[i];
+
+            if (i == g->dropped || (dep >= index && node < g->n))
+                continue;
+            dep += dep >= index ? node - index - g->n : node - index;
+            join(clock, &g->clocks[dep * MICS_STREAM_COUNT]);
+        }
+        clock[op->stream] = last[op->stream] = node + 1;
+    }
+}
+
+/* Pairs that nothing orders. */
+static uint32_t count_races(struct graph *g)
+{
+    uint32_t races = 0;
+
+    run_clocks(g);
+    for (uint32_t i = 0; i < g->conflict_count; i++) {
+        uint32_t a = g->conflicts[2 * i], b = g->conflicts[2 * i + 1];
+        enum mics_stream_kind stream = g->schedule->ops[a % g->n].stream;
+
+        races += g->clocks[b * MICS_STREAM_COUNT + stream] < a + 1;
+    }
+    return races;
+}
+
+static const struct {
+    uint32_t nodes, per_node, p_param, p_grad, p_optim;
+} shapes[] = {
+    {1, 1, 1, 1, 1}, {1, 4, 1, 1, 1}, {2, 2, 1, 1, 4}, {2, 2, 1, 4, 4},
+    {2, 2, 4, 4, 4}, {1, 4, 2, 2, 2}, {2, 2, 2, 2, 2}, {2, 2, 2, 2, 4},
+    {4, 2, 4, 4, 4}, {4, 2, 4, 8, 8}, {4, 2, 2, 4, 8}, {4, 2, 1, 2, 8},
+    {4, 2, 1, 2, 2}, {4, 2, 4, 4, 8}, {8, 1, 4, 4, 4}, {2, 4, 2, 8, 8},
+};
+
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+/* The i-th variant of everything that is not the shape; NULL-like `false` past the last. */
+static bool vary(uint32_t i, struct mics_plan_choice *choice)
+{
+    choice->micro_steps = i % 2 ? 3 : 1, i /= 2;
+    choice->prefetch = i % 4, i /= 4;
+    choice->segments = 1 + i % 3, i /= 3;
+    choice->hierarchical_gather = choice->hierarchical_reduce = i % 2, i /= 2;
+    choice->clip = i % 2, i /= 2;
+    choice->grad_slots = 1 + i % 2, i /= 2;
+    choice->joined = i % 2, i /= 2;
+    return i == 0;
+}
+
+static uint32_t count_undetected(struct graph *g)
+{
+    uint32_t undetected = 0;
+
+    for (uint32_t i = 0; i < g->schedule->dep_total; i++) {
+        g->dropped = i;
+        undetected += count_races(g) == 0;
+    }
+    g->dropped = MICS_NONE;
+    return undetected;
+}
+
+static void check_shape(uint32_t which, const struct fake_model *fake, bool train, bool drop)
+{
+    struct mics_plan_choice choice =
+        fake_choice(shapes[which].nodes, shapes[which].per_node, shapes[which].p_param,
+                    shapes[which].p_grad, shapes[which].p_optim);
+
+    for (uint32_t i = 0; vary(i, &choice); i++) {
+        struct mics_schedule *schedule = NULL;
+        struct mics_err err = {""};
+        struct graph g;
+
+        if (drop && i % 5 != which % 5)
+            continue;
+        CHECK_INT(mics_schedule_new(&fake->model, &choice, train, &schedule, &err), MICS_OK);
+        if (!schedule)
+            return;
+        graph_open(&g, schedule, &choice);
+        CHECK_INT(drop ? count_undetected(&g) : count_races(&g), 0);
+        graph_close(&g);
+        mics_schedule_free(schedule);
+    }
+}
+
+static void no_two_accesses_of_the_same_memory_race(void)
+{
+    struct fake_model fake;
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    for (uint32_t i = 0; i < SHAPES; i++)
+        check_shape(i, &fake, true, false);
+}
+
+static void nor_do_they_in_an_untied_model(void)
+{
+    struct fake_model fake;
+
+    fake_model_init(&fake, 2, 10000, 70001, false);
+    fake.stages[0].blind_backward = true;
+    for (uint32_t i = 0; i < SHAPES; i++)
+        check_shape(i, &fake, true, false);
+}
+
+static void nor_do_they_in_an_evaluation(void)
+{
+    struct fake_model fake;
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    for (uint32_t i = 0; i < SHAPES; i++)
+        check_shape(i, &fake, false, false);
+}
+
+static void every_single_wait_is_needed(void)
+{
+    struct fake_model fake;
+
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    for (uint32_t i = 0; i < SHAPES; i++)
+        check_shape(i, &fake, true, true);
+}
+
+int main(void)
+{
+    TAP_RUN(no_two_accesses_of_the_same_memory_race);
+    TAP_RUN(nor_do_they_in_an_untied_model);
+    TAP_RUN(nor_do_they_in_an_evaluation);
+    TAP_RUN(every_single_wait_is_needed);
+    return tap_done();
+}

@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/schedule/schedule.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+#include "plan_fake.h"
+
+static struct fake_model fake;
+
+static struct mics_schedule *make(const struct mics_plan_choice *choice, bool train)
+{
+    struct mics_schedule *schedule = NULL;
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_schedule_new(&fake.model, choice, train, &schedule, &err), MICS_OK);
+    if (err.text[0])
+        printf("# %s\n", err.text);
+    return schedule;
+}
+
+static uint32_t count_ops(const struct mics_schedule *schedule, enum mics_op_kind kind)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        count += schedule->ops[i].kind == kind;
+    return count;
+}
+
+static const struct mics_op *find(const struct mics_schedule *schedule, enum mics_op_kind kind,
+                                  uint32_t unit)
+{
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        if (schedule->ops[i].kind == kind && schedule->ops[i].unit == unit)
+            return &schedule->ops[i];
+    return NULL;
+}
+
+/* Gathers in a step of 6 blocks, of a flat group in one segment, for each number of slots. */
+static uint32_t gathers(uint32_t prefetch, uint32_t micro_steps, bool tied)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    struct mics_schedule *schedule;
+    uint32_t count;
+
+    fake_model_init(&fake, 6, 10000, 7001, tied);
+    choice.prefetch = prefetch;
+    choice.micro_steps = micro_steps;
+    schedule = make(&choice, true);
+    count = count_ops(schedule, MICS_OP_GATHER);
+    mics_schedule_free(schedule);
+    return count;
+}
+
+static void units_still_in_their_slots_are_not_gathered_again(void)
+{
+    /* ends once; 6 blocks forward; then, back and forth, all but those in the slots */
+    CHECK_INT(gathers(0, 1, true), 1 + 6 + 5);
+    CHECK_INT(gathers(1, 1, true), 1 + 6 + 4);
+    CHECK_INT(gathers(1, 3, true), 1 + 6 + 5 * 4);
+    CHECK_INT(gathers(3, 2, true), 1 + 6 + 3 * 2);
+    CHECK_INT(gathers(5, 3, true), 1 + 6);
+    CHECK_INT(gathers(99, 3, true), 1 + 6);
+    CHECK_INT(gathers(99, 3, false), 8);
+}
+
+/* Gathers of the first unit and of all, in a step of 6 blocks whose embedding's backward is blind. */
+static void check_blind(uint32_t prefetch, uint32_t micro_steps, uint32_t embeds, uint32_t all)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    struct mics_schedule *schedule;
+    uint32_t gathered = 0;
+
+    fake_model_init(&fake, 6, 10000, 7001, false);
+    fake.stages[0].blind_backward = true;
+    choice.prefetch = prefetch;
+    choice.micro_steps = micro_steps;
+    schedule = make(&choice, true);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        gathered += op->kind == MICS_OP_GATHER && op->unit == 0;
+        CHECK_INT(op->blind, op->kind == MICS_OP_BACKWARD && op->stage == 0);
+        CHECK(!op->blind || op->param_slot == MICS_NONE);
+    }
+    CHECK_INT(gathered, embeds);
+    CHECK_INT(count_ops(schedule, MICS_OP_GATHER), all);
+    mics_schedule_free(schedule);
+}
+
+static void an_untied_embedding_is_gathered_for_its_forward_only(void)
+{
+    check_blind(0, 1, 1, 8 + 6);
+    check_blind(1, 1, 1, 8 + 5);
+    check_blind(1, 3, 3, 8 + 5 + 2 * (1 + 6 + 5));
+    check_blind(6, 3, 3, 8 + 2 * (1 + 1)); /* the last block or the head makes room for it */
+    check_blind(7, 3, 1, 8);
+}
+
+/* Which unit each slot has, by replaying the gathers in the order of the array. */
+static void check_contents(const struct mics_schedule *schedule)
+{
+    uint32_t holds[16];
+
+    memset(holds, 0xff, sizeof holds);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind == MICS_OP_GATHER)
+            holds[op->param_slot] = op->unit;
+        if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) && !op->blind)
+            CHECK_INT(holds[op->param_slot], op->unit);
+        if (op->kind == MICS_OP_GATHER)
+            CHECK(schedule->layouts[op->unit].padded <= schedule->param_slot_count[op->param_slot]);
+    }
+}
+
+static void computation_finds_its_unit_in_its_slot(void)
+{
+    for (uint32_t prefetch = 0; prefetch < 8; prefetch++) {
+        for (uint32_t micro_steps = 1; micro_steps < 4; micro_steps++) {
+            struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+            struct mics_schedule *schedule;
+
+            choice.prefetch = prefetch;
+            choice.micro_steps = micro_steps;
+            fake_model_init(&fake, 5, 10000, 7001, prefetch % 2);
+            fake.stages[0].blind_backward = prefetch % 3;
+            schedule = make(&choice, true);
+            check_contents(schedule);
+            mics_schedule_free(schedule);
+        }
+    }
+}
+
+static void gathers_run_ahead_by_the_prefetch_depth(void)
+{
+    struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
+    struct mics_schedule *schedule;
+    uint32_t ahead = 0, deepest = 0;
+
+    choice.prefetch = 2;
+    fake_model_init(&fake, 6, 10000, 7001, true);
+    schedule = make(&choice, true);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind == MICS_OP_BACKWARD)
+            break;
+        ahead += op->kind == MICS_OP_GATHER && op->unit > 0;
+        deepest = ahead > deepest ? ahead : deepest;
+        ahead -= op->kind == MICS_OP_FORWARD && op->unit > 0;
+    }
+    CHECK_INT(deepest, 3); /* the one computed next, and two more */
+    mics_schedule_free(schedule);
+}
+
+static void check_joined(const struct mics_op *ops, uint32_t count, uint32_t most)
+{
+    uint32_t together = 1;
+
+    for (uint32_t i = 0; i < count; i++) {
+        together = i > 0 && ops[i - 1].joins ? together + 1 : 1;
+        CHECK(together <= most);
+        if (!ops[i].joins)
+            continue;
+        CHECK(i + 1 < count && ops[i].kind == ops[i + 1].kind && ops[i].comm == ops[i + 1].comm);
+        CHECK(ops[i].stream == ops[i + 1].stream && ops[i].dtype == ops[i + 1].dtype);
+        CHECK(ops[i].segment == ops[i + 1].segment && ops[i].unit != ops[i + 1].unit);
+        CHECK(mics_op_is_comm(ops[i].kind));
+    }
+}
+
+static void joined_units_stand_side_by_side_and_nothing_else_changes(void)
+{
+    for (uint32_t hierarchical = 0; hierarchical < 2; hierarchical++) {
+        struct mics_plan_choice choice = fake_choice(4, 2, 4, 4, 4);
+        struct mics_schedule *alone, *joined;
+        uint32_t joins = 0;
+
+        choice.prefetch = 3;
+        choice.grad_slots = 4;
+        choice.segments = 2;
+        choice.micro_steps = 2;
+        choice.hierarchical_gather = choice.hierarchical_reduce = hierarchical;
+        fake_model_init(&fake, 6, 10000, 7001, true);
+        alone = make(&choice, true);
+        choice.joined = 1;
+        joined = make(&choice, true);
+        CHECK_INT(joined->op_count, alone->op_count);
+        check_joined(alone->ops, alone->op_count, 1);
+        check_joined(joined->ops, joined->op_count, 2);
+        for (uint32_t i = 0; i < joined->op_count; i++)
+            joins += joined->ops[i].joins;
+        CHECK(joins > 20);
+        for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
+            CHECK_INT(count_ops(joined, (enum mics_op_kind)kind),
+                      count_ops(alone, (enum mics_op_kind)kind));
+        check_contents(joined);
+        mics_schedule_free(alone);
+        mics_schedule_free(joined);
+    }
+}
+
+static void the_second_hop_comes_once_and_after_all_micro_steps(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+    struct mics_schedule *schedule;
+
+    choice.micro_steps = 3;
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    schedule = make(&choice, true);
+    CHECK_INT(count_ops(schedule, MICS_OP_SYNC), 4);
+    CHECK_INT(count_ops(schedule, MICS_OP_ACCUMULATE), 3 * 4);
+    CHECK_INT(count_ops(schedule, MICS_OP_REDUCE), 3 * 4);
+    CHECK_INT(count_ops(schedule, MICS_OP_SCATTER), 0);
+    CHECK_INT(count_ops(schedule, MICS_OP_PUBLISH), 0);
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        if (schedule->ops[i].kind == MICS_OP_SYNC) {
+            CHECK_INT(schedule->ops[i].micro_step, 2);
+            CHECK_INT(schedule->ops[i].stream, MICS_STREAM_REDUCE_NET);
+        }
+    mics_schedule_free(schedule);
+}
+
+static void ddp_only_sums_and_zero_scatters_and_publishes(void)
+{
+    struct mics_plan_choice ddp = fake_choice(2, 2, 1, 1, 1), zero1 = fake_choice(2, 2, 1, 1, 4);
+    struct mics_schedule *schedule;
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    schedule = make(&ddp, true);
+    CHECK_INT(count_ops(schedule, MICS_OP_GATHER), 0);
+    CHECK_INT(count_ops(schedule, MICS_OP_REDUCE), 0);
+    CHECK_INT(count_ops(schedule, MICS_OP_SYNC), 4);
+    CHECK_INT(find(schedule, MICS_OP_FORWARD, 1)->param_slot, MICS_NONE);
+    CHECK_INT(find(schedule, MICS_OP_BACKWARD, 1)->grad_slot, MICS_NONE);
+    mics_schedule_free(schedule);
+    schedule = make(&zero1, true);
+    CHECK_INT(count_ops(schedule, MICS_OP_SCATTER), 4);
+    CHECK_INT(count_ops(schedule, MICS_OP_SYNC), 0);
+    CHECK_INT(count_ops(schedule, MICS_OP_PUBLISH), 4);
+    mics_schedule_free(schedule);
+}
+
+static void gradient_buffers_start_from_zero_exactly_once(void)
+{
+    static const uint32_t cuts[][2] = {{1, 0}, {4, 1}};
+
+    for (int i = 0; i < 2; i++) {
+        struct mics_plan_choice choice = fake_choice(1, 4, 1, cuts[i][0], 4);
+        struct mics_schedule *schedule;
+        uint32_t firsts = 0;
+
+        choice.micro_steps = 3;
+        fake_model_init(&fake, 3, 10000, 7001, true);
+        schedule = make(&choice, true);
+        for (uint32_t j = 0; j < schedule->op_count; j++) {
+            const struct mics_op *op = &schedule->ops[j];
+
+            if (op->first && op->kind != MICS_OP_ACCUMULATE) {
+                CHECK(op->kind == MICS_OP_BACKWARD || op->stage == 4);
+                CHECK(op->stage != 0);
+                firsts++;
+            }
+        }
+        CHECK_INT(firsts, cuts[i][1] ? 3 * 4 : 4); /* of shards once a step, of slots every time */
+        mics_schedule_free(schedule);
+    }
+}
+
+static void hierarchical_stages_take_two_streams_and_their_own_sizes(void)
+{
+    struct mics_plan_choice choice = fake_choice(4, 2, 8, 8, 8);
+    struct mics_schedule *schedule;
+    uint64_t whole;
+
+    choice.segments = 2;
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    schedule = make(&choice, true);
+    whole = schedule->layouts[1].segment_count;
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+        bool net = op->comm == MICS_COMM_GATHER_NET || op->comm == MICS_COMM_REDUCE_NET;
+
+        if (op->unit != 1 || (op->kind != MICS_OP_GATHER && op->kind != MICS_OP_REDUCE))
+            continue;
+        CHECK_INT(op->count, net ? whole / 2 : whole);
+        CHECK_INT(op->bytes, op->count * 4);
+        CHECK_STR(mics_stream_kind_name(op->stream), mics_comm_kind_name(op->comm));
+    }
+    mics_schedule_free(schedule);
+}
+
+static void scalars_go_over_the_world_on_one_stream(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 4);
+    struct mics_schedule *schedule;
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    schedule = make(&choice, true);
+    CHECK_INT(schedule->ops[0].kind, MICS_OP_COUNT);
+    CHECK_INT(schedule->ops[schedule->op_count - 1].kind, MICS_OP_READ);
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        if (mics_op_is_comm(schedule->ops[i].kind) && schedule->ops[i].comm == MICS_COMM_WORLD)
+            CHECK_INT(schedule->ops[i].stream, MICS_STREAM_REDUCE_NET);
+    mics_schedule_free(schedule);
+}
+
+/* Each communicator must see the same order on all ranks, so it may not be on two streams. */
+static void no_communicator_is_on_two_streams(void)
+{
+    static const uint32_t shapes[][5] = {
+        {2, 2, 4, 4, 4}, {2, 2, 1, 2, 4}, {4, 2, 2, 4, 8}, {4, 2, 1, 1, 8}, {8, 1, 2, 4, 8}};
+
+    for (int i = 0; i < 5; i++) {
+        const uint32_t *s = shapes[i];
+        struct mics_plan_choice choice = fake_choice(s[0], s[1], s[2], s[3], s[4]);
+        struct mics_schedule *schedule;
+        int stream_of[MICS_COMM_KIND_COUNT];
+
+        memset(stream_of, 0xff, sizeof stream_of);
+        fake_model_init(&fake, 3, 10000, 7001, true);
+        schedule = make(&choice, true);
+        for (uint32_t j = 0; j < schedule->op_count; j++) {
+            const struct mics_op *op = &schedule->ops[j];
+
+            if (!mics_op_is_comm(op->kind))
+                continue;
+            if (stream_of[op->comm] < 0)
+                stream_of[op->comm] = (int)op->stream;
+            CHECK_INT(op->stream, stream_of[op->comm]);
+        }
+        mics_schedule_free(schedule);
+    }
+}
+
+static void an_evaluation_only_gathers_and_computes_forward(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 4, 4, 4);
+    struct mics_schedule *schedule, *train;
+
+    choice.micro_steps = 3;
+    fake_model_init(&fake, 5, 10000, 7001, true);
+    schedule = make(&choice, false);
+    train = make(&choice, true);
+    CHECK_INT(count_ops(schedule, MICS_OP_FORWARD), 7);
+    CHECK_INT(count_ops(schedule, MICS_OP_BACKWARD) + count_ops(schedule, MICS_OP_REDUCE) +
+                  count_ops(schedule, MICS_OP_UPDATE) + count_ops(schedule, MICS_OP_NORM),
+              0);
+    CHECK_INT(count_ops(schedule, MICS_OP_TOTAL), 1);
+    CHECK_INT(schedule->param_slot_total, train->param_slot_total);
+    CHECK(memcmp(schedule->param_slot_offset, train->param_slot_offset,
+                 train->param_slot_total * sizeof(uint64_t)) == 0);
+    check_contents(schedule);
+    mics_schedule_free(schedule);
+    mics_schedule_free(train);
+}
+
+static void without_clipping_updates_do_not_wait_for_the_norm(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+    struct mics_schedule *schedule;
+
+    choice.clip = false;
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    schedule = make(&choice, true);
+    CHECK(find(schedule, MICS_OP_UPDATE, 0) < find(schedule, MICS_OP_TOTAL, MICS_NONE));
+    mics_schedule_free(schedule);
+    choice.clip = true;
+    schedule = make(&choice, true);
+    CHECK(find(schedule, MICS_OP_UPDATE, 3) > find(schedule, MICS_OP_TOTAL, MICS_NONE));
+    mics_schedule_free(schedule);
+}
+
+/* mics on 2 nodes of 2: per micro-step a gather and a reduction in the node, once an all-reduce over two. */
+static void counted_bytes_follow_the_formulas(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+    struct mics_schedule *schedule;
+    uint64_t calls[MICS_COMM_KIND_COUNT], sent[MICS_COMM_KIND_COUNT];
+    uint64_t block = 10112 * 4, ends = 7040 * 4; /* padded to 128 elements */
+
+    choice.micro_steps = 3;
+    choice.prefetch = 99;
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    schedule = make(&choice, true);
+    mics_schedule_counts(schedule, &choice.shape, 1, calls, sent);
+    CHECK_INT(calls[MICS_COMM_GATHER], 3);
+    CHECK_INT(sent[MICS_COMM_GATHER], (2 * block + ends) / 2);
+    CHECK_INT(calls[MICS_COMM_REDUCE], 9);
+    CHECK_INT(sent[MICS_COMM_REDUCE], 3 * (2 * block + ends) / 2);
+    CHECK_INT(calls[MICS_COMM_REPLICA], 3);
+    CHECK_INT(sent[MICS_COMM_REPLICA], (2 * block + ends) / 2);
+    CHECK_INT(calls[MICS_COMM_WORLD], 2);
+    CHECK_INT(calls[MICS_COMM_GATHER_NET] + calls[MICS_COMM_SCATTER] + calls[MICS_COMM_PUBLISH], 0);
+    mics_schedule_free(schedule);
+}
+
+static void the_same_arguments_give_the_same_schedule(void)
+{
+    struct mics_plan_choice choice = fake_choice(4, 2, 4, 8, 8);
+    struct mics_schedule *a, *b;
+
+    choice.micro_steps = 2;
+    fake_model_init(&fake, 4, 10000, 7001, false);
+    a = make(&choice, true);
+    b = make(&choice, true);
+    CHECK_INT(a->op_count, b->op_count);
+    CHECK_INT(a->dep_total, b->dep_total);
+    CHECK(memcmp(a->deps, b->deps, a->dep_total * sizeof *a->deps) == 0);
+    for (uint32_t i = 0; i < a->op_count; i++)
+        CHECK(a->ops[i].kind == b->ops[i].kind && a->ops[i].unit == b->ops[i].unit &&
+              a->ops[i].param_slot == b->ops[i].param_slot &&
+              a->ops[i].dep_begin == b->ops[i].dep_begin);
+    mics_schedule_free(a);
+    mics_schedule_free(b);
+}
+
+static void printing_gives_a_line_for_each_operation(void)
+{
+    struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+    struct mics_schedule *schedule;
+    char *text = NULL;
+    size_t size = 0, lines = 0;
+    FILE *out = open_memstream(&text, &size);
+
+    fake_model_init(&fake, 2, 10000, 7001, true);
+    schedule = make(&choice, true);
+    CHECK_INT(mics_schedule_print(schedule, &fake.model, out, NULL), MICS_OK);
+    fclose(out);
+    for (size_t i = 0; i < size; i++)
+        lines += text[i] == '\n';
+    CHECK_INT(lines, schedule->op_count + 1);
+    CHECK(strstr(text, "accumulate  reduce_node") != NULL);
+    free(text);
+    mics_schedule_free(schedule);
+}
+
+int main(void)
+{
+    TAP_RUN(units_still_in_their_slots_are_not_gathered_again);
+    TAP_RUN(an_untied_embedding_is_gathered_for_its_forward_only);
+    TAP_RUN(computation_finds_its_unit_in_its_slot);
+    TAP_RUN(gathers_run_ahead_by_the_prefetch_depth);
+    TAP_RUN(joined_units_stand_side_by_side_and_nothing_else_changes);
+    TAP_RUN(the_second_hop_comes_once_and_after_all_micro_steps);
+    TAP_RUN(ddp_only_sums_and_zero_scatters_and_publishes);
+    TAP_RUN(gradient_buffers_start_from_zero_exactly_once);
+    TAP_RUN(hierarchical_stages_take_two_streams_and_their_own_sizes);
+    TAP_RUN(scalars_go_over_the_world_on_one_stream);
+    TAP_RUN(no_communicator_is_on_two_streams);
+    TAP_RUN(an_evaluation_only_gathers_and_computes_forward);
+    TAP_RUN(without_clipping_updates_do_not_wait_for_the_norm);
+    TAP_RUN(counted_bytes_follow_the_formulas);
+    TAP_RUN(the_same_arguments_give_the_same_schedule);
+    TAP_RUN(printing_gives_a_line_for_each_operation);
+    return tap_done();
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Small schedules made by hand, on a cluster where a FLOP takes a second, and a byte gathered by two ranks of a node
+ * or by two nodes half a second.
+ */
+#include "plan/schedule/timeline.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+#include "plan_fake.h"
+
+enum { MAX_OPS = 8 };
+
+static const struct mics_topology slow = {
+    .nodes = 2,
+    .per_node = 2,
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2}, /* two groups share the card */
+};
+
+static struct mics_plan_choice choice;
+static struct mics_op ops[MAX_OPS];
+static uint32_t deps[MAX_OPS], op_count, dep_count;
+static double start[MAX_OPS], end[MAX_OPS], step_s;
+static struct mics_schedule schedule;
+static struct mics_timeline timeline;
+
+static void begin(void)
+{
+    choice = fake_choice(2, 2, 2, 2, 2);
+    memset(ops, 0, sizeof ops);
+    op_count = dep_count = 0;
+}
+
+static void compute(double seconds)
+{
+    ops[op_count++] = (struct mics_op){.kind = MICS_OP_FORWARD,
+                                       .stream = MICS_STREAM_COMPUTE,
+                                       .flops = seconds,
+                                       .dep_begin = dep_count};
+}
+
+static void exchange(enum mics_op_kind kind, enum mics_stream_kind stream, enum mics_comm_kind comm,
+                     uint64_t seconds)
+{
+    ops[op_count++] = (struct mics_op){.kind = kind,
+                                       .stream = stream,
+                                       .comm = comm,
+                                       .collective = MICS_ALL_GATHER,
+                                       .bytes = 2 * seconds,
+                                       .dep_begin = dep_count};
+}
+
+static void gather(uint64_t seconds)
+{
+    exchange(MICS_OP_GATHER, MICS_STREAM_GATHER_NODE, MICS_COMM_GATHER, seconds);
+}
+
+/* The newest operation waits for `dep`. */
+static void wait_for(uint32_t dep)
+{
+    deps[dep_count++] = dep;
+    ops[op_count - 1].dep_count++;
+}
+
+static void simulate(void)
+{
+    struct mics_err err = {""};
+
+    schedule = (struct mics_schedule){
+        .ops = ops, .op_count = op_count, .deps = deps, .dep_total = dep_count};
+    timeline = (struct mics_timeline){.start = start, .end = end};
+    CHECK_INT(mics_simulate(&schedule, &choice, &slow, &timeline, &step_s, &err), MICS_OK);
+    CHECK_INT(timeline.op_count, op_count);
+}
+
+static void what_joins_is_over_together(void)
+{
+    begin();
+    gather(2);
+    ops[0].joins = true;
+    gather(3);
+    compute(1);
+    wait_for(0);
+    simulate();
+    CHECK_NEAR(start[0], 0, 1e-9);
+    CHECK_NEAR(end[0], 5, 1e-6);
+    CHECK_NEAR(end[1], 5, 1e-6);
+    CHECK_NEAR(start[2], 5, 1e-6);
+}
+
+static void operations_of_one_stream_follow_each_other(void)
+{
+    begin();
+    compute(2);
+    compute(3);
+    simulate();
+    CHECK_NEAR(step_s, 5, 1e-9);
+    CHECK_NEAR(start[1], 2, 1e-9);
+    CHECK_NEAR(end[1], 5, 1e-9);
+}
+
+static void streams_run_side_by_side_and_steps_overlap(void)
+{
+    begin();
+    gather(3);
+    compute(5);
+    simulate();
+    CHECK_NEAR(step_s, 5, 1e-9);
+}
+
+static void an_operation_waits_for_another_of_the_same_step(void)
+{
+    begin();
+    gather(3);
+    compute(5);
+    wait_for(0);
+    simulate();
+    CHECK_NEAR(start[1] - end[0], 2, 1e-9); /* gathered during the computation of the step before */
+    CHECK_NEAR(step_s, 5, 1e-9);
+}
+
+static void and_for_one_of_the_step_before(void)
+{
+    begin();
+    gather(3);
+    wait_for(1);
+    compute(5);
+    wait_for(0);
+    simulate();
+    CHECK_NEAR(step_s, 8, 1e-9);
+    CHECK_NEAR(start[1], 3, 1e-9);
+}
+
+static void exchanges_over_the_same_links_slow_each_other(void)
+{
+    begin();
+    gather(4);
+    wait_for(2);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
+    wait_for(2);
+    compute(1);
+    wait_for(0);
+    wait_for(1);
+    simulate();
+    CHECK_NEAR(end[0], 8, 1e-9);
+    CHECK_NEAR(step_s, 9, 1e-9);
+}
+
+static void exchanges_over_different_links_do_not(void)
+{
+    begin();
+    gather(4);
+    wait_for(2);
+    exchange(MICS_OP_SYNC, MICS_STREAM_REDUCE_NET, MICS_COMM_REPLICA, 4);
+    wait_for(2);
+    compute(1);
+    wait_for(0);
+    wait_for(1);
+    simulate();
+    CHECK_NEAR(step_s, 5, 1e-9);
+}
+
+static struct mics_overlap overlap(void)
+{
+    struct mics_overlap out = {0};
+
+    CHECK_INT(mics_timeline_overlap(&schedule, &timeline, &out, NULL), MICS_OK);
+    return out;
+}
+
+static void set_times(uint32_t op, double from, double to)
+{
+    start[op] = from;
+    end[op] = to;
+}
+
+static void exposed_communication_is_what_no_computation_covers(void)
+{
+    begin();
+    gather(1);
+    compute(1);
+    gather(1);
+    compute(1);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
+    simulate();
+    set_times(0, 0, 2);   /* alone until 1 */
+    set_times(1, 1, 4);   /* computes */
+    set_times(2, 3, 6);   /* alone from 4 to 5 */
+    set_times(3, 5, 7);   /* computes */
+    set_times(4, 5.5, 9); /* alone from 7 on */
+    CHECK_NEAR(overlap().span_s, 9, 1e-9);
+    CHECK_NEAR(overlap().compute_s, 5, 1e-9);
+    CHECK_NEAR(overlap().comm_s, 8, 1e-9);
+    CHECK_NEAR(overlap().exposed_s, 4, 1e-9);
+}
+
+static void a_timeline_of_another_length_is_refused(void)
+{
+    struct mics_overlap out;
+
+    begin();
+    compute(1);
+    simulate();
+    timeline.op_count = 2;
+    CHECK_INT(mics_timeline_overlap(&schedule, &timeline, &out, NULL), MICS_ERR_ARG);
+}
+
+/* What a real schedule needs at least, and at most: everything one after another. */
+static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_in_turn(void)
+{
+    struct fake_model fake;
+    struct mics_schedule *real = NULL;
+    double computing = 0, all = 0, from[512], to[512];
+    struct mics_timeline times = {.start = from, .end = to};
+
+    fake_model_init(&fake, 4, 10000, 7001, true);
+    choice = fake_choice(2, 2, 4, 4, 4);
+    CHECK_INT(mics_schedule_new(&fake.model, &choice, true, &real, NULL), MICS_OK);
+    if (!real || real->op_count > 512)
+        return;
+    CHECK_INT(mics_simulate(real, &choice, &slow, &times, &step_s, NULL), MICS_OK);
+    for (uint32_t i = 0; i < real->op_count; i++) {
+        all += to[i] - from[i];
+        computing += real->ops[i].stream == MICS_STREAM_COMPUTE ? to[i] - from[i] : 0;
+        for (uint32_t j = real->ops[i].dep_begin;
+             j < real->ops[i].dep_begin + real->ops[i].dep_count; j++)
+            CHECK(real->deps[j] >= i || to[real->deps[j]] <= from[i] + 1e-9);
+    }
+    CHECK(step_s >= computing * (1 - 1e-9) && step_s <= all);
+    mics_schedule_free(real);
+}
+
+int main(void)
+{
+    TAP_RUN(operations_of_one_stream_follow_each_other);
+    TAP_RUN(what_joins_is_over_together);
+    TAP_RUN(streams_run_side_by_side_and_steps_overlap);
+    TAP_RUN(an_operation_waits_for_another_of_the_same_step);
+    TAP_RUN(and_for_one_of_the_step_before);
+    TAP_RUN(exchanges_over_the_same_links_slow_each_other);
+    TAP_RUN(exchanges_over_different_links_do_not);
+    TAP_RUN(exposed_communication_is_what_no_computation_covers);
+    TAP_RUN(a_timeline_of_another_length_is_refused);
+    TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_in_turn);
+    return tap_done();
+}

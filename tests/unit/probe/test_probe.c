@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_probe.c - the whole probe over ranks that are threads: 2 nodes of 2, 3 of 1, 1 alone. */
+#include "probe/probe.h"
+#include "doc/doc.h"
+#include "tap.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { MAX_RANKS = 4 };
+
+struct rank {
+    struct mics_comm *comm;
+    uint32_t nodes, per_node;
+    json_t *doc;
+    enum mics_status status;
+    struct mics_err err;
+};
+
+static char hosts[MAX_RANKS][64] = {"a", "b", "c", "d"};
+static uint32_t ranks_of_node[MAX_RANKS];
+
+static void *probe(void *context)
+{
+    struct rank *rank = context;
+    struct mics_world world = {
+        .comm = rank->comm,
+        .rank = (uint32_t)rank->comm->rank,
+        .size = rank->nodes * rank->per_node,
+        .node = (uint32_t)rank->comm->rank / rank->per_node,
+        .node_count = rank->nodes,
+        .local_rank = (uint32_t)rank->comm->rank % rank->per_node,
+        .local_size = rank->per_node,
+        .ranks_of_node = ranks_of_node,
+        .host_of_node = hosts,
+        .declared = true,
+    };
+
+    rank->status = mics_probe_run(&world, MICS_DEVICE_HOST, .3, &rank->doc, &rank->err);
+    return NULL;
+}
+
+/* Rank 0's document; the others' are compared with it and freed. */
+static json_t *probe_threads(uint32_t nodes, uint32_t per_node)
+{
+    const uint32_t size = nodes * per_node;
+    struct mics_comm *comms[MAX_RANKS];
+    struct rank ranks[MAX_RANKS];
+    pthread_t threads[MAX_RANKS];
+
+    CHECK_INT(mics_comm_new_threads((int)size, comms, NULL), MICS_OK);
+    for (uint32_t i = 0; i < nodes; i++)
+        ranks_of_node[i] = per_node;
+    for (uint32_t i = 0; i < size; i++) {
+        ranks[i] = (struct rank){.comm = comms[i], .nodes = nodes, .per_node = per_node};
+        pthread_create(&threads[i], NULL, probe, &ranks[i]);
+    }
+    for (uint32_t i = 0; i < size; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_INT(ranks[i].status, MICS_OK);
+        CHECK_STR(ranks[i].err.text, "");
+        comms[i]->ops->free(comms[i]);
+    }
+    json_object_del(ranks[0].doc, "machine"); /* which rank 0 alone describes */
+    for (uint32_t i = 1; i < size; i++) {
+        CHECK(json_equal(ranks[i].doc, ranks[0].doc));
+        json_decref(ranks[i].doc);
+    }
+    return ranks[0].doc;
+}
+
+static void check_link(const struct mics_link *link)
+{
+    CHECK(link->bandwidth_bytes > 1e6);
+    CHECK(link->latency_s < 1);
+    CHECK(link->samples >= 9);
+    CHECK(isfinite(link->spread));
+}
+
+static void two_nodes_of_two_have_all_links_and_shapes(void)
+{
+    json_t *doc = probe_threads(2, 2);
+    struct mics_topology *topology = NULL;
+    struct mics_err err = {{0}};
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    if (!topology)
+        return;
+    CHECK_STR(topology->name, "a");
+    CHECK_STR(topology->source, "measured");
+    CHECK_STR(topology->device, "host");
+    CHECK_STR(topology->flops_dtype, "f32");
+    CHECK_INT(topology->nodes * 10 + topology->per_node, 22);
+    CHECK(topology->flops > 1e7 && topology->memory_bandwidth > 1e7);
+    CHECK(topology->memory_bytes > 1 << 20);
+    CHECK(topology->cores >= 1);
+    check_link(&topology->node_link);
+    check_link(&topology->net_link);
+    CHECK_INT(topology->cost_count, 9); /* 1x2, 2x1, 2x2 */
+    for (uint32_t i = 0; i < topology->cost_count; i++)
+        check_link(&topology->costs[i].cost);
+    mics_topology_free(topology);
+    json_decref(doc);
+}
+
+static void each_collective_keeps_its_points(void)
+{
+    json_t *doc = probe_threads(3, 1);
+    const json_t *collectives = json_object_get(doc, "collectives"), *entry;
+    size_t i;
+
+    CHECK_INT(json_array_size(collectives), 3);
+    json_array_foreach(collectives, i, entry)
+    {
+        const json_t *points = json_object_get(entry, "points");
+        double last = 0;
+
+        CHECK(json_array_size(points) >= 3);
+        for (size_t p = 0; p < json_array_size(points); p++) {
+            const json_t *point = json_array_get(points, p);
+
+            CHECK(json_number_value(json_array_get(point, 0)) > last);
+            CHECK(json_number_value(json_array_get(point, 1)) > 0);
+            last = json_number_value(json_array_get(point, 0));
+        }
+    }
+    CHECK(!json_object_get(json_object_get(doc, "links"), "node"));
+    CHECK(json_object_get(json_object_get(doc, "links"), "net"));
+    json_decref(doc);
+}
+
+static void one_rank_alone_has_no_links(void)
+{
+    json_t *doc = probe_threads(1, 1);
+    struct mics_topology *topology = NULL;
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, NULL), MICS_OK);
+    CHECK(topology && topology->cost_count == 0 && topology->node_link.bandwidth_bytes == 0);
+    mics_topology_free(topology);
+    json_decref(doc);
+}
+
+static void uneven_nodes_are_named(void)
+{
+    struct mics_world world = {
+        .size = 3,
+        .node_count = 2,
+        .local_size = 2,
+        .ranks_of_node = (uint32_t[]){2, 1},
+        .host_of_node = hosts,
+    };
+    struct mics_err err = {{0}};
+    json_t *doc = NULL;
+
+    CHECK_INT(mics_probe_run(&world, MICS_DEVICE_HOST, .3, &doc, &err), MICS_ERR_INFEASIBLE);
+    CHECK(strstr(err.text, "same number of ranks on every node, but they are a 2, b 1") != NULL);
+    CHECK(doc == NULL);
+}
+
+int main(void)
+{
+    TAP_RUN(uneven_nodes_are_named);
+    TAP_RUN(two_nodes_of_two_have_all_links_and_shapes);
+    TAP_RUN(each_collective_keeps_its_points);
+    TAP_RUN(one_rank_alone_has_no_links);
+    return tap_done();
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_catalogue.c - the catalogue of instances. */
+#include "topology/catalogue.h"
+#include "tap.h"
+
+static void every_entry_can_be_read_and_makes_a_valid_topology(void)
+{
+    struct mics_catalogue *catalogue = NULL;
+    struct mics_err err = {{0}};
+
+    CHECK_INT(mics_catalogue_open(&catalogue, &err), MICS_OK);
+    CHECK(mics_catalogue_count(catalogue) >= 23);
+    for (size_t i = 0; i < mics_catalogue_count(catalogue); i++) {
+        struct mics_instance instance;
+        struct mics_topology *topology = NULL, *read = NULL;
+        json_t *doc = NULL;
+
+        CHECK_INT(mics_catalogue_get(catalogue, i, &instance, &err), MICS_OK);
+        CHECK_INT(mics_instance_topology(&instance, 2, &topology, &err), MICS_OK);
+        CHECK_INT(mics_topology_to_doc(topology, &doc, &err), MICS_OK);
+        CHECK_INT(mics_topology_from_doc(doc, &read, &err), MICS_OK);
+        CHECK_STR(err.text, "");
+        CHECK(instance.flops < instance.peak_flops && instance.flops > .7 * instance.peak_flops);
+        CHECK(read && read->node_link.bandwidth_bytes > 1e11);
+        json_decref(doc);
+        mics_topology_free(topology);
+        mics_topology_free(read);
+    }
+    mics_catalogue_close(catalogue);
+}
+
+/* Figures of the vendors that a wrong factor or unit would break. */
+static void p4d_is_what_the_vendor_says(void)
+{
+    struct mics_topology *topology = NULL;
+    const json_t *device;
+
+    CHECK_INT(mics_topology_parse("p4d.24xlarge:16", &topology, NULL), MICS_OK);
+    if (!topology)
+        return;
+    CHECK_STR(topology->name, "p4d.24xlarge");
+    CHECK_STR(topology->source, "catalogue");
+    CHECK_STR(topology->device, "NVIDIA A100 40GB");
+    CHECK_INT(topology->nodes, 16);
+    CHECK_INT(topology->per_node, 8);
+    CHECK_NEAR(topology->flops, 271e12, 1e12);
+    CHECK_NEAR(topology->node_link.bandwidth_bytes, 240e9, 1);
+    CHECK_NEAR(topology->net_link.bandwidth_bytes, .85 * 50e9, 1);
+    CHECK_NEAR(topology->net_link.latency_s, 75e-6, 1e-12);
+    CHECK_INT(topology->memory_bytes, (40960ll - 512) << 20); /* nvidia-smi's total, the reserve */
+    device = json_object_get(topology->doc, "device");
+    CHECK_NEAR(json_real_value(json_object_get(device, "peak_flops_per_s")), 312e12, 1);
+    mics_topology_free(topology);
+}
+
+static void memory_is_the_total_of_nvidia_smi_less_the_reserve(void)
+{
+    static const struct {
+        const char *name;
+        long long mib;
+    } known[] = {{"p3dn", 32768},  {"p4d", 40960},      {"p4de", 81920},    {"p5", 81559},
+                 {"p5en", 143771}, {"p6-b200", 183359}, {"p6-b300", 275040}};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct mics_topology *topology = NULL;
+
+        CHECK_INT(mics_topology_parse(known[i].name, &topology, NULL), MICS_OK);
+        CHECK_INT(topology ? topology->memory_bytes : 0, (known[i].mib - 512) << 20);
+        mics_topology_free(topology);
+    }
+}
+
+/* How many times faster a GPU's link is than its share of the network, by the vendors' figures. */
+static void the_gap_between_link_and_network_is_the_published_one(void)
+{
+    static const struct {
+        const char *name;
+        double ratio;
+    } table[] = {
+        {"p3dn.24xlarge", 96},  {"p4d.24xlarge", 48},     {"p5.48xlarge", 9},
+        {"p5en.48xlarge", 9},   {"p6-b200.48xlarge", 18}, {"p6-b300.48xlarge", 9},
+        {"a2-highgpu-8g", 192}, {"a2-megagpu-16g", 384},  {"a3-highgpu-8g", 36},
+        {"a3-megagpu-8g", 18},  {"a3-ultragpu-8g", 9},    {"a4-highgpu-8g", 18},
+        {"ND96asr_v4", 12},     {"ND96isr_H100_v5", 9},   {"dgx-a100", 12},
+        {"dgx-b200", 18},
+    };
+    struct mics_catalogue *catalogue = NULL;
+
+    CHECK_INT(mics_catalogue_open(&catalogue, NULL), MICS_OK);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct mics_instance instance = {0};
+
+        CHECK_INT(mics_catalogue_find(catalogue, table[i].name, &instance, NULL), MICS_OK);
+        CHECK_NEAR(instance.link_rate / (instance.card_rate * instance.cards / instance.gpus),
+                   table[i].ratio, .01);
+    }
+    mics_catalogue_close(catalogue);
+}
+
+static void aliases_and_any_case_find_the_same_machine(void)
+{
+    static const char *const names[] = {"p4d", "P4D.24XLARGE", "p4d:1"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct mics_topology *topology = NULL;
+
+        CHECK_INT(mics_topology_parse(names[i], &topology, NULL), MICS_OK);
+        CHECK(topology && strcmp(topology->name, "p4d.24xlarge") == 0);
+        CHECK(topology && topology->nodes == 1);
+        mics_topology_free(topology);
+    }
+}
+
+static void no_two_machines_share_a_name(void)
+{
+    struct mics_catalogue *catalogue = NULL;
+
+    CHECK_INT(mics_catalogue_open(&catalogue, NULL), MICS_OK);
+    for (size_t i = 0; i < mics_catalogue_count(catalogue); i++) {
+        struct mics_instance instance, found;
+
+        CHECK_INT(mics_catalogue_get(catalogue, i, &instance, NULL), MICS_OK);
+        for (size_t a = 0; a < json_array_size(instance.aliases); a++) {
+            const char *alias = json_string_value(json_array_get(instance.aliases, a));
+
+            CHECK_INT(mics_catalogue_find(catalogue, alias, &found, NULL), MICS_OK);
+            CHECK_STR(found.name, instance.name);
+        }
+        CHECK_INT(mics_catalogue_find(catalogue, instance.name, &found, NULL), MICS_OK);
+        CHECK_STR(found.name, instance.name);
+    }
+    mics_catalogue_close(catalogue);
+}
+
+static void an_unknown_name_is_answered_with_near_ones(void)
+{
+    static const char *const table[][2] = {
+        {"p4d.24xlage:4", "'p4d.24xlage': unknown instance; near: p4d.24xlarge"},
+        {"dgx:2", "'dgx': unknown instance; near: dgx-a100, dgx-h100, dgx-h200"},
+        {"h100", "'h100': unknown instance; near: ND96isr_H100_v5, dgx-h100"},
+        {"qqqqqq", "'qqqqqq': unknown instance; 'mics-probe --list' lists them"},
+        {"p4d:0", "'p4d:0': number of nodes"},
+        {"p4d:many", "'p4d:many': number of nodes"},
+        {"p4d:", "'p4d:': number of nodes"},
+        {":4", "':4': no name of an instance"},
+        {"", "'': no name of an instance"},
+    };
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct mics_topology *topology = NULL;
+        struct mics_err err = {{0}};
+
+        CHECK_INT(mics_topology_parse(table[i][0], &topology, &err), MICS_ERR_ARG);
+        CHECK(topology == NULL);
+        if (strncmp(err.text, table[i][1], strlen(table[i][1])) != 0)
+            CHECK_STR(err.text, table[i][1]);
+    }
+}
+
+int main(void)
+{
+    TAP_RUN(every_entry_can_be_read_and_makes_a_valid_topology);
+    TAP_RUN(p4d_is_what_the_vendor_says);
+    TAP_RUN(memory_is_the_total_of_nvidia_smi_less_the_reserve);
+    TAP_RUN(the_gap_between_link_and_network_is_the_published_one);
+    TAP_RUN(aliases_and_any_case_find_the_same_machine);
+    TAP_RUN(no_two_machines_share_a_name);
+    TAP_RUN(an_unknown_name_is_answered_with_near_ones);
+    return tap_done();
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_cost.c - seconds for collectives and computation. */
+#include "topology/cost.h"
+#include "tap.h"
+
+/* 4 nodes of 8; 1 us and 100 GB/s inside, 20 us and 10 GB/s for a whole node. */
+static struct mics_topology make(void)
+{
+    return (struct mics_topology){
+        .nodes = 4,
+        .per_node = 8,
+        .flops = 1e14,
+        .memory_bandwidth = 1e12,
+        .node_link = {.latency_s = 1e-6, .bandwidth_bytes = 100e9},
+        .net_link = {.latency_s = 20e-6, .bandwidth_bytes = 10e9},
+    };
+}
+
+static double gather(const struct mics_topology *topology, uint32_t nodes, uint32_t per_node,
+                     uint32_t sharing, uint64_t bytes)
+{
+    const struct mics_span span = {nodes, per_node, sharing};
+
+    return mics_cost_collective(topology, MICS_ALL_GATHER, span, bytes);
+}
+
+static void a_group_of_one_costs_nothing(void)
+{
+    const struct mics_topology topology = make();
+
+    CHECK_NEAR(gather(&topology, 1, 1, 8, 1 << 30), 0, 0);
+}
+
+static void inside_a_node_it_is_the_ring_formula(void)
+{
+    const struct mics_topology topology = make();
+
+    CHECK_NEAR(gather(&topology, 1, 8, 1, 800000000), 7e-6 + 7 * 1e-3, 1e-12);
+    CHECK_NEAR(gather(&topology, 1, 8, 1, 0), 7e-6, 1e-15);
+}
+
+static void between_nodes_each_step_pays_the_network(void)
+{
+    const struct mics_topology topology = make();
+
+    /* 32 ranks: 31 steps; the card carries 31/32 of the bytes. */
+    CHECK_NEAR(gather(&topology, 4, 8, 1, 320000000), 31 * 20e-6 + 31 * 1e-3, 1e-12);
+    CHECK_NEAR(gather(&topology, 4, 1, 1, 40000000), 3 * 20e-6 + 3 * 1e-3, 1e-12);
+}
+
+static void groups_that_share_a_card_share_its_bandwidth(void)
+{
+    const struct mics_topology topology = make();
+    const double alone = gather(&topology, 4, 1, 1, 1 << 30) - 60e-6;
+    const double shared = gather(&topology, 4, 1, 8, 1 << 30) - 60e-6;
+
+    CHECK_NEAR(shared / alone, 8, 1e-9);
+    CHECK_NEAR(gather(&topology, 1, 2, 4, 1 << 20), gather(&topology, 1, 2, 1, 1 << 20), 0);
+}
+
+static void a_hierarchy_beats_the_flat_ring_across_nodes(void)
+{
+    const struct mics_topology topology = make();
+    const uint64_t bytes = 64 << 20;
+    const double flat = gather(&topology, 2, 8, 1, bytes);
+    /* The first stage: 8 gathers side by side, of an eighth of the bytes each. */
+    const double two_stages =
+        gather(&topology, 2, 1, 8, bytes / 8) + gather(&topology, 1, 8, 1, bytes);
+
+    CHECK(two_stages < flat);
+}
+
+static void a_large_all_reduce_is_two_rings(void)
+{
+    const struct mics_topology topology = make();
+    const struct mics_span span = {2, 8, 1};
+
+    CHECK_NEAR(mics_cost_collective(&topology, MICS_ALL_REDUCE, span, 1 << 30),
+               2 * mics_cost_collective(&topology, MICS_REDUCE_SCATTER, span, 1 << 30), 1e-12);
+}
+
+static void a_small_all_reduce_waits_for_the_depth_of_a_tree(void)
+{
+    const struct mics_topology topology = make();
+    const struct mics_span span = {1024, 8, 1};
+    const double seconds = mics_cost_collective(&topology, MICS_ALL_REDUCE, span, 8);
+
+    CHECK(seconds >= 2 * 13 * topology.net_link.latency_s);
+    CHECK(seconds < 2 * 14 * topology.net_link.latency_s);
+}
+
+static void a_measured_collective_of_that_shape_is_preferred(void)
+{
+    struct mics_topology topology = make();
+    struct mics_collective_cost cost = {MICS_ALL_GATHER, 4, 1, {50e-6, 1e9, 12, .01}};
+
+    topology.costs = &cost;
+    topology.cost_count = 1;
+    /* As it was measured: a group for each of the 8 local ranks. */
+    CHECK_NEAR(gather(&topology, 4, 1, 8, 1000000), 50e-6 + 1e-3, 1e-12);
+    /* Alone on the card it would have 8 times the bandwidth. */
+    CHECK_NEAR(gather(&topology, 4, 1, 1, 1000000), 50e-6 + 1e-3 / 8, 1e-12);
+    /* Another shape, and another collective, by the formula. */
+    CHECK_NEAR(gather(&topology, 2, 1, 1, 1000000), 20e-6 + 5e-5, 1e-12);
+    CHECK_NEAR(
+        mics_cost_collective(&topology, MICS_REDUCE_SCATTER, (struct mics_span){4, 1, 1}, 4000000),
+        60e-6 + 3e-4, 1e-12);
+}
+
+static void a_measured_collective_inside_a_node_ignores_the_card(void)
+{
+    struct mics_topology topology = make();
+    struct mics_collective_cost cost = {MICS_ALL_GATHER, 1, 2, {5e-6, 1e9, 12, .01}};
+
+    topology.costs = &cost;
+    topology.cost_count = 1;
+    CHECK_NEAR(gather(&topology, 1, 2, 1, 1000000), 5e-6 + 1e-3, 1e-12);
+    CHECK_NEAR(gather(&topology, 1, 2, 4, 1000000), 5e-6 + 1e-3, 1e-12);
+}
+
+static void more_bytes_never_cost_less(void)
+{
+    const struct mics_topology topology = make();
+    double last = 0;
+
+    for (uint64_t bytes = 1; bytes < (uint64_t)1 << 40; bytes *= 2) {
+        const double seconds = gather(&topology, 2, 4, 2, bytes);
+
+        CHECK(seconds >= last && isfinite(seconds));
+        last = seconds;
+    }
+}
+
+static void computation_is_a_roofline(void)
+{
+    const struct mics_topology topology = make();
+
+    CHECK_NEAR(mics_cost_compute(&topology, 1e12, 1e9), 1e-2, 1e-12);
+    CHECK_NEAR(mics_cost_compute(&topology, 1e10, 1e10), 1e-2, 1e-12);
+    CHECK_NEAR(mics_cost_compute(&topology, 0, 0), 0, 0);
+}
+
+int main(void)
+{
+    TAP_RUN(a_group_of_one_costs_nothing);
+    TAP_RUN(inside_a_node_it_is_the_ring_formula);
+    TAP_RUN(between_nodes_each_step_pays_the_network);
+    TAP_RUN(groups_that_share_a_card_share_its_bandwidth);
+    TAP_RUN(a_hierarchy_beats_the_flat_ring_across_nodes);
+    TAP_RUN(a_large_all_reduce_is_two_rings);
+    TAP_RUN(a_small_all_reduce_waits_for_the_depth_of_a_tree);
+    TAP_RUN(a_measured_collective_of_that_shape_is_preferred);
+    TAP_RUN(a_measured_collective_inside_a_node_ignores_the_card);
+    TAP_RUN(more_bytes_never_cost_less);
+    TAP_RUN(computation_is_a_roofline);
+    return tap_done();
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_run.c - whole training runs on ranks that are threads: resumed, failing, stopped. */
+#include "tap.h"
+
+#include "base/file.h"
+#include "train/run.h"
+#include "train/watch/signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { MAX_RANKS = 4 };
+
+static char folder[64];
+static struct mics_model *model;
+static struct mics_data data;
+
+/* What one rank is to do, and what came of it. */
+struct rank {
+    struct mics_comm *comm;
+    struct mics_plan plan;
+    struct mics_settings settings;
+    const char *out, *resume; /* in the folder; resume NULL: begin */
+    uint64_t save_every;
+    uint64_t fail_at; /* the observer fails at this step; 0: never */
+    double losses[16];
+    double val_loss;
+    uint64_t last_step;
+    enum mics_run_end end;
+    bool alone;
+    enum mics_status status;
+    struct mics_err err;
+};
+
+static enum mics_status on_step(void *context, const struct mics_step_record *record,
+                                struct mics_err *err)
+{
+    struct rank *rank = context;
+
+    rank->losses[record->step % 16] = record->loss;
+    if (record->step == rank->fail_at)
+        return mics_err_set(err, MICS_ERR_IO, "the pencil broke");
+    return MICS_OK;
+}
+
+static enum mics_status on_val(void *context, uint64_t step, double loss, double tokens,
+                               double seconds, struct mics_err *err)
+{
+    struct rank *rank = context;
+
+    (void)step;
+    (void)tokens;
+    (void)seconds;
+    (void)err;
+    rank->val_loss = loss;
+    return MICS_OK;
+}
+
+static enum mics_status start(struct rank *rank, struct mics_run *run, struct mics_comm *control)
+{
+    char path[MICS_PATH_MAX];
+    json_t *doc = NULL;
+    enum mics_status status;
+
+    if (!rank->resume)
+        return mics_run_begin(run, &rank->err);
+    status = mics_path_format(path, &rank->err, "%s/%s", folder, rank->resume);
+    if (status == MICS_OK)
+        status = mics_checkpoint_read_manifest(control, path, &doc, &rank->err);
+    if (status == MICS_OK)
+        status = mics_run_resume(run, path, doc, false, &rank->err);
+    json_decref(doc);
+    return status;
+}
+
+static enum mics_status train(struct rank *rank, struct mics_world *world,
+                              struct mics_comm *control, struct mics_engine *engine)
+{
+    char out[MICS_PATH_MAX];
+    json_t *plan_doc = json_pack("{s:s}", "kind", "mics.plan");
+    struct mics_run run = {0};
+    enum mics_status status = mics_path_format(out, &rank->err, "%s/%s", folder, rank->out);
+    const struct mics_run_options options = {
+        .settings = &rank->settings,
+        .plan = &rank->plan,
+        .plan_doc = plan_doc,
+        .world = world,
+        .control = control,
+        .engine = engine,
+        .data = &data,
+        .out = out,
+        .save_every = rank->save_every,
+        .observer = {.step = on_step, .val = on_val, .context = rank}};
+
+    if (status == MICS_OK)
+        status = mics_run_init(&run, &options, &rank->err);
+    if (status == MICS_OK)
+        status = start(rank, &run, control);
+    if (status == MICS_OK)
+        status = mics_run_steps(&run, &rank->end, &rank->err);
+    rank->last_step = run.step;
+    rank->alone = run.alone;
+    mics_run_fini(&run);
+    json_decref(plan_doc);
+    return status;
+}
+
+static enum mics_status run_with_engine(struct rank *rank, struct mics_world *world,
+                                        struct mics_comm *control)
+{
+    struct mics_device *device = NULL;
+    struct mics_engine *engine = NULL;
+    enum mics_status status = mics_device_new_host(1, &device, &rank->err);
+
+    if (status != MICS_OK)
+        return status;
+    const struct mics_engine_options options = {.model = model,
+                                                .choice = &rank->plan.choice,
+                                                .world = world,
+                                                .device = device,
+                                                .optimizer =
+                                                    mics_settings_optimizer(&rank->settings)};
+    status = mics_engine_new(&options, &engine, &rank->err);
+    if (status == MICS_OK)
+        status = train(rank, world, control, engine);
+    mics_engine_free(engine);
+    device->ops->free(device);
+    return status;
+}
+
+static void *run_rank(void *context)
+{
+    struct rank *rank = context;
+    struct mics_world *world = NULL;
+    struct mics_comm *control = NULL;
+
+    rank->status =
+        mics_world_open_over(rank->comm, rank->plan.choice.shape.per_node, &world, &rank->err);
+    if (rank->status == MICS_OK)
+        rank->status = world->comm->ops->split(world->comm, 0, world->comm->rank, world->comm->rank,
+                                               &control, &rank->err);
+    if (rank->status == MICS_OK)
+        rank->status = run_with_engine(rank, world, control);
+    if (control)
+        control->ops->free(control);
+    mics_world_close(world);
+    return NULL;
+}
+
+static struct rank make_rank(struct mics_shape shape)
+{
+    struct rank rank = {.out = "out", .settings = mics_settings_default()};
+    const uint32_t n = shape.nodes * shape.per_node;
+
+    rank.plan = (struct mics_plan){.model = model,
+                                   .choice = {.shape = shape,
+                                              .strategy = "custom",
+                                              .segments = 1,
+                                              .prefetch = 1,
+                                              .grad_slots = 2,
+                                              .micro_batch = 1,
+                                              .micro_steps = 8 / n,
+                                              .seq = 16,
+                                              .optimizer = MICS_OPT_ADAMW,
+                                              .clip = true}};
+    rank.settings.steps = 6;
+    rank.settings.val_every = 0;
+    CHECK_INT(mics_settings_resolve(&rank.settings, &rank.plan.choice, NULL), MICS_OK);
+    return rank;
+}
+
+/* Every rank as `like`; afterwards all must have come to the same end. */
+static struct rank run(struct rank like)
+{
+    const uint32_t n = like.plan.choice.shape.nodes * like.plan.choice.shape.per_node;
+    struct mics_comm *comms[MAX_RANKS];
+    struct rank ranks[MAX_RANKS];
+    pthread_t threads[MAX_RANKS];
+
+    CHECK_INT(mics_comm_new_threads((int)n, comms, NULL), MICS_OK);
+    for (uint32_t i = 0; i < n; i++) {
+        ranks[i] = like;
+        ranks[i].comm = comms[i];
+        pthread_create(&threads[i], NULL, run_rank, &ranks[i]);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        pthread_join(threads[i], NULL);
+    for (uint32_t i = 1; i < n; i++) {
+        CHECK_INT(ranks[i].status, ranks[0].status);
+        CHECK_INT(ranks[i].last_step, ranks[0].last_step);
+        CHECK_STR(ranks[i].err.text, ranks[0].err.text);
+        CHECK_INT(ranks[i].alone, false);
+    }
+    return ranks[0];
+}
+
+static void in_folder(char *buf, const char *name)
+{
+    snprintf(buf, MICS_PATH_MAX, "%s/%s", folder, name);
+}
+
+static bool same_file(const char *a, const char *b)
+{
+    char command[512];
+
+    snprintf(command, sizeof command, "cmp -s %s/%s %s/%s", folder, a, folder, b);
+    return system(command) == 0;
+}
+
+static const struct mics_shape one = {1, 1, 1, 1, 1}, mics2 = {2, 2, 2, 2, 2},
+                               mixed = {2, 2, 1, 2, 4};
+
+static void resumed_equals_uninterrupted_bit_for_bit(void)
+{
+    static const struct mics_shape *const shapes[] = {&one, &mics2, &mixed};
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct rank rank = make_rank(*shapes[i]);
+
+        rank.out = "whole";
+        rank.save_every = 3;
+        CHECK_INT(run(rank).status, MICS_OK);
+        rank.out = "parts";
+        rank.resume = "whole/step-000003";
+        const struct rank done = run(rank);
+        CHECK_INT(done.status, MICS_OK);
+        CHECK_INT(done.last_step, 6);
+        CHECK_INT(done.end, MICS_RUN_DONE);
+        CHECK(same_file("whole/step-000006/shard-00000.safetensors",
+                        "parts/step-000006/shard-00000.safetensors"));
+        CHECK(!same_file("whole/step-000003/shard-00000.safetensors",
+                         "parts/step-000006/shard-00000.safetensors"));
+    }
+}
+
+/* Each save is under way while the next step is computed. */
+static void a_save_after_every_step_takes_nothing_from_training(void)
+{
+    static const struct mics_shape *const shapes[] = {&one, &mics2, &mixed};
+    char path[64];
+
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct rank rank = make_rank(*shapes[i]);
+
+        rank.out = "whole";
+        CHECK_INT(run(rank).status, MICS_OK);
+        rank.save_every = 1;
+        rank.out = "often";
+        CHECK_INT(run(rank).status, MICS_OK);
+        CHECK(same_file("whole/step-000006/shard-00000.safetensors",
+                        "often/step-000006/shard-00000.safetensors"));
+        rank.out = "parts";
+        rank.save_every = 0;
+        rank.resume = path;
+        for (uint64_t step = 1; step < 6; step++) {
+            snprintf(path, sizeof path, "often/step-%06llu", (unsigned long long)step);
+            CHECK_INT(run(rank).status, MICS_OK);
+            CHECK(same_file("whole/step-000006/shard-00000.safetensors",
+                            "parts/step-000006/shard-00000.safetensors"));
+        }
+    }
+}
+
+/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's end. */
+static void a_save_that_fails_meanwhile_ends_the_run_on_all(void)
+{
+    struct rlimit old, small;
+    struct rank rank = make_rank(mics2);
+    char path[MICS_PATH_MAX], found[MICS_PATH_MAX];
+    bool is_found = true;
+
+    rank.out = "full";
+    rank.save_every = 2;
+    signal(SIGXFSZ, SIG_IGN);
+    CHECK_INT(getrlimit(RLIMIT_FSIZE, &old), 0);
+    small = (struct rlimit){.rlim_cur = 6000, .rlim_max = old.rlim_max};
+    CHECK_INT(setrlimit(RLIMIT_FSIZE, &small), 0);
+    rank = run(rank);
+    CHECK_INT(setrlimit(RLIMIT_FSIZE, &old), 0);
+    CHECK_INT(rank.status, MICS_ERR_IO);
+    CHECK(strstr(rank.err.text, "File too large") != NULL);
+    CHECK(rank.last_step >= 2 && rank.last_step < 6);
+    in_folder(path, "full");
+    CHECK_INT(mics_checkpoint_find(path, true, found, &is_found, NULL), MICS_OK);
+    CHECK(!is_found);
+    CHECK_INT(rmdir(path), 0); /* nothing is left in it */
+}
+
+static void losses_do_not_depend_on_the_ranks(void)
+{
+    static const struct mics_shape *const shapes[] = {&mics2, &mixed};
+    struct rank rank = make_rank(one);
+
+    rank.settings.val_every = 3;
+    const struct rank alone = run(rank);
+    CHECK_INT(alone.status, MICS_OK);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct rank other = make_rank(*shapes[i]);
+
+        other.settings.val_every = 3;
+        other = run(other);
+        CHECK_NEAR(other.losses[1], alone.losses[1], 1e-5);
+        CHECK_NEAR(other.losses[6], alone.losses[6], 1e-3);
+        CHECK_NEAR(other.val_loss, alone.val_loss, 1e-3);
+    }
+    CHECK(alone.val_loss > 1 && alone.val_loss < 6);
+}
+
+static void what_fails_on_rank_0_ends_the_run_on_all(void)
+{
+    struct rank rank = make_rank(mics2);
+
+    rank.out = "failed";
+    rank.fail_at = 2;
+    rank = run(rank);
+    CHECK_INT(rank.status, MICS_ERR_IO);
+    CHECK_STR(rank.err.text, "the pencil broke");
+    CHECK(rank.last_step >= 2 && rank.last_step <= 3);
+}
+
+static void a_loss_that_is_not_finite_ends_the_run_on_all(void)
+{
+    struct rank rank = make_rank(mics2);
+
+    rank.settings.lr = 1e30;
+    rank.settings.warmup = 0;
+    rank = run(rank);
+    CHECK_INT(rank.status, MICS_ERR_DEVICE);
+    CHECK(strstr(rank.err.text, "diverged") != NULL);
+}
+
+static void a_wish_to_stop_is_agreed_on_and_saved(void)
+{
+    struct rank rank = make_rank(mics2);
+
+    CHECK_INT(mics_signals_install("test", false, NULL), MICS_OK);
+    raise(SIGTERM);
+    rank.out = "stopped";
+    rank = run(rank);
+    CHECK_INT(rank.status, MICS_OK);
+    CHECK_INT(rank.end, MICS_RUN_STOPPED);
+    CHECK_INT(rank.last_step, 1);
+    CHECK(same_file("stopped/step-000001/manifest.mp", "stopped/latest/manifest.mp"));
+}
+
+static void write_text(char path[128])
+{
+    FILE *out;
+
+    snprintf(path, 128, "%s/text", folder);
+    out = fopen(path, "w");
+    for (int i = 0; i < 400; i++)
+        fprintf(out, "line %d has the square %d\n", i, i * i);
+    fclose(out);
+}
+
+int main(void)
+{
+    const struct mics_model_config config = {.family = "gpt2",
+                                             .name = "tiny",
+                                             .n_layer = 2,
+                                             .n_embd = 16,
+                                             .n_head = 2,
+                                             .n_positions = 16,
+                                             .vocab_size = 257,
+                                             .n_inner = 64,
+                                             .layer_norm_epsilon = 1e-5};
+    char path[128];
+    const char *patterns[] = {path};
+    const struct mics_data_options options = {.patterns = patterns,
+                                              .pattern_count = 1,
+                                              .val_fraction = 0.05,
+                                              .seq = 16,
+                                              .vocab_size = 257,
+                                              .seed = 1};
+    struct mics_err err = {""};
+
+    strcpy(folder, "/tmp/mics-run-XXXXXX");
+    if (!mkdtemp(folder) || mics_model_new(&config, &model, &err) != MICS_OK)
+        return 1;
+    write_text(path);
+    if (mics_data_open(&options, &data, &err) != MICS_OK)
+        return 1;
+    for (int i = 0; i < 7; i++) {
+        static const char *const names[] = {"out",     "whole", "parts", "failed",
+                                            "stopped", "often", "full"};
+
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        CHECK_INT(mics_file_make_folders(path, &err), MICS_OK);
+    }
+    TAP_RUN(resumed_equals_uninterrupted_bit_for_bit);
+    TAP_RUN(a_save_after_every_step_takes_nothing_from_training);
+    TAP_RUN(a_save_that_fails_meanwhile_ends_the_run_on_all);
+    TAP_RUN(losses_do_not_depend_on_the_ranks);
+    TAP_RUN(what_fails_on_rank_0_ends_the_run_on_all);
+    TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all);
+    TAP_RUN(a_wish_to_stop_is_agreed_on_and_saved);
+    mics_file_remove_tree(folder, NULL);
+    mics_data_close(&data);
+    mics_model_free(model);
+    return tap_done();
+}

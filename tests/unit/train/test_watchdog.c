@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_watchdog.c - an operation that hangs ends the job with its name; a job that gets on is left alone. */
+#include "tap.h"
+
+#include "../parity/cases.h"
+#include "base/clock.h"
+#include "train/watch/liveness_table.h"
+#include "train/watch/watchdog.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define RANKS 2
+
+/* One rank's training; an operation of rank 1 hangs until the watchdog has spoken. */
+struct rank {
+    struct mics_comm *comm;
+    const struct mics_plan *plan;
+    double timeout_s;
+    bool hangs;
+    uint32_t steps;
+    atomic_int faults, spoken;
+    struct mics_err fault, err;
+    uint32_t hung_op;
+};
+
+struct scene {
+    struct rank ranks[RANKS];
+    struct mics_plan plan;
+    atomic_bool over; /* the hanging operation may go on */
+};
+
+static struct scene *scene;
+
+static void on_fault(void *context, bool speaks, const struct mics_err *err)
+{
+    struct rank *rank = context;
+
+    rank->fault = *err;
+    rank->faults++;
+    rank->spoken += speaks;
+    if (speaks)
+        scene->over = true;
+}
+
+static void before_op(void *context, uint32_t op)
+{
+    const struct rank *rank = context;
+
+    while (rank->hangs && op == rank->hung_op && !scene->over)
+        mics_sleep_s(0.01);
+}
+
+static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct rank *rank = context;
+    const uint32_t count = rank->plan->choice.micro_batch * rank->plan->choice.seq;
+
+    for (uint32_t i = 0; i < count; i++) {
+        tokens[i] = (int32_t)((i * 7 + micro_step) % 16);
+        targets[i] = (int32_t)((i * 5) % 16);
+    }
+}
+
+static enum mics_status train_watched(struct rank *rank, struct mics_engine *engine,
+                                      struct mics_world *world)
+{
+    struct mics_run run = {.options.plan = rank->plan};
+    struct mics_watchdog *watchdog = NULL;
+    const struct mics_watchdog_options options = {.world = world,
+                                                  .engine = engine,
+                                                  .run = &run,
+                                                  .timeout_s = rank->timeout_s,
+                                                  .fault = on_fault,
+                                                  .context = rank};
+    struct mics_step_result result;
+    enum mics_status status = mics_watchdog_start(&options, &watchdog, &rank->err);
+
+    for (uint32_t step = 1; status == MICS_OK && step <= rank->steps; step++) {
+        const struct mics_step_input input = {
+            .step = step, .lr = 0.01f, .fill = fill, .fill_context = rank};
+
+        run.told_step = step;
+        status = mics_engine_submit(engine, &input, &rank->err);
+        if (status == MICS_OK)
+            status = mics_engine_collect(engine, &result, &rank->err);
+    }
+    mics_watchdog_stop(watchdog);
+    return status;
+}
+
+static void *rank_main(void *context)
+{
+    struct rank *rank = context;
+    struct mics_world *world = NULL;
+    struct mics_device *device = NULL;
+    struct mics_engine *engine = NULL;
+    enum mics_status status = mics_world_open_over(rank->comm, 0, &world, &rank->err);
+
+    if (status == MICS_OK)
+        status = mics_device_new_host(1, &device, &rank->err);
+    if (status == MICS_OK) {
+        const struct mics_engine_options options = {.model = rank->plan->model,
+                                                    .choice = &rank->plan->choice,
+                                                    .world = world,
+                                                    .device = device,
+                                                    .optimizer = {.momentum = 0.9f},
+                                                    .before_op = before_op,
+                                                    .context = rank};
+        status = mics_engine_new(&options, &engine, &rank->err);
+    }
+    if (status == MICS_OK)
+        status = mics_engine_init(engine, 1, &rank->err);
+    if (status == MICS_OK)
+        train_watched(rank, engine, world);
+    mics_engine_free(engine);
+    if (device)
+        device->ops->free(device);
+    mics_world_close(world);
+    return NULL;
+}
+
+static uint32_t first_gather(const struct mics_plan *plan)
+{
+    struct mics_schedule *schedule;
+    uint32_t op = 0;
+
+    if (mics_schedule_new(plan->model, &plan->choice, true, &schedule, NULL) != MICS_OK)
+        return MICS_NONE;
+    while (schedule->ops[op].kind != MICS_OP_GATHER)
+        op++;
+    mics_schedule_free(schedule);
+    return op;
+}
+
+/* Communicators that fail beside their streams, on rank 1; rank 0 only sees that it is gone. */
+static struct mics_comm_ops faulty;
+static enum mics_status (*real_split)(struct mics_comm *comm, int color, int key, int block,
+                                      struct mics_comm **out, struct mics_err *err);
+
+static enum mics_status faulty_split(struct mics_comm *comm, int color, int key, int block,
+                                     struct mics_comm **out, struct mics_err *err)
+{
+    const enum mics_status status = real_split(comm, color, key, block, out, err);
+
+    if (status == MICS_OK && *out)
+        (*out)->ops = &faulty;
+    return status;
+}
+
+static enum mics_status faulty_check(struct mics_comm *comm, struct mics_err *err)
+{
+    if (comm->rank == 1)
+        return mics_err_set(err, MICS_ERR_COMM, "the cable is out");
+    return mics_err_set(err, MICS_ERR_IO, "a peer is gone");
+}
+
+static void make_faulty(struct mics_comm *comms[RANKS])
+{
+    faulty = *comms[0]->ops;
+    real_split = faulty.split;
+    faulty.split = faulty_split;
+    faulty.check = faulty_check;
+    for (int i = 0; i < RANKS; i++)
+        comms[i]->ops = &faulty;
+}
+
+/* Run the scene; the first gather hangs on rank 1 if `hangs`. */
+static void play(bool hangs, bool fails, double timeout_s, uint32_t steps)
+{
+    struct mics_comm *comms[RANKS];
+    pthread_t threads[RANKS];
+    static struct scene own;
+    const struct mics_shape shape = {1, RANKS, RANKS, RANKS, RANKS};
+
+    own = (struct scene){0};
+    scene = &own;
+    own.plan.model = cases_gpt2();
+    own.plan.choice = cases_choice(&shape);
+    CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
+    if (fails)
+        make_faulty(comms);
+    for (int i = 0; i < RANKS; i++) {
+        own.ranks[i] = (struct rank){.comm = comms[i],
+                                     .plan = &own.plan,
+                                     .timeout_s = timeout_s,
+                                     .hangs = hangs && i == 1,
+                                     .steps = steps,
+                                     .hung_op = first_gather(&own.plan)};
+        CHECK_INT(pthread_create(&threads[i], NULL, rank_main, &own.ranks[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_STR(own.ranks[i].err.text, "");
+    }
+    mics_model_free(own.plan.model);
+}
+
+static void an_operation_that_hangs_is_named_by_the_first_rank(void)
+{
+    play(true, false, 0.5, 1);
+    const char *text = scene->ranks[0].fault.text;
+
+    CHECK_INT(scene->ranks[0].faults, 1);
+    CHECK_INT(scene->ranks[0].spoken, 1);
+    CHECK_INT(scene->ranks[1].faults, 0);
+    CHECK(strstr(text, "no progress for 0.5 s: rank 0 (") == text);
+    CHECK(strstr(text, ") in step 1: gather of ") != NULL);
+    CHECK(strstr(text, ", micro-step 0") != NULL);
+}
+
+static void a_communicator_that_fails_while_streams_hang_is_told_by_its_rank(void)
+{
+    play(true, true, 60, 1);
+    const char *text = scene->ranks[1].fault.text;
+
+    CHECK_INT(scene->ranks[0].faults, 0);
+    CHECK_INT(scene->ranks[1].spoken, 1);
+    CHECK(strstr(text, "rank 1 (") == text);
+    CHECK(strstr(text, "): communicator ") && strstr(text, ": the cable is out"));
+}
+
+static void a_job_that_gets_on_is_left_alone(void)
+{
+    play(false, false, 0.5, 20);
+    for (int i = 0; i < RANKS; i++)
+        CHECK_INT(scene->ranks[i].faults, 0);
+}
+
+struct neighbour {
+    struct mics_comm *comm;
+    struct mics_board *board;
+    struct mics_err err;
+};
+
+static void *open_board(void *context)
+{
+    struct neighbour *own = context;
+
+    mics_board_open(own->comm, &own->board, &own->err);
+    return NULL;
+}
+
+static void ranks_of_a_node_read_what_the_others_write(void)
+{
+    struct mics_comm *comms[RANKS];
+    struct neighbour each[RANKS] = {0};
+    pthread_t threads[RANKS];
+    int speaker;
+
+    CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
+    for (int i = 0; i < RANKS; i++) {
+        each[i].comm = comms[i];
+        CHECK_INT(pthread_create(&threads[i], NULL, open_board, &each[i]), 0);
+    }
+    for (int i = 0; i < RANKS; i++)
+        pthread_join(threads[i], NULL);
+    CHECK(each[0].board && each[1].board);
+    mics_board_write(each[1].board, 0x1234567890);
+    CHECK_INT(mics_board_read(each[0].board, 1), 0x1234567890);
+    CHECK_INT(mics_board_read(each[0].board, 0), 0);
+    CHECK_INT(mics_board_missing(each[0].board, &speaker), -1);
+    CHECK_INT(speaker, 0);
+    for (int i = 0; i < RANKS; i++) {
+        mics_board_close(each[i].board);
+        comms[i]->ops->free(comms[i]);
+    }
+}
+
+static void a_rank_alone_has_no_board(void)
+{
+    struct mics_comm *comm;
+    struct mics_board *board = (struct mics_board *)1;
+
+    CHECK_INT(mics_comm_new_self(&comm, NULL), MICS_OK);
+    CHECK_INT(mics_board_open(comm, &board, NULL), MICS_OK);
+    CHECK(board == NULL);
+    comm->ops->free(comm);
+}
+
+int main(void)
+{
+    TAP_RUN(an_operation_that_hangs_is_named_by_the_first_rank);
+    TAP_RUN(a_communicator_that_fails_while_streams_hang_is_told_by_its_rank);
+    TAP_RUN(a_job_that_gets_on_is_left_alone);
+    TAP_RUN(ranks_of_a_node_read_what_the_others_write);
+    TAP_RUN(a_rank_alone_has_no_board);
+    return tap_done();
+}
