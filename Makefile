@@ -112,43 +112,20 @@ $(BUILD)/bench/%: $(BUILD)/bench/%.o $$(call object,$$(wildcard bench/$$*_host_*
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(BUILD)/libtests.a $(BUILD)/libcli.a $(BUILD)/libmics.a
 	$(call say,LINK)$(CC) $(ALL_CFLAGS) -o $@ $^ $(ALL_LIBS)
 
-# The emulator of a GPU: kernels/cuda compiled for the host, against the headers in tests/emulator.
-ifeq ($(origin CXX),default)
-CXX := $(if $(findstring clang,$(CC)),clang++,g++)
-endif
-EMULATOR_SRC   := $(wildcard tests/emulator/*.cc)
-EMULATED_UNITS := $(patsubst %.cc,$(BUILD)/%,$(filter tests/emulator/test_%,$(EMULATOR_SRC)))
-EMULATED_OBJ   := $(patsubst %,$(BUILD)/emulated/%.o,$(filter-out kernels/cuda/%hopper.cu,$(wildcard kernels/cuda/*.cu kernels/cuda/*.cc)) \
-	$(filter-out tests/emulator/test_%,$(EMULATOR_SRC)))
-EMULATED_FLAGS  = -std=c++20 -D_GNU_SOURCE -DMICS_EMULATED -DMICS_HOPPER=0 -Itests/emulator -Ikernels -Ilib -Itests/unit \
-	$(filter-out %-prototypes,$(WARN)) -Wno-unknown-pragmas -Wno-psabi $(CFLAGS) -fPIC -ffp-contract=off \
-	-fno-strict-aliasing $(SAN)
-$(BUILD)/emulated/%.cc.o: %.cc $(BUILD)/settings
-	@mkdir -p $(@D)
-	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
-$(BUILD)/emulated/%.cu.o: %.cu $(BUILD)/settings
-	@mkdir -p $(@D)
-	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ -x c++ $<
-$(BUILD)/emulated/libemulated.a: $(EMULATED_OBJ)
-	$(call say,AR)rm -f $@ && ar rcs $@ $^
-$(BUILD)/tests/emulator/%: $(BUILD)/emulated/tests/emulator/%.cc.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
-	@mkdir -p $(@D)
-	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
-# Checks of the kernels, which run on a real GPU, too.
-GPU_CHECK_SRC  := $(wildcard tests/gpu/check_*.cc tests/gpu/check_kernels_*.c)
-GPU_CHECKS     := $(addprefix $(BUILD)/,$(basename $(GPU_CHECK_SRC)))
-$(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.c $(BUILD)/settings
-	@mkdir -p $(@D)
-	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -DMICS_EMULATED -Itests/emulator -Ikernels -Ilib -Itests/unit \
-		$(WARN) $(CFLAGS) $(SAN) -MMD -MP -c -o $@ $<
-$(BUILD)/emulated/tests/gpu/%.o: tests/gpu/%.cc $(BUILD)/settings
-	@mkdir -p $(@D)
-	$(call say,CXX)$(CXX) $(EMULATED_FLAGS) -MMD -MP -c -o $@ $<
-$(GPU_CHECKS): $(BUILD)/tests/gpu/%: $(BUILD)/emulated/tests/gpu/%.o $(BUILD)/emulated/libemulated.a $(BUILD)/libmics.a
-	@mkdir -p $(@D)
-	$(call say,LINK)$(CXX) $(EMULATED_FLAGS) -o $@ $^ $(ALL_LIBS)
-tests-build: $(EMULATED_UNITS) $(GPU_CHECKS) $(BUILD)/bench/gpu_step
+include tests/emulator/emulator.mk
 include kernels/cuda/cuda.mk
+include tests/fuzz/fuzz.mk
+
+# Every source through the front end of $(CC) and $(CXX), for their warnings. Nothing is written but a stamp.
+SYNTAX_SRC := $(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC)
+SYNTAX_CXX := $(patsubst $(BUILD)/emulated/%.o,%,$(EMULATED_OBJ)) $(filter tests/emulator/test_%,$(EMULATOR_SRC)) $(filter %.cc,$(GPU_CHECK_SRC))
+syntax: $(SYNTAX_SRC:%=$(BUILD)/syntax/%) $(SYNTAX_CXX:%=$(BUILD)/syntax/%)
+$(BUILD)/syntax/%.c: %.c $(BUILD)/settings $(BUILD)/gen/instances.inc
+	@mkdir -p $(@D)
+	$(call say,CHECK)$(CC) $(ALL_CFLAGS) -Itests -Itests/unit -I$(BUILD)/gen -fsyntax-only $< && touch $@
+$(SYNTAX_CXX:%=$(BUILD)/syntax/%): $(BUILD)/syntax/%: % $(BUILD)/settings
+	@mkdir -p $(@D)
+	$(call say,CHECK)$(CXX) $(EMULATED_FLAGS) -fsyntax-only -x c++ $< && touch $@
 
 # Libraries of others that tests put in their place.
 FAKES := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/fake/*.c))
@@ -226,6 +203,8 @@ help:
 #|   uninstall    what install put there
 #|   dist         $BUILD/mics-VERSION.tar.gz of the last commit
 #|   tests-build  the unit tests, without running them
+#|   syntax       the warnings of CC and CXX for every source, without objects
+#|   fuzz-build   the fuzz targets (FUZZ_CC=clang)
 #|   clean        remove $BUILD
 #| Settings:
 #|   BUILD=build  PREFIX=/usr/local  DESTDIR=  CC=gcc|clang  CFLAGS='-O2 -g'  V=0|1
@@ -236,8 +215,6 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all programs tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
+.PHONY: all programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c) \
-	$(EMULATED_OBJ:.o=.d) $(EMULATED_UNITS:$(BUILD)/%=$(BUILD)/emulated/%.cc.d) \
-	$(patsubst %,$(BUILD)/emulated/%.d,$(basename $(GPU_CHECK_SRC)))
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c)
