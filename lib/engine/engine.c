@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
+#include "plan/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,50 +49,24 @@ static enum mics_status make_schedules(struct mics_engine *engine, struct mics_e
     return status;
 }
 
-static void mark_used(const struct mics_schedule *schedule, bool used[MICS_COMM_KIND_COUNT])
+static enum mics_status open_communicators(struct mics_engine *engine, struct mics_err *err)
 {
-    for (uint32_t i = 0; i < schedule->op_count; i++)
-        if (mics_op_is_comm(schedule->ops[i].kind))
-            used[schedule->ops[i].comm] = true;
-}
-
-/* Every rank has the same schedules, so all split the same kinds in the same order. */
-static enum mics_status make_communicators(struct mics_engine *engine, struct mics_err *err)
-{
-    struct mics_comm *world =
-        engine->options.comm ? engine->options.comm : engine->options.world->comm;
     const uint64_t before = mics_engine_memory_left(engine);
-    bool used[MICS_COMM_KIND_COUNT] = {false};
+    enum mics_status status =
+        mics_executor_open_comms(&engine->executor, engine->train.schedule, err);
 
-    mark_used(engine->train.schedule, used);
-    mark_used(engine->eval.schedule, used);
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        struct mics_member *member = &engine->members[kind];
-
-        mics_shape_member(&engine->choice.shape, kind, (uint32_t)world->rank, member);
-        if (!used[kind])
-            continue;
-        enum mics_status status = world->ops->split(world, (int)member->color, (int)member->key,
-                                                    (int)member->block, &engine->comms[kind], err);
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
-            return status;
-        }
-    }
-    engine->index = mics_shape_index(&engine->choice.shape, (uint32_t)world->rank);
+    if (status == MICS_OK)
+        status = mics_executor_open_comms(&engine->executor, engine->eval.schedule, err);
     engine->comm_bytes = before - mics_min_u64(before, mics_engine_memory_left(engine));
-    return MICS_OK;
+    return status;
 }
 
 static enum mics_status open_streams(struct mics_engine *engine, struct mics_err *err)
 {
-    for (int kind = 0; kind < MICS_STREAM_COUNT; kind++) {
-        enum mics_status status = engine->device->ops->stream_open(
-            engine->device, mics_stream_kind_name(kind), kind != MICS_STREAM_COMPUTE,
-            &engine->streams[kind], err);
-        if (status != MICS_OK)
-            return status;
-    }
+    const enum mics_status status = mics_executor_open_streams(&engine->executor, err);
+
+    if (status != MICS_OK)
+        return status;
     return engine->device->ops->stream_open(engine->device, "input", 1, &engine->input, err);
 }
 
@@ -130,13 +104,15 @@ enum mics_status mics_engine_new(const struct mics_engine_options *options,
     engine->model = options->model;
     engine->choice = *options->choice;
     engine->device = options->device;
+    mics_executor_init(&engine->executor, options->device,
+                       options->comm ? options->comm : options->world->comm, &engine->choice.shape);
     status = mics_memory_compute(engine->model, &engine->choice, &engine->memory, err);
     if (status == MICS_OK)
         status = open_streams(engine, err);
     if (status == MICS_OK)
         status = make_schedules(engine, err);
     if (status == MICS_OK)
-        status = make_communicators(engine, err);
+        status = open_communicators(engine, err);
     if (status == MICS_OK)
         status = mics_engine_map_memory(engine, err);
     if (status == MICS_OK)
@@ -153,13 +129,8 @@ void mics_engine_free(struct mics_engine *engine)
 {
     if (!engine)
         return;
-    for (int kind = 0; kind < MICS_STREAM_COUNT; kind++)
-        if (engine->streams[kind])
-            engine->device->ops->stream_close(engine->streams[kind]);
     engine->device->ops->stream_close(engine->input);
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        if (engine->comms[kind])
-            engine->comms[kind]->ops->free(engine->comms[kind]);
+    mics_executor_fini(&engine->executor);
     mics_replay_close(engine, &engine->train);
     mics_replay_close(engine, &engine->eval);
     mics_engine_unmap_memory(engine);
@@ -288,8 +259,8 @@ void mics_engine_counts(const struct mics_engine *engine,
                         struct mics_comm_counts counts[MICS_COMM_KIND_COUNT])
 {
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        counts[kind] =
-            engine->comms[kind] ? engine->comms[kind]->counts : (struct mics_comm_counts){0};
+        counts[kind] = engine->executor.comms[kind] ? engine->executor.comms[kind]->counts
+                                                    : (struct mics_comm_counts){0};
 }
 
 uint64_t mics_engine_net_bytes(const struct mics_engine *engine)
@@ -297,7 +268,7 @@ uint64_t mics_engine_net_bytes(const struct mics_engine *engine)
     uint64_t bytes = 0;
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        bytes += engine->comms[kind] ? engine->comms[kind]->counts.net_bytes : 0;
+        bytes += engine->executor.comms[kind] ? engine->executor.comms[kind]->counts.net_bytes : 0;
     return bytes;
 }
 

@@ -2,9 +2,9 @@
 /*
  * eval.c - forward only: the loss of a batch, and the logits that come after a text.
  */
+#include "engine/internal.h"
 #include "host/numbers.h"
 #include "plan/memory.h"
-#include "engine/internal.h"
 
 #include <string.h>
 
@@ -61,7 +61,7 @@ static void *logits_room(struct mics_engine *engine)
 static enum mics_status fetch_logits(struct mics_engine *engine, const void *from, float *logits,
                                      struct mics_err *err)
 {
-    struct mics_stream *stream = engine->streams[MICS_STREAM_COMPUTE];
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_COMPUTE];
     const uint32_t V = engine->model->config.vocab_size;
     const uint64_t bytes = V * mics_dtype_bytes(engine->choice.dtype);
     void *to = (uint8_t *)logits + (V * sizeof *logits - bytes);

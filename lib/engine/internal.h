@@ -9,8 +9,9 @@
 #define MICS_ENGINE_INTERNAL_H
 
 #include "device/launch.h"
-#include "plan/types.h"
 #include "engine/engine.h"
+#include "engine/executor.h"
+#include "plan/types.h"
 
 #include <stdatomic.h>
 
@@ -50,15 +51,11 @@ struct mics_engine {
     const struct mics_model *model;
     struct mics_plan_choice choice;
     struct mics_device *device;
-    struct mics_stream *streams[MICS_STREAM_COUNT];
+    struct mics_executor executor;
     struct mics_stream
         *input; /* batches go to the device on it, ahead of the step that needs them */
     struct mics_schedule *owned_train, *owned_eval;
     struct replay train, eval;
-
-    struct mics_comm *comms[MICS_COMM_KIND_COUNT];
-    struct mics_member members[MICS_COMM_KIND_COUNT];
-    struct mics_index index;
 
     void *arena;
     struct mics_memory memory;
@@ -121,29 +118,10 @@ enum mics_status mics_replay_wait(struct mics_engine *engine, struct replay *rep
 void mics_replay_send_batch(struct mics_engine *engine, struct replay *replay, uint32_t parity,
                             uint64_t tokens);
 
-/* Element `i` of an array. */
-static inline void *mics_engine_at(const void *base, uint64_t i, enum mics_dtype dtype)
-{
-    return (uint8_t *)(uintptr_t)base + i * mics_dtype_bytes(dtype);
-}
-
 /* Elements of one micro-batch, B * T, as planned. */
 static inline uint64_t mics_engine_micro_tokens(const struct mics_engine *engine)
 {
     return (uint64_t)engine->choice.micro_batch * engine->choice.seq;
-}
-
-/* Offset of this rank's optimizer piece inside its piece of the same segment of another cut. */
-static inline uint64_t mics_engine_optim_in_param(const struct mics_engine *engine,
-                                                  const struct mics_layout *layout)
-{
-    return engine->index.optim * layout->optim_piece - engine->index.param * layout->param_piece;
-}
-
-static inline uint64_t mics_engine_optim_in_grad(const struct mics_engine *engine,
-                                                 const struct mics_layout *layout)
-{
-    return engine->index.optim * layout->optim_piece - engine->index.grad * layout->grad_piece;
 }
 
 #endif

@@ -5,9 +5,9 @@
  * A region is handed out piece by piece; handing out more than the plan gave it is an error, so the
  * plan's figures cannot be too small, and the sum of what was handed out says whether they are too large.
  */
+#include "plan/memory.h"
 #include "base/num.h"
 #include "base/units.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
 
 #include <stdlib.h>

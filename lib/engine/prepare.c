@@ -10,8 +10,8 @@
  */
 #include "comm/agree.h"
 #include "device/stream.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
+#include "plan/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -135,7 +135,7 @@ static enum mics_status settle(struct mics_engine *engine, const struct recorder
                                struct mics_err *err)
 {
     struct mics_comm *comm = engine->options.world->comm;
-    struct mics_stream *stream = engine->streams[MICS_STREAM_COMPUTE];
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_COMPUTE];
     const struct mics_device_ops *device = engine->device->ops;
     const bool leads = leaders[comm->rank] == comm->rank;
     const size_t count = recorder->count;

@@ -3,9 +3,9 @@
  * state.c - parameters and optimizer state in and out of the arena.
  */
 #include "base/num.h"
+#include "engine/internal.h"
 #include "host/numbers.h"
 #include "host/pool.h"
-#include "engine/internal.h"
 
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@
 
 static struct mics_stream *compute(const struct mics_engine *engine)
 {
-    return engine->streams[MICS_STREAM_COMPUTE];
+    return engine->executor.streams[MICS_STREAM_COMPUTE];
 }
 
 static void zero(struct mics_engine *engine, float *data, uint64_t count)
@@ -49,7 +49,7 @@ static enum mics_status fill_run(struct mics_engine *engine, const struct fill *
             made = fill->host + INIT_CHUNK;
         }
         mics_launch_copy(compute(engine),
-                         &(struct mics_op_copy){.dst = mics_engine_at(fill->dst, done, fill->dtype),
+                         &(struct mics_op_copy){.dst = mics_element(fill->dst, done, fill->dtype),
                                                 .src = made,
                                                 .bytes = count * mics_dtype_bytes(fill->dtype)});
         status = engine->device->ops->stream_sync(compute(engine), err);
@@ -62,10 +62,10 @@ static void *updated_piece(const struct mics_engine *engine, uint32_t unit, uint
 {
     const struct mics_layout *layout = engine->units[unit].layout;
 
-    return mics_engine_at(engine->units[unit].param,
-                          segment * layout->param_piece +
-                              mics_engine_optim_in_param(engine, layout),
-                          engine->choice.dtype);
+    return mics_element(engine->units[unit].param,
+                        segment * layout->param_piece +
+                            mics_executor_optim_in_param(&engine->executor, layout),
+                        engine->choice.dtype);
 }
 
 /* The parameters, rounded, from the master. */
@@ -92,14 +92,16 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
     enum mics_status status = MICS_OK;
 
     for (uint32_t t = 0; status == MICS_OK && !once && t < layout->segments; t++) {
-        fill->first = mics_layout_piece_offset(layout, t, layout->param_piece, engine->index.param);
+        fill->first =
+            mics_layout_piece_offset(layout, t, layout->param_piece, engine->executor.index.param);
         fill->count = layout->param_piece;
         fill->dtype = engine->choice.dtype;
-        fill->dst = mics_engine_at(unit->param, t * layout->param_piece, fill->dtype);
+        fill->dst = mics_element(unit->param, t * layout->param_piece, fill->dtype);
         status = fill_run(engine, fill, err);
     }
     for (uint32_t t = 0; status == MICS_OK && unit->master && t < layout->segments; t++) {
-        fill->first = mics_layout_piece_offset(layout, t, layout->optim_piece, engine->index.optim);
+        fill->first =
+            mics_layout_piece_offset(layout, t, layout->optim_piece, engine->executor.index.optim);
         fill->count = layout->optim_piece;
         fill->dtype = MICS_F32;
         fill->dst = unit->master + t * layout->optim_piece;
@@ -215,8 +217,8 @@ enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
 
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err)
 {
-    struct mics_comm *comm = engine->comms[MICS_COMM_PUBLISH];
-    struct mics_stream *stream = engine->streams[MICS_STREAM_GATHER_NET];
+    struct mics_comm *comm = engine->executor.comms[MICS_COMM_PUBLISH];
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_GATHER_NET];
 
     for (uint32_t i = 0; i < engine->model->unit_count; i++) {
         const struct unit_memory *unit = &engine->units[i];
@@ -226,7 +228,7 @@ enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err
         for (uint32_t t = 0; comm && t < layout->segments; t++) /* else each updates all it holds */
             comm->ops->all_gather(
                 comm, stream, updated_piece(engine, i, t),
-                mics_engine_at(unit->param, t * layout->param_piece, engine->choice.dtype),
+                mics_element(unit->param, t * layout->param_piece, engine->choice.dtype),
                 layout->optim_piece, engine->choice.dtype);
     }
     return engine->device->ops->stream_sync(stream, err);

@@ -38,7 +38,7 @@ static bool is_new(const struct mics_engine *engine, const struct mics_schedule 
 {
     const struct mics_op *op = &schedule->ops[index];
 
-    if (!mics_op_is_comm(op->kind) || engine->comms[op->comm]->size == 1)
+    if (!mics_op_is_comm(op->kind) || engine->executor.comms[op->comm]->size == 1)
         return false;
     for (uint32_t i = 0; i < index; i++)
         if (is_like(&schedule->ops[i], op))
@@ -61,7 +61,7 @@ static void enqueue(struct mics_engine *engine, const struct mics_schedule *sche
             continue;
         op.joins = false;
         issue.op = &op;
-        issue.stream = engine->streams[op.stream];
+        issue.stream = engine->executor.streams[op.stream];
         device->event_wait(issue.stream, end);
         mics_engine_issue(engine, &issue);
         device->event_record(end, issue.stream);
@@ -90,7 +90,7 @@ static enum mics_status run(struct mics_engine *engine, struct mics_err *err)
 
     if (status != MICS_OK)
         return status;
-    device->ops->event_record(end, engine->streams[MICS_STREAM_COMPUTE]);
+    device->ops->event_record(end, engine->executor.streams[MICS_STREAM_COMPUTE]);
     enqueue(engine, engine->train.schedule, end);
     enqueue(engine, engine->eval.schedule, end);
     status = wait(engine, end, err);
@@ -122,7 +122,7 @@ enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err
     }
     engine->comm_bytes += before - mics_min_u64(before, mics_engine_memory_left(engine));
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        if (engine->comms[kind])
-            engine->comms[kind]->counts = (struct mics_comm_counts){0};
+        if (engine->executor.comms[kind])
+            engine->executor.comms[kind]->counts = (struct mics_comm_counts){0};
     return MICS_OK;
 }

@@ -56,7 +56,7 @@ void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_doin
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)
 {
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        struct mics_comm *comm = engine->comms[kind];
+        struct mics_comm *comm = engine->executor.comms[kind];
         const enum mics_status status =
             comm && comm->ops->check ? comm->ops->check(comm, err) : MICS_OK;
 
