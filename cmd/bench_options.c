@@ -104,7 +104,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_PARTITION:
         return parse_u32(value, 1, UINT32_MAX, &bench->partition, err);
     case ID_SEGMENTS:
-        return parse_u32(value, 1, MICS_HIER_MAX_SEGMENTS, &bench->segments, err);
+        return parse_u32(value, 1, MICS_BENCH_MAX_SEGMENTS, &bench->segments, err);
     case ID_MICRO_STEPS:
         return parse_u32(value, 1, MICS_BENCH_MAX_MICRO_STEPS, &bench->micro_steps, err);
     case ID_OUTLIERS:

@@ -14,7 +14,6 @@
 #include "probe/findings.h"
 #include "topology/print.h"
 #include "doc/doc.h"
-#include "bench/input.h"
 
 #include <string.h>
 
@@ -247,7 +246,7 @@ static int run_in(struct desk *desk)
     if (status == MICS_OK)
         status = share_inputs(desk, &input, &err);
     if (status == MICS_OK)
-        status = mics_bench_input_complete(desk->world, &input, &bench, &err);
+        status = mics_bench_request_complete(desk->world, &input, &bench, &err);
     if (status != MICS_OK) /* on all ranks alike */
         return cli_report(status, &err);
     status = mics_outliers_init(&outliers, desk->world, &err);

@@ -3,11 +3,11 @@
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/num.h"
+#include "comm/staged.h"
+#include "device/launch.h"
 #include "topology/node_info.h"
 #include "topology/nvml.h"
 #include "topology/topology.h"
-#include "comm/staged.h"
-#include "device/launch.h"
 
 #include <sched.h>
 #include <stdlib.h>

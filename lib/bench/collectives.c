@@ -2,40 +2,24 @@
 /* collectives.c - for each shape: split the world, three series, three fits. */
 #include "bench/collectives.h"
 #include "base/clock.h"
-#include "bench/shapes.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* Consecutive nodes, and consecutive ranks on each, form a group. */
-static enum mics_status split(const struct mics_bench *bench, const struct mics_group_shape *shape,
-                              struct mics_comm **out, struct mics_err *err)
-{
-    const struct mics_world *world = bench->world;
-    const uint32_t parts = world->local_size / shape->per_node;
-    const uint32_t color = world->node / shape->nodes * parts + world->local_rank / shape->per_node;
-    const uint32_t block =
-        world->node % shape->nodes * shape->per_node + world->local_rank % shape->per_node;
-
-    return bench->comm->ops->split(bench->comm, (int)color, (int)world->rank, (int)block, out, err);
-}
-
-static enum mics_status measure(const struct mics_bench *bench, struct mics_comm *comm,
-                                enum mics_collective collective,
-                                const struct mics_group_shape *shape, double budget_s,
+static enum mics_status measure(const struct mics_bench *bench, struct mics_bench_comms *comms,
+                                enum mics_collective collective, double budget_s,
                                 struct mics_measured *out, struct mics_err *err)
 {
-    const uint32_t ranks = shape->nodes * shape->per_node;
     struct mics_series series;
     enum mics_status status =
-        mics_series_run(bench, comm, collective, ranks, budget_s, &series, err);
+        mics_series_run(bench, comms, collective, comms->size, budget_s, &series, err);
 
     if (status != MICS_OK)
         return status;
     *out = (struct mics_measured){.count = series.count};
     out->cost.collective = collective;
-    out->cost.nodes = shape->nodes;
-    out->cost.per_node = shape->per_node;
+    out->cost.nodes = comms->nodes;
+    out->cost.per_node = comms->per_node;
     for (size_t i = 0; i < series.count; i++)
         out->points[i] = series.samples[i];
     status = mics_fit_link(series.samples, mics_fit_drop_bursts(series.samples, series.count),
@@ -52,18 +36,19 @@ static enum mics_status measure_shape(const struct mics_bench *bench,
                                       uint32_t series_left, struct mics_measured *out,
                                       struct mics_err *err)
 {
-    struct mics_comm *world = bench->world->comm, *comm = NULL;
-    enum mics_status status = split(bench, shape, &comm, err);
+    const struct mics_bench_grouping grouping = mics_bench_grouping_of_shape(bench->world, shape);
+    struct mics_comm *world = bench->world->comm;
+    struct mics_bench_comms comms;
+    enum mics_status status = mics_bench_comms_open(bench, &grouping, false, &comms, err);
 
     for (int c = 0; c < MICS_COLLECTIVE_COUNT && status == MICS_OK; c++) {
         double budget_s = fmax(0, end_s - mics_now_s()) / (series_left - (uint32_t)c);
 
         status = world->ops->broadcast_now(world, &budget_s, sizeof budget_s, 0, err);
         if (status == MICS_OK)
-            status = measure(bench, comm, (enum mics_collective)c, shape, budget_s, &out[c], err);
+            status = measure(bench, &comms, (enum mics_collective)c, budget_s, &out[c], err);
     }
-    if (comm)
-        comm->ops->free(comm);
+    mics_bench_comms_close(&comms);
     return status;
 }
 
@@ -75,8 +60,8 @@ enum mics_status mics_collectives_measure(const struct mics_bench *bench, double
     struct mics_group_shape *shapes = NULL;
     struct mics_measured *measured = NULL;
     uint32_t shape_count = 0;
-    enum mics_status status = mics_shapes_list(bench->world->node_count, bench->world->local_size,
-                                               &shapes, &shape_count, err);
+    enum mics_status status = mics_group_shapes_list(
+        bench->world->node_count, bench->world->local_size, &shapes, &shape_count, err);
 
     if (status != MICS_OK)
         return status;

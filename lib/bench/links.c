@@ -8,6 +8,24 @@
 
 enum { MAX_PHASES = 3 };
 
+/* The edges of a ring are coloured so that none of one colour meet: two colours, three if odd. */
+uint32_t mics_ring_edges(uint32_t count)
+{
+    return count == 2 ? 1 : count;
+}
+
+uint32_t mics_ring_phases(uint32_t count)
+{
+    if (count == 2)
+        return 1;
+    return count % 2 ? 3 : 2;
+}
+
+uint32_t mics_ring_phase(uint32_t count, uint32_t edge)
+{
+    return count % 2 && edge == count - 1 ? 2 : edge % 2;
+}
+
 /* The ring that this rank is on. */
 struct ring {
     uint32_t count, place; /* members, and this rank's place */
@@ -42,18 +60,21 @@ static enum mics_status run_phase(const struct mics_bench *bench, const struct r
                                   uint32_t phase, double budget_s, struct mics_series *out,
                                   struct mics_err *err)
 {
-    struct mics_comm *world = bench->comm, *pair = NULL;
+    struct mics_comm *world = bench->comm, *comm = NULL;
     const uint32_t edge = edge_of(ring, phase);
     const bool in_pair = edge != UINT32_MAX;
     const int color = in_pair ? (int)(ring->which * ring->count + edge) : -1;
+    struct mics_bench_comms pair = {0};
     enum mics_status status;
 
     status =
-        world->ops->split(world, color, world->rank, in_pair && ring->place != edge, &pair, err);
+        world->ops->split(world, color, world->rank, in_pair && ring->place != edge, &comm, err);
+    if (comm)
+        mics_bench_comms_init(bench, comm, 1, 2, &pair);
     if (status == MICS_OK)
-        status = mics_series_run(bench, pair, MICS_ALL_GATHER, 2, budget_s, out, err);
-    if (pair)
-        pair->ops->free(pair);
+        status =
+            mics_series_run(bench, comm ? &pair : NULL, MICS_ALL_GATHER, 2, budget_s, out, err);
+    mics_bench_comms_close(&pair);
     return status;
 }
 

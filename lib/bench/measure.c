@@ -6,9 +6,9 @@
  * with a small collective sooner than the host has launched the next, it is held until many are.
  */
 #include "base/num.h"
-#include "bench/stream_hold.h"
 #include "bench/run.h"
 #include "bench/stats.h"
+#include "bench/stream_hold.h"
 
 #include <stdlib.h>
 
@@ -35,7 +35,7 @@ static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
     enum mics_status status;
 
     for (uint32_t i = 0; i < times; i++)
-        mics_bench_enqueue(c);
+        mics_bench_case_enqueue(c);
     status = mics_bench_wait(c->bench, err);
     return status == MICS_OK ? world->ops->barrier_now(world, err) : status;
 }
@@ -61,7 +61,7 @@ static void enqueue_iterations(const struct mics_bench_case *c, uint32_t iters,
 
     ops->event_record(events[0], c->bench->stream);
     for (uint32_t i = 0; i < iters; i++) {
-        mics_bench_enqueue(c);
+        mics_bench_case_enqueue(c);
         ops->event_record(events[i + 1], c->bench->stream);
         if (gate && i + 1 == mics_min_u64(iters, AHEAD))
             mics_bench_gate_open(gate);
@@ -176,7 +176,7 @@ enum mics_status mics_bench_measure(const struct mics_bench_case *c,
     enum mics_status status = time_case(c, request, &own, err);
 
     if (status == MICS_OK && request->check)
-        status = mics_bench_check(c, row->bytes, &own.wrong, err);
+        status = mics_bench_case_check(c, row->bytes, &own.wrong, err);
     if (status != MICS_OK)
         return status;
     row->checked = request->check;

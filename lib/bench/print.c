@@ -7,8 +7,8 @@
  * plain numbers.
  */
 #include "bench/doc.h"
-#include "doc/tree_print.h"
 #include "doc/table.h"
+#include "doc/tree_print.h"
 
 #include <stdlib.h>
 #include <string.h>

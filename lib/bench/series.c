@@ -35,7 +35,7 @@ struct report {
 
 /* What is about to be run. */
 struct round {
-    struct mics_comm *comm; /* may be NULL */
+    struct mics_bench_comms *comms; /* may be NULL */
     enum mics_collective collective;
     uint64_t count; /* elements of one rank's piece */
     uint32_t ranks, iters, batches;
@@ -47,34 +47,41 @@ static uint64_t round_bytes(const struct round *round)
 }
 
 /* In place, so one buffer is enough. */
-static void enqueue(const struct mics_bench *bench, const struct round *round)
+static enum mics_status open_exchange(const struct mics_bench *bench, const struct round *round,
+                                      struct mics_exchange_replay **replay,
+                                      struct mics_exchange_buffers *buffers, struct mics_err *err)
 {
-    struct mics_comm *comm = round->comm;
-    float *data = bench->buffer;
-    float *piece = data + (uint64_t)comm->block * round->count;
+    static const enum mics_exchange_kind kinds[MICS_COLLECTIVE_COUNT] = {
+        [MICS_ALL_GATHER] = MICS_EXCHANGE_GATHER,
+        [MICS_REDUCE_SCATTER] = MICS_EXCHANGE_REDUCE,
+        [MICS_ALL_REDUCE] = MICS_EXCHANGE_SYNC,
+    };
+    struct mics_executor *executor =
+        round->collective == MICS_ALL_REDUCE ? &round->comms->replicated : &round->comms->sharded;
+    const struct mics_plan_choice choice = mics_bench_choice(executor, false, 1);
+    const uint64_t count = round->count * round->ranks;
+    const struct mics_layout layout = mics_layout_cut(&executor->shape, count, 1);
 
-    switch (round->collective) {
-    case MICS_ALL_GATHER:
-        comm->ops->all_gather(comm, bench->stream, piece, data, round->count, MICS_F32);
-        break;
-    case MICS_REDUCE_SCATTER:
-        comm->ops->reduce_scatter(comm, bench->stream, data, piece, round->count, MICS_F32);
-        break;
-    default:
-        comm->ops->all_reduce(comm, bench->stream, data, round->count * round->ranks, MICS_F32);
-    }
+    *buffers = (struct mics_exchange_buffers){
+        .param_slot = bench->buffer, .grad_slot = bench->buffer, .grad = bench->buffer};
+    buffers->param = buffers->reduced = mics_pieces_in_slot(
+        bench->buffer, &layout, layout.param_piece, executor->index.param, MICS_F32);
+    return mics_exchange_replay_new(executor, &choice, kinds[round->collective], count, replay,
+                                    err);
 }
 
-static enum mics_status time_batch(const struct mics_bench *bench, const struct round *round,
-                                   double *seconds, struct mics_err *err)
+static enum mics_status time_batch(const struct mics_bench *bench, uint32_t iters,
+                                   struct mics_exchange_replay *replay,
+                                   const struct mics_exchange_buffers *buffers, double *seconds,
+                                   struct mics_err *err)
 {
     const double start = mics_now_s();
     enum mics_status status;
 
-    for (uint32_t i = 0; i < round->iters; i++)
-        enqueue(bench, round);
+    for (uint32_t i = 0; i < iters; i++)
+        mics_exchange_replay_enqueue(replay, bench->stream, 0, 1, buffers);
     status = mics_bench_wait(bench, err);
-    *seconds = (mics_now_s() - start) / round->iters;
+    *seconds = (mics_now_s() - start) / iters;
     return status;
 }
 
@@ -82,15 +89,20 @@ static enum mics_status time_batch(const struct mics_bench *bench, const struct 
 static enum mics_status time_size(const struct mics_bench *bench, const struct round *round,
                                   struct report *out, struct mics_err *err)
 {
+    struct mics_exchange_replay *replay = NULL;
+    struct mics_exchange_buffers buffers;
     double seconds[MAX_BATCHES], warmup;
     enum mics_status status;
 
     *out = (struct report){.median = -1, .best = -1};
-    if (!round->comm)
+    if (!round->comms)
         return MICS_OK;
-    status = time_batch(bench, round, &warmup, err);
+    status = open_exchange(bench, round, &replay, &buffers, err);
+    if (status == MICS_OK)
+        status = time_batch(bench, round->iters, replay, &buffers, &warmup, err);
     for (uint32_t i = 0; i < round->batches && status == MICS_OK; i++)
-        status = time_batch(bench, round, &seconds[i], err);
+        status = time_batch(bench, round->iters, replay, &buffers, &seconds[i], err);
+    mics_exchange_replay_free(replay);
     if (status != MICS_OK)
         return status;
     out->median = mics_median(seconds, round->batches);
@@ -170,14 +182,14 @@ static enum mics_status run_size(const struct mics_bench *bench, const struct ro
     return status;
 }
 
-enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_comm *comm,
+enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                  enum mics_collective collective, uint32_t ranks, double budget_s,
                                  struct mics_series *out, struct mics_err *err)
 {
     const uint32_t size = bench->world->size;
     const double begun_s = mics_now_s();
     struct report *reports = calloc(size, sizeof *reports);
-    struct round round = {.comm = comm, .collective = collective, .ranks = ranks};
+    struct round round = {.comms = comms, .collective = collective, .ranks = ranks};
     enum mics_status status = reports ? MICS_OK : mics_err_nomem(err);
     double elapsed_s = 0;
 

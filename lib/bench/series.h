@@ -8,8 +8,8 @@
 #ifndef MICS_BENCH_SERIES_H
 #define MICS_BENCH_SERIES_H
 
-#include "bench/bench.h"
 #include "bench/fit.h"
+#include "bench/group.h"
 
 enum { MICS_SERIES_MAX = 10, MICS_SERIES_FIRST_BYTES = 1024 };
 
@@ -21,10 +21,11 @@ struct mics_series {
         *best[MICS_SERIES_MAX]; /* [world size]: each rank's best; -1 for one that took no part */
 };
 
-/* Run `collective` on `comm`, NULL on a rank that takes no part; different ranks may have different
- * communicators, all of `ranks` ranks, which then run side by side. Takes about `budget_s`, more if the
- * five smallest sizes do, or a sixth that still is short. The result is the same on all ranks; mics_series_fini() frees it. */
-enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_comm *comm,
+/* Run `collective`, flat, in the group `comms`, NULL on a rank that takes no part; different ranks may have
+ * different groups, all of `ranks` ranks, which then run side by side. Takes about `budget_s`, more if
+ * the five smallest sizes do, or a sixth that is still short. The result is the same on all ranks;
+ * mics_series_fini() frees it. */
+enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                  enum mics_collective collective, uint32_t ranks, double budget_s,
                                  struct mics_series *out, struct mics_err *err);
 void mics_series_fini(struct mics_series *series);

@@ -19,12 +19,14 @@ struct races {
 };
 
 static enum mics_status time_one(const struct mics_bench_request *request,
-                                 const struct mics_bench_case *c, double *seconds,
-                                 struct mics_err *err)
+                                 struct mics_bench_case *c, double *seconds, struct mics_err *err)
 {
     struct mics_bench_row row = {.bytes = mics_bench_case_elements(c) * sizeof(float)};
-    const enum mics_status status = mics_bench_measure(c, request, &row, err);
+    enum mics_status status = mics_bench_case_open(c, err);
 
+    if (status == MICS_OK)
+        status = mics_bench_measure(c, request, &row, err);
+    mics_bench_case_close(c);
     if (status == MICS_OK && row.wrong > 0)
         return mics_err_set(err, MICS_ERR_COMM, "%s of %llu bytes: %llu elements are wrong",
                             mics_bench_op_name(c->op), (unsigned long long)row.bytes,
@@ -36,23 +38,21 @@ static enum mics_status time_one(const struct mics_bench_request *request,
 /* One size of one race after the other, the flat one once: points of races[SEGMENT_COUNTS]. */
 static enum mics_status time_size(const struct mics_bench *bench,
                                   const struct mics_bench_request *request,
-                                  const struct mics_bench_place *places, enum mics_bench_op op,
+                                  struct mics_bench_comms *comms, enum mics_bench_op op,
                                   uint64_t bytes, struct mics_race *races, struct mics_err *err)
 {
-    const struct mics_bench_seat *seat = &places[0].seat;
     const uint32_t most = segment_counts[SEGMENT_COUNTS - 1];
-    struct mics_bench_case c = {.bench = bench, .place = &places[0], .op = op, .in_place = true};
+    struct mics_bench_case c = {.bench = bench, .comms = comms, .op = op, .in_place = true};
     double flat_s = 0, staged_s = 0;
     enum mics_status status;
 
-    c.count = mics_bench_count(bytes, seat->nodes * seat->per_node, most);
+    c.count = mics_bench_count(bytes, comms->size, most);
     c.segments = 1;
     status = time_one(request, &c, &flat_s, err);
     c.algo = MICS_BENCH_HIERARCHICAL;
     for (int i = 0; i < SEGMENT_COUNTS && status == MICS_OK; i++) {
         struct mics_race *race = &races[i];
 
-        c.place = &places[i];
         c.segments = segment_counts[i];
         status = time_one(request, &c, &staged_s, err);
         race->points[race->count] = (struct mics_race_point){
@@ -66,7 +66,7 @@ static enum mics_status time_size(const struct mics_bench *bench,
 
 static enum mics_status race_op(const struct mics_bench *bench,
                                 const struct mics_bench_request *request,
-                                const struct mics_bench_place *places, enum mics_bench_op op,
+                                struct mics_bench_comms *comms, enum mics_bench_op op,
                                 struct mics_race *races, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -74,37 +74,33 @@ static enum mics_status race_op(const struct mics_bench *bench,
     for (int i = 0; i < SEGMENT_COUNTS; i++)
         races[i] = (struct mics_race){
             .collective = op == MICS_BENCH_ALL_GATHER ? MICS_ALL_GATHER : MICS_REDUCE_SCATTER,
-            .nodes = places[0].seat.nodes,
-            .per_node = places[0].seat.per_node,
+            .nodes = comms->nodes,
+            .per_node = comms->per_node,
             .segments = segment_counts[i],
         };
     for (uint64_t bytes = request->min_bytes; bytes > 0 && status == MICS_OK;
          bytes = mics_bench_next_size(request, bytes))
-        status = time_size(bench, request, places, op, bytes, races, err);
+        status = time_size(bench, request, comms, op, bytes, races, err);
     return status;
 }
 
-/* Groups of `nodes` whole nodes, side by side. Each number of segments has communicators of its own. */
+/* Groups of `nodes` whole nodes, side by side. */
 static enum mics_status race_group(const struct mics_bench *bench,
                                    const struct mics_bench_request *request, uint32_t nodes,
                                    struct races *races, struct mics_err *err)
 {
-    const struct mics_bench_seat seat =
-        mics_bench_seat_of(bench->world, MICS_BENCH_PARTITION, nodes * bench->world->local_size);
-    struct mics_bench_place places[SEGMENT_COUNTS];
-    enum mics_status status = MICS_OK;
+    const struct mics_group_shape shape = {nodes, bench->world->local_size};
+    const struct mics_bench_grouping grouping = mics_bench_grouping_of_shape(bench->world, &shape);
+    struct mics_bench_comms comms;
+    enum mics_status status = mics_bench_comms_open(bench, &grouping, false, &comms, err);
 
-    memset(places, 0, sizeof places);
-    for (int i = 0; i < SEGMENT_COUNTS && status == MICS_OK; i++)
-        status = mics_bench_place_open(bench, &seat, segment_counts[i], &places[i], err);
     for (int op = MICS_BENCH_ALL_GATHER; op <= MICS_BENCH_REDUCE_SCATTER && status == MICS_OK;
          op++) {
-        status = race_op(bench, request, places, (enum mics_bench_op)op, &races->list[races->count],
+        status = race_op(bench, request, &comms, (enum mics_bench_op)op, &races->list[races->count],
                          err);
         races->count += SEGMENT_COUNTS;
     }
-    for (int i = 0; i < SEGMENT_COUNTS; i++)
-        mics_bench_place_close(&places[i]);
+    mics_bench_comms_close(&comms);
     return status;
 }
 

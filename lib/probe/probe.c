@@ -2,8 +2,8 @@
 /* probe.c - the order of the measurements, and the document of what they found. */
 #include "probe/probe.h"
 #include "bench/collectives.h"
-#include "probe/findings.h"
 #include "probe/doc.h"
+#include "probe/findings.h"
 
 #include <math.h>
 #include <stdio.h>

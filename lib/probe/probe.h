@@ -8,8 +8,8 @@
 #ifndef MICS_PROBE_PROBE_H
 #define MICS_PROBE_PROBE_H
 
-#include "topology/topology.h"
 #include "comm/job_device.h"
+#include "topology/topology.h"
 
 /* Takes about `seconds` (more on a network where that does not suffice for five sizes of everything).
  * Collective. On every rank *out becomes a document mics.topology, see topology.h, which the caller

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_shapes.c - the groups that a probe measures, and the phases of a ring. */
+#include "bench/group.h"
 #include "bench/links.h"
-#include "bench/shapes.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static const char *list(uint32_t nodes, uint32_t per_node, char *text)
     uint32_t count = 0;
 
     text[0] = '\0';
-    CHECK_INT(mics_shapes_list(nodes, per_node, &shapes, &count, NULL), MICS_OK);
+    CHECK_INT(mics_group_shapes_list(nodes, per_node, &shapes, &count, NULL), MICS_OK);
     for (uint32_t i = 0; i < count; i++)
         sprintf(text + strlen(text), "%s%ux%u", i ? " " : "", shapes[i].nodes, shapes[i].per_node);
     free(shapes);
@@ -36,7 +36,7 @@ static void the_largest_cluster_fits(void)
     struct mics_group_shape *shapes = NULL;
     uint32_t count = 0;
 
-    CHECK_INT(mics_shapes_list(55440, 840, &shapes, &count, NULL), MICS_OK);
+    CHECK_INT(mics_group_shapes_list(55440, 840, &shapes, &count, NULL), MICS_OK);
     CHECK_INT(count, 2 * 120 + 2 * 32 - 4 - 1); /* two columns, two rows, their corners, 1x1 */
     free(shapes);
 }

@@ -1,24 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * case.h - what mics-bench runs: operations, algorithms, groups and sizes, and the result of one case.
+ * request.h - what mics-bench runs: operations, algorithms, groups and sizes.
  *
- * A size is that of the whole array, as nccl-tests counts it: what an all-gather makes, what a reduce-scatter takes,
- * what an all-reduce has on each rank. It is rounded down so that every rank has a multiple of 16 bytes.
+ * A size is that of the whole array, as nccl-tests counts it: the output of an all-gather, the input
+ * of a reduce-scatter, the data of an all-reduce on each rank. It is rounded down so that every rank
+ * has a multiple of 16 bytes.
  */
-#ifndef MICS_BENCH_CASE_H
-#define MICS_BENCH_CASE_H
+#ifndef MICS_BENCH_REQUEST_H
+#define MICS_BENCH_REQUEST_H
 
-#include "base/err.h"
+#include "comm/world.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <jansson.h>
 
 enum mics_bench_op {
     MICS_BENCH_ALL_GATHER,
     MICS_BENCH_REDUCE_SCATTER,
     MICS_BENCH_ALL_REDUCE,
-    MICS_BENCH_SYNC, /* the gradients of one step of several micro-steps: each rank gets its shard's sum */
+    MICS_BENCH_SYNC, /* the gradients of a step: each rank gets its shard's sum over micro-steps */
     MICS_BENCH_OP_COUNT
 };
 
@@ -26,7 +25,8 @@ enum mics_bench_algo {
     MICS_BENCH_FLAT,
     MICS_BENCH_HIERARCHICAL,
     MICS_BENCH_MPI, /* MPI's own */
-    MICS_BENCH_TWO_HOP, /* sync: reduce-scatter in the partition group, at the end all-reduce among replicas */
+    /* sync: reduce-scatter in the partition group, and at the end all-reduce over the replicas */
+    MICS_BENCH_TWO_HOP,
     MICS_BENCH_ONE_HOP, /* sync: an all-reduce over the world in each micro-step */
     MICS_BENCH_ALGO_COUNT
 };
@@ -52,7 +52,11 @@ const char *mics_bench_group_at(int index);
 enum mics_status mics_bench_parse_set(const char *text, mics_bench_namer *name_at, unsigned *set,
                                       struct mics_err *err);
 
-enum { MICS_BENCH_MAX_ITERS = 10000, MICS_BENCH_MAX_MICRO_STEPS = 64 };
+enum {
+    MICS_BENCH_MAX_ITERS = 10000,
+    MICS_BENCH_MAX_MICRO_STEPS = 64,
+    MICS_BENCH_MAX_SEGMENTS = 64
+};
 
 /* What to run; the same on all ranks. */
 struct mics_bench_request {
@@ -77,30 +81,25 @@ uint64_t mics_bench_size_count(const struct mics_bench_request *request);
 /* Elements of one of `ranks` ranks: whole pieces of 16 bytes in each of `segments` segments, one at least. */
 uint64_t mics_bench_count(uint64_t bytes, uint32_t ranks, uint32_t segments);
 
-/* One case, measured; the same on all ranks. Times are of one operation. */
-struct mics_bench_row {
-    enum mics_bench_op op;
-    enum mics_bench_algo algo;
-    enum mics_bench_group group;
-    bool in_place;
-    uint32_t nodes, per_node, groups; /* of one group, and such groups side by side */
-    uint32_t segments;
-    uint64_t bytes, count; /* whole array; elements of one rank, of an all-reduce of the array */
-    uint32_t iters;
-    double time_s;   /* mean over iterations, then over ranks: the column of nccl-tests */
-    double min_s;    /* least of all ranks */
-    double median_s; /* median over ranks of their medians */
-    double p99_s;    /* greatest of the ranks' */
-    double spread_s; /* median over ranks of the median absolute deviation over iterations */
-    uint32_t slowest_rank;
-    double slowest_s; /* its median */
-    bool checked;
-    uint64_t wrong; /* elements, on all ranks together */
+/* What a benchmark takes from a plan or a topology. */
+struct mics_bench_input {
+    uint32_t nodes, per_node; /* 0: there was no document */
+    uint32_t partition;       /* ranks of a parameter group; 0: the document has none */
 };
 
-/* bytes / time, and that times what a rank's link must carry of the array: (m - 1) / m of m ranks, twice for an
- * all-reduce (nccl-tests, PERFORMANCE.md); of sync it is algbw. Bytes/s; 0 where no time was measured. */
-double mics_bench_algbw(const struct mics_bench_row *row);
-double mics_bench_busbw(const struct mics_bench_row *row);
+/* From a path ("-": standard input) of a document that is for as many nodes and ranks as the world has,
+ * else it is MICS_ERR_FORMAT. With `topology_only` a plan is refused, and *topology is the document,
+ * the caller's. */
+enum mics_status mics_bench_input_read(const char *file, const struct mics_world *world,
+                                       bool topology_only, struct mics_bench_input *out,
+                                       json_t **topology, struct mics_err *err);
+
+/* Put the input's partition into a request that names none, and all groups that make sense into one
+ * that names none. MICS_ERR_ARG: the partition does not fit the world, or there is none for a group
+ * that needs it. The world must be even. */
+enum mics_status mics_bench_request_complete(const struct mics_world *world,
+                                             const struct mics_bench_input *input,
+                                             struct mics_bench_request *request,
+                                             struct mics_err *err);
 
 #endif
