@@ -10,6 +10,7 @@
 
 #include "comm/job_device.h"
 
+#include <pthread.h>
 #include <stdint.h>
 
 struct mics_bench {
@@ -61,5 +62,18 @@ enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds
  * none: both become 0. */
 enum mics_status mics_bench_host_copies(const struct mics_bench *bench, double *from_host,
                                         double *to_host, struct mics_err *err);
+
+struct mics_bench_gate {
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t opened;
+    bool open;
+};
+
+/* What is enqueued on the stream from now on waits until the gate is opened. */
+void mics_bench_gate_close(struct mics_bench_gate *gate, struct mics_stream *stream);
+/* Once or more. */
+void mics_bench_gate_open(struct mics_bench_gate *gate);
+/* After the stream is past it, or was never told to wait. */
+void mics_bench_gate_fini(struct mics_bench_gate *gate);
 
 #endif

@@ -6,9 +6,9 @@
  * with a small collective sooner than the host has launched the next, it is held until many are.
  */
 #include "base/num.h"
+#include "bench/bench.h"
 #include "bench/run.h"
-#include "bench/stats.h"
-#include "bench/stream_hold.h"
+#include "bench/statistics.h"
 
 #include <stdlib.h>
 

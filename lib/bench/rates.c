@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "bench/bench.h"
-#include "bench/stats.h"
+#include "bench/statistics.h"
 #include "device/launch.h"
 
 #include <stdlib.h>

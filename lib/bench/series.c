@@ -9,7 +9,7 @@
 #include "bench/series.h"
 #include "base/clock.h"
 #include "base/num.h"
-#include "bench/stats.h"
+#include "bench/statistics.h"
 
 #include <math.h>
 #include <stdbool.h>

@@ -8,8 +8,8 @@
 #ifndef MICS_BENCH_SERIES_H
 #define MICS_BENCH_SERIES_H
 
-#include "bench/fit.h"
 #include "bench/group.h"
+#include "bench/statistics.h"
 
 enum { MICS_SERIES_MAX = 10, MICS_SERIES_FIRST_BYTES = 1024 };
 

@@ -9,6 +9,8 @@
 #include "engine/internal.h"
 #include "plan/memory.h"
 
+#include "host/numbers.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -285,4 +287,162 @@ uint64_t mics_engine_comm_bytes(const struct mics_engine *engine)
 uint64_t mics_engine_high_water(const struct mics_engine *engine)
 {
     return engine->handed_out;
+}
+
+static enum mics_status check_idle(const struct mics_engine *engine, struct mics_err *err)
+{
+    if (mics_engine_uncollected(engine) > 0)
+        return mics_err_set(err, MICS_ERR_ARG, "a step still waits to be collected");
+    return MICS_OK;
+}
+
+enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
+                                  double *loss_sum, double *targets, struct mics_err *err)
+{
+    struct mics_op_scalars *scalars = &engine->results[RESULT_EVAL];
+    enum mics_status status = check_idle(engine, err);
+
+    if (status != MICS_OK)
+        return status;
+    mics_engine_fill_batch(engine, 0, 1, fill, context);
+    mics_replay_send_batch(engine, &engine->eval, 0, mics_engine_micro_tokens(engine));
+    struct issue issue = {
+        .batch = mics_choice_batch(&engine->choice, false),
+        .logits_row = MICS_NONE,
+        .read = scalars,
+    };
+    mics_replay_run(engine, &engine->eval, &issue);
+    status = mics_replay_wait(engine, &engine->eval, 0, err);
+    if (status != MICS_OK)
+        return status;
+    *loss_sum = scalars->loss_sum;
+    *targets = scalars->targets;
+    return MICS_OK;
+}
+
+/* Room for [V] on the device: the head unit's gradient, which nobody needs between steps and which is
+ * at least [V, C] of 2 bytes each; C is 2 or more. */
+static void *logits_room(struct mics_engine *engine)
+{
+    const struct mics_schedule *schedule = engine->train.schedule;
+    const uint32_t head = engine->model->stage_count - 1;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind == MICS_OP_FORWARD && op->stage == head)
+            return op->grad_slot == MICS_NONE ? engine->units[op->unit].grad
+                                              : engine->grad_slots[op->grad_slot];
+    }
+    return NULL;
+}
+
+/* To the end of the caller's room, and widened from there to its beginning: each number takes the place of
+ * those before it, which are done. */
+static enum mics_status fetch_logits(struct mics_engine *engine, const void *from, float *logits,
+                                     struct mics_err *err)
+{
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_COMPUTE];
+    const uint32_t V = engine->model->config.vocab_size;
+    const uint64_t bytes = V * mics_dtype_bytes(engine->choice.dtype);
+    void *to = (uint8_t *)logits + (V * sizeof *logits - bytes);
+    enum mics_status status;
+
+    mics_launch_copy(stream, &(struct mics_op_copy){.dst = to, .src = from, .bytes = bytes});
+    status = engine->device->ops->stream_sync(stream, err);
+    for (uint32_t v = 0; to != logits && v < V; v++) {
+        uint16_t narrow;
+
+        memcpy(&narrow, (uint8_t *)to + v * sizeof narrow, sizeof narrow);
+        mics_numbers_to_f32(MICS_NUMBER_BF16, &narrow, &logits[v], 1);
+    }
+    return status;
+}
+
+enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *tokens,
+                                    uint32_t length, float *logits, struct mics_err *err)
+{
+    enum mics_status status = check_idle(engine, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (length < 1 || length > engine->choice.seq)
+        return mics_err_set(err, MICS_ERR_ARG, "a text of %u tokens: the plan's sequence is %u",
+                            length, engine->choice.seq);
+    memcpy(engine->host_tokens[0], tokens, length * sizeof *tokens);
+    memset(engine->host_targets[0], 0xff, length * sizeof *tokens);
+    engine->host_scalars[0] = (struct mics_op_scalars){0};
+    mics_replay_send_batch(engine, &engine->eval, 0, length);
+    struct issue issue = {
+        .batch = mics_choice_batch(&engine->choice, false),
+        .logits_row = length - 1,
+        .logits = logits_room(engine),
+        .read = &engine->results[RESULT_EVAL],
+    };
+    issue.batch.B = 1;
+    issue.batch.T = length;
+    mics_replay_run(engine, &engine->eval, &issue);
+    status = fetch_logits(engine, issue.logits, logits, err);
+    return status == MICS_OK ? mics_replay_wait(engine, &engine->eval, 0, err) : status;
+}
+
+const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating, uint32_t op)
+{
+    const struct mics_schedule *schedule =
+        evaluating ? engine->eval.schedule : engine->train.schedule;
+
+    return op < schedule->op_count ? &schedule->ops[op] : NULL;
+}
+
+/* The first operation that has begun and not ended; if there is none, the first that has not ended. */
+static void look(const struct mics_engine *engine, const struct replay *replay, uint32_t parity,
+                 struct mics_engine_doing *doing)
+{
+    const struct mics_device_ops *device = engine->device->ops;
+    uint32_t waiting = MICS_NONE, running = MICS_NONE;
+
+    for (uint32_t i = 0; i < replay->schedule->op_count; i++) {
+        if (device->event_reached(replay->end[parity][i])) {
+            doing->progress++;
+            continue;
+        }
+        if (waiting == MICS_NONE)
+            waiting = i;
+        if (running == MICS_NONE && device->event_reached(replay->begin[parity][i]))
+            running = i;
+    }
+    doing->op = running != MICS_NONE ? running : waiting;
+    doing->is = mics_engine_op(engine, doing->evaluating, doing->op);
+}
+
+void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_doing *out)
+{
+    const uint32_t collected = engine->collected, submitted = engine->submitted;
+    const uint64_t steps = (uint64_t)collected + submitted;
+
+    *out = (struct mics_engine_doing){.progress = steps << 32, .op = MICS_NONE};
+    out->evaluating = engine->evaluating;
+    if (submitted != collected)
+        out->step = engine->flights[collected & 1].step;
+    if (!engine->device->ops->event_reached)
+        return;
+    if (submitted != collected)
+        look(engine, &engine->train, collected & 1, out);
+    else if (out->evaluating)
+        look(engine, &engine->eval, 0, out);
+}
+
+enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)
+{
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+        struct mics_comm *comm = engine->executor.comms[kind];
+        const enum mics_status status =
+            comm && comm->ops->check ? comm->ops->check(comm, err) : MICS_OK;
+
+        if (status == MICS_OK)
+            continue;
+        mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
+        return status;
+    }
+    return MICS_OK;
 }

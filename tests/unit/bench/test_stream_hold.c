@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_bench_gate.c - a stream stands at a gate, and goes on when it is opened. */
 #include "base/clock.h"
-#include "bench/stream_hold.h"
+#include "bench/bench.h"
 #include "tap.h"
 
 static void a_stream_waits_until_the_gate_is_opened(void)
