@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine.c - making an engine, its steps, and what it tells about them.
+ * engine.c - create an engine, run its steps and evaluations, and report what it does.
  */
 #include "engine/engine.h"
 
@@ -153,8 +153,8 @@ static uint64_t count_targets(const int32_t *targets, uint64_t count)
     return counted;
 }
 
-void mics_engine_fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t micro_steps,
-                            mics_engine_fill *fill, void *context)
+static void fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t micro_steps,
+                       mics_engine_fill *fill, void *context)
 {
     const uint64_t each = mics_engine_micro_tokens(engine);
 
@@ -172,10 +172,10 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     const uint32_t parity = engine->submitted & 1;
 
     if (mics_engine_uncollected(engine) == 2)
-        return mics_err_set(err, MICS_ERR_ARG, "two steps wait to be collected");
+        return mics_err_set(err, MICS_ERR_ARG, "two steps are not collected yet");
     if (engine->submitted == 0)
         engine->last_end_s = mics_now_s();
-    mics_engine_fill_batch(engine, parity, choice->micro_steps, input->fill, input->fill_context);
+    fill_batch(engine, parity, choice->micro_steps, input->fill, input->fill_context);
     engine->flights[parity].step = input->step;
     mics_replay_send_batch(engine, &engine->train, parity,
                            choice->micro_steps * mics_engine_micro_tokens(engine));
@@ -192,7 +192,8 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     return engine->device->ops->failure(engine->device, err);
 }
 
-/* Times of all operations, from the first beginning; that one and the last end, on the clock. */
+/* Times of all operations, relative to the first begin. *begin_s and *end_s: the first begin and
+ * the last end on the clock of mics_now_s(). */
 static void read_timeline(struct mics_engine *engine, uint32_t parity, double *begin_s,
                           double *end_s)
 {
@@ -222,7 +223,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     enum mics_status status;
 
     if (mics_engine_uncollected(engine) == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "no step waits to be collected");
+        return mics_err_set(err, MICS_ERR_ARG, "there is no step to collect");
     status = mics_replay_wait(engine, &engine->train, parity, err);
     if (status != MICS_OK)
         return status;
@@ -286,13 +287,13 @@ uint64_t mics_engine_comm_bytes(const struct mics_engine *engine)
 
 uint64_t mics_engine_high_water(const struct mics_engine *engine)
 {
-    return engine->handed_out;
+    return engine->used_bytes;
 }
 
 static enum mics_status check_idle(const struct mics_engine *engine, struct mics_err *err)
 {
     if (mics_engine_uncollected(engine) > 0)
-        return mics_err_set(err, MICS_ERR_ARG, "a step still waits to be collected");
+        return mics_err_set(err, MICS_ERR_ARG, "a step is not collected yet");
     return MICS_OK;
 }
 
@@ -304,7 +305,7 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
 
     if (status != MICS_OK)
         return status;
-    mics_engine_fill_batch(engine, 0, 1, fill, context);
+    fill_batch(engine, 0, 1, fill, context);
     mics_replay_send_batch(engine, &engine->eval, 0, mics_engine_micro_tokens(engine));
     struct issue issue = {
         .batch = mics_choice_batch(&engine->choice, false),
@@ -320,9 +321,9 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
     return MICS_OK;
 }
 
-/* Room for [V] on the device: the head unit's gradient, which nobody needs between steps and which is
- * at least [V, C] of 2 bytes each; C is 2 or more. */
-static void *logits_room(struct mics_engine *engine)
+/* Device memory for logits [V]: the gradient of the head unit, which is not in use between steps
+ * and has at least [V, C] elements of 2 bytes; C is 2 or more. */
+static void *logits_buffer(struct mics_engine *engine)
 {
     const struct mics_schedule *schedule = engine->train.schedule;
     const uint32_t head = engine->model->stage_count - 1;
@@ -337,8 +338,8 @@ static void *logits_room(struct mics_engine *engine)
     return NULL;
 }
 
-/* To the end of the caller's room, and widened from there to its beginning: each number takes the place of
- * those before it, which are done. */
+/* Values of bf16 are copied to the end of the caller's array and converted from there in ascending
+ * order: each one overwrites only values that are converted already. */
 static enum mics_status fetch_logits(struct mics_engine *engine, const void *from, float *logits,
                                      struct mics_err *err)
 {
@@ -367,7 +368,7 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
     if (status != MICS_OK)
         return status;
     if (length < 1 || length > engine->choice.seq)
-        return mics_err_set(err, MICS_ERR_ARG, "a text of %u tokens: the plan's sequence is %u",
+        return mics_err_set(err, MICS_ERR_ARG, "%u tokens: expected 1 to %u, the plan's sequence",
                             length, engine->choice.seq);
     memcpy(engine->host_tokens[0], tokens, length * sizeof *tokens);
     memset(engine->host_targets[0], 0xff, length * sizeof *tokens);
@@ -376,7 +377,7 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
     struct issue issue = {
         .batch = mics_choice_batch(&engine->choice, false),
         .logits_row = length - 1,
-        .logits = logits_room(engine),
+        .logits = logits_buffer(engine),
         .read = &engine->results[RESULT_EVAL],
     };
     issue.batch.B = 1;
@@ -394,16 +395,17 @@ const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool eval
     return op < schedule->op_count ? &schedule->ops[op] : NULL;
 }
 
-/* The first operation that has begun and not ended; if there is none, the first that has not ended. */
-static void look(const struct mics_engine *engine, const struct replay *replay, uint32_t parity,
-                 struct mics_engine_doing *doing)
+/* The first operation that has begun and not ended; if there is none, the first that has not
+ * ended. */
+static void find_activity(const struct mics_engine *engine, const struct replay *replay,
+                          uint32_t parity, struct mics_engine_activity *activity)
 {
     const struct mics_device_ops *device = engine->device->ops;
     uint32_t waiting = MICS_NONE, running = MICS_NONE;
 
     for (uint32_t i = 0; i < replay->schedule->op_count; i++) {
         if (device->event_reached(replay->end[parity][i])) {
-            doing->progress++;
+            activity->progress++;
             continue;
         }
         if (waiting == MICS_NONE)
@@ -411,25 +413,27 @@ static void look(const struct mics_engine *engine, const struct replay *replay, 
         if (running == MICS_NONE && device->event_reached(replay->begin[parity][i]))
             running = i;
     }
-    doing->op = running != MICS_NONE ? running : waiting;
-    doing->is = mics_engine_op(engine, doing->evaluating, doing->op);
+    activity->op = running != MICS_NONE ? running : waiting;
+    activity->is = mics_engine_op(engine, activity->evaluating, activity->op);
 }
 
-void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_doing *out)
+/* Looks at the events that the streams wait for anyway, so that watching costs a step nothing. The
+ * answer may be slightly old while operations progress; it is exact when nothing moves any more. */
+void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_activity *out)
 {
     const uint32_t collected = engine->collected, submitted = engine->submitted;
     const uint64_t steps = (uint64_t)collected + submitted;
 
-    *out = (struct mics_engine_doing){.progress = steps << 32, .op = MICS_NONE};
+    *out = (struct mics_engine_activity){.progress = steps << 32, .op = MICS_NONE};
     out->evaluating = engine->evaluating;
     if (submitted != collected)
         out->step = engine->flights[collected & 1].step;
     if (!engine->device->ops->event_reached)
         return;
     if (submitted != collected)
-        look(engine, &engine->train, collected & 1, out);
+        find_activity(engine, &engine->train, collected & 1, out);
     else if (out->evaluating)
-        look(engine, &engine->eval, 0, out);
+        find_activity(engine, &engine->eval, 0, out);
 }
 
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)

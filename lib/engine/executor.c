@@ -2,8 +2,8 @@
 /*
  * executor.c - communicators of a shape, and what the operations of an exchange do.
  *
- * Addresses follow from the layout alone: segment t of a unit begins at t * segment_count in a slot and
- * at t * piece in a shard, and the block of a rank in a group is its index there.
+ * Addresses follow from the layout alone: segment t of a unit begins at t * segment_count in a slot
+ * and at t * piece in a shard, and the block of a rank in a group is its index there.
  */
 #include "engine/executor.h"
 
@@ -95,8 +95,8 @@ static void *piece_of(const struct mics_op *op, const struct mics_pieces *pieces
     return mics_element(pieces->first, op->segment * pieces->stride, op->dtype);
 }
 
-/* Stage NET makes a run of the q pieces of this rank's local position; stage NODE gathers the k runs,
- * in place; a flat gather takes all p pieces at once. */
+/* Stage NET makes a run of the q pieces of this rank's local position; stage NODE gathers the k
+ * runs, in place; a flat gather takes all p pieces at once. */
 static void issue_gather(const struct mics_executor *executor, const struct mics_op *op,
                          const struct mics_layout *layout, struct mics_stream *stream,
                          const struct mics_exchange_buffers *buffers)
@@ -252,8 +252,8 @@ void mics_executor_wait(const struct mics_executor *executor, const struct mics_
     }
 }
 
-/* An exchange is over before the next one begins, so one set of events is enough, and only operations
- * that another stream waits for have one. */
+/* An exchange is over before the next one begins, so one set of events is enough, and only
+ * operations that another stream waits for have one. */
 struct mics_exchange_replay {
     struct mics_executor *executor;
     struct mics_schedule *schedule;

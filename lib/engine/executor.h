@@ -73,17 +73,17 @@ void mics_executor_wait(const struct mics_executor *executor, const struct mics_
 struct mics_exchange_replay;
 
 /* Collective over the executor's ranks if the exchange needs a communicator that is not there yet.
- * The executor must outlive *out. Errors: those of mics_schedule_new_exchange(), of split and of the
- * device. */
+ * The executor must outlive *out. Errors: those of mics_schedule_new_exchange(), of split and of
+ * the device. */
 enum mics_status mics_exchange_replay_new(struct mics_executor *executor,
                                           const struct mics_plan_choice *choice,
                                           enum mics_exchange_kind kind, uint64_t count,
                                           struct mics_exchange_replay **out, struct mics_err *err);
 void mics_exchange_replay_free(struct mics_exchange_replay *replay); /* its streams must be idle */
 
-/* Enqueue the operations of micro-steps [first, first + count). They begin when `stream` gets there, and
- * what is enqueued on `stream` afterwards follows all of them: the last operation runs on it, others
- * on streams of the executor where the schedule says so. */
+/* Enqueue the operations of micro-steps [first, first + count). They begin when `stream` gets
+ * there, and what is enqueued on `stream` afterwards follows all of them: the last operation runs
+ * on it, others on streams of the executor where the schedule says so. */
 void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mics_stream *stream,
                                   uint32_t first, uint32_t count,
                                   const struct mics_exchange_buffers *buffers);

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * issue.c - what each kind of operation does on the device and the communicators.
- *
- * Addresses follow from the layout alone: segment t of a unit begins at t * segment_count in a slot and
- * at t * piece in a shard, and the block of a rank in a group is its index there.
+ * issue.c - what each kind of operation does on the device. Exchanges are in executor.c.
  */
 #include "base/clock.h"
 #include "base/num.h"
@@ -47,8 +44,8 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
     struct mics_exchange_buffers buffers = {
         .param = {unit->param, layout->param_piece},
         .grad = unit->grad,
-        .scatter_staging = engine->scatter_room,
-        .sync_staging = engine->sync_room,
+        .scatter_staging = engine->scatter_staging,
+        .sync_staging = engine->sync_staging,
     };
 
     if (op->param_slot != MICS_NONE)
@@ -61,7 +58,7 @@ static void issue_exchange(struct mics_engine *engine, const struct issue *issue
     mics_executor_issue(&engine->executor, op, layout, issue->stream, &buffers);
 }
 
-/* Replicas hold the same gradients after the second hop: the first of them counts. */
+/* After the second hop all replicas hold the same gradients: only the first one adds its norm. */
 static void issue_norm(struct mics_engine *engine, const struct issue *issue)
 {
     const struct mics_layout *layout = layout_of(issue);
@@ -94,7 +91,7 @@ static uint64_t decaying(const struct mics_unit *unit, const struct mics_layout 
     return mics_min_u64(unit->decay_count - offset, layout->optim_piece);
 }
 
-/* Of one segment: `param` and, where that is a master, `copy`. */
+/* Update one segment: `param` and, where that is a master, `copy`. */
 static void launch_update(struct mics_engine *engine, const struct issue *issue, float *param,
                           uint16_t *copy, uint64_t at_grad, uint64_t at_state, uint64_t decay_count)
 {
@@ -178,7 +175,7 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .params = param_buffer(engine, op),
         .saved = engine->saved[op->stage],
         .out = op->stage + 1 < engine->model->stage_count ? engine->saved[op->stage + 1] : NULL,
-        .flow = engine->flow,
+        .flow = engine->residual_grad,
         .scratch = engine->scratch,
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
         .micro_step = op->micro_step,
@@ -186,7 +183,8 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
     };
 }
 
-/* Gradients of parameters are accumulated, so a buffer starts from zero. */
+/* A backward pass adds to the gradients of parameters, so the buffer must be zero before the first
+ * one. */
 static void start_gradient(struct mics_engine *engine, const struct issue *issue,
                            struct mics_pass *pass)
 {
@@ -220,8 +218,8 @@ static void issue_backward(struct mics_engine *engine, const struct issue *issue
     engine->model->family->backward(&pass, issue->op->stage);
 }
 
-/* As precise as the clock allows, and without burning the core that communication needs. */
-static void take_time(void *context)
+/* As precise as the timer allows, without spinning on a core that communication needs. */
+static void sleep_for(void *context)
 {
     const double *seconds = context;
 
@@ -229,19 +227,19 @@ static void take_time(void *context)
     mics_sleep_s(*seconds);
 }
 
-/* In the place of a computation: only its time. */
-static void issue_pace(struct mics_engine *engine, const struct issue *issue)
+/* Instead of a computation: only its duration. */
+static void issue_duration(struct mics_engine *engine, const struct issue *issue)
 {
-    const double *pace = &engine->options.pace[issue->op - issue->schedule->ops];
+    const double *seconds = &engine->options.op_durations[issue->op - issue->schedule->ops];
 
-    if (*pace > 0)
+    if (*seconds > 0)
         mics_launch_call(issue->stream,
-                         &(struct mics_op_call){.fn = take_time, .context = (void *)pace});
+                         &(struct mics_op_call){.fn = sleep_for, .context = (void *)seconds});
 }
 
 static bool is_paced(const struct mics_engine *engine, const struct issue *issue)
 {
-    return engine->options.pace && issue->schedule == engine->train.schedule &&
+    return engine->options.op_durations && issue->schedule == engine->train.schedule &&
            issue->op->kind != MICS_OP_READ && !mics_op_is_comm(issue->op->kind);
 }
 
@@ -261,7 +259,7 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
     if (mics_op_is_comm(issue->op->kind) && engine->executor.comms[issue->op->comm])
         engine->executor.comms[issue->op->comm]->joins = issue->op->joins;
     if (is_paced(engine, issue))
-        issue_pace(engine, issue);
+        issue_duration(engine, issue);
     else
         issue_kind[issue->op->kind](engine, issue);
 }

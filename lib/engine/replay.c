@@ -2,9 +2,9 @@
 /*
  * replay.c - issue the operations of a schedule in order, with their waits and their times.
  *
- * Every operation has two pairs of events, one for steps of even and one for steps of odd number: the
- * end is what later operations wait for, and both together are the timeline. A dependency on an
- * operation that stands later in the array waits for that operation's event of the step before.
+ * Every operation has two pairs of events, one for each parity of steps. Later operations wait for
+ * the end; begin and end together are the timeline. A dependency on an operation that stands later
+ * in the array is one on that operation in the step before.
  */
 #include "engine/internal.h"
 
@@ -110,12 +110,12 @@ static void wait_for_dependencies(struct mics_engine *engine, const struct repla
 
     mics_executor_wait(&engine->executor, replay->schedule, index, stream, replay->end[parity],
                        replay->end[parity ^ 1]);
-    if (op->kind ==
-        MICS_OP_COUNT) /* the only one besides the compute stream's that reads the input */
+    if (op->kind == MICS_OP_COUNT) /* reads the input, but not on the compute stream */
         engine->device->ops->event_wait(stream, replay->input[parity]);
 }
 
-/* Operations that join are over with the last of them; then the first of them ends last, so that they nest. */
+/* Joined operations end with the last of them. The first one's end is recorded last, so that in a
+ * trace they nest. */
 static void record_ends(struct mics_engine *engine, const struct replay *replay, uint32_t last,
                         struct mics_stream *stream, uint32_t parity)
 {
