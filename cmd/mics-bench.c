@@ -2,8 +2,8 @@
 /*
  * mics-bench - collectives as nccl-tests shows them: flat, hierarchical, and MPI's own.
  *
- * All ranks measure; rank 0 reads the plan or topology, writes the result, and decides the exit code of all. The options
- * are in bench_options.c.
+ * All ranks measure; rank 0 reads the plan or topology, writes the result, and decides the exit
+ * code of all. The options are in bench_options.c.
  */
 #include "bench_options.h"
 

@@ -33,8 +33,8 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
     return status;
 }
 
-/* Each series gets its part of what is left, so time that one saves serves the others. Ranks' clocks
- * may differ: a series listens to rank 0 only. */
+/* Each series gets its part of the remaining time, so time that one saves goes to the others. Rank
+ * 0's clock counts for all ranks. */
 static enum mics_status measure_shape(const struct mics_bench *bench,
                                       const struct mics_group_shape *shape, double end_s,
                                       uint32_t series_left, struct mics_measured *out,
@@ -114,12 +114,12 @@ enum mics_status mics_collectives_add_points(json_t *doc, const struct mics_meas
     return MICS_OK;
 }
 
-/* As many segments as a plan may choose. */
+/* The numbers of segments that a plan may choose. */
 static const uint32_t segment_counts[] = {1, 2, 4};
 
 enum { SEGMENT_COUNTS = sizeof segment_counts / sizeof *segment_counts };
 
-struct races {
+struct timings {
     struct mics_race *list;
     uint32_t count;
 };
@@ -141,15 +141,16 @@ static enum mics_status time_one(const struct mics_bench_request *request,
     return status;
 }
 
-/* One size of one race after the other, the flat one once: points of races[SEGMENT_COUNTS]. */
+/* One size: flat once, then hierarchical in each number of segments. A point for
+ * timings[SEGMENT_COUNTS]. */
 static enum mics_status time_size(const struct mics_bench *bench,
                                   const struct mics_bench_request *request,
                                   struct mics_bench_comms *comms, enum mics_bench_op op,
-                                  uint64_t bytes, struct mics_race *races, struct mics_err *err)
+                                  uint64_t bytes, struct mics_race *timings, struct mics_err *err)
 {
     const uint32_t most = segment_counts[SEGMENT_COUNTS - 1];
     struct mics_bench_case c = {.bench = bench, .comms = comms, .op = op, .in_place = true};
-    double flat_s = 0, staged_s = 0;
+    double flat_s = 0, hierarchical_s = 0;
     enum mics_status status;
 
     c.count = mics_bench_count(bytes, comms->size, most);
@@ -157,28 +158,28 @@ static enum mics_status time_size(const struct mics_bench *bench,
     status = time_one(request, &c, &flat_s, err);
     c.algo = MICS_BENCH_HIERARCHICAL;
     for (int i = 0; i < SEGMENT_COUNTS && status == MICS_OK; i++) {
-        struct mics_race *race = &races[i];
+        struct mics_race *timing = &timings[i];
 
         c.segments = segment_counts[i];
-        status = time_one(request, &c, &staged_s, err);
-        race->points[race->count] = (struct mics_race_point){
-            (double)(mics_bench_case_elements(&c) * sizeof(float)), flat_s, staged_s};
-        if (race->count == 0 ||
-            race->points[race->count].bytes > race->points[race->count - 1].bytes)
-            race->count++;
+        status = time_one(request, &c, &hierarchical_s, err);
+        timing->points[timing->count] = (struct mics_race_point){
+            (double)(mics_bench_case_elements(&c) * sizeof(float)), flat_s, hierarchical_s};
+        if (timing->count == 0 ||
+            timing->points[timing->count].bytes > timing->points[timing->count - 1].bytes)
+            timing->count++;
     }
     return status;
 }
 
-static enum mics_status race_op(const struct mics_bench *bench,
+static enum mics_status time_op(const struct mics_bench *bench,
                                 const struct mics_bench_request *request,
                                 struct mics_bench_comms *comms, enum mics_bench_op op,
-                                struct mics_race *races, struct mics_err *err)
+                                struct mics_race *timings, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     for (int i = 0; i < SEGMENT_COUNTS; i++)
-        races[i] = (struct mics_race){
+        timings[i] = (struct mics_race){
             .collective = op == MICS_BENCH_ALL_GATHER ? MICS_ALL_GATHER : MICS_REDUCE_SCATTER,
             .nodes = comms->nodes,
             .per_node = comms->per_node,
@@ -186,14 +187,14 @@ static enum mics_status race_op(const struct mics_bench *bench,
         };
     for (uint64_t bytes = request->min_bytes; bytes > 0 && status == MICS_OK;
          bytes = mics_bench_next_size(request, bytes))
-        status = time_size(bench, request, comms, op, bytes, races, err);
+        status = time_size(bench, request, comms, op, bytes, timings, err);
     return status;
 }
 
 /* Groups of `nodes` whole nodes, side by side. */
-static enum mics_status race_group(const struct mics_bench *bench,
+static enum mics_status time_group(const struct mics_bench *bench,
                                    const struct mics_bench_request *request, uint32_t nodes,
-                                   struct races *races, struct mics_err *err)
+                                   struct timings *timings, struct mics_err *err)
 {
     const struct mics_group_shape shape = {nodes, bench->world->local_size};
     const struct mics_bench_grouping grouping = mics_bench_grouping_of_shape(bench->world, &shape);
@@ -202,36 +203,36 @@ static enum mics_status race_group(const struct mics_bench *bench,
 
     for (int op = MICS_BENCH_ALL_GATHER; op <= MICS_BENCH_REDUCE_SCATTER && status == MICS_OK;
          op++) {
-        status = race_op(bench, request, &comms, (enum mics_bench_op)op, &races->list[races->count],
-                         err);
-        races->count += SEGMENT_COUNTS;
+        status = time_op(bench, request, &comms, (enum mics_bench_op)op,
+                         &timings->list[timings->count], err);
+        timings->count += SEGMENT_COUNTS;
     }
     mics_bench_comms_close(&comms);
     return status;
 }
 
-static enum mics_status run_races(const struct mics_bench *bench,
-                                  const struct mics_bench_request *request, struct races *races,
-                                  struct mics_err *err)
+static enum mics_status time_groups(const struct mics_bench *bench,
+                                    const struct mics_bench_request *request,
+                                    struct timings *timings, struct mics_err *err)
 {
     const uint32_t n = bench->world->node_count;
     enum mics_status status = MICS_OK;
 
     /* No number up to 65536 has more than 128 divisors. */
-    races->list = calloc((size_t)128 * 2 * SEGMENT_COUNTS, sizeof *races->list);
-    if (!races->list)
+    timings->list = calloc((size_t)128 * 2 * SEGMENT_COUNTS, sizeof *timings->list);
+    if (!timings->list)
         return mics_err_nomem(err);
     if (bench->world->local_size == 1)
         return MICS_OK;
     for (uint32_t nodes = 2; nodes <= n && status == MICS_OK; nodes++)
         if (n % nodes == 0)
-            status = race_group(bench, request, nodes, races, err);
+            status = time_group(bench, request, nodes, timings, err);
     return status;
 }
 
-/* The document's own costs give way to the measured ones. */
+/* Replace the document's costs by the measured ones. */
 static enum mics_status fill_in(json_t *doc, const struct mics_measured *measured, uint32_t count,
-                                const struct races *races, struct mics_err *err)
+                                const struct timings *timings, struct mics_err *err)
 {
     struct mics_collective_cost *costs = calloc(count, sizeof *costs);
     json_t *exchanges = NULL;
@@ -244,7 +245,7 @@ static enum mics_status fill_in(json_t *doc, const struct mics_measured *measure
     if (status == MICS_OK)
         status = mics_collectives_add_points(doc, measured, count, err);
     if (status == MICS_OK)
-        status = mics_races_to_doc(races->list, races->count, &exchanges, err);
+        status = mics_races_to_doc(timings->list, timings->count, &exchanges, err);
     if (status == MICS_OK && json_object_set_new(doc, "exchanges", exchanges) != 0)
         status = mics_err_nomem(err);
     free(costs);
@@ -256,7 +257,7 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
                                 json_t *doc, struct mics_err *err)
 {
     struct mics_measured *measured = NULL;
-    struct races races = {0};
+    struct timings timings = {0};
     uint32_t count = 0;
     enum mics_status status = MICS_OK;
 
@@ -264,10 +265,10 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
         return mics_err_set(err, MICS_ERR_ARG, "more than %d sizes", MICS_RACE_POINTS);
     status = mics_collectives_measure(bench, seconds, &measured, &count, err);
     if (status == MICS_OK)
-        status = run_races(bench, request, &races, err);
+        status = time_groups(bench, request, &timings, err);
     if (status == MICS_OK && doc)
-        status = fill_in(doc, measured, count, &races, err);
+        status = fill_in(doc, measured, count, &timings, err);
     free(measured);
-    free(races.list);
+    free(timings.list);
     return status;
 }

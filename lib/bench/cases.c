@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cases.c - one case on one rank: the exchange that it enqueues, its data, and what is wrong afterwards.
+ * cases.c - one case on one rank: the exchange that it enqueues, its data, and what is wrong
+ * afterwards.
  *
- * An all-gather has its shard in `send` and makes `recv`; a reduce-scatter takes `send` and leaves its
- * shard in `recv`; in place, the shard's pieces are where they belong in the array. All-reduces are in
- * place: out of place the array is copied before. The gradients of sync are in `send`, and the sum of
- * the shard in `recv`.
+ * An all-gather has its shard in `send` and makes `recv`; a reduce-scatter takes `send` and leaves
+ * its shard in `recv`; in place, the shard's pieces are where they belong in the array. All-reduces
+ * are in place: out of place the array is copied before. The gradients of sync are in `send`, and
+ * the sum of the shard in `recv`.
  */
 #include "bench/run.h"
 #include "device/launch.h"

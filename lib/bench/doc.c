@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_doc.c - rows to and from the document; one table of members serves both ways. */
+/* doc.c - rows to and from the document, by one table of members; and regressions between two. */
 #include "bench/doc.h"
 #include "bench/statistics.h"
 #include "doc/cursor.h"
@@ -10,7 +10,7 @@
 
 enum { MAX_ROWS = 100000 };
 
-/* Members by name, and where they are in struct mics_bench_row. */
+/* Members by name, and their offsets in struct mics_bench_row. */
 struct member {
     const char *key;
     size_t offset;
@@ -108,7 +108,7 @@ enum mics_status mics_bench_to_doc(const struct mics_world *world,
     return MICS_OK;
 }
 
-/* The place of a name in its list. */
+/* The index of a name in its list. */
 static enum mics_status read_name(const struct mics_at *at, const char *key,
                                   mics_bench_namer *name_at, int *out, struct mics_err *err)
 {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * measure.c - one case: warm up, meet, then all iterations enqueued with an event after each.
+ * measure.c - time one case: warm-up, barrier, then all iterations enqueued with an event after
+ * each.
  *
- * The stream never runs dry between iterations, as in training, and still each has a time of its own. Where a GPU is done
- * with a small collective sooner than the host has launched the next, it is held until many are.
+ * As in training the stream is never idle between iterations, and still each iteration has its own
+ * time. A GPU may finish a small collective before the host has launched the next: then the stream
+ * is held until many are enqueued.
  */
 #include "base/num.h"
 #include "bench/bench.h"
@@ -12,8 +14,8 @@
 
 #include <stdlib.h>
 
-/* What the ranks exchange. */
-struct report {
+/* Statistics of one rank, which all ranks exchange. */
+struct rank_times {
     double mean, min, median, p99, mad;
     uint64_t wrong;
 };
@@ -40,13 +42,14 @@ static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
     return status == MICS_OK ? world->ops->barrier_now(world, err) : status;
 }
 
-/* So many iterations, of a collective or two each, are launched before the first begins: few enough for what a driver
- * takes without running any of it, and for NCCL's 2048 places for transfers between nodes (2 for each channel of a
- * collective), without one of which it waits for ever. */
-enum { AHEAD = 16 };
+/* Iterations, of one or two collectives each, that are enqueued before a held stream is released.
+ * Few enough for the launch queue of a driver, and for NCCL's 2048 slots of transfers between nodes
+ * (2 for each channel of a collective): if one of them is missing, NCCL waits for ever. */
+enum { HELD_ITERATIONS = 16 };
 
-/* Only those that a device enqueues by itself; what the host carries out runs at the host's pace anyhow. And only what was
- * done before: the first time, NCCL connects, and code is loaded, for which the GPU may have to be idle. */
+/* Only collectives that run on the device: those that the host executes are not launched ahead. And
+ * only after a warm-up: the first time NCCL connects and code is loaded, which may require an idle
+ * GPU. */
 static bool is_held(const struct mics_bench_case *c, uint32_t warmup)
 {
     return warmup > 0 && c->bench->comm->ops->check && c->op != MICS_BENCH_SYNC &&
@@ -55,7 +58,7 @@ static bool is_held(const struct mics_bench_case *c, uint32_t warmup)
 }
 
 static void enqueue_iterations(const struct mics_bench_case *c, uint32_t iters,
-                               struct mics_event **events, struct mics_bench_gate *gate)
+                               struct mics_event **events, struct mics_stream_hold *hold)
 {
     const struct mics_device_ops *ops = c->bench->device->ops;
 
@@ -63,8 +66,8 @@ static void enqueue_iterations(const struct mics_bench_case *c, uint32_t iters,
     for (uint32_t i = 0; i < iters; i++) {
         mics_bench_case_enqueue(c);
         ops->event_record(events[i + 1], c->bench->stream);
-        if (gate && i + 1 == mics_min_u64(iters, AHEAD))
-            mics_bench_gate_open(gate);
+        if (hold && i + 1 == mics_min_u64(iters, HELD_ITERATIONS))
+            mics_stream_hold_release(hold);
     }
 }
 
@@ -77,24 +80,24 @@ static enum mics_status time_iterations(const struct mics_bench_case *c,
     const struct mics_device_ops *ops = c->bench->device->ops;
     const bool held = is_held(c, request->warmup);
     const uint32_t iters = request->iters;
-    struct mics_bench_gate gate;
+    struct mics_stream_hold hold;
 
     if (held)
-        mics_bench_gate_close(&gate, c->bench->stream);
-    enqueue_iterations(c, iters, events, held ? &gate : NULL);
+        mics_stream_hold_init(&hold, c->bench->stream);
+    enqueue_iterations(c, iters, events, held ? &hold : NULL);
     const enum mics_status status = mics_bench_wait(c->bench, err);
     for (uint32_t i = 0; i < iters && status == MICS_OK; i++)
         seconds[i] = ops->event_time(events[i + 1]) - ops->event_time(events[i]);
-    if (held && status != MICS_OK) /* cancelled: the stream goes on */
+    if (held && status != MICS_OK) /* cancelled: the stream runs to its end */
         ops->stream_sync(c->bench->stream, NULL);
     if (held)
-        mics_bench_gate_fini(&gate);
+        mics_stream_hold_fini(&hold);
     return status;
 }
 
-static struct report summarise(double *seconds, uint32_t iters)
+static struct rank_times summarise(double *seconds, uint32_t iters)
 {
-    struct report own = {0};
+    struct rank_times own = {0};
 
     for (uint32_t i = 0; i < iters; i++)
         own.mean += seconds[i] / iters;
@@ -106,7 +109,7 @@ static struct report summarise(double *seconds, uint32_t iters)
 }
 
 static enum mics_status time_case(const struct mics_bench_case *c,
-                                  const struct mics_bench_request *request, struct report *own,
+                                  const struct mics_bench_request *request, struct rank_times *own,
                                   struct mics_err *err)
 {
     const uint32_t iters = request->iters;
@@ -130,40 +133,40 @@ static enum mics_status time_case(const struct mics_bench_case *c,
 }
 
 /* medians and mads: [ranks], scratch. */
-static void combine(const struct report *reports, uint32_t ranks, double *medians, double *mads,
+static void combine(const struct rank_times *all, uint32_t ranks, double *medians, double *mads,
                     struct mics_bench_row *row)
 {
-    row->min_s = reports[0].min;
+    row->min_s = all[0].min;
     for (uint32_t r = 0; r < ranks; r++) {
-        row->time_s += reports[r].mean / ranks;
-        row->min_s = reports[r].min < row->min_s ? reports[r].min : row->min_s;
-        row->p99_s = reports[r].p99 > row->p99_s ? reports[r].p99 : row->p99_s;
-        row->wrong += reports[r].wrong;
-        if (reports[r].median > row->slowest_s) {
-            row->slowest_s = reports[r].median;
+        row->time_s += all[r].mean / ranks;
+        row->min_s = all[r].min < row->min_s ? all[r].min : row->min_s;
+        row->p99_s = all[r].p99 > row->p99_s ? all[r].p99 : row->p99_s;
+        row->wrong += all[r].wrong;
+        if (all[r].median > row->slowest_s) {
+            row->slowest_s = all[r].median;
             row->slowest_rank = r;
         }
-        medians[r] = reports[r].median;
-        mads[r] = reports[r].mad;
+        medians[r] = all[r].median;
+        mads[r] = all[r].mad;
     }
     row->median_s = mics_median(medians, ranks);
     row->spread_s = mics_median(mads, ranks);
 }
 
-static enum mics_status exchange(const struct mics_bench *bench, const struct report *own,
+static enum mics_status exchange(const struct mics_bench *bench, const struct rank_times *own,
                                  struct mics_bench_row *row, struct mics_err *err)
 {
     struct mics_comm *world = bench->world->comm;
     const uint32_t ranks = bench->world->size;
-    struct report *reports = calloc(ranks, sizeof *reports);
+    struct rank_times *all = calloc(ranks, sizeof *all);
     double *scratch = calloc(2 * (size_t)ranks, sizeof *scratch);
-    enum mics_status status = reports && scratch ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status = all && scratch ? MICS_OK : mics_err_nomem(err);
 
     if (status == MICS_OK)
-        status = world->ops->all_gather_now(world, own, reports, sizeof *own, err);
+        status = world->ops->all_gather_now(world, own, all, sizeof *own, err);
     if (status == MICS_OK)
-        combine(reports, ranks, scratch, scratch + ranks, row);
-    free(reports);
+        combine(all, ranks, scratch, scratch + ranks, row);
+    free(all);
     free(scratch);
     return status;
 }
@@ -172,7 +175,7 @@ enum mics_status mics_bench_measure(const struct mics_bench_case *c,
                                     const struct mics_bench_request *request,
                                     struct mics_bench_row *row, struct mics_err *err)
 {
-    struct report own;
+    struct rank_times own;
     enum mics_status status = time_case(c, request, &own, err);
 
     if (status == MICS_OK && request->check)

@@ -2,9 +2,9 @@
 /*
  * request.h - what mics-bench runs: operations, algorithms, groups and sizes.
  *
- * A size is that of the whole array, as nccl-tests counts it: the output of an all-gather, the input
- * of a reduce-scatter, the data of an all-reduce on each rank. It is rounded down so that every rank
- * has a multiple of 16 bytes.
+ * A size is that of the whole array, as nccl-tests counts it: the output of an all-gather, the
+ * input of a reduce-scatter, the data of an all-reduce on each rank. It is rounded down so that
+ * every rank has a multiple of 16 bytes.
  */
 #ifndef MICS_BENCH_REQUEST_H
 #define MICS_BENCH_REQUEST_H
@@ -44,7 +44,7 @@ const char *mics_bench_op_name(enum mics_bench_op op);          /* "all_gather" 
 const char *mics_bench_algo_name(enum mics_bench_algo algo);    /* "flat" */
 const char *mics_bench_group_name(enum mics_bench_group group); /* "world" */
 
-/* "a,b,c" of such names as a set of bits, in *set. MICS_ERR_ARG quotes the word and lists the names. */
+/* Parse "a,b,c" of such names as a set of bits. MICS_ERR_ARG: a word is none of them. */
 typedef const char *mics_bench_namer(int index);
 const char *mics_bench_op_at(int index); /* NULL after the last; the same for the others */
 const char *mics_bench_algo_at(int index);
@@ -78,7 +78,8 @@ uint64_t mics_bench_next_size(const struct mics_bench_request *request, uint64_t
 /* How many sizes there are. */
 uint64_t mics_bench_size_count(const struct mics_bench_request *request);
 
-/* Elements of one of `ranks` ranks: whole pieces of 16 bytes in each of `segments` segments, one at least. */
+/* Elements of one of `ranks` ranks: whole pieces of 16 bytes, at least one, in each of `segments`
+ * segments. */
 uint64_t mics_bench_count(uint64_t bytes, uint32_t ranks, uint32_t segments);
 
 /* What a benchmark takes from a plan or a topology. */
@@ -87,9 +88,9 @@ struct mics_bench_input {
     uint32_t partition;       /* ranks of a parameter group; 0: the document has none */
 };
 
-/* From a path ("-": standard input) of a document that is for as many nodes and ranks as the world has,
- * else it is MICS_ERR_FORMAT. With `topology_only` a plan is refused, and *topology is the document,
- * the caller's. */
+/* Read a plan or a topology from a path ("-": standard input). With `topology_only` a plan is
+ * refused, and *topology becomes the document, the caller's. MICS_ERR_FORMAT: it has not as many
+ * nodes and ranks as the world. */
 enum mics_status mics_bench_input_read(const char *file, const struct mics_world *world,
                                        bool topology_only, struct mics_bench_input *out,
                                        json_t **topology, struct mics_err *err);

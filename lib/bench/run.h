@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.h - cases of a benchmark: run and check one, measure it, or measure all that a request names. */
+/* run.h - cases of a benchmark: run and check one, measure it, or measure all that a request
+ * names. */
 #ifndef MICS_BENCH_RUN_H
 #define MICS_BENCH_RUN_H
 
@@ -11,7 +12,7 @@ struct mics_bench_row {
     enum mics_bench_algo algo;
     enum mics_bench_group group;
     bool in_place;
-    uint32_t nodes, per_node, groups; /* of one group, and such groups side by side */
+    uint32_t nodes, per_node, groups; /* of one group, and groups side by side */
     uint32_t segments;
     uint64_t bytes, count; /* whole array; elements of one rank, of an all-reduce of the array */
     uint32_t iters;
@@ -26,8 +27,9 @@ struct mics_bench_row {
     uint64_t wrong; /* elements, on all ranks together */
 };
 
-/* bytes / time, and that times what a rank's link must carry of the array: (m - 1) / m of m ranks, twice for an
- * all-reduce (nccl-tests, PERFORMANCE.md); of sync it is algbw. Bytes/s; 0 where no time was measured. */
+/* bytes / time, and that times what a rank's link must carry of the array: (m - 1) / m of m ranks,
+ * twice for an all-reduce (nccl-tests, PERFORMANCE.md); of sync it is algbw. Bytes/s; 0 where no
+ * time was measured. */
 double mics_bench_algbw(const struct mics_bench_row *row);
 double mics_bench_busbw(const struct mics_bench_row *row);
 
@@ -61,8 +63,8 @@ enum mics_status mics_bench_case_check(const struct mics_bench_case *c, uint64_t
                                        uint64_t *wrong, struct mics_err *err);
 
 /* The data: the rank with key r holds at element e a(e) + b(r) c(e), whole numbers from 1 to 69. So
- * sums over up to 100000 ranks are exact in fp32, and the sum over the keys [first, first + count) has
- * a closed form. */
+ * sums over up to 100000 ranks are exact in fp32, and the sum over the keys [first, first + count)
+ * has a closed form. */
 float mics_bench_value(uint64_t key, uint64_t element, uint64_t salt);
 double mics_bench_sum(uint64_t first, uint64_t count, uint64_t element, uint64_t salt);
 
@@ -74,13 +76,13 @@ uint64_t mics_bench_count_wrong(const float *data, uint64_t count, uint64_t key,
 uint64_t mics_bench_count_wrong_sums(const float *data, uint64_t count, uint64_t key, uint64_t keys,
                                      uint64_t element, uint64_t salt);
 
-/* The bytes that mics_bench_init() must be asked for. MICS_ERR_INFEASIBLE: more than fit into memory addresses. */
+/* The buffer_bytes for mics_bench_init(). MICS_ERR_INFEASIBLE: more than an address space holds. */
 enum mics_status mics_bench_buffer_bytes(const struct mics_bench_request *request,
                                          const struct mics_world *world, uint64_t *bytes,
                                          struct mics_err *err);
 
-/* Time one case; fills times, slowest rank, and `wrong` when asked to check. Collective over the world; the same on all
- * ranks. */
+/* Time an open case: set the times, the slowest rank and, if asked to check, `wrong`. Collective
+ * over the world; the result is the same on all ranks. */
 enum mics_status mics_bench_measure(const struct mics_bench_case *c,
                                     const struct mics_bench_request *request,
                                     struct mics_bench_row *row, struct mics_err *err);
@@ -94,9 +96,10 @@ struct mics_bench_result {
 /* Called on every rank after each row, in order. May be NULL. */
 typedef void mics_bench_observer(void *context, const struct mics_bench_row *row);
 
-/* Everything that makes sense on this world of what the request names: group by group, operation by operation, size by
- * size. Groups of one rank, MPI without MPI, and hierarchies of one stage are left out. On success *out is the
- * caller's, to mics_bench_result_fini(). MICS_ERR_INFEASIBLE: nothing is left. */
+/* Measure all cases of the request that exist in this world: by group, operation, size and
+ * algorithm. Groups of one rank, MPI's own collectives without MPI, and hierarchies of one stage
+ * are left out. On success *out is the caller's, to mics_bench_result_fini(). MICS_ERR_INFEASIBLE:
+ * no case is left. */
 enum mics_status mics_bench_run(const struct mics_bench *bench,
                                 const struct mics_bench_request *request,
                                 mics_bench_observer *observer, void *context,

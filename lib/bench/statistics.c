@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * statistics.c - medians by sorting, for the sets are small; and least relative deviations, exactly.
+ * statistics.c - medians by sorting, because sets are small, and an exact fit of least deviations.
  *
- * A line with the least sum of weighted absolute deviations can always be found among those through
- * two of the points, or through one where a coefficient is at its bound. There are few points, so
- * all such lines are tried: no iteration, no tuning, the same answer every time.
+ * Some line with the least sum of weighted absolute deviations goes through two of the points, or
+ * through one with a coefficient at its bound. There are few points, so all of these lines are
+ * tried: no iteration, no tuning, and the same result every time.
  */
 #include "bench/statistics.h"
 

@@ -14,13 +14,13 @@ double mics_median(double *values, size_t count);
 /* Median absolute deviation from `median`. `values` are replaced by their deviations. */
 double mics_mad(double *values, size_t count, double median);
 
-/* A value is slow when it is more than so many times its class's median, and as well so many median
- * absolute deviations above it: the first alone would accuse in a class that varies, the second
- * alone in one that hardly does. */
+/* A time is slow if it is more than MICS_SLOW_TIMES the median of its class and more than
+ * MICS_SLOW_MADS median absolute deviations above it. The first condition alone gives false
+ * positives in a class that varies a lot, the second in one that hardly varies. */
 #define MICS_SLOW_TIMES 3.0
 #define MICS_SLOW_MADS  5.0
 
-/* What a class of times is compared with. `scratch` holds count values. */
+/* A class of comparable times. `scratch` holds `count` values. */
 struct mics_class {
     double median, mad;
 };
@@ -34,18 +34,19 @@ struct mics_sample {
 
 enum { MICS_FIT_MAX = 256 };
 
-/* Fit seconds = alpha + bytes / beta so that the sum of the *relative* deviations |fit / measured - 1|
- * is least: a size of 1 KiB counts as much as one of 64 MiB, and a measurement that was disturbed,
+/* Fit seconds = alpha + bytes / beta so that the sum of the *relative* deviations |fit / measured -
+ * 1| is minimal: a size of 1 KiB counts as much as one of 64 MiB, and a disturbed measurement,
  * however long it took, adds at most 1. alpha >= 0, beta <= 1e15.
  *
- * out->samples becomes `count`, out->spread the median of the relative deviations.
- * MICS_ERR_ARG: fewer than two sizes, more than MICS_FIT_MAX samples, or a time that is not above 0. */
+ * out->samples becomes `count`, out->spread the median of the relative deviations. MICS_ERR_ARG:
+ * fewer than two sizes, more than MICS_FIT_MAX samples, or a time that is not above 0. */
 enum mics_status mics_fit_link(const struct mics_sample *samples, size_t count,
                                struct mics_link *out, struct mics_err *err);
 
-/* Drop, of samples that grow in size, those that a burst carried: on a link with a token bucket (shaped, or with credits)
- * what fits the bucket goes faster than the link can go on. A sample between the first and the last goes if its bytes per
- * second are more than 1.25 times those of every larger one that stays. Returns how many are left. */
+/* Of samples in ascending order of size, drop those that a burst made fast: on a link with a token
+ * bucket (shaped, or with credits) what fits into the bucket travels faster than the link sustains.
+ * A sample between the first and the last is dropped if its bytes per second are more than 1.25
+ * times those of every larger one that is kept. Returns the number that is left. */
 size_t mics_fit_drop_bursts(struct mics_sample *samples, size_t count);
 
 #endif

@@ -8,8 +8,8 @@
 #include <jansson.h>
 
 /* Write "HOST slots=RANKS" for each node of the document's "hosts" that is not in its "bad_nodes".
- * A host on which several nodes are declared has a line for each. MICS_ERR_INFEASIBLE: all nodes are
- * bad; the file is not touched. */
+ * A host on which several nodes are declared has a line for each. MICS_ERR_INFEASIBLE: all nodes
+ * are bad; the file is not touched. */
 enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct mics_err *err);
 
 #endif

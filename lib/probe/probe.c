@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts of the time: for products and for copies, and for each class of links. The collectives get the
- * rest, or collectives_part if a loaded machine left less. */
+/* Parts of the time: for products and for copies, and for each class of links. The collectives get
+ * the rest, or collectives_part if a loaded machine left less. */
 static const double rates_part = 0.06, links_part = 0.12, collectives_part = 0.5;
 
 /* The measurements, and what the document is made of. */

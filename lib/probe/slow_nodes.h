@@ -2,8 +2,8 @@
 /*
  * slow_nodes.h - find slow ranks and links, and choose the nodes to leave out.
  *
- * A measurement in which a rank or a link is slow is repeated, twice, each time for twice as long: on
- * a shared machine, disturbances come and go. Only what is slow in every round is reported.
+ * A measurement in which a rank or a link is slow is repeated, twice, each time for twice as long:
+ * on a shared machine, disturbances come and go. Only what is slow in every round is reported.
  */
 #ifndef MICS_PROBE_SLOW_NODES_H
 #define MICS_PROBE_SLOW_NODES_H
@@ -32,8 +32,8 @@ enum mics_status mics_slow_nodes_measure_ranks(struct mics_slow_nodes *nodes,
                                                double *flops, double *memory_rate,
                                                struct mics_err *err);
 
-/* Measure pairs of neighbours by mics_links_measure(), whose conditions hold, and add slow links. *link is
- * the class's. Collective. */
+/* Measure pairs of neighbours by mics_links_measure(), whose conditions hold, and add slow links.
+ * *link is the class's. Collective. */
 enum mics_status mics_slow_nodes_measure_links(struct mics_slow_nodes *nodes,
                                                const struct mics_bench *bench,
                                                enum mics_link_class class, double seconds,
@@ -45,15 +45,15 @@ enum mics_status mics_slow_nodes_measure(struct mics_slow_nodes *nodes,
                                          const struct mics_bench *bench, double seconds,
                                          struct mics_err *err);
 
-/* The indices of the nodes to leave out: those with a slow rank or link inside, and of each two with a
- * slow link between them the one that has more slow links (the later one if both have as many). *out is
- * a new array. */
+/* The indices of the nodes to leave out: those with a slow rank or link inside, and of each two
+ * with a slow link between them the one that has more slow links (the later one if both have as
+ * many). *out is a new array. */
 enum mics_status mics_slow_nodes_indices(const struct mics_slow_nodes *nodes, json_t **out,
                                          struct mics_err *err);
 
 /*
- * One kind of candidates, ranks or pairs, over the rounds of a measurement. Each has two times: a rank's
- * are seconds per FLOP and per byte, a pair's those of a short and of a long message.
+ * One kind of candidates, ranks or pairs, over the rounds of a measurement. Each has two times: a
+ * rank's are seconds per FLOP and per byte, a pair's those of a short and of a long message.
  */
 enum { MICS_SLOW_METRICS = 2 };
 
@@ -68,8 +68,8 @@ enum mics_status mics_slow_candidates_init(struct mics_slow_candidates *candidat
                                            struct mics_err *err);
 void mics_slow_candidates_fini(struct mics_slow_candidates *candidates);
 
-/* Compare each time with all others of its metric and drop the candidates that are not slow now. *left is
- * the number of those that remain, counted for each metric. */
+/* Compare each time with all others of its metric and drop the candidates that are not slow now.
+ * *left is the number of those that remain, counted for each metric. */
 enum mics_status mics_slow_candidates_filter(struct mics_slow_candidates *candidates,
                                              uint32_t *left, struct mics_err *err);
 

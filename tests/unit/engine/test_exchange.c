@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_exchange.c - gathers, reductions and gradient synchronisation on ranks that are threads, against
- * known results.
+ * test_exchange.c - gathers, reductions and gradient synchronisation on ranks that are threads,
+ * against known results.
  */
 #include "device/launch.h"
 #include "engine/executor.h"
@@ -109,7 +109,8 @@ static void reduce(struct rank *r, int round, bool in_place)
     }
 }
 
-/* Two gathers one after another, without waiting in between: the second must not overtake the first. */
+/* Two gathers one after another, without waiting in between: the second must not overtake the
+ * first. */
 static void gather_twice(struct rank *r)
 {
     const uint32_t last = ranks_of(r->trial) - 1;

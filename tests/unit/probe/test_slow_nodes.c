@@ -86,8 +86,8 @@ static void a_slow_rank_is_described_and_its_node_left_out(void)
     mics_slow_candidates_fini(&candidates);
 }
 
-/* One pair for each edge of the ring of nodes; those of `slow`, a NUL-terminated list of digits, are
- * slow. */
+/* One pair for each edge of the ring of nodes; those of `slow`, a NUL-terminated list of digits,
+ * are slow. */
 static void judge_edges(const char *slow, struct mics_slow_nodes *nodes)
 {
     struct mics_pair pairs[NODES];
