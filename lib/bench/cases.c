@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cases.c - one case on one rank: the exchange that it enqueues, its data, and what is wrong
- * afterwards.
+ * cases.c - one case on one rank: what it enqueues, its data, its check and its times.
  *
  * An all-gather has its shard in `send` and makes `recv`; a reduce-scatter takes `send` and leaves
  * its shard in `recv`; in place, the shard's pieces are where they belong in the array. All-reduces
  * are in place: out of place the array is copied before. The gradients of sync are in `send`, and
  * the sum of the shard in `recv`.
+ *
+ * Timing is a warm-up, a barrier, then all iterations enqueued with an event after each. As in
+ * training the stream is never idle between iterations, and still each iteration has its own time.
+ * A GPU may finish a small collective before the host has launched the next: then the stream is
+ * held until many are enqueued.
  */
+#include "base/num.h"
 #include "bench/run.h"
+#include "bench/statistics.h"
 #include "device/launch.h"
 
 #include <stdlib.h>
@@ -209,7 +215,7 @@ static void enqueue_sync(const struct mics_bench_case *c, uint32_t first, uint32
     }
 }
 
-void mics_bench_case_enqueue(const struct mics_bench_case *c)
+static void enqueue(const struct mics_bench_case *c)
 {
     float *send = send_of(c), *recv = recv_of(c);
     struct mics_exchange_buffers buffers = {0};
@@ -343,8 +349,10 @@ static enum mics_status check_sync(const struct mics_bench_case *c, uint64_t sal
     return status;
 }
 
-enum mics_status mics_bench_case_check(const struct mics_bench_case *c, uint64_t salt,
-                                       uint64_t *wrong, struct mics_err *err)
+/* Run the case once on data that depends on `salt`, and count this rank's wrong elements.
+ * Collective. */
+static enum mics_status check(const struct mics_bench_case *c, uint64_t salt, uint64_t *wrong,
+                              struct mics_err *err)
 {
     const uint64_t both = 2 * mics_bench_case_elements(c);
     enum mics_status status;
@@ -357,10 +365,183 @@ enum mics_status mics_bench_case_check(const struct mics_bench_case *c, uint64_t
     else
         fill_sum(c, salt);
     upload(c, recv_of(c), both);
-    mics_bench_case_enqueue(c);
+    enqueue(c);
     download(c, recv_of(c), both);
     status = mics_bench_wait(c->bench, err);
     if (status == MICS_OK)
         *wrong = count_wrong(c, salt);
     return status;
+}
+
+/* Statistics of one rank, which all ranks exchange. */
+struct rank_times {
+    double mean, min, median, p99, mad;
+    uint64_t wrong;
+};
+
+static enum mics_status open_events(struct mics_device *device, struct mics_event **events,
+                                    uint32_t count, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; i < count && status == MICS_OK; i++)
+        status = device->ops->event_open(device, &events[i], err);
+    return status;
+}
+
+static enum mics_status warm_up(const struct mics_bench_case *c, uint32_t times,
+                                struct mics_err *err)
+{
+    struct mics_comm *world = c->bench->world->comm;
+    enum mics_status status;
+
+    for (uint32_t i = 0; i < times; i++)
+        enqueue(c);
+    status = mics_bench_wait(c->bench, err);
+    return status == MICS_OK ? world->ops->barrier_now(world, err) : status;
+}
+
+/* Iterations, of one or two collectives each, that are enqueued before a held stream is released.
+ * Few enough for the launch queue of a driver, and for NCCL's 2048 slots of transfers between nodes
+ * (2 for each channel of a collective): if one of them is missing, NCCL waits for ever. */
+enum { HELD_ITERATIONS = 16 };
+
+/* Only collectives that run on the device: those that the host executes are not launched ahead. And
+ * only after a warm-up: the first time NCCL connects and code is loaded, which may require an idle
+ * GPU. */
+static bool is_held(const struct mics_bench_case *c, uint32_t warmup)
+{
+    return warmup > 0 && c->bench->comm->ops->check && c->op != MICS_BENCH_SYNC &&
+           c->segments == 1 &&
+           mics_bench_case_elements(c) * sizeof(float) < MICS_BENCH_SEGMENT_BYTES;
+}
+
+static void enqueue_iterations(const struct mics_bench_case *c, uint32_t iters,
+                               struct mics_event **events, struct mics_stream_hold *hold)
+{
+    const struct mics_device_ops *ops = c->bench->device->ops;
+
+    ops->event_record(events[0], c->bench->stream);
+    for (uint32_t i = 0; i < iters; i++) {
+        enqueue(c);
+        ops->event_record(events[i + 1], c->bench->stream);
+        if (hold && i + 1 == mics_min_u64(iters, HELD_ITERATIONS))
+            mics_stream_hold_release(hold);
+    }
+}
+
+/* seconds[iters] */
+static enum mics_status time_iterations(const struct mics_bench_case *c,
+                                        const struct mics_bench_request *request,
+                                        struct mics_event **events, double *seconds,
+                                        struct mics_err *err)
+{
+    const struct mics_device_ops *ops = c->bench->device->ops;
+    const bool held = is_held(c, request->warmup);
+    const uint32_t iters = request->iters;
+    struct mics_stream_hold hold;
+
+    if (held)
+        mics_stream_hold_init(&hold, c->bench->stream);
+    enqueue_iterations(c, iters, events, held ? &hold : NULL);
+    const enum mics_status status = mics_bench_wait(c->bench, err);
+    for (uint32_t i = 0; i < iters && status == MICS_OK; i++)
+        seconds[i] = ops->event_time(events[i + 1]) - ops->event_time(events[i]);
+    if (held && status != MICS_OK) /* cancelled: the stream runs to its end */
+        ops->stream_sync(c->bench->stream, NULL);
+    if (held)
+        mics_stream_hold_fini(&hold);
+    return status;
+}
+
+static struct rank_times summarise(double *seconds, uint32_t iters)
+{
+    struct rank_times own = {0};
+
+    for (uint32_t i = 0; i < iters; i++)
+        own.mean += seconds[i] / iters;
+    own.median = mics_median(seconds, iters); /* which sorts them */
+    own.min = seconds[0];
+    own.p99 = seconds[(99 * (uint64_t)iters + 99) / 100 - 1];
+    own.mad = mics_mad(seconds, iters, own.median);
+    return own;
+}
+
+static enum mics_status time_case(const struct mics_bench_case *c,
+                                  const struct mics_bench_request *request, struct rank_times *own,
+                                  struct mics_err *err)
+{
+    const uint32_t iters = request->iters;
+    struct mics_event **events = calloc(iters + 1, sizeof(struct mics_event *));
+    double *seconds = calloc(iters, sizeof *seconds);
+    enum mics_status status = events && seconds ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK)
+        status = open_events(c->bench->device, events, iters + 1, err);
+    if (status == MICS_OK)
+        status = warm_up(c, request->warmup, err);
+    if (status == MICS_OK)
+        status = time_iterations(c, request, events, seconds, err);
+    if (status == MICS_OK)
+        *own = summarise(seconds, iters);
+    for (uint32_t i = 0; events && i <= iters; i++)
+        c->bench->device->ops->event_close(events[i]);
+    free(events);
+    free(seconds);
+    return status;
+}
+
+/* medians and mads: [ranks], scratch. */
+static void combine(const struct rank_times *all, uint32_t ranks, double *medians, double *mads,
+                    struct mics_bench_row *row)
+{
+    row->min_s = all[0].min;
+    for (uint32_t r = 0; r < ranks; r++) {
+        row->time_s += all[r].mean / ranks;
+        row->min_s = all[r].min < row->min_s ? all[r].min : row->min_s;
+        row->p99_s = all[r].p99 > row->p99_s ? all[r].p99 : row->p99_s;
+        row->wrong += all[r].wrong;
+        if (all[r].median > row->slowest_s) {
+            row->slowest_s = all[r].median;
+            row->slowest_rank = r;
+        }
+        medians[r] = all[r].median;
+        mads[r] = all[r].mad;
+    }
+    row->median_s = mics_median(medians, ranks);
+    row->spread_s = mics_median(mads, ranks);
+}
+
+static enum mics_status exchange(const struct mics_bench *bench, const struct rank_times *own,
+                                 struct mics_bench_row *row, struct mics_err *err)
+{
+    struct mics_comm *world = bench->world->comm;
+    const uint32_t ranks = bench->world->size;
+    struct rank_times *all = calloc(ranks, sizeof *all);
+    double *scratch = calloc(2 * (size_t)ranks, sizeof *scratch);
+    enum mics_status status = all && scratch ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK)
+        status = world->ops->all_gather_now(world, own, all, sizeof *own, err);
+    if (status == MICS_OK)
+        combine(all, ranks, scratch, scratch + ranks, row);
+    free(all);
+    free(scratch);
+    return status;
+}
+
+enum mics_status mics_bench_measure(const struct mics_bench_case *c,
+                                    const struct mics_bench_request *request,
+                                    struct mics_bench_row *row, struct mics_err *err)
+{
+    struct rank_times own;
+    enum mics_status status = time_case(c, request, &own, err);
+
+    if (status == MICS_OK && request->check)
+        status = check(c, row->bytes, &own.wrong, err);
+    if (status != MICS_OK)
+        return status;
+    row->checked = request->check;
+    row->iters = request->iters;
+    return exchange(c->bench, &own, row, err);
 }

@@ -55,13 +55,6 @@ void mics_bench_case_close(struct mics_bench_case *c); /* the stream must be idl
 /* Elements of the array. */
 uint64_t mics_bench_case_elements(const struct mics_bench_case *c);
 
-/* One operation on the bench's stream. */
-void mics_bench_case_enqueue(const struct mics_bench_case *c);
-
-/* Run it once on data that depends on `salt`, and count this rank's wrong elements. Collective. */
-enum mics_status mics_bench_case_check(const struct mics_bench_case *c, uint64_t salt,
-                                       uint64_t *wrong, struct mics_err *err);
-
 /* The data: the rank with key r holds at element e a(e) + b(r) c(e), whole numbers from 1 to 69. So
  * sums over up to 100000 ranks are exact in fp32, and the sum over the keys [first, first + count)
  * has a closed form. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fit.c - the alpha-beta fit and the statistics under it. */
+/* test_statistics.c - medians and deviations, and the alpha-beta fit. */
 #include "bench/statistics.h"
 #include "tap.h"
 

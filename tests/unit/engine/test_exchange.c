@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_exchange.c - gathers, reductions and gradient synchronisation on ranks that are threads,
- * against known results.
+ * test_exchange.c - gathers and reductions on ranks that are threads, against known results.
  */
 #include "device/launch.h"
 #include "engine/executor.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_outliers.c - who is named, and which nodes are left out. */
+/* test_slow_nodes.c - which ranks and links are reported, and which nodes are left out. */
 #include "base/file.h"
 #include "probe/hostfile.h"
 #include "probe/slow_nodes.h"
@@ -40,7 +40,7 @@ static const char *bad_nodes(const struct mics_slow_nodes *nodes, char *text)
     return text;
 }
 
-static void only_who_is_slow_twice_is_named(void)
+static void only_what_is_slow_twice_is_reported(void)
 {
     struct mics_slow_candidates candidates;
     uint32_t left = 0;
@@ -88,7 +88,7 @@ static void a_slow_rank_is_described_and_its_node_left_out(void)
 
 /* One pair for each edge of the ring of nodes; those of `slow`, a NUL-terminated list of digits,
  * are slow. */
-static void judge_edges(const char *slow, struct mics_slow_nodes *nodes)
+static void compare_edges(const char *slow, struct mics_slow_nodes *nodes)
 {
     struct mics_pair pairs[NODES];
     struct mics_slow_candidates candidates;
@@ -107,38 +107,38 @@ static void judge_edges(const char *slow, struct mics_slow_nodes *nodes)
     mics_slow_candidates_fini(&candidates);
 }
 
-static void two_slow_links_of_one_node_blame_that_node(void)
+static void two_slow_links_of_one_node_exclude_that_node(void)
 {
     struct mics_slow_nodes nodes;
     char text[64];
 
-    judge_edges("12", &nodes);
+    compare_edges("12", &nodes);
     CHECK_INT(json_array_size(nodes.list), 2);
     CHECK_STR(text_of(nodes.list, 0, "what"), "net_link");
     CHECK_STR(text_of(nodes.list, 0, "where"), "ranks 2 and 4");
     CHECK_STR(text_of(nodes.list, 0, "host"), "b c");
     CHECK_STR(bad_nodes(&nodes, text), "2");
     mics_slow_nodes_fini(&nodes);
-    judge_edges("40", &nodes); /* around the end of the ring */
+    compare_edges("40", &nodes); /* around the end of the ring */
     CHECK_STR(bad_nodes(&nodes, text), "0");
     mics_slow_nodes_fini(&nodes);
 }
 
-static void one_slow_link_costs_the_later_of_its_nodes(void)
+static void one_slow_link_excludes_the_later_of_its_nodes(void)
 {
     struct mics_slow_nodes nodes;
     char text[64];
 
-    judge_edges("1", &nodes);
+    compare_edges("1", &nodes);
     CHECK_STR(bad_nodes(&nodes, text), "2");
     mics_slow_nodes_fini(&nodes);
-    judge_edges("", &nodes);
+    compare_edges("", &nodes);
     CHECK_INT(json_array_size(nodes.list), 0);
     CHECK_STR(bad_nodes(&nodes, text), "");
     mics_slow_nodes_fini(&nodes);
 }
 
-static void a_slow_link_inside_a_node_costs_that_node(void)
+static void a_slow_link_inside_a_node_excludes_that_node(void)
 {
     const struct mics_pair pairs[3] = {{0, 1, 0, 0}, {2, 3, 0, 0}, {4, 5, 0, 0}};
     struct mics_slow_candidates candidates;
@@ -161,7 +161,7 @@ static void a_slow_link_inside_a_node_costs_that_node(void)
     mics_slow_candidates_fini(&candidates);
 }
 
-static void a_hostfile_holds_the_good_hosts(void)
+static void a_hostfile_has_the_hosts_that_are_not_slow(void)
 {
     json_t *doc = json_pack("{s:i, s:[s,s,s], s:[i]}", "per_node", 4, "hosts", "a", "b", "c#1",
                             "bad_nodes", 1);
@@ -183,11 +183,11 @@ static void a_hostfile_holds_the_good_hosts(void)
 
 int main(void)
 {
-    TAP_RUN(only_who_is_slow_twice_is_named);
+    TAP_RUN(only_what_is_slow_twice_is_reported);
     TAP_RUN(a_slow_rank_is_described_and_its_node_left_out);
-    TAP_RUN(two_slow_links_of_one_node_blame_that_node);
-    TAP_RUN(one_slow_link_costs_the_later_of_its_nodes);
-    TAP_RUN(a_slow_link_inside_a_node_costs_that_node);
-    TAP_RUN(a_hostfile_holds_the_good_hosts);
+    TAP_RUN(two_slow_links_of_one_node_exclude_that_node);
+    TAP_RUN(one_slow_link_excludes_the_later_of_its_nodes);
+    TAP_RUN(a_slow_link_inside_a_node_excludes_that_node);
+    TAP_RUN(a_hostfile_has_the_hosts_that_are_not_slow);
     return tap_done();
 }
