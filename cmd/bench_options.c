@@ -32,15 +32,16 @@ static const struct cli_option options[] = {
     {ID_ALGO, "algo", "LIST", "of flat,hierarchical,mpi,2-hop,1-hop"},
     {ID_GROUP, "group", "LIST", "of world,node,partition,replication,network"},
     {ID_PARTITION, "partition", "P", "ranks of a partition group (default: the plan's)"},
-    {ID_SEGMENTS, "segments", "N", "that hierarchical collectives are cut into (4)"},
-    {ID_MICRO_STEPS, "micro-steps", "N", "of a step of sync (4)"},
+    {ID_SEGMENTS, "segments", "N", "segments of hierarchical collectives (4)"},
+    {ID_MICRO_STEPS, "micro-steps", "N", "micro-steps of sync (4)"},
     {ID_OUTLIERS, "outliers", "S",
-     "look for slow ranks and links for about S seconds, 0: do not (1)"},
+     "look for slow ranks and links for about S seconds, 0 to skip it (1)"},
     {ID_BASELINE, "baseline", "FILE", "compare with an earlier run"},
     {ID_CALIBRATE, "calibrate", NULL, "measure a topology's costs, and write it with them"},
     {ID_DEVICE, "device", "auto|host|cuda",
-     "whose memory is exchanged (auto: GPUs where all have one)"},
-    {ID_SECONDS, "seconds", "S", "for about S seconds, and as long as the sizes take (3)"},
+     "exchange memory of this device (auto: GPUs where all ranks have one)"},
+    {ID_SECONDS, "seconds", "S",
+     "with --calibrate, time for the collectives without the sizes (3)"},
 };
 
 const struct cli_program bench_program = {
@@ -104,7 +105,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_PARTITION:
         return parse_u32(value, 1, UINT32_MAX, &bench->partition, err);
     case ID_SEGMENTS:
-        return parse_u32(value, 1, MICS_HIER_MAX_SEGMENTS, &bench->segments, err);
+        return parse_u32(value, 1, MICS_BENCH_MAX_SEGMENTS, &bench->segments, err);
     case ID_MICRO_STEPS:
         return parse_u32(value, 1, MICS_BENCH_MAX_MICRO_STEPS, &bench->micro_steps, err);
     case ID_OUTLIERS:

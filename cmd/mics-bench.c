@@ -2,29 +2,28 @@
 /*
  * mics-bench - collectives as nccl-tests shows them: flat, hierarchical, and MPI's own.
  *
- * All ranks measure; rank 0 reads the plan or topology, writes the result, and decides the exit code of all. The options
- * are in bench_options.c.
+ * All ranks measure; rank 0 reads the plan or topology, writes the result, and decides the exit
+ * code of all. The options are in bench_options.c.
  */
 #include "bench_options.h"
 
 #include "base/clock.h"
-#include "comm/agree.h"
+#include "bench/calibrate.h"
 #include "bench/doc.h"
-#include "probe/calibrate.h"
-#include "probe/findings.h"
-#include "topology/print.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
-#include "bench/input.h"
+#include "probe/slow_nodes.h"
+#include "topology/print.h"
 
 #include <string.h>
 
-/* What rank 0 knows. */
-struct desk {
+/* One run. Rank 0 alone has the documents. */
+struct job {
     const struct bench_request *request;
     struct mics_world *world;
     json_t *baseline;
     json_t *topology; /* to be calibrated */
-    json_t *outliers; /* of all ranks; borrowed */
+    json_t *outliers; /* borrowed; the same on all ranks */
 };
 
 static const char *name_of(const char *file)
@@ -32,22 +31,22 @@ static const char *name_of(const char *file)
     return strcmp(file, "-") == 0 ? "standard input" : file;
 }
 
-/* Rank 0 reads, all know. */
-static enum mics_status share_inputs(struct desk *desk, struct mics_bench_input *input,
+/* Rank 0 reads the documents; the input is broadcast. */
+static enum mics_status share_inputs(struct job *job, struct mics_bench_input *input,
                                      struct mics_err *err)
 {
-    struct mics_comm *world = desk->world->comm;
+    struct mics_comm *world = job->world->comm;
     enum mics_status status = MICS_OK;
 
-    if (world->rank == 0 && desk->request->file)
-        status = mics_bench_input_read(desk->request->file, desk->world, desk->request->calibrate,
-                                       input, &desk->topology, err);
-    if (status == MICS_OK && world->rank == 0 && desk->request->baseline)
-        status = mics_doc_read_file(desk->request->baseline, &desk->baseline, err);
-    if (status == MICS_OK && desk->baseline) {
-        status = mics_doc_expect(desk->baseline, MICS_BENCH_KIND, MICS_BENCH_VERSION, err);
+    if (world->rank == 0 && job->request->file)
+        status = mics_bench_input_read(job->request->file, job->world, job->request->calibrate,
+                                       input, &job->topology, err);
+    if (status == MICS_OK && world->rank == 0 && job->request->baseline)
+        status = mics_doc_read_file(job->request->baseline, &job->baseline, err);
+    if (status == MICS_OK && job->baseline) {
+        status = mics_doc_expect(job->baseline, MICS_BENCH_KIND, MICS_BENCH_VERSION, err);
         if (status != MICS_OK)
-            mics_err_prefix(err, "%s", name_of(desk->request->baseline));
+            mics_err_prefix(err, "%s", name_of(job->request->baseline));
     }
     status = mics_agree(world, status, err);
     if (status != MICS_OK)
@@ -91,7 +90,7 @@ static double times_slower(const json_t *entry)
     return json_real_value(json_object_get(entry, "times_slower"));
 }
 
-static void say_outliers(const json_t *list)
+static void report_outliers(const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i);
@@ -101,7 +100,7 @@ static void say_outliers(const json_t *list)
     }
 }
 
-static void say_regressions(const json_t *list)
+static void report_regressions(const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *entry = json_array_get(list, i);
@@ -126,100 +125,100 @@ static enum mics_status write_doc(const struct bench_request *request, json_t *d
 }
 
 /* The document of a run, compared with the earlier one. */
-static enum mics_status make_doc(const struct desk *desk, const struct mics_bench_request *bench,
+static enum mics_status make_doc(const struct job *job, const struct mics_bench_request *bench,
                                  const struct mics_bench_result *result, json_t **doc,
                                  size_t *slower, struct mics_err *err)
 {
-    enum mics_status status = mics_bench_to_doc(desk->world, bench, result, doc, err);
+    enum mics_status status = mics_bench_to_doc(job->world, bench, result, doc, err);
 
-    if (status == MICS_OK && json_object_set(*doc, "outliers", desk->outliers) != 0)
+    if (status == MICS_OK && json_object_set(*doc, "outliers", job->outliers) != 0)
         status = mics_err_nomem(err);
-    if (status != MICS_OK || !desk->baseline)
+    if (status != MICS_OK || !job->baseline)
         return status;
-    status = mics_bench_compare(*doc, desk->baseline, slower, err);
+    status = mics_bench_compare(*doc, job->baseline, slower, err);
     if (status != MICS_OK)
-        mics_err_prefix(err, "%s", name_of(desk->request->baseline));
+        mics_err_prefix(err, "%s", name_of(job->request->baseline));
     return status;
 }
 
-/* On rank 0: write, say what is to be said, and choose the exit code. */
-static int report(const struct desk *desk, const struct mics_bench_request *bench,
+/* On rank 0: write the result, print messages, and choose the exit code. */
+static int report(const struct job *job, const struct mics_bench_request *bench,
                   const struct mics_bench_result *result)
 {
-    const struct bench_request *request = desk->request;
+    const struct bench_request *request = job->request;
     struct mics_err err;
     json_t *doc = NULL;
     size_t slower = 0;
     enum mics_status status = MICS_OK;
 
     if (!request->calibrate)
-        status = make_doc(desk, bench, result, &doc, &slower, &err);
+        status = make_doc(job, bench, result, &doc, &slower, &err);
     if (status == MICS_OK && request->calibrate)
-        status = cli_write_document(&request->common, desk->topology, request->argc, request->argv,
+        status = cli_write_document(&request->common, job->topology, request->argc, request->argv,
                                     mics_topology_print, &err);
     else if (status == MICS_OK)
         status = write_doc(request, doc, &err);
     if (status == MICS_OK) {
-        say_outliers(desk->outliers);
-        say_regressions(json_object_get(doc, "regressions"));
+        report_outliers(job->outliers);
+        report_regressions(json_object_get(doc, "regressions"));
     }
     json_decref(doc);
     if (status != MICS_OK)
         return cli_report(status, &err);
     if (total_wrong(result) > 0)
         return CLI_FAILED;
-    return slower > 0 || json_array_size(desk->outliers) > 0 ? CLI_NO_ANSWER : CLI_DONE;
+    return slower > 0 || json_array_size(job->outliers) > 0 ? CLI_NO_ANSWER : CLI_DONE;
 }
 
-static enum mics_status measure(struct desk *desk, struct mics_bench_request *request,
-                                struct mics_outliers *outliers, struct mics_bench_result *result,
+static enum mics_status measure(struct job *job, struct mics_bench_request *request,
+                                struct mics_slow_nodes *slow, struct mics_bench_result *result,
                                 struct mics_err *err)
 {
     struct mics_bench bench;
     uint64_t bytes = 0;
-    enum mics_status status = mics_bench_buffer_bytes(request, desk->world, &bytes, err);
+    enum mics_status status = mics_bench_buffer_bytes(request, job->world, &bytes, err);
 
     if (status == MICS_OK)
-        status = mics_bench_init(&bench, desk->world, desk->request->device, bytes, err);
+        status = mics_bench_init(&bench, job->world, job->request->device, bytes, err);
     if (status != MICS_OK)
         return status;
     if (bench.chosen.why_host.text[0])
-        cli_note(1, "device: host, for %s", bench.chosen.why_host.text);
-    if (desk->request->outliers_s > 0)
-        status = mics_find_slow(&bench, desk->request->outliers_s, outliers, err);
-    if (status == MICS_OK && desk->request->calibrate)
-        status = mics_calibrate(&bench, request, desk->request->seconds, desk->topology, err);
+        cli_note(1, "device: host: %s", bench.chosen.why_host.text);
+    if (job->request->outliers_s > 0)
+        status = mics_slow_nodes_measure(slow, &bench, job->request->outliers_s, err);
+    if (status == MICS_OK && job->request->calibrate)
+        status = mics_calibrate(&bench, request, job->request->seconds, job->topology, err);
     else if (status == MICS_OK)
-        status = mics_bench_run(&bench, request, desk->world->rank == 0 ? note_row : NULL, NULL,
+        status = mics_bench_run(&bench, request, job->world->rank == 0 ? note_row : NULL, NULL,
                                 result, err);
     mics_bench_fini(&bench);
     return status;
 }
 
-/* All ranks exit with what rank 0 found. */
-static int finish(struct desk *desk, const struct mics_bench_request *bench,
+/* All ranks exit with rank 0's code. */
+static int finish(struct job *job, const struct mics_bench_request *bench,
                   const struct mics_bench_result *result)
 {
-    struct mics_comm *world = desk->world->comm;
+    struct mics_comm *world = job->world->comm;
     struct mics_err err;
-    int code = world->rank == 0 ? report(desk, bench, result) : CLI_DONE;
+    int code = world->rank == 0 ? report(job, bench, result) : CLI_DONE;
     const enum mics_status status = world->ops->broadcast_now(world, &code, sizeof code, 0, &err);
 
     return status == MICS_OK ? code : cli_report(status, &err);
 }
 
-/* A rank that fails alone must end the others; rank 0 speaks first of what may have happened to all. */
+/* A failure of one rank ends the job. If all ranks failed, rank 0 prints the message first. */
 static int fail(struct mics_world *world, enum mics_status status, const struct mics_err *err)
 {
-    const bool alike = status == MICS_ERR_INFEASIBLE;
+    const bool on_all = status == MICS_ERR_INFEASIBLE;
     int code;
 
-    if (world->rank != 0 && !alike) {
+    if (world->rank != 0 && !on_all) {
         mics_sleep_s(0.5);
         cli_set_rank(0, (int)world->size);
     }
     code = cli_report(status, err);
-    if (world->size > 1 && !alike)
+    if (world->size > 1 && !on_all)
         world->comm->ops->abort(world->comm, code);
     return code;
 }
@@ -228,52 +227,52 @@ static enum mics_status check_world(const struct mics_world *world, struct mics_
 {
     if (world->size == 1)
         return mics_err_set(err, MICS_ERR_ARG,
-                            "one rank alone has nobody to talk to; start it by mpirun");
+                            "one rank has nothing to measure; start several with mpirun");
     if (!mics_world_is_even(world))
         return mics_err_set(err, MICS_ERR_INFEASIBLE, "the nodes have different numbers of ranks");
     return MICS_OK;
 }
 
-static int run_in(struct desk *desk)
+static int run_in(struct job *job)
 {
-    struct mics_bench_request bench = desk->request->bench;
+    struct mics_bench_request bench = job->request->bench;
     struct mics_bench_result result = {0};
-    struct mics_outliers outliers = {0};
+    struct mics_slow_nodes slow = {0};
     struct mics_bench_input input = {0};
     struct mics_err err;
     int code;
-    enum mics_status status = check_world(desk->world, &err);
+    enum mics_status status = check_world(job->world, &err);
 
     if (status == MICS_OK)
-        status = share_inputs(desk, &input, &err);
+        status = share_inputs(job, &input, &err);
     if (status == MICS_OK)
-        status = mics_bench_input_complete(desk->world, &input, &bench, &err);
-    if (status != MICS_OK) /* on all ranks alike */
+        status = mics_bench_request_complete(job->world, &input, &bench, &err);
+    if (status != MICS_OK) /* the same on all ranks */
         return cli_report(status, &err);
-    status = mics_outliers_init(&outliers, desk->world, &err);
-    desk->outliers = outliers.list;
+    status = mics_slow_nodes_init(&slow, job->world, &err);
+    job->outliers = slow.list;
     if (status == MICS_OK)
-        status = measure(desk, &bench, &outliers, &result, &err);
-    code = status == MICS_OK ? finish(desk, &bench, &result) : fail(desk->world, status, &err);
+        status = measure(job, &bench, &slow, &result, &err);
+    code = status == MICS_OK ? finish(job, &bench, &result) : fail(job->world, status, &err);
     mics_bench_result_fini(&result);
-    mics_outliers_fini(&outliers);
+    mics_slow_nodes_fini(&slow);
     return code;
 }
 
 static int run(const struct bench_request *request)
 {
-    struct desk desk = {.request = request};
+    struct job job = {.request = request};
     struct mics_err err;
-    enum mics_status status = mics_world_open(&desk.world, &err);
+    enum mics_status status = mics_world_open(&job.world, &err);
     int code;
 
     if (status != MICS_OK)
         return cli_report(status, &err);
-    cli_set_rank((int)desk.world->rank, (int)desk.world->size);
-    code = run_in(&desk);
-    json_decref(desk.baseline);
-    json_decref(desk.topology);
-    mics_world_close(desk.world);
+    cli_set_rank((int)job.world->rank, (int)job.world->size);
+    code = run_in(&job);
+    json_decref(job.baseline);
+    json_decref(job.topology);
+    mics_world_close(job.world);
     return code;
 }
 
@@ -290,7 +289,7 @@ int main(int argc, char **argv)
                   .check = true,
                   .segments = 4,
                   .micro_steps = 4},
-        .outliers_s = -1, /* by what is done */
+        .outliers_s = -1, /* the default depends on --calibrate */
         .seconds = 3,
     };
     int code;

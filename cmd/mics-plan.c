@@ -10,8 +10,8 @@
 #include "doc/doc.h"
 #include "plan/print.h"
 #include "plan/schedule/schedule.h"
-#include "plan/search/search.h"
 #include "plan/schedule/trace.h"
+#include "plan/search/search.h"
 
 #include <stdlib.h>
 #include <string.h>

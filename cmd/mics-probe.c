@@ -2,16 +2,17 @@
 /*
  * mics-probe.c - a topology: measured on the ranks that it runs on, or made from a description.
  *
- * With a description no machine is asked, and under a launcher rank 0 alone does the little there is to do.
+ * With a description no machine is asked, and under a launcher rank 0 alone does the little there
+ * is to do.
  */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "topology/catalogue_print.h"
 #include "probe/hostfile.h"
-#include "topology/nccl_topo.h"
 #include "probe/probe.h"
+#include "topology/catalogue_print.h"
+#include "topology/nccl_topo.h"
 #include "topology/print.h"
 
 #include <string.h>
@@ -32,8 +33,8 @@ static const struct cli_option option_table[] = {
      "describe this cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
     {OPT_NCCL_TOPO, "nccl-topo", "FILE",
      "describe machines like that in a file of NCCL_TOPO_DUMP_FILE"},
-    {OPT_NODES, "nodes", "N", "so many of them (1)"},
-    {OPT_GPU, "gpu", "NAME", "what its GPUs are, such as H100-80 (default: by their PCI device)"},
+    {OPT_NODES, "nodes", "N", "number of such machines (1)"},
+    {OPT_GPU, "gpu", "NAME", "model of their GPUs, such as H100-80 (default: by PCI device)"},
     {OPT_LIST, "list", NULL, "list the instances that --topology knows"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (3)"},
     {OPT_DEVICE, "device", "auto|host|cuda",

@@ -7,10 +7,10 @@
  */
 #include "base/clock.h"
 #include "base/units.h"
-#include "comm/agree.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/convert/ops.h"
 #include "cli/cli.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "plan/plan.h"

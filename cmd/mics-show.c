@@ -5,16 +5,16 @@
  * It changes nothing, so it adds nothing to the history either: its JSON is the document that it read.
  */
 #include "base/file.h"
+#include "bench/doc.h"
 #include "ckpt/folder.h"
 #include "ckpt/manifest.h"
 #include "ckpt/manifest_print.h"
 #include "cli/cli.h"
-#include "bench/doc.h"
-#include "topology/print.h"
 #include "doc/doc.h"
 #include "doc/history.h"
 #include "doc/tree_print.h"
 #include "plan/print.h"
+#include "topology/print.h"
 #include "train/report/metrics_read.h"
 
 #include <stdlib.h>

@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c - set up what measurements need. */
+/* bench.c - set up what measurements need, wait for them, and hold a stream. */
 #include "bench/bench.h"
 #include "base/clock.h"
 #include "base/num.h"
+#include "comm/staged.h"
+#include "device/launch.h"
 #include "topology/node_info.h"
 #include "topology/nvml.h"
 #include "topology/topology.h"
-#include "comm/staged.h"
-#include "device/launch.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
-static const double look_s = 1e-3; /* between looks at the communicators */
+static const double check_interval_s = 1e-3; /* of the communicators */
 
 enum { MAX_BUFFER = 64 << 20, MAX_GPU_BUFFER = 256 << 20, MIN_BUFFER = 8 << 20 };
 
-/* Free memory of this machine's GPUs before this process has a context on one, which takes some
- * of it. NVML may be missing or not answer: then there is none in the list. */
+/* The GPUs of this machine before this process opens a context, which takes memory of its GPU.
+ * Empty if NVML is missing or fails. */
 struct idle_gpus {
     struct mics_nvml_gpu *list;
     uint32_t count;
 };
 
-static struct idle_gpus look_at_idle_gpus(enum mics_device_kind kind)
+static struct idle_gpus list_idle_gpus(enum mics_device_kind kind)
 {
     struct idle_gpus gpus = {0};
 
@@ -32,7 +32,7 @@ static struct idle_gpus look_at_idle_gpus(enum mics_device_kind kind)
     return gpus;
 }
 
-/* Where NVML does not know the GPU, CUDA says what is free beside this process's own context. */
+/* As NVML has listed it, else as CUDA reports it, without the memory of this process's context. */
 static enum mics_status free_memory(const struct mics_bench *bench, const struct idle_gpus *gpus,
                                     uint64_t *out, struct mics_err *err)
 {
@@ -46,7 +46,7 @@ static enum mics_status free_memory(const struct mics_bench *bench, const struct
     return device->ops->memory_left(device, out, err);
 }
 
-/* Every rank tells what it has; the least counts for all. */
+/* The minimum over ranks. */
 static enum mics_status agree_on_memory(struct mics_bench *bench, const struct idle_gpus *gpus,
                                         struct mics_err *err)
 {
@@ -70,7 +70,7 @@ static enum mics_status agree_on_memory(struct mics_bench *bench, const struct i
     if (bench->memory_bytes >= 16 * (uint64_t)MIN_BUFFER)
         return MICS_OK;
     if (on_host)
-        return mics_err_set(err, MICS_ERR_DEVICE, "cannot tell how much memory a rank may use");
+        return mics_err_set(err, MICS_ERR_DEVICE, "the memory that a rank may use is unknown");
     return mics_err_set(err, MICS_ERR_DEVICE,
                         "a GPU has %llu MiB of free memory, of which %llu are kept in reserve: too "
                         "little to measure",
@@ -106,17 +106,17 @@ enum mics_status mics_bench_wait(const struct mics_bench *bench, struct mics_err
     const struct mics_device_ops *ops = bench->device->ops;
     struct mics_comm *comm = bench->comm;
     enum mics_status status = MICS_OK;
-    double looked_s = mics_now_s();
+    double checked_s = mics_now_s();
 
     if (!comm->ops->check || !ops->event_reached)
         return ops->stream_sync(bench->stream, err);
     ops->event_record(bench->idle, bench->stream);
     while (status == MICS_OK && !ops->event_reached(bench->idle)) {
         sched_yield();
-        if (mics_now_s() - looked_s < look_s)
+        if (mics_now_s() - checked_s < check_interval_s)
             continue;
         status = comm->ops->check(comm, err);
-        looked_s = mics_now_s();
+        checked_s = mics_now_s();
     }
     if (status == MICS_OK)
         return ops->stream_sync(bench->stream, err);
@@ -137,7 +137,7 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     };
     if (bench->threads == 0)
         return mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number of threads");
-    const struct idle_gpus gpus = look_at_idle_gpus(kind);
+    const struct idle_gpus gpus = list_idle_gpus(kind);
     status = mics_device_choose(world, kind, bench->threads, &bench->chosen, err);
     bench->device = bench->chosen.device;
     if (status == MICS_OK)
@@ -182,4 +182,37 @@ const char *mics_bench_device_name(const struct mics_bench *bench)
 double mics_bench_elapsed_s(const struct mics_bench *bench)
 {
     return mics_now_s() - bench->begun_s;
+}
+
+/* Runs in the stream. */
+static void wait_for_release(void *context)
+{
+    struct mics_stream_hold *hold = context;
+
+    pthread_mutex_lock(&hold->lock);
+    while (!hold->released)
+        pthread_cond_wait(&hold->changed, &hold->lock);
+    pthread_mutex_unlock(&hold->lock);
+}
+
+void mics_stream_hold_init(struct mics_stream_hold *hold, struct mics_stream *stream)
+{
+    pthread_mutex_init(&hold->lock, NULL);
+    pthread_cond_init(&hold->changed, NULL);
+    hold->released = false;
+    mics_launch_call(stream, &(struct mics_op_call){.fn = wait_for_release, .context = hold});
+}
+
+void mics_stream_hold_release(struct mics_stream_hold *hold)
+{
+    pthread_mutex_lock(&hold->lock);
+    hold->released = true;
+    pthread_cond_signal(&hold->changed);
+    pthread_mutex_unlock(&hold->lock);
+}
+
+void mics_stream_hold_fini(struct mics_stream_hold *hold)
+{
+    pthread_cond_destroy(&hold->changed);
+    pthread_mutex_destroy(&hold->lock);
 }

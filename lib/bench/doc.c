@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_doc.c - rows to and from the document; one table of members serves both ways. */
+/* doc.c - rows to and from the document, by one table of members; and regressions between two. */
 #include "bench/doc.h"
+#include "bench/statistics.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { MAX_ROWS = 100000 };
 
-/* Members by name, and where they are in struct mics_bench_row. */
+/* Members by name, and their offsets in struct mics_bench_row. */
 struct member {
     const char *key;
     size_t offset;
@@ -106,7 +108,7 @@ enum mics_status mics_bench_to_doc(const struct mics_world *world,
     return MICS_OK;
 }
 
-/* The place of a name in its list. */
+/* The index of a name in its list. */
 static enum mics_status read_name(const struct mics_at *at, const char *key,
                                   mics_bench_namer *name_at, int *out, struct mics_err *err)
 {
@@ -188,5 +190,88 @@ enum mics_status mics_bench_from_doc(const json_t *doc, struct mics_bench_result
     }
     if (status != MICS_OK)
         mics_bench_result_fini(out);
+    return status;
+}
+
+static const double growth = 1.1;
+
+static bool same_case(const struct mics_bench_row *a, const struct mics_bench_row *b)
+{
+    return a->op == b->op && a->algo == b->algo && a->group == b->group && a->bytes == b->bytes &&
+           a->in_place == b->in_place && a->nodes == b->nodes && a->per_node == b->per_node &&
+           a->groups == b->groups;
+}
+
+static const struct mics_bench_row *find(const struct mics_bench_result *old,
+                                         const struct mics_bench_row *row)
+{
+    for (size_t i = 0; i < old->count; i++)
+        if (same_case(&old->rows[i], row))
+            return &old->rows[i];
+    return NULL;
+}
+
+static bool is_slower(const struct mics_bench_row *now, const struct mics_bench_row *before)
+{
+    const double grown = now->median_s - before->median_s;
+
+    if (now->median_s <= growth * before->median_s || now->min_s <= before->median_s)
+        return false;
+    return now->min_s > before->p99_s ||
+           grown > MICS_SLOW_MADS * fmax(now->spread_s, before->spread_s);
+}
+
+static bool add_regression(json_t *list, const struct mics_bench_row *now,
+                           const struct mics_bench_row *before)
+{
+    const double ratio = before->median_s > 0 ? now->median_s / before->median_s : 1e9;
+    json_t *entry = json_pack("{s:s, s:s, s:s, s:I, s:b, s:f, s:f, s:f}", "op",
+                              mics_bench_op_name(now->op), "algo", mics_bench_algo_name(now->algo),
+                              "group", mics_bench_group_name(now->group), "bytes",
+                              (json_int_t)now->bytes, "in_place", (int)now->in_place, "before_s",
+                              before->median_s, "now_s", now->median_s, "times_slower", ratio);
+
+    return json_array_append_new(list, entry) == 0;
+}
+
+static enum mics_status list_regressions(const struct mics_bench_result *now,
+                                         const struct mics_bench_result *old, json_t *list,
+                                         struct mics_err *err)
+{
+    size_t common = 0;
+
+    for (size_t i = 0; i < now->count; i++) {
+        const struct mics_bench_row *before = find(old, &now->rows[i]);
+
+        common += before != NULL;
+        if (before && is_slower(&now->rows[i], before) &&
+            !add_regression(list, &now->rows[i], before))
+            return mics_err_nomem(err);
+    }
+    if (common == 0)
+        return mics_err_set(err, MICS_ERR_INFEASIBLE, "has no case in common with this run");
+    return MICS_OK;
+}
+
+enum mics_status mics_bench_compare(json_t *doc, const json_t *old, size_t *count,
+                                    struct mics_err *err)
+{
+    struct mics_bench_result before = {0}, now = {0};
+    json_t *list = json_array();
+    enum mics_status status = list ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK)
+        status = mics_bench_from_doc(old, &before, err);
+    if (status == MICS_OK)
+        status = mics_bench_from_doc(doc, &now, err);
+    if (status == MICS_OK)
+        status = list_regressions(&now, &before, list, err);
+    if (status == MICS_OK && json_object_set(doc, "regressions", list) != 0)
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        *count = json_array_size(list);
+    json_decref(list);
+    mics_bench_result_fini(&before);
+    mics_bench_result_fini(&now);
     return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* links.c - a series for each phase; one fit over the samples of all. */
+/* links.c - a series for each phase, and one fit over the samples of all phases. */
 #include "bench/links.h"
 #include "bench/series.h"
 
@@ -8,10 +8,29 @@
 
 enum { MAX_PHASES = 3 };
 
+/* An edge colouring: adjacent edges have different phases. Two suffice, or three if `count` is
+ * odd. */
+uint32_t mics_ring_edges(uint32_t count)
+{
+    return count == 2 ? 1 : count;
+}
+
+uint32_t mics_ring_phases(uint32_t count)
+{
+    if (count == 2)
+        return 1;
+    return count % 2 ? 3 : 2;
+}
+
+uint32_t mics_ring_phase(uint32_t count, uint32_t edge)
+{
+    return count % 2 && edge == count - 1 ? 2 : edge % 2;
+}
+
 /* The ring that this rank is on. */
 struct ring {
-    uint32_t count, place; /* members, and this rank's place */
-    uint32_t rings, which; /* such rings side by side, and this rank's */
+    uint32_t count, member; /* members, and this rank's number */
+    uint32_t rings, index;  /* rings side by side, and the index of this rank's */
 };
 
 static struct ring ring_of(const struct mics_world *world, enum mics_link_class class)
@@ -22,18 +41,18 @@ static struct ring ring_of(const struct mics_world *world, enum mics_link_class 
 }
 
 static uint32_t world_rank(const struct mics_world *world, enum mics_link_class class,
-                           uint32_t which, uint32_t place)
+                           uint32_t ring, uint32_t member)
 {
-    return class == MICS_LINK_NODE ? which * world->local_size + place
-                                   : place * world->local_size + which;
+    return class == MICS_LINK_NODE ? ring * world->local_size + member
+                                   : member * world->local_size + ring;
 }
 
-/* The edge of this phase that the member is at either end of; UINT32_MAX if there is none. */
+/* The edge of this phase at this rank; UINT32_MAX if there is none. */
 static uint32_t edge_of(const struct ring *ring, uint32_t phase)
 {
     for (uint32_t e = 0; e < mics_ring_edges(ring->count); e++)
         if (mics_ring_phase(ring->count, e) == phase &&
-            (e == ring->place || (e + 1) % ring->count == ring->place))
+            (e == ring->member || (e + 1) % ring->count == ring->member))
             return e;
     return UINT32_MAX;
 }
@@ -42,22 +61,26 @@ static enum mics_status run_phase(const struct mics_bench *bench, const struct r
                                   uint32_t phase, double budget_s, struct mics_series *out,
                                   struct mics_err *err)
 {
-    struct mics_comm *world = bench->comm, *pair = NULL;
+    struct mics_comm *world = bench->comm, *comm = NULL;
     const uint32_t edge = edge_of(ring, phase);
     const bool in_pair = edge != UINT32_MAX;
-    const int color = in_pair ? (int)(ring->which * ring->count + edge) : -1;
+    const int color = in_pair ? (int)(ring->index * ring->count + edge) : -1;
+    struct mics_bench_comms pair = {0};
     enum mics_status status;
 
     status =
-        world->ops->split(world, color, world->rank, in_pair && ring->place != edge, &pair, err);
+        world->ops->split(world, color, world->rank, in_pair && ring->member != edge, &comm, err);
+    if (comm)
+        mics_bench_comms_init(bench, comm, 1, 2, &pair);
     if (status == MICS_OK)
-        status = mics_series_run(bench, pair, MICS_ALL_GATHER, 2, budget_s, out, err);
-    if (pair)
-        pair->ops->free(pair);
+        status =
+            mics_series_run(bench, comm ? &pair : NULL, MICS_ALL_GATHER, 2, budget_s, out, err);
+    mics_bench_comms_close(&pair);
     return status;
 }
 
-/* Half of a pair's bytes go each way; on a card, those of all the node's pairs. */
+/* Half of a pair's bytes go in each direction, over a network card those of all pairs of the
+ * node. */
 static enum mics_status fit(const struct mics_series *series, uint32_t phases, double pairs_on_link,
                             struct mics_link *out, struct mics_err *err)
 {

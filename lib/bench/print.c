@@ -2,13 +2,13 @@
 /*
  * print.c - the tables of a benchmark.
  *
- * For people a line of at most 120 columns holds a case out of place and in place, in the columns of nccl-tests, and a
- * second table the spread of its times and how the algorithms compare; for scripts every row is a line of its own with
- * plain numbers.
+ * The default format has lines of at most 120 columns with a case out of place and in place, in the
+ * columns of nccl-tests, and a second table with the spread of its times and how the algorithms
+ * compare. As TSV, for scripts, every row is a line with plain numbers.
  */
 #include "bench/doc.h"
-#include "doc/tree_print.h"
 #include "doc/table.h"
+#include "doc/tree_print.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ static bool same_table(const struct mics_bench_row *a, const struct mics_bench_r
     return a->op == b->op && a->group == b->group;
 }
 
-/* Decimals as in nccl-tests: at most 7 characters for less than 10 s. */
+/* Decimals as in nccl-tests: at most 7 characters up to 10 s. */
 static int us_decimals(double us)
 {
     return us >= 10000 ? 0 : us >= 100 ? 1 : 2;
@@ -224,7 +224,7 @@ static enum mics_status print_list(FILE *out, const json_t *list, const char *co
     return mics_table_finish(table, out, 0, err);
 }
 
-static enum mics_status print_findings(FILE *out, const json_t *doc, struct mics_err *err)
+static enum mics_status print_lists(FILE *out, const json_t *doc, struct mics_err *err)
 {
     static const char *const found[] = {"what", "where", "host", "times_slower", NULL};
     static const char *const worse[] = {"op",       "algo",  "group",        "bytes",
@@ -239,7 +239,7 @@ static enum mics_status print_findings(FILE *out, const json_t *doc, struct mics
                       worse, err);
 }
 
-/* What was measured, unless it is the usual: memory of hosts. */
+/* The device and the transport, unless the device is the host. */
 static enum mics_status print_device(FILE *out, const json_t *doc, struct mics_err *err)
 {
     const char *device = json_string_value(json_object_get(doc, "device"));
@@ -268,7 +268,7 @@ enum mics_status mics_bench_print(FILE *out, const json_t *doc, int tsv, struct 
         if (status == MICS_OK && result.count > 0)
             status = print_spread(out, &result, err);
         if (status == MICS_OK)
-            status = print_findings(out, doc, err);
+            status = print_lists(out, doc, err);
         if (status == MICS_OK && result.count > 0)
             print_average(out, &result);
         if (status == MICS_OK && ferror(out))

@@ -2,29 +2,30 @@
 /*
  * rates.c - how fast a rank multiplies matrices and moves memory.
  *
- * All ranks work at the same time, because they will. The first run of each warms caches and threads
- * and is not counted. The host multiplies f32 matrices of one size, small enough for any machine; a GPU bf16 ones, as
- * large as the buffer holds or as take 10 ms, and as many at a time as hide the host's part.
+ * All ranks work at the same time, as in training. The first run of each kind warms caches and
+ * threads and is not counted. The host multiplies f32 matrices of one size, small enough for any
+ * machine. A GPU multiplies bf16 matrices that take 10 ms or fill the buffer, and repeats short
+ * products so that launch overhead does not count.
  */
 #include "base/clock.h"
 #include "base/num.h"
 #include "bench/bench.h"
-#include "bench/stats.h"
+#include "bench/statistics.h"
 #include "device/launch.h"
 
 #include <stdlib.h>
 
 enum { MAX_RUNS = 64, MIN_RUNS = 3, HOST_MATRIX = 512, GPU_MATRIX = 256, MAX_REPEATS = 100 };
 
-static const double long_enough_s = 10e-3, run_s = 3e-3;
+static const double max_product_s = 10e-3, min_run_s = 3e-3;
 
 struct times {
     double median, best; /* seconds of one product, or copy */
 };
 
-/* What is run, so often in a row. */
-struct work {
-    void (*launch)(const struct mics_bench *bench, const struct work *work);
+/* One kind of operation, `repeats` of them in a row. */
+struct workload {
+    void (*launch)(const struct mics_bench *bench, const struct workload *work);
     uint32_t matrix; /* rows and columns */
     enum mics_dtype dtype;
     uint32_t repeats;
@@ -35,7 +36,7 @@ static uint64_t piece_bytes(const struct mics_bench *bench)
     return bench->buffer_bytes / 3 / 4096 * 4096;
 }
 
-static void launch_product(const struct mics_bench *bench, const struct work *work)
+static void launch_product(const struct mics_bench *bench, const struct workload *work)
 {
     const uint64_t piece = piece_bytes(bench);
     const uint32_t n = work->matrix;
@@ -57,7 +58,7 @@ static void launch_product(const struct mics_bench *bench, const struct work *wo
     mics_launch_matmul(bench->stream, &args);
 }
 
-static void launch_copy(const struct mics_bench *bench, const struct work *work)
+static void launch_copy(const struct mics_bench *bench, const struct workload *work)
 {
     const uint64_t half = bench->buffer_bytes / 2;
     char *memory = bench->buffer;
@@ -66,22 +67,22 @@ static void launch_copy(const struct mics_bench *bench, const struct work *work)
     mics_launch_copy(bench->stream, &(struct mics_op_copy){memory + half, memory, half});
 }
 
-static void launch_from_host(const struct mics_bench *bench, const struct work *work)
+static void launch_from_host(const struct mics_bench *bench, const struct workload *work)
 {
     (void)work;
     mics_launch_copy(bench->stream,
                      &(struct mics_op_copy){bench->buffer, bench->mirror, bench->buffer_bytes});
 }
 
-static void launch_to_host(const struct mics_bench *bench, const struct work *work)
+static void launch_to_host(const struct mics_bench *bench, const struct workload *work)
 {
     (void)work;
     mics_launch_copy(bench->stream,
                      &(struct mics_op_copy){bench->mirror, bench->buffer, bench->buffer_bytes});
 }
 
-/* One run; *seconds for each of its repeats. */
-static enum mics_status time_run(const struct mics_bench *bench, const struct work *work,
+/* One run; *seconds of each operation. */
+static enum mics_status time_run(const struct mics_bench *bench, const struct workload *work,
                                  double *seconds, struct mics_err *err)
 {
     const double start = mics_now_s();
@@ -94,8 +95,8 @@ static enum mics_status time_run(const struct mics_bench *bench, const struct wo
     return status;
 }
 
-/* Run until `seconds` are over, MIN_RUNS at least. */
-static enum mics_status time_runs(const struct mics_bench *bench, const struct work *work,
+/* Run for `seconds`, MIN_RUNS times at least. */
+static enum mics_status time_runs(const struct mics_bench *bench, const struct workload *work,
                                   double seconds, struct times *out, struct mics_err *err)
 {
     double runs[MAX_RUNS], warmup;
@@ -113,8 +114,8 @@ static enum mics_status time_runs(const struct mics_bench *bench, const struct w
     return MICS_OK;
 }
 
-/* How often in a row, so that the host's part does not show. */
-static enum mics_status choose_repeats(const struct mics_bench *bench, struct work *work,
+/* Enough that a run takes min_run_s, which hides the launch overhead. */
+static enum mics_status choose_repeats(const struct mics_bench *bench, struct workload *work,
                                        double *seconds, struct mics_err *err)
 {
     enum mics_status status;
@@ -123,20 +124,20 @@ static enum mics_status choose_repeats(const struct mics_bench *bench, struct wo
     status = time_run(bench, work, seconds, err);
     if (status == MICS_OK)
         status = time_run(bench, work, seconds, err);
-    if (status == MICS_OK && *seconds < run_s)
-        work->repeats = (uint32_t)(run_s / *seconds) + 1;
+    if (status == MICS_OK && *seconds < min_run_s)
+        work->repeats = (uint32_t)(min_run_s / *seconds) + 1;
     if (work->repeats > MAX_REPEATS)
         work->repeats = MAX_REPEATS;
     return status;
 }
 
-static enum mics_status choose_product(const struct mics_bench *bench, struct work *work,
+static enum mics_status choose_product(const struct mics_bench *bench, struct workload *work,
                                        struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
     double seconds = 0;
 
-    *work = (struct work){launch_product, HOST_MATRIX, MICS_F32, 1};
+    *work = (struct workload){launch_product, HOST_MATRIX, MICS_F32, 1};
     if (bench->device->on_host)
         return MICS_OK;
     work->matrix = GPU_MATRIX;
@@ -145,19 +146,19 @@ static enum mics_status choose_product(const struct mics_bench *bench, struct wo
         const uint64_t next = 2 * (uint64_t)work->matrix;
 
         status = choose_repeats(bench, work, &seconds, err);
-        if (status != MICS_OK || seconds > long_enough_s / 8 ||
+        if (status != MICS_OK || seconds > max_product_s / 8 ||
             next * next * mics_dtype_bytes(work->dtype) > piece_bytes(bench))
             return status;
         work->matrix = (uint32_t)next;
     }
 }
 
-static enum mics_status choose_copy(const struct mics_bench *bench, struct work *work,
+static enum mics_status choose_copy(const struct mics_bench *bench, struct workload *work,
                                     struct mics_err *err)
 {
     double seconds;
 
-    *work = (struct work){.launch = launch_copy, .repeats = 1};
+    *work = (struct workload){.launch = launch_copy, .repeats = 1};
     return bench->device->on_host ? MICS_OK : choose_repeats(bench, work, &seconds, err);
 }
 
@@ -166,7 +167,7 @@ enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds
 {
     struct mics_comm *comm = bench->world->comm;
     const double bytes = (double)(bench->buffer_bytes / 2) * 2; /* read, and written */
-    struct work product, copy;
+    struct workload product, copy;
     struct times product_s, copy_s;
     enum mics_status status = choose_product(bench, &product, err);
 
@@ -192,8 +193,8 @@ enum mics_status mics_bench_rates(const struct mics_bench *bench, double seconds
     return comm->ops->all_gather_now(comm, &own, out, sizeof own, err);
 }
 
-/* The least of all ranks. */
-static enum mics_status time_host_copy(const struct mics_bench *bench, const struct work *work,
+/* The minimum over ranks. */
+static enum mics_status time_host_copy(const struct mics_bench *bench, const struct workload *work,
                                        double *out, struct mics_err *err)
 {
     struct mics_comm *comm = bench->world->comm;
@@ -215,8 +216,8 @@ static enum mics_status time_host_copy(const struct mics_bench *bench, const str
 enum mics_status mics_bench_host_copies(const struct mics_bench *bench, double *from_host,
                                         double *to_host, struct mics_err *err)
 {
-    const struct work from = {.launch = launch_from_host, .repeats = 1};
-    const struct work to = {.launch = launch_to_host, .repeats = 1};
+    const struct workload from = {.launch = launch_from_host, .repeats = 1};
+    const struct workload to = {.launch = launch_to_host, .repeats = 1};
     enum mics_status status;
 
     *from_host = *to_host = 0;

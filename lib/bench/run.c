@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_run.c - the loops: groups, operations, sizes, algorithms, out of place and in place. */
+/* run.c - the loops: groups, operations, sizes, algorithms, out of place and in place. */
 #include "bench/run.h"
 #include "base/num.h"
 
@@ -16,11 +16,12 @@ struct run {
     struct mics_bench_result *out;
 };
 
-/* All of one group's. */
-struct scene {
+/* One group in a run. */
+struct group_run {
     struct run *run;
     enum mics_bench_group group;
-    struct mics_bench_place place, partition, replication; /* the last two for sync */
+    struct mics_bench_comms comms;
+    struct mics_executor partition; /* of sync: the world cut into partition groups */
 };
 
 enum mics_status mics_bench_buffer_bytes(const struct mics_bench_request *request,
@@ -35,6 +36,26 @@ enum mics_status mics_bench_buffer_bytes(const struct mics_bench_request *reques
                             (unsigned long long)array);
     *bytes = mics_round_up(2 * array, 4096);
     return MICS_OK;
+}
+
+double mics_bench_algbw(const struct mics_bench_row *row)
+{
+    return row->time_s > 0 ? (double)row->bytes / row->time_s : 0;
+}
+
+double mics_bench_busbw(const struct mics_bench_row *row)
+{
+    const double m = (double)row->nodes * row->per_node, part = (m - 1) / m;
+    const double algbw = mics_bench_algbw(row);
+
+    switch (row->op) {
+    case MICS_BENCH_SYNC:
+        return algbw;
+    case MICS_BENCH_ALL_REDUCE:
+        return algbw * 2 * part;
+    default:
+        return algbw * part;
+    }
 }
 
 struct mics_bench_row *mics_bench_result_add(struct mics_bench_result *result)
@@ -63,41 +84,20 @@ static bool is_in(unsigned set, int index)
     return set >> index & 1;
 }
 
-static bool makes_sense(const struct scene *scene, enum mics_bench_op op, enum mics_bench_algo algo,
-                        bool in_place)
+static bool makes_sense(const struct group_run *group, enum mics_bench_op op,
+                        enum mics_bench_algo algo, bool in_place)
 {
     if (op == MICS_BENCH_SYNC)
         return !in_place && (algo == MICS_BENCH_TWO_HOP || algo == MICS_BENCH_ONE_HOP);
     if (algo == MICS_BENCH_HIERARCHICAL)
-        return scene->place.whole && op != MICS_BENCH_ALL_REDUCE;
-    return algo == MICS_BENCH_FLAT || (algo == MICS_BENCH_MPI && scene->place.mpi);
+        return mics_bench_comms_have_hierarchy(&group->comms) && op != MICS_BENCH_ALL_REDUCE;
+    return algo == MICS_BENCH_FLAT || (algo == MICS_BENCH_MPI && group->comms.native);
 }
 
-/* Every algorithm of a size has the same bytes, whatever the segments of the hierarchical one. */
-static struct mics_bench_case case_of(const struct scene *scene, enum mics_bench_op op,
-                                      uint64_t bytes)
+static enum mics_status measure_case(const struct group_run *group, const struct mics_bench_case *c,
+                                     struct mics_err *err)
 {
-    const struct mics_bench_request *request = scene->run->request;
-    const struct mics_bench_seat *seat = &scene->place.seat;
-    const uint32_t segments = bytes >= MICS_BENCH_SEGMENT_BYTES ? request->segments : 1;
-
-    return (struct mics_bench_case){
-        .bench = scene->run->bench,
-        .place = &scene->place,
-        .partition = &scene->partition,
-        .replication = &scene->replication,
-        .op = op,
-        .segments = segments,
-        .count = mics_bench_count(bytes, seat->nodes * seat->per_node, segments),
-        .micro_steps = request->micro_steps,
-    };
-}
-
-static enum mics_status run_case(const struct scene *scene, const struct mics_bench_case *c,
-                                 struct mics_err *err)
-{
-    const struct run *run = scene->run;
-    const struct mics_bench_seat *seat = &scene->place.seat;
+    const struct run *run = group->run;
     struct mics_bench_row *row = mics_bench_result_add(run->out);
     enum mics_status status;
 
@@ -105,11 +105,11 @@ static enum mics_status run_case(const struct scene *scene, const struct mics_be
         return mics_err_nomem(err);
     row->op = c->op;
     row->algo = c->algo;
-    row->group = scene->group;
+    row->group = group->group;
     row->in_place = c->in_place;
-    row->nodes = seat->nodes;
-    row->per_node = seat->per_node;
-    row->groups = seat->groups;
+    row->nodes = group->comms.nodes;
+    row->per_node = group->comms.per_node;
+    row->groups = group->comms.groups;
     row->segments = c->segments;
     row->bytes = mics_bench_case_elements(c) * sizeof(float);
     row->count = c->op < MICS_BENCH_ALL_REDUCE ? c->count : mics_bench_case_elements(c);
@@ -119,84 +119,91 @@ static enum mics_status run_case(const struct scene *scene, const struct mics_be
     return status;
 }
 
-static enum mics_status run_size(const struct scene *scene, enum mics_bench_op op, uint64_t bytes,
+static enum mics_status run_case(struct group_run *group, struct mics_bench_case *c,
                                  struct mics_err *err)
 {
-    struct mics_bench_case c = case_of(scene, op, bytes);
-    const uint32_t segments = c.segments;
+    enum mics_status status = mics_bench_case_open(c, err);
+
+    if (status == MICS_OK)
+        status = measure_case(group, c, err);
+    mics_bench_case_close(c);
+    return status;
+}
+
+static enum mics_status run_size(struct group_run *group, enum mics_bench_op op, uint64_t bytes,
+                                 struct mics_err *err)
+{
+    const struct mics_bench_request *request = group->run->request;
+    const uint32_t segments = bytes >= MICS_BENCH_SEGMENT_BYTES ? request->segments : 1;
+    struct mics_bench_case c = {
+        .bench = group->run->bench,
+        .comms = &group->comms,
+        .partition = &group->partition,
+        .op = op,
+        .count = mics_bench_count(bytes, group->comms.size, segments),
+        .micro_steps = request->micro_steps,
+    };
     enum mics_status status = MICS_OK;
 
     for (int algo = 0; algo < MICS_BENCH_ALGO_COUNT; algo++) {
         for (int in_place = 0; in_place < 2 && status == MICS_OK; in_place++) {
-            if (!is_in(scene->run->request->algos, algo) ||
-                !makes_sense(scene, op, (enum mics_bench_algo)algo, in_place))
+            if (!is_in(request->algos, algo) ||
+                !makes_sense(group, op, (enum mics_bench_algo)algo, in_place))
                 continue;
             c.algo = (enum mics_bench_algo)algo;
             c.in_place = in_place;
             c.segments = algo == MICS_BENCH_HIERARCHICAL ? segments : 1;
-            status = run_case(scene, &c, err);
+            status = run_case(group, &c, err);
         }
     }
     return status;
 }
 
-static enum mics_status run_op(const struct scene *scene, enum mics_bench_op op,
-                               struct mics_err *err)
+static enum mics_status run_op(struct group_run *group, enum mics_bench_op op, struct mics_err *err)
 {
-    const struct mics_bench_request *request = scene->run->request;
+    const struct mics_bench_request *request = group->run->request;
     enum mics_status status = MICS_OK;
 
     for (uint64_t bytes = request->min_bytes; bytes > 0 && status == MICS_OK;
          bytes = mics_bench_next_size(request, bytes))
-        status = run_size(scene, op, bytes, err);
+        status = run_size(group, op, bytes, err);
     return status;
 }
 
-/* Is there a partition, and more than one, whose gradients are synchronised? */
-static bool has_sync(const struct scene *scene)
+static enum mics_status run_ops(struct group_run *group, struct mics_err *err)
 {
-    const struct run *run = scene->run;
+    const struct mics_bench *bench = group->run->bench;
+    const struct mics_bench_request *request = group->run->request;
+    const uint32_t p = request->partition;
+    const struct mics_shape shape = {bench->world->node_count, bench->world->local_size, p, p, p};
+    const bool has_sync = group->group == MICS_BENCH_WORLD && p > 0;
+    enum mics_status status = MICS_OK;
 
-    return is_in(run->request->ops, MICS_BENCH_SYNC) && scene->group == MICS_BENCH_WORLD &&
-           run->request->partition > 0;
-}
-
-static enum mics_status open_places(struct scene *scene, struct mics_err *err)
-{
-    const struct mics_bench *bench = scene->run->bench;
-    const struct mics_bench_request *request = scene->run->request;
-    struct mics_bench_seat seat =
-        mics_bench_seat_of(bench->world, scene->group, request->partition);
-    enum mics_status status =
-        mics_bench_place_open(bench, &seat, request->segments, &scene->place, err);
-
-    if (status != MICS_OK || !has_sync(scene))
-        return status;
-    seat = mics_bench_seat_of(bench->world, MICS_BENCH_PARTITION, request->partition);
-    status = mics_bench_place_open(bench, &seat, request->segments, &scene->partition, err);
-    if (status != MICS_OK)
-        return status;
-    seat = mics_bench_seat_of(bench->world, MICS_BENCH_REPLICATION, request->partition);
-    return mics_bench_place_open(bench, &seat, request->segments, &scene->replication, err);
+    if (has_sync)
+        mics_executor_init(&group->partition, bench->device, bench->comm, &shape);
+    for (int op = 0; op < MICS_BENCH_OP_COUNT && status == MICS_OK; op++)
+        if (is_in(request->ops, op) && (op != MICS_BENCH_SYNC || has_sync))
+            status = run_op(group, (enum mics_bench_op)op, err);
+    mics_executor_fini(&group->partition);
+    return status;
 }
 
 static enum mics_status run_group(struct run *run, enum mics_bench_group group,
                                   struct mics_err *err)
 {
-    struct scene scene = {.run = run, .group = group};
-    const struct mics_bench_seat seat =
-        mics_bench_seat_of(run->bench->world, group, run->request->partition);
+    const struct mics_bench_grouping grouping =
+        mics_bench_grouping_of(run->bench->world, group, run->request->partition);
+    struct group_run group_run = {.run = run, .group = group};
+    struct mics_member member;
     enum mics_status status;
 
-    if (seat.nodes * seat.per_node == 1)
+    mics_shape_member(&grouping.shape, grouping.kind, 0, &member);
+    if (member.size == 1)
         return MICS_OK;
-    status = open_places(&scene, err);
-    for (int op = 0; op < MICS_BENCH_OP_COUNT && status == MICS_OK; op++)
-        if (is_in(run->request->ops, op) && (op != MICS_BENCH_SYNC || has_sync(&scene)))
-            status = run_op(&scene, (enum mics_bench_op)op, err);
-    mics_bench_place_close(&scene.replication);
-    mics_bench_place_close(&scene.partition);
-    mics_bench_place_close(&scene.place);
+    status = mics_bench_comms_open(run->bench, &grouping, true, &group_run.comms, err);
+    if (status == MICS_OK)
+        status = run_ops(&group_run, err);
+    mics_bench_comms_close(&group_run.comms);
     return status;
 }
 

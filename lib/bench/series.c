@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * series.c - time, agree, grow.
+ * series.c - time a size, exchange the times, choose the next size.
  *
- * After each size all ranks exchange (median, best, elapsed). The number of batches of the next size
- * and whether there is one follow from the median over the ranks and from rank 0's clock: pure
- * functions of what all have, so nobody waits for a collective that others never begin.
+ * After each size all ranks exchange (median, best, elapsed). Whether there is a next size, and its
+ * number of batches, follow from the median over the ranks and from rank 0's clock. Both are the
+ * same on all ranks, so no rank waits for a collective that others do not begin.
  */
 #include "bench/series.h"
 #include "base/clock.h"
 #include "base/num.h"
-#include "bench/stats.h"
+#include "bench/statistics.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -24,18 +24,19 @@ enum {
     GROWTH = 4
 };
 
-/* One size more, past the bursts that a shaped link lets through, when each collective of it is as short as that. */
-static const double brief_s = 60e-3;
-static const double batch_s = 300e-6; /* short collectives are repeated to fill as much */
+/* If a collective of the next size takes less than this, it is measured in any case: it is beyond
+ * the bursts of a shaped link. */
+static const double short_s = 60e-3;
+static const double batch_s = 300e-6; /* a batch of short collectives */
 
-/* What the ranks exchange after each size. median < 0: took no part. */
-struct report {
+/* Exchanged after each size. median < 0: the rank took no part. */
+struct rank_times {
     double median, best, elapsed;
 };
 
-/* What is about to be run. */
+/* One size. */
 struct round {
-    struct mics_comm *comm; /* may be NULL */
+    struct mics_bench_comms *comms; /* may be NULL */
     enum mics_collective collective;
     uint64_t count; /* elements of one rank's piece */
     uint32_t ranks, iters, batches;
@@ -47,50 +48,62 @@ static uint64_t round_bytes(const struct round *round)
 }
 
 /* In place, so one buffer is enough. */
-static void enqueue(const struct mics_bench *bench, const struct round *round)
+static enum mics_status open_exchange(const struct mics_bench *bench, const struct round *round,
+                                      struct mics_exchange_replay **replay,
+                                      struct mics_exchange_buffers *buffers, struct mics_err *err)
 {
-    struct mics_comm *comm = round->comm;
-    float *data = bench->buffer;
-    float *piece = data + (uint64_t)comm->block * round->count;
+    static const enum mics_exchange_kind kinds[MICS_COLLECTIVE_COUNT] = {
+        [MICS_ALL_GATHER] = MICS_EXCHANGE_GATHER,
+        [MICS_REDUCE_SCATTER] = MICS_EXCHANGE_REDUCE,
+        [MICS_ALL_REDUCE] = MICS_EXCHANGE_SYNC,
+    };
+    struct mics_executor *executor =
+        round->collective == MICS_ALL_REDUCE ? &round->comms->replicated : &round->comms->sharded;
+    const struct mics_plan_choice choice = mics_bench_choice(executor, false, 1);
+    const uint64_t count = round->count * round->ranks;
+    const struct mics_layout layout = mics_layout_cut(&executor->shape, count, 1);
 
-    switch (round->collective) {
-    case MICS_ALL_GATHER:
-        comm->ops->all_gather(comm, bench->stream, piece, data, round->count, MICS_F32);
-        break;
-    case MICS_REDUCE_SCATTER:
-        comm->ops->reduce_scatter(comm, bench->stream, data, piece, round->count, MICS_F32);
-        break;
-    default:
-        comm->ops->all_reduce(comm, bench->stream, data, round->count * round->ranks, MICS_F32);
-    }
+    *buffers = (struct mics_exchange_buffers){
+        .param_slot = bench->buffer, .grad_slot = bench->buffer, .grad = bench->buffer};
+    buffers->param = buffers->reduced = mics_pieces_in_slot(
+        bench->buffer, &layout, layout.param_piece, executor->index.param, MICS_F32);
+    return mics_exchange_replay_new(executor, &choice, kinds[round->collective], count, replay,
+                                    err);
 }
 
-static enum mics_status time_batch(const struct mics_bench *bench, const struct round *round,
-                                   double *seconds, struct mics_err *err)
+static enum mics_status time_batch(const struct mics_bench *bench, uint32_t iters,
+                                   struct mics_exchange_replay *replay,
+                                   const struct mics_exchange_buffers *buffers, double *seconds,
+                                   struct mics_err *err)
 {
     const double start = mics_now_s();
     enum mics_status status;
 
-    for (uint32_t i = 0; i < round->iters; i++)
-        enqueue(bench, round);
+    for (uint32_t i = 0; i < iters; i++)
+        mics_exchange_replay_enqueue(replay, bench->stream, 0, 1, buffers);
     status = mics_bench_wait(bench, err);
-    *seconds = (mics_now_s() - start) / round->iters;
+    *seconds = (mics_now_s() - start) / iters;
     return status;
 }
 
-/* One batch that does not count, then those that do. */
+/* One batch as warm-up, then those that count. */
 static enum mics_status time_size(const struct mics_bench *bench, const struct round *round,
-                                  struct report *out, struct mics_err *err)
+                                  struct rank_times *out, struct mics_err *err)
 {
+    struct mics_exchange_replay *replay = NULL;
+    struct mics_exchange_buffers buffers;
     double seconds[MAX_BATCHES], warmup;
     enum mics_status status;
 
-    *out = (struct report){.median = -1, .best = -1};
-    if (!round->comm)
+    *out = (struct rank_times){.median = -1, .best = -1};
+    if (!round->comms)
         return MICS_OK;
-    status = time_batch(bench, round, &warmup, err);
+    status = open_exchange(bench, round, &replay, &buffers, err);
+    if (status == MICS_OK)
+        status = time_batch(bench, round->iters, replay, &buffers, &warmup, err);
     for (uint32_t i = 0; i < round->batches && status == MICS_OK; i++)
-        status = time_batch(bench, round, &seconds[i], err);
+        status = time_batch(bench, round->iters, replay, &buffers, &seconds[i], err);
+    mics_exchange_replay_free(replay);
     if (status != MICS_OK)
         return status;
     out->median = mics_median(seconds, round->batches);
@@ -98,8 +111,8 @@ static enum mics_status time_size(const struct mics_bench *bench, const struct r
     return MICS_OK;
 }
 
-/* Put a size's reports into the series: the sample is the median of those who took part. */
-static enum mics_status add_size(struct mics_series *series, const struct report *reports,
+/* Add a size to the series: the sample is the median over the ranks that took part. */
+static enum mics_status add_size(struct mics_series *series, const struct rank_times *reports,
                                  uint32_t size, const struct round *round, struct mics_err *err)
 {
     double *best = malloc(size * sizeof *best), *medians = malloc(size * sizeof *medians);
@@ -122,10 +135,10 @@ static enum mics_status add_size(struct mics_series *series, const struct report
     series->best[series->count++] = best;
     series->batches += round->batches;
     free(medians);
-    return count > 0 ? MICS_OK : mics_err_set(err, MICS_ERR_ARG, "nobody took part");
+    return count > 0 ? MICS_OK : mics_err_set(err, MICS_ERR_ARG, "no rank took part");
 }
 
-/* How often to run a size that takes so long, in what is left of the budget. */
+/* Iterations and batches of a size whose collective takes `seconds`, in the rest of the budget. */
 static void choose_repetitions(struct round *round, double seconds, double left_s)
 {
     const double fit = left_s / 3 / seconds; /* collectives in a third of what is left */
@@ -134,7 +147,8 @@ static void choose_repetitions(struct round *round, double seconds, double left_
     round->batches = (uint32_t)fmax(MIN_BATCHES, fmin(MAX_BATCHES, fit / round->iters - 1));
 }
 
-/* Set up the next size, which will take up to GROWTH times the last one's time. Is there one? */
+/* Set up the next size, which takes up to GROWTH times as long as the last one. False: the series
+ * ends. */
 static bool prepare(const struct mics_series *series, const struct mics_bench *bench,
                     struct round *round, double left_s)
 {
@@ -146,7 +160,7 @@ static bool prepare(const struct mics_series *series, const struct mics_bench *b
         expected = GROWTH * series->samples[series->count - 1].seconds;
     if (series->count == MICS_SERIES_MAX || round_bytes(round) > bench->buffer_bytes)
         return false;
-    if (series->count >= MIN_SIZES + (expected < brief_s) && expected * (1 + MIN_BATCHES) > left_s)
+    if (series->count >= MIN_SIZES + (expected < short_s) && expected * (1 + MIN_BATCHES) > left_s)
         return false;
     choose_repetitions(round, expected, left_s);
     if (series->count == 0)
@@ -154,13 +168,13 @@ static bool prepare(const struct mics_series *series, const struct mics_bench *b
     return true;
 }
 
-/* Share the reports of a size, and rank 0's clock. */
+/* Time a size and exchange the times, and rank 0's clock. */
 static enum mics_status run_size(const struct mics_bench *bench, const struct round *round,
-                                 double begun_s, struct report *reports, double *elapsed_s,
+                                 double begun_s, struct rank_times *reports, double *elapsed_s,
                                  struct mics_err *err)
 {
     struct mics_comm *world = bench->world->comm;
-    struct report own;
+    struct rank_times own;
     enum mics_status status = time_size(bench, round, &own, err);
 
     own.elapsed = mics_now_s() - begun_s;
@@ -170,14 +184,14 @@ static enum mics_status run_size(const struct mics_bench *bench, const struct ro
     return status;
 }
 
-enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_comm *comm,
+enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                  enum mics_collective collective, uint32_t ranks, double budget_s,
                                  struct mics_series *out, struct mics_err *err)
 {
     const uint32_t size = bench->world->size;
     const double begun_s = mics_now_s();
-    struct report *reports = calloc(size, sizeof *reports);
-    struct round round = {.comm = comm, .collective = collective, .ranks = ranks};
+    struct rank_times *reports = calloc(size, sizeof *reports);
+    struct round round = {.comms = comms, .collective = collective, .ranks = ranks};
     enum mics_status status = reports ? MICS_OK : mics_err_nomem(err);
     double elapsed_s = 0;
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * engine.c - making an engine, its steps, and what it tells about them.
+ * engine.c - create an engine, run its steps and evaluations, and report what it does.
  */
 #include "engine/engine.h"
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
+#include "plan/memory.h"
+
+#include "host/numbers.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -49,50 +51,24 @@ static enum mics_status make_schedules(struct mics_engine *engine, struct mics_e
     return status;
 }
 
-static void mark_used(const struct mics_schedule *schedule, bool used[MICS_COMM_KIND_COUNT])
+static enum mics_status open_communicators(struct mics_engine *engine, struct mics_err *err)
 {
-    for (uint32_t i = 0; i < schedule->op_count; i++)
-        if (mics_op_is_comm(schedule->ops[i].kind))
-            used[schedule->ops[i].comm] = true;
-}
-
-/* Every rank has the same schedules, so all split the same kinds in the same order. */
-static enum mics_status make_communicators(struct mics_engine *engine, struct mics_err *err)
-{
-    struct mics_comm *world =
-        engine->options.comm ? engine->options.comm : engine->options.world->comm;
     const uint64_t before = mics_engine_memory_left(engine);
-    bool used[MICS_COMM_KIND_COUNT] = {false};
+    enum mics_status status =
+        mics_executor_open_comms(&engine->executor, engine->train.schedule, err);
 
-    mark_used(engine->train.schedule, used);
-    mark_used(engine->eval.schedule, used);
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        struct mics_member *member = &engine->members[kind];
-
-        mics_shape_member(&engine->choice.shape, kind, (uint32_t)world->rank, member);
-        if (!used[kind])
-            continue;
-        enum mics_status status = world->ops->split(world, (int)member->color, (int)member->key,
-                                                    (int)member->block, &engine->comms[kind], err);
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
-            return status;
-        }
-    }
-    engine->index = mics_shape_index(&engine->choice.shape, (uint32_t)world->rank);
+    if (status == MICS_OK)
+        status = mics_executor_open_comms(&engine->executor, engine->eval.schedule, err);
     engine->comm_bytes = before - mics_min_u64(before, mics_engine_memory_left(engine));
-    return MICS_OK;
+    return status;
 }
 
 static enum mics_status open_streams(struct mics_engine *engine, struct mics_err *err)
 {
-    for (int kind = 0; kind < MICS_STREAM_COUNT; kind++) {
-        enum mics_status status = engine->device->ops->stream_open(
-            engine->device, mics_stream_kind_name(kind), kind != MICS_STREAM_COMPUTE,
-            &engine->streams[kind], err);
-        if (status != MICS_OK)
-            return status;
-    }
+    const enum mics_status status = mics_executor_open_streams(&engine->executor, err);
+
+    if (status != MICS_OK)
+        return status;
     return engine->device->ops->stream_open(engine->device, "input", 1, &engine->input, err);
 }
 
@@ -130,13 +106,15 @@ enum mics_status mics_engine_new(const struct mics_engine_options *options,
     engine->model = options->model;
     engine->choice = *options->choice;
     engine->device = options->device;
+    mics_executor_init(&engine->executor, options->device,
+                       options->comm ? options->comm : options->world->comm, &engine->choice.shape);
     status = mics_memory_compute(engine->model, &engine->choice, &engine->memory, err);
     if (status == MICS_OK)
         status = open_streams(engine, err);
     if (status == MICS_OK)
         status = make_schedules(engine, err);
     if (status == MICS_OK)
-        status = make_communicators(engine, err);
+        status = open_communicators(engine, err);
     if (status == MICS_OK)
         status = mics_engine_map_memory(engine, err);
     if (status == MICS_OK)
@@ -153,13 +131,8 @@ void mics_engine_free(struct mics_engine *engine)
 {
     if (!engine)
         return;
-    for (int kind = 0; kind < MICS_STREAM_COUNT; kind++)
-        if (engine->streams[kind])
-            engine->device->ops->stream_close(engine->streams[kind]);
     engine->device->ops->stream_close(engine->input);
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        if (engine->comms[kind])
-            engine->comms[kind]->ops->free(engine->comms[kind]);
+    mics_executor_fini(&engine->executor);
     mics_replay_close(engine, &engine->train);
     mics_replay_close(engine, &engine->eval);
     mics_engine_unmap_memory(engine);
@@ -180,8 +153,8 @@ static uint64_t count_targets(const int32_t *targets, uint64_t count)
     return counted;
 }
 
-void mics_engine_fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t micro_steps,
-                            mics_engine_fill *fill, void *context)
+static void fill_batch(struct mics_engine *engine, uint32_t parity, uint32_t micro_steps,
+                       mics_engine_fill *fill, void *context)
 {
     const uint64_t each = mics_engine_micro_tokens(engine);
 
@@ -199,10 +172,10 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     const uint32_t parity = engine->submitted & 1;
 
     if (mics_engine_uncollected(engine) == 2)
-        return mics_err_set(err, MICS_ERR_ARG, "two steps wait to be collected");
+        return mics_err_set(err, MICS_ERR_ARG, "two steps are not collected yet");
     if (engine->submitted == 0)
         engine->last_end_s = mics_now_s();
-    mics_engine_fill_batch(engine, parity, choice->micro_steps, input->fill, input->fill_context);
+    fill_batch(engine, parity, choice->micro_steps, input->fill, input->fill_context);
     engine->flights[parity].step = input->step;
     mics_replay_send_batch(engine, &engine->train, parity,
                            choice->micro_steps * mics_engine_micro_tokens(engine));
@@ -219,7 +192,8 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
     return engine->device->ops->failure(engine->device, err);
 }
 
-/* Times of all operations, from the first beginning; that one and the last end, on the clock. */
+/* Times of all operations, relative to the first begin. *begin_s and *end_s: the first begin and
+ * the last end on the clock of mics_now_s(). */
 static void read_timeline(struct mics_engine *engine, uint32_t parity, double *begin_s,
                           double *end_s)
 {
@@ -249,7 +223,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     enum mics_status status;
 
     if (mics_engine_uncollected(engine) == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "no step waits to be collected");
+        return mics_err_set(err, MICS_ERR_ARG, "there is no step to collect");
     status = mics_replay_wait(engine, &engine->train, parity, err);
     if (status != MICS_OK)
         return status;
@@ -288,8 +262,8 @@ void mics_engine_counts(const struct mics_engine *engine,
                         struct mics_comm_counts counts[MICS_COMM_KIND_COUNT])
 {
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        counts[kind] =
-            engine->comms[kind] ? engine->comms[kind]->counts : (struct mics_comm_counts){0};
+        counts[kind] = engine->executor.comms[kind] ? engine->executor.comms[kind]->counts
+                                                    : (struct mics_comm_counts){0};
 }
 
 uint64_t mics_engine_net_bytes(const struct mics_engine *engine)
@@ -297,7 +271,7 @@ uint64_t mics_engine_net_bytes(const struct mics_engine *engine)
     uint64_t bytes = 0;
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        bytes += engine->comms[kind] ? engine->comms[kind]->counts.net_bytes : 0;
+        bytes += engine->executor.comms[kind] ? engine->executor.comms[kind]->counts.net_bytes : 0;
     return bytes;
 }
 
@@ -313,5 +287,166 @@ uint64_t mics_engine_comm_bytes(const struct mics_engine *engine)
 
 uint64_t mics_engine_high_water(const struct mics_engine *engine)
 {
-    return engine->handed_out;
+    return engine->used_bytes;
+}
+
+static enum mics_status check_idle(const struct mics_engine *engine, struct mics_err *err)
+{
+    if (mics_engine_uncollected(engine) > 0)
+        return mics_err_set(err, MICS_ERR_ARG, "a step is not collected yet");
+    return MICS_OK;
+}
+
+enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
+                                  double *loss_sum, double *targets, struct mics_err *err)
+{
+    struct mics_op_scalars *scalars = &engine->results[RESULT_EVAL];
+    enum mics_status status = check_idle(engine, err);
+
+    if (status != MICS_OK)
+        return status;
+    fill_batch(engine, 0, 1, fill, context);
+    mics_replay_send_batch(engine, &engine->eval, 0, mics_engine_micro_tokens(engine));
+    struct issue issue = {
+        .batch = mics_choice_batch(&engine->choice, false),
+        .logits_row = MICS_NONE,
+        .read = scalars,
+    };
+    mics_replay_run(engine, &engine->eval, &issue);
+    status = mics_replay_wait(engine, &engine->eval, 0, err);
+    if (status != MICS_OK)
+        return status;
+    *loss_sum = scalars->loss_sum;
+    *targets = scalars->targets;
+    return MICS_OK;
+}
+
+/* Device memory for logits [V]: the gradient of the head unit, which is not in use between steps
+ * and has at least [V, C] elements of 2 bytes; C is 2 or more. */
+static void *logits_buffer(struct mics_engine *engine)
+{
+    const struct mics_schedule *schedule = engine->train.schedule;
+    const uint32_t head = engine->model->stage_count - 1;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind == MICS_OP_FORWARD && op->stage == head)
+            return op->grad_slot == MICS_NONE ? engine->units[op->unit].grad
+                                              : engine->grad_slots[op->grad_slot];
+    }
+    return NULL;
+}
+
+/* Values of bf16 are copied to the end of the caller's array and converted from there in ascending
+ * order: each one overwrites only values that are converted already. */
+static enum mics_status fetch_logits(struct mics_engine *engine, const void *from, float *logits,
+                                     struct mics_err *err)
+{
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_COMPUTE];
+    const uint32_t V = engine->model->config.vocab_size;
+    const uint64_t bytes = V * mics_dtype_bytes(engine->choice.dtype);
+    void *to = (uint8_t *)logits + (V * sizeof *logits - bytes);
+    enum mics_status status;
+
+    mics_launch_copy(stream, &(struct mics_op_copy){.dst = to, .src = from, .bytes = bytes});
+    status = engine->device->ops->stream_sync(stream, err);
+    for (uint32_t v = 0; to != logits && v < V; v++) {
+        uint16_t narrow;
+
+        memcpy(&narrow, (uint8_t *)to + v * sizeof narrow, sizeof narrow);
+        mics_numbers_to_f32(MICS_NUMBER_BF16, &narrow, &logits[v], 1);
+    }
+    return status;
+}
+
+enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *tokens,
+                                    uint32_t length, float *logits, struct mics_err *err)
+{
+    enum mics_status status = check_idle(engine, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (length < 1 || length > engine->choice.seq)
+        return mics_err_set(err, MICS_ERR_ARG, "%u tokens: expected 1 to %u, the plan's sequence",
+                            length, engine->choice.seq);
+    memcpy(engine->host_tokens[0], tokens, length * sizeof *tokens);
+    memset(engine->host_targets[0], 0xff, length * sizeof *tokens);
+    engine->host_scalars[0] = (struct mics_op_scalars){0};
+    mics_replay_send_batch(engine, &engine->eval, 0, length);
+    struct issue issue = {
+        .batch = mics_choice_batch(&engine->choice, false),
+        .logits_row = length - 1,
+        .logits = logits_buffer(engine),
+        .read = &engine->results[RESULT_EVAL],
+    };
+    issue.batch.B = 1;
+    issue.batch.T = length;
+    mics_replay_run(engine, &engine->eval, &issue);
+    status = fetch_logits(engine, issue.logits, logits, err);
+    return status == MICS_OK ? mics_replay_wait(engine, &engine->eval, 0, err) : status;
+}
+
+const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating, uint32_t op)
+{
+    const struct mics_schedule *schedule =
+        evaluating ? engine->eval.schedule : engine->train.schedule;
+
+    return op < schedule->op_count ? &schedule->ops[op] : NULL;
+}
+
+/* The first operation that has begun and not ended; if there is none, the first that has not
+ * ended. */
+static void find_activity(const struct mics_engine *engine, const struct replay *replay,
+                          uint32_t parity, struct mics_engine_activity *activity)
+{
+    const struct mics_device_ops *device = engine->device->ops;
+    uint32_t waiting = MICS_NONE, running = MICS_NONE;
+
+    for (uint32_t i = 0; i < replay->schedule->op_count; i++) {
+        if (device->event_reached(replay->end[parity][i])) {
+            activity->progress++;
+            continue;
+        }
+        if (waiting == MICS_NONE)
+            waiting = i;
+        if (running == MICS_NONE && device->event_reached(replay->begin[parity][i]))
+            running = i;
+    }
+    activity->op = running != MICS_NONE ? running : waiting;
+    activity->is = mics_engine_op(engine, activity->evaluating, activity->op);
+}
+
+/* Looks at the events that the streams wait for anyway, so that watching costs a step nothing. The
+ * answer may be slightly old while operations progress; it is exact when nothing moves any more. */
+void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_activity *out)
+{
+    const uint32_t collected = engine->collected, submitted = engine->submitted;
+    const uint64_t steps = (uint64_t)collected + submitted;
+
+    *out = (struct mics_engine_activity){.progress = steps << 32, .op = MICS_NONE};
+    out->evaluating = engine->evaluating;
+    if (submitted != collected)
+        out->step = engine->flights[collected & 1].step;
+    if (!engine->device->ops->event_reached)
+        return;
+    if (submitted != collected)
+        find_activity(engine, &engine->train, collected & 1, out);
+    else if (out->evaluating)
+        find_activity(engine, &engine->eval, 0, out);
+}
+
+enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err)
+{
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+        struct mics_comm *comm = engine->executor.comms[kind];
+        const enum mics_status status =
+            comm && comm->ops->check ? comm->ops->check(comm, err) : MICS_OK;
+
+        if (status == MICS_OK)
+            continue;
+        mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
+        return status;
+    }
+    return MICS_OK;
 }

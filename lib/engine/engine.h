@@ -2,9 +2,9 @@
 /*
  * engine.h - the executor "run": a schedule on a real device with real communicators.
  *
- * One engine is one rank. It allocates one arena of exactly the plan's size, makes the
- * communicators that its schedule uses, and replays the schedule every step. Nothing is allocated
- * inside a step, and the host does not wait inside one: results come one step late.
+ * One engine is one rank. It allocates one arena of exactly the plan's size, opens the
+ * communicators that its schedules use, and replays the training schedule in every step. Nothing is
+ * allocated inside a step, and the host does not wait inside one: results come one step late.
  *
  *     mics_engine_new() -> mics_engine_prepare(), mics_engine_warm_up()
  *     -> mics_engine_init() or mics_engine_import() + mics_engine_publish()
@@ -31,20 +31,23 @@ struct mics_engine_options {
     const struct mics_model *model; /* outlives the engine, as all below */
     const struct mics_plan_choice *choice;
     struct mics_world *world; /* of the plan's shape */
-    struct mics_comm *comm; /* the world's ranks, for memory of the device; NULL: the world's own */
+    struct mics_comm *comm;   /* the world's ranks, for device memory; NULL: world->comm */
     struct mics_device *device;
-    const struct mics_schedule *schedule; /* NULL: made from the choice. Tests pass mutated ones. */
+    const struct mics_schedule
+        *schedule; /* NULL: built from the choice. Tests pass mutated ones. */
     struct mics_optimizer_settings optimizer;
-    /* Seconds for each operation of the training schedule (pace.h): then nothing is computed, operations
-     * only take that long, and communication stays real. The loss is 0. NULL: compute. */
-    const double *pace;
-    /* For tests: called in the stream before each operation; may sleep. NULL: none. */
+    /* [operations of the training schedule] seconds. If it is set, each operation only takes its
+     * time instead of computing, communication stays real, and the loss is 0. NULL: compute. */
+    const double *op_durations;
+    /* Called in the stream before each operation, with its index; may sleep. For tests. NULL:
+     * none. */
     void (*before_op)(void *context, uint32_t op);
     void *context;
 };
 
-/* Give micro-step `micro_step`'s tokens and targets [B, T] of this rank: valid tokens, targets valid
- * or -1. Called once per micro-step from mics_engine_submit() and mics_engine_eval(). */
+/* Fill this rank's tokens and targets [B, T] of a micro-step: tokens below the vocabulary's size,
+ * targets likewise or -1 (not counted). Called once per micro-step from mics_engine_submit() and
+ * mics_engine_eval(). */
 typedef void mics_engine_fill(void *context, uint32_t micro_step, int32_t *tokens,
                               int32_t *targets);
 
@@ -60,8 +63,7 @@ struct mics_step_result {
     double loss;      /* mean over the step's targets, all ranks */
     double targets;   /* counted, all ranks */
     double grad_norm; /* of the mean gradient */
-    double
-        seconds; /* from the end of the step before to the end of this one (first step: from its beginning) */
+    double seconds;   /* since the end of the step before; of the first step since its beginning */
     struct mics_overlap overlap; /* as measured on this rank */
     double begin_s;              /* when the timeline begins, on the clock of mics_now_s() */
 };
@@ -73,83 +75,85 @@ enum mics_status mics_engine_new(const struct mics_engine_options *options,
                                  struct mics_engine **out, struct mics_err *err);
 void mics_engine_free(struct mics_engine *engine); /* NULL is fine */
 
-/* On a device with memory of its own, let the communicators do once what they will do in steps: they connect, take what memory they need
- * (mics_engine_comm_bytes()) and are quick afterwards. Collective; what is in the arena is lost, so before it is filled. A
- * failure may be this rank's alone. */
+/* On a device with memory of its own, run each kind of collective of the schedules once, so that
+ * communicators connect and allocate device memory (mics_engine_comm_bytes()) before the first
+ * step. Overwrites the arena: call it before init or import. Collective; may fail on this rank
+ * alone. */
 enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err *err);
 
-/* Choose how the device does the matrix products of the schedules, alike on all ranks with the same
- * GPU and libraries. Without it the library's first proposals are used. Collective, over the
- * world's own communicator; what is in the arena is lost, so before it is filled. All ranks fail
- * together. Does nothing where a device has no choice. */
+/* Choose the algorithms for the matrix products of the schedules, the same on all ranks with the
+ * same GPU and libraries. Without this call the library's first proposals are used. Overwrites the
+ * arena: call it before init or import. Collective over world->comm; all ranks fail together. Does
+ * nothing where a device has no choice. */
 enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err *err);
 
-/* Parameters from the seed (each rank its own shard only); optimizer state 0. */
+/* Initialise this rank's shards: parameters from the seed, optimizer state 0. */
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err);
 
-/* Enqueue one step and return. At most two steps may be uncollected: the call fails on a third. */
+/* Enqueue one step and return. MICS_ERR_ARG: two steps are uncollected already. */
 enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mics_step_input *input,
                                     struct mics_err *err);
-/* Wait for the oldest uncollected step. Failures of the device and of communication surface here. */
+/* Wait for the oldest uncollected step. Reports failures of the device and of communication. */
 enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_step_result *out,
                                      struct mics_err *err);
 uint32_t mics_engine_uncollected(const struct mics_engine *engine);
 
-/* Forward one micro-batch per rank; mean loss over all ranks' targets. Collective; needs all steps
- * collected. */
+/* Forward one micro-batch per rank; the sum of the loss over all ranks' targets, and their number.
+ * Collective; all steps must be collected. */
 enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *fill, void *context,
                                   double *loss_sum, double *targets, struct mics_err *err);
 
-/* Logits [V] for the token after tokens[0 .. length), on every rank; the tokens must be the same on
- * all. 1 <= length <= the plan's seq. Collective. */
+/* Logits [V] for the token that follows tokens[length], on every rank, given the same tokens on
+ * all. 1 <= length <= the plan's seq. Collective; all steps must be collected. */
 enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *tokens,
                                     uint32_t length, float *logits, struct mics_err *err);
 
-/* Elements of this rank's optimizer shard of a unit, and where they are in the unit's flat vector:
- * segment t's piece begins at mics_layout_piece_offset(). */
+/* Elements of this rank's optimizer shard of a unit. In the unit's flat vector, its piece of
+ * segment t begins at mics_layout_piece_offset(). */
 uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit);
 bool mics_engine_has_state(const struct mics_engine *engine, enum mics_state state);
-/* Copy elements [first, first + count) of the shard out of, or into, the arena. Steps must be collected. */
+/* Copy elements [first, first + count) of the shard out of, or into, the arena. All steps must be
+ * collected. MICS_ERR_ARG: they are not, or the optimizer does not have this state. */
 enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,
                                     enum mics_state state, uint64_t first, uint64_t count,
                                     float *dst, struct mics_err *err);
 enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
                                     enum mics_state state, uint64_t first, uint64_t count,
                                     const float *src, struct mics_err *err);
-/* After an import of parameters: round them to the plan's type, and give every rank of the optimizer group its
- * part. Collective. */
+/* After parameters were imported: round them to the plan's type, and gather the parameter shards in
+ * the optimizer groups. Collective. */
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err);
 
 const struct mics_schedule *mics_engine_schedule(const struct mics_engine *engine);
 /* Of the last collected step; arrays belong to the engine and live until the next collect. */
 const struct mics_timeline *mics_engine_timeline(const struct mics_engine *engine);
-/* Sum over steps so far, by communicator kind. */
+/* Totals of all steps so far, by communicator kind. */
 void mics_engine_counts(const struct mics_engine *engine,
                         struct mics_comm_counts counts[MICS_COMM_KIND_COUNT]);
-/* Of what this rank sent so far, the bytes that went to other nodes. */
+/* Bytes that this rank has sent to other nodes so far. */
 uint64_t mics_engine_net_bytes(const struct mics_engine *engine);
-/* What an engine is at. */
-struct mics_engine_doing {
-    uint64_t progress;        /* another number whenever something has been finished */
+/* What an engine is executing. */
+struct mics_engine_activity {
+    uint64_t progress;        /* changes whenever an operation has ended */
     uint32_t step;            /* the oldest step that is not collected; 0: none */
-    bool evaluating;          /* ... and a batch outside of steps is under way */
-    uint32_t op;              /* its oldest operation that is not finished; MICS_NONE: none */
+    bool evaluating;          /* an evaluation is running, outside of steps */
+    uint32_t op;              /* the oldest operation that has not ended; MICS_NONE: none */
     const struct mics_op *is; /* the same */
 };
-/* Any thread, at any time, on any device that can tell (else there is no operation). */
-void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_doing *out);
-/* Operation `op` of a step, or of an evaluation; NULL: there is none of this number. */
+/* Any thread, at any time. Without an operation on devices whose events cannot be polled. */
+void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_activity *out);
+/* Operation `op` of a step, or of an evaluation; NULL: out of range. */
 const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating,
                                      uint32_t op);
 
-/* Has one of the communicators failed where no stream tells? mics_comm_ops.check() of each. Any thread. */
+/* Failures of communicators that no stream reports: mics_comm_ops.check() of each. Any thread. */
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err);
 
-/* Bytes of the arena, and the part of it that was ever handed out. */
+/* Bytes of the arena, and how many of them are in use. */
 uint64_t mics_engine_arena_bytes(const struct mics_engine *engine);
 uint64_t mics_engine_high_water(const struct mics_engine *engine);
-/* Bytes of the device's memory, beside the arena, that this rank's communicators took until the first step, as measured: 0 on the
- * host. */
+/* Bytes of device memory outside the arena that this rank's communicators had allocated before the
+ * first step, as measured. 0 on the host. */
 uint64_t mics_engine_comm_bytes(const struct mics_engine *engine);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.c - one arena of exactly the plan's size, and everything's place in it.
+ * memory.c - one arena of exactly the plan's size, and where everything is in it.
  *
- * A region is handed out piece by piece; handing out more than the plan gave it is an error, so the
- * plan's figures cannot be too small, and the sum of what was handed out says whether they are too large.
+ * Each region is used up piece by piece. To use more than the plan gave it is an error, so the
+ * plan's sizes cannot be too small; mics_engine_high_water() shows whether they are too large.
  */
+#include "plan/memory.h"
 #include "base/num.h"
 #include "base/units.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static void *take(struct cursor *cursor, uint64_t bytes)
         return NULL;
     }
     cursor->used += bytes;
-    cursor->engine->handed_out += bytes;
+    cursor->engine->used_bytes += bytes;
     return memory;
 }
 
@@ -83,8 +83,8 @@ static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *e
         engine->param_slots[i] = take(&params, schedule->param_slot_count[i] * param);
     for (uint32_t i = 0; i < schedule->grad_slot_total; i++)
         engine->grad_slots[i] = take(&grads, schedule->grad_slot_count[i] * grad);
-    engine->scatter_room = take(&grads, room.scatter * grad);
-    engine->sync_room = take(&grads, room.sync * grad);
+    engine->scatter_staging = take(&grads, room.scatter * grad);
+    engine->sync_staging = take(&grads, room.sync * grad);
     return params.status ? params.status : grads.status;
 }
 
@@ -102,7 +102,7 @@ static enum mics_status map_activations(struct mics_engine *engine, struct mics_
         engine->saved[i] = take(&saved, bytes.saved);
         scratch_bytes = mics_max_u64(scratch_bytes, bytes.scratch);
     }
-    engine->flow = take(
+    engine->residual_grad = take(
         &scratch, mics_round_up(mics_engine_micro_tokens(engine) * engine->model->config.n_embd *
                                     mics_dtype_bytes(batch.dtype),
                                 256));
@@ -151,7 +151,7 @@ static enum mics_status allocate_host(struct mics_engine *engine, struct mics_er
     return MICS_OK;
 }
 
-/* Also says what the plan asks for when that is too much, and what the communicators have of it. */
+/* If memory is short, the message has what the plan needs and what communicators have taken. */
 static enum mics_status allocate_arena(struct mics_engine *engine, struct mics_err *err)
 {
     struct mics_device *device = engine->device;
@@ -164,7 +164,7 @@ static enum mics_status allocate_arena(struct mics_engine *engine, struct mics_e
     mics_format_bytes(engine->memory.arena_bytes, size, sizeof size);
     mics_format_bytes(engine->comm_bytes, taken, sizeof taken);
     if (engine->comm_bytes)
-        mics_err_prefix(err, "the plan's arena of %s, beside communicators with %s", size, taken);
+        mics_err_prefix(err, "the plan's arena of %s, with %s in communicators", size, taken);
     else
         mics_err_prefix(err, "the plan's arena of %s", size);
     return status;

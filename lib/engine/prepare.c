@@ -1,22 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * prepare.c - how matrix products are done is settled before the first step, alike on all
- * ranks.
+ * prepare.c - before the first step: choose matrix product algorithms, and warm up communicators.
  *
- * Each rank issues the forward and backward passes of its schedules to a stream that only notes the
- * products, one of each shape. Of the ranks with equal devices (mics_device.tuning) the first
- * chooses, and the others get its choices: timing differs from run to run and from GPU to GPU, and
- * another algorithm rounds otherwise.
+ * Each rank issues the forward and backward passes of its schedules to a stream that only records
+ * the products, one of each shape. Of the ranks with equal devices (mics_device.tuning) the first
+ * one chooses the algorithms for all of them: timings differ from run to run and from GPU to GPU,
+ * and different algorithms round differently.
+ *
+ * Communication libraries connect ranks, and allocate device memory, when an algorithm is used for
+ * the first time. The warm-up makes this happen before the first step: it is not part of a step's
+ * time, the memory is measured, and a lack of it ends the job at once. It exchanges whatever is in
+ * the arena, which is filled only afterwards.
  */
+#include "base/clock.h"
+#include "base/num.h"
+#include "base/units.h"
 #include "comm/agree.h"
 #include "device/stream.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
+#include "plan/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* A stream of a device of its own. */
+/* A stream that records, with its own device. */
 struct recorder {
     struct mics_stream stream; /* first */
     struct mics_device device;
@@ -25,21 +32,23 @@ struct recorder {
     bool failed; /* out of memory */
 };
 
-/* An address by what matters of it for a product: whether there is one, and what divides it. */
-static uintptr_t kind_of(const void *address)
+/* The alignment of an address, up to 256, or 0 for NULL: all of it that matters to a product. */
+static uintptr_t alignment_of(const void *address)
 {
     const uintptr_t bits = (uintptr_t)address | 256;
 
     return address ? bits & -bits : 0;
 }
 
-static bool is_alike(const struct mics_op_matmul *x, const struct mics_op_matmul *y)
+static bool same_product(const struct mics_op_matmul *x, const struct mics_op_matmul *y)
 {
-    return kind_of(x->out) == kind_of(y->out) && kind_of(x->a) == kind_of(y->a) &&
-           kind_of(x->b) == kind_of(y->b) && kind_of(x->bias) == kind_of(y->bias) &&
-           kind_of(x->add) == kind_of(y->add) && (x->add == x->out) == (y->add == y->out) &&
-           kind_of(x->pre_gelu) == kind_of(y->pre_gelu) &&
-           kind_of(x->gelu_of) == kind_of(y->gelu_of) && x->m == y->m && x->n == y->n &&
+    return alignment_of(x->out) == alignment_of(y->out) &&
+           alignment_of(x->a) == alignment_of(y->a) && alignment_of(x->b) == alignment_of(y->b) &&
+           alignment_of(x->bias) == alignment_of(y->bias) &&
+           alignment_of(x->add) == alignment_of(y->add) &&
+           (x->add == x->out) == (y->add == y->out) &&
+           alignment_of(x->pre_gelu) == alignment_of(y->pre_gelu) &&
+           alignment_of(x->gelu_of) == alignment_of(y->gelu_of) && x->m == y->m && x->n == y->n &&
            x->k == y->k && x->lda == y->lda && x->ldb == y->ldb && x->ldout == y->ldout &&
            x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->dtype == y->dtype &&
            x->out_dtype == y->out_dtype;
@@ -55,7 +64,7 @@ static void record(struct mics_stream *stream, enum mics_kernel kernel, const vo
     if (kernel != MICS_K_MATMUL || recorder->failed)
         return;
     for (size_t i = 0; i < recorder->count; i++)
-        if (is_alike(&recorder->products[i], product))
+        if (same_product(&recorder->products[i], product))
             return;
     struct mics_op_matmul *products =
         realloc(recorder->products, (recorder->count + 1) * sizeof *products);
@@ -83,40 +92,40 @@ static void record_schedule(struct mics_engine *engine, const struct mics_schedu
     }
 }
 
-/* What each rank tells the others. */
-struct card {
+/* What ranks exchange to find those with equal devices. */
+struct tuning_info {
     char tuning[sizeof((struct mics_device *)0)->tuning];
     uint64_t count; /* of products */
 };
 
-/* leaders[rank]: the first rank whose device is like the one of `rank`. All ranks must have the
- * same number of products. */
+/* leaders[rank]: the first rank whose device equals that of `rank`. MICS_ERR_DEVICE: ranks have
+ * recorded different numbers of products. */
 static enum mics_status find_leaders(const struct mics_engine *engine, size_t count, int *leaders,
                                      struct mics_err *err)
 {
     struct mics_comm *comm = engine->options.world->comm;
-    struct card *cards = calloc((size_t)comm->size, sizeof *cards), card = {.count = count};
+    struct tuning_info *infos = calloc((size_t)comm->size, sizeof *infos), own = {.count = count};
 
-    if (!cards)
+    if (!infos)
         return mics_err_nomem(err);
-    memcpy(card.tuning, engine->device->tuning, sizeof card.tuning);
-    enum mics_status status = comm->ops->all_gather_now(comm, &card, cards, sizeof card, err);
+    memcpy(own.tuning, engine->device->tuning, sizeof own.tuning);
+    enum mics_status status = comm->ops->all_gather_now(comm, &own, infos, sizeof own, err);
     for (int i = 0; status == MICS_OK && i < comm->size; i++) {
         leaders[i] = 0;
-        while (strcmp(cards[leaders[i]].tuning, cards[i].tuning) != 0)
+        while (strcmp(infos[leaders[i]].tuning, infos[i].tuning) != 0)
             leaders[i]++;
-        if (cards[i].count != cards[0].count)
+        if (infos[i].count != infos[0].count)
             status = mics_err_set(err, MICS_ERR_DEVICE,
                                   "%llu shapes of matrix products on rank 0, but %llu on rank %d",
-                                  (unsigned long long)cards[0].count,
-                                  (unsigned long long)cards[i].count, i);
+                                  (unsigned long long)infos[0].count,
+                                  (unsigned long long)infos[i].count, i);
     }
-    free(cards);
+    free(infos);
     return status;
 }
 
-/* Choices of every leader go to all ranks, one leader after another; a rank keeps those of its own.
- * `other` is room for those that it drops. */
+/* Broadcast the choices of each leader. A rank keeps those of its own leader in `choices`; `other`
+ * receives the rest. */
 static enum mics_status share(struct mics_comm *comm, const int *leaders, uint64_t bytes,
                               void *choices, void *other, struct mics_err *err)
 {
@@ -129,13 +138,13 @@ static enum mics_status share(struct mics_comm *comm, const int *leaders, uint64
     return status;
 }
 
-/* With the products known: choose, exchange, adopt. */
-static enum mics_status settle(struct mics_engine *engine, const struct recorder *recorder,
-                               const int *leaders, struct mics_matmul_choice *choices,
-                               struct mics_err *err)
+/* Choose algorithms for the recorded products, exchange the choices, and use them. */
+static enum mics_status choose_algorithms(struct mics_engine *engine,
+                                          const struct recorder *recorder, const int *leaders,
+                                          struct mics_matmul_choice *choices, struct mics_err *err)
 {
     struct mics_comm *comm = engine->options.world->comm;
-    struct mics_stream *stream = engine->streams[MICS_STREAM_COMPUTE];
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_COMPUTE];
     const struct mics_device_ops *device = engine->device->ops;
     const bool leads = leaders[comm->rank] == comm->rank;
     const size_t count = recorder->count;
@@ -171,9 +180,125 @@ enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err
     if (status == MICS_OK)
         status = find_leaders(engine, recorder.count, leaders, err);
     if (status == MICS_OK && recorder.count > 0)
-        status = settle(engine, &recorder, leaders, choices, err);
+        status = choose_algorithms(engine, &recorder, leaders, choices, err);
     free(recorder.products);
     free(choices);
     free(leaders);
     return status;
+}
+
+static const double poll_s = 1e-3;
+/* With less free memory than this, a lack of it may be what made a library fail. */
+static const uint64_t scarce_bytes = (uint64_t)1 << 28;
+
+uint64_t mics_engine_memory_left(const struct mics_engine *engine)
+{
+    struct mics_device *device = engine->device;
+    uint64_t left = 0;
+
+    if (device->on_host || !device->ops->memory_left ||
+        device->ops->memory_left(device, &left, NULL) != MICS_OK)
+        return 0;
+    return left;
+}
+
+static bool same_collective(const struct mics_op *a, const struct mics_op *b)
+{
+    return a->kind == b->kind && a->comm == b->comm && a->stream == b->stream &&
+           a->count == b->count && a->dtype == b->dtype;
+}
+
+/* The first such collective of the schedule on a communicator of several ranks. */
+static bool is_first_of_kind(const struct mics_engine *engine, const struct mics_schedule *schedule,
+                             uint32_t index)
+{
+    const struct mics_op *op = &schedule->ops[index];
+
+    if (!mics_op_is_comm(op->kind) || engine->executor.comms[op->comm]->size == 1)
+        return false;
+    for (uint32_t i = 0; i < index; i++)
+        if (same_collective(&schedule->ops[i], op))
+            return false;
+    return true;
+}
+
+/* Each collective on its own stream, which may allocate for it, but after the one before, because
+ * they use the same memory. `end` is recorded after the last one. */
+static void enqueue_warm_up(struct mics_engine *engine, const struct mics_schedule *schedule,
+                            struct mics_event *end)
+{
+    const struct mics_device_ops *device = engine->device->ops;
+    struct issue issue = {.schedule = schedule};
+
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        struct mics_op op = schedule->ops[i];
+
+        if (!is_first_of_kind(engine, schedule, i))
+            continue;
+        op.joins = false;
+        issue.op = &op;
+        issue.stream = engine->executor.streams[op.stream];
+        device->event_wait(issue.stream, end);
+        mics_engine_issue(engine, &issue);
+        device->event_record(end, issue.stream);
+    }
+}
+
+/* If another rank has failed, a collective never ends and no stream reports it. */
+static enum mics_status wait_for(struct mics_engine *engine, struct mics_event *end,
+                                 struct mics_err *err)
+{
+    struct mics_device *device = engine->device;
+    enum mics_status status = MICS_OK;
+
+    while (status == MICS_OK && !device->ops->event_reached(end)) {
+        mics_sleep_s(poll_s);
+        status = mics_engine_check(engine, err);
+    }
+    return status == MICS_OK ? device->ops->event_sync(end, err) : status;
+}
+
+static enum mics_status run_warm_up(struct mics_engine *engine, struct mics_err *err)
+{
+    struct mics_device *device = engine->device;
+    struct mics_event *end = NULL;
+    enum mics_status status = device->ops->event_open(device, &end, err);
+
+    if (status != MICS_OK)
+        return status;
+    device->ops->event_record(end, engine->executor.streams[MICS_STREAM_COMPUTE]);
+    enqueue_warm_up(engine, engine->train.schedule, end);
+    enqueue_warm_up(engine, engine->eval.schedule, end);
+    status = wait_for(engine, end, err);
+    device->ops->event_close(end);
+    return status;
+}
+
+static void add_free_memory(const struct mics_engine *engine, struct mics_err *err)
+{
+    const uint64_t left = mics_engine_memory_left(engine);
+    char buf[2][32];
+
+    if (left < scarce_bytes)
+        mics_err_prefix(err, "the plan's arena of %s leaves %s to the communicators",
+                        mics_format_bytes(engine->memory.arena_bytes, buf[0], sizeof buf[0]),
+                        mics_format_bytes(left, buf[1], sizeof buf[1]));
+}
+
+enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err *err)
+{
+    const uint64_t before = mics_engine_memory_left(engine);
+
+    if (engine->device->on_host || engine->options.world->size == 1)
+        return MICS_OK;
+    const enum mics_status status = run_warm_up(engine, err);
+    if (status != MICS_OK) {
+        add_free_memory(engine, err);
+        return status;
+    }
+    engine->comm_bytes += before - mics_min_u64(before, mics_engine_memory_left(engine));
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
+        if (engine->executor.comms[kind])
+            engine->executor.comms[kind]->counts = (struct mics_comm_counts){0};
+    return MICS_OK;
 }

@@ -2,9 +2,9 @@
 /*
  * replay.c - issue the operations of a schedule in order, with their waits and their times.
  *
- * Every operation has two pairs of events, one for steps of even and one for steps of odd number: the
- * end is what later operations wait for, and both together are the timeline. A dependency on an
- * operation that stands later in the array waits for that operation's event of the step before.
+ * Every operation has two pairs of events, one for each parity of steps. Later operations wait for
+ * the end; begin and end together are the timeline. A dependency on an operation that stands later
+ * in the array is one on that operation in the step before.
  */
 #include "engine/internal.h"
 
@@ -106,21 +106,16 @@ static void call_hook(void *context)
 static void wait_for_dependencies(struct mics_engine *engine, const struct replay *replay,
                                   uint32_t index, struct mics_stream *stream, uint32_t parity)
 {
-    const struct mics_schedule *schedule = replay->schedule;
-    const struct mics_op *op = &schedule->ops[index];
+    const struct mics_op *op = &replay->schedule->ops[index];
 
-    for (uint32_t i = 0; i < op->dep_count; i++) {
-        const uint32_t dep = schedule->deps[op->dep_begin + i];
-        const uint32_t when = dep < index ? parity : parity ^ 1;
-
-        engine->device->ops->event_wait(stream, replay->end[when][dep]);
-    }
-    if (op->kind ==
-        MICS_OP_COUNT) /* the only one besides the compute stream's that reads the input */
+    mics_executor_wait(&engine->executor, replay->schedule, index, stream, replay->end[parity],
+                       replay->end[parity ^ 1]);
+    if (op->kind == MICS_OP_COUNT) /* reads the input, but not on the compute stream */
         engine->device->ops->event_wait(stream, replay->input[parity]);
 }
 
-/* Operations that join are over with the last of them; then the first of them ends last, so that they nest. */
+/* Joined operations end with the last of them. The first one's end is recorded last, so that in a
+ * trace they nest. */
 static void record_ends(struct mics_engine *engine, const struct replay *replay, uint32_t last,
                         struct mics_stream *stream, uint32_t parity)
 {
@@ -142,10 +137,10 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
     issue->schedule = schedule;
     if (replay == &engine->eval)
         engine->evaluating = true;
-    device->event_wait(engine->streams[MICS_STREAM_COMPUTE], replay->input[parity]);
+    device->event_wait(engine->executor.streams[MICS_STREAM_COMPUTE], replay->input[parity]);
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         issue->op = &schedule->ops[i];
-        issue->stream = engine->streams[issue->op->stream];
+        issue->stream = engine->executor.streams[issue->op->stream];
         wait_for_dependencies(engine, replay, i, issue->stream, parity);
         if (engine->hooks && schedule == engine->train.schedule)
             mics_launch_call(issue->stream,
@@ -155,7 +150,7 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
         record_ends(engine, replay, i, issue->stream, parity);
     }
     for (int stream = 0; stream < MICS_STREAM_COUNT; stream++)
-        device->event_record(replay->idle[parity][stream], engine->streams[stream]);
+        device->event_record(replay->idle[parity][stream], engine->executor.streams[stream]);
 }
 
 enum mics_status mics_replay_wait(struct mics_engine *engine, struct replay *replay,

@@ -3,18 +3,18 @@
  * state.c - parameters and optimizer state in and out of the arena.
  */
 #include "base/num.h"
+#include "engine/internal.h"
 #include "host/numbers.h"
 #include "host/pool.h"
-#include "engine/internal.h"
 
 #include <stdlib.h>
 
-/* Elements made on the host at a time. */
+/* Elements generated on the host at a time. */
 #define INIT_CHUNK (1u << 18)
 
 static struct mics_stream *compute(const struct mics_engine *engine)
 {
-    return engine->streams[MICS_STREAM_COMPUTE];
+    return engine->executor.streams[MICS_STREAM_COMPUTE];
 }
 
 static void zero(struct mics_engine *engine, float *data, uint64_t count)
@@ -23,34 +23,34 @@ static void zero(struct mics_engine *engine, float *data, uint64_t count)
                      &(struct mics_op_zero){.dst = data, .bytes = count * sizeof *data});
 }
 
-/* Initial values of a run of a unit, to be put at `dst` as `dtype`. */
+/* Initial values of a range of a unit, for `dst` as `dtype`. */
 struct fill {
     uint32_t unit;
     uint64_t first, count, seed;
     void *dst;
     enum mics_dtype dtype;
-    float *host; /* room for 2 * INIT_CHUNK */
+    float *host; /* [2 * INIT_CHUNK] scratch */
     struct mics_pool *pool;
 };
 
-static enum mics_status fill_run(struct mics_engine *engine, const struct fill *fill,
-                                 struct mics_err *err)
+static enum mics_status fill_range(struct mics_engine *engine, const struct fill *fill,
+                                   struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     for (uint64_t done = 0; status == MICS_OK && done < fill->count; done += INIT_CHUNK) {
         const uint64_t count = mics_min_u64(INIT_CHUNK, fill->count - done);
-        const void *made = fill->host;
+        const void *src = fill->host;
 
         mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + done, count,
                                  fill->seed, fill->host);
         if (fill->dtype == MICS_BF16) {
             mics_numbers_from_f32(MICS_NUMBER_BF16, fill->host, fill->host + INIT_CHUNK, count);
-            made = fill->host + INIT_CHUNK;
+            src = fill->host + INIT_CHUNK;
         }
         mics_launch_copy(compute(engine),
-                         &(struct mics_op_copy){.dst = mics_engine_at(fill->dst, done, fill->dtype),
-                                                .src = made,
+                         &(struct mics_op_copy){.dst = mics_element(fill->dst, done, fill->dtype),
+                                                .src = src,
                                                 .bytes = count * mics_dtype_bytes(fill->dtype)});
         status = engine->device->ops->stream_sync(compute(engine), err);
     }
@@ -62,13 +62,13 @@ static void *updated_piece(const struct mics_engine *engine, uint32_t unit, uint
 {
     const struct mics_layout *layout = engine->units[unit].layout;
 
-    return mics_engine_at(engine->units[unit].param,
-                          segment * layout->param_piece +
-                              mics_engine_optim_in_param(engine, layout),
-                          engine->choice.dtype);
+    return mics_element(engine->units[unit].param,
+                        segment * layout->param_piece +
+                            mics_executor_optim_in_param(&engine->executor, layout),
+                        engine->choice.dtype);
 }
 
-/* The parameters, rounded, from the master. */
+/* Round the master to the parameters. */
 static void round_master(struct mics_engine *engine, struct mics_stream *stream, uint32_t unit)
 {
     const struct unit_memory *memory = &engine->units[unit];
@@ -82,7 +82,8 @@ static void round_master(struct mics_engine *engine, struct mics_stream *stream,
                                                         .src_dtype = MICS_F32});
 }
 
-/* The parameter shard and the master, whose numbers are made once where it is all of the shard. */
+/* The parameter shard and the master. Values are generated only once if both hold the same
+ * elements. */
 static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
                                   struct mics_err *err)
 {
@@ -92,25 +93,27 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
     enum mics_status status = MICS_OK;
 
     for (uint32_t t = 0; status == MICS_OK && !once && t < layout->segments; t++) {
-        fill->first = mics_layout_piece_offset(layout, t, layout->param_piece, engine->index.param);
+        fill->first =
+            mics_layout_piece_offset(layout, t, layout->param_piece, engine->executor.index.param);
         fill->count = layout->param_piece;
         fill->dtype = engine->choice.dtype;
-        fill->dst = mics_engine_at(unit->param, t * layout->param_piece, fill->dtype);
-        status = fill_run(engine, fill, err);
+        fill->dst = mics_element(unit->param, t * layout->param_piece, fill->dtype);
+        status = fill_range(engine, fill, err);
     }
     for (uint32_t t = 0; status == MICS_OK && unit->master && t < layout->segments; t++) {
-        fill->first = mics_layout_piece_offset(layout, t, layout->optim_piece, engine->index.optim);
+        fill->first =
+            mics_layout_piece_offset(layout, t, layout->optim_piece, engine->executor.index.optim);
         fill->count = layout->optim_piece;
         fill->dtype = MICS_F32;
         fill->dst = unit->master + t * layout->optim_piece;
-        status = fill_run(engine, fill, err);
+        status = fill_range(engine, fill, err);
     }
     if (once)
         round_master(engine, compute(engine), fill->unit);
     return status;
 }
 
-/* Normals are costly, and on a GPU the host's cores have nothing else to do. */
+/* Generating normal variates is slow on one core, and all others are idle. */
 static struct mics_pool *new_pool(const struct mics_engine *engine)
 {
     const unsigned threads = mics_threads_per_rank(mics_world_host_ranks(engine->options.world));
@@ -162,7 +165,7 @@ static float *piece_of(const struct mics_engine *engine, uint32_t unit, enum mic
     return (state == MICS_STATE_M ? memory->m : memory->v) + segment * layout->optim_piece;
 }
 
-/* Elements of a state's shard to or from the host. */
+/* A copy of elements of a state's shard to or from the host. */
 struct move {
     uint32_t unit;
     enum mics_state state;
@@ -180,7 +183,7 @@ static enum mics_status move(struct mics_engine *engine, const struct move *what
     if (!mics_engine_has_state(engine, what->state))
         return mics_err_set(err, MICS_ERR_ARG, "the optimizer has no second moment");
     if (mics_engine_uncollected(engine) > 0)
-        return mics_err_set(err, MICS_ERR_ARG, "a step still waits to be collected");
+        return mics_err_set(err, MICS_ERR_ARG, "a step is not collected yet");
     for (uint64_t done = 0; done < what->count; done += run) {
         const uint64_t at = what->first + done;
         float *device =
@@ -215,18 +218,19 @@ enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
 
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err)
 {
-    struct mics_comm *comm = engine->comms[MICS_COMM_PUBLISH];
-    struct mics_stream *stream = engine->streams[MICS_STREAM_GATHER_NET];
+    struct mics_comm *comm = engine->executor.comms[MICS_COMM_PUBLISH];
+    struct mics_stream *stream = engine->executor.streams[MICS_STREAM_GATHER_NET];
 
     for (uint32_t i = 0; i < engine->model->unit_count; i++) {
         const struct unit_memory *unit = &engine->units[i];
         const struct mics_layout *layout = unit->layout;
 
         round_master(engine, stream, i);
-        for (uint32_t t = 0; comm && t < layout->segments; t++) /* else each updates all it holds */
+        for (uint32_t t = 0; comm && t < layout->segments;
+             t++) /* else each rank updates its whole shard */
             comm->ops->all_gather(
                 comm, stream, updated_piece(engine, i, t),
-                mics_engine_at(unit->param, t * layout->param_piece, engine->choice.dtype),
+                mics_element(unit->param, t * layout->param_piece, engine->choice.dtype),
                 layout->optim_piece, engine->choice.dtype);
     }
     return engine->device->ops->stream_sync(stream, err);

@@ -3,17 +3,29 @@
 
 #include "base/num.h"
 
+struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t count,
+                                   uint32_t segments)
+{
+    const uint64_t segment_count = count / segments;
+
+    return (struct mics_layout){
+        .count = count,
+        .padded = count,
+        .segments = segments,
+        .segment_count = segment_count,
+        .param_piece = segment_count / shape->p_param,
+        .grad_piece = segment_count / shape->p_grad,
+        .optim_piece = segment_count / shape->p_optim,
+    };
+}
+
 struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t unit_count,
                                     uint32_t segments)
 {
-    uint64_t grain = (uint64_t)segments * shape->p_optim * MICS_TENSOR_ALIGN;
-    struct mics_layout layout = {.count = unit_count, .segments = segments};
+    const uint64_t grain = (uint64_t)segments * shape->p_optim * MICS_TENSOR_ALIGN;
+    struct mics_layout layout = mics_layout_cut(shape, mics_round_up(unit_count, grain), segments);
 
-    layout.padded = mics_round_up(unit_count, grain);
-    layout.segment_count = layout.padded / segments;
-    layout.param_piece = layout.segment_count / shape->p_param;
-    layout.grad_piece = layout.segment_count / shape->p_grad;
-    layout.optim_piece = layout.segment_count / shape->p_optim;
+    layout.count = unit_count;
     return layout;
 }
 

@@ -21,6 +21,10 @@ struct mics_layout {
     uint64_t param_piece, grad_piece, optim_piece; /* of one segment */
 };
 
+/* Without padding: `count` is a multiple of segments * p_optim. */
+struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t count,
+                                   uint32_t segments);
+
 struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t unit_count,
                                     uint32_t segments);
 

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostfile.c - leave out the bad nodes, write the others. */
 #include "probe/hostfile.h"
 #include "base/file.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hostfile.h - the good hosts of a probe, as mpirun reads them. */
+/* hostfile.h - the hosts of a probe that are not slow, as mpirun reads them. */
 #ifndef MICS_PROBE_HOSTFILE_H
 #define MICS_PROBE_HOSTFILE_H
 
@@ -8,7 +8,8 @@
 #include <jansson.h>
 
 /* Write "HOST slots=RANKS" for each node of the document's "hosts" that is not in its "bad_nodes".
- * Nodes declared on one host give it as often. MICS_ERR_INFEASIBLE when none is good; then the file is not touched. */
+ * A host on which several nodes are declared has a line for each. MICS_ERR_INFEASIBLE: all nodes
+ * are bad; the file is not touched. */
 enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct mics_err *err);
 
 #endif

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* probe.c - the order of the measurements, and the document of what they found. */
+/* probe.c - the measurements in order, and the document with their results. */
 #include "probe/probe.h"
-#include "bench/collectives.h"
-#include "probe/findings.h"
-#include "probe/doc.h"
+#include "bench/calibrate.h"
+#include "probe/slow_nodes.h"
+#include "topology/gpu_info.h"
+#include "topology/node_info.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts of the time: products and copies each, and each class of links; the collectives have the rest,
- * or this part where a loaded machine left less. */
+/* Parts of the time: for products and for copies, and for each class of links. The collectives get
+ * the rest, or collectives_part if a loaded machine left less. */
 static const double rates_part = 0.06, links_part = 0.12, collectives_part = 0.5;
 
-/* What is measured, of which the document is made. */
+/* The measurements, and what the document is made of. */
 struct probe {
     struct mics_bench bench;
     double seconds;
     struct mics_topology *topology;
-    struct mics_outliers outliers;
+    struct mics_slow_nodes nodes;
     double from_host, to_host; /* bytes/s; 0: the device is the host */
     struct mics_measured *measured;
     uint32_t measured_count;
@@ -49,7 +50,7 @@ static void name_topology(const struct probe *probe)
     const struct mics_world *world = probe->bench.world;
     struct mics_topology *topology = probe->topology;
     const char *host = world->host_of_node[0];
-    const int length = (int)strcspn(host, "#"); /* a declared node's number follows */
+    const int length = (int)strcspn(host, "#"); /* before the number of a declared node */
 
     snprintf(topology->name, sizeof topology->name, "%.*s", length, host);
     snprintf(topology->source, sizeof topology->source, "measured");
@@ -69,19 +70,76 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
     struct mics_topology *topology = probe->topology;
     const double links_s = links_part * probe->seconds;
     enum mics_status status =
-        mics_find_slow_ranks(&probe->bench, rates_part * probe->seconds, &probe->outliers,
-                             &topology->flops, &topology->memory_bandwidth, err);
+        mics_slow_nodes_measure_ranks(&probe->nodes, &probe->bench, rates_part * probe->seconds,
+                                      &topology->flops, &topology->memory_bandwidth, err);
 
     if (status == MICS_OK)
         status = mics_bench_host_copies(&probe->bench, &probe->from_host, &probe->to_host, err);
     if (status == MICS_OK && world->local_size > 1)
-        status = mics_find_slow_links(&probe->bench, MICS_LINK_NODE, links_s, &probe->outliers,
-                                      &topology->node_link, err);
+        status = mics_slow_nodes_measure_links(&probe->nodes, &probe->bench, MICS_LINK_NODE,
+                                               links_s, &topology->node_link, err);
     if (status == MICS_OK && world->node_count > 1)
-        status = mics_find_slow_links(&probe->bench, MICS_LINK_NET, links_s, &probe->outliers,
-                                      &topology->net_link, err);
+        status = mics_slow_nodes_measure_links(&probe->nodes, &probe->bench, MICS_LINK_NET, links_s,
+                                               &topology->net_link, err);
     if (status == MICS_OK && world->size > 1)
         status = probe_collectives(probe, err);
+    return status;
+}
+
+static json_t *hosts_of(const struct mics_world *world)
+{
+    json_t *hosts = json_array();
+
+    for (uint32_t i = 0; i < world->node_count; i++) {
+        if (json_array_append_new(hosts, json_string(world->host_of_node[i])) != 0) {
+            json_decref(hosts);
+            return NULL;
+        }
+    }
+    return hosts;
+}
+
+static bool add_members(json_t *doc, const struct probe *probe)
+{
+    const struct mics_world *world = probe->bench.world;
+
+    return json_object_set_new(doc, "hosts", hosts_of(world)) == 0 &&
+           json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) == 0 &&
+           json_object_set(doc, "outliers", probe->nodes.list) == 0 &&
+           mics_collectives_add_points(doc, probe->measured, probe->measured_count, NULL) ==
+               MICS_OK;
+}
+
+static enum mics_status topology_doc(const struct probe *probe, json_t **out, struct mics_err *err)
+{
+    json_t *doc = NULL, *bad_nodes = NULL;
+    enum mics_status status = mics_topology_to_doc(probe->topology, &doc, err);
+
+    if (status == MICS_OK)
+        status = mics_slow_nodes_indices(&probe->nodes, &bad_nodes, err);
+    if (status == MICS_OK &&
+        (json_object_set_new(doc, "bad_nodes", bad_nodes) != 0 || !add_members(doc, probe)))
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        *out = doc;
+    else
+        json_decref(doc);
+    return status;
+}
+
+static enum mics_status add_machine(json_t *doc, struct mics_err *err)
+{
+    json_t *machine = NULL;
+    enum mics_status status = mics_node_describe(&machine, err);
+
+    if (status == MICS_OK)
+        status = mics_gpus_add(machine, err);
+    if (status != MICS_OK) {
+        json_decref(machine);
+        return status;
+    }
+    if (json_object_set_new(doc, "machine", machine) != 0)
+        return mics_err_nomem(err);
     return status;
 }
 
@@ -103,19 +161,13 @@ static enum mics_status add_gpu_figures(const struct probe *probe, json_t *doc,
 
 static enum mics_status make_document(const struct probe *probe, json_t **out, struct mics_err *err)
 {
-    const struct mics_probe_parts parts = {
-        .topology = probe->topology,
-        .outliers = &probe->outliers,
-        .measured = probe->measured,
-        .measured_count = probe->measured_count,
-    };
     json_t *doc = NULL;
-    enum mics_status status = mics_probe_doc(&parts, &doc, err);
+    enum mics_status status = topology_doc(probe, &doc, err);
 
     if (status == MICS_OK)
         status = add_gpu_figures(probe, doc, err);
     if (status == MICS_OK && probe->bench.world->rank == 0)
-        status = mics_probe_doc_add_machine(doc, err);
+        status = add_machine(doc, err);
     if (status == MICS_OK)
         *out = doc;
     else
@@ -154,7 +206,7 @@ enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind 
     if (status == MICS_OK)
         status = mics_bench_init(&probe.bench, world, kind, 0, err);
     if (status == MICS_OK)
-        status = mics_outliers_init(&probe.outliers, world, err);
+        status = mics_slow_nodes_init(&probe.nodes, world, err);
     if (status == MICS_OK && !(probe.topology = calloc(1, sizeof *probe.topology)))
         status = mics_err_nomem(err);
     if (status == MICS_OK) {
@@ -165,7 +217,7 @@ enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind 
         status = make_document(&probe, out, err);
     free(probe.measured);
     mics_topology_free(probe.topology);
-    mics_outliers_fini(&probe.outliers);
+    mics_slow_nodes_fini(&probe.nodes);
     mics_bench_fini(&probe.bench);
     return status;
 }

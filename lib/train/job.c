@@ -170,7 +170,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
         return status;
     options.device = job->device;
     options.comm = job->comm;
-    options.pace = job->pace;
+    options.op_durations = job->pace;
     status = mics_fault_read(&job->fault, job->world->rank, err);
     if (job->fault.times > 0) {
         options.before_op = mics_fault_before_op;

@@ -179,7 +179,7 @@ too_long()
     requires mpi:4
     run --separate-stderr bench --partition=3
     [ "$status" = 2 ]
-    grep -qx 'mics-bench: partition: 3 does not divide the 4 ranks' <<<"$stderr"
+    grep -qx 'mics-bench: --partition: parameter group 3: does not divide the 4 ranks' <<<"$stderr"
     run --separate-stderr bench --group=partition
     [ "$status" = 2 ]
     grep -qx 'mics-bench: --group: no partition without a plan or --partition' <<<"$stderr"

@@ -181,7 +181,7 @@ agree() # dtype tolerance
     prepare mics:4 f32
     MICS_EMULATED_MEMORY=42000000 run -1 mpirun -n 4 "${job[@]}" --device=cuda --out=run
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
-    [[ $output == *"the plan's arena of "*", beside communicators with "*": no memory for "*" are free"* ]]
+    [[ $output == *"the plan's arena of "*", with "*" in communicators: "*"no memory for "*" are free"* ]]
     MICS_EMULATED_MEMORY=52000000 run ! mpirun -n 4 "${job[@]}" --device=cuda --out=run
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
     [[ $output == *"the plan's arena of "*" leaves "*" to the communicators: "*" ranks: NCCL: unhandled cuda error: emulated: out of memory"* ]]

@@ -89,6 +89,21 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
                                    struct mics_schedule **out, struct mics_err *err);
 void mics_schedule_free(struct mics_schedule *schedule); /* NULL is fine */
 
+/* An exchange on its own, as benchmarks run it. */
+enum mics_exchange_kind {
+    MICS_EXCHANGE_GATHER,    /* gather the parameters of a unit */
+    MICS_EXCHANGE_REDUCE,    /* reduce-scatter its gradients; the sum stays in the gradient slot */
+    MICS_EXCHANGE_SYNC,      /* the second hop: all-reduce the gradient shard over the replicas */
+    MICS_EXCHANGE_GRADIENTS, /* all of a step: reduce and accumulate in each micro-step, then sync */
+};
+
+/* A schedule of this exchange of one unit, numbered 0, in parameter slot 0 and gradient slot 0. Of
+ * `choice` only shape, hierarchy, segments, micro_steps and types matter. MICS_ERR_ARG: `count`, in
+ * elements, is no multiple of segments * p_optim. The caller frees *out. */
+enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choice,
+                                            enum mics_exchange_kind kind, uint64_t count,
+                                            struct mics_schedule **out, struct mics_err *err);
+
 /* For tests and messages: "reduce", "gather_net". */
 const char *mics_op_kind_name(enum mics_op_kind kind);
 const char *mics_stream_kind_name(enum mics_stream_kind kind);

@@ -41,7 +41,7 @@ struct mics_watchdog {
 #define EVALUATES (1u << 31)
 #define SAVES     (1u << 30)
 
-static uint64_t word_of(const struct mics_engine_doing *doing, uint64_t step, bool saves)
+static uint64_t word_of(const struct mics_engine_activity *doing, uint64_t step, bool saves)
 {
     const uint32_t op = doing->op == MICS_NONE ? 0 : doing->op + 1;
 
@@ -214,7 +214,7 @@ static double hesitation_s(const struct mics_watchdog *watchdog)
     return heard(watchdog, world->rank, &word) >= 0 ? second_word_s : any_word_s;
 }
 
-static bool check_progress(struct mics_watchdog *watchdog, const struct mics_engine_doing *doing,
+static bool check_progress(struct mics_watchdog *watchdog, const struct mics_engine_activity *doing,
                            uint64_t word)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
@@ -252,7 +252,7 @@ static bool look(struct mics_watchdog *watchdog)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
     struct mics_comm *comm = options->world->comm;
-    struct mics_engine_doing doing;
+    struct mics_engine_activity doing;
 
     mics_engine_watch(options->engine, &doing);
     const uint64_t word = word_of(&doing, options->run->told_step, options->run->saves);

@@ -6,9 +6,9 @@
  */
 #include "comm/job_device.h"
 #include "comm/staged.h"
+#include "engine/engine.h"
 #include "plugin_path.h"
 #include "tap.h"
-#include "engine/engine.h"
 
 #include <pthread.h>
 #include <sys/stat.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_probe.c - the whole probe over ranks that are threads: 2 nodes of 2, 3 of 1, 1 alone. */
-#include "probe/probe.h"
 #include "doc/doc.h"
+#include "probe/probe.h"
 #include "tap.h"
 
 #include <pthread.h>

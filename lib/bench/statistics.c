@@ -1,16 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fit.c - least relative deviations, exactly.
+ * statistics.c - medians by sorting, because sets are small, and an exact fit of least deviations.
  *
- * A line with the least sum of weighted absolute deviations can always be found among those through
- * two of the points, or through one where a coefficient is at its bound. There are few points, so
- * all such lines are tried: no iteration, no tuning, the same answer every time.
+ * Some line with the least sum of weighted absolute deviations goes through two of the points, or
+ * through one with a coefficient at its bound. There are few points, so all of these lines are
+ * tried: no iteration, no tuning, and the same result every time.
  */
-#include "bench/fit.h"
-#include "bench/stats.h"
+#include "bench/statistics.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+static int compare_doubles(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+double mics_median(double *values, size_t count)
+{
+    qsort(values, count, sizeof *values, compare_doubles);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+double mics_mad(double *values, size_t count, double median)
+{
+    for (size_t i = 0; i < count; i++)
+        values[i] = fabs(values[i] - median);
+    return mics_median(values, count);
+}
+
+struct mics_class mics_class_of(const double *times, size_t count, double *scratch)
+{
+    struct mics_class class;
+
+    memcpy(scratch, times, count * sizeof *times);
+    class.median = mics_median(scratch, count);
+    class.mad = mics_mad(scratch, count, class.median);
+    return class;
+}
+
+bool mics_class_is_slow(const struct mics_class *class, double time)
+{
+    return time > MICS_SLOW_TIMES * class->median &&
+           time > class->median + MICS_SLOW_MADS * class->mad;
+}
 
 static const double min_slope = 1e-15; /* seconds per byte: 1 PB/s */
 static const double burst = 1.25;      /* times the rate that lasts, and more */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_shapes.c - the groups that a probe measures, and the phases of a ring. */
+/* test_groups.c - the groups that are measured, and the phases of a ring. */
+#include "bench/group.h"
 #include "bench/links.h"
-#include "bench/shapes.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static const char *list(uint32_t nodes, uint32_t per_node, char *text)
     uint32_t count = 0;
 
     text[0] = '\0';
-    CHECK_INT(mics_shapes_list(nodes, per_node, &shapes, &count, NULL), MICS_OK);
+    CHECK_INT(mics_group_shapes_list(nodes, per_node, &shapes, &count, NULL), MICS_OK);
     for (uint32_t i = 0; i < count; i++)
         sprintf(text + strlen(text), "%s%ux%u", i ? " " : "", shapes[i].nodes, shapes[i].per_node);
     free(shapes);
@@ -36,12 +36,42 @@ static void the_largest_cluster_fits(void)
     struct mics_group_shape *shapes = NULL;
     uint32_t count = 0;
 
-    CHECK_INT(mics_shapes_list(55440, 840, &shapes, &count, NULL), MICS_OK);
+    CHECK_INT(mics_group_shapes_list(55440, 840, &shapes, &count, NULL), MICS_OK);
     CHECK_INT(count, 2 * 120 + 2 * 32 - 4 - 1); /* two columns, two rows, their corners, 1x1 */
     free(shapes);
 }
 
-static void nobody_is_in_two_pairs_of_a_phase(void)
+/* Each listed shape is that of a communicator of some plan, on every rank. */
+static void each_shape_has_its_groups(void)
+{
+    static const uint32_t sizes[][2] = {{1, 8}, {4, 4}, {3, 6}, {8, 1}, {6, 4}};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const struct mics_world world = {.node_count = sizes[i][0],
+                                         .local_size = sizes[i][1],
+                                         .size = sizes[i][0] * sizes[i][1]};
+        struct mics_group_shape *shapes = NULL;
+        uint32_t count = 0;
+
+        CHECK_INT(mics_group_shapes_list(sizes[i][0], sizes[i][1], &shapes, &count, NULL), MICS_OK);
+        for (uint32_t s = 0; s < count; s++) {
+            const struct mics_bench_grouping grouping =
+                mics_bench_grouping_of_shape(&world, &shapes[s]);
+
+            CHECK_INT(mics_shape_check(&grouping.shape, NULL), MICS_OK);
+            for (uint32_t rank = 0; rank < world.size; rank++) {
+                struct mics_member member;
+
+                mics_shape_member(&grouping.shape, grouping.kind, rank, &member);
+                CHECK_INT(member.nodes, shapes[s].nodes);
+                CHECK_INT(member.per_node, shapes[s].per_node);
+            }
+        }
+        free(shapes);
+    }
+}
+
+static void no_member_is_in_two_pairs_of_a_phase(void)
 {
     for (uint32_t count = 2; count < 20; count++) {
         uint32_t seen = 0;
@@ -65,6 +95,7 @@ int main(void)
 {
     TAP_RUN(the_shapes_are_those_that_a_plan_may_form);
     TAP_RUN(the_largest_cluster_fits);
-    TAP_RUN(nobody_is_in_two_pairs_of_a_phase);
+    TAP_RUN(each_shape_has_its_groups);
+    TAP_RUN(no_member_is_in_two_pairs_of_a_phase);
     return tap_done();
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fit.c - the alpha-beta fit and the statistics under it. */
-#include "bench/fit.h"
-#include "bench/stats.h"
+/* test_statistics.c - medians and deviations, and the alpha-beta fit. */
+#include "bench/statistics.h"
 #include "tap.h"
 
 enum { SIZES = 9 };

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate.h - measured costs of all collectives on all shapes of groups, and a topology with
+ * them. */
+#ifndef MICS_BENCH_CALIBRATE_H
+#define MICS_BENCH_CALIBRATE_H
+
+#include "bench/run.h"
+#include "bench/series.h"
+
+/* The cost of one collective on one shape of groups, and the points that it was fitted to. */
+struct mics_measured {
+    struct mics_collective_cost cost;
+    size_t count;
+    struct mics_sample points[MICS_SERIES_MAX];
+};
+
+/* Measure each collective on each shape of mics_group_shapes_list(), all groups of a shape at the
+ * same time, in about `budget_s` altogether. The world must be even and have more than one rank.
+ * *out is the caller's, to free(), and the same on all ranks. */
+enum mics_status mics_collectives_measure(const struct mics_bench *bench, double budget_s,
+                                          struct mics_measured **out, uint32_t *count,
+                                          struct mics_err *err);
+
+/* Add "points" to each of the document's collectives, which are the measured ones in the same
+ * order. */
+enum mics_status mics_collectives_add_points(json_t *doc, const struct mics_measured *measured,
+                                             uint32_t count, struct mics_err *err);
+
+/* Measure each collective on each group that a plan may form, in about `seconds`. Then time flat
+ * and hierarchical all-gathers and reduce-scatters, in 1, 2 and 4 segments, in place, over the
+ * request's sizes, on each group of several whole nodes. On rank 0 `doc` is a topology of as many
+ * nodes and ranks, whose "collectives" and "exchanges" are replaced; NULL on other ranks. The
+ * bench's buffer must be as mics_bench_buffer_bytes() says. Collective over the world.
+ * MICS_ERR_ARG: more sizes than MICS_RACE_POINTS. MICS_ERR_COMM: wrong results. */
+enum mics_status mics_calibrate(const struct mics_bench *bench,
+                                const struct mics_bench_request *request, double seconds,
+                                json_t *doc, struct mics_err *err);
+
+#endif

@@ -1,0 +1,383 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * executor.c - communicators of a shape, and what the operations of an exchange do.
+ *
+ * Addresses follow from the layout alone: segment t of a unit begins at t * segment_count in a slot
+ * and at t * piece in a shard, and the block of a rank in a group is its index there.
+ */
+#include "engine/executor.h"
+
+#include "device/launch.h"
+
+#include <stdlib.h>
+
+void mics_executor_init(struct mics_executor *executor, struct mics_device *device,
+                        struct mics_comm *comm, const struct mics_shape *shape)
+{
+    const uint32_t rank = (uint32_t)comm->rank;
+
+    *executor = (struct mics_executor){
+        .device = device,
+        .comm = comm,
+        .shape = *shape,
+        .index = mics_shape_index(shape, rank),
+    };
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
+        mics_shape_member(shape, (enum mics_comm_kind)kind, rank, &executor->members[kind]);
+}
+
+void mics_executor_fini(struct mics_executor *executor)
+{
+    for (int kind = 0; kind < MICS_STREAM_COUNT; kind++)
+        if (executor->streams[kind])
+            executor->device->ops->stream_close(executor->streams[kind]);
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
+        if (executor->comms[kind])
+            executor->comms[kind]->ops->free(executor->comms[kind]);
+    *executor = (struct mics_executor){0};
+}
+
+/* Does nothing if it is there already. */
+static enum mics_status open_stream(struct mics_executor *executor, enum mics_stream_kind kind,
+                                    struct mics_err *err)
+{
+    struct mics_device *device = executor->device;
+
+    if (executor->streams[kind])
+        return MICS_OK;
+    return device->ops->stream_open(device, mics_stream_kind_name(kind),
+                                    kind != MICS_STREAM_COMPUTE, &executor->streams[kind], err);
+}
+
+enum mics_status mics_executor_open_streams(struct mics_executor *executor, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (int kind = 0; status == MICS_OK && kind < MICS_STREAM_COUNT; kind++)
+        status = open_stream(executor, (enum mics_stream_kind)kind, err);
+    return status;
+}
+
+enum mics_status mics_executor_open_comms(struct mics_executor *executor,
+                                          const struct mics_schedule *schedule,
+                                          struct mics_err *err)
+{
+    struct mics_comm *world = executor->comm;
+    bool used[MICS_COMM_KIND_COUNT] = {false};
+
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        if (mics_op_is_comm(schedule->ops[i].kind))
+            used[schedule->ops[i].comm] = true;
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+        const struct mics_member *member = &executor->members[kind];
+
+        if (!used[kind] || executor->comms[kind])
+            continue;
+        enum mics_status status =
+            world->ops->split(world, (int)member->color, (int)member->key, (int)member->block,
+                              &executor->comms[kind], err);
+        if (status != MICS_OK) {
+            mics_err_prefix(err, "communicator %s", mics_comm_kind_name(kind));
+            return status;
+        }
+    }
+    return MICS_OK;
+}
+
+struct mics_pieces mics_pieces_in_slot(void *slot, const struct mics_layout *layout, uint64_t piece,
+                                       uint32_t index, enum mics_dtype dtype)
+{
+    return (struct mics_pieces){mics_element(slot, index * piece, dtype), layout->segment_count};
+}
+
+static void *piece_of(const struct mics_op *op, const struct mics_pieces *pieces)
+{
+    return mics_element(pieces->first, op->segment * pieces->stride, op->dtype);
+}
+
+/* Stage NET makes a run of the q pieces of this rank's local position; stage NODE gathers the k
+ * runs, in place; a flat gather takes all p pieces at once. */
+static void issue_gather(const struct mics_executor *executor, const struct mics_op *op,
+                         const struct mics_layout *layout, struct mics_stream *stream,
+                         const struct mics_exchange_buffers *buffers)
+{
+    struct mics_comm *comm = executor->comms[op->comm];
+    const uint64_t run = executor->members[MICS_COMM_GATHER_NET].size * layout->param_piece;
+    const uint64_t own_run = executor->members[MICS_COMM_GATHER_NODE].block * run;
+    uint64_t to = op->segment * layout->segment_count, count = layout->param_piece;
+    const void *send = piece_of(op, &buffers->param);
+
+    if (op->comm == MICS_COMM_GATHER_NET) {
+        to += own_run;
+    } else if (op->comm == MICS_COMM_GATHER_NODE) {
+        send = mics_element(buffers->param_slot, to + own_run, op->dtype);
+        count = run;
+    }
+    comm->ops->all_gather(comm, stream, send, mics_element(buffers->param_slot, to, op->dtype),
+                          count, op->dtype);
+}
+
+/* The gather in reverse: the first stage in place, the last one to where the sums belong. */
+static void issue_reduce(const struct mics_executor *executor, const struct mics_op *op,
+                         const struct mics_layout *layout, struct mics_stream *stream,
+                         const struct mics_exchange_buffers *buffers)
+{
+    struct mics_comm *comm = executor->comms[op->comm];
+    const uint64_t run = executor->members[MICS_COMM_REDUCE_NET].size * layout->grad_piece;
+    const uint64_t own_run = executor->members[MICS_COMM_REDUCE_NODE].block * run;
+    uint64_t from = op->segment * layout->segment_count, count = layout->grad_piece;
+    void *recv = piece_of(op, &buffers->reduced);
+
+    if (op->comm == MICS_COMM_REDUCE_NODE) {
+        recv = mics_element(buffers->grad_slot, from + own_run, op->dtype);
+        count = run;
+    } else if (op->comm == MICS_COMM_REDUCE_NET) {
+        from += own_run;
+    }
+    comm->ops->reduce_scatter(comm, stream, mics_element(buffers->grad_slot, from, op->dtype), recv,
+                              count, op->dtype);
+}
+
+static void issue_accumulate(const struct mics_executor *executor, const struct mics_op *op,
+                             const struct mics_layout *layout, struct mics_stream *stream,
+                             const struct mics_exchange_buffers *buffers)
+{
+    const uint64_t piece = layout->grad_piece;
+
+    for (uint32_t segment = 0; segment < layout->segments; segment++) {
+        float *shard = buffers->grad + segment * piece;
+        const void *slot = mics_element(
+            buffers->grad_slot,
+            mics_layout_piece_offset(layout, segment, piece, executor->index.grad), op->dtype);
+
+        if (op->micro_step == 0)
+            mics_launch_cast(
+                stream, &(struct mics_op_cast){
+                            .dst = shard, .src = slot, .count = piece, .src_dtype = op->dtype});
+        else
+            mics_launch_accumulate(
+                stream, &(struct mics_op_accumulate){
+                            .sum = shard, .in = slot, .count = piece, .dtype = op->dtype});
+    }
+}
+
+static void cast(struct mics_stream *stream, void *dst, enum mics_dtype dst_dtype, const void *src,
+                 enum mics_dtype src_dtype, uint64_t count)
+{
+    mics_launch_cast(stream, &(struct mics_op_cast){.dst = dst,
+                                                    .src = src,
+                                                    .count = count,
+                                                    .dst_dtype = dst_dtype,
+                                                    .src_dtype = src_dtype});
+}
+
+static void issue_scatter(const struct mics_executor *executor, const struct mics_op *op,
+                          const struct mics_layout *layout, struct mics_stream *stream,
+                          const struct mics_exchange_buffers *buffers)
+{
+    const uint64_t own = mics_executor_optim_in_grad(executor, layout);
+    struct mics_comm *comm = executor->comms[op->comm];
+    float *shard = buffers->grad + op->segment * layout->grad_piece;
+    void *data = op->dtype == MICS_F32 ? shard : buffers->scatter_staging;
+
+    if (data != shard)
+        cast(stream, data, op->dtype, shard, MICS_F32, layout->grad_piece);
+    comm->ops->reduce_scatter(comm, stream, data, mics_element(data, own, op->dtype),
+                              layout->optim_piece, op->dtype);
+    if (data != shard)
+        cast(stream, shard + own, MICS_F32, mics_element(data, own, op->dtype), op->dtype,
+             layout->optim_piece);
+}
+
+static void issue_sync(const struct mics_executor *executor, const struct mics_op *op,
+                       const struct mics_layout *layout, struct mics_stream *stream,
+                       const struct mics_exchange_buffers *buffers)
+{
+    struct mics_comm *comm = executor->comms[op->comm];
+    float *piece = buffers->grad + op->segment * layout->grad_piece +
+                   mics_executor_optim_in_grad(executor, layout);
+    void *data = op->dtype == MICS_F32 ? piece : buffers->sync_staging;
+
+    if (data != piece)
+        cast(stream, data, op->dtype, piece, MICS_F32, layout->optim_piece);
+    comm->ops->all_reduce(comm, stream, data, layout->optim_piece, op->dtype);
+    if (data != piece)
+        cast(stream, piece, MICS_F32, data, op->dtype, layout->optim_piece);
+}
+
+static void issue_publish(const struct mics_executor *executor, const struct mics_op *op,
+                          const struct mics_layout *layout, struct mics_stream *stream,
+                          const struct mics_exchange_buffers *buffers)
+{
+    struct mics_comm *comm = executor->comms[op->comm];
+    void *shard = piece_of(op, &buffers->param);
+
+    comm->ops->all_gather(
+        comm, stream,
+        mics_element(shard, mics_executor_optim_in_param(executor, layout), op->dtype), shard,
+        layout->optim_piece, op->dtype);
+}
+
+void mics_executor_issue(const struct mics_executor *executor, const struct mics_op *op,
+                         const struct mics_layout *layout, struct mics_stream *stream,
+                         const struct mics_exchange_buffers *buffers)
+{
+    static void (*const issue[MICS_OP_KIND_COUNT])(
+        const struct mics_executor *, const struct mics_op *, const struct mics_layout *,
+        struct mics_stream *, const struct mics_exchange_buffers *) = {
+        [MICS_OP_GATHER] = issue_gather,
+        [MICS_OP_REDUCE] = issue_reduce,
+        [MICS_OP_ACCUMULATE] = issue_accumulate,
+        [MICS_OP_SCATTER] = issue_scatter,
+        [MICS_OP_SYNC] = issue_sync,
+        [MICS_OP_PUBLISH] = issue_publish,
+    };
+
+    issue[op->kind](executor, op, layout, stream, buffers);
+}
+
+void mics_executor_wait(const struct mics_executor *executor, const struct mics_schedule *schedule,
+                        uint32_t index, struct mics_stream *stream, struct mics_event *const *end,
+                        struct mics_event *const *end_before)
+{
+    const struct mics_op *op = &schedule->ops[index];
+
+    for (uint32_t i = 0; i < op->dep_count; i++) {
+        const uint32_t dep = schedule->deps[op->dep_begin + i];
+
+        if (dep < index)
+            executor->device->ops->event_wait(stream, end[dep]);
+        else if (end_before)
+            executor->device->ops->event_wait(stream, end_before[dep]);
+    }
+}
+
+/* An exchange is over before the next one begins, so one set of events is enough, and only
+ * operations that another stream waits for have one. */
+struct mics_exchange_replay {
+    struct mics_executor *executor;
+    struct mics_schedule *schedule;
+    struct mics_event **end;    /* [op_count]; NULL: nothing waits for the operation */
+    struct mics_event *entry;   /* the caller's stream is at the beginning */
+    struct mics_event *exit;    /* the last micro-step that was enqueued is over */
+    enum mics_stream_kind last; /* stream of the last operation */
+};
+
+static enum mics_status open_events(struct mics_exchange_replay *replay, struct mics_err *err)
+{
+    const struct mics_schedule *schedule = replay->schedule;
+    struct mics_device *device = replay->executor->device;
+    enum mics_status status = device->ops->event_open(device, &replay->entry, err);
+
+    if (status == MICS_OK)
+        status = device->ops->event_open(device, &replay->exit, err);
+    for (uint32_t i = 0; status == MICS_OK && i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        for (uint32_t d = op->dep_begin; d < op->dep_begin + op->dep_count; d++)
+            if (status == MICS_OK && schedule->deps[d] < i && !replay->end[schedule->deps[d]])
+                status = device->ops->event_open(device, &replay->end[schedule->deps[d]], err);
+    }
+    return status;
+}
+
+/* What the schedule needs: all streams but that of the last operation, and all communicators. */
+static enum mics_status prepare(struct mics_exchange_replay *replay, struct mics_err *err)
+{
+    const struct mics_schedule *schedule = replay->schedule;
+    enum mics_status status = mics_executor_open_comms(replay->executor, schedule, err);
+
+    replay->end = calloc(schedule->op_count + 1, sizeof(struct mics_event *));
+    if (status == MICS_OK && !replay->end)
+        status = mics_err_nomem(err);
+    if (schedule->op_count > 0)
+        replay->last = schedule->ops[schedule->op_count - 1].stream;
+    for (uint32_t i = 0; status == MICS_OK && i < schedule->op_count; i++)
+        if (schedule->ops[i].stream != replay->last)
+            status = open_stream(replay->executor, schedule->ops[i].stream, err);
+    return status == MICS_OK ? open_events(replay, err) : status;
+}
+
+enum mics_status mics_exchange_replay_new(struct mics_executor *executor,
+                                          const struct mics_plan_choice *choice,
+                                          enum mics_exchange_kind kind, uint64_t count,
+                                          struct mics_exchange_replay **out, struct mics_err *err)
+{
+    struct mics_exchange_replay *replay = calloc(1, sizeof *replay);
+    enum mics_status status;
+
+    if (!replay)
+        return mics_err_nomem(err);
+    replay->executor = executor;
+    status = mics_schedule_new_exchange(choice, kind, count, &replay->schedule, err);
+    if (status == MICS_OK)
+        status = prepare(replay, err);
+    if (status == MICS_OK)
+        *out = replay;
+    else
+        mics_exchange_replay_free(replay);
+    return status;
+}
+
+void mics_exchange_replay_free(struct mics_exchange_replay *replay)
+{
+    if (!replay)
+        return;
+    const struct mics_device_ops *device = replay->executor->device->ops;
+    for (uint32_t i = 0; replay->end && i < replay->schedule->op_count; i++)
+        device->event_close(replay->end[i]);
+    device->event_close(replay->entry);
+    device->event_close(replay->exit);
+    mics_schedule_free(replay->schedule);
+    free(replay->end);
+    free(replay);
+}
+
+/* Streams of the executor that have to wait until `stream` is here. */
+static void enter(const struct mics_exchange_replay *replay, struct mics_stream *stream,
+                  bool used[MICS_STREAM_COUNT])
+{
+    const struct mics_executor *executor = replay->executor;
+    const struct mics_device_ops *device = executor->device->ops;
+    bool recorded = false;
+
+    for (int kind = 0; kind < MICS_STREAM_COUNT; kind++) {
+        if (!used[kind] || kind == (int)replay->last)
+            continue;
+        if (!recorded)
+            device->event_record(replay->entry, stream);
+        recorded = true;
+        device->event_wait(executor->streams[kind], replay->entry);
+    }
+}
+
+void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mics_stream *stream,
+                                  uint32_t first, uint32_t count,
+                                  const struct mics_exchange_buffers *buffers)
+{
+    const struct mics_executor *executor = replay->executor;
+    const struct mics_schedule *schedule = replay->schedule;
+    const struct mics_device_ops *device = executor->device->ops;
+    bool used[MICS_STREAM_COUNT] = {false};
+    struct mics_stream *on = stream;
+
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        if (schedule->ops[i].micro_step - first < count)
+            used[schedule->ops[i].stream] = true;
+    enter(replay, stream, used);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (op->micro_step - first >= count)
+            continue;
+        on = op->stream == replay->last ? stream : executor->streams[op->stream];
+        mics_executor_wait(executor, schedule, i, on, replay->end, NULL);
+        mics_executor_issue(executor, op, &schedule->layouts[op->unit], on, buffers);
+        if (replay->end[i])
+            device->event_record(replay->end[i], on);
+    }
+    if (on == stream) /* the last operation follows all others */
+        return;
+    device->event_record(replay->exit, on);
+    device->event_wait(stream, replay->exit);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * executor.h - the communication of a schedule: groups, streams, addresses and waits.
+ *
+ * Training steps and benchmarks share it. An executor has one communicator for each kind that its
+ * schedules use, split as the shape says, and one stream for each kind of stream. Each operation
+ * that exchanges something is one collective on one of these communicators.
+ */
+#ifndef MICS_ENGINE_EXECUTOR_H
+#define MICS_ENGINE_EXECUTOR_H
+
+#include "comm/comm.h"
+#include "plan/schedule/schedule.h"
+
+struct mics_executor {
+    struct mics_device *device;                    /* the caller's */
+    struct mics_comm *comm;                        /* the caller's: all ranks, in node order */
+    struct mics_shape shape;                       /* of these ranks */
+    struct mics_comm *comms[MICS_COMM_KIND_COUNT]; /* NULL: no schedule has needed it so far */
+    struct mics_member members[MICS_COMM_KIND_COUNT];
+    struct mics_index index;
+    struct mics_stream *streams[MICS_STREAM_COUNT];
+};
+
+/* The caller's storage; nothing to release yet. `shape` must have been checked. */
+void mics_executor_init(struct mics_executor *executor, struct mics_device *device,
+                        struct mics_comm *comm, const struct mics_shape *shape);
+/* Close the streams and free the communicators. Collective. */
+void mics_executor_fini(struct mics_executor *executor);
+
+enum mics_status mics_executor_open_streams(struct mics_executor *executor, struct mics_err *err);
+/* Split off the communicators that the schedule uses and that are not there yet. Collective: all
+ * ranks have the same schedules, so they split the same kinds in the same order. */
+enum mics_status mics_executor_open_comms(struct mics_executor *executor,
+                                          const struct mics_schedule *schedule,
+                                          struct mics_err *err);
+
+/* A shard, one piece for each segment: piece t begins `t * stride` elements after `first`. */
+struct mics_pieces {
+    void *first;
+    uint64_t stride;
+};
+
+/* Where one operation finds its data. Device memory; what the operation does not use may be 0. */
+struct mics_exchange_buffers {
+    void *param_slot;           /* the whole unit, of the operation's type */
+    struct mics_pieces param;   /* this rank's parameter shard, likewise */
+    void *grad_slot;            /* the whole unit */
+    struct mics_pieces reduced; /* where REDUCE leaves this rank's sums: in the slot or elsewhere */
+    float *grad;                /* this rank's gradient shard, segment by segment */
+    /* One piece of the operation's type, for SCATTER and SYNC where that is not fp32. */
+    void *scatter_staging, *sync_staging;
+};
+
+/* The pieces of shard `index` in a slot, or another array that holds the whole unit. */
+struct mics_pieces mics_pieces_in_slot(void *slot, const struct mics_layout *layout, uint64_t piece,
+                                       uint32_t index, enum mics_dtype dtype);
+
+/* Enqueue one GATHER, REDUCE, ACCUMULATE, SCATTER, SYNC or PUBLISH of a unit with this layout. What
+ * it waits for is the caller's to enqueue. */
+void mics_executor_issue(const struct mics_executor *executor, const struct mics_op *op,
+                         const struct mics_layout *layout, struct mics_stream *stream,
+                         const struct mics_exchange_buffers *buffers);
+
+/* Let the stream wait for the operations that operation `index` depends on. Events of operations
+ * that stand before it are in end[], those of the step before in end_before[], which may be NULL if
+ * that step is known to be over. */
+void mics_executor_wait(const struct mics_executor *executor, const struct mics_schedule *schedule,
+                        uint32_t index, struct mics_stream *stream, struct mics_event *const *end,
+                        struct mics_event *const *end_before);
+
+/* One exchange (schedule.h) that can be enqueued again and again. */
+struct mics_exchange_replay;
+
+/* Collective over the executor's ranks if the exchange needs a communicator that is not there yet.
+ * The executor must outlive *out. Errors: those of mics_schedule_new_exchange(), of split and of
+ * the device. */
+enum mics_status mics_exchange_replay_new(struct mics_executor *executor,
+                                          const struct mics_plan_choice *choice,
+                                          enum mics_exchange_kind kind, uint64_t count,
+                                          struct mics_exchange_replay **out, struct mics_err *err);
+void mics_exchange_replay_free(struct mics_exchange_replay *replay); /* its streams must be idle */
+
+/* Enqueue the operations of micro-steps [first, first + count). They begin when `stream` gets
+ * there, and what is enqueued on `stream` afterwards follows all of them: the last operation runs
+ * on it, others on streams of the executor where the schedule says so. */
+void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mics_stream *stream,
+                                  uint32_t first, uint32_t count,
+                                  const struct mics_exchange_buffers *buffers);
+
+/* Element `i` of an array. */
+static inline void *mics_element(const void *base, uint64_t i, enum mics_dtype dtype)
+{
+    return (uint8_t *)(uintptr_t)base + i * mics_dtype_bytes(dtype);
+}
+
+/* Offset of this rank's optimizer piece inside its piece of the same segment of another cut. */
+static inline uint64_t mics_executor_optim_in_param(const struct mics_executor *executor,
+                                                    const struct mics_layout *layout)
+{
+    return executor->index.optim * layout->optim_piece -
+           executor->index.param * layout->param_piece;
+}
+
+static inline uint64_t mics_executor_optim_in_grad(const struct mics_executor *executor,
+                                                   const struct mics_layout *layout)
+{
+    return executor->index.optim * layout->optim_piece - executor->index.grad * layout->grad_piece;
+}
+
+#endif
