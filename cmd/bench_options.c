@@ -2,7 +2,7 @@
 #include "bench_options.h"
 
 #include "base/units.h"
-#include "topology/algorithm_times.h"
+#include "topology/topology.h"
 
 #include <unistd.h>
 

@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "topology/catalogue_print.h"
+#include "topology/catalogue.h"
 #include "probe/hostfile.h"
 #include "topology/nccl_topo.h"
 #include "probe/probe.h"

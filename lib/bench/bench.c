@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "topology/node_info.h"
-#include "topology/nvml.h"
+#include "topology/gpu_info.h"
 #include "topology/topology.h"
 #include "comm/staged.h"
 #include "device/launch.h"

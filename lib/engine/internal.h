@@ -9,7 +9,7 @@
 #define MICS_ENGINE_INTERNAL_H
 
 #include "device/launch.h"
-#include "plan/types.h"
+#include "plan/plan.h"
 #include "engine/engine.h"
 
 #include <stdatomic.h>

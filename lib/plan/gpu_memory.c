@@ -16,7 +16,7 @@
 #include "plan/gpu_memory.h"
 
 #include "base/num.h"
-#include "plan/schedule/routes.h"
+#include "plan/schedule/schedule.h"
 
 #include <math.h>
 

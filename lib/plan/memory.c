@@ -4,7 +4,6 @@
 
 #include "base/num.h"
 #include "plan/gpu_memory.h"
-#include "plan/types.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 #ifndef MICS_PLAN_MEMORY_H
 #define MICS_PLAN_MEMORY_H
 
-#include "plan/slots.h"
+#include "plan/layout.h"
 
 /* Every region begins at a multiple of this and is rounded up to it. */
 #define MICS_REGION_ALIGN 4096

@@ -8,10 +8,9 @@
 #ifndef MICS_PLAN_PLAN_H
 #define MICS_PLAN_PLAN_H
 
-#include "topology/topology.h"
 #include "model/model.h"
 #include "plan/group.h"
-#include "plan/layout.h"
+#include "topology/topology.h"
 
 #define MICS_PLAN_KIND "mics.plan"
 /* 2: `recompute` is a level by name, and what a GPU holds beside the plan is counted. In 1 recompute
@@ -110,5 +109,39 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
                                      struct mics_err *err);
 
 /* The slots and their sizes, shared by memory, schedule and engine: see slots.h. The search: search.h. */
+
+/*
+ * types.h - the number types of a plan.
+ *
+ * Parameters and activations are of choice->dtype. Where that is bf16 the optimizer keeps an fp32 master of what
+ * it updates, beside its states. Gradients are of choice->grad_dtype in the slots through which they are reduced
+ * and wherever they travel; they are added up over micro-steps in shards of fp32. Where nothing is reduced
+ * (p_grad 1) they are added up in the fp32 shard at once.
+ */
+
+/* "adamw", "sgd" */
+const char *mics_optimizer_name(enum mics_optimizer optimizer);
+
+/* "f32", "bf16" */
+const char *mics_dtype_name(enum mics_dtype dtype);
+/* false: neither. */
+bool mics_dtype_parse(const char *text, enum mics_dtype *out);
+
+/* Of the gradients that a backward pass writes. */
+static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_choice *choice)
+{
+    return choice->shape.p_grad == 1 ? MICS_F32 : choice->grad_dtype;
+}
+
+/* Values of fp32 for each element of an optimizer shard: the optimizer's states, and the master. */
+uint32_t mics_choice_optim_values(const struct mics_plan_choice *choice);
+
+/* Elements of the room, for each of the two exchanges of the second hop, in which gradients travel that are
+ * not fp32: the largest piece that one call takes. 0: they travel where they are, or not at all. */
+struct mics_hop_room {
+    uint64_t scatter, sync;
+};
+struct mics_hop_room mics_choice_hop_room(const struct mics_model *model,
+                                          const struct mics_plan_choice *choice);
 
 #endif

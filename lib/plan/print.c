@@ -11,8 +11,6 @@
 #include "topology/print.h"
 #include "doc/table.h"
 #include "plan/memory.h"
-#include "plan/doc.h"
-#include "plan/types.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "probe/calibrate.h"
 #include "bench/collectives.h"
 #include "probe/doc.h"
-#include "topology/algorithm_times.h"
+#include "topology/topology.h"
 
 #include <stdlib.h>
 #include <string.h>

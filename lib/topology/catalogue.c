@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* catalogue.c - read the catalogue, find a machine in it, make a topology of it. */
 #include "topology/catalogue.h"
-#include "topology/catalogue_data.h"
+
 #include "base/suggest.h"
 #include "doc/cursor.h"
+#include "doc/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+/* The bytes of share/mics/instances.json, without a NUL at their end; the Makefile makes the included file. */
+static const unsigned char catalogue_data[] = {
+#include "instances.inc"
+};
 
 struct mics_catalogue {
     json_t *json;
@@ -22,7 +28,7 @@ enum mics_status mics_catalogue_open(struct mics_catalogue **out, struct mics_er
 
     if (!catalogue)
         return mics_err_nomem(err);
-    catalogue->json = json_loadb((const char *)mics_catalogue_data, mics_catalogue_size,
+    catalogue->json = json_loadb((const char *)catalogue_data, sizeof catalogue_data,
                                  JSON_REJECT_DUPLICATES, &why);
     catalogue->instances = json_object_get(catalogue->json, "instances");
     catalogue->gpus = json_object_get(catalogue->json, "gpus");
@@ -251,4 +257,121 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
         return status == MICS_OK ? read_common(&root, out, err) : status;
     }
     return no_gpu(catalogue, name, err);
+}
+
+/*
+ * instance.c - a topology of so many machines of the catalogue.
+ *
+ * The topology's rates are what is reached; the vendors' figures go along in the document, as
+ * device.peak_flops_per_s, links.net.cards and links.net.card_bytes_per_s.
+ */
+
+static void fill(const struct mics_instance *instance, uint32_t nodes, struct mics_topology *out)
+{
+    snprintf(out->name, sizeof out->name, "%s", instance->name);
+    snprintf(out->source, sizeof out->source, "catalogue");
+    snprintf(out->device, sizeof out->device, "%s", instance->gpu);
+    snprintf(out->flops_dtype, sizeof out->flops_dtype, "%s", instance->flops_dtype);
+    out->nodes = nodes;
+    out->per_node = instance->gpus;
+    out->flops = instance->flops;
+    out->memory_bandwidth = instance->memory_rate * instance->memory_factor;
+    out->memory_bytes = mics_gpu_memory_limit((uint64_t)instance->memory_bytes);
+    out->node_link = (struct mics_link){
+        .latency_s = instance->link_latency_s,
+        .bandwidth_bytes = instance->link_rate * instance->link_factor,
+    };
+    out->net_link = (struct mics_link){
+        .latency_s = instance->net_latency_s,
+        .bandwidth_bytes = instance->card_rate * instance->cards * instance->net_factor,
+    };
+}
+
+static enum mics_status add_figures(const struct mics_instance *instance,
+                                    struct mics_topology *topology, struct mics_err *err)
+{
+    json_t *device, *net;
+    const enum mics_status status = mics_topology_to_doc(topology, &topology->doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    device = json_object_get(topology->doc, "device");
+    net = json_object_get(json_object_get(topology->doc, "links"), "net");
+    if (json_object_set_new(device, "peak_flops_per_s", json_real(instance->peak_flops)) != 0 ||
+        json_object_set_new(net, "cards", json_integer(instance->cards)) != 0 ||
+        json_object_set_new(net, "card_bytes_per_s", json_real(instance->card_rate)) != 0)
+        return mics_err_nomem(err);
+    return MICS_OK;
+}
+
+enum mics_status mics_instance_topology(const struct mics_instance *instance, uint32_t nodes,
+                                        struct mics_topology **out, struct mics_err *err)
+{
+    struct mics_topology *topology = calloc(1, sizeof *topology);
+    enum mics_status status;
+
+    if (!topology)
+        return mics_err_nomem(err);
+    fill(instance, nodes, topology);
+    status = add_figures(instance, topology, err);
+    if (status != MICS_OK) {
+        mics_topology_free(topology);
+        return status;
+    }
+    *out = topology;
+    return MICS_OK;
+}
+
+/* catalogue_print.c - one row for each instance. */
+
+static void put_aliases(struct mics_table *table, const struct mics_instance *instance)
+{
+    const char *first = json_string_value(json_array_get(instance->aliases, 0));
+
+    mics_table_cell(table, "%s", first ? first : "-");
+}
+
+static void put_instance(struct mics_table *table, const struct mics_instance *instance, int tsv)
+{
+    mics_table_cell(table, "%s", instance->name);
+    put_aliases(table, instance);
+    mics_table_cell(table, "%u", instance->gpus);
+    mics_table_cell(table, "%s", instance->gpu);
+    if (tsv) {
+        mics_table_cell(table, "%.12g", instance->peak_flops);
+        mics_table_cell(table, "%s", instance->flops_dtype);
+        mics_table_cell(table, "%.12g", instance->link_rate);
+        mics_table_cell(table, "%.12g", instance->card_rate * instance->cards);
+        mics_table_cell(table, "%.12g", instance->net_latency_s);
+    } else {
+        mics_table_cell(table, "%.0f %s", instance->peak_flops / 1e12, instance->flops_dtype);
+        mics_table_cell(table, "%.0f", instance->link_rate / 1e9);
+        mics_table_cell(table, "%u x %.0f", instance->cards, instance->card_rate * 8 / 1e9);
+        mics_table_cell(table, "%.0f", instance->net_latency_s * 1e6);
+    }
+}
+
+enum mics_status mics_catalogue_print(FILE *out, int tsv, struct mics_err *err)
+{
+    struct mics_catalogue *catalogue = NULL;
+    enum mics_status status = mics_catalogue_open(&catalogue, err);
+
+    if (status != MICS_OK)
+        return status;
+    struct mics_table *table = mics_table_new(
+        tsv ? "name|alias|gpus|gpu|peak_flops_per_s|flops_dtype|link_bytes_per_s|net_bytes_per_s|"
+              "net_latency_s"
+            : "<name|<alias|>GPUs|<GPU|>TFLOP/s|>link GB/s|>net Gbit/s|>net us");
+    for (size_t i = 0; i < mics_catalogue_count(catalogue) && status == MICS_OK; i++) {
+        struct mics_instance instance;
+
+        status = mics_catalogue_get(catalogue, i, &instance, err);
+        if (status == MICS_OK)
+            put_instance(table, &instance, tsv);
+    }
+    if (status == MICS_OK)
+        status = mics_table_print(table, out, tsv, err);
+    mics_table_free(table);
+    mics_catalogue_close(catalogue);
+    return status;
 }

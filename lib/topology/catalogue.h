@@ -8,9 +8,11 @@
 #ifndef MICS_TOPOLOGY_CATALOGUE_H
 #define MICS_TOPOLOGY_CATALOGUE_H
 
+#include "base/err.h"
 #include "topology/topology.h"
 
 #include <stddef.h>
+#include <stdio.h>
 
 struct mics_catalogue;
 
@@ -51,5 +53,10 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
 /* 1 <= nodes <= MICS_MAX_NODES such machines. *out is the caller's, to mics_topology_free(). */
 enum mics_status mics_instance_topology(const struct mics_instance *instance, uint32_t nodes,
                                         struct mics_topology **out, struct mics_err *err);
+
+/* catalogue_print.h - the catalogue as a table. */
+
+/* One line for each instance, with the vendors' figures: of one GPU, and of a whole machine's network. */
+enum mics_status mics_catalogue_print(FILE *out, int tsv, struct mics_err *err);
 
 #endif

@@ -26,4 +26,20 @@ double mics_cost_collective(const struct mics_topology *topology, enum mics_coll
 /* Seconds for work of so many FLOPs that moves so many bytes of memory. */
 double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes);
 
+/* NULL when that was not measured. */
+const struct mics_race *mics_race_find(const struct mics_topology *topology,
+                                       enum mics_collective collective, uint32_t nodes,
+                                       uint32_t per_node, uint32_t segments);
+
+/* Seconds for an array of so many bytes: between two points by a line in the logarithms, below the first point its time,
+ * above the last in proportion to the bytes. */
+double mics_race_flat(const struct mics_race *race, double bytes);
+double mics_race_staged(const struct mics_race *race, double bytes);
+
+/* The bytes of the first and the last point where the hierarchy is faster; 0: there is none. */
+struct mics_race_window {
+    double from, to;
+};
+struct mics_race_window mics_race_window(const struct mics_race *race);
+
 #endif

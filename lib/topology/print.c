@@ -7,7 +7,7 @@
  */
 #include "topology/print.h"
 #include "topology/gpu_info.h"
-#include "topology/algorithm_times.h"
+#include "topology/cost.h"
 
 #include "base/units.h"
 #include "doc/tree_print.h"

@@ -77,7 +77,19 @@ const char *mics_collective_name(enum mics_collective collective); /* "all_gathe
 /* Is it one of "f32", "bf16", "f16"? */
 bool mics_topology_dtype_is_known(const char *dtype);
 
-struct mics_race; /* races.h */
+enum { MICS_RACE_POINTS = 48 };
+
+struct mics_race_point {
+    double bytes, flat_s, staged_s;
+};
+
+struct mics_race {
+    enum mics_collective collective;
+    uint32_t nodes, per_node; /* of the group */
+    uint32_t segments;        /* of the hierarchical exchange; the flat one has none */
+    uint32_t count;           /* 1 or more */
+    struct mics_race_point points[MICS_RACE_POINTS];
+};
 
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */
@@ -116,6 +128,10 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
 /* Set "collectives" of a document to these costs. */
 enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collective_cost *costs,
                                          uint32_t count, struct mics_err *err);
+
+/* An array as above. *out is the caller's. */
+enum mics_status mics_races_to_doc(const struct mics_race *races, uint32_t count, json_t **out,
+                                   struct mics_err *err);
 
 /* "p4d.24xlarge:16" (catalogue name, number of nodes; 1 without) or the synthetic grammar
  * "node:4 gpu:8 flops:312T mem:40G membw:1.5TB/s link:300GB/s,3us net:400gbit,20us". */

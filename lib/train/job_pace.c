@@ -3,7 +3,7 @@
 
 #include "comm/agree.h"
 #include "doc/doc.h"
-#include "plan/schedule/op_durations.h"
+#include "plan/schedule/timeline.h"
 
 /* Rank 0 reads the plan whose pace is kept, for all. */
 static enum mics_status read_pace_plan(struct mics_job *job, struct mics_plan **out,

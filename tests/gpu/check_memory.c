@@ -10,7 +10,7 @@
  * the GPU meanwhile. Rank 0 prints TAP.
  */
 #include "base/num.h"
-#include "topology/nvml.h"
+#include "topology/gpu_info.h"
 #include "comm/job_device.h"
 #include "comm/staged.h"
 #include "plan/gpu_memory.h"

@@ -5,7 +5,7 @@
  * blocks and back, so that this is mostly the slot that has been idle for longest: the gather can
  * begin prefetch turns ahead. Slots whose units are not needed again are taken idlest first.
  */
-#include "plan/schedule/residency.h"
+#include "plan/schedule/build.h"
 
 #include "plan/schedule/schedule.h"
 

@@ -7,10 +7,9 @@
  */
 #include "base/num.h"
 #include "topology/cost.h"
-#include "topology/algorithm_times.h"
-#include "plan/search/candidate.h"
+#include "plan/search/internal.h"
 #include "plan/memory.h"
-#include "plan/schedule/routes.h"
+#include "plan/schedule/schedule.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
  * The bound in closed form by which plans are sorted: never above the simulated step, whatever the sizes of
  * the units, and close to it where communication decides.
  */
-#include "plan/search/candidate.h"
+#include "plan/search/internal.h"
 #include "plan/schedule/timeline.h"
 #include "tap.h"
 

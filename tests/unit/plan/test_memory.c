@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/num.h"
 #include "plan/memory.h"
-#include "plan/types.h"
+#include "plan/plan.h"
 #include "tap.h"
 
 #include "plan_fake.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_races.c - measured exchanges: reading, sizes in between, and that a plan follows them. */
-#include "topology/algorithm_times.h"
+#include "topology/cost.h"
 #include "doc/doc.h"
 #include "plan/search/search.h"
 #include "tap.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_gpu_info.c - GPUs by a fake NVML (tests/fake/nvml.c), on a machine that hwloc reads from a file. */
 #include "topology/gpu_info.h"
-#include "topology/nvml.h"
+#include "topology/gpu_info.h"
 #include "plugin_path.h"
 #include "tap.h"
 

@@ -8,14 +8,60 @@
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "plan/memory.h"
-#include "plan/doc.h"
-#include "plan/slots.h"
-#include "plan/types.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stddef.h>
 #include <string.h>
+
+#define MAX_ALTERNATIVES 4096
+
+/* Whole numbers of a choice by name. */
+struct choice_number {
+    const char *key;
+    size_t offset; /* of a uint32_t in struct mics_plan_choice */
+    uint32_t min, max;
+};
+
+/* Likewise truth values (of a bool), and times of a prediction (of a double). */
+struct named_field {
+    const char *key;
+    size_t offset;
+};
+
+#define COUNT(array)  (sizeof(array) / sizeof(array)[0])
+#define CHOICE(field) offsetof(struct mics_plan_choice, field)
+
+static const struct choice_number choice_numbers[] = {
+    {"p_param", CHOICE(shape.p_param), 1, UINT32_MAX},
+    {"p_grad", CHOICE(shape.p_grad), 1, UINT32_MAX},
+    {"p_optim", CHOICE(shape.p_optim), 1, UINT32_MAX},
+    {"segments", CHOICE(segments), 1, 64},
+    {"joined", CHOICE(joined), 0, MICS_JOINED_MAX},
+    {"prefetch", CHOICE(prefetch), 0, 65535},
+    {"grad_slots", CHOICE(grad_slots), 1, 65536},
+    {"micro_batch", CHOICE(micro_batch), 1, INT32_MAX},
+    {"micro_steps", CHOICE(micro_steps), 1, 1u << 20},
+    {"seq", CHOICE(seq), 1, INT32_MAX},
+};
+enum { CHOICE_NUMBERS = COUNT(choice_numbers) };
+
+static const struct named_field choice_flags[] = {
+    {"hierarchical_gather", CHOICE(hierarchical_gather)},
+    {"hierarchical_reduce", CHOICE(hierarchical_reduce)},
+    {"clip", CHOICE(clip)},
+};
+enum { CHOICE_FLAGS = COUNT(choice_flags) };
+
+static const struct named_field prediction_reals[] = {
+    {"step_s", offsetof(struct mics_prediction, step_s)},
+    {"tokens_per_s", offsetof(struct mics_prediction, tokens_per_s)},
+    {"compute_s", offsetof(struct mics_prediction, compute_s)},
+    {"comm_s", offsetof(struct mics_prediction, comm_s)},
+    {"exposed_s", offsetof(struct mics_prediction, exposed_s)},
+};
+enum { PREDICTION_REALS = COUNT(prediction_reals) };
 
 static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optimizer *out,
                                        struct mics_err *err)
@@ -86,8 +132,8 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
         status = read_dtype(&at, "grad_dtype", &out->grad_dtype, err);
     if (status == MICS_OK)
         status = read_recompute(&at, version, &out->recompute, err);
-    for (size_t i = 0; i < mics_choice_number_count && status == MICS_OK; i++) {
-        const struct mics_choice_number *number = &mics_choice_numbers[i];
+    for (size_t i = 0; i < CHOICE_NUMBERS && status == MICS_OK; i++) {
+        const struct choice_number *number = &choice_numbers[i];
 
         if (number->offset == offsetof(struct mics_plan_choice, joined) &&
             !mics_at_has(&at, number->key))
@@ -95,9 +141,9 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
         status = mics_at_u32(&at, number->key, number->min, number->max,
                              (uint32_t *)((char *)out + number->offset), err);
     }
-    for (size_t i = 0; i < mics_choice_flag_count && status == MICS_OK; i++)
-        status = mics_at_bool(&at, mics_choice_flags[i].key,
-                              (bool *)((char *)out + mics_choice_flags[i].offset), err);
+    for (size_t i = 0; i < CHOICE_FLAGS && status == MICS_OK; i++)
+        status = mics_at_bool(&at, choice_flags[i].key,
+                              (bool *)((char *)out + choice_flags[i].offset), err);
     if (status != MICS_OK)
         return status;
     out->shape.nodes = plan->topology->nodes;
@@ -117,9 +163,9 @@ static enum mics_status read_prediction(const struct mics_at *parent, struct mic
         status = mics_at_u64(&at, "net_bytes", 0, INT64_MAX, &out->net_bytes, err);
     if (status == MICS_OK)
         status = mics_at_u64(&at, "sent_bytes", 0, INT64_MAX, &out->sent_bytes, err);
-    for (size_t i = 0; i < mics_prediction_real_count && status == MICS_OK; i++)
-        status = mics_at_double(&at, mics_prediction_reals[i].key, 0, 1e18,
-                                (double *)((char *)out + mics_prediction_reals[i].offset), err);
+    for (size_t i = 0; i < PREDICTION_REALS && status == MICS_OK; i++)
+        status = mics_at_double(&at, prediction_reals[i].key, 0, 1e18,
+                                (double *)((char *)out + prediction_reals[i].offset), err);
     return status;
 }
 
@@ -199,7 +245,7 @@ static enum mics_status read_alternatives(const struct mics_at *root, struct mic
 {
     struct mics_at array;
     enum mics_status status =
-        mics_at_array(root, "alternatives", 0, MICS_PLAN_MAX_ALTERNATIVES, &array, err);
+        mics_at_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
     size_t count;
 
     if (status != MICS_OK)
@@ -298,5 +344,146 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
         return status;
     }
     *out = plan;
+    return MICS_OK;
+}
+
+/* plan_write.c - a plan as a document. The topology's history becomes the plan's, to be continued. */
+
+/* Steals `value`; false: out of memory. */
+static bool put(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0;
+}
+
+static bool put_count(json_t *object, const char *key, uint64_t value)
+{
+    return put(object, key, json_integer((json_int_t)value));
+}
+
+static json_t *write_choice(const struct mics_plan_choice *choice)
+{
+    json_t *object = json_object();
+    bool done = put(object, "strategy", json_string(choice->strategy)) &&
+                put(object, "recompute", json_string(mics_recompute_name(choice->recompute))) &&
+                put(object, "optimizer", json_string(mics_optimizer_name(choice->optimizer))) &&
+                put(object, "dtype", json_string(mics_dtype_name(choice->dtype))) &&
+                put(object, "grad_dtype", json_string(mics_dtype_name(choice->grad_dtype)));
+
+    for (size_t i = 0; i < CHOICE_NUMBERS && done; i++)
+        done = put_count(object, choice_numbers[i].key,
+                         *(const uint32_t *)((const char *)choice + choice_numbers[i].offset));
+    for (size_t i = 0; i < CHOICE_FLAGS && done; i++)
+        done =
+            put(object, choice_flags[i].key,
+                json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_prediction(const struct mics_prediction *predicted)
+{
+    json_t *object = json_object();
+    bool done = put_count(object, "net_bytes", predicted->net_bytes) &&
+                put_count(object, "sent_bytes", predicted->sent_bytes);
+
+    for (size_t i = 0; i < PREDICTION_REALS && done; i++)
+        done = put(object, prediction_reals[i].key,
+                   json_real(*(const double *)((const char *)predicted +
+                                               prediction_reals[i].offset)));
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_memory(const struct mics_memory *memory)
+{
+    json_t *object = json_object(), *regions = json_array();
+    bool done = put_count(object, "arena_bytes", memory->arena_bytes) &&
+                put_count(object, "workspace_bytes", memory->workspace_bytes) &&
+                put_count(object, "context_bytes", memory->context_bytes) &&
+                put_count(object, "communicator_bytes", memory->communicator_bytes) &&
+                put_count(object, "snapshot_bytes", memory->snapshot_bytes) &&
+                put(object, "regions", regions);
+
+    for (int i = 0; i < MICS_REGION_COUNT && done; i++) {
+        const struct mics_region *region = &memory->regions[i];
+
+        done = json_array_append_new(regions, json_pack("{s:s, s:I, s:I}", "name", region->name,
+                                                        "bytes", (json_int_t)region->bytes,
+                                                        "offset", (json_int_t)region->offset)) == 0;
+    }
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_alternative(const struct mics_alternative *alternative)
+{
+    json_t *object = json_object();
+    bool done = put(object, "choice", write_choice(&alternative->choice)) &&
+                put_count(object, "total_bytes", alternative->total_bytes) &&
+                put(object, "fits", json_boolean(alternative->fits)) &&
+                put(object, "why", json_string(alternative->why)) &&
+                put(object, "predicted",
+                    alternative->fits ? write_prediction(&alternative->predicted) : json_null());
+
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_alternatives(const struct mics_plan *plan)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < plan->alternative_count; i++) {
+        if (json_array_append_new(array, write_alternative(&plan->alternatives[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+static bool put_topology(json_t *doc, json_t *topology)
+{
+    json_t *history = json_incref(json_object_get(topology, "history"));
+    bool done = true;
+
+    json_object_del(topology, "history");
+    if (history && !json_object_get(doc, "history"))
+        done = json_object_set(doc, "history", history) == 0;
+    json_decref(history);
+    return put(doc, "topology", topology) && done;
+}
+
+enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err)
+{
+    json_t *topology = NULL, *doc;
+    enum mics_status status = mics_topology_to_doc(plan->topology, &topology, err);
+    bool done;
+
+    if (status != MICS_OK)
+        return status;
+    doc = plan->doc ? json_deep_copy(plan->doc) : mics_doc_new(MICS_PLAN_KIND, MICS_PLAN_VERSION);
+    done = put_count(doc, "v", MICS_PLAN_VERSION) &&
+           put(doc, "model", mics_model_to_json(plan->model));
+    done = put_topology(doc, topology) && done;
+    done = done && put_count(doc, "global_batch", plan->global_batch) &&
+           put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
+           put(doc, "choice", write_choice(&plan->choice)) &&
+           put(doc, "memory", write_memory(&plan->memory)) &&
+           put(doc, "predicted", write_prediction(&plan->predicted)) &&
+           put(doc, "alternatives", write_alternatives(plan));
+    if (!done) {
+        json_decref(doc);
+        return mics_err_nomem(err);
+    }
+    *out = doc;
     return MICS_OK;
 }
