@@ -67,9 +67,9 @@ static enum mics_status make_communicators(struct mics_engine *engine, struct mi
     mark_used(engine->train.schedule, used);
     mark_used(engine->eval.schedule, used);
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        struct mics_member *member = &engine->members[kind];
+        struct mics_group_position *member = &engine->members[kind];
 
-        mics_shape_member(&engine->choice.shape, kind, (uint32_t)world->rank, member);
+        mics_shape_position(&engine->choice.shape, kind, (uint32_t)world->rank, member);
         if (!used[kind])
             continue;
         enum mics_status status = world->ops->split(world, (int)member->color, (int)member->key,

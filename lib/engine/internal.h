@@ -57,7 +57,7 @@ struct mics_engine {
     struct replay train, eval;
 
     struct mics_comm *comms[MICS_COMM_KIND_COUNT];
-    struct mics_member members[MICS_COMM_KIND_COUNT];
+    struct mics_group_position members[MICS_COMM_KIND_COUNT];
     struct mics_index index;
 
     void *arena;

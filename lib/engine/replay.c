@@ -116,7 +116,7 @@ static void wait_for_dependencies(struct mics_engine *engine, const struct repla
         engine->device->ops->event_wait(stream, replay->end[when][dep]);
     }
     if (op->kind ==
-        MICS_OP_COUNT) /* the only one besides the compute stream's that reads the input */
+        MICS_OP_TARGET_COUNT) /* the only one besides the compute stream's that reads the input */
         engine->device->ops->event_wait(stream, replay->input[parity]);
 }
 
@@ -126,9 +126,9 @@ static void record_ends(struct mics_engine *engine, const struct replay *replay,
 {
     const struct mics_op *ops = replay->schedule->ops;
 
-    for (uint32_t i = last; !ops[last].joins; i--) {
+    for (uint32_t i = last; !ops[last].coalesce_next; i--) {
         engine->device->ops->event_record(replay->end[parity][i], stream);
-        if (i == 0 || !ops[i - 1].joins)
+        if (i == 0 || !ops[i - 1].coalesce_next)
             return;
     }
 }

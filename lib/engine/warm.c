@@ -59,7 +59,7 @@ static void enqueue(struct mics_engine *engine, const struct mics_schedule *sche
 
         if (!is_new(engine, schedule, i))
             continue;
-        op.joins = false;
+        op.coalesce_next = false;
         issue.op = &op;
         issue.stream = engine->streams[op.stream];
         device->event_wait(issue.stream, end);

@@ -1,30 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read.c - a plan from a document, checked against itself.
+ * doc.c - the document mics.plan: read, checked against itself, and written.
  *
- * What can be computed is computed again: the batch from its parts, and every region of memory. A document that
- * says something else was made by other code or by hand, and would not run as it says.
+ *     kind v model topology global_batch memory_limit_bytes
+ *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments
+ *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
+ *              grad_dtype clip }   (recompute of v 1 is a boolean)
+ *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
+ *              regions [ { name bytes offset } ] }
+ *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
+ *     alternatives [ { choice total_bytes fits why predicted } ]
+ *     history
+ *
+ * What can be computed is computed again when a document is read: the batch from its parts, and
+ * every region of memory. A document with other values was made by other code or by hand, and would
+ * not run as it says.
  */
+#include "plan/plan.h"
+
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "plan/memory.h"
 
 #include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define MAX_ALTERNATIVES 4096
+enum { MAX_ALTERNATIVES = 4096 };
 
-/* Whole numbers of a choice by name. */
+/* The integers of a choice. */
 struct choice_number {
     const char *key;
     size_t offset; /* of a uint32_t in struct mics_plan_choice */
     uint32_t min, max;
 };
 
-/* Likewise truth values (of a bool), and times of a prediction (of a double). */
+/* The booleans of a choice, and the reals (double) of a prediction. */
 struct named_field {
     const char *key;
     size_t offset;
@@ -38,7 +50,7 @@ static const struct choice_number choice_numbers[] = {
     {"p_grad", CHOICE(shape.p_grad), 1, UINT32_MAX},
     {"p_optim", CHOICE(shape.p_optim), 1, UINT32_MAX},
     {"segments", CHOICE(segments), 1, 64},
-    {"joined", CHOICE(joined), 0, MICS_JOINED_MAX},
+    {"joined", CHOICE(coalesced), 0, MICS_COALESCED_MAX},
     {"prefetch", CHOICE(prefetch), 0, 65535},
     {"grad_slots", CHOICE(grad_slots), 1, 65536},
     {"micro_batch", CHOICE(micro_batch), 1, INT32_MAX},
@@ -80,7 +92,7 @@ static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optim
     return mics_at_fail(at, "optimizer", err, "'%s': expected adamw or sgd", text);
 }
 
-/* Plans from before there was a choice do not say it, and are of fp32. */
+/* Older plans have no types and are of fp32. */
 static enum mics_status read_dtype(const struct mics_at *at, const char *key, enum mics_dtype *out,
                                    struct mics_err *err)
 {
@@ -91,9 +103,12 @@ static enum mics_status read_dtype(const struct mics_at *at, const char *key, en
     if (!mics_at_has(at, key))
         return MICS_OK;
     status = mics_at_string(at, key, &text, err);
-    if (status == MICS_OK && !mics_dtype_parse(text, out))
+    if (status != MICS_OK || strcmp(text, mics_dtype_name(MICS_F32)) == 0)
+        return status;
+    if (strcmp(text, mics_dtype_name(MICS_BF16)) != 0)
         return mics_at_fail(at, key, err, "'%s': expected f32 or bf16", text);
-    return status;
+    *out = MICS_BF16;
+    return MICS_OK;
 }
 
 static enum mics_status read_recompute(const struct mics_at *at, json_int_t version,
@@ -135,9 +150,8 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
     for (size_t i = 0; i < CHOICE_NUMBERS && status == MICS_OK; i++) {
         const struct choice_number *number = &choice_numbers[i];
 
-        if (number->offset == offsetof(struct mics_plan_choice, joined) &&
-            !mics_at_has(&at, number->key))
-            continue; /* of a plan from before it: 0 */
+        if (number->offset == CHOICE(coalesced) && !mics_at_has(&at, number->key))
+            continue; /* absent from older plans: 0 */
         status = mics_at_u32(&at, number->key, number->min, number->max,
                              (uint32_t *)((char *)out + number->offset), err);
     }
@@ -181,7 +195,7 @@ static enum mics_status expect_bytes(const struct mics_at *at, const char *key, 
     return status;
 }
 
-/* Version 1 does not have what a GPU's context and communicators take; the computed values stand. */
+/* Version 1 has no memory of a GPU's context and communicators; the computed values are taken. */
 static enum mics_status check_gpu_memory(const struct mics_at *at, const struct mics_memory *memory,
                                          json_int_t version, struct mics_err *err)
 {
@@ -244,8 +258,7 @@ static enum mics_status read_alternatives(const struct mics_at *root, struct mic
                                           struct mics_err *err)
 {
     struct mics_at array;
-    enum mics_status status =
-        mics_at_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
+    enum mics_status status = mics_at_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
     size_t count;
 
     if (status != MICS_OK)
@@ -265,7 +278,7 @@ static enum mics_status read_alternatives(const struct mics_at *root, struct mic
     return status;
 }
 
-/* Topology and model are read as their own kinds; their errors get the key before them. */
+/* Topology and model are read as their own kinds; the path in their errors begins with the key. */
 static enum mics_status read_parts(const struct mics_at *root, struct mics_plan *plan,
                                    struct mics_err *err)
 {
@@ -291,17 +304,18 @@ static enum mics_status read_batch(const struct mics_at *root, struct mics_plan 
                                    struct mics_err *err)
 {
     const struct mics_plan_choice *choice = &plan->choice;
-    uint64_t batch = (uint64_t)choice->shape.nodes * choice->shape.per_node * choice->micro_batch;
+    const uint64_t batch =
+        (uint64_t)mics_shape_world_size(&choice->shape) * choice->micro_batch * choice->micro_steps;
     enum mics_status status =
         mics_at_u64(root, "global_batch", 1, INT64_MAX, &plan->global_batch, err);
 
-    if (status != MICS_OK || plan->global_batch == batch * choice->micro_steps)
+    if (status != MICS_OK || plan->global_batch == batch)
         return status;
     return mics_at_fail(root, "global_batch", err,
                         "says %" PRIu64
                         ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
                         plan->global_batch, choice->shape.nodes, choice->shape.per_node,
-                        choice->micro_steps, choice->micro_batch, batch * choice->micro_steps);
+                        choice->micro_steps, choice->micro_batch, batch);
 }
 
 static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *plan,
@@ -316,7 +330,8 @@ static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *
     if (status == MICS_OK)
         status = mics_at_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
     if (status == MICS_OK)
-        status = mics_memory_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
+        status =
+            mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
     if (status == MICS_OK)
         status = check_memory(root, &plan->memory, err);
     if (status == MICS_OK)
@@ -347,9 +362,7 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
     return MICS_OK;
 }
 
-/* plan_write.c - a plan as a document. The topology's history becomes the plan's, to be continued. */
-
-/* Steals `value`; false: out of memory. */
+/* Takes ownership of `value`; false: out of memory. */
 static bool put(json_t *object, const char *key, json_t *value)
 {
     return json_object_set_new(object, key, value) == 0;
@@ -373,9 +386,8 @@ static json_t *write_choice(const struct mics_plan_choice *choice)
         done = put_count(object, choice_numbers[i].key,
                          *(const uint32_t *)((const char *)choice + choice_numbers[i].offset));
     for (size_t i = 0; i < CHOICE_FLAGS && done; i++)
-        done =
-            put(object, choice_flags[i].key,
-                json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
+        done = put(object, choice_flags[i].key,
+                   json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
     if (done)
         return object;
     json_decref(object);
@@ -389,9 +401,9 @@ static json_t *write_prediction(const struct mics_prediction *predicted)
                 put_count(object, "sent_bytes", predicted->sent_bytes);
 
     for (size_t i = 0; i < PREDICTION_REALS && done; i++)
-        done = put(object, prediction_reals[i].key,
-                   json_real(*(const double *)((const char *)predicted +
-                                               prediction_reals[i].offset)));
+        done =
+            put(object, prediction_reals[i].key,
+                json_real(*(const double *)((const char *)predicted + prediction_reals[i].offset)));
     if (done)
         return object;
     json_decref(object);
@@ -450,6 +462,7 @@ static json_t *write_alternatives(const struct mics_plan *plan)
     return array;
 }
 
+/* The history of the topology becomes that of the plan. */
 static bool put_topology(json_t *doc, json_t *topology)
 {
     json_t *history = json_incref(json_object_get(topology, "history"));

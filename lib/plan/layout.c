@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* layout.c - how units are cut, and the sizes and offsets of slots. */
 #include "plan/layout.h"
 
 #include "base/num.h"
 
 #include <stdlib.h>
 
+/* A unit is padded to a multiple of this. */
+static uint64_t padding_grain(const struct mics_shape *shape, uint32_t segments)
+{
+    return (uint64_t)segments * shape->p_optim * MICS_TENSOR_ALIGN;
+}
+
 struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t unit_count,
                                     uint32_t segments)
 {
-    uint64_t grain = (uint64_t)segments * shape->p_optim * MICS_TENSOR_ALIGN;
     struct mics_layout layout = {.count = unit_count, .segments = segments};
 
-    layout.padded = mics_round_up(unit_count, grain);
+    layout.padded = mics_round_up(unit_count, padding_grain(shape, segments));
     layout.segment_count = layout.padded / segments;
     layout.param_piece = layout.segment_count / shape->p_param;
     layout.grad_piece = layout.segment_count / shape->p_grad;
@@ -40,43 +46,13 @@ uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t seg
     return segment * layout->segment_count + index * piece;
 }
 
-enum mics_status mics_choice_check(const struct mics_model *model,
-                                   const struct mics_plan_choice *choice, struct mics_err *err)
-{
-    enum mics_status status = mics_shape_check(&choice->shape, err);
-    uint64_t tokens = (uint64_t)choice->micro_batch * choice->seq;
-
-    if (status != MICS_OK)
-        return status;
-    if (choice->seq == 0 || choice->seq > model->config.n_positions)
-        return mics_err_set(err, MICS_ERR_ARG, "sequence of %u: the model has positions 1 to %u",
-                            choice->seq, model->config.n_positions);
-    if (choice->micro_batch == 0 || tokens > INT32_MAX)
-        return mics_err_set(err, MICS_ERR_ARG,
-                            "micro-batch of %u sequences of %u: a micro-batch holds 1 to 2^31-1 "
-                            "tokens",
-                            choice->micro_batch, choice->seq);
-    if (choice->micro_steps == 0 || choice->micro_steps > 1u << 20)
-        return mics_err_set(err, MICS_ERR_ARG, "%u micro-steps: expected 1 to 1048576",
-                            choice->micro_steps);
-    if (choice->segments == 0 || choice->segments > 64)
-        return mics_err_set(err, MICS_ERR_ARG, "%u segments: expected 1 to 64", choice->segments);
-    if (choice->joined > MICS_JOINED_MAX)
-        return mics_err_set(err, MICS_ERR_ARG, "%u units joined: expected 0 to %d", choice->joined,
-                            MICS_JOINED_MAX);
-    if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
-        return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
-                            choice->prefetch, choice->grad_slots);
-    return MICS_OK;
-}
-
 struct mics_layout mics_choice_layout(const struct mics_model *model,
                                       const struct mics_plan_choice *choice, uint32_t unit)
 {
-    uint64_t count = model->units[unit].count;
-    uint64_t grain = (uint64_t)choice->segments * choice->shape.p_optim * MICS_TENSOR_ALIGN;
+    const uint64_t count = model->units[unit].count;
+    const bool is_cut = count >= padding_grain(&choice->shape, choice->segments);
 
-    return mics_layout_make(&choice->shape, count, count >= grain ? choice->segments : 1);
+    return mics_layout_make(&choice->shape, count, is_cut ? choice->segments : 1);
 }
 
 static uint32_t count_residents(const struct mics_model *model)
@@ -88,7 +64,7 @@ static uint32_t count_residents(const struct mics_model *model)
     return residents;
 }
 
-/* A unit that turns up twice in a pass must be resident: a rotating slot may be needed in between. */
+/* A unit that several stages use must be resident: its rotating slot could be needed in between. */
 static enum mics_status check_uses(const struct mics_model *model, struct mics_err *err)
 {
     uint32_t *uses = calloc(model->unit_count, sizeof *uses);
@@ -105,13 +81,13 @@ static enum mics_status check_uses(const struct mics_model *model, struct mics_e
     return status;
 }
 
-static void place(const struct mics_model *model, const struct mics_plan_choice *choice,
-                  struct mics_slot_set *out)
+static void place_slots(const struct mics_model *model, const struct mics_plan_choice *choice,
+                        struct mics_slot_set *out)
 {
     uint32_t next = out->rotating;
 
     for (uint32_t u = 0; u < model->unit_count; u++) {
-        uint64_t padded = mics_choice_layout(model, choice, u).padded;
+        const uint64_t padded = mics_choice_layout(model, choice, u).padded;
 
         if (model->units[u].resident)
             out->count[next++] = padded;
@@ -126,11 +102,13 @@ static void place(const struct mics_model *model, const struct mics_plan_choice 
     }
 }
 
-enum mics_status mics_slots_init(const struct mics_model *model,
-                                 const struct mics_plan_choice *choice, uint32_t group,
-                                 uint32_t rotating, struct mics_slot_set *out, struct mics_err *err)
+/* `group` is p_param or p_grad. */
+static enum mics_status init_slots(const struct mics_model *model,
+                                   const struct mics_plan_choice *choice, uint32_t group,
+                                   uint32_t rotating, struct mics_slot_set *out,
+                                   struct mics_err *err)
 {
-    uint32_t residents = count_residents(model);
+    const uint32_t residents = count_residents(model);
     enum mics_status status = check_uses(model, err);
 
     *out = (struct mics_slot_set){0};
@@ -142,7 +120,7 @@ enum mics_status mics_slots_init(const struct mics_model *model,
     out->offset = calloc(out->total + 1, sizeof *out->offset);
     if (!out->count || !out->offset)
         return mics_err_nomem(err);
-    place(model, choice, out);
+    place_slots(model, choice, out);
     return MICS_OK;
 }
 
@@ -157,14 +135,14 @@ enum mics_status mics_slots_init_params(const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
                                         struct mics_slot_set *out, struct mics_err *err)
 {
-    return mics_slots_init(model, choice, choice->shape.p_param, choice->prefetch + 1, out, err);
+    return init_slots(model, choice, choice->shape.p_param, choice->prefetch + 1, out, err);
 }
 
 enum mics_status mics_slots_init_grads(const struct mics_model *model,
                                        const struct mics_plan_choice *choice,
                                        struct mics_slot_set *out, struct mics_err *err)
 {
-    return mics_slots_init(model, choice, choice->shape.p_grad, choice->grad_slots, out, err);
+    return init_slots(model, choice, choice->shape.p_grad, choice->grad_slots, out, err);
 }
 
 uint32_t mics_slots_of_resident(const struct mics_model *model, const struct mics_slot_set *slots,

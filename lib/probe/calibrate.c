@@ -14,7 +14,7 @@ static const uint32_t segment_counts[] = {1, 2, 4};
 enum { SEGMENT_COUNTS = sizeof segment_counts / sizeof *segment_counts };
 
 struct races {
-    struct mics_race *list;
+    struct mics_algorithm_timing *list;
     uint32_t count;
 };
 
@@ -37,7 +37,7 @@ static enum mics_status time_one(const struct mics_bench_request *request,
 static enum mics_status time_size(const struct mics_bench *bench,
                                   const struct mics_bench_request *request,
                                   const struct mics_bench_place *places, enum mics_bench_op op,
-                                  uint64_t bytes, struct mics_race *races, struct mics_err *err)
+                                  uint64_t bytes, struct mics_algorithm_timing *races, struct mics_err *err)
 {
     const struct mics_bench_seat *seat = &places[0].seat;
     const uint32_t most = segment_counts[SEGMENT_COUNTS - 1];
@@ -50,12 +50,12 @@ static enum mics_status time_size(const struct mics_bench *bench,
     status = time_one(request, &c, &flat_s, err);
     c.algo = MICS_BENCH_HIERARCHICAL;
     for (int i = 0; i < SEGMENT_COUNTS && status == MICS_OK; i++) {
-        struct mics_race *race = &races[i];
+        struct mics_algorithm_timing *race = &races[i];
 
         c.place = &places[i];
         c.segments = segment_counts[i];
         status = time_one(request, &c, &staged_s, err);
-        race->points[race->count] = (struct mics_race_point){
+        race->points[race->count] = (struct mics_algorithm_point){
             (double)(mics_bench_case_elements(&c) * sizeof(float)), flat_s, staged_s};
         if (race->count == 0 ||
             race->points[race->count].bytes > race->points[race->count - 1].bytes)
@@ -67,12 +67,12 @@ static enum mics_status time_size(const struct mics_bench *bench,
 static enum mics_status race_op(const struct mics_bench *bench,
                                 const struct mics_bench_request *request,
                                 const struct mics_bench_place *places, enum mics_bench_op op,
-                                struct mics_race *races, struct mics_err *err)
+                                struct mics_algorithm_timing *races, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     for (int i = 0; i < SEGMENT_COUNTS; i++)
-        races[i] = (struct mics_race){
+        races[i] = (struct mics_algorithm_timing){
             .collective = op == MICS_BENCH_ALL_GATHER ? MICS_ALL_GATHER : MICS_REDUCE_SCATTER,
             .nodes = places[0].seat.nodes,
             .per_node = places[0].seat.per_node,
@@ -142,7 +142,7 @@ static enum mics_status fill_in(json_t *doc, const struct mics_measured *measure
     if (status == MICS_OK)
         status = mics_probe_doc_add_points(doc, measured, count, err);
     if (status == MICS_OK)
-        status = mics_races_to_doc(races->list, races->count, &exchanges, err);
+        status = mics_algorithm_timings_to_doc(races->list, races->count, &exchanges, err);
     if (status == MICS_OK && json_object_set_new(doc, "exchanges", exchanges) != 0)
         status = mics_err_nomem(err);
     free(costs);
@@ -158,8 +158,8 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
     uint32_t count = 0;
     enum mics_status status = MICS_OK;
 
-    if (mics_bench_size_count(request) > MICS_RACE_POINTS)
-        return mics_err_set(err, MICS_ERR_ARG, "more than %d sizes", MICS_RACE_POINTS);
+    if (mics_bench_size_count(request) > MICS_ALGORITHM_POINTS)
+        return mics_err_set(err, MICS_ERR_ARG, "more than %d sizes", MICS_ALGORITHM_POINTS);
     status = mics_collectives_measure(bench, seconds, &measured, &count, err);
     if (status == MICS_OK)
         status = run_races(bench, request, &races, err);

@@ -79,7 +79,7 @@ enum mics_status mics_probe_doc_add_machine(json_t *doc, struct mics_err *err)
     enum mics_status status = mics_node_describe(&machine, err);
 
     if (status == MICS_OK)
-        status = mics_gpus_add(machine, err);
+        status = mics_gpu_info_add(machine, err);
     if (status != MICS_OK) {
         json_decref(machine);
         return status;

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalogue.c - read the catalogue, find a machine in it, make a topology of it. */
+/*
+ * catalogue.c - read the catalogue, find a machine in it, make a topology of it, print it.
+ *
+ * A topology has sustained rates; the vendors' figures are added to its document, as
+ * device.peak_flops_per_s, links.net.cards and links.net.card_bytes_per_s.
+ */
 #include "topology/catalogue.h"
 
 #include "base/suggest.h"
@@ -11,7 +16,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* The bytes of share/mics/instances.json, without a NUL at their end; the Makefile makes the included file. */
+/* The bytes of share/mics/instances.json, without a terminating NUL; the Makefile generates the
+ * included file. */
 static const unsigned char catalogue_data[] = {
 #include "instances.inc"
 };
@@ -34,7 +40,7 @@ enum mics_status mics_catalogue_open(struct mics_catalogue **out, struct mics_er
     catalogue->gpus = json_object_get(catalogue->json, "gpus");
     if (!json_is_array(catalogue->instances) || !json_is_array(catalogue->gpus)) {
         mics_catalogue_close(catalogue);
-        return mics_err_set(err, MICS_ERR_FORMAT, "the catalogue of instances cannot be read");
+        return mics_err_set(err, MICS_ERR_FORMAT, "the catalogue of instances is malformed");
     }
     *out = catalogue;
     return MICS_OK;
@@ -53,7 +59,7 @@ size_t mics_catalogue_count(const struct mics_catalogue *catalogue)
     return json_array_size(catalogue->instances);
 }
 
-/* A number of the catalogue, in its unit there, times `scale`. */
+/* A number of the catalogue; `scale` converts from the unit that it has there. */
 struct figure {
     const char *key;
     double scale;
@@ -173,7 +179,7 @@ enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size
     return status;
 }
 
-static bool is_called(const json_t *entry, const char *name)
+static bool has_name(const json_t *entry, const char *name)
 {
     const json_t *aliases = json_object_get(entry, "aliases");
     const char *text = json_string_value(json_object_get(entry, "name"));
@@ -191,26 +197,26 @@ static bool is_called(const json_t *entry, const char *name)
 static enum mics_status report_unknown(const struct mics_catalogue *catalogue, const char *name,
                                        struct mics_err *err)
 {
-    struct mics_near near;
+    struct mics_suggestions suggestions;
     char list[256];
 
-    mics_near_init(&near, name);
+    mics_suggest_init(&suggestions, name);
     for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
-        mics_near_offer(&near, json_string_value(json_object_get(
-                                   json_array_get(catalogue->instances, i), "name")));
-    if (near.count == 0)
+        mics_suggest_offer(&suggestions, json_string_value(json_object_get(
+                                             json_array_get(catalogue->instances, i), "name")));
+    if (suggestions.count == 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "'%.100s': unknown instance; 'mics-probe --list' lists them", name);
     return mics_err_set(err, MICS_ERR_ARG,
-                        "'%.100s': unknown instance; near: %s; 'mics-probe --list' lists them",
-                        name, mics_near_list(&near, list, sizeof list));
+                        "'%.100s': unknown instance; similar: %s; 'mics-probe --list' lists them",
+                        name, mics_suggest_list(&suggestions, list, sizeof list));
 }
 
 enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,
                                      struct mics_instance *out, struct mics_err *err)
 {
     for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
-        if (is_called(json_array_get(catalogue->instances, i), name))
+        if (has_name(json_array_get(catalogue->instances, i), name))
             return mics_catalogue_get(catalogue, i, out, err);
     return report_unknown(catalogue, name, err);
 }
@@ -227,8 +233,8 @@ static bool gpu_is(const json_t *gpu, const char *name)
     return false;
 }
 
-static enum mics_status no_gpu(const struct mics_catalogue *catalogue, const char *name,
-                               struct mics_err *err)
+static enum mics_status report_unknown_gpu(const struct mics_catalogue *catalogue, const char *name,
+                                           struct mics_err *err)
 {
     char list[512] = "";
     size_t used = 0;
@@ -256,15 +262,8 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
         enum mics_status status = read_gpu(&root, id, out, err);
         return status == MICS_OK ? read_common(&root, out, err) : status;
     }
-    return no_gpu(catalogue, name, err);
+    return report_unknown_gpu(catalogue, name, err);
 }
-
-/*
- * instance.c - a topology of so many machines of the catalogue.
- *
- * The topology's rates are what is reached; the vendors' figures go along in the document, as
- * device.peak_flops_per_s, links.net.cards and links.net.card_bytes_per_s.
- */
 
 static void fill(const struct mics_instance *instance, uint32_t nodes, struct mics_topology *out)
 {
@@ -321,8 +320,6 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
     *out = topology;
     return MICS_OK;
 }
-
-/* catalogue_print.c - one row for each instance. */
 
 static void put_aliases(struct mics_table *table, const struct mics_instance *instance)
 {

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nvml.c - open, ask, close. Which way the state of an NVLink is asked for depends on the GPU: see link_is_up(). */
+/*
+ * gpu_info.c - the GPUs of this machine: NVML has the GPU and its links, hwloc has what connects it
+ * to the network cards.
+ */
 #include "topology/gpu_info.h"
 
 #include "doc/tree_print.h"
@@ -14,7 +17,7 @@
 #include <string.h>
 #include <strings.h>
 
-/* In the order of `names`. */
+/* NVML's functions, in the order of the table below. */
 struct nvml {
     void *library;
     int (*init)(void);
@@ -39,7 +42,7 @@ struct nvml {
 static const struct {
     const char *name;
     size_t offset;
-    bool optional; /* of newer drivers */
+    bool optional; /* only in newer drivers */
 } functions[] = {
     {"nvmlInit_v2", offsetof(struct nvml, init), false},
     {"nvmlShutdown", offsetof(struct nvml, shutdown), false},
@@ -65,24 +68,24 @@ double mics_nvlink_rate(int capability, unsigned links)
     static const struct {
         int capability;
         double rate;
-    } known[] = {{60, 18e9}, {70, 20e9}, {80, 20e9}, {90, 20.6e9}, {100, 40.1e9}};
+    } rates[] = {{60, 18e9}, {70, 20e9}, {80, 20e9}, {90, 20.6e9}, {100, 40.1e9}};
     double rate = 0;
 
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (capability >= known[i].capability)
-            rate = known[i].rate;
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (capability >= rates[i].capability)
+            rate = rates[i].rate;
     return rate * links;
 }
 
 bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16])
 {
-    static const char form[] = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
-    char text[sizeof form];
+    static const char format[] = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    char text[sizeof format];
     int at = 0;
 
-    for (size_t i = 0; i < sizeof form; i++) {
-        text[i] = form[i];
-        if (form[i] == 'x') {
+    for (size_t i = 0; i < sizeof format; i++) {
+        text[i] = format[i];
+        if (format[i] == 'x') {
             const unsigned byte = (unsigned char)uuid[at / 2];
 
             text[i] = "0123456789abcdef"[at % 2 == 0 ? byte >> 4 : byte & 15];
@@ -92,14 +95,15 @@ bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16])
     return strcasecmp(gpu->uuid, text) == 0;
 }
 
-/* A function's address is not a `void *` in C, but it is one here. */
+/* ISO C has no conversion from `void *` to a function pointer; POSIX guarantees that it works. */
 static enum mics_status find_functions(struct nvml *nvml, const char *path, struct mics_err *err)
 {
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *function = dlsym(nvml->library, functions[i].name);
 
         if (!function && !functions[i].optional)
-            return mics_err_set(err, MICS_ERR_UNSUPPORTED, "%s: it has no %s", path, functions[i].name);
+            return mics_err_set(err, MICS_ERR_UNSUPPORTED, "%s: function %s not found", path,
+                                functions[i].name);
         memcpy((char *)nvml + functions[i].offset, &function, sizeof function);
     }
     return MICS_OK;
@@ -136,7 +140,7 @@ static void close_nvml(const struct nvml *nvml)
     dlclose(nvml->library);
 }
 
-/* From compute capability 9.0 on the field tells; before, the older call, which later GPUs answer wrongly. */
+/* From compute capability 9.0 on the state is a field; the older call is wrong for these GPUs. */
 static bool link_is_up(const struct nvml *nvml, nvml_device device, int major, unsigned link)
 {
     struct nvml_field field = {.id = NVML_FIELD_NVLINK_STATE, .scope = link};
@@ -148,7 +152,7 @@ static bool link_is_up(const struct nvml *nvml, nvml_device device, int major, u
     return nvml->link_state(device, link, &active) == NVML_SUCCESS && active == 1;
 }
 
-static void ask_links(const struct nvml *nvml, nvml_device device, struct mics_nvml_gpu *gpu)
+static void query_links(const struct nvml *nvml, nvml_device device, struct mics_nvml_gpu *gpu)
 {
     for (unsigned link = 0; link < NVML_MAX_LINKS; link++) {
         unsigned remote = NVML_REMOTE_GPU;
@@ -162,13 +166,13 @@ static void ask_links(const struct nvml *nvml, nvml_device device, struct mics_n
     gpu->nvlink_rate = mics_nvlink_rate(gpu->major * 10 + gpu->minor, gpu->nvlinks);
 }
 
-/* What only some answer. */
-static void ask_rest(const struct nvml *nvml, nvml_device device, struct mics_nvml_gpu *gpu)
+/* What only some GPUs and drivers support; the rest stays 0. */
+static void query_optional(const struct nvml *nvml, nvml_device device, struct mics_nvml_gpu *gpu)
 {
     struct nvml_memory memory = {0};
 
     (void)nvml->uuid(device, gpu->uuid, sizeof gpu->uuid);
-    (void)nvml->memory(device, &memory); /* one memory with the host's: not supported */
+    (void)nvml->memory(device, &memory); /* not supported where GPU and host share memory */
     gpu->memory_bytes = memory.total;
     gpu->free_bytes = memory.free;
     (void)nvml->capability(device, &gpu->major, &gpu->minor);
@@ -176,11 +180,11 @@ static void ask_rest(const struct nvml *nvml, nvml_device device, struct mics_nv
     (void)nvml->max_width(device, &gpu->pcie_width);
     (void)nvml->generation(device, &gpu->pcie_generation_now);
     (void)nvml->width(device, &gpu->pcie_width_now);
-    ask_links(nvml, device, gpu);
+    query_links(nvml, device, gpu);
 }
 
-static enum mics_status ask(const struct nvml *nvml, unsigned index, struct mics_nvml_gpu *gpu,
-                            struct mics_err *err)
+static enum mics_status query_gpu(const struct nvml *nvml, unsigned index,
+                                  struct mics_nvml_gpu *gpu, struct mics_err *err)
 {
     struct nvml_pci pci = {.id = ""};
     nvml_device device = NULL;
@@ -191,12 +195,12 @@ static enum mics_status ask(const struct nvml *nvml, unsigned index, struct mics
     if (code == NVML_SUCCESS)
         code = nvml->pci(device, &pci);
     if (code != NVML_SUCCESS) {
-        failure(nvml, "a GPU's name and place", code, err);
+        failure(nvml, "name and PCI address", code, err);
         mics_err_prefix(err, "GPU %u", index);
         return MICS_ERR_DEVICE;
     }
     snprintf(gpu->pci_id, sizeof gpu->pci_id, "%.31s", pci.id);
-    ask_rest(nvml, device, gpu);
+    query_optional(nvml, device, gpu);
     return MICS_OK;
 }
 
@@ -216,7 +220,7 @@ enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, str
     if (status == MICS_OK && !gpus)
         status = mics_err_nomem(err);
     for (unsigned i = 0; i < found && status == MICS_OK; i++)
-        status = ask(&nvml, i, &gpus[i], err);
+        status = query_gpu(&nvml, i, &gpus[i], err);
     close_nvml(&nvml);
     if (status != MICS_OK) {
         free(gpus);
@@ -227,9 +231,7 @@ enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, str
     return MICS_OK;
 }
 
-/* gpu_info.c - NVML knows the GPU and its links, hwloc what stands between it and the network cards. */
-
-/* From near to far. */
+/* The nearest common ancestor of a GPU and a network card, by increasing distance. */
 enum distance { AT_SWITCH, AT_HOST_BRIDGE, AT_NUMA_NODE, AT_MACHINE, NOWHERE };
 
 static const char *const distance_names[] = {"switch", "host bridge", "numa node", "machine"};
@@ -252,15 +254,17 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 
 static enum distance distance_of(hwloc_obj_t gpu, hwloc_obj_t card)
 {
-    const hwloc_obj_t at = common_ancestor(gpu, card);
+    const hwloc_obj_t ancestor = common_ancestor(gpu, card);
 
-    if (!at)
+    if (!ancestor)
         return NOWHERE;
-    if (at->type == HWLOC_OBJ_PCI_DEVICE)
+    if (ancestor->type == HWLOC_OBJ_PCI_DEVICE)
         return AT_SWITCH;
-    if (at->type == HWLOC_OBJ_BRIDGE)
-        return at->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST ? AT_HOST_BRIDGE : AT_SWITCH;
-    return at->nodeset && hwloc_bitmap_weight(at->nodeset) == 1 ? AT_NUMA_NODE : AT_MACHINE;
+    if (ancestor->type == HWLOC_OBJ_BRIDGE)
+        return ancestor->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST ? AT_HOST_BRIDGE
+                                                                             : AT_SWITCH;
+    return ancestor->nodeset && hwloc_bitmap_weight(ancestor->nodeset) == 1 ? AT_NUMA_NODE
+                                                                            : AT_MACHINE;
 }
 
 static bool is_card(hwloc_obj_t device)
@@ -270,7 +274,7 @@ static bool is_card(hwloc_obj_t device)
            pci_parent(device);
 }
 
-/* One name for each card: that of its InfiniBand or RoCE device, if it has one. */
+/* Each card is listed once: by its InfiniBand or RoCE device, if it has one. */
 static bool is_second_name(hwloc_topology_t machine, hwloc_obj_t device)
 {
     hwloc_obj_t other = NULL;
@@ -295,7 +299,7 @@ static enum distance nearest(hwloc_topology_t machine, hwloc_obj_t gpu)
     return best;
 }
 
-/* NULL: none is known. */
+/* NULL: no card is known. */
 static json_t *network_of(hwloc_topology_t machine, const char *pci_id)
 {
     const hwloc_obj_t gpu = hwloc_get_pcidev_by_busidstring(machine, pci_id);
@@ -334,7 +338,7 @@ static json_t *describe(const struct mics_nvml_gpu *gpu, hwloc_topology_t machin
     return out;
 }
 
-/* With PCI and what hangs on it; NULL: hwloc cannot say. */
+/* The machine with its PCI devices; NULL: hwloc fails. */
 static hwloc_topology_t load_machine(void)
 {
     hwloc_topology_t machine;
@@ -362,10 +366,11 @@ static enum mics_status add_list(json_t *machine, const struct mics_nvml_gpu *gp
     if (!failed)
         return json_object_set_new(machine, "gpus", list) == 0 ? MICS_OK : mics_err_nomem(err);
     json_decref(list);
-    return mics_err_set(err, MICS_ERR_DEVICE, "NVML: a GPU's name that is no UTF-8, or no memory");
+    return mics_err_set(err, MICS_ERR_DEVICE,
+                        "NVML: the name of a GPU is not UTF-8, or out of memory");
 }
 
-enum mics_status mics_gpus_add(json_t *machine, struct mics_err *err)
+enum mics_status mics_gpu_info_add(json_t *machine, struct mics_err *err)
 {
     struct mics_nvml_gpu *gpus = NULL;
     struct mics_err why;
@@ -383,9 +388,8 @@ enum mics_status mics_gpus_add(json_t *machine, struct mics_err *err)
     return status;
 }
 
-/* gpu_print.c - a machine's GPUs as a table. Nothing in the document was checked: what is missing stays empty. */
-
-static const json_t *at(const json_t *object, const char *outer, const char *inner)
+/* Members of a document's GPU are not checked; what is missing stays empty. */
+static const json_t *member_of(const json_t *object, const char *outer, const char *inner)
 {
     return json_object_get(json_object_get(object, outer), inner);
 }
@@ -405,15 +409,16 @@ static void put_gpu(struct mics_table *table, const json_t *gpu, int tsv)
     mics_outline_cell(table, json_object_get(gpu, "name"));
     mics_outline_cell(table, json_object_get(gpu, "pci_id"));
     put_memory(table, gpu, tsv);
-    mics_outline_cell(table, at(gpu, "pcie", "generation"));
-    mics_outline_cell(table, at(gpu, "pcie", "width"));
+    mics_outline_cell(table, member_of(gpu, "pcie", "generation"));
+    mics_outline_cell(table, member_of(gpu, "pcie", "width"));
     mics_outline_cell(table, json_object_get(gpu, "nvlinks"));
     mics_outline_cell(table, json_object_get(gpu, "nvlinks_to_switches"));
-    mics_outline_cell(table, json_array_get(at(gpu, "network", "names"), 0));
-    mics_outline_cell(table, at(gpu, "network", "distance"));
+    mics_outline_cell(table, json_array_get(member_of(gpu, "network", "names"), 0));
+    mics_outline_cell(table, member_of(gpu, "network", "distance"));
 }
 
-enum mics_status mics_gpus_print(FILE *out, const json_t *machine, int tsv, struct mics_err *err)
+enum mics_status mics_gpu_info_print(FILE *out, const json_t *machine, int tsv,
+                                     struct mics_err *err)
 {
     const json_t *gpus = json_object_get(machine, "gpus");
 

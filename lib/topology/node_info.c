@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node_info.c - the machine's parts by hwloc, as a piece of a document. */
+/*
+ * node_info.c - a description of the machine by hwloc, and the memory that a job may use on it.
+ *
+ * A container or a batch system limits memory by control groups. A limit applies to all groups
+ * below its own, so the lowest one from this process's group up to the root counts.
+ */
 #include "topology/node_info.h"
 
 #include "base/file.h"
@@ -11,6 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+static uint64_t physical_bytes(void)
+{
+    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+
+    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
+}
 
 static uint64_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)
 {
@@ -51,9 +63,9 @@ static json_t *describe(hwloc_topology_t machine)
         failed |= json_array_append_new(
                       sizes, json_integer((json_int_t)cache_bytes(machine, caches[i]))) != 0;
     failed |= json_object_set_new(out, "cache_bytes", sizes) != 0;
-    /* Not hwloc's sum over NUMA nodes: in virtual machines that one may lag behind. */
-    failed |= json_object_set_new(out, "memory_bytes",
-                                  json_integer((json_int_t)mics_node_physical_bytes())) != 0;
+    /* Not hwloc's sum over NUMA nodes, which may be outdated in virtual machines. */
+    failed |=
+        json_object_set_new(out, "memory_bytes", json_integer((json_int_t)physical_bytes())) != 0;
     if (!failed)
         return out;
     json_decref(out);
@@ -79,16 +91,9 @@ enum mics_status mics_node_describe(json_t **out, struct mics_err *err)
     return MICS_OK;
 }
 
-/*
- * memory_limit.c - how much memory a job may use on this machine.
- *
- * A container or a batch system limits it by control groups. A limit binds all groups below it, so
- * the lowest on the way from this process's group to the root counts.
- */
-
 enum { MAX_PATH = 4096 };
 
-/* A file with one number; UINT64_MAX if it is absent or says "max". */
+/* The number in a file; UINT64_MAX if it is absent or "max". */
 static uint64_t read_limit(const char *path)
 {
     char text[64] = "", *end;
@@ -105,7 +110,8 @@ static uint64_t read_limit(const char *path)
     return end == text || errno != 0 ? UINT64_MAX : value;
 }
 
-/* The lowest `file` of the folder base + group and of all above it, down to base itself. */
+/* The lowest number in `file` of the directory base + group and of its parents, up to base
+ * itself. */
 static uint64_t lowest_limit(const char *base, const char *group, const char *file)
 {
     char folder[MAX_PATH], path[MAX_PATH + 64];
@@ -141,7 +147,7 @@ static bool has_memory_controller(const char *controllers, size_t length)
     return false;
 }
 
-/* One line "hierarchy:controllers:/group"; version 2 has no controllers. */
+/* One line "hierarchy:controllers:/group"; in version 2 the controllers are empty. */
 static uint64_t limit_of_line(char *line, const char *root)
 {
     char base[MAX_PATH];
@@ -175,16 +181,9 @@ uint64_t mics_cgroup_memory_limit(const char *membership, const char *root)
     return lowest;
 }
 
-uint64_t mics_node_physical_bytes(void)
-{
-    const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
-    return pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : 0;
-}
-
 uint64_t mics_node_memory_bytes(void)
 {
-    const uint64_t bytes = mics_node_physical_bytes();
+    const uint64_t bytes = physical_bytes();
     char *membership;
     size_t size;
 

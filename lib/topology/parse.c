@@ -1,5 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* synthetic.c - one table of words; each is cut off the text, looked up, and its value parsed. */
+/*
+ * parse.c - a topology from what a user typed: a catalogue name, or a description.
+ *
+ * A description is a list of words "key:value", such as
+ * "node:4 gpu:8 flops:312T link:300GB/s,3us":
+ *
+ *     word            meaning                                             default
+ *     node:N          nodes, 1 to 65536                                   1
+ *     gpu:N           ranks per node, 1 to 1024                           1
+ *     flops:F         FLOP/s that one rank sustains: 312T, 50G            250T
+ *     dtype:TYPE      their type: f32, bf16 or f16                        bf16
+ *     mem:BYTES       memory of one rank: 40G, 80GB                       80G
+ *     membw:RATE      its bandwidth: 1.5TB/s                              1.8TB/s
+ *     link:RATE[,T]   inside a node, of one rank, one way; latency T      240GB/s,2us
+ *     net:RATE[,T]    of a whole node, one way; latency T                 100gbit,25us
+ *     cores:N         host cores of one rank                              unknown
+ *
+ * The values are used as they are: they should be sustained rates, not a vendor's peak.
+ */
 #include "base/units.h"
 #include "topology/catalogue.h"
 
@@ -125,7 +143,7 @@ static enum mics_status parse_link(const char *value, struct mics_link *link, st
         return status;
     status = mics_parse_time(value + length + 1, &latency, err);
     if (status == MICS_OK && latency > 3600)
-        status = mics_err_set(err, MICS_ERR_ARG, "a latency of more than an hour");
+        status = mics_err_set(err, MICS_ERR_ARG, "latency of more than an hour");
     if (status == MICS_OK)
         link->latency_s = latency;
     return status;
@@ -155,7 +173,7 @@ static const struct word {
 
 enum { WORD_COUNT = sizeof words / sizeof *words };
 
-/* The index of the word that `text` begins with, up to its colon; WORD_COUNT if none. */
+/* The index of the key that `text` begins with, up to a colon; WORD_COUNT: none. */
 static size_t find_word(const char *text)
 {
     const size_t length = strcspn(text, ":");
@@ -201,13 +219,13 @@ static enum mics_status apply_words(struct mics_topology *topology, const char *
     enum mics_status status = MICS_OK;
 
     if (text[strspn(text, blanks)] == '\0')
-        return mics_err_set(err, MICS_ERR_ARG, "'%.40s': nothing is described", text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%.40s': empty description", text);
     for (text += strspn(text, blanks); *text && status == MICS_OK; text += strspn(text, blanks)) {
         const size_t length = strcspn(text, blanks);
         char word[MAX_WORD];
 
         if (length >= sizeof word)
-            return mics_err_set(err, MICS_ERR_ARG, "'%.40s...': too long for a word", text);
+            return mics_err_set(err, MICS_ERR_ARG, "'%.40s...': word too long", text);
         memcpy(word, text, length);
         word[length] = '\0';
         text += length;
@@ -217,7 +235,7 @@ static enum mics_status apply_words(struct mics_topology *topology, const char *
 }
 
 static enum mics_status parse_synthetic(const char *text, struct mics_topology **out,
-                                      struct mics_err *err)
+                                        struct mics_err *err)
 {
     struct mics_topology *topology = malloc(sizeof *topology);
     enum mics_status status;
@@ -246,9 +264,7 @@ static enum mics_status parse_synthetic(const char *text, struct mics_topology *
     return MICS_OK;
 }
 
-/* parse.c - a topology from what a user typed: words, or a name of the catalogue. */
-
-/* "name" or "name:nodes", cut at the last colon. */
+/* "name" or "name:nodes", split at the last colon. */
 static enum mics_status split_name(const char *text, char *name, size_t size, uint64_t *nodes,
                                    struct mics_err *err)
 {
@@ -257,9 +273,9 @@ static enum mics_status split_name(const char *text, char *name, size_t size, ui
     enum mics_status status;
 
     if (length == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "'%.100s': no name of an instance", text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%.100s': expected the name of an instance", text);
     if (length >= size)
-        return mics_err_set(err, MICS_ERR_ARG, "'%.40s...': too long for a name", text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%.40s...': name too long", text);
     memcpy(name, text, length);
     name[length] = '\0';
     *nodes = 1;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology.c - from a checked document to a topology in memory.
+ * topology.c - the document mics.topology: read, checked, and written.
  *
- * Every number has a range, so that whatever uses a topology may divide by it. A link that cannot
- * be used, because there is one node or one rank on each, may be absent.
+ * Every number has a range, so that users of a topology may divide by it. A link that cannot be
+ * used, because there is one node or one rank per node, may be absent. To write, the document that
+ * the topology came from is copied and its known members are replaced, so that members which this
+ * version does not know are kept, in every object.
  */
 #include "topology/topology.h"
 
@@ -18,8 +20,6 @@
 enum { MAX_COSTS = 4096 };
 
 static const double max_rate = 1e21, max_seconds = 3600;
-
-/* names.c - the words that a topology's document uses. */
 
 const char *mics_collective_name(enum mics_collective collective)
 {
@@ -192,11 +192,9 @@ static enum mics_status read_costs(const struct mics_at *root, struct mics_topol
     return status;
 }
 
-/* races_doc.c - races to and from the topology's document. */
+enum { MAX_ALGORITHM_TIMINGS = 1024 };
 
-enum { MAX_RACES = 1024 };
-
-/* One number of a point, which has no name. */
+/* One number of a point; members of an array have no name. */
 static enum mics_status read_number(const struct mics_at *point, size_t index, double *out,
                                     struct mics_err *err)
 {
@@ -210,10 +208,10 @@ static enum mics_status read_number(const struct mics_at *point, size_t index, d
 }
 
 static enum mics_status read_point(const struct mics_at *points, size_t index,
-                                   struct mics_race *race, struct mics_err *err)
+                                   struct mics_algorithm_timing *timing, struct mics_err *err)
 {
     const struct mics_at at = mics_at_item_any(points, index);
-    struct mics_race_point *point = &race->points[index];
+    struct mics_algorithm_point *point = &timing->points[index];
     enum mics_status status;
 
     if (json_array_size(at.value) != 3)
@@ -222,14 +220,14 @@ static enum mics_status read_point(const struct mics_at *points, size_t index,
     if (status == MICS_OK)
         status = read_number(&at, 1, &point->flat_s, err);
     if (status == MICS_OK)
-        status = read_number(&at, 2, &point->staged_s, err);
-    if (status == MICS_OK && index > 0 && point->bytes <= race->points[index - 1].bytes)
-        return mics_at_fail(&at, NULL, err, "sizes must grow from point to point");
+        status = read_number(&at, 2, &point->hierarchical_s, err);
+    if (status == MICS_OK && index > 0 && point->bytes <= timing->points[index - 1].bytes)
+        return mics_at_fail(&at, NULL, err, "sizes must increase from point to point");
     return status;
 }
 
-static enum mics_status read_race_collective(const struct mics_at *at, enum mics_collective *out,
-                                        struct mics_err *err)
+static enum mics_status read_algorithm_collective(const struct mics_at *at,
+                                                  enum mics_collective *out, struct mics_err *err)
 {
     const char *name;
     const enum mics_status status = mics_at_string(at, "collective", &name, err);
@@ -246,30 +244,32 @@ static enum mics_status read_race_collective(const struct mics_at *at, enum mics
                         name);
 }
 
-static enum mics_status read_race(const struct mics_at *at, const struct mics_topology *topology,
-                                  struct mics_race *race, struct mics_err *err)
+static enum mics_status read_algorithm_timing(const struct mics_at *at,
+                                              const struct mics_topology *topology,
+                                              struct mics_algorithm_timing *timing,
+                                              struct mics_err *err)
 {
     struct mics_at points;
-    enum mics_status status = read_race_collective(at, &race->collective, err);
+    enum mics_status status = read_algorithm_collective(at, &timing->collective, err);
 
     if (status == MICS_OK)
-        status = mics_at_u32(at, "nodes", 1, topology->nodes, &race->nodes, err);
+        status = mics_at_u32(at, "nodes", 1, topology->nodes, &timing->nodes, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "per_node", 1, topology->per_node, &race->per_node, err);
+        status = mics_at_u32(at, "per_node", 1, topology->per_node, &timing->per_node, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "segments", 1, 1 << 16, &race->segments, err);
+        status = mics_at_u32(at, "segments", 1, 1 << 16, &timing->segments, err);
     if (status == MICS_OK)
-        status = mics_at_array(at, "points", 1, MICS_RACE_POINTS, &points, err);
+        status = mics_at_array(at, "points", 1, MICS_ALGORITHM_POINTS, &points, err);
     if (status != MICS_OK)
         return status;
-    race->count = (uint32_t)mics_at_count(&points);
-    for (size_t i = 0; i < race->count && status == MICS_OK; i++)
-        status = read_point(&points, i, race, err);
+    timing->count = (uint32_t)mics_at_count(&points);
+    for (size_t i = 0; i < timing->count && status == MICS_OK; i++)
+        status = read_point(&points, i, timing, err);
     return status;
 }
 
-static enum mics_status mics_races_read(const json_t *doc, struct mics_topology *topology,
-                                 struct mics_err *err)
+static enum mics_status read_algorithm_timings(const json_t *doc, struct mics_topology *topology,
+                                               struct mics_err *err)
 {
     const struct mics_at root = mics_at_root(doc);
     struct mics_at array, item;
@@ -277,17 +277,18 @@ static enum mics_status mics_races_read(const json_t *doc, struct mics_topology 
 
     if (!mics_at_has(&root, "exchanges"))
         return MICS_OK;
-    status = mics_at_array(&root, "exchanges", 0, MAX_RACES, &array, err);
+    status = mics_at_array(&root, "exchanges", 0, MAX_ALGORITHM_TIMINGS, &array, err);
     if (status != MICS_OK || mics_at_count(&array) == 0)
         return status;
-    topology->race_count = (uint32_t)mics_at_count(&array);
-    topology->races = calloc(topology->race_count, sizeof *topology->races);
-    if (!topology->races)
+    topology->algorithm_timing_count = (uint32_t)mics_at_count(&array);
+    topology->algorithm_timings =
+        calloc(topology->algorithm_timing_count, sizeof *topology->algorithm_timings);
+    if (!topology->algorithm_timings)
         return mics_err_nomem(err);
-    for (size_t i = 0; i < topology->race_count && status == MICS_OK; i++) {
+    for (size_t i = 0; i < topology->algorithm_timing_count && status == MICS_OK; i++) {
         status = mics_at_item(&array, i, &item, err);
         if (status == MICS_OK)
-            status = read_race(&item, topology, &topology->races[i], err);
+            status = read_algorithm_timing(&item, topology, &topology->algorithm_timings[i], err);
     }
     return status;
 }
@@ -327,7 +328,7 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
     topology->doc = json_incref(doc);
     status = read_all(&root, topology, err);
     if (status == MICS_OK)
-        status = mics_races_read(doc, topology, err);
+        status = read_algorithm_timings(doc, topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;
@@ -342,18 +343,11 @@ void mics_topology_free(struct mics_topology *topology)
         return;
     json_decref(topology->doc);
     free(topology->costs);
-    free(topology->races);
+    free(topology->algorithm_timings);
     free(topology);
 }
 
-/*
- * write.c - from a topology in memory to its document.
- *
- * The document that the topology came from is copied and its known members are set anew, so members
- * that this version does not know survive, in every object.
- */
-
-/* Set several members of one object; the first failure is remembered. */
+/* Sets several members of one object and records failures. */
 struct writer {
     json_t *object;
     bool failed;
@@ -365,7 +359,7 @@ static void put(struct writer *writer, const char *key, json_t *value)
         writer->failed = true;
 }
 
-/* The object `key` of `parent`, made if there is none. Belongs to the parent; NULL: no memory. */
+/* The object `key` of `parent`, added if there is none. Borrowed; NULL: out of memory. */
 static json_t *object_member(json_t *parent, const char *key)
 {
     json_t *member = json_object_get(parent, key);
@@ -425,8 +419,8 @@ static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
     return !writer.failed && put_link(object, &cost->cost);
 }
 
-/* Entries of an array as long as the topology's are its own, in the same order: they are updated in
- * place. Any other array is replaced. */
+/* If the document has as many entries as the topology, they are its own, in the same order, and are
+ * updated in place. Any other array is replaced. */
 static bool put_costs(json_t *doc, const struct mics_topology *topology)
 {
     json_t *array = json_object_get(doc, "collectives");
@@ -483,40 +477,41 @@ enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collecti
     return json_object_set_new(doc, "collectives", array) == 0 ? MICS_OK : mics_err_nomem(err);
 }
 
-/* NULL: no memory. */
-static json_t *race_to_doc(const struct mics_race *race)
+/* NULL: out of memory. */
+static json_t *algorithm_timing_to_doc(const struct mics_algorithm_timing *timing)
 {
-    const struct mics_race_window window = mics_race_window(race);
+    const struct mics_hierarchical_window window = mics_algorithm_timing_window(timing);
     json_t *points = json_array();
     bool failed = !points;
 
-    for (uint32_t i = 0; i < race->count; i++) {
-        const struct mics_race_point *point = &race->points[i];
+    for (uint32_t i = 0; i < timing->count; i++) {
+        const struct mics_algorithm_point *point = &timing->points[i];
 
-        failed |= json_array_append_new(points, json_pack("[I, f, f]", (json_int_t)point->bytes,
-                                                          point->flat_s, point->staged_s)) != 0;
+        failed |=
+            json_array_append_new(points, json_pack("[I, f, f]", (json_int_t)point->bytes,
+                                                    point->flat_s, point->hierarchical_s)) != 0;
     }
     if (failed) {
         json_decref(points);
         return NULL;
     }
     return json_pack(
-        "{s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "collective", mics_collective_name(race->collective),
-        "nodes", (int)race->nodes, "per_node", (int)race->per_node, "segments", (int)race->segments,
-        "hierarchical_from_bytes",
+        "{s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "collective",
+        mics_collective_name(timing->collective), "nodes", (int)timing->nodes, "per_node",
+        (int)timing->per_node, "segments", (int)timing->segments, "hierarchical_from_bytes",
         window.from > 0 ? json_integer((json_int_t)window.from) : json_null(),
         "hierarchical_to_bytes", window.to > 0 ? json_integer((json_int_t)window.to) : json_null(),
         "points", points);
 }
 
-enum mics_status mics_races_to_doc(const struct mics_race *races, uint32_t count, json_t **out,
-                                   struct mics_err *err)
+enum mics_status mics_algorithm_timings_to_doc(const struct mics_algorithm_timing *timings,
+                                               uint32_t count, json_t **out, struct mics_err *err)
 {
     json_t *array = json_array();
     bool failed = !array;
 
     for (uint32_t i = 0; i < count; i++)
-        failed |= json_array_append_new(array, race_to_doc(&races[i])) != 0;
+        failed |= json_array_append_new(array, algorithm_timing_to_doc(&timings[i])) != 0;
     if (failed) {
         json_decref(array);
         return mics_err_nomem(err);

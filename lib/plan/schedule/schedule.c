@@ -1,25 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* schedule.c - what describes a schedule: names, routes, counted bytes, and the printed table. */
 #include "plan/schedule/schedule.h"
 
 #include "base/units.h"
 #include "comm/comm.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 const char *mics_op_kind_name(enum mics_op_kind kind)
 {
     static const char *const names[MICS_OP_KIND_COUNT] = {
-        "count", "gather", "forward", "backward", "reduce",  "accumulate", "scatter",
-        "sync",  "norm",   "total",   "update",   "publish", "read"};
+        [MICS_OP_TARGET_COUNT] = "count", [MICS_OP_GATHER] = "gather",
+        [MICS_OP_FORWARD] = "forward",    [MICS_OP_BACKWARD] = "backward",
+        [MICS_OP_REDUCE] = "reduce",      [MICS_OP_ACCUMULATE] = "accumulate",
+        [MICS_OP_SCATTER] = "scatter",    [MICS_OP_SYNC] = "sync",
+        [MICS_OP_NORM] = "norm",          [MICS_OP_LOSS_NORM_REDUCE] = "total",
+        [MICS_OP_UPDATE] = "update",      [MICS_OP_PUBLISH] = "publish",
+        [MICS_OP_READ] = "read",
+    };
 
     return names[kind];
 }
 
 const char *mics_stream_kind_name(enum mics_stream_kind kind)
 {
-    static const char *const names[MICS_STREAM_COUNT] = {"compute", "gather_net", "gather_node",
-                                                         "reduce_node", "reduce_net"};
+    static const char *const names[MICS_STREAM_COUNT] = {
+        [MICS_STREAM_COMPUTE] = "compute",         [MICS_STREAM_GATHER_NET] = "gather_net",
+        [MICS_STREAM_GATHER_NODE] = "gather_node", [MICS_STREAM_REDUCE_NODE] = "reduce_node",
+        [MICS_STREAM_REDUCE_NET] = "reduce_net",
+    };
 
     return names[kind];
 }
@@ -27,12 +36,12 @@ const char *mics_stream_kind_name(enum mics_stream_kind kind)
 bool mics_op_is_comm(enum mics_op_kind kind)
 {
     switch (kind) {
-    case MICS_OP_COUNT:
+    case MICS_OP_TARGET_COUNT:
     case MICS_OP_GATHER:
     case MICS_OP_REDUCE:
     case MICS_OP_SCATTER:
     case MICS_OP_SYNC:
-    case MICS_OP_TOTAL:
+    case MICS_OP_LOSS_NORM_REDUCE:
     case MICS_OP_PUBLISH:
         return true;
     default:
@@ -54,99 +63,90 @@ void mics_schedule_free(struct mics_schedule *schedule)
     free(schedule);
 }
 
-static struct mics_hop hop(const struct mics_shape *shape, enum mics_comm_kind comm, bool gathers,
-                           uint32_t divisor)
+static struct mics_hop make_hop(const struct mics_shape *shape, enum mics_comm_kind comm,
+                                bool gathers, uint32_t divisor)
 {
-    struct mics_member member;
-    enum mics_stream_kind net = gathers ? MICS_STREAM_GATHER_NET : MICS_STREAM_REDUCE_NET;
-    enum mics_stream_kind node = gathers ? MICS_STREAM_GATHER_NODE : MICS_STREAM_REDUCE_NODE;
+    struct mics_group_position position;
+    const enum mics_stream_kind net = gathers ? MICS_STREAM_GATHER_NET : MICS_STREAM_REDUCE_NET;
+    const enum mics_stream_kind node = gathers ? MICS_STREAM_GATHER_NODE : MICS_STREAM_REDUCE_NODE;
 
-    mics_shape_member(shape, comm, 0, &member);
-    return (struct mics_hop){comm, member.nodes > 1 ? net : node, divisor};
+    mics_shape_position(shape, comm, 0, &position);
+    return (struct mics_hop){comm, position.nodes > 1 ? net : node, divisor};
 }
 
-static struct mics_exchange flat(const struct mics_shape *shape, enum mics_comm_kind comm,
-                                 bool gathers, uint32_t divisor)
+static struct mics_exchange route_flat(const struct mics_shape *shape, enum mics_comm_kind comm,
+                                       bool gathers, uint32_t divisor)
 {
-    struct mics_member member;
+    struct mics_group_position position;
 
-    mics_shape_member(shape, comm, 0, &member);
-    if (member.size == 1)
+    mics_shape_position(shape, comm, 0, &position);
+    if (position.size == 1)
         return (struct mics_exchange){.hop_count = 0};
-    return (struct mics_exchange){{hop(shape, comm, gathers, divisor)}, 1};
+    return (struct mics_exchange){{make_hop(shape, comm, gathers, divisor)}, 1};
 }
 
-struct mics_wiring mics_wiring_of(const struct mics_plan_choice *choice)
+struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
 {
     const struct mics_shape *shape = &choice->shape;
-    uint32_t k = shape->per_node;
-    struct mics_wiring wiring = {
-        .gather = flat(shape, MICS_COMM_GATHER, true, 1),
-        .reduce = flat(shape, MICS_COMM_REDUCE, false, 1),
-        .scatter = flat(shape, MICS_COMM_SCATTER, false, shape->p_grad),
-        .sync = flat(shape, MICS_COMM_REPLICA, false, shape->p_optim),
-        .publish = flat(shape, MICS_COMM_PUBLISH, true, shape->p_param),
+    const uint32_t k = shape->per_node;
+    struct mics_routes routes = {
+        .gather = route_flat(shape, MICS_COMM_GATHER, true, 1),
+        .reduce = route_flat(shape, MICS_COMM_REDUCE, false, 1),
+        .scatter = route_flat(shape, MICS_COMM_SCATTER, false, shape->p_grad),
+        .sync = route_flat(shape, MICS_COMM_REPLICA, false, shape->p_optim),
+        .publish = route_flat(shape, MICS_COMM_PUBLISH, true, shape->p_param),
     };
 
     if (choice->hierarchical_gather && mics_shape_has_hierarchy(shape, shape->p_param))
-        wiring.gather = (struct mics_exchange){
-            {hop(shape, MICS_COMM_GATHER_NET, true, k), hop(shape, MICS_COMM_GATHER_NODE, true, 1)},
-            2};
-    if (choice->hierarchical_reduce && mics_shape_has_hierarchy(shape, shape->p_grad))
-        wiring.reduce = (struct mics_exchange){{hop(shape, MICS_COMM_REDUCE_NODE, false, 1),
-                                                hop(shape, MICS_COMM_REDUCE_NET, false, k)},
+        routes.gather = (struct mics_exchange){{make_hop(shape, MICS_COMM_GATHER_NET, true, k),
+                                                make_hop(shape, MICS_COMM_GATHER_NODE, true, 1)},
                                                2};
-    if (wiring.reduce.hop_count > 0)
-        wiring.accumulate = wiring.reduce.hops[wiring.reduce.hop_count - 1].stream;
-    return wiring;
+    if (choice->hierarchical_reduce && mics_shape_has_hierarchy(shape, shape->p_grad))
+        routes.reduce = (struct mics_exchange){{make_hop(shape, MICS_COMM_REDUCE_NODE, false, 1),
+                                                make_hop(shape, MICS_COMM_REDUCE_NET, false, k)},
+                                               2};
+    if (routes.reduce.hop_count > 0)
+        routes.accumulate = routes.reduce.hops[routes.reduce.hop_count - 1].stream;
+    return routes;
 }
 
-/* counts.c - what a step exchanges, as the communicators will count it. */
-
-/* The rank's place in a communicator that sums: each optimizer group has one rank in a replication group. */
-static uint32_t place_in(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank)
-{
-    return kind == MICS_COMM_REPLICA ? rank / shape->p_optim : rank;
-}
-
-/* Gathers and scatters have equal pieces, and a ring sends all but one of them. */
-static uint64_t sent_by(const struct mics_op *op, uint32_t size, uint32_t rank)
+/* All-gather and reduce-scatter have equal pieces, of which a ring sends all but one. In the two
+ * communicators that all-reduce (world, replica), the rank's index is its block. */
+static uint64_t sent_by(const struct mics_op *op, const struct mics_group_position *position)
 {
     if (op->collective == MICS_ALL_REDUCE)
-        return mics_comm_all_reduce_sent((int)size, (int)rank, op->count, op->dtype);
-    return op->bytes / size * (size - 1);
+        return mics_comm_all_reduce_sent((int)position->size, (int)position->block, op->count,
+                                         op->dtype);
+    return op->bytes / position->size * (position->size - 1);
 }
 
 void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
                           uint32_t rank, uint64_t calls[MICS_COMM_KIND_COUNT],
                           uint64_t sent_bytes[MICS_COMM_KIND_COUNT])
 {
-    struct mics_member members[MICS_COMM_KIND_COUNT];
+    struct mics_group_position positions[MICS_COMM_KIND_COUNT];
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        mics_shape_member(shape, (enum mics_comm_kind)kind, rank, &members[kind]);
+        mics_shape_position(shape, (enum mics_comm_kind)kind, rank, &positions[kind]);
         calls[kind] = sent_bytes[kind] = 0;
     }
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         const struct mics_op *op = &schedule->ops[i];
 
-        if (!mics_op_is_comm(op->kind) || members[op->comm].size == 1)
+        if (!mics_op_is_comm(op->kind) || positions[op->comm].size == 1)
             continue;
         calls[op->comm]++;
-        sent_bytes[op->comm] +=
-            sent_by(op, members[op->comm].size, place_in(shape, op->comm, rank));
+        sent_bytes[op->comm] += sent_by(op, &positions[op->comm]);
     }
 }
 
-/* schedule_print.c - executor "print": a schedule as a table for people and scripts. */
-
-/* "3 17-" : waits for operation 3 of this step and operation 17 of the step before. */
+/* "3 17-": waits for operation 3 of this step and operation 17 of the previous step. */
 static void print_deps(const struct mics_schedule *schedule, uint32_t index, FILE *out)
 {
     const struct mics_op *op = &schedule->ops[index];
 
     for (uint32_t i = 0; i < op->dep_count; i++) {
-        uint32_t dep = schedule->deps[op->dep_begin + i];
+        const uint32_t dep = schedule->deps[op->dep_begin + i];
 
         fprintf(out, "%s%u%s", i ? " " : "", dep, dep >= index ? "-" : "");
     }
@@ -165,19 +165,20 @@ static void print_op(const struct mics_schedule *schedule, const struct mics_mod
                      uint32_t index, FILE *out)
 {
     const struct mics_op *op = &schedule->ops[index];
+    const bool is_comm = mics_op_is_comm(op->kind);
     const char *unit = op->unit == MICS_NONE ? "-" : model->units[op->unit].name;
-    const char *comm = mics_op_is_comm(op->kind) ? mics_comm_kind_name(op->comm) : "-";
     char amount[32];
 
-    if (mics_op_is_comm(op->kind))
+    if (is_comm)
         mics_format_bytes(op->bytes, amount, sizeof amount);
     else
         mics_format_count(op->flops, amount, sizeof amount);
     fprintf(out, "%5u  %-11s %-11s %-11s %-8s %4u %3u", index, mics_op_kind_name(op->kind),
-            mics_stream_kind_name(op->stream), comm, unit, op->micro_step, op->segment);
+            mics_stream_kind_name(op->stream), is_comm ? mics_comm_kind_name(op->comm) : "-", unit,
+            op->micro_step, op->segment);
     print_slot('p', op->param_slot, out);
     print_slot('g', op->grad_slot, out);
-    fprintf(out, " %10s%s  ", amount, op->joins ? "+" : mics_op_is_comm(op->kind) ? " " : "*");
+    fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_comm ? " " : "*");
     print_deps(schedule, index, out);
 }
 

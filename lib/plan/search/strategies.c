@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * candidates.c - which strategies to consider.
+ * strategies.c - the strategies to consider, and the settings to run each with.
  *
- * Group sizes are the divisors of n that fill whole nodes or divide one. With "auto", for each size p the group
- * (p, p, p) of MiCS, and (p, p, n), which also cuts the optimizer state over everybody; and the
- * ZeRO family.
+ * Group sizes are the divisors of n that fill whole nodes or divide one. "auto" has for each size p
+ * the group (p, p, p) of MiCS and (p, p, n), which also cuts the optimizer state over all ranks;
+ * and the ZeRO family. Settings are micro-batch, recomputation, prefetch depth, exchanges and
+ * coalescing. More sequences at once mean fewer micro-steps, so of the micro-batches the largest
+ * that fits is taken.
  */
 #include "base/units.h"
 #include "plan/memory.h"
@@ -23,10 +25,10 @@ struct list {
 
 static uint32_t world_size(const struct list *list)
 {
-    return list->shape.nodes * list->shape.per_node;
+    return mics_shape_world_size(&list->shape);
 }
 
-/* Strategies that are the same cut have the name that was added first. */
+/* Of strategies with the same cut the one that was added first stays. */
 static void add(struct list *list, const char *strategy, uint32_t p_param, uint32_t p_grad,
                 uint32_t p_optim)
 {
@@ -116,7 +118,7 @@ static enum mics_status add_one_group(struct list *list, const char *text, struc
     return status;
 }
 
-static int by_simplicity(const void *left, const void *right)
+static int compare_simplicity(const void *left, const void *right)
 {
     const struct mics_shape *a = &((const struct mics_candidate *)left)->shape;
     const struct mics_shape *b = &((const struct mics_candidate *)right)->shape;
@@ -134,14 +136,14 @@ static enum mics_status collect(struct list *list, const char *strategy, struct 
     static const struct {
         const char *name;
         void (*add)(struct list *list);
-    } known[] = {{"auto", add_all},    {"ddp", add_ddp},     {"zero1", add_zero1},
-                 {"zero2", add_zero2}, {"zero3", add_zero3}, {"mics", add_mics}};
+    } strategies[] = {{"auto", add_all},    {"ddp", add_ddp},     {"zero1", add_zero1},
+                      {"zero2", add_zero2}, {"zero3", add_zero3}, {"mics", add_mics}};
 
     if (strncmp(strategy, "mics:", 5) == 0)
         return add_one_group(list, strategy + 5, err);
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
-        if (strcmp(strategy, known[i].name) == 0) {
-            known[i].add(list);
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        if (strcmp(strategy, strategies[i].name) == 0) {
+            strategies[i].add(list);
             return list->failed ? mics_err_nomem(err) : MICS_OK;
         }
     }
@@ -151,8 +153,9 @@ static enum mics_status collect(struct list *list, const char *strategy, struct 
                         strategy);
 }
 
-enum mics_status mics_candidates(const struct mics_topology *topology, const char *strategy,
-                                 struct mics_candidate **out, uint32_t *count, struct mics_err *err)
+enum mics_status mics_search_candidates(const struct mics_topology *topology, const char *strategy,
+                                        struct mics_candidate **out, uint32_t *count,
+                                        struct mics_err *err)
 {
     struct list list = {.shape = {.nodes = topology->nodes, .per_node = topology->per_node}};
     enum mics_status status = collect(&list, strategy, err);
@@ -162,42 +165,33 @@ enum mics_status mics_candidates(const struct mics_topology *topology, const cha
         free(list.items);
         return status;
     }
-    qsort(list.items, list.count, sizeof *list.items, by_simplicity);
+    qsort(list.items, list.count, sizeof *list.items, compare_simplicity);
     *out = list.items;
     *count = list.count;
     return MICS_OK;
 }
 
-/*
- * settings.c - how a strategy can be run: micro-batch, recomputation, prefetch depth, exchanges, joined units.
- *
- * More sequences at once mean fewer micro-steps, so of the micro-batches the largest that fits is taken.
- */
-
-static uint64_t rank_count(const struct mics_search *search)
-{
-    return (uint64_t)search->topology->nodes * search->topology->per_node;
-}
-
-static enum mics_status measure(const struct mics_search *search, struct mics_setting *setting,
-                                struct mics_err *err)
+static enum mics_status compute_bytes(const struct mics_search *search,
+                                      struct mics_setting *setting, struct mics_err *err)
 {
     struct mics_memory memory;
     enum mics_status status =
-        mics_memory_on(search->topology, search->model, &setting->choice, &memory, err);
+        mics_memory_compute_on(search->topology, search->model, &setting->choice, &memory, err);
 
     if (status == MICS_OK)
         setting->total_bytes = mics_memory_total(&memory, search->topology);
     return status;
 }
 
-/* Largest micro-batch with which the setting fits, by powers of two downwards; false: not even the least. */
+/* The largest micro-batch with which the setting fits, halved until it does. *fits false: not even
+ * the smallest does. */
 static enum mics_status fit_micro_batch(const struct mics_search *search,
                                         struct mics_setting *setting, bool *fits,
                                         struct mics_err *err)
 {
-    uint64_t per_rank = search->options.global_batch / rank_count(search);
-    uint64_t least = search->options.micro_batch ? search->options.micro_batch : 1;
+    const uint64_t per_rank =
+        search->options.global_batch / mics_shape_world_size(&setting->choice.shape);
+    const uint64_t least = search->options.micro_batch ? search->options.micro_batch : 1;
     uint64_t batch = search->options.micro_batch;
 
     for (uint64_t power = 1; !search->options.micro_batch && power <= per_rank &&
@@ -209,7 +203,7 @@ static enum mics_status fit_micro_batch(const struct mics_search *search,
 
         setting->choice.micro_batch = (uint32_t)batch;
         setting->choice.micro_steps = (uint32_t)(per_rank / batch);
-        status = measure(search, setting, err);
+        status = compute_bytes(search, setting, err);
         if (status != MICS_OK)
             return status;
         *fits = setting->total_bytes <= search->options.memory_limit;
@@ -219,20 +213,20 @@ static enum mics_status fit_micro_batch(const struct mics_search *search,
 }
 
 /* Sorted by bound; equal ones stay in the order in which they were tried, simplest first. */
-static void insert(struct mics_contender *contender, const struct mics_setting *setting)
+static void insert(struct mics_search_entry *entry, const struct mics_setting *setting)
 {
-    uint32_t at = contender->setting_count;
+    uint32_t at = entry->setting_count;
 
     if (at == MICS_MAX_SETTINGS)
         return;
-    for (; at > 0 && setting->bound_s < 0.999 * contender->settings[at - 1].bound_s; at--)
-        contender->settings[at] = contender->settings[at - 1];
-    contender->settings[at] = *setting;
-    contender->setting_count++;
+    for (; at > 0 && setting->bound_s < 0.999 * entry->settings[at - 1].bound_s; at--)
+        entry->settings[at] = entry->settings[at - 1];
+    entry->settings[at] = *setting;
+    entry->setting_count++;
 }
 
 static enum mics_status try_setting(const struct mics_search *search,
-                                    struct mics_contender *contender,
+                                    struct mics_search_entry *entry,
                                     const struct mics_plan_choice *choice, struct mics_err *err)
 {
     struct mics_setting setting = {.choice = *choice};
@@ -241,16 +235,16 @@ static enum mics_status try_setting(const struct mics_search *search,
 
     if (status != MICS_OK)
         return status;
-    if (contender->least.total_bytes == 0 || setting.total_bytes < contender->least.total_bytes)
-        contender->least = setting;
+    if (entry->least.total_bytes == 0 || setting.total_bytes < entry->least.total_bytes)
+        entry->least = setting;
     if (!fits)
         return MICS_OK;
     setting.bound_s = mics_step_bound(search->topology, search->model, &setting.choice);
-    insert(contender, &setting);
+    insert(entry, &setting);
     return MICS_OK;
 }
 
-/* Prefetch depths to try, from the most usual on; with parameters in place there is nothing to prefetch. */
+/* Prefetch depths to try, most usual first; with p_param 1 there is nothing to prefetch. */
 static uint32_t list_depths(const struct mics_search *search, const struct mics_plan_choice *choice,
                             uint32_t depths[4])
 {
@@ -267,27 +261,27 @@ static uint32_t list_depths(const struct mics_search *search, const struct mics_
     return 4;
 }
 
-/* Units that travel together need room for two sets of them: one on its way, one in use. */
-static enum mics_status try_joined(const struct mics_search *search,
-                                   struct mics_contender *contender,
-                                   const struct mics_plan_choice *choice, struct mics_err *err)
+/* Coalesced units need slots for two sets: one in transfer, one in use. */
+static enum mics_status try_coalesced(const struct mics_search *search,
+                                      struct mics_search_entry *entry,
+                                      const struct mics_plan_choice *choice, struct mics_err *err)
 {
-    struct mics_plan_choice joined = *choice;
+    struct mics_plan_choice trial = *choice;
     const uint32_t wanted = search->options.prefetch;
 
-    joined.joined = mics_choose_joined(search->topology, search->model, choice);
-    joined.grad_slots = 2 * (joined.joined + 1);
+    trial.coalesced = mics_choose_coalesced(search->topology, search->model, choice);
+    trial.grad_slots = 2 * (trial.coalesced + 1);
     if (choice->shape.p_param > 1)
-        joined.prefetch = wanted == MICS_AUTO ? 2 * joined.joined + 1 : wanted;
-    if (joined.joined == 0 ||
-        (choice->shape.p_param > 1 && joined.prefetch < 2 * joined.joined + 1))
+        trial.prefetch = wanted == MICS_AUTO ? 2 * trial.coalesced + 1 : wanted;
+    if (trial.coalesced == 0 ||
+        (choice->shape.p_param > 1 && trial.prefetch < 2 * trial.coalesced + 1))
         return MICS_OK;
-    return try_setting(search, contender, &joined, err);
+    return try_setting(search, entry, &trial, err);
 }
 
 enum mics_status mics_search_settings(const struct mics_search *search,
                                       const struct mics_candidate *candidate,
-                                      struct mics_contender *out, struct mics_err *err)
+                                      struct mics_search_entry *out, struct mics_err *err)
 {
     const uint32_t wanted = search->options.recompute;
     struct mics_plan_choice choice = {
@@ -308,7 +302,8 @@ enum mics_status mics_search_settings(const struct mics_search *search,
     snprintf(choice.strategy, sizeof choice.strategy, "%s", candidate->strategy);
     mics_choose_exchanges(search->topology, search->model, &choice);
     for (uint32_t level = 0; level < MICS_RECOMPUTE_LEVELS && status == MICS_OK; level++) {
-        /* Keeping more may cost a smaller micro-batch, with more gathers: none and selective compete. */
+        /* Keeping more activations may force a smaller micro-batch, with more gathers, so both none
+         * and selective are tried. */
         if (wanted != level &&
             (wanted != MICS_AUTO || (level == MICS_RECOMPUTE_FULL && out->setting_count > 0)))
             continue;
@@ -318,7 +313,7 @@ enum mics_status mics_search_settings(const struct mics_search *search,
             status = try_setting(search, out, &choice, err);
         }
         if (status == MICS_OK)
-            status = try_joined(search, out, &choice, err);
+            status = try_coalesced(search, out, &choice, err);
     }
     return status;
 }

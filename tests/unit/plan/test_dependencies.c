@@ -59,9 +59,9 @@ static void describe_compute(const struct graph *g, const struct mics_op *op, st
     for (uint32_t i = 0; i < g->n; i++)
         head &= g->schedule->ops[i].stage == MICS_NONE || g->schedule->ops[i].stage <= op->stage;
     grads |= head && g->schedule->train;
-    if (!op->blind && op->param_slot == MICS_NONE)
+    if (op->needs_params && op->param_slot == MICS_NONE)
         use(uses, PARAM_SHARD, op->unit, MICS_NONE, false);
-    else if (!op->blind)
+    else if (op->needs_params)
         use(uses, PARAM_SLOT, op->param_slot, MICS_NONE, false);
     if (grads && op->grad_slot == MICS_NONE)
         use(uses, GRAD_SHARD, op->unit, MICS_NONE, true);
@@ -119,11 +119,11 @@ static void describe(const struct graph *g, const struct mics_op *op, struct use
         use(uses, GRAD_SHARD, op->unit, MICS_NONE, op->kind == MICS_OP_ACCUMULATE);
     if (op->kind == MICS_OP_ACCUMULATE)
         use(uses, GRAD_SLOT, op->grad_slot, MICS_NONE, false);
-    if (op->kind == MICS_OP_COUNT || op->kind == MICS_OP_READ)
-        use(uses, TARGETS, 0, MICS_NONE, op->kind == MICS_OP_COUNT);
-    if (op->kind == MICS_OP_NORM || op->kind == MICS_OP_TOTAL || op->kind == MICS_OP_READ)
+    if (op->kind == MICS_OP_TARGET_COUNT || op->kind == MICS_OP_READ)
+        use(uses, TARGETS, 0, MICS_NONE, op->kind == MICS_OP_TARGET_COUNT);
+    if (op->kind == MICS_OP_NORM || op->kind == MICS_OP_LOSS_NORM_REDUCE || op->kind == MICS_OP_READ)
         use(uses, NORM, 0, MICS_NONE, op->kind != MICS_OP_READ);
-    if (op->kind == MICS_OP_TOTAL || op->kind == MICS_OP_READ)
+    if (op->kind == MICS_OP_LOSS_NORM_REDUCE || op->kind == MICS_OP_READ)
         use(uses, LOSS, 0, MICS_NONE, op->kind != MICS_OP_READ);
 }
 
@@ -257,7 +257,7 @@ static bool vary(uint32_t i, struct mics_plan_choice *choice)
     choice->hierarchical_gather = choice->hierarchical_reduce = i % 2, i /= 2;
     choice->clip = i % 2, i /= 2;
     choice->grad_slots = 1 + i % 2, i /= 2;
-    choice->joined = i % 2, i /= 2;
+    choice->coalesced = i % 2, i /= 2;
     return i == 0;
 }
 

@@ -17,7 +17,7 @@ static struct mics_nccl_node node_of(const char *text)
 
     CHECK_INT(mics_topology_parse(text, &topology, NULL), MICS_OK);
     if (topology)
-        node = mics_nccl_node_of(topology);
+        node = mics_nccl_node_from_topology(topology);
     mics_topology_free(topology);
     return node;
 }
@@ -142,14 +142,14 @@ static void a_plan_has_the_communicators_that_the_engine_makes(void)
     if (!topology)
         return;
     /* world 574, gather and reduce 486 each, replicas 188 */
-    CHECK_INT(mics_nccl_bytes(topology, &choice), (574 + 2 * 486 + 188) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice), (574 + 2 * 486 + 188) * MIB);
     choice = fake_choice(2, 8, 1, 1, 1); /* world, and replicas of everything */
-    CHECK_INT(mics_nccl_bytes(topology, &choice), 574 * MIB + (574 + 16 * 2 * 8 + 2 * 20) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice), 574 * MIB + (574 + 16 * 2 * 8 + 2 * 20) * MIB);
     choice = fake_choice(2, 8, 16, 16, 16);
     choice.hierarchical_gather = true;
     choice.hierarchical_reduce = false;
     /* world, between nodes (4 x 20 + 28), inside them, and a flat reduce-scatter */
-    CHECK_INT(mics_nccl_bytes(topology, &choice), (574 + 108 + 486 + 342) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice), (574 + 108 + 486 + 342) * MIB);
     mics_topology_free(topology);
 }
 
@@ -161,7 +161,7 @@ static void memory_on(struct mics_topology *topology, struct mics_memory *memory
                     topology->per_node);
 
     fake_model_init(&fake, 3, 10240, 10240, true);
-    CHECK_INT(mics_memory_on(topology, &fake.model, &choice, memory, NULL), MICS_OK);
+    CHECK_INT(mics_memory_compute_on(topology, &fake.model, &choice, memory, NULL), MICS_OK);
 }
 
 static void only_gpus_have_a_context_and_communicators(void)

@@ -74,7 +74,7 @@ static void gradients_that_do_not_travel_need_no_room(void)
     CHECK_INT(mics_choice_written_grads(&alone), MICS_F32);
     CHECK_INT(mics_choice_written_grads(&group), MICS_BF16);
     for (int i = 0; i < 2; i++) {
-        const struct mics_hop_room room = mics_choice_hop_room(&fake.model, i ? &group : &alone);
+        const struct mics_second_hop_staging room = mics_choice_second_hop_staging(&fake.model, i ? &group : &alone);
 
         CHECK_INT(room.scatter, 0);
         CHECK_INT(room.sync, 0);

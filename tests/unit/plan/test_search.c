@@ -182,20 +182,20 @@ static void units_are_joined_where_latency_rules(void)
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.joined, 3);
+    CHECK_INT(plan->choice.coalesced, 3);
     CHECK_INT(plan->choice.grad_slots, 8);
     mics_plan_free(plan);
     plan = search(near, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.joined, 0);
+    CHECK_INT(plan->choice.coalesced, 0);
     CHECK_INT(plan->choice.grad_slots, 2);
     mics_plan_free(plan);
     options.prefetch = 2; /* no room for two sets of four */
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.joined, 0);
+    CHECK_INT(plan->choice.coalesced, 0);
     mics_plan_free(plan);
 }
 

@@ -81,7 +81,7 @@ static void what_joins_is_over_together(void)
 {
     begin();
     gather(2);
-    ops[0].joins = true;
+    ops[0].coalesce_next = true;
     gather(3);
     compute(1);
     wait_for(0);

@@ -135,15 +135,15 @@ static void no_two_machines_share_a_name(void)
 static void an_unknown_name_is_answered_with_near_ones(void)
 {
     static const char *const table[][2] = {
-        {"p4d.24xlage:4", "'p4d.24xlage': unknown instance; near: p4d.24xlarge"},
-        {"dgx:2", "'dgx': unknown instance; near: dgx-a100, dgx-h100, dgx-h200"},
-        {"h100", "'h100': unknown instance; near: ND96isr_H100_v5, dgx-h100"},
+        {"p4d.24xlage:4", "'p4d.24xlage': unknown instance; similar: p4d.24xlarge"},
+        {"dgx:2", "'dgx': unknown instance; similar: dgx-a100, dgx-h100, dgx-h200"},
+        {"h100", "'h100': unknown instance; similar: ND96isr_H100_v5, dgx-h100"},
         {"qqqqqq", "'qqqqqq': unknown instance; 'mics-probe --list' lists them"},
         {"p4d:0", "'p4d:0': number of nodes"},
         {"p4d:many", "'p4d:many': number of nodes"},
         {"p4d:", "'p4d:': number of nodes"},
-        {":4", "':4': no name of an instance"},
-        {"", "'': no name of an instance"},
+        {":4", "':4': expected the name of an instance"},
+        {"", "'': expected the name of an instance"},
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
