@@ -66,7 +66,7 @@ struct mics_engine {
     uint64_t comm_bytes;              /* of the device's memory that communicators took */
     struct unit_memory *units;        /* [unit_count] */
     void **param_slots, **grad_slots; /* [slot totals], of choice.dtype and choice.grad_dtype */
-    void *scatter_room, *sync_room;   /* of choice.grad_dtype, where that is not fp32 (types.h) */
+    void *scatter_room, *sync_room;   /* of choice.grad_dtype, where that is not fp32 */
     uint8_t **saved;                  /* [stage_count] */
     void *flow, *scratch;
     int32_t *tokens[2], *targets[2]; /* [micro_steps, B, T] */
