@@ -17,8 +17,8 @@ struct mics_suggestions {
 /* `wanted` and every offered name must live as long as the structure. */
 void mics_suggest_init(struct mics_suggestions *suggestions, const char *wanted);
 
-/* Keep `name` if it is one of the most similar: a few edits away (at most a third of its length), or
- * one of the two contains the other. */
+/* Keep `name` if it is one of the most similar: a few edits away (at most a third of its length),
+ * or one of the two contains the other. */
 void mics_suggest_offer(struct mics_suggestions *suggestions, const char *name);
 
 /* Write "a, b, c" to buf, truncated to its size; returns buf. */

@@ -92,8 +92,8 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
     mics_table_cell(table, "%u cop%s of the parameters (r = %u / %u)", n / p,
                     n / p == 1 ? "y" : "ies", n, p);
     if (shape->p_grad != p || shape->p_optim != p) {
-        mics_table_cell(table, "state cut");
-        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u ways", p, shape->p_grad,
+        mics_table_cell(table, "shards");
+        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u", p, shape->p_grad,
                         shape->p_optim);
     }
     if (p > 1) {
@@ -105,8 +105,8 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                         choice->prefetch, plural(choice->prefetch));
     }
     if (choice->coalesced > 0) {
-        mics_table_cell(table, "together");
-        mics_table_cell(table, "%u units in each exchange", choice->coalesced + 1);
+        mics_table_cell(table, "coalescing");
+        mics_table_cell(table, "%u units per exchange", choice->coalesced + 1);
     }
     if (shape->p_grad > 1) {
         mics_table_cell(table, "reduce");

@@ -424,10 +424,11 @@ enum mics_status mics_gpu_info_print(FILE *out, const json_t *machine, int tsv,
 
     if (json_array_size(gpus) == 0)
         return MICS_OK;
-    struct mics_table *table = mics_table_new(
-        tsv ? "gpu|pci_id|memory_bytes|pcie_generation|pcie_width|nvlinks|"
-              "nvlinks_to_switches|network|network_distance"
-            : "<GPU|<place|>memory|>PCIe|>lanes|>NVLinks|>to switches|<network|<in one");
+    struct mics_table *table =
+        mics_table_new(tsv ? "gpu|pci_id|memory_bytes|pcie_generation|pcie_width|nvlinks|"
+                             "nvlinks_to_switches|network|network_distance"
+                           : "<GPU|<PCI address|>memory|>PCIe|>lanes|>NVLinks|>to "
+                             "switches|<nearest card|<below one");
 
     for (size_t i = 0; i < json_array_size(gpus); i++)
         put_gpu(table, json_array_get(gpus, i), tsv);

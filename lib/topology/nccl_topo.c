@@ -76,8 +76,8 @@ static const char *attribute(const char **attributes, const char *name)
     return NULL;
 }
 
-/* A number in [min, max]. If the attribute is absent: `fallback`; a negative fallback means that the
- * attribute is required. */
+/* A number in [min, max]. If the attribute is absent: `fallback`; a negative fallback means that
+ * the attribute is required. */
 static double number(struct reader *reader, const char **attributes, const char *name, double min,
                      double max, double fallback)
 {

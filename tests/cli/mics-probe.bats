@@ -67,7 +67,7 @@ setup()
     done
 }
 
-@test "an unknown instance is answered with near ones" {
+@test "an unknown instance is answered with similar ones" {
     run --separate-stderr mics-probe --topology=p4d.24xlage:2
     usage_mistake mics-probe
     [[ ${stderr_lines[0]} == *"'p4d.24xlage': unknown instance; similar: p4d.24xlarge"*"--list"* ]]

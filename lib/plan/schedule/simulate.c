@@ -6,7 +6,7 @@
  * waits for is complete, and takes the time that cost.h gives it. Steps are run one after another
  * until their period no longer changes.
  *
- * Approximations: all ranks are alike, so that rank 0 stands for all and there are no stragglers.
+ * Approximations: all ranks are alike, so that rank 0 represents all and there are no stragglers.
  * Communicators of one kind that share a node's card divide it according to the cost model
  * (`sharing`); exchanges of different streams over the same links (all cards, or all links inside
  * nodes) slow each other in proportion, including their latency. Communication takes nothing from
@@ -50,21 +50,21 @@ struct sim {
 static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                       const struct mics_topology *topology)
 {
-    struct mics_group_position members[MICS_COMM_KIND_COUNT];
+    struct mics_group_position positions[MICS_COMM_KIND_COUNT];
     uint64_t coalesced = 0; /* bytes */
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        mics_shape_position(&choice->shape, (enum mics_comm_kind)kind, 0, &members[kind]);
+        mics_shape_position(&choice->shape, (enum mics_comm_kind)kind, 0, &positions[kind]);
     for (uint32_t i = 0; i < sim->schedule->op_count; i++) {
         const struct mics_op *op = &sim->schedule->ops[i];
-        const struct mics_group_position *member = &members[op->comm];
-        struct mics_span span = {member->nodes, member->per_node, member->sharing};
+        const struct mics_group_position *position = &positions[op->comm];
+        struct mics_span span = {position->nodes, position->per_node, position->sharing};
 
         if (!mics_op_is_comm(op->kind)) {
             sim->cost[i] = mics_cost_compute(topology, op->flops, op->memory_bytes);
             continue;
         }
-        sim->medium[i] = member->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
+        sim->medium[i] = position->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
         coalesced += op->bytes;
         if (op->coalesce_next)
             continue;

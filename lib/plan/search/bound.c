@@ -154,19 +154,19 @@ void mics_choose_exchanges(const struct mics_topology *topology, const struct mi
     double best = INFINITY;
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        double gather, reduce, staged;
+        double gather, reduce, hierarchical;
 
         trial.segments = counts[i];
         trial.hierarchical_gather = trial.hierarchical_reduce = false;
         gather = gathers_seconds(&context);
         reduce = reduces_seconds(&context);
         trial.hierarchical_gather = trial.hierarchical_reduce = true;
-        staged = gathers_seconds(&context);
-        trial.hierarchical_gather = staged < 0.99 * gather;
-        gather = fmin(gather, staged);
-        staged = reduces_seconds(&context);
-        trial.hierarchical_reduce = staged < 0.99 * reduce;
-        reduce = fmin(reduce, staged);
+        hierarchical = gathers_seconds(&context);
+        trial.hierarchical_gather = hierarchical < 0.99 * gather;
+        gather = fmin(gather, hierarchical);
+        hierarchical = reduces_seconds(&context);
+        trial.hierarchical_reduce = hierarchical < 0.99 * reduce;
+        reduce = fmin(reduce, hierarchical);
         if (gather + reduce >= 0.99 * best)
             continue;
         best = gather + reduce;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All legal shapes of small clusters are walked, and the collectives of a step are played on symbols: a
- * segment has one cell for each optimizer piece, and a cell holds its own number (parameters) or the set
- * of ranks whose gradients it sums.
+ * test_group.c - all valid shapes of small clusters, with the collectives of a step executed on
+ * symbols: a segment has one cell per optimizer piece, and a cell holds its own number (parameters)
+ * or the set of ranks whose gradients it sums.
  */
 #include "plan/group.h"
 #include "tap.h"
@@ -131,7 +131,8 @@ static void all_gather(enum mics_comm_kind kind, cells data, const uint32_t send
     }
 }
 
-/* send[block] summed into place; a set summed twice shows as a lost rank. The rest is destroyed. */
+/* Sum send[block] in place; a set that is summed twice shows as a missing rank. The rest is
+ * destroyed. */
 static void reduce_scatter(enum mics_comm_kind kind, cells data, const uint32_t send[MAX_RANKS],
                            uint32_t count)
 {

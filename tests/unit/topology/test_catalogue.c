@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_catalogue.c - the catalogue of instances. */
-#include "topology/catalogue.h"
 #include "tap.h"
+#include "topology/catalogue.h"
 
 static void every_entry_can_be_read_and_makes_a_valid_topology(void)
 {
@@ -29,7 +29,7 @@ static void every_entry_can_be_read_and_makes_a_valid_topology(void)
     mics_catalogue_close(catalogue);
 }
 
-/* Figures of the vendors that a wrong factor or unit would break. */
+/* Vendors' figures, which a wrong factor or unit would change. */
 static void p4d_is_what_the_vendor_says(void)
 {
     struct mics_topology *topology = NULL;
@@ -47,7 +47,8 @@ static void p4d_is_what_the_vendor_says(void)
     CHECK_NEAR(topology->node_link.bandwidth_bytes, 240e9, 1);
     CHECK_NEAR(topology->net_link.bandwidth_bytes, .85 * 50e9, 1);
     CHECK_NEAR(topology->net_link.latency_s, 75e-6, 1e-12);
-    CHECK_INT(topology->memory_bytes, (40960ll - 512) << 20); /* nvidia-smi's total, the reserve */
+    CHECK_INT(topology->memory_bytes, (40960ll - 512)
+                                          << 20); /* nvidia-smi's total less the reserve */
     device = json_object_get(topology->doc, "device");
     CHECK_NEAR(json_real_value(json_object_get(device, "peak_flops_per_s")), 312e12, 1);
     mics_topology_free(topology);
@@ -70,7 +71,7 @@ static void memory_is_the_total_of_nvidia_smi_less_the_reserve(void)
     }
 }
 
-/* How many times faster a GPU's link is than its share of the network, by the vendors' figures. */
+/* Rate of a GPU's link over its share of the network, by the vendors' figures. */
 static void the_gap_between_link_and_network_is_the_published_one(void)
 {
     static const struct {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gpu_info.c - GPUs by a fake NVML (tests/fake/nvml.c), on a machine that hwloc reads from a file. */
-#include "topology/gpu_info.h"
+/* test_gpu_info.c - GPUs by a fake NVML (tests/fake/nvml.c), on a machine that hwloc loads from a
+ * file. */
 #include "plugin_path.h"
 #include "tap.h"
+#include "topology/gpu_info.h"
 
 #include <math.h>
 #include <string.h>

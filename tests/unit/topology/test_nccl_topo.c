@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_nccl_topo.c - topologies from NCCL's files. */
-#include "topology/nccl_topo.h"
 #include "tap.h"
+#include "topology/nccl_topo.h"
 
 #include <math.h>
 #include <string.h>
@@ -86,7 +86,8 @@ static void what_is_wrong_is_said_with_its_line(void)
         {"<system><cpu><pci><gpu sm='90'/></pci><pci><gpu sm='80'/></pci></cpu></system>",
          "line 1: gpu: differs from the previous one; a plan needs GPUs of one kind"},
         {"<system><cpu host_hash='1'/><cpu host_hash='2'/></system>",
-         "line 1: cpu: belongs to another machine than the previous one; expected a single machine"},
+         "line 1: cpu: belongs to another machine than the previous one; expected a single "
+         "machine"},
         {"<system><cpu><nic><net name='a' speed='-1'/></nic></cpu></system>",
          "line 1: attribute speed: expected a number from 1 to 1e+08, found \"-1\""},
         {"<!DOCTYPE a [<!ENTITY b 'c'>]><system/>", "line 1: DOCTYPE: not expected"},
