@@ -265,42 +265,27 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
     return report_unknown_gpu(catalogue, name, err);
 }
 
-static void fill(const struct mics_instance *instance, uint32_t nodes, struct mics_topology *out)
+enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t cards,
+                                       double card_rate, struct mics_topology *topology,
+                                       struct mics_err *err)
 {
-    snprintf(out->name, sizeof out->name, "%s", instance->name);
-    snprintf(out->source, sizeof out->source, "catalogue");
-    snprintf(out->device, sizeof out->device, "%s", instance->gpu);
-    snprintf(out->flops_dtype, sizeof out->flops_dtype, "%s", instance->flops_dtype);
-    out->nodes = nodes;
-    out->per_node = instance->gpus;
-    out->flops = instance->flops;
-    out->memory_bandwidth = instance->memory_rate * instance->memory_factor;
-    out->memory_bytes = mics_gpu_memory_limit((uint64_t)instance->memory_bytes);
-    out->node_link = (struct mics_link){
-        .latency_s = instance->link_latency_s,
-        .bandwidth_bytes = instance->link_rate * instance->link_factor,
-    };
-    out->net_link = (struct mics_link){
-        .latency_s = instance->net_latency_s,
-        .bandwidth_bytes = instance->card_rate * instance->cards * instance->net_factor,
-    };
-}
+    snprintf(topology->device, sizeof topology->device, "%s", gpu->gpu);
+    snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "%s", gpu->flops_dtype);
+    topology->flops = gpu->flops;
+    topology->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
+    topology->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
 
-static enum mics_status add_figures(const struct mics_instance *instance,
-                                    struct mics_topology *topology, struct mics_err *err)
-{
-    json_t *device, *net;
     const enum mics_status status = mics_topology_to_doc(topology, &topology->doc, err);
-
     if (status != MICS_OK)
         return status;
-    device = json_object_get(topology->doc, "device");
-    net = json_object_get(json_object_get(topology->doc, "links"), "net");
-    if (json_object_set_new(device, "peak_flops_per_s", json_real(instance->peak_flops)) != 0 ||
-        json_object_set_new(net, "cards", json_integer(instance->cards)) != 0 ||
-        json_object_set_new(net, "card_bytes_per_s", json_real(instance->card_rate)) != 0)
-        return mics_err_nomem(err);
-    return MICS_OK;
+    json_t *device = json_object_get(topology->doc, "device");
+    json_t *net = json_object_get(json_object_get(topology->doc, "links"), "net");
+    bool failed = json_object_set_new(device, "peak_flops_per_s", json_real(gpu->peak_flops)) != 0;
+
+    if (net && card_rate > 0)
+        failed |= json_object_set_new(net, "cards", json_integer(cards)) != 0 ||
+                  json_object_set_new(net, "card_bytes_per_s", json_real(card_rate)) != 0;
+    return failed ? mics_err_nomem(err) : MICS_OK;
 }
 
 enum mics_status mics_instance_topology(const struct mics_instance *instance, uint32_t nodes,
@@ -311,8 +296,18 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
 
     if (!topology)
         return mics_err_nomem(err);
-    fill(instance, nodes, topology);
-    status = add_figures(instance, topology, err);
+    *topology = (struct mics_topology){
+        .source = "catalogue",
+        .nodes = nodes,
+        .per_node = instance->gpus,
+        .node_link = {.latency_s = instance->link_latency_s,
+                      .bandwidth_bytes = instance->link_rate * instance->link_factor},
+        .net_link = {.latency_s = instance->net_latency_s,
+                     .bandwidth_bytes =
+                         instance->card_rate * instance->cards * instance->net_factor},
+    };
+    snprintf(topology->name, sizeof topology->name, "%s", instance->name);
+    status = mics_instance_set_gpu(instance, instance->cards, instance->card_rate, topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;

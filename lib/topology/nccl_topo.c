@@ -339,39 +339,6 @@ static enum mics_status net_link(const struct mics_nccl_machine *machine, uint32
     return MICS_OK;
 }
 
-static void fill(const struct mics_nccl_machine *machine, const struct mics_instance *gpu,
-                 uint32_t nodes, struct mics_topology *out)
-{
-    snprintf(out->name, sizeof out->name, "%ux %.48s", machine->gpus, gpu->gpu);
-    snprintf(out->source, sizeof out->source, "nccl");
-    snprintf(out->device, sizeof out->device, "%s", gpu->gpu);
-    snprintf(out->flops_dtype, sizeof out->flops_dtype, "%s", gpu->flops_dtype);
-    out->nodes = nodes;
-    out->per_node = machine->gpus;
-    out->flops = gpu->flops;
-    out->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
-    out->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
-}
-
-/* The vendors' figures are added to the document, as with an instance of the catalogue. */
-static enum mics_status add_figures(const struct mics_nccl_machine *machine,
-                                    const struct mics_instance *gpu, struct mics_topology *topology,
-                                    struct mics_err *err)
-{
-    const enum mics_status status = mics_topology_to_doc(topology, &topology->doc, err);
-
-    if (status != MICS_OK)
-        return status;
-    json_t *device = json_object_get(topology->doc, "device");
-    json_t *net = json_object_get(json_object_get(topology->doc, "links"), "net");
-    bool failed = json_object_set_new(device, "peak_flops_per_s", json_real(gpu->peak_flops)) != 0;
-
-    if (net && machine->card_rate > 0)
-        failed |= json_object_set_new(net, "cards", json_integer(machine->cards)) != 0 ||
-                  json_object_set_new(net, "card_bytes_per_s", json_real(machine->card_rate)) != 0;
-    return failed ? mics_err_nomem(err) : MICS_OK;
-}
-
 static enum mics_status build(const struct mics_nccl_machine *machine, const char *name,
                               uint32_t nodes, struct mics_topology *out, struct mics_err *err)
 {
@@ -386,8 +353,11 @@ static enum mics_status build(const struct mics_nccl_machine *machine, const cha
     if (status == MICS_OK)
         status = net_link(machine, nodes, &gpu, &out->net_link, err);
     if (status == MICS_OK) {
-        fill(machine, &gpu, nodes, out);
-        status = add_figures(machine, &gpu, out, err);
+        snprintf(out->name, sizeof out->name, "%ux %.48s", machine->gpus, gpu.gpu);
+        snprintf(out->source, sizeof out->source, "nccl");
+        out->nodes = nodes;
+        out->per_node = machine->gpus;
+        status = mics_instance_set_gpu(&gpu, machine->cards, machine->card_rate, out, err);
     }
     mics_catalogue_close(catalogue);
     return status;
