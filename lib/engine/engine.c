@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
+#include "plan/memory.h"
 
 #include <math.h>
 #include <stdlib.h>

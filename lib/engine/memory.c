@@ -5,9 +5,9 @@
  * A region is handed out piece by piece; handing out more than the plan gave it is an error, so the
  * plan's figures cannot be too small, and the sum of what was handed out says whether they are too large.
  */
+#include "plan/memory.h"
 #include "base/num.h"
 #include "base/units.h"
-#include "plan/memory.h"
 #include "engine/internal.h"
 
 #include <stdlib.h>
@@ -73,7 +73,8 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
 static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *err)
 {
     const struct mics_schedule *schedule = engine->train.schedule;
-    const struct mics_second_hop_staging room = mics_choice_second_hop_staging(engine->model, &engine->choice);
+    const struct mics_second_hop_staging room =
+        mics_choice_second_hop_staging(engine->model, &engine->choice);
     const size_t param = mics_dtype_bytes(engine->choice.dtype);
     const size_t grad = mics_dtype_bytes(engine->choice.grad_dtype);
     struct cursor params = open_region(engine, MICS_REGION_PARAM_SLOT, err);

@@ -37,7 +37,8 @@ static enum mics_status time_one(const struct mics_bench_request *request,
 static enum mics_status time_size(const struct mics_bench *bench,
                                   const struct mics_bench_request *request,
                                   const struct mics_bench_place *places, enum mics_bench_op op,
-                                  uint64_t bytes, struct mics_algorithm_timing *races, struct mics_err *err)
+                                  uint64_t bytes, struct mics_algorithm_timing *races,
+                                  struct mics_err *err)
 {
     const struct mics_bench_seat *seat = &places[0].seat;
     const uint32_t most = segment_counts[SEGMENT_COUNTS - 1];
