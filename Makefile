@@ -89,8 +89,8 @@ $(BUILD)/%.o: %.c $(BUILD)/settings
 $(BUILD)/gen/instances.inc: share/mics/instances.json
 	@mkdir -p $(@D)
 	$(Q)od -An -v -tx1 $< | sed 's/ \(..\)/0x\1,/g' >$@
-$(BUILD)/lib/topology/catalogue_data.o: ALL_CFLAGS += -I$(BUILD)/gen
-$(BUILD)/lib/topology/catalogue_data.o: $(BUILD)/gen/instances.inc
+$(BUILD)/lib/topology/catalogue.o: ALL_CFLAGS += -I$(BUILD)/gen
+$(BUILD)/lib/topology/catalogue.o: $(BUILD)/gen/instances.inc
 
 $(BUILD)/libmics.a: $(call object,$(LIB_SRC))
 $(BUILD)/libcli.a: $(call object,$(CLI_SRC))

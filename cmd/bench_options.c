@@ -2,7 +2,7 @@
 #include "bench_options.h"
 
 #include "base/units.h"
-#include "topology/algorithm_times.h"
+#include "topology/topology.h"
 
 #include <unistd.h>
 
@@ -142,8 +142,8 @@ int bench_parse(int argc, char **argv, struct bench_request *request)
         return cli_usage("--calibrate and --baseline do not go together");
     if (request->calibrate && operand == argc && isatty(STDIN_FILENO))
         return cli_usage("no topology: an operand, or standard input");
-    if (request->calibrate && mics_bench_size_count(bench) > MICS_RACE_POINTS)
-        return cli_usage("--calibrate takes %d sizes at most", MICS_RACE_POINTS);
+    if (request->calibrate && mics_bench_size_count(bench) > MICS_ALGORITHM_POINTS)
+        return cli_usage("--calibrate takes %d sizes at most", MICS_ALGORITHM_POINTS);
     if (mics_bench_size_count(bench) > 1000)
         return cli_usage("more than 1000 sizes; --stepfactor or --stepbytes is too small");
     if (operand < argc)

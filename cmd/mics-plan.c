@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mics-plan - choose how to cut a model over a cluster, and predict what comes of it.
+ * mics-plan - choose how to cut a model over a cluster, and predict memory and step time.
  *
  * A filter: topology in, plan out.
  */
@@ -37,22 +37,26 @@ enum {
 };
 
 static const struct cli_option options[] = {
-    {ID_MODEL, "model", "MODEL", "name (gpt2-nano, gpt2, ...), config.json, or its folder; needed"},
-    {ID_TOPOLOGY, "topology", "TEXT", "plan for p4d.24xlarge:16 or 'node:4 gpu:8 ...', read none"},
+    {ID_MODEL, "model", "MODEL",
+     "name (gpt2-nano, gpt2, ...), config.json, or its folder; required"},
+    {ID_TOPOLOGY, "topology", "TEXT",
+     "plan for p4d.24xlarge:16 or 'node:4 gpu:8 ...', read no file"},
     {ID_GLOBAL_BATCH, "global-batch", "N", "sequences per step, over all ranks (one per rank)"},
     {ID_MICRO_BATCH, "micro-batch", "N", "sequences per rank and micro-step (the most that fit)"},
     {ID_SEQ, "seq", "N", "tokens per sequence (all positions of the model)"},
-    {ID_MEMORY, "memory", "SIZE", "memory per rank (what the topology says)"},
+    {ID_MEMORY, "memory", "SIZE", "memory per rank (that of the topology)"},
     {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
      "how state is cut (auto); mics:P: in groups of P ranks"},
     {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
-     "what backward computes again (auto: the fastest; full only if nothing else fits)"},
-    {ID_OPTIMIZER, "optimizer", "adamw|sgd", "what keeps state (adamw)"},
+     "what backward recomputes (auto: the fastest; full only if nothing else fits)"},
+    {ID_OPTIMIZER, "optimizer", "adamw|sgd", "optimizer (adamw)"},
     {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
     {ID_DTYPE, "dtype", "f32|bf16",
-     "type of parameters and activations (bf16 where the device is rated in it, else f32)"},
-    {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32", "type in which gradients travel (that of --dtype)"},
-    {ID_NO_CLIP, "no-clip", NULL, "gradients are not clipped: updates need not wait for the norm"},
+     "type of parameters and activations (bf16 if the device's FLOP/s are in bf16, else f32)"},
+    {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
+     "type in which gradients are communicated (that of --dtype)"},
+    {ID_NO_CLIP, "no-clip", NULL,
+     "do not clip gradients, so that updates need not wait for the norm"},
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
     {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
     {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
@@ -75,9 +79,9 @@ struct request {
     bool schedule;
 };
 
-/* One of two words, by its place. */
-static enum mics_status choose_word(const char *value, const char *const words[2], uint32_t *out,
-                                    struct mics_err *err)
+/* *out: the index of `value` in words. */
+static enum mics_status parse_word(const char *value, const char *const words[2], uint32_t *out,
+                                   struct mics_err *err)
 {
     for (uint32_t i = 0; i < 2; i++) {
         if (strcmp(value, words[i]) == 0) {
@@ -116,20 +120,20 @@ static enum mics_status handle_word(struct request *request, int id, const char 
     static const char *const optimizers[] = {"adamw", "sgd"};
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
-    uint32_t which = 0;
+    uint32_t index = 0;
     enum mics_status status;
 
     if (id == ID_RECOMPUTE) {
         status = parse_recompute(value, &request->search.recompute, err);
     } else if (id == ID_OPTIMIZER) {
-        status = choose_word(value, optimizers, &which, err);
-        request->search.optimizer = (enum mics_optimizer)which;
+        status = parse_word(value, optimizers, &index, err);
+        request->search.optimizer = (enum mics_optimizer)index;
     } else if (id == ID_DTYPE || id == ID_GRAD_DTYPE) {
-        status = choose_word(value, dtypes, &which, err);
+        status = parse_word(value, dtypes, &index, err);
         *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =
-            which ? MICS_BF16 : MICS_F32;
+            index ? MICS_BF16 : MICS_F32;
     } else {
-        status = choose_word(value, launchers, &which, err);
+        status = parse_word(value, launchers, &index, err);
         request->launch = value;
     }
     return status;
@@ -197,7 +201,7 @@ static enum mics_status open_topology(const struct request *request, struct mics
     return status;
 }
 
-/* As one word of a shell. */
+/* Quoted where a shell needs it. */
 static void print_word(const char *word)
 {
     const char *const plain =
@@ -216,11 +220,11 @@ static void print_word(const char *word)
     putchar('\'');
 }
 
-/* Ranks are placed node by node, as the plan numbers them. */
+/* Ranks are assigned in node order, as the plan numbers them. */
 static void print_launch(const struct request *request, const struct mics_plan *plan)
 {
     const struct mics_shape *shape = &plan->choice.shape;
-    uint32_t n = shape->nodes * shape->per_node;
+    const uint32_t n = mics_shape_world_size(shape);
 
     if (strcmp(request->launch, "mpirun") == 0)
         printf("mpirun -n %u --map-by ppr:%u:node", n, shape->per_node);
@@ -269,14 +273,14 @@ static enum mics_status write_plan(const struct request *request, const struct m
     return status;
 }
 
-/* What was asked about the plan takes standard output; the plan itself is written if it has a file. */
-static enum mics_status answer(const struct request *request, const struct mics_plan *plan,
-                               int argc, char **argv, struct mics_err *err)
+/* --launch and --schedule use standard output; then the plan is written only to a file. */
+static enum mics_status write_results(const struct request *request, const struct mics_plan *plan,
+                                      int argc, char **argv, struct mics_err *err)
 {
-    bool asked = request->launch || request->schedule;
+    const bool uses_stdout = request->launch || request->schedule;
     enum mics_status status = MICS_OK;
 
-    if (!asked || request->common.output)
+    if (!uses_stdout || request->common.output)
         status = write_plan(request, plan, argc, argv, err);
     if (status == MICS_OK && request->launch)
         print_launch(request, plan);
@@ -287,8 +291,8 @@ static enum mics_status answer(const struct request *request, const struct mics_
     return status;
 }
 
-/* A preset is taken even where a file or folder has its name, which may be what was meant. */
-static void warn_of_namesake(const char *model)
+/* A preset takes precedence over a file or folder of the same name, which may have been meant. */
+static void warn_if_path_exists(const char *model)
 {
     struct stat info;
 
@@ -308,15 +312,15 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status != MICS_OK)
         mics_err_prefix(err, "--model");
     else
-        warn_of_namesake(request->model);
+        warn_if_path_exists(request->model);
     if (status == MICS_OK)
         status = open_topology(request, &topology, err);
     if (status == MICS_OK)
         status = mics_plan_search(topology, model, &request->search, &plan, err);
     if (status == MICS_OK) {
-        topology = NULL; /* the plan's now */
+        topology = NULL; /* owned by the plan */
         model = NULL;
-        status = answer(request, plan, argc, argv, err);
+        status = write_results(request, plan, argc, argv, err);
     }
     mics_plan_free(plan);
     mics_topology_free(topology);
@@ -324,7 +328,7 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     return status;
 }
 
-/* -1: go on; else the exit code. */
+/* -1: continue; else the exit code. */
 static int check_usage(struct request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mics-show - print documents, checkpoints and metrics for people, scripts, or as JSON.
+ * mics-show - print documents, checkpoints and metrics as tables, for scripts, or as JSON.
  *
- * It changes nothing, so it adds nothing to the history either: its JSON is the document that it read.
+ * It adds nothing to the history: its JSON is the document that it read.
  */
 #include "base/file.h"
 #include "bench/doc.h"
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Metrics of long runs are larger than any document may be. */
+/* Metrics of long runs can exceed the size limit of documents. */
 #define MAX_INPUT_BYTES ((size_t)1 << 30)
 
 enum { ID_HISTORY = 256 };
@@ -39,7 +39,7 @@ static const struct cli_program program = {
     .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE,
 };
 
-/* Kinds with tables of their own; any other is printed as an outline. */
+/* Kinds with tables of their own; any other is printed as a tree. */
 static const struct kind {
     const char *name;
     cli_printer *print;
@@ -89,7 +89,8 @@ static bool is_folder(const char *path)
     return strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* The file to read: of a checkpoint's folder its manifest, of a run's folder that of its latest checkpoint. */
+/* The file to read. For the folder of a checkpoint: its manifest; for the folder of a run: the
+ * manifest of its latest checkpoint. */
 static enum mics_status find_file(const char *path, char file[MICS_PATH_MAX], struct mics_err *err)
 {
     char folder[MICS_PATH_MAX];
@@ -104,7 +105,7 @@ static enum mics_status find_file(const char *path, char file[MICS_PATH_MAX], st
     return mics_path_format(file, err, "%s/%s", folder, MICS_MANIFEST_NAME);
 }
 
-/* `name` is what messages call it. */
+/* `name` is for messages. */
 static enum mics_status load(const char *file, const char *name, json_t **out, struct mics_err *err)
 {
     char *data = NULL;
@@ -120,7 +121,7 @@ static enum mics_status load(const char *file, const char *name, json_t **out, s
     return status;
 }
 
-static cli_printer *printer_of(const struct request *request, const json_t *doc)
+static cli_printer *choose_printer(const struct request *request, const json_t *doc)
 {
     const char *name = json_string_value(json_object_get(doc, "kind"));
 
@@ -137,7 +138,7 @@ static enum mics_status print(FILE *out, const struct request *request, const js
 {
     if (request->common.json)
         return mics_doc_write(out, doc, MICS_DOC_JSON, err);
-    return printer_of(request, doc)(out, doc, request->common.tsv, err);
+    return choose_printer(request, doc)(out, doc, request->common.tsv, err);
 }
 
 static enum mics_status show(FILE *out, const struct request *request, const char *path,

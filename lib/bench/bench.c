@@ -6,7 +6,7 @@
 #include "comm/staged.h"
 #include "device/launch.h"
 #include "topology/node_info.h"
-#include "topology/nvml.h"
+#include "topology/gpu_info.h"
 #include "topology/topology.h"
 
 #include <sched.h>

@@ -5,7 +5,7 @@
  */
 #include "bench/calibrate.h"
 #include "base/clock.h"
-#include "topology/algorithm_times.h"
+#include "topology/cost.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -120,7 +120,7 @@ static const uint32_t segment_counts[] = {1, 2, 4};
 enum { SEGMENT_COUNTS = sizeof segment_counts / sizeof *segment_counts };
 
 struct timings {
-    struct mics_race *list;
+    struct mics_algorithm_timing *list;
     uint32_t count;
 };
 
@@ -146,7 +146,7 @@ static enum mics_status time_one(const struct mics_bench_request *request,
 static enum mics_status time_size(const struct mics_bench *bench,
                                   const struct mics_bench_request *request,
                                   struct mics_bench_comms *comms, enum mics_bench_op op,
-                                  uint64_t bytes, struct mics_race *timings, struct mics_err *err)
+                                  uint64_t bytes, struct mics_algorithm_timing *timings, struct mics_err *err)
 {
     const uint32_t most = segment_counts[SEGMENT_COUNTS - 1];
     struct mics_bench_case c = {.bench = bench, .comms = comms, .op = op, .in_place = true};
@@ -158,11 +158,11 @@ static enum mics_status time_size(const struct mics_bench *bench,
     status = time_one(request, &c, &flat_s, err);
     c.algo = MICS_BENCH_HIERARCHICAL;
     for (int i = 0; i < SEGMENT_COUNTS && status == MICS_OK; i++) {
-        struct mics_race *timing = &timings[i];
+        struct mics_algorithm_timing *timing = &timings[i];
 
         c.segments = segment_counts[i];
         status = time_one(request, &c, &hierarchical_s, err);
-        timing->points[timing->count] = (struct mics_race_point){
+        timing->points[timing->count] = (struct mics_algorithm_point){
             (double)(mics_bench_case_elements(&c) * sizeof(float)), flat_s, hierarchical_s};
         if (timing->count == 0 ||
             timing->points[timing->count].bytes > timing->points[timing->count - 1].bytes)
@@ -174,12 +174,12 @@ static enum mics_status time_size(const struct mics_bench *bench,
 static enum mics_status time_op(const struct mics_bench *bench,
                                 const struct mics_bench_request *request,
                                 struct mics_bench_comms *comms, enum mics_bench_op op,
-                                struct mics_race *timings, struct mics_err *err)
+                                struct mics_algorithm_timing *timings, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     for (int i = 0; i < SEGMENT_COUNTS; i++)
-        timings[i] = (struct mics_race){
+        timings[i] = (struct mics_algorithm_timing){
             .collective = op == MICS_BENCH_ALL_GATHER ? MICS_ALL_GATHER : MICS_REDUCE_SCATTER,
             .nodes = comms->nodes,
             .per_node = comms->per_node,
@@ -245,7 +245,7 @@ static enum mics_status fill_in(json_t *doc, const struct mics_measured *measure
     if (status == MICS_OK)
         status = mics_collectives_add_points(doc, measured, count, err);
     if (status == MICS_OK)
-        status = mics_races_to_doc(timings->list, timings->count, &exchanges, err);
+        status = mics_algorithm_timings_to_doc(timings->list, timings->count, &exchanges, err);
     if (status == MICS_OK && json_object_set_new(doc, "exchanges", exchanges) != 0)
         status = mics_err_nomem(err);
     free(costs);
@@ -261,8 +261,8 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
     uint32_t count = 0;
     enum mics_status status = MICS_OK;
 
-    if (mics_bench_size_count(request) > MICS_RACE_POINTS)
-        return mics_err_set(err, MICS_ERR_ARG, "more than %d sizes", MICS_RACE_POINTS);
+    if (mics_bench_size_count(request) > MICS_ALGORITHM_POINTS)
+        return mics_err_set(err, MICS_ERR_ARG, "more than %d sizes", MICS_ALGORITHM_POINTS);
     status = mics_collectives_measure(bench, seconds, &measured, &count, err);
     if (status == MICS_OK)
         status = time_groups(bench, request, &timings, err);

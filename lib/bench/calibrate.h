@@ -31,7 +31,7 @@ enum mics_status mics_collectives_add_points(json_t *doc, const struct mics_meas
  * request's sizes, on each group of several whole nodes. On rank 0 `doc` is a topology of as many
  * nodes and ranks, whose "collectives" and "exchanges" are replaced; NULL on other ranks. The
  * bench's buffer must be as mics_bench_buffer_bytes() says. Collective over the world.
- * MICS_ERR_ARG: more sizes than MICS_RACE_POINTS. MICS_ERR_COMM: wrong results. */
+ * MICS_ERR_ARG: more sizes than MICS_ALGORITHM_POINTS. MICS_ERR_COMM: wrong results. */
 enum mics_status mics_calibrate(const struct mics_bench *bench,
                                 const struct mics_bench_request *request, double seconds,
                                 json_t *doc, struct mics_err *err);

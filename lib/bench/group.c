@@ -113,13 +113,13 @@ static enum mics_status open_native(const struct mics_bench *bench, struct mics_
 
 /* Ranks of the same group that come before this one. */
 static int rank_in_group(const struct mics_bench_grouping *grouping,
-                         const struct mics_member *member)
+                         const struct mics_group_position *member)
 {
-    struct mics_member other;
+    struct mics_group_position other;
     int before = 0;
 
     for (uint32_t rank = 0; rank < member->key; rank++) {
-        mics_shape_member(&grouping->shape, grouping->kind, rank, &other);
+        mics_shape_position(&grouping->shape, grouping->kind, rank, &other);
         before += other.color == member->color;
     }
     return before;
@@ -130,11 +130,11 @@ enum mics_status mics_bench_comms_open(const struct mics_bench *bench,
                                        struct mics_bench_comms *out, struct mics_err *err)
 {
     struct mics_comm *world = bench->comm, *comm = NULL;
-    struct mics_member member;
+    struct mics_group_position member;
     enum mics_status status;
 
     *out = (struct mics_bench_comms){0};
-    mics_shape_member(&grouping->shape, grouping->kind, (uint32_t)world->rank, &member);
+    mics_shape_position(&grouping->shape, grouping->kind, (uint32_t)world->rank, &member);
     status = world->ops->split(world, (int)member.color, (int)member.key,
                                rank_in_group(grouping, &member), &comm, err);
     if (status != MICS_OK)

@@ -194,10 +194,10 @@ static enum mics_status run_group(struct run *run, enum mics_bench_group group,
     const struct mics_bench_grouping grouping =
         mics_bench_grouping_of(run->bench->world, group, run->request->partition);
     struct group_run group_run = {.run = run, .group = group};
-    struct mics_member member;
+    struct mics_group_position member;
     enum mics_status status;
 
-    mics_shape_member(&grouping.shape, grouping.kind, 0, &member);
+    mics_shape_position(&grouping.shape, grouping.kind, 0, &member);
     if (member.size == 1)
         return MICS_OK;
     status = mics_bench_comms_open(run->bench, &grouping, true, &group_run.comms, err);

@@ -9,7 +9,7 @@
 #define MICS_CKPT_MANIFEST_H
 
 #include "ckpt/format/hashed_file.h"
-#include "plan/plan.h"
+#include "plan/layout.h"
 
 #include <jansson.h>
 

@@ -23,7 +23,7 @@ void mics_executor_init(struct mics_executor *executor, struct mics_device *devi
         .index = mics_shape_index(shape, rank),
     };
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        mics_shape_member(shape, (enum mics_comm_kind)kind, rank, &executor->members[kind]);
+        mics_shape_position(shape, (enum mics_comm_kind)kind, rank, &executor->members[kind]);
 }
 
 void mics_executor_fini(struct mics_executor *executor)
@@ -69,7 +69,7 @@ enum mics_status mics_executor_open_comms(struct mics_executor *executor,
         if (mics_op_is_comm(schedule->ops[i].kind))
             used[schedule->ops[i].comm] = true;
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
-        const struct mics_member *member = &executor->members[kind];
+        const struct mics_group_position *member = &executor->members[kind];
 
         if (!used[kind] || executor->comms[kind])
             continue;

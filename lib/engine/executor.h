@@ -17,7 +17,7 @@ struct mics_executor {
     struct mics_comm *comm;                        /* the caller's: all ranks, in node order */
     struct mics_shape shape;                       /* of these ranks */
     struct mics_comm *comms[MICS_COMM_KIND_COUNT]; /* NULL: no schedule has needed it so far */
-    struct mics_member members[MICS_COMM_KIND_COUNT];
+    struct mics_group_position members[MICS_COMM_KIND_COUNT];
     struct mics_index index;
     struct mics_stream *streams[MICS_STREAM_COUNT];
 };

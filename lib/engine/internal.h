@@ -11,7 +11,7 @@
 #include "device/launch.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
-#include "plan/types.h"
+#include "plan/memory.h"
 
 #include <stdatomic.h>
 

@@ -15,7 +15,7 @@ static const struct mics_layout *layout_of(const struct issue *issue)
 
 static const void *param_buffer(const struct mics_engine *engine, const struct mics_op *op)
 {
-    if (op->blind)
+    if (!op->needs_params)
         return NULL;
     return op->param_slot == MICS_NONE ? engine->units[op->unit].param
                                        : engine->param_slots[op->param_slot];
@@ -247,17 +247,17 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
 {
     static void (*const issue_kind[MICS_OP_KIND_COUNT])(struct mics_engine *,
                                                         const struct issue *) = {
-        [MICS_OP_COUNT] = issue_count,      [MICS_OP_GATHER] = issue_exchange,
+        [MICS_OP_TARGET_COUNT] = issue_count,      [MICS_OP_GATHER] = issue_exchange,
         [MICS_OP_FORWARD] = issue_forward,  [MICS_OP_BACKWARD] = issue_backward,
         [MICS_OP_REDUCE] = issue_exchange,  [MICS_OP_ACCUMULATE] = issue_exchange,
         [MICS_OP_SCATTER] = issue_exchange, [MICS_OP_SYNC] = issue_exchange,
-        [MICS_OP_NORM] = issue_norm,        [MICS_OP_TOTAL] = issue_total,
+        [MICS_OP_NORM] = issue_norm,        [MICS_OP_LOSS_NORM_REDUCE] = issue_total,
         [MICS_OP_UPDATE] = issue_update,    [MICS_OP_PUBLISH] = issue_exchange,
         [MICS_OP_READ] = issue_read,
     };
 
     if (mics_op_is_comm(issue->op->kind) && engine->executor.comms[issue->op->comm])
-        engine->executor.comms[issue->op->comm]->joins = issue->op->joins;
+        engine->executor.comms[issue->op->comm]->joins = issue->op->coalesce_next;
     if (is_paced(engine, issue))
         issue_duration(engine, issue);
     else

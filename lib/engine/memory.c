@@ -73,7 +73,8 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
 static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *err)
 {
     const struct mics_schedule *schedule = engine->train.schedule;
-    const struct mics_hop_room room = mics_choice_hop_room(engine->model, &engine->choice);
+    const struct mics_second_hop_staging room =
+        mics_choice_second_hop_staging(engine->model, &engine->choice);
     const size_t param = mics_dtype_bytes(engine->choice.dtype);
     const size_t grad = mics_dtype_bytes(engine->choice.grad_dtype);
     struct cursor params = open_region(engine, MICS_REGION_PARAM_SLOT, err);

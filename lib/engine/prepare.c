@@ -235,7 +235,7 @@ static void enqueue_warm_up(struct mics_engine *engine, const struct mics_schedu
 
         if (!is_first_of_kind(engine, schedule, i))
             continue;
-        op.joins = false;
+        op.coalesce_next = false;
         issue.op = &op;
         issue.stream = engine->executor.streams[op.stream];
         device->event_wait(issue.stream, end);

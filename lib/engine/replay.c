@@ -110,7 +110,7 @@ static void wait_for_dependencies(struct mics_engine *engine, const struct repla
 
     mics_executor_wait(&engine->executor, replay->schedule, index, stream, replay->end[parity],
                        replay->end[parity ^ 1]);
-    if (op->kind == MICS_OP_COUNT) /* reads the input, but not on the compute stream */
+    if (op->kind == MICS_OP_TARGET_COUNT) /* reads the input, but not on the compute stream */
         engine->device->ops->event_wait(stream, replay->input[parity]);
 }
 
@@ -121,9 +121,9 @@ static void record_ends(struct mics_engine *engine, const struct replay *replay,
 {
     const struct mics_op *ops = replay->schedule->ops;
 
-    for (uint32_t i = last; !ops[last].joins; i--) {
+    for (uint32_t i = last; !ops[last].coalesce_next; i--) {
         engine->device->ops->event_record(replay->end[parity][i], stream);
-        if (i == 0 || !ops[i - 1].joins)
+        if (i == 0 || !ops[i - 1].coalesce_next)
             return;
     }
 }

@@ -3,27 +3,28 @@
  * gpu_memory.c - device memory of NCCL's communicators, by channels, peers and buffer sizes.
  *
  * Source: NCCL 2.28.9, src/init.cc (buffer sizes), src/channel.cc (tables), src/transport/p2p.cc
- * and net.cc (connections), src/transport/nvls.cc, src/transport/generic.cc (who is connected to
- * whom), src/graph/search.cc and connect.cc (channels). Every communicator of mics is made by
+ * and net.cc (connections), src/transport/nvls.cc, src/transport/generic.cc (peers),
+ * src/graph/search.cc and connect.cc (channels). Every communicator of mics is created by
  * ncclCommInitRankConfig() and shares nothing with others.
  *
  * Assumed: NCCL allocates with cuMemCreate() in pieces of 2 MiB (NCCL_CUMEM_ENABLE, its default),
  * so that algorithms are connected when they are first used; GPUDirect RDMA between nodes, without
- * which buffers are in host memory; both ring and tree for an all-reduce, since which one is taken
- * depends on the size; and no environment variable that changes buffers or channels. Not counted:
- * the pool for send and receive, which mics does not use.
+ * which buffers are in host memory; both ring and tree for an all-reduce, since the size decides
+ * which one is used; and no environment variable that changes buffers or channels. Not counted: the
+ * pool for send and receive, which mics does not use.
  */
 #include "plan/gpu_memory.h"
 
 #include "base/num.h"
-#include "plan/schedule/routes.h"
+#include "plan/schedule/schedule.h"
 
 #include <math.h>
 
 #define MIB ((uint64_t)1 << 20)
 
-/* Of each channel and connection, by protocol: 4 MiB; 640 threads x 120 elements x 8 steps x 8
- * bytes; 512 threads x 8 lines x 8 steps x 16 bytes. Beside them a page of flags. */
+/* Buffers of each channel and connection, by protocol (Simple, LL128, LL): 4 MiB; 640 threads x 120
+ * elements x 8 steps x 8 bytes; 512 threads x 8 lines x 8 steps x 16 bytes. In addition a page of
+ * flags. */
 static const uint64_t simple_bytes = 4 * MIB, ll128_bytes = 640 * 120 * 8 * 8,
                       ll_bytes = 512 * 8 * 8 * 16, flags_bytes = 4096;
 static const uint64_t piece_bytes = 2 * MIB, nvls_buffer_bytes = MIB;
@@ -45,11 +46,11 @@ static uint64_t connection_bytes(bool net)
     return receive + send;
 }
 
-struct mics_nccl_node mics_nccl_node_of(const struct mics_topology *topology)
+struct mics_nccl_node mics_nccl_node_from_topology(const struct mics_topology *topology)
 {
     const double link = topology->per_node > 1 ? topology->node_link.bandwidth_bytes : 0;
     const double net = topology->nodes > 1 ? topology->net_link.bandwidth_bytes : 0;
-    /* What a GPU reaches: A100 240 GB/s, H100 360, B200 720. */
+    /* Reached by a GPU: A100 240 GB/s, H100 360, B200 720. */
     const double hopper_rate = 300e9, blackwell_rate = 550e9, ring_rate = 20e9, card_rate = 12.5e9;
     struct mics_nccl_node node = {.per_node = topology->per_node};
 
@@ -61,15 +62,15 @@ struct mics_nccl_node mics_nccl_node_of(const struct mics_topology *topology)
         node.channels = 24;
         node.nvls_channels = 16;
     } else {
-        /* Two for each 20 GB/s, up to an A100's 24: V100 12, PCI Express 2. */
+        /* Two per 20 GB/s, up to 24 of an A100: V100 12, PCI Express 2. */
         node.channels = 2 * (uint32_t)fmin(12, fmax(1, ceil(0.99 * link / ring_rate)));
     }
     node.cards = (uint32_t)fmin(topology->per_node, fmax(1, ceil(net / card_rate)));
     return node;
 }
 
-/* Across nodes NCCL has two channels for each card that the ranks are near to, four from Hopper on
- * if that is up to 4. */
+/* Across nodes NCCL has two channels per card that is close to the ranks; from Hopper on four, if
+ * there are at most 4 such cards. */
 static uint32_t net_channels(const struct mics_nccl_node *node, uint32_t per_node)
 {
     const uint32_t cards =
@@ -78,8 +79,8 @@ static uint32_t net_channels(const struct mics_nccl_node *node, uint32_t per_nod
     return (uint32_t)mics_min_u64(MAX_CHANNELS, cards * (node->hopper && cards <= 4 ? 4 : 2));
 }
 
-/* Tables of peers and ranks for each channel, and two of the communicator; of NVLink SHARP another
- * for each channel and the credits. An entry of a table has less than 1 KiB. */
+/* Tables of peers and ranks: three per channel and two of the communicator; with NVLink SHARP one
+ * more per channel, and the credits. An entry of a table has less than 1 KiB. */
 static uint64_t table_bytes(uint64_t ranks, uint64_t channels, bool nvls)
 {
     const uint64_t table = allocated(ranks * 1024);
@@ -87,8 +88,8 @@ static uint64_t table_bytes(uint64_t ranks, uint64_t channels, bool nvls)
     return (3 * channels + 2) * table + (nvls ? (channels + 1) * piece_bytes : 0);
 }
 
-/* The ring, which every collective may take. A node's ends of the rings are spread over its ranks.
- */
+/* The ring, which every collective may use. The ends of the rings at a node are spread over its
+ * ranks. */
 static uint64_t ring_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
 {
     const uint64_t inside = connection_bytes(false), outside = connection_bytes(true);
@@ -98,8 +99,9 @@ static uint64_t ring_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
     return channels * inside + mics_ceil_div(channels, comm->per_node) * (outside - inside);
 }
 
-/* What the two trees of an all-reduce add to the ring: the other direction to both neighbours
- * inside the node, and at a node's end of the tree a parent and two children on other nodes. */
+/* What the two trees of an all-reduce need in addition to the ring: the other direction to both
+ * neighbours inside the node, and at a node's end of the tree a parent and two children on other
+ * nodes. */
 static uint64_t tree_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
 {
     const uint64_t peers = mics_min_u64(TREE_NET_PEERS, comm->nodes - 1);
@@ -122,7 +124,7 @@ static uint64_t pat_bytes(const struct mics_nccl_comm *comm, uint64_t channels)
     return channels * (connections - 1) * connection_bytes(true);
 }
 
-/* Two buffers for each channel and rank of the node, and the tree between nodes. */
+/* Two buffers per channel and rank of the node, and the tree between nodes. */
 static uint64_t nvls_bytes(const struct mics_nccl_node *node, const struct mics_nccl_comm *comm)
 {
     const uint64_t channels = node->nvls_channels;
@@ -149,31 +151,31 @@ uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mi
     return nvls && comm->per_node > 2 && !comm->scalars ? bytes + nvls_bytes(node, comm) : bytes;
 }
 
-/* As the engine makes them: see make_communicators() of train/engine.c. */
-uint64_t mics_nccl_bytes(const struct mics_topology *topology,
-                         const struct mics_plan_choice *choice)
+/* The communicators that the engine creates: those of the routes, and the world. */
+uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
+                                       const struct mics_plan_choice *choice)
 {
-    const struct mics_nccl_node node = mics_nccl_node_of(topology);
-    const struct mics_wiring wiring = mics_wiring_of(choice);
+    const struct mics_nccl_node node = mics_nccl_node_from_topology(topology);
+    const struct mics_routes routes = mics_choice_routes(choice);
     const struct {
         const struct mics_exchange *exchange;
         enum mics_collective collective;
-    } uses[] = {{&wiring.gather, MICS_ALL_GATHER},
-                {&wiring.reduce, MICS_REDUCE_SCATTER},
-                {&wiring.scatter, MICS_REDUCE_SCATTER},
-                {&wiring.sync, MICS_ALL_REDUCE},
-                {&wiring.publish, MICS_ALL_GATHER}};
+    } uses[] = {{&routes.gather, MICS_ALL_GATHER},
+                {&routes.reduce, MICS_REDUCE_SCATTER},
+                {&routes.scatter, MICS_REDUCE_SCATTER},
+                {&routes.sync, MICS_ALL_REDUCE},
+                {&routes.publish, MICS_ALL_GATHER}};
     const struct mics_nccl_comm world = {topology->nodes, topology->per_node, MICS_ALL_REDUCE,
                                          true};
     uint64_t bytes = mics_nccl_comm_bytes(&node, &world);
 
     for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
         for (uint32_t hop = 0; hop < uses[i].exchange->hop_count; hop++) {
-            struct mics_member member;
+            struct mics_group_position position;
 
-            mics_shape_member(&choice->shape, uses[i].exchange->hops[hop].comm, 0, &member);
-            const struct mics_nccl_comm comm = {member.nodes, member.per_node, uses[i].collective,
-                                                false};
+            mics_shape_position(&choice->shape, uses[i].exchange->hops[hop].comm, 0, &position);
+            const struct mics_nccl_comm comm = {position.nodes, position.per_node,
+                                                uses[i].collective, false};
             bytes += mics_nccl_comm_bytes(&node, &comm);
         }
     return bytes;

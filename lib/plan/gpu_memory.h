@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_memory.h - what a rank takes of its GPU besides the arena: the CUDA context, workspaces,
- * NCCL's communicators.
+ * gpu_memory.h - memory that a rank takes of its GPU outside the arena: the CUDA context,
+ * workspaces, NCCL's communicators.
  *
- * From published measurements and NCCL's sources, not measured with mics: test_gpu_memory.c prints
- * how far they are from what others measured.
+ * The numbers come from published measurements and NCCL's sources, not from measurements with mics.
+ * test_gpu_memory.c prints how far they are from published measurements.
  */
 #ifndef MICS_PLAN_GPU_MEMORY_H
 #define MICS_PLAN_GPU_MEMORY_H
@@ -17,37 +17,36 @@
  * for the code of the three. */
 #define MICS_GPU_CONTEXT_BYTES ((uint64_t)640 << 20)
 
-/* Streams of computation have a workspace each (MICS_CUDA_WORKSPACE_BYTES of kernels.h) for
- * cuBLASLt and for partial sums; the engine has one such stream. cuBLASLt's handle has no device
+/* Each compute stream has a workspace (MICS_CUDA_WORKSPACE_BYTES of kernels.h) for cuBLASLt and for
+ * partial sums; the engine has one compute stream. cuBLASLt's handle has no device
  * memory of its own. */
 #define MICS_GPU_WORKSPACE_BYTES ((uint64_t)32 << 20)
 #define MICS_GPU_COMPUTE_STREAMS 1
 
-/* How NCCL sees one node: its channels are rings over all links, each with buffers of its own. */
+/* NCCL's channels on one node: rings over all links, each with buffers of its own. */
 struct mics_nccl_node {
     uint32_t per_node;      /* GPUs */
     uint32_t channels;      /* of a communicator inside the node */
-    uint32_t nvls_channels; /* NVLink SHARP; 0: there is none (before Hopper) */
+    uint32_t nvls_channels; /* NVLink SHARP; 0: not available (before Hopper) */
     uint32_t cards;         /* network cards, or bundles of them: at most one for each GPU */
     bool hopper;            /* or later */
 };
 
-/* From the rates of the links, so that it works for measured and for described clusters as well. */
-struct mics_nccl_node mics_nccl_node_of(const struct mics_topology *topology);
+/* Derived from the rates of the links, so that it works for measured and described clusters. */
+struct mics_nccl_node mics_nccl_node_from_topology(const struct mics_topology *topology);
 
-/* One communicator: the ranks it spans, and what it is used for. */
+/* One communicator: the ranks that it spans, and its use. */
 struct mics_nccl_comm {
     uint32_t nodes, per_node; /* per_node: its own ranks on each node */
     enum mics_collective collective;
-    bool scalars; /* a few bytes: never by NVLink SHARP */
+    bool scalars; /* few bytes: never reduced by NVLink SHARP */
 };
 
-/* Device memory that one rank gives to it. 0 for a communicator of one rank, which NCCL never sees.
- */
+/* Device memory in bytes per rank. 0 for a communicator of one rank, which is never created. */
 uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mics_nccl_comm *comm);
 
-/* Of all communicators that the engine makes for this choice. */
-uint64_t mics_nccl_bytes(const struct mics_topology *topology,
-                         const struct mics_plan_choice *choice);
+/* The same of all communicators that the engine creates for this choice. */
+uint64_t mics_nccl_communicators_bytes(const struct mics_topology *topology,
+                                       const struct mics_plan_choice *choice);
 
 #endif

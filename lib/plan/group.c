@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Four levels part the world: parameter groups, the parameter groups of a gradient group, the gradient
- * groups of an optimizer group, and the optimizer groups. Each level lies inside nodes, between
- * nodes, or both (then it fills the node first); a communicator is a product of some levels, or of
- * their parts inside or between nodes.
+ * group.c - groups as products of levels.
+ *
+ * Four levels divide the ranks: the ranks of a parameter group, the parameter groups of a gradient
+ * group, the gradient groups of an optimizer group, and the optimizer groups. A level lies inside
+ * nodes, between nodes, or both (then it fills the node first). A communicator is the product of
+ * some levels, or of their parts inside or between nodes.
  */
 #include "plan/group.h"
 
@@ -15,15 +17,11 @@ struct level {
     uint32_t parts, nodes;
 };
 
-static uint32_t world_size(const struct mics_shape *shape)
-{
-    return shape->nodes * shape->per_node;
-}
-
 static struct level level_of(const struct mics_shape *shape, int which)
 {
-    const uint32_t sizes[] = {1, shape->p_param, shape->p_grad, shape->p_optim, world_size(shape)};
-    uint32_t before = sizes[which], after = sizes[which + 1], k = shape->per_node;
+    const uint32_t sizes[] = {1, shape->p_param, shape->p_grad, shape->p_optim,
+                              mics_shape_world_size(shape)};
+    const uint32_t before = sizes[which], after = sizes[which + 1], k = shape->per_node;
 
     if (after <= k)
         return (struct level){before, after / before, 1};
@@ -34,15 +32,15 @@ static struct level level_of(const struct mics_shape *shape, int which)
 
 static uint32_t digit_of(const struct level *level, uint32_t rank)
 {
-    uint32_t place = rank / level->before % (level->parts * level->nodes);
+    const uint32_t i = rank / level->before % (level->parts * level->nodes);
 
-    return place % level->parts * level->nodes + place / level->parts;
+    return i % level->parts * level->nodes + i / level->parts;
 }
 
 struct mics_index mics_shape_index(const struct mics_shape *shape, uint32_t rank)
 {
-    struct level grad = level_of(shape, LEVEL_GRAD), optim = level_of(shape, LEVEL_OPTIM);
-    struct level param = level_of(shape, LEVEL_PARAM);
+    const struct level param = level_of(shape, LEVEL_PARAM), grad = level_of(shape, LEVEL_GRAD);
+    const struct level optim = level_of(shape, LEVEL_OPTIM);
     struct mics_index index;
 
     index.param = digit_of(&param, rank);
@@ -53,23 +51,23 @@ struct mics_index mics_shape_index(const struct mics_shape *shape, uint32_t rank
 
 /* The ranks of levels [first, last] that agree in all other levels. */
 static void span_levels(const struct mics_shape *shape, int first, int last,
-                        struct mics_member *out)
+                        struct mics_group_position *out)
 {
     out->nodes = out->per_node = 1;
     for (int i = first; i <= last; i++) {
-        struct level level = level_of(shape, i);
+        const struct level level = level_of(shape, i);
 
         out->nodes *= level.nodes;
         out->per_node *= level.parts;
     }
 }
 
-/* A group of p consecutive ranks: all of it, or its stage between nodes, or its stage inside one.
- * `index` is the rank's place in it, local part first. */
-static void group_member(enum mics_comm_kind stage, uint32_t p, uint32_t rank, uint32_t index,
-                         struct mics_member *out)
+/* A group of p consecutive ranks: all of it, its stage between nodes, or its stage inside a node.
+ * `index` is that of the rank's shard in the group. */
+static void set_stage_position(enum mics_comm_kind stage, uint32_t p, uint32_t rank, uint32_t index,
+                               struct mics_group_position *out)
 {
-    uint32_t nodes = out->nodes, local = out->per_node;
+    const uint32_t nodes = out->nodes, local = out->per_node;
 
     if (stage == MICS_COMM_GATHER) {
         out->color = rank / p;
@@ -85,11 +83,11 @@ static void group_member(enum mics_comm_kind stage, uint32_t p, uint32_t rank, u
     }
 }
 
-void mics_shape_member(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank,
-                       struct mics_member *out)
+void mics_shape_position(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank,
+                         struct mics_group_position *out)
 {
-    struct mics_index index = mics_shape_index(shape, rank);
-    uint32_t group = rank / shape->p_optim, publish = shape->p_optim / shape->p_param;
+    const struct mics_index index = mics_shape_index(shape, rank);
+    const uint32_t optim_group = rank / shape->p_optim;
 
     if (kind == MICS_COMM_WORLD) {
         span_levels(shape, LEVEL_PARAM, LEVEL_REPLICA, out);
@@ -97,25 +95,25 @@ void mics_shape_member(const struct mics_shape *shape, enum mics_comm_kind kind,
         out->block = rank;
     } else if (kind <= MICS_COMM_GATHER_NODE) {
         span_levels(shape, LEVEL_PARAM, LEVEL_PARAM, out);
-        group_member(kind, shape->p_param, rank, index.param, out);
+        set_stage_position(kind, shape->p_param, rank, index.param, out);
     } else if (kind <= MICS_COMM_REDUCE_NET) {
         span_levels(shape, LEVEL_PARAM, LEVEL_GRAD, out);
-        group_member(kind == MICS_COMM_REDUCE        ? MICS_COMM_GATHER
-                     : kind == MICS_COMM_REDUCE_NODE ? MICS_COMM_GATHER_NODE
-                                                     : MICS_COMM_GATHER_NET,
-                     shape->p_grad, rank, index.grad, out);
+        set_stage_position(kind == MICS_COMM_REDUCE        ? MICS_COMM_GATHER
+                           : kind == MICS_COMM_REDUCE_NODE ? MICS_COMM_GATHER_NODE
+                                                           : MICS_COMM_GATHER_NET,
+                           shape->p_grad, rank, index.grad, out);
     } else if (kind == MICS_COMM_SCATTER) {
         span_levels(shape, LEVEL_OPTIM, LEVEL_OPTIM, out);
-        out->color = group * shape->p_grad + index.grad;
+        out->color = optim_group * shape->p_grad + index.grad;
         out->block = index.optim % (shape->p_optim / shape->p_grad);
     } else if (kind == MICS_COMM_REPLICA) {
         span_levels(shape, LEVEL_REPLICA, LEVEL_REPLICA, out);
         out->color = index.optim;
-        out->block = group;
+        out->block = optim_group;
     } else {
         span_levels(shape, LEVEL_GRAD, LEVEL_OPTIM, out);
-        out->color = group * shape->p_param + index.param;
-        out->block = index.optim % publish;
+        out->color = optim_group * shape->p_param + index.param;
+        out->block = index.optim % (shape->p_optim / shape->p_param);
     }
     out->key = rank;
     out->size = out->nodes * out->per_node;
@@ -130,14 +128,13 @@ bool mics_shape_has_hierarchy(const struct mics_shape *shape, uint32_t p)
 static enum mics_status check_size(const struct mics_shape *shape, const char *name, uint32_t p,
                                    uint32_t inner, struct mics_err *err)
 {
-    uint32_t k = shape->per_node;
+    const uint32_t k = shape->per_node, n = mics_shape_world_size(shape);
 
-    if (p == 0 || world_size(shape) % p != 0)
-        return mics_err_set(err, MICS_ERR_ARG, "%s %u: does not divide the %u ranks", name, p,
-                            world_size(shape));
+    if (p == 0 || n % p != 0)
+        return mics_err_set(err, MICS_ERR_ARG, "%s %u: does not divide the %u ranks", name, p, n);
     if (p % inner != 0)
-        return mics_err_set(err, MICS_ERR_ARG, "%s %u: is no multiple of the %u inside it", name, p,
-                            inner);
+        return mics_err_set(err, MICS_ERR_ARG, "%s %u: not a multiple of the group of %u inside it",
+                            name, p, inner);
     if (k % p != 0 && p % k != 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "%s %u: straddles nodes of %u ranks unevenly; it must divide or be a "

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * group.h - which ranks talk to which: the groups of a strategy, and each rank's place in them.
+ * group.h - the communication groups of a strategy, and each rank's position in them.
  *
  * Ranks are numbered in node order: rank = node * per_node + local_rank. The groups nest: p_param
- * divides p_grad divides p_optim divides n, each group is a run of consecutive ranks, and each size
+ * divides p_grad divides p_optim divides n; each group is a run of consecutive ranks; each size
  * divides per_node or is a multiple of it.
  *
- * A rank's *index* in a group is the place of its shard. Level by level (param, grad, optim), the digit
- * of a level is (part inside a node) * (nodes of the level) + (node of the level), and the first level
- * is the most significant. So each optimizer shard lies inside its gradient shard inside its parameter
- * shard, a parameter group of q nodes x k ranks has index j * q + i, and hierarchical stages find
- * their pieces side by side, in place.
+ * A rank's *index* in a group says which shard it holds. It is a mixed-radix number with one digit
+ * per level (param, grad, optim), the first level most significant. The digit of a level is
+ * (part inside the node) * (nodes of the level) + (node of the level). So each optimizer shard lies
+ * inside its gradient shard, which lies inside its parameter shard; in a parameter group of q nodes
+ * the rank with local rank j on node i has index j * q + i; and each stage of a hierarchical
+ * exchange has its pieces side by side, in place.
  */
 #ifndef MICS_PLAN_GROUP_H
 #define MICS_PLAN_GROUP_H
@@ -21,39 +22,46 @@
 #include <stdint.h>
 
 struct mics_shape {
-    uint32_t nodes, per_node; /* n = nodes * per_node */
+    uint32_t nodes, per_node;
     uint32_t p_param, p_grad, p_optim;
 };
 
-/* The communicators of a job. Each is a partition of all ranks. */
+/* n, all ranks. */
+static inline uint32_t mics_shape_world_size(const struct mics_shape *shape)
+{
+    return shape->nodes * shape->per_node;
+}
+
+/* The communicators of a job. Each kind partitions the ranks. */
 enum mics_comm_kind {
-    MICS_COMM_WORLD,       /* everybody: scalars */
+    MICS_COMM_WORLD,       /* all ranks: scalars */
     MICS_COMM_GATHER,      /* a parameter group: flat all-gather */
-    MICS_COMM_GATHER_NET,  /* its ranks of equal place in their nodes: first stage */
+    MICS_COMM_GATHER_NET,  /* its ranks of equal local rank: first stage */
     MICS_COMM_GATHER_NODE, /* its ranks of one node: second stage */
     MICS_COMM_REDUCE,      /* a gradient group: flat reduce-scatter */
-    MICS_COMM_REDUCE_NODE, /* first stage */
-    MICS_COMM_REDUCE_NET,  /* second stage */
+    MICS_COMM_REDUCE_NODE, /* its ranks of one node: first stage */
+    MICS_COMM_REDUCE_NET,  /* its ranks of equal local rank: second stage */
     MICS_COMM_SCATTER,     /* ranks of an optimizer group with the same gradient shard */
-    MICS_COMM_REPLICA,     /* ranks that hold the same optimizer shard: the second hop */
+    MICS_COMM_REPLICA,     /* ranks with the same optimizer shard: the second hop */
     MICS_COMM_PUBLISH,     /* ranks of an optimizer group with the same parameter shard */
     MICS_COMM_KIND_COUNT
 };
 
-/* One rank's place in one communicator: color and key for split, the block that it holds there. */
-struct mics_member {
-    uint32_t color, key, block;
-    uint32_t size;            /* ranks in the communicator */
+/* A rank's position in its communicator of one kind. */
+struct mics_group_position {
+    uint32_t color, key;      /* of the split that makes the communicators */
+    uint32_t block;           /* index of the block that the rank holds, 0 to size - 1 */
+    uint32_t size;            /* ranks of the communicator */
     uint32_t nodes, per_node; /* that it spans */
-    uint32_t sharing;         /* communicators of this kind that touch the same node */
+    uint32_t sharing;         /* communicators of this kind that have ranks on the same node */
 };
 
-/* MICS_ERR_ARG with the reason when the sizes do not nest, or a group would straddle nodes unevenly. */
+/* MICS_ERR_ARG with the reason: the sizes do not nest, or a group would straddle nodes unevenly. */
 enum mics_status mics_shape_check(const struct mics_shape *shape, struct mics_err *err);
 
 /* The shape must have been checked. rank < n. */
-void mics_shape_member(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank,
-                       struct mics_member *out);
+void mics_shape_position(const struct mics_shape *shape, enum mics_comm_kind kind, uint32_t rank,
+                         struct mics_group_position *out);
 
 /* Index of the rank's shard in its parameter, gradient and optimizer group. */
 struct mics_index {
@@ -61,8 +69,8 @@ struct mics_index {
 };
 struct mics_index mics_shape_index(const struct mics_shape *shape, uint32_t rank);
 
-/* Does a group of p ranks span several whole nodes with more than one rank on each, so that a hierarchy
- * has two stages? */
+/* Does a group of p ranks span several whole nodes with more than one rank on each, so that an
+ * exchange can have two stages? */
 bool mics_shape_has_hierarchy(const struct mics_shape *shape, uint32_t p);
 
 const char *mics_comm_kind_name(enum mics_comm_kind kind); /* "gather_net" */

@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* layout.c - how units are cut, and the sizes and offsets of slots. */
 #include "plan/layout.h"
 
 #include "base/num.h"
+
+#include <stdlib.h>
+
+/* A unit is padded to a multiple of this. */
+static uint64_t padding_grain(const struct mics_shape *shape, uint32_t segments)
+{
+    return (uint64_t)segments * shape->p_optim * MICS_TENSOR_ALIGN;
+}
 
 struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t count,
                                    uint32_t segments)
@@ -22,7 +31,7 @@ struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t coun
 struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t unit_count,
                                     uint32_t segments)
 {
-    const uint64_t grain = (uint64_t)segments * shape->p_optim * MICS_TENSOR_ALIGN;
+    const uint64_t grain = padding_grain(shape, segments);
     struct mics_layout layout = mics_layout_cut(shape, mics_round_up(unit_count, grain), segments);
 
     layout.count = unit_count;
@@ -48,4 +57,113 @@ uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t seg
                                   uint64_t piece, uint32_t index)
 {
     return segment * layout->segment_count + index * piece;
+}
+
+struct mics_layout mics_choice_layout(const struct mics_model *model,
+                                      const struct mics_plan_choice *choice, uint32_t unit)
+{
+    const uint64_t count = model->units[unit].count;
+    const bool is_cut = count >= padding_grain(&choice->shape, choice->segments);
+
+    return mics_layout_make(&choice->shape, count, is_cut ? choice->segments : 1);
+}
+
+static uint32_t count_residents(const struct mics_model *model)
+{
+    uint32_t residents = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        residents += model->units[u].resident;
+    return residents;
+}
+
+/* A unit that several stages use must be resident: its rotating slot could be needed in between. */
+static enum mics_status check_uses(const struct mics_model *model, struct mics_err *err)
+{
+    uint32_t *uses = calloc(model->unit_count, sizeof *uses);
+    enum mics_status status = uses ? MICS_OK : mics_err_nomem(err);
+
+    for (uint32_t i = 0; i < model->stage_count && uses; i++)
+        uses[model->stages[i].unit]++;
+    for (uint32_t u = 0; u < model->unit_count && status == MICS_OK; u++)
+        if (uses[u] != 1 && (uses[u] == 0 || !model->units[u].resident))
+            status =
+                mics_err_set(err, MICS_ERR_ARG, "unit '%s': used by %u stages but not resident",
+                             model->units[u].name, uses[u]);
+    free(uses);
+    return status;
+}
+
+static void place_slots(const struct mics_model *model, const struct mics_plan_choice *choice,
+                        struct mics_slot_set *out)
+{
+    uint32_t next = out->rotating;
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        const uint64_t padded = mics_choice_layout(model, choice, u).padded;
+
+        if (model->units[u].resident)
+            out->count[next++] = padded;
+        else if (padded > out->count[0])
+            out->count[0] = padded;
+    }
+    for (uint32_t i = 0; i < out->total; i++) {
+        if (i < out->rotating)
+            out->count[i] = out->count[0];
+        out->offset[i] = out->elements;
+        out->elements += out->count[i];
+    }
+}
+
+/* `group` is p_param or p_grad. */
+static enum mics_status init_slots(const struct mics_model *model,
+                                   const struct mics_plan_choice *choice, uint32_t group,
+                                   uint32_t rotating, struct mics_slot_set *out,
+                                   struct mics_err *err)
+{
+    const uint32_t residents = count_residents(model);
+    enum mics_status status = check_uses(model, err);
+
+    *out = (struct mics_slot_set){0};
+    if (group == 1 || status != MICS_OK)
+        return status;
+    out->rotating = (uint32_t)mics_min_u64(rotating, model->unit_count - residents);
+    out->total = out->rotating + residents;
+    out->count = calloc(out->total + 1, sizeof *out->count);
+    out->offset = calloc(out->total + 1, sizeof *out->offset);
+    if (!out->count || !out->offset)
+        return mics_err_nomem(err);
+    place_slots(model, choice, out);
+    return MICS_OK;
+}
+
+void mics_slots_fini(struct mics_slot_set *slots)
+{
+    free(slots->count);
+    free(slots->offset);
+    *slots = (struct mics_slot_set){0};
+}
+
+enum mics_status mics_slots_init_params(const struct mics_model *model,
+                                        const struct mics_plan_choice *choice,
+                                        struct mics_slot_set *out, struct mics_err *err)
+{
+    return init_slots(model, choice, choice->shape.p_param, choice->prefetch + 1, out, err);
+}
+
+enum mics_status mics_slots_init_grads(const struct mics_model *model,
+                                       const struct mics_plan_choice *choice,
+                                       struct mics_slot_set *out, struct mics_err *err)
+{
+    return init_slots(model, choice, choice->shape.p_grad, choice->grad_slots, out, err);
+}
+
+uint32_t mics_slots_of_resident(const struct mics_model *model, const struct mics_slot_set *slots,
+                                uint32_t unit)
+{
+    uint32_t slot = slots->rotating;
+
+    for (uint32_t u = 0; u < unit; u++)
+        slot += model->units[u].resident;
+    return slot;
 }

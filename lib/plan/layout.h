@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * layout.h - where each element of a unit lives.
+ * layout.h - where parameters are: units cut into shards, and the slots that units are gathered
+ * into.
  *
  * A unit's flat vector is padded to a multiple of segments * p_optim * 64 elements and cut into
- * `segments` equal segments; each segment is cut p_param ways (p_grad, p_optim ways for gradients and
- * optimizer state). A rank's shard is its piece of each segment, one after another.
- * Counts are elements.
+ * `segments` equal segments. Each segment is cut into p_param pieces (gradients p_grad, optimizer
+ * state p_optim). A rank's shard is its piece of each segment, one after another.
+ *
+ * Slots are shared by memory, schedule and engine. Rotating slots come first, each of the size of
+ * the largest unit that is not resident; then each resident unit has a slot of its own. Where
+ * p_param (p_grad) is 1 there are no parameter (gradient) slots.
+ *
+ * Counts and offsets are in elements; each slot is a multiple of 64 elements.
  */
 #ifndef MICS_PLAN_LAYOUT_H
 #define MICS_PLAN_LAYOUT_H
 
-#include "model/model.h"
-#include "plan/group.h"
+#include "plan/plan.h"
 
 struct mics_layout {
     uint64_t count;  /* of the unit, unpadded */
@@ -25,16 +30,44 @@ struct mics_layout {
 struct mics_layout mics_layout_cut(const struct mics_shape *shape, uint64_t count,
                                    uint32_t segments);
 
+/* segments >= 1. */
 struct mics_layout mics_layout_make(const struct mics_shape *shape, uint64_t unit_count,
                                     uint32_t segments);
+
+/* The layout of a unit in a plan: choice->segments segments if each rank's optimizer piece of a
+ * segment then has at least 64 elements, else one segment. */
+struct mics_layout mics_choice_layout(const struct mics_model *model,
+                                      const struct mics_plan_choice *choice, uint32_t unit);
 
 /* Elements of one rank's shard. */
 uint64_t mics_layout_param_shard(const struct mics_layout *layout);
 uint64_t mics_layout_grad_shard(const struct mics_layout *layout);
 uint64_t mics_layout_optim_shard(const struct mics_layout *layout);
 
-/* Offset in the unit's flat vector of the piece `index` (of `piece` elements) of a segment. */
+/* Offset in the unit's flat vector of piece `index`, of `piece` elements, of a segment. */
 uint64_t mics_layout_piece_offset(const struct mics_layout *layout, uint32_t segment,
                                   uint64_t piece, uint32_t index);
+
+/* The slots for parameters, or those for gradients. */
+struct mics_slot_set {
+    uint32_t rotating, total;
+    uint64_t *count, *offset; /* [total] */
+    uint64_t elements;        /* of all slots */
+};
+
+/* choice->prefetch + 1 rotating slots for parameters, choice->grad_slots for gradients; at most one
+ * for each unit that is not resident. The caller calls mics_slots_fini(), also after a failure.
+ * MICS_ERR_ARG: a unit that several stages use is not resident. MICS_ERR_NOMEM: out of memory. */
+enum mics_status mics_slots_init_params(const struct mics_model *model,
+                                        const struct mics_plan_choice *choice,
+                                        struct mics_slot_set *out, struct mics_err *err);
+enum mics_status mics_slots_init_grads(const struct mics_model *model,
+                                       const struct mics_plan_choice *choice,
+                                       struct mics_slot_set *out, struct mics_err *err);
+void mics_slots_fini(struct mics_slot_set *slots);
+
+/* The slot of a resident unit. */
+uint32_t mics_slots_of_resident(const struct mics_model *model, const struct mics_slot_set *slots,
+                                uint32_t unit);
 
 #endif

@@ -1,16 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions are sums of what the units, slots and stages declare: computed, not estimated. */
+/* memory.c - regions as sums of what the units, slots and stages declare. */
 #include "plan/memory.h"
 
 #include "base/num.h"
 #include "plan/gpu_memory.h"
-#include "plan/types.h"
 
 #include <string.h>
 
 uint32_t mics_optimizer_states(enum mics_optimizer optimizer)
 {
     return optimizer == MICS_OPT_ADAMW ? 2 : 1;
+}
+
+/* fp32 values per element of an optimizer shard: the states and the master. */
+static uint32_t optimizer_values(const struct mics_plan_choice *choice)
+{
+    return mics_optimizer_states(choice->optimizer) + (choice->dtype != MICS_F32);
+}
+
+struct mics_second_hop_staging mics_choice_second_hop_staging(const struct mics_model *model,
+                                                              const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shape;
+    struct mics_second_hop_staging staging = {0};
+
+    for (uint32_t u = 0; choice->grad_dtype != MICS_F32 && u < model->unit_count; u++) {
+        const struct mics_layout layout = mics_choice_layout(model, choice, u);
+
+        if (shape->p_optim > shape->p_grad)
+            staging.scatter = mics_max_u64(staging.scatter, layout.grad_piece);
+        if (mics_shape_world_size(shape) > shape->p_optim)
+            staging.sync = mics_max_u64(staging.sync, layout.optim_piece);
+    }
+    return staging;
 }
 
 static uint64_t shard_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
@@ -22,10 +44,10 @@ static uint64_t shard_bytes(const struct mics_model *model, const struct mics_pl
         return mics_layout_param_shard(&layout) * mics_dtype_bytes(choice->dtype);
     if (region == MICS_REGION_GRAD)
         return mics_layout_grad_shard(&layout) * sizeof(float);
-    return mics_layout_optim_shard(&layout) * sizeof(float) * mics_choice_optim_values(choice);
+    return mics_layout_optim_shard(&layout) * sizeof(float) * optimizer_values(choice);
 }
 
-/* All units' shards of one kind. */
+/* The shards of all units, of one kind. */
 static uint64_t all_shards_bytes(const struct mics_model *model,
                                  const struct mics_plan_choice *choice,
                                  enum mics_region_kind region)
@@ -37,8 +59,8 @@ static uint64_t all_shards_bytes(const struct mics_model *model,
     return bytes;
 }
 
-/* Elements of one of `parts` parts of an optimizer shard with its states, as a checkpoint holds them; the
- * largest part. */
+/* Values of the largest of `parts` parts of an optimizer shard with its states, as a checkpoint
+ * stores them. */
 static uint64_t checkpoint_part(const struct mics_model *model,
                                 const struct mics_plan_choice *choice, uint32_t parts)
 {
@@ -57,7 +79,7 @@ uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
 {
     const uint64_t least_bytes = (uint64_t)1 << 20;
     const struct mics_shape *shape = &choice->shape;
-    const uint64_t replicas = (uint64_t)shape->nodes * shape->per_node / shape->p_optim;
+    const uint32_t replicas = mics_shape_world_size(shape) / shape->p_optim;
     const uint64_t most = checkpoint_part(model, choice, 1) * sizeof(float) / least_bytes;
 
     return (uint32_t)mics_max_u64(1, mics_min_u64(replicas, most));
@@ -100,8 +122,8 @@ static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
     return a;
 }
 
-/* Everything saved by the stages of one micro-batch, and the scratch of the stage that needs most, with the
- * gradient of the residual stream ("flow", [B, T, C]). */
+/* What the stages of one micro-batch save, and the scratch of the stage that needs most, with the
+ * gradient of the residual stream, [B, T, C]. */
 static void activation_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                              uint64_t *saved, uint64_t *scratch)
 {
@@ -118,7 +140,7 @@ static void activation_bytes(const struct mics_model *model, const struct mics_p
                               MICS_BUFFER_ALIGN);
 }
 
-/* Tokens and targets of all micro-steps, and the scalars, for steps of even and odd number. */
+/* Tokens and targets of all micro-steps, and the scalars, for even and for odd steps. */
 static uint64_t batch_bytes(const struct mics_plan_choice *choice)
 {
     uint64_t tokens = (uint64_t)choice->micro_steps * choice->micro_batch * choice->seq;
@@ -130,7 +152,7 @@ static enum mics_status slot_bytes(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, struct mics_memory *out,
                                    struct mics_err *err)
 {
-    const struct mics_hop_room room = mics_choice_hop_room(model, choice);
+    const struct mics_second_hop_staging staging = mics_choice_second_hop_staging(model, choice);
     struct mics_slot_set params, grads = {0};
     enum mics_status status = mics_slots_init_params(model, choice, &params, err);
 
@@ -138,7 +160,7 @@ static enum mics_status slot_bytes(const struct mics_model *model,
         status = mics_slots_init_grads(model, choice, &grads, err);
     out->regions[MICS_REGION_PARAM_SLOT].bytes = params.elements * mics_dtype_bytes(choice->dtype);
     out->regions[MICS_REGION_GRAD_SLOT].bytes =
-        (grads.elements + room.scatter + room.sync) * mics_dtype_bytes(choice->grad_dtype);
+        (grads.elements + staging.scatter + staging.sync) * mics_dtype_bytes(choice->grad_dtype);
     mics_slots_fini(&params);
     mics_slots_fini(&grads);
     return status;
@@ -192,10 +214,10 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
     return MICS_OK;
 }
 
-enum mics_status mics_memory_on(const struct mics_topology *topology,
-                                const struct mics_model *model,
-                                const struct mics_plan_choice *choice, struct mics_memory *out,
-                                struct mics_err *err)
+enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
+                                        const struct mics_model *model,
+                                        const struct mics_plan_choice *choice,
+                                        struct mics_memory *out, struct mics_err *err)
 {
     enum mics_status status = mics_memory_compute(model, choice, out, err);
 
@@ -203,6 +225,6 @@ enum mics_status mics_memory_on(const struct mics_topology *topology,
         return status;
     out->workspace_bytes = MICS_GPU_COMPUTE_STREAMS * MICS_GPU_WORKSPACE_BYTES;
     out->context_bytes = MICS_GPU_CONTEXT_BYTES;
-    out->communicator_bytes = mics_nccl_bytes(topology, choice);
+    out->communicator_bytes = mics_nccl_communicators_bytes(topology, choice);
     return status;
 }

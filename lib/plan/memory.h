@@ -1,40 +1,53 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * memory.h - sizes behind the regions of mics_memory_compute() (plan.h), for the planner and the engine.
- */
+/* memory.h - the memory of one rank, computed from what units, slots and stages declare. */
 #ifndef MICS_PLAN_MEMORY_H
 #define MICS_PLAN_MEMORY_H
 
-#include "plan/slots.h"
+#include "plan/layout.h"
 
 /* Every region begins at a multiple of this and is rounded up to it. */
 #define MICS_REGION_ALIGN 4096
-/* Activations, batches and scalars, inside their regions. */
+/* Alignment of activations, batches and scalars inside their regions. */
 #define MICS_BUFFER_ALIGN 256
-/* Outside the arena of a host: staging of communicators and libraries' workspaces. Of a GPU:
+/* Outside the arena of a host: staging of communicators, and workspaces of libraries. For a GPU see
  * gpu_memory.h. */
 #define MICS_WORKSPACE_BYTES ((uint64_t)16 << 20)
 
-/* States of fp32 for each element of an optimizer shard: m and v of AdamW, or SGD's momentum. Parameters of fp32
- * are updated in place: there is no second copy; of others there is a master (types.h). */
+/* Bytes of every region of the arena, of a host's workspace, and of the snapshot. A pure function.
+ * MICS_ERR_ARG: mics_choice_check() fails. */
+enum mics_status mics_memory_compute(const struct mics_model *model,
+                                     const struct mics_plan_choice *choice, struct mics_memory *out,
+                                     struct mics_err *err);
+
+/* The same with what the devices of a topology need outside the arena. */
+enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
+                                        const struct mics_model *model,
+                                        const struct mics_plan_choice *choice,
+                                        struct mics_memory *out, struct mics_err *err);
+
+/* Bytes that count against the memory of one rank: the arena and the workspace; on GPUs the context
+ * and the communicators; where ranks compute in host memory, the snapshot. */
+uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology);
+
+/* fp32 states per element of an optimizer shard: m and v of AdamW, or SGD's momentum. The fp32
+ * master of parameters of another type is not counted. */
 uint32_t mics_optimizer_states(enum mics_optimizer optimizer);
 
-/* Files that each shard of a checkpoint is written as: one for each replica, but none smaller than 1 MiB, which
- * would cost more in files than it gains in disks. */
+/* Files per shard of a checkpoint: one for each replica, but none smaller than 1 MiB, since more
+ * files then cost more than they gain. */
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice);
 
-/* mics_memory_compute() with what this cluster's devices need outside the arena. */
-enum mics_status mics_memory_on(const struct mics_topology *topology,
-                                const struct mics_model *model,
-                                const struct mics_plan_choice *choice, struct mics_memory *out,
-                                struct mics_err *err);
+/* Elements of the staging in which gradients that are not fp32 are communicated in the two
+ * exchanges of the second hop: the largest piece of one call. 0: the exchange needs none. */
+struct mics_second_hop_staging {
+    uint64_t scatter, sync;
+};
+struct mics_second_hop_staging
+mics_choice_second_hop_staging(const struct mics_model *model,
+                               const struct mics_plan_choice *choice);
 
-/* All that counts against the memory of one rank of this cluster: the arena and the workspace;
- * on GPUs the context and communicators; where ranks compute in host memory, the snapshot. */
-uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology);
-
-/* The batch as a stage sees it in training (`train`) or evaluation. */
+/* The batch of a stage in training (`train`) or evaluation. */
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train);
 
 #endif

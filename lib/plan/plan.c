@@ -13,3 +13,45 @@ void mics_plan_free(struct mics_plan *plan)
     free(plan->alternatives);
     free(plan);
 }
+
+enum mics_status mics_choice_check(const struct mics_model *model,
+                                   const struct mics_plan_choice *choice, struct mics_err *err)
+{
+    enum mics_status status = mics_shape_check(&choice->shape, err);
+    const uint64_t tokens = (uint64_t)choice->micro_batch * choice->seq;
+
+    if (status != MICS_OK)
+        return status;
+    if (choice->seq == 0 || choice->seq > model->config.n_positions)
+        return mics_err_set(err, MICS_ERR_ARG, "sequence of %u: the model has positions 1 to %u",
+                            choice->seq, model->config.n_positions);
+    if (choice->micro_batch == 0 || tokens > INT32_MAX)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "micro-batch of %u sequences of %u: expected 1 to 2^31-1 tokens",
+                            choice->micro_batch, choice->seq);
+    if (choice->micro_steps == 0 || choice->micro_steps > 1u << 20)
+        return mics_err_set(err, MICS_ERR_ARG, "%u micro-steps: expected 1 to 1048576",
+                            choice->micro_steps);
+    if (choice->segments == 0 || choice->segments > 64)
+        return mics_err_set(err, MICS_ERR_ARG, "%u segments: expected 1 to 64", choice->segments);
+    if (choice->coalesced > MICS_COALESCED_MAX)
+        return mics_err_set(err, MICS_ERR_ARG, "%u units joined: expected 0 to %d",
+                            choice->coalesced, MICS_COALESCED_MAX);
+    if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
+        return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",
+                            choice->prefetch, choice->grad_slots);
+    return MICS_OK;
+}
+
+const char *mics_optimizer_name(enum mics_optimizer optimizer)
+{
+    return optimizer == MICS_OPT_ADAMW ? "adamw" : "sgd";
+}
+
+const char *mics_dtype_name(enum mics_dtype dtype)
+{
+    static const char *const names[] = {
+        [MICS_F32] = "f32", [MICS_F64] = "f64", [MICS_BF16] = "bf16"};
+
+    return names[dtype];
+}

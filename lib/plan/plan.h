@@ -1,41 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plan.h - a plan in memory: all that decides a schedule, and what was predicted of it.
+ * plan.h - a plan in memory: everything that a schedule depends on, and what is predicted of it.
  *
- * The document mics.plan holds the topology and the model that it was made from. It holds shapes, no
- * lists of ranks.
+ * The document mics.plan contains the topology and the model that it was made from. It holds
+ * shapes, not lists of ranks.
  */
 #ifndef MICS_PLAN_PLAN_H
 #define MICS_PLAN_PLAN_H
 
-#include "topology/topology.h"
 #include "model/model.h"
 #include "plan/group.h"
-#include "plan/layout.h"
+#include "topology/topology.h"
 
 #define MICS_PLAN_KIND "mics.plan"
-/* 2: `recompute` is a level by name, and what a GPU holds beside the plan is counted. In 1 recompute
- * was a boolean, true for full and false for selective. */
+/* 2: `recompute` is a level by name, and the memory of a GPU outside the arena is counted. In 1
+ * `recompute` is a boolean: true is full, false is selective. */
 #define MICS_PLAN_VERSION 2
-#define MICS_JOINED_MAX   7
+
+#define MICS_COALESCED_MAX 7
 
 enum mics_optimizer { MICS_OPT_ADAMW, MICS_OPT_SGD };
 
-/* Everything that a schedule and the memory are functions of (with the model). */
+/* Everything that a schedule and its memory depend on, apart from the model.
+ *
+ * Where `dtype` is bf16 the optimizer keeps an fp32 master of what it updates, beside its states.
+ * Gradients have `grad_dtype` in the slots through which they are reduced and when they are
+ * communicated; they are accumulated over micro-steps in fp32 shards. Where nothing is reduced
+ * (p_grad 1) the backward accumulates into the fp32 shard directly. */
 struct mics_plan_choice {
     struct mics_shape shape;
     char strategy[16];        /* "ddp", "zero1", "zero2", "zero3", "mics", "custom" */
-    bool hierarchical_gather; /* where the parameter group has a hierarchy */
-    bool hierarchical_reduce;
-    uint32_t segments;   /* of large units; >= 1 */
-    uint32_t prefetch;   /* units gathered ahead; 0 or more: prefetch + 1 parameter slots */
-    uint32_t grad_slots; /* >= 1 */
-    uint32_t joined; /* units whose exchanges travel together with one before them; 0: each alone */
+    bool hierarchical_gather; /* takes effect where the parameter group has a hierarchy */
+    bool hierarchical_reduce; /* takes effect where the gradient group has a hierarchy */
+    uint32_t segments;        /* of large units; 1 or more */
+    uint32_t prefetch;        /* units gathered ahead; prefetch + 1 parameter slots */
+    uint32_t grad_slots;      /* 1 or more */
+    uint32_t coalesced; /* units exchanged together with another; 0: no coalescing. Key "joined" */
     uint32_t micro_batch, micro_steps, seq;
     enum mics_recompute recompute;
     enum mics_optimizer optimizer;
-    enum mics_dtype dtype;      /* of parameters and activations: MICS_F32 or MICS_BF16 (types.h) */
-    enum mics_dtype grad_dtype; /* of gradients in their slots and on their way, likewise */
+    enum mics_dtype dtype;      /* of parameters and activations: MICS_F32 or MICS_BF16 */
+    enum mics_dtype grad_dtype; /* of gradients in slots and in communication: likewise */
     bool clip;                  /* the norm is a barrier before the updates */
 };
 
@@ -45,37 +50,36 @@ struct mics_region {
 };
 
 enum mics_region_kind {
-    MICS_REGION_PARAM,      /* parameter shards */
-    MICS_REGION_GRAD,       /* gradient shards, fp32 */
-    MICS_REGION_OPTIM,      /* the master where parameters are not fp32; m and v, or the momentum */
+    MICS_REGION_PARAM, /* parameter shards */
+    MICS_REGION_GRAD,  /* gradient shards, fp32 */
+    MICS_REGION_OPTIM, /* the optimizer's states, and the master of parameters that are not fp32 */
     MICS_REGION_PARAM_SLOT, /* gathered parameters */
-    MICS_REGION_GRAD_SLOT, /* gradients on their way to the reduction, and through the second hop */
-    MICS_REGION_SAVED,     /* activations */
+    MICS_REGION_GRAD_SLOT,  /* gradients to reduce, and staging of the second hop */
+    MICS_REGION_SAVED,      /* activations */
     MICS_REGION_SCRATCH,
-    MICS_REGION_BATCH, /* tokens, targets, scalars: two steps of them */
+    MICS_REGION_BATCH, /* tokens, targets, scalars: of two steps */
     MICS_REGION_COUNT
 };
 
-/* The arena: regions one after another, each aligned to 4096 bytes. */
+/* Memory of one rank. The arena is its regions one after another, each aligned to 4096 bytes. */
 struct mics_memory {
     struct mics_region regions[MICS_REGION_COUNT];
     uint64_t arena_bytes;
     uint64_t workspace_bytes; /* outside the arena: of libraries; on a host also staging */
-    uint64_t context_bytes, communicator_bytes; /* likewise, of a GPU; 0 on a host (gpu_memory.h) */
-    uint64_t
-        snapshot_bytes; /* in host memory: what a checkpoint is written from while training goes on */
+    uint64_t context_bytes, communicator_bytes; /* outside the arena, on a GPU; 0 on a host */
+    uint64_t snapshot_bytes; /* host memory: a checkpoint is written from it during training */
 };
 
 struct mics_prediction {
     double step_s, tokens_per_s;
-    double compute_s, comm_s,
-        exposed_s;       /* of one step: busy compute, busy communication, the part of
-                                            communication during which nothing is computed */
-    uint64_t net_bytes;  /* that cross one node's card in one direction in a step */
+    /* Of one step: time with computation, time with communication, and the part of the latter
+     * without computation. */
+    double compute_s, comm_s, exposed_s;
+    uint64_t net_bytes;  /* that a step sends through one node's network cards, one way */
     uint64_t sent_bytes; /* that one rank sends in a step */
 };
 
-/* One candidate, chosen or not. */
+/* One strategy that the search considered, chosen or not. */
 struct mics_alternative {
     struct mics_plan_choice choice;
     uint64_t total_bytes;
@@ -94,21 +98,30 @@ struct mics_plan {
     struct mics_prediction predicted;
     uint32_t alternative_count;
     struct mics_alternative *alternatives;
-    json_t *doc; /* where it came from, or NULL */
+    json_t *doc; /* the document that it came from, or NULL */
 };
 
-/* Owns what it points to. NULL is fine. */
+/* Frees the plan and all that it points to. NULL is fine. */
 void mics_plan_free(struct mics_plan *plan);
 
-/* Check everything (memory is computed again and must be what the document says). */
+/* The document is checked completely; memory is computed again and must be what the document says.
+ * *out keeps a reference to `doc`. MICS_ERR_FORMAT: the path of the wrong value, and why. */
 enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err);
+/* *out belongs to the caller. The topology's history becomes the plan's. MICS_ERR_NOMEM. */
 enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err);
 
-/* Bytes of every region: a pure function. */
-enum mics_status mics_memory_compute(const struct mics_model *model,
-                                     const struct mics_plan_choice *choice, struct mics_memory *out,
-                                     struct mics_err *err);
+/* Ranges that memory, schedule and engine rely on: shape, batch, sequence, slots, segments.
+ * MICS_ERR_ARG with the reason. */
+enum mics_status mics_choice_check(const struct mics_model *model,
+                                   const struct mics_plan_choice *choice, struct mics_err *err);
 
-/* The slots and their sizes, shared by memory, schedule and engine: see slots.h. The search: search.h. */
+/* The type of the gradients that a backward writes. */
+static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_choice *choice)
+{
+    return choice->shape.p_grad == 1 ? MICS_F32 : choice->grad_dtype;
+}
+
+const char *mics_optimizer_name(enum mics_optimizer optimizer); /* "adamw", "sgd" */
+const char *mics_dtype_name(enum mics_dtype dtype);             /* "f32", "f64", "bf16" */
 
 #endif

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * print.c - a plan for people and for scripts.
+ * print.c - a plan as tables, for people and for scripts.
  *
- * The document is read and checked as the trainer does, so what is printed is what would run. Where a person
- * gets one line of words ("16 = 4 ranks x 2 x 2 micro-steps"), a script gets each number by name.
+ * The document is read and checked as mics-train does, so that what is printed is what would run.
+ * Where a person gets a line of words ("16 = 4 ranks x 2 x 2 micro-steps"), a script gets each
+ * number by name.
  */
 #include "plan/print.h"
 
 #include "base/units.h"
-#include "topology/print.h"
 #include "doc/table.h"
 #include "plan/memory.h"
-#include "plan/doc.h"
-#include "plan/types.h"
+#include "topology/print.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -34,11 +33,6 @@ static void put_text(struct mics_table *table, const char *name, const char *val
 {
     mics_table_cell(table, "%s", name);
     mics_table_cell(table, "%s", value);
-}
-
-static uint32_t world_size(const struct mics_shape *shape)
-{
-    return shape->nodes * shape->per_node;
 }
 
 /* "2 of the 8 ranks of a node", "16 ranks: 2 nodes x 8" */
@@ -81,15 +75,15 @@ static void put_groups_tsv(struct mics_table *table, const struct mics_plan_choi
     put_number(table, "hierarchical_gather", choice->hierarchical_gather);
     put_number(table, "hierarchical_reduce", choice->hierarchical_reduce);
     put_number(table, "segments", choice->segments);
-    put_number(table, "joined", choice->joined);
+    put_number(table, "joined", choice->coalesced);
     put_number(table, "prefetch", choice->prefetch);
 }
 
-/* Only what the shape has: a group of one rank gathers nothing. */
+/* Rows without meaning for the shape are left out: a group of one rank gathers nothing. */
 static void put_groups(struct mics_table *table, const struct mics_plan_choice *choice)
 {
     const struct mics_shape *shape = &choice->shape;
-    const uint32_t n = world_size(shape), p = shape->p_param;
+    const uint32_t n = mics_shape_world_size(shape), p = shape->p_param;
 
     put_text(table, "strategy", choice->strategy);
     mics_table_cell(table, "partition group");
@@ -98,8 +92,8 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
     mics_table_cell(table, "%u cop%s of the parameters (r = %u / %u)", n / p,
                     n / p == 1 ? "y" : "ies", n, p);
     if (shape->p_grad != p || shape->p_optim != p) {
-        mics_table_cell(table, "state cut");
-        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u ways", p, shape->p_grad,
+        mics_table_cell(table, "shards");
+        mics_table_cell(table, "parameters %u, gradients %u, optimizer %u", p, shape->p_grad,
                         shape->p_optim);
     }
     if (p > 1) {
@@ -110,9 +104,9 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
                             : "in one ring",
                         choice->prefetch, plural(choice->prefetch));
     }
-    if (choice->joined > 0) {
-        mics_table_cell(table, "together");
-        mics_table_cell(table, "%u units in each exchange", choice->joined + 1);
+    if (choice->coalesced > 0) {
+        mics_table_cell(table, "coalescing");
+        mics_table_cell(table, "%u units per exchange", choice->coalesced + 1);
     }
     if (shape->p_grad > 1) {
         mics_table_cell(table, "reduce");
@@ -124,7 +118,7 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
     }
 }
 
-/* What becomes of the activations between the two passes. */
+/* What happens to activations between forward and backward. */
 static const char *describe_recompute(enum mics_recompute level)
 {
     static const char *const words[MICS_RECOMPUTE_LEVELS] = {
@@ -154,9 +148,9 @@ static void put_batch(struct mics_table *table, const struct mics_plan *plan, in
     }
     mics_table_cell(table, "batch");
     mics_table_cell(table, "%" PRIu64 " sequences of %u = %u rank%s x %u x %u micro-step%s",
-                    plan->global_batch, choice->seq, world_size(&choice->shape),
-                    plural(world_size(&choice->shape)), choice->micro_batch, choice->micro_steps,
-                    plural(choice->micro_steps));
+                    plan->global_batch, choice->seq, mics_shape_world_size(&choice->shape),
+                    plural(mics_shape_world_size(&choice->shape)), choice->micro_batch,
+                    choice->micro_steps, plural(choice->micro_steps));
     mics_table_cell(table, "optimizer");
     mics_table_cell(table, "%s%s", mics_optimizer_name(choice->optimizer),
                     choice->clip ? ", gradients clipped" : "");
@@ -191,8 +185,8 @@ static void put_bytes(struct mics_table *table, const char *name, uint64_t bytes
     mics_table_share(table, tsv, limit ? (double)bytes / (double)limit : 0);
 }
 
-enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan, int tsv,
-                                        struct mics_err *err)
+static enum mics_status print_memory(FILE *out, const struct mics_plan *plan, int tsv,
+                                     struct mics_err *err)
 {
     const struct mics_memory *memory = &plan->memory;
     const uint64_t total = mics_memory_total(memory, plan->topology);
@@ -223,13 +217,13 @@ enum mics_status mics_plan_print_memory(FILE *out, const struct mics_plan *plan,
     return mics_table_finish(table, out, tsv, err);
 }
 
-/* The part of the machine's rate that goes into the model's own FLOPs, counted as 6N + 6LCT per token. */
+/* The model's FLOPs, counted as 6N + 6LCT per token, as a fraction of the sustained FLOP/s. */
 static double utilisation(const struct mics_plan *plan)
 {
-    const double rate = plan->topology->flops * world_size(&plan->choice.shape);
-    const double work = mics_model_flops_per_token(plan->model, plan->choice.seq);
+    const double rate = plan->topology->flops * mics_shape_world_size(&plan->choice.shape);
+    const double flops = mics_model_flops_per_token(plan->model, plan->choice.seq);
 
-    return rate > 0 ? work * plan->predicted.tokens_per_s / rate : 0;
+    return rate > 0 ? flops * plan->predicted.tokens_per_s / rate : 0;
 }
 
 static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan, int tsv,
@@ -299,7 +293,7 @@ enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct m
 {
     static enum mics_status (*const sections[])(FILE *, const struct mics_plan *, int,
                                                 struct mics_err *) = {
-        print_choice, mics_plan_print_memory, print_prediction, print_alternatives};
+        print_choice, print_memory, print_prediction, print_alternatives};
     struct mics_plan *plan = NULL;
     enum mics_status status = mics_plan_from_doc((json_t *)(uintptr_t)doc, &plan, err);
 

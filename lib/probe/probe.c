@@ -133,7 +133,7 @@ static enum mics_status add_machine(json_t *doc, struct mics_err *err)
     enum mics_status status = mics_node_describe(&machine, err);
 
     if (status == MICS_OK)
-        status = mics_gpus_add(machine, err);
+        status = mics_gpu_info_add(machine, err);
     if (status != MICS_OK) {
         json_decref(machine);
         return status;

@@ -1,14 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* catalogue.c - read the catalogue, find a machine in it, make a topology of it. */
+/*
+ * catalogue.c - read the catalogue, find a machine in it, make a topology of it, print it.
+ *
+ * A topology has sustained rates; the vendors' figures are added to its document, as
+ * device.peak_flops_per_s, links.net.cards and links.net.card_bytes_per_s.
+ */
 #include "topology/catalogue.h"
-#include "topology/catalogue_data.h"
+
 #include "base/suggest.h"
 #include "doc/cursor.h"
+#include "doc/table.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+/* The bytes of share/mics/instances.json, without a terminating NUL; the Makefile generates the
+ * included file. */
+static const unsigned char catalogue_data[] = {
+#include "instances.inc"
+};
 
 struct mics_catalogue {
     json_t *json;
@@ -22,13 +34,13 @@ enum mics_status mics_catalogue_open(struct mics_catalogue **out, struct mics_er
 
     if (!catalogue)
         return mics_err_nomem(err);
-    catalogue->json = json_loadb((const char *)mics_catalogue_data, mics_catalogue_size,
+    catalogue->json = json_loadb((const char *)catalogue_data, sizeof catalogue_data,
                                  JSON_REJECT_DUPLICATES, &why);
     catalogue->instances = json_object_get(catalogue->json, "instances");
     catalogue->gpus = json_object_get(catalogue->json, "gpus");
     if (!json_is_array(catalogue->instances) || !json_is_array(catalogue->gpus)) {
         mics_catalogue_close(catalogue);
-        return mics_err_set(err, MICS_ERR_FORMAT, "the catalogue of instances cannot be read");
+        return mics_err_set(err, MICS_ERR_FORMAT, "the catalogue of instances is malformed");
     }
     *out = catalogue;
     return MICS_OK;
@@ -47,7 +59,7 @@ size_t mics_catalogue_count(const struct mics_catalogue *catalogue)
     return json_array_size(catalogue->instances);
 }
 
-/* A number of the catalogue, in its unit there, times `scale`. */
+/* A number of the catalogue; `scale` converts from the unit that it has there. */
 struct figure {
     const char *key;
     double scale;
@@ -167,7 +179,7 @@ enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size
     return status;
 }
 
-static bool is_called(const json_t *entry, const char *name)
+static bool has_name(const json_t *entry, const char *name)
 {
     const json_t *aliases = json_object_get(entry, "aliases");
     const char *text = json_string_value(json_object_get(entry, "name"));
@@ -185,26 +197,26 @@ static bool is_called(const json_t *entry, const char *name)
 static enum mics_status report_unknown(const struct mics_catalogue *catalogue, const char *name,
                                        struct mics_err *err)
 {
-    struct mics_near near;
+    struct mics_suggestions suggestions;
     char list[256];
 
-    mics_near_init(&near, name);
+    mics_suggest_init(&suggestions, name);
     for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
-        mics_near_offer(&near, json_string_value(json_object_get(
-                                   json_array_get(catalogue->instances, i), "name")));
-    if (near.count == 0)
+        mics_suggest_offer(&suggestions, json_string_value(json_object_get(
+                                             json_array_get(catalogue->instances, i), "name")));
+    if (suggestions.count == 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "'%.100s': unknown instance; 'mics-probe --list' lists them", name);
     return mics_err_set(err, MICS_ERR_ARG,
-                        "'%.100s': unknown instance; near: %s; 'mics-probe --list' lists them",
-                        name, mics_near_list(&near, list, sizeof list));
+                        "'%.100s': unknown instance; similar: %s; 'mics-probe --list' lists them",
+                        name, mics_suggest_list(&suggestions, list, sizeof list));
 }
 
 enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,
                                      struct mics_instance *out, struct mics_err *err)
 {
     for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
-        if (is_called(json_array_get(catalogue->instances, i), name))
+        if (has_name(json_array_get(catalogue->instances, i), name))
             return mics_catalogue_get(catalogue, i, out, err);
     return report_unknown(catalogue, name, err);
 }
@@ -221,8 +233,8 @@ static bool gpu_is(const json_t *gpu, const char *name)
     return false;
 }
 
-static enum mics_status no_gpu(const struct mics_catalogue *catalogue, const char *name,
-                               struct mics_err *err)
+static enum mics_status report_unknown_gpu(const struct mics_catalogue *catalogue, const char *name,
+                                           struct mics_err *err)
 {
     char list[512] = "";
     size_t used = 0;
@@ -250,5 +262,108 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
         enum mics_status status = read_gpu(&root, id, out, err);
         return status == MICS_OK ? read_common(&root, out, err) : status;
     }
-    return no_gpu(catalogue, name, err);
+    return report_unknown_gpu(catalogue, name, err);
+}
+
+enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t cards,
+                                       double card_rate, struct mics_topology *topology,
+                                       struct mics_err *err)
+{
+    snprintf(topology->device, sizeof topology->device, "%s", gpu->gpu);
+    snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "%s", gpu->flops_dtype);
+    topology->flops = gpu->flops;
+    topology->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
+    topology->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
+
+    const enum mics_status status = mics_topology_to_doc(topology, &topology->doc, err);
+    if (status != MICS_OK)
+        return status;
+    json_t *device = json_object_get(topology->doc, "device");
+    json_t *net = json_object_get(json_object_get(topology->doc, "links"), "net");
+    bool failed = json_object_set_new(device, "peak_flops_per_s", json_real(gpu->peak_flops)) != 0;
+
+    if (net && card_rate > 0)
+        failed |= json_object_set_new(net, "cards", json_integer(cards)) != 0 ||
+                  json_object_set_new(net, "card_bytes_per_s", json_real(card_rate)) != 0;
+    return failed ? mics_err_nomem(err) : MICS_OK;
+}
+
+enum mics_status mics_instance_topology(const struct mics_instance *instance, uint32_t nodes,
+                                        struct mics_topology **out, struct mics_err *err)
+{
+    struct mics_topology *topology = calloc(1, sizeof *topology);
+    enum mics_status status;
+
+    if (!topology)
+        return mics_err_nomem(err);
+    *topology = (struct mics_topology){
+        .source = "catalogue",
+        .nodes = nodes,
+        .per_node = instance->gpus,
+        .node_link = {.latency_s = instance->link_latency_s,
+                      .bandwidth_bytes = instance->link_rate * instance->link_factor},
+        .net_link = {.latency_s = instance->net_latency_s,
+                     .bandwidth_bytes =
+                         instance->card_rate * instance->cards * instance->net_factor},
+    };
+    snprintf(topology->name, sizeof topology->name, "%s", instance->name);
+    status = mics_instance_set_gpu(instance, instance->cards, instance->card_rate, topology, err);
+    if (status != MICS_OK) {
+        mics_topology_free(topology);
+        return status;
+    }
+    *out = topology;
+    return MICS_OK;
+}
+
+static void put_aliases(struct mics_table *table, const struct mics_instance *instance)
+{
+    const char *first = json_string_value(json_array_get(instance->aliases, 0));
+
+    mics_table_cell(table, "%s", first ? first : "-");
+}
+
+static void put_instance(struct mics_table *table, const struct mics_instance *instance, int tsv)
+{
+    mics_table_cell(table, "%s", instance->name);
+    put_aliases(table, instance);
+    mics_table_cell(table, "%u", instance->gpus);
+    mics_table_cell(table, "%s", instance->gpu);
+    if (tsv) {
+        mics_table_cell(table, "%.12g", instance->peak_flops);
+        mics_table_cell(table, "%s", instance->flops_dtype);
+        mics_table_cell(table, "%.12g", instance->link_rate);
+        mics_table_cell(table, "%.12g", instance->card_rate * instance->cards);
+        mics_table_cell(table, "%.12g", instance->net_latency_s);
+    } else {
+        mics_table_cell(table, "%.0f %s", instance->peak_flops / 1e12, instance->flops_dtype);
+        mics_table_cell(table, "%.0f", instance->link_rate / 1e9);
+        mics_table_cell(table, "%u x %.0f", instance->cards, instance->card_rate * 8 / 1e9);
+        mics_table_cell(table, "%.0f", instance->net_latency_s * 1e6);
+    }
+}
+
+enum mics_status mics_catalogue_print(FILE *out, int tsv, struct mics_err *err)
+{
+    struct mics_catalogue *catalogue = NULL;
+    enum mics_status status = mics_catalogue_open(&catalogue, err);
+
+    if (status != MICS_OK)
+        return status;
+    struct mics_table *table = mics_table_new(
+        tsv ? "name|alias|gpus|gpu|peak_flops_per_s|flops_dtype|link_bytes_per_s|net_bytes_per_s|"
+              "net_latency_s"
+            : "<name|<alias|>GPUs|<GPU|>TFLOP/s|>link GB/s|>net Gbit/s|>net us");
+    for (size_t i = 0; i < mics_catalogue_count(catalogue) && status == MICS_OK; i++) {
+        struct mics_instance instance;
+
+        status = mics_catalogue_get(catalogue, i, &instance, err);
+        if (status == MICS_OK)
+            put_instance(table, &instance, tsv);
+    }
+    if (status == MICS_OK)
+        status = mics_table_print(table, out, tsv, err);
+    mics_table_free(table);
+    mics_catalogue_close(catalogue);
+    return status;
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.c - seconds for one operation: measured collectives first, then the ring formula.
+ * cost.c - seconds of one operation: measured collectives first, then the formula of a ring.
  *
- * A ring of m ranks makes m - 1 steps, each with a piece of S / m from every rank to the next. When
- * it spans nodes, every step has a rank on each node whose next one is on another, so every step
- * pays the network's latency, and the node's card carries (m-1)/m S in each direction. Groups that
- * share the card divide its bandwidth. An all-reduce is a reduce-scatter and an all-gather in a ring, or,
- * where that has less to wait for, two binary trees that each carry half of the bytes up and down.
+ * A ring of m ranks takes m - 1 steps; in each, every rank sends a piece of S / m to the next. When
+ * the ring spans nodes, in every step a rank of each node sends to another node, so every step
+ * takes the network's latency, and the node's cards carry (m-1)/m S in each direction. Groups that
+ * share the cards divide their bandwidth. An all-reduce is a reduce-scatter and an all-gather in a
+ * ring, or, where that is faster, two binary trees that each carry half of the bytes up and down.
  */
 #include "topology/cost.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* Groups of one shape that cover all ranks, as a probe measures them, put so many on each node. */
+/* Groups per node when groups of one shape cover all ranks, as when a probe measures them. */
 static uint32_t natural_sharing(const struct mics_topology *topology, struct mics_span span)
 {
     return topology->per_node / span.per_node > 0 ? topology->per_node / span.per_node : 1;
@@ -32,7 +32,8 @@ static const struct mics_link *find_measured(const struct mics_topology *topolog
     return NULL;
 }
 
-/* Measured with natural_sharing() groups on each card; another number of them gets its own part. */
+/* It was measured with natural_sharing() groups per node; the bandwidth is scaled to
+ * span.sharing. */
 static double measured_seconds(const struct mics_topology *topology, const struct mics_link *cost,
                                struct mics_span span, double bytes)
 {
@@ -43,7 +44,8 @@ static double measured_seconds(const struct mics_topology *topology, const struc
     return cost->latency_s + bytes / bandwidth;
 }
 
-/* What one step of a ring or a tree costs: the link between neighbours that is slowest. */
+/* The slowest link between neighbours, which determines the time of one step of a ring or a
+ * tree. */
 static struct mics_link step_link(const struct mics_topology *topology, struct mics_span span)
 {
     struct mics_link link = topology->node_link;
@@ -91,4 +93,70 @@ double mics_cost_collective(const struct mics_topology *topology, enum mics_coll
 double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes)
 {
     return fmax(flops / topology->flops, bytes / topology->memory_bandwidth);
+}
+
+const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics_topology *topology,
+                                                               enum mics_collective collective,
+                                                               uint32_t nodes, uint32_t per_node,
+                                                               uint32_t segments)
+{
+    for (uint32_t i = 0; i < topology->algorithm_timing_count; i++) {
+        const struct mics_algorithm_timing *timing = &topology->algorithm_timings[i];
+
+        if (timing->collective == collective && timing->nodes == nodes &&
+            timing->per_node == per_node && timing->segments == segments)
+            return timing;
+    }
+    return NULL;
+}
+
+static double time_of(const struct mics_algorithm_point *point, bool hierarchical)
+{
+    return hierarchical ? point->hierarchical_s : point->flat_s;
+}
+
+static double interpolate(const struct mics_algorithm_timing *timing, double bytes,
+                          bool hierarchical)
+{
+    const struct mics_algorithm_point *points = timing->points, *last = &points[timing->count - 1];
+    uint32_t i = 1;
+
+    if (bytes <= points[0].bytes)
+        return time_of(&points[0], hierarchical);
+    if (bytes >= last->bytes)
+        return time_of(last, hierarchical) * bytes / last->bytes;
+    while (points[i].bytes < bytes)
+        i++;
+    const double part =
+        log(bytes / points[i - 1].bytes) / log(points[i].bytes / points[i - 1].bytes);
+    const double before = time_of(&points[i - 1], hierarchical),
+                 after = time_of(&points[i], hierarchical);
+    return before * pow(after / before, part);
+}
+
+double mics_algorithm_timing_flat(const struct mics_algorithm_timing *timing, double bytes)
+{
+    return interpolate(timing, bytes, false);
+}
+
+double mics_algorithm_timing_hierarchical(const struct mics_algorithm_timing *timing, double bytes)
+{
+    return interpolate(timing, bytes, true);
+}
+
+struct mics_hierarchical_window
+mics_algorithm_timing_window(const struct mics_algorithm_timing *timing)
+{
+    struct mics_hierarchical_window window = {0, 0};
+
+    for (uint32_t i = 0; i < timing->count; i++) {
+        const struct mics_algorithm_point *point = &timing->points[i];
+
+        if (point->hierarchical_s >= point->flat_s)
+            continue;
+        if (window.from == 0)
+            window.from = point->bytes;
+        window.to = point->bytes;
+    }
+    return window;
 }

@@ -1,14 +1,237 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_info.c - NVML knows the GPU and its links, hwloc what stands between it and the network cards. */
+/*
+ * gpu_info.c - the GPUs of this machine: NVML has the GPU and its links, hwloc has what connects it
+ * to the network cards.
+ */
 #include "topology/gpu_info.h"
-#include "topology/nvml.h"
 
+#include "doc/tree_print.h"
+#include "topology/nvml_api.h"
+
+#include <dlfcn.h>
 #include <hwloc.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
-/* From near to far. */
+/* NVML's functions, in the order of the table below. */
+struct nvml {
+    void *library;
+    int (*init)(void);
+    int (*shutdown)(void);
+    const char *(*error_string)(int code);
+    int (*count)(unsigned *count);
+    int (*by_index)(unsigned index, nvml_device *device);
+    int (*name)(nvml_device device, char *text, unsigned size);
+    int (*uuid)(nvml_device device, char *text, unsigned size);
+    int (*memory)(nvml_device device, struct nvml_memory *memory);
+    int (*pci)(nvml_device device, struct nvml_pci *pci);
+    int (*capability)(nvml_device device, int *major, int *minor);
+    int (*max_generation)(nvml_device device, unsigned *value);
+    int (*max_width)(nvml_device device, unsigned *value);
+    int (*generation)(nvml_device device, unsigned *value);
+    int (*width)(nvml_device device, unsigned *value);
+    int (*link_state)(nvml_device device, unsigned link, unsigned *active);
+    int (*link_remote)(nvml_device device, unsigned link, unsigned *type);
+    int (*fields)(nvml_device device, int count, struct nvml_field *fields);
+};
+
+static const struct {
+    const char *name;
+    size_t offset;
+    bool optional; /* only in newer drivers */
+} functions[] = {
+    {"nvmlInit_v2", offsetof(struct nvml, init), false},
+    {"nvmlShutdown", offsetof(struct nvml, shutdown), false},
+    {"nvmlErrorString", offsetof(struct nvml, error_string), false},
+    {"nvmlDeviceGetCount_v2", offsetof(struct nvml, count), false},
+    {"nvmlDeviceGetHandleByIndex_v2", offsetof(struct nvml, by_index), false},
+    {"nvmlDeviceGetName", offsetof(struct nvml, name), false},
+    {"nvmlDeviceGetUUID", offsetof(struct nvml, uuid), false},
+    {"nvmlDeviceGetMemoryInfo", offsetof(struct nvml, memory), false},
+    {"nvmlDeviceGetPciInfo_v3", offsetof(struct nvml, pci), false},
+    {"nvmlDeviceGetCudaComputeCapability", offsetof(struct nvml, capability), false},
+    {"nvmlDeviceGetMaxPcieLinkGeneration", offsetof(struct nvml, max_generation), false},
+    {"nvmlDeviceGetMaxPcieLinkWidth", offsetof(struct nvml, max_width), false},
+    {"nvmlDeviceGetCurrPcieLinkGeneration", offsetof(struct nvml, generation), false},
+    {"nvmlDeviceGetCurrPcieLinkWidth", offsetof(struct nvml, width), false},
+    {"nvmlDeviceGetNvLinkState", offsetof(struct nvml, link_state), false},
+    {"nvmlDeviceGetNvLinkRemoteDeviceType", offsetof(struct nvml, link_remote), true},
+    {"nvmlDeviceGetFieldValues", offsetof(struct nvml, fields), true},
+};
+
+double mics_nvlink_rate(int capability, unsigned links)
+{
+    static const struct {
+        int capability;
+        double rate;
+    } rates[] = {{60, 18e9}, {70, 20e9}, {80, 20e9}, {90, 20.6e9}, {100, 40.1e9}};
+    double rate = 0;
+
+    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++)
+        if (capability >= rates[i].capability)
+            rate = rates[i].rate;
+    return rate * links;
+}
+
+bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16])
+{
+    static const char format[] = "GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+    char text[sizeof format];
+    int at = 0;
+
+    for (size_t i = 0; i < sizeof format; i++) {
+        text[i] = format[i];
+        if (format[i] == 'x') {
+            const unsigned byte = (unsigned char)uuid[at / 2];
+
+            text[i] = "0123456789abcdef"[at % 2 == 0 ? byte >> 4 : byte & 15];
+            at++;
+        }
+    }
+    return strcasecmp(gpu->uuid, text) == 0;
+}
+
+/* ISO C has no conversion from `void *` to a function pointer; POSIX guarantees that it works. */
+static enum mics_status find_functions(struct nvml *nvml, const char *path, struct mics_err *err)
+{
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
+        void *function = dlsym(nvml->library, functions[i].name);
+
+        if (!function && !functions[i].optional)
+            return mics_err_set(err, MICS_ERR_UNSUPPORTED, "%s: function %s not found", path,
+                                functions[i].name);
+        memcpy((char *)nvml + functions[i].offset, &function, sizeof function);
+    }
+    return MICS_OK;
+}
+
+static enum mics_status failure(const struct nvml *nvml, const char *what, int code,
+                                struct mics_err *err)
+{
+    return mics_err_set(err, MICS_ERR_DEVICE, "NVML: %s: %s", what, nvml->error_string(code));
+}
+
+static enum mics_status open_nvml(struct nvml *nvml, struct mics_err *err)
+{
+    const char *path = getenv("MICS_NVML_PATH");
+
+    if (!path || !*path)
+        path = "libnvidia-ml.so.1";
+    *nvml = (struct nvml){.library = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
+    if (!nvml->library)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "NVML: %s", dlerror());
+    enum mics_status status = find_functions(nvml, path, err);
+    const int code = status == MICS_OK ? nvml->init() : 0;
+
+    if (code != NVML_SUCCESS)
+        status = failure(nvml, "nvmlInit", code, err);
+    if (status != MICS_OK)
+        dlclose(nvml->library);
+    return status;
+}
+
+static void close_nvml(const struct nvml *nvml)
+{
+    nvml->shutdown();
+    dlclose(nvml->library);
+}
+
+/* From compute capability 9.0 on the state is a field; the older call is wrong for these GPUs. */
+static bool link_is_up(const struct nvml *nvml, nvml_device device, int major, unsigned link)
+{
+    struct nvml_field field = {.id = NVML_FIELD_NVLINK_STATE, .scope = link};
+    unsigned active = 0;
+
+    if (major >= 9 && nvml->fields)
+        return nvml->fields(device, 1, &field) == NVML_SUCCESS && field.status == NVML_SUCCESS &&
+               field.value.as_unsigned == 1;
+    return nvml->link_state(device, link, &active) == NVML_SUCCESS && active == 1;
+}
+
+static void query_links(const struct nvml *nvml, nvml_device device, struct mics_nvml_gpu *gpu)
+{
+    for (unsigned link = 0; link < NVML_MAX_LINKS; link++) {
+        unsigned remote = NVML_REMOTE_GPU;
+
+        if (!link_is_up(nvml, device, gpu->major, link))
+            continue;
+        gpu->nvlinks++;
+        if (nvml->link_remote && nvml->link_remote(device, link, &remote) == NVML_SUCCESS)
+            gpu->nvlinks_to_switches += remote == NVML_REMOTE_SWITCH;
+    }
+    gpu->nvlink_rate = mics_nvlink_rate(gpu->major * 10 + gpu->minor, gpu->nvlinks);
+}
+
+/* What only some GPUs and drivers support; the rest stays 0. */
+static void query_optional(const struct nvml *nvml, nvml_device device, struct mics_nvml_gpu *gpu)
+{
+    struct nvml_memory memory = {0};
+
+    (void)nvml->uuid(device, gpu->uuid, sizeof gpu->uuid);
+    (void)nvml->memory(device, &memory); /* not supported where GPU and host share memory */
+    gpu->memory_bytes = memory.total;
+    gpu->free_bytes = memory.free;
+    (void)nvml->capability(device, &gpu->major, &gpu->minor);
+    (void)nvml->max_generation(device, &gpu->pcie_generation);
+    (void)nvml->max_width(device, &gpu->pcie_width);
+    (void)nvml->generation(device, &gpu->pcie_generation_now);
+    (void)nvml->width(device, &gpu->pcie_width_now);
+    query_links(nvml, device, gpu);
+}
+
+static enum mics_status query_gpu(const struct nvml *nvml, unsigned index,
+                                  struct mics_nvml_gpu *gpu, struct mics_err *err)
+{
+    struct nvml_pci pci = {.id = ""};
+    nvml_device device = NULL;
+    int code = nvml->by_index(index, &device);
+
+    if (code == NVML_SUCCESS)
+        code = nvml->name(device, gpu->name, sizeof gpu->name);
+    if (code == NVML_SUCCESS)
+        code = nvml->pci(device, &pci);
+    if (code != NVML_SUCCESS) {
+        failure(nvml, "name and PCI address", code, err);
+        mics_err_prefix(err, "GPU %u", index);
+        return MICS_ERR_DEVICE;
+    }
+    snprintf(gpu->pci_id, sizeof gpu->pci_id, "%.31s", pci.id);
+    query_optional(nvml, device, gpu);
+    return MICS_OK;
+}
+
+enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, struct mics_err *err)
+{
+    struct mics_nvml_gpu *gpus = NULL;
+    struct nvml nvml;
+    unsigned found = 0;
+    enum mics_status status = open_nvml(&nvml, err);
+
+    if (status != MICS_OK)
+        return status;
+    const int code = nvml.count(&found);
+    if (code != NVML_SUCCESS)
+        status = failure(&nvml, "nvmlDeviceGetCount", code, err);
+    gpus = status == MICS_OK ? calloc(found ? found : 1, sizeof *gpus) : NULL;
+    if (status == MICS_OK && !gpus)
+        status = mics_err_nomem(err);
+    for (unsigned i = 0; i < found && status == MICS_OK; i++)
+        status = query_gpu(&nvml, i, &gpus[i], err);
+    close_nvml(&nvml);
+    if (status != MICS_OK) {
+        free(gpus);
+        return status;
+    }
+    *out = gpus;
+    *count = found;
+    return MICS_OK;
+}
+
+/* The nearest common ancestor of a GPU and a network card, by increasing distance. */
 enum distance { AT_SWITCH, AT_HOST_BRIDGE, AT_NUMA_NODE, AT_MACHINE, NOWHERE };
 
 static const char *const distance_names[] = {"switch", "host bridge", "numa node", "machine"};
@@ -31,15 +254,17 @@ static hwloc_obj_t common_ancestor(hwloc_obj_t a, hwloc_obj_t b)
 
 static enum distance distance_of(hwloc_obj_t gpu, hwloc_obj_t card)
 {
-    const hwloc_obj_t at = common_ancestor(gpu, card);
+    const hwloc_obj_t ancestor = common_ancestor(gpu, card);
 
-    if (!at)
+    if (!ancestor)
         return NOWHERE;
-    if (at->type == HWLOC_OBJ_PCI_DEVICE)
+    if (ancestor->type == HWLOC_OBJ_PCI_DEVICE)
         return AT_SWITCH;
-    if (at->type == HWLOC_OBJ_BRIDGE)
-        return at->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST ? AT_HOST_BRIDGE : AT_SWITCH;
-    return at->nodeset && hwloc_bitmap_weight(at->nodeset) == 1 ? AT_NUMA_NODE : AT_MACHINE;
+    if (ancestor->type == HWLOC_OBJ_BRIDGE)
+        return ancestor->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_HOST ? AT_HOST_BRIDGE
+                                                                             : AT_SWITCH;
+    return ancestor->nodeset && hwloc_bitmap_weight(ancestor->nodeset) == 1 ? AT_NUMA_NODE
+                                                                            : AT_MACHINE;
 }
 
 static bool is_card(hwloc_obj_t device)
@@ -49,7 +274,7 @@ static bool is_card(hwloc_obj_t device)
            pci_parent(device);
 }
 
-/* One name for each card: that of its InfiniBand or RoCE device, if it has one. */
+/* Each card is listed once: by its InfiniBand or RoCE device, if it has one. */
 static bool is_second_name(hwloc_topology_t machine, hwloc_obj_t device)
 {
     hwloc_obj_t other = NULL;
@@ -74,7 +299,7 @@ static enum distance nearest(hwloc_topology_t machine, hwloc_obj_t gpu)
     return best;
 }
 
-/* NULL: none is known. */
+/* NULL: no card is known. */
 static json_t *network_of(hwloc_topology_t machine, const char *pci_id)
 {
     const hwloc_obj_t gpu = hwloc_get_pcidev_by_busidstring(machine, pci_id);
@@ -113,7 +338,7 @@ static json_t *describe(const struct mics_nvml_gpu *gpu, hwloc_topology_t machin
     return out;
 }
 
-/* With PCI and what hangs on it; NULL: hwloc cannot say. */
+/* The machine with its PCI devices; NULL: hwloc fails. */
 static hwloc_topology_t load_machine(void)
 {
     hwloc_topology_t machine;
@@ -141,10 +366,11 @@ static enum mics_status add_list(json_t *machine, const struct mics_nvml_gpu *gp
     if (!failed)
         return json_object_set_new(machine, "gpus", list) == 0 ? MICS_OK : mics_err_nomem(err);
     json_decref(list);
-    return mics_err_set(err, MICS_ERR_DEVICE, "NVML: a GPU's name that is no UTF-8, or no memory");
+    return mics_err_set(err, MICS_ERR_DEVICE,
+                        "NVML: the name of a GPU is not UTF-8, or out of memory");
 }
 
-enum mics_status mics_gpus_add(json_t *machine, struct mics_err *err)
+enum mics_status mics_gpu_info_add(json_t *machine, struct mics_err *err)
 {
     struct mics_nvml_gpu *gpus = NULL;
     struct mics_err why;
@@ -160,4 +386,52 @@ enum mics_status mics_gpus_add(json_t *machine, struct mics_err *err)
     status = add_list(machine, gpus, count, err);
     free(gpus);
     return status;
+}
+
+/* Members of a document's GPU are not checked; what is missing stays empty. */
+static const json_t *member_of(const json_t *object, const char *outer, const char *inner)
+{
+    return json_object_get(json_object_get(object, outer), inner);
+}
+
+static void put_memory(struct mics_table *table, const json_t *gpu, int tsv)
+{
+    const json_t *bytes = json_object_get(gpu, "memory_bytes");
+
+    if (json_is_integer(bytes) && json_integer_value(bytes) > 0)
+        mics_table_bytes(table, tsv, (uint64_t)json_integer_value(bytes));
+    else
+        mics_table_cell(table, "-");
+}
+
+static void put_gpu(struct mics_table *table, const json_t *gpu, int tsv)
+{
+    mics_outline_cell(table, json_object_get(gpu, "name"));
+    mics_outline_cell(table, json_object_get(gpu, "pci_id"));
+    put_memory(table, gpu, tsv);
+    mics_outline_cell(table, member_of(gpu, "pcie", "generation"));
+    mics_outline_cell(table, member_of(gpu, "pcie", "width"));
+    mics_outline_cell(table, json_object_get(gpu, "nvlinks"));
+    mics_outline_cell(table, json_object_get(gpu, "nvlinks_to_switches"));
+    mics_outline_cell(table, json_array_get(member_of(gpu, "network", "names"), 0));
+    mics_outline_cell(table, member_of(gpu, "network", "distance"));
+}
+
+enum mics_status mics_gpu_info_print(FILE *out, const json_t *machine, int tsv,
+                                     struct mics_err *err)
+{
+    const json_t *gpus = json_object_get(machine, "gpus");
+
+    if (json_array_size(gpus) == 0)
+        return MICS_OK;
+    struct mics_table *table =
+        mics_table_new(tsv ? "gpu|pci_id|memory_bytes|pcie_generation|pcie_width|nvlinks|"
+                             "nvlinks_to_switches|network|network_distance"
+                           : "<GPU|<PCI address|>memory|>PCIe|>lanes|>NVLinks|>to "
+                             "switches|<nearest card|<below one");
+
+    for (size_t i = 0; i < json_array_size(gpus); i++)
+        put_gpu(table, json_array_get(gpus, i), tsv);
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
 }

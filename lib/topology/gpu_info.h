@@ -1,21 +1,56 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpu_info.h - the GPUs of this machine, with their links and the network cards that are near, for a document. */
+/*
+ * gpu_info.h - the GPUs of this machine by NVIDIA's management library (NVML), and their
+ * description in a document.
+ *
+ * NVML comes with the driver, so it is opened at run time and never linked. All required functions
+ * exist in every version since 2018. What a GPU or a driver does not support is left 0.
+ */
 #ifndef MICS_TOPOLOGY_GPU_INFO_H
 #define MICS_TOPOLOGY_GPU_INFO_H
 
 #include "base/err.h"
 
 #include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
-/* Add to `machine` (a map): gpus [{name, uuid, pci_id, memory_bytes, capability "9.0", pcie {generation, width,
- * generation_now, width_now}, nvlinks, nvlinks_to_switches, ? nvlink_bytes_per_s, ? network {distance, names}}], in
- * the order of NVML. `network` has the cards that are nearest, as hwloc sees it: behind one "switch", one
- * "host bridge", in one "numa node", or in one "machine". Nothing is added where there is no NVML; where it
- * says that something is wrong, that is added as gpus_error. */
-enum mics_status mics_gpus_add(json_t *machine, struct mics_err *err);
+struct mics_nvml_gpu {
+    char name[96];
+    char uuid[96];                        /* "GPU-5a3c..." */
+    char pci_id[32];                      /* "00000000:1b:00.0" */
+    uint64_t memory_bytes;                /* total, with what the driver reserves */
+    uint64_t free_bytes;                  /* now */
+    int major, minor;                     /* compute capability */
+    unsigned pcie_generation, pcie_width; /* supported by GPU and slot; lanes */
+    unsigned pcie_generation_now, pcie_width_now;
+    unsigned nvlinks, nvlinks_to_switches; /* that are up; of them to an NVSwitch */
+    double nvlink_rate; /* bytes/s of all of them one way, as NCCL counts them; 0: unknown */
+};
 
-/* A table of them, after an empty line; nothing where there are none. `machine` may be NULL. */
-enum mics_status mics_gpus_print(FILE *out, const json_t *machine, int tsv, struct mics_err *err);
+/* *out [*count] belongs to the caller, who calls free(). $MICS_NVML_PATH names another library, for
+ * tests. MICS_ERR_UNSUPPORTED: the library or a function is missing. MICS_ERR_DEVICE: NVML reports
+ * an error. */
+enum mics_status mics_nvml_list(struct mics_nvml_gpu **out, uint32_t *count, struct mics_err *err);
+
+/* Does CUDA identify the GPU by these 16 bytes? A part of a GPU (MIG) has a UUID of its own. */
+bool mics_nvml_gpu_is(const struct mics_nvml_gpu *gpu, const char uuid[16]);
+
+/* Bytes/s of `links` NVLinks one way, on GPUs of a compute capability (90: 9.0); 0: unknown. */
+double mics_nvlink_rate(int capability, unsigned links);
+
+/* Add to `machine` (a map): gpus [{name, uuid, pci_id, memory_bytes, capability "9.0", pcie
+ * {generation, width, generation_now, width_now}, nvlinks, nvlinks_to_switches, ?
+ * nvlink_bytes_per_s, ? network {distance, names}}], in the order of NVML. `network` has the
+ * nearest cards according to hwloc: below one "switch", one "host bridge", in one "numa node", or
+ * in one "machine". Nothing is added where there is no NVML; if NVML reports an error, it is added
+ * as gpus_error. */
+enum mics_status mics_gpu_info_add(json_t *machine, struct mics_err *err);
+
+/* A table of a machine's GPUs, after an empty line; nothing if there are none. `machine` may be
+ * NULL. */
+enum mics_status mics_gpu_info_print(FILE *out, const json_t *machine, int tsv,
+                                     struct mics_err *err);
 
 #endif

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_topo.c - the reader, over expat. A path of open elements says what may come next. */
+/*
+ * nccl_topo.c - NCCL's description of a machine, read with expat, and a topology of such machines.
+ *
+ * The reader keeps the path of open elements, which decides what may follow. The topology takes
+ * links and network cards from the file, and the figures of the GPU from the catalogue.
+ */
 #include "topology/nccl_topo.h"
 
-#if MICS_HAVE_EXPAT
+#include "base/file.h"
+#include "topology/catalogue.h"
+#include "topology/gpu_info.h"
 
-#include "topology/nvml.h"
-
-#include <errno.h>
-#include <expat.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#if MICS_HAVE_EXPAT
+
+#include <expat.h>
+
 enum { DEPTH = 64 };
 
 enum element { E_SYSTEM, E_CPU, E_PCI, E_GPU, E_NVLINK, E_NIC, E_NET, E_OTHER };
 
-/* In which elements one may be: bits. */
+/* Elements, and a set of bits: the elements that each may be inside of. */
 static const struct {
     const char *name;
     unsigned inside;
@@ -43,7 +50,7 @@ struct reader {
     struct mics_nccl_machine machine;
     struct level levels[DEPTH];
     int depth;
-    uint32_t links;     /* of the GPU that is open */
+    uint32_t links;     /* of the open GPU */
     char host_hash[64]; /* of the first cpu */
     bool mixed_cards;
     enum mics_status status;
@@ -69,15 +76,16 @@ static const char *attribute(const char **attributes, const char *name)
     return NULL;
 }
 
-/* A number in [min, max]; `otherwise` where the attribute is absent, unless that is negative: then it is needed. */
+/* A number in [min, max]. If the attribute is absent: `fallback`; a negative fallback means that
+ * the attribute is required. */
 static double number(struct reader *reader, const char **attributes, const char *name, double min,
-                     double max, double otherwise)
+                     double max, double fallback)
 {
     const char *text = attribute(attributes, name);
     char what[48], why[128], *end = NULL;
 
-    if (!text && otherwise >= 0)
-        return otherwise;
+    if (!text && fallback >= 0)
+        return fallback;
     const double value = text ? strtod(text, &end) : 0;
     if (text && end != text && *end == '\0' && value >= min && value <= max)
         return value;
@@ -88,7 +96,8 @@ static double number(struct reader *reader, const char **attributes, const char 
     return min;
 }
 
-/* Bytes/s of a GPU's slot, as NCCL counts them: 12 GB/s for 16 lanes of 8 GT/s. "16.0 GT/s PCIe", "", "Unknown". */
+/* Bytes/s of a GPU's slot as NCCL counts them: 12 GB/s for 16 lanes of 8 GT/s. link_speed is
+ * "16.0 GT/s PCIe", "" or "Unknown". */
 static double slot_rate(struct reader *reader, const char **attributes)
 {
     const char *speed = attribute(attributes, "link_speed");
@@ -105,7 +114,8 @@ static void begin_cpu(struct reader *reader, const char **attributes)
     if (!hash)
         return;
     if (reader->host_hash[0] && strncmp(reader->host_hash, hash, sizeof reader->host_hash - 1) != 0)
-        refuse(reader, "cpu", "of another machine than the one before; one machine is expected");
+        refuse(reader, "cpu",
+               "belongs to another machine than the previous one; expected a single machine");
     snprintf(reader->host_hash, sizeof reader->host_hash, "%s", hash);
 }
 
@@ -127,7 +137,7 @@ static void begin_gpu(struct reader *reader, const char **attributes, const stru
         snprintf(machine->device, sizeof machine->device, "%s", slot->device);
         machine->pcie_rate = slot->pcie_rate;
     } else if (sm != machine->capability || strcmp(slot->device, machine->device) != 0) {
-        refuse(reader, "gpu", "another kind than the one before; a plan needs GPUs that are alike");
+        refuse(reader, "gpu", "differs from the previous one; a plan needs GPUs of one kind");
     }
     machine->pcie_rate = fmin(machine->pcie_rate, slot->pcie_rate);
     if (++machine->gpus > MICS_MAX_PER_NODE)
@@ -143,7 +153,7 @@ static void end_gpu(struct reader *reader)
         machine->nvlinks = reader->links;
 }
 
-/* "mlx5_0+mlx5_1" is two cards that are there, too, taken together. */
+/* "mlx5_0+mlx5_1" is a bundle of two cards that the file also has one by one. */
 static void begin_net(struct reader *reader, const char **attributes)
 {
     struct mics_nccl_machine *machine = &reader->machine;
@@ -178,7 +188,7 @@ static bool is_misplaced(const struct reader *reader, enum element element)
     return !(elements[element].inside & 1u << reader->levels[reader->depth - 1].element);
 }
 
-/* What is inside something unknown is unknown. */
+/* Elements inside an unknown element are unknown. */
 static enum element element_here(const struct reader *reader, const char *name)
 {
     if (reader->depth > 0 && reader->levels[reader->depth - 1].element == E_OTHER)
@@ -196,7 +206,7 @@ static void XMLCALL begin(void *context, const char *name, const char **attribut
         return;
     }
     if (is_misplaced(reader, element)) {
-        refuse(reader, name, "not expected here; this is no topology of NCCL");
+        refuse(reader, name, "not expected here; the file is not a topology of NCCL");
         return;
     }
     struct level *level = &reader->levels[reader->depth];
@@ -223,7 +233,7 @@ static void XMLCALL end(void *context, const char *name)
         end_gpu(reader);
 }
 
-/* Entities could be made of it, which nothing here needs. */
+/* A document type could define entities, which NCCL's files never need. */
 static void XMLCALL refuse_doctype(void *context, const char *name, const char *system_id,
                                    const char *public_id, int has_subset)
 {
@@ -239,7 +249,7 @@ static enum mics_status parse(struct reader *reader, const char *text, size_t si
     if (XML_Parse(reader->parser, text, (int)size, XML_TRUE) != XML_STATUS_OK)
         refuse(reader, "XML", XML_ErrorString(XML_GetErrorCode(reader->parser)));
     if (reader->status == MICS_OK && reader->machine.gpus == 0)
-        refuse(reader, "system", "there is no GPU in it");
+        refuse(reader, "system", "contains no GPU");
     return reader->status;
 }
 
@@ -275,3 +285,106 @@ enum mics_status mics_nccl_machine_parse(const char *text, size_t size,
 }
 
 #endif
+
+enum { MAX_BYTES = 64 << 20 };
+
+/* Latency of a message between nodes where the file has none. */
+static const double assumed_net_latency_s = 10e-6;
+
+static enum mics_status find_gpu(const struct mics_nccl_machine *machine, const char *gpu,
+                                 const struct mics_catalogue *catalogue, struct mics_instance *out,
+                                 struct mics_err *err)
+{
+    if (!gpu && !machine->device[0])
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the model of the GPUs, of compute capability %u.%u, is not stated: "
+                            "name it with --gpu=NAME",
+                            machine->capability / 10, machine->capability % 10);
+    const enum mics_status status =
+        mics_catalogue_find_gpu(catalogue, gpu ? gpu : machine->device, out, err);
+
+    if (status == MICS_ERR_ARG && !gpu) {
+        char why[sizeof err->text];
+
+        snprintf(why, sizeof why, "%s", err->text);
+        return mics_err_set(err, MICS_ERR_FORMAT, "%.400s; choose one with --gpu=NAME", why);
+    }
+    return status;
+}
+
+/* The rate of NVLinks if there are any, else of the slots. */
+static enum mics_status node_link(const struct mics_nccl_machine *machine,
+                                  const struct mics_instance *gpu, struct mics_link *out,
+                                  struct mics_err *err)
+{
+    const double links = mics_nvlink_rate((int)machine->capability, machine->nvlinks);
+
+    out->latency_s = gpu->link_latency_s;
+    out->bandwidth_bytes = links > 0 ? links : machine->pcie_rate;
+    if (machine->gpus > 1 && out->bandwidth_bytes == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the GPUs have neither NVLinks nor a stated speed of their slots");
+    return MICS_OK;
+}
+
+static enum mics_status net_link(const struct mics_nccl_machine *machine, uint32_t nodes,
+                                 const struct mics_instance *gpu, struct mics_link *out,
+                                 struct mics_err *err)
+{
+    if (nodes > 1 && machine->cards == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "contains no network card, so %u nodes cannot be connected", nodes);
+    out->latency_s = machine->latency_s > 0 ? machine->latency_s : assumed_net_latency_s;
+    out->bandwidth_bytes = machine->cards_rate * gpu->net_factor;
+    return MICS_OK;
+}
+
+static enum mics_status build(const struct mics_nccl_machine *machine, const char *name,
+                              uint32_t nodes, struct mics_topology *out, struct mics_err *err)
+{
+    struct mics_catalogue *catalogue = NULL;
+    struct mics_instance gpu;
+    enum mics_status status = mics_catalogue_open(&catalogue, err);
+
+    if (status == MICS_OK)
+        status = find_gpu(machine, name, catalogue, &gpu, err);
+    if (status == MICS_OK)
+        status = node_link(machine, &gpu, &out->node_link, err);
+    if (status == MICS_OK)
+        status = net_link(machine, nodes, &gpu, &out->net_link, err);
+    if (status == MICS_OK) {
+        snprintf(out->name, sizeof out->name, "%ux %.48s", machine->gpus, gpu.gpu);
+        snprintf(out->source, sizeof out->source, "nccl");
+        out->nodes = nodes;
+        out->per_node = machine->gpus;
+        status = mics_instance_set_gpu(&gpu, machine->cards, machine->card_rate, out, err);
+    }
+    mics_catalogue_close(catalogue);
+    return status;
+}
+
+enum mics_status mics_topology_from_nccl(const char *path, const char *gpu, uint32_t nodes,
+                                         struct mics_topology **out, struct mics_err *err)
+{
+    struct mics_topology *topology = calloc(1, sizeof *topology);
+    struct mics_nccl_machine machine;
+    char *text = NULL;
+    size_t size = 0;
+    enum mics_status status = topology ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK)
+        status = mics_file_read(path, MAX_BYTES, &text, &size, err);
+    if (status == MICS_OK) {
+        status = mics_nccl_machine_parse(text, size, &machine, err);
+        if (status == MICS_OK)
+            status = build(&machine, gpu, nodes, topology, err);
+        if (status != MICS_OK && status != MICS_ERR_ARG)
+            mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+    }
+    free(text);
+    if (status == MICS_OK)
+        *out = topology;
+    else
+        mics_topology_free(topology);
+    return status;
+}

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_topo.h - a machine as NCCL described it (NCCL_TOPO_DUMP_FILE), and a topology of so many of them.
+ * nccl_topo.h - a machine as described by NCCL (NCCL_TOPO_DUMP_FILE), and a topology of such
+ * machines.
  *
- * The file is XML: system > cpu > pci ... > pci > gpu > nvlink, and pci > nic > net. Elements of other names are passed
- * over, with all in them; known ones in other places, malformed numbers, and GPUs that differ are refused.
+ * The file is XML: system > cpu > pci ... > pci > gpu > nvlink, and pci > nic > net. Unknown
+ * elements are skipped with their contents. Known elements in other places, malformed numbers, and
+ * GPUs that differ are errors.
  */
 #ifndef MICS_TOPOLOGY_NCCL_TOPO_H
 #define MICS_TOPOLOGY_NCCL_TOPO_H
@@ -13,24 +15,27 @@
 #include <stddef.h>
 
 struct mics_nccl_machine {
-    uint32_t gpus;       /* at least 1, all alike: */
+    uint32_t gpus;       /* at least 1, of one kind */
     uint32_t capability; /* 90: 9.0 */
-    char device[16];     /* of PCI, "0x2335"; empty: the file does not say */
-    uint32_t nvlinks;    /* of the GPU that has least */
-    double pcie_rate;    /* bytes/s one way between GPU and slot, the least; 0: unknown */
+    char device[16];     /* of PCI, "0x2335"; empty: not stated */
+    uint32_t nvlinks;    /* of the GPU with the fewest */
+    double pcie_rate;    /* bytes/s one way between GPU and slot, the slowest; 0: unknown */
     uint32_t cards;      /* network cards (ports) */
-    double cards_rate;   /* bytes/s of all together */
-    double card_rate;    /* of each if they are alike; else 0 */
-    double latency_s;    /* the greatest that a card states; 0: none does */
+    double cards_rate;   /* bytes/s of all cards together */
+    double card_rate;    /* of each card if all are alike; else 0 */
+    double latency_s;    /* the largest that a card states; 0: none states one */
 };
 
-/* MICS_ERR_FORMAT: with the line, what is there, what was expected. MICS_ERR_UNSUPPORTED: a build without expat. */
+/* MICS_ERR_FORMAT: the line, what was found and what was expected. MICS_ERR_UNSUPPORTED: a build
+ * without expat. */
 enum mics_status mics_nccl_machine_parse(const char *text, size_t size,
                                          struct mics_nccl_machine *out, struct mics_err *err);
 
-/* 1 <= nodes <= MICS_MAX_NODES machines like that in the file at `path` ("-": standard input). `gpu`: the GPU's name in
- * the catalogue; NULL: known by its PCI device. Rates of links are those of NCCL, of cards what the catalogue takes to
- * be reached; a latency that the file does not state is assumed. *out is the caller's, to mics_topology_free(). */
+/* `nodes` machines (1 to MICS_MAX_NODES) as described by the file at `path` ("-": standard input).
+ * `gpu`: name of the GPU in the catalogue; NULL: found by its PCI device. Links have the rates that
+ * NCCL assumes; network cards have the fraction of theirs that the catalogue says is reached; a
+ * latency that the file does not have is assumed. *out belongs to the caller, who calls
+ * mics_topology_free(). */
 enum mics_status mics_topology_from_nccl(const char *path, const char *gpu, uint32_t nodes,
                                          struct mics_topology **out, struct mics_err *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* node_info.h - what the machine that we run on is made of. */
+/* node_info.h - the machine that this process runs on. */
 #ifndef MICS_TOPOLOGY_NODE_INFO_H
 #define MICS_TOPOLOGY_NODE_INFO_H
 
@@ -8,19 +8,17 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* The machine as hwloc sees it, whole: {processor, packages, numa_nodes, cores, threads,
- * cache_bytes [L1d, L2, L3; 0: none], memory_bytes}. MICS_ERR_DEVICE: hwloc cannot say. */
+/* The whole machine as hwloc sees it: {processor, packages, numa_nodes, cores, threads, cache_bytes
+ * [L1d, L2, L3; 0: absent], memory_bytes}. *out belongs to the caller. MICS_ERR_DEVICE: hwloc
+ * fails. */
 enum mics_status mics_node_describe(json_t **out, struct mics_err *err);
 
-/* Bytes of memory of the machine. 0: unknown. */
-uint64_t mics_node_physical_bytes(void);
-
-/* Bytes that the processes of this machine may use together: its memory, or less where a control
- * group of this process or one above it has a limit. 0: unknown. */
+/* Bytes that the processes of this machine may use together: its memory, or less where the control
+ * group of this process or a parent of it has a limit. 0: unknown. */
 uint64_t mics_node_memory_bytes(void);
 
-/* The lowest limit of the control groups that `membership`, in the form of /proc/self/cgroup, names,
- * under the file system at `root`; UINT64_MAX if there is none. Version 1 and 2. */
+/* The lowest limit of the control groups in `membership`, which has the format of
+ * /proc/self/cgroup, below the file system at `root`; UINT64_MAX: no limit. Versions 1 and 2. */
 uint64_t mics_cgroup_memory_limit(const char *membership, const char *root);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nvml_api.h - the part of NVML's interface that is used, by its names and numbers. For nvml.c and its tests. */
+/* nvml_api.h - the part of NVML's interface that is used, by its names and numbers. For nvml.c and
+ * its tests. */
 #ifndef MICS_TOPOLOGY_NVML_API_H
 #define MICS_TOPOLOGY_NVML_API_H
 
@@ -19,7 +20,7 @@ struct nvml_pci {
     char id[32];
 };
 
-/* The link goes in as scope. */
+/* `scope` is the number of the link. */
 struct nvml_field {
     unsigned id, scope;
     long long time_us, latency_us;

@@ -1,12 +1,270 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c - a topology from what a user typed: words, or a name of the catalogue. */
+/*
+ * parse.c - a topology from what a user typed: a catalogue name, or a description.
+ *
+ * A description is a list of words "key:value", such as
+ * "node:4 gpu:8 flops:312T link:300GB/s,3us":
+ *
+ *     word            meaning                                             default
+ *     node:N          nodes, 1 to 65536                                   1
+ *     gpu:N           ranks per node, 1 to 1024                           1
+ *     flops:F         FLOP/s that one rank sustains: 312T, 50G            250T
+ *     dtype:TYPE      their type: f32, bf16 or f16                        bf16
+ *     mem:BYTES       memory of one rank: 40G, 80GB                       80G
+ *     membw:RATE      its bandwidth: 1.5TB/s                              1.8TB/s
+ *     link:RATE[,T]   inside a node, of one rank, one way; latency T      240GB/s,2us
+ *     net:RATE[,T]    of a whole node, one way; latency T                 100gbit,25us
+ *     cores:N         host cores of one rank                              unknown
+ *
+ * The values are used as they are: they should be sustained rates, not a vendor's peak.
+ */
 #include "base/units.h"
 #include "topology/catalogue.h"
-#include "topology/synthetic.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* "name" or "name:nodes", cut at the last colon. */
+enum { MAX_WORD = 96 };
+
+static const char blanks[] = " \t\n\r";
+
+static enum mics_status set_nodes(struct mics_topology *topology, const char *value,
+                                  struct mics_err *err)
+{
+    uint64_t count;
+    const enum mics_status status = mics_parse_u64(value, 1, MICS_MAX_NODES, &count, err);
+
+    if (status == MICS_OK)
+        topology->nodes = (uint32_t)count;
+    return status;
+}
+
+static enum mics_status set_gpus(struct mics_topology *topology, const char *value,
+                                 struct mics_err *err)
+{
+    uint64_t count;
+    const enum mics_status status = mics_parse_u64(value, 1, MICS_MAX_PER_NODE, &count, err);
+
+    if (status == MICS_OK)
+        topology->per_node = (uint32_t)count;
+    return status;
+}
+
+static enum mics_status set_cores(struct mics_topology *topology, const char *value,
+                                  struct mics_err *err)
+{
+    uint64_t count;
+    const enum mics_status status = mics_parse_u64(value, 1, 1 << 20, &count, err);
+
+    if (status == MICS_OK)
+        topology->cores = (uint32_t)count;
+    return status;
+}
+
+/* "312T": a number and one of K M G T P, powers of 1000. */
+static enum mics_status set_flops(struct mics_topology *topology, const char *value,
+                                  struct mics_err *err)
+{
+    static const char suffixes[] = "KMGTP";
+    char number[MAX_WORD];
+    const size_t length = strlen(value);
+    const char *suffix = length > 0 ? strchr(suffixes, value[length - 1]) : NULL;
+    double scale = 1, flops;
+    enum mics_status status;
+
+    strcpy(number, value);
+    if (suffix) {
+        number[length - 1] = '\0';
+        for (const char *s = suffixes; s <= suffix; s++)
+            scale *= 1000;
+    }
+    status = mics_parse_double(number, 0, 1e18, &flops, err);
+    if (status == MICS_OK && flops * scale < 1)
+        status = mics_err_set(err, MICS_ERR_ARG, "less than 1 FLOP/s");
+    if (status == MICS_OK)
+        topology->flops = flops * scale;
+    return status;
+}
+
+static enum mics_status set_dtype(struct mics_topology *topology, const char *value,
+                                  struct mics_err *err)
+{
+    if (!mics_topology_dtype_is_known(value))
+        return mics_err_set(err, MICS_ERR_ARG, "expected f32, bf16 or f16");
+    strcpy(topology->flops_dtype, value);
+    return MICS_OK;
+}
+
+static enum mics_status set_memory(struct mics_topology *topology, const char *value,
+                                   struct mics_err *err)
+{
+    uint64_t bytes;
+    const enum mics_status status = mics_parse_bytes(value, &bytes, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (bytes == 0 || bytes > (uint64_t)1 << 60)
+        return mics_err_set(err, MICS_ERR_ARG, "expected 1 byte to 1 EiB");
+    topology->memory_bytes = bytes;
+    return MICS_OK;
+}
+
+static enum mics_status parse_rate(const char *value, double *out, struct mics_err *err)
+{
+    double rate;
+    const enum mics_status status = mics_parse_rate(value, &rate, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (!(rate >= 1 && rate <= 1e21))
+        return mics_err_set(err, MICS_ERR_ARG, "expected 1 to 1e21 bytes per second");
+    *out = rate;
+    return MICS_OK;
+}
+
+static enum mics_status set_memory_rate(struct mics_topology *topology, const char *value,
+                                        struct mics_err *err)
+{
+    return parse_rate(value, &topology->memory_bandwidth, err);
+}
+
+/* "300GB/s" or "300GB/s,3us". */
+static enum mics_status parse_link(const char *value, struct mics_link *link, struct mics_err *err)
+{
+    char rate[MAX_WORD];
+    const size_t length = strcspn(value, ",");
+    enum mics_status status;
+    double latency;
+
+    memcpy(rate, value, length);
+    rate[length] = '\0';
+    status = parse_rate(rate, &link->bandwidth_bytes, err);
+    if (status != MICS_OK || value[length] == '\0')
+        return status;
+    status = mics_parse_time(value + length + 1, &latency, err);
+    if (status == MICS_OK && latency > 3600)
+        status = mics_err_set(err, MICS_ERR_ARG, "latency of more than an hour");
+    if (status == MICS_OK)
+        link->latency_s = latency;
+    return status;
+}
+
+static enum mics_status set_link(struct mics_topology *topology, const char *value,
+                                 struct mics_err *err)
+{
+    return parse_link(value, &topology->node_link, err);
+}
+
+static enum mics_status set_net(struct mics_topology *topology, const char *value,
+                                struct mics_err *err)
+{
+    return parse_link(value, &topology->net_link, err);
+}
+
+static const struct word {
+    const char *key;
+    enum mics_status (*set)(struct mics_topology *topology, const char *value,
+                            struct mics_err *err);
+} words[] = {
+    {"node", set_nodes},  {"gpu", set_gpus},   {"flops", set_flops},
+    {"dtype", set_dtype}, {"mem", set_memory}, {"membw", set_memory_rate},
+    {"link", set_link},   {"net", set_net},    {"cores", set_cores},
+};
+
+enum { WORD_COUNT = sizeof words / sizeof *words };
+
+/* The index of the key that `text` begins with, up to a colon; WORD_COUNT: none. */
+static size_t find_word(const char *text)
+{
+    const size_t length = strcspn(text, ":");
+    size_t i = 0;
+
+    if (text[length] != ':')
+        return WORD_COUNT;
+    while (i < WORD_COUNT &&
+           (strlen(words[i].key) != length || strncmp(words[i].key, text, length) != 0))
+        i++;
+    return i;
+}
+
+static bool is_synthetic(const char *text)
+{
+    return find_word(text + strspn(text, blanks)) < WORD_COUNT;
+}
+
+static enum mics_status apply_word(struct mics_topology *topology, const char *word, bool *seen,
+                                   struct mics_err *err)
+{
+    const size_t i = find_word(word);
+    enum mics_status status;
+
+    if (i == WORD_COUNT)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "'%s': expected node, gpu, flops, dtype, mem, membw, link, net or "
+                            "cores, a colon and a value",
+                            word);
+    if (seen[i])
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': given twice", word);
+    seen[i] = true;
+    status = words[i].set(topology, strchr(word, ':') + 1, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "'%s'", word);
+    return status;
+}
+
+static enum mics_status apply_words(struct mics_topology *topology, const char *text,
+                                    struct mics_err *err)
+{
+    bool seen[WORD_COUNT] = {false};
+    enum mics_status status = MICS_OK;
+
+    if (text[strspn(text, blanks)] == '\0')
+        return mics_err_set(err, MICS_ERR_ARG, "'%.40s': empty description", text);
+    for (text += strspn(text, blanks); *text && status == MICS_OK; text += strspn(text, blanks)) {
+        const size_t length = strcspn(text, blanks);
+        char word[MAX_WORD];
+
+        if (length >= sizeof word)
+            return mics_err_set(err, MICS_ERR_ARG, "'%.40s...': word too long", text);
+        memcpy(word, text, length);
+        word[length] = '\0';
+        text += length;
+        status = apply_word(topology, word, seen, err);
+    }
+    return status;
+}
+
+static enum mics_status parse_synthetic(const char *text, struct mics_topology **out,
+                                        struct mics_err *err)
+{
+    struct mics_topology *topology = malloc(sizeof *topology);
+    enum mics_status status;
+
+    if (!topology)
+        return mics_err_nomem(err);
+    *topology = (struct mics_topology){
+        .name = "synthetic",
+        .source = "synthetic",
+        .nodes = 1,
+        .per_node = 1,
+        .device = "synthetic",
+        .flops = 250e12,
+        .flops_dtype = "bf16",
+        .memory_bandwidth = 1.8e12,
+        .memory_bytes = (uint64_t)80 << 30,
+        .node_link = {.latency_s = 2e-6, .bandwidth_bytes = 240e9},
+        .net_link = {.latency_s = 25e-6, .bandwidth_bytes = 12.5e9},
+    };
+    status = apply_words(topology, text, err);
+    if (status != MICS_OK) {
+        mics_topology_free(topology);
+        return status;
+    }
+    *out = topology;
+    return MICS_OK;
+}
+
+/* "name" or "name:nodes", split at the last colon. */
 static enum mics_status split_name(const char *text, char *name, size_t size, uint64_t *nodes,
                                    struct mics_err *err)
 {
@@ -15,9 +273,9 @@ static enum mics_status split_name(const char *text, char *name, size_t size, ui
     enum mics_status status;
 
     if (length == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "'%.100s': no name of an instance", text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%.100s': expected the name of an instance", text);
     if (length >= size)
-        return mics_err_set(err, MICS_ERR_ARG, "'%.40s...': too long for a name", text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%.40s...': name too long", text);
     memcpy(name, text, length);
     name[length] = '\0';
     *nodes = 1;
@@ -51,7 +309,7 @@ static enum mics_status parse_instance(const char *text, struct mics_topology **
 enum mics_status mics_topology_parse(const char *text, struct mics_topology **out,
                                      struct mics_err *err)
 {
-    if (mics_synthetic_is(text) || strpbrk(text, " \t\n"))
-        return mics_synthetic_parse(text, out, err);
+    if (is_synthetic(text) || strpbrk(text, " \t\n"))
+        return parse_synthetic(text, out, err);
     return parse_instance(text, out, err);
 }

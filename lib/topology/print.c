@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * print.c - a topology for people and for scripts.
+ * print.c - a topology as tables, for people and for scripts.
  *
- * The document is checked and read as every program does; only what a topology in memory does not
- * hold (outliers) is taken from the document itself.
+ * The document is read and checked as by every program. What a topology in memory does not hold
+ * (outliers, copies to the host, GPUs) is taken from the document itself.
  */
 #include "topology/print.h"
+#include "topology/cost.h"
 #include "topology/gpu_info.h"
-#include "topology/algorithm_times.h"
 
 #include "base/units.h"
 #include "doc/tree_print.h"
@@ -41,21 +41,21 @@ static void put_device(struct mics_table *table, const struct mics_topology *top
     mics_table_rate(table, tsv, topology->memory_bandwidth);
 }
 
-/* Between a GPU and its host, where that was measured. */
+/* Copies between a GPU and its host, if they were measured. */
 static void put_host_copies(struct mics_table *table, const struct mics_topology *topology, int tsv)
 {
     static const struct {
         const char *key, *words;
-    } ways[] = {{"from_host_bytes_per_s", "copies from the host"},
-                {"to_host_bytes_per_s", "copies to the host"}};
+    } copies[] = {{"from_host_bytes_per_s", "copies from the host"},
+                  {"to_host_bytes_per_s", "copies to the host"}};
     const json_t *device = json_object_get(topology->doc, "device");
 
-    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-        const json_t *rate = json_object_get(device, ways[i].key);
+    for (size_t i = 0; i < sizeof copies / sizeof *copies; i++) {
+        const json_t *rate = json_object_get(device, copies[i].key);
 
         if (!json_is_number(rate))
             continue;
-        mics_table_cell(table, "%s", tsv ? ways[i].key : ways[i].words);
+        mics_table_cell(table, "%s", tsv ? copies[i].key : copies[i].words);
         mics_table_rate(table, tsv, json_number_value(rate));
     }
 }
@@ -93,8 +93,8 @@ static void put_link(struct mics_table *table, const struct mics_link *link, int
     }
 }
 
-static enum mics_status print_facts(FILE *out, const struct mics_topology *topology, int tsv,
-                                    struct mics_err *err)
+static enum mics_status print_cluster(FILE *out, const struct mics_topology *topology, int tsv,
+                                      struct mics_err *err)
 {
     struct mics_table *table = mics_table_new("<|<");
 
@@ -140,9 +140,10 @@ static enum mics_status print_collectives(FILE *out, const struct mics_topology 
     return mics_table_finish(table, out, tsv, err);
 }
 
-static void put_window(struct mics_table *table, const struct mics_race *race, int tsv)
+static void put_window(struct mics_table *table, const struct mics_algorithm_timing *timing,
+                       int tsv)
 {
-    const struct mics_race_window window = mics_race_window(race);
+    const struct mics_hierarchical_window window = mics_algorithm_timing_window(timing);
 
     if (window.from == 0) {
         mics_table_cell(table, tsv ? "-" : "never");
@@ -153,9 +154,10 @@ static void put_window(struct mics_table *table, const struct mics_race *race, i
     mics_table_bytes(table, tsv, (uint64_t)window.to);
 }
 
-/* Flat against hierarchical: where the second is faster, and both at the largest size. */
-static enum mics_status print_races(FILE *out, const struct mics_topology *topology, int tsv,
-                                    struct mics_err *err)
+/* Flat and hierarchical: the sizes at which hierarchical is faster, and both times at the largest
+ * size. */
+static enum mics_status print_algorithm_timings(FILE *out, const struct mics_topology *topology,
+                                                int tsv, struct mics_err *err)
 {
     struct mics_table *table =
         mics_table_new(tsv ? "exchange|nodes|per_node|segments|hierarchical_from_bytes|"
@@ -164,18 +166,18 @@ static enum mics_status print_races(FILE *out, const struct mics_topology *topol
                            : "<exchange|>nodes|>ranks per node|>segments|>hierarchical "
                              "from|>to|>of|>flat|>hierarchical");
 
-    for (uint32_t i = 0; i < topology->race_count; i++) {
-        const struct mics_race *race = &topology->races[i];
-        const struct mics_race_point *last = &race->points[race->count - 1];
+    for (uint32_t i = 0; i < topology->algorithm_timing_count; i++) {
+        const struct mics_algorithm_timing *timing = &topology->algorithm_timings[i];
+        const struct mics_algorithm_point *last = &timing->points[timing->count - 1];
 
-        mics_table_cell(table, "%s", mics_collective_name(race->collective));
-        mics_table_cell(table, "%u", race->nodes);
-        mics_table_cell(table, "%u", race->per_node);
-        mics_table_cell(table, "%u", race->segments);
-        put_window(table, race, tsv);
+        mics_table_cell(table, "%s", mics_collective_name(timing->collective));
+        mics_table_cell(table, "%u", timing->nodes);
+        mics_table_cell(table, "%u", timing->per_node);
+        mics_table_cell(table, "%u", timing->segments);
+        put_window(table, timing, tsv);
         mics_table_bytes(table, tsv, (uint64_t)last->bytes);
         mics_table_time(table, tsv, last->flat_s);
-        mics_table_time(table, tsv, last->staged_s);
+        mics_table_time(table, tsv, last->hierarchical_s);
     }
     fputc('\n', out);
     return mics_table_finish(table, out, tsv, err);
@@ -204,15 +206,15 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
     enum mics_status status = mics_topology_from_doc((json_t *)(uintptr_t)doc, &topology, err);
 
     if (status == MICS_OK)
-        status = print_facts(out, topology, tsv, err);
+        status = print_cluster(out, topology, tsv, err);
     if (status == MICS_OK && topology->nodes * topology->per_node > 1)
         status = print_links(out, topology, tsv, err);
     if (status == MICS_OK)
-        status = mics_gpus_print(out, json_object_get(doc, "machine"), tsv, err);
+        status = mics_gpu_info_print(out, json_object_get(doc, "machine"), tsv, err);
     if (status == MICS_OK && topology->cost_count > 0)
         status = print_collectives(out, topology, tsv, err);
-    if (status == MICS_OK && topology->race_count > 0)
-        status = print_races(out, topology, tsv, err);
+    if (status == MICS_OK && topology->algorithm_timing_count > 0)
+        status = print_algorithm_timings(out, topology, tsv, err);
     if (status == MICS_OK && json_array_size(outliers) > 0)
         status = print_outliers(out, outliers, tsv, err);
     mics_topology_free(topology);

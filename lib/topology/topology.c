@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology.c - from a checked document to a topology in memory.
+ * topology.c - the document mics.topology: read, checked, and written.
  *
- * Every number has a range, so that whatever uses a topology may divide by it. A link that cannot
- * be used, because there is one node or one rank on each, may be absent.
+ * Every number has a range, so that users of a topology may divide by it. A link that cannot be
+ * used, because there is one node or one rank per node, may be absent. To write, the document that
+ * the topology came from is copied and its known members are replaced, so that members which this
+ * version does not know are kept, in every object.
  */
 #include "topology/topology.h"
-#include "topology/algorithm_times.h"
+
+#include "topology/cost.h"
+
 #include "doc/cursor.h"
 #include "doc/doc.h"
 
@@ -16,6 +20,27 @@
 enum { MAX_COSTS = 4096 };
 
 static const double max_rate = 1e21, max_seconds = 3600;
+
+const char *mics_collective_name(enum mics_collective collective)
+{
+    static const char *const names[MICS_COLLECTIVE_COUNT] = {
+        [MICS_ALL_GATHER] = "all_gather",
+        [MICS_REDUCE_SCATTER] = "reduce_scatter",
+        [MICS_ALL_REDUCE] = "all_reduce",
+    };
+
+    return names[collective];
+}
+
+bool mics_topology_dtype_is_known(const char *dtype)
+{
+    static const char *const known[] = {"f32", "bf16", "f16"};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(dtype, known[i]) == 0)
+            return true;
+    return false;
+}
 
 static enum mics_status read_name(const struct mics_at *at, const char *key, char *out, size_t size,
                                   struct mics_err *err)
@@ -167,6 +192,107 @@ static enum mics_status read_costs(const struct mics_at *root, struct mics_topol
     return status;
 }
 
+enum { MAX_ALGORITHM_TIMINGS = 1024 };
+
+/* One number of a point; members of an array have no name. */
+static enum mics_status read_number(const struct mics_at *point, size_t index, double *out,
+                                    struct mics_err *err)
+{
+    const struct mics_at at = mics_at_item_any(point, index);
+    const double value = json_number_value(at.value);
+
+    if (!json_is_number(at.value) || !(value > 0) || value > 1e18)
+        return mics_at_fail(&at, NULL, err, "expected a number above 0");
+    *out = value;
+    return MICS_OK;
+}
+
+static enum mics_status read_point(const struct mics_at *points, size_t index,
+                                   struct mics_algorithm_timing *timing, struct mics_err *err)
+{
+    const struct mics_at at = mics_at_item_any(points, index);
+    struct mics_algorithm_point *point = &timing->points[index];
+    enum mics_status status;
+
+    if (json_array_size(at.value) != 3)
+        return mics_at_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
+    status = read_number(&at, 0, &point->bytes, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 1, &point->flat_s, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 2, &point->hierarchical_s, err);
+    if (status == MICS_OK && index > 0 && point->bytes <= timing->points[index - 1].bytes)
+        return mics_at_fail(&at, NULL, err, "sizes must increase from point to point");
+    return status;
+}
+
+static enum mics_status read_algorithm_collective(const struct mics_at *at,
+                                                  enum mics_collective *out, struct mics_err *err)
+{
+    const char *name;
+    const enum mics_status status = mics_at_string(at, "collective", &name, err);
+
+    if (status != MICS_OK)
+        return status;
+    *out = MICS_ALL_GATHER;
+    if (strcmp(name, "all_gather") == 0)
+        return MICS_OK;
+    *out = MICS_REDUCE_SCATTER;
+    if (strcmp(name, "reduce_scatter") == 0)
+        return MICS_OK;
+    return mics_at_fail(at, "collective", err, "'%.32s': expected all_gather or reduce_scatter",
+                        name);
+}
+
+static enum mics_status read_algorithm_timing(const struct mics_at *at,
+                                              const struct mics_topology *topology,
+                                              struct mics_algorithm_timing *timing,
+                                              struct mics_err *err)
+{
+    struct mics_at points;
+    enum mics_status status = read_algorithm_collective(at, &timing->collective, err);
+
+    if (status == MICS_OK)
+        status = mics_at_u32(at, "nodes", 1, topology->nodes, &timing->nodes, err);
+    if (status == MICS_OK)
+        status = mics_at_u32(at, "per_node", 1, topology->per_node, &timing->per_node, err);
+    if (status == MICS_OK)
+        status = mics_at_u32(at, "segments", 1, 1 << 16, &timing->segments, err);
+    if (status == MICS_OK)
+        status = mics_at_array(at, "points", 1, MICS_ALGORITHM_POINTS, &points, err);
+    if (status != MICS_OK)
+        return status;
+    timing->count = (uint32_t)mics_at_count(&points);
+    for (size_t i = 0; i < timing->count && status == MICS_OK; i++)
+        status = read_point(&points, i, timing, err);
+    return status;
+}
+
+static enum mics_status read_algorithm_timings(const json_t *doc, struct mics_topology *topology,
+                                               struct mics_err *err)
+{
+    const struct mics_at root = mics_at_root(doc);
+    struct mics_at array, item;
+    enum mics_status status;
+
+    if (!mics_at_has(&root, "exchanges"))
+        return MICS_OK;
+    status = mics_at_array(&root, "exchanges", 0, MAX_ALGORITHM_TIMINGS, &array, err);
+    if (status != MICS_OK || mics_at_count(&array) == 0)
+        return status;
+    topology->algorithm_timing_count = (uint32_t)mics_at_count(&array);
+    topology->algorithm_timings =
+        calloc(topology->algorithm_timing_count, sizeof *topology->algorithm_timings);
+    if (!topology->algorithm_timings)
+        return mics_err_nomem(err);
+    for (size_t i = 0; i < topology->algorithm_timing_count && status == MICS_OK; i++) {
+        status = mics_at_item(&array, i, &item, err);
+        if (status == MICS_OK)
+            status = read_algorithm_timing(&item, topology, &topology->algorithm_timings[i], err);
+    }
+    return status;
+}
+
 static enum mics_status read_all(const struct mics_at *root, struct mics_topology *topology,
                                  struct mics_err *err)
 {
@@ -202,7 +328,7 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
     topology->doc = json_incref(doc);
     status = read_all(&root, topology, err);
     if (status == MICS_OK)
-        status = mics_races_read(doc, topology, err);
+        status = read_algorithm_timings(doc, topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;
@@ -217,6 +343,179 @@ void mics_topology_free(struct mics_topology *topology)
         return;
     json_decref(topology->doc);
     free(topology->costs);
-    free(topology->races);
+    free(topology->algorithm_timings);
     free(topology);
+}
+
+/* Sets several members of one object and records failures. */
+struct writer {
+    json_t *object;
+    bool failed;
+};
+
+static void put(struct writer *writer, const char *key, json_t *value)
+{
+    if (json_object_set_new(writer->object, key, value) != 0)
+        writer->failed = true;
+}
+
+/* The object `key` of `parent`, added if there is none. Borrowed; NULL: out of memory. */
+static json_t *object_member(json_t *parent, const char *key)
+{
+    json_t *member = json_object_get(parent, key);
+
+    if (json_is_object(member))
+        return member;
+    member = json_object();
+    return json_object_set_new(parent, key, member) == 0 ? member : NULL;
+}
+
+static bool put_link(json_t *object, const struct mics_link *link)
+{
+    struct writer writer = {.object = object};
+
+    put(&writer, "latency_s", json_real(link->latency_s));
+    put(&writer, "bandwidth_bytes_per_s", json_real(link->bandwidth_bytes));
+    put(&writer, "samples", json_integer(link->samples));
+    put(&writer, "spread", json_real(link->spread));
+    return !writer.failed;
+}
+
+static bool put_links(json_t *doc, const struct mics_topology *topology)
+{
+    json_t *links = object_member(doc, "links");
+
+    if (!links)
+        return false;
+    if (topology->node_link.bandwidth_bytes > 0 &&
+        !put_link(object_member(links, "node"), &topology->node_link))
+        return false;
+    if (topology->net_link.bandwidth_bytes > 0 &&
+        !put_link(object_member(links, "net"), &topology->net_link))
+        return false;
+    return true;
+}
+
+static bool put_device(json_t *doc, const struct mics_topology *topology)
+{
+    struct writer writer = {.object = object_member(doc, "device")};
+
+    put(&writer, "name", json_string(topology->device));
+    put(&writer, "flops_per_s", json_real(topology->flops));
+    put(&writer, "flops_dtype", json_string(topology->flops_dtype));
+    put(&writer, "memory_bandwidth_bytes_per_s", json_real(topology->memory_bandwidth));
+    put(&writer, "memory_bytes", json_integer((json_int_t)topology->memory_bytes));
+    put(&writer, "cores", json_integer(topology->cores));
+    return !writer.failed;
+}
+
+static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
+{
+    struct writer writer = {.object = object};
+
+    put(&writer, "collective", json_string(mics_collective_name(cost->collective)));
+    put(&writer, "nodes", json_integer(cost->nodes));
+    put(&writer, "per_node", json_integer(cost->per_node));
+    return !writer.failed && put_link(object, &cost->cost);
+}
+
+/* If the document has as many entries as the topology, they are its own, in the same order, and are
+ * updated in place. Any other array is replaced. */
+static bool put_costs(json_t *doc, const struct mics_topology *topology)
+{
+    json_t *array = json_object_get(doc, "collectives");
+
+    if (topology->cost_count == 0 && !array)
+        return true;
+    if (json_array_size(array) != topology->cost_count || !array) {
+        array = json_array();
+        if (json_object_set_new(doc, "collectives", array) != 0)
+            return false;
+        for (uint32_t i = 0; i < topology->cost_count; i++)
+            if (json_array_append_new(array, json_object()) != 0)
+                return false;
+    }
+    for (uint32_t i = 0; i < topology->cost_count; i++)
+        if (!put_cost(json_array_get(array, i), &topology->costs[i]))
+            return false;
+    return true;
+}
+
+enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json_t **out,
+                                      struct mics_err *err)
+{
+    json_t *doc = topology->doc ? json_deep_copy(topology->doc)
+                                : mics_doc_new(MICS_TOPOLOGY_KIND, MICS_TOPOLOGY_VERSION);
+    struct writer writer = {.object = doc};
+
+    put(&writer, "name", json_string(topology->name));
+    put(&writer, "source", json_string(topology->source));
+    put(&writer, "nodes", json_integer(topology->nodes));
+    put(&writer, "per_node", json_integer(topology->per_node));
+    if (writer.failed || !put_device(doc, topology) || !put_links(doc, topology) ||
+        !put_costs(doc, topology)) {
+        json_decref(doc);
+        return mics_err_nomem(err);
+    }
+    *out = doc;
+    return MICS_OK;
+}
+
+enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collective_cost *costs,
+                                         uint32_t count, struct mics_err *err)
+{
+    json_t *array = json_array();
+    bool failed = !array;
+
+    for (uint32_t i = 0; i < count; i++)
+        failed |= json_array_append_new(array, json_object()) != 0 ||
+                  !put_cost(json_array_get(array, i), &costs[i]);
+    if (failed) {
+        json_decref(array);
+        return mics_err_nomem(err);
+    }
+    return json_object_set_new(doc, "collectives", array) == 0 ? MICS_OK : mics_err_nomem(err);
+}
+
+/* NULL: out of memory. */
+static json_t *algorithm_timing_to_doc(const struct mics_algorithm_timing *timing)
+{
+    const struct mics_hierarchical_window window = mics_algorithm_timing_window(timing);
+    json_t *points = json_array();
+    bool failed = !points;
+
+    for (uint32_t i = 0; i < timing->count; i++) {
+        const struct mics_algorithm_point *point = &timing->points[i];
+
+        failed |=
+            json_array_append_new(points, json_pack("[I, f, f]", (json_int_t)point->bytes,
+                                                    point->flat_s, point->hierarchical_s)) != 0;
+    }
+    if (failed) {
+        json_decref(points);
+        return NULL;
+    }
+    return json_pack(
+        "{s:s, s:i, s:i, s:i, s:o, s:o, s:o}", "collective",
+        mics_collective_name(timing->collective), "nodes", (int)timing->nodes, "per_node",
+        (int)timing->per_node, "segments", (int)timing->segments, "hierarchical_from_bytes",
+        window.from > 0 ? json_integer((json_int_t)window.from) : json_null(),
+        "hierarchical_to_bytes", window.to > 0 ? json_integer((json_int_t)window.to) : json_null(),
+        "points", points);
+}
+
+enum mics_status mics_algorithm_timings_to_doc(const struct mics_algorithm_timing *timings,
+                                               uint32_t count, json_t **out, struct mics_err *err)
+{
+    json_t *array = json_array();
+    bool failed = !array;
+
+    for (uint32_t i = 0; i < count; i++)
+        failed |= json_array_append_new(array, algorithm_timing_to_doc(&timings[i])) != 0;
+    if (failed) {
+        json_decref(array);
+        return mics_err_nomem(err);
+    }
+    *out = array;
+    return MICS_OK;
 }

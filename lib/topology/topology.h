@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * topology.h - what a cluster is made of: the document mics.topology in memory.
+ * topology.h - the hardware of a cluster: the document mics.topology in memory.
  *
- * Nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two. Costs
- * are classes, not pairs: a link inside a node, and a link between nodes.
+ * All nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two.
+ * Costs belong to classes, not to pairs: a link inside a node, and a link between nodes.
  *
- * The document, version 1; everything after a '?' may be absent:
+ * The document, version 1; what follows a '?' may be absent:
  *
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
@@ -14,9 +14,13 @@
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
  *                     LINK's members, ? points [[bytes, seconds], ...]}]
- *     ? exchanges: see races.h
+ *     ? exchanges [{collective ("all_gather", "reduce_scatter"), nodes, per_node, segments,
+ *                   points [[bytes, flat seconds, hierarchical seconds], ...],
+ *                   ? hierarchical_from_bytes, ? hierarchical_to_bytes}]
+ *                  bytes are of the whole array and increase; the last two are the first and the
+ *                  last size at which hierarchical is faster, null: at none
  *     ? hosts [name of each node]
- *     ? declared_nodes: a node is what MICS_NODE_RANKS said, not a machine
+ *     ? declared_nodes: a node is what MICS_NODE_RANKS says, not a machine
  *     ? machine {processor, packages, numa_nodes, cores, threads, cache_bytes [L1d, L2, L3],
  *                memory_bytes, ? gpus, ? gpus_error: see gpu_info.h}: one node, as hwloc sees it
  *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
@@ -38,12 +42,14 @@
 #define MICS_MAX_NODES        65536
 #define MICS_MAX_PER_NODE     1024
 
-/* Of a GPU's memory, not planned: fragments of 2 MiB, what varies between runs, and of nvidia-smi's
- * total what the driver keeps from CUDA: 621 MiB of an A100-SXM4-40GB (bottlerocket-os/bottlerocket
- * pull request 3873), 729 MiB of a B200 (pytorch/ao pull request 4002), more than this. */
+/* Of a GPU's memory, not planned: fragments of 2 MiB, what varies between runs, and what the driver
+ * keeps from CUDA of the total of nvidia-smi: 621 MiB of an A100-SXM4-40GB (bottlerocket-os/
+ * bottlerocket pull request 3873), 729 MiB of a B200 (pytorch/ao pull request 4002), which is more
+ * than this. */
 #define MICS_GPU_RESERVE_BYTES ((uint64_t)512 << 20)
 
-/* What one rank may use: of the free bytes of a probed GPU, of all bytes of a catalogue's GPU. */
+/* Bytes that one rank may use, of the free bytes of a probed GPU or of all bytes of a
+ * catalogue's. */
 static inline uint64_t mics_gpu_memory_limit(uint64_t bytes)
 {
     return bytes > MICS_GPU_RESERVE_BYTES ? bytes - MICS_GPU_RESERVE_BYTES : 0;
@@ -51,9 +57,9 @@ static inline uint64_t mics_gpu_memory_limit(uint64_t bytes)
 
 /* time = alpha + bytes / beta */
 struct mics_link {
-    double latency_s;       /* alpha, one message */
-    double bandwidth_bytes; /* beta, bytes per second, one way, for one rank alone */
-    uint32_t samples;       /* measurements behind it; 0: declared, not measured */
+    double latency_s;       /* alpha, of one message */
+    double bandwidth_bytes; /* beta, bytes per second, one way, used by one rank alone */
+    uint32_t samples;       /* measurements; 0: declared, not measured */
     double spread;          /* median absolute deviation of measured / fitted - 1 */
 };
 
@@ -64,61 +70,81 @@ enum mics_collective {
     MICS_COLLECTIVE_COUNT
 };
 
-/* A measured collective on a group of `nodes` x `per_node` ranks: seconds for S total bytes are
- * alpha + S / beta. */
+const char *mics_collective_name(enum mics_collective collective); /* "all_gather" */
+
+/* A measured collective on a group of `nodes` x `per_node` ranks: alpha + S / beta seconds for an
+ * array of S bytes in total. */
 struct mics_collective_cost {
     enum mics_collective collective;
     uint32_t nodes, per_node;
     struct mics_link cost;
 };
 
-const char *mics_collective_name(enum mics_collective collective); /* "all_gather" */
+enum { MICS_ALGORITHM_POINTS = 48 };
 
-/* Is it one of "f32", "bf16", "f16"? */
-bool mics_topology_dtype_is_known(const char *dtype);
+struct mics_algorithm_point {
+    double bytes, flat_s, hierarchical_s;
+};
 
-struct mics_race; /* races.h */
+/* The flat and the hierarchical algorithm of a collective, measured on the same ranks in one
+ * run. */
+struct mics_algorithm_timing {
+    enum mics_collective collective;
+    uint32_t nodes, per_node; /* of the group */
+    uint32_t segments;        /* of the hierarchical algorithm; the flat one has none */
+    uint32_t count;           /* of points, 1 or more */
+    struct mics_algorithm_point points[MICS_ALGORITHM_POINTS]; /* by increasing bytes */
+};
 
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */
     char source[16];          /* "measured", "catalogue", "synthetic", "nccl" */
     uint32_t nodes, per_node; /* world_size = nodes * per_node */
 
-    char device[64]; /* "host", "NVIDIA H100", ... of one rank */
+    char device[64]; /* of one rank: "host", "NVIDIA H100", ... */
     double flops;    /* FLOP/s that one rank sustains in large matrix products, in `flops_dtype` */
     char flops_dtype[8];     /* "f32", "bf16", "f16" */
     double memory_bandwidth; /* bytes/s of one rank */
     uint64_t memory_bytes;   /* that one rank may use */
-    uint32_t cores;          /* host cores of one rank; 0 unknown */
+    uint32_t cores;          /* host cores of one rank; 0: unknown */
 
     struct mics_link node_link; /* between two ranks of a node */
-    struct mics_link
-        net_link; /* between two nodes, the whole card(s) of a node: the ranks of a node share it */
+    struct mics_link net_link;  /* between two nodes: all cards of a node, shared by its ranks */
 
     uint32_t cost_count;
     struct mics_collective_cost *costs; /* measured; may be NULL */
 
-    uint32_t race_count;
-    struct mics_race *races; /* flat against hierarchical, measured; may be NULL */
+    uint32_t algorithm_timing_count;
+    struct mics_algorithm_timing *algorithm_timings; /* measured; may be NULL */
 
-    json_t *doc; /* the document that it came from, or NULL: unknown keys live on there */
+    json_t *doc; /* the document that it came from, with its unknown keys; or NULL */
 };
 
 void mics_topology_free(struct mics_topology *topology); /* NULL is fine */
 
-/* Check everything and build. The topology keeps a reference to `doc`. */
+/* Is it one of "f32", "bf16", "f16"? */
+bool mics_topology_dtype_is_known(const char *dtype);
+
+/* Check the document completely and read it. *out belongs to the caller and keeps a reference to
+ * `doc`. MICS_ERR_FORMAT: the path of the wrong value, and why. */
 enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
                                         struct mics_err *err);
-/* A new document, with all that topology->doc holds and the fields above. */
+/* A new document with all that topology->doc holds and the fields above. *out belongs to the
+ * caller. */
 enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json_t **out,
                                       struct mics_err *err);
 
-/* Set "collectives" of a document to these costs. */
+/* Set "collectives" of a document. */
 enum mics_status mics_topology_set_costs(json_t *doc, const struct mics_collective_cost *costs,
                                          uint32_t count, struct mics_err *err);
 
-/* "p4d.24xlarge:16" (catalogue name, number of nodes; 1 without) or the synthetic grammar
- * "node:4 gpu:8 flops:312T mem:40G membw:1.5TB/s link:300GB/s,3us net:400gbit,20us". */
+/* The value of "exchanges" for a document. *out belongs to the caller. */
+enum mics_status mics_algorithm_timings_to_doc(const struct mics_algorithm_timing *timings,
+                                               uint32_t count, json_t **out, struct mics_err *err);
+
+/* "p4d.24xlarge:16" (a catalogue name, and the number of nodes; 1 without), or a description such
+ * as "node:4 gpu:8 flops:312T mem:40G membw:1.5TB/s link:300GB/s,3us net:400gbit,20us" (parse.c).
+ * *out belongs to the caller. MICS_ERR_ARG: the message quotes what is wrong. */
 enum mics_status mics_topology_parse(const char *text, struct mics_topology **out,
                                      struct mics_err *err);
 

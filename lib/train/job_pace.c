@@ -3,7 +3,7 @@
 
 #include "comm/agree.h"
 #include "doc/doc.h"
-#include "plan/schedule/op_durations.h"
+#include "plan/schedule/timeline.h"
 
 /* Rank 0 reads the plan whose pace is kept, for all. */
 static enum mics_status read_pace_plan(struct mics_job *job, struct mics_plan **out,
@@ -35,7 +35,7 @@ enum mics_status mics_job_open_pace(struct mics_job *job, struct mics_err *err)
     if (job->options->pace)
         status = read_pace_plan(job, &other, err);
     if (status == MICS_OK) {
-        status = mics_pace_make(job->plan, other ? other : job->plan, &job->pace, err);
+        status = mics_op_durations_new(job->plan, other ? other : job->plan, &job->pace, err);
         if (status != MICS_OK && other)
             mics_err_prefix(err, "%s", job->options->pace);
     }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# mics-plan: topology in, plan out; what fits, what does not, and what makes no sense.
+# mics-plan: topology in, plan out; what fits, what does not, and invalid options.
 
 load helpers
 
@@ -9,7 +9,7 @@ setup()
     cd "$BATS_TEST_TMPDIR"
 }
 
-# A number of the plan's tables by its name.
+# A number in the plan's tables, by name.
 field() # name file
 {
     awk -F '\t' -v name="$1" '$1 == name { print $2; exit }' "$2"
@@ -21,7 +21,7 @@ nano() # more options
         --model=gpt2-nano --global-batch=8 --seq=256 "$@"
 }
 
-@test "a plan is a document that mics-show prints" {
+@test "plan: writes a document that mics-show prints" {
     nano >plan.mp
     run mics-show plan.mp
     [ "$status" = 0 ]
@@ -31,7 +31,7 @@ nano() # more options
     grep -q '"kind": "mics.plan"' plan.json
 }
 
-@test "a topology document is read from a file or standard input, in either format" {
+@test "plan: reads a topology from a file or standard input, as msgpack or JSON" {
     nano --json -o plan.json
     python3 -c 'import json; json.dump(json.load(open("plan.json"))["topology"], open("topology.json", "w"))'
     mics-plan --model=gpt2-nano --no-history topology.json >a.mp
@@ -41,7 +41,7 @@ nano() # more options
     cmp b.mp c.mp
 }
 
-@test "a preset goes before a file or folder of its name, and standard error says how to name the other" {
+@test "plan: a preset takes precedence over a file or folder of its name, with a warning" {
     mkdir gpt2-nano
     run -0 --separate-stderr nano --tsv
     [ "$stderr" = "mics-plan: model 'gpt2-nano': taking the preset; write ./gpt2-nano for the folder" ]
@@ -64,13 +64,13 @@ nano() # more options
     [ "$output" = "$with" ]
 }
 
-@test "the same question has the same answer" {
+@test "plan: equal commands write equal documents" {
     nano >a.mp
     nano >b.mp
     cmp a.mp b.mp
 }
 
-@test "less memory makes larger groups, until nothing fits: exit 4 and by how much" {
+@test "plan: less memory gives larger groups, until nothing fits: exit 4 and by how much" {
     last=1
     for p in 1 2 4; do # each just too large for the group before
         nano --strategy="mics:$p" --micro-batch=1 --recompute=none --prefetch=0 --tsv >one
@@ -87,7 +87,7 @@ nano() # more options
     [ "$output" = "" ]
 }
 
-@test "memory that p = 1 needs and MiCS does not makes a partition group" {
+@test "plan: a partition group is chosen where p = 1 does not fit" {
     nano --strategy=ddp --micro-batch=1 --recompute=none --tsv >ddp
     limit=$(($(field total ddp) - 1))
     nano --micro-batch=1 --recompute=none --memory=$limit --tsv >plan
@@ -95,7 +95,7 @@ nano() # more options
     [ "$(field p_optim plan)" -gt 1 ]
 }
 
-@test "every strategy can be asked for by name" {
+@test "plan: every strategy can be requested by name" {
     for want in ddp:1:1:1 zero1:1:1:4 zero2:1:4:4 zero3:4:4:4 mics:2:2:2; do
         IFS=: read -r name param grad optim <<<"$want"
         strategy=$name
@@ -106,7 +106,7 @@ nano() # more options
     done
 }
 
-@test "what is given is in the plan" {
+@test "plan: options are in the plan" {
     nano --micro-batch=1 --recompute=full --optimizer=sgd --prefetch=3 --no-clip --strategy=zero3 --tsv >plan
     [ "$(field micro_batch plan)" = 1 ]
     [ "$(field micro_steps plan)" = 2 ]
@@ -116,7 +116,7 @@ nano() # more options
     [ "$(field clip plan)" = 0 ]
 }
 
-@test "each level of recomputation keeps less than the one before, and auto takes one that fits" {
+@test "plan: each level of recomputation saves memory, and auto chooses one that fits" {
     last=0
     for level in full selective none; do
         nano --micro-batch=2 --strategy=zero3 --prefetch=0 --recompute=$level --tsv >$level
@@ -129,7 +129,7 @@ nano() # more options
     nano --recompute=selective | mics-show | grep -q '^activations  *kept until backward, norms and GELU or SwiGLU recomputed'
 }
 
-@test "a plan of version 1 keeps its meaning: recompute was true for full and false for selective" {
+@test "plan: in version 1 recompute is true for full and false for selective" {
     for level in true:full false:selective; do
         nano --recompute="${level#*:}" --json -o new.json
         jq ".v = 1 | .choice.recompute = ${level%:*} | .alternatives[].choice.recompute = ${level%:*}" new.json >old.json
@@ -148,7 +148,7 @@ nano() # more options
     [[ $stderr == *"choice.recompute: "* ]]
 }
 
-@test "--launch prints the command for both launchers, and -o keeps the plan" {
+@test "plan: --launch prints the command for both launchers, and -o writes the plan" {
     run --separate-stderr nano --launch=mpirun
     [ "$output" = "mpirun -n 4 --map-by ppr:2:node mics-train -p plan.mp --data=FILES" ]
     run --separate-stderr nano --launch=srun -o "my plan.mp"
@@ -156,7 +156,7 @@ nano() # more options
     mics-show "my plan.mp" >/dev/null
 }
 
-@test "--trace writes the predicted timeline, whose events do not overlap" {
+@test "plan: --trace writes the predicted timeline, whose events do not overlap" {
     nano --strategy=zero3 --trace=trace.json -o plan.mp
     run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | length' trace.json
     [ "$output" -gt 30 ]
@@ -167,7 +167,7 @@ nano() # more options
     run -1 nano --trace=/nowhere/trace.json -o plan.mp
 }
 
-@test "--schedule prints one line for each operation" {
+@test "plan: --schedule prints one line per operation" {
     nano --strategy=zero3 --schedule >schedule
     [ "$(awk '$2 == "forward"' schedule | wc -l)" = 6 ]
     [ "$(awk '$2 == "backward"' schedule | wc -l)" = 5 ]
@@ -175,7 +175,7 @@ nano() # more options
     grep -qE ' gather +gather_(net|node)' schedule
 }
 
-@test "a configuration of one's own is a model" {
+@test "plan: --model accepts a config.json" {
     mkdir mine
     cat >mine/config.json <<-'END'
 	{"model_type": "gpt2", "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128, "vocab_size": 500,
@@ -186,20 +186,20 @@ nano() # more options
     mics-plan --topology='node:1 gpu:2' --model=mine/config.json >/dev/null
 }
 
-@test "a thousand nodes are planned in a second" {
+@test "plan: a thousand nodes take less than a second" {
     SECONDS=0
     mics-plan --topology=p4d.24xlarge:1024 --model=gpt2-xl --global-batch=65536 >plan.mp
     [ "$SECONDS" -le 2 ]
     mics-show plan.mp | grep -q '8192'
 }
 
-@test "a sequence longer than the model's positions exits 2" {
+@test "plan: a sequence longer than the model's positions exits 2" {
     run --separate-stderr mics-plan --topology='node:1' --model=gpt2-nano --seq=257
     one_line_and_code 2
     [[ $stderr == *"sequence of 257: the model has 256 positions" ]]
 }
 
-@test "a batch that the ranks do not divide exits 2 and names near ones that they do" {
+@test "plan: a batch that is not a multiple of the ranks exits 2 with the closest multiples" {
     run --separate-stderr nano --global-batch=10
     one_line_and_code 2
     [[ $stderr == *"8 and 12 are" ]]
@@ -208,7 +208,7 @@ nano() # more options
     [[ $stderr == *"the least is 12" ]]
 }
 
-@test "values out of range and words that are none exit 2, with the option's name" {
+@test "plan: invalid values exit 2 with the option's name" {
     for bad in --global-batch=0 --micro-batch=x --seq=-1 --memory=12Q --memory=0 --recompute=some --optimizer=lion \
         --prefetch=99999999 --launch=ssh; do
         run --separate-stderr nano "$bad"
@@ -224,7 +224,7 @@ nano() # more options
     done
 }
 
-@test "no model, two topologies, or both an option and a file exit 2" {
+@test "plan: no model, two topologies, or both --topology and a file exit 2" {
     run --separate-stderr mics-plan --topology='node:1'
     [ "$status" = 2 ]
     [[ ${stderr_lines[0]} == "mics-plan: --model is missing" ]]
@@ -234,7 +234,7 @@ nano() # more options
     [ "$status" = 2 ]
 }
 
-@test "a document that is no topology exits 3 and says what it is" {
+@test "plan: a document of another kind exits 3 and names the kind" {
     nano >plan.mp
     run --separate-stderr mics-plan --model=gpt2-nano plan.mp
     one_line_and_code 3
@@ -247,14 +247,14 @@ nano() # more options
     [[ $stderr == *"standard input"* ]]
 }
 
-@test "a missing file and a full disk exit 1" {
+@test "plan: a missing file and a full disk exit 1" {
     run --separate-stderr mics-plan --model=gpt2-nano missing.mp
     one_line_and_code 1
     run --separate-stderr bash -c 'mics-plan --topology=node:1 --model=gpt2-nano >/dev/full'
     one_line_and_code 1
 }
 
-@test "a plan whose figures were changed by hand is refused" {
+@test "plan: inconsistent figures in a plan are refused" {
     nano --json -o plan.json
     sed 's/"arena_bytes": [0-9]*/"arena_bytes": 4096/' plan.json >lie.json
     run --separate-stderr mics-show lie.json
@@ -262,14 +262,14 @@ nano() # more options
     [[ $stderr == *"memory.arena_bytes: says 4096, but this choice takes "* ]]
 }
 
-@test "history tells the topology's commands before the plan's" {
+@test "plan: the history has the topology's commands before the plan's" {
     nano --json -o plan.json
     [ "$(grep -c '"program": "mics-plan"' plan.json)" = 1 ]
     nano --json --no-history >none.json
     [ "$(grep -c '"program"' none.json)" = 0 ]
 }
 
-@test "bf16 halves parameters and activations, gradients travel as told, and a master joins the states" {
+@test "plan: bf16 halves parameters and activations and adds a master; --grad-dtype sets the type of communicated gradients" {
     for types in 'f32 f32' 'bf16 bf16' 'bf16 f32' 'f32 bf16'; do
         nano --strategy=mics:2 --micro-batch=1 --recompute=none --prefetch=1 --dtype="${types% *}" \
             --grad-dtype="${types#* }" --tsv >"${types/ /-}"
@@ -282,15 +282,15 @@ nano() # more options
     [ "$(field 'gradient shards' bf16-bf16)" = "$(field 'gradient shards' f32-f32)" ]
     [ "$(field 'gradients to reduce' bf16-f32)" = "$(field 'gradients to reduce' f32-f32)" ]
     [ "$(field 'gradients to reduce' f32-bf16)" = "$(field 'gradients to reduce' bf16-bf16)" ]
-    # m, v and the master against m and v, up to the page that regions end at
+    # m, v and the master against m and v, up to the alignment of regions
     more=$((2 * $(field 'optimizer shards' bf16-bf16) - 3 * $(field 'optimizer shards' f32-f32)))
     [ "$more" -ge -12288 ] && [ "$more" -le 12288 ]
-    # all that is sent is halved but the two sums of the whole step
+    # half the bytes are sent, except by the two sums of the whole step
     full=$(field sent_bytes f32-f32) half=$(field sent_bytes bf16-bf16)
     [ $((2 * half - full)) -ge 0 ] && [ $((2 * half - full)) -lt 100 ]
 }
 
-@test "devices that are rated in bf16 get a plan in bf16, others in fp32" {
+@test "plan: the default type is bf16 where the topology's FLOP/s are in bf16, else fp32" {
     mics-plan --topology=p4d.24xlarge:2 --model=gpt2-xl --tsv >gpu
     [ "$(field dtype gpu) $(field grad_dtype gpu)" = 'bf16 bf16' ]
     mics-plan --topology='node:1 gpu:2 dtype:f32' --model=gpt2-nano --grad-dtype=bf16 --tsv >host
@@ -299,7 +299,7 @@ nano() # more options
     [[ $output == *"'f16': expected f32 or bf16"* ]]
 }
 
-@test "a plan from before there were types is one of fp32; one that says others is refused" {
+@test "plan: a plan without types is of fp32; unknown types are refused" {
     nano --dtype=f32 --json -o plan.json
     python3 - <<'PY'
 import json
@@ -327,7 +327,7 @@ on_gpu() # options...
         --prefetch=1 "$@"
 }
 
-@test "plan: the context, the workspace and NCCL's communicators of a GPU are lines of the memory table" {
+@test "plan: the context, the workspace and NCCL's communicators of a GPU are rows of the memory table" {
     on_gpu --tsv >plan
     [ "$(field context plan)" = $((640 << 20)) ]
     [ "$(field workspace plan)" = $((32 << 20)) ]
@@ -342,7 +342,7 @@ on_gpu() # options...
     grep -qE "^\+ NCCL's communicators +1.56 GiB" table
 }
 
-@test "plan: what fits without the context and communicators, and not with them, is refused by how much" {
+@test "plan: the context and communicators count against the memory limit" {
     on_gpu --tsv >plan
     total=$(field total plan)
     on_gpu --memory="$total" -o fits.mp
@@ -364,7 +364,7 @@ on_gpu() # options...
         jq -e '.memory | .context_bytes == 0 and .communicator_bytes == 0'
 }
 
-@test "plan: of a plan of version 1, which did not have them, they are computed" {
+@test "plan: the context and communicators of a plan of version 1 are computed" {
     on_gpu --json --recompute=selective -o plan.json
     jq '.v = 1 | .choice.recompute = false | .alternatives[].choice.recompute = false |
         del(.memory.context_bytes, .memory.communicator_bytes)' plan.json >old.json

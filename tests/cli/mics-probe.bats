@@ -67,10 +67,10 @@ setup()
     done
 }
 
-@test "an unknown instance is answered with near ones" {
+@test "an unknown instance is answered with similar ones" {
     run --separate-stderr mics-probe --topology=p4d.24xlage:2
     usage_mistake mics-probe
-    [[ ${stderr_lines[0]} == *"'p4d.24xlage': unknown instance; near: p4d.24xlarge"*"--list"* ]]
+    [[ ${stderr_lines[0]} == *"'p4d.24xlage': unknown instance; similar: p4d.24xlarge"*"--list"* ]]
 }
 
 @test "a bad word is quoted" {
@@ -193,7 +193,7 @@ setup()
         "nccl 4 8 NVIDIA H200 141GB" ]
     mics-plan --model=gpt2-xl --global-batch=512 --seq=1024 topo.mp -o plan.mp
     run -3 mics-probe --nccl-topo="$root/tests/gpu-node/v100.xml"
-    [[ $output == *"v100.xml: it does not say which GPUs of compute capability 7.0 they are: --gpu=NAME does" ]]
+    [[ $output == *"v100.xml: the model of the GPUs, of compute capability 7.0, is not stated: name it with --gpu=NAME" ]]
     run -2 mics-probe --nccl-topo="$root/tests/gpu-node/v100.xml" --gpu=V1000
     [[ $output == *'GPU "V1000" is not in the catalogue, which has V100-32, '* ]]
     run -1 mics-probe --nccl-topo=/nonexistent

@@ -21,7 +21,7 @@ setup()
 	END
 }
 
-@test "a topology is a table that says what it is made of" {
+@test "show: a topology is printed as tables" {
     run --separate-stderr mics-show topology.json
     [ "$status" = 0 ]
     [ "$stderr" = "" ]
@@ -32,14 +32,14 @@ setup()
     grep -qE '^all_reduce +2 +1 +100 us +' <<<"$output"
 }
 
-@test "--tsv gives scripts plain numbers by name" {
+@test "show: --tsv prints plain numbers by name" {
     mics-show --tsv topology.json >tables
     [ "$(awk -F '\t' '$1 == "memory_bytes" { print $2 }' tables)" = 4294967296 ]
     [ "$(awk -F '\t' '$1 == "net" { print $3 }' tables)" = 1000000000 ]
     run ! grep -q 'GiB' tables
 }
 
-@test "--json is the document, unknown members and history included, and is read back" {
+@test "show: --json prints the document with unknown members and history, and is read back" {
     mics-show --json topology.json >once.json
     mics-show --json <once.json >twice.json
     cmp once.json twice.json
@@ -47,7 +47,7 @@ setup()
     [ "$(grep -c '"program"' once.json)" = 1 ]
 }
 
-@test "msgpack and JSON of one document show the same" {
+@test "show: msgpack and JSON of one document are printed alike" {
     # {"kind":"k","v":1,"a":[true,-5,"x"]}
     printf '\x83\xa4kind\xa1k\xa1v\x01\xa1a\x93\xc3\xfb\xa1x' >small.mp
     mics-show --json -o small.json small.mp
@@ -56,7 +56,7 @@ setup()
     cmp one two
 }
 
-@test "a document of an unknown kind is an outline of its members" {
+@test "show: a document of an unknown kind is printed as a tree of its members" {
     echo '{"kind": "mics.future", "v": 9, "a": {"b": [1.5, "text"], "none": null}, "empty": []}' >doc.json
     run mics-show --tsv doc.json
     [ "$status" = 0 ]
@@ -69,7 +69,7 @@ setup()
     grep -qE '^    \[1\] +text$' <<<"$output"
 }
 
-@test "what a stranger wrote cannot command the terminal" {
+@test "show: control characters of a document do not reach the terminal" {
     printf '{"kind": "k", "v": 1, "a\\u001b[2J": "\\u001b]0;x\\u0007"}' >doc.json
     mics-show doc.json >out
     run ! grep -q $'\x1b' out
@@ -78,20 +78,20 @@ setup()
     run ! grep -q $'\x1b' out
 }
 
-@test "--history prints the commands, quoted for a shell" {
+@test "show: --history prints the commands, quoted for a shell" {
     run mics-show --history topology.json
     [ "$status" = 0 ]
     [[ ${lines[1]} == "mics-probe  0.1.0    mics-probe '--topology=node:2 gpu:4' 'it'\''s'" ]]
 }
 
-@test "several files are told apart, and standard input is one of them" {
+@test "show: several files have headings, and standard input can be one of them" {
     run --separate-stderr mics-show topology.json - <topology.json
     [ "$status" = 0 ]
     [ "$(grep -c '^==> .* <==$' <<<"$output")" = 2 ]
     [ "$(grep -c '^cluster ' <<<"$output")" = 2 ]
 }
 
-@test "--json and --tsv take one file" {
+@test "show: --json and --tsv take one file" {
     for option in --json --tsv; do
         run --separate-stderr mics-show "$option" topology.json topology.json
         usage_mistake mics-show
@@ -100,7 +100,7 @@ setup()
     usage_mistake mics-show
 }
 
-@test "-o writes the file whole or not at all" {
+@test "show: -o writes the file completely or not at all" {
     mics-show -o table.txt topology.json
     mics-show topology.json | cmp - table.txt
     echo '{"kind": "mics.topology", "v": 1}' >bad.json
@@ -112,7 +112,7 @@ setup()
     one_line_and_code 1
 }
 
-@test "an error names the file and the path in it" {
+@test "show: an error has the file and the path in it" {
     sed 's/5e9/"fast"/' topology.json >bad.json
     run --separate-stderr mics-show bad.json
     one_line_and_code 3
@@ -122,7 +122,7 @@ setup()
     [ "$stderr" = "mics-show: standard input: history[0].program: expected a string, found a number" ]
 }
 
-# 100 steps whose loss falls from 5 to 3.02, validated twice; step 60 on done again from a checkpoint.
+# 100 steps whose loss falls from 5 to 3.02, validated twice; steps from 60 on are repeated from a checkpoint.
 metrics()
 {
     echo '{"event":"run","model":"gpt2-nano"}'
@@ -138,7 +138,7 @@ metrics()
     echo '{"event":"end","step":100,"reason":"done"}'
 }
 
-@test "metrics are summed up, and steps done again count once" {
+@test "show: metrics are summarised, and repeated steps count once" {
     metrics >run.jsonl
     mics-show --tsv run.jsonl >tables
     value() { awk -F '\t' -v name="$1" '$1 == name { print $'"${2:-2}"' }' tables; }
@@ -157,14 +157,14 @@ metrics()
     mics-show run.jsonl | grep -qE '^ +91 +100 +3.11 +3.5 '
 }
 
-@test "metrics as JSON are a document" {
+@test "show: metrics as JSON are a document" {
     metrics | mics-show --json >metrics.json
     mics-show metrics.json >one
     metrics | mics-show >two
     cmp one two
 }
 
-@test "metrics of a run that was killed may end in the middle of a line" {
+@test "show: an incomplete last line of metrics is ignored" {
     metrics | head -c -12 >run.jsonl
     mics-show --tsv run.jsonl | grep -q '^last_line_cut	true$'
     metrics | sed '5s/loss/loss"/' >bad.jsonl
@@ -177,7 +177,7 @@ metrics()
     [ "$stderr" = "mics-show: bad.jsonl: line 5: step: expected a whole number, found a string" ]
 }
 
-@test "a plan is tables: what was chosen, memory by region, the step, and why the others lost" {
+@test "show: a plan is tables of the choice, memory by region, the step, and the alternatives" {
     mics-plan --model=gpt2 --seq=512 --global-batch=64 --topology=p4d.24xlarge:2 --strategy=mics:16 >plan.mp
     run --separate-stderr mics-show plan.mp
     [ "$status" = 0 ]
@@ -194,7 +194,7 @@ metrics()
     grep -qE '^mics +16 +16 +16 .* chosen$' <<<"$output"
 }
 
-@test "a plan's regions add up to its arena, in the table for scripts too" {
+@test "show: a plan's regions add up to its arena, also with --tsv" {
     mics-plan --model=gpt2 --seq=512 --global-batch=64 --topology=p4d.24xlarge:2 >plan.mp
     mics-show --tsv plan.mp >tables
     sum=$(awk -F '\t' '$1 == "region" { on = 1; next } $1 == "arena" { exit } on { sum += $2 } END { printf "%.0f", sum }' tables)
@@ -203,14 +203,14 @@ metrics()
     [ "$(awk -F '\t' '$NF == "chosen"' tables | wc -l)" = 1 ]
 }
 
-@test "a plan that lies about its memory is not shown as a plan" {
+@test "show: a plan with other than the computed memory exits 3" {
     mics-plan --model=gpt2-nano --seq=64 --json --topology='node:1 gpu:2' >plan.json
     sed -E 's/("arena_bytes": )[0-9]+/\14096/' plan.json >lie.json
     run --separate-stderr mics-show lie.json
     one_line_and_code 3
 }
 
-# A manifest as mics-train writes it, in JSON; the plan in it is not looked into.
+# A manifest as mics-train writes it, in JSON; the plan in it is not read.
 manifest()
 {
     cat <<-'END'
@@ -224,7 +224,7 @@ manifest()
 	END
 }
 
-@test "a checkpoint is shown by its folder, its manifest, or the run's folder" {
+@test "show: a checkpoint is found by its folder, its manifest, or the run's folder" {
     mkdir -p run/step-000400
     manifest >run/step-000400/manifest.mp
     ln -s step-000400 run/latest
@@ -241,7 +241,7 @@ manifest()
     [ "$(awk -F '\t' '$1 == "training.data.documents" { print $2 }' tables)" = 7 ]
 }
 
-@test "a folder without a checkpoint and a manifest that is wrong are refused" {
+@test "show: a folder without a checkpoint and a malformed manifest are refused" {
     mkdir empty bad
     run --separate-stderr mics-show empty
     one_line_and_code 3

@@ -191,7 +191,7 @@ wait_for() # file pattern
     alone --steps=2 --out=run -q --device=paced --pace=other.mp
     mics-plan --topology='node:1 gpu:1 flops:1G' --model=gpt2-micro --global-batch=2 --seq=32 >other.mp
     run -2 --separate-stderr alone --steps=2 --out=run -q --device=paced --pace=other.mp
-    [[ $(said) == "mics-train: other.mp: a step of it has "*" operations, and this plan's has "* ]]
+    [[ $(said) == "mics-train: other.mp: its step has "*" operations, that of this plan has "* ]]
     run -2 mics-train --data=x -p x --pace=y
     run -2 mics-train --data=x -p x --device=paced --resume=auto
 }

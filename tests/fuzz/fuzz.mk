@@ -6,17 +6,17 @@
 
 FUZZ_CC     ?= clang
 FUZZ_NAMES  := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_FLAGS  := -std=c11 -D_GNU_SOURCE -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -Ilib -Ikernels -O1 -g1 -fsanitize=fuzzer,address,undefined \
+FUZZ_FLAGS  := -std=c11 -D_GNU_SOURCE -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -Ilib -Ikernels -I$(BUILD)/gen -O1 -g1 -fsanitize=fuzzer,address,undefined \
 	-fno-sanitize-recover=undefined
-FUZZ_PKGS   := jansson $(filter msgpack%,$(PKGS)) $(filter expat,$(PKGS))
+FUZZ_PKGS   := jansson hwloc $(filter msgpack%,$(PKGS)) $(filter expat,$(PKGS))
 fuzz_source  = $(foreach p,$(shell sed -n 's/^.*sources: *//p' tests/fuzz/fuzz_$(1).c),$(if $(filter %.c,$(p)),$(p),$(shell find $(p) -name '*.c')))
 fuzz_objects = $(patsubst %.c,$(BUILD)/fuzz/obj/%.o,$(sort tests/fuzz/fuzz_$(1).c $(call fuzz_source,$(1))))
 
 fuzz-build: $(FUZZ_NAMES:%=$(BUILD)/fuzz/fuzz_%)
-$(BUILD)/fuzz/obj/%.o: %.c
+$(BUILD)/fuzz/obj/%.o: %.c $(BUILD)/gen/instances.inc
 	@mkdir -p $(@D)
 	$(call say,FUZZ)$(FUZZ_CC) $(FUZZ_FLAGS) $(shell pkg-config --cflags $(FUZZ_PKGS)) -MMD -MP -c -o $@ $<
 .SECONDEXPANSION:
 $(BUILD)/fuzz/fuzz_%: $$(call fuzz_objects,$$*)
-	$(call say,LINK)$(FUZZ_CC) $(FUZZ_FLAGS) -o $@ $^ $(shell pkg-config --libs $(FUZZ_PKGS)) -lpthread -lm
+	$(call say,LINK)$(FUZZ_CC) $(FUZZ_FLAGS) -o $@ $^ $(shell pkg-config --libs $(FUZZ_PKGS)) -lpthread -ldl -lm
 -include $(shell find $(BUILD)/fuzz/obj -name '*.d' 2>/dev/null)

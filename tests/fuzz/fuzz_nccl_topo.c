@@ -4,7 +4,7 @@
  *
  * What is accepted has GPUs, and numbers in the ranges that a topology needs.
  *
- * sources: lib/base lib/topology/nccl_topo.c lib/topology/nvml.c
+ * sources: lib/base lib/doc lib/topology
  */
 #include "topology/nccl_topo.h"
 

@@ -10,7 +10,7 @@
  * the GPU meanwhile. Rank 0 prints TAP.
  */
 #include "base/num.h"
-#include "topology/nvml.h"
+#include "topology/gpu_info.h"
 #include "comm/job_device.h"
 #include "comm/staged.h"
 #include "plan/gpu_memory.h"
@@ -173,7 +173,7 @@ static void check_step(struct mics_device *device, const struct mics_nvml_gpu *g
     struct mics_err err;
 
     must(mics_model_open("gpt2-nano", &model, &err), &err);
-    must(mics_memory_on(&topology, model, &choice, &memory, &err), &err);
+    must(mics_memory_compute_on(&topology, model, &choice, &memory, &err), &err);
     must(mics_comm_new_for_device(world->comm, device, &comm, &err), &err);
     const struct mics_engine_options options = {
         .model = model,

@@ -52,7 +52,7 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
              "recompute %s%s",
              shape->nodes, shape->per_node, shape->p_param, shape->p_grad, shape->p_optim,
              choice->micro_steps, choice->prefetch, choice->grad_slots, choice->segments,
-             choice->joined, choice->hierarchical_gather ? " hierarchical gather" : "",
+             choice->coalesced, choice->hierarchical_gather ? " hierarchical gather" : "",
              choice->hierarchical_reduce ? " hierarchical reduce" : "",
              mics_recompute_name(choice->recompute), choice->clip ? " clip" : "");
     return text;

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/philox.h"
 #include "comm/staged.h"
-#include "plan/slots.h"
+#include "plan/layout.h"
 
 #include <float.h>
 #include <math.h>

@@ -6,6 +6,7 @@
  * steps run, on any thread, by any library.
  */
 #include "cases.h"
+#include "plan/memory.h"
 #include "unit/tap.h"
 
 #include <errno.h>

@@ -212,12 +212,12 @@ static void units_that_travel_together_change_no_bit(void)
         for (uint32_t slots = 1; slots <= 4; slots += 3) {
             struct walk walk = counting_walk(3, slots - 1, 2);
 
-            walk.base.joined = joined;
+            walk.base.coalesced = joined;
             walk.base.grad_slots = slots;
             walk_all(&walk, 4);
         }
     struct walk walk = gpt2_walk(2, 3, 1);
-    walk.base.joined = 1;
+    walk.base.coalesced = 1;
     walk.random_delay_us = 300;
     walk_all(&walk, 4);
 }

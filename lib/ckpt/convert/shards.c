@@ -4,7 +4,7 @@
 #include "ckpt/manifest.h"
 #include "ckpt/shard_spec.h"
 #include "doc/doc.h"
-#include "plan/slots.h"
+#include "plan/layout.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,16 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * build.c - the operations of a step, in the order in which they are issued.
+ *
+ * Forward and backward: after each computation follow the gathers whose slots it freed, in the
+ * order in which their units are needed, so that a stream never delays an earlier need; then the
+ * reduction of the unit whose last gradient it computed. With coalescing both wait until a set of
+ * units is complete, but never so long that a computation would wait for them.
+ *
+ * The optimizer: norm, update, publish, scalars. It begins after the last backward, so that it
+ * never delays a computation of that pass. With clipping the norm is a barrier, and units are
+ * updated in the order in which the next step needs them, so that their gathers begin early.
+ * Without clipping they are updated in the order in which their gradients arrive, the first needed
+ * last: the optimizer runs while gradients are still communicated.
+ */
 #include "plan/schedule/build.h"
+
+#include "plan/memory.h"
 
 #include <stdlib.h>
 
-void mics_build_append(struct mics_build *build, const struct mics_op *op)
+struct build {
+    const struct mics_model *model;
+    const struct mics_plan_choice *choice;
+    struct mics_routes routes;
+    struct mics_compute_order order;
+    struct mics_slot_set params, grads;
+    struct mics_residency residency;
+    uint32_t next_fetch; /* fetches before it have their gathers */
+    uint32_t next_grad_slot;
+    uint32_t
+        pending[MICS_COALESCED_MAX + 1]; /* units whose gradients wait to be reduced together */
+    uint32_t pending_count;
+    uint32_t *grad_slot_of_unit; /* while it holds the unit's gradients; else MICS_NONE */
+    uint32_t *grads_left;        /* stages of the unit whose gradients are not computed yet */
+    uint32_t *unit_order;        /* units by their first use */
+    struct mics_schedule *out;
+    uint32_t capacity; /* of out->ops */
+    bool failed;       /* out of memory; reported at the end */
+};
+
+static void append(struct build *build, const struct mics_op *op)
 {
     struct mics_schedule *out = build->out;
 
     if (build->failed)
         return;
     if (out->op_count == build->capacity) {
-        uint32_t capacity = build->capacity ? build->capacity * 2 : 256;
+        const uint32_t capacity = build->capacity ? build->capacity * 2 : 256;
         struct mics_op *ops = NULL;
 
         if (capacity <= 1u << 26)
@@ -25,8 +61,34 @@ void mics_build_append(struct mics_build *build, const struct mics_op *op)
     out->ops[out->op_count++] = *op;
 }
 
-static bool same_segments(const struct mics_build *build, const struct mics_op *like,
-                          uint32_t count)
+static struct mics_op plain_op(enum mics_op_kind kind, enum mics_stream_kind stream, uint32_t unit,
+                               uint32_t micro_step)
+{
+    return (struct mics_op){.kind = kind,
+                            .stream = stream,
+                            .unit = unit,
+                            .stage = MICS_NONE,
+                            .micro_step = micro_step,
+                            .param_slot = MICS_NONE,
+                            .grad_slot = MICS_NONE};
+}
+
+/* All-reduce `count` doubles over all ranks. */
+static void reduce_scalars(struct build *build, enum mics_op_kind kind, uint32_t micro_step,
+                           uint32_t count)
+{
+    struct mics_op op = plain_op(kind, MICS_STREAM_REDUCE_NET, MICS_NONE, micro_step);
+
+    op.comm = MICS_COMM_WORLD;
+    op.collective = MICS_ALL_REDUCE;
+    op.count = count;
+    op.dtype = MICS_F64;
+    op.bytes = op.count * sizeof(double);
+    append(build, &op);
+}
+
+static bool have_equal_segments(const struct build *build, const struct mics_op *like,
+                                uint32_t count)
 {
     const struct mics_layout *layouts = build->out->layouts;
 
@@ -36,14 +98,16 @@ static bool same_segments(const struct mics_build *build, const struct mics_op *
     return true;
 }
 
-/* Gradient shards that travel as another type are converted before and after. */
-static bool may_join(const struct mics_op *op)
+/* Gradient shards that are communicated in another type are converted before and after, which
+ * excludes coalescing. */
+static bool can_coalesce(const struct mics_op *op)
 {
     return op->kind == MICS_OP_GATHER || op->kind == MICS_OP_REDUCE || op->dtype == MICS_F32;
 }
 
-static void append_hop(struct mics_build *build, const struct mics_hop *hop, uint32_t segment,
-                       enum mics_collective collective, const struct mics_op *like, bool joins)
+static void append_hop(struct build *build, const struct mics_hop *hop, uint32_t segment,
+                       enum mics_collective collective, const struct mics_op *like,
+                       bool coalesce_next)
 {
     struct mics_op op = *like;
 
@@ -51,26 +115,469 @@ static void append_hop(struct mics_build *build, const struct mics_hop *hop, uin
     op.comm = hop->comm;
     op.collective = collective;
     op.segment = segment;
-    op.joins = joins && may_join(&op);
+    op.coalesce_next = coalesce_next && can_coalesce(&op);
     op.count = build->out->layouts[op.unit].segment_count / hop->divisor;
     op.bytes = op.count * mics_dtype_bytes(op.dtype);
-    mics_build_append(build, &op);
+    append(build, &op);
 }
 
-/* The units of one hop stand side by side, so that nothing between them waits for the first of them. */
-void mics_build_exchange(struct mics_build *build, const struct mics_exchange *exchange,
-                         enum mics_collective collective, const struct mics_op *like,
-                         uint32_t count)
+/* Append every segment and hop of an exchange of `count` units, coalesced if they have equally many
+ * segments. `like` gives kind, unit, micro-step, slots and type of each. The units of one hop are
+ * consecutive, so that nothing between them waits for the first of them. */
+static void append_exchange(struct build *build, const struct mics_exchange *exchange,
+                            enum mics_collective collective, const struct mics_op *like,
+                            uint32_t count)
 {
     const uint32_t segments = build->out->layouts[like->unit].segments;
 
-    if (!same_segments(build, like, count)) {
+    if (!have_equal_segments(build, like, count)) {
         for (uint32_t i = 0; i < count; i++)
-            mics_build_exchange(build, exchange, collective, &like[i], 1);
+            append_exchange(build, exchange, collective, &like[i], 1);
         return;
     }
     for (uint32_t segment = 0; segment < segments; segment++)
         for (uint32_t h = 0; h < exchange->hop_count; h++)
             for (uint32_t i = 0; i < count; i++)
                 append_hop(build, &exchange->hops[h], segment, collective, &like[i], i + 1 < count);
+}
+
+/* The next `count` fetches, coalesced. */
+static void gather(struct build *build, uint32_t count)
+{
+    struct mics_op like[MICS_COALESCED_MAX + 1];
+
+    for (uint32_t i = 0; i < count; i++) {
+        const struct mics_fetch *fetch = &build->residency.fetches[build->next_fetch + i];
+
+        like[i] = plain_op(MICS_OP_GATHER, MICS_STREAM_COMPUTE, fetch->unit,
+                           mics_compute_order_at(&build->order, fetch->needed).micro_step);
+        like[i].param_slot = fetch->slot;
+        like[i].dtype = build->choice->dtype;
+    }
+    append_exchange(build, &build->routes.gather, MICS_ALL_GATHER, like, count);
+    build->next_fetch += count;
+}
+
+/* How many of the next fetches, at most a set, go into slots whose former content no computation
+ * from `now` on reads. */
+static uint32_t count_ready_fetches(const struct build *build, uint32_t now)
+{
+    const struct mics_residency *residency = &build->residency;
+    uint32_t ready = 0;
+
+    while (ready <= build->choice->coalesced &&
+           build->next_fetch + ready < residency->fetch_count) {
+        const struct mics_fetch *fetch = &residency->fetches[build->next_fetch + ready];
+
+        if (fetch->former != MICS_NONE && fetch->former >= now)
+            break;
+        ready++;
+    }
+    return ready;
+}
+
+/* Gather as soon as a set is ready, or when computation `now` needs the first of it. */
+static void gather_ahead(struct build *build, uint32_t now)
+{
+    for (;;) {
+        const uint32_t ready = count_ready_fetches(build, now);
+
+        if (ready == 0 || (ready <= build->choice->coalesced &&
+                           build->residency.fetches[build->next_fetch].needed > now))
+            return;
+        gather(build, ready);
+    }
+}
+
+/* The slot of the unit's gradients; a new one at the unit's first gradient. */
+static uint32_t take_grad_slot(struct build *build, uint32_t unit)
+{
+    uint32_t *slot = &build->grad_slot_of_unit[unit];
+
+    if (build->grads.total == 0)
+        return MICS_NONE;
+    if (*slot == MICS_NONE && build->model->units[unit].resident)
+        *slot = mics_slots_of_resident(build->model, &build->grads, unit);
+    else if (*slot == MICS_NONE)
+        *slot = build->next_grad_slot++ % build->grads.rotating;
+    return *slot;
+}
+
+static void accumulate(struct build *build, const struct mics_op *reduce)
+{
+    const uint64_t shard = mics_layout_grad_shard(&build->out->layouts[reduce->unit]);
+    struct mics_op op = *reduce;
+
+    op.kind = MICS_OP_ACCUMULATE;
+    op.stream = build->routes.accumulate;
+    op.first = op.micro_step == 0;
+    op.memory_bytes =
+        (double)(shard * (mics_dtype_bytes(op.dtype) + sizeof(float) * (op.first ? 1 : 2)));
+    op.flops = op.first ? 0 : (double)shard;
+    append(build, &op);
+    build->grad_slot_of_unit[op.unit] = MICS_NONE;
+}
+
+/* Reduce the pending units into their shards, coalesced; in the last micro-step also over the
+ * optimizer groups and the replicas. */
+static void reduce_pending(struct build *build, uint32_t micro_step)
+{
+    const uint32_t count = build->pending_count;
+    struct mics_op like[MICS_COALESCED_MAX + 1];
+
+    build->pending_count = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t unit = build->pending[i];
+
+        like[i] = plain_op(MICS_OP_REDUCE, MICS_STREAM_COMPUTE, unit, micro_step);
+        like[i].grad_slot = build->grad_slot_of_unit[unit];
+        like[i].dtype = build->choice->grad_dtype;
+    }
+    if (count > 0 && build->grads.total > 0) {
+        append_exchange(build, &build->routes.reduce, MICS_REDUCE_SCATTER, like, count);
+        for (uint32_t i = 0; i < count; i++)
+            accumulate(build, &like[i]);
+    }
+    if (count == 0 || micro_step + 1 < build->choice->micro_steps)
+        return;
+    for (uint32_t i = 0; i < count; i++) {
+        like[i].kind = MICS_OP_SCATTER;
+        like[i].grad_slot = MICS_NONE;
+    }
+    append_exchange(build, &build->routes.scatter, MICS_REDUCE_SCATTER, like, count);
+    for (uint32_t i = 0; i < count; i++)
+        like[i].kind = MICS_OP_SYNC;
+    append_exchange(build, &build->routes.sync, MICS_ALL_REDUCE, like, count);
+}
+
+/* Units that are reduced together: at most as many as there are slots for their gradients. */
+static uint32_t reduction_set_size(const struct build *build)
+{
+    const uint32_t most = build->choice->coalesced + 1;
+
+    if (build->grads.total == 0 || build->grads.rotating >= most)
+        return most;
+    return build->grads.rotating ? build->grads.rotating : 1;
+}
+
+static uint32_t count_stages(const struct mics_model *model, uint32_t unit)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        count += model->stages[i].unit == unit;
+    return count;
+}
+
+/* Where the gradients of a computation go, and what zeroing that buffer costs. */
+static void place_grads(struct build *build, struct mics_op *op)
+{
+    uint32_t *left = &build->grads_left[op->unit];
+    const bool first_of_unit = *left == 0;
+
+    if (first_of_unit)
+        *left = count_stages(build->model, op->unit);
+    --*left;
+    op->grad_slot = take_grad_slot(build, op->unit);
+    op->first = first_of_unit && (op->grad_slot != MICS_NONE || op->micro_step == 0);
+    if (op->first)
+        op->memory_bytes += (double)(build->out->layouts[op->unit].padded *
+                                     mics_dtype_bytes(mics_choice_written_grads(build->choice)));
+}
+
+static void compute(struct build *build, uint32_t index)
+{
+    const struct mics_computation at = mics_compute_order_at(&build->order, index);
+    const struct mics_batch batch = mics_choice_batch(build->choice, build->order.train);
+    const bool head = at.stage + 1 == build->model->stage_count;
+    const bool makes_grads = build->order.train && (at.backward || head);
+    struct mics_op op =
+        plain_op(at.backward ? MICS_OP_BACKWARD : MICS_OP_FORWARD, MICS_STREAM_COMPUTE,
+                 build->model->stages[at.stage].unit, at.micro_step);
+    struct mics_stage_work work;
+
+    build->model->family->stage_work(build->model, &batch, at.stage, &work);
+    op.stage = at.stage;
+    op.needs_params = mics_compute_order_needs_params(&build->order, build->model, index);
+    op.param_slot = build->residency.slots[index];
+    op.flops = at.backward ? work.backward_flops : work.forward_flops;
+    op.memory_bytes = at.backward ? work.backward_bytes : work.forward_bytes;
+    if (head && makes_grads) {
+        op.flops += work.backward_flops;
+        op.memory_bytes += work.backward_bytes;
+    }
+    if (makes_grads)
+        place_grads(build, &op);
+    append(build, &op);
+    if (makes_grads && build->grads_left[op.unit] == 0)
+        build->pending[build->pending_count++] = op.unit;
+    if (build->pending_count == reduction_set_size(build) ||
+        mics_compute_order_ends_micro_step(&build->order, index))
+        reduce_pending(build, at.micro_step);
+}
+
+static void build_forward_backward(struct build *build)
+{
+    const uint32_t length = mics_compute_order_length(&build->order);
+
+    gather_ahead(build, 0);
+    for (uint32_t i = 0; i < length && !build->failed; i++) {
+        compute(build, i);
+        gather_ahead(build, i + 1);
+    }
+}
+
+static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
+{
+    const uint64_t count = mics_layout_optim_shard(&build->out->layouts[unit]);
+    struct mics_op op = plain_op(MICS_OP_NORM, MICS_STREAM_COMPUTE, unit, micro_step);
+
+    op.flops = 2.0 * (double)count;
+    op.memory_bytes = (double)(count * sizeof(float));
+    append(build, &op);
+}
+
+/* The optimizer reads parameter, gradient and states, and writes all but the gradient; where there
+ * is a master it also writes the parameter's copy in the compute type. */
+static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
+{
+    const uint64_t count = mics_layout_optim_shard(&build->out->layouts[unit]);
+    const uint32_t states = mics_optimizer_states(build->choice->optimizer);
+    struct mics_op op = plain_op(MICS_OP_UPDATE, MICS_STREAM_COMPUTE, unit, micro_step);
+
+    op.flops = (states == 2 ? 12.0 : 5.0) * (double)count;
+    op.memory_bytes = (double)(count * sizeof(float)) * (3 + 2 * states);
+    if (build->choice->dtype != MICS_F32)
+        op.memory_bytes += (double)(count * mics_dtype_bytes(build->choice->dtype));
+    append(build, &op);
+    op = plain_op(MICS_OP_PUBLISH, MICS_STREAM_COMPUTE, unit, micro_step);
+    op.dtype = build->choice->dtype;
+    append_exchange(build, &build->routes.publish, MICS_ALL_GATHER, &op, 1);
+}
+
+static void build_optimizer_tail(struct build *build)
+{
+    const uint32_t units = build->model->unit_count, last = build->order.micro_steps - 1;
+    const bool clip = build->choice->clip;
+    struct mics_op read = plain_op(MICS_OP_READ, MICS_STREAM_REDUCE_NET, MICS_NONE, last);
+
+    for (uint32_t i = units; i-- > 0 && build->order.train;) {
+        append_norm(build, build->unit_order[i], last);
+        if (!clip)
+            append_update(build, build->unit_order[i], last);
+    }
+    reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, last, 2);
+    for (uint32_t i = 0; i < units && build->order.train && clip; i++)
+        append_update(build, build->unit_order[i], last);
+    read.memory_bytes = 2.0 * sizeof(struct mics_op_scalars);
+    append(build, &read);
+}
+
+/* Uses grads_left to mark the units that were seen, and leaves it zero. */
+static void order_units(struct build *build)
+{
+    uint32_t units = 0;
+
+    for (uint32_t i = 0; i < build->model->stage_count; i++) {
+        const uint32_t unit = build->model->stages[i].unit;
+
+        if (build->grads_left[unit]++ == 0)
+            build->unit_order[units++] = unit;
+    }
+    for (uint32_t u = 0; u < units; u++)
+        build->grads_left[u] = 0;
+}
+
+static enum mics_status prepare(struct build *build, struct mics_err *err)
+{
+    const struct mics_model *model = build->model;
+    const uint32_t units = model->unit_count;
+    enum mics_status status;
+
+    build->out = calloc(1, sizeof *build->out);
+    build->grad_slot_of_unit = malloc(units * sizeof *build->grad_slot_of_unit);
+    build->grads_left = calloc(units, sizeof *build->grads_left);
+    build->unit_order = calloc(units, sizeof *build->unit_order);
+    if (build->out)
+        build->out->layouts = calloc(units, sizeof *build->out->layouts);
+    if (!build->grad_slot_of_unit || !build->grads_left || !build->unit_order || !build->out ||
+        !build->out->layouts)
+        return mics_err_nomem(err);
+    order_units(build);
+    build->out->unit_count = units;
+    build->out->train = build->order.train;
+    for (uint32_t u = 0; u < units; u++) {
+        build->out->layouts[u] = mics_choice_layout(model, build->choice, u);
+        build->grad_slot_of_unit[u] = MICS_NONE;
+    }
+    status = mics_slots_init_params(model, build->choice, &build->params, err);
+    if (status == MICS_OK)
+        status = mics_slots_init_grads(model, build->choice, &build->grads, err);
+    if (status == MICS_OK)
+        status = mics_residency_init(model, &build->order, &build->params, &build->residency, err);
+    return status;
+}
+
+/* The slots' arrays move from the build to the schedule. */
+static void move_slots(struct build *build)
+{
+    struct mics_schedule *out = build->out;
+
+    out->param_slots = build->params.rotating;
+    out->param_slot_total = build->params.total;
+    out->param_slot_count = build->params.count;
+    out->param_slot_offset = build->params.offset;
+    out->grad_slots = build->grads.rotating;
+    out->grad_slot_total = build->grads.total;
+    out->grad_slot_count = build->grads.count;
+    out->grad_slot_offset = build->grads.offset;
+    build->params = build->grads = (struct mics_slot_set){0};
+}
+
+static enum mics_status assemble(struct build *build, struct mics_err *err)
+{
+    reduce_scalars(build, MICS_OP_TARGET_COUNT, 0, 1);
+    build_forward_backward(build);
+    build_optimizer_tail(build);
+    if (build->failed)
+        return mics_err_nomem(err);
+    move_slots(build);
+    return mics_schedule_add_dependencies(build->out, build->choice, err);
+}
+
+enum mics_status mics_schedule_new(const struct mics_model *model,
+                                   const struct mics_plan_choice *choice, bool train,
+                                   struct mics_schedule **out, struct mics_err *err)
+{
+    struct build build = {.model = model, .choice = choice};
+    enum mics_status status = mics_choice_check(model, choice, err);
+
+    if (status != MICS_OK)
+        return status;
+    build.routes = mics_choice_routes(choice);
+    build.order =
+        (struct mics_compute_order){model->stage_count, train ? choice->micro_steps : 1, train};
+    status = prepare(&build, err);
+    if (status == MICS_OK)
+        status = assemble(&build, err);
+    if (status == MICS_OK)
+        *out = build.out;
+    else
+        mics_schedule_free(build.out);
+    mics_slots_fini(&build.params);
+    mics_slots_fini(&build.grads);
+    mics_residency_fini(&build.residency);
+    free(build.grad_slot_of_unit);
+    free(build.grads_left);
+    free(build.unit_order);
+    return status;
+}
+
+/*
+ * A schedule of one exchange alone: one unit, and no computation but the accumulation. Benchmarks run
+ * it, so that they measure what a training step does: the same collectives on the same communicators,
+ * with the same segments, streams and waits.
+ */
+static struct mics_op lone_op(const struct build *build, enum mics_op_kind kind,
+                            uint32_t micro_step)
+{
+    const bool gathers = kind == MICS_OP_GATHER;
+
+    return (struct mics_op){
+        .kind = kind,
+        .stage = MICS_NONE,
+        .micro_step = micro_step,
+        .param_slot = gathers ? 0 : MICS_NONE,
+        .grad_slot = kind == MICS_OP_REDUCE || kind == MICS_OP_ACCUMULATE ? 0 : MICS_NONE,
+        .dtype = gathers ? build->choice->dtype : build->choice->grad_dtype,
+    };
+}
+
+static void append_lone_exchange(struct build *build, const struct mics_exchange *exchange,
+                            enum mics_op_kind kind, uint32_t micro_step)
+{
+    static const enum mics_collective collectives[MICS_OP_KIND_COUNT] = {
+        [MICS_OP_GATHER] = MICS_ALL_GATHER,
+        [MICS_OP_REDUCE] = MICS_REDUCE_SCATTER,
+        [MICS_OP_SYNC] = MICS_ALL_REDUCE,
+    };
+    const struct mics_op op = lone_op(build, kind, micro_step);
+
+    append_exchange(build, exchange, collectives[kind], &op, 1);
+}
+
+/* The gradients of one unit in a step: reduced and accumulated in each micro-step, then summed over
+ * the replicas. */
+static void append_gradients(struct build *build)
+{
+    for (uint32_t i = 0; i < build->choice->micro_steps; i++) {
+        struct mics_op accumulate = lone_op(build, MICS_OP_ACCUMULATE, i);
+
+        append_lone_exchange(build, &build->routes.reduce, MICS_OP_REDUCE, i);
+        accumulate.stream = build->routes.accumulate;
+        accumulate.first = i == 0;
+        append(build, &accumulate);
+    }
+    append_lone_exchange(build, &build->routes.sync, MICS_OP_SYNC, build->choice->micro_steps - 1);
+}
+
+static void append_exchange_kind(struct build *build, enum mics_exchange_kind kind)
+{
+    switch (kind) {
+    case MICS_EXCHANGE_GATHER:
+        append_lone_exchange(build, &build->routes.gather, MICS_OP_GATHER, 0);
+        break;
+    case MICS_EXCHANGE_REDUCE:
+        append_lone_exchange(build, &build->routes.reduce, MICS_OP_REDUCE, 0);
+        break;
+    case MICS_EXCHANGE_SYNC:
+        append_lone_exchange(build, &build->routes.sync, MICS_OP_SYNC, 0);
+        break;
+    case MICS_EXCHANGE_GRADIENTS:
+        append_gradients(build);
+        break;
+    }
+}
+
+/* One slot of each kind, of the whole unit. */
+static bool allocate_lone_unit(struct mics_schedule *out)
+{
+    out->layouts = calloc(1, sizeof *out->layouts);
+    out->param_slot_count = calloc(1, sizeof *out->param_slot_count);
+    out->param_slot_offset = calloc(1, sizeof *out->param_slot_offset);
+    out->grad_slot_count = calloc(1, sizeof *out->grad_slot_count);
+    out->grad_slot_offset = calloc(1, sizeof *out->grad_slot_offset);
+    return out->layouts && out->param_slot_count && out->param_slot_offset &&
+           out->grad_slot_count && out->grad_slot_offset;
+}
+
+enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choice,
+                                            enum mics_exchange_kind kind, uint64_t count,
+                                            struct mics_schedule **out, struct mics_err *err)
+{
+    struct build build = {.choice = choice, .routes = mics_choice_routes(choice)};
+    struct mics_schedule *schedule = calloc(1, sizeof *schedule);
+    enum mics_status status = schedule && allocate_lone_unit(schedule) ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK && count % ((uint64_t)choice->segments * choice->shape.p_optim) != 0)
+        status = mics_err_set(err, MICS_ERR_ARG,
+                              "%llu elements do not divide into %u segments "
+                              "for %u ranks",
+                              (unsigned long long)count, choice->segments, choice->shape.p_optim);
+    if (status == MICS_OK) {
+        schedule->unit_count = 1;
+        schedule->layouts[0] = mics_layout_cut(&choice->shape, count, choice->segments);
+        schedule->param_slots = schedule->param_slot_total = 1;
+        schedule->grad_slots = schedule->grad_slot_total = 1;
+        schedule->param_slot_count[0] = schedule->grad_slot_count[0] = count;
+        schedule->train = kind != MICS_EXCHANGE_GATHER;
+        build.out = schedule;
+        append_exchange_kind(&build, kind);
+        status = build.failed ? mics_err_nomem(err) : mics_schedule_add_dependencies(schedule, choice, err);
+    }
+    if (status == MICS_OK)
+        *out = schedule;
+    else
+        mics_schedule_free(schedule);
+    return status;
 }

@@ -1,47 +1,58 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build.h - a schedule under construction. Private to lib/plan. */
+/* build.h - the parts that mics_schedule_new() is made of. Private to lib/plan/schedule. */
 #ifndef MICS_PLAN_SCHEDULE_BUILD_H
 #define MICS_PLAN_SCHEDULE_BUILD_H
 
-#include "plan/schedule/residency.h"
 #include "plan/schedule/schedule.h"
-#include "plan/schedule/routes.h"
 
-struct mics_build {
-    const struct mics_model *model;
-    const struct mics_plan_choice *choice;
-    struct mics_wiring wiring;
-    struct mics_course course;
-    struct mics_slot_set params, grads;
-    struct mics_residency residency;
-    uint32_t next_fetch; /* fetches before it have their gathers */
-    uint32_t next_grad_slot;
-    uint32_t pending[MICS_JOINED_MAX +
-                     1]; /* units whose gradients wait for others, to be reduced with them */
-    uint32_t pending_count;
-    uint32_t *grad_slot_of_unit; /* while its gradients are there; else MICS_NONE */
-    uint32_t *grads_left;        /* stages of the unit whose gradients are still to come */
-    uint32_t *unit_order;        /* units by their first use */
-    struct mics_schedule *out;
-    uint32_t capacity;
-    bool failed; /* out of memory: remembered, reported at the end */
+/* The order in which a step computes, numbered from 0: in each micro-step all stages forward, then
+ * (in training) all but the last stage backward. */
+struct mics_compute_order {
+    uint32_t stage_count, micro_steps;
+    bool train;
 };
 
-/* Append an operation; the build remembers a failure. */
-void mics_build_append(struct mics_build *build, const struct mics_op *op);
+struct mics_computation {
+    uint32_t micro_step, stage;
+    bool backward;
+};
 
-/* Append every segment and hop of an exchange of `count` units, which travel together if they have as many segments.
- * `like` gives kind, unit, micro-step and slots of each. */
-void mics_build_exchange(struct mics_build *build, const struct mics_exchange *exchange,
-                         enum mics_collective collective, const struct mics_op *like,
-                         uint32_t count);
+uint32_t mics_compute_order_length(const struct mics_compute_order *order);
+struct mics_computation mics_compute_order_at(const struct mics_compute_order *order,
+                                              uint32_t index);
+/* Is it the last computation of its micro-step? */
+bool mics_compute_order_ends_micro_step(const struct mics_compute_order *order, uint32_t index);
+/* Does it read the parameters of its unit? Otherwise the unit need not be gathered. */
+bool mics_compute_order_needs_params(const struct mics_compute_order *order,
+                                     const struct mics_model *model, uint32_t index);
 
-/* The parts of a step, in the order in which they are issued. */
-void mics_build_passes(struct mics_build *build);
-void mics_build_finish(struct mics_build *build);
+/* A gather of a unit into a slot. Computation `needed` is the first that reads it; computation
+ * `former` is the last that reads what the slot held before, MICS_NONE: the slot is free from the
+ * beginning of the step. */
+struct mics_fetch {
+    uint32_t unit, slot;
+    uint32_t needed, former;
+};
 
-/* Fill in what every operation waits for: hazard.c. */
-enum mics_status mics_build_deps(struct mics_schedule *schedule,
-                                 const struct mics_plan_choice *choice, struct mics_err *err);
+/* Which gathered unit is in which slot at each moment of a step. It is decided once and replayed in
+ * every step. Parameters do not change inside a step, so a unit that is still in its slot is not
+ * gathered again, even for a later micro-step. */
+struct mics_residency {
+    uint32_t *slots; /* [computations]; MICS_NONE: parameters in the shard, or not needed */
+    struct mics_fetch *fetches; /* in the order of `needed` */
+    uint32_t fetch_count;
+};
+
+/* MICS_ERR_NOMEM: out of memory. The caller calls mics_residency_fini() after success. */
+enum mics_status mics_residency_init(const struct mics_model *model,
+                                     const struct mics_compute_order *order,
+                                     const struct mics_slot_set *slots, struct mics_residency *out,
+                                     struct mics_err *err);
+void mics_residency_fini(struct mics_residency *residency);
+
+/* Fill in what every operation of a schedule waits for (dependencies.c). MICS_ERR_NOMEM. */
+enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
+                                                const struct mics_plan_choice *choice,
+                                                struct mics_err *err);
 
 #endif

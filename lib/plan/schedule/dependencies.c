@@ -2,15 +2,16 @@
 /*
  * dependencies.c - what each operation waits for, derived from what it reads and writes.
  *
- * Each operation touches a few resources: pieces of parameter and gradient shards, of slots, scalars.
- * Walking two steps in a row, an operation must wait for the last writer of what it reads, and for
- * the last writer and the readers since of what it writes. Of these, per stream, only the newest counts.
- * A wait is dropped when the stream's order or another wait implies it, which vector clocks tell: they
- * hold, for each stream, the newest operation that is known to be over. Newest waits are taken first, so
- * that what remains is the least set: drop one, and two accesses are no longer ordered.
+ * Each operation accesses a few resources: pieces of parameter and gradient shards, pieces of
+ * slots, scalars. Walking through two consecutive steps, an operation must wait for the last writer
+ * of what it reads, and for the last writer and the readers since then of what it writes; of these
+ * only the newest in each stream counts. A wait is dropped when the stream's order or another wait
+ * implies it. Vector clocks decide that: for each operation they hold the newest operation of each
+ * stream that is known to be complete. Newest waits are taken first, so that the remaining set is
+ * minimal: without any one of them, two accesses are no longer ordered.
  *
- * The second step's waits are those of every step. A wait for the first step's operations is one for "the
- * step before". Scalars of consecutive steps are different memory.
+ * The waits of the second step are those of every step; a wait for an operation of the first step
+ * is one for "the previous step". Scalars of consecutive steps are in different memory.
  */
 #include "plan/schedule/build.h"
 
@@ -19,19 +20,20 @@
 
 enum { MAX_ACCESSES = 16 };
 
-/* Ordinals of operations in two steps, counted from 1; 0 is none. */
+/* Ordinals of operations in the two steps, counted from 1; 0: none. */
 struct history {
-    uint32_t writer[MICS_STREAM_COUNT]; /* only the last writer's stream is set */
-    uint32_t readers[MICS_STREAM_COUNT];
+    uint32_t writer[MICS_STREAM_COUNT];  /* only the last writer's stream is set */
+    uint32_t readers[MICS_STREAM_COUNT]; /* newest of each stream since then */
 };
 
 enum scalar { SCALAR_LOSS, SCALAR_TARGETS, SCALAR_NORM, SCALAR_COUNT };
 
-/* Where the histories of each kind of resource begin. Per unit or slot one for each segment. */
+/* A resource is one segment of a unit's shard or of a slot, or one scalar of the steps of one
+ * parity; the five indices say where the histories of each kind begin. */
 struct tracker {
     bool clip, train;
     uint32_t head;  /* the last stage */
-    uint32_t width; /* segments, at most */
+    uint32_t width; /* histories per unit or slot: the most segments of a unit */
     uint32_t param_shard, grad_shard, param_slot, grad_slot, scalar;
     struct history *histories;
     uint32_t (*clocks)[MICS_STREAM_COUNT]; /* [2 * op_count + 1] */
@@ -39,7 +41,7 @@ struct tracker {
     uint32_t deps_capacity;
 };
 
-/* `count` neighbouring resources from `first` on. */
+/* Resources first .. first + count - 1. */
 struct access {
     uint32_t first, count;
     bool write;
@@ -50,47 +52,47 @@ struct access_list {
     uint32_t count;
 };
 
-static void touch(struct access_list *list, uint32_t first, uint32_t count, bool write)
+static void add_access(struct access_list *list, uint32_t first, uint32_t count, bool write)
 {
     assert(list->count < MAX_ACCESSES);
     list->items[list->count++] = (struct access){first, count, write};
 }
 
-static void touch_scalar(const struct tracker *t, struct access_list *list, enum scalar scalar,
-                         uint32_t parity, bool write)
+static void access_scalar(const struct tracker *t, struct access_list *list, enum scalar scalar,
+                          uint32_t parity, bool write)
 {
-    touch(list, t->scalar + parity * SCALAR_COUNT + scalar, 1, write);
+    add_access(list, t->scalar + parity * SCALAR_COUNT + scalar, 1, write);
 }
 
-static void list_compute(const struct tracker *t, const struct mics_op *op, uint32_t parity,
-                         struct access_list *list)
+static void list_computation(const struct tracker *t, const struct mics_op *op, uint32_t parity,
+                             struct access_list *list)
 {
-    if (!op->blind && op->param_slot == MICS_NONE)
-        touch(list, t->param_shard + op->unit * t->width, t->width, false);
-    else if (!op->blind)
-        touch(list, t->param_slot + op->param_slot * t->width, t->width, false);
+    if (op->needs_params && op->param_slot == MICS_NONE)
+        add_access(list, t->param_shard + op->unit * t->width, t->width, false);
+    else if (op->needs_params)
+        add_access(list, t->param_slot + op->param_slot * t->width, t->width, false);
     if (op->stage == t->head)
-        touch_scalar(t, list, SCALAR_LOSS, parity, true);
+        access_scalar(t, list, SCALAR_LOSS, parity, true);
     if (op->kind == MICS_OP_FORWARD && !(op->stage == t->head && t->train))
         return;
     if (op->grad_slot != MICS_NONE)
-        touch(list, t->grad_slot + op->grad_slot * t->width, t->width, true);
+        add_access(list, t->grad_slot + op->grad_slot * t->width, t->width, true);
     else
-        touch(list, t->grad_shard + op->unit * t->width, t->width, true);
+        add_access(list, t->grad_shard + op->unit * t->width, t->width, true);
 }
 
 static void list_optimizer(const struct tracker *t, const struct mics_op *op, uint32_t parity,
                            struct access_list *list)
 {
-    touch(list, t->grad_shard + op->unit * t->width, t->width, false);
+    add_access(list, t->grad_shard + op->unit * t->width, t->width, false);
     if (op->kind == MICS_OP_NORM) {
-        touch_scalar(t, list, SCALAR_NORM, parity, true);
+        access_scalar(t, list, SCALAR_NORM, parity, true);
         return;
     }
-    touch(list, t->param_shard + op->unit * t->width, t->width, true);
-    touch_scalar(t, list, SCALAR_TARGETS, parity, false);
+    add_access(list, t->param_shard + op->unit * t->width, t->width, true);
+    access_scalar(t, list, SCALAR_TARGETS, parity, false);
     if (t->clip)
-        touch_scalar(t, list, SCALAR_NORM, parity, false);
+        access_scalar(t, list, SCALAR_NORM, parity, false);
 }
 
 static void list_exchange(const struct tracker *t, const struct mics_op *op,
@@ -100,14 +102,14 @@ static void list_exchange(const struct tracker *t, const struct mics_op *op,
 
     if (op->kind == MICS_OP_GATHER) {
         if (op->comm != MICS_COMM_GATHER_NODE)
-            touch(list, t->param_shard + shard, 1, false);
-        touch(list, t->param_slot + op->param_slot * t->width + op->segment, 1, true);
+            add_access(list, t->param_shard + shard, 1, false);
+        add_access(list, t->param_slot + op->param_slot * t->width + op->segment, 1, true);
     } else if (op->kind == MICS_OP_REDUCE) {
-        touch(list, t->grad_slot + op->grad_slot * t->width + op->segment, 1, true);
+        add_access(list, t->grad_slot + op->grad_slot * t->width + op->segment, 1, true);
     } else if (op->kind == MICS_OP_PUBLISH) {
-        touch(list, t->param_shard + shard, 1, true);
+        add_access(list, t->param_shard + shard, 1, true);
     } else {
-        touch(list, t->grad_shard + shard, 1, true);
+        add_access(list, t->grad_shard + shard, 1, true);
     }
 }
 
@@ -116,61 +118,63 @@ static void list_accesses(const struct tracker *t, const struct mics_op *op, uin
 {
     list->count = 0;
     switch (op->kind) {
-    case MICS_OP_COUNT:
-        touch_scalar(t, list, SCALAR_TARGETS, parity, true);
+    case MICS_OP_TARGET_COUNT:
+        access_scalar(t, list, SCALAR_TARGETS, parity, true);
         break;
     case MICS_OP_FORWARD:
     case MICS_OP_BACKWARD:
-        list_compute(t, op, parity, list);
+        list_computation(t, op, parity, list);
         break;
     case MICS_OP_ACCUMULATE:
-        touch(list, t->grad_slot + op->grad_slot * t->width, t->width, false);
-        touch(list, t->grad_shard + op->unit * t->width, t->width, true);
+        add_access(list, t->grad_slot + op->grad_slot * t->width, t->width, false);
+        add_access(list, t->grad_shard + op->unit * t->width, t->width, true);
         break;
     case MICS_OP_NORM:
     case MICS_OP_UPDATE:
         list_optimizer(t, op, parity, list);
         break;
-    case MICS_OP_TOTAL:
-        touch_scalar(t, list, SCALAR_LOSS, parity, true);
-        touch_scalar(t, list, SCALAR_NORM, parity, true);
+    case MICS_OP_LOSS_NORM_REDUCE:
+        access_scalar(t, list, SCALAR_LOSS, parity, true);
+        access_scalar(t, list, SCALAR_NORM, parity, true);
         break;
     case MICS_OP_READ:
-        touch(list, t->scalar + parity * SCALAR_COUNT, SCALAR_COUNT, false);
+        add_access(list, t->scalar + parity * SCALAR_COUNT, SCALAR_COUNT, false);
         break;
     default:
         list_exchange(t, op, list);
     }
 }
 
-static void raise_to(uint32_t clock[MICS_STREAM_COUNT], const uint32_t other[MICS_STREAM_COUNT])
+static void merge_clock(uint32_t clock[MICS_STREAM_COUNT], const uint32_t other[MICS_STREAM_COUNT])
 {
     for (int s = 0; s < MICS_STREAM_COUNT; s++)
         if (other[s] > clock[s])
             clock[s] = other[s];
 }
 
-/* Newest operation of each stream that stands in the way of `op`'s accesses; they are noted. */
-static void collect(struct tracker *t, const struct access_list *list, enum mics_stream_kind stream,
-                    uint32_t ordinal, uint32_t wait[MICS_STREAM_COUNT])
+/* Find in wait[] the newest operation of each stream that must precede these accesses, and record
+ * the accesses in the histories. */
+static void record_accesses(struct tracker *t, const struct access_list *list,
+                            enum mics_stream_kind stream, uint32_t ordinal,
+                            uint32_t wait[MICS_STREAM_COUNT])
 {
     for (uint32_t i = 0; i < list->count; i++) {
         for (uint32_t j = 0; j < list->items[i].count; j++) {
             struct history *history = &t->histories[list->items[i].first + j];
 
-            raise_to(wait, history->writer);
+            merge_clock(wait, history->writer);
             if (!list->items[i].write) {
                 history->readers[stream] = ordinal;
                 continue;
             }
-            raise_to(wait, history->readers);
+            merge_clock(wait, history->readers);
             *history = (struct history){0};
             history->writer[stream] = ordinal;
         }
     }
 }
 
-static bool keep(struct tracker *t, struct mics_schedule *out, uint32_t dep)
+static bool append_dep(struct tracker *t, struct mics_schedule *out, uint32_t dep)
 {
     if (out->dep_total == t->deps_capacity) {
         uint32_t capacity = t->deps_capacity ? 2 * t->deps_capacity : 256;
@@ -185,15 +189,15 @@ static bool keep(struct tracker *t, struct mics_schedule *out, uint32_t dep)
     return true;
 }
 
-/* Take the waits that nothing else implies, newest first. Ordinals 1 .. n are the step before. */
-static bool settle(struct tracker *t, struct mics_schedule *out, uint32_t index, uint32_t ordinal,
-                   const uint32_t wait[MICS_STREAM_COUNT])
+/* Append the waits that no other implies, newest first. Ordinals 1 .. n are the previous step. */
+static bool append_waits(struct tracker *t, struct mics_schedule *out, uint32_t index,
+                         uint32_t ordinal, const uint32_t wait[MICS_STREAM_COUNT])
 {
     struct mics_op *op = &out->ops[index];
     uint32_t *clock = t->clocks[ordinal], n = out->op_count;
     bool second = ordinal > n;
 
-    raise_to(clock, t->clocks[t->last[op->stream]]);
+    merge_clock(clock, t->clocks[t->last[op->stream]]);
     clock[op->stream] = ordinal;
     op->dep_begin = out->dep_total;
     for (;;) {
@@ -204,8 +208,8 @@ static bool settle(struct tracker *t, struct mics_schedule *out, uint32_t index,
                 newest = wait[s];
         if (newest == 0)
             break;
-        raise_to(clock, t->clocks[newest]);
-        if (second && !keep(t, out, (newest - 1) % n))
+        merge_clock(clock, t->clocks[newest]);
+        if (second && !append_dep(t, out, (newest - 1) % n))
             return false;
     }
     op->dep_count = out->dep_total - op->dep_begin;
@@ -222,15 +226,16 @@ static bool walk(struct tracker *t, struct mics_schedule *out)
         struct access_list list;
 
         list_accesses(t, op, parity, &list);
-        collect(t, &list, op->stream, ordinal, wait);
-        if (!settle(t, out, index, ordinal, wait))
+        record_accesses(t, &list, op->stream, ordinal, wait);
+        if (!append_waits(t, out, index, ordinal, wait))
             return false;
     }
     return true;
 }
 
-enum mics_status mics_build_deps(struct mics_schedule *schedule,
-                                 const struct mics_plan_choice *choice, struct mics_err *err)
+enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
+                                                const struct mics_plan_choice *choice,
+                                                struct mics_err *err)
 {
     struct tracker t = {.clip = choice->clip, .train = schedule->train, .width = choice->segments};
     uint32_t units = schedule->unit_count, total;

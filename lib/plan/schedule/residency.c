@@ -1,162 +1,165 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Replacement is Belady's: a unit that has to come in takes the slot whose unit is needed again last,
- * which for a fixed sequence of uses gives the fewest gathers (Belady 1966). A pass goes through the
- * blocks and back, so that this is mostly the slot that has been idle for longest: the gather can
- * begin prefetch turns ahead. Slots whose units are not needed again are taken idlest first.
+ * residency.c - the order of computations, and which unit occupies which parameter slot when.
+ *
+ * Replacement is Belady's: a unit that is gathered takes the slot whose unit is needed again last,
+ * which gives the fewest gathers for a known sequence of uses (Belady 1966). A micro-step goes
+ * through the blocks and back, so this is mostly the slot that has been idle for longest, and the
+ * gather can begin `prefetch` computations ahead. Of slots whose units are not needed again, the
+ * one that has been idle for longest is taken first.
  */
-#include "plan/schedule/residency.h"
-
-#include "plan/schedule/schedule.h"
+#include "plan/schedule/build.h"
 
 #include <stdlib.h>
 
-uint32_t mics_course_length(const struct mics_course *course)
+/* Computations of one micro-step. */
+static uint32_t micro_step_length(const struct mics_compute_order *order)
 {
-    return course->train ? course->micro_steps * (2 * course->stage_count - 1)
-                         : course->stage_count;
+    return order->train ? 2 * order->stage_count - 1 : order->stage_count;
 }
 
-struct mics_turn mics_course_turn(const struct mics_course *course, uint32_t turn)
+uint32_t mics_compute_order_length(const struct mics_compute_order *order)
 {
-    uint32_t pass = 2 * course->stage_count - 1, place = turn % pass;
-    bool backward = place >= course->stage_count;
-
-    return (struct mics_turn){.micro_step = turn / pass,
-                              .stage = backward ? pass - 1 - place : place,
-                              .backward = backward};
+    return order->micro_steps * micro_step_length(order);
 }
 
-bool mics_course_ends_pass(const struct mics_course *course, uint32_t turn)
+struct mics_computation mics_compute_order_at(const struct mics_compute_order *order,
+                                              uint32_t index)
 {
-    const uint32_t pass = course->train ? 2 * course->stage_count - 1 : course->stage_count;
+    const uint32_t length = micro_step_length(order), offset = index % length;
+    const bool backward = offset >= order->stage_count;
 
-    return (turn + 1) % pass == 0;
+    return (struct mics_computation){.micro_step = index / length,
+                                     .stage = backward ? length - 1 - offset : offset,
+                                     .backward = backward};
 }
 
-bool mics_course_is_blind(const struct mics_course *course, const struct mics_model *model,
-                          uint32_t turn)
+bool mics_compute_order_ends_micro_step(const struct mics_compute_order *order, uint32_t index)
 {
-    const struct mics_turn at = mics_course_turn(course, turn);
-
-    return at.backward && model->stages[at.stage].blind_backward;
+    return (index + 1) % micro_step_length(order) == 0;
 }
 
-/* What a slot holds. */
-struct holder {
-    uint32_t unit; /* or MICS_NONE */
-    uint32_t last; /* newest turn that used it, or MICS_NONE */
-    uint32_t next; /* next turn that will, or MICS_NONE: none */
-};
-
-static uint32_t unit_of(const struct mics_model *model, const struct mics_course *course,
-                        uint32_t turn)
+bool mics_compute_order_needs_params(const struct mics_compute_order *order,
+                                     const struct mics_model *model, uint32_t index)
 {
-    return model->stages[mics_course_turn(course, turn).stage].unit;
+    const struct mics_computation computation = mics_compute_order_at(order, index);
+
+    return !computation.backward || !model->stages[computation.stage].blind_backward;
 }
 
-/* next[i]: the next turn after i that reads the same unit. */
-static uint32_t *find_next_uses(const struct mics_model *model, const struct mics_course *course)
+static uint32_t unit_of(const struct mics_model *model, const struct mics_compute_order *order,
+                        uint32_t index)
 {
-    uint32_t turns = mics_course_length(course);
-    uint32_t *next = malloc(turns * sizeof *next);
+    return model->stages[mics_compute_order_at(order, index).stage].unit;
+}
+
+/* next[i]: the next computation after i that reads the parameters of the same unit. */
+static uint32_t *find_next_uses(const struct mics_model *model,
+                                const struct mics_compute_order *order)
+{
+    const uint32_t length = mics_compute_order_length(order);
+    uint32_t *next = malloc(length * sizeof *next);
     uint32_t *upcoming = malloc(model->unit_count * sizeof *upcoming);
 
-    if (next && upcoming) {
-        for (uint32_t u = 0; u < model->unit_count; u++)
-            upcoming[u] = MICS_NONE;
-        for (uint32_t i = turns; i-- > 0;) {
-            uint32_t unit = unit_of(model, course, i);
-
-            next[i] = upcoming[unit];
-            if (!mics_course_is_blind(course, model, i))
-                upcoming[unit] = i;
-        }
-    } else {
+    if (!next || !upcoming) {
         free(next);
-        next = NULL;
+        free(upcoming);
+        return NULL;
+    }
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        upcoming[u] = MICS_NONE;
+    for (uint32_t i = length; i-- > 0;) {
+        const uint32_t unit = unit_of(model, order, i);
+
+        next[i] = upcoming[unit];
+        if (mics_compute_order_needs_params(order, model, i))
+            upcoming[unit] = i;
     }
     free(upcoming);
     return next;
 }
 
-/* Is a the better one to give up? MICS_NONE is larger than any turn; an empty slot has last + 1 == 0. */
-static bool give_up_first(const struct holder *a, const struct holder *b)
+/* What a slot holds. */
+struct holding {
+    uint32_t unit; /* or MICS_NONE */
+    uint32_t last; /* latest computation that used it, or MICS_NONE */
+    uint32_t next; /* next computation that will use it, or MICS_NONE */
+};
+
+/* Should a be replaced before b? MICS_NONE is larger than any index; for an empty slot last + 1 is
+ * 0. */
+static bool is_replaced_first(const struct holding *a, const struct holding *b)
 {
     return a->next != b->next ? a->next > b->next : a->last + 1 < b->last + 1;
 }
 
-static uint32_t find_slot(const struct holder *holders, uint32_t rotating, uint32_t unit,
-                          bool *present)
+static uint32_t find_rotating_slot(const struct holding *holdings, uint32_t rotating, uint32_t unit)
 {
     uint32_t best = 0;
 
-    *present = true;
     for (uint32_t i = 0; i < rotating; i++)
-        if (holders[i].unit == unit)
+        if (holdings[i].unit == unit)
             return i;
-    *present = false;
     for (uint32_t i = 1; i < rotating; i++)
-        if (give_up_first(&holders[i], &holders[best]))
+        if (is_replaced_first(&holdings[i], &holdings[best]))
             best = i;
     return best;
 }
 
-static void replay(const struct mics_model *model, const struct mics_course *course,
-                   const struct mics_slot_set *slots, const uint32_t *next, struct holder *holders,
-                   struct mics_residency *out)
+static void assign_slots(const struct mics_model *model, const struct mics_compute_order *order,
+                         const struct mics_slot_set *slots, const uint32_t *next,
+                         struct holding *holdings, struct mics_residency *out)
 {
-    for (uint32_t turn = 0; turn < mics_course_length(course); turn++) {
-        uint32_t unit = unit_of(model, course, turn), slot;
-        bool present;
+    const uint32_t length = mics_compute_order_length(order);
 
-        if (mics_course_is_blind(course, model, turn))
+    for (uint32_t i = 0; i < length; i++) {
+        const uint32_t unit = unit_of(model, order, i);
+
+        if (!mics_compute_order_needs_params(order, model, i))
             continue;
-        if (model->units[unit].resident) {
-            slot = mics_slots_of_resident(model, slots, unit);
-            present = holders[slot].unit == unit;
-        } else {
-            slot = find_slot(holders, slots->rotating, unit, &present);
-        }
-        if (!present)
+        const uint32_t slot = model->units[unit].resident
+                                  ? mics_slots_of_resident(model, slots, unit)
+                                  : find_rotating_slot(holdings, slots->rotating, unit);
+        if (holdings[slot].unit != unit)
             out->fetches[out->fetch_count++] =
-                (struct mics_fetch){unit, slot, turn, holders[slot].last};
-        holders[slot] = (struct holder){unit, turn, next[turn]};
-        out->slot_of_turn[turn] = slot;
+                (struct mics_fetch){unit, slot, i, holdings[slot].last};
+        holdings[slot] = (struct holding){unit, i, next[i]};
+        out->slots[i] = slot;
     }
 }
 
-enum mics_status mics_residency_new(const struct mics_model *model,
-                                    const struct mics_course *course,
-                                    const struct mics_slot_set *slots, struct mics_residency *out,
-                                    struct mics_err *err)
+enum mics_status mics_residency_init(const struct mics_model *model,
+                                     const struct mics_compute_order *order,
+                                     const struct mics_slot_set *slots, struct mics_residency *out,
+                                     struct mics_err *err)
 {
-    uint32_t turns = mics_course_length(course);
-    uint32_t *next = find_next_uses(model, course);
-    struct holder *holders = malloc((slots->total + 1) * sizeof *holders);
+    const uint32_t length = mics_compute_order_length(order);
+    uint32_t *next = find_next_uses(model, order);
+    struct holding *holdings = malloc((slots->total + 1) * sizeof *holdings);
+    enum mics_status status = MICS_OK;
 
-    *out = (struct mics_residency){.slot_of_turn = malloc(turns * sizeof(uint32_t)),
-                                   .fetches = malloc(turns * sizeof(struct mics_fetch))};
-    if (!next || !holders || !out->slot_of_turn || !out->fetches) {
+    *out = (struct mics_residency){.slots = malloc(length * sizeof *out->slots),
+                                   .fetches = malloc(length * sizeof *out->fetches)};
+    if (!next || !holdings || !out->slots || !out->fetches) {
         mics_residency_fini(out);
-        free(next);
-        free(holders);
-        return mics_err_nomem(err);
+        status = mics_err_nomem(err);
+        goto out;
     }
     for (uint32_t i = 0; i < slots->total; i++)
-        holders[i] = (struct holder){MICS_NONE, MICS_NONE, MICS_NONE};
-    for (uint32_t i = 0; i < turns; i++)
-        out->slot_of_turn[i] = MICS_NONE;
+        holdings[i] = (struct holding){MICS_NONE, MICS_NONE, MICS_NONE};
+    for (uint32_t i = 0; i < length; i++)
+        out->slots[i] = MICS_NONE;
     if (slots->total > 0)
-        replay(model, course, slots, next, holders, out);
+        assign_slots(model, order, slots, next, holdings, out);
+out:
     free(next);
-    free(holders);
-    return MICS_OK;
+    free(holdings);
+    return status;
 }
 
 void mics_residency_fini(struct mics_residency *residency)
 {
-    free(residency->slot_of_turn);
+    free(residency->slots);
     free(residency->fetches);
     *residency = (struct mics_residency){0};
 }

@@ -1,23 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* schedule.c - what describes a schedule: names, routes, counted bytes, and the printed table. */
 #include "plan/schedule/schedule.h"
 
-#include "plan/schedule/build.h"
+#include "base/units.h"
+#include "comm/comm.h"
 
 #include <stdlib.h>
 
 const char *mics_op_kind_name(enum mics_op_kind kind)
 {
     static const char *const names[MICS_OP_KIND_COUNT] = {
-        "count", "gather", "forward", "backward", "reduce",  "accumulate", "scatter",
-        "sync",  "norm",   "total",   "update",   "publish", "read"};
+        [MICS_OP_TARGET_COUNT] = "count", [MICS_OP_GATHER] = "gather",
+        [MICS_OP_FORWARD] = "forward",    [MICS_OP_BACKWARD] = "backward",
+        [MICS_OP_REDUCE] = "reduce",      [MICS_OP_ACCUMULATE] = "accumulate",
+        [MICS_OP_SCATTER] = "scatter",    [MICS_OP_SYNC] = "sync",
+        [MICS_OP_NORM] = "norm",          [MICS_OP_LOSS_NORM_REDUCE] = "total",
+        [MICS_OP_UPDATE] = "update",      [MICS_OP_PUBLISH] = "publish",
+        [MICS_OP_READ] = "read",
+    };
 
     return names[kind];
 }
 
 const char *mics_stream_kind_name(enum mics_stream_kind kind)
 {
-    static const char *const names[MICS_STREAM_COUNT] = {"compute", "gather_net", "gather_node",
-                                                         "reduce_node", "reduce_net"};
+    static const char *const names[MICS_STREAM_COUNT] = {
+        [MICS_STREAM_COMPUTE] = "compute",         [MICS_STREAM_GATHER_NET] = "gather_net",
+        [MICS_STREAM_GATHER_NODE] = "gather_node", [MICS_STREAM_REDUCE_NODE] = "reduce_node",
+        [MICS_STREAM_REDUCE_NET] = "reduce_net",
+    };
 
     return names[kind];
 }
@@ -25,12 +36,12 @@ const char *mics_stream_kind_name(enum mics_stream_kind kind)
 bool mics_op_is_comm(enum mics_op_kind kind)
 {
     switch (kind) {
-    case MICS_OP_COUNT:
+    case MICS_OP_TARGET_COUNT:
     case MICS_OP_GATHER:
     case MICS_OP_REDUCE:
     case MICS_OP_SCATTER:
     case MICS_OP_SYNC:
-    case MICS_OP_TOTAL:
+    case MICS_OP_LOSS_NORM_REDUCE:
     case MICS_OP_PUBLISH:
         return true;
     default:
@@ -52,118 +63,135 @@ void mics_schedule_free(struct mics_schedule *schedule)
     free(schedule);
 }
 
-/* The number of targets of the whole step: known first, needed by the updates. */
-static void count_targets(struct mics_build *build)
+static struct mics_hop make_hop(const struct mics_shape *shape, enum mics_comm_kind comm,
+                                bool gathers, uint32_t divisor)
 {
-    struct mics_op op = {.kind = MICS_OP_COUNT,
-                         .stream = MICS_STREAM_REDUCE_NET,
-                         .comm = MICS_COMM_WORLD,
-                         .collective = MICS_ALL_REDUCE,
-                         .unit = MICS_NONE,
-                         .stage = MICS_NONE,
-                         .param_slot = MICS_NONE,
-                         .grad_slot = MICS_NONE,
-                         .count = 1,
-                         .bytes = sizeof(double),
-                         .dtype = MICS_F64};
+    struct mics_group_position position;
+    const enum mics_stream_kind net = gathers ? MICS_STREAM_GATHER_NET : MICS_STREAM_REDUCE_NET;
+    const enum mics_stream_kind node = gathers ? MICS_STREAM_GATHER_NODE : MICS_STREAM_REDUCE_NODE;
 
-    mics_build_append(build, &op);
+    mics_shape_position(shape, comm, 0, &position);
+    return (struct mics_hop){comm, position.nodes > 1 ? net : node, divisor};
 }
 
-static void order_units(struct mics_build *build)
+static struct mics_exchange route_flat(const struct mics_shape *shape, enum mics_comm_kind comm,
+                                       bool gathers, uint32_t divisor)
 {
-    uint32_t units = 0;
+    struct mics_group_position position;
 
-    for (uint32_t i = 0; i < build->model->stage_count; i++) {
-        uint32_t unit = build->model->stages[i].unit;
+    mics_shape_position(shape, comm, 0, &position);
+    if (position.size == 1)
+        return (struct mics_exchange){.hop_count = 0};
+    return (struct mics_exchange){{make_hop(shape, comm, gathers, divisor)}, 1};
+}
 
-        if (build->grads_left[unit]++ == 0)
-            build->unit_order[units++] = unit;
+struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice)
+{
+    const struct mics_shape *shape = &choice->shape;
+    const uint32_t k = shape->per_node;
+    struct mics_routes routes = {
+        .gather = route_flat(shape, MICS_COMM_GATHER, true, 1),
+        .reduce = route_flat(shape, MICS_COMM_REDUCE, false, 1),
+        .scatter = route_flat(shape, MICS_COMM_SCATTER, false, shape->p_grad),
+        .sync = route_flat(shape, MICS_COMM_REPLICA, false, shape->p_optim),
+        .publish = route_flat(shape, MICS_COMM_PUBLISH, true, shape->p_param),
+    };
+
+    if (choice->hierarchical_gather && mics_shape_has_hierarchy(shape, shape->p_param))
+        routes.gather = (struct mics_exchange){{make_hop(shape, MICS_COMM_GATHER_NET, true, k),
+                                                make_hop(shape, MICS_COMM_GATHER_NODE, true, 1)},
+                                               2};
+    if (choice->hierarchical_reduce && mics_shape_has_hierarchy(shape, shape->p_grad))
+        routes.reduce = (struct mics_exchange){{make_hop(shape, MICS_COMM_REDUCE_NODE, false, 1),
+                                                make_hop(shape, MICS_COMM_REDUCE_NET, false, k)},
+                                               2};
+    if (routes.reduce.hop_count > 0)
+        routes.accumulate = routes.reduce.hops[routes.reduce.hop_count - 1].stream;
+    return routes;
+}
+
+/* All-gather and reduce-scatter have equal pieces, of which a ring sends all but one. In the two
+ * communicators that all-reduce (world, replica), the rank's index is its block. */
+static uint64_t sent_by(const struct mics_op *op, const struct mics_group_position *position)
+{
+    if (op->collective == MICS_ALL_REDUCE)
+        return mics_comm_all_reduce_sent((int)position->size, (int)position->block, op->count,
+                                         op->dtype);
+    return op->bytes / position->size * (position->size - 1);
+}
+
+void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
+                          uint32_t rank, uint64_t calls[MICS_COMM_KIND_COUNT],
+                          uint64_t sent_bytes[MICS_COMM_KIND_COUNT])
+{
+    struct mics_group_position positions[MICS_COMM_KIND_COUNT];
+
+    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
+        mics_shape_position(shape, (enum mics_comm_kind)kind, rank, &positions[kind]);
+        calls[kind] = sent_bytes[kind] = 0;
     }
-    for (uint32_t u = 0; u < units; u++)
-        build->grads_left[u] = 0;
-}
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
 
-static enum mics_status prepare(struct mics_build *build, struct mics_err *err)
-{
-    const struct mics_model *model = build->model;
-    uint32_t units = model->unit_count;
-    enum mics_status status;
-
-    build->out = calloc(1, sizeof *build->out);
-    build->grad_slot_of_unit = malloc(units * sizeof *build->grad_slot_of_unit);
-    build->grads_left = calloc(units, sizeof *build->grads_left);
-    build->unit_order = calloc(units, sizeof *build->unit_order);
-    if (build->out)
-        build->out->layouts = calloc(units, sizeof *build->out->layouts);
-    if (!build->grad_slot_of_unit || !build->grads_left || !build->unit_order || !build->out ||
-        !build->out->layouts)
-        return mics_err_nomem(err);
-    order_units(build);
-    build->out->unit_count = units;
-    build->out->train = build->course.train;
-    for (uint32_t u = 0; u < units; u++) {
-        build->out->layouts[u] = mics_choice_layout(model, build->choice, u);
-        build->grad_slot_of_unit[u] = MICS_NONE;
+        if (!mics_op_is_comm(op->kind) || positions[op->comm].size == 1)
+            continue;
+        calls[op->comm]++;
+        sent_bytes[op->comm] += sent_by(op, &positions[op->comm]);
     }
-    status = mics_slots_init_params(model, build->choice, &build->params, err);
-    if (status == MICS_OK)
-        status = mics_slots_init_grads(model, build->choice, &build->grads, err);
-    if (status == MICS_OK)
-        status = mics_residency_new(model, &build->course, &build->params, &build->residency, err);
-    return status;
 }
 
-/* The slots' arrays move from the build to the schedule. */
-static void hand_over_slots(struct mics_build *build)
+/* "3 17-": waits for operation 3 of this step and operation 17 of the previous step. */
+static void print_deps(const struct mics_schedule *schedule, uint32_t index, FILE *out)
 {
-    struct mics_schedule *out = build->out;
+    const struct mics_op *op = &schedule->ops[index];
 
-    out->param_slots = build->params.rotating;
-    out->param_slot_total = build->params.total;
-    out->param_slot_count = build->params.count;
-    out->param_slot_offset = build->params.offset;
-    out->grad_slots = build->grads.rotating;
-    out->grad_slot_total = build->grads.total;
-    out->grad_slot_count = build->grads.count;
-    out->grad_slot_offset = build->grads.offset;
-    build->params = build->grads = (struct mics_slot_set){0};
+    for (uint32_t i = 0; i < op->dep_count; i++) {
+        const uint32_t dep = schedule->deps[op->dep_begin + i];
+
+        fprintf(out, "%s%u%s", i ? " " : "", dep, dep >= index ? "-" : "");
+    }
+    fputc('\n', out);
 }
 
-static enum mics_status assemble(struct mics_build *build, struct mics_err *err)
+static void print_slot(char letter, uint32_t slot, FILE *out)
 {
-    count_targets(build);
-    mics_build_passes(build);
-    mics_build_finish(build);
-    if (build->failed)
-        return mics_err_nomem(err);
-    hand_over_slots(build);
-    return mics_build_deps(build->out, build->choice, err);
-}
-
-enum mics_status mics_schedule_new(const struct mics_model *model,
-                                   const struct mics_plan_choice *choice, bool train,
-                                   struct mics_schedule **out, struct mics_err *err)
-{
-    struct mics_build build = {.model = model, .choice = choice};
-    enum mics_status status = mics_choice_check(model, choice, err);
-
-    if (status != MICS_OK)
-        return status;
-    build.wiring = mics_wiring_of(choice);
-    build.course = (struct mics_course){model->stage_count, train ? choice->micro_steps : 1, train};
-    status = prepare(&build, err);
-    if (status == MICS_OK)
-        status = assemble(&build, err);
-    if (status == MICS_OK)
-        *out = build.out;
+    if (slot == MICS_NONE)
+        fputs("  - ", out);
     else
-        mics_schedule_free(build.out);
-    mics_slots_fini(&build.params);
-    mics_slots_fini(&build.grads);
-    mics_residency_fini(&build.residency);
-    free(build.grad_slot_of_unit);
-    free(build.grads_left);
-    free(build.unit_order);
-    return status;
+        fprintf(out, " %c%-2u", letter, slot);
+}
+
+static void print_op(const struct mics_schedule *schedule, const struct mics_model *model,
+                     uint32_t index, FILE *out)
+{
+    const struct mics_op *op = &schedule->ops[index];
+    const bool is_comm = mics_op_is_comm(op->kind);
+    const char *unit = op->unit == MICS_NONE ? "-" : model->units[op->unit].name;
+    char amount[32];
+
+    if (is_comm)
+        mics_format_bytes(op->bytes, amount, sizeof amount);
+    else
+        mics_format_count(op->flops, amount, sizeof amount);
+    fprintf(out, "%5u  %-11s %-11s %-11s %-8s %4u %3u", index, mics_op_kind_name(op->kind),
+            mics_stream_kind_name(op->stream), is_comm ? mics_comm_kind_name(op->comm) : "-", unit,
+            op->micro_step, op->segment);
+    print_slot('p', op->param_slot, out);
+    print_slot('g', op->grad_slot, out);
+    fprintf(out, " %10s%s  ", amount, op->coalesce_next ? "+" : is_comm ? " " : "*");
+    print_deps(schedule, index, out);
+}
+
+enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
+                                     const struct mics_model *model, FILE *out,
+                                     struct mics_err *err)
+{
+    fprintf(out, "%5s  %-11s %-11s %-11s %-8s %4s %3s %-8s %10s   %s\n", "op", "does", "stream",
+            "comm", "unit", "step", "seg", " slots", "size/flop*",
+            "waits for (-: step before); +: together with the next");
+    for (uint32_t i = 0; i < schedule->op_count; i++)
+        print_op(schedule, model, i, out);
+    if (ferror(out))
+        return mics_err_set_errno(err, "writing the schedule");
+    return MICS_OK;
 }

@@ -2,36 +2,39 @@
 /*
  * schedule.h - one training step as data.
  *
- * A flat array of operations, in the order in which a host thread issues them. Each operation names
- * its stream and the operations that it waits for. Operations of one stream run in order and need no
- * dependency on each other. A dependency on an operation that stands *later* in the array (or on itself)
- * means that operation in the step before. The trainer runs it, the simulator walks it with a cost
- * for each operation, and both see the same thing.
+ * A schedule is a flat array of operations, in the order in which a host thread issues them. Each
+ * operation names its stream and the operations that it waits for. Operations of one stream run in
+ * order and need no dependency on each other. A dependency on an operation at the same or a later
+ * index means that operation in the previous step. The engine runs the schedule, the simulator
+ * walks it with a cost for each operation; both see the same operations.
  *
- * A communication operation is one collective on one communicator. Several of them that are short may join: they
- * begin when the last of them can, go over the wires as one, and are over together.
+ * A communication operation is one collective on one communicator. Consecutive short ones may be
+ * coalesced: they start when the last of them can, are transferred as one collective, and complete
+ * together.
  */
 #ifndef MICS_PLAN_SCHEDULE_SCHEDULE_H
 #define MICS_PLAN_SCHEDULE_SCHEDULE_H
 
-#include "plan/plan.h"
+#include "plan/layout.h"
 
 #include <stdio.h>
 
+/* "Segment" operations exist once per segment of a unit, and once per hop of their route. */
 enum mics_op_kind {
-    MICS_OP_COUNT,    /* all-reduce the step's number of targets; once, first */
-    MICS_OP_GATHER,   /* all-gather one segment of a unit into its slot; one stage */
-    MICS_OP_FORWARD,  /* a stage; the head's includes its backward when training */
-    MICS_OP_BACKWARD, /* a stage */
-    MICS_OP_REDUCE,   /* reduce-scatter one segment of a unit's gradient in its slot; one stage */
-    MICS_OP_ACCUMULATE, /* add the reduced pieces of the slot to the gradient shard (micro-step 0: copy) */
-    MICS_OP_SCATTER, /* last micro-step, p_optim > p_grad: reduce-scatter the gradient shard, one segment */
-    MICS_OP_SYNC, /* last micro-step: all-reduce over the replicas; the second hop. One per segment */
-    MICS_OP_NORM,  /* add the squared norm of a unit's optimizer shard of gradients, on this rank */
-    MICS_OP_TOTAL, /* all-reduce squared norm and loss; once */
-    MICS_OP_UPDATE, /* the optimizer, on one unit's optimizer shard */
-    MICS_OP_PUBLISH, /* p_optim > p_param: all-gather the updated piece into the parameter shard, one segment */
-    MICS_OP_READ, /* copy the scalars to the host; once, last */
+    MICS_OP_TARGET_COUNT, /* all-reduce the number of targets of the step; once, first */
+    MICS_OP_GATHER,       /* segment: all-gather parameters into their slot */
+    MICS_OP_FORWARD,      /* a stage; in training the head's includes its backward */
+    MICS_OP_BACKWARD,     /* a stage */
+    MICS_OP_REDUCE,       /* segment: reduce-scatter gradients in their slot */
+    MICS_OP_ACCUMULATE, /* add a unit's reduced pieces to its gradient shard; micro-step 0: copy */
+    MICS_OP_SCATTER,    /* segment, last micro-step, p_optim > p_grad: reduce-scatter the gradient
+                             shard */
+    MICS_OP_SYNC,       /* segment, last micro-step: all-reduce over the replicas, the second hop */
+    MICS_OP_NORM, /* add the squared norm of a unit's optimizer shard of gradients, on this rank */
+    MICS_OP_LOSS_NORM_REDUCE, /* all-reduce loss and squared norm; once */
+    MICS_OP_UPDATE,           /* the optimizer, on a unit's optimizer shard */
+    MICS_OP_PUBLISH, /* segment, p_optim > p_param: all-gather updated parameters into the shard */
+    MICS_OP_READ,    /* copy the scalars to the host; once, last */
     MICS_OP_KIND_COUNT
 };
 
@@ -54,14 +57,16 @@ struct mics_op {
     uint32_t unit, stage; /* or MICS_NONE */
     uint32_t micro_step;
     uint32_t segment;
-    uint32_t param_slot; /* where the unit's parameters are: MICS_NONE = in the shard (p_param 1) */
-    bool blind;          /* a computation that reads no parameters; its param_slot is MICS_NONE */
-    uint32_t grad_slot;  /* likewise for gradients (p_grad 1: accumulated in the shard) */
-    bool
-        joins; /* travels with the next operation, of the same kind, stream, communicator and type */
-    bool first;                 /* of this gradient buffer in this micro-step: zero it before */
-    uint64_t count;             /* communication: elements of the whole array, gathered size */
-    uint64_t bytes;             /* the same in bytes */
+    /* Forward and backward: does it read the unit's parameters? */
+    bool needs_params;
+    /* MICS_NONE: parameters in the shard (p_param 1) or unused; gradients accumulated in the shard
+     * (p_grad 1) or unused. */
+    uint32_t param_slot, grad_slot;
+    /* Executed with the next operation, which has the same kind, stream, communicator and type. */
+    bool coalesce_next;
+    bool first;     /* the first use of its gradient buffer in this micro-step: zero it before */
+    uint64_t count; /* communication: elements of the whole (gathered) array */
+    uint64_t bytes; /* the same in bytes */
     enum mics_dtype dtype;      /* of what is communicated */
     double flops, memory_bytes; /* computation */
     uint32_t dep_begin, dep_count;
@@ -73,17 +78,18 @@ struct mics_schedule {
     uint32_t *deps; /* op indices */
     uint32_t dep_total;
     uint32_t unit_count;
-    struct mics_layout *layouts; /* [unit_count] */
-    uint32_t param_slots,
-        grad_slots; /* rotating ones; residents have slots of their own after them */
+    struct mics_layout *layouts;      /* [unit_count] */
+    uint32_t param_slots, grad_slots; /* rotating ones; those of resident units follow them */
     uint64_t *param_slot_count, *grad_slot_count;   /* elements of each slot */
     uint64_t *param_slot_offset, *grad_slot_offset; /* in their region, in elements */
     uint32_t param_slot_total, grad_slot_total;
     bool train;
 };
 
-/* One training step, or (train false) one evaluation of one micro-batch: gathers and forwards only,
- * COUNT, TOTAL and READ. Pure: the same arguments give the same schedule on every rank. */
+/* One training step, or (train false) one evaluation of one micro-batch: gathers, forwards, and the
+ * operations on scalars. The same arguments give the same schedule on every rank. *out belongs to
+ * the caller, who calls mics_schedule_free().
+ * MICS_ERR_ARG: mics_choice_check() fails. MICS_ERR_NOMEM: out of memory. */
 enum mics_status mics_schedule_new(const struct mics_model *model,
                                    const struct mics_plan_choice *choice, bool train,
                                    struct mics_schedule **out, struct mics_err *err);
@@ -104,21 +110,44 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
                                             enum mics_exchange_kind kind, uint64_t count,
                                             struct mics_schedule **out, struct mics_err *err);
 
-/* For tests and messages: "reduce", "gather_net". */
-const char *mics_op_kind_name(enum mics_op_kind kind);
-const char *mics_stream_kind_name(enum mics_stream_kind kind);
+const char *mics_op_kind_name(enum mics_op_kind kind);         /* "reduce" */
+const char *mics_stream_kind_name(enum mics_stream_kind kind); /* "gather_net" */
 bool mics_op_is_comm(enum mics_op_kind kind);
 
-/* Executor "print": one line an operation. */
+/* Executor "print": one line per operation. MICS_ERR_IO: the lines could not be written. */
 enum mics_status mics_schedule_print(const struct mics_schedule *schedule,
                                      const struct mics_model *model, FILE *out,
                                      struct mics_err *err);
 
-/* Collectives, and bytes that `rank` sends, in one step: what the backend's counters must say. A ring:
- * all-gather and reduce-scatter of S bytes on m ranks send (m-1)/m S each; an all-reduce as
- * mics_comm_all_reduce_sent() says, which differs a little from rank to rank. */
+/* Collectives, and bytes that `rank` sends, in one step: equal to what the communicators count. In
+ * a ring of m ranks, all-gather and reduce-scatter of S bytes send (m-1)/m S each; for an
+ * all-reduce, which differs between ranks, mics_comm_all_reduce_sent() has the number. */
 void mics_schedule_counts(const struct mics_schedule *schedule, const struct mics_shape *shape,
                           uint32_t rank, uint64_t calls[MICS_COMM_KIND_COUNT],
                           uint64_t sent_bytes[MICS_COMM_KIND_COUNT]);
+
+/* One hop of an exchange: a collective on a communicator, whose gathered size is
+ * segment_count / divisor elements. */
+struct mics_hop {
+    enum mics_comm_kind comm;
+    enum mics_stream_kind stream;
+    uint32_t divisor;
+};
+
+/* Hops in the order in which they run; hop_count 0: there is nothing to exchange. */
+struct mics_exchange {
+    struct mics_hop hops[2];
+    uint32_t hop_count;
+};
+
+/* The communicators and streams of each exchange of a choice. Exchanges between nodes use the net
+ * streams, those inside a node the node streams, so that the two hops of a hierarchical exchange
+ * can overlap, and gathers never queue behind reductions. */
+struct mics_routes {
+    struct mics_exchange gather, reduce, scatter, sync, publish;
+    enum mics_stream_kind accumulate; /* the stream of the last hop of `reduce` */
+};
+
+struct mics_routes mics_choice_routes(const struct mics_plan_choice *choice);
 
 #endif

@@ -2,15 +2,15 @@
 /*
  * simulate.c - executor "simulate": a virtual clock over the operations of a schedule.
  *
- * Streams run side by side, each in order; an operation starts when its stream is free and what it waits
- * for is over, and takes the time that cost.h gives it. Steps are run after each other until the
- * distance between two of them changes no more.
+ * Streams run side by side, each in order. An operation starts when its stream is free and what it
+ * waits for is complete, and takes the time that cost.h gives it. Steps are run one after another
+ * until their period no longer changes.
  *
- * Approximations. All ranks are alike, so that one stands for all and nobody waits for stragglers.
- * Communicators of one kind that share a node's card have their share of it from the cost model
+ * Approximations: all ranks are alike, so that rank 0 represents all and there are no stragglers.
+ * Communicators of one kind that share a node's card divide it according to the cost model
  * (`sharing`); exchanges of different streams over the same links (all cards, or all links inside
- * nodes) slow each other in proportion, latency and all. Communication takes nothing from computation.
- * The host is never late.
+ * nodes) slow each other in proportion, including their latency. Communication takes nothing from
+ * computation. The host always issues in time.
  */
 #include "plan/schedule/timeline.h"
 
@@ -23,52 +23,53 @@
 
 enum { MAX_STEPS = 8 };
 
-/* A step that differs from the one before by no more than this part of it is like all that follow. */
+/* The period is steady when it changes by no more than this fraction. */
 #define STEADY 1e-6
 
 enum medium { MEDIUM_NONE, MEDIUM_NODE, MEDIUM_NET, MEDIUM_COUNT };
 
+/* A stream: its operations in order, the next of them, and the step that it is in. */
 struct lane {
-    uint32_t *ops; /* of this stream, in order */
+    uint32_t *ops;
     uint32_t count, next, step;
     bool running;
-    double left; /* seconds of work at full speed */
+    double left; /* seconds at full speed */
 };
 
 struct sim {
     const struct mics_schedule *schedule;
     struct lane lanes[MICS_STREAM_COUNT];
     uint32_t *ops;       /* backs the lanes */
-    uint32_t *done;      /* [op_count] steps in which it is over */
-    double *cost;        /* [op_count] seconds alone */
+    uint32_t *done;      /* [op_count] steps in which it has completed */
+    double *cost;        /* [op_count] seconds at full speed */
     uint8_t *medium;     /* [op_count] */
     double *start, *end; /* [2][op_count], by the parity of the step */
     double now;
 };
 
-static void price(struct sim *sim, const struct mics_plan_choice *choice,
-                  const struct mics_topology *topology)
+static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
+                      const struct mics_topology *topology)
 {
-    struct mics_member members[MICS_COMM_KIND_COUNT];
-    uint64_t joined = 0; /* bytes that travel together */
+    struct mics_group_position positions[MICS_COMM_KIND_COUNT];
+    uint64_t coalesced = 0; /* bytes */
 
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        mics_shape_member(&choice->shape, (enum mics_comm_kind)kind, 0, &members[kind]);
+        mics_shape_position(&choice->shape, (enum mics_comm_kind)kind, 0, &positions[kind]);
     for (uint32_t i = 0; i < sim->schedule->op_count; i++) {
         const struct mics_op *op = &sim->schedule->ops[i];
-        const struct mics_member *member = &members[op->comm];
-        struct mics_span span = {member->nodes, member->per_node, member->sharing};
+        const struct mics_group_position *position = &positions[op->comm];
+        struct mics_span span = {position->nodes, position->per_node, position->sharing};
 
         if (!mics_op_is_comm(op->kind)) {
             sim->cost[i] = mics_cost_compute(topology, op->flops, op->memory_bytes);
             continue;
         }
-        sim->medium[i] = member->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
-        joined += op->bytes;
-        if (op->joins)
+        sim->medium[i] = position->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
+        coalesced += op->bytes;
+        if (op->coalesce_next)
             continue;
-        sim->cost[i] = mics_cost_collective(topology, op->collective, span, joined);
-        joined = 0;
+        sim->cost[i] = mics_cost_collective(topology, op->collective, span, coalesced);
+        coalesced = 0;
     }
 }
 
@@ -106,7 +107,7 @@ static void sim_close(struct sim *sim)
     free(sim->end);
 }
 
-/* Steps that are over on every stream. */
+/* Steps that are complete on every stream. */
 static uint32_t steps_done(const struct sim *sim)
 {
     uint32_t least = UINT32_MAX;
@@ -117,13 +118,13 @@ static uint32_t steps_done(const struct sim *sim)
     return least;
 }
 
-/* At most two steps are under way, as in the trainer. */
-static bool may_start(const struct sim *sim, const struct lane *lane, uint32_t over)
+/* At most two steps are in progress, as in the engine. */
+static bool may_start(const struct sim *sim, const struct lane *lane, uint32_t complete_steps)
 {
     uint32_t index = lane->ops[lane->next];
     const struct mics_op *op = &sim->schedule->ops[index];
 
-    if (lane->step >= over + 2)
+    if (lane->step >= complete_steps + 2)
         return false;
     for (uint32_t i = op->dep_begin; i < op->dep_begin + op->dep_count; i++) {
         uint32_t dep = sim->schedule->deps[i];
@@ -134,36 +135,36 @@ static bool may_start(const struct sim *sim, const struct lane *lane, uint32_t o
     return true;
 }
 
-static double *slot_of(const struct sim *sim, double *times, const struct lane *lane, uint32_t op)
+static double *time_of(const struct sim *sim, double *times, const struct lane *lane, uint32_t op)
 {
     return &times[(lane->step % 2) * sim->schedule->op_count + op];
 }
 
-static void start_what_can(struct sim *sim)
+static void start_ready(struct sim *sim)
 {
-    uint32_t over = steps_done(sim);
+    const uint32_t complete_steps = steps_done(sim);
 
     for (int s = 0; s < MICS_STREAM_COUNT; s++) {
         struct lane *lane = &sim->lanes[s];
 
-        if (lane->running || lane->count == 0 || !may_start(sim, lane, over))
+        if (lane->running || lane->count == 0 || !may_start(sim, lane, complete_steps))
             continue;
         lane->running = true;
         lane->left = sim->cost[lane->ops[lane->next]];
-        *slot_of(sim, sim->start, lane, lane->ops[lane->next]) = sim->now;
+        *time_of(sim, sim->start, lane, lane->ops[lane->next]) = sim->now;
     }
 }
 
-/* Operations that join are over with the last of them, which has the cost of all. */
-static void finish(struct sim *sim, struct lane *lane)
+/* Coalesced operations complete with the last of them, which has the cost of all. */
+static void complete(struct sim *sim, struct lane *lane)
 {
     const struct mics_op *ops = sim->schedule->ops;
     const uint32_t last = lane->ops[lane->next];
 
-    for (uint32_t i = last; !ops[last].joins; i--) {
-        *slot_of(sim, sim->end, lane, i) = sim->now;
+    for (uint32_t i = last; !ops[last].coalesce_next; i--) {
+        *time_of(sim, sim->end, lane, i) = sim->now;
         sim->done[i] = lane->step + 1;
-        if (i == 0 || !ops[i - 1].joins)
+        if (i == 0 || !ops[i - 1].coalesce_next)
             break;
     }
     lane->running = false;
@@ -173,7 +174,8 @@ static void finish(struct sim *sim, struct lane *lane)
     }
 }
 
-/* Let what runs run until the first of it is over. Something always runs: waits point backwards. */
+/* Advance the clock until the first of the running operations completes. At least one always runs,
+ * since waits point backwards. */
 static void advance(struct sim *sim)
 {
     uint32_t users[MEDIUM_COUNT] = {0};
@@ -198,20 +200,20 @@ static void advance(struct sim *sim)
         if (!lane->running)
             continue;
         if (lane->left * users_here <= least * (1 + 1e-12))
-            finish(sim, lane);
+            complete(sim, lane);
         else
             lane->left -= least / users_here;
     }
 }
 
-/* Run step `step` to its end; when that is. */
+/* Run until `step` is complete; returns the time of its last end. */
 static double run_step(struct sim *sim, uint32_t step)
 {
     const double *end = sim->end + (step % 2) * sim->schedule->op_count;
     double last = 0;
 
     while (steps_done(sim) <= step) {
-        start_what_can(sim);
+        start_ready(sim);
         advance(sim);
     }
     for (uint32_t i = 0; i < sim->schedule->op_count; i++)
@@ -219,7 +221,7 @@ static double run_step(struct sim *sim, uint32_t step)
     return last;
 }
 
-static void copy_out(const struct sim *sim, uint32_t step, struct mics_timeline *out)
+static void copy_timeline(const struct sim *sim, uint32_t step, struct mics_timeline *out)
 {
     uint32_t n = sim->schedule->op_count;
     const double *start = sim->start + (step % 2) * n, *end = sim->end + (step % 2) * n;
@@ -246,7 +248,7 @@ enum mics_status mics_simulate(const struct mics_schedule *schedule,
     if (status == MICS_OK) {
         uint32_t step = 0;
 
-        price(&sim, choice, topology);
+        set_costs(&sim, choice, topology);
         while (step < MAX_STEPS && (step < 3 || fabs(change) > STEADY * period)) {
             double now = run_step(&sim, step++);
 
@@ -254,9 +256,69 @@ enum mics_status mics_simulate(const struct mics_schedule *schedule,
             period = now - before;
             before = now;
         }
-        copy_out(&sim, step - 1, timeline);
+        copy_timeline(&sim, step - 1, timeline);
         *step_s = period;
     }
     sim_close(&sim);
+    return status;
+}
+
+static bool is_same_op(const struct mics_op *a, const struct mics_op *b)
+{
+    return a->kind == b->kind && a->stream == b->stream && a->unit == b->unit &&
+           a->stage == b->stage && a->micro_step == b->micro_step && a->segment == b->segment;
+}
+
+static enum mics_status expect_same_ops(const struct mics_schedule *run,
+                                        const struct mics_schedule *paced_by, struct mics_err *err)
+{
+    const char *hint = "both need the same layers, groups, micro-steps, prefetch and segments";
+
+    if (run->op_count != paced_by->op_count)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "its step has %u operations, that of this plan has %u: %s",
+                            paced_by->op_count, run->op_count, hint);
+    for (uint32_t i = 0; i < run->op_count; i++)
+        if (!is_same_op(&run->ops[i], &paced_by->ops[i]))
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "operation %u of its step is %s, that of this plan is %s: %s", i,
+                                mics_op_kind_name(paced_by->ops[i].kind),
+                                mics_op_kind_name(run->ops[i].kind), hint);
+    return MICS_OK;
+}
+
+static enum mics_status compute_durations(const struct mics_schedule *schedule,
+                                          const struct mics_topology *topology, double **out,
+                                          struct mics_err *err)
+{
+    double *seconds = calloc(schedule->op_count, sizeof *seconds);
+
+    if (!seconds)
+        return mics_err_nomem(err);
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (!mics_op_is_comm(op->kind))
+            seconds[i] = mics_cost_compute(topology, op->flops, op->memory_bytes);
+    }
+    *out = seconds;
+    return MICS_OK;
+}
+
+enum mics_status mics_op_durations_new(const struct mics_plan *run,
+                                       const struct mics_plan *paced_by, double **out,
+                                       struct mics_err *err)
+{
+    struct mics_schedule *run_schedule = NULL, *paced_schedule = NULL;
+    enum mics_status status = mics_schedule_new(run->model, &run->choice, true, &run_schedule, err);
+
+    if (status == MICS_OK)
+        status = mics_schedule_new(paced_by->model, &paced_by->choice, true, &paced_schedule, err);
+    if (status == MICS_OK)
+        status = expect_same_ops(run_schedule, paced_schedule, err);
+    if (status == MICS_OK)
+        status = compute_durations(paced_schedule, paced_by->topology, out, err);
+    mics_schedule_free(run_schedule);
+    mics_schedule_free(paced_schedule);
     return status;
 }

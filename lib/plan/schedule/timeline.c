@@ -1,23 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * timeline.c - how much was computed, exchanged, hidden and exposed.
+ * timeline.c - how much of a step is computation, communication, and exposed communication.
  *
- * Operations of one stream follow each other in time, so each stream is a sorted list of intervals, and
- * one walk over the five of them, always taking the earliest start, sees all intervals in order: no
- * sorting and no memory. Computation is what the compute stream does; adding up gradients on a
- * communication stream is neither.
+ * Operations of one stream follow each other in time, so each stream is a sorted list of intervals.
+ * One walk over the streams that always takes the earliest start sees all intervals in order,
+ * without sorting and without memory. Computation is what the compute stream does; accumulating
+ * gradients on a communication stream counts as neither.
  */
 #include "plan/schedule/timeline.h"
+
+#include <stdlib.h>
+
+enum mics_status mics_timeline_init(const struct mics_schedule *schedule, struct mics_timeline *out,
+                                    struct mics_err *err)
+{
+    *out = (struct mics_timeline){.op_count = schedule->op_count,
+                                  .start = calloc(schedule->op_count, sizeof *out->start),
+                                  .end = calloc(schedule->op_count, sizeof *out->end)};
+    if (out->start && out->end)
+        return MICS_OK;
+    mics_timeline_fini(out);
+    return mics_err_nomem(err);
+}
+
+void mics_timeline_fini(struct mics_timeline *timeline)
+{
+    free(timeline->start);
+    free(timeline->end);
+    *timeline = (struct mics_timeline){0};
+}
 
 /* Intervals of one stream, one after another. */
 struct lane {
     enum mics_stream_kind stream;
     uint32_t next; /* op */
-};
-
-/* A growing union of intervals that come in order of their starts. */
-struct reach {
-    double end, total;
 };
 
 struct walk {
@@ -26,22 +42,22 @@ struct walk {
     struct lane lanes[MICS_STREAM_COUNT];
 };
 
-static bool counts(const struct mics_op *op)
+static bool is_counted(const struct mics_op *op)
 {
     return op->stream == MICS_STREAM_COMPUTE || mics_op_is_comm(op->kind);
 }
 
-static void skip(const struct walk *walk, struct lane *lane)
+static void skip_to_counted(const struct walk *walk, struct lane *lane)
 {
     const struct mics_schedule *schedule = walk->schedule;
 
     while (lane->next < schedule->op_count && (schedule->ops[lane->next].stream != lane->stream ||
-                                               !counts(&schedule->ops[lane->next])))
+                                               !is_counted(&schedule->ops[lane->next])))
         lane->next++;
 }
 
-/* The operation that starts earliest of those not yet seen; MICS_NONE: all are. */
-static uint32_t take(struct walk *walk)
+/* The operation with the earliest start of those that are left; MICS_NONE: none is left. */
+static uint32_t take_earliest(struct walk *walk)
 {
     struct lane *best = NULL;
     uint32_t op;
@@ -56,17 +72,22 @@ static uint32_t take(struct walk *walk)
     if (!best)
         return MICS_NONE;
     op = best->next++;
-    skip(walk, best);
+    skip_to_counted(walk, best);
     return op;
 }
 
-static void extend(struct reach *reach, double start, double end)
+/* A union of intervals that are added in the order of their starts. */
+struct interval_union {
+    double end, total;
+};
+
+static void add_interval(struct interval_union *intervals, double start, double end)
 {
-    double from = start > reach->end ? start : reach->end;
+    const double from = start > intervals->end ? start : intervals->end;
 
     if (end > from) {
-        reach->total += end - from;
-        reach->end = end;
+        intervals->total += end - from;
+        intervals->end = end;
     }
 }
 
@@ -75,7 +96,7 @@ enum mics_status mics_timeline_overlap(const struct mics_schedule *schedule,
                                        struct mics_overlap *out, struct mics_err *err)
 {
     struct walk walk = {schedule, timeline, {{0}}};
-    struct reach compute = {0}, comm = {0}, any = {0};
+    struct interval_union compute = {0}, comm = {0}, any = {0};
     double begin = 0, end = 0;
     uint32_t op, seen = 0;
 
@@ -84,16 +105,16 @@ enum mics_status mics_timeline_overlap(const struct mics_schedule *schedule,
                             timeline->op_count, schedule->op_count);
     for (int s = 0; s < MICS_STREAM_COUNT; s++) {
         walk.lanes[s].stream = (enum mics_stream_kind)s;
-        skip(&walk, &walk.lanes[s]);
+        skip_to_counted(&walk, &walk.lanes[s]);
     }
-    while ((op = take(&walk)) != MICS_NONE) {
-        double from = timeline->start[op], to = timeline->end[op];
+    while ((op = take_earliest(&walk)) != MICS_NONE) {
+        const double from = timeline->start[op], to = timeline->end[op];
 
         if (seen++ == 0)
             begin = end = compute.end = comm.end = any.end = from;
         end = to > end ? to : end;
-        extend(schedule->ops[op].stream == MICS_STREAM_COMPUTE ? &compute : &comm, from, to);
-        extend(&any, from, to);
+        add_interval(schedule->ops[op].stream == MICS_STREAM_COMPUTE ? &compute : &comm, from, to);
+        add_interval(&any, from, to);
     }
     *out = (struct mics_overlap){.span_s = end - begin,
                                  .compute_s = compute.total,

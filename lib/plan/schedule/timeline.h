@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * timeline.h - when each operation of a step ran: predicted by the simulator, measured by the trainer.
+ * timeline.h - when each operation of a step runs: predicted by the simulator, measured by the
+ * engine.
  */
 #ifndef MICS_PLAN_SCHEDULE_TIMELINE_H
 #define MICS_PLAN_SCHEDULE_TIMELINE_H
@@ -13,6 +14,12 @@ struct mics_timeline {
     double *start, *end;
 };
 
+/* Arrays of op_count for a schedule. *out belongs to the caller, who calls mics_timeline_fini().
+ * MICS_ERR_NOMEM: out of memory; there is nothing to release. */
+enum mics_status mics_timeline_init(const struct mics_schedule *schedule, struct mics_timeline *out,
+                                    struct mics_err *err);
+void mics_timeline_fini(struct mics_timeline *timeline);
+
 struct mics_overlap {
     double span_s;    /* first start to last end */
     double compute_s; /* time with computation */
@@ -20,17 +27,27 @@ struct mics_overlap {
     double exposed_s; /* the part of comm_s without computation */
 };
 
-/* Union of intervals over a timeline. */
+/* Unions of the intervals of a timeline. MICS_ERR_ARG: it is of another schedule. */
 enum mics_status mics_timeline_overlap(const struct mics_schedule *schedule,
                                        const struct mics_timeline *timeline,
                                        struct mics_overlap *out, struct mics_err *err);
 
-/* Executor "simulate": virtual clock, one step in the steady state (steps are repeated until the time of
- * a step changes no more). Timeline arrays are the caller's, of op_count; step_s is the distance between
- * two steps. Host time only, no device. */
+/* Executor "simulate": one step in the steady state, on a virtual clock. Steps are repeated until
+ * the time of a step no longer changes. Timeline arrays are the caller's, of op_count; *step_s is
+ * the period of the steps. No device is used. MICS_ERR_NOMEM: out of memory. */
 enum mics_status mics_simulate(const struct mics_schedule *schedule,
                                const struct mics_plan_choice *choice,
                                const struct mics_topology *topology, struct mics_timeline *timeline,
                                double *step_s, struct mics_err *err);
+
+/* Seconds of each operation of the training schedule of `run`, 0 for communication, by the roofline
+ * of the topology of `paced_by`. They are for the paced device, which computes nothing while
+ * communication is real. The times may come from a plan of a larger model with the same operations,
+ * so that a model small enough for slow links keeps the timing of the large one.
+ * *out is [op_count] and belongs to the caller, who calls free().
+ * MICS_ERR_ARG: the steps of the two plans do not consist of the same operations. */
+enum mics_status mics_op_durations_new(const struct mics_plan *run,
+                                       const struct mics_plan *paced_by, double **out,
+                                       struct mics_err *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.c - Chrome's trace event format: M events name processes and threads, X events have a beginning
- * and a duration in microseconds. Times are rounded to nanoseconds at both ends, so that operations that
- * followed each other still do.
+ * trace.c - Chrome's trace event format: M events name processes and threads, X events have a start
+ * and a duration in microseconds. Start and end are rounded to nanoseconds separately, so that
+ * operations that follow each other still do so in the trace.
  */
 #include "plan/schedule/trace.h"
 
@@ -11,8 +11,8 @@
 
 static void separate(struct mics_trace_writer *writer)
 {
-    fputs(writer->begun ? ",\n" : "\n", writer->out);
-    writer->begun = true;
+    fputs(writer->has_events ? ",\n" : "\n", writer->out);
+    writer->has_events = true;
 }
 
 void mics_trace_begin(struct mics_trace_writer *writer, FILE *out,
@@ -22,7 +22,7 @@ void mics_trace_begin(struct mics_trace_writer *writer, FILE *out,
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
 }
 
-/* Names are ours or a host's: letters, digits and punctuation that needs no escape. */
+/* Names are mics's own or host names, and need no escape in JSON. */
 static void name_event(struct mics_trace_writer *writer, const char *what, uint32_t pid,
                        uint32_t tid, const char *name)
 {
@@ -88,4 +88,28 @@ enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics
     if (fflush(writer->out) != 0 || ferror(writer->out))
         return mics_err_set_errno(err, "writing the trace");
     return MICS_OK;
+}
+
+enum mics_status mics_trace_prediction(const struct mics_plan *plan, FILE *out,
+                                       struct mics_err *err)
+{
+    struct mics_schedule *schedule = NULL;
+    struct mics_timeline timeline = {0};
+    struct mics_trace_writer writer;
+    double step_s;
+    enum mics_status status = mics_schedule_new(plan->model, &plan->choice, true, &schedule, err);
+
+    if (status == MICS_OK)
+        status = mics_timeline_init(schedule, &timeline, err);
+    if (status == MICS_OK)
+        status = mics_simulate(schedule, &plan->choice, plan->topology, &timeline, &step_s, err);
+    if (status == MICS_OK) {
+        mics_trace_begin(&writer, out, schedule, plan->model);
+        mics_trace_process(&writer, 0, "predicted");
+        mics_trace_step(&writer, 0, 1, &timeline, 0);
+        status = mics_trace_finish(&writer, err);
+    }
+    mics_timeline_fini(&timeline);
+    mics_schedule_free(schedule);
+    return status;
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.h - timelines as a Chrome trace, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+ * trace.h - timelines in Chrome's trace event format, which Perfetto (ui.perfetto.dev) and
+ * chrome://tracing open.
  *
- * A rank is a process and a stream a thread; operations are complete events. Predicted and measured
- * timelines are written alike, so that they can be looked at side by side.
+ * A rank is a process, a stream is a thread, operations are complete events. Predicted and measured
+ * timelines are written in the same way, so that they can be compared side by side.
  */
 #ifndef MICS_PLAN_SCHEDULE_TRACE_H
 #define MICS_PLAN_SCHEDULE_TRACE_H
@@ -12,12 +13,12 @@
 
 #include <stdio.h>
 
-/* A trace being written; the caller owns it and the stream. */
+/* A trace in progress; the caller owns it and the stream. */
 struct mics_trace_writer {
     FILE *out;
     const struct mics_schedule *schedule;
     const struct mics_model *model;
-    bool begun; /* an event has been written */
+    bool has_events;
 };
 
 void mics_trace_begin(struct mics_trace_writer *writer, FILE *out,
@@ -26,14 +27,15 @@ void mics_trace_begin(struct mics_trace_writer *writer, FILE *out,
 /* Name process `pid` and its streams. */
 void mics_trace_process(struct mics_trace_writer *writer, uint32_t pid, const char *name);
 
-/* The operations of one step, which began `at_s` seconds after the trace. */
+/* The operations of one step, which began `at_s` seconds after the beginning of the trace. */
 void mics_trace_step(struct mics_trace_writer *writer, uint32_t pid, uint64_t step,
                      const struct mics_timeline *timeline, double at_s);
 
-/* Close the document. MICS_ERR_IO if any of it could not be written. */
+/* Complete the document. MICS_ERR_IO: part of it could not be written. */
 enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics_err *err);
 
-/* A plan's step as the simulator sees it, in the steady state: the trace of one process, "predicted". */
+/* The simulated timeline of a plan's step in the steady state: a trace of one process,
+ * "predicted". */
 enum mics_status mics_trace_prediction(const struct mics_plan *plan, FILE *out,
                                        struct mics_err *err);
 

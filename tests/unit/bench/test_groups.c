@@ -60,9 +60,9 @@ static void each_shape_has_its_groups(void)
 
             CHECK_INT(mics_shape_check(&grouping.shape, NULL), MICS_OK);
             for (uint32_t rank = 0; rank < world.size; rank++) {
-                struct mics_member member;
+                struct mics_group_position member;
 
-                mics_shape_member(&grouping.shape, grouping.kind, rank, &member);
+                mics_shape_position(&grouping.shape, grouping.kind, rank, &member);
                 CHECK_INT(member.nodes, shapes[s].nodes);
                 CHECK_INT(member.per_node, shapes[s].per_node);
             }

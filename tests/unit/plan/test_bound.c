@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bound in closed form by which plans are sorted: never above the simulated step, whatever the sizes of
- * the units, and close to it where communication decides.
+ * test_bound.c - the bound in closed form that plans are sorted by: never above the simulated step
+ * for any sizes of the units, and close to it where communication dominates.
  */
-#include "plan/search/candidate.h"
 #include "plan/schedule/timeline.h"
+#include "plan/search/internal.h"
 #include "tap.h"
 
 #include <stdlib.h>
 
-/* Computation counts for nothing here. */
+/* Computation takes no time. */
 #define SLOW_LINKS "node:1 gpu:4 flops:1000T membw:100TB/s link:1GB/s,1us"
 
 static const struct mics_model_config blocks = {
@@ -24,7 +24,7 @@ static const struct mics_model_config blocks = {
     .layer_norm_epsilon = 1e-5,
 };
 
-/* The ends are ten times as large as a block, and each a unit. */
+/* Embedding and head are units ten times as large as a block. */
 static const struct mics_model_config wide_ends = {
     .family = "llama",
     .name = "ends",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every two accesses of a step that touch the same memory, one of them writing, must be ordered by streams and
- * waits, within a step and with the step before. The checker knows what operations touch from their
- * description in schedule.h, not from the code that made the waits.
+ * test_dependencies.c - any two accesses to the same memory, of which one writes, must be ordered
+ * by streams and waits, within a step and against the previous step. The checker derives the
+ * accesses of operations from their description in schedule.h, not from the code that makes the
+ * waits.
  */
 #include "plan/schedule/schedule.h"
 #include "tap.h"
@@ -11,7 +12,7 @@
 
 #include "plan_fake.h"
 
-/* Memory: kinds of it, an index (unit or slot), a segment. */
+/* Memory: its kind, an index (unit or slot), a segment. */
 enum memory {
     PARAM_SHARD,
     GRAD_SHARD,
@@ -35,13 +36,14 @@ struct uses {
     uint32_t count;
 };
 
-/* One step twice: op i of step t is node t * n + i. */
+/* Two consecutive steps: op i of step t is node t * n + i. */
 struct graph {
     const struct mics_schedule *schedule;
     const struct mics_plan_choice *choice;
     uint32_t n;
-    uint32_t dropped; /* a wait to leave out: an index of deps, or MICS_NONE */
-    uint32_t *clocks; /* [2 n][MICS_STREAM_COUNT]: nodes done, from 1, when the node is done */
+    uint32_t dropped; /* a wait to omit: an index of deps, or MICS_NONE */
+    uint32_t
+        *clocks; /* [2 n][MICS_STREAM_COUNT]: nodes complete, from 1, when the node is complete */
     struct uses *uses;
     uint32_t *conflicts; /* pairs of nodes */
     uint32_t conflict_count;
@@ -59,9 +61,9 @@ static void describe_compute(const struct graph *g, const struct mics_op *op, st
     for (uint32_t i = 0; i < g->n; i++)
         head &= g->schedule->ops[i].stage == MICS_NONE || g->schedule->ops[i].stage <= op->stage;
     grads |= head && g->schedule->train;
-    if (!op->blind && op->param_slot == MICS_NONE)
+    if (op->needs_params && op->param_slot == MICS_NONE)
         use(uses, PARAM_SHARD, op->unit, MICS_NONE, false);
-    else if (!op->blind)
+    else if (op->needs_params)
         use(uses, PARAM_SLOT, op->param_slot, MICS_NONE, false);
     if (grads && op->grad_slot == MICS_NONE)
         use(uses, GRAD_SHARD, op->unit, MICS_NONE, true);
@@ -119,16 +121,17 @@ static void describe(const struct graph *g, const struct mics_op *op, struct use
         use(uses, GRAD_SHARD, op->unit, MICS_NONE, op->kind == MICS_OP_ACCUMULATE);
     if (op->kind == MICS_OP_ACCUMULATE)
         use(uses, GRAD_SLOT, op->grad_slot, MICS_NONE, false);
-    if (op->kind == MICS_OP_COUNT || op->kind == MICS_OP_READ)
-        use(uses, TARGETS, 0, MICS_NONE, op->kind == MICS_OP_COUNT);
-    if (op->kind == MICS_OP_NORM || op->kind == MICS_OP_TOTAL || op->kind == MICS_OP_READ)
+    if (op->kind == MICS_OP_TARGET_COUNT || op->kind == MICS_OP_READ)
+        use(uses, TARGETS, 0, MICS_NONE, op->kind == MICS_OP_TARGET_COUNT);
+    if (op->kind == MICS_OP_NORM || op->kind == MICS_OP_LOSS_NORM_REDUCE ||
+        op->kind == MICS_OP_READ)
         use(uses, NORM, 0, MICS_NONE, op->kind != MICS_OP_READ);
-    if (op->kind == MICS_OP_TOTAL || op->kind == MICS_OP_READ)
+    if (op->kind == MICS_OP_LOSS_NORM_REDUCE || op->kind == MICS_OP_READ)
         use(uses, LOSS, 0, MICS_NONE, op->kind != MICS_OP_READ);
 }
 
-/* Scalars have memory of their own in steps of even and odd number. Slots are taken whole: what a unit's
- * segment covers of another unit's former content is another segment of that. */
+/* Scalars of even and odd steps are in different memory. Slots count as a whole: a segment of a
+ * unit may overlap with another segment of the former unit of the slot. */
 static bool use_same(const struct graph *g, uint32_t a, const struct use *x, uint32_t b,
                      const struct use *y)
 {
@@ -222,7 +225,7 @@ static void run_clocks(struct graph *g)
     }
 }
 
-/* Pairs that nothing orders. */
+/* Pairs that are not ordered. */
 static uint32_t count_races(struct graph *g)
 {
     uint32_t races = 0;
@@ -248,7 +251,7 @@ static const struct {
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
-/* The i-th variant of everything that is not the shape; NULL-like `false` past the last. */
+/* The i-th variant of everything but the shape; false: there are no more. */
 static bool vary(uint32_t i, struct mics_plan_choice *choice)
 {
     choice->micro_steps = i % 2 ? 3 : 1, i /= 2;
@@ -257,7 +260,7 @@ static bool vary(uint32_t i, struct mics_plan_choice *choice)
     choice->hierarchical_gather = choice->hierarchical_reduce = i % 2, i /= 2;
     choice->clip = i % 2, i /= 2;
     choice->grad_slots = 1 + i % 2, i /= 2;
-    choice->joined = i % 2, i /= 2;
+    choice->coalesced = i % 2, i /= 2;
     return i == 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gpu_memory.c - what a GPU needs beside the arena: by hand, and against published
- * measurements. */
+/* test_gpu_memory.c - memory of a GPU outside the arena: computed by hand, and compared with
+ * published measurements. */
 #include "plan/gpu_memory.h"
 #include "plan/memory.h"
 #include "plan_fake.h"
@@ -17,7 +17,7 @@ static struct mics_nccl_node node_of(const char *text)
 
     CHECK_INT(mics_topology_parse(text, &topology, NULL), MICS_OK);
     if (topology)
-        node = mics_nccl_node_of(topology);
+        node = mics_nccl_node_from_topology(topology);
     mics_topology_free(topology);
     return node;
 }
@@ -68,7 +68,7 @@ static void communicators_inside_a_node_are_as_computed_by_hand(void)
     /* ring 24 x 12, tables (3 x 24 + 2) x 2 */
     CHECK_INT(comm_mib("p4d:2", 1, 8, MICS_ALL_GATHER, false), 288 + 148);
     CHECK_INT(comm_mib("p4d:2", 1, 2, MICS_REDUCE_SCATTER, false), 288 + 148);
-    /* two ranks are each other's neighbours in ring and tree; more have the other directions, too
+    /* two ranks are each other's neighbours in ring and tree; more also have the other directions
      */
     CHECK_INT(comm_mib("p4d:2", 1, 2, MICS_ALL_REDUCE, false), 288 + 148);
     CHECK_INT(comm_mib("p4d:2", 1, 4, MICS_ALL_REDUCE, false), 288 + 148 + 288);
@@ -86,7 +86,7 @@ static void communicators_across_nodes_are_as_computed_by_hand(void)
     CHECK_INT(comm_mib("p5:2", 2, 8, MICS_ALL_GATHER, false), 16 * 12 + 2 * 8 + 100 + 34);
     CHECK_INT(comm_mib("p5:2", 2, 8, MICS_ALL_REDUCE, true),
               16 * 12 + 2 * 8 + 100 + 34 + 2 * 20 + 16 * 12);
-    /* a rank of each node: one card, 4 channels, everything over the network */
+    /* one rank per node: one card, 4 channels, everything over the network */
     CHECK_INT(comm_mib("p5:2", 2, 1, MICS_ALL_REDUCE, false), 4 * 20 + 28 + 4 * 20);
     CHECK_INT(comm_mib("p5:16", 16, 1, MICS_ALL_REDUCE, false), 4 * 20 + 28 + 3 * 4 * 20);
     /* half a card each, 2 channels; peers at 1 and 2, of which the ring has one */
@@ -103,8 +103,8 @@ static void tables_grow_beyond_a_piece_with_thousands_of_ranks(void)
     CHECK_INT(many, 8 * 12 + 8 + 26 * 8);
 }
 
-/* How far the formula is from what others measured, in per cent; and within bounds that are as wide
- * as what is unknown of those measurements. */
+/* The deviation of the formula from published measurements, in per cent, within bounds as wide as
+ * the unknowns of those measurements. */
 static void published_measurements_are_near(void)
 {
     static const struct {
@@ -142,14 +142,15 @@ static void a_plan_has_the_communicators_that_the_engine_makes(void)
     if (!topology)
         return;
     /* world 574, gather and reduce 486 each, replicas 188 */
-    CHECK_INT(mics_nccl_bytes(topology, &choice), (574 + 2 * 486 + 188) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice), (574 + 2 * 486 + 188) * MIB);
     choice = fake_choice(2, 8, 1, 1, 1); /* world, and replicas of everything */
-    CHECK_INT(mics_nccl_bytes(topology, &choice), 574 * MIB + (574 + 16 * 2 * 8 + 2 * 20) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice),
+              574 * MIB + (574 + 16 * 2 * 8 + 2 * 20) * MIB);
     choice = fake_choice(2, 8, 16, 16, 16);
     choice.hierarchical_gather = true;
     choice.hierarchical_reduce = false;
     /* world, between nodes (4 x 20 + 28), inside them, and a flat reduce-scatter */
-    CHECK_INT(mics_nccl_bytes(topology, &choice), (574 + 108 + 486 + 342) * MIB);
+    CHECK_INT(mics_nccl_communicators_bytes(topology, &choice), (574 + 108 + 486 + 342) * MIB);
     mics_topology_free(topology);
 }
 
@@ -161,7 +162,7 @@ static void memory_on(struct mics_topology *topology, struct mics_memory *memory
                     topology->per_node);
 
     fake_model_init(&fake, 3, 10240, 10240, true);
-    CHECK_INT(mics_memory_on(topology, &fake.model, &choice, memory, NULL), MICS_OK);
+    CHECK_INT(mics_memory_compute_on(topology, &fake.model, &choice, memory, NULL), MICS_OK);
 }
 
 static void only_gpus_have_a_context_and_communicators(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All legal shapes of small clusters are walked, and the collectives of a step are played on symbols: a
- * segment has one cell for each optimizer piece, and a cell holds its own number (parameters) or the set
- * of ranks whose gradients it sums.
+ * test_group.c - all valid shapes of small clusters, with the collectives of a step executed on
+ * symbols: a segment has one cell per optimizer piece, and a cell holds its own number (parameters)
+ * or the set of ranks whose gradients it sums.
  */
 #include "plan/group.h"
 #include "tap.h"
@@ -12,7 +12,7 @@ enum { MAX_RANKS = 48 };
 typedef uint64_t cells[MAX_RANKS][MAX_RANKS]; /* [rank][cell] */
 
 static struct mics_shape shape;
-static struct mics_member members[MICS_COMM_KIND_COUNT][MAX_RANKS];
+static struct mics_group_position members[MICS_COMM_KIND_COUNT][MAX_RANKS];
 static uint32_t n;
 
 static void load_members(void)
@@ -20,7 +20,7 @@ static void load_members(void)
     n = shape.nodes * shape.per_node;
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
         for (uint32_t rank = 0; rank < n; rank++)
-            mics_shape_member(&shape, (enum mics_comm_kind)kind, rank, &members[kind][rank]);
+            mics_shape_position(&shape, (enum mics_comm_kind)kind, rank, &members[kind][rank]);
 }
 
 static void walk_triples(uint32_t nodes, uint32_t per_node, void (*check)(void))
@@ -62,7 +62,7 @@ static uint32_t ranks_with(enum mics_comm_kind kind, uint32_t rank, uint32_t out
 static void check_span(enum mics_comm_kind kind, uint32_t rank, const uint32_t *ranks,
                        uint32_t count)
 {
-    const struct mics_member *member = &members[kind][rank];
+    const struct mics_group_position *member = &members[kind][rank];
     uint32_t node_of_first = ranks[0] / shape.per_node, here = 0, nodes = 1, crossings = 0;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -131,7 +131,8 @@ static void all_gather(enum mics_comm_kind kind, cells data, const uint32_t send
     }
 }
 
-/* send[block] summed into place; a set summed twice shows as a lost rank. The rest is destroyed. */
+/* Sum send[block] in place; a set that is summed twice shows as a missing rank. The rest is
+ * destroyed. */
 static void reduce_scatter(enum mics_comm_kind kind, cells data, const uint32_t send[MAX_RANKS],
                            uint32_t count)
 {
@@ -297,7 +298,7 @@ static void expect_refusal(struct mics_shape bad, const char *why)
 static void shapes_that_do_not_nest_or_straddle_nodes_unevenly_are_refused(void)
 {
     expect_refusal((struct mics_shape){2, 6, 4, 12, 12}, "straddles nodes of 6 ranks unevenly");
-    expect_refusal((struct mics_shape){4, 2, 4, 2, 8}, "no multiple of the 4");
+    expect_refusal((struct mics_shape){4, 2, 4, 2, 8}, "not a multiple of the group of 4");
     expect_refusal((struct mics_shape){4, 2, 3, 3, 3}, "does not divide the 8 ranks");
     expect_refusal((struct mics_shape){4, 2, 1, 1, 0}, "does not divide");
     expect_refusal((struct mics_shape){0, 2, 1, 1, 1}, "out of range");

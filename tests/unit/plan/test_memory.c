@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/num.h"
 #include "plan/memory.h"
-#include "plan/types.h"
+#include "plan/plan.h"
 #include "tap.h"
 
 #include "plan_fake.h"
@@ -23,7 +23,7 @@ static uint64_t pages(uint64_t bytes)
     return mics_round_up(bytes, 4096);
 }
 
-/* Three blocks of 10000 (padded to 10240 in groups of 4) and ends of 7001 (7168). */
+/* Three blocks of 10000 (padded to 10240 in groups of 4) and embedding and head of 7001 (7168). */
 static void every_region_is_the_sum_of_its_parts(void)
 {
     struct mics_plan_choice choice = fake_choice(2, 2, 4, 4, 4);
@@ -43,8 +43,8 @@ static void every_region_is_the_sum_of_its_parts(void)
               pages(2 * (2 * 3 * 2 * 128 * 4 + MICS_BUFFER_ALIGN)));
 }
 
-/* 2 bytes for each parameter over p_param, 4 over p_grad, 12 over p_optim: here of (2, 4, 8), with a piece of the
- * largest unit's gradients on its way through each exchange of the second hop. */
+/* 2 bytes per parameter over p_param, 4 over p_grad, 12 over p_optim: here (2, 4, 8), with staging
+ * for a piece of the largest unit's gradients for each exchange of the second hop. */
 static void bf16_takes_two_four_and_twelve_bytes(void)
 {
     struct mics_plan_choice choice = fake_choice(4, 4, 2, 4, 8);
@@ -64,7 +64,7 @@ static void bf16_takes_two_four_and_twelve_bytes(void)
     CHECK_INT(memory.regions[MICS_REGION_GRAD_SLOT].bytes, pages(4 * slots));
 }
 
-/* One rank alone keeps its gradients in fp32 where they are added up; one group needs no second hop. */
+/* A single rank accumulates its gradients in fp32; a single group needs no second hop. */
 static void gradients_that_do_not_travel_need_no_room(void)
 {
     struct mics_plan_choice alone = fake_choice(1, 1, 1, 1, 1), group = fake_choice(2, 2, 4, 4, 4);
@@ -74,10 +74,11 @@ static void gradients_that_do_not_travel_need_no_room(void)
     CHECK_INT(mics_choice_written_grads(&alone), MICS_F32);
     CHECK_INT(mics_choice_written_grads(&group), MICS_BF16);
     for (int i = 0; i < 2; i++) {
-        const struct mics_hop_room room = mics_choice_hop_room(&fake.model, i ? &group : &alone);
+        const struct mics_second_hop_staging staging =
+            mics_choice_second_hop_staging(&fake.model, i ? &group : &alone);
 
-        CHECK_INT(room.scatter, 0);
-        CHECK_INT(room.sync, 0);
+        CHECK_INT(staging.scatter, 0);
+        CHECK_INT(staging.sync, 0);
     }
 }
 
@@ -96,7 +97,8 @@ static void regions_follow_each_other_and_make_the_arena(void)
     CHECK_INT(memory.arena_bytes, next);
 }
 
-/* Shards of (3 * 10240 + 7168) / 2 elements, three states: 221 KiB, so one part; then 4 MiB in two. */
+/* Shards of (3 * 10240 + 7168) / 2 elements, three states: 221 KiB, so one part; then 4 MiB in two
+ * parts. */
 static void the_snapshot_is_a_replicas_part_of_the_shard(void)
 {
     struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);

@@ -37,7 +37,7 @@ static const struct mics_op *find(const struct mics_schedule *schedule, enum mic
     return NULL;
 }
 
-/* Gathers in a step of 6 blocks, of a flat group in one segment, for each number of slots. */
+/* Gathers in a step of 6 blocks, by a flat group in one segment, for each number of slots. */
 static uint32_t gathers(uint32_t prefetch, uint32_t micro_steps, bool tied)
 {
     struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
@@ -55,7 +55,7 @@ static uint32_t gathers(uint32_t prefetch, uint32_t micro_steps, bool tied)
 
 static void units_still_in_their_slots_are_not_gathered_again(void)
 {
-    /* ends once; 6 blocks forward; then, back and forth, all but those in the slots */
+    /* embedding and head once; 6 blocks forward; then all but those in the slots */
     CHECK_INT(gathers(0, 1, true), 1 + 6 + 5);
     CHECK_INT(gathers(1, 1, true), 1 + 6 + 4);
     CHECK_INT(gathers(1, 3, true), 1 + 6 + 5 * 4);
@@ -65,8 +65,10 @@ static void units_still_in_their_slots_are_not_gathered_again(void)
     CHECK_INT(gathers(99, 3, false), 8);
 }
 
-/* Gathers of the first unit and of all, in a step of 6 blocks whose embedding's backward is blind. */
-static void check_blind(uint32_t prefetch, uint32_t micro_steps, uint32_t embeds, uint32_t all)
+/* Gathers of the first unit and of all, in a step of 6 blocks whose embedding's backward reads no
+ * parameters. */
+static void check_backward_without_params(uint32_t prefetch, uint32_t micro_steps, uint32_t embeds,
+                                          uint32_t all)
 {
     struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
     struct mics_schedule *schedule;
@@ -81,8 +83,10 @@ static void check_blind(uint32_t prefetch, uint32_t micro_steps, uint32_t embeds
         const struct mics_op *op = &schedule->ops[i];
 
         gathered += op->kind == MICS_OP_GATHER && op->unit == 0;
-        CHECK_INT(op->blind, op->kind == MICS_OP_BACKWARD && op->stage == 0);
-        CHECK(!op->blind || op->param_slot == MICS_NONE);
+        if (op->kind != MICS_OP_FORWARD && op->kind != MICS_OP_BACKWARD)
+            continue;
+        CHECK_INT(op->needs_params, op->kind == MICS_OP_FORWARD || op->stage > 0);
+        CHECK(op->needs_params || op->param_slot == MICS_NONE);
     }
     CHECK_INT(gathered, embeds);
     CHECK_INT(count_ops(schedule, MICS_OP_GATHER), all);
@@ -91,14 +95,15 @@ static void check_blind(uint32_t prefetch, uint32_t micro_steps, uint32_t embeds
 
 static void an_untied_embedding_is_gathered_for_its_forward_only(void)
 {
-    check_blind(0, 1, 1, 8 + 6);
-    check_blind(1, 1, 1, 8 + 5);
-    check_blind(1, 3, 3, 8 + 5 + 2 * (1 + 6 + 5));
-    check_blind(6, 3, 3, 8 + 2 * (1 + 1)); /* the last block or the head makes room for it */
-    check_blind(7, 3, 1, 8);
+    check_backward_without_params(0, 1, 1, 8 + 6);
+    check_backward_without_params(1, 1, 1, 8 + 5);
+    check_backward_without_params(1, 3, 3, 8 + 5 + 2 * (1 + 6 + 5));
+    check_backward_without_params(6, 3, 3,
+                                  8 + 2 * (1 + 1)); /* replaced by the last block or the head */
+    check_backward_without_params(7, 3, 1, 8);
 }
 
-/* Which unit each slot has, by replaying the gathers in the order of the array. */
+/* The unit in each slot, by replaying the gathers in the order of the array. */
 static void check_contents(const struct mics_schedule *schedule)
 {
     uint32_t holds[16];
@@ -109,7 +114,7 @@ static void check_contents(const struct mics_schedule *schedule)
 
         if (op->kind == MICS_OP_GATHER)
             holds[op->param_slot] = op->unit;
-        if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) && !op->blind)
+        if ((op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD) && op->needs_params)
             CHECK_INT(holds[op->param_slot], op->unit);
         if (op->kind == MICS_OP_GATHER)
             CHECK(schedule->layouts[op->unit].padded <= schedule->param_slot_count[op->param_slot]);
@@ -156,14 +161,14 @@ static void gathers_run_ahead_by_the_prefetch_depth(void)
     mics_schedule_free(schedule);
 }
 
-static void check_joined(const struct mics_op *ops, uint32_t count, uint32_t most)
+static void check_coalesced(const struct mics_op *ops, uint32_t count, uint32_t most)
 {
     uint32_t together = 1;
 
     for (uint32_t i = 0; i < count; i++) {
-        together = i > 0 && ops[i - 1].joins ? together + 1 : 1;
+        together = i > 0 && ops[i - 1].coalesce_next ? together + 1 : 1;
         CHECK(together <= most);
-        if (!ops[i].joins)
+        if (!ops[i].coalesce_next)
             continue;
         CHECK(i + 1 < count && ops[i].kind == ops[i + 1].kind && ops[i].comm == ops[i + 1].comm);
         CHECK(ops[i].stream == ops[i + 1].stream && ops[i].dtype == ops[i + 1].dtype);
@@ -172,12 +177,12 @@ static void check_joined(const struct mics_op *ops, uint32_t count, uint32_t mos
     }
 }
 
-static void joined_units_stand_side_by_side_and_nothing_else_changes(void)
+static void coalesced_units_are_consecutive_and_nothing_else_changes(void)
 {
     for (uint32_t hierarchical = 0; hierarchical < 2; hierarchical++) {
         struct mics_plan_choice choice = fake_choice(4, 2, 4, 4, 4);
-        struct mics_schedule *alone, *joined;
-        uint32_t joins = 0;
+        struct mics_schedule *separate, *coalesced;
+        uint32_t pairs = 0;
 
         choice.prefetch = 3;
         choice.grad_slots = 4;
@@ -185,21 +190,21 @@ static void joined_units_stand_side_by_side_and_nothing_else_changes(void)
         choice.micro_steps = 2;
         choice.hierarchical_gather = choice.hierarchical_reduce = hierarchical;
         fake_model_init(&fake, 6, 10000, 7001, true);
-        alone = make(&choice, true);
-        choice.joined = 1;
-        joined = make(&choice, true);
-        CHECK_INT(joined->op_count, alone->op_count);
-        check_joined(alone->ops, alone->op_count, 1);
-        check_joined(joined->ops, joined->op_count, 2);
-        for (uint32_t i = 0; i < joined->op_count; i++)
-            joins += joined->ops[i].joins;
-        CHECK(joins > 20);
+        separate = make(&choice, true);
+        choice.coalesced = 1;
+        coalesced = make(&choice, true);
+        CHECK_INT(coalesced->op_count, separate->op_count);
+        check_coalesced(separate->ops, separate->op_count, 1);
+        check_coalesced(coalesced->ops, coalesced->op_count, 2);
+        for (uint32_t i = 0; i < coalesced->op_count; i++)
+            pairs += coalesced->ops[i].coalesce_next;
+        CHECK(pairs > 20);
         for (int kind = 0; kind < MICS_OP_KIND_COUNT; kind++)
-            CHECK_INT(count_ops(joined, (enum mics_op_kind)kind),
-                      count_ops(alone, (enum mics_op_kind)kind));
-        check_contents(joined);
-        mics_schedule_free(alone);
-        mics_schedule_free(joined);
+            CHECK_INT(count_ops(coalesced, (enum mics_op_kind)kind),
+                      count_ops(separate, (enum mics_op_kind)kind));
+        check_contents(coalesced);
+        mics_schedule_free(separate);
+        mics_schedule_free(coalesced);
     }
 }
 
@@ -265,7 +270,7 @@ static void gradient_buffers_start_from_zero_exactly_once(void)
                 firsts++;
             }
         }
-        CHECK_INT(firsts, cuts[i][1] ? 3 * 4 : 4); /* of shards once a step, of slots every time */
+        CHECK_INT(firsts, cuts[i][1] ? 3 * 4 : 4); /* shards once per step, slots every time */
         mics_schedule_free(schedule);
     }
 }
@@ -300,7 +305,7 @@ static void scalars_go_over_the_world_on_one_stream(void)
 
     fake_model_init(&fake, 3, 10000, 7001, true);
     schedule = make(&choice, true);
-    CHECK_INT(schedule->ops[0].kind, MICS_OP_COUNT);
+    CHECK_INT(schedule->ops[0].kind, MICS_OP_TARGET_COUNT);
     CHECK_INT(schedule->ops[schedule->op_count - 1].kind, MICS_OP_READ);
     for (uint32_t i = 0; i < schedule->op_count; i++)
         if (mics_op_is_comm(schedule->ops[i].kind) && schedule->ops[i].comm == MICS_COMM_WORLD)
@@ -349,7 +354,7 @@ static void an_evaluation_only_gathers_and_computes_forward(void)
     CHECK_INT(count_ops(schedule, MICS_OP_BACKWARD) + count_ops(schedule, MICS_OP_REDUCE) +
                   count_ops(schedule, MICS_OP_UPDATE) + count_ops(schedule, MICS_OP_NORM),
               0);
-    CHECK_INT(count_ops(schedule, MICS_OP_TOTAL), 1);
+    CHECK_INT(count_ops(schedule, MICS_OP_LOSS_NORM_REDUCE), 1);
     CHECK_INT(schedule->param_slot_total, train->param_slot_total);
     CHECK(memcmp(schedule->param_slot_offset, train->param_slot_offset,
                  train->param_slot_total * sizeof(uint64_t)) == 0);
@@ -366,15 +371,16 @@ static void without_clipping_updates_do_not_wait_for_the_norm(void)
     choice.clip = false;
     fake_model_init(&fake, 3, 10000, 7001, true);
     schedule = make(&choice, true);
-    CHECK(find(schedule, MICS_OP_UPDATE, 0) < find(schedule, MICS_OP_TOTAL, MICS_NONE));
+    CHECK(find(schedule, MICS_OP_UPDATE, 0) < find(schedule, MICS_OP_LOSS_NORM_REDUCE, MICS_NONE));
     mics_schedule_free(schedule);
     choice.clip = true;
     schedule = make(&choice, true);
-    CHECK(find(schedule, MICS_OP_UPDATE, 3) > find(schedule, MICS_OP_TOTAL, MICS_NONE));
+    CHECK(find(schedule, MICS_OP_UPDATE, 3) > find(schedule, MICS_OP_LOSS_NORM_REDUCE, MICS_NONE));
     mics_schedule_free(schedule);
 }
 
-/* mics on 2 nodes of 2: per micro-step a gather and a reduction in the node, once an all-reduce over two. */
+/* MiCS on 2 nodes of 2: a gather and a reduction inside the node per micro-step, an all-reduce over
+ * two ranks per step. */
 static void counted_bytes_follow_the_formulas(void)
 {
     struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
@@ -444,7 +450,7 @@ int main(void)
     TAP_RUN(an_untied_embedding_is_gathered_for_its_forward_only);
     TAP_RUN(computation_finds_its_unit_in_its_slot);
     TAP_RUN(gathers_run_ahead_by_the_prefetch_depth);
-    TAP_RUN(joined_units_stand_side_by_side_and_nothing_else_changes);
+    TAP_RUN(coalesced_units_are_consecutive_and_nothing_else_changes);
     TAP_RUN(the_second_hop_comes_once_and_after_all_micro_steps);
     TAP_RUN(ddp_only_sums_and_zero_scatters_and_publishes);
     TAP_RUN(gradient_buffers_start_from_zero_exactly_once);

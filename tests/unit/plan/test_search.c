@@ -11,7 +11,7 @@ static struct mics_err err;
 static const struct mics_search_options usual = {
     .global_batch = 64, .seq = 256, .recompute = MICS_AUTO, .prefetch = MICS_AUTO, .clip = true};
 
-/* NULL when there is no plan; then *status and err say why. */
+/* NULL: there is no plan; then *status and err have the reason. */
 static struct mics_plan *search(const char *topology_text, const char *model_name,
                                 const struct mics_search_options *options, int *status)
 {
@@ -168,8 +168,9 @@ static void what_is_given_is_kept(void)
     mics_plan_free(plan);
 }
 
-/* On a network of 10 ms and 10 Gbit/s the gathers of a thin model are all latency; on one of 1 us they are not. */
-static void units_are_joined_where_latency_rules(void)
+/* On a network of 10 ms and 10 Gbit/s the gathers of a small model are mostly latency; with 1 us
+ * they are not. */
+static void units_are_coalesced_where_latency_dominates(void)
 {
     static const char *const far = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,10ms";
     static const char *const near = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,1us";
@@ -182,20 +183,20 @@ static void units_are_joined_where_latency_rules(void)
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.joined, 3);
+    CHECK_INT(plan->choice.coalesced, 3);
     CHECK_INT(plan->choice.grad_slots, 8);
     mics_plan_free(plan);
     plan = search(near, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.joined, 0);
+    CHECK_INT(plan->choice.coalesced, 0);
     CHECK_INT(plan->choice.grad_slots, 2);
     mics_plan_free(plan);
-    options.prefetch = 2; /* no room for two sets of four */
+    options.prefetch = 2; /* too few slots for two sets of four */
     plan = search(far, "gpt2", &options, &status);
     if (!plan)
         return;
-    CHECK_INT(plan->choice.joined, 0);
+    CHECK_INT(plan->choice.coalesced, 0);
     mics_plan_free(plan);
 }
 
@@ -226,7 +227,7 @@ static void the_lowest_level_of_recomputation_that_fits_is_chosen(void)
     CHECK_INT(status, MICS_ERR_INFEASIBLE);
 }
 
-/* Without recomputation only one sequence fits, and gathers would be twice as many. */
+/* Without recomputation only one sequence fits, with twice as many gathers. */
 static void a_micro_batch_is_not_halved_to_keep_more(void)
 {
     struct mics_search_options options = usual;
@@ -252,7 +253,7 @@ static void a_micro_batch_is_not_halved_to_keep_more(void)
     mics_plan_free(plan);
 }
 
-/* More is computed at each level, and more memory traffic alone takes time, too. */
+/* Each level computes more; the additional memory traffic takes time as well. */
 static void recomputation_is_predicted_to_cost_time(void)
 {
     struct mics_search_options options = usual;
@@ -371,7 +372,7 @@ static void a_plan_survives_its_document(void)
     json_decref(again);
 }
 
-/* Set doc.path = value (of the path's last object) and expect a refusal that says `why`. */
+/* Set doc.path = value (of the path's last object) and expect an error that contains `why`. */
 static void expect_refusal(const char *object, const char *key, json_t *value, const char *why)
 {
     json_t *doc = plan_doc(), *at = doc;
@@ -410,7 +411,7 @@ static void a_plan_of_version_1_keeps_its_meaning(void)
         CHECK_INT(mics_plan_from_doc(doc, &old, &err), MICS_OK);
         CHECK(old && old->choice.recompute == (enum mics_recompute)level);
         CHECK(old && memcmp(&old->memory, &plan->memory, sizeof plan->memory) == 0);
-        /* It is written as of this version. */
+        /* It is written in the current version. */
         if (old)
             CHECK_INT(mics_plan_to_doc(old, &again, &err), MICS_OK);
         CHECK_INT(json_integer_value(json_object_get(again, "v")), MICS_PLAN_VERSION);
@@ -451,7 +452,7 @@ int main(void)
     TAP_RUN(on_a_slow_network_the_group_stays_inside_a_node);
     TAP_RUN(strategies_by_name_give_their_cuts);
     TAP_RUN(what_is_given_is_kept);
-    TAP_RUN(units_are_joined_where_latency_rules);
+    TAP_RUN(units_are_coalesced_where_latency_dominates);
     TAP_RUN(the_lowest_level_of_recomputation_that_fits_is_chosen);
     TAP_RUN(a_micro_batch_is_not_halved_to_keep_more);
     TAP_RUN(recomputation_is_predicted_to_cost_time);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small schedules made by hand, on a cluster where a FLOP takes a second, and a byte gathered by two ranks of a node
- * or by two nodes half a second.
+ * test_simulate.c - small schedules made by hand, on a cluster where a FLOP takes a second, and
+ * gathering a byte by two ranks of a node or by two nodes takes half a second.
  */
 #include "plan/schedule/timeline.h"
 #include "tap.h"
@@ -77,11 +77,11 @@ static void simulate(void)
     CHECK_INT(timeline.op_count, op_count);
 }
 
-static void what_joins_is_over_together(void)
+static void coalesced_operations_complete_together(void)
 {
     begin();
     gather(2);
-    ops[0].joins = true;
+    ops[0].coalesce_next = true;
     gather(3);
     compute(1);
     wait_for(0);
@@ -119,7 +119,8 @@ static void an_operation_waits_for_another_of_the_same_step(void)
     compute(5);
     wait_for(0);
     simulate();
-    CHECK_NEAR(start[1] - end[0], 2, 1e-9); /* gathered during the computation of the step before */
+    CHECK_NEAR(start[1] - end[0], 2,
+               1e-9); /* gathered during the computation of the previous step */
     CHECK_NEAR(step_s, 5, 1e-9);
 }
 
@@ -209,7 +210,7 @@ static void a_timeline_of_another_length_is_refused(void)
     CHECK_INT(mics_timeline_overlap(&schedule, &timeline, &out, NULL), MICS_ERR_ARG);
 }
 
-/* What a real schedule needs at least, and at most: everything one after another. */
+/* Lower and upper bound of a real schedule; the upper one has no overlap. */
 static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_in_turn(void)
 {
     struct fake_model fake;
@@ -237,7 +238,7 @@ static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_in_tu
 int main(void)
 {
     TAP_RUN(operations_of_one_stream_follow_each_other);
-    TAP_RUN(what_joins_is_over_together);
+    TAP_RUN(coalesced_operations_complete_together);
     TAP_RUN(streams_run_side_by_side_and_steps_overlap);
     TAP_RUN(an_operation_waits_for_another_of_the_same_step);
     TAP_RUN(and_for_one_of_the_step_before);

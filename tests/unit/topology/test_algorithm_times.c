@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_races.c - measured exchanges: reading, sizes in between, and that a plan follows them. */
-#include "topology/algorithm_times.h"
+/* test_algorithm_times.c - measured algorithms: reading, interpolation, and the choice of a
+ * plan. */
 #include "doc/doc.h"
 #include "plan/search/search.h"
 #include "tap.h"
+#include "topology/cost.h"
 
 #include <stdlib.h>
 
 static struct mics_err err;
 
-static struct mics_race example(void)
+static struct mics_algorithm_timing example(void)
 {
-    return (struct mics_race){
+    return (struct mics_algorithm_timing){
         .collective = MICS_ALL_GATHER,
         .nodes = 2,
         .per_node = 4,
@@ -23,38 +24,39 @@ static struct mics_race example(void)
 
 static void measured_sizes_take_what_was_measured(void)
 {
-    const struct mics_race race = example();
+    const struct mics_algorithm_timing timing = example();
 
-    CHECK_NEAR(mics_race_flat(&race, 1000), 1e-3, 1e-12);
-    CHECK_NEAR(mics_race_staged(&race, 100000), 3e-3, 1e-12);
-    CHECK_NEAR(mics_race_staged(&race, 1000000), 2e-2, 1e-12);
+    CHECK_NEAR(mics_algorithm_timing_flat(&timing, 1000), 1e-3, 1e-12);
+    CHECK_NEAR(mics_algorithm_timing_hierarchical(&timing, 100000), 3e-3, 1e-12);
+    CHECK_NEAR(mics_algorithm_timing_hierarchical(&timing, 1000000), 2e-2, 1e-12);
 }
 
 static void sizes_between_and_beyond_follow(void)
 {
-    const struct mics_race race = example();
+    const struct mics_algorithm_timing timing = example();
 
-    CHECK_NEAR(mics_race_flat(&race, 10000), 2e-3, 1e-9); /* half way in logarithms */
-    CHECK_NEAR(mics_race_flat(&race, 1), 1e-3, 1e-12);
-    CHECK_NEAR(mics_race_flat(&race, 3000000), 3e-2, 1e-12);
+    CHECK_NEAR(mics_algorithm_timing_flat(&timing, 10000), 2e-3,
+               1e-9); /* the middle in the logarithms */
+    CHECK_NEAR(mics_algorithm_timing_flat(&timing, 1), 1e-3, 1e-12);
+    CHECK_NEAR(mics_algorithm_timing_flat(&timing, 3000000), 3e-2, 1e-12);
 }
 
 static void the_window_is_where_a_hierarchy_is_faster(void)
 {
-    struct mics_race race = example();
+    struct mics_algorithm_timing timing = example();
 
-    CHECK_NEAR(mics_race_window(&race).from, 100000, 0);
-    CHECK_NEAR(mics_race_window(&race).to, 100000, 0);
-    race.points[2].staged_s = 9e-3;
-    CHECK_NEAR(mics_race_window(&race).to, 1000000, 0);
-    race.points[1].staged_s = race.points[2].staged_s = 1;
-    CHECK_NEAR(mics_race_window(&race).from, 0, 0);
+    CHECK_NEAR(mics_algorithm_timing_window(&timing).from, 100000, 0);
+    CHECK_NEAR(mics_algorithm_timing_window(&timing).to, 100000, 0);
+    timing.points[2].hierarchical_s = 9e-3;
+    CHECK_NEAR(mics_algorithm_timing_window(&timing).to, 1000000, 0);
+    timing.points[1].hierarchical_s = timing.points[2].hierarchical_s = 1;
+    CHECK_NEAR(mics_algorithm_timing_window(&timing).from, 0, 0);
 }
 
-/* A topology's document with "exchanges"; NULL as text: those of the example. */
+/* A topology's document with "exchanges"; text NULL: those of the example. */
 static json_t *with_exchanges(const char *topology_text, const char *exchanges)
 {
-    const struct mics_race race = example();
+    const struct mics_algorithm_timing timing = example();
     struct mics_topology *topology = NULL;
     json_t *doc = NULL, *list = NULL;
 
@@ -64,7 +66,7 @@ static json_t *with_exchanges(const char *topology_text, const char *exchanges)
     if (exchanges)
         list = json_loads(exchanges, JSON_ALLOW_NUL, NULL);
     else
-        CHECK_INT(mics_races_to_doc(&race, 1, &list, &err), MICS_OK);
+        CHECK_INT(mics_algorithm_timings_to_doc(&timing, 1, &list, &err), MICS_OK);
     CHECK(list != NULL);
     json_object_set_new(doc, "exchanges", list);
     return doc;
@@ -78,15 +80,16 @@ static void a_document_is_read_as_it_was_written(void)
     struct mics_topology *topology = NULL;
 
     CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
-    CHECK_INT(topology->race_count, 1);
-    const struct mics_race *race = mics_race_find(topology, MICS_ALL_GATHER, 2, 4, 1);
-    CHECK(race != NULL);
-    if (race) {
-        CHECK_INT(race->count, 3);
-        CHECK_NEAR(race->points[1].staged_s, 3e-3, 0);
+    CHECK_INT(topology->algorithm_timing_count, 1);
+    const struct mics_algorithm_timing *timing =
+        mics_algorithm_timing_find(topology, MICS_ALL_GATHER, 2, 4, 1);
+    CHECK(timing != NULL);
+    if (timing) {
+        CHECK_INT(timing->count, 3);
+        CHECK_NEAR(timing->points[1].hierarchical_s, 3e-3, 0);
     }
-    CHECK(mics_race_find(topology, MICS_ALL_GATHER, 2, 4, 2) == NULL);
-    CHECK(mics_race_find(topology, MICS_REDUCE_SCATTER, 2, 4, 1) == NULL);
+    CHECK(mics_algorithm_timing_find(topology, MICS_ALL_GATHER, 2, 4, 2) == NULL);
+    CHECK(mics_algorithm_timing_find(topology, MICS_REDUCE_SCATTER, 2, 4, 1) == NULL);
     CHECK_INT(mics_topology_to_doc(topology, &again, &err), MICS_OK);
     CHECK(json_equal(json_object_get(again, "exchanges"), json_object_get(doc, "exchanges")));
     mics_topology_free(topology);
@@ -108,7 +111,7 @@ static void what_is_wrong_is_named_by_its_path(void)
         {RACE("[[1, 2]]"), "exchanges[0].points[0]: expected [bytes, seconds, seconds]"},
         {RACE("[[1, 2, 0]]"), "exchanges[0].points[0][2]: expected a number above 0"},
         {RACE("[[1, 2, 3], [1, 2, 3]]"),
-         "exchanges[0].points[1]: sizes must grow from point to point"},
+         "exchanges[0].points[1]: sizes must increase from point to point"},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -122,28 +125,29 @@ static void what_is_wrong_is_named_by_its_path(void)
 #undef RACE
 }
 
-/* Exchanges of both collectives by 1, 2 and 4 segments: flat takes a second for 1 MB, a hierarchy what is said. */
-static json_t *races_of(const double staged_s[3])
+/* Timings of both collectives with 1, 2 and 4 segments: for 1 MB flat takes a second, hierarchical
+ * hierarchical_s[]. */
+static json_t *make_timings(const double hierarchical_s[3])
 {
     static const uint32_t segments[] = {1, 2, 4};
-    struct mics_race races[6];
+    struct mics_algorithm_timing timings[6];
     json_t *list = NULL;
 
     for (int i = 0; i < 6; i++)
-        races[i] = (struct mics_race){
+        timings[i] = (struct mics_algorithm_timing){
             .collective = i < 3 ? MICS_ALL_GATHER : MICS_REDUCE_SCATTER,
             .nodes = 2,
             .per_node = 4,
             .segments = segments[i % 3],
             .count = 2,
-            .points = {{1, 1e-6, 1e-6 * staged_s[i % 3]}, {1e6, 1, staged_s[i % 3]}},
+            .points = {{1, 1e-6, 1e-6 * hierarchical_s[i % 3]}, {1e6, 1, hierarchical_s[i % 3]}},
         };
-    CHECK_INT(mics_races_to_doc(races, 6, &list, &err), MICS_OK);
+    CHECK_INT(mics_algorithm_timings_to_doc(timings, 6, &list, &err), MICS_OK);
     return list;
 }
 
-/* The choice for one group of all eight ranks; staged_s NULL: nothing measured. */
-static struct mics_plan_choice choice_with(const char *cluster, const double *staged_s)
+/* The choice for one group of all eight ranks; hierarchical_s NULL: nothing measured. */
+static struct mics_plan_choice choice_with(const char *cluster, const double *hierarchical_s)
 {
     const struct mics_search_options options = {.strategy = "mics:8",
                                                 .global_batch = 8,
@@ -156,8 +160,8 @@ static struct mics_plan_choice choice_with(const char *cluster, const double *st
     struct mics_plan *plan = NULL;
     json_t *doc = with_exchanges(cluster, NULL);
 
-    if (staged_s)
-        json_object_set_new(doc, "exchanges", races_of(staged_s));
+    if (hierarchical_s)
+        json_object_set_new(doc, "exchanges", make_timings(hierarchical_s));
     else
         json_object_del(doc, "exchanges");
     CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_catalogue.c - the catalogue of instances. */
-#include "topology/catalogue.h"
 #include "tap.h"
+#include "topology/catalogue.h"
 
 static void every_entry_can_be_read_and_makes_a_valid_topology(void)
 {
@@ -29,7 +29,7 @@ static void every_entry_can_be_read_and_makes_a_valid_topology(void)
     mics_catalogue_close(catalogue);
 }
 
-/* Figures of the vendors that a wrong factor or unit would break. */
+/* Vendors' figures, which a wrong factor or unit would change. */
 static void p4d_is_what_the_vendor_says(void)
 {
     struct mics_topology *topology = NULL;
@@ -47,7 +47,8 @@ static void p4d_is_what_the_vendor_says(void)
     CHECK_NEAR(topology->node_link.bandwidth_bytes, 240e9, 1);
     CHECK_NEAR(topology->net_link.bandwidth_bytes, .85 * 50e9, 1);
     CHECK_NEAR(topology->net_link.latency_s, 75e-6, 1e-12);
-    CHECK_INT(topology->memory_bytes, (40960ll - 512) << 20); /* nvidia-smi's total, the reserve */
+    CHECK_INT(topology->memory_bytes, (40960ll - 512)
+                                          << 20); /* nvidia-smi's total less the reserve */
     device = json_object_get(topology->doc, "device");
     CHECK_NEAR(json_real_value(json_object_get(device, "peak_flops_per_s")), 312e12, 1);
     mics_topology_free(topology);
@@ -70,7 +71,7 @@ static void memory_is_the_total_of_nvidia_smi_less_the_reserve(void)
     }
 }
 
-/* How many times faster a GPU's link is than its share of the network, by the vendors' figures. */
+/* Rate of a GPU's link over its share of the network, by the vendors' figures. */
 static void the_gap_between_link_and_network_is_the_published_one(void)
 {
     static const struct {
@@ -135,15 +136,15 @@ static void no_two_machines_share_a_name(void)
 static void an_unknown_name_is_answered_with_near_ones(void)
 {
     static const char *const table[][2] = {
-        {"p4d.24xlage:4", "'p4d.24xlage': unknown instance; near: p4d.24xlarge"},
-        {"dgx:2", "'dgx': unknown instance; near: dgx-a100, dgx-h100, dgx-h200"},
-        {"h100", "'h100': unknown instance; near: ND96isr_H100_v5, dgx-h100"},
+        {"p4d.24xlage:4", "'p4d.24xlage': unknown instance; similar: p4d.24xlarge"},
+        {"dgx:2", "'dgx': unknown instance; similar: dgx-a100, dgx-h100, dgx-h200"},
+        {"h100", "'h100': unknown instance; similar: ND96isr_H100_v5, dgx-h100"},
         {"qqqqqq", "'qqqqqq': unknown instance; 'mics-probe --list' lists them"},
         {"p4d:0", "'p4d:0': number of nodes"},
         {"p4d:many", "'p4d:many': number of nodes"},
         {"p4d:", "'p4d:': number of nodes"},
-        {":4", "':4': no name of an instance"},
-        {"", "'': no name of an instance"},
+        {":4", "':4': expected the name of an instance"},
+        {"", "'': expected the name of an instance"},
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cost.c - seconds for collectives and computation. */
-#include "topology/cost.h"
 #include "tap.h"
+#include "topology/cost.h"
 
-/* 4 nodes of 8; 1 us and 100 GB/s inside, 20 us and 10 GB/s for a whole node. */
+/* 4 nodes of 8; 1 us and 100 GB/s inside a node, 20 us and 10 GB/s for a whole node. */
 static struct mics_topology make(void)
 {
     return (struct mics_topology){
@@ -63,7 +63,7 @@ static void a_hierarchy_beats_the_flat_ring_across_nodes(void)
     const struct mics_topology topology = make();
     const uint64_t bytes = 64 << 20;
     const double flat = gather(&topology, 2, 8, 1, bytes);
-    /* The first stage: 8 gathers side by side, of an eighth of the bytes each. */
+    /* The first stage: 8 concurrent gathers of an eighth of the bytes each. */
     const double two_stages =
         gather(&topology, 2, 1, 8, bytes / 8) + gather(&topology, 1, 8, 1, bytes);
 
@@ -96,11 +96,11 @@ static void a_measured_collective_of_that_shape_is_preferred(void)
 
     topology.costs = &cost;
     topology.cost_count = 1;
-    /* As it was measured: a group for each of the 8 local ranks. */
+    /* As measured: one group for each of the 8 local ranks. */
     CHECK_NEAR(gather(&topology, 4, 1, 8, 1000000), 50e-6 + 1e-3, 1e-12);
-    /* Alone on the card it would have 8 times the bandwidth. */
+    /* With the card to itself it has 8 times the bandwidth. */
     CHECK_NEAR(gather(&topology, 4, 1, 1, 1000000), 50e-6 + 1e-3 / 8, 1e-12);
-    /* Another shape, and another collective, by the formula. */
+    /* Another shape and another collective: by the formula. */
     CHECK_NEAR(gather(&topology, 2, 1, 1, 1000000), 20e-6 + 5e-5, 1e-12);
     CHECK_NEAR(
         mics_cost_collective(&topology, MICS_REDUCE_SCATTER, (struct mics_span){4, 1, 1}, 4000000),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_gpu_info.c - GPUs by a fake NVML (tests/fake/nvml.c), on a machine that hwloc reads from a file. */
-#include "topology/gpu_info.h"
-#include "topology/nvml.h"
+/* test_gpu_info.c - GPUs by a fake NVML (tests/fake/nvml.c), on a machine that hwloc loads from a
+ * file. */
 #include "plugin_path.h"
 #include "tap.h"
+#include "topology/gpu_info.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static json_t *describe(void)
     json_t *machine = json_object();
     struct mics_err err = {""};
 
-    CHECK_INT(mics_gpus_add(machine, &err), MICS_OK);
+    CHECK_INT(mics_gpu_info_add(machine, &err), MICS_OK);
     CHECK_STR(err.text, "");
     return machine;
 }
@@ -127,7 +127,7 @@ static void a_machine_without_NVML_or_with_another_library_has_no_GPUs_to_tell_o
     json_decref(machine);
     setenv("MICS_NVML_PATH", "libm.so.6", 1);
     CHECK_INT(mics_nvml_list(&gpus, &count, &err), MICS_ERR_UNSUPPORTED);
-    CHECK_STR(err.text, "libm.so.6: it has no nvmlInit_v2");
+    CHECK_STR(err.text, "libm.so.6: function nvmlInit_v2 not found");
 }
 
 int main(void)

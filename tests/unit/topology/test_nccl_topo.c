@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_nccl_topo.c - topologies from NCCL's files. */
-#include "topology/nccl_topo.h"
 #include "tap.h"
+#include "topology/nccl_topo.h"
 
 #include <math.h>
 #include <string.h>
@@ -75,18 +75,19 @@ static void what_is_wrong_is_said_with_its_line(void)
         const char *text, *why;
     } cases[] = {
         {"", "line 1: XML: no element found"},
-        {"<a/>", "line 1: a: not expected here; this is no topology of NCCL"},
+        {"<a/>", "line 1: a: not expected here; the file is not a topology of NCCL"},
         {"<system>\n<gpu/></system>",
-         "line 2: gpu: not expected here; this is no topology of NCCL"},
-        {"<system></system>", "line 1: system: there is no GPU in it"},
+         "line 2: gpu: not expected here; the file is not a topology of NCCL"},
+        {"<system></system>", "line 1: system: contains no GPU"},
         {"<system><cpu><pci><gpu sm='x'/></pci></cpu></system>",
          "line 1: attribute sm: expected a number from 10 to 999, found \"x\""},
         {"<system><cpu><pci><gpu/></pci></cpu></system>",
          "line 1: attribute sm: expected a number from 10 to 999, found \"\""},
         {"<system><cpu><pci><gpu sm='90'/></pci><pci><gpu sm='80'/></pci></cpu></system>",
-         "line 1: gpu: another kind than the one before; a plan needs GPUs that are alike"},
+         "line 1: gpu: differs from the previous one; a plan needs GPUs of one kind"},
         {"<system><cpu host_hash='1'/><cpu host_hash='2'/></system>",
-         "line 1: cpu: of another machine than the one before; one machine is expected"},
+         "line 1: cpu: belongs to another machine than the previous one; expected a single "
+         "machine"},
         {"<system><cpu><nic><net name='a' speed='-1'/></nic></cpu></system>",
          "line 1: attribute speed: expected a number from 1 to 1e+08, found \"-1\""},
         {"<!DOCTYPE a [<!ENTITY b 'c'>]><system/>", "line 1: DOCTYPE: not expected"},
@@ -117,12 +118,12 @@ static void a_GPU_that_is_not_known_must_be_named(void)
 
     CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", NULL, 1, &topology, &err),
               MICS_ERR_FORMAT);
-    CHECK_STR(err.text, "tests/gpu-node/v100.xml: it does not say which GPUs of compute capability "
-                        "7.0 they are: --gpu=NAME does");
+    CHECK_STR(err.text, "tests/gpu-node/v100.xml: the model of the GPUs, of compute capability "
+                        "7.0, is not stated: name it with --gpu=NAME");
     CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", "v100-32", 2, &topology, &err),
               MICS_ERR_FORMAT);
     CHECK_STR(err.text,
-              "tests/gpu-node/v100.xml: no network card in it, so there cannot be 2 nodes");
+              "tests/gpu-node/v100.xml: contains no network card, so 2 nodes cannot be connected");
     CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", "v100-32", 1, &topology, &err),
               MICS_OK);
     CHECK_INT(topology->per_node, 2);

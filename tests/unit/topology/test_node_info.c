@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_node_info.c - the machine, and limits of control groups on folders of our own. */
+/* test_node_info.c - the machine, and limits of control groups in temporary folders. */
 #include "base/file.h"
-#include "topology/node_info.h"
 #include "tap.h"
+#include "topology/node_info.h"
 
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_topology.c - the document of a topology, and the synthetic grammar. */
-#include "topology/topology.h"
 #include "doc/doc.h"
 #include "tap.h"
+#include "topology/topology.h"
 
 #include <stdlib.h>
 
@@ -15,7 +15,8 @@ static const char small[] =
     "'collectives':[{'collective':'all_reduce','nodes':2,'per_node':1,'latency_s':1e-4,"
     "'bandwidth_bytes_per_s':2e8,'points':[[1024,1e-4]]}]}";
 
-/* The document with single quotes for double ones, and `from` replaced by `to` where it is given. */
+/* The document, written with single quotes in place of double ones; `from` is replaced by `to`
+ * unless NULL. */
 static json_t *make(const char *from, const char *to)
 {
     char text[4096] = "", *quote;
@@ -72,7 +73,7 @@ static void unknown_keys_survive_everywhere(void)
     CHECK_NEAR(json_real_value(json_object_get(net, "latency_s")), 7e-5, 1e-12);
     CHECK(json_object_get(json_array_get(json_object_get(again, "collectives"), 0), "points"));
     mics_topology_free(topology);
-    /* The document that it came from is not touched. */
+    /* The document that it came from is unchanged. */
     json_t *fresh = make(NULL, NULL);
     before = json_dumps(fresh, 0);
     after = json_dumps(doc, 0);

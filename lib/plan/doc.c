@@ -1,21 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * read.c - a plan from a document, checked against itself.
+ * doc.c - the document mics.plan: read, checked against itself, and written.
  *
- * What can be computed is computed again: the batch from its parts, and every region of memory. A document that
- * says something else was made by other code or by hand, and would not run as it says.
+ *     kind v model topology global_batch memory_limit_bytes
+ *     choice { strategy p_param p_grad p_optim hierarchical_gather hierarchical_reduce segments
+ *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
+ *              grad_dtype clip }   (recompute of v 1 is a boolean)
+ *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
+ *              regions [ { name bytes offset } ] }
+ *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
+ *     alternatives [ { choice total_bytes fits why predicted } ]
+ *     history
+ *
+ * What can be computed is computed again when a document is read: the batch from its parts, and
+ * every region of memory. A document with other values was made by other code or by hand, and would
+ * not run as it says.
  */
+#include "plan/plan.h"
+
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "plan/memory.h"
-#include "plan/doc.h"
-#include "plan/slots.h"
-#include "plan/types.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { MAX_ALTERNATIVES = 4096 };
+
+/* The integers of a choice. */
+struct choice_number {
+    const char *key;
+    size_t offset; /* of a uint32_t in struct mics_plan_choice */
+    uint32_t min, max;
+};
+
+/* The booleans of a choice, and the reals (double) of a prediction. */
+struct named_field {
+    const char *key;
+    size_t offset;
+};
+
+#define COUNT(array)  (sizeof(array) / sizeof(array)[0])
+#define CHOICE(field) offsetof(struct mics_plan_choice, field)
+
+static const struct choice_number choice_numbers[] = {
+    {"p_param", CHOICE(shape.p_param), 1, UINT32_MAX},
+    {"p_grad", CHOICE(shape.p_grad), 1, UINT32_MAX},
+    {"p_optim", CHOICE(shape.p_optim), 1, UINT32_MAX},
+    {"segments", CHOICE(segments), 1, 64},
+    {"joined", CHOICE(coalesced), 0, MICS_COALESCED_MAX},
+    {"prefetch", CHOICE(prefetch), 0, 65535},
+    {"grad_slots", CHOICE(grad_slots), 1, 65536},
+    {"micro_batch", CHOICE(micro_batch), 1, INT32_MAX},
+    {"micro_steps", CHOICE(micro_steps), 1, 1u << 20},
+    {"seq", CHOICE(seq), 1, INT32_MAX},
+};
+enum { CHOICE_NUMBERS = COUNT(choice_numbers) };
+
+static const struct named_field choice_flags[] = {
+    {"hierarchical_gather", CHOICE(hierarchical_gather)},
+    {"hierarchical_reduce", CHOICE(hierarchical_reduce)},
+    {"clip", CHOICE(clip)},
+};
+enum { CHOICE_FLAGS = COUNT(choice_flags) };
+
+static const struct named_field prediction_reals[] = {
+    {"step_s", offsetof(struct mics_prediction, step_s)},
+    {"tokens_per_s", offsetof(struct mics_prediction, tokens_per_s)},
+    {"compute_s", offsetof(struct mics_prediction, compute_s)},
+    {"comm_s", offsetof(struct mics_prediction, comm_s)},
+    {"exposed_s", offsetof(struct mics_prediction, exposed_s)},
+};
+enum { PREDICTION_REALS = COUNT(prediction_reals) };
 
 static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optimizer *out,
                                        struct mics_err *err)
@@ -34,7 +92,7 @@ static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optim
     return mics_at_fail(at, "optimizer", err, "'%s': expected adamw or sgd", text);
 }
 
-/* Plans from before there was a choice do not say it, and are of fp32. */
+/* Older plans have no types and are of fp32. */
 static enum mics_status read_dtype(const struct mics_at *at, const char *key, enum mics_dtype *out,
                                    struct mics_err *err)
 {
@@ -45,9 +103,12 @@ static enum mics_status read_dtype(const struct mics_at *at, const char *key, en
     if (!mics_at_has(at, key))
         return MICS_OK;
     status = mics_at_string(at, key, &text, err);
-    if (status == MICS_OK && !mics_dtype_parse(text, out))
+    if (status != MICS_OK || strcmp(text, mics_dtype_name(MICS_F32)) == 0)
+        return status;
+    if (strcmp(text, mics_dtype_name(MICS_BF16)) != 0)
         return mics_at_fail(at, key, err, "'%s': expected f32 or bf16", text);
-    return status;
+    *out = MICS_BF16;
+    return MICS_OK;
 }
 
 static enum mics_status read_recompute(const struct mics_at *at, json_int_t version,
@@ -86,18 +147,17 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
         status = read_dtype(&at, "grad_dtype", &out->grad_dtype, err);
     if (status == MICS_OK)
         status = read_recompute(&at, version, &out->recompute, err);
-    for (size_t i = 0; i < mics_choice_number_count && status == MICS_OK; i++) {
-        const struct mics_choice_number *number = &mics_choice_numbers[i];
+    for (size_t i = 0; i < CHOICE_NUMBERS && status == MICS_OK; i++) {
+        const struct choice_number *number = &choice_numbers[i];
 
-        if (number->offset == offsetof(struct mics_plan_choice, joined) &&
-            !mics_at_has(&at, number->key))
-            continue; /* of a plan from before it: 0 */
+        if (number->offset == CHOICE(coalesced) && !mics_at_has(&at, number->key))
+            continue; /* absent from older plans: 0 */
         status = mics_at_u32(&at, number->key, number->min, number->max,
                              (uint32_t *)((char *)out + number->offset), err);
     }
-    for (size_t i = 0; i < mics_choice_flag_count && status == MICS_OK; i++)
-        status = mics_at_bool(&at, mics_choice_flags[i].key,
-                              (bool *)((char *)out + mics_choice_flags[i].offset), err);
+    for (size_t i = 0; i < CHOICE_FLAGS && status == MICS_OK; i++)
+        status = mics_at_bool(&at, choice_flags[i].key,
+                              (bool *)((char *)out + choice_flags[i].offset), err);
     if (status != MICS_OK)
         return status;
     out->shape.nodes = plan->topology->nodes;
@@ -117,9 +177,9 @@ static enum mics_status read_prediction(const struct mics_at *parent, struct mic
         status = mics_at_u64(&at, "net_bytes", 0, INT64_MAX, &out->net_bytes, err);
     if (status == MICS_OK)
         status = mics_at_u64(&at, "sent_bytes", 0, INT64_MAX, &out->sent_bytes, err);
-    for (size_t i = 0; i < mics_prediction_real_count && status == MICS_OK; i++)
-        status = mics_at_double(&at, mics_prediction_reals[i].key, 0, 1e18,
-                                (double *)((char *)out + mics_prediction_reals[i].offset), err);
+    for (size_t i = 0; i < PREDICTION_REALS && status == MICS_OK; i++)
+        status = mics_at_double(&at, prediction_reals[i].key, 0, 1e18,
+                                (double *)((char *)out + prediction_reals[i].offset), err);
     return status;
 }
 
@@ -135,7 +195,7 @@ static enum mics_status expect_bytes(const struct mics_at *at, const char *key, 
     return status;
 }
 
-/* Version 1 does not have what a GPU's context and communicators take; the computed values stand. */
+/* Version 1 has no memory of a GPU's context and communicators; the computed values are taken. */
 static enum mics_status check_gpu_memory(const struct mics_at *at, const struct mics_memory *memory,
                                          json_int_t version, struct mics_err *err)
 {
@@ -198,8 +258,7 @@ static enum mics_status read_alternatives(const struct mics_at *root, struct mic
                                           struct mics_err *err)
 {
     struct mics_at array;
-    enum mics_status status =
-        mics_at_array(root, "alternatives", 0, MICS_PLAN_MAX_ALTERNATIVES, &array, err);
+    enum mics_status status = mics_at_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
     size_t count;
 
     if (status != MICS_OK)
@@ -219,7 +278,7 @@ static enum mics_status read_alternatives(const struct mics_at *root, struct mic
     return status;
 }
 
-/* Topology and model are read as their own kinds; their errors get the key before them. */
+/* Topology and model are read as their own kinds; the path in their errors begins with the key. */
 static enum mics_status read_parts(const struct mics_at *root, struct mics_plan *plan,
                                    struct mics_err *err)
 {
@@ -245,17 +304,18 @@ static enum mics_status read_batch(const struct mics_at *root, struct mics_plan 
                                    struct mics_err *err)
 {
     const struct mics_plan_choice *choice = &plan->choice;
-    uint64_t batch = (uint64_t)choice->shape.nodes * choice->shape.per_node * choice->micro_batch;
+    const uint64_t batch =
+        (uint64_t)mics_shape_world_size(&choice->shape) * choice->micro_batch * choice->micro_steps;
     enum mics_status status =
         mics_at_u64(root, "global_batch", 1, INT64_MAX, &plan->global_batch, err);
 
-    if (status != MICS_OK || plan->global_batch == batch * choice->micro_steps)
+    if (status != MICS_OK || plan->global_batch == batch)
         return status;
     return mics_at_fail(root, "global_batch", err,
                         "says %" PRIu64
                         ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
                         plan->global_batch, choice->shape.nodes, choice->shape.per_node,
-                        choice->micro_steps, choice->micro_batch, batch * choice->micro_steps);
+                        choice->micro_steps, choice->micro_batch, batch);
 }
 
 static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *plan,
@@ -270,7 +330,8 @@ static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *
     if (status == MICS_OK)
         status = mics_at_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
     if (status == MICS_OK)
-        status = mics_memory_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
+        status =
+            mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
     if (status == MICS_OK)
         status = check_memory(root, &plan->memory, err);
     if (status == MICS_OK)
@@ -298,5 +359,144 @@ enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct 
         return status;
     }
     *out = plan;
+    return MICS_OK;
+}
+
+/* Takes ownership of `value`; false: out of memory. */
+static bool put(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value) == 0;
+}
+
+static bool put_count(json_t *object, const char *key, uint64_t value)
+{
+    return put(object, key, json_integer((json_int_t)value));
+}
+
+static json_t *write_choice(const struct mics_plan_choice *choice)
+{
+    json_t *object = json_object();
+    bool done = put(object, "strategy", json_string(choice->strategy)) &&
+                put(object, "recompute", json_string(mics_recompute_name(choice->recompute))) &&
+                put(object, "optimizer", json_string(mics_optimizer_name(choice->optimizer))) &&
+                put(object, "dtype", json_string(mics_dtype_name(choice->dtype))) &&
+                put(object, "grad_dtype", json_string(mics_dtype_name(choice->grad_dtype)));
+
+    for (size_t i = 0; i < CHOICE_NUMBERS && done; i++)
+        done = put_count(object, choice_numbers[i].key,
+                         *(const uint32_t *)((const char *)choice + choice_numbers[i].offset));
+    for (size_t i = 0; i < CHOICE_FLAGS && done; i++)
+        done = put(object, choice_flags[i].key,
+                   json_boolean(*(const bool *)((const char *)choice + choice_flags[i].offset)));
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_prediction(const struct mics_prediction *predicted)
+{
+    json_t *object = json_object();
+    bool done = put_count(object, "net_bytes", predicted->net_bytes) &&
+                put_count(object, "sent_bytes", predicted->sent_bytes);
+
+    for (size_t i = 0; i < PREDICTION_REALS && done; i++)
+        done =
+            put(object, prediction_reals[i].key,
+                json_real(*(const double *)((const char *)predicted + prediction_reals[i].offset)));
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_memory(const struct mics_memory *memory)
+{
+    json_t *object = json_object(), *regions = json_array();
+    bool done = put_count(object, "arena_bytes", memory->arena_bytes) &&
+                put_count(object, "workspace_bytes", memory->workspace_bytes) &&
+                put_count(object, "context_bytes", memory->context_bytes) &&
+                put_count(object, "communicator_bytes", memory->communicator_bytes) &&
+                put_count(object, "snapshot_bytes", memory->snapshot_bytes) &&
+                put(object, "regions", regions);
+
+    for (int i = 0; i < MICS_REGION_COUNT && done; i++) {
+        const struct mics_region *region = &memory->regions[i];
+
+        done = json_array_append_new(regions, json_pack("{s:s, s:I, s:I}", "name", region->name,
+                                                        "bytes", (json_int_t)region->bytes,
+                                                        "offset", (json_int_t)region->offset)) == 0;
+    }
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_alternative(const struct mics_alternative *alternative)
+{
+    json_t *object = json_object();
+    bool done = put(object, "choice", write_choice(&alternative->choice)) &&
+                put_count(object, "total_bytes", alternative->total_bytes) &&
+                put(object, "fits", json_boolean(alternative->fits)) &&
+                put(object, "why", json_string(alternative->why)) &&
+                put(object, "predicted",
+                    alternative->fits ? write_prediction(&alternative->predicted) : json_null());
+
+    if (done)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static json_t *write_alternatives(const struct mics_plan *plan)
+{
+    json_t *array = json_array();
+
+    for (uint32_t i = 0; i < plan->alternative_count; i++) {
+        if (json_array_append_new(array, write_alternative(&plan->alternatives[i])) != 0) {
+            json_decref(array);
+            return NULL;
+        }
+    }
+    return array;
+}
+
+/* The history of the topology becomes that of the plan. */
+static bool put_topology(json_t *doc, json_t *topology)
+{
+    json_t *history = json_incref(json_object_get(topology, "history"));
+    bool done = true;
+
+    json_object_del(topology, "history");
+    if (history && !json_object_get(doc, "history"))
+        done = json_object_set(doc, "history", history) == 0;
+    json_decref(history);
+    return put(doc, "topology", topology) && done;
+}
+
+enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err)
+{
+    json_t *topology = NULL, *doc;
+    enum mics_status status = mics_topology_to_doc(plan->topology, &topology, err);
+    bool done;
+
+    if (status != MICS_OK)
+        return status;
+    doc = plan->doc ? json_deep_copy(plan->doc) : mics_doc_new(MICS_PLAN_KIND, MICS_PLAN_VERSION);
+    done = put_count(doc, "v", MICS_PLAN_VERSION) &&
+           put(doc, "model", mics_model_to_json(plan->model));
+    done = put_topology(doc, topology) && done;
+    done = done && put_count(doc, "global_batch", plan->global_batch) &&
+           put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
+           put(doc, "choice", write_choice(&plan->choice)) &&
+           put(doc, "memory", write_memory(&plan->memory)) &&
+           put(doc, "predicted", write_prediction(&plan->predicted)) &&
+           put(doc, "alternatives", write_alternatives(plan));
+    if (!done) {
+        json_decref(doc);
+        return mics_err_nomem(err);
+    }
+    *out = doc;
     return MICS_OK;
 }
