@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* races_doc.c - races to and from the topology's document. */
-#include "topology/algorithm_times.h"
 #include "doc/cursor.h"
+#include "topology/algorithm_times.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,42 +9,42 @@
 enum { MAX_RACES = 1024 };
 
 /* One number of a point, which has no name. */
-static enum mics_status read_number(const struct mics_at *point, size_t index, double *out,
+static enum mics_status read_number(const struct mics_cursor *point, size_t index, double *out,
                                     struct mics_err *err)
 {
-    const struct mics_at at = mics_at_item_any(point, index);
+    const struct mics_cursor at = mics_cursor_item_any(point, index);
     const double value = json_number_value(at.value);
 
     if (!json_is_number(at.value) || !(value > 0) || value > 1e18)
-        return mics_at_fail(&at, NULL, err, "expected a number above 0");
+        return mics_cursor_fail(&at, NULL, err, "expected a number above 0");
     *out = value;
     return MICS_OK;
 }
 
-static enum mics_status read_point(const struct mics_at *points, size_t index,
+static enum mics_status read_point(const struct mics_cursor *points, size_t index,
                                    struct mics_race *race, struct mics_err *err)
 {
-    const struct mics_at at = mics_at_item_any(points, index);
+    const struct mics_cursor at = mics_cursor_item_any(points, index);
     struct mics_race_point *point = &race->points[index];
     enum mics_status status;
 
     if (json_array_size(at.value) != 3)
-        return mics_at_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
+        return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
     status = read_number(&at, 0, &point->bytes, err);
     if (status == MICS_OK)
         status = read_number(&at, 1, &point->flat_s, err);
     if (status == MICS_OK)
         status = read_number(&at, 2, &point->staged_s, err);
     if (status == MICS_OK && index > 0 && point->bytes <= race->points[index - 1].bytes)
-        return mics_at_fail(&at, NULL, err, "sizes must grow from point to point");
+        return mics_cursor_fail(&at, NULL, err, "sizes must grow from point to point");
     return status;
 }
 
-static enum mics_status read_collective(const struct mics_at *at, enum mics_collective *out,
+static enum mics_status read_collective(const struct mics_cursor *at, enum mics_collective *out,
                                         struct mics_err *err)
 {
     const char *name;
-    const enum mics_status status = mics_at_string(at, "collective", &name, err);
+    const enum mics_status status = mics_cursor_string(at, "collective", &name, err);
 
     if (status != MICS_OK)
         return status;
@@ -54,27 +54,28 @@ static enum mics_status read_collective(const struct mics_at *at, enum mics_coll
     *out = MICS_REDUCE_SCATTER;
     if (strcmp(name, "reduce_scatter") == 0)
         return MICS_OK;
-    return mics_at_fail(at, "collective", err, "'%.32s': expected all_gather or reduce_scatter",
-                        name);
+    return mics_cursor_fail(at, "collective", err, "'%.32s': expected all_gather or reduce_scatter",
+                            name);
 }
 
-static enum mics_status read_race(const struct mics_at *at, const struct mics_topology *topology,
-                                  struct mics_race *race, struct mics_err *err)
+static enum mics_status read_race(const struct mics_cursor *at,
+                                  const struct mics_topology *topology, struct mics_race *race,
+                                  struct mics_err *err)
 {
-    struct mics_at points;
+    struct mics_cursor points;
     enum mics_status status = read_collective(at, &race->collective, err);
 
     if (status == MICS_OK)
-        status = mics_at_u32(at, "nodes", 1, topology->nodes, &race->nodes, err);
+        status = mics_cursor_u32(at, "nodes", 1, topology->nodes, &race->nodes, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "per_node", 1, topology->per_node, &race->per_node, err);
+        status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &race->per_node, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "segments", 1, 1 << 16, &race->segments, err);
+        status = mics_cursor_u32(at, "segments", 1, 1 << 16, &race->segments, err);
     if (status == MICS_OK)
-        status = mics_at_array(at, "points", 1, MICS_RACE_POINTS, &points, err);
+        status = mics_cursor_array(at, "points", 1, MICS_RACE_POINTS, &points, err);
     if (status != MICS_OK)
         return status;
-    race->count = (uint32_t)mics_at_count(&points);
+    race->count = (uint32_t)mics_cursor_count(&points);
     for (size_t i = 0; i < race->count && status == MICS_OK; i++)
         status = read_point(&points, i, race, err);
     return status;
@@ -83,21 +84,21 @@ static enum mics_status read_race(const struct mics_at *at, const struct mics_to
 enum mics_status mics_races_read(const json_t *doc, struct mics_topology *topology,
                                  struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
-    struct mics_at array, item;
+    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_cursor array, item;
     enum mics_status status;
 
-    if (!mics_at_has(&root, "exchanges"))
+    if (!mics_cursor_has(&root, "exchanges"))
         return MICS_OK;
-    status = mics_at_array(&root, "exchanges", 0, MAX_RACES, &array, err);
-    if (status != MICS_OK || mics_at_count(&array) == 0)
+    status = mics_cursor_array(&root, "exchanges", 0, MAX_RACES, &array, err);
+    if (status != MICS_OK || mics_cursor_count(&array) == 0)
         return status;
-    topology->race_count = (uint32_t)mics_at_count(&array);
+    topology->race_count = (uint32_t)mics_cursor_count(&array);
     topology->races = calloc(topology->race_count, sizeof *topology->races);
     if (!topology->races)
         return mics_err_nomem(err);
     for (size_t i = 0; i < topology->race_count && status == MICS_OK; i++) {
-        status = mics_at_item(&array, i, &item, err);
+        status = mics_cursor_item(&array, i, &item, err);
         if (status == MICS_OK)
             status = read_race(&item, topology, &topology->races[i], err);
     }

@@ -161,7 +161,7 @@ json_t *mics_settings_to_json(const struct mics_settings *settings)
     return object;
 }
 
-static enum mics_status read_setting(const struct mics_at *at, const struct setting *setting,
+static enum mics_status read_setting(const struct mics_cursor *at, const struct setting *setting,
                                      struct mics_settings *settings, struct mics_err *err)
 {
     const char *text = NULL;
@@ -171,23 +171,24 @@ static enum mics_status read_setting(const struct mics_at *at, const struct sett
     key_of(setting, key, sizeof key);
     switch (setting->type) {
     case INTEGER:
-        return mics_at_u64(at, key, (uint64_t)setting->min, (uint64_t)setting->max,
-                           field(settings, setting), err);
+        return mics_cursor_u64(at, key, (uint64_t)setting->min, (uint64_t)setting->max,
+                               field(settings, setting), err);
     case REAL:
-        return mics_at_double(at, key, setting->min, setting->max, field(settings, setting), err);
+        return mics_cursor_double(at, key, setting->min, setting->max, field(settings, setting),
+                                  err);
     case SCHEDULE:
         break;
     }
-    status = mics_at_string(at, key, &text, err);
+    status = mics_cursor_string(at, key, &text, err);
     if (status == MICS_OK && mics_lr_parse(text, field(settings, setting), NULL) != MICS_OK)
-        status = mics_at_fail(at, key, err, "unknown schedule");
+        status = mics_cursor_fail(at, key, err, "unknown schedule");
     return status;
 }
 
 enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
                                          struct mics_err *err)
 {
-    struct mics_at at = mics_at_root(value);
+    struct mics_cursor at = mics_cursor_root(value);
     struct mics_settings read = {0};
     enum mics_status status = MICS_OK;
 

@@ -2,8 +2,8 @@
 /* metrics_print.c - the document mics.metrics as tables. */
 #include "doc/cursor.h"
 #include "doc/doc.h"
-#include "doc/tree_print.h"
 #include "doc/table.h"
+#include "doc/tree_print.h"
 #include "train/report/metrics_read.h"
 
 #include <string.h>
@@ -18,15 +18,15 @@ static void put_value(struct mics_table *table, const json_t *value, int tsv)
 }
 
 /* A row for each item of the array `key`, with a cell for each of the `count` members. */
-static enum mics_status print_items(FILE *out, const struct mics_at *root, const char *key,
+static enum mics_status print_items(FILE *out, const struct mics_cursor *root, const char *key,
                                     struct mics_table *table, const char *const *members,
                                     size_t count, int tsv, struct mics_err *err)
 {
-    struct mics_at items, item;
-    enum mics_status status = mics_at_array(root, key, 0, 1000, &items, err);
+    struct mics_cursor items, item;
+    enum mics_status status = mics_cursor_array(root, key, 0, 1000, &items, err);
 
-    for (size_t i = 0; status == MICS_OK && i < mics_at_count(&items); i++) {
-        status = mics_at_item(&items, i, &item, err);
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&items); i++) {
+        status = mics_cursor_item(&items, i, &item, err);
         for (size_t k = 0; status == MICS_OK && k < count; k++)
             put_value(table, json_object_get(item.value, members[k]), tsv);
     }
@@ -38,7 +38,7 @@ static enum mics_status print_items(FILE *out, const struct mics_at *root, const
     return mics_table_finish(table, out, tsv, err);
 }
 
-static enum mics_status print_fields(FILE *out, const struct mics_at *root, int tsv,
+static enum mics_status print_fields(FILE *out, const struct mics_cursor *root, int tsv,
                                      struct mics_err *err)
 {
     static const char *const members[] = {"name",   "first", "last",   "min",
@@ -51,7 +51,7 @@ static enum mics_status print_fields(FILE *out, const struct mics_at *root, int 
                        err);
 }
 
-static enum mics_status print_curve(FILE *out, const struct mics_at *root, int tsv,
+static enum mics_status print_curve(FILE *out, const struct mics_cursor *root, int tsv,
                                     struct mics_err *err)
 {
     static const char *const members[] = {"first", "last",      "loss",    "val_loss",
@@ -82,7 +82,7 @@ static enum mics_status print_rest(FILE *out, const json_t *doc, int tsv, struct
 
 enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
+    const struct mics_cursor root = mics_cursor_root(doc);
     enum mics_status status = mics_doc_expect(doc, MICS_METRICS_KIND, MICS_METRICS_VERSION, err);
 
     if (status == MICS_OK)

@@ -42,20 +42,20 @@ static void *with_room(void *array, size_t count, size_t size)
 }
 
 /* A number, or NaN for null or nothing. */
-static enum mics_status read_number(const struct mics_at *line, const char *key, double *out,
+static enum mics_status read_number(const struct mics_cursor *line, const char *key, double *out,
                                     struct mics_err *err)
 {
     *out = NAN;
-    if (!mics_at_has(line, key))
+    if (!mics_cursor_has(line, key))
         return MICS_OK;
-    return mics_at_double(line, key, -INFINITY, INFINITY, out, err);
+    return mics_cursor_double(line, key, -INFINITY, INFINITY, out, err);
 }
 
-static enum mics_status read_step(const struct mics_at *line, struct mics_metrics_log *log,
+static enum mics_status read_step(const struct mics_cursor *line, struct mics_metrics_log *log,
                                   struct mics_err *err)
 {
     struct mics_metrics_step step, *grown;
-    enum mics_status status = mics_at_u64(line, "step", 0, INT64_MAX, &step.step, err);
+    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &step.step, err);
 
     for (uint32_t i = 0; i < MICS_METRICS_FIELDS && status == MICS_OK; i++)
         status = read_number(line, field_names[i], &step.values[i], err);
@@ -71,11 +71,11 @@ static enum mics_status read_step(const struct mics_at *line, struct mics_metric
     return MICS_OK;
 }
 
-static enum mics_status read_val(const struct mics_at *line, struct mics_metrics_log *log,
+static enum mics_status read_val(const struct mics_cursor *line, struct mics_metrics_log *log,
                                  struct mics_err *err)
 {
     struct mics_metrics_val val, *grown;
-    enum mics_status status = mics_at_u64(line, "step", 0, INT64_MAX, &val.step, err);
+    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &val.step, err);
 
     if (status == MICS_OK)
         status = read_number(line, "loss", &val.loss, err);
@@ -91,17 +91,17 @@ static enum mics_status read_val(const struct mics_at *line, struct mics_metrics
     return MICS_OK;
 }
 
-static void keep(json_t **place, const struct mics_at *line)
+static void keep(json_t **place, const struct mics_cursor *line)
 {
     json_decref(*place);
     *place = json_incref((json_t *)(uintptr_t)line->value);
 }
 
-static enum mics_status read_line(const struct mics_at *line, struct mics_metrics_log *log,
+static enum mics_status read_line(const struct mics_cursor *line, struct mics_metrics_log *log,
                                   struct mics_err *err)
 {
     const char *event;
-    const enum mics_status status = mics_at_string(line, "event", &event, err);
+    const enum mics_status status = mics_cursor_string(line, "event", &event, err);
 
     if (status != MICS_OK)
         return status;
@@ -130,7 +130,7 @@ enum mics_status mics_metrics_read(const char *data, size_t size, struct mics_me
     json_t *line = NULL;
 
     while ((status = mics_lines_next(&lines, &line, err)) == MICS_OK && line) {
-        const struct mics_at root = mics_at_root(line);
+        const struct mics_cursor root = mics_cursor_root(line);
 
         status = read_line(&root, &log, err);
         json_decref(line);
