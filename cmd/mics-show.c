@@ -5,16 +5,16 @@
  * It changes nothing, so it adds nothing to the history either: its JSON is the document that it read.
  */
 #include "base/file.h"
+#include "bench/doc.h"
 #include "ckpt/folder.h"
 #include "ckpt/manifest.h"
 #include "ckpt/manifest_print.h"
 #include "cli/cli.h"
-#include "bench/doc.h"
-#include "topology/print.h"
 #include "doc/doc.h"
 #include "doc/history.h"
 #include "doc/tree_print.h"
 #include "plan/print.h"
+#include "topology/print.h"
 #include "train/report/metrics_read.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static const struct cli_program program = {
     .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE,
 };
 
-/* Kinds with tables of their own; any other is printed as an outline. */
+/* Kinds with tables of their own; any other is printed as an indented tree. */
 static const struct kind {
     const char *name;
     cli_printer *print;
@@ -129,7 +129,7 @@ static cli_printer *printer_of(const struct request *request, const json_t *doc)
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0)
             return kinds[i].print;
-    return mics_outline_print;
+    return mics_tree_print;
 }
 
 static enum mics_status print(FILE *out, const struct request *request, const json_t *doc,

@@ -72,7 +72,7 @@ static enum mics_status print_facts(FILE *out, const struct mics_cursor *root,
     mics_table_cell(table, "bytes");
     mics_table_bytes(table, tsv, total_bytes(manifest));
     if (status == MICS_OK) {
-        mics_outline_rows(table, "training", manifest->training, tsv);
+        mics_tree_print_rows(table, "training", manifest->training, tsv);
         return mics_table_finish(table, out, tsv, err);
     }
     mics_table_free(table);

@@ -45,7 +45,7 @@ static void put_name(struct mics_table *table, const struct way *way, int tsv)
     }
 }
 
-void mics_outline_cell(struct mics_table *table, const json_t *value)
+void mics_tree_print_cell(struct mics_table *table, const json_t *value)
 {
     if (!value) {
         mics_table_cell(table, "-");
@@ -102,17 +102,17 @@ static void walk(struct mics_table *table, const struct way *way, const json_t *
         if (container && !empty)
             mics_table_cell(table, "%s", "");
         else
-            mics_outline_cell(table, value);
+            mics_tree_print_cell(table, value);
     }
     walk_items(table, way, value, tsv);
 }
 
-void mics_outline_rows(struct mics_table *table, const char *name, const json_t *value, int tsv)
+void mics_tree_print_rows(struct mics_table *table, const char *name, const json_t *value, int tsv)
 {
     walk(table, &(const struct way){.key = name}, value, tsv);
 }
 
-enum mics_status mics_outline_print(FILE *out, const json_t *value, int tsv, struct mics_err *err)
+enum mics_status mics_tree_print(FILE *out, const json_t *value, int tsv, struct mics_err *err)
 {
     struct mics_table *table = mics_table_new("<|<");
 

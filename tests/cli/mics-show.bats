@@ -56,7 +56,7 @@ setup()
     cmp one two
 }
 
-@test "a document of an unknown kind is an outline of its members" {
+@test "a document of an unknown kind is printed as a tree of its members" {
     echo '{"kind": "mics.future", "v": 9, "a": {"b": [1.5, "text"], "none": null}, "empty": []}' >doc.json
     run mics-show --tsv doc.json
     [ "$status" = 0 ]

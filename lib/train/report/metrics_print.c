@@ -14,7 +14,7 @@ static void put_value(struct mics_table *table, const json_t *value, int tsv)
     if (json_is_real(value) && !tsv)
         mics_table_cell(table, "%.6g", json_real_value(value));
     else
-        mics_outline_cell(table, json_is_null(value) ? NULL : value);
+        mics_tree_print_cell(table, json_is_null(value) ? NULL : value);
 }
 
 /* A row for each item of the array `key`, with a cell for each of the `count` members. */
@@ -75,7 +75,7 @@ static enum mics_status print_rest(FILE *out, const json_t *doc, int tsv, struct
         const json_t *value = json_object_get(doc, shown[i]);
 
         if (value && !json_is_null(value))
-            mics_outline_rows(table, shown[i], value, tsv);
+            mics_tree_print_rows(table, shown[i], value, tsv);
     }
     return mics_table_finish(table, out, tsv, err);
 }
