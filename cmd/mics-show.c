@@ -15,7 +15,7 @@
 #include "doc/tree_print.h"
 #include "plan/print.h"
 #include "topology/print.h"
-#include "train/report/metrics_read.h"
+#include "train/report/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>

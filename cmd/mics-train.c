@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "comm/agree.h"
-#include "data/guard.h"
+#include "data/corpus.h"
 #include "train/report/run_reporter.h"
 #include "train/sample.h"
 #include "train/watch/signals.h"

@@ -2,9 +2,17 @@
 /* file.c - whole files in: the buffer doubles until the end of the file or the limit. */
 #include "base/file.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { FIRST_BUFFER = 16384 };
 
@@ -78,5 +86,344 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
         mics_err_prefix(err, "%s", is_stdin ? "standard input" : path);
     if (!is_stdin)
         fclose(in);
+    return status;
+}
+
+/*
+ * temporaries.c - a list that a signal handler may walk at any moment.
+ *
+ * Entries are pushed at the front and never leave, only their paths come and go, so a walk is always over
+ * a whole list. Whoever exchanges a path for NULL owns it: the handler, which removes the file and lets
+ * the string go with the process, or mics_temporary_drop(), which frees it. The process-wide
+ * list is the one global that the task needs.
+ */
+
+struct mics_temporary {
+    _Atomic(char *) path; /* NULL: the entry is free */
+    struct mics_temporary *next;
+};
+
+static _Atomic(struct mics_temporary *) list;
+static pthread_mutex_t list_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* of add, drop, known; not of the handler */
+
+static struct mics_temporary *find_free(void)
+{
+    struct mics_temporary *entry = atomic_load(&list);
+
+    while (entry && atomic_load(&entry->path))
+        entry = entry->next;
+    return entry;
+}
+
+static struct mics_temporary *push(char *path)
+{
+    struct mics_temporary *entry = malloc(sizeof *entry);
+
+    if (!entry)
+        return NULL;
+    atomic_init(&entry->path, path);
+    entry->next = atomic_load(&list);
+    atomic_store(&list, entry);
+    return entry;
+}
+
+struct mics_temporary *mics_temporary_add(char *path)
+{
+    pthread_mutex_lock(&list_lock);
+    struct mics_temporary *entry = find_free();
+    if (entry)
+        atomic_store(&entry->path, path);
+    else
+        entry = push(path);
+    pthread_mutex_unlock(&list_lock);
+    return entry;
+}
+
+void mics_temporary_drop(struct mics_temporary *temporary)
+{
+    pthread_mutex_lock(&list_lock);
+    free(atomic_exchange(&temporary->path, NULL));
+    pthread_mutex_unlock(&list_lock);
+}
+
+bool mics_temporary_known(const char *path)
+{
+    bool known = false;
+
+    pthread_mutex_lock(&list_lock);
+    for (struct mics_temporary *entry = atomic_load(&list); entry && !known; entry = entry->next) {
+        const char *other = atomic_load(&entry->path);
+        known = other && strcmp(other, path) == 0;
+    }
+    pthread_mutex_unlock(&list_lock);
+    return known;
+}
+
+void mics_file_discard_all(void)
+{
+    for (struct mics_temporary *entry = atomic_load(&list); entry; entry = entry->next) {
+        char *path = atomic_exchange(&entry->path, NULL);
+        if (path && unlink(path) != 0)
+            rmdir(path); /* a folder goes after the files in it, which were added later */
+    }
+}
+
+/*
+ * writer.c - whole files out: written beside their place, fsynced, renamed.
+ *
+ * A link is followed first, so that it stays a link. What is no regular file (/dev/null, a pipe) is written
+ * directly: renaming over it would replace the device.
+ */
+
+struct mics_file_writer {
+    FILE *stream;
+    char *name;   /* as the caller wrote it, for messages */
+    char *target; /* with links followed */
+    char
+        *scratch; /* NULL: the target is written directly. Owned by `temporary` once that is set. */
+    struct mics_temporary *temporary;
+};
+
+static void writer_free(struct mics_file_writer *writer)
+{
+    if (writer->temporary)
+        mics_temporary_drop(writer->temporary);
+    else
+        free(writer->scratch);
+    free(writer->target);
+    free(writer->name);
+    free(writer);
+}
+
+/* Create the scratch file. One left by a dead process of the same number is replaced; one that another writer
+ * of this process has open is not. */
+static int create_scratch(const char *scratch, mode_t mode)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    int fd = open(scratch, flags, mode);
+
+    if (fd >= 0 || errno != EEXIST || mics_temporary_known(scratch))
+        return fd;
+    if (unlink(scratch) != 0)
+        return -1;
+    return open(scratch, flags, mode);
+}
+
+/* Open the scratch file and enter it in the list of temporaries. -1 with errno. */
+static int open_scratch(struct mics_file_writer *writer, const struct stat *old)
+{
+    if (asprintf(&writer->scratch, "%s.tmp.%ld", writer->target, (long)getpid()) < 0) {
+        writer->scratch = NULL;
+        errno = ENOMEM;
+        return -1;
+    }
+    int fd = create_scratch(writer->scratch, 0666);
+    if (fd < 0)
+        return -1;
+    writer->temporary = mics_temporary_add(writer->scratch);
+    if (!writer->temporary || (old && fchmod(fd, old->st_mode & 07777) != 0)) {
+        unlink(writer->scratch);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Open what will be written to. -1 with errno. */
+static int open_output(struct mics_file_writer *writer)
+{
+    struct stat old;
+    const bool exists = stat(writer->name, &old) == 0;
+
+    writer->target = exists ? realpath(writer->name, NULL) : strdup(writer->name);
+    if (!writer->target)
+        return -1;
+    if (exists && S_ISDIR(old.st_mode)) {
+        errno = EISDIR;
+        return -1;
+    }
+    if (exists && !S_ISREG(old.st_mode))
+        return open(writer->target, O_WRONLY | O_CLOEXEC);
+    return open_scratch(writer, exists ? &old : NULL);
+}
+
+enum mics_status mics_file_create(const char *path, struct mics_file_writer **out,
+                                  struct mics_err *err)
+{
+    struct mics_file_writer *writer = calloc(1, sizeof *writer);
+
+    if (!writer)
+        return mics_err_nomem(err);
+    writer->name = strdup(path);
+    int fd = writer->name ? open_output(writer) : -1;
+    writer->stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (!writer->stream) {
+        enum mics_status status = mics_err_set_errno(err, "%s", path);
+        if (fd >= 0)
+            close(fd);
+        if (fd >= 0 && writer->temporary)
+            unlink(writer->scratch);
+        writer_free(writer);
+        return status;
+    }
+    *out = writer;
+    return MICS_OK;
+}
+
+FILE *mics_file_stream(struct mics_file_writer *writer)
+{
+    return writer->stream;
+}
+
+/* Flush, fsync and close the stream, which is gone afterwards. 0, or -1 with errno. */
+static int finish_stream(struct mics_file_writer *writer)
+{
+    FILE *stream = writer->stream;
+    int code = 0;
+
+    if (fflush(stream) != 0)
+        code = errno;
+    else if (ferror(stream))
+        code = EIO;
+    else if (writer->temporary && fsync(fileno(stream)) != 0)
+        code = errno;
+    if (fclose(stream) != 0 && code == 0)
+        code = errno;
+    writer->stream = NULL;
+    errno = code;
+    return code ? -1 : 0;
+}
+
+/* fsync the folder that holds `path`. */
+static enum mics_status sync_parent(const char *path, struct mics_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+
+    if (slash == path)
+        snprintf(folder, sizeof folder, "/");
+    else if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return mics_file_sync_folder(folder, err);
+}
+
+enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (finish_stream(writer) != 0 ||
+        (writer->temporary && rename(writer->scratch, writer->target) != 0)) {
+        status = mics_err_set_errno(err, "%s", writer->name);
+        mics_file_discard(writer);
+        return status;
+    }
+    if (writer->temporary)
+        status = sync_parent(writer->target, err);
+    writer_free(writer);
+    return status;
+}
+
+void mics_file_discard(struct mics_file_writer *writer)
+{
+    if (!writer)
+        return;
+    if (writer->stream)
+        fclose(writer->stream);
+    if (writer->temporary)
+        unlink(writer->scratch);
+    writer_free(writer);
+}
+
+/* folder.c - making, removing and syncing folders. */
+
+/* 0 if `path` is a folder now, else -1 with errno. */
+static int make_one(const char *path)
+{
+    struct stat found;
+
+    if (mkdir(path, 0777) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return -1;
+    if (stat(path, &found) != 0)
+        return -1;
+    errno = ENOTDIR;
+    return S_ISDIR(found.st_mode) ? 0 : -1;
+}
+
+enum mics_status mics_file_make_folders(const char *path, struct mics_err *err)
+{
+    char *copy = strdup(path);
+    int made = 0;
+
+    if (!copy)
+        return mics_err_nomem(err);
+    for (char *slash = strchr(copy + (*copy == '/'), '/'); slash && made == 0;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        made = make_one(copy);
+        *slash = '/';
+    }
+    if (made == 0)
+        made = make_one(copy);
+    free(copy);
+    return made == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
+}
+
+static int remove_entry(int parent, const char *name);
+
+/* Remove all entries of an open folder; `fd` is closed. 0, or -1 with errno of the last failure. */
+static int empty_folder(int fd)
+{
+    DIR *folder = fdopendir(fd);
+    int result = 0;
+
+    if (!folder) {
+        close(fd);
+        return -1;
+    }
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (remove_entry(dirfd(folder), entry->d_name) != 0)
+            result = errno;
+    }
+    closedir(folder);
+    errno = result;
+    return result ? -1 : 0;
+}
+
+/* Remove `name`, which is relative to the folder `parent`. What is no folder (a link, too) is unlinked. */
+static int remove_entry(int parent, const char *name)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+        return unlinkat(parent, name, 0);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (empty_folder(fd) != 0)
+        return -1;
+    return unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err)
+{
+    if (remove_entry(AT_FDCWD, path) != 0)
+        return mics_err_set_errno(err, "%s", path);
+    return MICS_OK;
+}
+
+enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return mics_err_set_errno(err, "%s", path);
+    /* Some network file systems cannot sync a folder, and say so with EINVAL. */
+    bool failed = fsync(fd) != 0 && errno != EINVAL;
+    enum mics_status status = failed ? mics_err_set_errno(err, "%s: fsync", path) : MICS_OK;
+    close(fd);
     return status;
 }

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -48,5 +49,23 @@ enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err);
 
 /* fsync a folder, so that renames in it survive a crash. */
 enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err);
+
+/*
+ * temporaries.h - the list of temporary files that a dying process removes.
+ *
+ * Any thread may add and drop; mics_file_discard_all() may interrupt any of them, as a signal handler.
+ */
+
+struct mics_temporary;
+
+/* Remember `path` (of a file, or of a folder whose files are added after it), a string from malloc(), which the list owns from now on. NULL: out of memory, and
+ * the path is still the caller's. */
+struct mics_temporary *mics_temporary_add(char *path);
+
+/* Forget it and free the path. The file itself is not touched. */
+void mics_temporary_drop(struct mics_temporary *temporary);
+
+/* Is this path in the list? */
+bool mics_temporary_known(const char *path);
 
 #endif

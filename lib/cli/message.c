@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* message.c - lines on standard error, and the exit codes that go with them. */
-#include "cli/message.h"
+#include "cli/cli_internal.h"
 
 #include <ctype.h>
 #include <string.h>

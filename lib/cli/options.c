@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* options.c - the table of shared options, and what is printed from the tables. */
-#include "cli/options.h"
+#include "cli/cli_internal.h"
 
+#include "base/version.h"
+
+#include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const struct {
@@ -101,4 +105,173 @@ void cli_print_completion(const struct cli_program *program, FILE *out)
         if (cli_option_has_letter(option))
             fprintf(out, "-%c\t%s\t%s\n", option->id, arg, option->help);
     }
+}
+
+/*
+ * parse.c - the command line, by getopt_long over the tables.
+ *
+ * getopt's own messages are off: they are not lines of our form.
+ */
+
+enum { MAX_OPTIONS = 96 };
+
+/* What getopt_long() wants to be told. */
+struct getopt_tables {
+    struct option longs[MAX_OPTIONS];
+    char shorts[2 * MAX_OPTIONS + 2];
+};
+
+static void add_option(struct getopt_tables *tables, size_t *longs, size_t *shorts,
+                       const struct cli_option *option)
+{
+    if (*longs + 2 > MAX_OPTIONS)
+        abort(); /* a program's table outgrew ours: its author sees this at the first run */
+    tables->longs[(*longs)++] = (struct option){
+        option->name, option->arg ? required_argument : no_argument, NULL, option->id};
+    if (cli_option_has_letter(option)) {
+        tables->shorts[(*shorts)++] = (char)option->id;
+        if (option->arg)
+            tables->shorts[(*shorts)++] = ':';
+    }
+}
+
+static void make_tables(const struct cli_program *program, struct getopt_tables *tables)
+{
+    static const struct cli_option complete = {CLI_ID_COMPLETE, "complete", NULL, ""};
+    const struct cli_option *option;
+    size_t longs = 0, shorts = 0;
+
+    memset(tables, 0, sizeof *tables);
+    tables->shorts[shorts++] = ':';
+    for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++)
+        add_option(tables, &longs, &shorts, option);
+    add_option(tables, &longs, &shorts, &complete);
+}
+
+static const struct cli_option *find_id(const struct cli_program *program, int id)
+{
+    const struct cli_option *option;
+
+    for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++)
+        if (option->id == id)
+            return option;
+    return NULL;
+}
+
+/* How many long options begin with the `length` characters of `name`. */
+static int count_prefixed(const struct cli_program *program, const char *name, size_t length)
+{
+    const struct cli_option *option;
+    int count = 0;
+
+    for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++)
+        count += strncmp(option->name, name, length) == 0;
+    return count;
+}
+
+/* `word` is the argument at which getopt stopped, `problem` what it returned, ':' or '?'. */
+static int explain(const struct cli_program *program, const char *word, int problem)
+{
+    const struct cli_option *option = optopt ? find_id(program, optopt) : NULL;
+    const int length = (int)strcspn(word, "=");
+
+    if (problem == ':' && option)
+        return cli_usage("--%s: needs a value, %s", option->name, option->arg);
+    if (option)
+        return cli_usage("--%s: takes no value", option->name);
+    if (optopt)
+        return cli_usage("-%c: unknown option", optopt);
+    if (count_prefixed(program, word + 2, (size_t)length - 2) > 1)
+        return cli_usage("%.*s: could be several options", length, word);
+    return cli_usage("%.*s: unknown option", length, word);
+}
+
+/* Take a shared option. -1 to go on, else the exit code. */
+static int take_shared(const struct cli_program *program, struct cli_common *common, int id)
+{
+    switch (id) {
+    case 'h':
+        if (cli_speaks())
+            cli_print_help(program, stdout);
+        return CLI_DONE;
+    case 'V':
+        if (cli_speaks())
+            printf("%s (mics) %s\n", program->name, MICS_VERSION);
+        return CLI_DONE;
+    case CLI_ID_COMPLETE:
+        cli_print_completion(program, stdout);
+        return CLI_DONE;
+    case 'v':
+        common->verbosity = common->verbosity < 0 ? 1 : common->verbosity + 1;
+        break;
+    case 'q':
+        common->verbosity = -1;
+        break;
+    case 'o':
+        common->output = optarg;
+        break;
+    case CLI_ID_JSON:
+        common->json = true;
+        break;
+    case CLI_ID_TSV:
+        common->tsv = true;
+        break;
+    case CLI_ID_NO_HISTORY:
+        common->no_history = true;
+        break;
+    }
+    cli_state.verbosity = common->verbosity;
+    return -1;
+}
+
+/* An empty name would be looked for, and its error begin with nothing. */
+static bool lacks_name(const struct cli_option *option)
+{
+    return option->arg && optarg[0] == '\0' &&
+           (strstr(option->arg, "FILE") || strstr(option->arg, "FOLDER") ||
+            strstr(option->arg, "PATH"));
+}
+
+static int take(const struct cli_program *program, struct cli_common *common, cli_handler *handler,
+                void *context, int id)
+{
+    struct mics_err err = {""};
+    const struct cli_option *option = find_id(program, id);
+
+    if (option && lacks_name(option))
+        return cli_usage("--%s: needs a value, %s", option->name, option->arg);
+    if (!option || !cli_option_is_own(program, option))
+        return take_shared(program, common, id);
+    enum mics_status status = handler(context, id, option->arg ? optarg : NULL, &err);
+    if (status == MICS_OK)
+        return -1;
+    if (status == MICS_ERR_ARG)
+        return cli_usage("--%s: %s", option->name, err.text);
+    mics_err_prefix(&err, "--%s", option->name);
+    return cli_report(status, &err);
+}
+
+int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *handler, void *context,
+              int *operands)
+{
+    const struct cli_program *program = cli_state.program;
+    struct getopt_tables tables;
+    int code = -1;
+
+    make_tables(program, &tables);
+    opterr = 0;
+    optind = 0;
+    while (code < 0) {
+        optopt = 0;
+        const int id = getopt_long(argc, argv, tables.shorts, tables.longs, NULL);
+        if (id == -1)
+            break;
+        if (id == ':' || id == '?')
+            return explain(program, argv[optind - 1], id);
+        code = take(program, common, handler, context, id);
+    }
+    if (code < 0 && common->json && common->tsv)
+        return cli_usage("--json and --tsv exclude each other");
+    *operands = optind;
+    return code;
 }

@@ -46,4 +46,15 @@ void mics_corpus_close(struct mics_corpus *corpus); /* of zeros is fine */
  * a mapped file was truncated. */
 const char *mics_corpus_at(const struct mics_corpus *corpus, const void *address);
 
+/*
+ * guard.h - a data file that is cut short while it is mapped.
+ *
+ * Reading past its new end is SIGBUS. With the guard that is one line on standard error, naming the
+ * file, and exit status 1; a SIGBUS from elsewhere ends the process as usual.
+ */
+
+/* Guard one corpus of the process; it and `program`, which begins the line, must stay. */
+enum mics_status mics_data_guard(const char *program, const struct mics_corpus *corpus,
+                                 struct mics_err *err);
+
 #endif

@@ -17,6 +17,7 @@
 #include "base/err.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -53,5 +54,25 @@ enum mics_status mics_doc_write(FILE *out, const json_t *doc, enum mics_doc_form
 /* Append {program, version, argv} to the document's "history" (made if absent). */
 enum mics_status mics_doc_add_history(json_t *doc, const char *program, int argc, char *const *argv,
                                       struct mics_err *err);
+
+/*
+ * lines.h - JSON lines: a text in which each line is a JSON object, such as metrics.
+ *
+ * Empty lines are skipped. A last line without its newline that is no whole object is what a writer had
+ * not finished: it ends the text and is remembered as `cut`.
+ */
+
+struct mics_lines {
+    const char *data; /* the caller's, as long as lines are read */
+    size_t size, at;
+    size_t number; /* of the line that was read last, from 1 */
+    bool cut;
+};
+
+struct mics_lines mics_lines_begin(const char *data, size_t size);
+
+/* The next line's object, the caller's; NULL after the last. MICS_ERR_FORMAT with line and column; the limits
+ * of doc.h hold for each line. */
+enum mics_status mics_lines_next(struct mics_lines *lines, json_t **out, struct mics_err *err);
 
 #endif

@@ -6,7 +6,7 @@
  * does that first. Its messages may quote pieces of the input; they become one line.
  */
 #include "doc/doc.h"
-#include "doc/format.h"
+#include "doc/encoding.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -29,8 +29,8 @@ static bool ends_scalar(char c, char last)
     return (c == ',' || c == ']' || c == '}') && last != '\0' && !strchr(",{[}]", last);
 }
 
-enum mics_status mics_json_scan(const char *text, size_t size, struct mics_place from,
-                                struct mics_err *err)
+static enum mics_status scan_text(const char *text, size_t size, struct mics_place from,
+                                  struct mics_err *err)
 {
     uint64_t weight = 0;
     unsigned depth = 0;
@@ -93,7 +93,7 @@ static enum mics_status fail_parse(const json_error_t *error, struct mics_place 
 enum mics_status mics_json_read(const char *text, size_t size, struct mics_place from, json_t **out,
                                 struct mics_err *err)
 {
-    const enum mics_status status = mics_json_scan(text, size, from, err);
+    const enum mics_status status = scan_text(text, size, from, err);
     json_error_t error;
     json_t *value;
 
@@ -146,5 +146,39 @@ enum mics_status mics_json_write(const json_t *value, char **data, size_t *size,
     }
     *data = text.data;
     *size = text.size;
+    return MICS_OK;
+}
+
+struct mics_lines mics_lines_begin(const char *data, size_t size)
+{
+    return (struct mics_lines){.data = data, .size = size};
+}
+
+static bool is_blank(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        if (!memchr(" \t\r", text[i], 3))
+            return false;
+    return true;
+}
+
+enum mics_status mics_lines_next(struct mics_lines *lines, json_t **out, struct mics_err *err)
+{
+    while (lines->at < lines->size) {
+        const char *begin = lines->data + lines->at;
+        const char *end = memchr(begin, '\n', lines->size - lines->at);
+        const size_t size = end ? (size_t)(end - begin) : lines->size - lines->at;
+        const struct mics_place place = {.line = ++lines->number, .offset = lines->at};
+        enum mics_status status;
+
+        lines->at += size + (end != NULL);
+        if (is_blank(begin, size))
+            continue;
+        status = mics_json_read(begin, size, place, out, err);
+        if (status != MICS_ERR_FORMAT || end)
+            return status;
+        lines->cut = true;
+    }
+    *out = NULL;
     return MICS_OK;
 }

@@ -2,7 +2,7 @@
 /*
  * utf8.c - is a text UTF-8? The ranges are the table of RFC 3629, section 4.
  */
-#include "doc/format.h"
+#include "doc/encoding.h"
 
 #include <stdint.h>
 

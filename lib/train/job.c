@@ -2,11 +2,12 @@
 #include "train/job.h"
 
 #include "comm/agree.h"
-#include "doc/doc.h"
 #include "comm/staged.h"
-#include "train/job_folder.h"
-#include "train/job_pace.h"
+#include "doc/doc.h"
+#include "plan/schedule/op_durations.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -121,6 +122,117 @@ static enum mics_status make_settings(struct mics_job *job, struct mics_err *err
                              : status;
 }
 
+static enum mics_status name_folder(struct mics_job *job, struct mics_err *err)
+{
+    enum mics_status status = mics_path_format(job->out, err, "%s", job->options->out);
+    size_t length = strlen(job->out);
+
+    while (length > 1 && job->out[length - 1] == '/')
+        job->out[--length] = '\0';
+    return status;
+}
+
+static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
+{
+    const struct mics_shape *shape = &job->plan->choice.shape;
+    const struct mics_world *world = job->world;
+    const uint32_t ranks = shape->nodes * shape->per_node;
+    char here[64];
+
+    if (mics_world_is_even(world) && world->node_count == shape->nodes &&
+        world->local_size == shape->per_node)
+        return MICS_OK;
+    if (mics_world_is_even(world))
+        snprintf(here, sizeof here, "%u of %u", world->node_count, world->local_size);
+    else
+        snprintf(here, sizeof here, "%u of unequal sizes", world->node_count);
+    return mics_err_set(
+        err, MICS_ERR_FORMAT,
+        "the plan is for %u rank%s (nodes: %u of %u), this job has %u (nodes: %s)%s", ranks,
+        ranks == 1 ? "" : "s", shape->nodes, shape->per_node, world->size, here,
+        job->options->plan || !job->checkpoint_doc
+            ? ""
+            : ": -p with a plan for them goes on from this checkpoint");
+}
+
+static enum mics_status open_folder(struct mics_job *job, const char *probe, struct mics_err *err)
+{
+    const bool fresh = !job->checkpoint_doc && !job->options->overwrite;
+    enum mics_status status = mics_run_folder_open(job->out, &job->lock, err);
+    int fd;
+
+    if (status != MICS_OK)
+        return status;
+    if (fresh && mics_run_folder_has_checkpoints(job->out))
+        return mics_err_set(err, MICS_ERR_IO,
+                            "%s holds checkpoints already: go on with --resume, choose another "
+                            "--out, or --overwrite them",
+                            job->out);
+    fd = open(probe, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return mics_err_set_errno(err, "%s", probe);
+    close(fd);
+    return MICS_OK;
+}
+
+static enum mics_status open_shared_folder(struct mics_job *job, struct mics_err *err)
+{
+    const bool lead = job->world->rank == 0;
+    char probe[MICS_PATH_MAX];
+    enum mics_status status =
+        mics_path_format(probe, err, "%s/shared.tmp.%ld", job->out, (long)getpid());
+
+    if (lead && status == MICS_OK)
+        status = open_folder(job, probe, err);
+    status = mics_agree(job->control, status, err);
+    if (status == MICS_OK)
+        status = job->control->ops->broadcast_now(job->control, probe, sizeof probe, 0, err);
+    if (status == MICS_OK && access(probe, F_OK) != 0)
+        status = mics_err_set(err, MICS_ERR_IO, "%s: not a folder that all nodes share", job->out);
+    status = mics_agree(job->control, status, err);
+    if (lead)
+        unlink(probe);
+    return status;
+}
+
+/* Rank 0 reads the plan whose pace is kept, for all. */
+static enum mics_status read_pace_plan(struct mics_job *job, struct mics_plan **out,
+                                       struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status = MICS_OK;
+
+    if (job->world->rank == 0)
+        status = mics_doc_read_file(job->options->pace, &doc, err);
+    status = mics_agree(job->control, status, err);
+    if (status == MICS_OK)
+        status = mics_broadcast_doc(job->control, &doc, err);
+    if (status == MICS_OK)
+        status = mics_plan_from_doc(doc, out, err);
+    if (status != MICS_OK && job->world->rank == 0 && doc)
+        mics_err_prefix(err, "%s", job->options->pace);
+    json_decref(doc);
+    return status;
+}
+
+static enum mics_status open_pace(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_plan *other = NULL;
+    enum mics_status status = MICS_OK;
+
+    if (!job->options->paced)
+        return MICS_OK;
+    if (job->options->pace)
+        status = read_pace_plan(job, &other, err);
+    if (status == MICS_OK) {
+        status = mics_pace_make(job->plan, other ? other : job->plan, &job->pace, err);
+        if (status != MICS_OK && other)
+            mics_err_prefix(err, "%s", job->options->pace);
+    }
+    mics_plan_free(other);
+    return mics_agree(job->control, status, err);
+}
+
 /* All ranks must see the same text: the fingerprints are compared. */
 static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
 {
@@ -160,7 +272,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     if (status != MICS_OK)
         return status;
     job->device = job->chosen.device;
-    status = mics_job_open_pace(job, err);
+    status = open_pace(job, err);
     if (status != MICS_OK)
         return status;
     status =
@@ -182,11 +294,6 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
-{
-    return mics_job_check_shape(job, err);
-}
-
 enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
 {
     static const struct {
@@ -194,13 +301,13 @@ enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
         double patience;
         enum mics_status (*open)(struct mics_job *job, struct mics_err *err);
     } parts[] = {
-        {"looking for the folder", MICS_STARTUP_FILES, mics_job_name_folder},
+        {"looking for the folder", MICS_STARTUP_FILES, name_folder},
         {"looking for the checkpoint", MICS_STARTUP_FILES, find_checkpoint},
         {"waiting for the plan", MICS_STARTUP_FOREVER, read_plan},
         {"reading the settings", MICS_STARTUP_USUAL, make_settings},
         {"comparing the plan with the ranks", MICS_STARTUP_USUAL, check_shape},
         {"reading the data", MICS_STARTUP_FILES, open_data},
-        {"opening the folder", MICS_STARTUP_FILES, mics_job_open_folder},
+        {"opening the folder", MICS_STARTUP_FILES, open_shared_folder},
         {"making communicators and memory", MICS_STARTUP_USUAL, open_engine},
     };
     enum mics_status status = MICS_OK;

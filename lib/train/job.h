@@ -9,9 +9,9 @@
 #define MICS_TRAIN_JOB_H
 
 #include "comm/job_device.h"
-#include "train/watch/fault.h"
 #include "train/run.h"
-#include "train/watch/startup.h"
+#include "train/watch/fault_injection.h"
+#include "train/watch/watchdog.h"
 
 #define MICS_JOB_MAX_GIVEN 64
 

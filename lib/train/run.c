@@ -9,12 +9,15 @@
 #include "train/run.h"
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "comm/agree.h"
+#include "data/data.h"
 #include "train/run_internal.h"
 #include "train/watch/signals.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define RECENT (sizeof((struct mics_run *)0)->recent_loss / sizeof(double))
 
@@ -76,12 +79,91 @@ enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err)
     return status == MICS_OK ? mics_run_load_init(run, err) : status;
 }
 
+/* Fill callbacks of the engine. */
+struct run_batch {
+    const struct mics_data *data;
+    uint32_t rank, world_size, micro_batch, seq;
+    uint64_t first; /* training: the step's first sample; validation: the batch's first place */
+    uint64_t total; /* validation: windows to be seen */
+};
+
+static struct run_batch make_batch(const struct mics_run *run)
+{
+    const struct mics_plan_choice *choice = &run->options.plan->choice;
+
+    return (struct run_batch){.data = run->options.data,
+                              .rank = run->options.world->rank,
+                              .world_size = run->options.world->size,
+                              .micro_batch = choice->micro_batch,
+                              .seq = choice->seq};
+}
+
+static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct run_batch *batch = context;
+
+    for (uint32_t row = 0; row < batch->micro_batch; row++) {
+        uint64_t place =
+            mics_order_place(micro_step, batch->world_size, batch->rank, batch->micro_batch, row);
+        size_t at = (size_t)row * batch->seq;
+
+        mics_data_train(batch->data, batch->first + place, tokens + at, targets + at);
+    }
+}
+
+/* Place i of `total` is window floor(i * windows / total); places past the end are masked. */
+static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct run_batch *batch = context;
+
+    for (uint32_t row = 0; row < batch->micro_batch; row++) {
+        uint64_t place = batch->first + mics_order_place(micro_step, batch->world_size, batch->rank,
+                                                         batch->micro_batch, row);
+        size_t at = (size_t)row * batch->seq;
+
+        if (place < batch->total) {
+            uint64_t window = place * batch->data->val_windows / batch->total;
+
+            mics_data_val(batch->data, window, tokens + at, targets + at);
+        } else {
+            memset(tokens + at, 0, batch->seq * sizeof *tokens);
+            memset(targets + at, 0xff, batch->seq * sizeof *targets); /* -1 each */
+        }
+    }
+}
+
+static enum mics_status validate(struct mics_run *run, enum mics_status *told, struct mics_err *err)
+{
+    const struct mics_run_options *options = &run->options;
+    const struct mics_run_observer *observer = &options->observer;
+    struct run_batch batch = make_batch(run);
+    const uint64_t at_once = (uint64_t)batch.world_size * batch.micro_batch;
+    double begin = mics_now_s(), loss = 0, targets = 0;
+
+    batch.total = mics_min_u64(options->settings->val_batches * run->global_batch,
+                               options->data->val_windows);
+    for (; batch.first < batch.total; batch.first += at_once) {
+        double part = 0, count = 0;
+        enum mics_status status =
+            mics_engine_eval(options->engine, fill_val, &batch, &part, &count, err);
+
+        if (status != MICS_OK)
+            return mics_run_alone(run, status);
+        loss += part;
+        targets += count;
+    }
+    if (batch.total > 0 && options->world->rank == 0 && observer->val)
+        *told = observer->val(observer->context, run->step, loss / targets, targets,
+                              mics_now_s() - begin, err);
+    return MICS_OK;
+}
+
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
-    struct mics_run_batch batch = mics_run_batch(run);
+    struct run_batch batch = make_batch(run);
     struct mics_step_input input = {.step = (uint32_t)step,
                                     .lr = (float)mics_lr_at(&run->lr, step),
-                                    .fill = mics_run_fill_train,
+                                    .fill = fill_train,
                                     .fill_context = &batch};
 
     batch.first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
@@ -213,7 +295,7 @@ static enum mics_status halt(struct mics_run *run, uint32_t wishes, enum mics_st
     if (run->options.paced)
         return mics_agree(run->options.control, *told, err);
     if (settings->val_every && !stop && (last || run->step % settings->val_every == 0))
-        status = mics_run_validate(run, told, err);
+        status = validate(run, told, err);
     if (status == MICS_OK)
         status = mics_agree(run->options.control, *told, err);
     if (status == MICS_OK &&

@@ -5,22 +5,6 @@
 
 #include "train/run.h"
 
-/* Fill callbacks of the engine. */
-struct mics_run_batch {
-    const struct mics_data *data;
-    uint32_t rank, world_size, micro_batch, seq;
-    uint64_t first; /* training: the step's first sample; validation: the batch's first place */
-    uint64_t total; /* validation: windows to be seen */
-};
-void mics_run_fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets);
-void mics_run_fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets);
-struct mics_run_batch mics_run_batch(const struct mics_run *run);
-
-/* Mean loss over at most val_batches * global_batch windows, evenly spread over the validation text.
- * Steps must be collected. Collective; *told as in run.c. */
-enum mics_status mics_run_validate(struct mics_run *run, enum mics_status *told,
-                                   struct mics_err *err);
-
 /* Allocate what saving needs. Collective. */
 enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err);
 

@@ -8,10 +8,27 @@
 #ifndef MICS_TRAIN_SETTINGS_H
 #define MICS_TRAIN_SETTINGS_H
 
+#include "base/err.h"
 #include "engine/engine.h"
-#include "train/lr.h"
 
 #include <jansson.h>
+#include <stdint.h>
+
+/*
+ * lr.h - the learning rate of each step.
+ *
+ * It rises in a straight line over `warmup` steps to `peak`, reached at step `warmup`; then it stays
+ * (constant), falls in a straight line (linear), or along half a cosine (Loshchilov and Hutter, "SGDR", 2017)
+ * to `floor`, reached at step `steps` and kept after it.
+ */
+
+enum mics_lr_kind { MICS_LR_CONSTANT, MICS_LR_LINEAR, MICS_LR_COSINE };
+
+struct mics_lr {
+    enum mics_lr_kind kind;
+    double peak, floor;
+    uint64_t warmup, steps;
+};
 
 struct mics_settings {
     uint64_t steps; /* in all, not more */
@@ -43,5 +60,12 @@ enum mics_status mics_settings_from_json(const json_t *value, struct mics_settin
 
 struct mics_lr mics_settings_lr(const struct mics_settings *settings);
 struct mics_optimizer_settings mics_settings_optimizer(const struct mics_settings *settings);
+
+/* Of step >= 1. */
+double mics_lr_at(const struct mics_lr *lr, uint64_t step);
+
+const char *mics_lr_name(enum mics_lr_kind kind); /* "cosine" */
+/* MICS_ERR_ARG, naming those that there are. */
+enum mics_status mics_lr_parse(const char *text, enum mics_lr_kind *out, struct mics_err *err);
 
 #endif

@@ -4,10 +4,10 @@
  *
  * Whatever lines are accepted must sum up to a document that can be written, read back and printed.
  *
- * sources: lib/base lib/doc lib/train/report/metrics_read.c lib/train/report/metrics_summary.c lib/train/report/metrics_print.c
+ * sources: lib/base lib/doc lib/train/report/metrics_summary.c
  */
 #include "doc/doc.h"
-#include "train/report/metrics_read.h"
+#include "train/report/metrics.h"
 
 #include <stdlib.h>
 

@@ -1,13 +1,169 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* metrics_read.c - from lines to arrays, with what every line must have checked. */
+#include "train/report/metrics.h"
+
+#include "doc/cursor.h"
+#include "doc/doc.h"
+#include "doc/table.h"
+#include "doc/tree_print.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const field_names[MICS_METRICS_FIELDS] = {
+    "loss",       "lr",      "grad_norm",  "step_ms",   "tokens_per_s",
+    "compute_ms", "comm_ms", "exposed_ms", "hidden_ms",
+};
+
+const char *mics_metrics_field_name(uint32_t field)
+{
+    return field_names[field];
+}
+
+bool mics_metrics_recognise(const char *data, size_t size)
+{
+    struct mics_lines lines = mics_lines_begin(data, size);
+    json_t *line = NULL;
+    bool is_metrics;
+
+    if (mics_lines_next(&lines, &line, NULL) != MICS_OK)
+        return false;
+    is_metrics = json_is_string(json_object_get(line, "event")) && !json_object_get(line, "kind");
+    json_decref(line);
+    return is_metrics;
+}
+
+/* The array with room for one more item of `size` bytes; its room is a power of two. NULL: out of memory, and
+ * the array is as it was. */
+static void *with_room(void *array, size_t count, size_t size)
+{
+    if (array && (count == 0 || (count & (count - 1))))
+        return array;
+    return realloc(array, (count ? 2 * count : 1) * size);
+}
+
+/* A number, or NaN for null or nothing. */
+static enum mics_status read_number(const struct mics_cursor *line, const char *key, double *out,
+                                    struct mics_err *err)
+{
+    *out = NAN;
+    if (!mics_cursor_has(line, key))
+        return MICS_OK;
+    return mics_cursor_double(line, key, -INFINITY, INFINITY, out, err);
+}
+
+static enum mics_status read_step(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                  struct mics_err *err)
+{
+    struct mics_metrics_step step, *grown;
+    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &step.step, err);
+
+    for (uint32_t i = 0; i < MICS_METRICS_FIELDS && status == MICS_OK; i++)
+        status = read_number(line, field_names[i], &step.values[i], err);
+    if (status != MICS_OK)
+        return status;
+    while (log->step_count > 0 && log->steps[log->step_count - 1].step >= step.step)
+        log->step_count--;
+    grown = with_room(log->steps, log->step_count, sizeof *log->steps);
+    if (!grown)
+        return mics_err_nomem(err);
+    log->steps = grown;
+    log->steps[log->step_count++] = step;
+    return MICS_OK;
+}
+
+static enum mics_status read_val(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                 struct mics_err *err)
+{
+    struct mics_metrics_val val, *grown;
+    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &val.step, err);
+
+    if (status == MICS_OK)
+        status = read_number(line, "loss", &val.loss, err);
+    if (status != MICS_OK)
+        return status;
+    while (log->val_count > 0 && log->vals[log->val_count - 1].step >= val.step)
+        log->val_count--;
+    grown = with_room(log->vals, log->val_count, sizeof *log->vals);
+    if (!grown)
+        return mics_err_nomem(err);
+    log->vals = grown;
+    log->vals[log->val_count++] = val;
+    return MICS_OK;
+}
+
+static void keep(json_t **place, const struct mics_cursor *line)
+{
+    json_decref(*place);
+    *place = json_incref((json_t *)(uintptr_t)line->value);
+}
+
+static enum mics_status read_line(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                  struct mics_err *err)
+{
+    const char *event;
+    const enum mics_status status = mics_cursor_string(line, "event", &event, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (strcmp(event, "step") == 0)
+        return read_step(line, log, err);
+    if (strcmp(event, "val") == 0)
+        return read_val(line, log, err);
+    if (strcmp(event, "run") == 0) {
+        log->runs++;
+        keep(&log->run, line);
+    } else if (strcmp(event, "checkpoint") == 0) {
+        log->checkpoints++;
+        keep(&log->checkpoint, line);
+    } else if (strcmp(event, "end") == 0) {
+        keep(&log->end, line);
+    }
+    return MICS_OK;
+}
+
+enum mics_status mics_metrics_read(const char *data, size_t size, struct mics_metrics_log *out,
+                                   struct mics_err *err)
+{
+    struct mics_lines lines = mics_lines_begin(data, size);
+    struct mics_metrics_log log = {0};
+    enum mics_status status;
+    json_t *line = NULL;
+
+    while ((status = mics_lines_next(&lines, &line, err)) == MICS_OK && line) {
+        const struct mics_cursor root = mics_cursor_root(line);
+
+        status = read_line(&root, &log, err);
+        json_decref(line);
+        if (status != MICS_OK) {
+            mics_err_prefix(err, "line %zu", lines.number);
+            break;
+        }
+    }
+    if (status != MICS_OK) {
+        mics_metrics_log_fini(&log);
+        return status;
+    }
+    log.cut = lines.cut;
+    *out = log;
+    return MICS_OK;
+}
+
+void mics_metrics_log_fini(struct mics_metrics_log *log)
+{
+    free(log->steps);
+    free(log->vals);
+    json_decref(log->run);
+    json_decref(log->checkpoint);
+    json_decref(log->end);
+    *log = (struct mics_metrics_log){0};
+}
+
 /*
  * metrics_summary.c - a run in one document: for each field its first, last, least, greatest and middle
  * value, and a curve of at most CURVE means over equal stretches of steps.
  */
-#include "doc/doc.h"
-#include "train/report/metrics_read.h"
-
-#include <math.h>
-#include <stdlib.h>
 
 enum { CURVE = 10, LAST = 50 };
 
@@ -190,4 +346,92 @@ enum mics_status mics_metrics_to_doc(const struct mics_metrics_log *log, json_t 
     }
     *out = doc;
     return MICS_OK;
+}
+
+/* metrics_print.c - the document mics.metrics as tables. */
+
+/* A number in six digits for people, or "-" for null. */
+static void put_value(struct mics_table *table, const json_t *value, int tsv)
+{
+    if (json_is_real(value) && !tsv)
+        mics_table_cell(table, "%.6g", json_real_value(value));
+    else
+        mics_tree_print_cell(table, json_is_null(value) ? NULL : value);
+}
+
+/* A row for each item of the array `key`, with a cell for each of the `count` members. */
+static enum mics_status print_items(FILE *out, const struct mics_cursor *root, const char *key,
+                                    struct mics_table *table, const char *const *members,
+                                    size_t count, int tsv, struct mics_err *err)
+{
+    struct mics_cursor items, item;
+    enum mics_status status = mics_cursor_array(root, key, 0, 1000, &items, err);
+
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&items); i++) {
+        status = mics_cursor_item(&items, i, &item, err);
+        for (size_t k = 0; status == MICS_OK && k < count; k++)
+            put_value(table, json_object_get(item.value, members[k]), tsv);
+    }
+    if (status != MICS_OK) {
+        mics_table_free(table);
+        return status;
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_fields(FILE *out, const struct mics_cursor *root, int tsv,
+                                     struct mics_err *err)
+{
+    static const char *const members[] = {"name",   "first", "last",   "min",
+                                          "median", "max",   "last_50"};
+    struct mics_table *table = mics_table_new(
+        tsv ? "field|first|last|min|median|max|last_50"
+            : "<of all steps|>first|>last|>least|>middle|>greatest|>mean of last 50");
+
+    return print_items(out, root, "fields", table, members, sizeof members / sizeof *members, tsv,
+                       err);
+}
+
+static enum mics_status print_curve(FILE *out, const struct mics_cursor *root, int tsv,
+                                    struct mics_err *err)
+{
+    static const char *const members[] = {"first", "last",      "loss",    "val_loss",
+                                          "lr",    "grad_norm", "step_ms", "tokens_per_s"};
+    struct mics_table *table = mics_table_new(
+        tsv ? "first|last|loss|val_loss|lr|grad_norm|step_ms|tokens_per_s"
+            : ">from step|>to step|>loss|>validation|>lr|>gradient norm|>ms a step|>tokens/s");
+
+    return print_items(out, root, "curve", table, members, sizeof members / sizeof *members, tsv,
+                       err);
+}
+
+/* What the rest of the document says, each member by its own name. */
+static enum mics_status print_rest(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    static const char *const shown[] = {"steps",       "runs",       "last_line_cut", "validation",
+                                        "checkpoints", "checkpoint", "run",           "end"};
+    struct mics_table *table = mics_table_new("<|<");
+
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        const json_t *value = json_object_get(doc, shown[i]);
+
+        if (value && !json_is_null(value))
+            mics_tree_print_rows(table, shown[i], value, tsv);
+    }
+    return mics_table_finish(table, out, tsv, err);
+}
+
+enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const struct mics_cursor root = mics_cursor_root(doc);
+    enum mics_status status = mics_doc_expect(doc, MICS_METRICS_KIND, MICS_METRICS_VERSION, err);
+
+    if (status == MICS_OK)
+        status = print_rest(out, doc, tsv, err);
+    if (status == MICS_OK)
+        status = print_fields(out, &root, tsv, err);
+    if (status == MICS_OK)
+        status = print_curve(out, &root, tsv, err);
+    return status;
 }

@@ -3,7 +3,6 @@
 #include "tap.h"
 
 #include "data/data.h"
-#include "data/order.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_lines.c - JSON lines, whole and cut. */
-#include "doc/lines.h"
+#include "doc/doc.h"
 #include "tap.h"
 
 static struct mics_err err;

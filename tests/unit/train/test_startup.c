@@ -2,7 +2,7 @@
 /* test_startup.c - a start that does not get on is ended with what it is at; one that does is left alone. */
 #include "base/clock.h"
 #include "tap.h"
-#include "train/watch/startup.h"
+#include "train/watch/watchdog.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -7,8 +7,8 @@
  * not UTF-8. Only then a library builds the value. Both scans count weight the same way, so that the
  * memory of a document is bounded whatever its encoding.
  */
-#ifndef MICS_DOC_FORMAT_H
-#define MICS_DOC_FORMAT_H
+#ifndef MICS_DOC_ENCODING_H
+#define MICS_DOC_ENCODING_H
 
 #include "base/err.h"
 
@@ -23,8 +23,6 @@
  * not NULL, is the offset of the first byte of the bad sequence. */
 bool mics_utf8_check(const char *text, size_t size, size_t *bad);
 
-/* Everything that mics_doc_decode() promises of msgpack but the envelope. MICS_ERR_FORMAT with the offset. */
-enum mics_status mics_msgpack_scan(const void *data, size_t size, struct mics_err *err);
 /* The root is an object, or it is MICS_ERR_FORMAT. *out belongs to the caller. */
 enum mics_status mics_msgpack_read(const void *data, size_t size, json_t **out,
                                    struct mics_err *err);
@@ -37,9 +35,6 @@ struct mics_place {
     size_t line, offset;
 };
 
-/* Depth and weight of JSON text; its grammar is left to the parser. */
-enum mics_status mics_json_scan(const char *text, size_t size, struct mics_place from,
-                                struct mics_err *err);
 /* The root is an object, or it is MICS_ERR_FORMAT. *out belongs to the caller. */
 enum mics_status mics_json_read(const char *text, size_t size, struct mics_place from, json_t **out,
                                 struct mics_err *err);

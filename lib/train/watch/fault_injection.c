@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "train/watch/fault.h"
+#include "train/watch/fault_injection.h"
 
 #include <signal.h>
 #include <stdio.h>
