@@ -22,7 +22,7 @@ net|RATE||rate of each link, as 200mbit or 25MB/s (default: 200mbit)
 delay|TIME||delay of each link, as 1ms; needs netem in the kernel
 name|NAME||of the lab (default: "lab"; of run: one of its own)
 traffic|||of run: say in the end what each node has sent and received
-quiet||q|say nothing but errors
+quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'
 
@@ -68,7 +68,7 @@ END
         if [ -n "$letter" ]; then left="-$letter, "; fi
         printf '  %s--%-12s  %s\n' "$left" "$option${arg:+=$arg}" "$text"
     done <<<"$options"
-    printf '\nSee %s(1) for the whole story, mics(7) for the ideas.\n' "$program"
+    printf '\nSee %s(1) for details, mics(7) for an introduction.\n' "$program"
 }
 
 print_completion()

@@ -7,10 +7,10 @@
  */
 #include "base/clock.h"
 #include "base/units.h"
-#include "comm/agree.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/convert/ops.h"
 #include "cli/cli.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "plan/plan.h"
@@ -285,7 +285,8 @@ static int share(struct request *request,
         return cli_report(status, &err);
     cli_set_rank(convert->comm->rank, convert->comm->size);
     request->begin_s = mics_now_s();
-    if (convert->comm->rank == 0 && cli_fancy(STDERR_FILENO) && request->common.verbosity >= 0) {
+    if (convert->comm->rank == 0 && cli_supports_escapes(STDERR_FILENO) &&
+        request->common.verbosity >= 0) {
         convert->progress = show_progress;
         convert->progress_context = request;
     }

@@ -69,17 +69,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 
 static enum mics_status decode(const char *data, size_t size, json_t **out, struct mics_err *err)
 {
-    struct mics_metrics_log log;
-    enum mics_status status;
-
-    if (!mics_metrics_recognise(data, size))
-        return mics_doc_decode(data, size, out, err);
-    status = mics_metrics_read(data, size, &log, err);
-    if (status != MICS_OK)
-        return status;
-    status = mics_metrics_to_doc(&log, out, err);
-    mics_metrics_log_fini(&log);
-    return status;
+    if (mics_metrics_recognize(data, size))
+        return mics_metrics_summarize(data, size, out, err);
+    return mics_doc_decode(data, size, out, err);
 }
 
 static bool is_folder(const char *path)

@@ -88,9 +88,10 @@ static enum mics_status take_setting(struct train_request *request, int id, cons
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].id == id)
             name = options[i].name;
-    if (job->given_count == MICS_JOB_MAX_GIVEN)
+    if (job->override_count == MICS_JOB_MAX_OVERRIDES)
         return mics_err_set(err, MICS_ERR_ARG, "too many options");
-    job->given[job->given_count++] = (struct mics_given){.name = name, .text = value};
+    job->overrides[job->override_count++] =
+        (struct mics_setting_override){.name = name, .text = value};
     return mics_settings_set(&request->scratch, name, value, err);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * terminal.c - the beginning and the end of a program: signals, standard streams, the launcher's rank.
+ * program.c - the beginning and the end of a program: standard streams, rank, signals; and the document that it writes.
  */
 #include "base/file.h"
 #include "cli/cli_internal.h"
@@ -14,10 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* These end a program; a program that knows better (SIGTERM in the trainer) installs its own handler. */
+/* A program may replace these handlers (mics-train does so for SIGTERM). */
 static const int fatal_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
-/* Remove what is half written, then die of the signal as if there were no handler. */
+/* Remove temporary files, then end by the signal as if there were no handler. */
 static void die(int number)
 {
     mics_file_discard_all();
@@ -34,23 +34,23 @@ static void catch_signals(void)
     for (size_t i = 0; i < sizeof fatal_signals / sizeof *fatal_signals; i++) {
         const int number = fatal_signals[i];
         const bool ignored = sigaction(number, NULL, &old) == 0 && old.sa_handler == SIG_IGN;
-        /* nohup and background jobs have signals ignored on purpose; a pipe's never is. */
+        /* nohup and background jobs ignore signals on purpose, but not SIGPIPE. */
         if (!ignored || number == SIGPIPE)
             sigaction(number, &action, NULL);
     }
 }
 
-/* A file opened later must not become the standard output that somebody closed. The wrong direction is
- * used on purpose: writing to such a stream is an error and not silence. */
-static void occupy_standard_streams(void)
+/* Open standard streams that are closed, so that no file opened later becomes one of them. They are opened in the
+ * wrong direction on purpose: using such a stream is an error. */
+static void open_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
             _exit(CLI_FAILED);
 }
 
-/* Before MPI is there, the launcher's environment tells who may speak. */
-static void take_rank_from_launcher(void)
+/* The rank before MPI is initialised. */
+static void read_launcher_rank(void)
 {
     static const char *const names[][2] = {
         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
@@ -71,9 +71,9 @@ static void take_rank_from_launcher(void)
 void cli_init(const struct cli_program *program)
 {
     cli_state.program = program;
-    occupy_standard_streams();
+    open_standard_streams();
     setlocale(LC_CTYPE, "");
-    take_rank_from_launcher();
+    read_launcher_rank();
     catch_signals();
 }
 
@@ -82,7 +82,7 @@ bool cli_is_terminal(int fd)
     return isatty(fd) && !cli_state.launched;
 }
 
-bool cli_fancy(int fd)
+bool cli_supports_escapes(int fd)
 {
     const char *term = getenv("TERM");
     const char *no_color = getenv("NO_COLOR");
@@ -95,17 +95,15 @@ int cli_finish(int code)
     errno = 0;
     bool failed = ferror(stdout) != 0;
     failed = fflush(stdout) != 0 || failed;
-    const int why = errno ? errno : EIO;
+    const int cause = errno ? errno : EIO;
     failed = fclose(stdout) != 0 || failed;
     if (!failed || code != CLI_DONE)
         return code;
-    cli_error("standard output: %s", strerror(why));
+    cli_error("standard output: %s", strerror(cause));
     return CLI_FAILED;
 }
 
-/* document.c - a document to where the user wants it, as the user wants it. */
-
-static enum mics_status print_to(FILE *out, bool is_terminal, const struct cli_common *common,
+static enum mics_status write_to(FILE *out, bool is_terminal, const struct cli_common *common,
                                  const json_t *doc, cli_printer *print, struct mics_err *err)
 {
     if (print && !common->json && (common->tsv || is_terminal))
@@ -123,7 +121,7 @@ static enum mics_status write_file(const struct cli_common *common, const json_t
 
     if (status != MICS_OK)
         return status;
-    status = print_to(mics_file_stream(writer), false, common, doc, print, err);
+    status = write_to(mics_file_stream(writer), false, common, doc, print, err);
     if (status == MICS_OK)
         return mics_file_commit(writer, err);
     mics_err_prefix(err, "%s", common->output);
@@ -142,7 +140,7 @@ enum mics_status cli_write_document(const struct cli_common *common, json_t *doc
         return status;
     if (common->output && strcmp(common->output, "-") != 0)
         return write_file(common, doc, print, err);
-    status = print_to(stdout, cli_is_terminal(STDOUT_FILENO), common, doc, print, err);
+    status = write_to(stdout, cli_is_terminal(STDOUT_FILENO), common, doc, print, err);
     if (status == MICS_OK && fflush(stdout) != 0)
         status = mics_err_set_errno(err, "standard output");
     return status;

@@ -14,6 +14,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
+/* Documents up to this size count whole in the fingerprint. */
+#define FINGERPRINT_WHOLE ((uint64_t)1 << 20)
+
 static enum mics_status grow(struct mics_corpus *corpus, struct mics_err *err)
 {
     size_t capacity = corpus->capacity ? 2 * corpus->capacity : 64;
@@ -48,10 +51,10 @@ static enum mics_status add(struct mics_corpus *corpus, const char *path, const 
     return MICS_OK;
 }
 
-/* One path that a pattern matched. Text of another kind than a regular file is an error, except a
- * folder that only a wildcard met. */
-static enum mics_status take(struct mics_corpus *corpus, const char *path, bool named,
-                             struct mics_err *err)
+/* Add a path that a pattern matched. Anything but a regular file is an error, except a folder that a wildcard
+ * matched. */
+static enum mics_status add_path(struct mics_corpus *corpus, const char *path, bool wildcard,
+                                 struct mics_err *err)
 {
     struct stat info;
 
@@ -59,7 +62,7 @@ static enum mics_status take(struct mics_corpus *corpus, const char *path, bool 
         int code = errno;
         return mics_err_set(err, MICS_ERR_FORMAT, "'%s': %s", path, strerror(code));
     }
-    if (S_ISDIR(info.st_mode) && !named)
+    if (S_ISDIR(info.st_mode) && wildcard)
         return MICS_OK;
     if (S_ISDIR(info.st_mode))
         return mics_err_set(err, MICS_ERR_FORMAT, "'%s' is a folder: write '%s/*' for its files",
@@ -80,7 +83,7 @@ static bool has_wildcard(const char *pattern)
     return false;
 }
 
-/* A folder that is there but cannot be read stops the search: its files must not be missed in silence. */
+/* An existing folder that cannot be read is an error: its files must not be skipped silently. */
 static int on_glob_error(const char *path, int code)
 {
     (void)path;
@@ -91,7 +94,7 @@ static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
                                struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
-    bool named = !has_wildcard(pattern);
+    const bool wildcard = has_wildcard(pattern);
     size_t before = corpus->count;
     glob_t found = {0};
     int code = glob(pattern, GLOB_NOSORT, on_glob_error, &found);
@@ -101,14 +104,14 @@ static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
     else if (code == GLOB_ABORTED)
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s': a folder cannot be read", pattern);
     for (size_t i = 0; status == MICS_OK && i < found.gl_pathc; i++)
-        status = take(corpus, found.gl_pathv[i], named, err);
+        status = add_path(corpus, found.gl_pathv[i], wildcard, err);
     if (status == MICS_OK && corpus->count == before)
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' matches no file", pattern);
     globfree(&found);
     return status;
 }
 
-/* The end of the word that begins at `text`: a blank ends it, a blank after a backslash does not. */
+/* The end of the word that begins at `text`: a blank that no backslash precedes. */
 static const char *word_end(const char *text)
 {
     while (*text && !strchr(" \t\n", *text)) {
@@ -180,16 +183,15 @@ static enum mics_status find_files(const char *const *patterns, size_t pattern_c
             return status;
     }
     if (corpus->count == 0)
-        return mics_err_set(err, MICS_ERR_FORMAT, "no file is named");
+        return mics_err_set(err, MICS_ERR_FORMAT, "no pattern is given");
     deduplicate(corpus);
     if (corpus->count > MICS_CORPUS_MAX_FILES)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "%zu files match, more than the %d that can be mapped: join some",
-                            corpus->count, MICS_CORPUS_MAX_FILES);
+        return mics_err_set(
+            err, MICS_ERR_FORMAT,
+            "%zu files match, more than the %d that can be mapped: concatenate some", corpus->count,
+            MICS_CORPUS_MAX_FILES);
     return MICS_OK;
 }
-
-#define FINGERPRINT_WHOLE ((uint64_t)1 << 20)
 
 static enum mics_status map_fd(struct mics_document *document, int fd, struct mics_err *err)
 {
@@ -266,50 +268,52 @@ void mics_corpus_close(struct mics_corpus *corpus)
     *corpus = (struct mics_corpus){0};
 }
 
-const char *mics_corpus_at(const struct mics_corpus *corpus, const void *address)
+/* For the handler of SIGBUS. */
+static const struct mics_corpus *guarded_corpus;
+static const char *program_name;
+
+/* The path of the document that `address` is mapped from, or NULL. Async-signal-safe. */
+static const char *find_path(const struct mics_corpus *corpus, const void *address)
 {
-    const unsigned char *at = address;
+    const unsigned char *byte = address;
 
     for (size_t i = 0; i < corpus->count; i++) {
         const struct mics_document *document = &corpus->documents[i];
 
-        if (document->bytes && at >= document->bytes &&
-            (uint64_t)(at - document->bytes) < document->size)
+        if (document->bytes && byte >= document->bytes &&
+            (uint64_t)(byte - document->bytes) < document->size)
             return document->path;
     }
     return NULL;
 }
 
-static const struct mics_corpus *guarded;
-static const char *speaker;
-
-static struct iovec text(const char *words)
+static struct iovec text(const char *string)
 {
-    return (struct iovec){.iov_base = (void *)words, .iov_len = strlen(words)};
+    return (struct iovec){.iov_base = (void *)string, .iov_len = strlen(string)};
 }
 
-static void on_bus_error(int number, siginfo_t *info, void *context)
+static void on_sigbus(int number, siginfo_t *info, void *context)
 {
-    const char *path = mics_corpus_at(guarded, info->si_addr);
+    const char *path = find_path(guarded_corpus, info->si_addr);
 
     (void)context;
     if (path) {
-        struct iovec line[] = {text(speaker), text(": data: '"), text(path),
-                               text("' was cut short while it was in use\n")};
+        struct iovec line[] = {text(program_name), text(": data: '"), text(path),
+                               text("' was truncated while in use\n")};
         if (writev(STDERR_FILENO, line, sizeof line / sizeof *line) < 0)
-            _exit(1); /* nobody to tell */
+            _exit(1);
         _exit(1);
     }
-    signal(number, SIG_DFL); /* the access is made again, and ends the process */
+    signal(number, SIG_DFL); /* the access is repeated, and ends the process */
 }
 
-enum mics_status mics_data_guard(const char *program, const struct mics_corpus *corpus,
-                                 struct mics_err *err)
+enum mics_status mics_corpus_handle_sigbus(const struct mics_corpus *corpus, const char *program,
+                                           struct mics_err *err)
 {
-    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
 
-    guarded = corpus;
-    speaker = program;
+    guarded_corpus = corpus;
+    program_name = program;
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGBUS, &action, NULL) != 0)
         return mics_err_set_errno(err, "signal %d", SIGBUS);

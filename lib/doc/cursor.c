@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cursor.c - checked reading: each getter finds, tests the type, tests the range, and only then stores.
+ * cursor.c - each getter finds the member, checks its type and its range, and only then stores the value.
  */
 #include "doc/cursor.h"
 
@@ -37,8 +37,7 @@ static const char *describe(const json_t *value)
     return "null";
 }
 
-/* Write the cursor's path, for example "links[4]"; what does not fit is cut. Returns its length. */
-static size_t format_path(const struct mics_cursor *cursor, char *buf, size_t size)
+size_t mics_cursor_path(const struct mics_cursor *cursor, char *buf, size_t size)
 {
     size_t used;
     int wrote;
@@ -47,7 +46,7 @@ static size_t format_path(const struct mics_cursor *cursor, char *buf, size_t si
         buf[0] = '\0';
         return 0;
     }
-    used = format_path(cursor->parent, buf, size);
+    used = mics_cursor_path(cursor->parent, buf, size);
     if (cursor->key)
         wrote = snprintf(buf + used, size - used, "%s%s", used ? "." : "", cursor->key);
     else
@@ -67,12 +66,12 @@ enum mics_status mics_cursor_fail(const struct mics_cursor *cursor, const char *
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (format_path(key ? &member : cursor, path, sizeof path) == 0)
+    if (mics_cursor_path(key ? &member : cursor, path, sizeof path) == 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "%s", text);
     return mics_err_set(err, MICS_ERR_FORMAT, "%s: %s", path, text);
 }
 
-/* The member, not NULL; or an error that says that it is missing. */
+/* The member, or an error if it is missing. */
 static enum mics_status find(const struct mics_cursor *cursor, const char *key, const json_t **out,
                              struct mics_err *err)
 {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format.h - the two encodings under doc.h. For lib/doc only.
+ * encoding.h - the two encodings of documents. For lib/doc only.
  *
- * A decoder first scans the bytes, allocating nothing, for everything that could be wrong with them:
- * depth, counts that the remaining bytes cannot hold, types that JSON has no word for, text that is
- * not UTF-8. Only then a library builds the value. Both scans count weight the same way, so that the
- * memory of a document is bounded whatever its encoding.
+ * A decoder first scans the bytes without allocating anything: for depth, counts that exceed the remaining
+ * bytes, types that JSON does not have, and text that is not UTF-8. Only then does a library build the value.
+ * Both scans weigh values alike, so the memory of a document is bounded whatever its encoding.
  */
 #ifndef MICS_DOC_ENCODING_H
 #define MICS_DOC_ENCODING_H
@@ -13,31 +12,26 @@
 #include "base/err.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stddef.h>
 
-/* An array or a map costs as much memory as this many numbers. */
+/* An array or a map takes as much memory as this many numbers. */
 #define MICS_DOC_CONTAINER_WEIGHT 8
 
-/* Is it UTF-8 of RFC 3629 (no overlong form, no surrogate, nothing above U+10FFFF)? On false *bad, if
- * not NULL, is the offset of the first byte of the bad sequence. */
-bool mics_utf8_check(const char *text, size_t size, size_t *bad);
-
-/* The root is an object, or it is MICS_ERR_FORMAT. *out belongs to the caller. */
+/* Decode one value. MICS_ERR_FORMAT with the offset, also if it is not a map. *out belongs to the caller. */
 enum mics_status mics_msgpack_read(const void *data, size_t size, json_t **out,
                                    struct mics_err *err);
-/* *data is the caller's, to free(). Integers take the shortest form, reals are doubles. */
+/* *data belongs to the caller, who calls free(). Integers take the shortest form, reals are doubles. */
 enum mics_status mics_msgpack_write(const json_t *value, char **data, size_t *size,
                                     struct mics_err *err);
 
 /* Where a text begins in its file, for messages: lines from 1, bytes from 0. */
-struct mics_place {
+struct mics_json_origin {
     size_t line, offset;
 };
 
-/* The root is an object, or it is MICS_ERR_FORMAT. *out belongs to the caller. */
-enum mics_status mics_json_read(const char *text, size_t size, struct mics_place from, json_t **out,
-                                struct mics_err *err);
+/* The same for JSON text. MICS_ERR_FORMAT with line, column and offset. */
+enum mics_status mics_json_read(const char *text, size_t size, struct mics_json_origin origin,
+                                json_t **out, struct mics_err *err);
 enum mics_status mics_json_write(const json_t *value, char **data, size_t *size,
                                  struct mics_err *err);
 

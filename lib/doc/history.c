@@ -9,7 +9,7 @@
 
 enum { MAX_ENTRIES = 1 << 20 };
 
-/* A word that a shell takes as it is, or one in single quotes. */
+/* Write the word, in single quotes if a shell would interpret it. */
 static void put_word(FILE *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -29,7 +29,7 @@ static void put_word(FILE *out, const char *word)
     fputc('\'', out);
 }
 
-/* The command as one line, the caller's to free(). */
+/* The command as one line, which the caller frees. */
 static enum mics_status join_words(const struct mics_cursor *argv, char **out, struct mics_err *err)
 {
     char *text = NULL;

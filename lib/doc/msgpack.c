@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * msgpack_scan.c - look through a msgpack document before anything is built from it.
+ * msgpack.c - msgpack to a value and back, by msgpack-c.
  *
- * One pass, no allocation, recursion no deeper than MICS_DOC_MAX_DEPTH. What passes is one complete
- * value whose containers fit in the bytes that are there, and which JSON can say.
+ * The bytes are scanned before msgpack-c reads them: in one pass, without allocating, and with a recursion of
+ * at most MICS_DOC_MAX_DEPTH. They pass if they are exactly one value that JSON can represent.
  */
+#include "base/utf8.h"
 #include "doc/doc.h"
 #include "doc/encoding.h"
 
@@ -19,7 +20,7 @@ static const char *const kind_names[] = {
     "a number", "a string",  "an array",   "a map",      "binary or extension data",
 };
 
-/* First bytes 0xc0 to 0xdf: the kind, and the bytes of the number that follows. */
+/* First bytes 0xc0 to 0xdf: the kind, and how many bytes of a number follow. */
 static const struct form {
     uint8_t kind, extra;
 } forms[32] = {
@@ -33,18 +34,23 @@ static const struct form {
 
 struct scan {
     const uint8_t *data;
-    size_t size, at;
+    size_t size, offset;
     uint64_t weight; /* of the values seen so far */
     unsigned depth;
     struct mics_err *err;
 };
 
-/* What a value's first bytes say: a kind, where they are, and a length, count, or number's bits. */
+/* The first bytes of a value: where they are, its kind, and its length, its count, or its bits. */
 struct head {
     enum kind kind;
     size_t offset;
     uint64_t bits;
 };
+
+static size_t bytes_left(const struct scan *scan)
+{
+    return scan->size - scan->offset;
+}
 
 static enum mics_status fail_truncated(const struct scan *scan, const struct head *head)
 {
@@ -79,34 +85,34 @@ static enum mics_status read_head(struct scan *scan, struct head *head)
 {
     unsigned extra;
 
-    if (scan->at == scan->size)
+    if (scan->offset == scan->size)
         return mics_err_set(scan->err, MICS_ERR_FORMAT,
                             "truncated: the data ends at offset %zu, where a value is expected",
                             scan->size);
-    head->offset = scan->at;
-    split_first_byte(scan->data[scan->at++], head, &extra);
-    if (scan->size - scan->at < extra)
+    head->offset = scan->offset;
+    split_first_byte(scan->data[scan->offset++], head, &extra);
+    if (bytes_left(scan) < extra)
         return fail_truncated(scan, head);
     for (; extra > 0; extra--)
-        head->bits = head->bits << 8 | scan->data[scan->at++];
+        head->bits = head->bits << 8 | scan->data[scan->offset++];
     return MICS_OK;
 }
 
 static enum mics_status scan_string(struct scan *scan, const struct head *head)
 {
-    const char *text = (const char *)scan->data + scan->at;
+    const char *text = (const char *)scan->data + scan->offset;
     const size_t length = (size_t)head->bits;
     size_t bad;
 
-    if (head->bits > scan->size - scan->at)
+    if (head->bits > bytes_left(scan))
         return fail_truncated(scan, head);
     if (!mics_utf8_check(text, length, &bad))
         return mics_err_set(scan->err, MICS_ERR_FORMAT, "offset %zu: text that is not UTF-8",
-                            scan->at + bad);
+                            scan->offset + bad);
     if (length > 0 && memchr(text, 0, length))
         return mics_err_set(scan->err, MICS_ERR_FORMAT, "offset %zu: text with a NUL byte",
                             head->offset);
-    scan->at += length;
+    scan->offset += length;
     return MICS_OK;
 }
 
@@ -148,13 +154,13 @@ static enum mics_status scan_key(struct scan *scan)
     return scan_string(scan, &head);
 }
 
-/* Each item takes at least one byte, and each pair two. */
+/* An item takes at least one byte, a pair of a map two. */
 static enum mics_status scan_container(struct scan *scan, const struct head *head)
 {
     const uint64_t least = head->kind == MAP ? 2 : 1;
     enum mics_status status = MICS_OK;
 
-    if (head->bits > (scan->size - scan->at) / least)
+    if (head->bits > bytes_left(scan) / least)
         return mics_err_set(scan->err, MICS_ERR_FORMAT,
                             "truncated: the data ends at offset %zu, too soon for %s of %llu items "
                             "that begins at offset %zu",
@@ -206,16 +212,12 @@ static enum mics_status scan_document(const void *data, size_t size, struct mics
     struct scan scan = {.data = data, .size = size, .err = err};
     const enum mics_status status = scan_value(&scan);
 
-    if (status == MICS_OK && scan.at < size)
+    if (status == MICS_OK && scan.offset < size)
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "offset %zu: %zu bytes after the end of the document", scan.at,
-                            size - scan.at);
+                            "offset %zu: %zu bytes after the end of the document", scan.offset,
+                            size - scan.offset);
     return status;
 }
-
-/*
- * msgpack_read.c - from msgpack bytes that were scanned to a value, by way of msgpack-c.
- */
 
 static enum mics_status convert(const msgpack_object *in, json_t **out, struct mics_err *err);
 
@@ -248,7 +250,7 @@ static enum mics_status convert_pair(const msgpack_object_kv *pair, json_t *map,
     enum mics_status status;
 
     if (json_object_getn(map, key.ptr, key.size))
-        return mics_err_set(err, MICS_ERR_FORMAT, "the key '%.*s' is there twice",
+        return mics_err_set(err, MICS_ERR_FORMAT, "duplicate key '%.*s'",
                             key.size > 64 ? 64 : (int)key.size, key.ptr);
     status = convert(&pair->val, &value, err);
     if (status != MICS_OK)
@@ -274,7 +276,7 @@ static enum mics_status convert_map(const msgpack_object_map *in, json_t **out,
     return MICS_OK;
 }
 
-/* NULL: out of memory, or a type that the scan does not let through. */
+/* NULL: out of memory, or a type that the scan refuses. */
 static json_t *convert_scalar(const msgpack_object *in)
 {
     switch (in->type) {
@@ -321,7 +323,7 @@ enum mics_status mics_msgpack_read(const void *data, size_t size, json_t **out,
     if (result == MSGPACK_UNPACK_NOMEM_ERROR)
         status = mics_err_nomem(err);
     else if (result != MSGPACK_UNPACK_SUCCESS)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "msgpack that its library does not read");
+        status = mics_err_set(err, MICS_ERR_FORMAT, "msgpack-c cannot read it");
     else if (unpacked.data.type != MSGPACK_OBJECT_MAP)
         status = mics_err_set(err, MICS_ERR_FORMAT, "offset 0: expected a map");
     else
@@ -332,12 +334,7 @@ enum mics_status mics_msgpack_read(const void *data, size_t size, json_t **out,
     return status;
 }
 
-/*
- * msgpack_write.c - a value as msgpack, by msgpack-c's packer.
- *
- * The only failure of the packer's functions is that of its buffer: memory.
- */
-
+/* The packer fails only if its buffer cannot grow. */
 static int pack(msgpack_packer *packer, const json_t *value);
 
 static int pack_string(msgpack_packer *packer, const char *text, size_t length)

@@ -26,7 +26,7 @@ enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_optio
     return world->ops->split(world, 0, world->rank, world->rank, &job->control, err);
 }
 
-/* Which checkpoint, if any: rank 0 looks, all know. */
+/* Find the checkpoint to resume from, if any, on rank 0, and read its manifest on all ranks. */
 static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *err)
 {
     const char *resume = job->options->resume;
@@ -51,8 +51,8 @@ static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *e
         mics_checkpoint_read_manifest(job->control, job->checkpoint, &job->checkpoint_doc, err);
     if (status == MICS_OK && json_array_size(json_object_get(job->checkpoint_doc, "states")) == 1)
         status = mics_err_set(err, MICS_ERR_FORMAT,
-                              "%s: holds parameters only, no training to go on with: --init=%s "
-                              "begins a new one with them",
+                              "%s: has parameters only and cannot be resumed: --init=%s begins a "
+                              "new training with them",
                               job->checkpoint, job->checkpoint);
     return status;
 }
@@ -103,8 +103,8 @@ static enum mics_status read_plan(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-/* Defaults, then the checkpoint's, then the command line's. */
-static enum mics_status make_settings(struct mics_job *job, struct mics_err *err)
+/* The defaults, overridden by the checkpoint's settings, overridden by the command line's. */
+static enum mics_status merge_settings(struct mics_job *job, struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
     enum mics_status status = MICS_OK;
@@ -115,9 +115,9 @@ static enum mics_status make_settings(struct mics_job *job, struct mics_err *err
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
-    for (size_t i = 0; status == MICS_OK && i < options->given_count; i++)
-        status =
-            mics_settings_set(&job->settings, options->given[i].name, options->given[i].text, err);
+    for (size_t i = 0; status == MICS_OK && i < options->override_count; i++)
+        status = mics_settings_set(&job->settings, options->overrides[i].name,
+                                   options->overrides[i].text, err);
     return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice, err)
                              : status;
 }
@@ -137,24 +137,26 @@ static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
     const struct mics_shape *shape = &job->plan->choice.shape;
     const struct mics_world *world = job->world;
     const uint32_t ranks = shape->nodes * shape->per_node;
-    char here[64];
+    char nodes[64];
 
     if (mics_world_is_even(world) && world->node_count == shape->nodes &&
         world->local_size == shape->per_node)
         return MICS_OK;
     if (mics_world_is_even(world))
-        snprintf(here, sizeof here, "%u of %u", world->node_count, world->local_size);
+        snprintf(nodes, sizeof nodes, "%u of %u", world->node_count, world->local_size);
     else
-        snprintf(here, sizeof here, "%u of unequal sizes", world->node_count);
+        snprintf(nodes, sizeof nodes, "%u of unequal sizes", world->node_count);
     return mics_err_set(
         err, MICS_ERR_FORMAT,
         "the plan is for %u rank%s (nodes: %u of %u), this job has %u (nodes: %s)%s", ranks,
-        ranks == 1 ? "" : "s", shape->nodes, shape->per_node, world->size, here,
+        ranks == 1 ? "" : "s", shape->nodes, shape->per_node, world->size, nodes,
         job->options->plan || !job->checkpoint_doc
             ? ""
-            : ": -p with a plan for them goes on from this checkpoint");
+            : ": give a plan for them with -p to continue from this checkpoint");
 }
 
+/* On rank 0: create and lock the folder, refuse one that has checkpoints for a new run, and create the empty file
+ * `probe` in it. */
 static enum mics_status open_folder(struct mics_job *job, const char *probe, struct mics_err *err)
 {
     const bool fresh = !job->checkpoint_doc && !job->options->overwrite;
@@ -165,7 +167,7 @@ static enum mics_status open_folder(struct mics_job *job, const char *probe, str
         return status;
     if (fresh && mics_run_folder_has_checkpoints(job->out))
         return mics_err_set(err, MICS_ERR_IO,
-                            "%s holds checkpoints already: go on with --resume, choose another "
+                            "%s: has checkpoints already: continue with --resume, choose another "
                             "--out, or --overwrite them",
                             job->out);
     fd = open(probe, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -175,6 +177,7 @@ static enum mics_status open_folder(struct mics_job *job, const char *probe, str
     return MICS_OK;
 }
 
+/* Open the output folder on rank 0, and check that every rank sees it. */
 static enum mics_status open_shared_folder(struct mics_job *job, struct mics_err *err)
 {
     const bool lead = job->world->rank == 0;
@@ -195,7 +198,7 @@ static enum mics_status open_shared_folder(struct mics_job *job, struct mics_err
     return status;
 }
 
-/* Rank 0 reads the plan whose pace is kept, for all. */
+/* Read the plan options->pace on rank 0, for all ranks. */
 static enum mics_status read_pace_plan(struct mics_job *job, struct mics_plan **out,
                                        struct mics_err *err)
 {
@@ -233,7 +236,7 @@ static enum mics_status open_pace(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-/* All ranks must see the same text: the fingerprints are compared. */
+/* Map the data and compare its fingerprint with that of rank 0: all ranks must have the same text. */
 static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
 {
     const struct mics_data_options options = {.patterns = job->options->patterns,
@@ -243,16 +246,17 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
                                               .vocab_size = job->plan->model->config.vocab_size,
                                               .seed = job->settings.seed};
     enum mics_status status = mics_data_open(&options, &job->data, err);
-    uint64_t first;
+    uint64_t fingerprint;
 
     if (status != MICS_OK)
         mics_err_prefix(err, "data");
     status = mics_agree(job->control, status, err);
     if (status != MICS_OK)
         return status;
-    first = job->data.corpus.fingerprint;
-    status = job->control->ops->broadcast_now(job->control, &first, sizeof first, 0, err);
-    if (status == MICS_OK && first != job->data.corpus.fingerprint)
+    fingerprint = job->data.corpus.fingerprint;
+    status =
+        job->control->ops->broadcast_now(job->control, &fingerprint, sizeof fingerprint, 0, err);
+    if (status == MICS_OK && fingerprint != job->data.corpus.fingerprint)
         status = mics_err_set(err, MICS_ERR_FORMAT, "data: the files differ from those on rank 0");
     return mics_agree(job->control, status, err);
 }
@@ -283,9 +287,9 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     options.device = job->device;
     options.comm = job->comm;
     options.pace = job->pace;
-    status = mics_fault_read(&job->fault, job->world->rank, err);
-    if (job->fault.times > 0) {
-        options.before_op = mics_fault_before_op;
+    status = mics_fault_injection_read(&job->fault, job->world->rank, err);
+    if (job->fault.at > 0) {
+        options.before_op = mics_fault_injection_before_op;
         options.context = &job->fault;
     }
     if (status == MICS_OK)
@@ -297,29 +301,29 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
 enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
 {
     static const struct {
-        const char *doing;
-        double patience;
+        const char *name;
+        double limit;
         enum mics_status (*open)(struct mics_job *job, struct mics_err *err);
-    } parts[] = {
-        {"looking for the folder", MICS_STARTUP_FILES, name_folder},
-        {"looking for the checkpoint", MICS_STARTUP_FILES, find_checkpoint},
-        {"waiting for the plan", MICS_STARTUP_FOREVER, read_plan},
-        {"reading the settings", MICS_STARTUP_USUAL, make_settings},
-        {"comparing the plan with the ranks", MICS_STARTUP_USUAL, check_shape},
-        {"reading the data", MICS_STARTUP_FILES, open_data},
-        {"opening the folder", MICS_STARTUP_FILES, open_shared_folder},
-        {"making communicators and memory", MICS_STARTUP_USUAL, open_engine},
+    } phases[] = {
+        {"resolving the output folder", MICS_STARTUP_LIMIT_IO, name_folder},
+        {"looking for the checkpoint", MICS_STARTUP_LIMIT_IO, find_checkpoint},
+        {"waiting for the plan", MICS_STARTUP_LIMIT_NONE, read_plan},
+        {"reading the settings", MICS_STARTUP_LIMIT_DEFAULT, merge_settings},
+        {"comparing the plan with the ranks", MICS_STARTUP_LIMIT_DEFAULT, check_shape},
+        {"reading the data", MICS_STARTUP_LIMIT_IO, open_data},
+        {"opening the output folder", MICS_STARTUP_LIMIT_IO, open_shared_folder},
+        {"creating communicators and allocating memory", MICS_STARTUP_LIMIT_DEFAULT, open_engine},
     };
     enum mics_status status = MICS_OK;
 
-    for (size_t i = 0; status == MICS_OK && i < sizeof parts / sizeof *parts; i++) {
-        mics_startup_at(job->options->startup, parts[i].doing, parts[i].patience);
-        status = parts[i].open(job, err);
+    for (size_t i = 0; status == MICS_OK && i < sizeof phases / sizeof *phases; i++) {
+        mics_startup_watchdog_set_phase(job->options->startup, phases[i].name, phases[i].limit);
+        status = phases[i].open(job, err);
     }
     return status;
 }
 
-/* The plan's history with this command after it. */
+/* The plan's history, and this command appended to it. */
 static enum mics_status extend_history(struct mics_job *job, struct mics_err *err)
 {
     const json_t *old = json_object_get(job->plan_doc, "history");
@@ -334,7 +338,7 @@ static enum mics_status extend_history(struct mics_job *job, struct mics_err *er
                                 job->options->argv, err);
 }
 
-/* The steps of the trace are known only now: a resumed run has its checkpoint's number of them. */
+/* The steps to record depend on the last step, which may come from the checkpoint. */
 static enum mics_status open_trace(struct mics_job *job, struct mics_run *run, struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
@@ -357,16 +361,19 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
 {
     const struct mics_job_options *options = job->options;
 
-    mics_startup_at(options->startup, "choosing algorithms of matrix products", MICS_STARTUP_USUAL);
+    mics_startup_watchdog_set_phase(options->startup, "choosing algorithms for matrix products",
+                                    MICS_STARTUP_LIMIT_DEFAULT);
     enum mics_status status = mics_engine_prepare(job->engine, err);
 
     if (status != MICS_OK)
         return status;
-    mics_startup_at(options->startup, "connecting communicators", MICS_STARTUP_USUAL);
-    status = mics_run_alone(run, mics_engine_warm_up(job->engine, err));
+    mics_startup_watchdog_set_phase(options->startup, "connecting communicators",
+                                    MICS_STARTUP_LIMIT_DEFAULT);
+    status = mics_run_mark_local(run, mics_engine_warm_up(job->engine, err));
     if (status != MICS_OK)
         return status;
-    mics_startup_at(options->startup, "filling the shards", MICS_STARTUP_FILES);
+    mics_startup_watchdog_set_phase(options->startup, "initialising or loading the shards",
+                                    MICS_STARTUP_LIMIT_IO);
     status = mics_agree(job->control, extend_history(job, err), err);
     if (status != MICS_OK)
         return status;
@@ -402,7 +409,7 @@ enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, str
     enum mics_status status = mics_trace_write(&job->trace, job->engine, job->plan->model,
                                                job->world, job->control, job->options->trace, err);
 
-    *steps = job->trace.taken;
+    *steps = job->trace.recorded;
     return mics_agree(job->control, status, err);
 }
 

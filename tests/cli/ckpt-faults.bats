@@ -118,7 +118,7 @@ kill_while_saving() # rank
     mics-shard split hf -o split -p "$BATS_FILE_TMPDIR/one.mp" -q >passed
     run --separate-stderr alone --resume=split --steps=2 --out=run
     one_line_and_code 3
-    [[ $stderr == *'split: holds parameters only'*'--init=split'* ]]
+    [[ $stderr == *'split: has parameters only'*'--init=split'* ]]
     alone --init=split --steps=1 --out=new
 }
 

@@ -103,7 +103,7 @@ wait_for() # file pattern
     requires mpi:4
     train --steps=30 --out=run --metrics=m.jsonl --val-every=15 --sample=20 >out
     grep -q 'optimizer shards' out
-    grep -q 'communication a step: .* exposed, .* hidden' out
+    grep -q 'communication per step: .* exposed, .* hidden' out
     grep -q 'checkpoint: run/step-000030' out
     [ "$(grep -c '"event":"step"' m.jsonl)" = 30 ]
     [ "$(grep -c '"event":"val"' m.jsonl)" = 2 ]
@@ -148,7 +148,7 @@ wait_for() # file pattern
     grep -q 'resumed *run/latest, after step 2' out
     [ "$(readlink run/latest)" = step-000004 ]
     alone --resume=auto --steps=4 --out=run >out
-    grep -q 'no step was left to do' out
+    grep -q 'no steps left to train' out
 }
 
 @test "train: --trace writes the steps that were asked for, of every rank, without overlaps" {
@@ -436,7 +436,7 @@ follows_fp32() # dtype grad-dtype tolerance
 @test "train: a new run does not touch the checkpoints of another" {
     alone --steps=1 --out=run -q
     run --separate-stderr alone --steps=1 --out=run -q
-    fails 1 'run holds checkpoints already'
+    fails 1 'run: has checkpoints already'
     alone --steps=1 --seed=2 --out=run --overwrite -q
     run --separate-stderr alone --resume=nowhere --out=run
     fails 3 "'nowhere' holds no checkpoint"
@@ -488,7 +488,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(readlink run/latest)" = step-000002 ]
 }
 
-@test "train: a file that is cut short meanwhile is named" {
+@test "train: a file that is truncated while in use is named" {
     a_node_is_one_rank
     for i in 1 2 3 4 5 6 7 8; do cat "$BATS_FILE_TMPDIR/text"; done >text
     mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=text --val-every=0 --sample=0 --steps=5000 --out=run \
@@ -499,7 +499,7 @@ follows_fp32() # dtype grad-dtype tolerance
     status=0
     wait "$job" || status=$?
     [ "$status" = 1 ]
-    [ "$(cat err)" = "mics-train: data: 'text' was cut short while it was in use" ]
+    [ "$(cat err)" = "mics-train: data: 'text' was truncated while in use" ]
 }
 
 @test "train: mistakes on the command line exit 2 with a hint" {

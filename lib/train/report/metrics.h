@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics.h - what happened in a run, as JSON lines: one object a line, flushed.
+ * metrics.h - the metrics of a run: JSON lines, one object a line, each flushed.
  *
- *     {"event":"run", ...}   once, first
+ *     {"event":"run", ...}   first, once for each run of the file
  *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":...,"tokens_per_s":..., ...}
  *     {"event":"val","step":...,"loss":...,"tokens":...,"ms":...}
  *     {"event":"checkpoint","step":...,"path":...,"bytes":...,"ms":...}
@@ -21,7 +21,6 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* One step, as the run tells it. */
 struct mics_step_record {
     uint64_t step;
     double loss, lr, grad_norm;
@@ -31,66 +30,33 @@ struct mics_step_record {
 
 struct mics_metrics;
 
-/* Write over the file, or append to it. NULL path: *out is NULL, and all calls do nothing. Errors
- * begin with the path. */
+/* Overwrite the file, or append to it. NULL path: *out is NULL, and the functions below do nothing. Errors begin
+ * with the path. */
 enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
                                    struct mics_err *err);
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);
 
-/* Allocates nothing. */
+/* Write the line of a step. Allocates nothing. */
 enum mics_status mics_metrics_step(struct mics_metrics *metrics,
                                    const struct mics_step_record *record, struct mics_err *err);
-/* Write an object of any event; the reference is taken, NULL means out of memory. */
+/* Write the line of any other event, and release the reference. NULL means out of memory. */
 enum mics_status mics_metrics_event(struct mics_metrics *metrics, json_t *event,
                                     struct mics_err *err);
-
-/*
- * metrics_read.h - the metrics of a run (metrics.h tells their lines), read back and summed up.
- */
+/* A number, or null if it is not finite. NULL: out of memory. */
+json_t *mics_metrics_number(double value);
 
 #define MICS_METRICS_KIND    "mics.metrics"
 #define MICS_METRICS_VERSION 1
 
-/* What a step's line has besides its number; "loss", "grad_norm", ... */
-#define MICS_METRICS_FIELDS 9
-const char *mics_metrics_field_name(uint32_t field);
+/* Are these bytes metrics: is the first line a JSON object with an "event" and no "kind"? */
+bool mics_metrics_recognize(const char *data, size_t size);
 
-/* NaN where the line has null, or no such member. */
-struct mics_metrics_step {
-    uint64_t step;
-    double values[MICS_METRICS_FIELDS];
-};
+/* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller. MICS_ERR_FORMAT names the
+ * line. */
+enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **out,
+                                        struct mics_err *err);
 
-struct mics_metrics_val {
-    uint64_t step;
-    double loss; /* NaN: null */
-};
-
-/* Of all runs that were appended to the file, in order; a step that was done again after a resume is there
- * once, as it went last. */
-struct mics_metrics_log {
-    struct mics_metrics_step *steps;
-    size_t step_count;
-    struct mics_metrics_val *vals;
-    size_t val_count;
-    uint64_t runs, checkpoints;
-    json_t *run, *checkpoint, *end; /* the last of each, or NULL */
-    bool cut;                       /* the last line is not whole */
-};
-
-/* Is it metrics: a JSON object with an "event" and no "kind" on the first line? */
-bool mics_metrics_recognise(const char *data, size_t size);
-
-/* Events of other names are passed over: newer programs may write them. */
-enum mics_status mics_metrics_read(const char *data, size_t size, struct mics_metrics_log *out,
-                                   struct mics_err *err);
-void mics_metrics_log_fini(struct mics_metrics_log *log); /* of zeros is fine */
-
-/* Sum up in a document mics.metrics, the caller's. */
-enum mics_status mics_metrics_to_doc(const struct mics_metrics_log *log, json_t **out,
-                                     struct mics_err *err);
-
-/* The document as tables. */
+/* Print that document as tables. */
 enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/report/run_reporter.h"
 
+#include "base/num.h"
 #include "base/units.h"
 #include "base/version.h"
 #include "doc/table.h"
@@ -11,10 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static json_t *number(double value)
-{
-    return isfinite(value) ? json_real(value) : json_null();
-}
+/* The rare lines of the metrics, each a new reference; NULL: out of memory. */
 
 static json_t *describe_ranks(const struct mics_job *job)
 {
@@ -29,7 +27,7 @@ static json_t *describe_ranks(const struct mics_job *job)
                      "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine));
 }
 
-static json_t *describe_work(const struct mics_job *job, const struct mics_run *run)
+static json_t *describe_model_and_step(const struct mics_job *job, const struct mics_run *run)
 {
     const struct mics_plan_choice *choice = &job->plan->choice;
 
@@ -45,7 +43,8 @@ static json_t *describe_work(const struct mics_job *job, const struct mics_run *
 static json_t *event_run(const struct mics_job *job, const struct mics_run *run)
 {
     json_t *event = json_pack("{s:s,s:s}", "event", "run", "version", MICS_VERSION);
-    json_t *parts[] = {describe_work(job, run), describe_ranks(job), mics_run_training_json(run)};
+    json_t *parts[] = {describe_model_and_step(job, run), describe_ranks(job),
+                       mics_run_training_json(run)};
     int failed = event == NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -62,7 +61,7 @@ static json_t *event_run(const struct mics_job *job, const struct mics_run *run)
 static json_t *event_val(uint64_t step, double loss, double tokens, double seconds)
 {
     return json_pack("{s:s,s:I,s:o,s:I,s:f}", "event", "val", "step", (json_int_t)step, "loss",
-                     number(loss), "tokens", (json_int_t)tokens, "ms", 1e3 * seconds);
+                     mics_metrics_number(loss), "tokens", (json_int_t)tokens, "ms", 1e3 * seconds);
 }
 
 static json_t *event_checkpoint(uint64_t step, const struct mics_saved *saved, double seconds)
@@ -82,10 +81,10 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
     getrusage(RUSAGE_SELF, &usage);
     return json_pack("{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "event", "end", "step",
                      (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->counted,
-                     "recent_loss", number(mics_run_recent_loss(run)), "compute_ms",
-                     number(1e3 * sum->compute_s / steps), "exposed_ms",
-                     number(1e3 * sum->exposed_s / steps), "hidden_ms",
-                     number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "net_bytes",
+                     "recent_loss", mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
+                     mics_metrics_number(1e3 * sum->compute_s / steps), "exposed_ms",
+                     mics_metrics_number(1e3 * sum->exposed_s / steps), "hidden_ms",
+                     mics_metrics_number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "net_bytes",
                      (json_int_t)run->net_bytes, "path", run->last_checkpoint, "peak_rss_bytes",
                      (json_int_t)usage.ru_maxrss * 1024);
 }
@@ -105,12 +104,12 @@ static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsig
     putc('\n', out);
 }
 
-static void print_work(FILE *out, const struct mics_run *run)
+static void print_model_and_data(FILE *out, const struct mics_run *run)
 {
     const struct mics_plan_choice *choice = &run->options.plan->choice;
     const struct mics_model *model = run->options.plan->model;
     const struct mics_data *data = run->options.data;
-    static const char *const recomputing[MICS_RECOMPUTE_LEVELS] = {
+    static const char *const recompute_text[MICS_RECOMPUTE_LEVELS] = {
         [MICS_RECOMPUTE_NONE] = "",
         [MICS_RECOMPUTE_SELECTIVE] = ", recomputing norms and activation functions",
         [MICS_RECOMPUTE_FULL] = ", recomputing blocks",
@@ -127,7 +126,7 @@ static void print_work(FILE *out, const struct mics_run *run)
     fprintf(out, "step      %" PRIu64 " sequences of %u: %u ranks x %u x %u micro-step%s%s\n",
             run->global_batch, choice->seq, choice->shape.nodes * choice->shape.per_node,
             choice->micro_batch, choice->micro_steps, choice->micro_steps == 1 ? "" : "s",
-            recomputing[choice->recompute]);
+            recompute_text[choice->recompute]);
 }
 
 static void put_row(struct mics_table *table, const char *name, uint64_t bytes)
@@ -153,18 +152,18 @@ static enum mics_status print_memory(FILE *out, const struct mics_run *run, stru
     put_row(table, "arena", memory->arena_bytes);
     put_row(table, "snapshot for checkpoints", mics_saver_bytes(run->saver));
     if (comm_bytes)
-        put_row(table, "communicators, as measured", comm_bytes);
+        put_row(table, "communicators (measured)", comm_bytes);
     status = mics_table_print(table, out, 0, err);
     mics_table_free(table);
     return status;
 }
 
-/* "device    cuda: NVIDIA H200 (GPU 0), ranks talk by nccl (2.28.9)" */
+/* "device    cuda: NVIDIA H200 (GPU 0), communication by nccl (2.28.9)" */
 static void print_device(FILE *out, const struct mics_device *device, const struct mics_comm *comm)
 {
     fprintf(out, "device    %s: %s", device->name, device->description);
     if (comm->size > 1)
-        fprintf(out, ", ranks talk by %s", comm->backend);
+        fprintf(out, ", communication by %s", comm->backend);
     if (comm->size > 1 && comm->detail)
         fprintf(out, " (%s)", comm->detail);
     putc('\n', out);
@@ -176,7 +175,7 @@ static enum mics_status report_begin(FILE *out, const struct mics_run *run,
 {
     enum mics_status status;
 
-    print_work(out, run);
+    print_model_and_data(out, run);
     print_groups(out, &run->options.plan->choice, threads);
     if (run->step)
         fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
@@ -191,9 +190,9 @@ static enum mics_status report_begin(FILE *out, const struct mics_run *run,
     return status;
 }
 
-static void report_step(FILE *out, const struct mics_step_record *record, bool first)
+static void report_step(FILE *out, const struct mics_step_record *record, bool header)
 {
-    if (first)
+    if (header)
         fprintf(out, "%8s %10s %10s %10s %10s %10s\n", "step", "loss", "lr", "grad norm", "ms",
                 "tokens/s");
     fprintf(out, "%8" PRIu64 " %10.4f %10.2e %10.4f %10.1f %10.0f\n", record->step, record->loss,
@@ -203,33 +202,33 @@ static void report_step(FILE *out, const struct mics_step_record *record, bool f
 
 static void print_traffic(FILE *out, const struct mics_run *run)
 {
-    const double each =
+    const double per_step_and_node =
         (double)run->net_bytes / (double)run->counted / run->options.world->node_count;
     char buf[2][32];
 
     if (run->net_bytes > 0)
-        fprintf(out, "between nodes: %s in all, %s a step and node\n",
+        fprintf(out, "sent between nodes: %s in total, %s per step and node\n",
                 mics_format_bytes(run->net_bytes, buf[0], sizeof buf[0]),
-                mics_format_bytes((uint64_t)each, buf[1], sizeof buf[1]));
+                mics_format_bytes((uint64_t)per_step_and_node, buf[1], sizeof buf[1]));
 }
 
 static void report_end(FILE *out, const struct mics_run *run)
 {
     const struct mics_step_record *sum = &run->sum;
     const double steps = (double)run->counted;
-    const uint64_t recent = run->counted < 50 ? run->counted : 50;
+    const uint64_t recent = mics_min_u64(run->counted, MICS_RUN_RECENT_STEPS);
 
     putc('\n', out);
     if (run->counted == 0) {
-        fprintf(out, "no step was left to do\n");
+        fprintf(out, "no steps left to train\n");
     } else {
         fprintf(out, "%" PRIu64 " steps in %.1f s; mean loss of the last %" PRIu64 ": %.4f\n",
                 run->counted, sum->seconds, recent, mics_run_recent_loss(run));
-        fprintf(
-            out,
-            "communication a step: %.1f ms exposed, %.1f ms hidden under %.1f ms of computation\n",
-            1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
-            1e3 * sum->compute_s / steps);
+        fprintf(out,
+                "communication per step: %.1f ms exposed, %.1f ms hidden under %.1f ms of "
+                "computation\n",
+                1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
+                1e3 * sum->compute_s / steps);
         print_traffic(out, run);
     }
     if (!run->options.paced)
@@ -237,9 +236,9 @@ static void report_end(FILE *out, const struct mics_run *run)
     fflush(out);
 }
 
-static enum mics_status flushed(const struct mics_desk *desk, struct mics_err *err)
+static enum mics_status flush(const struct mics_run_reporter *reporter, struct mics_err *err)
 {
-    if (desk->out && (fflush(desk->out) != 0 || ferror(desk->out)))
+    if (reporter->out && (fflush(reporter->out) != 0 || ferror(reporter->out)))
         return mics_err_set_errno(err, "standard output");
     return MICS_OK;
 }
@@ -247,79 +246,84 @@ static enum mics_status flushed(const struct mics_desk *desk, struct mics_err *e
 static enum mics_status on_step(void *context, const struct mics_step_record *record,
                                 struct mics_err *err)
 {
-    struct mics_desk *desk = context;
-    const bool edge = record->step == desk->run->base_step + 1 ||
-                      record->step == desk->run->options.settings->steps;
-    enum mics_status status = mics_metrics_step(desk->metrics, record, err);
+    struct mics_run_reporter *reporter = context;
+    const bool first_or_last = record->step == reporter->run->base_step + 1 ||
+                               record->step == reporter->run->options.settings->steps;
+    enum mics_status status = mics_metrics_step(reporter->metrics, record, err);
 
-    if (status != MICS_OK || !desk->out || (!edge && record->step % desk->log_every != 0))
+    if (status != MICS_OK || !reporter->out ||
+        (!first_or_last && record->step % reporter->log_every != 0))
         return status;
-    report_step(desk->out, record, !desk->named);
-    desk->named = true;
-    return flushed(desk, err);
+    report_step(reporter->out, record, !reporter->header_printed);
+    reporter->header_printed = true;
+    return flush(reporter, err);
 }
 
 static enum mics_status on_val(void *context, uint64_t step, double loss, double tokens,
                                double seconds, struct mics_err *err)
 {
-    struct mics_desk *desk = context;
+    struct mics_run_reporter *reporter = context;
     enum mics_status status =
-        mics_metrics_event(desk->metrics, event_val(step, loss, tokens, seconds), err);
+        mics_metrics_event(reporter->metrics, event_val(step, loss, tokens, seconds), err);
 
-    if (status != MICS_OK || !desk->out)
+    if (status != MICS_OK || !reporter->out)
         return status;
-    fprintf(desk->out, "%8" PRIu64 " validation loss %.4f\n", step, loss);
-    return flushed(desk, err);
+    fprintf(reporter->out, "%8" PRIu64 " validation loss %.4f\n", step, loss);
+    return flush(reporter, err);
 }
 
 static enum mics_status on_saved(void *context, uint64_t step, const struct mics_saved *saved,
                                  double seconds, struct mics_err *err)
 {
-    struct mics_desk *desk = context;
+    struct mics_run_reporter *reporter = context;
     enum mics_status status =
-        mics_metrics_event(desk->metrics, event_checkpoint(step, saved, seconds), err);
+        mics_metrics_event(reporter->metrics, event_checkpoint(step, saved, seconds), err);
     char size[32];
 
-    if (status != MICS_OK || !desk->out)
+    if (status != MICS_OK || !reporter->out)
         return status;
-    fprintf(desk->out, "%8" PRIu64 " saved %s, %s\n", step, saved->path,
+    fprintf(reporter->out, "%8" PRIu64 " saved %s, %s\n", step, saved->path,
             mics_format_bytes(saved->bytes, size, sizeof size));
-    return flushed(desk, err);
+    return flush(reporter, err);
 }
 
-struct mics_run_observer mics_desk_observer(struct mics_desk *desk)
+struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *reporter)
 {
     return (struct mics_run_observer){
-        .step = on_step, .val = on_val, .saved = on_saved, .context = desk};
+        .step = on_step, .val = on_val, .saved = on_saved, .context = reporter};
 }
 
-enum mics_status mics_desk_open(struct mics_desk *desk, const struct mics_job *job,
-                                const char *metrics, struct mics_err *err)
+enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
+                                        const struct mics_job *job, const char *metrics_path,
+                                        struct mics_err *err)
 {
     enum mics_status status =
-        mics_metrics_open(metrics, job->checkpoint_doc != NULL, &desk->metrics, err);
+        mics_metrics_open(metrics_path, job->checkpoint_doc != NULL, &reporter->metrics, err);
 
     if (status == MICS_OK)
-        status = mics_metrics_event(desk->metrics, event_run(job, desk->run), err);
-    if (status == MICS_OK && desk->out)
-        status = report_begin(desk->out, desk->run, job->device, job->comm, job->threads, err);
-    return status == MICS_OK ? flushed(desk, err) : status;
+        status = mics_metrics_event(reporter->metrics, event_run(job, reporter->run), err);
+    if (status == MICS_OK && reporter->out)
+        status =
+            report_begin(reporter->out, reporter->run, job->device, job->comm, job->threads, err);
+    return status == MICS_OK ? flush(reporter, err) : status;
 }
 
-enum mics_status mics_desk_end(struct mics_desk *desk, enum mics_run_end end, struct mics_err *err)
+enum mics_status mics_run_reporter_end(struct mics_run_reporter *reporter, enum mics_run_end end,
+                                       struct mics_err *err)
 {
     const char *reason = end == MICS_RUN_DONE ? "done" : "stopped";
-    enum mics_status status = mics_metrics_event(desk->metrics, event_end(desk->run, reason), err);
+    enum mics_status status =
+        mics_metrics_event(reporter->metrics, event_end(reporter->run, reason), err);
 
-    if (status == MICS_OK && desk->out)
-        report_end(desk->out, desk->run);
-    return status == MICS_OK ? flushed(desk, err) : status;
+    if (status == MICS_OK && reporter->out)
+        report_end(reporter->out, reporter->run);
+    return status == MICS_OK ? flush(reporter, err) : status;
 }
 
-enum mics_status mics_desk_close(struct mics_desk *desk, struct mics_err *err)
+enum mics_status mics_run_reporter_close(struct mics_run_reporter *reporter, struct mics_err *err)
 {
-    struct mics_metrics *metrics = desk->metrics;
+    struct mics_metrics *metrics = reporter->metrics;
 
-    desk->metrics = NULL;
+    reporter->metrics = NULL;
     return mics_metrics_close(metrics, err);
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool find_kind(const char *name, enum mics_op_kind *kind)
+static bool find_op_kind(const char *name, enum mics_op_kind *kind)
 {
     for (int i = 0; i < MICS_OP_KIND_COUNT; i++)
         if (strcmp(name, mics_op_kind_name((enum mics_op_kind)i)) == 0) {
@@ -16,30 +16,31 @@ static bool find_kind(const char *name, enum mics_op_kind *kind)
     return false;
 }
 
-enum mics_status mics_fault_read(struct mics_fault *fault, uint32_t rank, struct mics_err *err)
+enum mics_status mics_fault_injection_read(struct mics_fault_injection *fault, uint32_t rank,
+                                           struct mics_err *err)
 {
     const char *text = getenv("MICS_FAULT");
-    unsigned long long times;
-    unsigned faulty;
-    char name[32], more;
+    unsigned long long at;
+    unsigned faulty_rank;
+    char name[32], extra;
 
-    *fault = (struct mics_fault){0};
+    *fault = (struct mics_fault_injection){0};
     if (!text || !*text)
         return MICS_OK;
-    if (sscanf(text, "%9u:%31[a-z]:%18llu%c", &faulty, name, &times, &more) != 3 || times == 0 ||
-        !find_kind(name, &fault->kind))
+    if (sscanf(text, "%9u:%31[a-z]:%18llu%c", &faulty_rank, name, &at, &extra) != 3 || at == 0 ||
+        !find_op_kind(name, &fault->kind))
         return mics_err_set(err, MICS_ERR_ARG,
                             "MICS_FAULT: expected RANK:OPERATION:N, found \"%s\"", text);
-    if (faulty == rank)
-        fault->times = times;
+    if (faulty_rank == rank)
+        fault->at = at;
     return MICS_OK;
 }
 
-void mics_fault_before_op(void *context, uint32_t op)
+void mics_fault_injection_before_op(void *context, uint32_t op_index)
 {
-    struct mics_fault *fault = context;
-    const struct mics_op *is = mics_engine_op(fault->engine, false, op);
+    struct mics_fault_injection *fault = context;
+    const struct mics_op *op = mics_engine_op(fault->engine, false, op_index);
 
-    if (is->kind == fault->kind && atomic_fetch_add(&fault->seen, 1) + 1 == fault->times)
+    if (op->kind == fault->kind && atomic_fetch_add(&fault->count, 1) + 1 == fault->at)
         raise(SIGKILL);
 }

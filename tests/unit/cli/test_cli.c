@@ -162,7 +162,7 @@ static void a_mistake_is_one_line_and_a_hint(void)
     check_mistake("--plan", "--plan: needs a value, FILE");
     check_mistake("-v -p", "--plan: needs a value, FILE");
     check_mistake("--levy=3", "--levy: takes no value");
-    check_mistake("--lev", "--lev: could be several options");
+    check_mistake("--lev", "--lev: ambiguous option");
     check_mistake("--size=10", "--size: '10': must be from 1 to 9");
     check_mistake("--json --tsv", "--json and --tsv exclude each other");
 }

@@ -30,7 +30,7 @@ struct rank {
     double val_loss;
     uint64_t last_step;
     enum mics_run_end end;
-    bool alone;
+    bool local_failure;
     enum mics_status status;
     struct mics_err err;
 };
@@ -102,7 +102,7 @@ static enum mics_status train(struct rank *rank, struct mics_world *world,
     if (status == MICS_OK)
         status = mics_run_steps(&run, &rank->end, &rank->err);
     rank->last_step = run.step;
-    rank->alone = run.alone;
+    rank->local_failure = run.local_failure;
     mics_run_fini(&run);
     json_decref(plan_doc);
     return status;
@@ -192,7 +192,7 @@ static struct rank run(struct rank like)
         CHECK_INT(ranks[i].status, ranks[0].status);
         CHECK_INT(ranks[i].last_step, ranks[0].last_step);
         CHECK_STR(ranks[i].err.text, ranks[0].err.text);
-        CHECK_INT(ranks[i].alone, false);
+        CHECK_INT(ranks[i].local_failure, false);
     }
     return ranks[0];
 }
@@ -295,18 +295,18 @@ static void losses_do_not_depend_on_the_ranks(void)
     struct rank rank = make_rank(one);
 
     rank.settings.val_every = 3;
-    const struct rank alone = run(rank);
-    CHECK_INT(alone.status, MICS_OK);
+    const struct rank single = run(rank);
+    CHECK_INT(single.status, MICS_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct rank other = make_rank(*shapes[i]);
 
         other.settings.val_every = 3;
         other = run(other);
-        CHECK_NEAR(other.losses[1], alone.losses[1], 1e-5);
-        CHECK_NEAR(other.losses[6], alone.losses[6], 1e-3);
-        CHECK_NEAR(other.val_loss, alone.val_loss, 1e-3);
+        CHECK_NEAR(other.losses[1], single.losses[1], 1e-5);
+        CHECK_NEAR(other.losses[6], single.losses[6], 1e-3);
+        CHECK_NEAR(other.val_loss, single.val_loss, 1e-3);
     }
-    CHECK(alone.val_loss > 1 && alone.val_loss < 6);
+    CHECK(single.val_loss > 1 && single.val_loss < 6);
 }
 
 static void what_fails_on_rank_0_ends_the_run_on_all(void)
@@ -332,7 +332,7 @@ static void a_loss_that_is_not_finite_ends_the_run_on_all(void)
     CHECK(strstr(rank.err.text, "diverged") != NULL);
 }
 
-static void a_wish_to_stop_is_agreed_on_and_saved(void)
+static void a_request_to_stop_is_agreed_on_and_saved(void)
 {
     struct rank rank = make_rank(mics2);
 
@@ -397,7 +397,7 @@ int main(void)
     TAP_RUN(losses_do_not_depend_on_the_ranks);
     TAP_RUN(what_fails_on_rank_0_ends_the_run_on_all);
     TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all);
-    TAP_RUN(a_wish_to_stop_is_agreed_on_and_saved);
+    TAP_RUN(a_request_to_stop_is_agreed_on_and_saved);
     mics_file_remove_tree(folder, NULL);
     mics_data_close(&data);
     mics_model_free(model);
