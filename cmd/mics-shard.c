@@ -80,7 +80,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         break;
     case ID_MAX_FILE:
         request->has_file_bytes = true;
-        return mics_parse_some_bytes(value, &convert->file_bytes, err);
+        return mics_parse_positive_bytes(value, &convert->file_bytes, err);
     case ID_DRY_RUN:
         convert->dry = true;
         break;

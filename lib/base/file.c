@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c - whole files in: the buffer doubles until the end of the file or the limit. */
 #include "base/file.h"
 
 #include <dirent.h>
@@ -16,12 +15,12 @@
 
 enum { FIRST_BUFFER = 16384 };
 
-/* Make room for at least one byte more, but for no more than one byte beyond `limit`. */
-static enum mics_status grow(char **data, size_t *room, size_t limit, struct mics_err *err)
+/* Double the buffer, but to no more than one byte beyond `limit` and a NUL. */
+static enum mics_status grow(char **data, size_t *capacity, size_t limit, struct mics_err *err)
 {
-    size_t next = *room < FIRST_BUFFER ? FIRST_BUFFER : *room * 2;
+    size_t next = *capacity < FIRST_BUFFER ? FIRST_BUFFER : *capacity * 2;
 
-    if (*room > SIZE_MAX / 4)
+    if (*capacity > SIZE_MAX / 4)
         return mics_err_nomem(err);
     if (limit < SIZE_MAX - 1 && next > limit + 2)
         next = limit + 2;
@@ -29,27 +28,27 @@ static enum mics_status grow(char **data, size_t *room, size_t limit, struct mic
     if (!bigger)
         return mics_err_nomem(err);
     *data = bigger;
-    *room = next;
+    *capacity = next;
     return MICS_OK;
 }
 
-/* Read to the end; the last byte of the room stays free for the NUL. */
-static enum mics_status slurp(FILE *in, size_t limit, char **data, size_t *size,
-                              struct mics_err *err)
+/* Read to the end, keeping one byte of the buffer for the NUL. */
+static enum mics_status read_to_end(FILE *in, size_t limit, char **data, size_t *size,
+                                    struct mics_err *err)
 {
-    size_t room = 0;
+    size_t capacity = 0;
     size_t got = 0;
 
     do {
         *size += got;
         if (*size > limit)
             return mics_err_set(err, MICS_ERR_FORMAT, "more than %zu bytes", limit);
-        if (*size + 1 >= room) {
-            enum mics_status status = grow(data, &room, limit, err);
+        if (*size + 1 >= capacity) {
+            enum mics_status status = grow(data, &capacity, limit, err);
             if (status != MICS_OK)
                 return status;
         }
-        got = fread(*data + *size, 1, room - *size - 1, in);
+        got = fread(*data + *size, 1, capacity - *size - 1, in);
     } while (got > 0);
     if (ferror(in))
         return mics_err_set_errno(err, "read failed");
@@ -57,12 +56,12 @@ static enum mics_status slurp(FILE *in, size_t limit, char **data, size_t *size,
     return MICS_OK;
 }
 
-enum mics_status mics_file_slurp(FILE *in, size_t limit, char **data, size_t *size,
-                                 struct mics_err *err)
+enum mics_status mics_file_read_stream(FILE *in, size_t limit, char **data, size_t *size,
+                                       struct mics_err *err)
 {
     char *bytes = NULL;
     size_t count = 0;
-    enum mics_status status = slurp(in, limit, &bytes, &count, err);
+    enum mics_status status = read_to_end(in, limit, &bytes, &count, err);
 
     if (status != MICS_OK) {
         free(bytes);
@@ -81,7 +80,7 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
 
     if (!in)
         return mics_err_set_errno(err, "%s", path);
-    enum mics_status status = mics_file_slurp(in, limit, data, size, err);
+    enum mics_status status = mics_file_read_stream(in, limit, data, size, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", is_stdin ? "standard input" : path);
     if (!is_stdin)
@@ -90,12 +89,9 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
 }
 
 /*
- * temporaries.c - a list that a signal handler may walk at any moment.
- *
- * Entries are pushed at the front and never leave, only their paths come and go, so a walk is always over
- * a whole list. Whoever exchanges a path for NULL owns it: the handler, which removes the file and lets
- * the string go with the process, or mics_temporary_drop(), which frees it. The process-wide
- * list is the one global that the task needs.
+ * The list of temporary files can be walked by a signal handler at any moment: entries are added at the front and
+ * never removed; only their paths are set and cleared. Exchanging a path for NULL takes ownership of it. The handler
+ * then removes the file, and mics_temporary_drop() frees the string.
  */
 
 struct mics_temporary {
@@ -104,8 +100,7 @@ struct mics_temporary {
 };
 
 static _Atomic(struct mics_temporary *) list;
-static pthread_mutex_t list_lock =
-    PTHREAD_MUTEX_INITIALIZER; /* of add, drop, known; not of the handler */
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* not taken by signal handlers */
 
 static struct mics_temporary *find_free(void)
 {
@@ -147,7 +142,7 @@ void mics_temporary_drop(struct mics_temporary *temporary)
     pthread_mutex_unlock(&list_lock);
 }
 
-bool mics_temporary_known(const char *path)
+static bool is_temporary(const char *path)
 {
     bool known = false;
 
@@ -160,28 +155,23 @@ bool mics_temporary_known(const char *path)
     return known;
 }
 
-void mics_file_discard_all(void)
+void mics_temporary_remove_all(void)
 {
     for (struct mics_temporary *entry = atomic_load(&list); entry; entry = entry->next) {
         char *path = atomic_exchange(&entry->path, NULL);
         if (path && unlink(path) != 0)
-            rmdir(path); /* a folder goes after the files in it, which were added later */
+            rmdir(path); /* the files in it were added later, so they are removed already */
     }
 }
 
-/*
- * writer.c - whole files out: written beside their place, fsynced, renamed.
- *
- * A link is followed first, so that it stays a link. What is no regular file (/dev/null, a pipe) is written
- * directly: renaming over it would replace the device.
- */
-
+/* Symbolic links are resolved before writing, so that the rename does not replace them. Nor may it replace a device or
+ * a pipe, so a path that is not a regular file is written directly. */
 struct mics_file_writer {
     FILE *stream;
-    char *name;   /* as the caller wrote it, for messages */
-    char *target; /* with links followed */
+    char *name;   /* as given, for messages */
+    char *target; /* with links resolved */
     char
-        *scratch; /* NULL: the target is written directly. Owned by `temporary` once that is set. */
+        *temp_path; /* NULL: the target is written directly. Owned by `temporary` if that is set. */
     struct mics_temporary *temporary;
 };
 
@@ -190,47 +180,47 @@ static void writer_free(struct mics_file_writer *writer)
     if (writer->temporary)
         mics_temporary_drop(writer->temporary);
     else
-        free(writer->scratch);
+        free(writer->temp_path);
     free(writer->target);
     free(writer->name);
     free(writer);
 }
 
-/* Create the scratch file. One left by a dead process of the same number is replaced; one that another writer
- * of this process has open is not. */
-static int create_scratch(const char *scratch, mode_t mode)
+/* Create the temporary file, replacing one that a dead process with the same PID left behind, but not one that another
+ * writer of this process has open. */
+static int create_temp_file(const char *path, mode_t mode)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
-    int fd = open(scratch, flags, mode);
+    int fd = open(path, flags, mode);
 
-    if (fd >= 0 || errno != EEXIST || mics_temporary_known(scratch))
+    if (fd >= 0 || errno != EEXIST || is_temporary(path))
         return fd;
-    if (unlink(scratch) != 0)
+    if (unlink(path) != 0)
         return -1;
-    return open(scratch, flags, mode);
+    return open(path, flags, mode);
 }
 
-/* Open the scratch file and enter it in the list of temporaries. -1 with errno. */
-static int open_scratch(struct mics_file_writer *writer, const struct stat *old)
+/* Create the temporary file and add it to the list. -1 with errno. */
+static int open_temp_file(struct mics_file_writer *writer, const struct stat *old)
 {
-    if (asprintf(&writer->scratch, "%s.tmp.%ld", writer->target, (long)getpid()) < 0) {
-        writer->scratch = NULL;
+    if (asprintf(&writer->temp_path, "%s.tmp.%ld", writer->target, (long)getpid()) < 0) {
+        writer->temp_path = NULL;
         errno = ENOMEM;
         return -1;
     }
-    int fd = create_scratch(writer->scratch, 0666);
+    int fd = create_temp_file(writer->temp_path, 0666);
     if (fd < 0)
         return -1;
-    writer->temporary = mics_temporary_add(writer->scratch);
+    writer->temporary = mics_temporary_add(writer->temp_path);
     if (!writer->temporary || (old && fchmod(fd, old->st_mode & 07777) != 0)) {
-        unlink(writer->scratch);
+        unlink(writer->temp_path);
         close(fd);
         return -1;
     }
     return fd;
 }
 
-/* Open what will be written to. -1 with errno. */
+/* Open the temporary file or, if the path is not a regular file, the path itself. -1 with errno. */
 static int open_output(struct mics_file_writer *writer)
 {
     struct stat old;
@@ -245,7 +235,7 @@ static int open_output(struct mics_file_writer *writer)
     }
     if (exists && !S_ISREG(old.st_mode))
         return open(writer->target, O_WRONLY | O_CLOEXEC);
-    return open_scratch(writer, exists ? &old : NULL);
+    return open_temp_file(writer, exists ? &old : NULL);
 }
 
 enum mics_status mics_file_create(const char *path, struct mics_file_writer **out,
@@ -263,7 +253,7 @@ enum mics_status mics_file_create(const char *path, struct mics_file_writer **ou
         if (fd >= 0)
             close(fd);
         if (fd >= 0 && writer->temporary)
-            unlink(writer->scratch);
+            unlink(writer->temp_path);
         writer_free(writer);
         return status;
     }
@@ -276,7 +266,7 @@ FILE *mics_file_stream(struct mics_file_writer *writer)
     return writer->stream;
 }
 
-/* Flush, fsync and close the stream, which is gone afterwards. 0, or -1 with errno. */
+/* Flush, fsync and close the stream. 0, or -1 with errno. */
 static int finish_stream(struct mics_file_writer *writer)
 {
     FILE *stream = writer->stream;
@@ -313,7 +303,7 @@ enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_e
     enum mics_status status = MICS_OK;
 
     if (finish_stream(writer) != 0 ||
-        (writer->temporary && rename(writer->scratch, writer->target) != 0)) {
+        (writer->temporary && rename(writer->temp_path, writer->target) != 0)) {
         status = mics_err_set_errno(err, "%s", writer->name);
         mics_file_discard(writer);
         return status;
@@ -331,14 +321,12 @@ void mics_file_discard(struct mics_file_writer *writer)
     if (writer->stream)
         fclose(writer->stream);
     if (writer->temporary)
-        unlink(writer->scratch);
+        unlink(writer->temp_path);
     writer_free(writer);
 }
 
-/* folder.c - making, removing and syncing folders. */
-
-/* 0 if `path` is a folder now, else -1 with errno. */
-static int make_one(const char *path)
+/* Create a folder that may exist. 0, or -1 with errno. */
+static int make_folder(const char *path)
 {
     struct stat found;
 
@@ -362,18 +350,18 @@ enum mics_status mics_file_make_folders(const char *path, struct mics_err *err)
     for (char *slash = strchr(copy + (*copy == '/'), '/'); slash && made == 0;
          slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        made = make_one(copy);
+        made = make_folder(copy);
         *slash = '/';
     }
     if (made == 0)
-        made = make_one(copy);
+        made = make_folder(copy);
     free(copy);
     return made == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
 }
 
 static int remove_entry(int parent, const char *name);
 
-/* Remove all entries of an open folder; `fd` is closed. 0, or -1 with errno of the last failure. */
+/* Remove all entries of the folder `fd`, and close it. 0, or -1 with the errno of the last failure. */
 static int empty_folder(int fd)
 {
     DIR *folder = fdopendir(fd);
@@ -394,7 +382,7 @@ static int empty_folder(int fd)
     return result ? -1 : 0;
 }
 
-/* Remove `name`, which is relative to the folder `parent`. What is no folder (a link, too) is unlinked. */
+/* Remove `name`, relative to the folder `parent`. Anything but a folder, symbolic links included, is unlinked. */
 static int remove_entry(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -421,7 +409,7 @@ enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err)
 
     if (fd < 0)
         return mics_err_set_errno(err, "%s", path);
-    /* Some network file systems cannot sync a folder, and say so with EINVAL. */
+    /* Some network file systems cannot sync a folder and fail with EINVAL. */
     bool failed = fsync(fd) != 0 && errno != EINVAL;
     enum mics_status status = failed ? mics_err_set_errno(err, "%s: fsync", path) : MICS_OK;
     close(fd);

@@ -20,7 +20,7 @@ static const int fatal_signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 /* Remove temporary files, then end by the signal as if there were no handler. */
 static void die(int number)
 {
-    mics_file_discard_all();
+    mics_temporary_remove_all();
     signal(number, SIG_DFL);
     raise(number);
 }

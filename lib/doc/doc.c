@@ -206,7 +206,7 @@ enum mics_status mics_doc_read(FILE *in, json_t **out, struct mics_err *err)
 {
     char *data = NULL;
     size_t size = 0;
-    enum mics_status status = mics_file_slurp(in, MICS_DOC_MAX_BYTES, &data, &size, err);
+    enum mics_status status = mics_file_read_stream(in, MICS_DOC_MAX_BYTES, &data, &size, err);
 
     if (status != MICS_OK)
         return status;

@@ -126,10 +126,10 @@ static int die_with_open_writers(void)
     mics_file_create(in_folder("b"), &b, NULL);
     if (entries() != 2)
         return 1;
-    mics_file_discard_all();
+    mics_temporary_remove_all();
     if (entries() != 0)
         return 2;
-    mics_file_discard_all();
+    mics_temporary_remove_all();
     mics_file_discard(a);
     return mics_file_commit(b, NULL) == MICS_ERR_IO ? 0 : 3;
 }

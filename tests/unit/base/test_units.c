@@ -63,11 +63,11 @@ static void a_size_above_0_is_none_of_0(void)
     struct mics_err err = {""};
     uint64_t bytes = 77;
 
-    CHECK_INT(mics_parse_some_bytes("0K", &bytes, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_parse_positive_bytes("0K", &bytes, &err), MICS_ERR_ARG);
     CHECK_STR(err.text, "'0K': expected a size above 0");
-    CHECK_INT(mics_parse_some_bytes("M", &bytes, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_parse_positive_bytes("M", &bytes, &err), MICS_ERR_ARG);
     CHECK_INT(bytes, 77);
-    CHECK_INT(mics_parse_some_bytes("3K", &bytes, &err), MICS_OK);
+    CHECK_INT(mics_parse_positive_bytes("3K", &bytes, &err), MICS_OK);
     CHECK_INT(bytes, 3072);
 }
 
