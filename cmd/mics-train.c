@@ -2,8 +2,9 @@
 /*
  * mics-train - trains a model by a plan, on the ranks that it is started on.
  *
- * Every rank runs this program; rank 0 reports for all. This file decides what is printed, how the job ends after a
- * failure, and the exit code. The options are in train_options.c, the job itself is in lib/train.
+ * Every rank runs this program; rank 0 reports for all. This file decides what is printed, how the
+ * job ends after a failure, and the exit code. The options are in train_options.c, the job itself
+ * is in lib/train.
  */
 #include "train_options.h"
 
@@ -19,8 +20,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* How long other ranks wait for rank 0 to report a failure and end the job: after a failure of their own, and
- * when the time of the start is over. */
+/* How long other ranks wait for rank 0 to report a failure and end the job: after a failure of
+ * their own, and when the time of the start is over. */
 #define LOCAL_FAILURE_DELAY_S 0.5
 #define STARTUP_RANK1_DELAY_S 3
 #define STARTUP_OTHER_DELAY_S 6
@@ -118,8 +119,8 @@ static void on_fault(void *context, bool reports, const struct mics_err *err)
     abort_context->comm->ops->abort(abort_context->comm, cli_report(MICS_ERR_COMM, err));
 }
 
-/* In the start-up watchdog's thread. Without heartbeats the ranks do not know of each other: rank 0 reports, and
- * another rank only if it has not been killed until then. */
+/* In the start-up watchdog's thread. Without heartbeats the ranks do not know of each other: rank 0
+ * reports, and another rank only if it has not been killed until then. */
 static void on_startup_fault(void *context, const struct mics_err *err)
 {
     (void)context;
@@ -175,8 +176,8 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
     return status;
 }
 
-/* End the job after a failure that the other ranks may not know of. If the watchdog is ending the job already, the
- * failure is a consequence of that and is not reported. */
+/* End the job after a failure that the other ranks may not know of. If the watchdog is ending the
+ * job already, the failure is a consequence of that and is not reported. */
 static int abort_job(const struct mics_job *job, struct abort_context *context,
                      enum mics_status status, const struct mics_err *err)
 {

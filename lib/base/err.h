@@ -2,8 +2,8 @@
 /*
  * err.h - how every function of the library reports failure.
  *
- * Zero is success, a negative status tells the kind. The first function that knows the cause writes the text; its
- * callers only prefix context.
+ * Zero is success, a negative status tells the kind. The first function that knows the cause writes
+ * the text; its callers only prefix context.
  */
 #ifndef MICS_BASE_ERR_H
 #define MICS_BASE_ERR_H
@@ -33,12 +33,13 @@ struct mics_err {
 extern "C" {
 #endif
 
-/* Write the text and return `status`, so that callers can `return mics_err_set(...)`. `err` may be NULL here and below.
- * Text that does not fit is truncated; control characters become '?'. */
+/* Write the text and return `status`, so that callers can `return mics_err_set(...)`. `err` may be
+ * NULL here and below. Text that does not fit is truncated; control characters become '?'. */
 enum mics_status mics_err_set(struct mics_err *err, enum mics_status status, const char *fmt, ...)
     MICS_PRINTF(3, 4);
 
-/* Write the text followed by ": " and strerror(errno). Returns MICS_ERR_NOMEM for ENOMEM, else MICS_ERR_IO. */
+/* Write the text followed by ": " and strerror(errno). Returns MICS_ERR_NOMEM for ENOMEM, else
+ * MICS_ERR_IO. */
 enum mics_status mics_err_set_errno(struct mics_err *err, const char *fmt, ...) MICS_PRINTF(2, 3);
 
 /* Write "out of memory". Returns MICS_ERR_NOMEM. */

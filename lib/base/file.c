@@ -89,9 +89,10 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
 }
 
 /*
- * The list of temporary files can be walked by a signal handler at any moment: entries are added at the front and
- * never removed; only their paths are set and cleared. Exchanging a path for NULL takes ownership of it. The handler
- * then removes the file, and mics_temporary_drop() frees the string.
+ * The list of temporary files can be walked by a signal handler at any moment: entries are added at
+ * the front and never removed; only their paths are set and cleared. Exchanging a path for NULL
+ * takes ownership of it. The handler then removes the file, and mics_temporary_drop() frees the
+ * string.
  */
 
 struct mics_temporary {
@@ -164,8 +165,8 @@ void mics_temporary_remove_all(void)
     }
 }
 
-/* Symbolic links are resolved before writing, so that the rename does not replace them. Nor may it replace a device or
- * a pipe, so a path that is not a regular file is written directly. */
+/* Symbolic links are resolved before writing, so that the rename does not replace them. Nor may it
+ * replace a device or a pipe, so a path that is not a regular file is written directly. */
 struct mics_file_writer {
     FILE *stream;
     char *name;   /* as given, for messages */
@@ -186,8 +187,8 @@ static void writer_free(struct mics_file_writer *writer)
     free(writer);
 }
 
-/* Create the temporary file, replacing one that a dead process with the same PID left behind, but not one that another
- * writer of this process has open. */
+/* Create the temporary file, replacing one that a dead process with the same PID left behind, but
+ * not one that another writer of this process has open. */
 static int create_temp_file(const char *path, mode_t mode)
 {
     const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
@@ -361,7 +362,8 @@ enum mics_status mics_file_make_folders(const char *path, struct mics_err *err)
 
 static int remove_entry(int parent, const char *name);
 
-/* Remove all entries of the folder `fd`, and close it. 0, or -1 with the errno of the last failure. */
+/* Remove all entries of the folder `fd`, and close it. 0, or -1 with the errno of the last
+ * failure. */
 static int empty_folder(int fd)
 {
     DIR *folder = fdopendir(fd);
@@ -382,7 +384,8 @@ static int empty_folder(int fd)
     return result ? -1 : 0;
 }
 
-/* Remove `name`, relative to the folder `parent`. Anything but a folder, symbolic links included, is unlinked. */
+/* Remove `name`, relative to the folder `parent`. Anything but a folder, symbolic links included,
+ * is unlinked. */
 static int remove_entry(int parent, const char *name)
 {
     int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -2,8 +2,9 @@
 /*
  * file.h - reading and writing whole files, and folders.
  *
- * A file is written to NAME.tmp.PID in the same folder, fsynced and renamed: readers see the old file or the new
- * one, never a part. A path that is not a regular file (/dev/null, a pipe) is written directly.
+ * A file is written to NAME.tmp.PID in the same folder, fsynced and renamed: readers see the old
+ * file or the new one, never a part. A path that is not a regular file (/dev/null, a pipe) is
+ * written directly.
  */
 #ifndef MICS_BASE_FILE_H
 #define MICS_BASE_FILE_H
@@ -15,8 +16,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Read `in` to its end. *data belongs to the caller, who calls free(); a NUL that is not counted follows the last
- * byte. MICS_ERR_FORMAT: more than `limit` bytes. */
+/* Read `in` to its end. *data belongs to the caller, who calls free(); a NUL that is not counted
+ * follows the last byte. MICS_ERR_FORMAT: more than `limit` bytes. */
 enum mics_status mics_file_read_stream(FILE *in, size_t limit, char **data, size_t *size,
                                        struct mics_err *err);
 
@@ -31,8 +32,8 @@ enum mics_status mics_file_create(const char *path, struct mics_file_writer **ou
                                   struct mics_err *err);
 FILE *mics_file_stream(struct mics_file_writer *writer);
 
-/* Flush, fsync, rename, fsync the folder, and free the writer, also after a failure. A failure leaves no file
- * behind. */
+/* Flush, fsync, rename, fsync the folder, and free the writer, also after a failure. A failure
+ * leaves no file behind. */
 enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_err *err);
 
 /* Remove the temporary file and free the writer. NULL is fine. */
@@ -47,19 +48,19 @@ enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err);
 /* fsync a folder, so that renames in it survive a system crash. */
 enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err);
 
-/* The list of temporary files and folders that are removed if a signal ends the process. Any thread may add and
- * drop. */
+/* The list of temporary files and folders that are removed if a signal ends the process. Any thread
+ * may add and drop. */
 struct mics_temporary;
 
-/* Add `path`, a string from malloc(), which the list frees. A folder is added before the files in it. NULL: out of
- * memory; the caller still owns the path. */
+/* Add `path`, a string from malloc(), which the list frees. A folder is added before the files in
+ * it. NULL: out of memory; the caller still owns the path. */
 struct mics_temporary *mics_temporary_add(char *path);
 
 /* Remove it from the list and free the path. The file itself is not touched. */
 void mics_temporary_drop(struct mics_temporary *temporary);
 
-/* Remove every file on the list, among them those of all open writers. For signal handlers: async-signal-safe, and
- * may interrupt any of the functions above. */
+/* Remove every file on the list, among them those of all open writers. For signal handlers:
+ * async-signal-safe, and may interrupt any of the functions above. */
 void mics_temporary_remove_all(void);
 
 #endif

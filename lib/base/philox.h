@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-/* Block `index` of `stream` under `seed`: four random words. All functions below draw from such blocks, so different
- * purposes need different streams. */
+/* Block `index` of `stream` under `seed`: four random words. All functions below draw from such
+ * blocks, so different purposes need different streams. */
 void mics_philox(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
 
 /* A random 64-bit word. */

@@ -143,7 +143,8 @@ enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, ui
                         (unsigned long long)min, (unsigned long long)max);
 }
 
-/* Is it a decimal number with an optional sign and exponent? strtod() accepts more: "inf", hexadecimal numbers. */
+/* Is it a decimal number with an optional sign and exponent? strtod() accepts more: "inf",
+ * hexadecimal numbers. */
 static bool is_decimal(const char *text)
 {
     text += *text == '-' || *text == '+';
@@ -181,8 +182,8 @@ struct step {
     const char *name;
 };
 
-/* Ascending, ended by an entry without a name. Thresholds are slightly below the unit, so that 1023.99 KiB is written as
- * 1 MiB. */
+/* Ascending, ended by an entry without a name. Thresholds are slightly below the unit, so that
+ * 1023.99 KiB is written as 1 MiB. */
 #define NEARLY 0.9995
 
 static const struct step byte_steps[] = {

@@ -2,10 +2,10 @@
 /*
  * units.h - parses and formats sizes, rates and times with units.
  *
- * Sizes: "64M", "1.5G", "3GiB", "4096": K M G T P, alone or with iB, are powers of 1024; kB MB GB TB PB are
- * powers of 1000. Rates: "100gbit", "200mbit", "25GB/s", "400Gbit/s", "12GiB/s". Times: "75us", "2ms",
- * "1.5s", "30m", "2h". Only the B of bytes must be upper case. No sign, no exponent, no white
- * space, and nothing after the unit.
+ * Sizes: "64M", "1.5G", "3GiB", "4096": K M G T P, alone or with iB, are powers of 1024; kB MB GB
+ * TB PB are powers of 1000. Rates: "100gbit", "200mbit", "25GB/s", "400Gbit/s", "12GiB/s". Times:
+ * "75us", "2ms", "1.5s", "30m", "2h". Only the B of bytes must be upper case. No sign, no exponent,
+ * no white space, and nothing after the unit.
  */
 #ifndef MICS_BASE_UNITS_H
 #define MICS_BASE_UNITS_H
@@ -22,7 +22,8 @@ enum mics_status mics_parse_positive_bytes(const char *text, uint64_t *bytes, st
 enum mics_status mics_parse_rate(const char *text, double *bytes_per_s, struct mics_err *err);
 enum mics_status mics_parse_time(const char *text, double *seconds, struct mics_err *err);
 
-/* Plain numbers in [min, max]; a real may have a sign and an exponent ("3e-4") and must be finite. */
+/* Plain numbers in [min, max]; a real may have a sign and an exponent ("3e-4") and must be
+ * finite. */
 enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, uint64_t *value,
                                 struct mics_err *err);
 enum mics_status mics_parse_double(const char *text, double min, double max, double *value,

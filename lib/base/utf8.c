@@ -3,8 +3,8 @@
 
 #include <stdint.h>
 
-/* RFC 3629, section 4: a first byte in lead_min..lead_max is followed by `more` bytes, the first of them in
- * second_min..second_max and the others in 0x80..0xbf. */
+/* RFC 3629, section 4: a first byte in lead_min..lead_max is followed by `more` bytes, the first of
+ * them in second_min..second_max and the others in 0x80..0xbf. */
 static const struct form {
     uint8_t lead_min, lead_max, more, second_min, second_max;
 } forms[] = {

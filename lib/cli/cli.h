@@ -2,8 +2,9 @@
 /*
  * cli.h - what the programs have in common: options, messages, exit codes, terminals.
  *
- * Each program has one table of options, from which parsing, --help and shell completion come. The shared options
- * (-h -V -v -q -o --json --tsv --no-history) are one table in the library; a program selects those that it takes.
+ * Each program has one table of options, from which parsing, --help and shell completion come. The
+ * shared options (-h -V -v -q -o --json --tsv --no-history) are one table in the library; a program
+ * selects those that it takes.
  */
 #ifndef MICS_CLI_CLI_H
 #define MICS_CLI_CLI_H
@@ -63,25 +64,25 @@ struct cli_common {
     bool json, tsv, no_history;
 };
 
-/* Called for each option of the program's own table, in order. `value` is NULL for a flag. An error is prefixed with
- * the option's name. */
+/* Called for each option of the program's own table, in order. `value` is NULL for a flag. An error
+ * is prefixed with the option's name. */
 typedef enum mics_status cli_handler(void *context, int id, const char *value,
                                      struct mics_err *err);
 
-/* The first call of main. Reads this process's rank from the launcher's environment (cli_set_rank() may correct it),
- * and installs handlers that remove temporary files before SIGINT, SIGTERM, SIGHUP or SIGPIPE end the process. Sets
- * the locale of LC_CTYPE only. */
+/* The first call of main. Reads this process's rank from the launcher's environment (cli_set_rank()
+ * may correct it), and installs handlers that remove temporary files before SIGINT, SIGTERM, SIGHUP
+ * or SIGPIPE end the process. Sets the locale of LC_CTYPE only. */
 void cli_init(const struct cli_program *program);
 
-/* Parse. Returns -1 to continue, with *operands the index of the first operand in argv, which getopt may have
- * permuted; else the exit code, after --help, --version, or a usage error (one line and "Try 'mics-plan --help'." on
- * stderr). The hidden option --complete prints a line "name<TAB>metavariable<TAB>help" for each long and each short
- * option, for shell completion. */
+/* Parse. Returns -1 to continue, with *operands the index of the first operand in argv, which
+ * getopt may have permuted; else the exit code, after --help, --version, or a usage error (one line
+ * and "Try 'mics-plan --help'." on stderr). The hidden option --complete prints a line
+ * "name<TAB>metavariable<TAB>help" for each long and each short option, for shell completion. */
 int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *handler, void *context,
               int *operands);
 
-/* "mics-plan: <text>" on stderr. In a job of several ranks only rank 0 prints it; with -v the others do too, with
- * "[rank R] " before the text. */
+/* "mics-plan: <text>" on stderr. In a job of several ranks only rank 0 prints it; with -v the
+ * others do too, with "[rank R] " before the text. */
 void cli_error(const char *fmt, ...) MICS_PRINTF(1, 2);
 /* The same unless -q. */
 void cli_warn(const char *fmt, ...) MICS_PRINTF(1, 2);
@@ -93,22 +94,25 @@ int cli_rank(void);
 /* From now on this rank prints messages as rank 0 does. */
 void cli_enable_reporting(void);
 
-/* Print the error unless `status` is MICS_OK. Returns the exit code: CLI_USAGE for MICS_ERR_ARG, CLI_MALFORMED for
- * MICS_ERR_FORMAT, CLI_NO_ANSWER for MICS_ERR_INFEASIBLE, else CLI_FAILED. */
+/* Print the error unless `status` is MICS_OK. Returns the exit code: CLI_USAGE for MICS_ERR_ARG,
+ * CLI_MALFORMED for MICS_ERR_FORMAT, CLI_NO_ANSWER for MICS_ERR_INFEASIBLE, else CLI_FAILED. */
 int cli_report(enum mics_status status, const struct mics_err *err);
 /* Print a usage error that was found after parsing, with the "Try" line. Returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) MICS_PRINTF(1, 2);
 
-/* May escape sequences be written to `fd`: is it a terminal, NO_COLOR not set and TERM not "dumb"? */
+/* May escape sequences be written to `fd`: is it a terminal, NO_COLOR not set and TERM not
+ * "dumb"? */
 bool cli_supports_escapes(int fd);
 
-/* Write a document to -o FILE or standard output, in the requested form: JSON with --json, its table by `print` (NULL:
- * JSON) on a terminal or with --tsv, else msgpack. Adds to the history unless --no-history was given. */
+/* Write a document to -o FILE or standard output, in the requested form: JSON with --json, its
+ * table by `print` (NULL: JSON) on a terminal or with --tsv, else msgpack. Adds to the history
+ * unless --no-history was given. */
 typedef enum mics_status cli_printer(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 enum mics_status cli_write_document(const struct cli_common *common, json_t *doc, int argc,
                                     char **argv, cli_printer *print, struct mics_err *err);
 
-/* The last call of main: closes standard output. A failure there, such as ENOSPC, turns CLI_DONE into CLI_FAILED. */
+/* The last call of main: closes standard output. A failure there, such as ENOSPC, turns CLI_DONE
+ * into CLI_FAILED. */
 int cli_finish(int code);
 
 #endif

@@ -28,8 +28,8 @@ int cli_rank(void)
     return cli_state.rank;
 }
 
-/* Print one line by a single write, so that the lines of several ranks do not mix. Control characters, which the
- * command line may contain, become '?'. */
+/* Print one line by a single write, so that the lines of several ranks do not mix. Control
+ * characters, which the command line may contain, become '?'. */
 MICS_PRINTF(1, 0)
 static void print_message(const char *fmt, va_list args)
 {

@@ -10,7 +10,8 @@
 
 enum { MAX_OPTIONS = 96 };
 
-/* Ids of the shared options without a letter and of the hidden one, distinct from those of any program. */
+/* Ids of the shared options without a letter and of the hidden one, distinct from those of any
+ * program. */
 enum { ID_JSON = 0x10000, ID_TSV, ID_NO_HISTORY, ID_COMPLETE };
 
 static const struct {
@@ -28,7 +29,8 @@ static const struct {
     {0, {'V', "version", NULL, "print the version and exit"}},
 };
 
-/* Option `index` of the program: its own first, then the shared ones that it takes; NULL after the last. */
+/* Option `index` of the program: its own first, then the shared ones that it takes; NULL after the
+ * last. */
 static const struct cli_option *option_at(const struct cli_program *program, size_t index)
 {
     if (index < program->option_count)

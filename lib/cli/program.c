@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * program.c - the beginning and the end of a program: standard streams, rank, signals; and the document that it writes.
+ * program.c - the beginning and the end of a program: standard streams, rank, signals; and the
+ * document that it writes.
  */
 #include "base/file.h"
 #include "cli/cli_internal.h"
@@ -40,8 +41,8 @@ static void catch_signals(void)
     }
 }
 
-/* Open standard streams that are closed, so that no file opened later becomes one of them. They are opened in the
- * wrong direction on purpose: using such a stream is an error. */
+/* Open standard streams that are closed, so that no file opened later becomes one of them. They are
+ * opened in the wrong direction on purpose: using such a stream is an error. */
 static void open_standard_streams(void)
 {
     for (int fd = 0; fd <= 2; fd++)

@@ -51,8 +51,8 @@ static enum mics_status add(struct mics_corpus *corpus, const char *path, const 
     return MICS_OK;
 }
 
-/* Add a path that a pattern matched. Anything but a regular file is an error, except a folder that a wildcard
- * matched. */
+/* Add a path that a pattern matched. Anything but a regular file is an error, except a folder that
+ * a wildcard matched. */
 static enum mics_status add_path(struct mics_corpus *corpus, const char *path, bool wildcard,
                                  struct mics_err *err)
 {

@@ -2,16 +2,16 @@
 /*
  * data.h - text files as training and validation sequences.
  *
- * The last `val_fraction` of the bytes of each document is for validation and the rest for training, so
- * both have the same kind of text. Each part is one sequence of tokens (tokens.h), cut into windows of
- * `seq` tokens; the targets are the tokens shifted by one.
+ * The last `val_fraction` of the bytes of each document is for validation and the rest for
+ * training, so both have the same kind of text. Each part is one sequence of tokens (tokens.h), cut
+ * into windows of `seq` tokens; the targets are the tokens shifted by one.
  *
  * Training treats its tokens as a ring: an epoch begins at a random offset and cuts the ring into
- * floor(tokens / seq) windows, so window borders differ from epoch to epoch. Within an epoch each window
- * comes once, in an order that is a keyed permutation of [0, windows): a Feistel network over the next even
- * power of two, iterated until the result is in range (cycle walking: Black and Rogaway, "Ciphers with
- * Arbitrary Finite Domains", 2002). So the tokens of sample i need no table and no state: they are a pure
- * function of (seed, i, the text), whatever the number of ranks.
+ * floor(tokens / seq) windows, so window borders differ from epoch to epoch. Within an epoch each
+ * window comes once, in an order that is a keyed permutation of [0, windows): a Feistel network
+ * over the next even power of two, iterated until the result is in range (cycle walking: Black and
+ * Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). So the tokens of sample i need no table
+ * and no state: they are a pure function of (seed, i, the text), whatever the number of ranks.
  *
  * Validation windows begin at the first token and are always the same.
  */
@@ -40,8 +40,8 @@ struct mics_data {
     uint64_t seed;
 };
 
-/* MICS_ERR_FORMAT: no such files, no text, less text than one sequence, or a vocabulary that does not include
- * the tokens. */
+/* MICS_ERR_FORMAT: no such files, no text, less text than one sequence, or a vocabulary that does
+ * not include the tokens. */
 enum mics_status mics_data_open(const struct mics_data_options *options, struct mics_data *data,
                                 struct mics_err *err);
 void mics_data_close(struct mics_data *data); /* all zeros is fine */
@@ -54,14 +54,15 @@ void mics_data_read_train(const struct mics_data *data, uint64_t sample, int32_t
 void mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,
                         int32_t *targets);
 
-/* The sequence in a step's global batch that is row `row` of a rank's micro-step. Each micro-step takes the
- * next world_size * micro_batch sequences, in the order of the ranks; so for all (world_size, micro_batch,
- * micro_steps) of the same product a step covers the same [0, global_batch). */
+/* The sequence in a step's global batch that is row `row` of a rank's micro-step. Each micro-step
+ * takes the next world_size * micro_batch sequences, in the order of the ranks; so for all
+ * (world_size, micro_batch, micro_steps) of the same product a step covers the same [0,
+ * global_batch). */
 uint64_t mics_data_batch_slot(uint32_t micro_step, uint32_t world_size, uint32_t rank,
                               uint32_t micro_batch, uint32_t row);
 
-/* The image of `index` under the permutation of [0, count) that (seed, epoch) select. index < count,
- * 1 <= count <= 2^62. */
+/* The image of `index` under the permutation of [0, count) that (seed, epoch) select. index <
+ * count, 1 <= count <= 2^62. */
 uint64_t mics_data_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t index);
 
 #endif

@@ -31,8 +31,8 @@ enum mics_status mics_tokens_append(struct mics_tokens *tokens, const unsigned c
                                     uint64_t size, struct mics_err *err);
 void mics_tokens_free(struct mics_tokens *tokens); /* all zeros is fine */
 
-/* out[length] = the tokens from `position` on, as a ring: after the last token comes the first. There must be
- * at least one token. Any number of threads. */
+/* out[length] = the tokens from `position` on, as a ring: after the last token comes the first.
+ * There must be at least one token. Any number of threads. */
 void mics_tokens_read(const struct mics_tokens *tokens, uint64_t position, uint32_t length,
                       int32_t *out);
 

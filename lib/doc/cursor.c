@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cursor.c - each getter finds the member, checks its type and its range, and only then stores the value.
+ * cursor.c - each getter finds the member, checks its type and its range, and only then stores the
+ * value.
  */
 #include "doc/cursor.h"
 

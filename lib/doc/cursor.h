@@ -2,8 +2,8 @@
 /*
  * cursor.h - checked reading of a document, with errors that name the path.
  *
- * A cursor lives on the caller's stack and points to its parent cursor. The path "links[4].bandwidth" is
- * composed only for an error:
+ * A cursor lives on the caller's stack and points to its parent cursor. The path
+ * "links[4].bandwidth" is composed only for an error:
  *
  *     struct mics_cursor root = mics_cursor_root(doc), links, link;
  *     mics_cursor_array(&root, "links", 0, 64, &links, err);
@@ -46,8 +46,8 @@ enum mics_status mics_cursor_item(const struct mics_cursor *array, size_t index,
                                   struct mics_cursor *out, struct mics_err *err);
 struct mics_cursor mics_cursor_item_any(const struct mics_cursor *array, size_t index);
 
-/* Read the member `key`. A number outside [min, max] is an error that names the range. A real is accepted as
- * an integer only if it is whole. Strings belong to the document. */
+/* Read the member `key`. A number outside [min, max] is an error that names the range. A real is
+ * accepted as an integer only if it is whole. Strings belong to the document. */
 enum mics_status mics_cursor_u64(const struct mics_cursor *cursor, const char *key, uint64_t min,
                                  uint64_t max, uint64_t *out, struct mics_err *err);
 enum mics_status mics_cursor_u32(const struct mics_cursor *cursor, const char *key, uint32_t min,
@@ -63,8 +63,8 @@ enum mics_status mics_cursor_string(const struct mics_cursor *cursor, const char
 enum mics_status mics_cursor_text(const struct mics_cursor *cursor, const char *key, char *out,
                                   size_t size, struct mics_err *err);
 
-/* Write the path of the cursor, such as "links[4]" (empty at the root), truncated if it does not fit. Returns its
- * length. */
+/* Write the path of the cursor, such as "links[4]" (empty at the root), truncated if it does not
+ * fit. Returns its length. */
 size_t mics_cursor_path(const struct mics_cursor *cursor, char *buf, size_t size);
 
 /* Report `text` at member `key` (NULL: at the cursor itself); always MICS_ERR_FORMAT. */

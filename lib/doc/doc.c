@@ -152,7 +152,8 @@ enum mics_status mics_doc_encode(const json_t *doc, enum mics_doc_format format,
     return MICS_OK;
 }
 
-/* A command-line argument as a string. A document is UTF-8: in other text each byte above 0x7f becomes '?'. */
+/* A command-line argument as a string. A document is UTF-8: in other text each byte above 0x7f
+ * becomes '?'. */
 static json_t *argument_string(const char *arg)
 {
     json_t *value;

@@ -2,9 +2,10 @@
 /*
  * encoding.h - the two encodings of documents. For lib/doc only.
  *
- * A decoder first scans the bytes without allocating anything: for depth, counts that exceed the remaining
- * bytes, types that JSON does not have, and text that is not UTF-8. Only then does a library build the value.
- * Both scans weigh values alike, so the memory of a document is bounded whatever its encoding.
+ * A decoder first scans the bytes without allocating anything: for depth, counts that exceed the
+ * remaining bytes, types that JSON does not have, and text that is not UTF-8. Only then does a
+ * library build the value. Both scans weigh values alike, so the memory of a document is bounded
+ * whatever its encoding.
  */
 #ifndef MICS_DOC_ENCODING_H
 #define MICS_DOC_ENCODING_H
@@ -17,10 +18,12 @@
 /* An array or a map takes as much memory as this many numbers. */
 #define MICS_DOC_CONTAINER_WEIGHT 8
 
-/* Decode one value. MICS_ERR_FORMAT with the offset, also if it is not a map. *out belongs to the caller. */
+/* Decode one value. MICS_ERR_FORMAT with the offset, also if it is not a map. *out belongs to the
+ * caller. */
 enum mics_status mics_msgpack_read(const void *data, size_t size, json_t **out,
                                    struct mics_err *err);
-/* *data belongs to the caller, who calls free(). Integers take the shortest form, reals are doubles. */
+/* *data belongs to the caller, who calls free(). Integers take the shortest form, reals are
+ * doubles. */
 enum mics_status mics_msgpack_write(const json_t *value, char **data, size_t *size,
                                     struct mics_err *err);
 

@@ -2,8 +2,8 @@
 /*
  * json.c - JSON text to a value and back, by jansson.
  *
- * jansson does not limit the number of values, nor the depth to a useful number, so a scan that understands
- * only strings and brackets checks both first.
+ * jansson does not limit the number of values, nor the depth to a useful number, so a scan that
+ * understands only strings and brackets checks both first.
  */
 #include "doc/doc.h"
 #include "doc/encoding.h"
@@ -22,8 +22,8 @@ static size_t skip_string(const char *text, size_t size, size_t i)
     return i < size ? i : size;
 }
 
-/* Does a scalar end before `c`, given that `last` is the last character that was not a blank? Keys end before
- * ':' and are not counted. */
+/* Does a scalar end before `c`, given that `last` is the last character that was not a blank? Keys
+ * end before ':' and are not counted. */
 static bool ends_scalar(char c, char last)
 {
     return (c == ',' || c == ']' || c == '}') && last != '\0' && !strchr(",{[}]", last);

@@ -2,8 +2,9 @@
 /*
  * msgpack.c - msgpack to a value and back, by msgpack-c.
  *
- * The bytes are scanned before msgpack-c reads them: in one pass, without allocating, and with a recursion of
- * at most MICS_DOC_MAX_DEPTH. They pass if they are exactly one value that JSON can represent.
+ * The bytes are scanned before msgpack-c reads them: in one pass, without allocating, and with a
+ * recursion of at most MICS_DOC_MAX_DEPTH. They pass if they are exactly one value that JSON can
+ * represent.
  */
 #include "base/utf8.h"
 #include "doc/doc.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - cells are collected in one growing buffer, each with its NUL, and laid out when printed.
- *
- * Cells may come from untrusted files, so control characters, which a terminal would interpret, are never
+ * table.c - cells are collected in one growing buffer, each with its NUL, and laid out when
  * printed.
+ *
+ * Cells may come from untrusted files, so control characters, which a terminal would interpret, are
+ * never printed.
  */
 #include "doc/table.h"
 

@@ -155,8 +155,8 @@ static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
             : ": give a plan for them with -p to continue from this checkpoint");
 }
 
-/* On rank 0: create and lock the folder, refuse one that has checkpoints for a new run, and create the empty file
- * `probe` in it. */
+/* On rank 0: create and lock the folder, refuse one that has checkpoints for a new run, and create
+ * the empty file `probe` in it. */
 static enum mics_status open_folder(struct mics_job *job, const char *probe, struct mics_err *err)
 {
     const bool fresh = !job->checkpoint_doc && !job->options->overwrite;
@@ -236,7 +236,8 @@ static enum mics_status open_pace(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-/* Map the data and compare its fingerprint with that of rank 0: all ranks must have the same text. */
+/* Map the data and compare its fingerprint with that of rank 0: all ranks must have the same
+ * text. */
 static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
 {
     const struct mics_data_options options = {.patterns = job->options->patterns,

@@ -2,8 +2,8 @@
 /*
  * job.h - everything that a training run needs, opened in order and closed in reverse.
  *
- * Every rank calls the same functions. While a job is opened, a failure on any rank is returned on all ranks with
- * the same text. Only rank 0 reads the plan and changes the output folder.
+ * Every rank calls the same functions. While a job is opened, a failure on any rank is returned on
+ * all ranks with the same text. Only rank 0 reads the plan and changes the output folder.
  */
 #ifndef MICS_TRAIN_JOB_H
 #define MICS_TRAIN_JOB_H

@@ -2,9 +2,9 @@
 /*
  * run.c - the training loop.
  *
- * One step is always in flight while the one before it is reported: submit step t, collect step t - 1. While
- * step t computes, the ranks exchange one word of flags each, to agree on what follows it. So agreeing never
- * stalls the pipeline; only validation and checkpoints drain it.
+ * One step is always in flight while the one before it is reported: submit step t, collect step t -
+ * 1. While step t computes, the ranks exchange one word of flags each, to agree on what follows it.
+ * So agreeing never stalls the pipeline; only validation and checkpoints drain it.
  */
 #include "train/run.h"
 
@@ -133,8 +133,8 @@ static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_
     }
 }
 
-/* Mean loss over at most val_batches * global_batch windows, spread evenly over the validation text. All steps
- * must be collected. Collective. */
+/* Mean loss over at most val_batches * global_batch windows, spread evenly over the validation
+ * text. All steps must be collected. Collective. */
 static enum mics_status validate(struct mics_run *run, enum mics_status *rank0_status,
                                  struct mics_err *err)
 {
@@ -211,8 +211,8 @@ static enum mics_status check_finite(const struct mics_run *run,
                         run->last_checkpoint);
 }
 
-/* Collect the oldest step and report it. Loss and gradient norm are equal on all ranks, so all ranks fail
- * together if one is not finite. */
+/* Collect the oldest step and report it. Loss and gradient norm are equal on all ranks, so all
+ * ranks fail together if one is not finite. */
 static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_status,
                                 struct mics_err *err)
 {
@@ -318,7 +318,8 @@ static bool must_drain(const struct mics_run *run, uint64_t step, uint32_t flags
            (val_every && step % val_every == 0);
 }
 
-/* One iteration of the loop: submit `step`, report the step before it, and do what the ranks agree on. */
+/* One iteration of the loop: submit `step`, report the step before it, and do what the ranks agree
+ * on. */
 static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool *stop,
                                       enum mics_status *rank0_status, struct mics_err *err)
 {

@@ -2,10 +2,10 @@
 /*
  * run.h - a training run: steps, validation, checkpoints, requests to save or stop.
  *
- * Every rank of a job calls the same functions in the same order. A failure that all ranks share (the loss
- * is not finite, a checkpoint cannot be written) is returned on all of them. After a failure that the other
- * ranks may not know of (this rank's device, its communicators) `local_failure` is set, and the rank must
- * end the job by aborting it.
+ * Every rank of a job calls the same functions in the same order. A failure that all ranks share
+ * (the loss is not finite, a checkpoint cannot be written) is returned on all of them. After a
+ * failure that the other ranks may not know of (this rank's device, its communicators)
+ * `local_failure` is set, and the rank must end the job by aborting it.
  */
 #ifndef MICS_TRAIN_RUN_H
 #define MICS_TRAIN_RUN_H
@@ -19,8 +19,8 @@
 
 #include <stdatomic.h>
 
-/* Called between steps, on rank 0 only (`note` on every rank). A failure ends the run on all ranks. Members
- * may be NULL. */
+/* Called between steps, on rank 0 only (`note` on every rank). A failure ends the run on all ranks.
+ * Members may be NULL. */
 struct mics_run_observer {
     enum mics_status (*step)(void *context, const struct mics_step_record *record,
                              struct mics_err *err);
@@ -85,18 +85,21 @@ void mics_run_fini(struct mics_run *run); /* all zeros is fine */
 /* Initialise the parameters from the seed, or from options->init. Collective. */
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err);
 
-/* Load state, step and samples of the checkpoint `folder`, whose manifest is `doc`. MICS_ERR_FORMAT: it was
- * trained on other data (by fingerprint, split and sequence length) and `other_data` is false. Collective. */
+/* Load state, step and samples of the checkpoint `folder`, whose manifest is `doc`.
+ * MICS_ERR_FORMAT: it was trained on other data (by fingerprint, split and sequence length) and
+ * `other_data` is false. Collective. */
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
                                  bool other_data, struct mics_err *err);
 /* Read the settings in a manifest. */
 enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,
                                         struct mics_err *err);
 
-/* Train to the last step, or until all ranks agree to stop, and write the last checkpoint. Collective. */
+/* Train to the last step, or until all ranks agree to stop, and write the last checkpoint.
+ * Collective. */
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err);
 
-/* Unless `status` is MICS_OK, record a failure that the other ranks may not know of. Returns `status`. */
+/* Unless `status` is MICS_OK, record a failure that the other ranks may not know of. Returns
+ * `status`. */
 enum mics_status mics_run_mark_local(struct mics_run *run, enum mics_status status);
 
 /* Mean loss of the last MICS_RUN_RECENT_STEPS steps of this run. NaN if there was no step. */

@@ -2,8 +2,8 @@
 /*
  * run_internal.h - what run.c, run_init.c and run_state.c share.
  *
- * `rank0_status` collects failures that only rank 0 may have met (of its observer, for example). The ranks
- * agree on it before the next checkpoint or at the end of a step.
+ * `rank0_status` collects failures that only rank 0 may have met (of its observer, for example).
+ * The ranks agree on it before the next checkpoint or at the end of a step.
  */
 #ifndef MICS_TRAIN_RUN_INTERNAL_H
 #define MICS_TRAIN_RUN_INTERNAL_H
@@ -13,12 +13,12 @@
 /* Allocate what saving needs. Collective. */
 enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err);
 
-/* Begin a checkpoint of the current step, unless that step has one already; an earlier checkpoint is finished
- * first. All steps must be collected. Collective. */
+/* Begin a checkpoint of the current step, unless that step has one already; an earlier checkpoint
+ * is finished first. All steps must be collected. Collective. */
 enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_status,
                                struct mics_err *err);
-/* Advance the checkpoint under way to its next stage; no rank may still be busy with the present one.
- * Collective. */
+/* Advance the checkpoint under way to its next stage; no rank may still be busy with the present
+ * one. Collective. */
 enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *rank0_status,
                                        struct mics_err *err);
 /* Wait for the checkpoint under way, if any, and agree on *rank0_status. Collective. */
@@ -28,7 +28,8 @@ enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *ra
 /* Replace the initial parameters by those of options->init. Collective. */
 enum mics_status mics_run_load_init(struct mics_run *run, struct mics_err *err);
 
-/* The member "training" of a checkpoint's manifest: data and settings. A new reference; NULL: out of memory. */
+/* The member "training" of a checkpoint's manifest: data and settings. A new reference; NULL: out
+ * of memory. */
 json_t *mics_run_training_json(const struct mics_run *run);
 
 #endif

@@ -12,14 +12,14 @@ struct mics_sample_options {
     uint32_t seq, vocab_size; /* of the plan and the model */
 };
 
-/* Write `count` bytes and a NUL to text[count + 1]; an end of document becomes a newline, a zero byte '?'. The
- * same text on all ranks. Collective; all steps must be collected. */
+/* Write `count` bytes and a NUL to text[count + 1]; an end of document becomes a newline, a zero
+ * byte '?'. The same text on all ranks. Collective; all steps must be collected. */
 enum mics_status mics_sample_generate(struct mics_engine *engine,
                                       const struct mics_sample_options *options, char *text,
                                       struct mics_err *err);
 
-/* Replace by '?' what must not reach a terminal: control characters except newline and tab, and bytes that are
- * not UTF-8. */
+/* Replace by '?' what must not reach a terminal: control characters except newline and tab, and
+ * bytes that are not UTF-8. */
 void mics_sample_make_printable(char *text);
 
 #endif

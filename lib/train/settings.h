@@ -2,12 +2,13 @@
 /*
  * settings.h - the settings of a training run besides the plan and the data.
  *
- * One table names them. The command line ("--lr-schedule=cosine") and checkpoints ("lr_schedule") are read
- * and written by it. A resumed run has the settings of its checkpoint, except those of the command line.
+ * One table names them. The command line ("--lr-schedule=cosine") and checkpoints ("lr_schedule")
+ * are read and written by it. A resumed run has the settings of its checkpoint, except those of the
+ * command line.
  *
- * The learning rate rises linearly over `warmup` steps to its peak, reached at step `warmup`. Then it is constant,
- * or falls to its floor, linearly or along half a cosine (Loshchilov and Hutter, "SGDR", 2017), which it reaches
- * at step `steps`.
+ * The learning rate rises linearly over `warmup` steps to its peak, reached at step `warmup`. Then
+ * it is constant, or falls to its floor, linearly or along half a cosine (Loshchilov and Hutter,
+ * "SGDR", 2017), which it reaches at step `steps`.
  */
 #ifndef MICS_TRAIN_SETTINGS_H
 #define MICS_TRAIN_SETTINGS_H
@@ -45,8 +46,8 @@ struct mics_settings mics_settings_default(void);
 enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
                                    const char *text, struct mics_err *err);
 
-/* Replace the negative defaults. MICS_ERR_ARG: clipping disagrees with the plan, whose schedule has a barrier for
- * it or has not. */
+/* Replace the negative defaults. MICS_ERR_ARG: clipping disagrees with the plan, whose schedule has
+ * a barrier for it or has not. */
 enum mics_status mics_settings_resolve(struct mics_settings *settings,
                                        const struct mics_plan_choice *choice, struct mics_err *err);
 

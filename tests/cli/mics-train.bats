@@ -19,7 +19,7 @@ teardown()
 setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
-    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 --dtype=f32 >plan.mp
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 >one.mp
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 --no-clip --optimizer=sgd >sgd.mp

@@ -19,7 +19,7 @@ prepare() # strategy dtype
 {
     cd "$BATS_TEST_TMPDIR" || return
     export MICS_NODE_RANKS=2
-    cat "$root"/lib/train/*.c >text
+    cat "$root"/man/*.1 >text
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy="$1" \
         --dtype="$2" -o plan.mp >/dev/null
     job=(mics-train -p plan.mp --data=text --val-every=0 --sample=0 --steps=1 -q)

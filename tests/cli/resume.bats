@@ -8,7 +8,7 @@ load helpers
 setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
-    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
     echo '{"model_type":"gpt2","vocab_size":257,"n_embd":48,"n_layer":2,"n_head":4,"n_positions":32}' >config.json
     if command -v mpirun >/dev/null; then
         plan 'node:2 gpu:2' mics:2 >four.mp

@@ -30,8 +30,8 @@ struct mics_step_record {
 
 struct mics_metrics;
 
-/* Overwrite the file, or append to it. NULL path: *out is NULL, and the functions below do nothing. Errors begin
- * with the path. */
+/* Overwrite the file, or append to it. NULL path: *out is NULL, and the functions below do nothing.
+ * Errors begin with the path. */
 enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
                                    struct mics_err *err);
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);
@@ -51,8 +51,8 @@ json_t *mics_metrics_number(double value);
 /* Are these bytes metrics: is the first line a JSON object with an "event" and no "kind"? */
 bool mics_metrics_recognize(const char *data, size_t size);
 
-/* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller. MICS_ERR_FORMAT names the
- * line. */
+/* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller.
+ * MICS_ERR_FORMAT names the line. */
 enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **out,
                                         struct mics_err *err);
 

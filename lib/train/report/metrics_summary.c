@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics_summary.c - reads the metrics of a run, sums them up in a document, and prints that document.
+ * metrics_summary.c - reads the metrics of a run, sums them up in a document, and prints that
+ * document.
  *
- * The summary has the first, last, least, greatest and median value of each field, and a curve of at most
- * CURVE_POINTS means over equal ranges of steps.
+ * The summary has the first, last, least, greatest and median value of each field, and a curve of
+ * at most CURVE_POINTS means over equal ranges of steps.
  */
 #include "train/report/metrics.h"
 
@@ -37,8 +38,8 @@ struct validation {
     double loss; /* NaN: null */
 };
 
-/* All runs that were appended to the file, in order. Of a step that was repeated after a resume only the last
- * repetition is kept. */
+/* All runs that were appended to the file, in order. Of a step that was repeated after a resume
+ * only the last repetition is kept. */
 struct log {
     struct step *steps;
     size_t step_count;
@@ -62,8 +63,8 @@ bool mics_metrics_recognize(const char *data, size_t size)
     return is_metrics;
 }
 
-/* Grow the array, whose capacity is a power of two, to hold one more item of `size` bytes. NULL: out of memory;
- * the array is unchanged. */
+/* Grow the array, whose capacity is a power of two, to hold one more item of `size` bytes. NULL:
+ * out of memory; the array is unchanged. */
 static void *grow(void *array, size_t count, size_t size)
 {
     if (array && (count == 0 || (count & (count - 1))))

@@ -17,8 +17,8 @@ struct mics_run_reporter {
     bool header_printed; /* of the table of steps */
 };
 
-/* Open the metrics (`metrics_path` NULL: none; appended to if the run was resumed) and report the beginning: model,
- * groups, data, device and memory. */
+/* Open the metrics (`metrics_path` NULL: none; appended to if the run was resumed) and report the
+ * beginning: model, groups, data, device and memory. */
 enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
                                         const struct mics_job *job, const char *metrics_path,
                                         struct mics_err *err);

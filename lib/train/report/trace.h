@@ -2,8 +2,8 @@
 /*
  * trace.h - records the timelines of some steps on every rank, and writes them as one trace.
  *
- * The clocks of the nodes differ, so each rank counts from a barrier, which aligns them to about the latency of
- * the network.
+ * The clocks of the nodes differ, so each rank counts from a barrier, which aligns them to about
+ * the latency of the network.
  */
 #ifndef MICS_TRAIN_REPORT_TRACE_H
 #define MICS_TRAIN_REPORT_TRACE_H
@@ -28,8 +28,8 @@ void mics_trace_close(struct mics_trace *trace);
 void mics_trace_record(struct mics_trace *trace, const struct mics_engine *engine,
                        const struct mics_step_result *result);
 
-/* Write the recorded steps of all ranks to `path` on rank 0, completely or not at all. Collective; the status is
- * that of this rank, as only rank 0 writes. */
+/* Write the recorded steps of all ranks to `path` on rank 0, completely or not at all. Collective;
+ * the status is that of this rank, as only rank 0 writes. */
 enum mics_status mics_trace_write(const struct mics_trace *trace, const struct mics_engine *engine,
                                   const struct mics_model *model, const struct mics_world *world,
                                   struct mics_comm *control, const char *path,

@@ -2,8 +2,8 @@
 /*
  * fault_injection.h - kills a rank on purpose, to test how a job reacts.
  *
- * MICS_FAULT=RANK:OPERATION:N in the environment: the process of this rank is killed when it begins the
- * N-th operation of this kind ("gather", "backward", ...; evaluations do not count).
+ * MICS_FAULT=RANK:OPERATION:N in the environment: the process of this rank is killed when it begins
+ * the N-th operation of this kind ("gather", "backward", ...; evaluations do not count).
  */
 #ifndef MICS_TRAIN_WATCH_FAULT_INJECTION_H
 #define MICS_TRAIN_WATCH_FAULT_INJECTION_H

@@ -2,8 +2,8 @@
 /*
  * liveness_table.c - shared memory without a name.
  *
- * The memory is a memfd of the node's first rank, which the others open through /proc/PID/fd. Nothing is left
- * of it when the processes exit, however they exit.
+ * The memory is a memfd of the node's first rank, which the others open through /proc/PID/fd.
+ * Nothing is left of it when the processes exit, however they exit.
  */
 #include "train/watch/liveness_table.h"
 
@@ -58,7 +58,8 @@ static struct slot *map_memory(int64_t pid, int64_t fd, size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Exchange process ids, map the memory of rank 0, and agree on whether every rank could: *shared. */
+/* Exchange process ids, map the memory of rank 0, and agree on whether every rank could:
+ * *shared. */
 static enum mics_status share_memory(struct mics_liveness_table *table, struct mics_comm *node,
                                      bool *shared, struct mics_err *err)
 {

@@ -2,12 +2,13 @@
 /*
  * signals.h - requests to save and to stop that reach a rank as signals.
  *
- * SIGUSR1: save and continue. SIGTERM, SIGINT: save at the end of the step and stop. The handlers only set
- * flags; all ranks agree on them once a step. A second SIGTERM or SIGINT ends the process at once.
+ * SIGUSR1: save and continue. SIGTERM, SIGINT: save at the end of the step and stop. The handlers
+ * only set flags; all ranks agree on them once a step. A second SIGTERM or SIGINT ends the process
+ * at once.
  *
- * The launcher also sends SIGTERM when another rank has died, and then the ranks cannot agree any more. So
- * a rank that was asked to stop and does not reach the end of the agreed step within a grace period exits
- * with status 1 and saves nothing.
+ * The launcher also sends SIGTERM when another rank has died, and then the ranks cannot agree any
+ * more. So a rank that was asked to stop and does not reach the end of the agreed step within a
+ * grace period exits with status 1 and saves nothing.
  *
  * The state belongs to the process: one run at a time.
  */
@@ -20,8 +21,8 @@
 
 enum mics_request { MICS_REQUEST_SAVE = 1, MICS_REQUEST_STOP = 2 };
 
-/* `reports`: print one line on standard error when the grace period ends. `program`, which begins that line,
- * must outlive the run. */
+/* `reports`: print one line on standard error when the grace period ends. `program`, which begins
+ * that line, must outlive the run. */
 enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err);
 
 /* The pending requests, or-ed together. */

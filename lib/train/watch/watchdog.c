@@ -2,11 +2,11 @@
 /*
  * watchdog.c - which rank is to blame, and which rank reports it.
  *
- * Each rank's heartbeat carries its state: the step and the operation that it executes. A rank without a
- * heartbeat for half of the time-out is silent: its process is stopped or its node unreachable. Without a
- * silent rank, the rank that is least far in its step is to blame. Only the first and the last rank
- * receive heartbeats. The first rank reports; if it is silent itself, the last rank reports a little later,
- * and if both are, any other rank.
+ * Each rank's heartbeat carries its state: the step and the operation that it executes. A rank
+ * without a heartbeat for half of the time-out is silent: its process is stopped or its node
+ * unreachable. Without a silent rank, the rank that is least far in its step is to blame. Only the
+ * first and the last rank receive heartbeats. The first rank reports; if it is silent itself, the
+ * last rank reports a little later, and if both are, any other rank.
  */
 #include "train/watch/watchdog.h"
 
@@ -56,8 +56,8 @@ static void wait_poll_interval(pthread_cond_t *cond, pthread_mutex_t *lock)
     pthread_cond_timedwait(cond, lock, &until);
 }
 
-/* The state of a rank in 64 bits, so that a larger value is further: step in the upper half; evaluating,
- * saving, and the number of the operation + 1 (0: none) in the lower. */
+/* The state of a rank in 64 bits, so that a larger value is further: step in the upper half;
+ * evaluating, saving, and the number of the operation + 1 (0: none) in the lower. */
 #define STATE_EVALUATING (1u << 31)
 #define STATE_SAVING     (1u << 30)
 
@@ -116,8 +116,9 @@ static double silent_after_s(const struct mics_watchdog *watchdog)
     return fmax(watchdog->options.timeout_s / 2, silent_after_min_s);
 }
 
-/* The rank to blame: the first silent one, with *silent the number of silent ranks on its node; else, with
- * *silent 0, the one that is least far. *state is this rank's on entry and that rank's on return. */
+/* The rank to blame: the first silent one, with *silent the number of silent ranks on its node;
+ * else, with *silent 0, the one that is least far. *state is this rank's on entry and that rank's
+ * on return. */
 static uint32_t find_culprit(const struct mics_watchdog *watchdog, uint64_t *state,
                              uint32_t *silent)
 {
@@ -198,8 +199,8 @@ static bool check_processes(const struct mics_watchdog *watchdog)
     return true;
 }
 
-/* Has a communicator failed? A rank whose communicator only lost its peer (MICS_ERR_IO) leaves the report, for
- * a while, to the peer itself or to the ranks of its node, which know more. */
+/* Has a communicator failed? A rank whose communicator only lost its peer (MICS_ERR_IO) leaves the
+ * report, for a while, to the peer itself or to the ranks of its node, which know more. */
 static bool check_comms(struct mics_watchdog *watchdog)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
@@ -254,8 +255,8 @@ static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, ui
     return true;
 }
 
-/* A process that was suspended (SIGSTOP) has missed the heartbeats of the others, and has most likely been
- * continued only to be killed: it must not report anything. */
+/* A process that was suspended (SIGSTOP) has missed the heartbeats of the others, and has most
+ * likely been continued only to be killed: it must not report anything. */
 static bool was_suspended(struct mics_watchdog *watchdog)
 {
     const double now_s = mics_now_s();

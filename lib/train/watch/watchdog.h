@@ -2,12 +2,12 @@
 /*
  * watchdog.h - ends a job that makes no progress.
  *
- * Before the first step the start-up watchdog limits the time of each phase that the program announces.
- * From then on the watchdog of each rank polls, in a thread of its own, the progress of the engine, the
- * state of the communicators (NCCL reports errors beside its streams) and the processes of its node. When
- * one of them fails, it works out from the heartbeats which rank or node is to blame and calls the
- * program's `on_fault`, which must end the job. Neither watchdog blocks on another rank or takes part in a
- * collective.
+ * Before the first step the start-up watchdog limits the time of each phase that the program
+ * announces. From then on the watchdog of each rank polls, in a thread of its own, the progress of
+ * the engine, the state of the communicators (NCCL reports errors beside its streams) and the
+ * processes of its node. When one of them fails, it works out from the heartbeats which rank or
+ * node is to blame and calls the program's `on_fault`, which must end the job. Neither watchdog
+ * blocks on another rank or takes part in a collective.
  */
 #ifndef MICS_TRAIN_WATCH_WATCHDOG_H
 #define MICS_TRAIN_WATCH_WATCHDOG_H
@@ -23,7 +23,8 @@ struct mics_watchdog_options {
     const struct mics_engine *engine;
     const struct mics_run *run;
     double timeout_s; /* > 0; ten times that while a checkpoint is written */
-    /* Called once, in the watchdog's thread. `reports`: this rank is to print the error of the job. */
+    /* Called once, in the watchdog's thread. `reports`: this rank is to print the error of the
+     * job. */
     void (*on_fault)(void *context, bool reports, const struct mics_err *err);
     void *context;
 };
@@ -46,8 +47,8 @@ struct mics_startup_watchdog;
 /* Called once, in the watchdog's thread. `err` names the phase and its limit. */
 typedef void mics_startup_on_fault(void *context, const struct mics_err *err);
 
-/* Start in the phase `phase` ("joining the other ranks") with the default limit. Phase names must outlive
- * the watchdog. timeout_s > 0. */
+/* Start in the phase `phase` ("joining the other ranks") with the default limit. Phase names must
+ * outlive the watchdog. timeout_s > 0. */
 enum mics_status mics_startup_watchdog_start(double timeout_s, const char *phase,
                                              mics_startup_on_fault *on_fault, void *context,
                                              struct mics_startup_watchdog **out,

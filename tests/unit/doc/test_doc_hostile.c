@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_doc_hostile.c - nothing hostile gets in: truncated, nested, counted, repeated, not UTF-8, or without memory. */
+/* test_doc_hostile.c - nothing hostile gets in: truncated, nested, counted, repeated, not UTF-8, or
+ * without memory. */
 #include "doc_sample.h"
 
 /* Each is a failure that names an offset; none reads past its end (AddressSanitizer would tell). */
@@ -263,8 +264,8 @@ static void *failing_malloc(size_t size)
     return malloc(size);
 }
 
-/* jansson's lexer reports lost memory as bad syntax, and aborts if it cannot grow its buffer of 16 bytes:
- * so the texts here are short, and of JSON only an error is asked for. */
+/* jansson's lexer reports lost memory as bad syntax, and aborts if it cannot grow its buffer of 16
+ * bytes: so the texts here are short, and of JSON only an error is asked for. */
 static void running_out_of_memory_is_an_error_and_loses_nothing(void)
 {
     static const char small[] =

@@ -264,7 +264,8 @@ static void a_save_after_every_step_takes_nothing_from_training(void)
     }
 }
 
-/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's end. */
+/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's
+ * end. */
 static void a_save_that_fails_meanwhile_ends_the_run_on_all(void)
 {
     struct rlimit old, small;

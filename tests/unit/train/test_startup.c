@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_startup.c - a start that hangs is ended with the name of its phase; one that progresses is not. */
+/* test_startup.c - a start that hangs is ended with the name of its phase; one that progresses is
+ * not. */
 #include "base/clock.h"
 #include "tap.h"
 #include "train/watch/watchdog.h"

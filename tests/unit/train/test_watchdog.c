@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog.c - an operation that hangs ends the job with its name; a job that progresses is not ended. */
+/* test_watchdog.c - an operation that hangs ends the job with its name; a job that progresses is
+ * not ended. */
 #include "tap.h"
 
 #include "../parity/cases.h"
@@ -165,7 +166,8 @@ static void make_faulty(struct mics_comm *comms[RANKS])
         comms[i]->ops = &faulty;
 }
 
-/* Train on both ranks. `hangs`: the first gather of rank 1 hangs; `fails`: its communicators fail. */
+/* Train on both ranks. `hangs`: the first gather of rank 1 hangs; `fails`: its communicators
+ * fail. */
 static void run_ranks(bool hangs, bool fails, double timeout_s, uint32_t steps)
 {
     struct mics_comm *comms[RANKS];
