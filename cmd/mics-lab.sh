@@ -21,7 +21,7 @@ slots|N||ranks of a node (default: 2)
 net|RATE||rate of each link, as 200mbit or 25MB/s (default: 200mbit)
 delay|TIME||delay of each link, as 1ms; needs netem in the kernel
 name|NAME||of the lab (default: "lab"; with run: a unique one)
-traffic|||of run: print at the end what each node has sent and received
+traffic|||with run: print at the end the bytes that each node has sent and received
 quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'

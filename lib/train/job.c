@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* job.c - opens the parts of a job in order, with all ranks agreeing on the status after each
+ * part. */
 #include "train/job.h"
 
 #include "comm/agree.h"

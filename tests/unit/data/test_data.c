@@ -107,7 +107,7 @@ static void files_are_sorted_and_counted_once(void)
     unlink(link_path);
 }
 
-static void a_backslash_lets_a_name_hold_a_blank(void)
+static void a_backslash_escapes_a_blank_in_a_name(void)
 {
     struct mics_data data;
     struct mics_err err = {""};
@@ -117,7 +117,7 @@ static void a_backslash_lets_a_name_hold_a_blank(void)
     mics_data_close(&data);
 }
 
-static void wildcards_pass_over_folders_but_a_named_one_is_refused(void)
+static void wildcards_skip_folders_but_a_named_one_is_refused(void)
 {
     struct mics_data data;
     struct mics_err err = {""};
@@ -290,8 +290,8 @@ int main(void)
 {
     make_folder();
     TAP_RUN(files_are_sorted_and_counted_once);
-    TAP_RUN(a_backslash_lets_a_name_hold_a_blank);
-    TAP_RUN(wildcards_pass_over_folders_but_a_named_one_is_refused);
+    TAP_RUN(a_backslash_escapes_a_blank_in_a_name);
+    TAP_RUN(wildcards_skip_folders_but_a_named_one_is_refused);
     TAP_RUN(bad_input_is_refused_with_a_reason);
     TAP_RUN(documents_end_with_their_own_token);
     TAP_RUN(the_end_of_every_document_is_for_validation);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_at.c - errors of checked reading name the path, and leave the output as it was. */
+/* test_cursor.c - errors of checked reading name the path and leave the output unchanged. */
 #include "doc/cursor.h"
 #include "tap.h"
 
@@ -90,7 +90,7 @@ static void arrays_have_a_number_of_items(void)
     CHECK(links.value == doc);
 }
 
-static void a_cursor_on_something_else_than_a_map_says_so(void)
+static void a_cursor_that_is_not_on_a_map_is_an_error(void)
 {
     const struct mics_cursor root = mics_cursor_root(doc);
     struct mics_cursor links, item, scalar;
@@ -119,7 +119,7 @@ static void failures_may_be_reported_anywhere(void)
     CHECK_STR(err.text, "bad");
 }
 
-static void a_path_that_is_too_long_is_cut(void)
+static void a_path_that_is_too_long_is_truncated(void)
 {
     const struct mics_cursor root = mics_cursor_root(doc);
     struct mics_cursor chain[64];
@@ -159,9 +159,9 @@ int main(void)
     TAP_RUN(a_missing_member_is_missing_and_null_is_found);
     TAP_RUN(a_real_is_an_integer_only_if_it_is_whole);
     TAP_RUN(arrays_have_a_number_of_items);
-    TAP_RUN(a_cursor_on_something_else_than_a_map_says_so);
+    TAP_RUN(a_cursor_that_is_not_on_a_map_is_an_error);
     TAP_RUN(failures_may_be_reported_anywhere);
-    TAP_RUN(a_path_that_is_too_long_is_cut);
+    TAP_RUN(a_path_that_is_too_long_is_truncated);
     json_decref(doc);
     return tap_done();
 }

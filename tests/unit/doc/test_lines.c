@@ -5,7 +5,7 @@
 
 static struct mics_err err;
 
-/* How many lines are read before the end or an error; *status tells which. */
+/* How many lines are read before the end or an error; *status: which of them. */
 static int count_lines(const char *text, struct mics_lines *lines, enum mics_status *status)
 {
     json_t *line = NULL;
@@ -43,7 +43,7 @@ static void a_last_line_that_is_not_finished_is_reported_as_truncated(void)
     CHECK(lines.truncated);
 }
 
-static void a_bad_line_is_named_by_its_place_in_the_file(void)
+static void an_error_names_line_and_offset_in_the_file(void)
 {
     struct mics_lines lines;
     enum mics_status status;
@@ -60,6 +60,6 @@ int main(void)
 {
     TAP_RUN(every_line_is_an_object_and_empty_ones_are_skipped);
     TAP_RUN(a_last_line_that_is_not_finished_is_reported_as_truncated);
-    TAP_RUN(a_bad_line_is_named_by_its_place_in_the_file);
+    TAP_RUN(an_error_names_line_and_offset_in_the_file);
     return tap_done();
 }

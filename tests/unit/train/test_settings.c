@@ -20,7 +20,7 @@ static void the_warm_up_is_a_straight_line_to_the_peak(void)
     }
 }
 
-static void a_constant_rate_stays(void)
+static void a_constant_rate_does_not_change(void)
 {
     struct mics_lr lr = schedule(MICS_LR_CONSTANT);
 
@@ -100,7 +100,7 @@ static void settings_out_of_range_are_refused(void)
     }
 }
 
-static void settings_left_open_follow_the_plan_and_each_other(void)
+static void unset_settings_follow_the_plan_and_each_other(void)
 {
     struct mics_settings settings = mics_settings_default();
     struct mics_plan_choice with = {.clip = true}, without = {.clip = false};
@@ -118,7 +118,7 @@ static void settings_left_open_follow_the_plan_and_each_other(void)
     CHECK_INT(mics_settings_resolve(&settings, &with, &err), MICS_ERR_ARG);
 }
 
-static void settings_come_back_from_a_checkpoint_bit_for_bit(void)
+static void settings_survive_a_checkpoint_bit_for_bit(void)
 {
     struct mics_settings settings = mics_settings_default(), back = {0};
     struct mics_plan_choice choice = {.clip = true};
@@ -143,14 +143,14 @@ static void settings_come_back_from_a_checkpoint_bit_for_bit(void)
 int main(void)
 {
     TAP_RUN(the_warm_up_is_a_straight_line_to_the_peak);
-    TAP_RUN(a_constant_rate_stays);
+    TAP_RUN(a_constant_rate_does_not_change);
     TAP_RUN(a_linear_rate_falls_to_the_floor_and_stays_there);
     TAP_RUN(a_cosine_is_half_way_in_the_middle);
     TAP_RUN(without_warm_up_the_first_step_has_nearly_the_peak);
     TAP_RUN(an_unknown_schedule_is_refused_with_the_valid_names);
     TAP_RUN(settings_are_parsed_by_name);
     TAP_RUN(settings_out_of_range_are_refused);
-    TAP_RUN(settings_left_open_follow_the_plan_and_each_other);
-    TAP_RUN(settings_come_back_from_a_checkpoint_bit_for_bit);
+    TAP_RUN(unset_settings_follow_the_plan_and_each_other);
+    TAP_RUN(settings_survive_a_checkpoint_bit_for_bit);
     return tap_done();
 }

@@ -153,7 +153,7 @@ static enum mics_status faulty_check(struct mics_comm *comm, struct mics_err *er
 {
     if (comm->rank == 1)
         return mics_err_set(err, MICS_ERR_COMM, "the cable is out");
-    return mics_err_set(err, MICS_ERR_IO, "a peer is gone");
+    return mics_err_set(err, MICS_ERR_IO, "a peer has exited");
 }
 
 static void make_faulty(struct mics_comm *comms[RANKS])
