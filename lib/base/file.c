@@ -56,8 +56,8 @@ static enum mics_status read_to_end(FILE *in, size_t limit, char **data, size_t 
     return MICS_OK;
 }
 
-enum mics_status mics_file_read_stream(FILE *in, size_t limit, char **data, size_t *size,
-                                       struct mics_err *err)
+static enum mics_status read_stream(FILE *in, size_t limit, char **data, size_t *size,
+                                    struct mics_err *err)
 {
     char *bytes = NULL;
     size_t count = 0;
@@ -80,7 +80,7 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
 
     if (!in)
         return mics_err_set_errno(err, "%s", path);
-    enum mics_status status = mics_file_read_stream(in, limit, data, size, err);
+    enum mics_status status = read_stream(in, limit, data, size, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", is_stdin ? "standard input" : path);
     if (!is_stdin)

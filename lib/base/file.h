@@ -16,12 +16,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Read `in` to its end. *data belongs to the caller, who calls free(); a NUL that is not counted
- * follows the last byte. MICS_ERR_FORMAT: more than `limit` bytes. */
-enum mics_status mics_file_read_stream(FILE *in, size_t limit, char **data, size_t *size,
-                                       struct mics_err *err);
-
-/* The same from a path ("-" is standard input); errors begin with the path. */
+/* Read a whole file; "-" is standard input. *data belongs to the caller, who calls free(); a NUL
+ * that is not counted follows the last byte. Errors begin with the path. MICS_ERR_FORMAT: more than
+ * `limit` bytes. */
 enum mics_status mics_file_read(const char *path, size_t limit, char **data, size_t *size,
                                 struct mics_err *err);
 

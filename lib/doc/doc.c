@@ -203,19 +203,6 @@ enum mics_status mics_doc_add_history(json_t *doc, const char *program, int argc
     return MICS_OK;
 }
 
-enum mics_status mics_doc_read(FILE *in, json_t **out, struct mics_err *err)
-{
-    char *data = NULL;
-    size_t size = 0;
-    enum mics_status status = mics_file_read_stream(in, MICS_DOC_MAX_BYTES, &data, &size, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = mics_doc_decode(data, size, out, err);
-    free(data);
-    return status;
-}
-
 enum mics_status mics_doc_read_file(const char *path, json_t **out, struct mics_err *err)
 {
     char *data = NULL;

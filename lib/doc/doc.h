@@ -31,11 +31,10 @@ enum mics_doc_format { MICS_DOC_MSGPACK, MICS_DOC_JSON };
 /* A new document {kind, v}, which belongs to the caller. NULL: out of memory. */
 json_t *mics_doc_new(const char *kind, int version);
 
-/* Read exactly one document of at most MICS_DOC_MAX_BYTES from memory or a stream, either format.
+/* Read exactly one document of at most MICS_DOC_MAX_BYTES from memory, in either format.
  * Missing or extra bytes are MICS_ERR_FORMAT with their offset. Besides that it is only checked
  * that the value is an object whose "kind" is a string and whose "v" is an integer >= 1. */
 enum mics_status mics_doc_decode(const void *data, size_t size, json_t **out, struct mics_err *err);
-enum mics_status mics_doc_read(FILE *in, json_t **out, struct mics_err *err);
 
 /* Read from a path ("-" is standard input); errors begin with the path ("standard input"). */
 enum mics_status mics_doc_read_file(const char *path, json_t **out, struct mics_err *err);
