@@ -3,7 +3,7 @@
  * metrics.h - the metrics of a run: JSON lines, one object a line, each flushed.
  *
  *     {"event":"run", ...}   first, once for each run of the file
- *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":...,"tokens_per_s":..., ...}
+ *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":..., ...}
  *     {"event":"val","step":...,"loss":...,"tokens":...,"ms":...}
  *     {"event":"checkpoint","step":...,"path":...,"bytes":...,"ms":...}
  *     {"event":"end","step":...,"reason":"done", ...}
