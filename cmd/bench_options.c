@@ -86,14 +86,14 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 
     switch (id) {
     case 'b':
-        return mics_parse_some_bytes(value, &bench->min_bytes, err);
+        return mics_parse_positive_bytes(value, &bench->min_bytes, err);
     case 'e':
-        return mics_parse_some_bytes(value, &bench->max_bytes, err);
+        return mics_parse_positive_bytes(value, &bench->max_bytes, err);
     case 'f':
         return mics_parse_double(value, 1.01, 1e6, &bench->factor, err);
     case 'i':
         bench->factor = 1;
-        return mics_parse_some_bytes(value, &bench->step_bytes, err);
+        return mics_parse_positive_bytes(value, &bench->step_bytes, err);
     case 'n':
         return parse_u32(value, 1, MICS_BENCH_MAX_ITERS, &bench->iters, err);
     case 'w':

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# mics-lab - a cluster in one machine: nodes with shaped links, in which real Open MPI runs.
+# mics-lab - an emulated cluster on one machine: nodes with shaped links, in which real Open MPI runs.
 #
-# A lab is a tree of processes. Its root, the hub, has namespaces of its own for network, mounts, host name and
-# processes; in it are a bridge and, as children with again their own, the nodes. A veth pair joins each
-# node's eth0 to the bridge, with a token bucket at both ends. Nothing of it is seen outside, all labs use the
-# same addresses, and when the hub is killed the kernel takes away everything. What must be known from
-# outside is in a folder for each lab: its numbers, the hub's process, mpirun's files.
+# A lab is a tree of processes. Its root, the hub, has its own network, mount, UTS and PID namespaces. They contain a
+# bridge and the nodes, which are child processes with namespaces of their own. A veth pair connects eth0 of each
+# node to the bridge, with a token bucket filter at both ends. Nothing of this is visible outside, all labs use the
+# same addresses, and killing the hub makes the kernel remove everything. The state that is needed from outside is in
+# one folder for each lab: its shape, the hub's process, and the files for mpirun.
 set -u
 
 program=mics-lab
@@ -20,9 +20,9 @@ options='nodes|N||nodes of the lab (default: 4)
 slots|N||ranks of a node (default: 2)
 net|RATE||rate of each link, as 200mbit or 25MB/s (default: 200mbit)
 delay|TIME||delay of each link, as 1ms; needs netem in the kernel
-name|NAME||of the lab (default: "lab"; of run: one of its own)
-traffic|||of run: say in the end what each node has sent and received
-quiet||q|say nothing but errors
+name|NAME||of the lab (default: "lab"; with run: a unique one)
+traffic|||with run: print at the end the bytes that each node has sent and received
+quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'
 
@@ -42,7 +42,7 @@ usage()
     exit 2
 }
 
-# Print what is read; a failure to (a full disk) is an error, a reader that left (SIGPIPE) is none.
+# Copy standard input to standard output. A write error such as a full disk is fatal, SIGPIPE is not.
 publish()
 {
     local code=0
@@ -68,7 +68,7 @@ END
         if [ -n "$letter" ]; then left="-$letter, "; fi
         printf '  %s--%-12s  %s\n' "$left" "$option${arg:+=$arg}" "$text"
     done <<<"$options"
-    printf '\nSee %s(1) for the whole story, mics(7) for the ideas.\n' "$program"
+    printf '\nSee %s(1) for details, mics(7) for an introduction.\n' "$program"
 }
 
 print_completion()
@@ -81,14 +81,14 @@ print_completion()
     printf '%s\t\t\n' "${commands[@]}"
 }
 
-# The build puts these files in here.
+# The build inserts these files here.
 . cmd/lab/options.sh
 . cmd/lab/folder.sh
-. cmd/lab/places.sh
+. cmd/lab/namespaces.sh
 . cmd/lab/build.sh
 . cmd/lab/commands.sh
 
-# What this program calls inside: the folder of the lab first.
+# The commands that this program runs inside the namespaces. The first argument is the folder of the lab.
 inside_main() # what folder arguments...
 {
     local what=$1

@@ -161,7 +161,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_SEQ:
         return parse_count(value, 1, INT32_MAX, &search->seq, err);
     case ID_MEMORY:
-        return mics_parse_some_bytes(value, &search->memory_limit, err);
+        return mics_parse_positive_bytes(value, &search->memory_limit, err);
     case ID_PREFETCH:
         return parse_count(value, 0, 65535, &search->prefetch, err);
     case ID_NO_CLIP:

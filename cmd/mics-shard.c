@@ -80,7 +80,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         break;
     case ID_MAX_FILE:
         request->has_file_bytes = true;
-        return mics_parse_some_bytes(value, &convert->file_bytes, err);
+        return mics_parse_positive_bytes(value, &convert->file_bytes, err);
     case ID_DRY_RUN:
         convert->dry = true;
         break;
@@ -285,7 +285,8 @@ static int share(struct request *request,
         return cli_report(status, &err);
     cli_set_rank(convert->comm->rank, convert->comm->size);
     request->begin_s = mics_now_s();
-    if (convert->comm->rank == 0 && cli_fancy(STDERR_FILENO) && request->common.verbosity >= 0) {
+    if (convert->comm->rank == 0 && cli_supports_escapes(STDERR_FILENO) &&
+        request->common.verbosity >= 0) {
         convert->progress = show_progress;
         convert->progress_context = request;
     }

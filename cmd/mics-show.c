@@ -15,7 +15,7 @@
 #include "doc/tree_print.h"
 #include "plan/print.h"
 #include "topology/print.h"
-#include "train/report/metrics_read.h"
+#include "train/report/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,17 +69,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 
 static enum mics_status decode(const char *data, size_t size, json_t **out, struct mics_err *err)
 {
-    struct mics_metrics_log log;
-    enum mics_status status;
-
-    if (!mics_metrics_recognise(data, size))
-        return mics_doc_decode(data, size, out, err);
-    status = mics_metrics_read(data, size, &log, err);
-    if (status != MICS_OK)
-        return status;
-    status = mics_metrics_to_doc(&log, out, err);
-    mics_metrics_log_fini(&log);
-    return status;
+    if (mics_metrics_recognize(data, size))
+        return mics_metrics_summarize(data, size, out, err);
+    return mics_doc_decode(data, size, out, err);
 }
 
 static bool is_folder(const char *path)
@@ -130,7 +122,7 @@ static cli_printer *choose_printer(const struct request *request, const json_t *
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         if (strcmp(kinds[i].name, name) == 0)
             return kinds[i].print;
-    return mics_outline_print;
+    return mics_tree_print;
 }
 
 static enum mics_status print(FILE *out, const struct request *request, const json_t *doc,

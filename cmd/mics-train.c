@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mics-train - train a model by a plan, on the ranks that it is started on.
+ * mics-train - trains a model by a plan, on the ranks that it is started on.
  *
- * Every rank runs this program; rank 0 speaks for all. Here are what is printed and written of a run, and the exit
- * code; the options are in train_options.c, the job itself is in lib/train.
+ * Every rank runs this program; rank 0 reports for all. This file decides what is printed, how the
+ * job ends after a failure, and the exit code. The options are in train_options.c, the job itself
+ * is in lib/train.
  */
 #include "train_options.h"
 
 #include "base/clock.h"
 #include "comm/agree.h"
-#include "data/guard.h"
+#include "data/corpus.h"
 #include "train/report/run_reporter.h"
 #include "train/sample.h"
 #include "train/watch/signals.h"
@@ -19,18 +20,17 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* The rank that fails alone lets rank 0 speak first, if it knows. */
-#define FIRST_WORD_S 0.5
-/* Before the first step others wait longer for it. */
-#define SECOND_WORD_S 3
-#define ANY_WORD_S    6
+/* How long other ranks wait for rank 0 to report a failure and end the job: after a failure of
+ * their own, and when the time of the start is over. */
+#define LOCAL_FAILURE_DELAY_S 0.5
+#define STARTUP_RANK1_DELAY_S 3
+#define STARTUP_OTHER_DELAY_S 6
 
-/* What the watchdog's thread needs to end the job. */
-struct guard {
-    const struct mics_world *world;
-    struct mics_comm *comm; /* that ends the job */
-    atomic_bool ending;     /* the watchdog has spoken, and ends it */
+/* What is needed to end the job from any thread. */
+struct abort_context {
+    struct mics_comm *comm;
     struct mics_watchdog *watchdog;
+    atomic_bool aborting; /* the watchdog is ending the job */
 };
 
 static enum mics_status print_sample(const struct train_request *request,
@@ -46,7 +46,7 @@ static enum mics_status print_sample(const struct train_request *request,
 
     if (!text)
         return mics_err_nomem(err);
-    status = mics_sample(job->engine, &sample, text, err);
+    status = mics_sample_generate(job->engine, &sample, text, err);
     if (status == MICS_OK && job->world->rank == 0) {
         mics_sample_make_printable(text);
         printf("\n%s\n", text);
@@ -55,14 +55,15 @@ static enum mics_status print_sample(const struct train_request *request,
     return status;
 }
 
-static enum mics_status open_desk(struct mics_desk *desk, const struct train_request *request,
-                                  const struct mics_job *job, struct mics_err *err)
+static enum mics_status open_reporter(struct mics_run_reporter *reporter,
+                                      const struct train_request *request,
+                                      const struct mics_job *job, struct mics_err *err)
 {
-    desk->out = request->common.verbosity < 0 ? NULL : stdout;
-    desk->log_every = request->log_every ? request->log_every : isatty(STDOUT_FILENO) ? 1 : 10;
+    reporter->out = request->common.verbosity < 0 ? NULL : stdout;
+    reporter->log_every = request->log_every ? request->log_every : isatty(STDOUT_FILENO) ? 1 : 10;
     if (job->settings.val_every && job->data.val_windows == 0)
         cli_warn("data: too little text for validation: there will be none");
-    return mics_desk_open(desk, job, request->metrics, err);
+    return mics_run_reporter_open(reporter, job, request->metrics, err);
 }
 
 static void print_note(const struct mics_device_note *note)
@@ -73,11 +74,12 @@ static void print_note(const struct mics_device_note *note)
         cli_note(note->level, "%s", note->text);
 }
 
-/* Everything before the first step. */
+/* Everything before the first step, except the watchdog. */
 static enum mics_status prepare(const struct train_request *request, struct mics_job *job,
-                                struct mics_run *run, struct mics_desk *desk, struct mics_err *err)
+                                struct mics_run *run, struct mics_run_reporter *reporter,
+                                struct mics_err *err)
 {
-    struct mics_run_observer observer = mics_desk_observer(desk);
+    struct mics_run_observer observer = mics_run_reporter_observer(reporter);
     enum mics_status status = mics_job_open(job, err);
 
     observer.note = print_note;
@@ -89,9 +91,9 @@ static enum mics_status prepare(const struct train_request *request, struct mics
         return status;
     status = mics_signals_install(train_program.name, job->world->rank == 0, err);
     if (status == MICS_OK)
-        status = mics_data_guard(train_program.name, &job->data.corpus, err);
+        status = mics_corpus_handle_sigbus(&job->data.corpus, train_program.name, err);
     if (status == MICS_OK && job->world->rank == 0)
-        status = open_desk(desk, request, job, err);
+        status = open_reporter(reporter, request, job, err);
     return mics_agree(job->control, status, err);
 }
 
@@ -101,91 +103,92 @@ static enum mics_status write_trace(struct mics_job *job, struct mics_err *err)
     enum mics_status status = mics_job_write_trace(job, &steps, err);
 
     if (status == MICS_OK && steps == 0 && job->world->rank == 0)
-        cli_warn("%s: none of the steps to be traced was run", job->options->trace);
+        cli_warn("%s: none of the steps to trace was run", job->options->trace);
     return status;
 }
 
-/* In the watchdog's thread: nothing else can be hoped for. */
-static void on_fault(void *context, bool speaks, const struct mics_err *err)
+/* In the watchdog's thread, while other threads may be blocked for ever. */
+static void on_fault(void *context, bool reports, const struct mics_err *err)
 {
-    struct guard *guard = context;
+    struct abort_context *abort_context = context;
 
-    atomic_store(&guard->ending, true);
-    if (speaks)
-        cli_set_rank(0, (int)guard->world->size);
-    mics_watchdog_excuse(guard->watchdog);
-    guard->comm->ops->abort(guard->comm, cli_report(MICS_ERR_COMM, err));
+    atomic_store(&abort_context->aborting, true);
+    if (reports)
+        cli_enable_reporting();
+    mics_watchdog_expect_exit(abort_context->watchdog);
+    abort_context->comm->ops->abort(abort_context->comm, cli_report(MICS_ERR_COMM, err));
 }
 
-/* The same before the first step, when nobody knows of anybody: the first rank speaks, then another, if it is still
- * there. */
-static void on_late(void *context, const struct mics_err *err)
+/* In the start-up watchdog's thread. Without heartbeats the ranks do not know of each other: rank 0
+ * reports, and another rank only if it has not been killed until then. */
+static void on_startup_fault(void *context, const struct mics_err *err)
 {
     (void)context;
     if (cli_rank() != 0) {
-        mics_sleep_s(cli_rank() == 1 ? SECOND_WORD_S : ANY_WORD_S);
-        cli_set_rank(0, 1);
+        mics_sleep_s(cli_rank() == 1 ? STARTUP_RANK1_DELAY_S : STARTUP_OTHER_DELAY_S);
+        cli_enable_reporting();
     }
     _exit(cli_report(MICS_ERR_COMM, err));
 }
 
-static enum mics_status watch(const struct train_request *request, const struct mics_job *job,
-                              const struct mics_run *run, struct guard *guard, struct mics_err *err)
+static enum mics_status start_watchdog(const struct train_request *request,
+                                       const struct mics_job *job, const struct mics_run *run,
+                                       struct abort_context *context, struct mics_err *err)
 {
-    const struct mics_watchdog_options watching = {.world = job->world,
-                                                   .engine = job->engine,
-                                                   .run = run,
-                                                   .timeout_s = request->timeout,
-                                                   .fault = on_fault,
-                                                   .context = guard};
+    const struct mics_watchdog_options options = {.world = job->world,
+                                                  .engine = job->engine,
+                                                  .run = run,
+                                                  .timeout_s = request->timeout,
+                                                  .on_fault = on_fault,
+                                                  .context = context};
 
-    guard->world = job->world;
-    guard->comm = job->comm;
-    return mics_agree(job->control, mics_watchdog_start(&watching, &guard->watchdog, err), err);
+    context->comm = job->comm;
+    return mics_agree(job->control, mics_watchdog_start(&options, &context->watchdog, err), err);
 }
 
-static void end_startup(struct train_request *request)
+static void stop_startup_watchdog(struct train_request *request)
 {
-    mics_startup_end(request->job.startup);
+    mics_startup_watchdog_stop(request->job.startup);
     request->job.startup = NULL;
 }
 
 static enum mics_status train(struct train_request *request, struct mics_job *job,
-                              struct mics_run *run, struct mics_desk *desk, struct guard *guard,
-                              enum mics_run_end *end, struct mics_err *err)
+                              struct mics_run *run, struct mics_run_reporter *reporter,
+                              struct abort_context *context, enum mics_run_end *end,
+                              struct mics_err *err)
 {
-    enum mics_status status = prepare(request, job, run, desk, err);
+    enum mics_status status = prepare(request, job, run, reporter, err);
 
     if (status == MICS_OK)
-        status = watch(request, job, run, guard, err);
-    end_startup(request);
+        status = start_watchdog(request, job, run, context, err);
+    stop_startup_watchdog(request);
     if (status == MICS_OK)
         status = mics_run_steps(run, end, err);
     if (status == MICS_OK && job->options->trace)
         status = write_trace(job, err);
     if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample)
-        status = mics_run_alone(run, print_sample(request, job, err));
+        status = mics_run_mark_local(run, print_sample(request, job, err));
     if (status == MICS_OK && job->world->rank == 0)
-        status = mics_desk_end(desk, *end, err);
+        status = mics_run_reporter_end(reporter, *end, err);
     if (status == MICS_OK && *end == MICS_RUN_STOPPED)
-        cli_warn("stopped after step %llu as asked; --resume=%s goes on",
+        cli_warn("stopped after step %llu as requested; continue with --resume=%s",
                  (unsigned long long)run->step, job->out);
     return status;
 }
 
-/* A failure that the others may not know of ends the job at once. If the watchdog is ending it, this is what comes of
- * that, and nothing to talk about. */
-static int give_up(const struct mics_job *job, struct guard *guard, enum mics_status status,
-                   const struct mics_err *err)
+/* End the job after a failure that the other ranks may not know of. If the watchdog is ending the
+ * job already, the failure is a consequence of that and is not reported. */
+static int abort_job(const struct mics_job *job, struct abort_context *context,
+                     enum mics_status status, const struct mics_err *err)
 {
     struct mics_comm *comm = job->comm ? job->comm : job->world->comm;
 
-    while (atomic_load(&guard->ending))
+    while (atomic_load(&context->aborting))
         mics_sleep_s(1);
-    mics_watchdog_excuse(guard->watchdog);
+    mics_watchdog_expect_exit(context->watchdog);
     if (job->world->rank != 0) {
-        mics_sleep_s(FIRST_WORD_S);
-        cli_set_rank(0, (int)job->world->size);
+        mics_sleep_s(LOCAL_FAILURE_DELAY_S);
+        cli_enable_reporting();
     }
     int code = cli_report(status, err);
     comm->ops->abort(comm, code);
@@ -196,27 +199,27 @@ static int run_job(struct train_request *request)
 {
     struct mics_job job;
     struct mics_run run = {0};
-    struct mics_desk desk = {.run = &run};
-    struct guard guard = {0};
+    struct mics_run_reporter reporter = {.run = &run};
+    struct abort_context context = {0};
     enum mics_run_end end = MICS_RUN_DONE;
     struct mics_err err = {""};
     enum mics_status status, closed;
     int code;
 
-    status = mics_startup_begin(request->timeout, "joining the other ranks", on_late, NULL,
-                                &request->job.startup, &err);
+    status = mics_startup_watchdog_start(request->timeout, "joining the other ranks",
+                                         on_startup_fault, NULL, &request->job.startup, &err);
     if (status != MICS_OK)
         return cli_report(status, &err);
     status = mics_job_join(&job, &request->job, &err);
     if (status == MICS_OK) {
         cli_set_rank((int)job.world->rank, (int)job.world->size);
-        status = train(request, &job, &run, &desk, &guard, &end, &err);
+        status = train(request, &job, &run, &reporter, &context, &end, &err);
     }
-    end_startup(request);
-    if (status != MICS_OK && run.alone)
-        return give_up(&job, &guard, status, &err);
-    mics_watchdog_stop(guard.watchdog);
-    closed = mics_desk_close(&desk, status == MICS_OK ? &err : NULL);
+    stop_startup_watchdog(request);
+    if (status != MICS_OK && run.local_failure)
+        return abort_job(&job, &context, status, &err);
+    mics_watchdog_stop(context.watchdog);
+    closed = mics_run_reporter_close(&reporter, status == MICS_OK ? &err : NULL);
     code = cli_report(status == MICS_OK ? closed : status, &err);
     mics_run_fini(&run);
     mics_job_close(&job);

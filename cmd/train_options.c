@@ -28,46 +28,51 @@ enum {
     ID_TRACE,
     ID_TRACE_STEPS,
     ID_TIMEOUT,
-    ID_SETTING, /* those below are settings, by their names */
+    ID_SETTING, /* from here on: settings, identified by name */
 };
 
 static const struct cli_option options[] = {
-    {'p', "plan", "FILE", "plan to train by (default: standard input; with --resume: its own)"},
+    {'p', "plan", "FILE", "plan (default: standard input; with --resume: the checkpoint's)"},
     {ID_DATA, "data", "PATTERNS", "text files to train on, shell patterns separated by blanks"},
     {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
-    {ID_RESUME, "resume", "PATH|auto", "go on from a checkpoint; auto: from the latest, if any"},
-    {ID_INIT, "init", "PATH",
-     "begin with the parameters of a checkpoint or of a Hugging Face folder"},
-    {ID_OVERWRITE, "overwrite", NULL, "begin anew in a folder that has checkpoints"},
-    {ID_OTHER_DATA, "other-data", NULL, "resume on other data than before"},
-    {ID_SETTING, "steps", "N", "steps to train in all (default: 600)"},
+    {ID_RESUME, "resume", "PATH|auto", "continue from a checkpoint; auto: from the latest, if any"},
+    {ID_INIT, "init", "PATH", "initial parameters, from a checkpoint or a Hugging Face folder"},
+    {ID_OVERWRITE, "overwrite", NULL, "start a new run in a folder that has checkpoints"},
+    {ID_OTHER_DATA, "other-data", NULL, "resume with different data"},
+    {ID_SETTING, "steps", "N", "steps to train in total (default: 600)"},
     {ID_SETTING + 1, "seed", "N", "seed of parameters, order and sample (default: 1)"},
     {ID_SETTING + 2, "lr", "RATE", "highest learning rate (default: 3e-3)"},
     {ID_SETTING + 3, "min-lr", "RATE", "learning rate of the last step (default: a tenth of --lr)"},
-    {ID_SETTING + 4, "lr-schedule", "constant|linear|cosine", "its way there (default: cosine)"},
-    {ID_SETTING + 5, "warmup", "N", "steps until --lr (default: a tenth of --steps, at most 100)"},
+    {ID_SETTING + 4, "lr-schedule", "constant|linear|cosine",
+     "decay to --min-lr (default: cosine)"},
+    {ID_SETTING + 5, "warmup", "N", "steps of warm-up (default: a tenth of --steps, at most 100)"},
     {ID_SETTING + 6, "beta1", "X", "AdamW's (default: 0.9)"},
     {ID_SETTING + 7, "beta2", "X", "AdamW's (default: 0.95)"},
     {ID_SETTING + 8, "eps", "X", "AdamW's (default: 1e-8)"},
     {ID_SETTING + 9, "momentum", "X", "SGD's (default: 0.9)"},
     {ID_SETTING + 10, "weight-decay", "X", "of matrices (default: 0.1)"},
-    {ID_SETTING + 11, "clip", "NORM", "clip the gradient (default: 1 if planned with clipping)"},
-    {ID_SETTING + 12, "val-fraction", "X", "end of each file kept for validation (default: 0.05)"},
+    {ID_SETTING + 11, "clip", "NORM",
+     "largest gradient norm (default: 1 if planned with clipping)"},
+    {ID_SETTING + 12, "val-fraction", "X", "part of each file for validation (default: 0.05)"},
     {ID_SETTING + 13, "val-every", "N", "steps between validations, 0: none (default: 100)"},
-    {ID_SETTING + 14, "val-batches", "N", "global batches of a validation (default: 8)"},
+    {ID_SETTING + 14, "val-batches", "N", "global batches per validation (default: 8)"},
     {ID_SAVE_EVERY, "save-every", "N", "steps between checkpoints (default: only at the end)"},
     {ID_KEEP, "keep", "N", "checkpoints to keep, 0: all (default: 0)"},
     {ID_KEEP_EVERY, "keep-every", "N",
-     "with --keep, keep those of every N-th step too (default: 0)"},
-    {ID_METRICS, "metrics", "FILE", "write JSON lines of all that happens"},
-    {ID_LOG_EVERY, "log-every", "N", "steps between lines (default: 1 on a terminal, else 10)"},
-    {ID_SAMPLE, "sample", "N", "characters drawn from the model at the end (default: 300)"},
-    {ID_TEMPERATURE, "temperature", "X", "of the sample; 0: the likeliest (default: 0.8)"},
-    {ID_TRACE, "trace", "FILE", "write when each operation ran, on every rank, for Perfetto"},
+     "with --keep, also keep those of every N-th step (default: 0)"},
+    {ID_METRICS, "metrics", "FILE", "write JSON lines of all events"},
+    {ID_LOG_EVERY, "log-every", "N",
+     "steps between printed lines (default: 1 on a terminal, else 10)"},
+    {ID_SAMPLE, "sample", "N", "characters to generate at the end (default: 300)"},
+    {ID_TEMPERATURE, "temperature", "X",
+     "of the sample; 0: the most likely character (default: 0.8)"},
+    {ID_TRACE, "trace", "FILE", "write the timeline of every rank, for Perfetto"},
     {ID_TRACE_STEPS, "trace-steps", "A-B", "steps in the trace (default: the last three)"},
-    {ID_DEVICE, "device", "auto|host|cuda|paced", "what to compute on; paced: only take the time"},
-    {ID_PACE, "pace", "FILE", "take the time that another plan's step would (--device=paced)"},
-    {ID_TIMEOUT, "timeout", "SECONDS", "end the job after so long without progress (default: 60)"},
+    {ID_DEVICE, "device", "auto|host|cuda|paced",
+     "device to compute on; paced: only take the time"},
+    {ID_PACE, "pace", "FILE", "with --device=paced, take the time of another plan's step"},
+    {ID_TIMEOUT, "timeout", "SECONDS",
+     "end the job after this time without progress (default: 60)"},
 };
 
 const struct cli_program train_program = {
@@ -88,9 +93,10 @@ static enum mics_status take_setting(struct train_request *request, int id, cons
     for (size_t i = 0; i < sizeof options / sizeof *options; i++)
         if (options[i].id == id)
             name = options[i].name;
-    if (job->given_count == MICS_JOB_MAX_GIVEN)
+    if (job->override_count == MICS_JOB_MAX_OVERRIDES)
         return mics_err_set(err, MICS_ERR_ARG, "too many options");
-    job->given[job->given_count++] = (struct mics_given){.name = name, .text = value};
+    job->overrides[job->override_count++] =
+        (struct mics_setting_override){.name = name, .text = value};
     return mics_settings_set(&request->scratch, name, value, err);
 }
 
@@ -114,7 +120,7 @@ static enum mics_status take_device(struct mics_job_options *job, const char *va
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, cuda, paced", value);
 }
 
-/* "A-B", or "A" for one. */
+/* "A-B", or "A" for one step. */
 static enum mics_status take_trace_steps(struct mics_job_options *job, const char *value,
                                          struct mics_err *err)
 {
@@ -206,13 +212,13 @@ int train_parse(int argc, char **argv, struct train_request *request)
     if (request->job.pace && !request->job.paced)
         return cli_usage("--pace goes with --device=paced");
     if (request->job.paced && (request->job.resume || request->job.init))
-        return cli_usage("--device=paced computes nothing: there is nothing to go on from");
+        return cli_usage("--device=paced computes nothing: it cannot resume or initialise");
     if (request->job.pattern_count == 0)
         return cli_usage("--data is missing: which text files?");
     if (!request->job.plan && !request->job.resume && isatty(STDIN_FILENO))
         return cli_usage("no plan: -p FILE, or one on standard input");
     if (request->job.paced)
-        request->sample = 0; /* there is no model to draw from */
+        request->sample = 0; /* the model is not trained */
     request->job.patterns = request->patterns;
     request->job.no_history = request->common.no_history;
     return -1;

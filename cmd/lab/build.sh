@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# build.sh - making a lab, measuring its links, and ending it. Part of mics-lab.
+# build.sh - creates a lab, measures its links, and destroys it. Part of mics-lab.
 
 write_files()
 {
@@ -11,7 +11,7 @@ write_files()
         for ((i = 1; i <= nodes; i++)); do echo "$subnet.$i node$i"; done
     } >"$lab/hosts"
     for ((i = 1; i <= nodes; i++)); do echo "node$i slots=$slots"; done >"$lab/hostfile"
-    # What mpirun calls in place of ssh: a host, then words that a shell on it has to read.
+    # mpirun calls this instead of ssh, with a host and the words of a shell command.
     # shellcheck disable=SC2016
     printf '#!/bin/sh\nread -r pid <"%s/$1" || exit 1\nshift\nexec nsenter -t "$pid" -n -u -m -p -- sh -c "$*"\n' \
         "$lab" >"$lab/agent"
@@ -28,14 +28,14 @@ mpirun_options()
         "--mca rmaps_base_oversubscribe 1 --mca mpi_yield_when_idle 1"
 }
 
-# Kill the hub: the kernel kills the rest, and takes the links away.
+# Kill the hub: the kernel then kills the other processes and removes the links.
 destroy() # folder
 {
     local pid
-    if lives "$1/hub"; then
+    if is_alive "$1/hub"; then
         read -r pid _ <"$1/hub"
         kill -KILL "$pid"
-        while lives "$1/hub"; do sleep 0.02; done
+        while is_alive "$1/hub"; do sleep 0.02; done
     fi
     rm -rf "$1"
 }
@@ -52,13 +52,13 @@ can_isolate()
     isolate=("${how[@]}")
 }
 
-# A transfer from the first node to the last: datagrams to an address that is nobody's but has the last one's hardware
-# address; there they are counted, and dropped. measured= bits per second.
+# Measure a transfer from the first node to the last: datagrams to an unused IP address that resolves to the last node's
+# hardware address, where they are counted and dropped. measured= bits per second.
 measure()
 {
     local size=8900 urgent=()
     if [ "$rate_bits" -lt 100000000 ]; then size=1400; fi
-    if chrt -f 1 true 2>/dev/null; then urgent=(chrt -f 1); fi # a busy machine is no slow link
+    if chrt -f 1 true 2>/dev/null; then urgent=(chrt -f 1); fi # do not measure the load of the machine
     in_node 1 "${urgent[@]}" bash -c \
         "dd if=/dev/zero bs=$size status=none >/dev/udp/$subnet.253/9 & read -r; kill \$!" 2>/dev/null < <(
             in_node "$nodes" "${urgent[@]}" "$self" _count "$lab" >"$lab/measured"
@@ -86,7 +86,7 @@ count_main()
     awk -v a="$from" -v b="$to" 'BEGIN { split(a, x); split(b, y); printf "%.0f", (y[2] - x[2]) * 8e6 / (y[1] - x[1]) }'
 }
 
-# What each node has sent and received since its link was made: "node1 SENT RECEIVED", in bytes.
+# The bytes that each node has sent and received since its link was created: "node1 SENT RECEIVED".
 count_traffic()
 {
     local i name rest counted
@@ -98,7 +98,7 @@ count_traffic()
     done
 }
 
-# The same since the lab was ready, as a table.
+# The same since the lab became ready, as a table.
 traffic_table()
 {
     printf '%-8s %15s %15s\n' node sent received
@@ -129,11 +129,11 @@ check_measured()
         if [ $ratio -ge 80 ] && [ $ratio -le 120 ]; then break; fi
     done
     if [ $ratio -lt 50 ] || [ $ratio -gt 150 ]; then
-        fail 1 "$net cannot be shaped here: a link carries $(as_people "${measured:-0}")"
+        fail 1 "$net cannot be shaped here: a link carries $(format_rate "${measured:-0}")"
     fi
 }
 
-# The lab $name, of the options' shape. It is gone again if this program ends before keep=1.
+# Create the lab $name. It is destroyed again if this program exits before keep=1.
 build()
 {
     local starter measured=''
@@ -141,7 +141,7 @@ build()
     can_isolate
     take_rate --net "$net"
     lab=$labs/$name
-    mkdir "$lab" 2>/dev/null || fail 1 "lab '$name' is there already; '$program down $name' ends it"
+    mkdir "$lab" 2>/dev/null || fail 1 "lab '$name' exists already; '$program down $name' ends it"
     keep=0
     trap 'end_lab' EXIT
     write_files || fail 1 "'$lab': cannot be written"
@@ -151,8 +151,8 @@ build()
     wait_until_built "$starter"
     check_measured
     count_traffic >"$lab/traffic"
-    say "lab '$name': $nodes nodes of $slots slots, $(as_people "$rate_bits") links${delay:+, delay $delay}" \
-        "(measured: $(if [ -n "$measured" ]; then as_people "$measured"; else echo 'no link to measure'; fi))"
+    say "lab '$name': $nodes nodes of $slots slots, $(format_rate "$rate_bits") links${delay:+, delay $delay}" \
+        "(measured: $(if [ -n "$measured" ]; then format_rate "$measured"; else echo 'no link to measure'; fi))"
 }
 
 end_lab()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# commands.sh - a function for each command. Part of mics-lab.
+# commands.sh - one function for each command. Part of mics-lab.
 
-# Pass a signal to mpirun; at the second one, or when it does not end in time, all is killed.
+# Pass a signal to mpirun. A second signal, or a job that does not end in time, kills the lab.
 forward() # signal code
 {
     local child
@@ -73,7 +73,7 @@ down_main()
         take_name name "$name"
         [ -d "$labs/$name" ] || fail 1 "there is no lab '$name'"
         destroy "$labs/$name"
-        say "lab '$name' is gone"
+        say "lab '$name' is removed"
     done
 }
 
@@ -89,7 +89,7 @@ list_lab() # folder
 {
     local n=- s=- rate=- rest carries=-
     { read -r n s rate rest <"$1/shape"; } 2>/dev/null
-    if [ -s "$1/measured" ]; then carries=$(as_people "$(cat "$1/measured")"); fi
+    if [ -s "$1/measured" ]; then carries=$(format_rate "$(cat "$1/measured")"); fi
     printf '%-20s %5s %5s %10s %14s %s\n' "$(basename "$1")" "$n" "$s" "$rate" "$carries" "$(state_of "$1")"
 }
 
@@ -121,7 +121,7 @@ slow_main()
     take_node "${operands[1]}"
     take_rate slow "${operands[2]}"
     shape_link "$node" "$rate_bits" || exit 1
-    say "node$node of lab '$name' has a link of $(as_people "$rate_bits")"
+    say "node$node of lab '$name' has a link of $(format_rate "$rate_bits")"
 }
 
 cut_main()
@@ -131,11 +131,11 @@ cut_main()
     choose_lab
     take_node "${operands[1]}"
     in_hub ip link set "port$node" down || exit 1
-    say "node$node of lab '$name' is cut off"
+    say "node$node of lab '$name' is disconnected"
 }
 
-# The kernel notices a link that is back up to a second later, and drops packets until then; and who looked for the node in
-# vain asks again only after a while.
+# The kernel takes up to a second to notice that a link is up again, and drops packets until then. Failed entries of
+# neighbour tables would delay the next resolution, so they are flushed.
 revive() # node
 {
     local i until=$((SECONDS + 10))
@@ -156,7 +156,7 @@ heal_main()
     take_rate --net "$net"
     shape_link "$node" "$rate_bits" && in_hub ip link set "port$node" up || exit 1
     revive "$node"
-    say "node$node of lab '$name' is as at first"
+    say "node$node of lab '$name' has its initial link again"
 }
 
 exec_main()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# folder.sh - what is known of labs from outside: a folder for each, with its numbers and its processes. Part of mics-lab.
+# folder.sh - the state of labs as seen from outside: one folder for each, with its shape and processes. Part of mics-lab.
 
 find_labs()
 {
@@ -8,12 +8,12 @@ find_labs()
     else
         labs=${XDG_RUNTIME_DIR:-/tmp}/mics-lab-$(id -u)
     fi
-    (umask 077 && mkdir -p "$labs") 2>/dev/null || fail 1 "'$labs': cannot be made"
-    [ -O "$labs" ] || fail 1 "'$labs' belongs to somebody else"
+    (umask 077 && mkdir -p "$labs") 2>/dev/null || fail 1 "'$labs': cannot be created"
+    [ -O "$labs" ] || fail 1 "'$labs' belongs to another user"
 }
 
-# When a process began, in the kernel's ticks: with the number, it names a process for good.
-began() # pid
+# The start time of a process in clock ticks. Together with the PID it identifies a process uniquely.
+start_time() # pid
 {
     local stat
     { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 1
@@ -21,45 +21,45 @@ began() # pid
     cut -d ' ' -f 20 <<<"$stat"
 }
 
-lives() # file with "pid began"
+is_alive() # file with "pid start_time"
 {
     local pid ticks
-    { read -r pid ticks <"$1"; } 2>/dev/null && [ "$(began "$pid")" = "$ticks" ]
+    { read -r pid ticks <"$1"; } 2>/dev/null && [ "$(start_time "$pid")" = "$ticks" ]
 }
 
 remember_process() # pid file
 {
-    echo "$1 $(began "$1")" >"$2.new" && mv "$2.new" "$2"
+    echo "$1 $(start_time "$1")" >"$2.new" && mv "$2.new" "$2"
 }
 
-# up; running: under run; left: its run is gone; dead: only the folder is there
+# up; running: by run; left: its run has ended; dead: only the folder is left
 state_of() # folder
 {
-    if ! lives "$1/hub"; then
+    if ! is_alive "$1/hub"; then
         echo dead
     elif [ ! -e "$1/owner" ]; then
         echo up
-    elif lives "$1/owner"; then
+    elif is_alive "$1/owner"; then
         echo running
     else
         echo left
     fi
 }
 
-# The lab that is meant: --name, or the only one.
+# Choose the lab: --name, or the only one.
 choose_lab()
 {
     local all
     find_labs
     if [ -z "$name" ]; then
         all=("$labs"/*/)
-        [ -d "${all[0]}" ] || fail 1 "there is no lab; '$program up' makes one"
+        [ -d "${all[0]}" ] || fail 1 "there is no lab; '$program up' creates one"
         [ ${#all[@]} = 1 ] || usage "there are several labs: which --name?"
         name=$(basename "${all[0]}")
     fi
     lab=$labs/$name
     [ -d "$lab" ] || fail 1 "there is no lab '$name'"
-    lives "$lab/hub" || fail 1 "lab '$name' is dead; '$program down $name' clears it away"
+    is_alive "$lab/hub" || fail 1 "lab '$name' is dead; '$program down $name' removes its folder"
     read -r nodes slots net delay <"$lab/shape"
 }
 

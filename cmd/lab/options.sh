@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# options.sh - the command line: options, operands, rates. Part of mics-lab.
+# options.sh - parses the command line: options, operands, rates. Part of mics-lab.
 
 take_count() # option value most
 {
@@ -8,7 +8,7 @@ take_count() # option value most
 
 take_name() # option value
 {
-    [[ $2 =~ ^[a-z0-9][a-z0-9-]{0,31}$ ]] || usage "--$1: '$2': must be small letters, digits and '-', at most 32"
+    [[ $2 =~ ^[a-z0-9][a-z0-9-]{0,31}$ ]] || usage "--$1: '$2': must be at most 32 lower-case letters, digits and '-'"
 }
 
 take_option() # name value
@@ -26,7 +26,7 @@ take_option() # name value
     esac
 }
 
-# One option; consumed=2 when its value was the next word.
+# Handle one option. consumed=2 if its value was the next word.
 take_long() # --name[=value] next...
 {
     local given=${1#--} line option arg letter text
@@ -46,7 +46,7 @@ take_long() # --name[=value] next...
     fi
 }
 
-# Options into variables, what is before "--" into operands, what is after it into job.
+# Set the variables of options, operands=, and job= (the words after "--").
 parse()
 {
     operands=() job=()
@@ -75,7 +75,7 @@ expect() # least most: operands of the command
 
 no_job() { [ ${#job[@]} = 0 ] || usage "${operands[0]} takes no command to run"; }
 
-# Bits per second of a rate as people write it: rate_bits=
+# Parse a rate: rate_bits= in bits per second.
 take_rate() # what text
 {
     local text=${2,,} factor
@@ -91,7 +91,7 @@ take_rate() # what text
     fi
 }
 
-as_people() # bits per second
+format_rate() # bits per second
 {
     awk -v n="$1" 'BEGIN { if (n >= 1e9) printf "%.3g Gbit/s", n / 1e9; else printf "%.4g Mbit/s", n / 1e6 }'
 }

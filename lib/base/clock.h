@@ -3,10 +3,10 @@
 #ifndef MICS_BASE_CLOCK_H
 #define MICS_BASE_CLOCK_H
 
-/* Seconds since some fixed moment of this machine. Never goes back. Any thread. */
+/* Seconds since a fixed but unspecified time of this machine; never decreases. Any thread. */
 double mics_now_s(void);
 
-/* Sleep for at least `seconds` (0 or more), through signals. */
+/* Sleep for at least `seconds` (0 or more), whatever signals arrive. */
 void mics_sleep_s(double seconds);
 
 #endif

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A line for people must stay one line, whatever a hostile file put into it. */
+/* Keep the text on one line, whatever untrusted input it quotes. */
 static void make_printable(char *text)
 {
     for (; *text; text++)

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c - whole files in: the buffer doubles until the end of the file or the limit. */
 #include "base/file.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { FIRST_BUFFER = 16384 };
 
-/* Make room for at least one byte more, but for no more than one byte beyond `limit`. */
-static enum mics_status grow(char **data, size_t *room, size_t limit, struct mics_err *err)
+/* Double the buffer, but to no more than one byte beyond `limit` and a NUL. */
+static enum mics_status grow(char **data, size_t *capacity, size_t limit, struct mics_err *err)
 {
-    size_t next = *room < FIRST_BUFFER ? FIRST_BUFFER : *room * 2;
+    size_t next = *capacity < FIRST_BUFFER ? FIRST_BUFFER : *capacity * 2;
 
-    if (*room > SIZE_MAX / 4)
+    if (*capacity > SIZE_MAX / 4)
         return mics_err_nomem(err);
     if (limit < SIZE_MAX - 1 && next > limit + 2)
         next = limit + 2;
@@ -21,27 +28,27 @@ static enum mics_status grow(char **data, size_t *room, size_t limit, struct mic
     if (!bigger)
         return mics_err_nomem(err);
     *data = bigger;
-    *room = next;
+    *capacity = next;
     return MICS_OK;
 }
 
-/* Read to the end; the last byte of the room stays free for the NUL. */
-static enum mics_status slurp(FILE *in, size_t limit, char **data, size_t *size,
-                              struct mics_err *err)
+/* Read to the end, keeping one byte of the buffer for the NUL. */
+static enum mics_status read_to_end(FILE *in, size_t limit, char **data, size_t *size,
+                                    struct mics_err *err)
 {
-    size_t room = 0;
+    size_t capacity = 0;
     size_t got = 0;
 
     do {
         *size += got;
         if (*size > limit)
             return mics_err_set(err, MICS_ERR_FORMAT, "more than %zu bytes", limit);
-        if (*size + 1 >= room) {
-            enum mics_status status = grow(data, &room, limit, err);
+        if (*size + 1 >= capacity) {
+            enum mics_status status = grow(data, &capacity, limit, err);
             if (status != MICS_OK)
                 return status;
         }
-        got = fread(*data + *size, 1, room - *size - 1, in);
+        got = fread(*data + *size, 1, capacity - *size - 1, in);
     } while (got > 0);
     if (ferror(in))
         return mics_err_set_errno(err, "read failed");
@@ -49,12 +56,12 @@ static enum mics_status slurp(FILE *in, size_t limit, char **data, size_t *size,
     return MICS_OK;
 }
 
-enum mics_status mics_file_slurp(FILE *in, size_t limit, char **data, size_t *size,
-                                 struct mics_err *err)
+static enum mics_status read_stream(FILE *in, size_t limit, char **data, size_t *size,
+                                    struct mics_err *err)
 {
     char *bytes = NULL;
     size_t count = 0;
-    enum mics_status status = slurp(in, limit, &bytes, &count, err);
+    enum mics_status status = read_to_end(in, limit, &bytes, &count, err);
 
     if (status != MICS_OK) {
         free(bytes);
@@ -73,10 +80,341 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
 
     if (!in)
         return mics_err_set_errno(err, "%s", path);
-    enum mics_status status = mics_file_slurp(in, limit, data, size, err);
+    enum mics_status status = read_stream(in, limit, data, size, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", is_stdin ? "standard input" : path);
     if (!is_stdin)
         fclose(in);
+    return status;
+}
+
+/*
+ * The list of temporary files can be walked by a signal handler at any moment: entries are added at
+ * the front and never removed; only their paths are set and cleared. Exchanging a path for NULL
+ * takes ownership of it. The handler then removes the file, and mics_temporary_drop() frees the
+ * string.
+ */
+
+struct mics_temporary {
+    _Atomic(char *) path; /* NULL: the entry is free */
+    struct mics_temporary *next;
+};
+
+static _Atomic(struct mics_temporary *) list;
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER; /* not taken by signal handlers */
+
+static struct mics_temporary *find_free(void)
+{
+    struct mics_temporary *entry = atomic_load(&list);
+
+    while (entry && atomic_load(&entry->path))
+        entry = entry->next;
+    return entry;
+}
+
+static struct mics_temporary *push(char *path)
+{
+    struct mics_temporary *entry = malloc(sizeof *entry);
+
+    if (!entry)
+        return NULL;
+    atomic_init(&entry->path, path);
+    entry->next = atomic_load(&list);
+    atomic_store(&list, entry);
+    return entry;
+}
+
+struct mics_temporary *mics_temporary_add(char *path)
+{
+    pthread_mutex_lock(&list_lock);
+    struct mics_temporary *entry = find_free();
+    if (entry)
+        atomic_store(&entry->path, path);
+    else
+        entry = push(path);
+    pthread_mutex_unlock(&list_lock);
+    return entry;
+}
+
+void mics_temporary_drop(struct mics_temporary *temporary)
+{
+    pthread_mutex_lock(&list_lock);
+    free(atomic_exchange(&temporary->path, NULL));
+    pthread_mutex_unlock(&list_lock);
+}
+
+static bool is_temporary(const char *path)
+{
+    bool known = false;
+
+    pthread_mutex_lock(&list_lock);
+    for (struct mics_temporary *entry = atomic_load(&list); entry && !known; entry = entry->next) {
+        const char *other = atomic_load(&entry->path);
+        known = other && strcmp(other, path) == 0;
+    }
+    pthread_mutex_unlock(&list_lock);
+    return known;
+}
+
+void mics_temporary_remove_all(void)
+{
+    for (struct mics_temporary *entry = atomic_load(&list); entry; entry = entry->next) {
+        char *path = atomic_exchange(&entry->path, NULL);
+        if (path && unlink(path) != 0)
+            rmdir(path); /* the files in it were added later, so they are removed already */
+    }
+}
+
+/* Symbolic links are resolved before writing, so that the rename does not replace them. Nor may it
+ * replace a device or a pipe, so a path that is not a regular file is written directly. */
+struct mics_file_writer {
+    FILE *stream;
+    char *name;   /* as given, for messages */
+    char *target; /* with links resolved */
+    char
+        *temp_path; /* NULL: the target is written directly. Owned by `temporary` if that is set. */
+    struct mics_temporary *temporary;
+};
+
+static void writer_free(struct mics_file_writer *writer)
+{
+    if (writer->temporary)
+        mics_temporary_drop(writer->temporary);
+    else
+        free(writer->temp_path);
+    free(writer->target);
+    free(writer->name);
+    free(writer);
+}
+
+/* Create the temporary file, replacing one that a dead process with the same PID left behind, but
+ * not one that another writer of this process has open. */
+static int create_temp_file(const char *path, mode_t mode)
+{
+    const int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    int fd = open(path, flags, mode);
+
+    if (fd >= 0 || errno != EEXIST || is_temporary(path))
+        return fd;
+    if (unlink(path) != 0)
+        return -1;
+    return open(path, flags, mode);
+}
+
+/* Create the temporary file and add it to the list. -1 with errno. */
+static int open_temp_file(struct mics_file_writer *writer, const struct stat *old)
+{
+    if (asprintf(&writer->temp_path, "%s.tmp.%ld", writer->target, (long)getpid()) < 0) {
+        writer->temp_path = NULL;
+        errno = ENOMEM;
+        return -1;
+    }
+    int fd = create_temp_file(writer->temp_path, 0666);
+    if (fd < 0)
+        return -1;
+    writer->temporary = mics_temporary_add(writer->temp_path);
+    if (!writer->temporary || (old && fchmod(fd, old->st_mode & 07777) != 0)) {
+        unlink(writer->temp_path);
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* Open the temporary file or, if the path is not a regular file, the path itself. -1 with errno. */
+static int open_output(struct mics_file_writer *writer)
+{
+    struct stat old;
+    const bool exists = stat(writer->name, &old) == 0;
+
+    writer->target = exists ? realpath(writer->name, NULL) : strdup(writer->name);
+    if (!writer->target)
+        return -1;
+    if (exists && S_ISDIR(old.st_mode)) {
+        errno = EISDIR;
+        return -1;
+    }
+    if (exists && !S_ISREG(old.st_mode))
+        return open(writer->target, O_WRONLY | O_CLOEXEC);
+    return open_temp_file(writer, exists ? &old : NULL);
+}
+
+enum mics_status mics_file_create(const char *path, struct mics_file_writer **out,
+                                  struct mics_err *err)
+{
+    struct mics_file_writer *writer = calloc(1, sizeof *writer);
+
+    if (!writer)
+        return mics_err_nomem(err);
+    writer->name = strdup(path);
+    int fd = writer->name ? open_output(writer) : -1;
+    writer->stream = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (!writer->stream) {
+        enum mics_status status = mics_err_set_errno(err, "%s", path);
+        if (fd >= 0)
+            close(fd);
+        if (fd >= 0 && writer->temporary)
+            unlink(writer->temp_path);
+        writer_free(writer);
+        return status;
+    }
+    *out = writer;
+    return MICS_OK;
+}
+
+FILE *mics_file_stream(struct mics_file_writer *writer)
+{
+    return writer->stream;
+}
+
+/* Flush, fsync and close the stream. 0, or -1 with errno. */
+static int finish_stream(struct mics_file_writer *writer)
+{
+    FILE *stream = writer->stream;
+    int code = 0;
+
+    if (fflush(stream) != 0)
+        code = errno;
+    else if (ferror(stream))
+        code = EIO;
+    else if (writer->temporary && fsync(fileno(stream)) != 0)
+        code = errno;
+    if (fclose(stream) != 0 && code == 0)
+        code = errno;
+    writer->stream = NULL;
+    errno = code;
+    return code ? -1 : 0;
+}
+
+/* fsync the folder that holds `path`. */
+static enum mics_status sync_parent(const char *path, struct mics_err *err)
+{
+    const char *slash = strrchr(path, '/');
+    char folder[PATH_MAX] = ".";
+
+    if (slash == path)
+        snprintf(folder, sizeof folder, "/");
+    else if (slash)
+        snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return mics_file_sync_folder(folder, err);
+}
+
+enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (finish_stream(writer) != 0 ||
+        (writer->temporary && rename(writer->temp_path, writer->target) != 0)) {
+        status = mics_err_set_errno(err, "%s", writer->name);
+        mics_file_discard(writer);
+        return status;
+    }
+    if (writer->temporary)
+        status = sync_parent(writer->target, err);
+    writer_free(writer);
+    return status;
+}
+
+void mics_file_discard(struct mics_file_writer *writer)
+{
+    if (!writer)
+        return;
+    if (writer->stream)
+        fclose(writer->stream);
+    if (writer->temporary)
+        unlink(writer->temp_path);
+    writer_free(writer);
+}
+
+/* Create a folder that may exist. 0, or -1 with errno. */
+static int make_folder(const char *path)
+{
+    struct stat found;
+
+    if (mkdir(path, 0777) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return -1;
+    if (stat(path, &found) != 0)
+        return -1;
+    errno = ENOTDIR;
+    return S_ISDIR(found.st_mode) ? 0 : -1;
+}
+
+enum mics_status mics_file_make_folders(const char *path, struct mics_err *err)
+{
+    char *copy = strdup(path);
+    int made = 0;
+
+    if (!copy)
+        return mics_err_nomem(err);
+    for (char *slash = strchr(copy + (*copy == '/'), '/'); slash && made == 0;
+         slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        made = make_folder(copy);
+        *slash = '/';
+    }
+    if (made == 0)
+        made = make_folder(copy);
+    free(copy);
+    return made == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
+}
+
+static int remove_entry(int parent, const char *name);
+
+/* Remove all entries of the folder `fd`, and close it. 0, or -1 with the errno of the last
+ * failure. */
+static int empty_folder(int fd)
+{
+    DIR *folder = fdopendir(fd);
+    int result = 0;
+
+    if (!folder) {
+        close(fd);
+        return -1;
+    }
+    for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (remove_entry(dirfd(folder), entry->d_name) != 0)
+            result = errno;
+    }
+    closedir(folder);
+    errno = result;
+    return result ? -1 : 0;
+}
+
+/* Remove `name`, relative to the folder `parent`. Anything but a folder, symbolic links included,
+ * is unlinked. */
+static int remove_entry(int parent, const char *name)
+{
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+        return unlinkat(parent, name, 0);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -1;
+    if (empty_folder(fd) != 0)
+        return -1;
+    return unlinkat(parent, name, AT_REMOVEDIR);
+}
+
+enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err)
+{
+    if (remove_entry(AT_FDCWD, path) != 0)
+        return mics_err_set_errno(err, "%s", path);
+    return MICS_OK;
+}
+
+enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return mics_err_set_errno(err, "%s", path);
+    /* Some network file systems cannot sync a folder and fail with EINVAL. */
+    bool failed = fsync(fd) != 0 && errno != EINVAL;
+    enum mics_status status = failed ? mics_err_set_errno(err, "%s: fsync", path) : MICS_OK;
+    close(fd);
     return status;
 }

@@ -1,26 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * file.h - whole files in, whole files out.
+ * file.h - reading and writing whole files, and folders.
  *
- * A file is written beside its place as NAME.tmp.PID, fsynced and renamed: readers see the old
- * one or the new one, never a part. What exists and is no regular file (/dev/null, a pipe) is written
- * directly.
+ * A file is written to NAME.tmp.PID in the same folder, fsynced and renamed: readers see the old
+ * file or the new one, never a part. A path that is not a regular file (/dev/null, a pipe) is
+ * written directly.
  */
 #ifndef MICS_BASE_FILE_H
 #define MICS_BASE_FILE_H
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
-/* Read all of `in`. *data is the caller's, to free(); one NUL follows the last byte and is not
- * counted. MICS_ERR_FORMAT when there are more than `limit` bytes. */
-enum mics_status mics_file_slurp(FILE *in, size_t limit, char **data, size_t *size,
-                                 struct mics_err *err);
-
-/* The same from a path ("-" is standard input); errors begin with the path. */
+/* Read a whole file; "-" is standard input. *data belongs to the caller, who calls free(); a NUL
+ * that is not counted follows the last byte. Errors begin with the path. MICS_ERR_FORMAT: more than
+ * `limit` bytes. */
 enum mics_status mics_file_read(const char *path, size_t limit, char **data, size_t *size,
                                 struct mics_err *err);
 
@@ -31,22 +29,35 @@ enum mics_status mics_file_create(const char *path, struct mics_file_writer **ou
                                   struct mics_err *err);
 FILE *mics_file_stream(struct mics_file_writer *writer);
 
-/* Flush, fsync, rename into place, fsync the folder, free. After a failure nothing is left. */
+/* Flush, fsync, rename, fsync the folder, and free the writer, also after a failure. A failure
+ * leaves no file behind. */
 enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_err *err);
 
-/* Remove what was written, free. NULL is fine. */
+/* Remove the temporary file and free the writer. NULL is fine. */
 void mics_file_discard(struct mics_file_writer *writer);
 
-/* Remove the temporary files of every writer still open. Async-signal-safe: for a SIGINT handler. */
-void mics_file_discard_all(void);
-
-/* Make `path` and its parents. An existing folder is fine. */
+/* Create `path` and its parents. An existing folder is fine. */
 enum mics_status mics_file_make_folders(const char *path, struct mics_err *err);
 
-/* Remove a folder with all that is in it; never follows links. A missing one is fine. */
+/* Remove a file, or a folder with its contents, without following links. A missing path is fine. */
 enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err);
 
-/* fsync a folder, so that renames in it survive a crash. */
+/* fsync a folder, so that renames in it survive a system crash. */
 enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err);
+
+/* The list of temporary files and folders that are removed if a signal ends the process. Any thread
+ * may add and drop. */
+struct mics_temporary;
+
+/* Add `path`, a string from malloc(), which the list frees. A folder is added before the files in
+ * it. NULL: out of memory; the caller still owns the path. */
+struct mics_temporary *mics_temporary_add(char *path);
+
+/* Remove it from the list and free the path. The file itself is not touched. */
+void mics_temporary_drop(struct mics_temporary *temporary);
+
+/* Remove every file on the list, among them those of all open writers. For signal handlers:
+ * async-signal-safe, and may interrupt any of the functions above. */
+void mics_temporary_remove_all(void);
 
 #endif

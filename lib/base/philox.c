@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * philox.c - ten rounds of Philox4x32: each multiplies two of the four counter words, swaps the halves
- * of the products crosswise, and mixes in a key that a Weyl sequence moves on.
+ * philox.c - ten rounds of Philox4x32. Each round multiplies two of the four counter words,
+ * exchanges the halves of the products, and mixes in a key that advances by a Weyl sequence.
  *
  * The key is the seed, the counter is (index, stream), each low word first.
  */

@@ -3,18 +3,18 @@
  * philox.h - random numbers without state: a pure function of (seed, stream, index).
  *
  * Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
- * The same numbers come out whatever the number of ranks and the order of the calls.
+ * So the numbers do not depend on the number of ranks or the order of the calls.
  */
 #ifndef MICS_BASE_PHILOX_H
 #define MICS_BASE_PHILOX_H
 
 #include <stdint.h>
 
-/* Four random words for block `index` of `stream` under `seed`: all draws below come from such blocks, so
- * different purposes need different streams. */
+/* Block `index` of `stream` under `seed`: four random words. All functions below draw from such
+ * blocks, so different purposes need different streams. */
 void mics_philox(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
 
-/* A random 64-bit word. Draws are indexed, not consumed. */
+/* A random 64-bit word. */
 uint64_t mics_philox_u64(uint64_t seed, uint64_t stream, uint64_t index);
 
 /* Uniform in [0, 1) with 53 bits. */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* units.c - reading sizes, rates, times and numbers: a decimal number, then a unit from a table. */
+/* units.c - parses and formats sizes, rates, times, counts and plain numbers. */
 #include "base/units.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +17,7 @@ struct unit {
 
 #define KI 1024.0
 
-/* Names are compared without regard to case, but for the 'B' of bytes: "25Gb" would be either. */
+/* Names match without regard to case, except the 'B' of bytes, since "25Gb" could mean bits. */
 static const struct unit byte_units[] = {
     {"", 1},         {"B", 1},     {"k", KI},     {"kiB", KI},     {"kB", 1e3},  {"M", KI *KI},
     {"MiB", KI *KI}, {"MB", 1e6},  {"G", 0x1p30}, {"GiB", 0x1p30}, {"GB", 1e9},  {"T", 0x1p40},
@@ -44,7 +45,7 @@ static bool same_unit(const char *a, const char *b)
     return *a == *b;
 }
 
-/* The length of the digits, with at most one point among them; 0 if there is no digit. */
+/* The length of a decimal number without sign and exponent; 0 if there is none. */
 static size_t decimal_length(const char *text)
 {
     size_t whole = strspn(text, "0123456789");
@@ -55,20 +56,20 @@ static size_t decimal_length(const char *text)
     return whole + (text[whole] == '.') + fraction;
 }
 
-/* Split "1.5GiB": the number, and the unit that follows it. `what` says what was expected. */
-static enum mics_status parse_scaled(const char *text, const struct unit *units, const char *what,
-                                     long double *value, struct mics_err *err)
+/* Parse a number and the unit after it: "1.5GiB". `expected` is for the message. */
+static enum mics_status parse_scaled(const char *text, const struct unit *units,
+                                     const char *expected, long double *value, struct mics_err *err)
 {
     const size_t length = decimal_length(text);
 
     if (length == 0)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s", text, what);
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s", text, expected);
     const struct unit *unit = units;
     while (unit->name && !same_unit(unit->name, text + length))
         unit++;
     if (!unit->name)
         return mics_err_set(err, MICS_ERR_ARG, "'%s': %s, expected %s", text,
-                            text[length] ? "unknown unit" : "no unit", what);
+                            text[length] ? "unknown unit" : "no unit", expected);
     *value = strtold(text, NULL) * (long double)unit->scale;
     return MICS_OK;
 }
@@ -87,7 +88,7 @@ enum mics_status mics_parse_bytes(const char *text, uint64_t *bytes, struct mics
     return MICS_OK;
 }
 
-enum mics_status mics_parse_some_bytes(const char *text, uint64_t *bytes, struct mics_err *err)
+enum mics_status mics_parse_positive_bytes(const char *text, uint64_t *bytes, struct mics_err *err)
 {
     uint64_t value = 0;
     enum mics_status status = mics_parse_bytes(text, &value, err);
@@ -100,11 +101,11 @@ enum mics_status mics_parse_some_bytes(const char *text, uint64_t *bytes, struct
     return MICS_OK;
 }
 
-static enum mics_status parse_real(const char *text, const struct unit *units, const char *what,
+static enum mics_status parse_real(const char *text, const struct unit *units, const char *expected,
                                    double *out, struct mics_err *err)
 {
     long double value = 0;
-    enum mics_status status = parse_scaled(text, units, what, &value, err);
+    enum mics_status status = parse_scaled(text, units, expected, &value, err);
 
     if (status != MICS_OK)
         return status;
@@ -142,7 +143,8 @@ enum mics_status mics_parse_u64(const char *text, uint64_t min, uint64_t max, ui
                         (unsigned long long)min, (unsigned long long)max);
 }
 
-/* A decimal number with an optional sign and exponent: what strtod() takes, less its words and hexadecimals. */
+/* Is it a decimal number with an optional sign and exponent? strtod() accepts more: "inf",
+ * hexadecimal numbers. */
 static bool is_decimal(const char *text)
 {
     text += *text == '-' || *text == '+';
@@ -172,4 +174,79 @@ enum mics_status mics_parse_double(const char *text, double min, double max, dou
     if (isinf(max) || max >= 1e300)
         return mics_err_set(err, MICS_ERR_ARG, "'%s': must be a finite number from %g", text, min);
     return mics_err_set(err, MICS_ERR_ARG, "'%s': must be from %g to %g", text, min, max);
+}
+
+struct step {
+    double from; /* smallest value written in this unit */
+    double scale;
+    const char *name;
+};
+
+/* Ascending, ended by an entry without a name. Thresholds are slightly below the unit, so that
+ * 1023.99 KiB is written as 1 MiB. */
+#define NEARLY 0.9995
+
+static const struct step byte_steps[] = {
+    {0, 1, "B"},
+    {0x1p10 * NEARLY, 0x1p10, "KiB"},
+    {0x1p20 * NEARLY, 0x1p20, "MiB"},
+    {0x1p30 * NEARLY, 0x1p30, "GiB"},
+    {0x1p40 * NEARLY, 0x1p40, "TiB"},
+    {0x1p50 * NEARLY, 0x1p50, "PiB"},
+    {INFINITY, 1, NULL},
+};
+
+/* As links are specified: slow ones in bits, fast ones in bytes. */
+static const struct step rate_steps[] = {
+    {0, 0.125, "bit/s"},         {125 * NEARLY, 125, "kbit/s"}, {125e3 * NEARLY, 125e3, "Mbit/s"},
+    {1e9 * NEARLY, 1e9, "GB/s"}, {1e12 * NEARLY, 1e12, "TB/s"}, {INFINITY, 1, NULL},
+};
+
+static const struct step time_steps[] = {
+    {0, 1e-9, "ns"},     {1e-6 * NEARLY, 1e-6, "us"}, {1e-3 * NEARLY, 1e-3, "ms"},
+    {NEARLY, 1, "s"},    {120 * NEARLY, 60, "min"},   {7200 * NEARLY, 3600, "h"},
+    {INFINITY, 1, NULL},
+};
+
+static const struct step count_steps[] = {
+    {0, 1, ""},
+    {1e3 * NEARLY, 1e3, "k"},
+    {1e6 * NEARLY, 1e6, "M"},
+    {1e9 * NEARLY, 1e9, "G"},
+    {1e12 * NEARLY, 1e12, "T"},
+    {1e15 * NEARLY, 1e15, "P"},
+    {INFINITY, 1, NULL},
+};
+
+/* Three significant digits. "%.3g" alone would write 1000 with an exponent. */
+static char *format(double value, const struct step *steps, char *buf, size_t size)
+{
+    const double magnitude = fabs(value);
+
+    while (magnitude >= steps[1].from && steps[1].name)
+        steps++;
+    const double scaled = value / steps->scale;
+    snprintf(buf, size, fabs(scaled) < 999.5 ? "%.3g%s%s" : "%.0f%s%s", scaled,
+             *steps->name ? " " : "", steps->name);
+    return buf;
+}
+
+char *mics_format_bytes(uint64_t bytes, char *buf, size_t size)
+{
+    return format((double)bytes, byte_steps, buf, size);
+}
+
+char *mics_format_rate(double bytes_per_s, char *buf, size_t size)
+{
+    return format(bytes_per_s, rate_steps, buf, size);
+}
+
+char *mics_format_time(double seconds, char *buf, size_t size)
+{
+    return format(seconds, time_steps, buf, size);
+}
+
+char *mics_format_count(double count, char *buf, size_t size)
+{
+    return format(count, count_steps, buf, size);
 }

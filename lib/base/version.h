@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* version.h - the one place where the version is written; the Makefile reads it here too. */
+/* version.h - the version; the Makefile reads it here, too. */
 #ifndef MICS_BASE_VERSION_H
 #define MICS_BASE_VERSION_H
 

@@ -109,11 +109,11 @@ enum mics_status mics_bench_to_doc(const struct mics_world *world,
 }
 
 /* The index of a name in its list. */
-static enum mics_status read_name(const struct mics_at *at, const char *key,
+static enum mics_status read_name(const struct mics_cursor *at, const char *key,
                                   mics_bench_namer *name_at, int *out, struct mics_err *err)
 {
     const char *name;
-    const enum mics_status status = mics_at_string(at, key, &name, err);
+    const enum mics_status status = mics_cursor_string(at, key, &name, err);
 
     if (status != MICS_OK)
         return status;
@@ -123,10 +123,10 @@ static enum mics_status read_name(const struct mics_at *at, const char *key,
             return MICS_OK;
         }
     }
-    return mics_at_fail(at, key, err, "'%.32s' is unknown", name);
+    return mics_cursor_fail(at, key, err, "'%.32s' is unknown", name);
 }
 
-static enum mics_status read_names(const struct mics_at *at, struct mics_bench_row *row,
+static enum mics_status read_names(const struct mics_cursor *at, struct mics_bench_row *row,
                                    struct mics_err *err)
 {
     int op, algo, group;
@@ -144,47 +144,47 @@ static enum mics_status read_names(const struct mics_at *at, struct mics_bench_r
     return MICS_OK;
 }
 
-static enum mics_status read_row(const struct mics_at *at, struct mics_bench_row *row,
+static enum mics_status read_row(const struct mics_cursor *at, struct mics_bench_row *row,
                                  struct mics_err *err)
 {
     enum mics_status status = read_names(at, row, err);
 
     if (status == MICS_OK)
-        status = mics_at_bool(at, "in_place", &row->in_place, err);
+        status = mics_cursor_bool(at, "in_place", &row->in_place, err);
     if (status == MICS_OK)
-        status = mics_at_u64(at, "bytes", 1, (uint64_t)1 << 60, &row->bytes, err);
+        status = mics_cursor_u64(at, "bytes", 1, (uint64_t)1 << 60, &row->bytes, err);
     if (status == MICS_OK)
-        status = mics_at_u64(at, "count", 1, (uint64_t)1 << 60, &row->count, err);
+        status = mics_cursor_u64(at, "count", 1, (uint64_t)1 << 60, &row->count, err);
     for (size_t i = 0; i < COUNT_OF(numbers) && status == MICS_OK; i++)
-        status = mics_at_u32(at, numbers[i].key, 1, UINT32_MAX,
+        status = mics_cursor_u32(at, numbers[i].key, 1, UINT32_MAX,
                              (uint32_t *)((char *)row + numbers[i].offset), err);
     for (size_t i = 0; i < COUNT_OF(times) && status == MICS_OK; i++)
-        status = mics_at_double(at, times[i].key, 0, 1e9, (double *)((char *)row + times[i].offset),
+        status = mics_cursor_double(at, times[i].key, 0, 1e9, (double *)((char *)row + times[i].offset),
                                 err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "slowest_rank", 0, UINT32_MAX, &row->slowest_rank, err);
-    row->checked = mics_at_has(at, "wrong");
+        status = mics_cursor_u32(at, "slowest_rank", 0, UINT32_MAX, &row->slowest_rank, err);
+    row->checked = mics_cursor_has(at, "wrong");
     if (status == MICS_OK && row->checked)
-        status = mics_at_u64(at, "wrong", 0, INT64_MAX, &row->wrong, err);
+        status = mics_cursor_u64(at, "wrong", 0, INT64_MAX, &row->wrong, err);
     return status;
 }
 
 enum mics_status mics_bench_from_doc(const json_t *doc, struct mics_bench_result *out,
                                      struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
-    struct mics_at rows, item;
+    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_cursor rows, item;
     enum mics_status status = mics_doc_expect(doc, MICS_BENCH_KIND, MICS_BENCH_VERSION, err);
 
     *out = (struct mics_bench_result){0};
     if (status == MICS_OK)
-        status = mics_at_array(&root, "rows", 0, MAX_ROWS, &rows, err);
+        status = mics_cursor_array(&root, "rows", 0, MAX_ROWS, &rows, err);
     if (status != MICS_OK)
         return status;
-    for (size_t i = 0; i < mics_at_count(&rows) && status == MICS_OK; i++) {
+    for (size_t i = 0; i < mics_cursor_count(&rows) && status == MICS_OK; i++) {
         struct mics_bench_row *row = mics_bench_result_add(out);
 
-        status = row ? mics_at_item(&rows, i, &item, err) : mics_err_nomem(err);
+        status = row ? mics_cursor_item(&rows, i, &item, err) : mics_err_nomem(err);
         if (status == MICS_OK)
             status = read_row(&item, row, err);
     }

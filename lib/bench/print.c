@@ -219,7 +219,7 @@ static enum mics_status print_list(FILE *out, const json_t *list, const char *co
         return MICS_OK;
     table = mics_table_new(columns);
     json_array_foreach(list, i, item) for (size_t k = 0; keys[k]; k++)
-        mics_outline_cell(table, json_object_get(item, keys[k]));
+        mics_tree_print_cell(table, json_object_get(item, keys[k]));
     fputc('\n', out);
     return mics_table_finish(table, out, 0, err);
 }

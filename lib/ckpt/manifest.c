@@ -81,66 +81,66 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
     return MICS_OK;
 }
 
-static enum mics_status read_file(const struct mics_at *at, uint32_t index,
+static enum mics_status read_file(const struct mics_cursor *at, uint32_t index,
                                   struct mics_file_sum *sum, struct mics_err *err)
 {
     const char *name = NULL, *hash = NULL;
     char expected[64];
-    enum mics_status status = mics_at_string(at, "name", &name, err);
+    enum mics_status status = mics_cursor_string(at, "name", &name, err);
 
     if (status == MICS_OK)
-        status = mics_at_u64(at, "bytes", 0, INT64_MAX, &sum->bytes, err);
+        status = mics_cursor_u64(at, "bytes", 0, INT64_MAX, &sum->bytes, err);
     if (status == MICS_OK)
-        status = mics_at_string(at, "xxh64", &hash, err);
+        status = mics_cursor_string(at, "xxh64", &hash, err);
     if (status != MICS_OK)
         return status;
     mics_ckpt_file_name(index, expected, sizeof expected);
     if (strcmp(name, expected) != 0)
-        return mics_at_fail(at, "name", err, "expected \"%s\"", expected);
+        return mics_cursor_fail(at, "name", err, "expected \"%s\"", expected);
     if (strspn(hash, "0123456789abcdef") != HASH_DIGITS || hash[HASH_DIGITS])
-        return mics_at_fail(at, "xxh64", err, "expected 16 hexadecimal digits");
+        return mics_cursor_fail(at, "xxh64", err, "expected 16 hexadecimal digits");
     sum->xxh64 = strtoull(hash, NULL, 16);
     return MICS_OK;
 }
 
-static enum mics_status read_files(const struct mics_at *root, struct mics_manifest *manifest,
+static enum mics_status read_files(const struct mics_cursor *root, struct mics_manifest *manifest,
                                    struct mics_err *err)
 {
-    struct mics_at files, file;
-    enum mics_status status = mics_at_array(root, "files", 1, MICS_CKPT_MAX_FILES, &files, err);
+    struct mics_cursor files, file;
+    enum mics_status status = mics_cursor_array(root, "files", 1, MICS_CKPT_MAX_FILES, &files, err);
 
     if (status != MICS_OK)
         return status;
-    manifest->file_count = (uint32_t)mics_at_count(&files);
+    manifest->file_count = (uint32_t)mics_cursor_count(&files);
     manifest->files = calloc(manifest->file_count, sizeof *manifest->files);
     if (!manifest->files)
         return mics_err_nomem(err);
     for (uint32_t i = 0; status == MICS_OK && i < manifest->file_count; i++) {
-        status = mics_at_item(&files, i, &file, err);
+        status = mics_cursor_item(&files, i, &file, err);
         if (status == MICS_OK)
             status = read_file(&file, i, &manifest->files[i], err);
     }
     return status;
 }
 
-static enum mics_status read_all(const struct mics_at *root, struct mics_manifest *manifest,
+static enum mics_status read_all(const struct mics_cursor *root, struct mics_manifest *manifest,
                                  struct mics_err *err)
 {
-    struct mics_at part;
-    enum mics_status status = mics_at_u64(root, "step", 0, INT64_MAX, &manifest->step, err);
+    struct mics_cursor part;
+    enum mics_status status = mics_cursor_u64(root, "step", 0, INT64_MAX, &manifest->step, err);
 
     if (status == MICS_OK)
-        status = mics_at_u64(root, "samples", 0, INT64_MAX, &manifest->samples, err);
+        status = mics_cursor_u64(root, "samples", 0, INT64_MAX, &manifest->samples, err);
     if (status == MICS_OK)
-        status = mics_at_object(root, "plan", &part, err);
+        status = mics_cursor_object(root, "plan", &part, err);
     if (status == MICS_OK)
         manifest->plan = json_incref((json_t *)part.value);
     if (status == MICS_OK)
-        status = mics_at_object(root, "training", &part, err);
+        status = mics_cursor_object(root, "training", &part, err);
     if (status == MICS_OK)
         manifest->training = json_incref((json_t *)part.value);
-    if (status == MICS_OK && mics_at_has(root, "history")) {
-        status = mics_at_array(root, "history", 0, SIZE_MAX, &part, err);
+    if (status == MICS_OK && mics_cursor_has(root, "history")) {
+        status = mics_cursor_array(root, "history", 0, SIZE_MAX, &part, err);
         if (status == MICS_OK)
             manifest->history = json_incref((json_t *)part.value);
     }
@@ -150,7 +150,7 @@ static enum mics_status read_all(const struct mics_at *root, struct mics_manifes
 enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err)
 {
-    struct mics_at root = mics_at_root(doc);
+    struct mics_cursor root = mics_cursor_root(doc);
     enum mics_status status =
         mics_doc_expect(doc, MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION, err);
 

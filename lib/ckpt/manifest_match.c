@@ -83,12 +83,12 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
     return MICS_OK;
 }
 
-static enum mics_status match_model(const struct mics_at *root, const struct mics_model *now,
+static enum mics_status match_model(const struct mics_cursor *root, const struct mics_model *now,
                                     struct mics_err *err)
 {
     struct mics_model *then = NULL;
-    struct mics_at at;
-    enum mics_status status = mics_at_object(root, "model", &at, err);
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_object(root, "model", &at, err);
 
     if (status != MICS_OK)
         return status;
@@ -116,7 +116,8 @@ static enum mics_status match_states(uint32_t then, uint32_t now, struct mics_er
 }
 
 /* What the configurations differ in, and then the tensors that differ because of it. */
-static enum mics_status match_all(const struct mics_at *root, const struct mics_ckpt_table *table,
+static enum mics_status match_all(const struct mics_cursor *root,
+                                  const struct mics_ckpt_table *table,
                                   const struct mics_model *model, struct mics_err *err)
 {
     struct mics_err tensors = {""}, config = {""};
@@ -137,7 +138,7 @@ static enum mics_status match_all(const struct mics_at *root, const struct mics_
 enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
                                      const struct mics_ckpt_form *form, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
+    const struct mics_cursor root = mics_cursor_root(doc);
     enum mics_status status = match_all(&root, table, form->model, err);
 
     return status == MICS_OK ? match_states(table->states, form->states, err) : status;

@@ -4,8 +4,8 @@
 
 #include "ckpt/manifest.h"
 #include "doc/cursor.h"
-#include "doc/tree_print.h"
 #include "doc/table.h"
+#include "doc/tree_print.h"
 
 #include <inttypes.h>
 
@@ -15,15 +15,15 @@ static void put_number(struct mics_table *table, const char *name, uint64_t valu
     mics_table_cell(table, "%" PRIu64, value);
 }
 
-static enum mics_status put_model(struct mics_table *table, const struct mics_at *root,
+static enum mics_status put_model(struct mics_table *table, const struct mics_cursor *root,
                                   struct mics_err *err)
 {
-    struct mics_at model;
+    struct mics_cursor model;
     const char *name = NULL;
-    enum mics_status status = mics_at_object(root, "model", &model, err);
+    enum mics_status status = mics_cursor_object(root, "model", &model, err);
 
     if (status == MICS_OK)
-        status = mics_at_string(&model, "name", &name, err);
+        status = mics_cursor_string(&model, "name", &name, err);
     if (status != MICS_OK)
         return status;
     mics_table_cell(table, "model");
@@ -32,16 +32,16 @@ static enum mics_status put_model(struct mics_table *table, const struct mics_at
 }
 
 /* The shape has few members, all numbers: a row for each serves people too. */
-static enum mics_status put_shape(struct mics_table *table, const struct mics_at *root,
+static enum mics_status put_shape(struct mics_table *table, const struct mics_cursor *root,
                                   struct mics_err *err)
 {
     static const char *const keys[] = {"nodes", "per_node", "p_param", "p_grad", "p_optim"};
-    struct mics_at shape;
-    enum mics_status status = mics_at_object(root, "shape", &shape, err);
+    struct mics_cursor shape;
+    enum mics_status status = mics_cursor_object(root, "shape", &shape, err);
     uint32_t value;
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys && status == MICS_OK; i++) {
-        status = mics_at_u32(&shape, keys[i], 1, UINT32_MAX, &value, err);
+        status = mics_cursor_u32(&shape, keys[i], 1, UINT32_MAX, &value, err);
         if (status == MICS_OK)
             put_number(table, keys[i], value);
     }
@@ -57,7 +57,7 @@ static uint64_t total_bytes(const struct mics_manifest *manifest)
     return total;
 }
 
-static enum mics_status print_facts(FILE *out, const struct mics_at *root,
+static enum mics_status print_facts(FILE *out, const struct mics_cursor *root,
                                     const struct mics_manifest *manifest, int tsv,
                                     struct mics_err *err)
 {
@@ -72,7 +72,7 @@ static enum mics_status print_facts(FILE *out, const struct mics_at *root,
     mics_table_cell(table, "bytes");
     mics_table_bytes(table, tsv, total_bytes(manifest));
     if (status == MICS_OK) {
-        mics_outline_rows(table, "training", manifest->training, tsv);
+        mics_tree_print_rows(table, "training", manifest->training, tsv);
         return mics_table_finish(table, out, tsv, err);
     }
     mics_table_free(table);
@@ -97,7 +97,7 @@ static enum mics_status print_files(FILE *out, const struct mics_manifest *manif
 
 enum mics_status mics_manifest_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
+    const struct mics_cursor root = mics_cursor_root(doc);
     struct mics_manifest manifest = {0};
     enum mics_status status = mics_manifest_from_doc((json_t *)(uintptr_t)doc, &manifest, err);
 

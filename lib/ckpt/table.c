@@ -49,10 +49,10 @@ struct mics_ckpt_place mics_ckpt_locate(const struct mics_layout *layout, uint32
                                     .run = mics_min_u64(layout->optim_piece - in_piece, end - at)};
 }
 
-static enum mics_status read_shape(const struct mics_at *root, struct mics_shape *shape,
+static enum mics_status read_shape(const struct mics_cursor *root, struct mics_shape *shape,
                                    struct mics_err *err)
 {
-    struct mics_at at;
+    struct mics_cursor at;
     const struct {
         const char *key;
         uint32_t *value;
@@ -60,10 +60,10 @@ static enum mics_status read_shape(const struct mics_at *root, struct mics_shape
         {"nodes", &shape->nodes},   {"per_node", &shape->per_node}, {"p_param", &shape->p_param},
         {"p_grad", &shape->p_grad}, {"p_optim", &shape->p_optim},
     };
-    enum mics_status status = mics_at_object(root, "shape", &at, err);
+    enum mics_status status = mics_cursor_object(root, "shape", &at, err);
 
     for (size_t i = 0; status == MICS_OK && i < sizeof fields / sizeof *fields; i++)
-        status = mics_at_u32(&at, fields[i].key, 1, MAX_RANKS, fields[i].value, err);
+        status = mics_cursor_u32(&at, fields[i].key, 1, MAX_RANKS, fields[i].value, err);
     if (status == MICS_OK && mics_shape_check(shape, err) != MICS_OK) {
         mics_err_prefix(err, "shape");
         status = MICS_ERR_FORMAT;
@@ -71,90 +71,91 @@ static enum mics_status read_shape(const struct mics_at *root, struct mics_shape
     return status;
 }
 
-static enum mics_status read_states(const struct mics_at *root, uint32_t *states,
+static enum mics_status read_states(const struct mics_cursor *root, uint32_t *states,
                                     struct mics_err *err)
 {
-    struct mics_at at;
-    enum mics_status status = mics_at_array(root, "states", 1, MICS_CKPT_STATES, &at, err);
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_array(root, "states", 1, MICS_CKPT_STATES, &at, err);
 
     if (status != MICS_OK)
         return status;
-    *states = (uint32_t)mics_at_count(&at);
+    *states = (uint32_t)mics_cursor_count(&at);
     for (uint32_t i = 0; i < *states; i++) {
         const char *name = json_string_value(json_array_get(at.value, i));
 
         if (!name || strcmp(name, mics_ckpt_state_name(i)) != 0)
-            return mics_at_fail(root, "states", err, "item %u is not \"%s\"", i,
-                                mics_ckpt_state_name(i));
+            return mics_cursor_fail(root, "states", err, "item %u is not \"%s\"", i,
+                                    mics_ckpt_state_name(i));
     }
     return MICS_OK;
 }
 
 /* A member's text, which must fit its place and be no path. */
-static enum mics_status read_name(const struct mics_at *at, char *buf, size_t size,
+static enum mics_status read_name(const struct mics_cursor *at, char *buf, size_t size,
                                   struct mics_err *err)
 {
     const char *name = NULL;
-    enum mics_status status = mics_at_string(at, "name", &name, err);
+    enum mics_status status = mics_cursor_string(at, "name", &name, err);
 
     if (status != MICS_OK)
         return status;
     if (!*name || strlen(name) >= size)
-        return mics_at_fail(at, "name", err, "expected 1 to %zu bytes", size - 1);
+        return mics_cursor_fail(at, "name", err, "expected 1 to %zu bytes", size - 1);
     memcpy(buf, name, strlen(name) + 1);
     return MICS_OK;
 }
 
-static enum mics_status read_tensor(const struct mics_at *at, uint64_t unit_count,
+static enum mics_status read_tensor(const struct mics_cursor *at, uint64_t unit_count,
                                     struct mics_ckpt_tensor *tensor, struct mics_err *err)
 {
-    struct mics_at shape;
+    struct mics_cursor shape;
     uint64_t count = 1;
     enum mics_status status = read_name(at, tensor->name, sizeof tensor->name, err);
 
     if (status == MICS_OK)
-        status = mics_at_u64(at, "offset", 0, unit_count, &tensor->offset, err);
+        status = mics_cursor_u64(at, "offset", 0, unit_count, &tensor->offset, err);
     if (status == MICS_OK)
-        status = mics_at_array(at, "shape", 1, 2, &shape, err);
+        status = mics_cursor_array(at, "shape", 1, 2, &shape, err);
     if (status != MICS_OK)
         return status;
-    tensor->rank = (uint32_t)mics_at_count(&shape);
+    tensor->rank = (uint32_t)mics_cursor_count(&shape);
     for (uint32_t i = 0; i < tensor->rank; i++) {
         const json_int_t size = json_integer_value(json_array_get(shape.value, i));
 
         if (size < 1 || (uint64_t)size > unit_count)
-            return mics_at_fail(at, "shape", err, "item %u is not from 1 to the unit's count", i);
+            return mics_cursor_fail(at, "shape", err, "item %u is not from 1 to the unit's count",
+                                    i);
         tensor->shape[i] = (uint64_t)size;
         if (count > unit_count / tensor->shape[i])
-            return mics_at_fail(at, "shape", err, "more elements than the unit has");
+            return mics_cursor_fail(at, "shape", err, "more elements than the unit has");
         count *= tensor->shape[i];
     }
     return count <= unit_count - tensor->offset
                ? MICS_OK
-               : mics_at_fail(at, "offset", err, "the tensor ends outside its unit");
+               : mics_cursor_fail(at, "offset", err, "the tensor ends outside its unit");
 }
 
-static enum mics_status read_tensors(const struct mics_at *at, struct mics_ckpt_unit *unit,
+static enum mics_status read_tensors(const struct mics_cursor *at, struct mics_ckpt_unit *unit,
                                      struct mics_err *err)
 {
-    struct mics_at tensors, tensor;
-    enum mics_status status = mics_at_array(at, "tensors", 1, MAX_TENSORS, &tensors, err);
+    struct mics_cursor tensors, tensor;
+    enum mics_status status = mics_cursor_array(at, "tensors", 1, MAX_TENSORS, &tensors, err);
 
     if (status != MICS_OK)
         return status;
-    unit->tensors = calloc(mics_at_count(&tensors), sizeof *unit->tensors);
+    unit->tensors = calloc(mics_cursor_count(&tensors), sizeof *unit->tensors);
     if (!unit->tensors)
         return mics_err_nomem(err);
-    unit->tensor_count = (uint32_t)mics_at_count(&tensors);
+    unit->tensor_count = (uint32_t)mics_cursor_count(&tensors);
     for (uint32_t i = 0; status == MICS_OK && i < unit->tensor_count; i++) {
-        status = mics_at_item(&tensors, i, &tensor, err);
+        status = mics_cursor_item(&tensors, i, &tensor, err);
         if (status == MICS_OK)
             status = read_tensor(&tensor, unit->layout.count, &unit->tensors[i], err);
     }
     return status;
 }
 
-static enum mics_status read_unit(const struct mics_at *at, const struct mics_shape *shape,
+static enum mics_status read_unit(const struct mics_cursor *at, const struct mics_shape *shape,
                                   struct mics_ckpt_unit *unit, struct mics_err *err)
 {
     uint64_t count = 0, padded = 0;
@@ -162,34 +163,34 @@ static enum mics_status read_unit(const struct mics_at *at, const struct mics_sh
     enum mics_status status = read_name(at, unit->name, sizeof unit->name, err);
 
     if (status == MICS_OK)
-        status = mics_at_u64(at, "count", 1, MAX_ELEMENTS, &count, err);
+        status = mics_cursor_u64(at, "count", 1, MAX_ELEMENTS, &count, err);
     if (status == MICS_OK)
-        status = mics_at_u64(at, "padded", 1, INT64_MAX, &padded, err);
+        status = mics_cursor_u64(at, "padded", 1, INT64_MAX, &padded, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "segments", 1, MAX_SEGMENTS, &segments, err);
+        status = mics_cursor_u32(at, "segments", 1, MAX_SEGMENTS, &segments, err);
     if (status != MICS_OK)
         return status;
     unit->layout = mics_layout_make(shape, count, segments);
     if (unit->layout.padded != padded)
-        return mics_at_fail(at, "padded", err, "expected %llu",
-                            (unsigned long long)unit->layout.padded);
+        return mics_cursor_fail(at, "padded", err, "expected %llu",
+                                (unsigned long long)unit->layout.padded);
     return read_tensors(at, unit, err);
 }
 
-static enum mics_status read_units(const struct mics_at *root, struct mics_ckpt_table *table,
+static enum mics_status read_units(const struct mics_cursor *root, struct mics_ckpt_table *table,
                                    struct mics_err *err)
 {
-    struct mics_at units, unit;
-    enum mics_status status = mics_at_array(root, "units", 1, MAX_UNITS, &units, err);
+    struct mics_cursor units, unit;
+    enum mics_status status = mics_cursor_array(root, "units", 1, MAX_UNITS, &units, err);
 
     if (status != MICS_OK)
         return status;
-    table->units = calloc(mics_at_count(&units), sizeof *table->units);
+    table->units = calloc(mics_cursor_count(&units), sizeof *table->units);
     if (!table->units)
         return mics_err_nomem(err);
-    table->unit_count = (uint32_t)mics_at_count(&units);
+    table->unit_count = (uint32_t)mics_cursor_count(&units);
     for (uint32_t i = 0; status == MICS_OK && i < table->unit_count; i++) {
-        status = mics_at_item(&units, i, &unit, err);
+        status = mics_cursor_item(&units, i, &unit, err);
         if (status == MICS_OK)
             status = read_unit(&unit, &table->shape, &table->units[i], err);
     }
@@ -199,14 +200,14 @@ static enum mics_status read_units(const struct mics_at *root, struct mics_ckpt_
 enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table *out,
                                       struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
+    const struct mics_cursor root = mics_cursor_root(doc);
     struct mics_ckpt_table table = {.parts = 1};
     enum mics_status status = read_shape(&root, &table.shape, err);
 
     if (status == MICS_OK)
         status = read_states(&root, &table.states, err);
-    if (status == MICS_OK && mics_at_has(&root, "parts"))
-        status = mics_at_u32(&root, "parts", 1, MAX_RANKS, &table.parts, err);
+    if (status == MICS_OK && mics_cursor_has(&root, "parts"))
+        status = mics_cursor_u32(&root, "parts", 1, MAX_RANKS, &table.parts, err);
     if (status == MICS_OK)
         status = read_units(&root, &table, err);
     if (status != MICS_OK) {

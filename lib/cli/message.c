@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message.c - lines on standard error, and the exit codes that go with them. */
-#include "cli/message.h"
+/* message.c - messages on standard error, and exit codes. */
+#include "cli/cli_internal.h"
 
 #include <ctype.h>
 #include <string.h>
 
 struct cli_state cli_state = {.world_size = 1};
 
-bool cli_speaks(void)
+bool cli_reports(void)
 {
-    return cli_state.rank == 0;
+    return cli_state.rank == 0 || cli_state.reports;
+}
+
+void cli_enable_reporting(void)
+{
+    cli_state.reports = true;
 }
 
 void cli_set_rank(int rank, int world_size)
@@ -23,15 +28,15 @@ int cli_rank(void)
     return cli_state.rank;
 }
 
-/* One write for the whole line, so that lines of several ranks do not mix; one line, whatever the command
- * line put into it. */
+/* Print one line by a single write, so that the lines of several ranks do not mix. Control
+ * characters, which the command line may contain, become '?'. */
 MICS_PRINTF(1, 0)
-static void say(const char *fmt, va_list args)
+static void print_message(const char *fmt, va_list args)
 {
     char line[1024];
     int used = snprintf(line, sizeof line, "%s: ", cli_state.program->name);
 
-    if (!cli_speaks())
+    if (!cli_reports())
         used += snprintf(line + used, sizeof line - (size_t)used, "[rank %d] ", cli_state.rank);
     vsnprintf(line + used, sizeof line - (size_t)used - 1, fmt, args);
     for (char *c = line; *c; c++)
@@ -46,10 +51,10 @@ void cli_error(const char *fmt, ...)
 {
     va_list args;
 
-    if (!cli_speaks() && cli_state.verbosity < 1)
+    if (!cli_reports() && cli_state.verbosity < 1)
         return;
     va_start(args, fmt);
-    say(fmt, args);
+    print_message(fmt, args);
     va_end(args);
 }
 
@@ -57,10 +62,10 @@ void cli_warn(const char *fmt, ...)
 {
     va_list args;
 
-    if (cli_state.verbosity < 0 || (!cli_speaks() && cli_state.verbosity < 1))
+    if (cli_state.verbosity < 0 || (!cli_reports() && cli_state.verbosity < 1))
         return;
     va_start(args, fmt);
-    say(fmt, args);
+    print_message(fmt, args);
     va_end(args);
 }
 
@@ -71,7 +76,7 @@ void cli_note(int level, const char *fmt, ...)
     if (cli_state.verbosity < level)
         return;
     va_start(args, fmt);
-    say(fmt, args);
+    print_message(fmt, args);
     va_end(args);
 }
 
@@ -79,9 +84,9 @@ int cli_usage(const char *fmt, ...)
 {
     va_list args;
 
-    if (cli_speaks()) {
+    if (cli_reports()) {
         va_start(args, fmt);
-        say(fmt, args);
+        print_message(fmt, args);
         va_end(args);
         fprintf(stderr, "Try '%s --help'.\n", cli_state.program->name);
     }

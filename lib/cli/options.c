@@ -1,25 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options.c - the table of shared options, and what is printed from the tables. */
-#include "cli/options.h"
+/* options.c - the tables of options: --help, completion, and parsing by getopt_long(). */
+#include "cli/cli_internal.h"
 
+#include "base/version.h"
+
+#include <getopt.h>
+#include <stdlib.h>
 #include <string.h>
 
+enum { MAX_OPTIONS = 96 };
+
+/* Ids of the shared options without a letter and of the hidden one, distinct from those of any
+ * program. */
+enum { ID_JSON = 0x10000, ID_TSV, ID_NO_HISTORY, ID_COMPLETE };
+
 static const struct {
-    unsigned when; /* enum cli_shared, or 0: always */
+    unsigned when; /* enum cli_shared; 0: always */
     struct cli_option option;
 } shared[] = {
     {CLI_OUTPUT, {'o', "output", "FILE", "write to FILE instead of standard output"}},
-    {CLI_FORMAT, {CLI_ID_JSON, "json", NULL, "write JSON"}},
-    {CLI_FORMAT, {CLI_ID_TSV, "tsv", NULL, "write tab-separated tables for scripts"}},
+    {CLI_FORMAT, {ID_JSON, "json", NULL, "write JSON"}},
+    {CLI_FORMAT, {ID_TSV, "tsv", NULL, "write tab-separated tables for scripts"}},
     {CLI_HISTORY,
-     {CLI_ID_NO_HISTORY, "no-history", NULL, "do not record this command in the document"}},
-    {CLI_VERBOSE, {'v', "verbose", NULL, "say more; twice: still more"}},
-    {CLI_VERBOSE, {'q', "quiet", NULL, "say nothing but errors"}},
+     {ID_NO_HISTORY, "no-history", NULL, "do not record this command in the document"}},
+    {CLI_VERBOSE, {'v', "verbose", NULL, "print more; twice: even more"}},
+    {CLI_VERBOSE, {'q', "quiet", NULL, "print errors only"}},
     {0, {'h', "help", NULL, "print this help and exit"}},
     {0, {'V', "version", NULL, "print the version and exit"}},
 };
 
-const struct cli_option *cli_option_at(const struct cli_program *program, size_t index)
+/* Option `index` of the program: its own first, then the shared ones that it takes; NULL after the
+ * last. */
+static const struct cli_option *option_at(const struct cli_program *program, size_t index)
 {
     if (index < program->option_count)
         return &program->options[index];
@@ -30,7 +42,7 @@ const struct cli_option *cli_option_at(const struct cli_program *program, size_t
     return NULL;
 }
 
-bool cli_option_is_own(const struct cli_program *program, const struct cli_option *option)
+static bool is_own_option(const struct cli_program *program, const struct cli_option *option)
 {
     for (size_t i = 0; i < program->option_count; i++)
         if (option == &program->options[i])
@@ -38,18 +50,18 @@ bool cli_option_is_own(const struct cli_program *program, const struct cli_optio
     return false;
 }
 
-bool cli_option_has_letter(const struct cli_option *option)
+static bool has_letter(const struct cli_option *option)
 {
     return option->id < 256;
 }
 
-/* The column of the help, wide enough for every option of this program but no more than a third of a line. */
+/* The width of the column of options: that of the longest option up to 24 characters. */
 static int help_column(const struct cli_program *program)
 {
     const struct cli_option *option;
     int widest = 0;
 
-    for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++) {
+    for (size_t i = 0; (option = option_at(program, i)) != NULL; i++) {
         int width = (int)(strlen(option->name) + (option->arg ? strlen(option->arg) + 1 : 0));
         if (width > widest && width <= 24)
             widest = width;
@@ -63,7 +75,7 @@ static void print_option(const struct cli_option *option, int column, FILE *out)
     const int width = snprintf(left, sizeof left, "%s%s%s", option->name, option->arg ? "=" : "",
                                option->arg ? option->arg : "");
 
-    if (cli_option_has_letter(option))
+    if (has_letter(option))
         fprintf(out, "  -%c, ", option->id);
     else
         fprintf(out, "      ");
@@ -73,7 +85,7 @@ static void print_option(const struct cli_option *option, int column, FILE *out)
         fprintf(out, "--%-*s  %s\n", column, left, option->help);
 }
 
-void cli_print_help(const struct cli_program *program, FILE *out)
+static void print_help(const struct cli_program *program, FILE *out)
 {
     const struct cli_option *option;
     const int column = help_column(program);
@@ -84,21 +96,182 @@ void cli_print_help(const struct cli_program *program, FILE *out)
     for (size_t i = 0; i < program->command_count; i++)
         fprintf(out, "  %-8s  %s\n", program->commands[i].name, program->commands[i].help);
     fprintf(out, "\nOptions:\n");
-    for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++)
+    for (size_t i = 0; (option = option_at(program, i)) != NULL; i++)
         print_option(option, column, out);
-    fprintf(out, "\nSee %s(1) for the whole story, mics(7) for the ideas.\n", program->name);
+    fprintf(out, "\nSee %s(1) for details, mics(7) for an introduction.\n", program->name);
 }
 
-void cli_print_completion(const struct cli_program *program, FILE *out)
+static void print_completion(const struct cli_program *program, FILE *out)
 {
     const struct cli_option *option;
 
     for (size_t i = 0; i < program->command_count; i++)
         fprintf(out, "%s\t\t%s\n", program->commands[i].name, program->commands[i].help);
-    for (size_t i = 0; (option = cli_option_at(program, i)) != NULL; i++) {
+    for (size_t i = 0; (option = option_at(program, i)) != NULL; i++) {
         const char *arg = option->arg ? option->arg : "";
         fprintf(out, "--%s\t%s\t%s\n", option->name, arg, option->help);
-        if (cli_option_has_letter(option))
+        if (has_letter(option))
             fprintf(out, "-%c\t%s\t%s\n", option->id, arg, option->help);
     }
+}
+
+/* The arguments of getopt_long(). */
+struct getopt_tables {
+    struct option longs[MAX_OPTIONS];
+    char shorts[2 * MAX_OPTIONS + 2];
+};
+
+static void add_option(struct getopt_tables *tables, size_t *longs, size_t *shorts,
+                       const struct cli_option *option)
+{
+    if (*longs + 2 > MAX_OPTIONS)
+        abort(); /* a program has more options than MAX_OPTIONS */
+    tables->longs[(*longs)++] = (struct option){
+        option->name, option->arg ? required_argument : no_argument, NULL, option->id};
+    if (has_letter(option)) {
+        tables->shorts[(*shorts)++] = (char)option->id;
+        if (option->arg)
+            tables->shorts[(*shorts)++] = ':';
+    }
+}
+
+static void make_tables(const struct cli_program *program, struct getopt_tables *tables)
+{
+    static const struct cli_option complete = {ID_COMPLETE, "complete", NULL, ""};
+    const struct cli_option *option;
+    size_t longs = 0, shorts = 0;
+
+    memset(tables, 0, sizeof *tables);
+    tables->shorts[shorts++] = ':';
+    for (size_t i = 0; (option = option_at(program, i)) != NULL; i++)
+        add_option(tables, &longs, &shorts, option);
+    add_option(tables, &longs, &shorts, &complete);
+}
+
+static const struct cli_option *find_id(const struct cli_program *program, int id)
+{
+    const struct cli_option *option;
+
+    for (size_t i = 0; (option = option_at(program, i)) != NULL; i++)
+        if (option->id == id)
+            return option;
+    return NULL;
+}
+
+/* The number of long options that begin with the first `length` characters of `name`. */
+static int count_prefixed(const struct cli_program *program, const char *name, size_t length)
+{
+    const struct cli_option *option;
+    int count = 0;
+
+    for (size_t i = 0; (option = option_at(program, i)) != NULL; i++)
+        count += strncmp(option->name, name, length) == 0;
+    return count;
+}
+
+/* Print why getopt stopped at the argument `word` and returned `problem`, ':' or '?'. */
+static int report_getopt_error(const struct cli_program *program, const char *word, int problem)
+{
+    const struct cli_option *option = optopt ? find_id(program, optopt) : NULL;
+    const int length = (int)strcspn(word, "=");
+
+    if (problem == ':' && option)
+        return cli_usage("--%s: needs a value, %s", option->name, option->arg);
+    if (option)
+        return cli_usage("--%s: takes no value", option->name);
+    if (optopt)
+        return cli_usage("-%c: unknown option", optopt);
+    if (count_prefixed(program, word + 2, (size_t)length - 2) > 1)
+        return cli_usage("%.*s: ambiguous option", length, word);
+    return cli_usage("%.*s: unknown option", length, word);
+}
+
+/* Handle a shared option. Returns -1 to continue, else the exit code. */
+static int handle_shared(const struct cli_program *program, struct cli_common *common, int id)
+{
+    switch (id) {
+    case 'h':
+        if (cli_reports())
+            print_help(program, stdout);
+        return CLI_DONE;
+    case 'V':
+        if (cli_reports())
+            printf("%s (mics) %s\n", program->name, MICS_VERSION);
+        return CLI_DONE;
+    case ID_COMPLETE:
+        print_completion(program, stdout);
+        return CLI_DONE;
+    case 'v':
+        common->verbosity = common->verbosity < 0 ? 1 : common->verbosity + 1;
+        break;
+    case 'q':
+        common->verbosity = -1;
+        break;
+    case 'o':
+        common->output = optarg;
+        break;
+    case ID_JSON:
+        common->json = true;
+        break;
+    case ID_TSV:
+        common->tsv = true;
+        break;
+    case ID_NO_HISTORY:
+        common->no_history = true;
+        break;
+    }
+    cli_state.verbosity = common->verbosity;
+    return -1;
+}
+
+/* Is the value of an option that takes a path empty? */
+static bool is_path_missing(const struct cli_option *option)
+{
+    return option->arg && optarg[0] == '\0' &&
+           (strstr(option->arg, "FILE") || strstr(option->arg, "FOLDER") ||
+            strstr(option->arg, "PATH"));
+}
+
+static int handle_option(const struct cli_program *program, struct cli_common *common,
+                         cli_handler *handler, void *context, int id)
+{
+    struct mics_err err = {""};
+    const struct cli_option *option = find_id(program, id);
+
+    if (option && is_path_missing(option))
+        return cli_usage("--%s: needs a value, %s", option->name, option->arg);
+    if (!option || !is_own_option(program, option))
+        return handle_shared(program, common, id);
+    enum mics_status status = handler(context, id, option->arg ? optarg : NULL, &err);
+    if (status == MICS_OK)
+        return -1;
+    if (status == MICS_ERR_ARG)
+        return cli_usage("--%s: %s", option->name, err.text);
+    mics_err_prefix(&err, "--%s", option->name);
+    return cli_report(status, &err);
+}
+
+int cli_parse(int argc, char **argv, struct cli_common *common, cli_handler *handler, void *context,
+              int *operands)
+{
+    const struct cli_program *program = cli_state.program;
+    struct getopt_tables tables;
+    int code = -1;
+
+    make_tables(program, &tables);
+    opterr = 0;
+    optind = 0;
+    while (code < 0) {
+        optopt = 0;
+        const int id = getopt_long(argc, argv, tables.shorts, tables.longs, NULL);
+        if (id == -1)
+            break;
+        if (id == ':' || id == '?')
+            return report_getopt_error(program, argv[optind - 1], id);
+        code = handle_option(program, common, handler, context, id);
+    }
+    if (code < 0 && common->json && common->tsv)
+        return cli_usage("--json and --tsv exclude each other");
+    *operands = optind;
+    return code;
 }

@@ -1,16 +1,197 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/corpus.h"
 
-#include "data/corpus_find.h"
-
+#include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <signal.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 #include <xxhash.h>
 
+/* Documents up to this size count whole in the fingerprint. */
 #define FINGERPRINT_WHOLE ((uint64_t)1 << 20)
+
+static enum mics_status grow(struct mics_corpus *corpus, struct mics_err *err)
+{
+    size_t capacity = corpus->capacity ? 2 * corpus->capacity : 64;
+    struct mics_document *documents;
+
+    if (corpus->count < corpus->capacity)
+        return MICS_OK;
+    documents = realloc(corpus->documents, capacity * sizeof *documents);
+    if (!documents)
+        return mics_err_nomem(err);
+    corpus->documents = documents;
+    corpus->capacity = capacity;
+    return MICS_OK;
+}
+
+static enum mics_status add(struct mics_corpus *corpus, const char *path, const struct stat *info,
+                            struct mics_err *err)
+{
+    enum mics_status status = grow(corpus, err);
+    struct mics_document *document;
+
+    if (status != MICS_OK)
+        return status;
+    document = &corpus->documents[corpus->count];
+    *document = (struct mics_document){.path = strdup(path),
+                                       .size = (uint64_t)info->st_size,
+                                       .device = (uint64_t)info->st_dev,
+                                       .inode = (uint64_t)info->st_ino};
+    if (!document->path)
+        return mics_err_nomem(err);
+    corpus->count++;
+    return MICS_OK;
+}
+
+/* Add a path that a pattern matched. Anything but a regular file is an error, except a folder that
+ * a wildcard matched. */
+static enum mics_status add_path(struct mics_corpus *corpus, const char *path, bool wildcard,
+                                 struct mics_err *err)
+{
+    struct stat info;
+
+    if (stat(path, &info) != 0) {
+        int code = errno;
+        return mics_err_set(err, MICS_ERR_FORMAT, "'%s': %s", path, strerror(code));
+    }
+    if (S_ISDIR(info.st_mode) && wildcard)
+        return MICS_OK;
+    if (S_ISDIR(info.st_mode))
+        return mics_err_set(err, MICS_ERR_FORMAT, "'%s' is a folder: write '%s/*' for its files",
+                            path, path);
+    if (!S_ISREG(info.st_mode))
+        return mics_err_set(err, MICS_ERR_FORMAT, "'%s' is not a regular file", path);
+    return add(corpus, path, &info, err);
+}
+
+static bool has_wildcard(const char *pattern)
+{
+    for (; *pattern; pattern++) {
+        if (*pattern == '\\' && pattern[1])
+            pattern++;
+        else if (strchr("*?[", *pattern))
+            return true;
+    }
+    return false;
+}
+
+/* An existing folder that cannot be read is an error: its files must not be skipped silently. */
+static int on_glob_error(const char *path, int code)
+{
+    (void)path;
+    return code != ENOENT;
+}
+
+static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
+                               struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+    const bool wildcard = has_wildcard(pattern);
+    size_t before = corpus->count;
+    glob_t found = {0};
+    int code = glob(pattern, GLOB_NOSORT, on_glob_error, &found);
+
+    if (code == GLOB_NOSPACE)
+        status = mics_err_nomem(err);
+    else if (code == GLOB_ABORTED)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s': a folder cannot be read", pattern);
+    for (size_t i = 0; status == MICS_OK && i < found.gl_pathc; i++)
+        status = add_path(corpus, found.gl_pathv[i], wildcard, err);
+    if (status == MICS_OK && corpus->count == before)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' matches no file", pattern);
+    globfree(&found);
+    return status;
+}
+
+/* The end of the word that begins at `text`: a blank that no backslash precedes. */
+static const char *word_end(const char *text)
+{
+    while (*text && !strchr(" \t\n", *text)) {
+        if (*text == '\\' && text[1])
+            text++;
+        text++;
+    }
+    return text;
+}
+
+static enum mics_status expand_words(struct mics_corpus *corpus, const char *text,
+                                     struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    while (status == MICS_OK && *(text += strspn(text, " \t\n"))) {
+        const char *end = word_end(text);
+        char *pattern = strndup(text, (size_t)(end - text));
+
+        if (!pattern)
+            return mics_err_nomem(err);
+        status = expand(corpus, pattern, err);
+        free(pattern);
+        text = end;
+    }
+    return status;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct mics_document *)a)->path, ((const struct mics_document *)b)->path);
+}
+
+static int by_identity(const void *a, const void *b)
+{
+    const struct mics_document *x = a, *y = b;
+
+    if (x->device != y->device)
+        return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode)
+        return x->inode < y->inode ? -1 : 1;
+    return strcmp(x->path, y->path);
+}
+
+/* Keep the first path of every file. */
+static void deduplicate(struct mics_corpus *corpus)
+{
+    struct mics_document *all = corpus->documents;
+    size_t kept = 0;
+
+    qsort(all, corpus->count, sizeof *all, by_identity);
+    for (size_t i = 0; i < corpus->count; i++) {
+        if (kept && all[kept - 1].device == all[i].device && all[kept - 1].inode == all[i].inode)
+            free(all[i].path);
+        else
+            all[kept++] = all[i];
+    }
+    corpus->count = kept;
+    qsort(all, kept, sizeof *all, by_path);
+}
+
+static enum mics_status find_files(const char *const *patterns, size_t pattern_count,
+                                   struct mics_corpus *corpus, struct mics_err *err)
+{
+    for (size_t i = 0; i < pattern_count; i++) {
+        enum mics_status status = expand_words(corpus, patterns[i], err);
+
+        if (status != MICS_OK)
+            return status;
+    }
+    if (corpus->count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "no pattern is given");
+    deduplicate(corpus);
+    if (corpus->count > MICS_CORPUS_MAX_FILES)
+        return mics_err_set(
+            err, MICS_ERR_FORMAT,
+            "%zu files match, more than the %d that can be mapped: concatenate some", corpus->count,
+            MICS_CORPUS_MAX_FILES);
+    return MICS_OK;
+}
 
 static enum mics_status map_fd(struct mics_document *document, int fd, struct mics_err *err)
 {
@@ -59,7 +240,7 @@ enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_co
     enum mics_status status;
 
     *corpus = (struct mics_corpus){0};
-    status = mics_corpus_find(patterns, pattern_count, corpus, err);
+    status = find_files(patterns, pattern_count, corpus, err);
     for (size_t i = 0; status == MICS_OK && i < corpus->count; i++) {
         status = map(&corpus->documents[i], err);
         corpus->bytes += corpus->documents[i].size;
@@ -87,16 +268,54 @@ void mics_corpus_close(struct mics_corpus *corpus)
     *corpus = (struct mics_corpus){0};
 }
 
-const char *mics_corpus_at(const struct mics_corpus *corpus, const void *address)
+/* For the handler of SIGBUS. */
+static const struct mics_corpus *guarded_corpus;
+static const char *program_name;
+
+/* The path of the document that `address` is mapped from, or NULL. Async-signal-safe. */
+static const char *find_path(const struct mics_corpus *corpus, const void *address)
 {
-    const unsigned char *at = address;
+    const unsigned char *byte = address;
 
     for (size_t i = 0; i < corpus->count; i++) {
         const struct mics_document *document = &corpus->documents[i];
 
-        if (document->bytes && at >= document->bytes &&
-            (uint64_t)(at - document->bytes) < document->size)
+        if (document->bytes && byte >= document->bytes &&
+            (uint64_t)(byte - document->bytes) < document->size)
             return document->path;
     }
     return NULL;
+}
+
+static struct iovec text(const char *string)
+{
+    return (struct iovec){.iov_base = (void *)string, .iov_len = strlen(string)};
+}
+
+static void on_sigbus(int number, siginfo_t *info, void *context)
+{
+    const char *path = find_path(guarded_corpus, info->si_addr);
+
+    (void)context;
+    if (path) {
+        struct iovec line[] = {text(program_name), text(": data: '"), text(path),
+                               text("' was truncated while in use\n")};
+        if (writev(STDERR_FILENO, line, sizeof line / sizeof *line) < 0)
+            _exit(1);
+        _exit(1);
+    }
+    signal(number, SIG_DFL); /* the access is repeated, and ends the process */
+}
+
+enum mics_status mics_corpus_handle_sigbus(const struct mics_corpus *corpus, const char *program,
+                                           struct mics_err *err)
+{
+    struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
+
+    guarded_corpus = corpus;
+    program_name = program;
+    sigemptyset(&action.sa_mask);
+    if (sigaction(SIGBUS, &action, NULL) != 0)
+        return mics_err_set_errno(err, "signal %d", SIGBUS);
+    return MICS_OK;
 }

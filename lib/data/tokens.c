@@ -8,36 +8,36 @@ enum mics_status mics_tokens_append(struct mics_tokens *tokens, const unsigned c
 {
     if (size == 0)
         return MICS_OK;
-    if (tokens->piece_count == tokens->capacity) {
+    if (tokens->span_count == tokens->capacity) {
         size_t capacity = tokens->capacity ? 2 * tokens->capacity : 64;
-        struct mics_piece *pieces = realloc(tokens->pieces, capacity * sizeof *pieces);
+        struct mics_token_span *spans = realloc(tokens->spans, capacity * sizeof *spans);
 
-        if (!pieces)
+        if (!spans)
             return mics_err_nomem(err);
-        tokens->pieces = pieces;
+        tokens->spans = spans;
         tokens->capacity = capacity;
     }
-    tokens->pieces[tokens->piece_count++] =
-        (struct mics_piece){.bytes = bytes, .size = size, .first = tokens->count};
+    tokens->spans[tokens->span_count++] =
+        (struct mics_token_span){.bytes = bytes, .size = size, .first = tokens->count};
     tokens->count += size + 1;
     return MICS_OK;
 }
 
 void mics_tokens_free(struct mics_tokens *tokens)
 {
-    free(tokens->pieces);
+    free(tokens->spans);
     *tokens = (struct mics_tokens){0};
 }
 
-/* The piece that holds `position` < count. */
-static size_t find_piece(const struct mics_tokens *tokens, uint64_t position)
+/* The span that holds `position` < count. */
+static size_t find_span(const struct mics_tokens *tokens, uint64_t position)
 {
-    size_t low = 0, high = tokens->piece_count;
+    size_t low = 0, high = tokens->span_count;
 
     while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
+        const size_t middle = low + (high - low) / 2;
 
-        if (tokens->pieces[middle].first <= position)
+        if (tokens->spans[middle].first <= position)
             low = middle;
         else
             high = middle;
@@ -48,19 +48,17 @@ static size_t find_piece(const struct mics_tokens *tokens, uint64_t position)
 void mics_tokens_read(const struct mics_tokens *tokens, uint64_t position, uint32_t length,
                       int32_t *out)
 {
-    size_t at = find_piece(tokens, position %= tokens->count);
+    position %= tokens->count;
+    for (size_t i = find_span(tokens, position); length > 0; i = (i + 1) % tokens->span_count) {
+        const struct mics_token_span *span = &tokens->spans[i];
+        uint64_t offset = position - span->first;
 
-    while (length > 0) {
-        const struct mics_piece *piece = &tokens->pieces[at];
-        uint64_t offset = position - piece->first;
-
-        for (; length > 0 && offset < piece->size; length--)
-            *out++ = piece->bytes[offset++];
+        for (; length > 0 && offset < span->size; length--)
+            *out++ = span->bytes[offset++];
         if (length == 0)
             return;
         *out++ = MICS_TOKEN_END;
         length--;
-        at = (at + 1) % tokens->piece_count;
-        position = tokens->pieces[at].first;
+        position = tokens->spans[(i + 1) % tokens->span_count].first;
     }
 }

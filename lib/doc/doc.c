@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * doc.c - the envelope of every document: kind, v, history; and which encoding it is in.
- */
+/* doc.c - the envelope of every document (kind, v, history), and the choice of its encoding. */
 #include "doc/doc.h"
 
+#include "base/file.h"
+#include "base/utf8.h"
 #include "base/version.h"
-#include "doc/format.h"
+#include "doc/encoding.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -39,15 +39,14 @@ static enum mics_status check_envelope(const json_t *doc, struct mics_err *err)
     return MICS_OK;
 }
 
-/* msgpack's maps begin with 0x80 to 0x8f, 0xde or 0xdf: never with a character that JSON text begins
- * with. */
+/* A msgpack map begins with 0x80 to 0x8f, 0xde or 0xdf, and JSON text never does. */
 static enum mics_status decode_value(const char *data, size_t size, json_t **out,
                                      struct mics_err *err)
 {
     const unsigned char first = (unsigned char)data[0];
 
     if (first == '{' || memchr(" \t\r\n", first, 4))
-        return mics_json_read(data, size, (struct mics_place){.line = 1}, out, err);
+        return mics_json_read(data, size, (struct mics_json_origin){.line = 1}, out, err);
     if ((first & 0xf0) == 0x80 || first == 0xde || first == 0xdf)
         return mics_msgpack_read(data, size, out, err);
     return mics_err_set(err, MICS_ERR_FORMAT,
@@ -97,7 +96,7 @@ enum mics_status mics_doc_expect(const json_t *doc, const char *kind, int max_ve
     return MICS_OK;
 }
 
-/* What cannot be read back must not be written: the readers' limits, on a value. */
+/* The limits of the readers, so that nothing is written that cannot be read back. */
 static enum mics_status check_limits(const json_t *value, unsigned depth, uint64_t *weight,
                                      struct mics_err *err)
 {
@@ -153,7 +152,8 @@ enum mics_status mics_doc_encode(const json_t *doc, enum mics_doc_format format,
     return MICS_OK;
 }
 
-/* An argument as a string: bytes of another encoding become '?', since a document is UTF-8. */
+/* A command-line argument as a string. A document is UTF-8: in other text each byte above 0x7f
+ * becomes '?'. */
 static json_t *argument_string(const char *arg)
 {
     json_t *value;
@@ -201,4 +201,34 @@ enum mics_status mics_doc_add_history(json_t *doc, const char *program, int argc
     if (json_array_append_new(history, history_entry(program, argc, argv)) != 0)
         return mics_err_nomem(err);
     return MICS_OK;
+}
+
+enum mics_status mics_doc_read_file(const char *path, json_t **out, struct mics_err *err)
+{
+    char *data = NULL;
+    size_t size = 0;
+    enum mics_status status = mics_file_read(path, MICS_DOC_MAX_BYTES, &data, &size, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_doc_decode(data, size, out, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+    free(data);
+    return status;
+}
+
+enum mics_status mics_doc_write(FILE *out, const json_t *doc, enum mics_doc_format format,
+                                struct mics_err *err)
+{
+    char *data = NULL;
+    size_t size = 0;
+    enum mics_status status = mics_doc_encode(doc, format, &data, &size, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (fwrite(data, 1, size, out) != size || fflush(out) != 0)
+        status = mics_err_set_errno(err, "cannot write");
+    free(data);
+    return status;
 }

@@ -9,7 +9,7 @@
 
 enum { MAX_ENTRIES = 1 << 20 };
 
-/* A word that a shell takes as it is, or one in single quotes. */
+/* Write the word, in single quotes if a shell would interpret it. */
 static void put_word(FILE *out, const char *word)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -29,19 +29,19 @@ static void put_word(FILE *out, const char *word)
     fputc('\'', out);
 }
 
-/* The command as one line, the caller's to free(). */
-static enum mics_status join_words(const struct mics_at *argv, char **out, struct mics_err *err)
+/* The command as one line, which the caller frees. */
+static enum mics_status join_words(const struct mics_cursor *argv, char **out, struct mics_err *err)
 {
     char *text = NULL;
     size_t size = 0;
     FILE *stream = open_memstream(&text, &size);
     enum mics_status status = stream ? MICS_OK : mics_err_nomem(err);
 
-    for (size_t i = 0; i < mics_at_count(argv) && status == MICS_OK; i++) {
-        const struct mics_at word = mics_at_item_any(argv, i);
+    for (size_t i = 0; i < mics_cursor_count(argv) && status == MICS_OK; i++) {
+        const struct mics_cursor word = mics_cursor_item_any(argv, i);
 
         if (!json_is_string(word.value)) {
-            status = mics_at_fail(&word, NULL, err, "expected a string");
+            status = mics_cursor_fail(&word, NULL, err, "expected a string");
             break;
         }
         if (i > 0)
@@ -58,18 +58,18 @@ static enum mics_status join_words(const struct mics_at *argv, char **out, struc
     return MICS_OK;
 }
 
-static enum mics_status put_entry(struct mics_table *table, const struct mics_at *entry,
+static enum mics_status put_entry(struct mics_table *table, const struct mics_cursor *entry,
                                   struct mics_err *err)
 {
     const char *program, *version;
-    struct mics_at argv;
+    struct mics_cursor argv;
     char *command = NULL;
-    enum mics_status status = mics_at_string(entry, "program", &program, err);
+    enum mics_status status = mics_cursor_string(entry, "program", &program, err);
 
     if (status == MICS_OK)
-        status = mics_at_string(entry, "version", &version, err);
+        status = mics_cursor_string(entry, "version", &version, err);
     if (status == MICS_OK)
-        status = mics_at_array(entry, "argv", 0, MAX_ENTRIES, &argv, err);
+        status = mics_cursor_array(entry, "argv", 0, MAX_ENTRIES, &argv, err);
     if (status == MICS_OK)
         status = join_words(&argv, &command, err);
     if (status != MICS_OK)
@@ -83,15 +83,15 @@ static enum mics_status put_entry(struct mics_table *table, const struct mics_at
 
 enum mics_status mics_history_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
+    const struct mics_cursor root = mics_cursor_root(doc);
     struct mics_table *table = mics_table_new("<program|<version|<command");
     enum mics_status status = MICS_OK;
-    struct mics_at history = {0}, entry;
+    struct mics_cursor history = {0}, entry;
 
-    if (mics_at_has(&root, "history"))
-        status = mics_at_array(&root, "history", 0, MAX_ENTRIES, &history, err);
-    for (size_t i = 0; i < mics_at_count(&history) && status == MICS_OK; i++) {
-        status = mics_at_item(&history, i, &entry, err);
+    if (mics_cursor_has(&root, "history"))
+        status = mics_cursor_array(&root, "history", 0, MAX_ENTRIES, &history, err);
+    for (size_t i = 0; i < mics_cursor_count(&history) && status == MICS_OK; i++) {
+        status = mics_cursor_item(&history, i, &entry, err);
         if (status == MICS_OK)
             status = put_entry(table, &entry, err);
     }

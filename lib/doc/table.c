@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c - cells are kept as one growing text, each ended by a NUL, and laid out when printed.
+ * table.c - cells are collected in one growing buffer, each with its NUL, and laid out when
+ * printed.
  *
- * A cell may hold what a stranger wrote, so control characters never reach the output: a terminal
- * would obey them.
+ * Cells may come from untrusted files, so control characters, which a terminal would interpret, are
+ * never printed.
  */
 #include "doc/table.h"
 
+#include "base/units.h"
+
 #include <assert.h>
 #include <ctype.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,16 +20,16 @@
 #include <string.h>
 
 struct mics_table {
-    char *text; /* the header's cells, then the rows' */
+    char *text; /* cells of the header, then of the rows */
     size_t used, capacity;
-    size_t cells; /* with the header's */
+    size_t cells; /* including the header's */
     size_t columns;
     bool *right; /* [columns] aligned right */
     bool named;  /* has a header to print */
     bool failed; /* out of memory */
 };
 
-/* Room for `size` more bytes of text. */
+/* Make space for `size` more bytes of text. */
 static bool reserve(struct mics_table *table, size_t size)
 {
     if (!table->failed && size > table->capacity - table->used) {
@@ -106,7 +110,7 @@ void mics_table_cell(struct mics_table *table, const char *fmt, ...)
     table->cells++;
 }
 
-/* Characters of UTF-8, each taken as one place wide. */
+/* UTF-8 characters, each one column wide. */
 static size_t width_of(const char *cell)
 {
     size_t width = 0;
@@ -116,7 +120,7 @@ static size_t width_of(const char *cell)
     return width;
 }
 
-/* `blanks` is what is owed before the next character: blanks at the end of a line are never written. */
+/* *blanks: pending blanks, written before the next character, so that no line ends with blanks. */
 static void put_aligned(FILE *out, const char *cell, size_t width, bool right, size_t *blanks)
 {
     const size_t missing = width - width_of(cell);
@@ -202,4 +206,54 @@ enum mics_status mics_table_finish(struct mics_table *table, FILE *out, int tsv,
 
     mics_table_free(table);
     return status;
+}
+
+enum { QUANTITY_BYTES = 32 };
+
+/* 12 digits: exact for the counts of documents, and without the rounding noise of a double. */
+static void put_quantity(struct mics_table *table, int tsv, double value, const char *text)
+{
+    if (tsv)
+        mics_table_cell(table, "%.12g", value);
+    else
+        mics_table_cell(table, "%s", text);
+}
+
+void mics_table_bytes(struct mics_table *table, int tsv, uint64_t bytes)
+{
+    char text[QUANTITY_BYTES];
+
+    if (tsv)
+        mics_table_cell(table, "%" PRIu64, bytes);
+    else
+        mics_table_cell(table, "%s", mics_format_bytes(bytes, text, sizeof text));
+}
+
+void mics_table_rate(struct mics_table *table, int tsv, double bytes_per_s)
+{
+    char text[QUANTITY_BYTES];
+
+    put_quantity(table, tsv, bytes_per_s, mics_format_rate(bytes_per_s, text, sizeof text));
+}
+
+void mics_table_time(struct mics_table *table, int tsv, double seconds)
+{
+    char text[QUANTITY_BYTES];
+
+    put_quantity(table, tsv, seconds, mics_format_time(seconds, text, sizeof text));
+}
+
+void mics_table_count(struct mics_table *table, int tsv, double count)
+{
+    char text[QUANTITY_BYTES];
+
+    put_quantity(table, tsv, count, mics_format_count(count, text, sizeof text));
+}
+
+void mics_table_share(struct mics_table *table, int tsv, double fraction)
+{
+    char text[QUANTITY_BYTES];
+
+    snprintf(text, sizeof text, "%.1f %%", 100 * fraction);
+    put_quantity(table, tsv, fraction, text);
 }

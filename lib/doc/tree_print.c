@@ -1,51 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * tree_print.c - a walk over a value that writes one row of two cells for each member.
- *
- * The walk keeps its way in a list on the stack, as at.h does; its depth is that of the value, which
- * the readers limit.
- */
+/* tree_print.c - a recursive walk that writes one row of two cells for each member. */
 #include "doc/tree_print.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-
-/* A name or, where that is NULL, a place in an array; below `parent`. */
-struct way {
-    const struct way *parent;
-    const char *key;
-    size_t index;
-    unsigned depth;
-};
+#include "doc/cursor.h"
 
 enum { PATH_BYTES = 512 };
 
-/* Returns the length; a path that does not fit is cut. */
-static size_t format_path(const struct way *way, char *buf, size_t size)
-{
-    const size_t used = way->parent ? format_path(way->parent, buf, size) : 0;
-    const int wrote = way->key
-                          ? snprintf(buf + used, size - used, "%s%s", used ? "." : "", way->key)
-                          : snprintf(buf + used, size - used, "[%zu]", way->index);
-
-    return wrote < 0 || (size_t)wrote >= size - used ? size - 1 : used + (size_t)wrote;
-}
-
-static void put_name(struct mics_table *table, const struct way *way, int tsv)
+static void put_name(struct mics_table *table, const struct mics_cursor *member, unsigned depth,
+                     int tsv)
 {
     char path[PATH_BYTES];
 
     if (tsv) {
-        format_path(way, path, sizeof path);
+        mics_cursor_path(member, path, sizeof path);
         mics_table_cell(table, "%s", path);
-    } else if (way->key) {
-        mics_table_cell(table, "%*s%s", 2 * (int)way->depth, "", way->key);
+    } else if (member->key) {
+        mics_table_cell(table, "%*s%s", 2 * (int)depth, "", member->key);
     } else {
-        mics_table_cell(table, "%*s[%zu]", 2 * (int)way->depth, "", way->index);
+        mics_table_cell(table, "%*s[%zu]", 2 * (int)depth, "", member->index);
     }
 }
 
-void mics_outline_cell(struct mics_table *table, const json_t *value)
+void mics_tree_print_cell(struct mics_table *table, const json_t *value)
 {
     if (!value) {
         mics_table_cell(table, "-");
@@ -75,47 +51,61 @@ void mics_outline_cell(struct mics_table *table, const json_t *value)
     }
 }
 
-static void walk(struct mics_table *table, const struct way *way, const json_t *value, int tsv);
+static void put_member(struct mics_table *table, const struct mics_cursor *member, unsigned depth,
+                       int tsv);
 
-static void walk_items(struct mics_table *table, const struct way *way, const json_t *value,
-                       int tsv)
+static void put_members(struct mics_table *table, const struct mics_cursor *parent, unsigned depth,
+                        int tsv)
 {
-    struct way below = {.parent = way, .depth = way ? way->depth + 1 : 0};
-    json_t *item;
+    json_t *value;
+    const char *key;
     size_t i;
 
-    json_array_foreach(value, i, item)
+    json_array_foreach(parent->value, i, value)
     {
-        below.index = i;
-        walk(table, &below, item, tsv);
+        const struct mics_cursor item = {.value = value, .parent = parent, .index = i};
+
+        put_member(table, &item, depth, tsv);
     }
-    json_object_foreach((json_t *)(uintptr_t)value, below.key, item) walk(table, &below, item, tsv);
+    json_object_foreach((json_t *)(uintptr_t)parent->value, key, value)
+    {
+        const struct mics_cursor member = {.value = value, .parent = parent, .key = key};
+
+        put_member(table, &member, depth, tsv);
+    }
 }
 
-static void walk(struct mics_table *table, const struct way *way, const json_t *value, int tsv)
+/* The recursion is limited by the depth of documents. */
+static void put_member(struct mics_table *table, const struct mics_cursor *member, unsigned depth,
+                       int tsv)
 {
+    const json_t *value = member->value;
     const bool container = json_is_object(value) || json_is_array(value);
     const bool empty = json_object_size(value) + json_array_size(value) == 0;
 
     if (!container || empty || !tsv) {
-        put_name(table, way, tsv);
+        put_name(table, member, depth, tsv);
         if (container && !empty)
             mics_table_cell(table, "%s", "");
         else
-            mics_outline_cell(table, value);
+            mics_tree_print_cell(table, value);
     }
-    walk_items(table, way, value, tsv);
+    put_members(table, member, depth + 1, tsv);
 }
 
-void mics_outline_rows(struct mics_table *table, const char *name, const json_t *value, int tsv)
+void mics_tree_print_rows(struct mics_table *table, const char *name, const json_t *value, int tsv)
 {
-    walk(table, &(const struct way){.key = name}, value, tsv);
+    const struct mics_cursor root = {0};
+    const struct mics_cursor member = {.value = value, .parent = &root, .key = name};
+
+    put_member(table, &member, 0, tsv);
 }
 
-enum mics_status mics_outline_print(FILE *out, const json_t *value, int tsv, struct mics_err *err)
+enum mics_status mics_tree_print(FILE *out, const json_t *value, int tsv, struct mics_err *err)
 {
+    const struct mics_cursor root = mics_cursor_root(value);
     struct mics_table *table = mics_table_new("<|<");
 
-    walk_items(table, NULL, value, tsv);
+    put_members(table, &root, 0, tsv);
     return mics_table_finish(table, out, tsv, err);
 }

@@ -20,16 +20,16 @@ struct mics_config_switch {
 };
 
 /* A member must be one of `accepted` (the last is NULL). MICS_ERR_FORMAT names the first of them. */
-enum mics_status mics_config_expect_text(const struct mics_at *at, const char *key,
+enum mics_status mics_config_expect_text(const struct mics_cursor *at, const char *key,
                                          const char *const *accepted, struct mics_err *err);
 
 /* Those that are there must be as wanted. */
-enum mics_status mics_config_expect_switches(const struct mics_at *at,
+enum mics_status mics_config_expect_switches(const struct mics_cursor *at,
                                              const struct mics_config_switch *switches,
                                              size_t count, struct mics_err *err);
 
 /* All but family and name, of a document of model_type llama. */
-enum mics_status mics_config_read_llama(const struct mics_at *at, struct mics_model_config *out,
+enum mics_status mics_config_read_llama(const struct mics_cursor *at, struct mics_model_config *out,
                                         struct mics_err *err);
 
 #endif

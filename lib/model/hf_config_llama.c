@@ -15,20 +15,20 @@
 #define DEFAULT_EPSILON   1e-6
 
 /* `map` is of either version. Its own base, if it has one. */
-static enum mics_status read_rope_map(const struct mics_at *map, double *theta,
+static enum mics_status read_rope_map(const struct mics_cursor *map, double *theta,
                                       struct mics_rope_scaling *scaling, struct mics_err *err)
 {
     double rotary = 1;
 
     TRY(mics_rope_scaling_read(map, scaling, err));
-    if (mics_at_has(map, "partial_rotary_factor"))
-        TRY(mics_at_double(map, "partial_rotary_factor", 1, 1, &rotary, err));
-    if (mics_at_has(map, "rope_theta"))
-        TRY(mics_at_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, theta, err));
+    if (mics_cursor_has(map, "partial_rotary_factor"))
+        TRY(mics_cursor_double(map, "partial_rotary_factor", 1, 1, &rotary, err));
+    if (mics_cursor_has(map, "rope_theta"))
+        TRY(mics_cursor_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, theta, err));
     return MICS_OK;
 }
 
-static enum mics_status read_rope(const struct mics_at *at, struct mics_model_config *out,
+static enum mics_status read_rope(const struct mics_cursor *at, struct mics_model_config *out,
                                   struct mics_err *err)
 {
     static const char *const maps[] = {"rope_scaling", "rope_parameters"};
@@ -36,27 +36,28 @@ static enum mics_status read_rope(const struct mics_at *at, struct mics_model_co
     double outer = 0, inner = 0;
     int found = 0;
 
-    if (mics_at_has(at, "rope_theta"))
-        TRY(mics_at_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &outer, err));
+    if (mics_cursor_has(at, "rope_theta"))
+        TRY(mics_cursor_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &outer, err));
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
-        struct mics_at map;
+        struct mics_cursor map;
 
-        if (!mics_at_has(at, maps[i]))
+        if (!mics_cursor_has(at, maps[i]))
             continue;
-        TRY(mics_at_object(at, maps[i], &map, err));
+        TRY(mics_cursor_object(at, maps[i], &map, err));
         TRY(read_rope_map(&map, &inner, &scaling[found++], err));
     }
     if (outer > 0 && inner > 0 && fabs(outer - inner) > 0)
-        return mics_at_fail(at, "rope_theta", err, "%g, but rope_parameters has %g", outer, inner);
+        return mics_cursor_fail(at, "rope_theta", err, "%g, but rope_parameters has %g", outer,
+                                inner);
     if (found == 2 && !mics_rope_scaling_equal(&scaling[0], &scaling[1]))
-        return mics_at_fail(at, "rope_parameters", err, "scales otherwise than rope_scaling");
+        return mics_cursor_fail(at, "rope_parameters", err, "scales otherwise than rope_scaling");
     out->rope_theta = inner > 0 ? inner : outer > 0 ? outer : DEFAULT_THETA;
     if (found > 0)
         out->rope_scaling = scaling[0];
     return MICS_OK;
 }
 
-static enum mics_status read_sizes(const struct mics_at *at, struct mics_model_config *out,
+static enum mics_status read_sizes(const struct mics_cursor *at, struct mics_model_config *out,
                                    struct mics_err *err)
 {
     const struct {
@@ -76,12 +77,12 @@ static enum mics_status read_sizes(const struct mics_at *at, struct mics_model_c
 
     out->n_positions = DEFAULT_POSITIONS;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        if (sizes[i].needed || mics_at_has(at, sizes[i].key))
-            TRY(mics_at_u32(at, sizes[i].key, 1, sizes[i].max, sizes[i].field, err));
+        if (sizes[i].needed || mics_cursor_has(at, sizes[i].key))
+            TRY(mics_cursor_u32(at, sizes[i].key, 1, sizes[i].max, sizes[i].field, err));
     return MICS_OK;
 }
 
-enum mics_status mics_config_read_llama(const struct mics_at *at, struct mics_model_config *out,
+enum mics_status mics_config_read_llama(const struct mics_cursor *at, struct mics_model_config *out,
                                         struct mics_err *err)
 {
     static const char *const activations[] = {"silu", "swish", NULL};
@@ -91,16 +92,16 @@ enum mics_status mics_config_read_llama(const struct mics_at *at, struct mics_mo
     };
     bool tied = false;
 
-    if (mics_at_has(at, "hidden_act"))
+    if (mics_cursor_has(at, "hidden_act"))
         TRY(mics_config_expect_text(at, "hidden_act", activations, err));
     TRY(mics_config_expect_switches(at, switches, sizeof switches / sizeof *switches, err));
     TRY(read_sizes(at, out, err));
     TRY(read_rope(at, out, err));
     out->layer_norm_epsilon = DEFAULT_EPSILON;
-    if (mics_at_has(at, "rms_norm_eps"))
-        TRY(mics_at_double(at, "rms_norm_eps", 0, 1, &out->layer_norm_epsilon, err));
-    if (mics_at_has(at, "tie_word_embeddings"))
-        TRY(mics_at_bool(at, "tie_word_embeddings", &tied, err));
+    if (mics_cursor_has(at, "rms_norm_eps"))
+        TRY(mics_cursor_double(at, "rms_norm_eps", 0, 1, &out->layer_norm_epsilon, err));
+    if (mics_cursor_has(at, "tie_word_embeddings"))
+        TRY(mics_cursor_bool(at, "tie_word_embeddings", &tied, err));
     out->untied = !tied;
     return MICS_OK;
 }

@@ -45,29 +45,31 @@ json_t *mics_model_to_json(const struct mics_model *model)
     return value;
 }
 
-static enum mics_status read_llama(const struct mics_at *at, struct mics_model_config *out,
+static enum mics_status read_llama(const struct mics_cursor *at, struct mics_model_config *out,
                                    struct mics_err *err)
 {
     bool tied = false;
-    struct mics_at scaling;
-    enum mics_status status = mics_at_u32(at, "n_kv_head", 1, MICS_MAX_EMBD, &out->n_kv_head, err);
+    struct mics_cursor scaling;
+    enum mics_status status =
+        mics_cursor_u32(at, "n_kv_head", 1, MICS_MAX_EMBD, &out->n_kv_head, err);
 
     if (status == MICS_OK)
-        status = mics_at_u32(at, "head_dim", 1, MICS_HEAD_MAX, &out->head_dim, err);
+        status = mics_cursor_u32(at, "head_dim", 1, MICS_HEAD_MAX, &out->head_dim, err);
     if (status == MICS_OK)
-        status = mics_at_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->rope_theta, err);
-    if (status == MICS_OK && mics_at_has(at, "rope_scaling")) {
-        status = mics_at_object(at, "rope_scaling", &scaling, err);
+        status =
+            mics_cursor_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &out->rope_theta, err);
+    if (status == MICS_OK && mics_cursor_has(at, "rope_scaling")) {
+        status = mics_cursor_object(at, "rope_scaling", &scaling, err);
         if (status == MICS_OK)
             status = mics_rope_scaling_read(&scaling, &out->rope_scaling, err);
     }
     if (status == MICS_OK)
-        status = mics_at_bool(at, "tie_word_embeddings", &tied, err);
+        status = mics_cursor_bool(at, "tie_word_embeddings", &tied, err);
     out->untied = !tied;
     return status;
 }
 
-static enum mics_status read_config(const struct mics_at *at, struct mics_model_config *out,
+static enum mics_status read_config(const struct mics_cursor *at, struct mics_model_config *out,
                                     struct mics_err *err)
 {
     const struct {
@@ -81,45 +83,45 @@ static enum mics_status read_config(const struct mics_at *at, struct mics_model_
         {"vocab_size", &out->vocab_size, MICS_MAX_VOCAB},
         {"n_inner", &out->n_inner, MICS_MAX_INNER},
     };
-    enum mics_status status = mics_at_text(at, "family", out->family, sizeof out->family, err);
+    enum mics_status status = mics_cursor_text(at, "family", out->family, sizeof out->family, err);
 
     if (status == MICS_OK)
-        status = mics_at_text(at, "name", out->name, sizeof out->name, err);
+        status = mics_cursor_text(at, "name", out->name, sizeof out->name, err);
     for (size_t i = 0; status == MICS_OK && i < sizeof sizes / sizeof sizes[0]; i++)
-        status = mics_at_u32(at, sizes[i].key, 1, sizes[i].max, sizes[i].field, err);
+        status = mics_cursor_u32(at, sizes[i].key, 1, sizes[i].max, sizes[i].field, err);
     if (status == MICS_OK)
-        status = mics_at_double(at, "layer_norm_epsilon", 0, 1, &out->layer_norm_epsilon, err);
+        status = mics_cursor_double(at, "layer_norm_epsilon", 0, 1, &out->layer_norm_epsilon, err);
     if (status == MICS_OK && strcmp(out->family, "llama") == 0)
         status = read_llama(at, out, err);
     return status;
 }
 
-static enum mics_status check_parameters(const struct mics_at *at, const struct mics_model *model,
-                                         struct mics_err *err)
+static enum mics_status check_parameters(const struct mics_cursor *at,
+                                         const struct mics_model *model, struct mics_err *err)
 {
     uint64_t said;
-    enum mics_status status = mics_at_u64(at, "parameters", 1, UINT64_MAX, &said, err);
+    enum mics_status status = mics_cursor_u64(at, "parameters", 1, UINT64_MAX, &said, err);
 
     if (status == MICS_OK && said != model->param_count)
-        return mics_at_fail(at, "parameters", err, "%llu, but the sizes make %llu",
-                            (unsigned long long)said, (unsigned long long)model->param_count);
+        return mics_cursor_fail(at, "parameters", err, "%llu, but the sizes make %llu",
+                                (unsigned long long)said, (unsigned long long)model->param_count);
     return status;
 }
 
 enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,
                                       struct mics_err *err)
 {
-    const struct mics_at at = mics_at_root(value);
-    struct mics_at source = at;
+    const struct mics_cursor at = mics_cursor_root(value);
+    struct mics_cursor source = at;
     struct mics_model_config config = {0};
     struct mics_model *model = NULL;
 
     enum mics_status status = read_config(&at, &config, err);
-    if (status == MICS_OK && mics_at_has(&at, "source"))
-        status = mics_at_object(&at, "source", &source, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "source"))
+        status = mics_cursor_object(&at, "source", &source, err);
     if (status == MICS_OK)
         status = mics_model_new(&config, &model, err);
-    if (status == MICS_OK && mics_at_has(&at, "parameters"))
+    if (status == MICS_OK && mics_cursor_has(&at, "parameters"))
         status = check_parameters(&at, model, err);
     if (status != MICS_OK) {
         mics_model_free(model);

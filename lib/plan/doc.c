@@ -75,11 +75,11 @@ static const struct named_field prediction_reals[] = {
 };
 enum { PREDICTION_REALS = COUNT(prediction_reals) };
 
-static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optimizer *out,
+static enum mics_status read_optimizer(const struct mics_cursor *at, enum mics_optimizer *out,
                                        struct mics_err *err)
 {
     const char *text;
-    enum mics_status status = mics_at_string(at, "optimizer", &text, err);
+    enum mics_status status = mics_cursor_string(at, "optimizer", &text, err);
 
     if (status != MICS_OK)
         return status;
@@ -89,29 +89,29 @@ static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optim
             return MICS_OK;
         }
     }
-    return mics_at_fail(at, "optimizer", err, "'%s': expected adamw or sgd", text);
+    return mics_cursor_fail(at, "optimizer", err, "'%s': expected adamw or sgd", text);
 }
 
 /* Older plans have no types and are of fp32. */
-static enum mics_status read_dtype(const struct mics_at *at, const char *key, enum mics_dtype *out,
+static enum mics_status read_dtype(const struct mics_cursor *at, const char *key, enum mics_dtype *out,
                                    struct mics_err *err)
 {
     const char *text;
     enum mics_status status;
 
     *out = MICS_F32;
-    if (!mics_at_has(at, key))
+    if (!mics_cursor_has(at, key))
         return MICS_OK;
-    status = mics_at_string(at, key, &text, err);
+    status = mics_cursor_string(at, key, &text, err);
     if (status != MICS_OK || strcmp(text, mics_dtype_name(MICS_F32)) == 0)
         return status;
     if (strcmp(text, mics_dtype_name(MICS_BF16)) != 0)
-        return mics_at_fail(at, key, err, "'%s': expected f32 or bf16", text);
+        return mics_cursor_fail(at, key, err, "'%s': expected f32 or bf16", text);
     *out = MICS_BF16;
     return MICS_OK;
 }
 
-static enum mics_status read_recompute(const struct mics_at *at, json_int_t version,
+static enum mics_status read_recompute(const struct mics_cursor *at, json_int_t version,
                                        enum mics_recompute *out, struct mics_err *err)
 {
     const char *text;
@@ -119,26 +119,26 @@ static enum mics_status read_recompute(const struct mics_at *at, json_int_t vers
     enum mics_status status;
 
     if (version == 1) {
-        status = mics_at_bool(at, "recompute", &full, err);
+        status = mics_cursor_bool(at, "recompute", &full, err);
         *out = full ? MICS_RECOMPUTE_FULL : MICS_RECOMPUTE_SELECTIVE;
         return status;
     }
-    status = mics_at_string(at, "recompute", &text, err);
+    status = mics_cursor_string(at, "recompute", &text, err);
     if (status == MICS_OK && !mics_recompute_parse(text, out))
-        return mics_at_fail(at, "recompute", err, "'%s': expected none, selective or full", text);
+        return mics_cursor_fail(at, "recompute", err, "'%s': expected none, selective or full", text);
     return status;
 }
 
-static enum mics_status read_choice(const struct mics_at *parent, const struct mics_plan *plan,
+static enum mics_status read_choice(const struct mics_cursor *parent, const struct mics_plan *plan,
                                     struct mics_plan_choice *out, struct mics_err *err)
 {
     const json_int_t version = json_integer_value(json_object_get(plan->doc, "v"));
-    struct mics_at at;
+    struct mics_cursor at;
     struct mics_err why;
-    enum mics_status status = mics_at_object(parent, "choice", &at, err);
+    enum mics_status status = mics_cursor_object(parent, "choice", &at, err);
 
     if (status == MICS_OK)
-        status = mics_at_text(&at, "strategy", out->strategy, sizeof out->strategy, err);
+        status = mics_cursor_text(&at, "strategy", out->strategy, sizeof out->strategy, err);
     if (status == MICS_OK)
         status = read_optimizer(&at, &out->optimizer, err);
     if (status == MICS_OK)
@@ -150,53 +150,53 @@ static enum mics_status read_choice(const struct mics_at *parent, const struct m
     for (size_t i = 0; i < CHOICE_NUMBERS && status == MICS_OK; i++) {
         const struct choice_number *number = &choice_numbers[i];
 
-        if (number->offset == CHOICE(coalesced) && !mics_at_has(&at, number->key))
+        if (number->offset == CHOICE(coalesced) && !mics_cursor_has(&at, number->key))
             continue; /* absent from older plans: 0 */
-        status = mics_at_u32(&at, number->key, number->min, number->max,
+        status = mics_cursor_u32(&at, number->key, number->min, number->max,
                              (uint32_t *)((char *)out + number->offset), err);
     }
     for (size_t i = 0; i < CHOICE_FLAGS && status == MICS_OK; i++)
-        status = mics_at_bool(&at, choice_flags[i].key,
+        status = mics_cursor_bool(&at, choice_flags[i].key,
                               (bool *)((char *)out + choice_flags[i].offset), err);
     if (status != MICS_OK)
         return status;
     out->shape.nodes = plan->topology->nodes;
     out->shape.per_node = plan->topology->per_node;
     if (mics_choice_check(plan->model, out, &why) != MICS_OK)
-        return mics_at_fail(&at, NULL, err, "%s", why.text);
+        return mics_cursor_fail(&at, NULL, err, "%s", why.text);
     return MICS_OK;
 }
 
-static enum mics_status read_prediction(const struct mics_at *parent, struct mics_prediction *out,
+static enum mics_status read_prediction(const struct mics_cursor *parent, struct mics_prediction *out,
                                         struct mics_err *err)
 {
-    struct mics_at at;
-    enum mics_status status = mics_at_object(parent, "predicted", &at, err);
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_object(parent, "predicted", &at, err);
 
     if (status == MICS_OK)
-        status = mics_at_u64(&at, "net_bytes", 0, INT64_MAX, &out->net_bytes, err);
+        status = mics_cursor_u64(&at, "net_bytes", 0, INT64_MAX, &out->net_bytes, err);
     if (status == MICS_OK)
-        status = mics_at_u64(&at, "sent_bytes", 0, INT64_MAX, &out->sent_bytes, err);
+        status = mics_cursor_u64(&at, "sent_bytes", 0, INT64_MAX, &out->sent_bytes, err);
     for (size_t i = 0; i < PREDICTION_REALS && status == MICS_OK; i++)
-        status = mics_at_double(&at, prediction_reals[i].key, 0, 1e18,
+        status = mics_cursor_double(&at, prediction_reals[i].key, 0, 1e18,
                                 (double *)((char *)out + prediction_reals[i].offset), err);
     return status;
 }
 
-static enum mics_status expect_bytes(const struct mics_at *at, const char *key, uint64_t computed,
+static enum mics_status expect_bytes(const struct mics_cursor *at, const char *key, uint64_t computed,
                                      struct mics_err *err)
 {
     uint64_t found;
-    enum mics_status status = mics_at_u64(at, key, 0, INT64_MAX, &found, err);
+    enum mics_status status = mics_cursor_u64(at, key, 0, INT64_MAX, &found, err);
 
     if (status == MICS_OK && found != computed)
-        return mics_at_fail(at, key, err, "says %" PRIu64 ", but this choice takes %" PRIu64, found,
+        return mics_cursor_fail(at, key, err, "says %" PRIu64 ", but this choice takes %" PRIu64, found,
                             computed);
     return status;
 }
 
 /* Version 1 has no memory of a GPU's context and communicators; the computed values are taken. */
-static enum mics_status check_gpu_memory(const struct mics_at *at, const struct mics_memory *memory,
+static enum mics_status check_gpu_memory(const struct mics_cursor *at, const struct mics_memory *memory,
                                          json_int_t version, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -209,19 +209,19 @@ static enum mics_status check_gpu_memory(const struct mics_at *at, const struct 
     return status;
 }
 
-static enum mics_status check_memory(const struct mics_at *root, const struct mics_memory *memory,
+static enum mics_status check_memory(const struct mics_cursor *root, const struct mics_memory *memory,
                                      struct mics_err *err)
 {
     const json_int_t version = json_integer_value(json_object_get(root->value, "v"));
-    struct mics_at at, regions;
-    enum mics_status status = mics_at_object(root, "memory", &at, err);
+    struct mics_cursor at, regions;
+    enum mics_status status = mics_cursor_object(root, "memory", &at, err);
 
     if (status == MICS_OK)
-        status = mics_at_array(&at, "regions", MICS_REGION_COUNT, MICS_REGION_COUNT, &regions, err);
+        status = mics_cursor_array(&at, "regions", MICS_REGION_COUNT, MICS_REGION_COUNT, &regions, err);
     for (uint32_t i = 0; i < MICS_REGION_COUNT && status == MICS_OK; i++) {
-        struct mics_at region;
+        struct mics_cursor region;
 
-        status = mics_at_item(&regions, i, &region, err);
+        status = mics_cursor_item(&regions, i, &region, err);
         if (status == MICS_OK)
             status = expect_bytes(&region, "bytes", memory->regions[i].bytes, err);
         if (status == MICS_OK)
@@ -238,40 +238,40 @@ static enum mics_status check_memory(const struct mics_at *root, const struct mi
     return status;
 }
 
-static enum mics_status read_alternative(const struct mics_at *at, const struct mics_plan *plan,
+static enum mics_status read_alternative(const struct mics_cursor *at, const struct mics_plan *plan,
                                          struct mics_alternative *out, struct mics_err *err)
 {
     enum mics_status status = read_choice(at, plan, &out->choice, err);
 
     if (status == MICS_OK)
-        status = mics_at_u64(at, "total_bytes", 0, INT64_MAX, &out->total_bytes, err);
+        status = mics_cursor_u64(at, "total_bytes", 0, INT64_MAX, &out->total_bytes, err);
     if (status == MICS_OK)
-        status = mics_at_bool(at, "fits", &out->fits, err);
+        status = mics_cursor_bool(at, "fits", &out->fits, err);
     if (status == MICS_OK)
-        status = mics_at_text(at, "why", out->why, sizeof out->why, err);
+        status = mics_cursor_text(at, "why", out->why, sizeof out->why, err);
     if (status == MICS_OK && out->fits)
         status = read_prediction(at, &out->predicted, err);
     return status;
 }
 
-static enum mics_status read_alternatives(const struct mics_at *root, struct mics_plan *plan,
+static enum mics_status read_alternatives(const struct mics_cursor *root, struct mics_plan *plan,
                                           struct mics_err *err)
 {
-    struct mics_at array;
-    enum mics_status status = mics_at_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
+    struct mics_cursor array;
+    enum mics_status status = mics_cursor_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
     size_t count;
 
     if (status != MICS_OK)
         return status;
-    count = mics_at_count(&array);
+    count = mics_cursor_count(&array);
     plan->alternatives = calloc(count + 1, sizeof *plan->alternatives);
     if (!plan->alternatives)
         return mics_err_nomem(err);
     plan->alternative_count = (uint32_t)count;
     for (size_t i = 0; i < count && status == MICS_OK; i++) {
-        struct mics_at at;
+        struct mics_cursor at;
 
-        status = mics_at_item(&array, i, &at, err);
+        status = mics_cursor_item(&array, i, &at, err);
         if (status == MICS_OK)
             status = read_alternative(&at, plan, &plan->alternatives[i], err);
     }
@@ -279,14 +279,14 @@ static enum mics_status read_alternatives(const struct mics_at *root, struct mic
 }
 
 /* Topology and model are read as their own kinds; the path in their errors begins with the key. */
-static enum mics_status read_parts(const struct mics_at *root, struct mics_plan *plan,
+static enum mics_status read_parts(const struct mics_cursor *root, struct mics_plan *plan,
                                    struct mics_err *err)
 {
-    struct mics_at topology, model;
-    enum mics_status status = mics_at_object(root, "topology", &topology, err);
+    struct mics_cursor topology, model;
+    enum mics_status status = mics_cursor_object(root, "topology", &topology, err);
 
     if (status == MICS_OK)
-        status = mics_at_object(root, "model", &model, err);
+        status = mics_cursor_object(root, "model", &model, err);
     if (status != MICS_OK)
         return status;
     status = mics_topology_from_doc((json_t *)(uintptr_t)topology.value, &plan->topology, err);
@@ -300,25 +300,25 @@ static enum mics_status read_parts(const struct mics_at *root, struct mics_plan 
     return status;
 }
 
-static enum mics_status read_batch(const struct mics_at *root, struct mics_plan *plan,
+static enum mics_status read_batch(const struct mics_cursor *root, struct mics_plan *plan,
                                    struct mics_err *err)
 {
     const struct mics_plan_choice *choice = &plan->choice;
     const uint64_t batch =
         (uint64_t)mics_shape_world_size(&choice->shape) * choice->micro_batch * choice->micro_steps;
     enum mics_status status =
-        mics_at_u64(root, "global_batch", 1, INT64_MAX, &plan->global_batch, err);
+        mics_cursor_u64(root, "global_batch", 1, INT64_MAX, &plan->global_batch, err);
 
     if (status != MICS_OK || plan->global_batch == batch)
         return status;
-    return mics_at_fail(root, "global_batch", err,
+    return mics_cursor_fail(root, "global_batch", err,
                         "says %" PRIu64
                         ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
                         plan->global_batch, choice->shape.nodes, choice->shape.per_node,
                         choice->micro_steps, choice->micro_batch, batch);
 }
 
-static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *plan,
+static enum mics_status read_plan(const struct mics_cursor *root, struct mics_plan *plan,
                                   struct mics_err *err)
 {
     enum mics_status status = read_parts(root, plan, err);
@@ -328,7 +328,7 @@ static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *
     if (status == MICS_OK)
         status = read_batch(root, plan, err);
     if (status == MICS_OK)
-        status = mics_at_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
+        status = mics_cursor_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
     if (status == MICS_OK)
         status =
             mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);
@@ -344,7 +344,7 @@ static enum mics_status read_plan(const struct mics_at *root, struct mics_plan *
 enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err)
 {
     enum mics_status status = mics_doc_expect(doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);
-    struct mics_at root = mics_at_root(doc);
+    struct mics_cursor root = mics_cursor_root(doc);
     struct mics_plan *plan;
 
     if (status != MICS_OK)

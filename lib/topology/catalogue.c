@@ -66,12 +66,12 @@ struct figure {
     double *out;
 };
 
-static enum mics_status read_figures(const struct mics_at *at, const struct figure *figures,
+static enum mics_status read_figures(const struct mics_cursor *at, const struct figure *figures,
                                      size_t count, struct mics_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         double value;
-        const enum mics_status status = mics_at_double(at, figures[i].key, 0, 1e9, &value, err);
+        const enum mics_status status = mics_cursor_double(at, figures[i].key, 0, 1e9, &value, err);
 
         if (status != MICS_OK)
             return status;
@@ -80,24 +80,24 @@ static enum mics_status read_figures(const struct mics_at *at, const struct figu
     return MICS_OK;
 }
 
-static enum mics_status find_gpu(const struct mics_at *root, const char *id, struct mics_at *gpus,
-                                 struct mics_at *out, struct mics_err *err)
+static enum mics_status find_gpu(const struct mics_cursor *root, const char *id, struct mics_cursor *gpus,
+                                 struct mics_cursor *out, struct mics_err *err)
 {
-    enum mics_status status = mics_at_array(root, "gpus", 1, 1000, gpus, err);
+    enum mics_status status = mics_cursor_array(root, "gpus", 1, 1000, gpus, err);
 
-    for (size_t i = 0; status == MICS_OK && i < mics_at_count(gpus); i++) {
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(gpus); i++) {
         const char *found;
 
-        status = mics_at_item(gpus, i, out, err);
+        status = mics_cursor_item(gpus, i, out, err);
         if (status == MICS_OK)
-            status = mics_at_string(out, "id", &found, err);
+            status = mics_cursor_string(out, "id", &found, err);
         if (status == MICS_OK && strcmp(found, id) == 0)
             return MICS_OK;
     }
-    return status == MICS_OK ? mics_at_fail(root, "gpus", err, "no '%s'", id) : status;
+    return status == MICS_OK ? mics_cursor_fail(root, "gpus", err, "no '%s'", id) : status;
 }
 
-static enum mics_status read_gpu(const struct mics_at *root, const char *id,
+static enum mics_status read_gpu(const struct mics_cursor *root, const char *id,
                                  struct mics_instance *out, struct mics_err *err)
 {
     const struct figure figures[] = {{"peak_tflops", 1e12, &out->peak_flops},
@@ -105,51 +105,51 @@ static enum mics_status read_gpu(const struct mics_at *root, const char *id,
                                      {"memory_mib", 1 << 20, &out->memory_bytes},
                                      {"memory_gb_per_s", 1e9, &out->memory_rate},
                                      {"link_gb_per_s", 1e9, &out->link_rate}};
-    struct mics_at gpus, gpu;
+    struct mics_cursor gpus, gpu;
     enum mics_status status = find_gpu(root, id, &gpus, &gpu, err);
 
     if (status == MICS_OK)
-        status = mics_at_string(&gpu, "name", &out->gpu, err);
+        status = mics_cursor_string(&gpu, "name", &out->gpu, err);
     if (status == MICS_OK)
-        status = mics_at_string(&gpu, "flops_dtype", &out->flops_dtype, err);
+        status = mics_cursor_string(&gpu, "flops_dtype", &out->flops_dtype, err);
     if (status == MICS_OK)
         status = read_figures(&gpu, figures, sizeof figures / sizeof *figures, err);
     out->flops *= out->peak_flops;
     return status;
 }
 
-static enum mics_status read_common(const struct mics_at *root, struct mics_instance *out,
+static enum mics_status read_common(const struct mics_cursor *root, struct mics_instance *out,
                                     struct mics_err *err)
 {
     const struct figure latency = {"link_latency_us", 1e-6, &out->link_latency_s};
     const struct figure figures[] = {{"memory_bandwidth", 1, &out->memory_factor},
                                      {"link", 1, &out->link_factor},
                                      {"net", 1, &out->net_factor}};
-    struct mics_at reached;
-    enum mics_status status = mics_at_object(root, "reached", &reached, err);
+    struct mics_cursor reached;
+    enum mics_status status = mics_cursor_object(root, "reached", &reached, err);
 
     if (status == MICS_OK)
         status = read_figures(&reached, figures, sizeof figures / sizeof *figures, err);
     return status == MICS_OK ? read_figures(root, &latency, 1, err) : status;
 }
 
-static enum mics_status read_instance(const struct mics_at *at, struct mics_instance *out,
+static enum mics_status read_instance(const struct mics_cursor *at, struct mics_instance *out,
                                       const char **gpu, struct mics_err *err)
 {
     const double gbit = 1e9 / 8;
     const struct figure figures[] = {{"card_gbit", gbit, &out->card_rate},
                                      {"net_latency_us", 1e-6, &out->net_latency_s}};
-    struct mics_at aliases;
-    enum mics_status status = mics_at_string(at, "name", &out->name, err);
+    struct mics_cursor aliases;
+    enum mics_status status = mics_cursor_string(at, "name", &out->name, err);
 
     if (status == MICS_OK)
-        status = mics_at_array(at, "aliases", 0, 16, &aliases, err);
+        status = mics_cursor_array(at, "aliases", 0, 16, &aliases, err);
     if (status == MICS_OK)
-        status = mics_at_string(at, "gpu", gpu, err);
+        status = mics_cursor_string(at, "gpu", gpu, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "gpus", 1, MICS_MAX_PER_NODE, &out->gpus, err);
+        status = mics_cursor_u32(at, "gpus", 1, MICS_MAX_PER_NODE, &out->gpus, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "cards", 1, 1024, &out->cards, err);
+        status = mics_cursor_u32(at, "cards", 1, 1024, &out->cards, err);
     if (status == MICS_OK)
         status = read_figures(at, figures, sizeof figures / sizeof *figures, err);
     if (status == MICS_OK)
@@ -160,14 +160,14 @@ static enum mics_status read_instance(const struct mics_at *at, struct mics_inst
 enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size_t index,
                                     struct mics_instance *out, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(catalogue->json);
+    const struct mics_cursor root = mics_cursor_root(catalogue->json);
     struct mics_instance instance = {0};
-    struct mics_at instances, at;
+    struct mics_cursor instances, at;
     const char *gpu;
-    enum mics_status status = mics_at_array(&root, "instances", 1, 10000, &instances, err);
+    enum mics_status status = mics_cursor_array(&root, "instances", 1, 10000, &instances, err);
 
     if (status == MICS_OK)
-        status = mics_at_item(&instances, index, &at, err);
+        status = mics_cursor_item(&instances, index, &at, err);
     if (status == MICS_OK)
         status = read_instance(&at, &instance, &gpu, err);
     if (status == MICS_OK)
@@ -250,7 +250,7 @@ static enum mics_status report_unknown_gpu(const struct mics_catalogue *catalogu
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(catalogue->json);
+    const struct mics_cursor root = mics_cursor_root(catalogue->json);
 
     *out = (struct mics_instance){0};
     for (size_t i = 0; i < json_array_size(catalogue->gpus); i++) {

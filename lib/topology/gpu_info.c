@@ -406,15 +406,15 @@ static void put_memory(struct mics_table *table, const json_t *gpu, int tsv)
 
 static void put_gpu(struct mics_table *table, const json_t *gpu, int tsv)
 {
-    mics_outline_cell(table, json_object_get(gpu, "name"));
-    mics_outline_cell(table, json_object_get(gpu, "pci_id"));
+    mics_tree_print_cell(table, json_object_get(gpu, "name"));
+    mics_tree_print_cell(table, json_object_get(gpu, "pci_id"));
     put_memory(table, gpu, tsv);
-    mics_outline_cell(table, member_of(gpu, "pcie", "generation"));
-    mics_outline_cell(table, member_of(gpu, "pcie", "width"));
-    mics_outline_cell(table, json_object_get(gpu, "nvlinks"));
-    mics_outline_cell(table, json_object_get(gpu, "nvlinks_to_switches"));
-    mics_outline_cell(table, json_array_get(member_of(gpu, "network", "names"), 0));
-    mics_outline_cell(table, member_of(gpu, "network", "distance"));
+    mics_tree_print_cell(table, member_of(gpu, "pcie", "generation"));
+    mics_tree_print_cell(table, member_of(gpu, "pcie", "width"));
+    mics_tree_print_cell(table, json_object_get(gpu, "nvlinks"));
+    mics_tree_print_cell(table, json_object_get(gpu, "nvlinks_to_switches"));
+    mics_tree_print_cell(table, json_array_get(member_of(gpu, "network", "names"), 0));
+    mics_tree_print_cell(table, member_of(gpu, "network", "distance"));
 }
 
 enum mics_status mics_gpu_info_print(FILE *out, const json_t *machine, int tsv,

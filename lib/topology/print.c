@@ -194,7 +194,7 @@ static enum mics_status print_outliers(FILE *out, const json_t *outliers, int ts
     size_t i;
 
     json_array_foreach(outliers, i, outlier) for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-        mics_outline_cell(table, json_object_get(outlier, keys[k]));
+        mics_tree_print_cell(table, json_object_get(outlier, keys[k]));
     fputc('\n', out);
     return mics_table_finish(table, out, tsv, err);
 }

@@ -42,39 +42,39 @@ bool mics_topology_dtype_is_known(const char *dtype)
     return false;
 }
 
-static enum mics_status read_name(const struct mics_at *at, const char *key, char *out, size_t size,
+static enum mics_status read_name(const struct mics_cursor *at, const char *key, char *out, size_t size,
                                   struct mics_err *err)
 {
     const char *text;
-    const enum mics_status status = mics_at_string(at, key, &text, err);
+    const enum mics_status status = mics_cursor_string(at, key, &text, err);
 
     if (status != MICS_OK)
         return status;
     if (strlen(text) >= size)
-        return mics_at_fail(at, key, err, "longer than %zu bytes", size - 1);
+        return mics_cursor_fail(at, key, err, "longer than %zu bytes", size - 1);
     strcpy(out, text);
     return MICS_OK;
 }
 
-static enum mics_status read_link(const struct mics_at *at, struct mics_link *out,
+static enum mics_status read_link(const struct mics_cursor *at, struct mics_link *out,
                                   struct mics_err *err)
 {
     struct mics_link link = {0};
-    enum mics_status status = mics_at_double(at, "latency_s", 0, max_seconds, &link.latency_s, err);
+    enum mics_status status = mics_cursor_double(at, "latency_s", 0, max_seconds, &link.latency_s, err);
 
     if (status == MICS_OK)
         status =
-            mics_at_double(at, "bandwidth_bytes_per_s", 1, max_rate, &link.bandwidth_bytes, err);
-    if (status == MICS_OK && mics_at_has(at, "samples"))
-        status = mics_at_u32(at, "samples", 0, UINT32_MAX, &link.samples, err);
-    if (status == MICS_OK && mics_at_has(at, "spread"))
-        status = mics_at_double(at, "spread", 0, 1e9, &link.spread, err);
+            mics_cursor_double(at, "bandwidth_bytes_per_s", 1, max_rate, &link.bandwidth_bytes, err);
+    if (status == MICS_OK && mics_cursor_has(at, "samples"))
+        status = mics_cursor_u32(at, "samples", 0, UINT32_MAX, &link.samples, err);
+    if (status == MICS_OK && mics_cursor_has(at, "spread"))
+        status = mics_cursor_double(at, "spread", 0, 1e9, &link.spread, err);
     if (status == MICS_OK)
         *out = link;
     return status;
 }
 
-static enum mics_status read_links(const struct mics_at *root, struct mics_topology *topology,
+static enum mics_status read_links(const struct mics_cursor *root, struct mics_topology *topology,
                                    struct mics_err *err)
 {
     const struct {
@@ -84,64 +84,64 @@ static enum mics_status read_links(const struct mics_at *root, struct mics_topol
     } table[] = {{"node", topology->per_node > 1, &topology->node_link},
                  {"net", topology->nodes > 1, &topology->net_link}};
     const bool needed = table[0].needed || table[1].needed;
-    struct mics_at links, at;
+    struct mics_cursor links, at;
     enum mics_status status;
 
-    if (!needed && !mics_at_has(root, "links"))
+    if (!needed && !mics_cursor_has(root, "links"))
         return MICS_OK;
-    status = mics_at_object(root, "links", &links, err);
+    status = mics_cursor_object(root, "links", &links, err);
     for (size_t i = 0; i < 2 && status == MICS_OK; i++) {
-        if (!table[i].needed && !mics_at_has(&links, table[i].key))
+        if (!table[i].needed && !mics_cursor_has(&links, table[i].key))
             continue;
-        status = mics_at_object(&links, table[i].key, &at, err);
+        status = mics_cursor_object(&links, table[i].key, &at, err);
         if (status == MICS_OK)
             status = read_link(&at, table[i].link, err);
     }
     return status;
 }
 
-static enum mics_status read_dtype(const struct mics_at *at, struct mics_topology *topology,
+static enum mics_status read_dtype(const struct mics_cursor *at, struct mics_topology *topology,
                                    struct mics_err *err)
 {
     const char *dtype;
-    const enum mics_status status = mics_at_string(at, "flops_dtype", &dtype, err);
+    const enum mics_status status = mics_cursor_string(at, "flops_dtype", &dtype, err);
 
     if (status != MICS_OK)
         return status;
     if (!mics_topology_dtype_is_known(dtype))
-        return mics_at_fail(at, "flops_dtype", err, "'%.16s': expected f32, bf16 or f16", dtype);
+        return mics_cursor_fail(at, "flops_dtype", err, "'%.16s': expected f32, bf16 or f16", dtype);
     strcpy(topology->flops_dtype, dtype);
     return MICS_OK;
 }
 
-static enum mics_status read_device(const struct mics_at *root, struct mics_topology *topology,
+static enum mics_status read_device(const struct mics_cursor *root, struct mics_topology *topology,
                                     struct mics_err *err)
 {
-    struct mics_at at;
-    enum mics_status status = mics_at_object(root, "device", &at, err);
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_object(root, "device", &at, err);
 
     if (status == MICS_OK)
         status = read_name(&at, "name", topology->device, sizeof topology->device, err);
     if (status == MICS_OK)
-        status = mics_at_double(&at, "flops_per_s", 1, max_rate, &topology->flops, err);
+        status = mics_cursor_double(&at, "flops_per_s", 1, max_rate, &topology->flops, err);
     if (status == MICS_OK)
         status = read_dtype(&at, topology, err);
     if (status == MICS_OK)
-        status = mics_at_double(&at, "memory_bandwidth_bytes_per_s", 1, max_rate,
+        status = mics_cursor_double(&at, "memory_bandwidth_bytes_per_s", 1, max_rate,
                                 &topology->memory_bandwidth, err);
     if (status == MICS_OK)
         status =
-            mics_at_u64(&at, "memory_bytes", 1, (uint64_t)1 << 60, &topology->memory_bytes, err);
-    if (status == MICS_OK && mics_at_has(&at, "cores"))
-        status = mics_at_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
+            mics_cursor_u64(&at, "memory_bytes", 1, (uint64_t)1 << 60, &topology->memory_bytes, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "cores"))
+        status = mics_cursor_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
     return status;
 }
 
-static enum mics_status read_collective(const struct mics_at *at, enum mics_collective *out,
+static enum mics_status read_collective(const struct mics_cursor *at, enum mics_collective *out,
                                         struct mics_err *err)
 {
     const char *name;
-    const enum mics_status status = mics_at_string(at, "collective", &name, err);
+    const enum mics_status status = mics_cursor_string(at, "collective", &name, err);
 
     if (status != MICS_OK)
         return status;
@@ -151,86 +151,86 @@ static enum mics_status read_collective(const struct mics_at *at, enum mics_coll
             return MICS_OK;
         }
     }
-    return mics_at_fail(at, "collective", err,
+    return mics_cursor_fail(at, "collective", err,
                         "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
 }
 
-static enum mics_status read_cost(const struct mics_at *at, const struct mics_topology *topology,
+static enum mics_status read_cost(const struct mics_cursor *at, const struct mics_topology *topology,
                                   struct mics_collective_cost *out, struct mics_err *err)
 {
     enum mics_status status = read_collective(at, &out->collective, err);
 
     if (status == MICS_OK)
-        status = mics_at_u32(at, "nodes", 1, topology->nodes, &out->nodes, err);
+        status = mics_cursor_u32(at, "nodes", 1, topology->nodes, &out->nodes, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "per_node", 1, topology->per_node, &out->per_node, err);
+        status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &out->per_node, err);
     if (status == MICS_OK)
         status = read_link(at, &out->cost, err);
     return status;
 }
 
-static enum mics_status read_costs(const struct mics_at *root, struct mics_topology *topology,
+static enum mics_status read_costs(const struct mics_cursor *root, struct mics_topology *topology,
                                    struct mics_err *err)
 {
-    struct mics_at array, item;
+    struct mics_cursor array, item;
     enum mics_status status;
 
-    if (!mics_at_has(root, "collectives"))
+    if (!mics_cursor_has(root, "collectives"))
         return MICS_OK;
-    status = mics_at_array(root, "collectives", 0, MAX_COSTS, &array, err);
-    if (status != MICS_OK || mics_at_count(&array) == 0)
+    status = mics_cursor_array(root, "collectives", 0, MAX_COSTS, &array, err);
+    if (status != MICS_OK || mics_cursor_count(&array) == 0)
         return status;
-    topology->costs = calloc(mics_at_count(&array), sizeof *topology->costs);
+    topology->costs = calloc(mics_cursor_count(&array), sizeof *topology->costs);
     if (!topology->costs)
         return mics_err_nomem(err);
-    for (size_t i = 0; i < mics_at_count(&array) && status == MICS_OK; i++) {
-        status = mics_at_item(&array, i, &item, err);
+    for (size_t i = 0; i < mics_cursor_count(&array) && status == MICS_OK; i++) {
+        status = mics_cursor_item(&array, i, &item, err);
         if (status == MICS_OK)
             status = read_cost(&item, topology, &topology->costs[i], err);
     }
-    topology->cost_count = (uint32_t)mics_at_count(&array);
+    topology->cost_count = (uint32_t)mics_cursor_count(&array);
     return status;
 }
 
 enum { MAX_ALGORITHM_TIMINGS = 1024 };
 
 /* One number of a point; members of an array have no name. */
-static enum mics_status read_number(const struct mics_at *point, size_t index, double *out,
+static enum mics_status read_number(const struct mics_cursor *point, size_t index, double *out,
                                     struct mics_err *err)
 {
-    const struct mics_at at = mics_at_item_any(point, index);
+    const struct mics_cursor at = mics_cursor_item_any(point, index);
     const double value = json_number_value(at.value);
 
     if (!json_is_number(at.value) || !(value > 0) || value > 1e18)
-        return mics_at_fail(&at, NULL, err, "expected a number above 0");
+        return mics_cursor_fail(&at, NULL, err, "expected a number above 0");
     *out = value;
     return MICS_OK;
 }
 
-static enum mics_status read_point(const struct mics_at *points, size_t index,
+static enum mics_status read_point(const struct mics_cursor *points, size_t index,
                                    struct mics_algorithm_timing *timing, struct mics_err *err)
 {
-    const struct mics_at at = mics_at_item_any(points, index);
+    const struct mics_cursor at = mics_cursor_item_any(points, index);
     struct mics_algorithm_point *point = &timing->points[index];
     enum mics_status status;
 
     if (json_array_size(at.value) != 3)
-        return mics_at_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
+        return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
     status = read_number(&at, 0, &point->bytes, err);
     if (status == MICS_OK)
         status = read_number(&at, 1, &point->flat_s, err);
     if (status == MICS_OK)
         status = read_number(&at, 2, &point->hierarchical_s, err);
     if (status == MICS_OK && index > 0 && point->bytes <= timing->points[index - 1].bytes)
-        return mics_at_fail(&at, NULL, err, "sizes must increase from point to point");
+        return mics_cursor_fail(&at, NULL, err, "sizes must increase from point to point");
     return status;
 }
 
-static enum mics_status read_algorithm_collective(const struct mics_at *at,
+static enum mics_status read_algorithm_collective(const struct mics_cursor *at,
                                                   enum mics_collective *out, struct mics_err *err)
 {
     const char *name;
-    const enum mics_status status = mics_at_string(at, "collective", &name, err);
+    const enum mics_status status = mics_cursor_string(at, "collective", &name, err);
 
     if (status != MICS_OK)
         return status;
@@ -240,29 +240,29 @@ static enum mics_status read_algorithm_collective(const struct mics_at *at,
     *out = MICS_REDUCE_SCATTER;
     if (strcmp(name, "reduce_scatter") == 0)
         return MICS_OK;
-    return mics_at_fail(at, "collective", err, "'%.32s': expected all_gather or reduce_scatter",
+    return mics_cursor_fail(at, "collective", err, "'%.32s': expected all_gather or reduce_scatter",
                         name);
 }
 
-static enum mics_status read_algorithm_timing(const struct mics_at *at,
+static enum mics_status read_algorithm_timing(const struct mics_cursor *at,
                                               const struct mics_topology *topology,
                                               struct mics_algorithm_timing *timing,
                                               struct mics_err *err)
 {
-    struct mics_at points;
+    struct mics_cursor points;
     enum mics_status status = read_algorithm_collective(at, &timing->collective, err);
 
     if (status == MICS_OK)
-        status = mics_at_u32(at, "nodes", 1, topology->nodes, &timing->nodes, err);
+        status = mics_cursor_u32(at, "nodes", 1, topology->nodes, &timing->nodes, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "per_node", 1, topology->per_node, &timing->per_node, err);
+        status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &timing->per_node, err);
     if (status == MICS_OK)
-        status = mics_at_u32(at, "segments", 1, 1 << 16, &timing->segments, err);
+        status = mics_cursor_u32(at, "segments", 1, 1 << 16, &timing->segments, err);
     if (status == MICS_OK)
-        status = mics_at_array(at, "points", 1, MICS_ALGORITHM_POINTS, &points, err);
+        status = mics_cursor_array(at, "points", 1, MICS_ALGORITHM_POINTS, &points, err);
     if (status != MICS_OK)
         return status;
-    timing->count = (uint32_t)mics_at_count(&points);
+    timing->count = (uint32_t)mics_cursor_count(&points);
     for (size_t i = 0; i < timing->count && status == MICS_OK; i++)
         status = read_point(&points, i, timing, err);
     return status;
@@ -271,29 +271,29 @@ static enum mics_status read_algorithm_timing(const struct mics_at *at,
 static enum mics_status read_algorithm_timings(const json_t *doc, struct mics_topology *topology,
                                                struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
-    struct mics_at array, item;
+    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_cursor array, item;
     enum mics_status status;
 
-    if (!mics_at_has(&root, "exchanges"))
+    if (!mics_cursor_has(&root, "exchanges"))
         return MICS_OK;
-    status = mics_at_array(&root, "exchanges", 0, MAX_ALGORITHM_TIMINGS, &array, err);
-    if (status != MICS_OK || mics_at_count(&array) == 0)
+    status = mics_cursor_array(&root, "exchanges", 0, MAX_ALGORITHM_TIMINGS, &array, err);
+    if (status != MICS_OK || mics_cursor_count(&array) == 0)
         return status;
-    topology->algorithm_timing_count = (uint32_t)mics_at_count(&array);
+    topology->algorithm_timing_count = (uint32_t)mics_cursor_count(&array);
     topology->algorithm_timings =
         calloc(topology->algorithm_timing_count, sizeof *topology->algorithm_timings);
     if (!topology->algorithm_timings)
         return mics_err_nomem(err);
     for (size_t i = 0; i < topology->algorithm_timing_count && status == MICS_OK; i++) {
-        status = mics_at_item(&array, i, &item, err);
+        status = mics_cursor_item(&array, i, &item, err);
         if (status == MICS_OK)
             status = read_algorithm_timing(&item, topology, &topology->algorithm_timings[i], err);
     }
     return status;
 }
 
-static enum mics_status read_all(const struct mics_at *root, struct mics_topology *topology,
+static enum mics_status read_all(const struct mics_cursor *root, struct mics_topology *topology,
                                  struct mics_err *err)
 {
     enum mics_status status = read_name(root, "name", topology->name, sizeof topology->name, err);
@@ -301,9 +301,9 @@ static enum mics_status read_all(const struct mics_at *root, struct mics_topolog
     if (status == MICS_OK)
         status = read_name(root, "source", topology->source, sizeof topology->source, err);
     if (status == MICS_OK)
-        status = mics_at_u32(root, "nodes", 1, MICS_MAX_NODES, &topology->nodes, err);
+        status = mics_cursor_u32(root, "nodes", 1, MICS_MAX_NODES, &topology->nodes, err);
     if (status == MICS_OK)
-        status = mics_at_u32(root, "per_node", 1, MICS_MAX_PER_NODE, &topology->per_node, err);
+        status = mics_cursor_u32(root, "per_node", 1, MICS_MAX_PER_NODE, &topology->per_node, err);
     if (status == MICS_OK)
         status = read_device(root, topology, err);
     if (status == MICS_OK)
@@ -316,7 +316,7 @@ static enum mics_status read_all(const struct mics_at *root, struct mics_topolog
 enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
                                         struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
+    const struct mics_cursor root = mics_cursor_root(doc);
     struct mics_topology *topology;
     enum mics_status status = mics_doc_expect(doc, MICS_TOPOLOGY_KIND, MICS_TOPOLOGY_VERSION, err);
 

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* job.c - opens the parts of a job in order, with all ranks agreeing on the status after each
+ * part. */
 #include "train/job.h"
 
 #include "comm/agree.h"
-#include "doc/doc.h"
 #include "comm/staged.h"
-#include "train/job_folder.h"
-#include "train/job_pace.h"
+#include "doc/doc.h"
+#include "plan/schedule/timeline.h"
 
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,7 +28,7 @@ enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_optio
     return world->ops->split(world, 0, world->rank, world->rank, &job->control, err);
 }
 
-/* Which checkpoint, if any: rank 0 looks, all know. */
+/* Find the checkpoint to resume from, if any, on rank 0, and read its manifest on all ranks. */
 static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *err)
 {
     const char *resume = job->options->resume;
@@ -50,8 +53,8 @@ static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *e
         mics_checkpoint_read_manifest(job->control, job->checkpoint, &job->checkpoint_doc, err);
     if (status == MICS_OK && json_array_size(json_object_get(job->checkpoint_doc, "states")) == 1)
         status = mics_err_set(err, MICS_ERR_FORMAT,
-                              "%s: holds parameters only, no training to go on with: --init=%s "
-                              "begins a new one with them",
+                              "%s: has parameters only and cannot be resumed: --init=%s begins a "
+                              "new training with them",
                               job->checkpoint, job->checkpoint);
     return status;
 }
@@ -102,8 +105,8 @@ static enum mics_status read_plan(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-/* Defaults, then the checkpoint's, then the command line's. */
-static enum mics_status make_settings(struct mics_job *job, struct mics_err *err)
+/* The defaults, overridden by the checkpoint's settings, overridden by the command line's. */
+static enum mics_status merge_settings(struct mics_job *job, struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
     enum mics_status status = MICS_OK;
@@ -114,14 +117,129 @@ static enum mics_status make_settings(struct mics_job *job, struct mics_err *err
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
-    for (size_t i = 0; status == MICS_OK && i < options->given_count; i++)
-        status =
-            mics_settings_set(&job->settings, options->given[i].name, options->given[i].text, err);
+    for (size_t i = 0; status == MICS_OK && i < options->override_count; i++)
+        status = mics_settings_set(&job->settings, options->overrides[i].name,
+                                   options->overrides[i].text, err);
     return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice, err)
                              : status;
 }
 
-/* All ranks must see the same text: the fingerprints are compared. */
+static enum mics_status name_folder(struct mics_job *job, struct mics_err *err)
+{
+    enum mics_status status = mics_path_format(job->out, err, "%s", job->options->out);
+    size_t length = strlen(job->out);
+
+    while (length > 1 && job->out[length - 1] == '/')
+        job->out[--length] = '\0';
+    return status;
+}
+
+static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
+{
+    const struct mics_shape *shape = &job->plan->choice.shape;
+    const struct mics_world *world = job->world;
+    const uint32_t ranks = shape->nodes * shape->per_node;
+    char nodes[64];
+
+    if (mics_world_is_even(world) && world->node_count == shape->nodes &&
+        world->local_size == shape->per_node)
+        return MICS_OK;
+    if (mics_world_is_even(world))
+        snprintf(nodes, sizeof nodes, "%u of %u", world->node_count, world->local_size);
+    else
+        snprintf(nodes, sizeof nodes, "%u of unequal sizes", world->node_count);
+    return mics_err_set(
+        err, MICS_ERR_FORMAT,
+        "the plan is for %u rank%s (nodes: %u of %u), this job has %u (nodes: %s)%s", ranks,
+        ranks == 1 ? "" : "s", shape->nodes, shape->per_node, world->size, nodes,
+        job->options->plan || !job->checkpoint_doc
+            ? ""
+            : ": give a plan for them with -p to continue from this checkpoint");
+}
+
+/* On rank 0: create and lock the folder, refuse one that has checkpoints for a new run, and create
+ * the empty file `probe` in it. */
+static enum mics_status open_folder(struct mics_job *job, const char *probe, struct mics_err *err)
+{
+    const bool fresh = !job->checkpoint_doc && !job->options->overwrite;
+    enum mics_status status = mics_run_folder_open(job->out, &job->lock, err);
+    int fd;
+
+    if (status != MICS_OK)
+        return status;
+    if (fresh && mics_run_folder_has_checkpoints(job->out))
+        return mics_err_set(err, MICS_ERR_IO,
+                            "%s: has checkpoints already: continue with --resume, choose another "
+                            "--out, or --overwrite them",
+                            job->out);
+    fd = open(probe, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return mics_err_set_errno(err, "%s", probe);
+    close(fd);
+    return MICS_OK;
+}
+
+/* Open the output folder on rank 0, and check that every rank sees it. */
+static enum mics_status open_shared_folder(struct mics_job *job, struct mics_err *err)
+{
+    const bool lead = job->world->rank == 0;
+    char probe[MICS_PATH_MAX];
+    enum mics_status status =
+        mics_path_format(probe, err, "%s/shared.tmp.%ld", job->out, (long)getpid());
+
+    if (lead && status == MICS_OK)
+        status = open_folder(job, probe, err);
+    status = mics_agree(job->control, status, err);
+    if (status == MICS_OK)
+        status = job->control->ops->broadcast_now(job->control, probe, sizeof probe, 0, err);
+    if (status == MICS_OK && access(probe, F_OK) != 0)
+        status = mics_err_set(err, MICS_ERR_IO, "%s: not a folder that all nodes share", job->out);
+    status = mics_agree(job->control, status, err);
+    if (lead)
+        unlink(probe);
+    return status;
+}
+
+/* Read the plan options->pace on rank 0, for all ranks. */
+static enum mics_status read_pace_plan(struct mics_job *job, struct mics_plan **out,
+                                       struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status = MICS_OK;
+
+    if (job->world->rank == 0)
+        status = mics_doc_read_file(job->options->pace, &doc, err);
+    status = mics_agree(job->control, status, err);
+    if (status == MICS_OK)
+        status = mics_broadcast_doc(job->control, &doc, err);
+    if (status == MICS_OK)
+        status = mics_plan_from_doc(doc, out, err);
+    if (status != MICS_OK && job->world->rank == 0 && doc)
+        mics_err_prefix(err, "%s", job->options->pace);
+    json_decref(doc);
+    return status;
+}
+
+static enum mics_status open_pace(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_plan *other = NULL;
+    enum mics_status status = MICS_OK;
+
+    if (!job->options->paced)
+        return MICS_OK;
+    if (job->options->pace)
+        status = read_pace_plan(job, &other, err);
+    if (status == MICS_OK) {
+        status = mics_op_durations_new(job->plan, other ? other : job->plan, &job->pace, err);
+        if (status != MICS_OK && other)
+            mics_err_prefix(err, "%s", job->options->pace);
+    }
+    mics_plan_free(other);
+    return mics_agree(job->control, status, err);
+}
+
+/* Map the data and compare its fingerprint with that of rank 0: all ranks must have the same
+ * text. */
 static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
 {
     const struct mics_data_options options = {.patterns = job->options->patterns,
@@ -131,16 +249,17 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
                                               .vocab_size = job->plan->model->config.vocab_size,
                                               .seed = job->settings.seed};
     enum mics_status status = mics_data_open(&options, &job->data, err);
-    uint64_t first;
+    uint64_t fingerprint;
 
     if (status != MICS_OK)
         mics_err_prefix(err, "data");
     status = mics_agree(job->control, status, err);
     if (status != MICS_OK)
         return status;
-    first = job->data.corpus.fingerprint;
-    status = job->control->ops->broadcast_now(job->control, &first, sizeof first, 0, err);
-    if (status == MICS_OK && first != job->data.corpus.fingerprint)
+    fingerprint = job->data.corpus.fingerprint;
+    status =
+        job->control->ops->broadcast_now(job->control, &fingerprint, sizeof fingerprint, 0, err);
+    if (status == MICS_OK && fingerprint != job->data.corpus.fingerprint)
         status = mics_err_set(err, MICS_ERR_FORMAT, "data: the files differ from those on rank 0");
     return mics_agree(job->control, status, err);
 }
@@ -160,7 +279,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     if (status != MICS_OK)
         return status;
     job->device = job->chosen.device;
-    status = mics_job_open_pace(job, err);
+    status = open_pace(job, err);
     if (status != MICS_OK)
         return status;
     status =
@@ -171,9 +290,9 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     options.device = job->device;
     options.comm = job->comm;
     options.op_durations = job->pace;
-    status = mics_fault_read(&job->fault, job->world->rank, err);
-    if (job->fault.times > 0) {
-        options.before_op = mics_fault_before_op;
+    status = mics_fault_injection_read(&job->fault, job->world->rank, err);
+    if (job->fault.at > 0) {
+        options.before_op = mics_fault_injection_before_op;
         options.context = &job->fault;
     }
     if (status == MICS_OK)
@@ -182,37 +301,32 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
-{
-    return mics_job_check_shape(job, err);
-}
-
 enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
 {
     static const struct {
-        const char *doing;
-        double patience;
+        const char *name;
+        double limit;
         enum mics_status (*open)(struct mics_job *job, struct mics_err *err);
-    } parts[] = {
-        {"looking for the folder", MICS_STARTUP_FILES, mics_job_name_folder},
-        {"looking for the checkpoint", MICS_STARTUP_FILES, find_checkpoint},
-        {"waiting for the plan", MICS_STARTUP_FOREVER, read_plan},
-        {"reading the settings", MICS_STARTUP_USUAL, make_settings},
-        {"comparing the plan with the ranks", MICS_STARTUP_USUAL, check_shape},
-        {"reading the data", MICS_STARTUP_FILES, open_data},
-        {"opening the folder", MICS_STARTUP_FILES, mics_job_open_folder},
-        {"making communicators and memory", MICS_STARTUP_USUAL, open_engine},
+    } phases[] = {
+        {"resolving the output folder", MICS_STARTUP_LIMIT_IO, name_folder},
+        {"looking for the checkpoint", MICS_STARTUP_LIMIT_IO, find_checkpoint},
+        {"waiting for the plan", MICS_STARTUP_LIMIT_NONE, read_plan},
+        {"reading the settings", MICS_STARTUP_LIMIT_DEFAULT, merge_settings},
+        {"comparing the plan with the ranks", MICS_STARTUP_LIMIT_DEFAULT, check_shape},
+        {"reading the data", MICS_STARTUP_LIMIT_IO, open_data},
+        {"opening the output folder", MICS_STARTUP_LIMIT_IO, open_shared_folder},
+        {"creating communicators and allocating memory", MICS_STARTUP_LIMIT_DEFAULT, open_engine},
     };
     enum mics_status status = MICS_OK;
 
-    for (size_t i = 0; status == MICS_OK && i < sizeof parts / sizeof *parts; i++) {
-        mics_startup_at(job->options->startup, parts[i].doing, parts[i].patience);
-        status = parts[i].open(job, err);
+    for (size_t i = 0; status == MICS_OK && i < sizeof phases / sizeof *phases; i++) {
+        mics_startup_watchdog_set_phase(job->options->startup, phases[i].name, phases[i].limit);
+        status = phases[i].open(job, err);
     }
     return status;
 }
 
-/* The plan's history with this command after it. */
+/* The plan's history, and this command appended to it. */
 static enum mics_status extend_history(struct mics_job *job, struct mics_err *err)
 {
     const json_t *old = json_object_get(job->plan_doc, "history");
@@ -227,7 +341,7 @@ static enum mics_status extend_history(struct mics_job *job, struct mics_err *er
                                 job->options->argv, err);
 }
 
-/* The steps of the trace are known only now: a resumed run has its checkpoint's number of them. */
+/* The steps to record depend on the last step, which may come from the checkpoint. */
 static enum mics_status open_trace(struct mics_job *job, struct mics_run *run, struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
@@ -250,16 +364,19 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
 {
     const struct mics_job_options *options = job->options;
 
-    mics_startup_at(options->startup, "choosing algorithms of matrix products", MICS_STARTUP_USUAL);
+    mics_startup_watchdog_set_phase(options->startup, "choosing algorithms for matrix products",
+                                    MICS_STARTUP_LIMIT_DEFAULT);
     enum mics_status status = mics_engine_prepare(job->engine, err);
 
     if (status != MICS_OK)
         return status;
-    mics_startup_at(options->startup, "connecting communicators", MICS_STARTUP_USUAL);
-    status = mics_run_alone(run, mics_engine_warm_up(job->engine, err));
+    mics_startup_watchdog_set_phase(options->startup, "connecting communicators",
+                                    MICS_STARTUP_LIMIT_DEFAULT);
+    status = mics_run_mark_local(run, mics_engine_warm_up(job->engine, err));
     if (status != MICS_OK)
         return status;
-    mics_startup_at(options->startup, "filling the shards", MICS_STARTUP_FILES);
+    mics_startup_watchdog_set_phase(options->startup, "initialising or loading the shards",
+                                    MICS_STARTUP_LIMIT_IO);
     status = mics_agree(job->control, extend_history(job, err), err);
     if (status != MICS_OK)
         return status;
@@ -295,7 +412,7 @@ enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, str
     enum mics_status status = mics_trace_write(&job->trace, job->engine, job->plan->model,
                                                job->world, job->control, job->options->trace, err);
 
-    *steps = job->trace.taken;
+    *steps = job->trace.recorded;
     return mics_agree(job->control, status, err);
 }
 

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job.h - all that a training run needs, opened in order and closed in reverse.
+ * job.h - everything that a training run needs, opened in order and closed in reverse.
  *
- * Every rank calls the same functions; a failure of any rank in opening is a failure of all, with one
- * text. Only rank 0 reads the plan and changes the output folder.
+ * Every rank calls the same functions. While a job is opened, a failure on any rank is returned on
+ * all ranks with the same text. Only rank 0 reads the plan and changes the output folder.
  */
 #ifndef MICS_TRAIN_JOB_H
 #define MICS_TRAIN_JOB_H
 
 #include "comm/job_device.h"
-#include "train/watch/fault.h"
 #include "train/run.h"
-#include "train/watch/startup.h"
+#include "train/watch/fault_injection.h"
+#include "train/watch/watchdog.h"
 
-#define MICS_JOB_MAX_GIVEN 64
+#define MICS_JOB_MAX_OVERRIDES 64
 
-/* A setting of the command line: it holds over a checkpoint's. */
-struct mics_given {
+/* A setting from the command line, which overrides the checkpoint's. */
+struct mics_setting_override {
     const char *name, *text;
 };
 
@@ -25,56 +25,56 @@ struct mics_job_options {
     const char *const *patterns; /* of the data */
     size_t pattern_count;
     const char *out;
-    const char
-        *resume; /* path of a checkpoint or of a run's folder; "auto": in `out`, if any; NULL */
-    const char *init; /* as in struct mics_run_options */
+    const char *resume; /* a checkpoint or a run's folder; "auto": `out` if it has one; or NULL */
+    const char *init;   /* as in struct mics_run_options */
     bool other_data, overwrite;
     uint64_t save_every;
     struct mics_keep keep;
     enum mics_device_kind kind;
-    bool paced;        /* nothing is computed: operations only take their time */
-    const char *pace;  /* path of the plan whose times they are; NULL: the plan itself */
-    const char *trace; /* file for the trace; NULL: none */
+    bool paced;        /* nothing is computed: each operation only takes its predicted time */
+    const char *pace;  /* path of the plan whose predicted times are used; NULL: the job's plan */
+    const char *trace; /* path for the trace; NULL: none */
     uint64_t trace_first, trace_last; /* steps in it; 0: the last three of the run */
-    struct mics_given given[MICS_JOB_MAX_GIVEN];
-    size_t given_count;
+    struct mics_setting_override overrides[MICS_JOB_MAX_OVERRIDES];
+    size_t override_count;
     int argc; /* for the history */
     char **argv;
     bool no_history;
-    struct mics_startup *startup; /* told what the start is at; or NULL */
+    struct mics_startup_watchdog *startup; /* is told the phases of the start; or NULL */
 };
 
 struct mics_job {
     const struct mics_job_options *options;
     struct mics_world *world;
     struct mics_comm *control;
-    json_t *plan_doc, *history_doc, *checkpoint_doc; /* the last NULL: a new run */
+    json_t *plan_doc, *history_doc;
+    json_t *checkpoint_doc; /* NULL: a new run */
     char out[MICS_PATH_MAX], checkpoint[MICS_PATH_MAX];
     struct mics_settings settings;
     struct mics_plan *plan;
     struct mics_data data;
-    int lock; /* of `out`, on rank 0; -1 */
+    int lock; /* of `out`, on rank 0; -1: none */
     unsigned threads;
     struct mics_chosen chosen;
     struct mics_device *device; /* the chosen one */
-    struct mics_comm *comm;     /* the world's ranks, for memory of the device */
-    struct mics_fault fault;
+    struct mics_comm *comm;     /* all ranks, for memory of the device */
+    struct mics_fault_injection fault;
     struct mics_engine *engine;
-    struct mics_trace trace; /* of options->trace */
-    double *pace;            /* of options->paced */
+    struct mics_trace trace; /* if options->trace */
+    double *pace;            /* [operations] seconds, if options->paced */
 };
 
-/* The world and the control communicator: before it there is no way to fail together. */
+/* Open the world and the control communicator. Before that, ranks cannot agree on a failure. */
 enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_options *options,
                                struct mics_err *err);
-/* Everything else. Collective. */
+/* Open everything else. Collective. */
 enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err);
-/* Begin or resume. Collective; run->alone tells of a failure that is this rank's alone. */
+/* Initialise or resume the run. Collective; run->local_failure is set if only this rank failed. */
 enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
                                 struct mics_run *run, struct mics_err *err);
-/* Write the trace that was asked for; *steps is how many are in it. Collective. */
+/* Write the trace to options->trace; *steps: how many it has. Collective. */
 enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, struct mics_err *err);
-/* Collective. What was not opened is passed over. */
+/* Close whatever has been opened. Collective. */
 void mics_job_close(struct mics_job *job);
 
 #endif

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run.c - the loop.
+ * run.c - the training loop.
  *
- * One step is always in flight while the one before is told: submit t, collect t - 1. In between the ranks
- * exchange one word each, while step t computes, to agree on what to do at its end; so an
- * agreement never stops the pipeline, and only validation and checkpoints drain it.
+ * One step is always in flight while the one before it is reported: submit step t, collect step t -
+ * 1. While step t computes, the ranks exchange one word of flags each, to agree on what follows it.
+ * So agreeing never stalls the pipeline; only validation and checkpoints drain it.
  */
 #include "train/run.h"
 
 #include "base/clock.h"
+#include "base/num.h"
 #include "comm/agree.h"
 #include "train/run_internal.h"
 #include "train/watch/signals.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
-#define RECENT (sizeof((struct mics_run *)0)->recent_loss / sizeof(double))
+/* The grace period for a request to stop: so many of the slowest steps so far, and some seconds. */
+#define GRACE_STEPS     4
+#define GRACE_S         5
+#define GRACE_INITIAL_S 60 /* before the first step is timed */
 
-/* A request to stop must be met within this many of the slowest steps so far, and some seconds. */
-#define GRACE_STEPS 4
-#define GRACE_S     5
-#define GRACE_FIRST 60 /* before any step is known */
-
-/* What one rank tells the others once a step. */
-enum { TELL_FAILED = 1 << 8, TELL_SAVING = 1 << 9 }; /* beside enum mics_wish */
+/* The flags of a rank: these, and its requests (enum mics_request). */
+enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9 };
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err)
@@ -43,8 +43,8 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
     run->form.parts = mics_ckpt_parts(&run->form);
     if (options->settings->steps > UINT32_MAX)
         return mics_err_set(err, MICS_ERR_ARG, "more than %u steps", UINT32_MAX);
-    run->words = calloc(options->world->size, sizeof *run->words);
-    if (!run->words)
+    run->rank_flags = calloc(options->world->size, sizeof *run->rank_flags);
+    if (!run->rank_flags)
         return mics_err_nomem(err);
     return mics_run_open_saver(run, err);
 }
@@ -52,14 +52,14 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
 void mics_run_fini(struct mics_run *run)
 {
     mics_saver_free(run->saver);
-    free(run->words);
+    free(run->rank_flags);
     run->saver = NULL;
-    run->words = NULL;
+    run->rank_flags = NULL;
 }
 
-enum mics_status mics_run_alone(struct mics_run *run, enum mics_status status)
+enum mics_status mics_run_mark_local(struct mics_run *run, enum mics_status status)
 {
-    run->alone = run->alone || status != MICS_OK;
+    run->local_failure = run->local_failure || status != MICS_OK;
     return status;
 }
 
@@ -76,21 +76,107 @@ enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err)
     return status == MICS_OK ? mics_run_load_init(run, err) : status;
 }
 
+/* Context of the engine's fill callbacks: which sequences this rank works on. */
+struct batch {
+    const struct mics_data *data;
+    uint32_t rank, world_size, micro_batch, seq;
+    uint64_t first; /* training: first sample of the step; validation: first slot of the pass */
+    uint64_t total; /* validation: windows to evaluate */
+};
+
+static struct batch make_batch(const struct mics_run *run)
+{
+    const struct mics_plan_choice *choice = &run->options.plan->choice;
+
+    return (struct batch){.data = run->options.data,
+                          .rank = run->options.world->rank,
+                          .world_size = run->options.world->size,
+                          .micro_batch = choice->micro_batch,
+                          .seq = choice->seq};
+}
+
+static uint64_t slot_of_row(const struct batch *batch, uint32_t micro_step, uint32_t row)
+{
+    return batch->first + mics_data_batch_slot(micro_step, batch->world_size, batch->rank,
+                                               batch->micro_batch, row);
+}
+
+static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct batch *batch = context;
+
+    for (uint32_t row = 0; row < batch->micro_batch; row++) {
+        const size_t offset = (size_t)row * batch->seq;
+
+        mics_data_read_train(batch->data, slot_of_row(batch, micro_step, row), tokens + offset,
+                             targets + offset);
+    }
+}
+
+/* Slot i of `total` evaluates window floor(i * windows / total); slots past the end are masked. */
+static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
+{
+    const struct batch *batch = context;
+
+    for (uint32_t row = 0; row < batch->micro_batch; row++) {
+        const uint64_t slot = slot_of_row(batch, micro_step, row);
+        const size_t offset = (size_t)row * batch->seq;
+
+        if (slot < batch->total) {
+            const uint64_t window = slot * batch->data->val_windows / batch->total;
+
+            mics_data_read_val(batch->data, window, tokens + offset, targets + offset);
+        } else {
+            memset(tokens + offset, 0, batch->seq * sizeof *tokens);
+            memset(targets + offset, 0xff, batch->seq * sizeof *targets); /* -1: no target */
+        }
+    }
+}
+
+/* Mean loss over at most val_batches * global_batch windows, spread evenly over the validation
+ * text. All steps must be collected. Collective. */
+static enum mics_status validate(struct mics_run *run, enum mics_status *rank0_status,
+                                 struct mics_err *err)
+{
+    const struct mics_run_options *options = &run->options;
+    const struct mics_run_observer *observer = &options->observer;
+    struct batch batch = make_batch(run);
+    const uint64_t pass_windows = (uint64_t)batch.world_size * batch.micro_batch;
+    double begin = mics_now_s(), loss = 0, targets = 0;
+
+    batch.total = mics_min_u64(options->settings->val_batches * run->global_batch,
+                               options->data->val_windows);
+    for (; batch.first < batch.total; batch.first += pass_windows) {
+        double pass_loss = 0, pass_targets = 0;
+        enum mics_status status =
+            mics_engine_eval(options->engine, fill_val, &batch, &pass_loss, &pass_targets, err);
+
+        if (status != MICS_OK)
+            return mics_run_mark_local(run, status);
+        loss += pass_loss;
+        targets += pass_targets;
+    }
+    if (batch.total > 0 && options->world->rank == 0 && observer->val)
+        *rank0_status = observer->val(observer->context, run->step, loss / targets, targets,
+                                      mics_now_s() - begin, err);
+    return MICS_OK;
+}
+
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
-    struct mics_run_batch batch = mics_run_batch(run);
+    struct batch batch = make_batch(run);
     struct mics_step_input input = {.step = (uint32_t)step,
                                     .lr = (float)mics_lr_at(&run->lr, step),
-                                    .fill = mics_run_fill_train,
+                                    .fill = fill_train,
                                     .fill_context = &batch};
 
     batch.first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
-    return mics_run_alone(run, mics_engine_submit(run->options.engine, &input, err));
+    return mics_run_mark_local(run, mics_engine_submit(run->options.engine, &input, err));
 }
 
-static void remember(struct mics_run *run, const struct mics_step_record *record)
+static void add_to_totals(struct mics_run *run, const struct mics_step_record *record)
 {
-    run->recent_loss[run->counted++ % RECENT] = record->loss;
+    run->recent_loss[run->counted++ % MICS_RUN_RECENT_STEPS] = record->loss;
     run->sum.seconds += record->seconds;
     run->sum.compute_s += record->compute_s;
     run->sum.comm_s += record->comm_s;
@@ -101,7 +187,7 @@ static void remember(struct mics_run *run, const struct mics_step_record *record
 
 double mics_run_recent_loss(const struct mics_run *run)
 {
-    const uint64_t count = run->counted < RECENT ? run->counted : RECENT;
+    const uint64_t count = mics_min_u64(run->counted, MICS_RUN_RECENT_STEPS);
     double sum = 0;
 
     for (uint64_t i = 0; i < count; i++)
@@ -125,9 +211,10 @@ static enum mics_status check_finite(const struct mics_run *run,
                         run->last_checkpoint);
 }
 
-/* Collect the oldest step. The same numbers come out on all ranks, so all fail together if they are not
- * finite; *told is what only rank 0 may have met, and must share. */
-static enum mics_status collect(struct mics_run *run, enum mics_status *told, struct mics_err *err)
+/* Collect the oldest step and report it. Loss and gradient norm are equal on all ranks, so all
+ * ranks fail together if one is not finite. */
+static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_status,
+                                struct mics_err *err)
 {
     const struct mics_run_observer *observer = &run->options.observer;
     const struct mics_plan_choice *choice = &run->options.plan->choice;
@@ -135,9 +222,9 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *told, st
     enum mics_status status = mics_engine_collect(run->options.engine, &result, err);
 
     if (status != MICS_OK)
-        return mics_run_alone(run, status);
+        return mics_run_mark_local(run, status);
     if (run->options.trace)
-        mics_trace_take(run->options.trace, run->options.engine, &result);
+        mics_trace_record(run->options.trace, run->options.engine, &result);
     const double seconds = fmax(result.seconds - run->pause_s, 1e-9);
     const struct mics_step_record record = {
         .step = result.step,
@@ -153,130 +240,129 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *told, st
     run->pause_s = 0;
     run->step = result.step;
     run->samples += run->global_batch;
-    remember(run, &record);
-    if (*told == MICS_OK && run->options.world->rank == 0 && observer->step)
-        *told = observer->step(observer->context, &record, err);
+    add_to_totals(run, &record);
+    if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->step)
+        *rank0_status = observer->step(observer->context, &record, err);
     return check_finite(run, &record, err);
 }
 
-static uint32_t mine(const struct mics_run *run, enum mics_status told)
-{
-    return mics_signals_wishes() | (told != MICS_OK ? TELL_FAILED : 0) |
-           (mics_saver_busy(run->saver) ? TELL_SAVING : 0);
-}
-
-/* Or-ed together, what the ranks tell. */
-static enum mics_status exchange(struct mics_run *run, uint32_t own, uint32_t *all,
-                                 struct mics_err *err)
-{
-    struct mics_comm *control = run->options.control;
-    enum mics_status status =
-        control->ops->all_gather_now(control, &own, run->words, sizeof own, err);
-
-    *all = 0;
-    for (int i = 0; status == MICS_OK && i < control->size; i++)
-        *all |= run->words[i];
-    return mics_run_alone(run, status);
-}
-
-static enum mics_status drain(struct mics_run *run, enum mics_status *told, struct mics_err *err)
+/* Collect every step in flight. */
+static enum mics_status drain(struct mics_run *run, enum mics_status *rank0_status,
+                              struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     while (status == MICS_OK && mics_engine_uncollected(run->options.engine) > 0)
-        status = collect(run, told, err);
+        status = collect(run, rank0_status, err);
     return status;
 }
 
-static enum mics_status save(struct mics_run *run, bool to_the_end, enum mics_status *told,
+/* *flags: those of all ranks, or-ed together. Collective. */
+static enum mics_status exchange_flags(struct mics_run *run, enum mics_status rank0_status,
+                                       uint32_t *flags, struct mics_err *err)
+{
+    struct mics_comm *control = run->options.control;
+    const uint32_t own = mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
+                         (mics_saver_busy(run->saver) ? FLAG_SAVING : 0);
+    enum mics_status status =
+        control->ops->all_gather_now(control, &own, run->rank_flags, sizeof own, err);
+
+    *flags = 0;
+    for (int i = 0; status == MICS_OK && i < control->size; i++)
+        *flags |= run->rank_flags[i];
+    return mics_run_mark_local(run, status);
+}
+
+static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *rank0_status,
                              struct mics_err *err)
 {
     enum mics_status status;
 
-    run->saves = true;
-    status = mics_run_save(run, told, err);
-    if (status == MICS_OK && to_the_end)
-        status = mics_run_finish_save(run, told, err);
-    run->saves = false;
+    run->saving = true;
+    status = mics_run_save(run, rank0_status, err);
+    if (status == MICS_OK && wait)
+        status = mics_run_finish_save(run, rank0_status, err);
+    run->saving = false;
     return status;
 }
 
-/* At the end of a step: agree on what rank 0 may have met, validate, save. */
-static enum mics_status halt(struct mics_run *run, uint32_t wishes, enum mics_status *told,
-                             struct mics_err *err)
+/* Between steps, with none in flight: agree on *rank0_status, validate, save. */
+static enum mics_status validate_and_save(struct mics_run *run, uint32_t requests,
+                                          enum mics_status *rank0_status, struct mics_err *err)
 {
     const struct mics_settings *settings = run->options.settings;
-    const bool last = run->step == settings->steps, stop = wishes & MICS_WISH_STOP;
+    const bool last = run->step == settings->steps, stop = requests & MICS_REQUEST_STOP;
     const uint64_t every = run->options.save_every;
     enum mics_status status = MICS_OK;
 
     if (run->options.paced)
-        return mics_agree(run->options.control, *told, err);
+        return mics_agree(run->options.control, *rank0_status, err);
     if (settings->val_every && !stop && (last || run->step % settings->val_every == 0))
-        status = mics_run_validate(run, told, err);
+        status = validate(run, rank0_status, err);
     if (status == MICS_OK)
-        status = mics_agree(run->options.control, *told, err);
+        status = mics_agree(run->options.control, *rank0_status, err);
     if (status == MICS_OK &&
-        (last || stop || wishes & MICS_WISH_SAVE || (every && run->step % every == 0)))
-        status = save(run, last || stop, told, err);
-    if (wishes & MICS_WISH_SAVE)
-        mics_signals_saved(); /* only now: the launcher's signal has reached all ranks */
+        (last || stop || requests & MICS_REQUEST_SAVE || (every && run->step % every == 0)))
+        status = save(run, last || stop, rank0_status, err);
+    if (requests & MICS_REQUEST_SAVE)
+        mics_signals_clear_save(); /* not earlier: the launcher's signal has reached all ranks */
     return status;
 }
 
-static bool must_halt(const struct mics_run *run, uint64_t step, uint32_t wishes)
+static bool must_drain(const struct mics_run *run, uint64_t step, uint32_t flags)
 {
     const struct mics_settings *settings = run->options.settings;
-    const uint64_t save = run->options.save_every, val = settings->val_every;
+    const uint64_t save_every = run->options.save_every, val_every = settings->val_every;
 
-    return wishes || step == settings->steps || (save && step % save == 0) ||
-           (val && step % val == 0);
+    return flags || step == settings->steps || (save_every && step % save_every == 0) ||
+           (val_every && step % val_every == 0);
 }
 
-/* One turn of the loop: step `step` is submitted, the one before is told. */
-static enum mics_status turn(struct mics_run *run, uint64_t step, bool *stop,
-                             enum mics_status *told, struct mics_err *err)
+/* One iteration of the loop: submit `step`, report the step before it, and do what the ranks agree
+ * on. */
+static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool *stop,
+                                      enum mics_status *rank0_status, struct mics_err *err)
 {
-    uint32_t wishes = 0;
+    uint32_t flags = 0;
 
-    run->told_step = step;
+    run->submitted_step = step;
     enum mics_status status = submit(run, step, err);
 
     if (status == MICS_OK && mics_engine_uncollected(run->options.engine) == 2)
-        status = collect(run, told, err);
+        status = collect(run, rank0_status, err);
     if (status == MICS_OK)
-        status = exchange(run, mine(run, *told), &wishes, err);
-    if (status == MICS_OK && mics_saver_active(run->saver) && !(wishes & TELL_SAVING))
-        status = mics_run_advance_save(run, told, err);
-    wishes &= ~(uint32_t)TELL_SAVING;
-    if (status != MICS_OK || !must_halt(run, step, wishes))
+        status = exchange_flags(run, *rank0_status, &flags, err);
+    if (status == MICS_OK && mics_saver_active(run->saver) && !(flags & FLAG_SAVING))
+        status = mics_run_advance_save(run, rank0_status, err);
+    flags &= ~(uint32_t)FLAG_SAVING;
+    if (status != MICS_OK || !must_drain(run, step, flags))
         return status;
-    status = drain(run, told, err);
+    status = drain(run, rank0_status, err);
     if (status != MICS_OK)
         return status;
     const double begin = mics_now_s();
 
-    mics_signals_hold();
-    status = halt(run, wishes, told, err);
-    *stop = wishes & MICS_WISH_STOP;
+    mics_signals_hold_grace();
+    status = validate_and_save(run, flags, rank0_status, err);
+    *stop = flags & MICS_REQUEST_STOP;
     if (!*stop && step < run->options.settings->steps)
-        mics_signals_release();
+        mics_signals_resume_grace();
     run->pause_s = mics_now_s() - begin;
     return status;
 }
 
-/* All ranks fail together, for a reason that is not the checkpoint's: what is under way becomes whole. */
-static void finish_quietly(struct mics_run *run)
+/* All ranks fail together, for a reason other than the checkpoint under way: complete it. */
+static void complete_save(struct mics_run *run)
 {
-    enum mics_status told = MICS_OK;
+    enum mics_status rank0_status = MICS_OK;
 
-    run->saves = true;
-    mics_run_finish_save(run, &told, NULL);
-    run->saves = false;
+    run->saving = true;
+    mics_run_finish_save(run, &rank0_status, NULL);
+    run->saving = false;
 }
 
-/* Steps are collected, so the counts stand still. */
-static enum mics_status count_net_bytes(struct mics_run *run, struct mics_err *err)
+/* Sum up the bytes that the ranks sent between nodes. All steps must be collected. Collective. */
+static enum mics_status sum_net_bytes(struct mics_run *run, struct mics_err *err)
 {
     struct mics_comm *control = run->options.control;
     const uint64_t own = mics_engine_net_bytes(run->options.engine);
@@ -291,11 +377,11 @@ static enum mics_status count_net_bytes(struct mics_run *run, struct mics_err *e
     for (int i = 0; status == MICS_OK && i < control->size; i++)
         run->net_bytes += all[i];
     free(all);
-    return mics_run_alone(run, status);
+    return mics_run_mark_local(run, status);
 }
 
-/* What the device had to say up to now. */
-static void tell_notes(const struct mics_run *run)
+/* Pass on the device's pending messages. */
+static void forward_notes(const struct mics_run *run)
 {
     struct mics_device *device = run->options.device;
     struct mics_device_note note;
@@ -308,17 +394,17 @@ static void tell_notes(const struct mics_run *run)
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err)
 {
     const uint64_t last = run->options.settings->steps;
-    enum mics_status status = MICS_OK, told = MICS_OK;
+    enum mics_status status = MICS_OK, rank0_status = MICS_OK;
     bool stop = false;
 
-    mics_signals_set_grace(GRACE_FIRST);
-    tell_notes(run);
+    mics_signals_set_grace(GRACE_INITIAL_S);
+    forward_notes(run);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
-        status = turn(run, step, &stop, &told, err);
-        tell_notes(run);
+        status = run_iteration(run, step, &stop, &rank0_status, err);
+        forward_notes(run);
     }
     *end = run->step < last ? MICS_RUN_STOPPED : MICS_RUN_DONE;
-    if (status != MICS_OK && !run->alone && mics_saver_active(run->saver))
-        finish_quietly(run);
-    return status == MICS_OK ? count_net_bytes(run, err) : status;
+    if (status != MICS_OK && !run->local_failure && mics_saver_active(run->saver))
+        complete_save(run);
+    return status == MICS_OK ? sum_net_bytes(run, err) : status;
 }

@@ -1,43 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_internal.h - the parts of a run: run.c has the loop. */
+/*
+ * run_internal.h - what run.c, run_init.c and run_state.c share.
+ *
+ * `rank0_status` collects failures that only rank 0 may have met (of its observer, for example).
+ * The ranks agree on it before the next checkpoint or at the end of a step.
+ */
 #ifndef MICS_TRAIN_RUN_INTERNAL_H
 #define MICS_TRAIN_RUN_INTERNAL_H
 
 #include "train/run.h"
 
-/* Fill callbacks of the engine. */
-struct mics_run_batch {
-    const struct mics_data *data;
-    uint32_t rank, world_size, micro_batch, seq;
-    uint64_t first; /* training: the step's first sample; validation: the batch's first place */
-    uint64_t total; /* validation: windows to be seen */
-};
-void mics_run_fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets);
-void mics_run_fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets);
-struct mics_run_batch mics_run_batch(const struct mics_run *run);
-
-/* Mean loss over at most val_batches * global_batch windows, evenly spread over the validation text.
- * Steps must be collected. Collective; *told as in run.c. */
-enum mics_status mics_run_validate(struct mics_run *run, enum mics_status *told,
-                                   struct mics_err *err);
-
 /* Allocate what saving needs. Collective. */
 enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err);
 
-/* Begin a checkpoint of the present step, unless there is one; the one before it is finished first. Steps
- * must be collected. Collective; *told as in run.c. */
-enum mics_status mics_run_save(struct mics_run *run, enum mics_status *told, struct mics_err *err);
-/* Lead the save under way to its next stage, when no rank is busy with this one. Collective. */
-enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *told,
+/* Begin a checkpoint of the current step, unless that step has one already; an earlier checkpoint
+ * is finished first. All steps must be collected. Collective. */
+enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_status,
+                               struct mics_err *err);
+/* Advance the checkpoint under way to its next stage; no rank may still be busy with the present
+ * one. Collective. */
+enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *rank0_status,
                                        struct mics_err *err);
-/* Wait for it, if there is one, and agree on *told. Collective. */
-enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *told,
+/* Wait for the checkpoint under way, if any, and agree on *rank0_status. Collective. */
+enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *rank0_status,
                                       struct mics_err *err);
 
-/* Put the parameters of options->init in the place of the initial ones. Collective. */
+/* Replace the initial parameters by those of options->init. Collective. */
 enum mics_status mics_run_load_init(struct mics_run *run, struct mics_err *err);
 
-/* What this run saves of its data and settings. */
+/* The member "training" of a checkpoint's manifest: data and settings. A new reference; NULL: out
+ * of memory. */
 json_t *mics_run_training_json(const struct mics_run *run);
 
 #endif

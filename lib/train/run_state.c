@@ -120,11 +120,11 @@ enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err)
 enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,
                                         struct mics_err *err)
 {
-    struct mics_at root = mics_at_root(doc), training, at;
-    enum mics_status status = mics_at_object(&root, "training", &training, err);
+    struct mics_cursor root = mics_cursor_root(doc), training, at;
+    enum mics_status status = mics_cursor_object(&root, "training", &training, err);
 
     if (status == MICS_OK)
-        status = mics_at_object(&training, "settings", &at, err);
+        status = mics_cursor_object(&training, "settings", &at, err);
     if (status == MICS_OK)
         status = mics_settings_from_json(at.value, settings, err);
     return status;
@@ -134,20 +134,20 @@ static enum mics_status match_data(const struct mics_run *run, const json_t *doc
                                    struct mics_err *err)
 {
     const struct mics_data *data = run->options.data;
-    struct mics_at root = mics_at_root(doc), training, at;
+    struct mics_cursor root = mics_cursor_root(doc), training, at;
     const char *then = NULL;
     uint64_t tokens = 0, seq = 0;
     char now[17];
-    enum mics_status status = mics_at_object(&root, "training", &training, err);
+    enum mics_status status = mics_cursor_object(&root, "training", &training, err);
 
     if (status == MICS_OK)
-        status = mics_at_object(&training, "data", &at, err);
+        status = mics_cursor_object(&training, "data", &at, err);
     if (status == MICS_OK)
-        status = mics_at_string(&at, "fingerprint", &then, err);
+        status = mics_cursor_string(&at, "fingerprint", &then, err);
     if (status == MICS_OK)
-        status = mics_at_u64(&at, "train_tokens", 1, INT64_MAX, &tokens, err);
+        status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &tokens, err);
     if (status == MICS_OK)
-        status = mics_at_u64(&at, "seq", 1, UINT32_MAX, &seq, err);
+        status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &seq, err);
     if (status != MICS_OK)
         return status;
     fingerprint_text(data, now);

@@ -11,10 +11,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_INTEGER ((double)((int64_t)1 << 53)) /* a double holds them all: JSON's safe range */
+static const char *const lr_names[] = {
+    [MICS_LR_CONSTANT] = "constant",
+    [MICS_LR_LINEAR] = "linear",
+    [MICS_LR_COSINE] = "cosine",
+};
+
+/* From 1 at the end of the warm-up (progress 0) to 0 at the last step (progress 1). */
+static double decay(enum mics_lr_kind kind, double progress)
+{
+    switch (kind) {
+    case MICS_LR_LINEAR:
+        return 1 - progress;
+    case MICS_LR_COSINE:
+        return 0.5 * (1 + cos(acos(-1.0) * progress));
+    case MICS_LR_CONSTANT:
+        break;
+    }
+    return 1;
+}
+
+double mics_lr_at(const struct mics_lr *lr, uint64_t step)
+{
+    double progress;
+
+    if (step < lr->warmup)
+        return lr->peak * (double)step / (double)lr->warmup;
+    if (lr->kind == MICS_LR_CONSTANT)
+        return lr->peak;
+    if (step >= lr->steps)
+        return lr->floor;
+    progress = (double)(step - lr->warmup) / (double)(lr->steps - lr->warmup);
+    return lr->floor + (lr->peak - lr->floor) * decay(lr->kind, progress);
+}
+
+static enum mics_status parse_lr_kind(const char *text, enum mics_lr_kind *out,
+                                      struct mics_err *err)
+{
+    for (size_t i = 0; i < sizeof lr_names / sizeof *lr_names; i++) {
+        if (strcmp(text, lr_names[i]) == 0) {
+            *out = (enum mics_lr_kind)i;
+            return MICS_OK;
+        }
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of constant, linear, cosine", text);
+}
+
+#define MAX_INTEGER 0x1p53 /* JSON's safe range: a double represents every integer below */
 
 enum type { INTEGER, REAL, SCHEDULE };
 
+/* `min` and `max` of numbers. */
 static const struct setting {
     const char *name;
     enum type type;
@@ -66,21 +113,6 @@ static void *field(struct mics_settings *settings, const struct setting *setting
     return (char *)settings + setting->offset;
 }
 
-static enum mics_status parse_real(const struct setting *setting, const char *text, double *out,
-                                   struct mics_err *err)
-{
-    char *end;
-    double value = strtod(text, &end);
-
-    if (end == text || *end || text[strspn(text, "0123456789.eE+-")] || !isfinite(value))
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a number", text);
-    if (value < setting->min || value > setting->max)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': must be from %g to %g", text, setting->min,
-                            setting->max);
-    *out = value;
-    return MICS_OK;
-}
-
 enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
                                    const char *text, struct mics_err *err)
 {
@@ -94,12 +126,13 @@ enum mics_status mics_settings_set(struct mics_settings *settings, const char *n
             return mics_parse_u64(text, (uint64_t)setting->min, (uint64_t)setting->max,
                                   field(settings, setting), err);
         case REAL:
-            return parse_real(setting, text, field(settings, setting), err);
+            return mics_parse_double(text, setting->min, setting->max, field(settings, setting),
+                                     err);
         case SCHEDULE:
-            return mics_lr_parse(text, field(settings, setting), err);
+            return parse_lr_kind(text, field(settings, setting), err);
         }
     }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s' is no setting", name);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not a setting", name);
 }
 
 enum mics_status mics_settings_resolve(struct mics_settings *settings,
@@ -114,14 +147,16 @@ enum mics_status mics_settings_resolve(struct mics_settings *settings,
     if (choice->clip == (settings->clip > 0))
         return MICS_OK;
     return choice->clip
-               ? mics_err_set(err, MICS_ERR_ARG,
-                              "--clip=0: the plan was made for clipping: plan again without")
-               : mics_err_set(err, MICS_ERR_ARG,
-                              "--clip=%g: the plan was made without clipping: plan again with it",
-                              settings->clip);
+               ? mics_err_set(
+                     err, MICS_ERR_ARG,
+                     "--clip=0: the plan includes gradient clipping: plan again without it")
+               : mics_err_set(
+                     err, MICS_ERR_ARG,
+                     "--clip=%g: the plan does not include gradient clipping: plan again with it",
+                     settings->clip);
 }
 
-/* "lr-schedule" -> "lr_schedule" */
+/* The key in a document: "lr_schedule" for "lr-schedule". */
 static const char *key_of(const struct setting *setting, char *buf, size_t size)
 {
     snprintf(buf, size, "%s", setting->name);
@@ -133,15 +168,15 @@ static const char *key_of(const struct setting *setting, char *buf, size_t size)
 
 static json_t *value_of(const struct mics_settings *settings, const struct setting *setting)
 {
-    const void *at = (const char *)settings + setting->offset;
+    const void *value = (const char *)settings + setting->offset;
 
     switch (setting->type) {
     case INTEGER:
-        return json_integer((json_int_t) * (const uint64_t *)at);
+        return json_integer((json_int_t) * (const uint64_t *)value);
     case REAL:
-        return json_real(*(const double *)at);
+        return json_real(*(const double *)value);
     case SCHEDULE:
-        return json_string(mics_lr_name(*(const enum mics_lr_kind *)at));
+        return json_string(lr_names[*(const enum mics_lr_kind *)value]);
     }
     return NULL;
 }
@@ -161,8 +196,9 @@ json_t *mics_settings_to_json(const struct mics_settings *settings)
     return object;
 }
 
-static enum mics_status read_setting(const struct mics_at *at, const struct setting *setting,
-                                     struct mics_settings *settings, struct mics_err *err)
+static enum mics_status read_setting(const struct mics_cursor *cursor,
+                                     const struct setting *setting, struct mics_settings *settings,
+                                     struct mics_err *err)
 {
     const char *text = NULL;
     enum mics_status status;
@@ -171,30 +207,31 @@ static enum mics_status read_setting(const struct mics_at *at, const struct sett
     key_of(setting, key, sizeof key);
     switch (setting->type) {
     case INTEGER:
-        return mics_at_u64(at, key, (uint64_t)setting->min, (uint64_t)setting->max,
-                           field(settings, setting), err);
+        return mics_cursor_u64(cursor, key, (uint64_t)setting->min, (uint64_t)setting->max,
+                               field(settings, setting), err);
     case REAL:
-        return mics_at_double(at, key, setting->min, setting->max, field(settings, setting), err);
+        return mics_cursor_double(cursor, key, setting->min, setting->max, field(settings, setting),
+                                  err);
     case SCHEDULE:
         break;
     }
-    status = mics_at_string(at, key, &text, err);
-    if (status == MICS_OK && mics_lr_parse(text, field(settings, setting), NULL) != MICS_OK)
-        status = mics_at_fail(at, key, err, "unknown schedule");
+    status = mics_cursor_string(cursor, key, &text, err);
+    if (status == MICS_OK && parse_lr_kind(text, field(settings, setting), NULL) != MICS_OK)
+        status = mics_cursor_fail(cursor, key, err, "unknown schedule");
     return status;
 }
 
 enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
                                          struct mics_err *err)
 {
-    struct mics_at at = mics_at_root(value);
+    const struct mics_cursor cursor = mics_cursor_root(value);
     struct mics_settings read = {0};
     enum mics_status status = MICS_OK;
 
     if (!json_is_object(value))
         return mics_err_set(err, MICS_ERR_FORMAT, "settings: expected a map");
     for (size_t i = 0; status == MICS_OK && i < COUNT; i++)
-        status = read_setting(&at, &table[i], &read, err);
+        status = read_setting(&cursor, &table[i], &read, err);
     if (status == MICS_OK)
         *settings = read;
     return status;

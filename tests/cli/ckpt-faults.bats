@@ -7,7 +7,7 @@ load helpers
 setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
-    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 >plan.mp
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=1 --seq=32 >one.mp
 }
@@ -118,7 +118,7 @@ kill_while_saving() # rank
     mics-shard split hf -o split -p "$BATS_FILE_TMPDIR/one.mp" -q >passed
     run --separate-stderr alone --resume=split --steps=2 --out=run
     one_line_and_code 3
-    [[ $stderr == *'split: holds parameters only'*'--init=split'* ]]
+    [[ $stderr == *'split: has parameters only'*'--init=split'* ]]
     alone --init=split --steps=1 --out=new
 }
 

@@ -14,7 +14,7 @@ setup()
 @test "the configuration of a merged model has the names of both generations" {
     requires perl
     mics-plan --topology='node:1 gpu:1' --model=llama-nano --seq=8 -o "$out.mp"
-    MICS_NODE_RANKS=1 mics-train -q -p "$out.mp" --data="$root/lib/base/*.c" --steps=1 --val-every=0 --sample=0 --out="$out-run"
+    MICS_NODE_RANKS=1 mics-train -q -p "$out.mp" --data="$root/man/*.1" --steps=1 --val-every=0 --sample=0 --out="$out-run"
     mics-shard merge "$out-run" --dtype=bf16 -o "$out"
     perl -0777 -MJSON::PP -e '$c = decode_json <>; exit !($c->{model_type} eq "llama" && $c->{rope_theta} == 1e4
         && $c->{rope_parameters}{rope_theta} == 1e4 && $c->{rope_parameters}{rope_type} eq "default"
@@ -28,7 +28,7 @@ setup()
     for strategy in mics:2 zero3; do
         mics-plan --topology='node:2 gpu:2' --model=llama-nano --global-batch=4 --seq=32 --strategy=$strategy -o "$out-$strategy.mp"
     done
-    data=(--data="$root/lib/base/*.c" --val-every=0 --sample=0)
+    data=(--data="$root/man/*.1" --val-every=0 --sample=0)
     mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=2 --out="$out-run"
     mics-shard reshard "$out-run" -p "$out-zero3.mp" -o "$out-z"
     mpi 4 mics-train -q -p "$out-zero3.mp" "${data[@]}" --steps=3 --resume="$out-z" --out="$out-on"
@@ -44,7 +44,7 @@ setup()
     export MICS_PLUGIN_PATH=$MICS_BUILD/emulated MICS_NODE_RANKS=1
     mics-plan --topology='node:1 gpu:1 dtype:f32' --model=llama-nano --global-batch=4 --seq=16 -o "$out.mp"
     for device in host cuda; do
-        mics-train -q -p "$out.mp" --data="$root/lib/base/*.c" --val-every=0 --sample=0 --steps=3 --device=$device \
+        mics-train -q -p "$out.mp" --data="$root/man/*.1" --val-every=0 --sample=0 --steps=3 --device=$device \
             --out="$out-$device" --metrics="$out-$device.jsonl"
         jq -r 'select(.event == "step") | .loss' "$out-$device.jsonl" >"$out-$device.losses"
     done

@@ -92,7 +92,7 @@ state_folder()
     mics-lab list | grep -E "^$a +2 +2 +100mbit .* up$"
     run --separate-stderr mics-lab up --name="$a"
     one_line_and_code 1
-    [[ $stderr == *"'$a' is there already"* ]]
+    [[ $stderr == *"'$a' exists already"* ]]
     pid=$(cut -d ' ' -f 1 <"$(state_folder)/$a/hub")
     mics-lab down "$a"
     run ! kill -0 "$pid"

@@ -19,13 +19,13 @@ teardown()
 setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
-    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 --dtype=f32 >plan.mp
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 >one.mp
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 --no-clip --optimizer=sgd >sgd.mp
 }
 
-# Four ranks of the plan above, quietly and without a sample unless told otherwise.
+# Train on four ranks by the plan above, quietly and without a sample by default.
 train() # options...
 {
     mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 "$@"
@@ -103,7 +103,7 @@ wait_for() # file pattern
     requires mpi:4
     train --steps=30 --out=run --metrics=m.jsonl --val-every=15 --sample=20 >out
     grep -q 'optimizer shards' out
-    grep -q 'communication a step: .* exposed, .* hidden' out
+    grep -q 'communication per step: .* exposed, .* hidden' out
     grep -q 'checkpoint: run/step-000030' out
     [ "$(grep -c '"event":"step"' m.jsonl)" = 30 ]
     [ "$(grep -c '"event":"val"' m.jsonl)" = 2 ]
@@ -131,7 +131,7 @@ wait_for() # file pattern
     [ "$(readlink again/latest)" = step-000008 ]
 }
 
-@test "train: SGD without clipping resumes bit for bit too" {
+@test "train: SGD without clipping also resumes bit for bit" {
     a_node_is_one_rank
     for out in whole parts; do
         mics-train -p "$BATS_FILE_TMPDIR/sgd.mp" --data="$BATS_FILE_TMPDIR/text" --steps=6 --lr=0.1 --sample=0 \
@@ -142,16 +142,16 @@ wait_for() # file pattern
     same_numbers whole/step-000006 parts/step-000006
 }
 
-@test "train: --resume=auto begins anew, then goes on" {
+@test "train: --resume=auto starts a new run, then continues it" {
     alone --resume=auto --steps=2 --out=run -q
     alone --resume=auto --steps=4 --out=run --log-every=1 >out
     grep -q 'resumed *run/latest, after step 2' out
     [ "$(readlink run/latest)" = step-000004 ]
     alone --resume=auto --steps=4 --out=run >out
-    grep -q 'no step was left to do' out
+    grep -q 'no steps left to train' out
 }
 
-@test "train: --trace writes the steps that were asked for, of every rank, without overlaps" {
+@test "train: --trace writes the requested steps of every rank without overlaps" {
     train --steps=5 --out=run -q --trace=trace.json --trace-steps=2-3
     run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .args.step] | unique' trace.json
     [ "$output" = "[2,3]" ]
@@ -168,7 +168,7 @@ wait_for() # file pattern
     [ "$output" = "[3,4,5]" ]
 }
 
-@test "train: memory is what the plan says, the snapshot too" {
+@test "train: memory and snapshot have the planned sizes" {
     train --steps=1 --out=run >said
     for member in arena:arena_bytes 'snapshot for checkpoints:snapshot_bytes'; do
         planned=$(mics-show --json "$BATS_FILE_TMPDIR/plan.mp" | jq ".memory.${member#*:}")
@@ -176,7 +176,7 @@ wait_for() # file pattern
     done
 }
 
-@test "train: the paced device takes the plan's time, computes and saves nothing" {
+@test "train: the paced device takes the predicted time and computes and saves nothing" {
     mics-plan --topology='node:2 gpu:2 flops:2G' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=mics:2 >slow.mp
     mpi 4 mics-train -p slow.mp --data="$BATS_FILE_TMPDIR/text" --device=paced --steps=4 --out=run -q --metrics=m.jsonl
     planned=$(mics-show --json slow.mp | jq '.predicted.compute_s * 1000')
@@ -186,7 +186,7 @@ wait_for() # file pattern
     [ ! -e run/latest ]
 }
 
-@test "train: the paced device keeps another plan's pace if its step is alike" {
+@test "train: the paced device takes the times of another plan with the same operations" {
     mics-plan --topology='node:1 gpu:1 flops:4G' --model=gpt2-nano --global-batch=2 --seq=32 >other.mp
     alone --steps=2 --out=run -q --device=paced --pace=other.mp
     mics-plan --topology='node:1 gpu:1 flops:1G' --model=gpt2-micro --global-batch=2 --seq=32 >other.mp
@@ -196,7 +196,7 @@ wait_for() # file pattern
     run -2 mics-train --data=x -p x --device=paced --resume=auto
 }
 
-@test "train: a trace that cannot be written fails with its name" {
+@test "train: a trace that cannot be written is an error with its path" {
     run -1 --separate-stderr train --steps=1 --out=run -q --trace=/nowhere/trace.json
     [[ $(said) == "mics-train: /nowhere/trace.json: "* ]]
     run -2 mics-train --data=x -p x --trace-steps=1-2
@@ -231,7 +231,7 @@ follows_fp32() # dtype grad-dtype tolerance
         { cat pairs; return 1; }
 }
 
-@test "train: in bf16, or with gradients that travel in it, the loss follows that in fp32" {
+@test "train: with bf16 parameters or gradients the loss follows that of fp32" {
     requires mpi:4
     follows_fp32 f32 f32 0
     follows_fp32 f32 bf16 0.005
@@ -241,7 +241,7 @@ follows_fp32() # dtype grad-dtype tolerance
     run ! diff <(losses f32-f32.jsonl) <(losses bf16-bf16.jsonl)
 }
 
-@test "train: SIGTERM to one rank saves on all, and 75 tells it can be resumed" {
+@test "train: SIGTERM to one rank saves on all ranks and exits 75" {
     requires mpi:4
     begin_job
     wait_for m.jsonl '"step":3,'
@@ -259,7 +259,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$((10#$(readlink run/latest | tr -dc 0-9)))" = $((step + 2)) ]
 }
 
-@test "train: SIGUSR1 saves and goes on" {
+@test "train: SIGUSR1 saves and continues" {
     requires mpi:4
     begin_job
     wait_for m.jsonl '"step":3,'
@@ -275,7 +275,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(grep -c '"event":"checkpoint"' m.jsonl)" = 2 ]
 }
 
-@test "train: a rank that is killed ends the job within 10 seconds, and the last checkpoint is whole" {
+@test "train: a killed rank ends the job within 10 seconds and leaves the last checkpoint intact" {
     requires mpi:4
     local begin
     begin_job --save-every=3
@@ -290,7 +290,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$status" = 0 ]
 }
 
-@test "train: a loss that is not finite ends the job with one line, and leaves the checkpoint" {
+@test "train: a loss that is not finite ends the job with one line and keeps the checkpoint" {
     requires mpi:4
     train --steps=2 --out=run -q
     run --separate-stderr train --resume=run --out=run --steps=60 --lr=1e9 --warmup=0 --lr-schedule=constant -q
@@ -307,7 +307,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(find small/run -mindepth 1)" = "" ]
 }
 
-@test "train: a disk that fills up meanwhile leaves the checkpoint before it" {
+@test "train: a disk that becomes full while saving keeps the previous checkpoint" {
     requires mpi:4 root tmpfs
     small_disk 24m
     train --steps=1 --out=small/run -q
@@ -318,7 +318,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(find small/run -name '*.tmp.*')" = "" ]
 }
 
-@test "train: a file that cannot be made on one rank fails all, and leaves the checkpoint" {
+@test "train: a file that one rank cannot create fails all ranks and keeps the checkpoint" {
     requires mpi:4 root tmpfs
     small_disk 40m,nr_inodes=12
     train --steps=1 --out=small/run -q
@@ -329,7 +329,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(find small/run -name '*.tmp.*')" = "" ]
 }
 
-@test "train: SIGTERM without an agreement ends the job and starts nothing" {
+@test "train: SIGTERM ends the job without saving if the ranks cannot agree" {
     requires mpi:4
     begin_job
     wait_for m.jsonl '"step":3,'
@@ -393,7 +393,7 @@ follows_fp32() # dtype grad-dtype tolerance
     fails 3 'bad.json'
 }
 
-@test "train: a plan may come through a pipe, as JSON too" {
+@test "train: a plan may come through a pipe, also as JSON" {
     requires mpi:4
     mics-show --json "$BATS_FILE_TMPDIR/plan.mp" |
         mpi 4 mics-train --data="$BATS_FILE_TMPDIR/text" --steps=1 --sample=0 --val-every=0 --out=run -q
@@ -436,7 +436,7 @@ follows_fp32() # dtype grad-dtype tolerance
 @test "train: a new run does not touch the checkpoints of another" {
     alone --steps=1 --out=run -q
     run --separate-stderr alone --steps=1 --out=run -q
-    fails 1 'run holds checkpoints already'
+    fails 1 'run: has checkpoints already'
     alone --steps=1 --seed=2 --out=run --overwrite -q
     run --separate-stderr alone --resume=nowhere --out=run
     fails 3 "'nowhere' holds no checkpoint"
@@ -456,7 +456,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(find run -maxdepth 1 -name 'step-*' | sort | tr '\n' ' ')" = "run/step-000005 run/step-000006 " ]
 }
 
-@test "train: --keep-every keeps some for good" {
+@test "train: --keep-every keeps every N-th checkpoint" {
     alone --steps=6 --save-every=1 --keep=1 --keep-every=4 --out=run -q
     [ "$(find run -maxdepth 1 -name 'step-*' | sort | tr '\n' ' ')" = "run/step-000004 run/step-000006 " ]
 }
@@ -488,7 +488,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(readlink run/latest)" = step-000002 ]
 }
 
-@test "train: a file that is cut short meanwhile is named" {
+@test "train: a file that is truncated while in use is named" {
     a_node_is_one_rank
     for i in 1 2 3 4 5 6 7 8; do cat "$BATS_FILE_TMPDIR/text"; done >text
     mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=text --val-every=0 --sample=0 --steps=5000 --out=run \
@@ -499,7 +499,7 @@ follows_fp32() # dtype grad-dtype tolerance
     status=0
     wait "$job" || status=$?
     [ "$status" = 1 ]
-    [ "$(cat err)" = "mics-train: data: 'text' was cut short while it was in use" ]
+    [ "$(cat err)" = "mics-train: data: 'text' was truncated while in use" ]
 }
 
 @test "train: mistakes on the command line exit 2 with a hint" {
@@ -514,7 +514,7 @@ follows_fp32() # dtype grad-dtype tolerance
     usage_mistake mics-train
 }
 
-@test "train: a detour of all collectives through staging memory changes no loss" {
+@test "train: host staging of all collectives changes no loss" {
     train --steps=4 --out=straight --metrics=straight.jsonl -q
     MICS_COMM=staged train --steps=4 --out=staged --metrics=staged.jsonl -q
     losses='select(.loss) | [.step, .loss, .grad_norm]'
@@ -522,12 +522,12 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(jq -c "$losses" staged.jsonl | wc -l)" = 4 ]
 }
 
-@test "train: MICS_COMM that is not known is refused in one line" {
+@test "train: an unknown MICS_COMM is refused in one line" {
     MICS_COMM=fast run ! train --steps=1 --out=run -q
     [[ $output == *'MICS_COMM: expected "staged", found "fast"'* ]]
 }
 
-@test "train: a start that a rank does not take part in ends after the time-out, and says what it was at" {
+@test "train: a start that one rank does not join ends after the time-out with the phase" {
     requires mpi:2
     mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=2 --seq=16 -o plan.mp
     # shellcheck disable=SC2016 # the ranks expand it

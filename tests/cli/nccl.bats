@@ -19,7 +19,7 @@ prepare() # strategy dtype
 {
     cd "$BATS_TEST_TMPDIR" || return
     export MICS_NODE_RANKS=2
-    cat "$root"/lib/train/*.c >text
+    cat "$root"/man/*.1 >text
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy="$1" \
         --dtype="$2" -o plan.mp >/dev/null
     job=(mics-train -p plan.mp --data=text --val-every=0 --sample=0 --steps=1 -q)
@@ -150,8 +150,8 @@ agree() # dtype tolerance
 @test "nccl: what communicators take of a GPU is measured before the first step, and told" {
     prepare mics:4 f32
     run -0 mpi 4 "${job[@]:0:${#job[@]}-1}" --device=cuda --out=run --metrics=run.jsonl
-    [[ $output == *"ranks talk by nccl (2.28.9)"* ]]
-    [[ $output == *"communicators, as measured"* ]]
+    [[ $output == *"communication by nccl (2.28.9)"* ]]
+    [[ $output == *"communicators (measured)"* ]]
     jq -se '.[0] | .transport == "nccl" and .comm_bytes >= 10485760 and .comm_bytes < 10600000' run.jsonl
 }
 
@@ -171,7 +171,7 @@ agree() # dtype tolerance
     prepare mics:4 f32
     mpi 4 "${job[@]}" --device=cuda --out=plain --metrics=plain.jsonl
     MICS_NCCL_REGISTER=1 run -0 mpi 4 "${job[@]:0:${#job[@]}-1}" --device=cuda --out=registered --metrics=registered.jsonl
-    [[ $output == *"ranks talk by nccl (2.28.9, registered memory)"* ]]
+    [[ $output == *"communication by nccl (2.28.9, registered memory)"* ]]
     jq -se '[.[] | select(.loss) | .loss] | length == 2 and .[0] == .[1]' plain.jsonl registered.jsonl
     MICS_NCCL_REGISTER=2 run -2 --separate-stderr mpirun -n 4 "${job[@]}" --device=cuda --out=refused
     [[ $stderr == *"MICS_NCCL_REGISTER: expected 0 or 1"* ]]
@@ -191,7 +191,7 @@ agree() # dtype tolerance
     prepare mics:4 f32
     run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty absent ${job[*]} --device=cuda --timeout=2 --out=run"
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
-    [[ $output == *"mics-train: no progress for 4 s before the first step: still making communicators and memory"* ]]
+    [[ $output == *"mics-train: no progress for 4 s before the first step: still creating communicators and allocating memory"* ]]
 }
 
 @test "nccl: an error of NCCL on one rank ends training within seconds, with one line" {

@@ -4,11 +4,11 @@
 
 load helpers
 
-# The run that all go on from, and how it goes on where it was.
+# The run that all tests resume, and its continuation on the same ranks.
 setup_file()
 {
     cd "$BATS_FILE_TMPDIR" || return
-    cat "$BATS_TEST_DIRNAME"/../../lib/train/*.c >text
+    cat "$BATS_TEST_DIRNAME"/../../man/*.1 >text
     echo '{"model_type":"gpt2","vocab_size":257,"n_embd":48,"n_layer":2,"n_head":4,"n_positions":32}' >config.json
     if command -v mpirun >/dev/null; then
         plan 'node:2 gpu:2' mics:2 >four.mp
@@ -52,7 +52,7 @@ goes_on() # ranks ranks-of-a-node topology strategy
     awk '{ d = $2 - $4; if (d < 0) d = -d; if ($1 != $3 || d > 1e-4 * $2) exit 1; n++ } END { exit n != 6 }' pairs
 }
 
-@test "resume: four ranks in groups of two go on bit for bit" {
+@test "resume: four ranks in groups of two continue bit for bit" {
     requires mpi:4
     goes_on 4 2 'node:2 gpu:2' mics:2
     cmp <(losses "$base/whole.jsonl") <(losses m.jsonl)
@@ -87,7 +87,7 @@ goes_on() # ranks ranks-of-a-node topology strategy
     goes_on 4 2 'node:2 gpu:2' mics:4
 }
 
-@test "resume: on two ranks, each alone" {
+@test "resume: on two ranks without groups" {
     requires mpi:4
     goes_on 2 2 'node:1 gpu:2' mics:1
 }

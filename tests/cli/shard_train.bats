@@ -15,7 +15,7 @@ setup()
     for strategy in mics:2 zero3 ddp; do
         mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 --strategy=$strategy -o $strategy.mp
     done
-    mpi 4 mics-train -q -p mics:2.mp --data="$root/lib/base/*.c" --steps=2 --val-every=0 --sample=0 --out=run
+    mpi 4 mics-train -q -p mics:2.mp --data="$root/man/*.1" --steps=2 --val-every=0 --sample=0 --out=run
     mics-shard reshard run -p zero3.mp -o z
     mics-shard reshard z -p ddp.mp -o d
     mics-shard reshard d -p mics:2.mp -o back
@@ -23,18 +23,18 @@ setup()
     for file in same/shard-*; do cmp "$file" "back/${file#same/}"; done
     mics-shard diff run z
     mics-shard list --json z | grep -q '"v"'
-    mpi 4 mics-train -q -p zero3.mp --data="$root/lib/base/*.c" --steps=3 --val-every=0 --sample=0 --resume=z --out=on
+    mpi 4 mics-train -q -p zero3.mp --data="$root/man/*.1" --steps=3 --val-every=0 --sample=0 --resume=z --out=on
     mics-shard merge on -o hf
-    mpi 4 mics-train -q -p zero3.mp --data="$root/lib/base/*.c" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
+    mpi 4 mics-train -q -p zero3.mp --data="$root/man/*.1" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
         --val-every=0 --sample=0 --init=hf --out=begun
     mics-shard diff -q begun hf
-    mpi 4 mics-train -q -p zero3.mp --data="$root/lib/base/*.c" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
+    mpi 4 mics-train -q -p zero3.mp --data="$root/man/*.1" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
         --val-every=0 --sample=0 --init=run --out=begun2
     mics-shard merge begun2 -o hf2
     mics-shard diff -q run hf2
     mics-show --json z/manifest.mp | jq '.plan.memory.arena_bytes += 256' >old
     mv old z/manifest.mp
-    mpi 4 mics-train -q -p zero3.mp --data="$root/lib/base/*.c" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
+    mpi 4 mics-train -q -p zero3.mp --data="$root/man/*.1" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
         --val-every=0 --sample=0 --init=z --out=begun3
     mics-shard diff -q begun3 begun2
 }

@@ -4,10 +4,10 @@
  *
  * Whatever lines are accepted must sum up to a document that can be written, read back and printed.
  *
- * sources: lib/base lib/doc lib/train/report/metrics_read.c lib/train/report/metrics_summary.c lib/train/report/metrics_print.c
+ * sources: lib/base lib/doc lib/train/report/metrics_summary.c
  */
 #include "doc/doc.h"
-#include "train/report/metrics_read.h"
+#include "train/report/metrics.h"
 
 #include <stdlib.h>
 
@@ -31,16 +31,14 @@ static void print(const json_t *doc)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct mics_metrics_log log = {0};
     json_t *doc = NULL, *back = NULL;
     char *bytes = NULL;
     size_t count = 0;
     enum mics_status status;
 
-    mics_metrics_recognise((const char *)data, size);
-    if (mics_metrics_read((const char *)data, size, &log, NULL) != MICS_OK)
+    mics_metrics_recognize((const char *)data, size);
+    if (mics_metrics_summarize((const char *)data, size, &doc, NULL) != MICS_OK)
         return 0;
-    must(mics_metrics_to_doc(&log, &doc, NULL) == MICS_OK);
     print(doc);
     /* An event as deep as a line may be is one deeper in the document: too deep to be written. */
     status = mics_doc_encode(doc, MICS_DOC_MSGPACK, &bytes, &count, NULL);
@@ -52,6 +50,5 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(bytes);
     json_decref(doc);
     json_decref(back);
-    mics_metrics_log_fini(&log);
     return 0;
 }

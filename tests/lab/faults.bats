@@ -34,7 +34,7 @@ setup()
 start_training()
 {
     # shellcheck disable=SC2046 # words
-    timeout -s KILL 120 $(cat line) mics-train -p plan.mp --data="$root/lib/base/*.c" --out=run --steps=100000 --timeout=5 \
+    timeout -s KILL 120 $(cat line) mics-train -p plan.mp --data="$root/man/*.1" --out=run --steps=100000 --timeout=5 \
         --save-every="${save_every:-20}" --keep=2 --val-every=0 --sample=0 >out 2>err 3>&- &
     job=$!
     eventually 60 grep -q 'saved run/step-000020' out
@@ -120,19 +120,19 @@ unfinished() { compgen -G 'run/step-*.tmp.*'; }
     on_node node2 pkill -KILL -x mics-train
     wait "$job" || true
     step=$(basename "$(readlink run/latest)")
-    run -0 timeout 60 sh -c "$(cat line) mics-train --resume=run --out=run --data='$root/lib/base/*.c' \
+    run -0 timeout 60 sh -c "$(cat line) mics-train --resume=run --out=run --data='$root/man/*.1' \
         --steps=$((10#${step#step-} + 3)) --val-every=0 --sample=0"
     [[ $output == *"saved run/step-"* ]]
 }
 
 @test "a malformed fault is one clear line" {
-    run env MICS_FAULT=3:sleep:1 sh -c "$(cat line) mics-train -p plan.mp --data='$root/lib/base/*.c' --steps=1"
+    run env MICS_FAULT=3:sleep:1 sh -c "$(cat line) mics-train -p plan.mp --data='$root/man/*.1' --steps=1"
     [ "$status" = 2 ]
     [[ $output == *"mics-train: MICS_FAULT: expected RANK:OPERATION:N, found \"3:sleep:1\""* ]]
 }
 
 @test "the lab trains as one host does, bit for bit" {
-    train="mics-train -p plan.mp --data='$root/lib/base/*.c' --steps=6 --val-every=3 --sample=0"
+    train="mics-train -p plan.mp --data='$root/man/*.1' --steps=6 --val-every=3 --sample=0"
     timeout 60 sh -c "$(cat line) $train --out=in-lab --metrics=in-lab.jsonl"
     MICS_NODE_RANKS=2 timeout 60 sh -c "mpirun -n 4 $train --out=on-host --metrics=on-host.jsonl"
     for file in in-lab on-host; do
@@ -150,7 +150,7 @@ unfinished() { compgen -G 'run/step-*.tmp.*'; }
     mics-lab cut -q --name="$lab" node2
     ended_well 60 "no progress for 5 s: node node2 \(ranks 2 to 3\) does not answer; last seen in step [0-9]+: "
     mics-lab heal -q --name="$lab" node2
-    timeout 60 sh -c "$(cat line) mics-train -q -p plan.mp --out=healed --data='$root/lib/base/*.c' --steps=5 --timeout=10 \
+    timeout 60 sh -c "$(cat line) mics-train -q -p plan.mp --out=healed --data='$root/man/*.1' --steps=5 --timeout=10 \
         --val-every=0 --sample=0"
     mics-show healed/latest >/dev/null
 }

@@ -31,7 +31,7 @@ agrees() # strategy steps
     mics-plan --topology='node:2 gpu:2' --model=gpt2-micro --global-batch=8 --seq=16 --micro-batch=1 --dtype=f32 --strategy="$1" \
         -o plan.mp
     mics-lab traffic --name="$lab" >before
-    sh -c "$(cat line) mics-train -q -p plan.mp --data='$root/lib/base/*.c' --steps=$2 --sample=0 --val-every=0 \
+    sh -c "$(cat line) mics-train -q -p plan.mp --data='$root/man/*.1' --steps=$2 --sample=0 --val-every=0 \
         --out=$1 --metrics=$1.jsonl"
     mics-lab traffic --name="$lab" >after
     counted=$(sed -n 's/.*"event": *"end".*"net_bytes": *\([0-9]*\).*/\1/p' "$1.jsonl")

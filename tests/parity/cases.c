@@ -70,7 +70,7 @@ static struct mics_model *make(const struct mics_model_config *config)
     return model;
 }
 
-struct mics_model *cases_counting(void)
+struct mics_model *cases_integer_model(void)
 {
     return make(&(struct mics_model_config){.family = "counting",
                                             .name = "counting",

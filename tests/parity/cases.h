@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.h - the cuts that the parity tests walk. */
+/* cases.h - the strategies and models of the parity tests. */
 #ifndef MICS_TESTS_PARITY_CASES_H
 #define MICS_TESTS_PARITY_CASES_H
 
@@ -9,15 +9,15 @@
 void cases_each_shape(uint32_t n, void (*visit)(const struct mics_shape *shape, void *context),
                       void *context);
 
-/* A choice of this shape: micro-batch 2, a short sequence, two gradient slots. */
+/* A choice with this shape: micro-batch 2, a short sequence, two gradient slots. */
 struct mics_plan_choice cases_choice(const struct mics_shape *shape);
 
 /* "2x4 p (4,4,8) s 3 prefetch 1 segments 2 hierarchical" into text, for messages. */
 const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t size);
 
-/* Models: gradients are integers; a small GPT-2 whose tensors no p divides; a small Llama with grouped
- * queries. Free with mics_model_free(). */
-struct mics_model *cases_counting(void);
+/* Models: one whose gradients are integers; a small GPT-2 whose tensor sizes no p divides; a small
+ * Llama with grouped queries. Free with mics_model_free(). */
+struct mics_model *cases_integer_model(void);
 struct mics_model *cases_gpt2(void);
 struct mics_model *cases_llama(bool untied);
 

@@ -56,8 +56,8 @@ static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *t
     }
 }
 
-/* An evaluation takes one micro-batch a rank, so its samples differ between cuts of one global batch:
- * give all ranks the same one. */
+/* An evaluation takes one micro-batch a rank, so its samples differ between cuts of one global
+ * batch: give all ranks the same one. */
 static void fill_same(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
     const struct rank *rank = context;
@@ -68,7 +68,7 @@ static void fill_same(void *context, uint32_t micro_step, int32_t *tokens, int32
         make_sample(rank->c, 0, b, tokens + b * choice->seq, targets + b * choice->seq);
 }
 
-/* Called by the streams' threads, so the draws are numbered atomically. */
+/* Called by the threads of the streams, so the counter of draws is atomic. */
 static void delay(void *context, uint32_t op)
 {
     struct rank *rank = context;
@@ -133,7 +133,7 @@ static enum mics_status evaluate(struct rank *rank, struct mics_engine *engine)
     return status;
 }
 
-/* *out: NULL where the world's own communicator does. */
+/* *out: NULL if the world's communicator is used. */
 static enum mics_status open_comm(struct rank *rank, struct mics_world *world,
                                   struct mics_device *device, struct mics_comm **out)
 {
@@ -220,7 +220,7 @@ static struct parity_result *new_result(const struct parity_case *c, uint32_t n)
     return result;
 }
 
-/* Put a rank's optimizer shard in its place; if a replica's is there, compare. */
+/* Copy a rank's optimizer shard into the parameters, or compare it with that of a replica. */
 static bool place_shard(float *whole, const float *shard, const struct mics_layout *layout,
                         uint32_t index, bool first)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * harness.h - train one model on the same samples under different cuts, with ranks that are threads.
+ * harness.h - trains one model on the same samples under different strategies; ranks are threads.
  *
  * Sample g of a step's global batch is a pure function of (step, g). Rank r of n takes the samples
- * (micro_step * n + r) * B + b, so that every cut of the same global batch sees the same samples. Some
- * targets are masked, so that ranks count different numbers of targets.
+ * (micro_step * n + r) * B + b, so that every cut of the same global batch sees the same samples.
+ * Some targets are masked, so ranks have different numbers of targets.
  */
 #ifndef MICS_TESTS_PARITY_HARNESS_H
 #define MICS_TESTS_PARITY_HARNESS_H
@@ -15,18 +15,18 @@
 struct parity_case {
     const struct mics_model *model;
     struct mics_plan_choice choice;
-    const struct mics_schedule *schedule; /* NULL: made from the choice */
+    const struct mics_schedule *schedule; /* NULL: built from the choice */
     uint32_t steps;
     float lr, clip;
     uint32_t random_delay_us; /* before each operation, up to this; 0: none */
     uint32_t slow_op;         /* this operation is delayed by slow_us on every rank; MICS_NONE */
     uint32_t slow_us;
-    const struct mics_plugin *plugin; /* each rank has a GPU of its own of it; NULL: the host */
-    bool
-        reuses_batch; /* a mistake: a step's batch on the host is overwritten when the next is filled */
+    const struct mics_plugin *plugin; /* each rank has its own GPU; NULL: the host */
+    /* A deliberate bug: the host memory of a batch is overwritten when the next one is filled. */
+    bool reuses_batch;
 };
 
-/* What a run leaves: all parameters and what the ranks told. */
+/* The parameters after a run, and what the ranks reported. */
 struct parity_result {
     uint32_t n, unit_count;
     float **params; /* [unit_count][elements of the unit], put together from the optimizer shards */
@@ -34,19 +34,19 @@ struct parity_result {
     double loss, grad_norm, eval_loss; /* of the last step; of an evaluation after it */
     struct mics_comm_counts (*counts)[MICS_COMM_KIND_COUNT]; /* [n], of the training steps */
     uint64_t arena_bytes, high_water;
-    bool replicas_agree; /* all ranks that hold the same shard hold the same bits */
+    bool replicas_agree; /* bit for bit, on all ranks with the same shard */
 };
 
-/* Run the case; MICS_OK, or the first failing rank's status and text. */
+/* Run the case. Returns the status, and *err the text, of the first rank that failed. */
 enum mics_status parity_run(const struct parity_case *c, struct parity_result **out,
                             struct mics_err *err);
 void parity_result_free(struct parity_result *result);
 
-/* Largest |a - b| over all parameters; 0 only if all bits are equal; infinity if a NaN is there. */
+/* Largest |a - b| over all parameters; 0 only if all bits are equal; infinity if any is NaN. */
 double parity_distance(const struct parity_case *c, const struct parity_result *a,
                        const struct parity_result *b);
 
-/* The same global batch on one rank without any cut. */
+/* The same global batch on one rank, unsharded. */
 struct parity_case parity_reference(const struct parity_case *c);
 
 #endif

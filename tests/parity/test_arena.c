@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_arena.c - the memory of a step is what the plan printed, and nothing is allocated inside one.
+ * test_arena.c - a step uses exactly the memory that was planned and allocates none.
  *
- * This program's own malloc family stands before the C library's and counts the calls made while
- * steps run, on any thread, by any library.
+ * This program interposes malloc() and its relatives and counts the calls that are made during
+ * steps, on any thread and by any library.
  */
 #include "cases.h"
 #include "plan/memory.h"

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_mutants.c - the parity comparison notices a broken schedule.
+ * test_mutants.c - the parity tests detect a broken schedule.
  *
- * A step is data, so the mistakes that others made can be made on purpose: skip the second hop, reduce
- * only the last micro-step, drop a wait. Each mutant must train to other parameters than the reference.
+ * A step is data, so bugs can be introduced on purpose: skip the second hop, reduce only the last
+ * micro-step, drop a wait. Each mutant must train to parameters other than the reference.
  */
 #include "cases.h"
 #include "mutate.h"
 #include "unit/tap.h"
 
-static struct mics_model *counting;
+static struct mics_model *integer_model;
 
 static struct parity_case make_case(void)
 {
-    struct parity_case c = {.model = counting, .steps = 3, .lr = 0.5f, .slow_op = MICS_NONE};
+    struct parity_case c = {.model = integer_model, .steps = 3, .lr = 0.5f, .slow_op = MICS_NONE};
 
     c.choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2});
     c.choice.micro_steps = 3;
@@ -121,7 +121,7 @@ static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on
 
         c.slow_op = slow;
         c.slow_us = 20000;
-        CHECK(distance_of(&c) == 0); /* slow, but right */
+        CHECK(distance_of(&c) == 0); /* slow but correct */
         c.schedule = &mutant;
         CHECK(distance_of(&c) > 0);
         mutant_free(&mutant);
@@ -151,7 +151,7 @@ static void finishing_before_the_second_hop_is_noticed(void)
 
 int main(void)
 {
-    counting = cases_counting();
+    integer_model = cases_integer_model();
     TAP_RUN(a_copy_without_a_change_is_no_mutant);
     TAP_RUN(a_skipped_second_hop_is_noticed);
     TAP_RUN(reducing_only_the_last_micro_step_is_noticed);
@@ -160,6 +160,6 @@ int main(void)
     TAP_RUN(gathering_before_the_update_is_noticed);
     TAP_RUN(reducing_before_the_backward_is_noticed);
     TAP_RUN(finishing_before_the_second_hop_is_noticed);
-    mics_model_free(counting);
+    mics_model_free(integer_model);
     return tap_done();
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_orders.c - training on emulated GPUs, in orders of their streams that CUDA allows (tests/emulator/order.h).
+ * test_orders.c - training on emulated GPUs whose streams execute in different orders that CUDA
+ * allows (tests/emulator/order.h).
  *
- * No order changes a bit of what is trained; and each mistake that a real GPU might forgive by chance, a wait that is
- * missing or pinned memory that is used again too early, is noticed in one of them.
+ * No order changes a bit of the result. Each bug that a real GPU might hide by chance, such as a
+ * missing wait or pinned memory that is reused too early, is detected in at least one order.
  */
 #include "cases.h"
 #include "device/plugin.h"
@@ -14,13 +15,13 @@
 static const char *const orders[] = {"late", "others", "early", "1", "2", "3"};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-static struct mics_model *counting;
+static struct mics_model *integer_model;
 static const struct mics_plugin *plugin;
 
-/* Three micro-steps of three steps, on nodes of two ranks. */
+/* Three steps of three micro-steps. */
 static struct parity_case make_case(const struct mics_shape *shape)
 {
-    struct parity_case c = {.model = counting,
+    struct parity_case c = {.model = integer_model,
                             .choice = cases_choice(shape),
                             .steps = 3,
                             .lr = 0.5f,
@@ -34,7 +35,7 @@ static struct parity_case make_case(const struct mics_shape *shape)
 static const struct mics_shape zero3 = {1, 2, 2, 2, 2}, mics = {2, 2, 2, 2, 2},
                                one = {1, 1, 1, 1, 1};
 
-/* How far the parameters are from those of one rank on the host; infinity when it fails. */
+/* Distance of the parameters from those of one rank on the host; infinity on failure. */
 static double distance_in(const struct parity_case *c, const char *order)
 {
     const struct parity_case reference_case = parity_reference(c);
@@ -53,8 +54,8 @@ static double distance_in(const struct parity_case *c, const char *order)
     return distance;
 }
 
-/* In how many orders is the result another one? */
-static int times_noticed(const struct parity_case *c)
+/* In how many orders does the result differ? */
+static int orders_that_differ(const struct parity_case *c)
 {
     int noticed = 0;
 
@@ -75,7 +76,7 @@ static void no_order_changes_what_is_trained(void)
     for (int i = 0; i < 3; i++) {
         const struct parity_case c = make_case(shapes[i]);
 
-        CHECK_INT(times_noticed(&c), 0);
+        CHECK_INT(orders_that_differ(&c), 0);
     }
 }
 
@@ -84,7 +85,7 @@ static void nor_where_the_host_carries_collectives(void)
     const struct parity_case c = make_case(&mics);
 
     setenv("MICS_COMM", "staged", 1);
-    CHECK_INT(times_noticed(&c), 0);
+    CHECK_INT(orders_that_differ(&c), 0);
     unsetenv("MICS_COMM");
 }
 
@@ -106,7 +107,7 @@ static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on
         c.schedule = &mutant;
         c.slow_op = slow ? dep_op : MICS_NONE;
         c.slow_us = 20000;
-        CHECK(times_noticed(&c) > 0);
+        CHECK(orders_that_differ(&c) > 0);
         mutant_free(&mutant);
     }
     mics_schedule_free(schedule);
@@ -119,7 +120,7 @@ static void a_dropped_wait_of_the_schedule_is_noticed(void)
     dropped_wait_is_noticed(MICS_OP_REDUCE, MICS_OP_BACKWARD, false, false);
 }
 
-/* NCCL keeps the order of its launches, which nearly makes up for it; the host's way does not. */
+/* NCCL executes in the order of its launches, which nearly hides the bug; host staging does not. */
 static void a_dropped_wait_for_the_second_hop_is_noticed(void)
 {
     setenv("MICS_COMM", "staged", 1);
@@ -127,13 +128,13 @@ static void a_dropped_wait_for_the_second_hop_is_noticed(void)
     unsetenv("MICS_COMM");
 }
 
-/* The first wait of a step is that of its computations for the batch. */
+/* The first wait of a step is that of the compute stream for the batch. */
 static void a_forgotten_wait_for_the_batch_is_noticed(void)
 {
     const struct parity_case c = make_case(&one);
 
     setenv("MICS_EMULATED_FORGET", "1", 1);
-    CHECK(times_noticed(&c) > 0);
+    CHECK(orders_that_differ(&c) > 0);
     unsetenv("MICS_EMULATED_FORGET");
 }
 
@@ -143,8 +144,8 @@ static void a_batch_that_is_used_again_too_early_is_noticed(void)
 
     c.choice.micro_steps = 1;
     c.reuses_batch = true;
-    CHECK(times_noticed(&c) > 0);
-    CHECK(distance_in(&c, "early") == 0); /* as on a GPU that is fast enough */
+    CHECK(orders_that_differ(&c) > 0);
+    CHECK(distance_in(&c, "early") == 0); /* hidden on a fast GPU */
 }
 
 int main(void)
@@ -155,20 +156,20 @@ int main(void)
 
     in_build("emulated", emulated);
     setenv("MICS_PLUGIN_PATH", emulated, 1);
-    setenv("MICS_EMULATED_PATIENCE_MS", "500", 1); /* however slow this machine is */
+    setenv("MICS_EMULATED_PATIENCE_MS", "500", 1); /* enough on a slow machine */
     if (mics_plugin_open(&file, &err) != MICS_OK) {
         printf("1..0 # SKIP %s\n", err.text);
         return 0;
     }
     plugin = mics_plugin_table(file);
-    counting = cases_counting();
+    integer_model = cases_integer_model();
     TAP_RUN(no_order_changes_what_is_trained);
     TAP_RUN(nor_where_the_host_carries_collectives);
     TAP_RUN(a_dropped_wait_of_the_schedule_is_noticed);
     TAP_RUN(a_dropped_wait_for_the_second_hop_is_noticed);
     TAP_RUN(a_forgotten_wait_for_the_batch_is_noticed);
     TAP_RUN(a_batch_that_is_used_again_too_early_is_noticed);
-    mics_model_free(counting);
+    mics_model_free(integer_model);
     mics_plugin_close(file);
     return tap_done();
 }

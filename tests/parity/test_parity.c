@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_parity.c - every cut of the state trains as one process does.
+ * test_parity.c - every sharding strategy trains as one process does.
  *
- * With the counting family all sums are exact, so the parameters must be equal bit for bit. With a small
- * GPT-2 or Llama under SGD with momentum they must agree within fp32 rounding (Adam would hide a wrong scale).
+ * With the integer model all sums are exact, so the parameters must be equal bit for bit. With a
+ * small GPT-2 or Llama under SGD with momentum they must agree within fp32 rounding (Adam would
+ * hide a wrong scale).
  */
 #include "cases.h"
 #include "unit/tap.h"
 
 #include <stdlib.h>
 
-/* GPT-2: 3 steps at lr 0.1 on parameters of size 0.02 to 1. Different orders of summation differ by a few
- * units in the last place of a gradient; a wrong scale or a lost micro-step is 1e-3 or more. */
+/* GPT-2: 3 steps at lr 0.1 on parameters of size 0.02 to 1. Different orders of summation differ
+ * by a few units in the last place of a gradient; a wrong scale or a lost micro-step is 1e-3 or
+ * more. */
 #define GPT2_TOLERANCE 2e-6
 
-/* The same with bf16 somewhere: a gradient is off by one rounding, 2^-8, for each rank that it went by, and a
- * parameter's copy may be the next one. Seen are 1.6e-4, and 5e-5 of what is told. */
+/* The same with bf16 parameters or gradients: a gradient has one rounding error of 2^-8 for each
+ * rank that it passed, and a parameter may be rounded to the neighbouring value. Observed: 1.6e-4
+ * for parameters, 5e-5 for loss and norm. */
 #define BF16_TOLERANCE 5e-4
 #define BF16_ROUNDING  1e-4
 
-static struct mics_model *counting, *gpt2, *llama, *tied;
+static struct mics_model *integer_model, *gpt2, *llama, *tied;
 
 struct walk {
     const struct mics_model *model;
-    struct mics_plan_choice base; /* all but the shape */
-    double tolerance, rounding;   /* of parameters; of what is told, relative */
+    struct mics_plan_choice base; /* everything except the shape */
+    double tolerance, rounding;   /* absolute, of parameters; relative, of loss and norm */
     float lr, clip;
     uint32_t random_delay_us;
     int runs;
@@ -50,7 +53,7 @@ static void check_counts(const struct parity_case *c, const struct parity_result
     mics_schedule_free(schedule);
 }
 
-/* The reference depends only on the number of samples in a step. */
+/* The reference depends on the number of samples in a step only. */
 static const struct parity_result *reference_of(struct walk *walk, const struct parity_case *c)
 {
     const struct parity_case reference = parity_reference(c);
@@ -126,7 +129,7 @@ static void walk_all(struct walk *walk, uint32_t n)
 
 static struct walk counting_walk(uint32_t micro_steps, uint32_t prefetch, uint32_t segments)
 {
-    struct walk walk = {.model = counting, .lr = 0.5f, .rounding = 1e-5};
+    struct walk walk = {.model = integer_model, .lr = 0.5f, .rounding = 1e-5};
 
     walk.base = cases_choice(&(struct mics_shape){1, 1, 1, 1, 1});
     walk.base.micro_steps = micro_steps;
@@ -184,7 +187,7 @@ static void gpt2_agrees_for_every_cut_of_8_ranks(void)
     walk_all(&walk, 8);
 }
 
-/* Ends with units of their own, gathered and reduced like the blocks. */
+/* Embedding and head are units of their own, gathered and reduced like the blocks. */
 static void llama_agrees_for_every_cut_of_1_2_and_4_ranks(void)
 {
     for (uint32_t s = 1; s <= 3; s += 2)
@@ -205,7 +208,7 @@ static void llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks(void)
     walk_all(&walk, 4);
 }
 
-/* Also with fewer slots than a set of units needs. */
+/* Also with fewer slots than units that are needed together. */
 static void units_that_travel_together_change_no_bit(void)
 {
     for (uint32_t joined = 1; joined <= 3; joined += 2)
@@ -227,16 +230,16 @@ static void gpt2_agrees_with_clipping(void)
     struct walk walk = gpt2_walk(3, 1, 2);
 
     walk.base.clip = true;
-    walk.clip = 0.05f; /* well below the norm, so that it matters */
+    walk.clip = 0.05f; /* well below the norm, so that it has an effect */
     walk_all(&walk, 4);
 }
 
-/* All pairs of types but fp32 alone. */
+/* All pairs of dtypes except fp32 with fp32. */
 static const struct {
     enum mics_dtype dtype, grad_dtype;
 } types[] = {{MICS_BF16, MICS_BF16}, {MICS_BF16, MICS_F32}, {MICS_F32, MICS_BF16}};
 
-/* Sums of whole numbers up to 256 are exact in bf16, too: 24 samples of at most 6. */
+/* Integers up to 256 are exact in bf16, too: 24 samples of at most 6. */
 static void integer_gradients_are_bit_equal_in_bf16(void)
 {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
@@ -271,7 +274,7 @@ static void gpt2_and_llama_agree_in_bf16_for_every_cut_of_4_ranks(void)
     walk_types(llama, 1, MICS_RECOMPUTE_FULL);
 }
 
-/* Three steps on four ranks, in groups of two, at one level; NULL when it fails. */
+/* Three steps on four ranks, in groups of two, without hierarchy; NULL on failure. */
 static struct parity_result *run_level(const struct mics_model *model, enum mics_dtype dtype,
                                        enum mics_dtype grad_dtype, enum mics_recompute level)
 {
@@ -337,7 +340,7 @@ static void random_delays_change_no_bit(void)
 
 int main(void)
 {
-    counting = cases_counting();
+    integer_model = cases_integer_model();
     gpt2 = cases_gpt2();
     llama = cases_llama(true);
     tied = cases_llama(false);
@@ -353,7 +356,7 @@ int main(void)
     TAP_RUN(gpt2_and_llama_agree_in_bf16_for_every_cut_of_4_ranks);
     TAP_RUN(no_level_of_recomputation_changes_a_bit);
     TAP_RUN(random_delays_change_no_bit);
-    mics_model_free(counting);
+    mics_model_free(integer_model);
     mics_model_free(gpt2);
     mics_model_free(llama);
     mics_model_free(tied);

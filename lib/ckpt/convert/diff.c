@@ -144,22 +144,22 @@ enum mics_status mics_convert_diff(const char *a, const char *b, struct mics_pro
     return status;
 }
 
-static enum mics_status put_row(struct mics_table *table, const struct mics_at *row,
+static enum mics_status put_row(struct mics_table *table, const struct mics_cursor *row,
                                 struct mics_err *err)
 {
     const char *tensor = NULL, *state = NULL;
     uint64_t elements = 0, differ = 0;
     double largest = 0;
-    enum mics_status status = mics_at_string(row, "tensor", &tensor, err);
+    enum mics_status status = mics_cursor_string(row, "tensor", &tensor, err);
 
     if (status == MICS_OK)
-        status = mics_at_string(row, "state", &state, err);
+        status = mics_cursor_string(row, "state", &state, err);
     if (status == MICS_OK)
-        status = mics_at_u64(row, "elements", 0, INT64_MAX, &elements, err);
+        status = mics_cursor_u64(row, "elements", 0, INT64_MAX, &elements, err);
     if (status == MICS_OK)
-        status = mics_at_u64(row, "differ", 0, INT64_MAX, &differ, err);
+        status = mics_cursor_u64(row, "differ", 0, INT64_MAX, &differ, err);
     if (status == MICS_OK)
-        status = mics_at_double(row, "largest", 0, 1e300, &largest, err);
+        status = mics_cursor_double(row, "largest", 0, 1e300, &largest, err);
     if (status != MICS_OK)
         return status;
     mics_table_cell(table, "%s", tensor);
@@ -172,17 +172,17 @@ static enum mics_status put_row(struct mics_table *table, const struct mics_at *
 
 enum mics_status mics_diff_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
-    struct mics_at rows, row;
+    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_cursor rows, row;
     struct mics_table *table = NULL;
-    enum mics_status status = mics_at_array(&root, "tensors", 0, MAX_ROWS, &rows, err);
+    enum mics_status status = mics_cursor_array(&root, "tensors", 0, MAX_ROWS, &rows, err);
 
-    if (status != MICS_OK || (mics_at_count(&rows) == 0 && !tsv))
+    if (status != MICS_OK || (mics_cursor_count(&rows) == 0 && !tsv))
         return status;
     table = mics_table_new(tsv ? "tensor|state|elements|differ|largest"
                                : "<tensor|<state|>elements|>differ|>largest difference");
-    for (size_t i = 0; status == MICS_OK && i < mics_at_count(&rows); i++) {
-        status = mics_at_item(&rows, i, &row, err);
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&rows); i++) {
+        status = mics_cursor_item(&rows, i, &row, err);
         if (status == MICS_OK)
             status = put_row(table, &row, err);
     }

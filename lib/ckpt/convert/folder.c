@@ -3,10 +3,9 @@
 #include "ckpt/convert/target.h"
 
 #include "base/file.h"
-#include "base/temporaries.h"
 #include "base/units.h"
-#include "comm/agree.h"
 #include "ckpt/convert/stale_dirs.h"
+#include "comm/agree.h"
 
 #include <dirent.h>
 #include <errno.h>

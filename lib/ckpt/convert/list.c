@@ -83,26 +83,26 @@ enum mics_status mics_convert_list(const char *path, struct mics_problems *probl
     return status;
 }
 
-static enum mics_status put_row(struct mics_table *table, const struct mics_at *tensor, int tsv,
+static enum mics_status put_row(struct mics_table *table, const struct mics_cursor *tensor, int tsv,
                                 struct mics_err *err)
 {
     const char *name = NULL, *dtype = NULL, *place = NULL;
     uint64_t bytes = 0;
-    struct mics_at shape;
+    struct mics_cursor shape;
     char text[160] = "";
-    enum mics_status status = mics_at_string(tensor, "name", &name, err);
+    enum mics_status status = mics_cursor_string(tensor, "name", &name, err);
 
     if (status == MICS_OK)
-        status = mics_at_string(tensor, "dtype", &dtype, err);
+        status = mics_cursor_string(tensor, "dtype", &dtype, err);
     if (status == MICS_OK)
-        status = mics_at_string(tensor, "in", &place, err);
+        status = mics_cursor_string(tensor, "in", &place, err);
     if (status == MICS_OK)
-        status = mics_at_u64(tensor, "bytes", 0, INT64_MAX, &bytes, err);
+        status = mics_cursor_u64(tensor, "bytes", 0, INT64_MAX, &bytes, err);
     if (status == MICS_OK)
-        status = mics_at_array(tensor, "shape", 0, MICS_SAFETENSORS_MAX_RANK, &shape, err);
+        status = mics_cursor_array(tensor, "shape", 0, MICS_SAFETENSORS_MAX_RANK, &shape, err);
     if (status != MICS_OK)
         return status;
-    for (size_t i = 0; i < mics_at_count(&shape); i++)
+    for (size_t i = 0; i < mics_cursor_count(&shape); i++)
         snprintf(text + strlen(text), sizeof text - strlen(text), "%s%" JSON_INTEGER_FORMAT,
                  i ? "x" : "", json_integer_value(json_array_get(shape.value, i)));
     mics_table_cell(table, "%s", name);
@@ -115,17 +115,17 @@ static enum mics_status put_row(struct mics_table *table, const struct mics_at *
 
 enum mics_status mics_tensors_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(doc);
-    struct mics_at tensors, tensor;
+    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_cursor tensors, tensor;
     struct mics_table *table = NULL;
-    enum mics_status status = mics_at_array(&root, "tensors", 0, MAX_TENSORS, &tensors, err);
+    enum mics_status status = mics_cursor_array(&root, "tensors", 0, MAX_TENSORS, &tensors, err);
 
     if (status != MICS_OK)
         return status;
     table =
         mics_table_new(tsv ? "tensor|dtype|shape|bytes|in" : "<tensor|<dtype|>shape|>bytes|<in");
-    for (size_t i = 0; status == MICS_OK && i < mics_at_count(&tensors); i++) {
-        status = mics_at_item(&tensors, i, &tensor, err);
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&tensors); i++) {
+        status = mics_cursor_item(&tensors, i, &tensor, err);
         if (status == MICS_OK)
             status = put_row(table, &tensor, tsv, err);
     }

@@ -2,8 +2,8 @@
 /* convert_source.c - a checkpoint on disk, as a store. */
 #include "ckpt/convert/shards.h"
 
-#include "ckpt/match_tensors.h"
 #include "ckpt/format/safetensors.h"
+#include "ckpt/match_tensors.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 
@@ -40,9 +40,9 @@ static enum mics_status check_units(const struct mics_ckpt_table *table,
 
 static enum mics_status open_model(struct mics_shard_source *source, struct mics_err *err)
 {
-    const struct mics_at root = mics_at_root(source->doc);
-    struct mics_at at;
-    enum mics_status status = mics_at_object(&root, "model", &at, err);
+    const struct mics_cursor root = mics_cursor_root(source->doc);
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_object(&root, "model", &at, err);
 
     if (status != MICS_OK)
         return status;

@@ -101,3 +101,8 @@ enum mics_status mics_metrics_event(struct mics_metrics *metrics, json_t *event,
     json_decref(event);
     return status;
 }
+
+json_t *mics_metrics_number(double value)
+{
+    return isfinite(value) ? json_real(value) : json_null();
+}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics.h - what happened in a run, as JSON lines: one object a line, flushed.
+ * metrics.h - the metrics of a run: JSON lines, one object a line, each flushed.
  *
- *     {"event":"run", ...}   once, first
- *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":...,"tokens_per_s":..., ...}
+ *     {"event":"run", ...}   first, once for each run of the file
+ *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":..., ...}
  *     {"event":"val","step":...,"loss":...,"tokens":...,"ms":...}
  *     {"event":"checkpoint","step":...,"path":...,"bytes":...,"ms":...}
  *     {"event":"end","step":...,"reason":"done", ...}
@@ -17,9 +17,10 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
-/* One step, as the run tells it. */
 struct mics_step_record {
     uint64_t step;
     double loss, lr, grad_norm;
@@ -29,17 +30,33 @@ struct mics_step_record {
 
 struct mics_metrics;
 
-/* Write over the file, or append to it. NULL path: *out is NULL, and all calls do nothing. Errors
- * begin with the path. */
+/* Overwrite the file, or append to it. NULL path: *out is NULL, and the functions below do nothing.
+ * Errors begin with the path. */
 enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
                                    struct mics_err *err);
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);
 
-/* Allocates nothing. */
+/* Write the line of a step. Allocates nothing. */
 enum mics_status mics_metrics_step(struct mics_metrics *metrics,
                                    const struct mics_step_record *record, struct mics_err *err);
-/* Write an object of any event; the reference is taken, NULL means out of memory. */
+/* Write the line of any other event, and release the reference. NULL means out of memory. */
 enum mics_status mics_metrics_event(struct mics_metrics *metrics, json_t *event,
                                     struct mics_err *err);
+/* A number, or null if it is not finite. NULL: out of memory. */
+json_t *mics_metrics_number(double value);
+
+#define MICS_METRICS_KIND    "mics.metrics"
+#define MICS_METRICS_VERSION 1
+
+/* Are these bytes metrics: is the first line a JSON object with an "event" and no "kind"? */
+bool mics_metrics_recognize(const char *data, size_t size);
+
+/* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller.
+ * MICS_ERR_FORMAT names the line. */
+enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **out,
+                                        struct mics_err *err);
+
+/* Print that document as tables. */
+enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 #endif

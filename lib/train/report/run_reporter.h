@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * run_reporter.h - where rank 0 tells of a run: lines for people, lines of metrics.
- */
+/* run_reporter.h - what rank 0 prints for people and writes to the metrics during a run. */
 #ifndef MICS_TRAIN_REPORT_RUN_REPORTER_H
 #define MICS_TRAIN_REPORT_RUN_REPORTER_H
 
@@ -9,24 +7,28 @@
 
 #include <stdio.h>
 
-struct mics_desk {
+/* The caller sets run, out and log_every. */
+struct mics_run_reporter {
     const struct mics_run *run;
-    FILE *out; /* for people; NULL: nothing */
+    FILE *out; /* text for people; NULL: none */
     struct mics_metrics *metrics;
-    uint64_t log_every; /* steps between lines; the first and the last always have one */
-    bool named;         /* the columns */
+    uint64_t
+        log_every; /* steps between printed lines; the first and the last step are always printed */
+    bool header_printed; /* of the table of steps */
 };
 
-/* Open the metrics (path NULL: none; appended to when the run was resumed), and tell how the run
- * begins. run, out and log_every are set by the caller. */
-enum mics_status mics_desk_open(struct mics_desk *desk, const struct mics_job *job,
-                                const char *metrics, struct mics_err *err);
-/* How it ended. */
-enum mics_status mics_desk_end(struct mics_desk *desk, enum mics_run_end end, struct mics_err *err);
-/* Of zeros is fine. */
-enum mics_status mics_desk_close(struct mics_desk *desk, struct mics_err *err);
+/* Open the metrics (`metrics_path` NULL: none; appended to if the run was resumed) and report the
+ * beginning: model, groups, data, device and memory. */
+enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
+                                        const struct mics_job *job, const char *metrics_path,
+                                        struct mics_err *err);
+/* Report the end: steps, mean loss, communication exposed and hidden, the checkpoint's path. */
+enum mics_status mics_run_reporter_end(struct mics_run_reporter *reporter, enum mics_run_end end,
+                                       struct mics_err *err);
+/* All zeros is fine. */
+enum mics_status mics_run_reporter_close(struct mics_run_reporter *reporter, struct mics_err *err);
 
-/* The observer that tells the rest; `desk` must stay. */
-struct mics_run_observer mics_desk_observer(struct mics_desk *desk);
+/* The observer that reports steps, validations and checkpoints. `reporter` must outlive the run. */
+struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *reporter);
 
 #endif

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Doubles that one step takes. */
-static size_t step_size(const struct mics_trace *trace)
+/* Doubles per recorded step. */
+static size_t doubles_per_step(const struct mics_trace *trace)
 {
     return 1 + 2 * (size_t)trace->op_count;
 }
@@ -22,13 +22,13 @@ enum mics_status mics_trace_open(struct mics_trace *trace, const struct mics_eng
     *trace = (struct mics_trace){
         .first = first, .last = last, .op_count = mics_engine_schedule(engine)->op_count};
     trace->steps = calloc(last - first + 1, sizeof *trace->steps);
-    trace->times = calloc(last - first + 1, step_size(trace) * sizeof *trace->times);
+    trace->times = calloc(last - first + 1, doubles_per_step(trace) * sizeof *trace->times);
     if (!trace->steps || !trace->times) {
         mics_trace_close(trace);
         return mics_err_nomem(err);
     }
     enum mics_status status = control->ops->barrier_now(control, err);
-    trace->zero_s = mics_now_s();
+    trace->origin_s = mics_now_s();
     return status;
 }
 
@@ -40,27 +40,27 @@ void mics_trace_close(struct mics_trace *trace)
     trace->times = NULL;
 }
 
-void mics_trace_take(struct mics_trace *trace, const struct mics_engine *engine,
-                     const struct mics_step_result *result)
+void mics_trace_record(struct mics_trace *trace, const struct mics_engine *engine,
+                       const struct mics_step_result *result)
 {
     const struct mics_timeline *timeline = mics_engine_timeline(engine);
-    double *times = trace->times + trace->taken * step_size(trace);
+    double *times = trace->times + trace->recorded * doubles_per_step(trace);
 
     if (result->step < trace->first || result->step > trace->last)
         return;
-    times[0] = result->begin_s - trace->zero_s;
+    times[0] = result->begin_s - trace->origin_s;
     memcpy(times + 1, timeline->start, trace->op_count * sizeof *times);
     memcpy(times + 1 + trace->op_count, timeline->end, trace->op_count * sizeof *times);
-    trace->steps[trace->taken++] = result->step;
+    trace->steps[trace->recorded++] = result->step;
 }
 
-/* One step of all ranks, gathered: written on rank 0. */
-static enum mics_status write_step(const struct mics_trace *trace, uint32_t which,
+/* Gather one step of all ranks; rank 0 writes it. */
+static enum mics_status write_step(const struct mics_trace *trace, uint32_t index,
                                    struct mics_comm *control, double *all,
                                    struct mics_trace_writer *writer, struct mics_err *err)
 {
-    const size_t size = step_size(trace);
-    enum mics_status status = control->ops->all_gather_now(control, trace->times + which * size,
+    const size_t size = doubles_per_step(trace);
+    enum mics_status status = control->ops->all_gather_now(control, trace->times + index * size,
                                                            all, size * sizeof *all, err);
 
     if (status != MICS_OK || !writer)
@@ -70,7 +70,7 @@ static enum mics_status write_step(const struct mics_trace *trace, uint32_t whic
         const struct mics_timeline timeline = {
             .op_count = trace->op_count, .start = times + 1, .end = times + 1 + trace->op_count};
 
-        mics_trace_step(writer, (uint32_t)rank, trace->steps[which], &timeline, times[0]);
+        mics_trace_step(writer, (uint32_t)rank, trace->steps[index], &timeline, times[0]);
     }
     return MICS_OK;
 }
@@ -91,7 +91,7 @@ enum mics_status mics_trace_write(const struct mics_trace *trace, const struct m
                                   const struct mics_model *model, const struct mics_world *world,
                                   struct mics_comm *control, const char *path, struct mics_err *err)
 {
-    double *all = malloc((size_t)control->size * step_size(trace) * sizeof *all);
+    double *all = malloc((size_t)control->size * doubles_per_step(trace) * sizeof *all);
     struct mics_file_writer *file = NULL;
     struct mics_trace_writer writer;
     const bool writes = world->rank == 0;
@@ -103,7 +103,7 @@ enum mics_status mics_trace_write(const struct mics_trace *trace, const struct m
         mics_trace_begin(&writer, mics_file_stream(file), mics_engine_schedule(engine), model);
         name_ranks(&writer, world);
     }
-    for (uint32_t i = 0; status == MICS_OK && i < trace->taken; i++)
+    for (uint32_t i = 0; status == MICS_OK && i < trace->recorded; i++)
         status = write_step(trace, i, control, all, file ? &writer : NULL, err);
     free(all);
     if (file && status == MICS_OK)

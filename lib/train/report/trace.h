@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * trace.h - keep the timelines of some steps on every rank, and write them as one trace.
+ * trace.h - records the timelines of some steps on every rank, and writes them as one trace.
  *
- * The clocks of nodes differ, so each rank counts from a barrier; that aligns them to about the
- * latency of the network.
+ * The clocks of the nodes differ, so each rank counts from a barrier, which aligns them to about
+ * the latency of the network.
  */
 #ifndef MICS_TRAIN_REPORT_TRACE_H
 #define MICS_TRAIN_REPORT_TRACE_H
@@ -11,25 +11,25 @@
 #include "engine/engine.h"
 
 struct mics_trace {
-    uint64_t first, last; /* steps wanted */
-    uint32_t op_count, taken;
-    uint64_t *steps; /* [last - first + 1], those taken */
-    double *times;   /* for each step taken: its beginning, then op_count starts, op_count ends */
-    double zero_s;   /* the barrier, on this rank's clock */
+    uint64_t first, last; /* steps to record */
+    uint32_t op_count, recorded;
+    uint64_t *steps; /* [last - first + 1]; the first `recorded` are set */
+    double *times;   /* of each recorded step: its beginning, op_count starts, op_count ends */
+    double origin_s; /* the barrier, on this rank's clock */
 };
 
-/* Room for the steps [first, last] of the engine. Collective: there is a barrier in it. */
+/* Allocate space for the steps [first, last]. Collective: it contains a barrier. */
 enum mics_status mics_trace_open(struct mics_trace *trace, const struct mics_engine *engine,
                                  struct mics_comm *control, uint64_t first, uint64_t last,
                                  struct mics_err *err);
 void mics_trace_close(struct mics_trace *trace);
 
-/* Keep the step that was just collected, if it is wanted. Allocates nothing. */
-void mics_trace_take(struct mics_trace *trace, const struct mics_engine *engine,
-                     const struct mics_step_result *result);
+/* Record the step that was just collected, if it is in [first, last]. Allocates nothing. */
+void mics_trace_record(struct mics_trace *trace, const struct mics_engine *engine,
+                       const struct mics_step_result *result);
 
-/* Write what all ranks kept to `path`, on rank 0, whole or not at all. Collective; the status is that of
- * this rank: rank 0 alone may fail to write. */
+/* Write the recorded steps of all ranks to `path` on rank 0, completely or not at all. Collective;
+ * the status is that of this rank, as only rank 0 writes. */
 enum mics_status mics_trace_write(const struct mics_trace *trace, const struct mics_engine *engine,
                                   const struct mics_model *model, const struct mics_world *world,
                                   struct mics_comm *control, const char *path,

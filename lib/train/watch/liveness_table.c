@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memory is an unnamed file of the node's first rank, which the others open by its number in /proc: nothing is
- * left of it when they end, however they end.
+ * liveness_table.c - shared memory without a name.
+ *
+ * The memory is a memfd of the node's first rank, which the others open through /proc/PID/fd.
+ * Nothing is left of it when the processes exit, however they exit.
  */
 #include "train/watch/liveness_table.h"
 
@@ -15,36 +17,39 @@
 #include <unistd.h>
 
 struct slot {
-    atomic_uint_fast64_t word;
-    atomic_bool excused;
+    atomic_uint_fast64_t state;
+    atomic_bool exit_expected;
 };
 
-struct card {
-    int64_t pid, file; /* file: of the first rank; then, of each: was the table opened? */
+/* What the ranks exchange when they open the table. */
+struct peer {
+    int64_t pid;
+    int64_t
+        value; /* first the file descriptor of rank 0's memory, then 1 if the memory was mapped */
 };
 
-struct mics_board {
+struct mics_liveness_table {
     int rank, size;
     struct slot *slots; /* [size], shared */
-    struct card *cards; /* [size] */
+    struct peer *peers; /* [size] */
 };
 
-static int make_file(size_t bytes)
+static int create_memory(size_t bytes)
 {
-    const int file = memfd_create("mics-board", MFD_CLOEXEC);
+    const int fd = memfd_create("mics-liveness", MFD_CLOEXEC);
 
-    if (file >= 0 && ftruncate(file, (off_t)bytes) != 0) {
-        close(file);
+    if (fd >= 0 && ftruncate(fd, (off_t)bytes) != 0) {
+        close(fd);
         return -1;
     }
-    return file;
+    return fd;
 }
 
-static struct slot *map_file(int64_t pid, int64_t file, size_t bytes)
+static struct slot *map_memory(int64_t pid, int64_t fd, size_t bytes)
 {
     char path[64];
 
-    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)pid, (long long)file);
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)pid, (long long)fd);
     const int opened = open(path, O_RDWR | O_CLOEXEC);
     if (opened < 0)
         return NULL;
@@ -53,87 +58,88 @@ static struct slot *map_file(int64_t pid, int64_t file, size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* All ranks exchange their numbers, map the first one's file, and exchange whether they could. */
-static enum mics_status share(struct mics_board *board, struct mics_comm *node, bool *all,
-                              struct mics_err *err)
+/* Exchange process ids, map the memory of rank 0, and agree on whether every rank could:
+ * *shared. */
+static enum mics_status share_memory(struct mics_liveness_table *table, struct mics_comm *node,
+                                     bool *shared, struct mics_err *err)
 {
-    const size_t bytes = (size_t)board->size * sizeof *board->slots;
-    const int file = board->rank == 0 ? make_file(bytes) : -1;
-    struct card own = {.pid = getpid(), .file = file};
-    enum mics_status status = node->ops->all_gather_now(node, &own, board->cards, sizeof own, err);
+    const size_t bytes = (size_t)table->size * sizeof *table->slots;
+    const int fd = table->rank == 0 ? create_memory(bytes) : -1;
+    struct peer own = {.pid = getpid(), .value = fd};
+    enum mics_status status = node->ops->all_gather_now(node, &own, table->peers, sizeof own, err);
 
-    if (status == MICS_OK && board->cards[0].file >= 0)
-        board->slots = map_file(board->cards[0].pid, board->cards[0].file, bytes);
-    own.file = board->slots != NULL;
+    if (status == MICS_OK && table->peers[0].value >= 0)
+        table->slots = map_memory(table->peers[0].pid, table->peers[0].value, bytes);
+    own.value = table->slots != NULL;
     if (status == MICS_OK)
-        status = node->ops->all_gather_now(node, &own, board->cards, sizeof own, err);
-    if (file >= 0)
-        close(file);
-    *all = true;
-    for (int i = 0; i < board->size; i++)
-        *all = *all && board->cards[i].file == 1;
+        status = node->ops->all_gather_now(node, &own, table->peers, sizeof own, err);
+    if (fd >= 0)
+        close(fd);
+    *shared = true;
+    for (int i = 0; i < table->size; i++)
+        *shared = *shared && table->peers[i].value == 1;
     return status;
 }
 
-enum mics_status mics_board_open(struct mics_comm *node, struct mics_board **out,
-                                 struct mics_err *err)
+enum mics_status mics_liveness_table_open(struct mics_comm *node, struct mics_liveness_table **out,
+                                          struct mics_err *err)
 {
-    struct mics_board *board;
+    struct mics_liveness_table *table;
     enum mics_status status;
-    bool all = false;
+    bool shared = false;
 
     *out = NULL;
     if (node->size == 1)
         return MICS_OK;
-    board = calloc(1, sizeof *board);
-    if (!board)
+    table = calloc(1, sizeof *table);
+    if (!table)
         return mics_err_nomem(err);
-    board->rank = node->rank;
-    board->size = node->size;
-    board->cards = calloc((size_t)node->size, sizeof *board->cards);
-    status = board->cards ? share(board, node, &all, err) : mics_err_nomem(err);
-    if (status == MICS_OK && all)
-        *out = board;
+    table->rank = node->rank;
+    table->size = node->size;
+    table->peers = calloc((size_t)node->size, sizeof *table->peers);
+    status = table->peers ? share_memory(table, node, &shared, err) : mics_err_nomem(err);
+    if (status == MICS_OK && shared)
+        *out = table;
     else
-        mics_board_close(board);
+        mics_liveness_table_close(table);
     return status;
 }
 
-void mics_board_close(struct mics_board *board)
+void mics_liveness_table_close(struct mics_liveness_table *table)
 {
-    if (!board)
+    if (!table)
         return;
-    if (board->slots)
-        munmap(board->slots, (size_t)board->size * sizeof *board->slots);
-    free(board->cards);
-    free(board);
+    if (table->slots)
+        munmap(table->slots, (size_t)table->size * sizeof *table->slots);
+    free(table->peers);
+    free(table);
 }
 
-void mics_board_write(struct mics_board *board, uint64_t word)
+void mics_liveness_table_write(struct mics_liveness_table *table, uint64_t state)
 {
-    atomic_store(&board->slots[board->rank].word, word);
+    atomic_store(&table->slots[table->rank].state, state);
 }
 
-uint64_t mics_board_read(const struct mics_board *board, int rank)
+uint64_t mics_liveness_table_read(const struct mics_liveness_table *table, int rank)
 {
-    return atomic_load(&board->slots[rank].word);
+    return atomic_load(&table->slots[rank].state);
 }
 
-void mics_board_excuse(struct mics_board *board)
+void mics_liveness_table_expect_exit(struct mics_liveness_table *table)
 {
-    atomic_store(&board->slots[board->rank].excused, true);
+    atomic_store(&table->slots[table->rank].exit_expected, true);
 }
 
-int mics_board_missing(const struct mics_board *board, int *speaker)
+int mics_liveness_table_find_dead(const struct mics_liveness_table *table, int *first_alive)
 {
-    int missing = -1;
+    int dead = -1;
 
-    *speaker = -1;
-    for (int i = board->size - 1; i >= 0; i--) {
-        if (kill((pid_t)board->cards[i].pid, 0) == 0 || errno != ESRCH)
-            *speaker = i;
-        else if (!atomic_load(&board->slots[i].excused))
-            missing = i;
+    *first_alive = -1;
+    for (int i = table->size - 1; i >= 0; i--) {
+        if (kill((pid_t)table->peers[i].pid, 0) == 0 || errno != ESRCH)
+            *first_alive = i;
+        else if (!atomic_load(&table->slots[i].exit_expected))
+            dead = i;
     }
-    return missing;
+    return dead;
 }

@@ -8,49 +8,49 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Lock-free, so a handler may touch them. */
-static atomic_int want_save, want_stop, held, speaks;
+/* Lock-free, so that signal handlers may use them. */
+static atomic_int save_requested, stop_requested, grace_held, reports_expiry;
 static atomic_int grace_s = 60;
-static char last_words[160];
+static char expiry_message[160];
 
 static void on_save(int number)
 {
     (void)number;
-    want_save = 1;
+    save_requested = 1;
 }
 
 static void on_stop(int number)
 {
-    if (want_stop) {
+    if (stop_requested) {
         signal(number, SIG_DFL);
         raise(number);
         return;
     }
-    want_stop = 1;
-    if (!held)
+    stop_requested = 1;
+    if (!grace_held)
         alarm((unsigned)grace_s);
 }
 
 static void on_alarm(int number)
 {
     (void)number;
-    if (held)
+    if (grace_held)
         return;
-    if (speaks && write(STDERR_FILENO, last_words, strlen(last_words)) < 0)
-        _exit(1); /* nobody to tell */
+    if (reports_expiry && write(STDERR_FILENO, expiry_message, strlen(expiry_message)) < 0)
+        _exit(1);
     _exit(1);
 }
 
-enum mics_status mics_signals_install(const char *program, bool speaks_too, struct mics_err *err)
+enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err)
 {
     static const struct {
         int number;
         void (*handler)(int);
     } table[] = {{SIGUSR1, on_save}, {SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGALRM, on_alarm}};
 
-    want_save = want_stop = held = 0;
-    speaks = speaks_too;
-    snprintf(last_words, sizeof last_words,
+    save_requested = stop_requested = grace_held = 0;
+    reports_expiry = reports;
+    snprintf(expiry_message, sizeof expiry_message,
              "%s: asked to stop, but the ranks could not agree in time: nothing saved\n", program);
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct sigaction action = {.sa_handler = table[i].handler, .sa_flags = SA_RESTART};
@@ -62,14 +62,14 @@ enum mics_status mics_signals_install(const char *program, bool speaks_too, stru
     return MICS_OK;
 }
 
-unsigned mics_signals_wishes(void)
+unsigned mics_signals_requests(void)
 {
-    return (want_save ? MICS_WISH_SAVE : 0) | (want_stop ? MICS_WISH_STOP : 0);
+    return (save_requested ? MICS_REQUEST_SAVE : 0) | (stop_requested ? MICS_REQUEST_STOP : 0);
 }
 
-void mics_signals_saved(void)
+void mics_signals_clear_save(void)
 {
-    want_save = 0;
+    save_requested = 0;
 }
 
 void mics_signals_set_grace(double seconds)
@@ -77,15 +77,15 @@ void mics_signals_set_grace(double seconds)
     grace_s = (int)fmax(1, fmin(ceil(seconds), 1e6));
 }
 
-void mics_signals_hold(void)
+void mics_signals_hold_grace(void)
 {
-    held = 1;
+    grace_held = 1;
     alarm(0);
 }
 
-void mics_signals_release(void)
+void mics_signals_resume_grace(void)
 {
-    held = 0;
-    if (want_stop)
+    grace_held = 0;
+    if (stop_requested)
         alarm((unsigned)grace_s);
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * signals.h - wishes that reach a rank as signals.
+ * signals.h - requests to save and to stop that reach a rank as signals.
  *
- * SIGUSR1: save and go on. SIGTERM, SIGINT: save at the end of the step and stop. They only set flags; all
- * ranks agree on them once a step. A second SIGTERM or SIGINT ends the process at once.
+ * SIGUSR1: save and continue. SIGTERM, SIGINT: save at the end of the step and stop. The handlers
+ * only set flags; all ranks agree on them once a step. A second SIGTERM or SIGINT ends the process
+ * at once.
  *
- * The death of a peer also arrives as SIGTERM, from the launcher, and then no agreement can come about: so
- * a rank that was asked to stop and does not reach the end of the agreed step within a
- * time of grace exits with status 1, starting nothing.
+ * The launcher also sends SIGTERM when another rank has died, and then the ranks cannot agree any
+ * more. So a rank that was asked to stop and does not reach the end of the agreed step within a
+ * grace period exits with status 1 and saves nothing.
  *
- * The state is the process's: one run at a time.
+ * The state belongs to the process: one run at a time.
  */
 #ifndef MICS_TRAIN_WATCH_SIGNALS_H
 #define MICS_TRAIN_WATCH_SIGNALS_H
@@ -18,22 +19,22 @@
 
 #include <stdbool.h>
 
-enum mics_wish { MICS_WISH_SAVE = 1, MICS_WISH_STOP = 2 };
+enum mics_request { MICS_REQUEST_SAVE = 1, MICS_REQUEST_STOP = 2 };
 
-/* `speaks`: write one line on standard error when the time of grace is over. `program` begins it and must
- * stay. */
-enum mics_status mics_signals_install(const char *program, bool speaks, struct mics_err *err);
+/* `reports`: print one line on standard error when the grace period ends. `program`, which begins
+ * that line, must outlive the run. */
+enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err);
 
-/* What was asked for so far, or-ed together. */
-unsigned mics_signals_wishes(void);
-/* SIGUSR1 was heeded. */
-void mics_signals_saved(void);
+/* The pending requests, or-ed together. */
+unsigned mics_signals_requests(void);
+/* The request to save has been met. */
+void mics_signals_clear_save(void);
 
 /* From now on a request to stop must be met within `seconds` (rounded up, at least 1). */
 void mics_signals_set_grace(double seconds);
-/* No limit holds from here on (the ranks agree, and are saving) ... until here, where the time of a
- * request that came meanwhile begins. */
-void mics_signals_hold(void);
-void mics_signals_release(void);
+/* Suspend the grace period while the ranks, having agreed, validate and save ... */
+void mics_signals_hold_grace(void);
+/* ... and restart it, for a request that came in the meantime too. */
+void mics_signals_resume_grace(void);
 
 #endif

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each rank tells the others a word about itself: the step, and the number of the operation that it is at. Who
- * has not been heard for half of the time-out is silent: its process is stopped, or its node cut off. If nobody is,
- * the one that has got least far is to blame. Only two ranks hear the others; if the first is itself
- * silent, the last speaks, a little later, and then any.
+ * watchdog.c - which rank is to blame, and which rank reports it.
+ *
+ * Each rank's heartbeat carries its state: the step and the operation that it executes. A rank
+ * without a heartbeat for half of the time-out is silent: its process is stopped or its node
+ * unreachable. Without a silent rank, the rank that is least far in its step is to blame. Only the
+ * first and the last rank receive heartbeats. The first rank reports; if it is silent itself, the
+ * last rank reports a little later, and if both are, any other rank.
  */
 #include "train/watch/watchdog.h"
 
@@ -16,68 +19,81 @@
 #include <string.h>
 #include <time.h>
 
-static const double look_s = 0.1;               /* between looks */
-static const double silence_min_s = 3;          /* of signs of life that come every second */
-static const double asleep_s = 2, waking_s = 3; /* this process was stopped; then it is silent */
-static const double second_word_s = 3;          /* the last rank waits for the first to speak */
-static const double any_word_s = 6;             /* and any other for both */
-static const double save_patience = 10; /* times the time-out, while a checkpoint is written */
+static const double poll_interval_s = 0.1;
+static const double silent_after_min_s = 3;   /* heartbeats are sent about once a second */
+static const double suspended_after_s = 2;    /* a poll that late: this process was stopped */
+static const double resume_grace_s = 3;       /* no reports for so long after it continues */
+static const double last_rank_delay_s = 3;    /* the first rank reports before the last one */
+static const double other_ranks_delay_s = 6;  /* and both before any other rank */
+static const double saving_limit_factor = 10; /* on the time-out while a checkpoint is written */
 
 struct mics_watchdog {
     struct mics_watchdog_options options;
-    struct mics_board *board; /* or NULL */
+    struct mics_liveness_table *table; /* or NULL */
     pthread_t thread;
-    pthread_mutex_t lock; /* guards stop */
-    pthread_cond_t ended;
+    pthread_mutex_t lock; /* guards `stop` */
+    pthread_cond_t stopped;
     bool stop;
 
-    /* The thread's. */
-    uint64_t progress;
-    bool saves;
-    double progress_at, looked_at, silent_until, deserted_at;
+    /* Of the thread only. Times are of the monotonic clock, in seconds. */
+    uint64_t progress; /* the engine's counter at the last change */
+    bool saving;
+    double progress_s;    /* when `progress` or `saving` changed */
+    double polled_s;      /* the last poll */
+    double quiet_until_s; /* after this process was suspended */
+    double comm_failed_s; /* when a communicator was first seen to have failed; 0: none has */
 };
 
-/* A word: step, evaluating or saving or neither, operation + 1 (0: none). */
-#define EVALUATES (1u << 31)
-#define SAVES     (1u << 30)
+/* Wait for `cond`, for the poll interval at most. */
+static void wait_poll_interval(pthread_cond_t *cond, pthread_mutex_t *lock)
+{
+    struct timespec until;
 
-static uint64_t word_of(const struct mics_engine_activity *doing, uint64_t step, bool saves)
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += (long)(poll_interval_s * 1e9);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(cond, lock, &until);
+}
+
+/* The state of a rank in 64 bits, so that a larger value is further: step in the upper half;
+ * evaluating, saving, and the number of the operation + 1 (0: none) in the lower. */
+#define STATE_EVALUATING (1u << 31)
+#define STATE_SAVING     (1u << 30)
+
+static uint64_t encode_state(const struct mics_engine_activity *doing, uint64_t step, bool saving)
 {
     const uint32_t op = doing->op == MICS_NONE ? 0 : doing->op + 1;
 
-    return (doing->step ? doing->step : step) << 32 | (doing->evaluating ? EVALUATES : 0) |
-           (saves ? SAVES : 0) | op;
-}
-
-static const char *unit_name(const struct mics_watchdog *watchdog, const struct mics_op *op)
-{
-    const struct mics_model *model = watchdog->options.run->options.plan->model;
-
-    return op->unit == MICS_NONE ? NULL : model->units[op->unit].name;
+    return (doing->step ? doing->step : step) << 32 | (doing->evaluating ? STATE_EVALUATING : 0) |
+           (saving ? STATE_SAVING : 0) | op;
 }
 
 /* "step 12: gather of h.2, micro-step 1" */
-static void describe(const struct mics_watchdog *watchdog, uint64_t word, char *text, size_t size)
+static void format_state(const struct mics_watchdog *watchdog, uint64_t state, char *text,
+                         size_t size)
 {
-    const uint32_t low = (uint32_t)word & ~(EVALUATES | SAVES);
-    const bool evaluating = word & EVALUATES;
-    const struct mics_op *op =
-        low ? mics_engine_op(watchdog->options.engine, evaluating, low - 1) : NULL;
-    int used = snprintf(text, size, "step %u: %s", (unsigned)(word >> 32),
-                        evaluating ? "evaluation, " : "");
+    const struct mics_model *model = watchdog->options.run->options.plan->model;
+    const uint32_t op_index = (uint32_t)state & ~(STATE_EVALUATING | STATE_SAVING);
+    const bool evaluating = state & STATE_EVALUATING;
+    const int used = snprintf(text, size, "step %u: %s", (unsigned)(state >> 32),
+                              evaluating ? "evaluation, " : "");
 
     text += used;
     size -= (size_t)used;
-    if (!op) {
-        snprintf(text, size, word & SAVES ? "writing a checkpoint" : "between its operations");
+    if (!op_index) {
+        snprintf(text, size, state & STATE_SAVING ? "writing a checkpoint" : "between operations");
         return;
     }
-    const char *unit = unit_name(watchdog, op);
+    const struct mics_op *op = mics_engine_op(watchdog->options.engine, evaluating, op_index - 1);
+    const char *unit = op->unit == MICS_NONE ? NULL : model->units[op->unit].name;
+
     snprintf(text, size, "%s%s%s, micro-step %u", mics_op_kind_name(op->kind), unit ? " of " : "",
              unit ? unit : "", op->micro_step);
 }
 
-static uint32_t node_of(const struct mics_world *world, uint32_t rank, uint32_t *first)
+/* The node of a rank; *first: the node's first rank. */
+static uint32_t find_node(const struct mics_world *world, uint32_t rank, uint32_t *first)
 {
     uint32_t node = 0;
 
@@ -87,60 +103,61 @@ static uint32_t node_of(const struct mics_world *world, uint32_t rank, uint32_t 
     return node;
 }
 
-static double heard(const struct mics_watchdog *watchdog, uint32_t rank, uint64_t *word)
+/* Seconds since the last heartbeat of `rank`, and the state in it; < 0: this rank receives none. */
+static double heartbeat_age_s(const struct mics_watchdog *watchdog, uint32_t rank, uint64_t *state)
 {
     struct mics_comm *comm = watchdog->options.world->comm;
 
-    return comm->ops->heard ? comm->ops->heard(comm, (int)rank, word) : -1;
+    return comm->ops->heard ? comm->ops->heard(comm, (int)rank, state) : -1;
 }
 
-static double silence_s(const struct mics_watchdog *watchdog)
+static double silent_after_s(const struct mics_watchdog *watchdog)
 {
-    const double half = watchdog->options.timeout_s / 2;
-
-    return half > silence_min_s ? half : silence_min_s;
+    return fmax(watchdog->options.timeout_s / 2, silent_after_min_s);
 }
 
-/* The first silent rank, or else the one least far; *silent: how many are from there on its node. */
-static uint32_t find_culprit(const struct mics_watchdog *watchdog, uint64_t *word, uint32_t *silent)
+/* The rank to blame: the first silent one, with *silent the number of silent ranks on its node;
+ * else, with *silent 0, the one that is least far. *state is this rank's on entry and that rank's
+ * on return. */
+static uint32_t find_culprit(const struct mics_watchdog *watchdog, uint64_t *state,
+                             uint32_t *silent)
 {
     const struct mics_world *world = watchdog->options.world;
-    uint32_t least = world->rank, first, silent_node = 0, culprit = MICS_NONE;
-    uint64_t each;
+    uint32_t slowest = world->rank, first, silent_node = 0, culprit = MICS_NONE;
+    uint64_t other;
 
     *silent = 0;
     for (uint32_t rank = 0; rank < world->size; rank++) {
-        const double age = heard(watchdog, rank, &each);
+        const double age_s = heartbeat_age_s(watchdog, rank, &other);
 
-        if (age < 0)
+        if (age_s < 0)
             continue;
-        const uint32_t node = node_of(world, rank, &first);
-        if (age > silence_s(watchdog) && (culprit == MICS_NONE || node == silent_node)) {
+        const uint32_t node = find_node(world, rank, &first);
+        if (age_s > silent_after_s(watchdog) && (culprit == MICS_NONE || node == silent_node)) {
             silent_node = node;
             if ((*silent)++ == 0) {
                 culprit = rank;
-                *word = each;
+                *state = other;
             }
-        } else if (culprit == MICS_NONE && each < *word) {
-            least = rank;
-            *word = each;
+        } else if (culprit == MICS_NONE && other < *state) {
+            slowest = rank;
+            *state = other;
         }
     }
-    return culprit != MICS_NONE ? culprit : least;
+    return culprit != MICS_NONE ? culprit : slowest;
 }
 
-static void report_stall(const struct mics_watchdog *watchdog, uint64_t own, double limit_s,
-                         struct mics_err *err)
+static void describe_stall(const struct mics_watchdog *watchdog, uint64_t state, double limit_s,
+                           struct mics_err *err)
 {
     const struct mics_world *world = watchdog->options.world;
-    uint64_t word = own;
     uint32_t silent, first;
-    const uint32_t rank = find_culprit(watchdog, &word, &silent);
-    const uint32_t node = node_of(world, rank, &first);
+    const uint32_t rank = find_culprit(watchdog, &state, &silent);
+    const uint32_t node = find_node(world, rank, &first);
     const char *host = world->host_of_node[node];
-    char at[128], who[160];
+    char where[128], who[160];
 
-    describe(watchdog, word, at, sizeof at);
+    format_state(watchdog, state, where, sizeof where);
     if (silent > 1 && rank == first && silent == world->ranks_of_node[node])
         snprintf(who, sizeof who, "node %s (ranks %u to %u) does not answer; last seen", host, rank,
                  rank + silent - 1);
@@ -148,142 +165,142 @@ static void report_stall(const struct mics_watchdog *watchdog, uint64_t own, dou
         snprintf(who, sizeof who, "rank %u (%s) does not answer; last seen", rank, host);
     else
         snprintf(who, sizeof who, "rank %u (%s)", rank, host);
-    mics_err_set(err, MICS_ERR_COMM, "no progress for %g s: %s in %s", limit_s, who, at);
+    mics_err_set(err, MICS_ERR_COMM, "no progress for %g s: %s in %s", limit_s, who, where);
 }
 
-static void report_death(const struct mics_watchdog *watchdog, int local_rank, struct mics_err *err)
+static void describe_death(const struct mics_watchdog *watchdog, int local_rank,
+                           struct mics_err *err)
 {
     const struct mics_world *world = watchdog->options.world;
     uint32_t first;
-    const uint32_t node = node_of(world, world->rank, &first);
-    char at[128];
+    const uint32_t node = find_node(world, world->rank, &first);
+    char where[128];
 
-    describe(watchdog, mics_board_read(watchdog->board, local_rank), at, sizeof at);
+    format_state(watchdog, mics_liveness_table_read(watchdog->table, local_rank), where,
+                 sizeof where);
     mics_err_set(err, MICS_ERR_COMM, "rank %u (%s) died in %s", first + (uint32_t)local_rank,
-                 world->host_of_node[node], at);
+                 world->host_of_node[node], where);
 }
 
-/* Is a process of this node gone? */
-static bool check_deaths(const struct mics_watchdog *watchdog)
+/* Has a process of this node exited? True once `on_fault` was called, as in the checks below. */
+static bool check_processes(const struct mics_watchdog *watchdog)
 {
-    int speaker, missing;
+    const struct mics_watchdog_options *options = &watchdog->options;
     struct mics_err err = {""};
+    int first_alive, dead;
 
-    if (!watchdog->board)
+    if (!watchdog->table)
         return false;
-    missing = mics_board_missing(watchdog->board, &speaker);
-    if (missing < 0)
+    dead = mics_liveness_table_find_dead(watchdog->table, &first_alive);
+    if (dead < 0)
         return false;
-    report_death(watchdog, missing, &err);
-    watchdog->options.fault(watchdog->options.context,
-                            speaker == (int)watchdog->options.world->local_rank, &err);
+    describe_death(watchdog, dead, &err);
+    options->on_fault(options->context, first_alive == (int)options->world->local_rank, &err);
     return true;
 }
 
-/* Has a communicator failed? A rank that only sees another gone leaves the word to that one, or to who knows it to be
- * dead, for a while. */
+/* Has a communicator failed? A rank whose communicator only lost its peer (MICS_ERR_IO) leaves the
+ * report, for a while, to the peer itself or to the ranks of its node, which know more. */
 static bool check_comms(struct mics_watchdog *watchdog)
 {
-    const struct mics_world *world = watchdog->options.world;
+    const struct mics_watchdog_options *options = &watchdog->options;
+    const struct mics_world *world = options->world;
     struct mics_err err = {""};
-    const enum mics_status status = mics_engine_check(watchdog->options.engine, &err);
-    const double now = mics_now_s();
-    double wait_s = 0;
+    const enum mics_status status = mics_engine_check(options->engine, &err);
+    const double now_s = mics_now_s();
+    double delay_s = 0;
 
     if (status == MICS_OK)
         return false;
-    if (watchdog->deserted_at == 0)
-        watchdog->deserted_at = now;
+    if (watchdog->comm_failed_s == 0)
+        watchdog->comm_failed_s = now_s;
     if (status == MICS_ERR_IO)
-        wait_s = world->rank == 0 ? second_word_s : any_word_s;
-    if (now - watchdog->deserted_at < wait_s)
+        delay_s = world->rank == 0 ? last_rank_delay_s : other_ranks_delay_s;
+    if (now_s - watchdog->comm_failed_s < delay_s)
         return false;
     mics_err_prefix(&err, "rank %u (%s)", world->rank, world->host_of_node[world->node]);
-    watchdog->options.fault(watchdog->options.context, true, &err);
+    options->on_fault(options->context, true, &err);
     return true;
 }
 
-/* How much later than the time-out this rank raises its voice. */
-static double hesitation_s(const struct mics_watchdog *watchdog)
+/* How long after the time-out this rank reports. */
+static double report_delay_s(const struct mics_watchdog *watchdog)
 {
     const struct mics_world *world = watchdog->options.world;
-    uint64_t word;
+    uint64_t state;
 
     if (world->rank == 0)
         return 0;
-    return heard(watchdog, world->rank, &word) >= 0 ? second_word_s : any_word_s;
+    return heartbeat_age_s(watchdog, world->rank, &state) >= 0 ? last_rank_delay_s
+                                                               : other_ranks_delay_s;
 }
 
-static bool check_progress(struct mics_watchdog *watchdog, const struct mics_engine_activity *doing,
-                           uint64_t word)
+static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, uint64_t state)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
-    const bool saves = options->run->saves;
-    const double now = mics_now_s(), hesitation = hesitation_s(watchdog);
-    const double limit_s = options->timeout_s * (saves ? save_patience : 1);
+    const bool saving = options->run->saving;
+    const double now_s = mics_now_s(), delay_s = report_delay_s(watchdog);
+    const double limit_s = options->timeout_s * (saving ? saving_limit_factor : 1);
     struct mics_err err = {""};
 
-    if (doing->progress != watchdog->progress || saves != watchdog->saves) {
-        watchdog->progress = doing->progress;
-        watchdog->saves = saves;
-        watchdog->progress_at = now;
+    if (progress != watchdog->progress || saving != watchdog->saving) {
+        watchdog->progress = progress;
+        watchdog->saving = saving;
+        watchdog->progress_s = now_s;
     }
-    if (now - watchdog->progress_at < limit_s + hesitation)
+    if (now_s - watchdog->progress_s < limit_s + delay_s)
         return false;
-    report_stall(watchdog, word, limit_s, &err);
-    options->fault(options->context, hesitation < any_word_s, &err);
+    describe_stall(watchdog, state, limit_s, &err);
+    options->on_fault(options->context, delay_s < other_ranks_delay_s, &err);
     return true;
 }
 
-/* A process that was stopped itself knows nothing of the others, and most likely is woken to be ended. */
-static bool was_asleep(struct mics_watchdog *watchdog)
+/* A process that was suspended (SIGSTOP) has missed the heartbeats of the others, and has most
+ * likely been continued only to be killed: it must not report anything. */
+static bool was_suspended(struct mics_watchdog *watchdog)
 {
-    const double now = mics_now_s();
+    const double now_s = mics_now_s();
 
-    if (watchdog->looked_at > 0 && now - watchdog->looked_at > asleep_s) {
-        watchdog->progress_at = now;
-        watchdog->silent_until = now + waking_s;
+    if (watchdog->polled_s > 0 && now_s - watchdog->polled_s > suspended_after_s) {
+        watchdog->progress_s = now_s;
+        watchdog->quiet_until_s = now_s + resume_grace_s;
     }
-    watchdog->looked_at = now;
-    return now < watchdog->silent_until;
+    watchdog->polled_s = now_s;
+    return now_s < watchdog->quiet_until_s;
 }
 
-static bool look(struct mics_watchdog *watchdog)
+/* Publish this rank's state, then check everything. True: a fault was reported. */
+static bool poll_once(struct mics_watchdog *watchdog)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
     struct mics_comm *comm = options->world->comm;
     struct mics_engine_activity doing;
 
     mics_engine_watch(options->engine, &doing);
-    const uint64_t word = word_of(&doing, options->run->told_step, options->run->saves);
+    const uint64_t state = encode_state(&doing, options->run->submitted_step, options->run->saving);
     if (comm->ops->tell)
-        comm->ops->tell(comm, word);
-    if (watchdog->board)
-        mics_board_write(watchdog->board, word);
-    if (was_asleep(watchdog))
+        comm->ops->tell(comm, state);
+    if (watchdog->table)
+        mics_liveness_table_write(watchdog->table, state);
+    if (was_suspended(watchdog))
         return false;
-    return check_deaths(watchdog) || check_comms(watchdog) ||
-           check_progress(watchdog, &doing, word);
+    return check_processes(watchdog) || check_comms(watchdog) ||
+           check_progress(watchdog, doing.progress, state);
 }
 
-static void *watch(void *context)
+static void *run_watchdog(void *context)
 {
     struct mics_watchdog *watchdog = context;
-    struct timespec until;
 
     pthread_mutex_lock(&watchdog->lock);
     while (!watchdog->stop) {
         pthread_mutex_unlock(&watchdog->lock);
-        const bool fault = look(watchdog);
+        const bool fault = poll_once(watchdog);
         pthread_mutex_lock(&watchdog->lock);
         if (fault)
             break;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += (long)(look_s * 1e9);
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
         if (!watchdog->stop)
-            pthread_cond_timedwait(&watchdog->ended, &watchdog->lock, &until);
+            wait_poll_interval(&watchdog->stopped, &watchdog->lock);
     }
     pthread_mutex_unlock(&watchdog->lock);
     return NULL;
@@ -299,17 +316,17 @@ enum mics_status mics_watchdog_start(const struct mics_watchdog_options *options
     if (!watchdog)
         return mics_err_nomem(err);
     watchdog->options = *options;
-    watchdog->progress_at = mics_now_s();
-    status = mics_board_open(options->world->node_comm, &watchdog->board, err);
+    watchdog->progress_s = mics_now_s();
+    status = mics_liveness_table_open(options->world->node_comm, &watchdog->table, err);
     if (status != MICS_OK) {
         free(watchdog);
         return status;
     }
     pthread_mutex_init(&watchdog->lock, NULL);
-    pthread_cond_init(&watchdog->ended, NULL);
-    code = pthread_create(&watchdog->thread, NULL, watch, watchdog);
+    pthread_cond_init(&watchdog->stopped, NULL);
+    code = pthread_create(&watchdog->thread, NULL, run_watchdog, watchdog);
     if (code != 0) {
-        mics_board_close(watchdog->board);
+        mics_liveness_table_close(watchdog->table);
         free(watchdog);
         return mics_err_set(err, MICS_ERR_NOMEM, "watchdog: cannot start a thread: %s",
                             strerror(code));
@@ -319,24 +336,113 @@ enum mics_status mics_watchdog_start(const struct mics_watchdog_options *options
     return MICS_OK;
 }
 
-void mics_watchdog_excuse(struct mics_watchdog *watchdog)
+void mics_watchdog_expect_exit(struct mics_watchdog *watchdog)
 {
-    if (watchdog && watchdog->board)
-        mics_board_excuse(watchdog->board);
+    if (watchdog && watchdog->table)
+        mics_liveness_table_expect_exit(watchdog->table);
 }
 
 void mics_watchdog_stop(struct mics_watchdog *watchdog)
 {
     if (!watchdog)
         return;
-    mics_watchdog_excuse(watchdog);
+    mics_watchdog_expect_exit(watchdog);
     pthread_mutex_lock(&watchdog->lock);
     watchdog->stop = true;
-    pthread_cond_signal(&watchdog->ended);
+    pthread_cond_signal(&watchdog->stopped);
     pthread_mutex_unlock(&watchdog->lock);
     pthread_join(watchdog->thread, NULL);
-    pthread_cond_destroy(&watchdog->ended);
+    pthread_cond_destroy(&watchdog->stopped);
     pthread_mutex_destroy(&watchdog->lock);
-    mics_board_close(watchdog->board);
+    mics_liveness_table_close(watchdog->table);
     free(watchdog);
+}
+
+struct mics_startup_watchdog {
+    double timeout_s;
+    mics_startup_on_fault *on_fault;
+    void *context;
+    pthread_t thread;
+
+    pthread_mutex_t lock; /* guards the members below */
+    pthread_cond_t stopped;
+    bool stop;
+    const char *phase;
+    double limit_s;
+    double began_s; /* the phase */
+};
+
+static void report_phase(const struct mics_startup_watchdog *startup)
+{
+    struct mics_err err;
+
+    mics_err_set(&err, MICS_ERR_COMM, "no progress for %g s before the first step: still %s",
+                 startup->limit_s, startup->phase);
+    startup->on_fault(startup->context, &err);
+}
+
+static void *run_startup_watchdog(void *context)
+{
+    struct mics_startup_watchdog *startup = context;
+
+    pthread_mutex_lock(&startup->lock);
+    while (!startup->stop && mics_now_s() - startup->began_s < startup->limit_s)
+        wait_poll_interval(&startup->stopped, &startup->lock);
+    if (!startup->stop)
+        report_phase(startup);
+    pthread_mutex_unlock(&startup->lock);
+    return NULL;
+}
+
+enum mics_status mics_startup_watchdog_start(double timeout_s, const char *phase,
+                                             mics_startup_on_fault *on_fault, void *context,
+                                             struct mics_startup_watchdog **out,
+                                             struct mics_err *err)
+{
+    struct mics_startup_watchdog *startup = calloc(1, sizeof *startup);
+
+    if (!startup)
+        return mics_err_nomem(err);
+    *startup = (struct mics_startup_watchdog){.timeout_s = timeout_s,
+                                              .on_fault = on_fault,
+                                              .context = context,
+                                              .phase = phase,
+                                              .limit_s = MICS_STARTUP_LIMIT_DEFAULT * timeout_s,
+                                              .began_s = mics_now_s()};
+    pthread_mutex_init(&startup->lock, NULL);
+    pthread_cond_init(&startup->stopped, NULL);
+    const int code = pthread_create(&startup->thread, NULL, run_startup_watchdog, startup);
+    if (code != 0) {
+        free(startup);
+        return mics_err_set(err, MICS_ERR_NOMEM, "cannot start a thread: %s", strerror(code));
+    }
+    pthread_setname_np(startup->thread, "mics-startup");
+    *out = startup;
+    return MICS_OK;
+}
+
+void mics_startup_watchdog_set_phase(struct mics_startup_watchdog *startup, const char *phase,
+                                     double limit)
+{
+    if (!startup)
+        return;
+    pthread_mutex_lock(&startup->lock);
+    startup->phase = phase;
+    startup->limit_s = limit * startup->timeout_s;
+    startup->began_s = mics_now_s();
+    pthread_mutex_unlock(&startup->lock);
+}
+
+void mics_startup_watchdog_stop(struct mics_startup_watchdog *startup)
+{
+    if (!startup)
+        return;
+    pthread_mutex_lock(&startup->lock);
+    startup->stop = true;
+    pthread_cond_signal(&startup->stopped);
+    pthread_mutex_unlock(&startup->lock);
+    pthread_join(startup->thread, NULL);
+    pthread_cond_destroy(&startup->stopped);
+    pthread_mutex_destroy(&startup->lock);
+    free(startup);
 }

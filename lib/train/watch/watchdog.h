@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * watchdog.h - ends a job that does not get on.
+ * watchdog.h - ends a job that makes no progress.
  *
- * A thread of each rank looks at what the engine finishes. When that has been nothing for a time-out, when a
- * communicator has failed beside its streams (NCCL's do), or when a process on the same node is gone, it finds
- * out who is to blame, as far as signs of life tell, and calls the program's `fault`, which must end the job. It
- * waits for nobody and takes part in no collective.
+ * Before the first step the start-up watchdog limits the time of each phase that the program
+ * announces. From then on the watchdog of each rank polls, in a thread of its own, the progress of
+ * the engine, the state of the communicators (NCCL reports errors beside its streams) and the
+ * processes of its node. When one of them fails, it works out from the heartbeats which rank or
+ * node is to blame and calls the program's `on_fault`, which must end the job. Neither watchdog
+ * blocks on another rank or takes part in a collective.
  */
 #ifndef MICS_TRAIN_WATCH_WATCHDOG_H
 #define MICS_TRAIN_WATCH_WATCHDOG_H
 
 #include "train/run.h"
+
+#include <math.h>
 
 struct mics_watchdog;
 
@@ -18,18 +22,41 @@ struct mics_watchdog_options {
     const struct mics_world *world;
     const struct mics_engine *engine;
     const struct mics_run *run;
-    double timeout_s; /* > 0; while a checkpoint is written, ten times that */
-    /* In the watchdog's thread, once. `speaks`: this rank is the one that tells people. */
-    void (*fault)(void *context, bool speaks, const struct mics_err *err);
+    double timeout_s; /* > 0; ten times that while a checkpoint is written */
+    /* Called once, in the watchdog's thread. `reports`: this rank is to print the error of the
+     * job. */
+    void (*on_fault)(void *context, bool reports, const struct mics_err *err);
     void *context;
 };
 
-/* Collective over the world. All that the options name outlives the watchdog. */
+/* Collective over the world. Everything that `options` points to outlives the watchdog. */
 enum mics_status mics_watchdog_start(const struct mics_watchdog_options *options,
                                      struct mics_watchdog **out, struct mics_err *err);
-/* From now on this rank may end without being missed. Any thread; NULL is fine. */
-void mics_watchdog_excuse(struct mics_watchdog *watchdog);
-/* Excuse this rank, and stop watching. NULL is fine. */
+/* From now on the exit of this rank's process is not a fault. Any thread; NULL is fine. */
+void mics_watchdog_expect_exit(struct mics_watchdog *watchdog);
+/* Expect the exit of this rank, and stop its watchdog. NULL is fine. */
 void mics_watchdog_stop(struct mics_watchdog *watchdog);
+
+struct mics_startup_watchdog;
+
+/* The limit of a phase, in time-outs. */
+#define MICS_STARTUP_LIMIT_DEFAULT 2.0      /* processes start and connect on a busy machine */
+#define MICS_STARTUP_LIMIT_IO      10.0     /* reads or writes many bytes */
+#define MICS_STARTUP_LIMIT_NONE    INFINITY /* waits for another program */
+
+/* Called once, in the watchdog's thread. `err` names the phase and its limit. */
+typedef void mics_startup_on_fault(void *context, const struct mics_err *err);
+
+/* Start in the phase `phase` ("joining the other ranks") with the default limit. Phase names must
+ * outlive the watchdog. timeout_s > 0. */
+enum mics_status mics_startup_watchdog_start(double timeout_s, const char *phase,
+                                             mics_startup_on_fault *on_fault, void *context,
+                                             struct mics_startup_watchdog **out,
+                                             struct mics_err *err);
+/* The next phase begins; it may take `limit` time-outs. One thread; NULL is fine. */
+void mics_startup_watchdog_set_phase(struct mics_startup_watchdog *startup, const char *phase,
+                                     double limit);
+/* NULL is fine. */
+void mics_startup_watchdog_stop(struct mics_startup_watchdog *startup);
 
 #endif

@@ -117,7 +117,7 @@ static void a_reader_sees_the_old_file_until_the_commit(void)
     unlink(in_folder("a"));
 }
 
-/* In a process of its own, as a signal handler would: 0 if all is as it should be. */
+/* Run in a child process, as a signal handler would. Returns 0 on success. */
 static int die_with_open_writers(void)
 {
     struct mics_file_writer *a = NULL, *b = NULL;
@@ -126,15 +126,15 @@ static int die_with_open_writers(void)
     mics_file_create(in_folder("b"), &b, NULL);
     if (entries() != 2)
         return 1;
-    mics_file_discard_all();
+    mics_temporary_remove_all();
     if (entries() != 0)
         return 2;
-    mics_file_discard_all();
+    mics_temporary_remove_all();
     mics_file_discard(a);
     return mics_file_commit(b, NULL) == MICS_ERR_IO ? 0 : 3;
 }
 
-static void a_dying_process_removes_all_that_is_open(void)
+static void all_temporary_files_can_be_removed_at_once(void)
 {
     int status = -1;
     const pid_t child = fork();
@@ -158,7 +158,7 @@ static void two_writers_of_one_name_do_not_mix(void)
     unlink(in_folder("a"));
 }
 
-static void a_leftover_of_a_dead_process_is_replaced(void)
+static void a_stale_temporary_file_is_replaced(void)
 {
     char stale[600];
 
@@ -178,7 +178,7 @@ static void a_device_is_written_and_not_replaced(void)
     struct mics_err err = {""};
 
     CHECK_INT(stat("/dev/null", &before), 0);
-    CHECK_INT(put("/dev/null", "gone"), MICS_OK);
+    CHECK_INT(put("/dev/null", "text"), MICS_OK);
     CHECK(stat("/dev/null", &after) == 0 && S_ISCHR(after.st_mode) &&
           after.st_ino == before.st_ino);
     CHECK_INT(mics_file_create("/dev/full", &writer, &err), MICS_OK);
@@ -204,7 +204,7 @@ static void a_link_stays_a_link_and_permissions_stay(void)
     unlink(target);
 }
 
-static void a_place_that_cannot_be_written_is_named(void)
+static void a_path_that_cannot_be_written_is_named(void)
 {
     struct mics_file_writer *writer = NULL;
     struct mics_err err;
@@ -216,7 +216,7 @@ static void a_place_that_cannot_be_written_is_named(void)
     CHECK(writer == NULL);
 }
 
-static void folders_are_made_with_their_parents(void)
+static void folders_are_created_with_their_parents(void)
 {
     struct stat found;
     struct mics_err err;
@@ -256,13 +256,13 @@ int main(void)
     TAP_RUN(the_limit_is_exact);
     TAP_RUN(a_missing_file_is_named);
     TAP_RUN(a_reader_sees_the_old_file_until_the_commit);
-    TAP_RUN(a_dying_process_removes_all_that_is_open);
+    TAP_RUN(all_temporary_files_can_be_removed_at_once);
     TAP_RUN(two_writers_of_one_name_do_not_mix);
-    TAP_RUN(a_leftover_of_a_dead_process_is_replaced);
+    TAP_RUN(a_stale_temporary_file_is_replaced);
     TAP_RUN(a_device_is_written_and_not_replaced);
     TAP_RUN(a_link_stays_a_link_and_permissions_stay);
-    TAP_RUN(a_place_that_cannot_be_written_is_named);
-    TAP_RUN(folders_are_made_with_their_parents);
+    TAP_RUN(a_path_that_cannot_be_written_is_named);
+    TAP_RUN(folders_are_created_with_their_parents);
     TAP_RUN(a_tree_is_removed_but_links_are_not_followed);
     mics_file_remove_tree(folder, NULL);
     return tap_done();

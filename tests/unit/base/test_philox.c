@@ -13,7 +13,7 @@ static void check_block(uint64_t seed, uint64_t stream, uint64_t index, const ui
 }
 
 /* Known answers published with Random123, for philox4x32 with 10 rounds. */
-static void the_published_answers_come_out(void)
+static void published_values_are_reproduced(void)
 {
     check_block(0, 0, 0, (uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
     check_block(UINT64_MAX, UINT64_MAX, UINT64_MAX,
@@ -22,7 +22,7 @@ static void the_published_answers_come_out(void)
                 (uint32_t[]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-static void uniforms_are_in_range_and_even(void)
+static void uniforms_are_in_range_and_evenly_distributed(void)
 {
     enum { COUNT = 100000 };
     double sum = 0, squares = 0;
@@ -53,7 +53,7 @@ static void normals_have_the_moments_of_a_normal(void)
     CHECK_NEAR(moment[4], 3, 0.15);
 }
 
-static void a_normal_is_the_same_whatever_range_asks(void)
+static void a_normal_does_not_depend_on_the_range(void)
 {
     float all[64], part[64];
 
@@ -65,7 +65,7 @@ static void a_normal_is_the_same_whatever_range_asks(void)
         }
 }
 
-static void seeds_and_streams_do_not_repeat_each_other(void)
+static void seeds_and_streams_are_distinct(void)
 {
     CHECK(mics_philox_u64(1, 0, 0) != mics_philox_u64(0, 0, 0));
     CHECK(mics_philox_u64(0, 1, 0) != mics_philox_u64(0, 0, 0));
@@ -75,10 +75,10 @@ static void seeds_and_streams_do_not_repeat_each_other(void)
 
 int main(void)
 {
-    TAP_RUN(the_published_answers_come_out);
-    TAP_RUN(uniforms_are_in_range_and_even);
+    TAP_RUN(published_values_are_reproduced);
+    TAP_RUN(uniforms_are_in_range_and_evenly_distributed);
     TAP_RUN(normals_have_the_moments_of_a_normal);
-    TAP_RUN(a_normal_is_the_same_whatever_range_asks);
-    TAP_RUN(seeds_and_streams_do_not_repeat_each_other);
+    TAP_RUN(a_normal_does_not_depend_on_the_range);
+    TAP_RUN(seeds_and_streams_are_distinct);
     return tap_done();
 }

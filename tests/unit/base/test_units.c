@@ -13,7 +13,7 @@ static uint64_t bytes_of(const char *text)
     return bytes;
 }
 
-static void sizes_are_read_as_people_write_them(void)
+static void sizes_have_binary_and_decimal_units(void)
 {
     static const struct {
         const char *text;
@@ -63,11 +63,11 @@ static void a_size_above_0_is_none_of_0(void)
     struct mics_err err = {""};
     uint64_t bytes = 77;
 
-    CHECK_INT(mics_parse_some_bytes("0K", &bytes, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_parse_positive_bytes("0K", &bytes, &err), MICS_ERR_ARG);
     CHECK_STR(err.text, "'0K': expected a size above 0");
-    CHECK_INT(mics_parse_some_bytes("M", &bytes, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_parse_positive_bytes("M", &bytes, &err), MICS_ERR_ARG);
     CHECK_INT(bytes, 77);
-    CHECK_INT(mics_parse_some_bytes("3K", &bytes, &err), MICS_OK);
+    CHECK_INT(mics_parse_positive_bytes("3K", &bytes, &err), MICS_OK);
     CHECK_INT(bytes, 3072);
 }
 
@@ -110,7 +110,7 @@ static void times_need_a_unit(void)
     CHECK_NEAR(seconds, 1800, 0);
 }
 
-static void whole_numbers_keep_to_their_range(void)
+static void whole_numbers_outside_the_range_are_refused(void)
 {
     uint64_t value = 5;
     struct mics_err err;
@@ -171,12 +171,12 @@ static void a_small_buffer_is_still_terminated(void)
 
 int main(void)
 {
-    TAP_RUN(sizes_are_read_as_people_write_them);
+    TAP_RUN(sizes_have_binary_and_decimal_units);
     TAP_RUN(a_bad_size_is_quoted_and_changes_nothing);
     TAP_RUN(a_size_above_0_is_none_of_0);
     TAP_RUN(rates_are_in_bits_or_bytes_per_second);
     TAP_RUN(times_need_a_unit);
-    TAP_RUN(whole_numbers_keep_to_their_range);
+    TAP_RUN(whole_numbers_outside_the_range_are_refused);
     TAP_RUN(real_numbers_may_have_exponents_but_are_finite);
     TAP_RUN(quantities_are_written_in_three_digits);
     TAP_RUN(a_small_buffer_is_still_terminated);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each command line runs in a process of its own, its output caught in files. */
+/* test_cli.c - each command line runs in a child process with its output in files. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -44,7 +44,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     return MICS_OK;
 }
 
-/* The main of an imagined program: prints what it understood. */
+/* The main of a test program, which prints what it parsed. */
 static int try_main(int argc, char **argv)
 {
     struct cli_common common = {0};
@@ -65,7 +65,7 @@ static int try_main(int argc, char **argv)
     return cli_finish(code);
 }
 
-static char out[4096], said[4096]; /* standard output and error of the last run */
+static char out[4096], errors[4096]; /* standard output and error of the last run */
 static char folder[256];
 
 static void load(const char *name, char *text, size_t size)
@@ -112,7 +112,7 @@ static int run_to(const char *line, const char *to)
     }
     waitpid(child, &status, 0);
     load("out", out, sizeof out);
-    load("err", said, sizeof said);
+    load("err", errors, sizeof errors);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
@@ -127,20 +127,20 @@ static void options_and_operands_may_be_mixed(void)
     CHECK_STR(out, "[112 x][257 none][258 -]0 stdout <a> <b> <c> <-d>");
 }
 
-static void shared_options_are_understood(void)
+static void shared_options_are_parsed(void)
 {
     CHECK_INT(run("-vv --json --no-history -o file"), 0);
     CHECK_STR(out, "2 json no-history file");
-    CHECK(strstr(said, "mics-try: a note\n"));
+    CHECK(strstr(errors, "mics-try: a note\n"));
     CHECK_INT(run("--tsv -q -"), 0);
     CHECK_STR(out, "-1 tsv stdout <->");
-    CHECK_STR(said, "");
+    CHECK_STR(errors, "");
 }
 
 static void a_message_stays_one_line(void)
 {
     CHECK_INT(run(""), 0);
-    CHECK_STR(said, "mics-try: a warning?of two lines\n");
+    CHECK_STR(errors, "mics-try: a warning?of two lines\n");
 }
 
 static void check_mistake(const char *line, const char *message)
@@ -149,11 +149,11 @@ static void check_mistake(const char *line, const char *message)
 
     snprintf(want, sizeof want, "mics-try: %s\nTry 'mics-try --help'.\n", message);
     CHECK_INT(run(line), CLI_USAGE);
-    CHECK_STR(said, want);
+    CHECK_STR(errors, want);
     CHECK_STR(out, "");
 }
 
-static void a_mistake_is_one_line_and_a_hint(void)
+static void a_usage_error_is_one_line_and_a_hint(void)
 {
     check_mistake("--nonsense", "--nonsense: unknown option");
     check_mistake("a --nonsense=3 b", "--nonsense: unknown option");
@@ -162,7 +162,7 @@ static void a_mistake_is_one_line_and_a_hint(void)
     check_mistake("--plan", "--plan: needs a value, FILE");
     check_mistake("-v -p", "--plan: needs a value, FILE");
     check_mistake("--levy=3", "--levy: takes no value");
-    check_mistake("--lev", "--lev: could be several options");
+    check_mistake("--lev", "--lev: ambiguous option");
     check_mistake("--size=10", "--size: '10': must be from 1 to 9");
     check_mistake("--json --tsv", "--json and --tsv exclude each other");
 }
@@ -176,7 +176,7 @@ static void help_names_every_option_on_standard_output(void)
     CHECK(strstr(out, "  -o, --output=FILE"));
     CHECK(strstr(out, "      --no-history"));
     CHECK(!strstr(out, "complete"));
-    CHECK_STR(said, "");
+    CHECK_STR(errors, "");
 }
 
 static void the_version_is_one_line(void)
@@ -198,11 +198,11 @@ static void only_rank_0_speaks(void)
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
     CHECK_INT(run("--nonsense"), CLI_USAGE);
-    CHECK_STR(said, "");
+    CHECK_STR(errors, "");
     CHECK_INT(run("--help"), 0);
     CHECK_STR(out, "");
     CHECK_INT(run("-v"), 0);
-    CHECK(strstr(said, "mics-try: [rank 1] a note\n"));
+    CHECK(strstr(errors, "mics-try: [rank 1] a note\n"));
     unsetenv("OMPI_COMM_WORLD_RANK");
     unsetenv("OMPI_COMM_WORLD_SIZE");
 }
@@ -210,12 +210,12 @@ static void only_rank_0_speaks(void)
 static void output_that_cannot_be_written_is_an_error(void)
 {
     CHECK_INT(run_to("-q", "/dev/full"), CLI_FAILED);
-    CHECK_STR(said, "mics-try: standard output: No space left on device\n");
+    CHECK_STR(errors, "mics-try: standard output: No space left on device\n");
     CHECK_INT(run_to("-q", NULL), CLI_FAILED);
-    CHECK_STR(said, "mics-try: standard output: Bad file descriptor\n");
+    CHECK_STR(errors, "mics-try: standard output: Bad file descriptor\n");
 }
 
-static void a_signal_removes_what_is_half_written(void)
+static void a_signal_removes_temporary_files(void)
 {
     char path[300], scratch[340];
     int status = 0;
@@ -265,15 +265,15 @@ int main(void)
     if (!mkdtemp(folder))
         return 1;
     TAP_RUN(options_and_operands_may_be_mixed);
-    TAP_RUN(shared_options_are_understood);
+    TAP_RUN(shared_options_are_parsed);
     TAP_RUN(a_message_stays_one_line);
-    TAP_RUN(a_mistake_is_one_line_and_a_hint);
+    TAP_RUN(a_usage_error_is_one_line_and_a_hint);
     TAP_RUN(help_names_every_option_on_standard_output);
     TAP_RUN(the_version_is_one_line);
     TAP_RUN(completion_gives_words_and_metavariables);
     TAP_RUN(only_rank_0_speaks);
     TAP_RUN(output_that_cannot_be_written_is_an_error);
-    TAP_RUN(a_signal_removes_what_is_half_written);
+    TAP_RUN(a_signal_removes_temporary_files);
     TAP_RUN(every_status_has_its_exit_code);
     mics_file_remove_tree(folder, NULL);
     return tap_done();

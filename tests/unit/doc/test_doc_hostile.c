@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_doc_hostile.c - nothing hostile gets in: truncated, nested, counted, repeated, not UTF-8, or without memory. */
+/* test_doc_hostile.c - nothing hostile gets in: truncated, nested, counted, repeated, not UTF-8, or
+ * without memory. */
 #include "doc_sample.h"
 
-/* Each is a failure that names an offset; none reads past its end (AddressSanitizer would tell). */
+/* Each is an error that names an offset, and none reads past the end, which AddressSanitizer
+ * checks. */
 static void every_truncation_of_a_document_is_an_error(void)
 {
     json_t *doc = decode(sample, sizeof sample - 1);
@@ -49,7 +51,7 @@ static void bytes_after_the_end_are_an_error(void)
             "line 2, column 1, offset 23: text after the end of the document");
 }
 
-static void counts_that_cannot_be_true_are_refused(void)
+static void counts_beyond_the_data_are_refused(void)
 {
     REFUSED("\xdf\xff\xff\xff\xff\xa1x\x01", "truncated: the data ends at offset 8, too soon for a "
                                              "map of 4294967295 items that begins at offset 0");
@@ -156,7 +158,7 @@ static void values_are_counted_before_they_are_built(void)
     }
 }
 
-static void what_json_cannot_say_is_refused(void)
+static void types_that_json_does_not_have_are_refused(void)
 {
     REFUSED("\x81\x01\x02", "offset 1: the key of a map must be a string, found an integer");
     REFUSED("\x81\xc0\x02", "offset 1: the key of a map must be a string, found nil");
@@ -198,11 +200,11 @@ static void text_that_is_not_utf8_is_refused(void)
     }
 }
 
-static void a_key_that_is_there_twice_is_refused(void)
+static void a_duplicate_key_is_refused(void)
 {
-    REFUSED("\x83\xa4kind\xa1k\xa1v\x01\xa1v\x02", "the key 'v' is there twice");
+    REFUSED("\x83\xa4kind\xa1k\xa1v\x01\xa1v\x02", "duplicate key 'v'");
     CHECK(decode("{\"kind\": \"k\", \"v\": 1, \"v\": 2}", 30) == NULL);
-    CHECK(strstr(err.text, "a key that is there twice in its map") != NULL);
+    CHECK(strstr(err.text, "a duplicate key") != NULL);
 }
 
 /* xorshift64 of Marsaglia 2003. */
@@ -263,9 +265,9 @@ static void *failing_malloc(size_t size)
     return malloc(size);
 }
 
-/* jansson's lexer reports lost memory as bad syntax, and aborts if it cannot grow its buffer of 16 bytes:
- * so the texts here are short, and of JSON only an error is asked for. */
-static void running_out_of_memory_is_an_error_and_loses_nothing(void)
+/* jansson's lexer reports lost memory as bad syntax, and aborts if it cannot grow its buffer of 16
+ * bytes: so the texts here are short, and of JSON only an error is asked for. */
+static void running_out_of_memory_is_an_error_without_leaks(void)
 {
     static const char small[] =
         "{\"kind\": \"k\", \"v\": 1, \"a\": [1, 2, {\"b\": 1.5}, [null, \"x\"]],"
@@ -305,13 +307,13 @@ int main(void)
     TAP_RUN(every_truncation_of_a_document_is_an_error);
     TAP_RUN(a_truncated_document_names_the_offset);
     TAP_RUN(bytes_after_the_end_are_an_error);
-    TAP_RUN(counts_that_cannot_be_true_are_refused);
+    TAP_RUN(counts_beyond_the_data_are_refused);
     TAP_RUN(depth_is_limited_and_the_limit_itself_is_fine);
     TAP_RUN(values_are_counted_before_they_are_built);
-    TAP_RUN(what_json_cannot_say_is_refused);
+    TAP_RUN(types_that_json_does_not_have_are_refused);
     TAP_RUN(text_that_is_not_utf8_is_refused);
-    TAP_RUN(a_key_that_is_there_twice_is_refused);
+    TAP_RUN(a_duplicate_key_is_refused);
     TAP_RUN(mutated_documents_are_refused_or_survive);
-    TAP_RUN(running_out_of_memory_is_an_error_and_loses_nothing);
+    TAP_RUN(running_out_of_memory_is_an_error_without_leaks);
     return tap_done();
 }

@@ -132,7 +132,7 @@ static void a_full_disk_is_an_error(void)
     mics_table_free(table);
 }
 
-static void a_table_that_was_never_made_is_out_of_memory(void)
+static void a_null_table_is_out_of_memory(void)
 {
     CHECK_INT(mics_table_print(NULL, stdout, 0, &err), MICS_ERR_NOMEM);
 }
@@ -147,6 +147,6 @@ int main(void)
     TAP_RUN(a_table_without_rows_is_its_header);
     TAP_RUN(a_long_table_keeps_every_cell);
     TAP_RUN(a_full_disk_is_an_error);
-    TAP_RUN(a_table_that_was_never_made_is_out_of_memory);
+    TAP_RUN(a_null_table_is_out_of_memory);
     return tap_done();
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_run.c - whole training runs on ranks that are threads: resumed, failing, stopped. */
+/* test_run.c - complete training runs on ranks that are threads: resumed, failed, stopped. */
 #include "tap.h"
 
 #include "base/file.h"
@@ -18,19 +18,19 @@ static char folder[64];
 static struct mics_model *model;
 static struct mics_data data;
 
-/* What one rank is to do, and what came of it. */
+/* What one rank is to do, and its results. */
 struct rank {
     struct mics_comm *comm;
     struct mics_plan plan;
     struct mics_settings settings;
-    const char *out, *resume; /* in the folder; resume NULL: begin */
+    const char *out, *resume; /* in the folder; resume NULL: a new run */
     uint64_t save_every;
     uint64_t fail_at; /* the observer fails at this step; 0: never */
     double losses[16];
     double val_loss;
     uint64_t last_step;
     enum mics_run_end end;
-    bool alone;
+    bool local_failure;
     enum mics_status status;
     struct mics_err err;
 };
@@ -102,7 +102,7 @@ static enum mics_status train(struct rank *rank, struct mics_world *world,
     if (status == MICS_OK)
         status = mics_run_steps(&run, &rank->end, &rank->err);
     rank->last_step = run.step;
-    rank->alone = run.alone;
+    rank->local_failure = run.local_failure;
     mics_run_fini(&run);
     json_decref(plan_doc);
     return status;
@@ -172,7 +172,7 @@ static struct rank make_rank(struct mics_shape shape)
     return rank;
 }
 
-/* Every rank as `like`; afterwards all must have come to the same end. */
+/* Run every rank like `like`; all must end alike. */
 static struct rank run(struct rank like)
 {
     const uint32_t n = like.plan.choice.shape.nodes * like.plan.choice.shape.per_node;
@@ -192,7 +192,7 @@ static struct rank run(struct rank like)
         CHECK_INT(ranks[i].status, ranks[0].status);
         CHECK_INT(ranks[i].last_step, ranks[0].last_step);
         CHECK_STR(ranks[i].err.text, ranks[0].err.text);
-        CHECK_INT(ranks[i].alone, false);
+        CHECK_INT(ranks[i].local_failure, false);
     }
     return ranks[0];
 }
@@ -236,8 +236,8 @@ static void resumed_equals_uninterrupted_bit_for_bit(void)
     }
 }
 
-/* Each save is under way while the next step is computed. */
-static void a_save_after_every_step_takes_nothing_from_training(void)
+/* Each checkpoint is written while the next step is computed. */
+static void saving_after_every_step_does_not_change_training(void)
 {
     static const struct mics_shape *const shapes[] = {&one, &mics2, &mixed};
     char path[64];
@@ -264,8 +264,9 @@ static void a_save_after_every_step_takes_nothing_from_training(void)
     }
 }
 
-/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's end. */
-static void a_save_that_fails_meanwhile_ends_the_run_on_all(void)
+/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's
+ * end. */
+static void a_save_that_fails_in_the_background_ends_the_run_on_all_ranks(void)
 {
     struct rlimit old, small;
     struct rank rank = make_rank(mics2);
@@ -286,27 +287,27 @@ static void a_save_that_fails_meanwhile_ends_the_run_on_all(void)
     in_folder(path, "full");
     CHECK_INT(mics_checkpoint_find(path, true, found, &is_found, NULL), MICS_OK);
     CHECK(!is_found);
-    CHECK_INT(rmdir(path), 0); /* nothing is left in it */
+    CHECK_INT(rmdir(path), 0); /* it is empty */
 }
 
-static void losses_do_not_depend_on_the_ranks(void)
+static void losses_do_not_depend_on_the_number_of_ranks(void)
 {
     static const struct mics_shape *const shapes[] = {&mics2, &mixed};
     struct rank rank = make_rank(one);
 
     rank.settings.val_every = 3;
-    const struct rank alone = run(rank);
-    CHECK_INT(alone.status, MICS_OK);
+    const struct rank single = run(rank);
+    CHECK_INT(single.status, MICS_OK);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         struct rank other = make_rank(*shapes[i]);
 
         other.settings.val_every = 3;
         other = run(other);
-        CHECK_NEAR(other.losses[1], alone.losses[1], 1e-5);
-        CHECK_NEAR(other.losses[6], alone.losses[6], 1e-3);
-        CHECK_NEAR(other.val_loss, alone.val_loss, 1e-3);
+        CHECK_NEAR(other.losses[1], single.losses[1], 1e-5);
+        CHECK_NEAR(other.losses[6], single.losses[6], 1e-3);
+        CHECK_NEAR(other.val_loss, single.val_loss, 1e-3);
     }
-    CHECK(alone.val_loss > 1 && alone.val_loss < 6);
+    CHECK(single.val_loss > 1 && single.val_loss < 6);
 }
 
 static void what_fails_on_rank_0_ends_the_run_on_all(void)
@@ -321,7 +322,7 @@ static void what_fails_on_rank_0_ends_the_run_on_all(void)
     CHECK(rank.last_step >= 2 && rank.last_step <= 3);
 }
 
-static void a_loss_that_is_not_finite_ends_the_run_on_all(void)
+static void a_loss_that_is_not_finite_ends_the_run_on_all_ranks(void)
 {
     struct rank rank = make_rank(mics2);
 
@@ -332,7 +333,7 @@ static void a_loss_that_is_not_finite_ends_the_run_on_all(void)
     CHECK(strstr(rank.err.text, "diverged") != NULL);
 }
 
-static void a_wish_to_stop_is_agreed_on_and_saved(void)
+static void a_request_to_stop_is_agreed_on_and_saved(void)
 {
     struct rank rank = make_rank(mics2);
 
@@ -392,12 +393,12 @@ int main(void)
         CHECK_INT(mics_file_make_folders(path, &err), MICS_OK);
     }
     TAP_RUN(resumed_equals_uninterrupted_bit_for_bit);
-    TAP_RUN(a_save_after_every_step_takes_nothing_from_training);
-    TAP_RUN(a_save_that_fails_meanwhile_ends_the_run_on_all);
-    TAP_RUN(losses_do_not_depend_on_the_ranks);
+    TAP_RUN(saving_after_every_step_does_not_change_training);
+    TAP_RUN(a_save_that_fails_in_the_background_ends_the_run_on_all_ranks);
+    TAP_RUN(losses_do_not_depend_on_the_number_of_ranks);
     TAP_RUN(what_fails_on_rank_0_ends_the_run_on_all);
-    TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all);
-    TAP_RUN(a_wish_to_stop_is_agreed_on_and_saved);
+    TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all_ranks);
+    TAP_RUN(a_request_to_stop_is_agreed_on_and_saved);
     mics_file_remove_tree(folder, NULL);
     mics_data_close(&data);
     mics_model_free(model);

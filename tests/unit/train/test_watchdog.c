@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog.c - an operation that hangs ends the job with its name; a job that gets on is left alone. */
+/* test_watchdog.c - an operation that hangs ends the job with its name; a job that progresses is
+ * not ended. */
 #include "tap.h"
 
 #include "../parity/cases.h"
@@ -12,42 +13,42 @@
 
 #define RANKS 2
 
-/* One rank's training; an operation of rank 1 hangs until the watchdog has spoken. */
+/* One rank's training; an operation of rank 1 hangs until the watchdog has reported. */
 struct rank {
     struct mics_comm *comm;
     const struct mics_plan *plan;
     double timeout_s;
     bool hangs;
     uint32_t steps;
-    atomic_int faults, spoken;
+    atomic_int faults, reported;
     struct mics_err fault, err;
     uint32_t hung_op;
 };
 
-struct scene {
+struct fixture {
     struct rank ranks[RANKS];
     struct mics_plan plan;
     atomic_bool over; /* the hanging operation may go on */
 };
 
-static struct scene *scene;
+static struct fixture *fixture;
 
-static void on_fault(void *context, bool speaks, const struct mics_err *err)
+static void on_fault(void *context, bool reports, const struct mics_err *err)
 {
     struct rank *rank = context;
 
     rank->fault = *err;
     rank->faults++;
-    rank->spoken += speaks;
-    if (speaks)
-        scene->over = true;
+    rank->reported += reports;
+    if (reports)
+        fixture->over = true;
 }
 
 static void before_op(void *context, uint32_t op)
 {
     const struct rank *rank = context;
 
-    while (rank->hangs && op == rank->hung_op && !scene->over)
+    while (rank->hangs && op == rank->hung_op && !fixture->over)
         mics_sleep_s(0.01);
 }
 
@@ -71,7 +72,7 @@ static enum mics_status train_watched(struct rank *rank, struct mics_engine *eng
                                                   .engine = engine,
                                                   .run = &run,
                                                   .timeout_s = rank->timeout_s,
-                                                  .fault = on_fault,
+                                                  .on_fault = on_fault,
                                                   .context = rank};
     struct mics_step_result result;
     enum mics_status status = mics_watchdog_start(&options, &watchdog, &rank->err);
@@ -80,7 +81,7 @@ static enum mics_status train_watched(struct rank *rank, struct mics_engine *eng
         const struct mics_step_input input = {
             .step = step, .lr = 0.01f, .fill = fill, .fill_context = rank};
 
-        run.told_step = step;
+        run.submitted_step = step;
         status = mics_engine_submit(engine, &input, &rank->err);
         if (status == MICS_OK)
             status = mics_engine_collect(engine, &result, &rank->err);
@@ -133,7 +134,7 @@ static uint32_t first_gather(const struct mics_plan *plan)
     return op;
 }
 
-/* Communicators that fail beside their streams, on rank 1; rank 0 only sees that it is gone. */
+/* Communicators that fail beside their streams, on rank 1; rank 0 only sees a lost peer. */
 static struct mics_comm_ops faulty;
 static enum mics_status (*real_split)(struct mics_comm *comm, int color, int key, int block,
                                       struct mics_comm **out, struct mics_err *err);
@@ -152,7 +153,7 @@ static enum mics_status faulty_check(struct mics_comm *comm, struct mics_err *er
 {
     if (comm->rank == 1)
         return mics_err_set(err, MICS_ERR_COMM, "the cable is out");
-    return mics_err_set(err, MICS_ERR_IO, "a peer is gone");
+    return mics_err_set(err, MICS_ERR_IO, "a peer has exited");
 }
 
 static void make_faulty(struct mics_comm *comms[RANKS])
@@ -165,16 +166,17 @@ static void make_faulty(struct mics_comm *comms[RANKS])
         comms[i]->ops = &faulty;
 }
 
-/* Run the scene; the first gather hangs on rank 1 if `hangs`. */
-static void play(bool hangs, bool fails, double timeout_s, uint32_t steps)
+/* Train on both ranks. `hangs`: the first gather of rank 1 hangs; `fails`: its communicators
+ * fail. */
+static void run_ranks(bool hangs, bool fails, double timeout_s, uint32_t steps)
 {
     struct mics_comm *comms[RANKS];
     pthread_t threads[RANKS];
-    static struct scene own;
+    static struct fixture own;
     const struct mics_shape shape = {1, RANKS, RANKS, RANKS, RANKS};
 
-    own = (struct scene){0};
-    scene = &own;
+    own = (struct fixture){0};
+    fixture = &own;
     own.plan.model = cases_gpt2();
     own.plan.choice = cases_choice(&shape);
     CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
@@ -196,94 +198,94 @@ static void play(bool hangs, bool fails, double timeout_s, uint32_t steps)
     mics_model_free(own.plan.model);
 }
 
-static void an_operation_that_hangs_is_named_by_the_first_rank(void)
+static void an_operation_that_hangs_is_reported_by_the_first_rank(void)
 {
-    play(true, false, 0.5, 1);
-    const char *text = scene->ranks[0].fault.text;
+    run_ranks(true, false, 0.5, 1);
+    const char *text = fixture->ranks[0].fault.text;
 
-    CHECK_INT(scene->ranks[0].faults, 1);
-    CHECK_INT(scene->ranks[0].spoken, 1);
-    CHECK_INT(scene->ranks[1].faults, 0);
+    CHECK_INT(fixture->ranks[0].faults, 1);
+    CHECK_INT(fixture->ranks[0].reported, 1);
+    CHECK_INT(fixture->ranks[1].faults, 0);
     CHECK(strstr(text, "no progress for 0.5 s: rank 0 (") == text);
     CHECK(strstr(text, ") in step 1: gather of ") != NULL);
     CHECK(strstr(text, ", micro-step 0") != NULL);
 }
 
-static void a_communicator_that_fails_while_streams_hang_is_told_by_its_rank(void)
+static void a_communicator_that_fails_while_streams_hang_is_reported_by_its_rank(void)
 {
-    play(true, true, 60, 1);
-    const char *text = scene->ranks[1].fault.text;
+    run_ranks(true, true, 60, 1);
+    const char *text = fixture->ranks[1].fault.text;
 
-    CHECK_INT(scene->ranks[0].faults, 0);
-    CHECK_INT(scene->ranks[1].spoken, 1);
+    CHECK_INT(fixture->ranks[0].faults, 0);
+    CHECK_INT(fixture->ranks[1].reported, 1);
     CHECK(strstr(text, "rank 1 (") == text);
     CHECK(strstr(text, "): communicator ") && strstr(text, ": the cable is out"));
 }
 
-static void a_job_that_gets_on_is_left_alone(void)
+static void a_job_that_progresses_is_not_ended(void)
 {
-    play(false, false, 0.5, 20);
+    run_ranks(false, false, 0.5, 20);
     for (int i = 0; i < RANKS; i++)
-        CHECK_INT(scene->ranks[i].faults, 0);
+        CHECK_INT(fixture->ranks[i].faults, 0);
 }
 
-struct neighbour {
+struct node_rank {
     struct mics_comm *comm;
-    struct mics_board *board;
+    struct mics_liveness_table *table;
     struct mics_err err;
 };
 
-static void *open_board(void *context)
+static void *open_table(void *context)
 {
-    struct neighbour *own = context;
+    struct node_rank *own = context;
 
-    mics_board_open(own->comm, &own->board, &own->err);
+    mics_liveness_table_open(own->comm, &own->table, &own->err);
     return NULL;
 }
 
 static void ranks_of_a_node_read_what_the_others_write(void)
 {
     struct mics_comm *comms[RANKS];
-    struct neighbour each[RANKS] = {0};
+    struct node_rank each[RANKS] = {0};
     pthread_t threads[RANKS];
-    int speaker;
+    int first_alive;
 
     CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
     for (int i = 0; i < RANKS; i++) {
         each[i].comm = comms[i];
-        CHECK_INT(pthread_create(&threads[i], NULL, open_board, &each[i]), 0);
+        CHECK_INT(pthread_create(&threads[i], NULL, open_table, &each[i]), 0);
     }
     for (int i = 0; i < RANKS; i++)
         pthread_join(threads[i], NULL);
-    CHECK(each[0].board && each[1].board);
-    mics_board_write(each[1].board, 0x1234567890);
-    CHECK_INT(mics_board_read(each[0].board, 1), 0x1234567890);
-    CHECK_INT(mics_board_read(each[0].board, 0), 0);
-    CHECK_INT(mics_board_missing(each[0].board, &speaker), -1);
-    CHECK_INT(speaker, 0);
+    CHECK(each[0].table && each[1].table);
+    mics_liveness_table_write(each[1].table, 0x1234567890);
+    CHECK_INT(mics_liveness_table_read(each[0].table, 1), 0x1234567890);
+    CHECK_INT(mics_liveness_table_read(each[0].table, 0), 0);
+    CHECK_INT(mics_liveness_table_find_dead(each[0].table, &first_alive), -1);
+    CHECK_INT(first_alive, 0);
     for (int i = 0; i < RANKS; i++) {
-        mics_board_close(each[i].board);
+        mics_liveness_table_close(each[i].table);
         comms[i]->ops->free(comms[i]);
     }
 }
 
-static void a_rank_alone_has_no_board(void)
+static void a_single_rank_has_no_table(void)
 {
     struct mics_comm *comm;
-    struct mics_board *board = (struct mics_board *)1;
+    struct mics_liveness_table *table = (struct mics_liveness_table *)1;
 
     CHECK_INT(mics_comm_new_self(&comm, NULL), MICS_OK);
-    CHECK_INT(mics_board_open(comm, &board, NULL), MICS_OK);
-    CHECK(board == NULL);
+    CHECK_INT(mics_liveness_table_open(comm, &table, NULL), MICS_OK);
+    CHECK(table == NULL);
     comm->ops->free(comm);
 }
 
 int main(void)
 {
-    TAP_RUN(an_operation_that_hangs_is_named_by_the_first_rank);
-    TAP_RUN(a_communicator_that_fails_while_streams_hang_is_told_by_its_rank);
-    TAP_RUN(a_job_that_gets_on_is_left_alone);
+    TAP_RUN(an_operation_that_hangs_is_reported_by_the_first_rank);
+    TAP_RUN(a_communicator_that_fails_while_streams_hang_is_reported_by_its_rank);
+    TAP_RUN(a_job_that_progresses_is_not_ended);
     TAP_RUN(ranks_of_a_node_read_what_the_others_write);
-    TAP_RUN(a_rank_alone_has_no_board);
+    TAP_RUN(a_single_rank_has_no_table);
     return tap_done();
 }

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-# places.sh - the namespaces of a lab: running commands in them, and what the hub and the nodes do when they begin. Part of mics-lab.
+# namespaces.sh - the namespaces of a lab: runs commands in them, and sets up the hub and the nodes. Part of mics-lab.
 
-# Run a command in the places of a process, whose namespaces are the files in a folder.
-in_places() # folder command...
+# Run a command in the namespaces that are the files in a folder.
+in_namespaces() # folder command...
 {
     local at=$1 pid user=()
     shift
     read -r pid _ <"$lab/hub"
     if [ "$(id -u)" != 0 ]; then user=("--user=/proc/$pid/ns/user" --preserve-credentials); fi
-    # shellcheck disable=SC2016 # expanded inside
+    # shellcheck disable=SC2016 # expanded by the inner shell
     nsenter "${user[@]}" "--net=$at/net" "--uts=$at/uts" "--mount=$at/mnt" "--pid=$at/pid" -- \
         sh -c 'cd "$1" || exit; shift; exec "$@"' sh "$PWD" "$@"
 }
@@ -17,7 +17,7 @@ in_hub() # command...
 {
     local pid _
     read -r pid _ <"$lab/hub"
-    in_places "/proc/$pid/ns" "$@"
+    in_namespaces "/proc/$pid/ns" "$@"
 }
 
 in_node() # node command...
@@ -26,10 +26,10 @@ in_node() # node command...
     read -r hub _ <"$lab/hub"
     read -r pid <"$lab/node$1"
     shift
-    in_places "/proc/$hub/root/proc/$pid/ns" "$@"
+    in_namespaces "/proc/$hub/root/proc/$pid/ns" "$@"
 }
 
-# What tc has to be told. A bucket holds what flows in 5 ms, but at least two packets.
+# The commands for tc. The bucket holds the bytes of 5 ms, but at least two packets.
 shape() # device rate_bits
 {
     local burst
@@ -45,16 +45,16 @@ shape_link() # node rate_bits
 
 hardware_address() { printf '02:00:00:00:00:%02x' "$1"; } # node
 
-# An init: keeps its namespaces, and reaps.
+# Keep the namespaces, and reap child processes as init does.
 stay() { sleep infinity & wait; }
 
-own_places() # host name
+init_namespaces() # host name
 {
     mount -t proc proc /proc && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && hostname "$1" && ip link set lo up &&
         echo 5 >/proc/sys/net/ipv4/tcp_retries2 # a connection to a node that was cut off fails in 15 s, not 15 minutes
 }
 
-# The first node also knows an address that is nobody's, and sends it to the last node.
+# On the first node an unused IP address resolves to the last node, for measure().
 node_addresses() # node
 {
     echo "link set eth0 address $(hardware_address "$1") up"
@@ -68,7 +68,7 @@ node_main() # node rate_bits
 {
     local pid
     read -r pid _ </proc/self/stat # as the hub sees it
-    own_places "node$1" || exit 1
+    init_namespaces "node$1" || exit 1
     echo "$pid" >"$lab/node$1.new" && mv "$lab/node$1.new" "$lab/node$1"
     until [[ $(</proc/net/dev) == *eth0:* ]]; do sleep 0.02; done
     node_addresses "$1" | ip -batch - && shape eth0 "$2" | tc -batch - && : >"$lab/node$1.up"
@@ -103,12 +103,12 @@ plug_in() # node
 hub_build()
 {
     local i
-    own_places "$name" && mount --bind "$lab/hosts" /etc/hosts || return
+    init_namespaces "$name" && mount --bind "$lab/hosts" /etc/hosts || return
     start_nodes
     printf '%s\n' 'link add br0 mtu 9000 type bridge' "address add $subnet.254/24 dev br0" 'link set br0 up' |
         ip -batch - || return
     if [ -n "$delay" ] && ! tc qdisc add dev br0 root netem delay "$delay" 2>/dev/null; then
-        echo '--delay: this kernel has no netem, so nothing can be delayed'
+        echo '--delay: this kernel has no netem, so links cannot be delayed'
         return 1
     elif [ -n "$delay" ]; then
         tc qdisc del dev br0 root

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_lr.c - learning rates, and the settings around them. */
+/* test_settings.c - learning rates and settings. */
 #include "tap.h"
 
 #include "train/settings.h"
@@ -20,7 +20,7 @@ static void the_warm_up_is_a_straight_line_to_the_peak(void)
     }
 }
 
-static void a_constant_rate_stays(void)
+static void a_constant_rate_does_not_change(void)
 {
     struct mics_lr lr = schedule(MICS_LR_CONSTANT);
 
@@ -58,14 +58,14 @@ static void without_warm_up_the_first_step_has_nearly_the_peak(void)
     CHECK_NEAR(mics_lr_at(&lr, 1), 0.1, 1e-12);
 }
 
-static void a_schedule_of_another_name_is_refused_with_the_names(void)
+static void an_unknown_schedule_is_refused_with_the_valid_names(void)
 {
-    enum mics_lr_kind kind = MICS_LR_LINEAR;
+    struct mics_settings settings = mics_settings_default();
     struct mics_err err = {""};
 
-    CHECK_INT(mics_lr_parse("cosine", &kind, &err), MICS_OK);
-    CHECK_INT(kind, MICS_LR_COSINE);
-    CHECK_INT(mics_lr_parse("cos", &kind, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_settings_set(&settings, "lr-schedule", "linear", &err), MICS_OK);
+    CHECK_INT(settings.lr_schedule, MICS_LR_LINEAR);
+    CHECK_INT(mics_settings_set(&settings, "lr-schedule", "cos", &err), MICS_ERR_ARG);
     CHECK_STR(err.text, "'cos' is not one of constant, linear, cosine");
 }
 
@@ -100,7 +100,7 @@ static void settings_out_of_range_are_refused(void)
     }
 }
 
-static void settings_left_open_follow_the_plan_and_each_other(void)
+static void unset_settings_follow_the_plan_and_each_other(void)
 {
     struct mics_settings settings = mics_settings_default();
     struct mics_plan_choice with = {.clip = true}, without = {.clip = false};
@@ -118,7 +118,7 @@ static void settings_left_open_follow_the_plan_and_each_other(void)
     CHECK_INT(mics_settings_resolve(&settings, &with, &err), MICS_ERR_ARG);
 }
 
-static void settings_come_back_from_a_checkpoint_bit_for_bit(void)
+static void settings_survive_a_checkpoint_bit_for_bit(void)
 {
     struct mics_settings settings = mics_settings_default(), back = {0};
     struct mics_plan_choice choice = {.clip = true};
@@ -143,14 +143,14 @@ static void settings_come_back_from_a_checkpoint_bit_for_bit(void)
 int main(void)
 {
     TAP_RUN(the_warm_up_is_a_straight_line_to_the_peak);
-    TAP_RUN(a_constant_rate_stays);
+    TAP_RUN(a_constant_rate_does_not_change);
     TAP_RUN(a_linear_rate_falls_to_the_floor_and_stays_there);
     TAP_RUN(a_cosine_is_half_way_in_the_middle);
     TAP_RUN(without_warm_up_the_first_step_has_nearly_the_peak);
-    TAP_RUN(a_schedule_of_another_name_is_refused_with_the_names);
+    TAP_RUN(an_unknown_schedule_is_refused_with_the_valid_names);
     TAP_RUN(settings_are_parsed_by_name);
     TAP_RUN(settings_out_of_range_are_refused);
-    TAP_RUN(settings_left_open_follow_the_plan_and_each_other);
-    TAP_RUN(settings_come_back_from_a_checkpoint_bit_for_bit);
+    TAP_RUN(unset_settings_follow_the_plan_and_each_other);
+    TAP_RUN(settings_survive_a_checkpoint_bit_for_bit);
     return tap_done();
 }

@@ -1,37 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * utf8.c - is a text UTF-8? The ranges are the table of RFC 3629, section 4.
- */
-#include "doc/format.h"
+#include "base/utf8.h"
 
 #include <stdint.h>
 
-/* First bytes lead_min..lead_max are followed by `more` bytes, the first of them in second_min..second_max
- * and the others in 0x80..0xbf. */
-struct form {
+/* RFC 3629, section 4: a first byte in lead_min..lead_max is followed by `more` bytes, the first of
+ * them in second_min..second_max and the others in 0x80..0xbf. */
+static const struct form {
     uint8_t lead_min, lead_max, more, second_min, second_max;
-};
-
-static const struct form forms[] = {
+} forms[] = {
     {0x00, 0x7f, 0, 0x00, 0x00}, {0xc2, 0xdf, 1, 0x80, 0xbf}, {0xe0, 0xe0, 2, 0xa0, 0xbf},
     {0xe1, 0xec, 2, 0x80, 0xbf}, {0xed, 0xed, 2, 0x80, 0x9f}, {0xee, 0xef, 2, 0x80, 0xbf},
     {0xf0, 0xf0, 3, 0x90, 0xbf}, {0xf1, 0xf3, 3, 0x80, 0xbf}, {0xf4, 0xf4, 3, 0x80, 0x8f},
 };
 
-/* Bytes of the sequence that begins here, or 0. */
-static size_t sequence_length(const uint8_t *text, size_t size)
+size_t mics_utf8_length(const char *text, size_t size)
 {
+    const uint8_t *bytes = (const uint8_t *)text;
+
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
         const struct form *form = &forms[i];
 
-        if (text[0] < form->lead_min || text[0] > form->lead_max)
+        if (bytes[0] < form->lead_min || bytes[0] > form->lead_max)
             continue;
         if (form->more == 0)
             return 1;
-        if (size <= form->more || text[1] < form->second_min || text[1] > form->second_max)
+        if (size <= form->more || bytes[1] < form->second_min || bytes[1] > form->second_max)
             return 0;
         for (size_t k = 2; k <= form->more; k++)
-            if ((text[k] & 0xc0) != 0x80)
+            if ((bytes[k] & 0xc0) != 0x80)
                 return 0;
         return form->more + 1u;
     }
@@ -40,17 +36,15 @@ static size_t sequence_length(const uint8_t *text, size_t size)
 
 bool mics_utf8_check(const char *text, size_t size, size_t *bad)
 {
-    const uint8_t *bytes = (const uint8_t *)text;
-
-    for (size_t at = 0; at < size;) {
-        const size_t length = sequence_length(bytes + at, size - at);
+    for (size_t offset = 0; offset < size;) {
+        const size_t length = mics_utf8_length(text + offset, size - offset);
 
         if (length == 0) {
             if (bad)
-                *bad = at;
+                *bad = offset;
             return false;
         }
-        at += length;
+        offset += length;
     }
     return true;
 }

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cli_internal.h - what the files of lib/cli share. */
+#ifndef MICS_CLI_CLI_INTERNAL_H
+#define MICS_CLI_CLI_INTERNAL_H
+
+#include "cli/cli.h"
+
+/* The only global variables of a program. */
+struct cli_state {
+    const struct cli_program *program;
+    int verbosity;
+    int rank, world_size;
+    bool reports;  /* prints messages whatever its rank */
+    bool launched; /* by mpirun or srun */
+};
+
+extern struct cli_state cli_state;
+
+/* Does this rank print messages for the job? */
+bool cli_reports(void);
+
+/* Is `fd` a terminal that a person reads? Under a launcher never: it gives its ranks a
+ * pseudo-terminal even if it writes to a pipe. */
+bool cli_is_terminal(int fd);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/watch/fault_injection.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool find_op_kind(const char *name, enum mics_op_kind *kind)
+{
+    for (int i = 0; i < MICS_OP_KIND_COUNT; i++)
+        if (strcmp(name, mics_op_kind_name((enum mics_op_kind)i)) == 0) {
+            *kind = (enum mics_op_kind)i;
+            return true;
+        }
+    return false;
+}
+
+enum mics_status mics_fault_injection_read(struct mics_fault_injection *fault, uint32_t rank,
+                                           struct mics_err *err)
+{
+    const char *text = getenv("MICS_FAULT");
+    unsigned long long at;
+    unsigned faulty_rank;
+    char name[32], extra;
+
+    *fault = (struct mics_fault_injection){0};
+    if (!text || !*text)
+        return MICS_OK;
+    if (sscanf(text, "%9u:%31[a-z]:%18llu%c", &faulty_rank, name, &at, &extra) != 3 || at == 0 ||
+        !find_op_kind(name, &fault->kind))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "MICS_FAULT: expected RANK:OPERATION:N, found \"%s\"", text);
+    if (faulty_rank == rank)
+        fault->at = at;
+    return MICS_OK;
+}
+
+void mics_fault_injection_before_op(void *context, uint32_t op_index)
+{
+    struct mics_fault_injection *fault = context;
+    const struct mics_op *op = mics_engine_op(fault->engine, false, op_index);
+
+    if (op->kind == fault->kind && atomic_fetch_add(&fault->count, 1) + 1 == fault->at)
+        raise(SIGKILL);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fault_injection.h - kills a rank on purpose, to test how a job reacts.
+ *
+ * MICS_FAULT=RANK:OPERATION:N in the environment: the process of this rank is killed when it begins
+ * the N-th operation of this kind ("gather", "backward", ...; evaluations do not count).
+ */
+#ifndef MICS_TRAIN_WATCH_FAULT_INJECTION_H
+#define MICS_TRAIN_WATCH_FAULT_INJECTION_H
+
+#include "engine/engine.h"
+
+#include <stdatomic.h>
+
+struct mics_fault_injection {
+    const struct mics_engine *engine; /* the caller sets it before the first step */
+    enum mics_op_kind kind;
+    uint64_t at; /* the N-th operation; 0: no fault on this rank */
+    atomic_uint_fast64_t count;
+};
+
+/* MICS_ERR_ARG: the variable is malformed. */
+enum mics_status mics_fault_injection_read(struct mics_fault_injection *fault, uint32_t rank,
+                                           struct mics_err *err);
+/* The engine's before_op; `context` is the struct mics_fault_injection. */
+void mics_fault_injection_before_op(void *context, uint32_t op_index);
+
+#endif
