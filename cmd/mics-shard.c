@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "comm/agree.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/convert/ops.h"
+#include "ckpt/convert/convert.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
 #include "doc/table.h"

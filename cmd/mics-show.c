@@ -7,7 +7,7 @@
 #include "base/file.h"
 #include "ckpt/folder.h"
 #include "ckpt/manifest.h"
-#include "ckpt/manifest_print.h"
+#include "ckpt/manifest.h"
 #include "cli/cli.h"
 #include "bench/doc.h"
 #include "topology/print.h"

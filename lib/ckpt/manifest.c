@@ -1,14 +1,84 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/manifest.h"
 
-#include "ckpt/manifest_form.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
+#include "doc/table.h"
+#include "doc/tree_print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char *const state_names[MICS_CKPT_STATES] = {"param", "m", "v"};
+
+const char *mics_ckpt_state_name(uint32_t state)
+{
+    return state_names[state];
+}
+
+json_t *mics_form_shape(const struct mics_shape *shape)
+{
+    return json_pack("{s:I,s:I,s:I,s:I,s:I}", "nodes", (json_int_t)shape->nodes, "per_node",
+                     (json_int_t)shape->per_node, "p_param", (json_int_t)shape->p_param, "p_grad",
+                     (json_int_t)shape->p_grad, "p_optim", (json_int_t)shape->p_optim);
+}
+
+json_t *mics_form_states(uint32_t states)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; list && i < states; i++) {
+        if (json_array_append_new(list, json_string(state_names[i])) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *describe_tensor(const struct mics_tensor *tensor)
+{
+    json_t *shape = tensor->rank == 1 ? json_pack("[I]", (json_int_t)tensor->shape[0])
+                                      : json_pack("[I,I]", (json_int_t)tensor->shape[0],
+                                                  (json_int_t)tensor->shape[1]);
+
+    return shape ? json_pack("{s:s,s:o,s:I}", "name", tensor->name, "shape", shape, "offset",
+                             (json_int_t)tensor->offset)
+                 : NULL;
+}
+
+json_t *mics_form_unit(const struct mics_unit *unit, const struct mics_layout *layout)
+{
+    json_t *tensors = json_array();
+
+    for (uint32_t i = 0; tensors && i < unit->tensor_count; i++) {
+        if (json_array_append_new(tensors, describe_tensor(&unit->tensors[i])) != 0) {
+            json_decref(tensors);
+            return NULL;
+        }
+    }
+    return tensors ? json_pack("{s:s,s:I,s:I,s:I,s:o}", "name", unit->name, "count",
+                               (json_int_t)layout->count, "padded", (json_int_t)layout->padded,
+                               "segments", (json_int_t)layout->segments, "tensors", tensors)
+                   : NULL;
+}
+
+json_t *mics_form_units(const struct mics_ckpt_form *form)
+{
+    json_t *units = json_array();
+
+    for (uint32_t i = 0; units && i < form->model->unit_count; i++) {
+        json_t *unit = mics_form_unit(&form->model->units[i], &form->layouts[i]);
+
+        if (json_array_append_new(units, unit) != 0) {
+            json_decref(units);
+            return NULL;
+        }
+    }
+    return units;
+}
 
 #define HASH_DIGITS 16
 
@@ -159,5 +229,106 @@ enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
         status = read_all(&root, out, err);
     if (status != MICS_OK)
         mics_manifest_free(out);
+    return status;
+}
+
+/* manifest_print.c - a checkpoint for people and for scripts. */
+static void put_number(struct mics_table *table, const char *name, uint64_t value)
+{
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%" PRIu64, value);
+}
+
+static enum mics_status put_model(struct mics_table *table, const struct mics_at *root,
+                                  struct mics_err *err)
+{
+    struct mics_at model;
+    const char *name = NULL;
+    enum mics_status status = mics_at_object(root, "model", &model, err);
+
+    if (status == MICS_OK)
+        status = mics_at_string(&model, "name", &name, err);
+    if (status != MICS_OK)
+        return status;
+    mics_table_cell(table, "model");
+    mics_table_cell(table, "%s", name);
+    return MICS_OK;
+}
+
+/* The shape has few members, all numbers: a row for each serves people too. */
+static enum mics_status put_shape(struct mics_table *table, const struct mics_at *root,
+                                  struct mics_err *err)
+{
+    static const char *const keys[] = {"nodes", "per_node", "p_param", "p_grad", "p_optim"};
+    struct mics_at shape;
+    enum mics_status status = mics_at_object(root, "shape", &shape, err);
+    uint32_t value;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == MICS_OK; i++) {
+        status = mics_at_u32(&shape, keys[i], 1, UINT32_MAX, &value, err);
+        if (status == MICS_OK)
+            put_number(table, keys[i], value);
+    }
+    return status;
+}
+
+static uint64_t total_bytes(const struct mics_manifest *manifest)
+{
+    uint64_t total = 0;
+
+    for (uint32_t i = 0; i < manifest->file_count; i++)
+        total += manifest->files[i].bytes;
+    return total;
+}
+
+static enum mics_status print_facts(FILE *out, const struct mics_at *root,
+                                    const struct mics_manifest *manifest, int tsv,
+                                    struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<|<");
+    enum mics_status status = put_model(table, root, err);
+
+    put_number(table, tsv ? "step" : "steps done", manifest->step);
+    put_number(table, tsv ? "samples" : "sequences seen", manifest->samples);
+    if (status == MICS_OK)
+        status = put_shape(table, root, err);
+    put_number(table, "files", manifest->file_count);
+    mics_table_cell(table, "bytes");
+    mics_table_bytes(table, tsv, total_bytes(manifest));
+    if (status == MICS_OK) {
+        mics_outline_rows(table, "training", manifest->training, tsv);
+        return mics_table_finish(table, out, tsv, err);
+    }
+    mics_table_free(table);
+    return status;
+}
+
+static enum mics_status print_files(FILE *out, const struct mics_manifest *manifest, int tsv,
+                                    struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new(tsv ? "file|bytes|xxh64" : "<file|>bytes|<xxh64");
+    char name[64];
+
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        mics_ckpt_file_name(i, name, sizeof name);
+        mics_table_cell(table, "%s", name);
+        mics_table_bytes(table, tsv, manifest->files[i].bytes);
+        mics_table_cell(table, "%016" PRIx64, manifest->files[i].xxh64);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+enum mics_status mics_manifest_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const struct mics_at root = mics_at_root(doc);
+    struct mics_manifest manifest = {0};
+    enum mics_status status = mics_manifest_from_doc((json_t *)(uintptr_t)doc, &manifest, err);
+
+    if (status == MICS_OK)
+        status = print_facts(out, &root, &manifest, tsv, err);
+    if (status == MICS_OK)
+        status = print_files(out, &manifest, tsv, err);
+    mics_manifest_free(&manifest);
     return status;
 }

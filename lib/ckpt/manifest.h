@@ -8,10 +8,13 @@
 #ifndef MICS_CKPT_MANIFEST_H
 #define MICS_CKPT_MANIFEST_H
 
-#include "ckpt/format/hashed_file.h"
+#include "base/err.h"
+#include "ckpt/format/checksum.h"
+#include "model/model.h"
 #include "plan/plan.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 #define MICS_CHECKPOINT_KIND    "mics.checkpoint"
 #define MICS_CHECKPOINT_VERSION 1
@@ -62,5 +65,23 @@ enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_t
 
 /* "shard-00002.safetensors" */
 void mics_ckpt_file_name(uint32_t index, char *buf, size_t size);
+
+/* manifest_form.h - the part of a manifest that says how the state is laid out. */
+/* Each a new reference, or NULL without memory. */
+json_t *mics_form_shape(const struct mics_shape *shape);
+json_t *mics_form_states(uint32_t states);
+json_t *mics_form_unit(const struct mics_unit *unit, const struct mics_layout *layout);
+json_t *mics_form_units(const struct mics_ckpt_form *form);
+
+/* match_tensors.h - which tensors of a model a checkpoint lacks, or has in another form. */
+/* MICS_ERR_FORMAT names all tensors that are missing, left over, of another shape, or elsewhere in their unit;
+ * those of layers that differ in the same way share a word: "h.*.ln_1.weight (12)". */
+enum mics_status mics_ckpt_match_tensors(const struct mics_ckpt_table *table,
+                                         const struct mics_model *model, struct mics_err *err);
+
+/* manifest_print.h - a checkpoint's manifest as tables. */
+/* What was trained and how far, the settings and data of the run, and the files. The files themselves are
+ * not looked at. MICS_ERR_FORMAT for a document that is no manifest. */
+enum mics_status mics_manifest_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 #endif

@@ -5,6 +5,7 @@
 #ifndef MICS_CKPT_SHARD_FILE_H
 #define MICS_CKPT_SHARD_FILE_H
 
+#include "ckpt/format/safetensors.h"
 #include "ckpt/manifest.h"
 
 /* Where the numbers come from and go to: elements [first, first + count) of the rank's optimizer shard, which
@@ -37,5 +38,17 @@ enum mics_status mics_shard_part_take(const struct mics_ckpt_form *form, uint32_
 enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
                                        uint32_t part, const float *values,
                                        struct mics_file_sum *sum, struct mics_err *err);
+
+/* shard_spec.h - the tensors of the file of one part of a shard, in their order. */
+/* Owns the names. Tensor i is of unit i / states, state i % states. */
+struct mics_shard_spec {
+    struct mics_safetensor_spec *tensors;
+    char (*names)[48];
+    uint32_t count;
+};
+
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
+                                     struct mics_shard_spec *spec, struct mics_err *err);
+void mics_shard_spec_free(struct mics_shard_spec *spec); /* of zeros is fine */
 
 #endif

@@ -7,7 +7,7 @@
  */
 #include "base/num.h"
 #include "comm/agree.h"
-#include "ckpt/convert/model.h"
+#include "ckpt/convert/disk_model.h"
 #include "ckpt/convert/sums.h"
 #include "train/run_internal.h"
 

@@ -1,312 +1,477 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert.c - threads take pieces of files from one list until all are made.
- *
- * Some files are made side by side, each from its beginning to its end: so the disk sees long runs, sums are taken in
- * their order, and one large file, too, is made by all threads. Ranks share files that are summed, and ranges of
- * those that are not.
+ * The source is read twice, once for its numbers and once from end to end for its sums. As the numbers wait for the disk, most
+ * of the second reading costs no time; what was made of a damaged source is never given its name.
  */
-#include "ckpt/convert/abort_marker.h"
-#include "ckpt/convert/part.h"
-
-#include "base/num.h"
+#include "base/background_task.h"
+#include "base/file.h"
+#include "ckpt/convert/convert.h"
+#include "ckpt/convert/sums.h"
+#include "ckpt/convert/convert.h"
+#include "ckpt/hf/hf.h"
 #include "comm/agree.h"
-#include "base/workers.h"
+#include "doc/doc.h"
+#include "plan/memory.h"
 
 #include <stdlib.h>
-#include <time.h>
+#include <string.h>
+#include <unistd.h>
 
-#define MAX_THREADS      24u
-#define THREADS_PER_CORE 2u /* one waits for the disk meanwhile */
-#define FILES_AT_ONCE    4u
-#define PROGRESS_NS      100000000L
-
-/* The list and what came of it. */
-struct work {
-    struct mics_copier copier;
-    const struct mics_convert_how *how;
-    struct mics_piece *pieces; /* of this rank */
-    size_t count;
-    uint64_t bytes; /* of these */
-    struct mics_halt halt;
-    atomic_size_t next;
-    pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t ended;
-    unsigned running;
-    enum mics_status status;
-    struct mics_err err;
+/* What is to be made, and how the first rank ends it when all files are whole: `finish` writes what else belongs
+ * into the folder and commits it. `room`: bytes of that, beyond the target's. */
+struct mics_convert_output {
+    struct mics_target *target;
+    uint64_t room;
+    enum mics_status (*finish)(void *context, struct mics_new_folder *folder, struct mics_err *err);
+    void *context;
 };
 
-uint64_t mics_sections_place(struct mics_section *sections, size_t count)
+/* Make the folder request->out whole, or not at all. `prepared` is how far this rank is; `source` is where the store's
+ * numbers are from, if they have sums, else NULL. With request->dry the sums are compared and nothing is made.
+ * Collective: the same result on all ranks. */
+enum mics_status mics_convert_make(const struct mics_convert_request *request,
+                                   enum mics_status prepared, const struct mics_store *store,
+                                   const struct mics_shard_source *source,
+                                   const struct mics_convert_output *output, struct mics_err *err);
+
+struct watch {
+    struct mics_sums sums;
+    atomic_bool stop_sums, stop_making;
+};
+
+static enum mics_status check(void *context, struct mics_err *err)
 {
-    uint64_t bytes = 0;
+    struct watch *watch = context;
+    enum mics_status status = mics_sums_check(&watch->sums, err);
 
-    for (size_t i = 0; i < count; i++) {
-        sections[i].offset = bytes;
-        bytes += sections[i].count * mics_number_bytes(sections[i].number);
-    }
-    return bytes;
-}
-
-uint64_t mics_target_bytes(const struct mics_target *target)
-{
-    uint64_t bytes = 0;
-
-    for (uint32_t i = 0; i < target->file_count; i++)
-        bytes += target->files[i].bytes;
-    return bytes;
-}
-
-static uint64_t pieces_of(const struct mics_target_file *file)
-{
-    return mics_ceil_div(file->bytes, MICS_PIECE_BYTES);
-}
-
-/* The rank that makes piece `piece` of a file. */
-static uint32_t owner_of(const struct work *work, uint32_t file, uint64_t piece)
-{
-    const struct mics_target *target = work->copier.target;
-    const uint32_t ranks = (uint32_t)work->how->comm->size;
-
-    return target->hashed ? file % ranks
-                          : (uint32_t)(piece * ranks / pieces_of(&target->files[file]));
-}
-
-/* Piece `piece` of the files that are made at once from `first` on; false: none is so long. */
-static bool add_row(struct work *work, uint32_t first, uint32_t stride, uint64_t piece)
-{
-    const struct mics_target *target = work->copier.target;
-    bool any = false;
-
-    for (uint32_t i = 0; i < FILES_AT_ONCE && first < target->file_count; i++, first += stride) {
-        const struct mics_target_file *file = &target->files[first];
-        const uint64_t begin = piece * MICS_PIECE_BYTES;
-
-        if (begin >= file->bytes)
-            continue;
-        any = true;
-        if (owner_of(work, first, piece) != (uint32_t)work->how->comm->rank)
-            continue;
-        work->pieces[work->count++] = (struct mics_piece){.file = first, .begin = begin};
-        work->bytes += mics_min_u64(MICS_PIECE_BYTES, file->bytes - begin);
-    }
-    return any;
-}
-
-static enum mics_status list_pieces(struct work *work, struct mics_err *err)
-{
-    const struct mics_target *target = work->copier.target;
-    const struct mics_comm *comm = work->how->comm;
-    const uint32_t stride = target->hashed ? (uint32_t)comm->size : 1;
-    size_t most = 1;
-
-    for (uint32_t i = 0; i < target->file_count; i++)
-        most += pieces_of(&target->files[i]);
-    work->pieces = malloc(most * sizeof *work->pieces);
-    if (!work->pieces)
-        return mics_err_nomem(err);
-    for (uint64_t first = target->hashed ? (uint32_t)comm->rank : 0; first < target->file_count;
-         first += (uint64_t)FILES_AT_ONCE * stride)
-        for (uint64_t piece = 0; add_row(work, (uint32_t)first, stride, piece);)
-            piece++;
-    return MICS_OK;
-}
-
-static void remember(struct work *work, enum mics_status status, const struct mics_err *err)
-{
-    pthread_mutex_lock(&work->lock);
-    if (work->status == MICS_OK) {
-        work->status = status;
-        work->err = *err;
-    }
-    pthread_mutex_unlock(&work->lock);
-    mics_copier_stop(&work->copier);
-}
-
-static void *make_pieces(void *context)
-{
-    struct work *work = context;
-    struct mics_copy_buffers buffers = {.out = aligned_alloc(MICS_PIECE_ALIGN, MICS_PIECE_BYTES),
-                                        .scratch = malloc(3 * MICS_STORE_CHUNK * sizeof(float))};
-    struct mics_err err = {""};
-    enum mics_status status = buffers.out && buffers.scratch ? MICS_OK : mics_err_nomem(&err);
-
-    while (status == MICS_OK && !mics_copier_stops(&work->copier)) {
-        const size_t i = atomic_fetch_add(&work->next, 1);
-
-        if (i >= work->count)
-            break;
-        status = mics_piece_make(&work->copier, &work->pieces[i], &buffers, &err);
-    }
+    for (uint32_t i = 0; status == MICS_OK && i < watch->sums.source->store.file_count; i++)
+        if (watch->sums.damaged[i])
+            atomic_store(&watch->stop_making, true);
     if (status != MICS_OK)
-        remember(work, status, &err);
-    free(buffers.out);
-    free(buffers.scratch);
-    pthread_mutex_lock(&work->lock);
-    work->running--;
-    pthread_cond_signal(&work->ended);
-    pthread_mutex_unlock(&work->lock);
-    return NULL;
-}
-
-/* As if all ranks were as far as this one. */
-static void tell_progress(const struct work *work, uint64_t total)
-{
-    const double part =
-        work->bytes ? (double)atomic_load(&work->copier.done) / (double)work->bytes : 1;
-
-    if (work->how->progress)
-        work->how->progress(work->how->progress_context, (uint64_t)(part * (double)total), total);
-}
-
-/* One that stops stops all. */
-static void mind_others(struct work *work)
-{
-    if (mics_copier_stops(&work->copier))
-        mics_halt_tell(&work->halt);
-    else if (mics_halt_heard(&work->halt))
-        mics_copier_stop(&work->copier);
-}
-
-static void wait_for_all(struct work *work, uint64_t total)
-{
-    struct timespec until;
-
-    pthread_mutex_lock(&work->lock);
-    while (work->running > 0) {
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += PROGRESS_NS;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        pthread_cond_timedwait(&work->ended, &work->lock, &until);
-        tell_progress(work, total);
-        mind_others(work);
-    }
-    pthread_mutex_unlock(&work->lock);
-}
-
-static unsigned thread_count(const struct work *work)
-{
-    const uint64_t count = mics_core_share(work->how->host_ranks) * THREADS_PER_CORE;
-
-    return (unsigned)mics_min_u64(mics_min_u64(count, MAX_THREADS), mics_max_u64(work->count, 1));
-}
-
-static void run_threads(struct work *work)
-{
-    pthread_t threads[MAX_THREADS];
-    const unsigned wanted = thread_count(work);
-    unsigned started = 0;
-
-    work->running = wanted;
-    while (started < wanted && pthread_create(&threads[started], NULL, make_pieces, work) == 0)
-        started++;
-    pthread_mutex_lock(&work->lock);
-    work->running -= wanted - started;
-    pthread_mutex_unlock(&work->lock);
-    if (started == 0)
-        remember(work, MICS_ERR_NOMEM, &(struct mics_err){"cannot start a thread"});
-    wait_for_all(work, mics_target_bytes(work->copier.target));
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-}
-
-/* What this rank has a piece of. */
-static enum mics_status open_files(struct work *work, struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-
-    for (size_t i = 0; status == MICS_OK && i < work->count; i++)
-        status = mics_copier_open_file(&work->copier, work->pieces[i].file, err);
+        atomic_store(&watch->stop_making, true);
     return status;
 }
 
-static enum mics_status start_sums(struct work *work, struct mics_err *err)
+/* What is wrong with the source explains what is wrong with its numbers; it does not explain a full disk. */
+static enum mics_status make_watched(const struct mics_convert_request *request,
+                                     const struct mics_store *store, struct mics_target *target,
+                                     const char *folder, struct watch *watch, struct mics_err *err)
 {
-    const struct mics_target *target = work->copier.target;
-    const uint32_t ranks = (uint32_t)work->how->comm->size;
+    const struct mics_convert_how how = {.comm = request->comm,
+                                         .host_ranks = request->host_ranks,
+                                         .progress = request->progress,
+                                         .progress_context = request->progress_context,
+                                         .cancel = &watch->stop_making};
+    struct mics_err sums_err = {""}, made_err = {""};
+    struct mics_errand errand = {.started = false};
+    enum mics_status made, sums;
 
-    for (uint32_t i = (uint32_t)work->how->comm->rank; target->hashed && i < target->file_count;
-         i += ranks) {
-        work->copier.files[i].hash = XXH64_createState();
-        if (!work->copier.files[i].hash)
-            return mics_err_nomem(err);
-        XXH64_reset(work->copier.files[i].hash, 0);
+    mics_errand_start(&errand, check, watch);
+    made = mics_convert(store, target, folder, &how, &made_err);
+    if (made != MICS_OK && made != MICS_ERR_FORMAT)
+        atomic_store(&watch->stop_sums, true);
+    sums = mics_errand_finish(&errand, &sums_err);
+    if (made == MICS_OK || made == MICS_ERR_FORMAT) {
+        sums = mics_sums_share(&watch->sums, request->comm, sums, request->problems, &sums_err);
+        if (sums != MICS_OK)
+            made_err = sums_err;
+        made = sums != MICS_OK ? sums : made;
     }
-    return MICS_OK;
+    if (made != MICS_OK && err)
+        *err = made_err;
+    return made;
 }
 
-/* All ranks get the sums of all files. */
-static enum mics_status share_sums(struct work *work, struct mics_target_file *files,
-                                   struct mics_err *err)
+enum mics_status mics_convert_check_sums(const struct mics_convert_request *request,
+                                         const struct mics_shard_source *source,
+                                         struct mics_err *err)
 {
-    struct mics_comm *comm = work->how->comm;
-    const uint32_t count = work->copier.target->file_count, ranks = (uint32_t)comm->size;
-    const size_t most = (size_t)mics_ceil_div(count, ranks);
-    struct mics_file_sum *own = calloc(most, sizeof *own);
-    struct mics_file_sum *all = malloc(most * ranks * sizeof *all);
-    enum mics_status status = mics_agree(comm, own && all ? MICS_OK : mics_err_nomem(err), err);
-
-    for (uint32_t i = (uint32_t)comm->rank; status == MICS_OK && i < count; i += ranks)
-        own[i / ranks] = (struct mics_file_sum){.bytes = files[i].bytes,
-                                                .xxh64 = XXH64_digest(work->copier.files[i].hash)};
-    if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, own, all, most * sizeof *own, err);
-    for (uint32_t i = 0; status == MICS_OK && i < count; i++)
-        files[i].sum = all[(size_t)(i % ranks) * most + i / ranks];
-    free(own);
-    free(all);
-    return status;
-}
-
-static enum mics_status make_files(struct work *work, const char *folder, struct mics_err *err)
-{
-    struct mics_comm *comm = work->how->comm;
-    enum mics_status status = list_pieces(work, err);
-
-    if (status == MICS_OK)
-        status = mics_halt_init(&work->halt, folder, comm->size, err);
-    if (status == MICS_OK)
-        status = mics_copier_name_files(&work->copier, folder, err);
-    if (status == MICS_OK && comm->rank == 0)
-        status = mics_copier_create_files(&work->copier, err);
-    status = mics_agree(comm, status, err);
-    if (status == MICS_OK)
-        status = open_files(work, err);
-    if (status == MICS_OK)
-        status = start_sums(work, err);
-    mind_others(work);
-    if (status == MICS_OK) {
-        run_threads(work);
-        status = work->status;
-        if (status != MICS_OK && err)
-            *err = work->err;
-    }
-    if (status != MICS_OK || mics_copier_stops(&work->copier))
-        mics_halt_tell(&work->halt);
-    return mics_agree(comm, mics_copier_close_files(&work->copier, status, err), err);
-}
-
-enum mics_status mics_convert(const struct mics_store *store, struct mics_target *target,
-                              const char *folder, const struct mics_convert_how *how,
-                              struct mics_err *err)
-{
-    struct work work = {.copier = {.store = store, .target = target, .cancel = how->cancel},
-                        .how = how};
+    struct mics_meter meter;
+    struct mics_sums sums = {.source = source,
+                             .first = (uint32_t)request->comm->rank,
+                             .stride = (uint32_t)request->comm->size,
+                             .host_ranks = request->host_ranks,
+                             .meter = &meter};
     enum mics_status status;
 
-    pthread_mutex_init(&work.lock, NULL);
-    pthread_cond_init(&work.ended, NULL);
-    pthread_mutex_init(&work.copier.lock, NULL);
-    pthread_cond_init(&work.copier.turn, NULL);
-    status = make_files(&work, folder, err);
-    if (status == MICS_OK && target->hashed)
-        status = share_sums(&work, target->files, err);
-    mics_copier_forget_files(&work.copier);
-    pthread_cond_destroy(&work.copier.turn);
-    pthread_mutex_destroy(&work.copier.lock);
-    pthread_cond_destroy(&work.ended);
-    pthread_mutex_destroy(&work.lock);
-    free(work.pieces);
+    mics_meter_init(&meter, request->progress, request->progress_context, mics_sums_bytes(&sums));
+    status = mics_sums_check(&sums, err);
+    status = mics_sums_share(&sums, request->comm, status, request->problems, err);
+    mics_sums_free(&sums);
+    return status;
+}
+
+/* None is made before every rank knows them all. */
+static enum mics_status remember_files(const struct mics_convert_request *request,
+                                       const struct mics_target *target,
+                                       struct mics_new_folder *folder, struct mics_err *err)
+{
+    enum mics_status status = mics_new_folder_remember(folder, MICS_HALT_NAME, err);
+
+    for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
+        status = mics_new_folder_remember(folder, target->files[i].name, err);
+    return mics_agree(request->comm, status, err);
+}
+
+static enum mics_status make(const struct mics_convert_request *request,
+                             const struct mics_store *store, struct mics_target *target,
+                             const char *folder, struct mics_err *err)
+{
+    const struct mics_convert_how how = {.comm = request->comm,
+                                         .host_ranks = request->host_ranks,
+                                         .progress = request->progress,
+                                         .progress_context = request->progress_context};
+
+    return mics_convert(store, target, folder, &how, err);
+}
+
+static enum mics_status write_files(const struct mics_convert_request *request,
+                                    const struct mics_store *store, struct mics_target *target,
+                                    const struct mics_shard_source *source,
+                                    struct mics_new_folder *folder, struct mics_err *err)
+{
+    struct watch watch = {.sums = {.source = source,
+                                   .first = (uint32_t)request->comm->rank,
+                                   .stride = (uint32_t)request->comm->size,
+                                   .host_ranks = request->host_ranks,
+                                   .cancel = &watch.stop_sums}};
+    enum mics_status status = MICS_OK;
+
+    if (!request->dry)
+        status = remember_files(request, target, folder, err);
+    if (status != MICS_OK || (!source && request->dry))
+        return status;
+    if (!source)
+        return make(request, store, target, folder->temporary, err);
+    if (request->dry)
+        status = mics_convert_check_sums(request, source, err);
+    else
+        status = make_watched(request, store, target, folder->temporary, &watch, err);
+    mics_sums_free(&watch.sums);
+    return status;
+}
+
+enum mics_status mics_convert_make(const struct mics_convert_request *request,
+                                   enum mics_status prepared, const struct mics_store *store,
+                                   const struct mics_shard_source *source,
+                                   const struct mics_convert_output *output, struct mics_err *err)
+{
+    struct mics_new_folder folder = {.lock = -1};
+    enum mics_status status = mics_agree(request->comm, prepared, err);
+
+    if (status == MICS_OK)
+        status = mics_new_folder_begin(&folder, request->comm, request->out,
+                                       mics_target_bytes(output->target) + output->room,
+                                       request->dry, err);
+    if (status == MICS_OK)
+        status = write_files(request, store, output->target, source, &folder, err);
+    if (status == MICS_OK && !request->dry) {
+        if (request->comm->rank == 0)
+            status = output->finish(output->context, &folder, err);
+        status = mics_agree(request->comm, status, err);
+    }
+    mics_new_folder_discard(&folder);
+    return status;
+}
+
+/* convert_split.c - into shards: from Hugging Face's files, or from other shards. */
+#define MANIFEST_ROOM ((uint64_t)1 << 20)
+
+/* All that one conversion holds. Not to be moved. */
+struct job {
+    const struct mics_convert_request *request;
+    struct mics_convert_report *report;
+    struct mics_shard_plan plan;
+    struct mics_hf hf;               /* split: the source */
+    struct mics_shard_source source; /* reshard */
+    struct mics_manifest manifest;   /* of what is made */
+    struct mics_shard_target made;
+};
+
+/* The history of `doc` (or none) with this command after it: a new array. */
+static enum mics_status extend_history(const struct mics_convert_request *request,
+                                       const json_t *doc, json_t **out, struct mics_err *err)
+{
+    json_t *carrier = json_object(), *old = json_object_get(doc, "history");
+    enum mics_status status = MICS_OK;
+
+    if (!carrier || (old && json_object_set_new(carrier, "history", json_deep_copy(old)) != 0))
+        status = mics_err_nomem(err);
+    else if (!request->no_history)
+        status = mics_doc_add_history(carrier, "mics-shard", request->argc, request->argv, err);
+    if (status == MICS_OK)
+        *out = json_incref(json_object_get(carrier, "history"));
+    json_decref(carrier);
+    return status;
+}
+
+static void close_job(struct job *job)
+{
+    mics_shard_target_free(&job->made);
+    mics_manifest_free(&job->manifest);
+    mics_hf_close(&job->hf);
+    mics_shard_source_close(&job->source);
+    mics_shard_plan_close(&job->plan);
+}
+
+static enum mics_status prepare_target(struct job *job, const json_t *history, struct mics_err *err)
+{
+    enum mics_status status = extend_history(job->request, history, &job->manifest.history, err);
+
+    if (status == MICS_OK)
+        status = mics_shard_target_new(&job->plan.form, &job->made, err);
+    if (status != MICS_OK)
+        return status;
+    job->report->files = job->made.target.file_count;
+    job->report->bytes = mics_target_bytes(&job->made.target);
+    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+}
+
+/* The first rank's part, when all files are whole. */
+static enum mics_status finish(void *context, struct mics_new_folder *folder, struct mics_err *err)
+{
+    struct job *job = context;
+    enum mics_status status =
+        mics_shard_target_finish(&job->made, &job->plan.form, &job->manifest, folder, err);
+
+    return status == MICS_OK ? mics_new_folder_commit(folder, err) : status;
+}
+
+static enum mics_status fill_folder(struct job *job, enum mics_status prepared,
+                                    const struct mics_store *store,
+                                    const struct mics_shard_source *source, struct mics_err *err)
+{
+    const struct mics_convert_output output = {
+        .target = &job->made.target, .room = MANIFEST_ROOM, .finish = finish, .context = job};
+
+    return mics_convert_make(job->request, prepared, store, source, &output, err);
+}
+
+/* A folder's config.json tells what no shape does: heads, and the normalisation's epsilon. */
+static enum mics_status match_config(const struct mics_hf *hf, const struct mics_model *model,
+                                     struct mics_err *err)
+{
+    struct mics_model *own = NULL;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
+
+    if (status != MICS_OK || !hf->folder[0] || access(path, F_OK) != 0)
+        return status;
+    status = mics_model_open(path, &own, err);
+    if (status == MICS_OK)
+        status = mics_models_match(own, path, model, "the plan", err);
+    mics_model_free(own);
+    return status;
+}
+
+static enum mics_status prepare_split(struct job *job, const char *const *paths, size_t count,
+                                      json_t *plan_doc, struct mics_err *err)
+{
+    struct mics_problems *problems = job->request->problems;
+    enum mics_status status = mics_shard_plan_open(plan_doc, 1, &job->plan, err);
+
+    job->manifest.plan = json_incref(plan_doc);
+    job->manifest.training = json_object();
+    if (status != MICS_OK)
+        mics_err_prefix(err, "plan");
+    else if (!job->manifest.training)
+        status = mics_err_nomem(err);
+    else
+        status = mics_hf_open(paths, count, problems, &job->hf, err);
+    if (status == MICS_OK)
+        status = match_config(&job->hf, job->plan.plan->model, err);
+    if (status == MICS_OK)
+        status = mics_hf_match(&job->hf, job->plan.plan->model, problems, err);
+    return status == MICS_OK ? prepare_target(job, job->plan.doc, err) : status;
+}
+
+enum mics_status mics_convert_split(const struct mics_convert_request *request,
+                                    const char *const *paths, size_t count, json_t *plan_doc,
+                                    struct mics_convert_report *report, struct mics_err *err)
+{
+    struct job job = {.request = request, .report = report};
+    enum mics_status status = prepare_split(&job, paths, count, plan_doc, err);
+
+    status = fill_folder(&job, status, &job.hf.store, NULL, err);
+    close_job(&job);
+    return status;
+}
+
+/* States that the new plan's optimizer has no use for, or would miss, are no state of its run. */
+static enum mics_status check_reshard(const struct mics_shard_source *source,
+                                      const struct mics_shard_plan *plan, struct mics_err *err)
+{
+    const uint32_t states = source->table.states;
+    const uint32_t wanted = 1 + mics_optimizer_states(plan->plan->choice.optimizer);
+
+    if (states != 1 && states != wanted)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "%s: has %u states of each parameter, the plan's optimizer %u",
+                            source->folder, states, wanted);
+    return mics_models_match(source->model, source->folder, plan->plan->model, "the plan", err);
+}
+
+/* All that the old manifest says of training holds. */
+static enum mics_status prepare_reshard(struct job *job, const char *path, json_t *plan_doc,
+                                        struct mics_err *err)
+{
+    struct mics_shard_source *source = &job->source;
+    enum mics_status status = mics_shard_source_open(path, source, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_shard_plan_open(plan_doc, source->table.states, &job->plan, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "plan");
+        return status;
+    }
+    job->manifest.step = source->manifest.step;
+    job->manifest.samples = source->manifest.samples;
+    job->manifest.plan = json_incref(plan_doc);
+    job->manifest.training = json_incref(source->manifest.training);
+    status = check_reshard(source, &job->plan, err);
+    return status == MICS_OK ? prepare_target(job, source->doc, err) : status;
+}
+
+enum mics_status mics_convert_reshard(const struct mics_convert_request *request, const char *path,
+                                      json_t *plan_doc, struct mics_convert_report *report,
+                                      struct mics_err *err)
+{
+    struct job job = {.request = request, .report = report};
+    enum mics_status status = prepare_reshard(&job, path, plan_doc, err);
+
+    status = fill_folder(&job, status, &job.source.store, &job.source, err);
+    close_job(&job);
+    return status;
+}
+
+/* convert_merge.c - into files for Hugging Face: from shards, or from other such files. */
+#define SMALL_FILES_ROOM ((uint64_t)16 << 20) /* index, configuration, tokenizer */
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
+
+/* All that one conversion holds. Not to be moved. */
+struct hf_job {
+    const struct mics_convert_request *request;
+    struct mics_convert_report *report;
+    struct mics_shard_source source; /* merge */
+    struct mics_hf hf;               /* cast */
+    json_t *config;                  /* of what is made, or NULL */
+    struct mics_hf_target made;
+};
+
+static void close_hf_job(struct hf_job *job)
+{
+    mics_hf_target_free(&job->made);
+    json_decref(job->config);
+    mics_hf_close(&job->hf);
+    mics_shard_source_close(&job->source);
+}
+
+static enum mics_status report_target(struct hf_job *job, struct mics_err *err)
+{
+    const char *base = job->request->base;
+
+    job->report->files = job->made.target.file_count;
+    job->report->bytes = mics_target_bytes(&job->made.target);
+    if (base && access(base, R_OK | X_OK) != 0)
+        return mics_err_set_errno(err, "%s", base);
+    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+}
+
+/* The first rank's part, when all files are whole. */
+static enum mics_status finish_hf(void *context, struct mics_new_folder *folder, struct mics_err *err)
+{
+    struct hf_job *job = context;
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status =
+        mics_hf_target_finish(&job->made, job->config, request->number, folder, err);
+
+    if (status == MICS_OK && request->base)
+        status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
+    return status == MICS_OK ? mics_new_folder_commit(folder, err) : status;
+}
+
+static enum mics_status fill_hf_folder(struct hf_job *job, enum mics_status prepared,
+                                    const struct mics_store *store,
+                                    const struct mics_shard_source *source, struct mics_err *err)
+{
+    const struct mics_convert_output output = {
+        .target = &job->made.target, .room = SMALL_FILES_ROOM, .finish = finish_hf, .context = job};
+
+    return mics_convert_make(job->request, prepared, store, source, &output, err);
+}
+
+static enum mics_status prepare_merge(struct hf_job *job, const char *path, struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status = mics_shard_source_open(path, &job->source, err);
+    const struct mics_model *model = status == MICS_OK ? job->source.model : NULL;
+
+    if (status == MICS_OK)
+        status =
+            mics_hf_target_of_model(model, request->number, request->file_bytes, &job->made, err);
+    if (status != MICS_OK)
+        return status;
+    job->config = mics_hf_config_of_model(model);
+    return job->config ? report_target(job, err) : mics_err_nomem(err);
+}
+
+enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
+                                    struct mics_convert_report *report, struct mics_err *err)
+{
+    struct hf_job job = {.request = request, .report = report};
+    enum mics_status status = prepare_merge(&job, path, err);
+
+    status = fill_hf_folder(&job, status, &job.source.store, &job.source, err);
+    close_hf_job(&job);
+    return status;
+}
+
+/* A folder without config.json is converted without. */
+static enum mics_status read_config(const struct mics_hf *hf, json_t **config, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], *data = NULL;
+    size_t size = 0;
+    json_error_t problem;
+    enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
+
+    if (status != MICS_OK || !hf->folder[0] || access(path, F_OK) != 0)
+        return status;
+    status = mics_file_read(path, MAX_CONFIG_BYTES, &data, &size, err);
+    if (status != MICS_OK)
+        return status;
+    *config = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
+    free(data);
+    if (!json_is_object(*config))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: line %d: %s", path, problem.line,
+                            *config ? "expected an object" : problem.text);
+    return MICS_OK;
+}
+
+static enum mics_status prepare_cast(struct hf_job *job, const char *const *paths, size_t count,
+                                     struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status = mics_hf_open(paths, count, request->problems, &job->hf, err);
+
+    if (status == MICS_OK)
+        status = read_config(&job->hf, &job->config, err);
+    if (status == MICS_OK)
+        status = mics_hf_spread(&job->hf, err);
+    if (status == MICS_OK)
+        status =
+            mics_hf_target_of_hf(&job->hf, request->number, request->file_bytes, &job->made, err);
+    return status == MICS_OK ? report_target(job, err) : status;
+}
+
+enum mics_status mics_convert_cast(const struct mics_convert_request *request,
+                                   const char *const *paths, size_t count,
+                                   struct mics_convert_report *report, struct mics_err *err)
+{
+    struct hf_job job = {.request = request, .report = report};
+    enum mics_status status = prepare_cast(&job, paths, count, err);
+
+    status = fill_hf_folder(&job, status, &job.hf.store, NULL, err);
+    close_hf_job(&job);
     return status;
 }

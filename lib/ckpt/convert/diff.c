@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert_diff.c - do two models on disk hold the same numbers, whatever their forms? */
-#include "ckpt/convert/ops.h"
+#include "ckpt/convert/convert.h"
 
 #include "base/num.h"
-#include "ckpt/convert/model.h"
+#include "ckpt/convert/disk_model.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "doc/table.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* convert_list.c - the tensors of a model on disk, as a document. */
-#include "ckpt/convert/ops.h"
+#include "ckpt/convert/convert.h"
 
-#include "ckpt/convert/model.h"
-#include "ckpt/manifest_form.h"
+#include "ckpt/convert/disk_model.h"
+#include "ckpt/manifest.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "doc/table.h"

@@ -2,7 +2,7 @@
 #include "ckpt/convert/shards.h"
 
 #include "ckpt/manifest.h"
-#include "ckpt/shard_spec.h"
+#include "ckpt/shard_file.h"
 #include "doc/doc.h"
 #include "plan/slots.h"
 

@@ -2,7 +2,7 @@
 /* convert_source.c - a checkpoint on disk, as a store. */
 #include "ckpt/convert/shards.h"
 
-#include "ckpt/match_tensors.h"
+#include "ckpt/manifest.h"
 #include "ckpt/format/safetensors.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"

@@ -8,7 +8,7 @@
 #define MICS_CKPT_CONVERT_TARGET_H
 
 #include "ckpt/folder.h"
-#include "ckpt/format/hashed_file.h"
+#include "ckpt/format/checksum.h"
 #include "base/progress.h"
 #include "ckpt/store.h"
 #include "comm/comm.h"
@@ -44,6 +44,9 @@ struct mics_target {
 /* Lay the sections of a file end to end; the bytes of all. */
 uint64_t mics_sections_place(struct mics_section *sections, size_t count);
 uint64_t mics_target_bytes(const struct mics_target *target);
+
+/* The file by which a rank stops the others. */
+#define MICS_HALT_NAME "halt"
 
 struct mics_convert_how {
     struct mics_comm *comm;  /* the ranks that make the files together; all see the folder */

@@ -5,12 +5,12 @@
  * A checkpoint's files are summed, several at a time; files of Hugging Face have no sums, so that their
  * headers, and that no number is infinite or NaN, is all that can be checked.
  */
-#include "ckpt/convert/ops.h"
+#include "ckpt/convert/convert.h"
 
 #include "base/num.h"
 #include "comm/agree.h"
-#include "ckpt/convert/model.h"
-#include "ckpt/convert/write.h"
+#include "ckpt/convert/disk_model.h"
+#include "ckpt/convert/convert.h"
 #include "base/workers.h"
 
 #include <pthread.h>

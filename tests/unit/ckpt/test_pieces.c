@@ -8,9 +8,8 @@
 #include "tap.h"
 
 #include "base/file.h"
-#include "ckpt/convert/abort_marker.h"
 #include "ckpt/convert/target.h"
-#include "ckpt/format/piece_file.h"
+#include "ckpt/format/direct_file.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
  * Direct output needs whole blocks: the last piece is filled up with zeros, and the file is cut to its size
  * afterwards. A file system that refuses it at any moment is written to as usual from then on.
  */
-#include "ckpt/format/piece_file.h"
+#include "ckpt/format/direct_file.h"
 
 #include "base/num.h"
 

@@ -1,16 +1,59 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "ckpt/format/safetensors.h"
+
+#include "base/num.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+
+struct mics_file_dtype {
+    const char *name;
+    unsigned bits;
+};
+
+/* By name, or NULL. */
+const struct mics_file_dtype *mics_file_dtype_find(const char *name);
+
+/* *bytes = bytes of a tensor; false when that does not fit, or is not a whole number. */
+bool mics_file_dtype_bytes(const struct mics_file_dtype *dtype, const uint64_t *shape,
+                           uint32_t rank, uint64_t *bytes);
+
+static const struct mics_file_dtype dtypes[] = {
+    {"F32", 32},    {"BF16", 16},   {"F16", 16}, {"F64", 64},    {"I64", 64},
+    {"I32", 32},    {"I16", 16},    {"I8", 8},   {"U64", 64},    {"U32", 32},
+    {"U16", 16},    {"U8", 8},      {"BOOL", 8}, {"C64", 64},    {"F8_E4M3", 8},
+    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6},
+};
+
+const struct mics_file_dtype *mics_file_dtype_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return &dtypes[i];
+    return NULL;
+}
+
+bool mics_file_dtype_bytes(const struct mics_file_dtype *dtype, const uint64_t *shape,
+                           uint32_t rank, uint64_t *bytes)
+{
+    uint64_t bits = dtype->bits;
+
+    for (uint32_t i = 0; i < rank; i++)
+        if (!mics_mul_u64(bits, shape[i], &bits))
+            return false;
+    *bytes = bits / 8;
+    return bits % 8 == 0;
+}
+
 /*
  * The header is parsed as JSON, each tensor is checked by itself, and then, sorted by offset, that
  * they tile the data: first 0, each begins where the one before ends, the last ends with the file.
  */
-#include "ckpt/format/safetensors.h"
-
-#include "ckpt/format/storage_dtype.h"
-
-#include <stdbool.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define METADATA "__metadata__"
 
 static enum mics_status bad(struct mics_err *err, const char *name, const char *what)
@@ -204,4 +247,121 @@ const struct mics_safetensor *mics_safetensors_find(const struct mics_safetensor
         if (strcmp(file->tensors[i].name, name) == 0)
             return &file->tensors[i];
     return NULL;
+}
+
+/* safetensors_load.c - the header of a file on disk. */
+static enum mics_status read_begin(int fd, unsigned char *data, size_t size, struct mics_err *err)
+{
+    for (size_t at = 0; at < size;) {
+        const ssize_t got = pread(fd, data + at, size - at, (off_t)at);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mics_err_set_errno(err, "cannot read");
+        if (got == 0)
+            return mics_err_set(err, MICS_ERR_FORMAT, "ends early");
+        at += (size_t)got;
+    }
+    return MICS_OK;
+}
+
+enum mics_status mics_safetensors_load(int fd, uint64_t file_bytes, struct mics_safetensors *out,
+                                       struct mics_err *err)
+{
+    unsigned char length[8] = {0}, *data = NULL;
+    size_t size = (size_t)mics_min_u64(sizeof length, file_bytes);
+    uint64_t value = 0;
+    enum mics_status status = read_begin(fd, length, size, err);
+
+    if (status != MICS_OK)
+        return status;
+    for (int i = 7; i >= 0; i--)
+        value = value << 8 | length[i];
+    if (value <= MICS_SAFETENSORS_MAX_HEADER) /* else the parser tells what is wrong */
+        size = (size_t)mics_min_u64(sizeof length + value, file_bytes);
+    data = malloc(size + 1);
+    if (!data)
+        return mics_err_nomem(err);
+    status = read_begin(fd, data, size, err);
+    if (status == MICS_OK)
+        status = mics_safetensors_parse(data, size, file_bytes, out, err);
+    free(data);
+    return status;
+}
+
+#define DATA_ALIGN 4096
+
+/* New references go into the object even when one of them is NULL: then the result is -1. */
+static int set(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value);
+}
+
+static json_t *describe(const struct mics_safetensor_spec *spec, uint64_t begin, uint64_t end)
+{
+    json_t *shape = json_array(), *tensor = json_object();
+    int failed = !shape || !tensor;
+
+    for (uint32_t i = 0; !failed && i < spec->rank; i++)
+        failed = json_array_append_new(shape, json_integer((json_int_t)spec->shape[i]));
+    if (!failed)
+        failed =
+            set(tensor, "dtype", json_string(spec->dtype)) ||
+            set(tensor, "shape", json_incref(shape)) ||
+            set(tensor, "data_offsets", json_pack("[I,I]", (json_int_t)begin, (json_int_t)end));
+    json_decref(shape);
+    if (failed) {
+        json_decref(tensor);
+        return NULL;
+    }
+    return tensor;
+}
+
+static json_t *build(const struct mics_safetensor_spec *specs, size_t count)
+{
+    json_t *header = json_pack("{s:{s:s}}", "__metadata__", "format", "pt");
+    uint64_t at = 0;
+
+    for (size_t i = 0; header && i < count; i++) {
+        uint64_t bytes = 0;
+        bool counted = mics_file_dtype_bytes(mics_file_dtype_find(specs[i].dtype), specs[i].shape,
+                                             specs[i].rank, &bytes);
+
+        assert(counted && specs[i].rank <= MICS_SAFETENSORS_MAX_RANK);
+        if (!counted || set(header, specs[i].name, describe(&specs[i], at, at + bytes)) != 0) {
+            json_decref(header);
+            return NULL;
+        }
+        at += bytes;
+    }
+    return header;
+}
+
+static enum mics_status pad(const char *text, char **data, size_t *size, struct mics_err *err)
+{
+    size_t length = strlen(text), total = mics_round_up(8 + length, DATA_ALIGN);
+    unsigned char *bytes = malloc(total);
+
+    if (!bytes)
+        return mics_err_nomem(err);
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)((uint64_t)(total - 8) >> (8 * i));
+    memcpy(bytes + 8, text, length);
+    memset(bytes + 8 + length, ' ', total - 8 - length);
+    *data = (char *)bytes;
+    *size = total;
+    return MICS_OK;
+}
+
+enum mics_status mics_safetensors_header(const struct mics_safetensor_spec *specs, size_t count,
+                                         char **data, size_t *size, struct mics_err *err)
+{
+    json_t *header = build(specs, count);
+    char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
+    enum mics_status status = text ? pad(text, data, size, err) : mics_err_nomem(err);
+
+    free(text);
+    json_decref(header);
+    return status;
 }

@@ -12,7 +12,7 @@
 #ifndef MICS_CKPT_CONVERT_OPS_H
 #define MICS_CKPT_CONVERT_OPS_H
 
-#include "ckpt/convert/target.h"
+#include "ckpt/convert/shards.h"
 #include "base/diagnostics.h"
 
 #include <jansson.h>
@@ -68,6 +68,11 @@ enum mics_status mics_convert_cast(const struct mics_convert_request *request,
  * `comm`, `host_ranks`, `problems` and the progress count. */
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err);
+
+/* Compare the sums of a checkpoint's files. Collective: the same result on all ranks. */
+enum mics_status mics_convert_check_sums(const struct mics_convert_request *request,
+                                         const struct mics_shard_source *source,
+                                         struct mics_err *err);
 
 /* A new document mics.tensors. */
 enum mics_status mics_convert_list(const char *path, struct mics_problems *problems, json_t **out,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "ckpt/convert/model.h"
+#include "ckpt/convert/disk_model.h"
 
 #include <errno.h>
 #include <sys/stat.h>
