@@ -7,10 +7,10 @@
  */
 #include "base/clock.h"
 #include "base/units.h"
-#include "comm/agree.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/convert/convert.h"
 #include "cli/cli.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
 #include "doc/table.h"
 #include "plan/plan.h"
@@ -54,7 +54,7 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct mics_convert_request convert;
-    struct mics_problems problems;
+    struct mics_diagnostics diagnostics;
     const char *plan, *command;
     char **paths;
     int path_count;
@@ -88,7 +88,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     return MICS_OK;
 }
 
-static void tell(void *context, const char *text)
+static void report_problem(void *context, const char *text)
 {
     (void)context;
     cli_error("%s", text);
@@ -233,7 +233,8 @@ static int list(struct request *request)
 {
     struct mics_err err = {""};
     json_t *doc = NULL;
-    enum mics_status status = mics_convert_list(request->paths[0], &request->problems, &doc, &err);
+    enum mics_status status =
+        mics_convert_list(request->paths[0], &request->diagnostics, &doc, &err);
 
     if (status == MICS_OK)
         status = print(request, doc, mics_tensors_print, &err);
@@ -316,7 +317,7 @@ static int diff(struct request *request)
     json_t *doc = NULL;
     bool same = false;
     enum mics_status status = mics_convert_diff(request->paths[0], request->paths[1],
-                                                &request->problems, &doc, &same, &err);
+                                                &request->diagnostics, &doc, &same, &err);
     int code;
 
     if (status == MICS_OK) {
@@ -409,14 +410,14 @@ static int run(struct request *request, char **operands, int count)
 
 int main(int argc, char **argv)
 {
-    struct request request = {.problems = {.tell = tell},
+    struct request request = {.diagnostics = {.report = report_problem},
                               .convert = {.number = MICS_NUMBER_F32,
                                           .file_bytes = MICS_HF_FILE_BYTES,
                                           .argc = argc,
                                           .argv = argv}};
     int operands, code;
 
-    request.convert.problems = &request.problems;
+    request.convert.diagnostics = &request.diagnostics;
     cli_init(&program);
     code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
     if (code < 0)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* near.c - Levenshtein's distance over short names, without regard to case. */
+/* suggest.c - Levenshtein distance of short names; case does not count. */
 #include "base/suggest.h"
 
 #include <ctype.h>
@@ -49,38 +49,39 @@ static unsigned distance(const char *wanted, const char *name)
     return found * 3 <= strlen(name) ? found : TOO_FAR;
 }
 
-void mics_near_init(struct mics_near *near, const char *wanted)
+void mics_suggest_init(struct mics_suggestions *suggestions, const char *wanted)
 {
-    *near = (struct mics_near){.wanted = wanted};
+    *suggestions = (struct mics_suggestions){.wanted = wanted};
 }
 
-void mics_near_offer(struct mics_near *near, const char *name)
+void mics_suggest_offer(struct mics_suggestions *suggestions, const char *name)
 {
-    const unsigned far = distance(near->wanted, name);
-    size_t place = near->count;
+    const unsigned far = distance(suggestions->wanted, name);
+    size_t place = suggestions->count;
 
     if (far == TOO_FAR)
         return;
-    while (place > 0 && near->distances[place - 1] > far)
+    while (place > 0 && suggestions->distances[place - 1] > far)
         place--;
-    if (place == MICS_NEAR_MAX)
+    if (place == MICS_SUGGESTIONS_MAX)
         return;
-    if (near->count < MICS_NEAR_MAX)
-        near->count++;
-    for (size_t i = near->count - 1; i > place; i--) {
-        near->names[i] = near->names[i - 1];
-        near->distances[i] = near->distances[i - 1];
+    if (suggestions->count < MICS_SUGGESTIONS_MAX)
+        suggestions->count++;
+    for (size_t i = suggestions->count - 1; i > place; i--) {
+        suggestions->names[i] = suggestions->names[i - 1];
+        suggestions->distances[i] = suggestions->distances[i - 1];
     }
-    near->names[place] = name;
-    near->distances[place] = far;
+    suggestions->names[place] = name;
+    suggestions->distances[place] = far;
 }
 
-char *mics_near_list(const struct mics_near *near, char *buf, size_t size)
+char *mics_suggest_format(const struct mics_suggestions *suggestions, char *buf, size_t size)
 {
     size_t used = 0;
 
     buf[0] = '\0';
-    for (size_t i = 0; i < near->count && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", near->names[i]);
+    for (size_t i = 0; i < suggestions->count && used < size; i++)
+        used +=
+            (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", suggestions->names[i]);
     return buf;
 }

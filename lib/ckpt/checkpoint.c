@@ -2,8 +2,8 @@
 #include "ckpt/checkpoint.h"
 
 #include "base/num.h"
-#include "comm/agree.h"
 #include "ckpt/range.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
 
 #include <stdlib.h>

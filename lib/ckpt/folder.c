@@ -17,7 +17,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-
 enum mics_step_kind {
     MICS_STEP_FINAL,     /* step-000400 */
     MICS_STEP_TEMPORARY, /* step-000400.tmp.TAG, latest.tmp.TAG, shared.tmp.TAG */

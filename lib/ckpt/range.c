@@ -7,8 +7,8 @@
 #include "ckpt/range_files.h"
 
 #include "base/num.h"
-#include "ckpt/format/checksum.h"
 #include "ckpt/folder.h"
+#include "ckpt/format/checksum.h"
 #include "ckpt/format/safetensors.h"
 #include "doc/doc.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/saver.h"
 
+#include "base/background_task.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "comm/agree.h"
-#include "base/background_task.h"
 #include "doc/doc.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ struct mics_saver {
     uint64_t count;
     float *snapshot; /* [count] */
     enum stage stage;
-    struct mics_errand errand;
+    struct mics_background_task task;
     double begin_s;
     /* Of the save under way. */
     struct mics_saved saved;
@@ -82,7 +82,7 @@ void mics_saver_free(struct mics_saver *saver)
 {
     if (!saver)
         return;
-    mics_errand_finish(&saver->errand, NULL);
+    mics_background_task_wait(&saver->task, NULL);
     mics_manifest_free(&saver->manifest);
     free(saver->encoded);
     free(saver->snapshot);
@@ -101,7 +101,7 @@ bool mics_saver_active(const struct mics_saver *saver)
 
 bool mics_saver_busy(const struct mics_saver *saver)
 {
-    return mics_errand_busy(&saver->errand);
+    return mics_background_task_busy(&saver->task);
 }
 
 static enum mics_status make_temporary(const struct mics_saver *saver, struct mics_err *err)
@@ -184,7 +184,7 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
         return end(saver, status);
     saver->stage = WRITING;
     if (saver->file >= 0)
-        mics_errand_start(&saver->errand, write_file, saver);
+        mics_background_task_start(&saver->task, write_file, saver);
     saver->saved.pause_s = mics_now_s() - saver->begin_s;
     return MICS_OK;
 }
@@ -274,14 +274,14 @@ static enum mics_status turn_to_publishing(struct mics_saver *saver, struct mics
     saver->stage = PUBLISHING;
     saver->saved.bytes += saver->encoded_bytes;
     if (comm->rank == 0)
-        mics_errand_start(&saver->errand, publish, saver);
+        mics_background_task_start(&saver->task, publish, saver);
     return MICS_OK;
 }
 
 enum mics_status mics_saver_advance(struct mics_saver *saver, bool *done, struct mics_saved *saved,
                                     struct mics_err *err)
 {
-    enum mics_status status = mics_errand_finish(&saver->errand, err);
+    enum mics_status status = mics_background_task_wait(&saver->task, err);
 
     *done = false;
     status = mics_agree(saver->checkpoint.comm, status, err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* catalogue.c - read the catalogue, find a machine in it, make a topology of it. */
 #include "topology/catalogue.h"
-#include "topology/catalogue_data.h"
 #include "base/suggest.h"
 #include "doc/cursor.h"
+#include "topology/catalogue_data.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -185,19 +185,19 @@ static bool is_called(const json_t *entry, const char *name)
 static enum mics_status report_unknown(const struct mics_catalogue *catalogue, const char *name,
                                        struct mics_err *err)
 {
-    struct mics_near near;
+    struct mics_suggestions suggestions;
     char list[256];
 
-    mics_near_init(&near, name);
+    mics_suggest_init(&suggestions, name);
     for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
-        mics_near_offer(&near, json_string_value(json_object_get(
-                                   json_array_get(catalogue->instances, i), "name")));
-    if (near.count == 0)
+        mics_suggest_offer(&suggestions, json_string_value(json_object_get(
+                                             json_array_get(catalogue->instances, i), "name")));
+    if (suggestions.count == 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "'%.100s': unknown instance; 'mics-probe --list' lists them", name);
     return mics_err_set(err, MICS_ERR_ARG,
                         "'%.100s': unknown instance; near: %s; 'mics-probe --list' lists them",
-                        name, mics_near_list(&near, list, sizeof list));
+                        name, mics_suggest_format(&suggestions, list, sizeof list));
 }
 
 enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,

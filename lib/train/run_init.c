@@ -64,7 +64,7 @@ static enum mics_status load_units(struct mics_run *run, const struct mics_store
 /* Each file by one of the ranks, which tells it for all. */
 static enum mics_status check_sums(const struct mics_run *run,
                                    const struct mics_shard_source *source,
-                                   struct mics_problems *problems, struct mics_err *err)
+                                   struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     const struct mics_world *world = run->options.world;
     struct mics_sums sums = {.source = source,
@@ -74,7 +74,7 @@ static enum mics_status check_sums(const struct mics_run *run,
     enum mics_status status = mics_sums_check(&sums, err);
 
     if (status == MICS_OK)
-        status = mics_sums_verdict(&sums, problems, err);
+        status = mics_sums_verdict(&sums, diagnostics, err);
     mics_sums_free(&sums);
     return status;
 }
@@ -82,22 +82,22 @@ static enum mics_status check_sums(const struct mics_run *run,
 static enum mics_status load(struct mics_run *run, struct mics_err *err)
 {
     struct mics_err first = {""};
-    struct mics_problems problems = {.tell = keep_first, .context = &first};
+    struct mics_diagnostics diagnostics = {.report = keep_first, .context = &first};
     const struct mics_store *store = NULL;
     struct mics_disk_model disk;
-    enum mics_status status = mics_disk_model_open(run->options.init, &problems, &disk, err);
+    enum mics_status status = mics_disk_model_open(run->options.init, &diagnostics, &disk, err);
 
     if (status == MICS_OK)
         status = mics_disk_model_config(&disk, err);
     if (status == MICS_OK)
-        status = mics_disk_model_match(&disk, run->form.model, "the plan", &problems, &store, err);
+        status = mics_disk_model_match(&disk, run->form.model, "the plan", &diagnostics, &store, err);
     if (status == MICS_OK && !disk.is_hf)
-        status = check_sums(run, &disk.shards, &problems, err);
+        status = check_sums(run, &disk.shards, &diagnostics, err);
     if (status == MICS_OK)
         status = load_units(run, store, err);
-    if (status == MICS_ERR_FORMAT && problems.count == 1)
+    if (status == MICS_ERR_FORMAT && diagnostics.count == 1)
         mics_err_set(err, status, "%s", first.text);
-    else if (status == MICS_ERR_FORMAT && problems.count)
+    else if (status == MICS_ERR_FORMAT && diagnostics.count)
         mics_err_prefix(err, "%s (the first)", first.text);
     mics_disk_model_close(&disk);
     if (status != MICS_OK)

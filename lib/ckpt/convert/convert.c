@@ -3,11 +3,11 @@
  * The source is read twice, once for its numbers and once from end to end for its sums. As the numbers wait for the disk, most
  * of the second reading costs no time; what was made of a damaged source is never given its name.
  */
+#include "ckpt/convert/convert.h"
 #include "base/background_task.h"
 #include "base/file.h"
 #include "ckpt/convert/convert.h"
 #include "ckpt/convert/sums.h"
-#include "ckpt/convert/convert.h"
 #include "ckpt/hf/hf.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
@@ -63,16 +63,16 @@ static enum mics_status make_watched(const struct mics_convert_request *request,
                                          .progress_context = request->progress_context,
                                          .cancel = &watch->stop_making};
     struct mics_err sums_err = {""}, made_err = {""};
-    struct mics_errand errand = {.started = false};
+    struct mics_background_task sums_task = {.started = false};
     enum mics_status made, sums;
 
-    mics_errand_start(&errand, check, watch);
+    mics_background_task_start(&sums_task, check, watch);
     made = mics_convert(store, target, folder, &how, &made_err);
     if (made != MICS_OK && made != MICS_ERR_FORMAT)
         atomic_store(&watch->stop_sums, true);
-    sums = mics_errand_finish(&errand, &sums_err);
+    sums = mics_background_task_wait(&sums_task, &sums_err);
     if (made == MICS_OK || made == MICS_ERR_FORMAT) {
-        sums = mics_sums_share(&watch->sums, request->comm, sums, request->problems, &sums_err);
+        sums = mics_sums_share(&watch->sums, request->comm, sums, request->diagnostics, &sums_err);
         if (sums != MICS_OK)
             made_err = sums_err;
         made = sums != MICS_OK ? sums : made;
@@ -86,17 +86,18 @@ enum mics_status mics_convert_check_sums(const struct mics_convert_request *requ
                                          const struct mics_shard_source *source,
                                          struct mics_err *err)
 {
-    struct mics_meter meter;
+    struct mics_progress progress;
     struct mics_sums sums = {.source = source,
                              .first = (uint32_t)request->comm->rank,
                              .stride = (uint32_t)request->comm->size,
                              .host_ranks = request->host_ranks,
-                             .meter = &meter};
+                             .progress = &progress};
     enum mics_status status;
 
-    mics_meter_init(&meter, request->progress, request->progress_context, mics_sums_bytes(&sums));
+    mics_progress_init(&progress, request->progress, request->progress_context,
+                       mics_sums_bytes(&sums));
     status = mics_sums_check(&sums, err);
-    status = mics_sums_share(&sums, request->comm, status, request->problems, err);
+    status = mics_sums_share(&sums, request->comm, status, request->diagnostics, err);
     mics_sums_free(&sums);
     return status;
 }
@@ -267,7 +268,7 @@ static enum mics_status match_config(const struct mics_hf *hf, const struct mics
 static enum mics_status prepare_split(struct job *job, const char *const *paths, size_t count,
                                       json_t *plan_doc, struct mics_err *err)
 {
-    struct mics_problems *problems = job->request->problems;
+    struct mics_diagnostics *diagnostics = job->request->diagnostics;
     enum mics_status status = mics_shard_plan_open(plan_doc, 1, &job->plan, err);
 
     job->manifest.plan = json_incref(plan_doc);
@@ -277,11 +278,11 @@ static enum mics_status prepare_split(struct job *job, const char *const *paths,
     else if (!job->manifest.training)
         status = mics_err_nomem(err);
     else
-        status = mics_hf_open(paths, count, problems, &job->hf, err);
+        status = mics_hf_open(paths, count, diagnostics, &job->hf, err);
     if (status == MICS_OK)
         status = match_config(&job->hf, job->plan.plan->model, err);
     if (status == MICS_OK)
-        status = mics_hf_match(&job->hf, job->plan.plan->model, problems, err);
+        status = mics_hf_match(&job->hf, job->plan.plan->model, diagnostics, err);
     return status == MICS_OK ? prepare_target(job, job->plan.doc, err) : status;
 }
 
@@ -379,7 +380,8 @@ static enum mics_status report_target(struct hf_job *job, struct mics_err *err)
 }
 
 /* The first rank's part, when all files are whole. */
-static enum mics_status finish_hf(void *context, struct mics_new_folder *folder, struct mics_err *err)
+static enum mics_status finish_hf(void *context, struct mics_new_folder *folder,
+                                  struct mics_err *err)
 {
     struct hf_job *job = context;
     const struct mics_convert_request *request = job->request;
@@ -392,8 +394,8 @@ static enum mics_status finish_hf(void *context, struct mics_new_folder *folder,
 }
 
 static enum mics_status fill_hf_folder(struct hf_job *job, enum mics_status prepared,
-                                    const struct mics_store *store,
-                                    const struct mics_shard_source *source, struct mics_err *err)
+                                       const struct mics_store *store,
+                                       const struct mics_shard_source *source, struct mics_err *err)
 {
     const struct mics_convert_output output = {
         .target = &job->made.target, .room = SMALL_FILES_ROOM, .finish = finish_hf, .context = job};
@@ -452,7 +454,7 @@ static enum mics_status prepare_cast(struct hf_job *job, const char *const *path
                                      struct mics_err *err)
 {
     const struct mics_convert_request *request = job->request;
-    enum mics_status status = mics_hf_open(paths, count, request->problems, &job->hf, err);
+    enum mics_status status = mics_hf_open(paths, count, request->diagnostics, &job->hf, err);
 
     if (status == MICS_OK)
         status = read_config(&job->hf, &job->config, err);

@@ -4,7 +4,7 @@
  *
  * Memory is bounded whatever the model: 5 MiB a thread, and the tables of tensors and files. Nothing is left
  * of what failed. MICS_ERR_FORMAT: an input is malformed, or not of this model; all that is wrong with it has
- * been told to request->problems.
+ * been told to request->diagnostics.
  *
  * What makes files is collective over request->comm, whose ranks share the work; all must see the same folders. The
  * first rank makes and names the folder and writes what is small. Every rank returns the same status.
@@ -12,8 +12,8 @@
 #ifndef MICS_CKPT_CONVERT_OPS_H
 #define MICS_CKPT_CONVERT_OPS_H
 
-#include "ckpt/convert/shards.h"
 #include "base/diagnostics.h"
+#include "ckpt/convert/shards.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -26,8 +26,8 @@ struct mics_convert_request {
         host_ranks;  /* of these ranks, how many share the cores of this machine, with this one */
     const char *out; /* the folder to be */
     bool dry;        /* only check, and count */
-    struct mics_problems *problems;
-    mics_progress *progress; /* or NULL */
+    struct mics_diagnostics *diagnostics;
+    mics_progress_callback *progress; /* or NULL */
     void *progress_context;
     int argc; /* for the history */
     char **argv;
@@ -65,7 +65,7 @@ enum mics_status mics_convert_cast(const struct mics_convert_request *request,
                                    struct mics_convert_report *report, struct mics_err *err);
 
 /* Is everything whole: sizes, headers, and sums where there are some? Every bad file is told. Collective; of the request
- * `comm`, `host_ranks`, `problems` and the progress count. */
+ * `comm`, `host_ranks`, `diagnostics` and the progress count. */
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err);
 
@@ -75,12 +75,13 @@ enum mics_status mics_convert_check_sums(const struct mics_convert_request *requ
                                          struct mics_err *err);
 
 /* A new document mics.tensors. */
-enum mics_status mics_convert_list(const char *path, struct mics_problems *problems, json_t **out,
-                                   struct mics_err *err);
+enum mics_status mics_convert_list(const char *path, struct mics_diagnostics *diagnostics,
+                                   json_t **out, struct mics_err *err);
 
 /* A new document mics.diff of two checkpoints, or models of Hugging Face. *same: no number differs. */
-enum mics_status mics_convert_diff(const char *a, const char *b, struct mics_problems *problems,
-                                   json_t **out, bool *same, struct mics_err *err);
+enum mics_status mics_convert_diff(const char *a, const char *b,
+                                   struct mics_diagnostics *diagnostics, json_t **out, bool *same,
+                                   struct mics_err *err);
 
 /* Tables of the two documents. */
 #define MICS_TENSORS_KIND "mics.tensors"

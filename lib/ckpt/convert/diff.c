@@ -86,8 +86,8 @@ static enum mics_status compare_all(const struct mics_model *model,
 }
 
 static enum mics_status compare_models(struct mics_disk_model disks[2], const char *const paths[2],
-                                       struct mics_problems *problems, json_t *doc, bool *same,
-                                       struct mics_err *err)
+                                       struct mics_diagnostics *diagnostics, json_t *doc,
+                                       bool *same, struct mics_err *err)
 {
     const struct mics_model *model = mics_disk_model_of(&disks[0]);
     const struct mics_store *stores[2];
@@ -107,7 +107,7 @@ static enum mics_status compare_models(struct mics_disk_model disks[2], const ch
     for (int i = 0; status == MICS_OK && i < 2; i++)
         status = mics_disk_model_match(&disks[i], model,
                                        paths[model == mics_disk_model_of(&disks[0]) ? 0 : 1],
-                                       problems, &stores[i], err);
+                                       diagnostics, &stores[i], err);
     if (status == MICS_OK)
         status =
             compare_all(model, stores, (uint32_t)mics_min_u64(states[0], states[1]), rows, err);
@@ -118,8 +118,9 @@ static enum mics_status compare_models(struct mics_disk_model disks[2], const ch
     return status;
 }
 
-enum mics_status mics_convert_diff(const char *a, const char *b, struct mics_problems *problems,
-                                   json_t **out, bool *same, struct mics_err *err)
+enum mics_status mics_convert_diff(const char *a, const char *b,
+                                   struct mics_diagnostics *diagnostics, json_t **out, bool *same,
+                                   struct mics_err *err)
 {
     struct mics_disk_model disks[2] = {{.is_hf = false}, {.is_hf = false}};
     const char *const paths[2] = {a, b};
@@ -127,14 +128,14 @@ enum mics_status mics_convert_diff(const char *a, const char *b, struct mics_pro
     enum mics_status status = doc ? MICS_OK : mics_err_nomem(err);
 
     for (int i = 0; status == MICS_OK && i < 2; i++) {
-        status = mics_disk_model_open(paths[i], problems, &disks[i], err);
+        status = mics_disk_model_open(paths[i], diagnostics, &disks[i], err);
         if (status == MICS_OK)
             status = mics_disk_model_config(&disks[i], err);
     }
     if (status == MICS_OK && json_object_set_new(doc, "paths", json_pack("[s,s]", a, b)) != 0)
         status = mics_err_nomem(err);
     if (status == MICS_OK)
-        status = compare_models(disks, paths, problems, doc, same, err);
+        status = compare_models(disks, paths, diagnostics, doc, same, err);
     mics_disk_model_close(&disks[0]);
     mics_disk_model_close(&disks[1]);
     if (status == MICS_OK)

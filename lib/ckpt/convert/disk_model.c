@@ -15,7 +15,7 @@ enum mics_status mics_disk_model_config(struct mics_disk_model *out, struct mics
     return mics_model_open(path, &out->own, err);
 }
 
-enum mics_status mics_disk_model_open(const char *path, struct mics_problems *problems,
+enum mics_status mics_disk_model_open(const char *path, struct mics_diagnostics *diagnostics,
                                       struct mics_disk_model *out, struct mics_err *err)
 {
     struct stat info;
@@ -26,7 +26,7 @@ enum mics_status mics_disk_model_open(const char *path, struct mics_problems *pr
     out->is_hf = !S_ISDIR(info.st_mode) || mics_hf_is_folder(path);
     if (!out->is_hf)
         return mics_shard_source_open(path, &out->shards, err);
-    return mics_hf_open(&path, 1, problems, &out->hf, err);
+    return mics_hf_open(&path, 1, diagnostics, &out->hf, err);
 }
 
 void mics_disk_model_close(struct mics_disk_model *model)
@@ -48,7 +48,7 @@ uint32_t mics_disk_model_states(const struct mics_disk_model *model)
 }
 
 enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struct mics_model *model,
-                                       const char *model_name, struct mics_problems *problems,
+                                       const char *model_name, struct mics_diagnostics *diagnostics,
                                        const struct mics_store **store, struct mics_err *err)
 {
     const struct mics_model *own = mics_disk_model_of(disk);
@@ -58,7 +58,7 @@ enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struc
     if (own && own != model)
         status = mics_models_match(own, name, model, model_name, err);
     if (status == MICS_OK && disk->is_hf)
-        status = mics_hf_match(&disk->hf, model, problems, err);
+        status = mics_hf_match(&disk->hf, model, diagnostics, err);
     *store = disk->is_hf ? &disk->hf.store : &disk->shards.store;
     return status;
 }

@@ -3,9 +3,9 @@
 #ifndef MICS_CKPT_CONVERT_MODEL_H
 #define MICS_CKPT_CONVERT_MODEL_H
 
+#include "base/diagnostics.h"
 #include "ckpt/convert/shards.h"
 #include "ckpt/hf/hf.h"
-#include "base/diagnostics.h"
 
 /* Not to be moved. */
 struct mics_disk_model {
@@ -16,7 +16,7 @@ struct mics_disk_model {
 };
 
 /* What `path` is, by what is in it. Closed by the caller in any case. */
-enum mics_status mics_disk_model_open(const char *path, struct mics_problems *problems,
+enum mics_status mics_disk_model_open(const char *path, struct mics_diagnostics *diagnostics,
                                       struct mics_disk_model *out, struct mics_err *err);
 void mics_disk_model_close(struct mics_disk_model *model); /* of zeros is fine */
 
@@ -31,7 +31,7 @@ uint32_t mics_disk_model_states(const struct mics_disk_model *model);
 
 /* Give its store the spaces of `model`, which must be its own; messages call that of `model_name`. */
 enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struct mics_model *model,
-                                       const char *model_name, struct mics_problems *problems,
+                                       const char *model_name, struct mics_diagnostics *diagnostics,
                                        const struct mics_store **store, struct mics_err *err);
 
 #endif

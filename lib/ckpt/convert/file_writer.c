@@ -3,16 +3,15 @@
 #include "base/workers.h"
 #include "comm/agree.h"
 
+#include "ckpt/convert/target.h"
+#include "ckpt/format/direct_file.h"
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include <xxhash.h>
-#include <pthread.h>
-#include "ckpt/convert/target.h"
-#include "ckpt/format/direct_file.h"
-
 
 struct mics_halt {
     char path[MICS_PATH_MAX];
@@ -24,7 +23,6 @@ enum mics_status mics_halt_init(struct mics_halt *halt, const char *folder, int 
                                 struct mics_err *err);
 void mics_halt_tell(struct mics_halt *halt);
 bool mics_halt_heard(const struct mics_halt *halt);
-
 
 #define MICS_PIECE_BYTES ((size_t)2 << 20)
 
@@ -499,7 +497,7 @@ static void wait_for_all(struct work *work, uint64_t total)
 
 static unsigned thread_count(const struct work *work)
 {
-    const uint64_t count = mics_core_share(work->how->host_ranks) * THREADS_PER_CORE;
+    const uint64_t count = mics_workers_max(work->how->host_ranks) * THREADS_PER_CORE;
 
     return (unsigned)mics_min_u64(mics_min_u64(count, MAX_THREADS), mics_max_u64(work->count, 1));
 }

@@ -56,12 +56,12 @@ static int list_hf(const struct mics_hf *hf, json_t *tensors)
     return 0;
 }
 
-enum mics_status mics_convert_list(const char *path, struct mics_problems *problems, json_t **out,
-                                   struct mics_err *err)
+enum mics_status mics_convert_list(const char *path, struct mics_diagnostics *diagnostics,
+                                   json_t **out, struct mics_err *err)
 {
     struct mics_disk_model disk;
     json_t *doc = mics_doc_new(MICS_TENSORS_KIND, 1), *tensors = json_array(), *states = NULL;
-    enum mics_status status = mics_disk_model_open(path, problems, &disk, err);
+    enum mics_status status = mics_disk_model_open(path, diagnostics, &disk, err);
     int failed = !doc || !tensors;
 
     if (status == MICS_OK && !failed) {

@@ -2,8 +2,8 @@
 /* convert_source.c - a checkpoint on disk, as a store. */
 #include "ckpt/convert/shards.h"
 
-#include "ckpt/manifest.h"
 #include "ckpt/format/safetensors.h"
+#include "ckpt/manifest.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 

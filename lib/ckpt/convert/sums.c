@@ -2,8 +2,8 @@
 #include "ckpt/convert/sums.h"
 
 #include "base/num.h"
-#include "comm/agree.h"
 #include "base/workers.h"
+#include "comm/agree.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -41,8 +41,8 @@ static enum mics_status sum_file(const struct mics_sums *sums, const struct mics
             return mics_err_set(err, MICS_ERR_FORMAT, "%s: ends early", file->path);
         XXH64_update(state, piece, (size_t)got);
         at += (uint64_t)got;
-        if (sums->meter)
-            mics_meter_add(sums->meter, (uint64_t)got);
+        if (sums->progress)
+            mics_progress_add(sums->progress, (uint64_t)got);
     }
     return MICS_OK;
 }
@@ -91,7 +91,7 @@ enum mics_status mics_sums_check(struct mics_sums *sums, struct mics_err *err)
     if (!sums->damaged)
         return mics_err_nomem(err);
     pthread_mutex_init(&check.lock, NULL);
-    mics_run_threads(check_files, &check, sums->host_ranks);
+    mics_workers_run(check_files, &check, sums->host_ranks);
     pthread_mutex_destroy(&check.lock);
     if (check.status != MICS_OK && err)
         *err = check.err;
@@ -113,27 +113,27 @@ static enum mics_status gather(struct mics_sums *sums, struct mics_comm *comm, s
     return status;
 }
 
-enum mics_status mics_sums_verdict(const struct mics_sums *sums, struct mics_problems *problems,
-                                   struct mics_err *err)
+enum mics_status mics_sums_verdict(const struct mics_sums *sums,
+                                   struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     const struct mics_shard_source *source = sums->source;
-    const uint64_t before = problems->count;
+    const uint64_t before = diagnostics->count;
 
     for (uint32_t i = 0; i < source->store.file_count; i++)
         if (sums->damaged[i])
-            mics_problem(problems, "%s: is damaged: its sum is not the manifest's",
-                         source->store.files[i].path);
-    return mics_problems_end(problems, before, source->folder, err);
+            mics_diagnostics_add(diagnostics, "%s: is damaged: its sum is not the manifest's",
+                                 source->store.files[i].path);
+    return mics_diagnostics_status(diagnostics, before, source->folder, err);
 }
 
 enum mics_status mics_sums_share(struct mics_sums *sums, struct mics_comm *comm,
-                                 enum mics_status status, struct mics_problems *problems,
+                                 enum mics_status status, struct mics_diagnostics *diagnostics,
                                  struct mics_err *err)
 {
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
         status = gather(sums, comm, err);
-    return status == MICS_OK ? mics_sums_verdict(sums, problems, err) : status;
+    return status == MICS_OK ? mics_sums_verdict(sums, diagnostics, err) : status;
 }
 
 uint64_t mics_sums_bytes(const struct mics_sums *sums)

@@ -7,9 +7,9 @@
 #ifndef MICS_CKPT_CONVERT_TARGET_H
 #define MICS_CKPT_CONVERT_TARGET_H
 
+#include "base/progress.h"
 #include "ckpt/folder.h"
 #include "ckpt/format/checksum.h"
-#include "base/progress.h"
 #include "ckpt/store.h"
 #include "comm/comm.h"
 
@@ -49,9 +49,9 @@ uint64_t mics_target_bytes(const struct mics_target *target);
 #define MICS_HALT_NAME "halt"
 
 struct mics_convert_how {
-    struct mics_comm *comm;  /* the ranks that make the files together; all see the folder */
-    uint32_t host_ranks;     /* of these, how many share the cores of this machine, with this one */
-    mics_progress *progress; /* called by the thread that called mics_convert(); or NULL */
+    struct mics_comm *comm; /* the ranks that make the files together; all see the folder */
+    uint32_t host_ranks;    /* of these, how many share the cores of this machine, with this one */
+    mics_progress_callback *progress; /* called by the thread that called mics_convert(); or NULL */
     void *progress_context;
     const atomic_bool *cancel; /* when true, nobody wants the files any more; or NULL */
 };

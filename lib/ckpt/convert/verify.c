@@ -8,10 +8,10 @@
 #include "ckpt/convert/convert.h"
 
 #include "base/num.h"
-#include "comm/agree.h"
-#include "ckpt/convert/disk_model.h"
-#include "ckpt/convert/convert.h"
 #include "base/workers.h"
+#include "ckpt/convert/convert.h"
+#include "ckpt/convert/disk_model.h"
+#include "comm/agree.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -21,12 +21,12 @@
 /* Threads take pieces of tensors from one row. */
 struct row {
     const struct mics_hf *hf;
-    struct mics_meter meter;
+    struct mics_progress progress;
     pthread_mutex_t lock; /* of what follows */
     size_t tensor;        /* the next piece */
     uint64_t at;
     unsigned char *bad; /* [tensor]: 1, 0 */
-    struct mics_problems *problems;
+    struct mics_diagnostics *diagnostics;
     enum mics_status status;
     struct mics_err err;
 };
@@ -64,7 +64,7 @@ static void put_result(struct row *row, const struct mics_extent *piece, enum mi
         row->status = status;
         row->err = *err;
     } else if (status == MICS_ERR_FORMAT && !row->bad[piece->space]) {
-        mics_problem(row->problems, "%s", err->text);
+        mics_diagnostics_add(row->diagnostics, "%s", err->text);
         row->bad[piece->space] = 1;
     }
     if (row->tensor == piece->space) /* the rest of it tells no more */
@@ -91,7 +91,7 @@ static void *check_pieces(void *context)
                                      (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.number,
                                      buffer, buffer + MICS_STORE_CHUNK, &err);
         put_result(row, &piece, status, &err);
-        mics_meter_add(&row->meter, piece.count * mics_number_bytes(piece.number));
+        mics_progress_add(&row->progress, piece.count * mics_number_bytes(piece.number));
     }
     free(buffer);
     return NULL;
@@ -101,9 +101,9 @@ static void *check_pieces(void *context)
 static enum mics_status check_numbers(const struct mics_convert_request *request,
                                       struct mics_hf *hf, struct mics_err *err)
 {
-    struct mics_problems *problems = request->problems;
-    const uint64_t before = problems->count;
-    struct row row = {.hf = hf, .problems = problems};
+    struct mics_diagnostics *diagnostics = request->diagnostics;
+    const uint64_t before = diagnostics->count;
+    struct row row = {.hf = hf, .diagnostics = diagnostics};
     uint64_t bytes = 0;
     enum mics_status status = mics_hf_spread(hf, err);
 
@@ -114,9 +114,9 @@ static enum mics_status check_numbers(const struct mics_convert_request *request
         return mics_err_nomem(err);
     for (size_t i = 0; i < hf->tensor_count; i++)
         bytes += hf->tensors[i].is->end - hf->tensors[i].is->begin;
-    mics_meter_init(&row.meter, request->progress, request->progress_context, bytes);
+    mics_progress_init(&row.progress, request->progress, request->progress_context, bytes);
     pthread_mutex_init(&row.lock, NULL);
-    mics_run_threads(check_pieces, &row, 1);
+    mics_workers_run(check_pieces, &row, 1);
     pthread_mutex_destroy(&row.lock);
     free(row.bad);
     if (row.status != MICS_OK) {
@@ -124,14 +124,15 @@ static enum mics_status check_numbers(const struct mics_convert_request *request
             *err = row.err;
         return row.status;
     }
-    return mics_problems_end(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name, err);
+    return mics_diagnostics_status(diagnostics, before,
+                                   hf->folder[0] ? hf->folder : hf->files[0].name, err);
 }
 
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err)
 {
     struct mics_disk_model disk;
-    enum mics_status status = mics_disk_model_open(path, request->problems, &disk, err);
+    enum mics_status status = mics_disk_model_open(path, request->diagnostics, &disk, err);
     const struct mics_store *store = disk.is_hf ? &disk.hf.store : &disk.shards.store;
 
     *report = (struct mics_convert_report){.files = store->file_count};

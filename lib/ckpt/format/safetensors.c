@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-
 struct mics_file_dtype {
     const char *name;
     unsigned bits;

@@ -5,8 +5,8 @@
 #ifndef MICS_CKPT_HF_HF_H
 #define MICS_CKPT_HF_HF_H
 
-#include "ckpt/convert/target.h"
 #include "base/diagnostics.h"
+#include "ckpt/convert/target.h"
 #include "ckpt/format/safetensors.h"
 #include "ckpt/store.h"
 #include "model/model.h"
@@ -36,7 +36,7 @@ struct mics_hf {
 /* Open a folder (by its index, or its one file), or loose files, and check all headers, and that index and
  * files tell the same. Everything that is wrong is told. Closed by the caller in any case. */
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
-                              struct mics_problems *problems, struct mics_hf *out,
+                              struct mics_diagnostics *problems, struct mics_hf *out,
                               struct mics_err *err);
 void mics_hf_close(struct mics_hf *hf); /* of zeros is fine */
 
@@ -47,7 +47,7 @@ bool mics_hf_is_folder(const char *path);
  * the family's prefix; buffers and a tied head are passed over. All that are missing, unknown, of another
  * shape or of no floating-point type are told. A tied head that is not the embedding's equal is one of these. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
-                               struct mics_problems *problems, struct mics_err *err);
+                               struct mics_diagnostics *problems, struct mics_err *err);
 
 /* The same with each tensor a space of its own, in the order of the files. */
 enum mics_status mics_hf_spread(struct mics_hf *hf, struct mics_err *err);
