@@ -82,7 +82,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         request->has_file_bytes = true;
         return mics_parse_some_bytes(value, &convert->file_bytes, err);
     case ID_DRY_RUN:
-        convert->dry = true;
+        convert->dry_run = true;
         break;
     }
     return MICS_OK;
@@ -179,7 +179,7 @@ static enum mics_status make_shards(struct request *request, struct mics_convert
                                     (size_t)request->path_count, doc, report, err);
     else if (status == MICS_OK)
         status = mics_convert_reshard(&request->convert, request->paths[0], doc, report, err);
-    if (status == MICS_OK && !request->convert.dry)
+    if (status == MICS_OK && !request->convert.dry_run)
         status = pass_plan_on(request, doc, err);
     json_decref(doc);
     return status;
@@ -194,7 +194,7 @@ static enum mics_status say_done(const struct request *request,
 
     if (convert->comm->rank > 0)
         return MICS_OK;
-    if (convert->dry)
+    if (convert->dry_run)
         return print_dry(request, report, err);
     cli_note(1, "%s: %u files, %s, in %s", request->common.output, report->files,
              mics_format_bytes(report->bytes, size, sizeof size),
@@ -373,7 +373,7 @@ static int check_options(const struct request *request, const struct shape *shap
         return cli_usage("cast: --dtype is missing");
     if ((convert->base || request->has_file_bytes) && !shape->number)
         return cli_usage("%s: takes no --base and no --max-file", shape->command);
-    if (convert->dry && !shape->makes)
+    if (convert->dry_run && !shape->makes)
         return cli_usage("%s: takes no --dry-run", shape->command);
     if (shape->plan && !request->plan && isatty(STDIN_FILENO))
         return cli_usage("no plan: -p FILE, or one on standard input");

@@ -2,9 +2,11 @@
 /* file.c - whole files in: the buffer doubles until the end of the file or the limit. */
 #include "base/file.h"
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FIRST_BUFFER = 16384 };
 
@@ -79,4 +81,25 @@ enum mics_status mics_file_read(const char *path, size_t limit, char **data, siz
     if (!is_stdin)
         fclose(in);
     return status;
+}
+
+enum mics_status mics_file_read_at(int fd, void *dst, size_t size, uint64_t offset,
+                                   struct mics_err *err)
+{
+    char *at = dst;
+
+    while (size > 0) {
+        const ssize_t got = pread(fd, at, size, (off_t)offset);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mics_err_set_errno(err, "cannot read");
+        if (got == 0)
+            return mics_err_set(err, MICS_ERR_FORMAT, "ends early");
+        at += got;
+        offset += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return MICS_OK;
 }

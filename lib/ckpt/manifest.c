@@ -11,13 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const state_names[MICS_CKPT_STATES] = {"param", "m", "v"};
-
-const char *mics_ckpt_state_name(uint32_t state)
-{
-    return state_names[state];
-}
-
 json_t *mics_form_shape(const struct mics_shape *shape)
 {
     return json_pack("{s:I,s:I,s:I,s:I,s:I}", "nodes", (json_int_t)shape->nodes, "per_node",
@@ -30,7 +23,7 @@ json_t *mics_form_states(uint32_t states)
     json_t *list = json_array();
 
     for (uint32_t i = 0; list && i < states; i++) {
-        if (json_array_append_new(list, json_string(state_names[i])) != 0) {
+        if (json_array_append_new(list, json_string(mics_ckpt_state_name(i))) != 0) {
             json_decref(list);
             return NULL;
         }

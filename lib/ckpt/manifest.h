@@ -10,6 +10,7 @@
 
 #include "base/err.h"
 #include "ckpt/format/checksum.h"
+#include "ckpt/table.h"
 #include "model/model.h"
 #include "plan/plan.h"
 
@@ -20,11 +21,6 @@
 #define MICS_CHECKPOINT_VERSION 1
 #define MICS_MANIFEST_NAME      "manifest.mp"
 #define MICS_CKPT_MAX_FILES     (1u << 20)
-
-/* The states of an element, in the order of the files: fp32 parameter, Adam's first moment (or SGD's
- * momentum), Adam's second moment. Tensors in a file are "<unit>.<state>". */
-#define MICS_CKPT_STATES 3
-const char *mics_ckpt_state_name(uint32_t state); /* "param", "m", "v" */
 
 /* What the state of training looks like: borrowed. */
 struct mics_ckpt_form {
@@ -55,8 +51,6 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
 /* Read what is independent of the present run; *out belongs to the caller. */
 enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err);
-
-struct mics_ckpt_table;
 
 /* Does the checkpoint `doc`, whose table is `table`, hold the state of the present model and optimizer? Its
  * shape, segments and padding are its own. MICS_ERR_FORMAT with both values, or all tensors that differ. */

@@ -152,8 +152,8 @@ enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_
         status = mics_hashed_file_finish(file, sum, err);
     else
         mics_hashed_file_drop(file);
-    if (status == MICS_OK && mics_file_sum_check(path, sum, true, err) != MICS_OK)
-        status = MICS_ERR_IO; /* the disk gives back other bytes than it was given */
+    if (status == MICS_OK && mics_file_read_back(path, sum, err) != MICS_OK)
+        status = MICS_ERR_IO;
     mics_shard_spec_free(&spec);
     return status;
 }

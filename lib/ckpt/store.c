@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/store.h"
 
+#include "base/file.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -45,15 +46,15 @@ void mics_store_close(struct mics_store *store)
         if (store->files[i].fd >= 0)
             close(store->files[i].fd);
         free(store->files[i].path);
+        free(store->files[i].tensor_offsets);
     }
     free(store->files);
     free(store->table);
-    free(store->shards.begins);
-    free(store->shards.names);
+    free(store->tensor_names);
     *store = (struct mics_store){0};
 }
 
-static enum mics_status open_file(struct mics_store_file *file, struct mics_err *err)
+enum mics_status mics_store_file_open(struct mics_store_file *file, struct mics_err *err)
 {
     struct stat info;
 
@@ -62,7 +63,7 @@ static enum mics_status open_file(struct mics_store_file *file, struct mics_err 
         const bool absent = errno == ENOENT;
 
         mics_err_set_errno(err, "%s", file->path);
-        return absent ? MICS_ERR_FORMAT : MICS_ERR_IO; /* absent: the model is not whole */
+        return absent ? MICS_ERR_FORMAT : MICS_ERR_IO;
     }
     if (!S_ISREG(info.st_mode))
         return mics_err_set(err, MICS_ERR_FORMAT, "%s: not a regular file", file->path);
@@ -82,7 +83,7 @@ enum mics_status mics_store_add_file(struct mics_store *store, const char *path,
     files[store->file_count] = (struct mics_store_file){.path = strdup(path), .fd = -1};
     if (!files[store->file_count].path)
         return mics_err_nomem(err);
-    return open_file(&files[store->file_count++], err);
+    return mics_store_file_open(&files[store->file_count++], err);
 }
 
 void mics_raise_open_files(void)
@@ -122,8 +123,8 @@ static struct mics_extent part_of(const struct mics_extent *whole, uint64_t star
     return part;
 }
 
-static struct mics_extent locate_table(const struct mics_store *store, uint32_t space,
-                                       uint64_t start, uint64_t count)
+static struct mics_extent locate_extent(const struct mics_store *store, uint32_t space,
+                                        uint64_t start, uint64_t count)
 {
     const struct mics_extent key = {.space = space, .start = start};
     size_t low = 0, high = store->table_count; /* the first extent that begins after `start` */
@@ -150,52 +151,43 @@ static struct mics_extent locate_table(const struct mics_store *store, uint32_t 
 static struct mics_extent locate_shard(const struct mics_store *store, uint32_t space,
                                        uint64_t start, uint64_t count)
 {
-    const struct mics_ckpt_table *table = store->shards.table;
+    const struct mics_ckpt_table *table = store->shards;
     const uint32_t unit = space / MICS_CKPT_STATES, state = space % MICS_CKPT_STATES;
     const struct mics_layout *layout = &table->units[unit].layout;
     const size_t tensor = (size_t)unit * table->states + state;
-    const size_t tensors = (size_t)table->unit_count * table->states;
 
     if (start >= layout->padded || state >= table->states)
         return (struct mics_extent){.space = space, .start = start, .count = count};
     const struct mics_ckpt_place place = mics_ckpt_locate(layout, table->parts, start);
 
-    return (struct mics_extent){.name = store->shards.names[tensor],
+    return (struct mics_extent){.name = store->tensor_names[tensor],
                                 .space = space,
                                 .file = place.file,
                                 .number = MICS_NUMBER_F32,
                                 .start = start,
                                 .count = mics_min_u64(count, place.run),
-                                .offset = store->shards.begins[place.file * tensors + tensor] +
+                                .offset = store->files[place.file].tensor_offsets[tensor] +
                                           place.offset * sizeof(float)};
 }
 
 struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t space, uint64_t start,
                                      uint64_t count)
 {
-    return store->shards.table ? locate_shard(store, space, start, count)
-                               : locate_table(store, space, start, count);
+    return store->shards ? locate_shard(store, space, start, count)
+                         : locate_extent(store, space, start, count);
 }
 
-static enum mics_status read_bytes(const struct mics_store_file *file, uint64_t offset, void *dst,
-                                   size_t size, struct mics_err *err)
+enum mics_status mics_store_read_extent(const struct mics_store *store,
+                                        const struct mics_extent *extent, void *dst,
+                                        struct mics_err *err)
 {
-    char *at = dst;
+    const struct mics_store_file *file = &store->files[extent->file];
+    const enum mics_status status = mics_file_read_at(
+        file->fd, dst, extent->count * mics_number_bytes(extent->number), extent->offset, err);
 
-    while (size > 0) {
-        const ssize_t got = pread(file->fd, at, size, (off_t)offset);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return mics_err_set_errno(err, "%s", file->path);
-        if (got == 0)
-            return mics_err_set(err, MICS_ERR_FORMAT, "%s: ends early", file->path);
-        at += got;
-        offset += (uint64_t)got;
-        size -= (size_t)got;
-    }
-    return MICS_OK;
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", file->path);
+    return status;
 }
 
 static enum mics_status check_finite(const struct mics_store *store,
@@ -211,14 +203,14 @@ static enum mics_status check_finite(const struct mics_store *store,
                             : "not finite");
 }
 
-static enum mics_status read_extent(const struct mics_store *store,
-                                    const struct mics_extent *extent, enum mics_number number,
-                                    void *dst, float *scratch, struct mics_err *err)
+/* Read an extent as `number`. A conversion goes through fp32, in the second half of the scratch. */
+static enum mics_status read_converted(const struct mics_store *store,
+                                       const struct mics_extent *extent, enum mics_number number,
+                                       void *dst, float *scratch, struct mics_err *err)
 {
     void *raw = extent->number == number ? dst : scratch;
     float *wide = scratch + MICS_STORE_CHUNK;
-    enum mics_status status = read_bytes(&store->files[extent->file], extent->offset, raw,
-                                         extent->count * mics_number_bytes(extent->number), err);
+    enum mics_status status = mics_store_read_extent(store, extent, raw, err);
 
     if (status == MICS_OK && raw != dst) {
         mics_numbers_to_f32(extent->number, raw, wide, extent->count);
@@ -239,7 +231,7 @@ enum mics_status mics_store_read(const struct mics_store *store, uint32_t space,
         enum mics_status status = MICS_OK;
 
         if (extent.name)
-            status = read_extent(store, &extent, number, at, scratch, err);
+            status = read_converted(store, &extent, number, at, scratch, err);
         else
             memset(at, 0, extent.count * size);
         if (status != MICS_OK)

@@ -2,7 +2,6 @@
 #include "ckpt/table.h"
 
 #include "base/num.h"
-#include "ckpt/manifest.h"
 #include "doc/cursor.h"
 
 #include <stdlib.h>
@@ -14,6 +13,13 @@
 #define MAX_ELEMENTS ((uint64_t)1 << 42)
 #define MAX_UNITS    (1u << 20)
 #define MAX_TENSORS  (1u << 16)
+
+static const char *const state_names[MICS_CKPT_STATES] = {"param", "m", "v"};
+
+const char *mics_ckpt_state_name(uint32_t state)
+{
+    return state_names[state];
+}
 
 uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part)
 {

@@ -86,6 +86,8 @@ enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err
 
 /* Parameters from the seed (each rank its own shard only); optimizer state 0. */
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err);
+/* Gradients and optimizer state 0; the parameters must be imported and published. */
+enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err);
 
 /* Enqueue one step and return. At most two steps may be uncollected: the call fails on a third. */
 enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mics_step_input *input,

@@ -8,8 +8,8 @@
 
 #include "base/file.h"
 #include "base/philox.h"
+#include "ckpt/saver.h"
 #include "comm/agree.h"
-#include "ckpt/checkpoint.h"
 #include "doc/doc.h"
 #include "tap.h"
 
@@ -94,10 +94,17 @@ static inline enum mics_status save(struct rank *rank, const struct mics_checkpo
                                      .samples = 10 * rank->step,
                                      .plan = json_pack("{s:s}", "kind", "mics.plan"),
                                      .training = json_object()};
+    const struct mics_keep keep = {0};
+    struct mics_saver *saver = NULL;
     struct mics_saved saved;
-    enum mics_status status =
-        mics_checkpoint_save(checkpoint, folder, &manifest, &saved, &rank->err);
+    enum mics_status status = mics_agree(
+        rank->comm, mics_saver_new(checkpoint, folder, &keep, &saver, &rank->err), &rank->err);
 
+    if (status == MICS_OK)
+        status = mics_saver_begin(saver, &manifest, &rank->err);
+    if (status == MICS_OK)
+        status = mics_saver_wait(saver, &saved, &rank->err);
+    mics_saver_free(saver);
     mics_manifest_free(&manifest);
     return status;
 }

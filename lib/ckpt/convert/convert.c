@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The source is read twice, once for its numbers and once from end to end for its sums. As the numbers wait for the disk, most
- * of the second reading costs no time; what was made of a damaged source is never given its name.
+ * convert.c - split, merge, reshard, cast: from a source on disk to a new folder.
+ *
+ * split and cast read Hugging Face files, reshard and merge read a checkpoint; split and reshard write a
+ * checkpoint, merge and cast write Hugging Face files. A checkpoint is read twice: once for its numbers and
+ * once, at the same time, from end to end for its sums. Most of the second pass overlaps with waiting for
+ * the disk. The new folder gets its name only if all sums are right.
  */
 #include "ckpt/convert/convert.h"
+
 #include "base/background_task.h"
 #include "base/file.h"
-#include "ckpt/convert/convert.h"
-#include "ckpt/convert/sums.h"
+#include "ckpt/convert/disk_model.h"
+#include "ckpt/convert/shards.h"
 #include "ckpt/hf/hf.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
@@ -17,179 +22,200 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What is to be made, and how the first rank ends it when all files are whole: `finish` writes what else belongs
- * into the folder and commits it. `room`: bytes of that, beyond the target's. */
-struct mics_convert_output {
-    struct mics_target *target;
-    uint64_t room;
-    enum mics_status (*finish)(void *context, struct mics_new_folder *folder, struct mics_err *err);
-    void *context;
+#define SHARDS_RESERVE   ((uint64_t)1 << 20)  /* bytes for the manifest */
+#define HF_RESERVE       ((uint64_t)16 << 20) /* bytes for index, configuration, tokenizer */
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
+
+/* One conversion. Must not be moved: its parts point to each other. */
+struct job {
+    const struct mics_convert_request *request;
+    struct mics_convert_report *report;
+    struct mics_hf hf;               /* source of split and cast */
+    struct mics_shard_source source; /* of reshard and merge */
+
+    struct mics_shard_plan plan; /* of split and reshard */
+    struct mics_manifest manifest;
+    struct mics_shard_target shards;
+
+    json_t *config; /* of merge and cast; NULL: write no config.json */
+    struct mics_hf_target hf_files;
 };
 
-/* Make the folder request->out whole, or not at all. `prepared` is how far this rank is; `source` is where the store's
- * numbers are from, if they have sums, else NULL. With request->dry the sums are compared and nothing is made.
- * Collective: the same result on all ranks. */
-enum mics_status mics_convert_make(const struct mics_convert_request *request,
-                                   enum mics_status prepared, const struct mics_store *store,
-                                   const struct mics_shard_source *source,
-                                   const struct mics_convert_output *output, struct mics_err *err);
-
-struct watch {
-    struct mics_sums sums;
-    atomic_bool stop_sums, stop_making;
-};
-
-static enum mics_status check(void *context, struct mics_err *err)
+static void close_job(struct job *job)
 {
-    struct watch *watch = context;
-    enum mics_status status = mics_sums_check(&watch->sums, err);
+    mics_shard_target_free(&job->shards);
+    mics_hf_target_free(&job->hf_files);
+    mics_manifest_free(&job->manifest);
+    json_decref(job->config);
+    mics_hf_close(&job->hf);
+    mics_shard_source_close(&job->source);
+    mics_shard_plan_close(&job->plan);
+}
 
-    for (uint32_t i = 0; status == MICS_OK && i < watch->sums.source->store.file_count; i++)
-        if (watch->sums.damaged[i])
-            atomic_store(&watch->stop_making, true);
-    if (status != MICS_OK)
-        atomic_store(&watch->stop_making, true);
+/* What to write. */
+struct output {
+    struct mics_target *target;
+    uint64_t reserve; /* bytes of the files that `finish` writes */
+    /* Rank 0 only: write the other files and commit the folder. */
+    enum mics_status (*finish)(struct job *job, struct mics_output_folder *folder,
+                               struct mics_err *err);
+};
+
+/* The comparison of sums in the background. Each side can stop the other. */
+struct background_verification {
+    struct mics_ckpt_verification verification;
+    atomic_bool stop_verification, stop_writing;
+};
+
+/* A damaged file is no error here, but what would be made of it is useless: stop writing. */
+static enum mics_status verify_in_background(void *context, struct mics_err *err)
+{
+    struct background_verification *background = context;
+    const enum mics_status status = mics_ckpt_verify_files(&background->verification, err);
+
+    if (status != MICS_OK ||
+        mics_ckpt_verify_status(&background->verification, NULL, NULL) != MICS_OK)
+        atomic_store(&background->stop_writing, true);
     return status;
 }
 
-/* What is wrong with the source explains what is wrong with its numbers; it does not explain a full disk. */
-static enum mics_status make_watched(const struct mics_convert_request *request,
+static enum mics_status write_target(const struct mics_convert_request *request,
                                      const struct mics_store *store, struct mics_target *target,
-                                     const char *folder, struct watch *watch, struct mics_err *err)
+                                     const char *folder, const atomic_bool *cancel,
+                                     struct mics_err *err)
 {
-    const struct mics_convert_how how = {.comm = request->comm,
-                                         .host_ranks = request->host_ranks,
-                                         .progress = request->progress,
-                                         .progress_context = request->progress_context,
-                                         .cancel = &watch->stop_making};
-    struct mics_err sums_err = {""}, made_err = {""};
-    struct mics_background_task sums_task = {.started = false};
-    enum mics_status made, sums;
+    const struct mics_target_options options = {.comm = request->comm,
+                                                .host_ranks = request->host_ranks,
+                                                .progress = request->progress,
+                                                .progress_context = request->progress_context,
+                                                .cancel = cancel};
 
-    mics_background_task_start(&sums_task, check, watch);
-    made = mics_convert(store, target, folder, &how, &made_err);
-    if (made != MICS_OK && made != MICS_ERR_FORMAT)
-        atomic_store(&watch->stop_sums, true);
-    sums = mics_background_task_wait(&sums_task, &sums_err);
-    if (made == MICS_OK || made == MICS_ERR_FORMAT) {
-        sums = mics_sums_share(&watch->sums, request->comm, sums, request->diagnostics, &sums_err);
-        if (sums != MICS_OK)
-            made_err = sums_err;
-        made = sums != MICS_OK ? sums : made;
-    }
-    if (made != MICS_OK && err)
-        *err = made_err;
-    return made;
+    return mics_target_write(store, target, folder, &options, err);
 }
 
-enum mics_status mics_convert_check_sums(const struct mics_convert_request *request,
-                                         const struct mics_shard_source *source,
+/* A damaged source explains a number that is not finite, so its error comes first. It does not explain a
+ * full disk. */
+static enum mics_status write_and_verify(const struct mics_convert_request *request,
+                                         const struct mics_store *store, struct mics_target *target,
+                                         const char *folder, const struct mics_ckpt_reader *source,
                                          struct mics_err *err)
 {
+    struct background_verification background = {
+        .verification = {.reader = source,
+                         .first = (uint32_t)request->comm->rank,
+                         .stride = (uint32_t)request->comm->size,
+                         .host_ranks = request->host_ranks,
+                         .cancel = &background.stop_verification}};
+    struct mics_background_task task = {.started = false};
+    struct mics_err verify_err = {""}, write_err = {""};
+    enum mics_status written, verified;
+
+    mics_background_task_start(&task, verify_in_background, &background);
+    written = write_target(request, store, target, folder, &background.stop_writing, &write_err);
+    if (written != MICS_OK && written != MICS_ERR_FORMAT)
+        atomic_store(&background.stop_verification, true);
+    verified = mics_background_task_wait(&task, &verify_err);
+    if (written == MICS_OK || written == MICS_ERR_FORMAT) {
+        verified = mics_ckpt_verify_share(&background.verification, request->comm, verified,
+                                          request->diagnostics, &verify_err);
+        if (verified != MICS_OK) {
+            write_err = verify_err;
+            written = verified;
+        }
+    }
+    mics_ckpt_verify_free(&background.verification);
+    if (written != MICS_OK && err)
+        *err = write_err;
+    return written;
+}
+
+enum mics_status mics_convert_verify_sums(const struct mics_convert_request *request,
+                                          const struct mics_ckpt_reader *source,
+                                          struct mics_err *err)
+{
     struct mics_progress progress;
-    struct mics_sums sums = {.source = source,
-                             .first = (uint32_t)request->comm->rank,
-                             .stride = (uint32_t)request->comm->size,
-                             .host_ranks = request->host_ranks,
-                             .progress = &progress};
+    struct mics_ckpt_verification verification = {.reader = source,
+                                                  .first = (uint32_t)request->comm->rank,
+                                                  .stride = (uint32_t)request->comm->size,
+                                                  .host_ranks = request->host_ranks,
+                                                  .progress = &progress};
     enum mics_status status;
 
     mics_progress_init(&progress, request->progress, request->progress_context,
-                       mics_sums_bytes(&sums));
-    status = mics_sums_check(&sums, err);
-    status = mics_sums_share(&sums, request->comm, status, request->diagnostics, err);
-    mics_sums_free(&sums);
+                       mics_ckpt_verify_bytes(&verification));
+    status = mics_ckpt_verify_files(&verification, err);
+    status =
+        mics_ckpt_verify_share(&verification, request->comm, status, request->diagnostics, err);
+    mics_ckpt_verify_free(&verification);
     return status;
 }
 
-/* None is made before every rank knows them all. */
-static enum mics_status remember_files(const struct mics_convert_request *request,
+/* Every rank registers all files, also those that it does not write, before any is created. */
+static enum mics_status register_files(const struct mics_convert_request *request,
                                        const struct mics_target *target,
-                                       struct mics_new_folder *folder, struct mics_err *err)
+                                       struct mics_output_folder *folder, struct mics_err *err)
 {
-    enum mics_status status = mics_new_folder_remember(folder, MICS_HALT_NAME, err);
+    enum mics_status status = mics_output_folder_register(folder, MICS_ABORT_MARKER, err);
 
     for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
-        status = mics_new_folder_remember(folder, target->files[i].name, err);
+        status = mics_output_folder_register(folder, target->files[i].name, err);
     return mics_agree(request->comm, status, err);
-}
-
-static enum mics_status make(const struct mics_convert_request *request,
-                             const struct mics_store *store, struct mics_target *target,
-                             const char *folder, struct mics_err *err)
-{
-    const struct mics_convert_how how = {.comm = request->comm,
-                                         .host_ranks = request->host_ranks,
-                                         .progress = request->progress,
-                                         .progress_context = request->progress_context};
-
-    return mics_convert(store, target, folder, &how, err);
 }
 
 static enum mics_status write_files(const struct mics_convert_request *request,
                                     const struct mics_store *store, struct mics_target *target,
-                                    const struct mics_shard_source *source,
-                                    struct mics_new_folder *folder, struct mics_err *err)
+                                    const struct mics_ckpt_reader *source,
+                                    struct mics_output_folder *folder, struct mics_err *err)
 {
-    struct watch watch = {.sums = {.source = source,
-                                   .first = (uint32_t)request->comm->rank,
-                                   .stride = (uint32_t)request->comm->size,
-                                   .host_ranks = request->host_ranks,
-                                   .cancel = &watch.stop_sums}};
-    enum mics_status status = MICS_OK;
+    enum mics_status status;
 
-    if (!request->dry)
-        status = remember_files(request, target, folder, err);
-    if (status != MICS_OK || (!source && request->dry))
+    if (request->dry_run)
+        return source ? mics_convert_verify_sums(request, source, err) : MICS_OK;
+    status = register_files(request, target, folder, err);
+    if (status != MICS_OK)
         return status;
-    if (!source)
-        return make(request, store, target, folder->temporary, err);
-    if (request->dry)
-        status = mics_convert_check_sums(request, source, err);
-    else
-        status = make_watched(request, store, target, folder->temporary, &watch, err);
-    mics_sums_free(&watch.sums);
-    return status;
+    return source ? write_and_verify(request, store, target, folder->temporary, source, err)
+                  : write_target(request, store, target, folder->temporary, NULL, err);
 }
 
-enum mics_status mics_convert_make(const struct mics_convert_request *request,
-                                   enum mics_status prepared, const struct mics_store *store,
-                                   const struct mics_shard_source *source,
-                                   const struct mics_convert_output *output, struct mics_err *err)
+/* Make the folder request->out completely, or not at all. `prepared` is the status of this rank's
+ * preparation. `source` is the checkpoint that the store reads; NULL: the source has no sums. With
+ * request->dry_run the sums are compared and nothing is written. Collective: the same result on all
+ * ranks. */
+static enum mics_status run_job(struct job *job, enum mics_status prepared,
+                                const struct mics_store *store,
+                                const struct mics_ckpt_reader *source, const struct output *output,
+                                struct mics_err *err)
 {
-    struct mics_new_folder folder = {.lock = -1};
+    const struct mics_convert_request *request = job->request;
+    struct mics_output_folder folder = {.lock = -1};
     enum mics_status status = mics_agree(request->comm, prepared, err);
 
     if (status == MICS_OK)
-        status = mics_new_folder_begin(&folder, request->comm, request->out,
-                                       mics_target_bytes(output->target) + output->room,
-                                       request->dry, err);
+        status = mics_output_folder_create(&folder, request->comm, request->out,
+                                           mics_target_bytes(output->target) + output->reserve,
+                                           request->dry_run, err);
     if (status == MICS_OK)
         status = write_files(request, store, output->target, source, &folder, err);
-    if (status == MICS_OK && !request->dry) {
+    if (status == MICS_OK && !request->dry_run) {
         if (request->comm->rank == 0)
-            status = output->finish(output->context, &folder, err);
+            status = output->finish(job, &folder, err);
         status = mics_agree(request->comm, status, err);
     }
-    mics_new_folder_discard(&folder);
+    mics_output_folder_discard(&folder);
+    close_job(job);
     return status;
 }
 
-/* convert_split.c - into shards: from Hugging Face's files, or from other shards. */
-#define MANIFEST_ROOM ((uint64_t)1 << 20)
+static enum mics_status report_target(struct job *job, const struct mics_target *target,
+                                      struct mics_err *err)
+{
+    job->report->files = target->file_count;
+    job->report->bytes = mics_target_bytes(target);
+    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+}
 
-/* All that one conversion holds. Not to be moved. */
-struct job {
-    const struct mics_convert_request *request;
-    struct mics_convert_report *report;
-    struct mics_shard_plan plan;
-    struct mics_hf hf;               /* split: the source */
-    struct mics_shard_source source; /* reshard */
-    struct mics_manifest manifest;   /* of what is made */
-    struct mics_shard_target made;
-};
-
-/* The history of `doc` (or none) with this command after it: a new array. */
+/* *out = the history of `doc` (NULL: none) followed by this command: a new array. */
 static enum mics_status extend_history(const struct mics_convert_request *request,
                                        const json_t *doc, json_t **out, struct mics_err *err)
 {
@@ -206,49 +232,26 @@ static enum mics_status extend_history(const struct mics_convert_request *reques
     return status;
 }
 
-static void close_job(struct job *job)
-{
-    mics_shard_target_free(&job->made);
-    mics_manifest_free(&job->manifest);
-    mics_hf_close(&job->hf);
-    mics_shard_source_close(&job->source);
-    mics_shard_plan_close(&job->plan);
-}
-
-static enum mics_status prepare_target(struct job *job, const json_t *history, struct mics_err *err)
+/* What split and reshard have in common. `history` is a document that has one. */
+static enum mics_status prepare_shards(struct job *job, const json_t *history, struct mics_err *err)
 {
     enum mics_status status = extend_history(job->request, history, &job->manifest.history, err);
 
     if (status == MICS_OK)
-        status = mics_shard_target_new(&job->plan.form, &job->made, err);
-    if (status != MICS_OK)
-        return status;
-    job->report->files = job->made.target.file_count;
-    job->report->bytes = mics_target_bytes(&job->made.target);
-    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+        status = mics_shard_target_new(&job->plan.form, &job->shards, err);
+    return status == MICS_OK ? report_target(job, &job->shards.target, err) : status;
 }
 
-/* The first rank's part, when all files are whole. */
-static enum mics_status finish(void *context, struct mics_new_folder *folder, struct mics_err *err)
+static enum mics_status finish_shards(struct job *job, struct mics_output_folder *folder,
+                                      struct mics_err *err)
 {
-    struct job *job = context;
-    enum mics_status status =
-        mics_shard_target_finish(&job->made, &job->plan.form, &job->manifest, folder, err);
+    const enum mics_status status = mics_shard_target_write_manifest(&job->shards, &job->plan.form,
+                                                                     &job->manifest, folder, err);
 
-    return status == MICS_OK ? mics_new_folder_commit(folder, err) : status;
+    return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
 }
 
-static enum mics_status fill_folder(struct job *job, enum mics_status prepared,
-                                    const struct mics_store *store,
-                                    const struct mics_shard_source *source, struct mics_err *err)
-{
-    const struct mics_convert_output output = {
-        .target = &job->made.target, .room = MANIFEST_ROOM, .finish = finish, .context = job};
-
-    return mics_convert_make(job->request, prepared, store, source, &output, err);
-}
-
-/* A folder's config.json tells what no shape does: heads, and the normalisation's epsilon. */
+/* config.json has what no tensor's shape shows: the number of heads, the epsilon of the norm. */
 static enum mics_status match_config(const struct mics_hf *hf, const struct mics_model *model,
                                      struct mics_err *err)
 {
@@ -283,7 +286,7 @@ static enum mics_status prepare_split(struct job *job, const char *const *paths,
         status = match_config(&job->hf, job->plan.plan->model, err);
     if (status == MICS_OK)
         status = mics_hf_match(&job->hf, job->plan.plan->model, diagnostics, err);
-    return status == MICS_OK ? prepare_target(job, job->plan.doc, err) : status;
+    return status == MICS_OK ? prepare_shards(job, job->plan.doc, err) : status;
 }
 
 enum mics_status mics_convert_split(const struct mics_convert_request *request,
@@ -291,47 +294,47 @@ enum mics_status mics_convert_split(const struct mics_convert_request *request,
                                     struct mics_convert_report *report, struct mics_err *err)
 {
     struct job job = {.request = request, .report = report};
-    enum mics_status status = prepare_split(&job, paths, count, plan_doc, err);
+    const struct output output = {&job.shards.target, SHARDS_RESERVE, finish_shards};
+    const enum mics_status prepared = prepare_split(&job, paths, count, plan_doc, err);
 
-    status = fill_folder(&job, status, &job.hf.store, NULL, err);
-    close_job(&job);
-    return status;
+    return run_job(&job, prepared, &job.hf.store, NULL, &output, err);
 }
 
-/* States that the new plan's optimizer has no use for, or would miss, are no state of its run. */
+/* The new plan's optimizer must have exactly the states of the checkpoint, unless that has only parameters. */
 static enum mics_status check_reshard(const struct mics_shard_source *source,
                                       const struct mics_shard_plan *plan, struct mics_err *err)
 {
-    const uint32_t states = source->table.states;
+    const uint32_t states = source->reader.table.states;
     const uint32_t wanted = 1 + mics_optimizer_states(plan->plan->choice.optimizer);
 
     if (states != 1 && states != wanted)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "%s: has %u states of each parameter, the plan's optimizer %u",
-                            source->folder, states, wanted);
-    return mics_models_match(source->model, source->folder, plan->plan->model, "the plan", err);
+                            source->reader.folder, states, wanted);
+    return mics_models_match(source->model, source->reader.folder, plan->plan->model, "the plan",
+                             err);
 }
 
-/* All that the old manifest says of training holds. */
+/* The new manifest keeps what the old one says of the training. */
 static enum mics_status prepare_reshard(struct job *job, const char *path, json_t *plan_doc,
                                         struct mics_err *err)
 {
-    struct mics_shard_source *source = &job->source;
-    enum mics_status status = mics_shard_source_open(path, source, err);
+    const struct mics_ckpt_reader *reader = &job->source.reader;
+    enum mics_status status = mics_shard_source_open(path, &job->source, err);
 
     if (status != MICS_OK)
         return status;
-    status = mics_shard_plan_open(plan_doc, source->table.states, &job->plan, err);
+    status = mics_shard_plan_open(plan_doc, reader->table.states, &job->plan, err);
     if (status != MICS_OK) {
         mics_err_prefix(err, "plan");
         return status;
     }
-    job->manifest.step = source->manifest.step;
-    job->manifest.samples = source->manifest.samples;
+    job->manifest.step = reader->manifest.step;
+    job->manifest.samples = reader->manifest.samples;
     job->manifest.plan = json_incref(plan_doc);
-    job->manifest.training = json_incref(source->manifest.training);
-    status = check_reshard(source, &job->plan, err);
-    return status == MICS_OK ? prepare_target(job, source->doc, err) : status;
+    job->manifest.training = json_incref(reader->manifest.training);
+    status = check_reshard(&job->source, &job->plan, err);
+    return status == MICS_OK ? prepare_shards(job, reader->doc, err) : status;
 }
 
 enum mics_status mics_convert_reshard(const struct mics_convert_request *request, const char *path,
@@ -339,97 +342,60 @@ enum mics_status mics_convert_reshard(const struct mics_convert_request *request
                                       struct mics_err *err)
 {
     struct job job = {.request = request, .report = report};
-    enum mics_status status = prepare_reshard(&job, path, plan_doc, err);
+    const struct output output = {&job.shards.target, SHARDS_RESERVE, finish_shards};
+    const enum mics_status prepared = prepare_reshard(&job, path, plan_doc, err);
 
-    status = fill_folder(&job, status, &job.source.store, &job.source, err);
-    close_job(&job);
-    return status;
+    return run_job(&job, prepared, &job.source.reader.store, &job.source.reader, &output, err);
 }
 
-/* convert_merge.c - into files for Hugging Face: from shards, or from other such files. */
-#define SMALL_FILES_ROOM ((uint64_t)16 << 20) /* index, configuration, tokenizer */
-#define MAX_CONFIG_BYTES ((size_t)4 << 20)
-
-/* All that one conversion holds. Not to be moved. */
-struct hf_job {
-    const struct mics_convert_request *request;
-    struct mics_convert_report *report;
-    struct mics_shard_source source; /* merge */
-    struct mics_hf hf;               /* cast */
-    json_t *config;                  /* of what is made, or NULL */
-    struct mics_hf_target made;
-};
-
-static void close_hf_job(struct hf_job *job)
-{
-    mics_hf_target_free(&job->made);
-    json_decref(job->config);
-    mics_hf_close(&job->hf);
-    mics_shard_source_close(&job->source);
-}
-
-static enum mics_status report_target(struct hf_job *job, struct mics_err *err)
+/* What merge and cast have in common. */
+static enum mics_status prepare_hf_files(struct job *job, struct mics_err *err)
 {
     const char *base = job->request->base;
 
-    job->report->files = job->made.target.file_count;
-    job->report->bytes = mics_target_bytes(&job->made.target);
     if (base && access(base, R_OK | X_OK) != 0)
         return mics_err_set_errno(err, "%s", base);
-    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+    return report_target(job, &job->hf_files.target, err);
 }
 
-/* The first rank's part, when all files are whole. */
-static enum mics_status finish_hf(void *context, struct mics_new_folder *folder,
-                                  struct mics_err *err)
+static enum mics_status finish_hf_files(struct job *job, struct mics_output_folder *folder,
+                                        struct mics_err *err)
 {
-    struct hf_job *job = context;
     const struct mics_convert_request *request = job->request;
     enum mics_status status =
-        mics_hf_target_finish(&job->made, job->config, request->number, folder, err);
+        mics_hf_target_finish(&job->hf_files, job->config, request->number, folder, err);
 
     if (status == MICS_OK && request->base)
         status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
-    return status == MICS_OK ? mics_new_folder_commit(folder, err) : status;
+    return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
 }
 
-static enum mics_status fill_hf_folder(struct hf_job *job, enum mics_status prepared,
-                                       const struct mics_store *store,
-                                       const struct mics_shard_source *source, struct mics_err *err)
-{
-    const struct mics_convert_output output = {
-        .target = &job->made.target, .room = SMALL_FILES_ROOM, .finish = finish_hf, .context = job};
-
-    return mics_convert_make(job->request, prepared, store, source, &output, err);
-}
-
-static enum mics_status prepare_merge(struct hf_job *job, const char *path, struct mics_err *err)
+static enum mics_status prepare_merge(struct job *job, const char *path, struct mics_err *err)
 {
     const struct mics_convert_request *request = job->request;
     enum mics_status status = mics_shard_source_open(path, &job->source, err);
     const struct mics_model *model = status == MICS_OK ? job->source.model : NULL;
 
     if (status == MICS_OK)
-        status =
-            mics_hf_target_of_model(model, request->number, request->file_bytes, &job->made, err);
+        status = mics_hf_target_of_model(model, request->number, request->file_bytes,
+                                         &job->hf_files, err);
     if (status != MICS_OK)
         return status;
     job->config = mics_hf_config_of_model(model);
-    return job->config ? report_target(job, err) : mics_err_nomem(err);
+    return job->config ? prepare_hf_files(job, err) : mics_err_nomem(err);
 }
 
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
                                     struct mics_convert_report *report, struct mics_err *err)
 {
-    struct hf_job job = {.request = request, .report = report};
-    enum mics_status status = prepare_merge(&job, path, err);
+    struct job job = {.request = request, .report = report};
+    const struct output output = {&job.hf_files.target, HF_RESERVE, finish_hf_files};
+    const enum mics_status prepared = prepare_merge(&job, path, err);
 
-    status = fill_hf_folder(&job, status, &job.source.store, &job.source, err);
-    close_hf_job(&job);
-    return status;
+    return run_job(&job, prepared, &job.source.reader.store, &job.source.reader, &output, err);
 }
 
-/* A folder without config.json is converted without. */
+/* *config stays NULL for a folder without config.json, and for single files. */
 static enum mics_status read_config(const struct mics_hf *hf, json_t **config, struct mics_err *err)
 {
     char path[MICS_PATH_MAX], *data = NULL;
@@ -450,7 +416,7 @@ static enum mics_status read_config(const struct mics_hf *hf, json_t **config, s
     return MICS_OK;
 }
 
-static enum mics_status prepare_cast(struct hf_job *job, const char *const *paths, size_t count,
+static enum mics_status prepare_cast(struct job *job, const char *const *paths, size_t count,
                                      struct mics_err *err)
 {
     const struct mics_convert_request *request = job->request;
@@ -461,19 +427,18 @@ static enum mics_status prepare_cast(struct hf_job *job, const char *const *path
     if (status == MICS_OK)
         status = mics_hf_spread(&job->hf, err);
     if (status == MICS_OK)
-        status =
-            mics_hf_target_of_hf(&job->hf, request->number, request->file_bytes, &job->made, err);
-    return status == MICS_OK ? report_target(job, err) : status;
+        status = mics_hf_target_of_hf(&job->hf, request->number, request->file_bytes,
+                                      &job->hf_files, err);
+    return status == MICS_OK ? prepare_hf_files(job, err) : status;
 }
 
 enum mics_status mics_convert_cast(const struct mics_convert_request *request,
                                    const char *const *paths, size_t count,
                                    struct mics_convert_report *report, struct mics_err *err)
 {
-    struct hf_job job = {.request = request, .report = report};
-    enum mics_status status = prepare_cast(&job, paths, count, err);
+    struct job job = {.request = request, .report = report};
+    const struct output output = {&job.hf_files.target, HF_RESERVE, finish_hf_files};
+    const enum mics_status prepared = prepare_cast(&job, paths, count, err);
 
-    status = fill_hf_folder(&job, status, &job.hf.store, NULL, err);
-    close_hf_job(&job);
-    return status;
+    return run_job(&job, prepared, &job.hf.store, NULL, &output, err);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/convert/disk_model.h"
 
-#include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,7 +44,7 @@ const struct mics_model *mics_disk_model_of(const struct mics_disk_model *model)
 
 uint32_t mics_disk_model_states(const struct mics_disk_model *model)
 {
-    return model->is_hf ? 1 : model->shards.table.states;
+    return model->is_hf ? 1 : model->shards.reader.table.states;
 }
 
 enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struct mics_model *model,
@@ -52,13 +52,42 @@ enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struc
                                        const struct mics_store **store, struct mics_err *err)
 {
     const struct mics_model *own = mics_disk_model_of(disk);
-    const char *name = disk->is_hf ? disk->hf.folder : disk->shards.folder;
+    const char *name = disk->is_hf ? disk->hf.folder : disk->shards.reader.folder;
     enum mics_status status = MICS_OK;
 
     if (own && own != model)
         status = mics_models_match(own, name, model, model_name, err);
     if (status == MICS_OK && disk->is_hf)
         status = mics_hf_match(&disk->hf, model, diagnostics, err);
-    *store = disk->is_hf ? &disk->hf.store : &disk->shards.store;
+    *store = disk->is_hf ? &disk->hf.store : &disk->shards.reader.store;
+    return status;
+}
+
+/* Compares the members of the models' JSON form, so that a new member is compared without a change here. */
+enum mics_status mics_models_match(const struct mics_model *a, const char *a_name,
+                                   const struct mics_model *b, const char *b_name,
+                                   struct mics_err *err)
+{
+    json_t *left = mics_model_to_json(a), *right = mics_model_to_json(b), *value;
+    enum mics_status status = left && right ? MICS_OK : mics_err_nomem(err);
+    const char *key;
+
+    json_object_foreach(left, key, value)
+    {
+        json_t *other = json_object_get(right, key);
+
+        if (status != MICS_OK || strcmp(key, "name") == 0 || strcmp(key, "source") == 0 ||
+            json_equal(value, other))
+            continue;
+        char *x = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
+        char *y = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) : NULL;
+
+        status = mics_err_set(err, MICS_ERR_FORMAT, "%s has a model with %s %s, %s one with %s",
+                              a_name, key, x ? x : "?", b_name, y ? y : "none");
+        free(x);
+        free(y);
+    }
+    json_decref(left);
+    json_decref(right);
     return status;
 }

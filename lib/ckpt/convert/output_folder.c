@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* output_folder.c - a folder that appears complete or not at all. */
+#include "ckpt/convert/target.h"
+
 #include "base/file.h"
 #include "base/temporaries.h"
-#include "base/units.h"
-#include "ckpt/convert/target.h"
 #include "ckpt/folder.h"
 #include "comm/agree.h"
 
@@ -15,30 +16,29 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Hold the lock of a folder until *lock is closed; -1 where there are none. */
-enum mics_status mics_leftover_hold(const char *folder, int *lock, struct mics_err *err);
+#define TEMPORARY ".tmp."
 
-/* Remove the folders NAME.tmp.PID in `parent` that nobody holds. */
-enum mics_status mics_leftovers_remove(const char *parent, const char *name, struct mics_err *err);
-
-#define MARK ".tmp."
-
-/* The lock of a folder, or -1: somebody has it, there is none to be had, or it is no folder. */
+/* The lock of a folder, until the descriptor is closed. -1 with errno: another process has the lock, the file
+ * system has no locks, or `path` is not a folder. */
 static int try_lock(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
     if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        const int code = errno;
+
         close(fd);
+        errno = code;
         return -1;
     }
     return fd;
 }
 
-enum mics_status mics_leftover_hold(const char *folder, int *lock, struct mics_err *err)
+/* While a folder is written, it is called NAME.tmp.PID and its writer holds an flock on it: a folder that
+ * can be locked is stale. *lock = -1 on a file system without locks: its stale folders are not removed. */
+static enum mics_status lock_folder(const char *folder, int *lock, struct mics_err *err)
 {
     *lock = try_lock(folder);
     if (*lock < 0 && errno == EWOULDBLOCK)
@@ -46,16 +46,19 @@ enum mics_status mics_leftover_hold(const char *folder, int *lock, struct mics_e
     return MICS_OK;
 }
 
-static bool is_leftover(const char *entry, const char *name)
+/* Is `entry` NAME.tmp.PID? */
+static bool is_temporary_of(const char *entry, const char *name)
 {
-    const size_t length = strlen(name);
-    const char *digits = entry + length + strlen(MARK);
+    const size_t length = strlen(name), mark = strlen(TEMPORARY);
+    const char *digits;
 
-    return strncmp(entry, name, length) == 0 && strncmp(entry + length, MARK, strlen(MARK)) == 0 &&
-           *digits && digits[strspn(digits, "0123456789")] == '\0';
+    if (strncmp(entry, name, length) != 0 || strncmp(entry + length, TEMPORARY, mark) != 0)
+        return false;
+    digits = entry + length + mark;
+    return *digits && digits[strspn(digits, "0123456789")] == '\0';
 }
 
-static enum mics_status remove_one(const char *parent, const char *entry, struct mics_err *err)
+static enum mics_status remove_if_stale(const char *parent, const char *entry, struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", parent, entry);
@@ -68,50 +71,20 @@ static enum mics_status remove_one(const char *parent, const char *entry, struct
     return status;
 }
 
-enum mics_status mics_leftovers_remove(const char *parent, const char *name, struct mics_err *err)
+/* Remove the stale folders NAME.tmp.PID of `parent`. */
+static enum mics_status remove_stale_dirs(const char *parent, const char *name,
+                                          struct mics_err *err)
 {
-    DIR *folder = opendir(parent);
+    DIR *dir = opendir(parent);
     enum mics_status status = MICS_OK;
 
-    if (!folder)
+    if (!dir)
         return errno == ENOENT ? MICS_OK : mics_err_set_errno(err, "%s", parent);
-    for (struct dirent *entry = readdir(folder); entry && status == MICS_OK;
-         entry = readdir(folder))
-        if (is_leftover(entry->d_name, name))
-            status = remove_one(parent, entry->d_name, err);
-    closedir(folder);
+    for (struct dirent *entry = readdir(dir); entry && status == MICS_OK; entry = readdir(dir))
+        if (is_temporary_of(entry->d_name, name))
+            status = remove_if_stale(parent, entry->d_name, err);
+    closedir(dir);
     return status;
-}
-
-/* convert_folder.c - a folder that appears whole or not at all. */
-/* The folder that holds `path`; of a path that has none, ".". */
-static void parent_of(const char *path, char parent[MICS_PATH_MAX])
-{
-    char *slash;
-
-    snprintf(parent, MICS_PATH_MAX, "%s", path);
-    slash = strrchr(parent, '/');
-    if (!slash)
-        snprintf(parent, MICS_PATH_MAX, ".");
-    else
-        slash[slash == parent] = '\0';
-}
-
-/* Parents that are not there yet will be on the file system of the nearest that is. */
-enum mics_status mics_free_space(const char *path, uint64_t *bytes, struct mics_err *err)
-{
-    char at[MICS_PATH_MAX], parent[MICS_PATH_MAX];
-    struct statvfs info;
-
-    snprintf(at, sizeof at, "%s", path);
-    while (statvfs(at, &info) != 0) {
-        if (errno != ENOENT || strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
-            return mics_err_set_errno(err, "%s", at);
-        parent_of(at, parent);
-        memcpy(at, parent, sizeof at);
-    }
-    *bytes = (uint64_t)info.f_bavail * info.f_frsize;
-    return MICS_OK;
 }
 
 static bool is_empty_folder(const char *path)
@@ -127,40 +100,31 @@ static bool is_empty_folder(const char *path)
     return empty;
 }
 
-static enum mics_status check_place(const char *path, uint64_t bytes, struct mics_err *err)
+static enum mics_status check_path(const char *path, uint64_t bytes, struct mics_err *err)
 {
     struct stat info;
-    char need[32], have[32];
-    uint64_t available;
-    enum mics_status status;
 
     if (lstat(path, &info) == 0 && !is_empty_folder(path))
-        return mics_err_set(err, MICS_ERR_ARG, "'%s' is there already, and not an empty folder",
-                            path);
-    status = mics_free_space(path, &available, err);
-    if (status != MICS_OK || available >= bytes)
-        return status;
-    return mics_err_set(err, MICS_ERR_IO, "%s: no room: it needs %s, %s are free", path,
-                        mics_format_bytes(bytes, need, sizeof need),
-                        mics_format_bytes(available, have, sizeof have));
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder", path);
+    return mics_check_space(path, bytes, "the result", err);
 }
 
-static enum mics_status make(struct mics_new_folder *folder, struct mics_err *err)
+static enum mics_status make_folder(struct mics_output_folder *folder, struct mics_err *err)
 {
     char parent[MICS_PATH_MAX];
     enum mics_status status;
 
-    parent_of(folder->final, parent);
+    mics_path_parent(folder->final, parent);
     status = mics_file_make_folders(parent, err);
     if (status != MICS_OK)
         return status;
     if (mkdir(folder->temporary, 0777) != 0)
         return mics_err_set_errno(err, "%s", folder->temporary);
-    folder->made = true;
-    return mics_leftover_hold(folder->temporary, &folder->lock, err);
+    folder->created = true;
+    return lock_folder(folder->temporary, &folder->lock, err);
 }
 
-static enum mics_status name_folder(struct mics_new_folder *folder, const char *path,
+static enum mics_status name_folder(struct mics_output_folder *folder, const char *path,
                                     struct mics_err *err)
 {
     enum mics_status status = mics_path_format(folder->final, err, "%s", path);
@@ -173,19 +137,19 @@ static enum mics_status name_folder(struct mics_new_folder *folder, const char *
                              : status;
 }
 
-/* What killed runs left takes room that this one may need. */
-static enum mics_status clean_up(const struct mics_new_folder *folder, struct mics_err *err)
+/* Before the check of the free space, which stale folders take up. */
+static enum mics_status remove_stale(const struct mics_output_folder *folder, struct mics_err *err)
 {
     const char *slash = strrchr(folder->final, '/');
     char parent[MICS_PATH_MAX];
 
-    parent_of(folder->final, parent);
-    return mics_leftovers_remove(parent, slash ? slash + 1 : folder->final, err);
+    mics_path_parent(folder->final, parent);
+    return remove_stale_dirs(parent, slash ? slash + 1 : folder->final, err);
 }
 
-/* Whichever rank is told to end removes it. */
-static enum mics_status remember(struct mics_new_folder *folder, const char *path,
-                                 struct mics_err *err)
+/* Every rank registers all paths: a signal may reach any of them. */
+static enum mics_status register_path(struct mics_output_folder *folder, const char *path,
+                                      struct mics_err *err)
 {
     const size_t bytes = (folder->entry_count + 1) * sizeof *folder->entries;
     struct mics_temporary **entries = realloc(folder->entries, bytes), *entry;
@@ -202,38 +166,38 @@ static enum mics_status remember(struct mics_new_folder *folder, const char *pat
     return MICS_OK;
 }
 
-enum mics_status mics_new_folder_remember(struct mics_new_folder *folder, const char *name,
-                                          struct mics_err *err)
+enum mics_status mics_output_folder_register(struct mics_output_folder *folder, const char *name,
+                                             struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
 
-    return status == MICS_OK ? remember(folder, path, err) : status;
+    return status == MICS_OK ? register_path(folder, path, err) : status;
 }
 
-enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mics_comm *comm,
-                                       const char *path, uint64_t bytes, bool dry,
-                                       struct mics_err *err)
+enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
+                                           struct mics_comm *comm, const char *path, uint64_t bytes,
+                                           bool dry_run, struct mics_err *err)
 {
     enum mics_status status = name_folder(folder, path, err);
 
     folder->lock = -1;
-    if (status == MICS_OK && comm->rank == 0 && !dry)
-        status = clean_up(folder, err);
+    if (status == MICS_OK && comm->rank == 0 && !dry_run)
+        status = remove_stale(folder, err);
     if (status == MICS_OK && comm->rank == 0)
-        status = check_place(folder->final, bytes, err);
+        status = check_path(folder->final, bytes, err);
     status = mics_agree(comm, status, err);
-    if (status != MICS_OK || dry)
+    if (status != MICS_OK || dry_run)
         return status;
     status = comm->ops->broadcast_now(comm, folder->temporary, sizeof folder->temporary, 0, err);
     if (status == MICS_OK)
-        status = remember(folder, folder->temporary, err);
+        status = register_path(folder, folder->temporary, err);
     if (status == MICS_OK && comm->rank == 0)
-        status = make(folder, err);
+        status = make_folder(folder, err);
     return mics_agree(comm, status, err);
 }
 
-enum mics_status mics_new_folder_commit(struct mics_new_folder *folder, struct mics_err *err)
+enum mics_status mics_output_folder_commit(struct mics_output_folder *folder, struct mics_err *err)
 {
     char parent[MICS_PATH_MAX];
     enum mics_status status = mics_file_sync_folder(folder->temporary, err);
@@ -242,32 +206,32 @@ enum mics_status mics_new_folder_commit(struct mics_new_folder *folder, struct m
         status = mics_err_set_errno(err, "%s", folder->final);
     if (status != MICS_OK)
         return status;
-    folder->made = false;
-    parent_of(folder->final, parent);
+    folder->created = false;
+    mics_path_parent(folder->final, parent);
     return mics_file_sync_folder(parent, err);
 }
 
-void mics_new_folder_discard(struct mics_new_folder *folder)
+void mics_output_folder_discard(struct mics_output_folder *folder)
 {
-    if (folder->made)
+    if (folder->created)
         mics_file_remove_tree(folder->temporary, NULL);
     for (size_t i = folder->entry_count; i-- > 0;)
         mics_temporary_drop(folder->entries[i]);
     free(folder->entries);
     if (folder->lock >= 0)
         close(folder->lock);
-    *folder = (struct mics_new_folder){.lock = -1};
+    *folder = (struct mics_output_folder){.lock = -1};
 }
 
-enum mics_status mics_new_folder_write(struct mics_new_folder *folder, const char *name,
-                                       const void *data, size_t size, struct mics_err *err)
+enum mics_status mics_output_folder_write(struct mics_output_folder *folder, const char *name,
+                                          const void *data, size_t size, struct mics_err *err)
 {
     struct mics_file_writer *writer = NULL;
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
 
     if (status == MICS_OK)
-        status = mics_new_folder_remember(folder, name, err);
+        status = mics_output_folder_register(folder, name, err);
     if (status == MICS_OK)
         status = mics_file_create(path, &writer, err);
     if (status != MICS_OK)

@@ -133,14 +133,14 @@ enum mics_status mics_convert_verify(const struct mics_convert_request *request,
 {
     struct mics_disk_model disk;
     enum mics_status status = mics_disk_model_open(path, request->diagnostics, &disk, err);
-    const struct mics_store *store = disk.is_hf ? &disk.hf.store : &disk.shards.store;
+    const struct mics_store *store = disk.is_hf ? &disk.hf.store : &disk.shards.reader.store;
 
     *report = (struct mics_convert_report){.files = store->file_count};
     for (uint32_t i = 0; i < store->file_count; i++)
         report->bytes += store->files[i].bytes;
     status = mics_agree(request->comm, status, err);
     if (status == MICS_OK && !disk.is_hf)
-        status = mics_convert_check_sums(request, &disk.shards, err);
+        status = mics_convert_verify_sums(request, &disk.shards.reader, err);
     else if (status == MICS_OK && request->comm->rank == 0)
         status = check_numbers(request, &disk.hf, err);
     if (disk.is_hf)

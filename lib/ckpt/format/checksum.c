@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/format/checksum.h"
 
+#include "base/file.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -11,8 +12,9 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* Linux writes at most 2 GiB at once; smaller pieces also notice signals sooner. */
-#define WRITE_MAX ((size_t)64 << 20)
+/* Linux writes at most 2 GiB per call; smaller calls also return sooner after a signal. */
+#define WRITE_MAX  ((size_t)64 << 20)
+#define READ_PIECE ((size_t)1 << 20)
 
 struct mics_hashed_file {
     char *path;
@@ -54,7 +56,7 @@ enum mics_status mics_hashed_file_write(struct mics_hashed_file *file, const voi
     XXH64_update(file->state, data, size);
     file->bytes += size;
     while (size > 0) {
-        ssize_t done = write(file->fd, at, size < WRITE_MAX ? size : WRITE_MAX);
+        const ssize_t done = write(file->fd, at, size < WRITE_MAX ? size : WRITE_MAX);
 
         if (done < 0 && errno == EINTR)
             continue;
@@ -92,69 +94,87 @@ void mics_hashed_file_drop(struct mics_hashed_file *file)
     free(file);
 }
 
-#define PIECE ((size_t)1 << 20)
+enum mics_status mics_hashed_reader_init(struct mics_hashed_reader *reader, struct mics_err *err)
+{
+    *reader = (struct mics_hashed_reader){.fd = -1, .state = XXH64_createState()};
+    return reader->state ? MICS_OK : mics_err_nomem(err);
+}
 
-enum mics_status mics_file_open_sized(const char *path, uint64_t bytes, int *fd,
-                                      struct mics_err *err)
+void mics_hashed_reader_fini(struct mics_hashed_reader *reader)
+{
+    XXH64_freeState(reader->state);
+    reader->state = NULL;
+}
+
+void mics_hashed_reader_start(struct mics_hashed_reader *reader, const char *path, int fd)
+{
+    reader->path = path;
+    reader->fd = fd;
+    reader->offset = 0;
+    XXH64_reset(reader->state, 0);
+}
+
+enum mics_status mics_hashed_reader_read(struct mics_hashed_reader *reader, void *dst, size_t size,
+                                         struct mics_err *err)
+{
+    const enum mics_status status = mics_file_read_at(reader->fd, dst, size, reader->offset, err);
+
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "%s", reader->path);
+        return status;
+    }
+    XXH64_update(reader->state, dst, size);
+    reader->offset += size;
+    return MICS_OK;
+}
+
+uint64_t mics_hashed_reader_sum(const struct mics_hashed_reader *reader)
+{
+    return XXH64_digest(reader->state);
+}
+
+/* Size and sum of an open file. */
+static enum mics_status compare(struct mics_hashed_reader *reader, const struct mics_file_sum *sum,
+                                char *buffer, struct mics_err *err)
 {
     struct stat info;
-    int opened = open(path, O_RDONLY | O_CLOEXEC);
+    enum mics_status status = MICS_OK;
 
-    if (opened < 0 || fstat(opened, &info) != 0) {
-        mics_err_set_errno(err, "%s: cannot open", path);
-        if (opened >= 0)
-            close(opened);
-        return MICS_ERR_FORMAT;
-    }
-    if ((uint64_t)info.st_size != bytes) {
-        close(opened);
-        return mics_err_set(err, MICS_ERR_FORMAT, "%s: has %lld bytes, the manifest says %llu",
-                            path, (long long)info.st_size, (unsigned long long)bytes);
-    }
-    *fd = opened;
-    return MICS_OK;
+    if (fstat(reader->fd, &info) != 0)
+        return mics_err_set_errno(err, "%s", reader->path);
+    if ((uint64_t)info.st_size != sum->bytes)
+        return mics_err_set(err, MICS_ERR_IO, "%s: has %lld bytes after writing %llu", reader->path,
+                            (long long)info.st_size, (unsigned long long)sum->bytes);
+    posix_fadvise(reader->fd, 0, 0, POSIX_FADV_DONTNEED);
+    while (status == MICS_OK && reader->offset < sum->bytes)
+        status = mics_hashed_reader_read(
+            reader, buffer, mics_min_u64(READ_PIECE, sum->bytes - reader->offset), err);
+    if (status == MICS_OK && mics_hashed_reader_sum(reader) != sum->xxh64)
+        status = mics_err_set(err, MICS_ERR_IO,
+                              "%s: is damaged: the disk returns other bytes than were written",
+                              reader->path);
+    return status == MICS_ERR_FORMAT ? MICS_ERR_IO : status;
 }
 
-static enum mics_status sum_pieces(const char *path, int fd, uint64_t bytes, XXH64_state_t *state,
-                                   char *buffer, struct mics_err *err)
+enum mics_status mics_file_read_back(const char *path, const struct mics_file_sum *sum,
+                                     struct mics_err *err)
 {
-    for (uint64_t left = bytes; left > 0;) {
-        const ssize_t got = read(fd, buffer, (size_t)mics_min_u64(PIECE, left));
+    char *buffer = malloc(READ_PIECE);
+    struct mics_hashed_reader reader;
+    enum mics_status status = mics_hashed_reader_init(&reader, err);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return mics_err_set_errno(err, "%s", path);
-        if (got == 0)
-            return mics_err_set(err, MICS_ERR_FORMAT, "%s: became shorter meanwhile", path);
-        XXH64_update(state, buffer, (size_t)got);
-        left -= (uint64_t)got;
-    }
-    return MICS_OK;
-}
-
-enum mics_status mics_file_sum_check(const char *path, const struct mics_file_sum *sum,
-                                     bool from_disk, struct mics_err *err)
-{
-    char *buffer = malloc(PIECE);
-    XXH64_state_t *state = XXH64_createState();
-    int fd = -1;
-    enum mics_status status = buffer && state ? MICS_OK : mics_err_nomem(err);
-
-    if (status == MICS_OK)
-        status = mics_file_open_sized(path, sum->bytes, &fd, err);
+    if (status == MICS_OK && fd < 0)
+        status = mics_err_set_errno(err, "%s: cannot open", path);
+    if (status == MICS_OK && !buffer)
+        status = mics_err_nomem(err);
     if (status == MICS_OK) {
-        XXH64_reset(state, 0);
-        if (from_disk)
-            posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
-        status = sum_pieces(path, fd, sum->bytes, state, buffer, err);
+        mics_hashed_reader_start(&reader, path, fd);
+        status = compare(&reader, sum, buffer, err);
     }
-    if (status == MICS_OK && XXH64_digest(state) != sum->xxh64)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "%s: is damaged: its sum is not the manifest's",
-                              path);
     if (fd >= 0)
         close(fd);
-    XXH64_freeState(state);
+    mics_hashed_reader_fini(&reader);
     free(buffer);
     return status;
 }

@@ -76,14 +76,14 @@ void mics_hf_target_free(struct mics_hf_target *target); /* of zeros is fine */
 /* The index, if there are several files, and config.json: the model's source, or one made of its sizes, with
  * the type of the numbers. `config` is a document, or NULL for none. */
 enum mics_status mics_hf_target_finish(const struct mics_hf_target *target, const json_t *config,
-                                       enum mics_number number, struct mics_new_folder *folder,
+                                       enum mics_number number, struct mics_output_folder *folder,
                                        struct mics_err *err);
 
 /* A new reference; NULL: out of memory. */
 json_t *mics_hf_config_of_model(const struct mics_model *model);
 
 /* Copy the files of a tokenizer that are in `base` into the folder. *count: how many there were. */
-enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_new_folder *folder,
+enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_output_folder *folder,
                                         unsigned *count, struct mics_err *err);
 
 #endif
