@@ -23,10 +23,10 @@ struct differences {
 };
 
 /* "h.11.ln_1.weight" -> "h.*.ln_1.weight" */
-static void generalise(const char *name, char *buf, size_t size)
+static void replace_numbers(const char *name, char *buf, size_t size)
 {
     size_t used = 0;
-    bool fresh = true; /* a word begins here */
+    bool fresh = true; /* at the beginning of a component */
 
     while (*name && used + 1 < size) {
         const size_t digits = fresh ? strspn(name, "0123456789") : 0;
@@ -47,7 +47,7 @@ static void add(struct differences *all, const char *name, const char *what)
     char general[64], text[sizeof all->items->text];
     struct difference *grown;
 
-    generalise(name, general, sizeof general);
+    replace_numbers(name, general, sizeof general);
     snprintf(text, sizeof text, "%s %s", general, what);
     all->tensors++;
     for (uint32_t i = 0; i < all->count; i++) {
@@ -93,7 +93,7 @@ static const struct mics_ckpt_tensor *find_tensor(const struct mics_ckpt_table *
 static void compare(struct differences *all, const struct mics_ckpt_table *table,
                     const struct mics_unit *unit, const struct mics_tensor *now)
 {
-    const char *home = NULL;
+    const char *home = NULL; /* unit that has the tensor in the checkpoint */
     const struct mics_ckpt_tensor *then = find_tensor(table, now->name, &home);
     char a[48], b[48], what[112];
 
@@ -107,7 +107,7 @@ static void compare(struct differences *all, const struct mics_ckpt_table *table
         snprintf(what, sizeof what, "is %s, not %s", a, b);
         add(all, now->name, what);
     } else if (strcmp(home, unit->name) != 0 || then->offset != now->offset) {
-        add(all, now->name, "is at another place");
+        add(all, now->name, "is at another offset");
     }
 }
 
@@ -167,7 +167,7 @@ enum mics_status mics_ckpt_match_tensors(const struct mics_ckpt_table *table,
     return status;
 }
 
-/* Fields of the configuration that change what the model computes; its name does not. */
+/* The members of the configuration that change what the model computes. */
 static const struct {
     const char *name;
     size_t offset;
@@ -187,7 +187,7 @@ static const struct {
 static const struct {
     const char *name;
     size_t offset;
-} config_numbers[] = {
+} config_doubles[] = {
     {"layer_norm_epsilon", offsetof(struct mics_model_config, layer_norm_epsilon)},
     {"rope_theta", offsetof(struct mics_model_config, rope_theta)},
     {"rope_scaling.factor", offsetof(struct mics_model_config, rope_scaling.factor)},
@@ -205,11 +205,11 @@ static uint32_t config_field(const struct mics_model_config *config, size_t i)
     return value;
 }
 
-static double config_number(const struct mics_model_config *config, size_t i)
+static double config_double(const struct mics_model_config *config, size_t i)
 {
     double value;
 
-    memcpy(&value, (const char *)config + config_numbers[i].offset, sizeof value);
+    memcpy(&value, (const char *)config + config_doubles[i].offset, sizeof value);
     return value;
 }
 
@@ -227,13 +227,13 @@ static enum mics_status compare_configs(const struct mics_model_config *then,
                                 "the checkpoint's model has %s %u, the plan's %u",
                                 config_fields[i].name, a, b);
     }
-    for (size_t i = 0; i < sizeof config_numbers / sizeof *config_numbers; i++) {
-        double a = config_number(then, i), b = config_number(now, i);
+    for (size_t i = 0; i < sizeof config_doubles / sizeof *config_doubles; i++) {
+        double a = config_double(then, i), b = config_double(now, i);
 
         if (a < b || a > b)
             return mics_err_set(err, MICS_ERR_FORMAT,
                                 "the checkpoint's model has %s %g, the plan's %g",
-                                config_numbers[i].name, a, b);
+                                config_doubles[i].name, a, b);
     }
     if (then->untied != now->untied)
         return mics_err_set(err, MICS_ERR_FORMAT,
@@ -274,7 +274,7 @@ static enum mics_status match_states(uint32_t then, uint32_t now, struct mics_er
                         now);
 }
 
-/* What the configurations differ in, and then the tensors that differ because of it. */
+/* The difference of the configurations, followed by the tensors that differ because of it. */
 static enum mics_status match_all(const struct mics_at *root, const struct mics_ckpt_table *table,
                                   const struct mics_model *model, struct mics_err *err)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_diff.c - do two models on disk hold the same numbers, whatever their forms? */
+/* diff.c - compares the numbers of two models on disk, whatever their forms. */
 #include "ckpt/convert/convert.h"
 
 #include "base/num.h"
@@ -62,7 +62,7 @@ static enum mics_status add_row(json_t *rows, const char *tensor, uint32_t state
     return json_array_append_new(rows, row) == 0 ? MICS_OK : mics_err_nomem(err);
 }
 
-/* A row for every tensor and state that differs. */
+/* Adds a row for each tensor and state that differs. */
 static enum mics_status compare_all(const struct mics_model *model,
                                     const struct mics_store *const stores[2], uint32_t states,
                                     json_t *rows, struct mics_err *err)
@@ -101,9 +101,8 @@ static enum mics_status compare_models(struct mics_disk_model disks[2], const ch
     if (!model)
         model = mics_disk_model_of(&disks[1]);
     if (!model)
-        return mics_err_set(
-            err, MICS_ERR_FORMAT,
-            "neither is a checkpoint or has a config.json: of which model are they?");
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the model is not known: neither is a checkpoint or has a config.json");
     for (int i = 0; status == MICS_OK && i < 2; i++)
         status = mics_disk_model_match(&disks[i], model,
                                        paths[model == mics_disk_model_of(&disks[0]) ? 0 : 1],
@@ -145,8 +144,8 @@ enum mics_status mics_convert_diff(const char *a, const char *b,
     return status;
 }
 
-static enum mics_status put_row(struct mics_table *table, const struct mics_at *row,
-                                struct mics_err *err)
+static enum mics_status add_table_row(struct mics_table *table, const struct mics_at *row,
+                                      struct mics_err *err)
 {
     const char *tensor = NULL, *state = NULL;
     uint64_t elements = 0, differ = 0;
@@ -185,7 +184,7 @@ enum mics_status mics_diff_print(FILE *out, const json_t *doc, int tsv, struct m
     for (size_t i = 0; status == MICS_OK && i < mics_at_count(&rows); i++) {
         status = mics_at_item(&rows, i, &row, err);
         if (status == MICS_OK)
-            status = put_row(table, &row, err);
+            status = add_table_row(table, &row, err);
     }
     if (status == MICS_OK)
         return mics_table_finish(table, out, tsv, err);
