@@ -14,26 +14,27 @@
 
 static const struct {
     const char *dtype, *word;
-} number_names[] = {{"F32", "f32"}, {"F16", "f16"}, {"BF16", "bf16"}};
+} dtype_names[] = {{"F32", "f32"}, {"F16", "f16"}, {"BF16", "bf16"}};
 
-enum mics_number mics_number_of_dtype(const char *dtype)
+enum mics_storage_dtype mics_storage_dtype_of_name(const char *dtype)
 {
     for (unsigned i = 0; i < 3; i++)
-        if (strcmp(dtype, number_names[i].dtype) == 0)
-            return (enum mics_number)i;
-    return MICS_NUMBER_RAW;
+        if (strcmp(dtype, dtype_names[i].dtype) == 0)
+            return (enum mics_storage_dtype)i;
+    return MICS_STORAGE_RAW;
 }
 
-const char *mics_number_dtype(enum mics_number number)
+const char *mics_storage_dtype_name(enum mics_storage_dtype dtype)
 {
-    return number_names[number].dtype;
+    return dtype_names[dtype].dtype;
 }
 
-enum mics_status mics_number_parse(const char *text, enum mics_number *out, struct mics_err *err)
+enum mics_status mics_storage_dtype_parse(const char *text, enum mics_storage_dtype *out,
+                                          struct mics_err *err)
 {
     for (unsigned i = 0; i < 3; i++) {
-        if (strcmp(text, number_names[i].word) == 0) {
-            *out = (enum mics_number)i;
+        if (strcmp(text, dtype_names[i].word) == 0) {
+            *out = (enum mics_storage_dtype)i;
             return MICS_OK;
         }
     }
@@ -119,7 +120,7 @@ static struct mics_extent part_of(const struct mics_extent *whole, uint64_t star
 
     part.start = start;
     part.count = mics_min_u64(count, whole->count - skip);
-    part.offset += skip * mics_number_bytes(whole->number);
+    part.offset += skip * mics_storage_dtype_bytes(whole->dtype);
     return part;
 }
 
@@ -163,7 +164,7 @@ static struct mics_extent locate_shard(const struct mics_store *store, uint32_t 
     return (struct mics_extent){.name = store->tensor_names[tensor],
                                 .space = space,
                                 .file = place.file,
-                                .number = MICS_NUMBER_F32,
+                                .dtype = MICS_STORAGE_F32,
                                 .start = start,
                                 .count = mics_min_u64(count, place.run),
                                 .offset = store->files[place.file].tensor_offsets[tensor] +
@@ -182,8 +183,9 @@ enum mics_status mics_store_read_extent(const struct mics_store *store,
                                         struct mics_err *err)
 {
     const struct mics_store_file *file = &store->files[extent->file];
-    const enum mics_status status = mics_file_read_at(
-        file->fd, dst, extent->count * mics_number_bytes(extent->number), extent->offset, err);
+    const enum mics_status status =
+        mics_file_read_at(file->fd, dst, extent->count * mics_storage_dtype_bytes(extent->dtype),
+                          extent->offset, err);
 
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", file->path);
@@ -191,39 +193,41 @@ enum mics_status mics_store_read_extent(const struct mics_store *store,
 }
 
 static enum mics_status check_finite(const struct mics_store *store,
-                                     const struct mics_extent *extent, enum mics_number number,
-                                     const void *dst, const void *raw, struct mics_err *err)
+                                     const struct mics_extent *extent,
+                                     enum mics_storage_dtype dtype, const void *dst,
+                                     const void *raw, struct mics_err *err)
 {
-    if (mics_numbers_finite(number, dst, extent->count))
+    if (mics_numbers_finite(dtype, dst, extent->count))
         return MICS_OK;
     return mics_err_set(err, MICS_ERR_FORMAT, "%s: tensor '%.128s' holds numbers that are %s",
                         store->files[extent->file].path, extent->name,
-                        mics_numbers_finite(extent->number, raw, extent->count)
+                        mics_numbers_finite(extent->dtype, raw, extent->count)
                             ? "too large for the type asked for"
                             : "not finite");
 }
 
-/* Read an extent as `number`. A conversion goes through fp32, in the second half of the scratch. */
+/* Read an extent as `dtype`. A conversion goes through fp32, in the second half of the scratch. */
 static enum mics_status read_converted(const struct mics_store *store,
-                                       const struct mics_extent *extent, enum mics_number number,
-                                       void *dst, float *scratch, struct mics_err *err)
+                                       const struct mics_extent *extent,
+                                       enum mics_storage_dtype dtype, void *dst, float *scratch,
+                                       struct mics_err *err)
 {
-    void *raw = extent->number == number ? dst : scratch;
+    void *raw = extent->dtype == dtype ? dst : scratch;
     float *wide = scratch + MICS_STORE_CHUNK;
     enum mics_status status = mics_store_read_extent(store, extent, raw, err);
 
     if (status == MICS_OK && raw != dst) {
-        mics_numbers_to_f32(extent->number, raw, wide, extent->count);
-        mics_numbers_from_f32(number, wide, dst, extent->count);
+        mics_numbers_to_f32(extent->dtype, raw, wide, extent->count);
+        mics_numbers_from_f32(dtype, wide, dst, extent->count);
     }
-    return status == MICS_OK ? check_finite(store, extent, number, dst, raw, err) : status;
+    return status == MICS_OK ? check_finite(store, extent, dtype, dst, raw, err) : status;
 }
 
 enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
-                                 size_t count, enum mics_number number, void *dst, float *scratch,
-                                 struct mics_err *err)
+                                 size_t count, enum mics_storage_dtype dtype, void *dst,
+                                 float *scratch, struct mics_err *err)
 {
-    const size_t size = mics_number_bytes(number);
+    const size_t size = mics_storage_dtype_bytes(dtype);
     char *at = dst;
 
     while (count > 0) {
@@ -231,7 +235,7 @@ enum mics_status mics_store_read(const struct mics_store *store, uint32_t space,
         enum mics_status status = MICS_OK;
 
         if (extent.name)
-            status = read_converted(store, &extent, number, at, scratch, err);
+            status = read_converted(store, &extent, dtype, at, scratch, err);
         else
             memset(at, 0, extent.count * size);
         if (status != MICS_OK)

@@ -34,7 +34,7 @@ struct mics_store_file {
 struct mics_extent {
     const char *name; /* of the tensor, for messages; borrowed. NULL: in no file, reads as zeros */
     uint32_t space, file;
-    enum mics_number number;
+    enum mics_storage_dtype dtype;
     uint64_t start, count; /* in the space */
     uint64_t offset;       /* bytes, in the file */
 };
@@ -76,19 +76,20 @@ enum mics_status mics_store_read_extent(const struct mics_store *store,
                                         const struct mics_extent *extent, void *dst,
                                         struct mics_err *err);
 
-/* dst[count] = numbers [start, start + count) of a space as `number`; count <= MICS_STORE_CHUNK.
+/* dst[count] = numbers [start, start + count) of a space as `dtype`; count <= MICS_STORE_CHUNK.
  * scratch[2 * MICS_STORE_CHUNK]. MICS_ERR_FORMAT as above, or if a number is not finite or too large for
- * `number`. RAW can be read as RAW only. */
+ * `dtype`. RAW can be read as RAW only. */
 enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
-                                 size_t count, enum mics_number number, void *dst, float *scratch,
-                                 struct mics_err *err);
+                                 size_t count, enum mics_storage_dtype dtype, void *dst,
+                                 float *scratch, struct mics_err *err);
 
 /* "F32", "F16", "BF16" of a safetensors header; anything else is RAW. */
-enum mics_number mics_number_of_dtype(const char *dtype);
-const char *mics_number_dtype(enum mics_number number);
+enum mics_storage_dtype mics_storage_dtype_of_name(const char *dtype);
+const char *mics_storage_dtype_name(enum mics_storage_dtype dtype);
 
 /* "f32", "f16", "bf16" of a command line. MICS_ERR_ARG quotes the value. */
-enum mics_status mics_number_parse(const char *text, enum mics_number *out, struct mics_err *err);
+enum mics_status mics_storage_dtype_parse(const char *text, enum mics_storage_dtype *out,
+                                          struct mics_err *err);
 
 static inline uint32_t mics_space_of(uint32_t unit, uint32_t state)
 {

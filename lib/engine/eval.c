@@ -2,9 +2,9 @@
 /*
  * eval.c - forward only: the loss of a batch, and the logits that come after a text.
  */
+#include "engine/internal.h"
 #include "host/numbers.h"
 #include "plan/memory.h"
-#include "engine/internal.h"
 
 #include <string.h>
 
@@ -73,7 +73,7 @@ static enum mics_status fetch_logits(struct mics_engine *engine, const void *fro
         uint16_t narrow;
 
         memcpy(&narrow, (uint8_t *)to + v * sizeof narrow, sizeof narrow);
-        mics_numbers_to_f32(MICS_NUMBER_BF16, &narrow, &logits[v], 1);
+        mics_numbers_to_f32(MICS_STORAGE_BF16, &narrow, &logits[v], 1);
     }
     return status;
 }

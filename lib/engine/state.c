@@ -3,9 +3,9 @@
  * state.c - parameters and optimizer state in and out of the arena.
  */
 #include "base/num.h"
+#include "engine/internal.h"
 #include "host/numbers.h"
 #include "host/pool.h"
-#include "engine/internal.h"
 
 #include <stdlib.h>
 
@@ -45,7 +45,7 @@ static enum mics_status fill_run(struct mics_engine *engine, const struct fill *
         mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + done, count,
                                  fill->seed, fill->host);
         if (fill->dtype == MICS_BF16) {
-            mics_numbers_from_f32(MICS_NUMBER_BF16, fill->host, fill->host + INIT_CHUNK, count);
+            mics_numbers_from_f32(MICS_STORAGE_BF16, fill->host, fill->host + INIT_CHUNK, count);
             made = fill->host + INIT_CHUNK;
         }
         mics_launch_copy(compute(engine),

@@ -32,7 +32,7 @@ static enum mics_status load_piece(struct mics_run *run, const struct mics_store
     for (uint64_t done = 0; status == MICS_OK && done < count;) {
         const size_t some = (size_t)mics_min_u64(count - done, MICS_STORE_CHUNK);
 
-        status = mics_store_read(store, mics_space_of(unit, 0), from + done, some, MICS_NUMBER_F32,
+        status = mics_store_read(store, mics_space_of(unit, 0), from + done, some, MICS_STORAGE_F32,
                                  buffer, buffer + MICS_STORE_CHUNK, err);
         if (status == MICS_OK)
             status = mics_engine_import(run->options.engine, unit, MICS_STATE_PARAM, to + done,

@@ -363,7 +363,7 @@ static enum mics_status finish_hf_files(struct job *job, struct mics_output_fold
 {
     const struct mics_convert_request *request = job->request;
     enum mics_status status =
-        mics_hf_target_finish(&job->hf_files, job->config, request->number, folder, err);
+        mics_hf_target_finish(&job->hf_files, job->config, request->dtype, folder, err);
 
     if (status == MICS_OK && request->base)
         status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
@@ -377,8 +377,8 @@ static enum mics_status prepare_merge(struct job *job, const char *path, struct 
     const struct mics_model *model = status == MICS_OK ? job->source.model : NULL;
 
     if (status == MICS_OK)
-        status = mics_hf_target_of_model(model, request->number, request->file_bytes,
-                                         &job->hf_files, err);
+        status = mics_hf_target_of_model(model, request->dtype, request->file_bytes, &job->hf_files,
+                                         err);
     if (status != MICS_OK)
         return status;
     job->config = mics_hf_config_of_model(model);
@@ -427,8 +427,8 @@ static enum mics_status prepare_cast(struct job *job, const char *const *paths, 
     if (status == MICS_OK)
         status = mics_hf_spread(&job->hf, err);
     if (status == MICS_OK)
-        status = mics_hf_target_of_hf(&job->hf, request->number, request->file_bytes,
-                                      &job->hf_files, err);
+        status = mics_hf_target_of_hf(&job->hf, request->dtype, request->file_bytes, &job->hf_files,
+                                      err);
     return status == MICS_OK ? prepare_hf_files(job, err) : status;
 }
 

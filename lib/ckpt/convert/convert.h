@@ -34,9 +34,9 @@ struct mics_convert_request {
     char **argv;
     bool no_history;
 
-    enum mics_number number; /* merge and cast: type to write */
-    uint64_t file_bytes;     /* merge and cast: most bytes of a file */
-    const char *base;        /* merge and cast: folder of tokenizer files, or NULL */
+    enum mics_storage_dtype dtype; /* merge and cast: type to write */
+    uint64_t file_bytes;           /* merge and cast: most bytes of a file */
+    const char *base;              /* merge and cast: folder of tokenizer files, or NULL */
 };
 
 struct mics_convert_report {

@@ -43,7 +43,7 @@ static enum mics_status compare_tensor(const struct mics_store *const stores[2],
         const size_t count = (size_t)mics_min_u64(tensor->count - at, MICS_STORE_CHUNK);
 
         for (int i = 0; status == MICS_OK && i < 2; i++)
-            status = mics_store_read(stores[i], space, tensor->offset + at, count, MICS_NUMBER_F32,
+            status = mics_store_read(stores[i], space, tensor->offset + at, count, MICS_STORAGE_F32,
                                      buffer + (size_t)i * MICS_STORE_CHUNK, scratch, err);
         if (status == MICS_OK)
             compare(buffer, buffer + MICS_STORE_CHUNK, count, out);

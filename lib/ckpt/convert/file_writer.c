@@ -127,7 +127,7 @@ uint64_t mics_sections_place(struct mics_section *sections, size_t count)
 
     for (size_t i = 0; i < count; i++) {
         sections[i].offset = bytes;
-        bytes += sections[i].count * mics_number_bytes(sections[i].number);
+        bytes += sections[i].count * mics_storage_dtype_bytes(sections[i].dtype);
     }
     return bytes;
 }
@@ -148,7 +148,7 @@ static enum mics_status fill_section(const struct file_writer *writer,
                                      uint64_t at, char *dst, size_t size, float *scratch,
                                      struct mics_err *err)
 {
-    const size_t width = mics_number_bytes(section->number);
+    const size_t width = mics_storage_dtype_bytes(section->dtype);
     char *const unaligned = (char *)(scratch + 2 * MICS_STORE_CHUNK);
 
     while (size > 0) {
@@ -158,7 +158,7 @@ static enum mics_status fill_section(const struct file_writer *writer,
             (size_t)mics_min_u64(direct ? size / width * width : size, MICS_STORE_CHUNK);
         const enum mics_status status = mics_store_read(
             writer->store, section->space, start + at / width, (skip + some + width - 1) / width,
-            section->number, direct ? dst : unaligned, scratch, err);
+            section->dtype, direct ? dst : unaligned, scratch, err);
 
         if (status != MICS_OK)
             return status;
@@ -195,7 +195,7 @@ static enum mics_status fill_data(const struct file_writer *writer,
 
     for (size_t i = find_section(file, at); status == MICS_OK && size > 0; i++) {
         const struct mics_section *section = &file->sections[i];
-        const uint64_t bytes = section->count * mics_number_bytes(section->number);
+        const uint64_t bytes = section->count * mics_storage_dtype_bytes(section->dtype);
         const uint64_t skip = at - section->offset;
         const size_t some = (size_t)mics_min_u64(size, bytes - skip);
 

@@ -112,7 +112,7 @@ static struct mics_section *make_sections(const struct mics_ckpt_form *form, siz
         for (uint32_t segment = 0; segment < layout->segments; segment++)
             sections[at++] = (struct mics_section){
                 .space = mics_space_of(i / form->states, i % form->states),
-                .number = MICS_NUMBER_F32,
+                .dtype = MICS_STORAGE_F32,
                 .start = mics_layout_piece_offset(layout, segment, layout->optim_piece, 0),
                 .count = layout->optim_piece};
     }

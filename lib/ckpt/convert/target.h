@@ -19,7 +19,7 @@
  * start + (i + 1) * count) of its space, so that all shards of a checkpoint share one list of sections. */
 struct mics_section {
     uint32_t space;
-    enum mics_number number;
+    enum mics_storage_dtype dtype;
     uint64_t start, count;
     uint64_t offset; /* bytes, in the data of its file; set by mics_sections_place() */
 };

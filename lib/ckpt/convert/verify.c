@@ -87,10 +87,10 @@ static void *check_pieces(void *context)
         status = MICS_OK;
         for (uint64_t at = piece.start; status == MICS_OK && at < end; at += MICS_STORE_CHUNK)
             status = mics_store_read(&scan->hf->store, piece.space, at,
-                                     (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.number,
+                                     (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.dtype,
                                      buffer, buffer + MICS_STORE_CHUNK, &err);
         add_result(scan, &piece, status, &err);
-        mics_progress_add(&scan->progress, piece.count * mics_number_bytes(piece.number));
+        mics_progress_add(&scan->progress, piece.count * mics_storage_dtype_bytes(piece.dtype));
     }
     free(buffer);
     return NULL;

@@ -53,15 +53,15 @@ static enum mics_status write_index(const struct mics_hf_target *target,
 }
 
 /* Version 4 of the library reads torch_dtype, version 5 dtype. */
-static enum mics_status write_config(const json_t *config, enum mics_number number,
+static enum mics_status write_config(const json_t *config, enum mics_storage_dtype dtype,
                                      struct mics_output_folder *folder, struct mics_err *err)
 {
     static const char *const names[] = {"float32", "float16", "bfloat16"};
     json_t *copy = json_deep_copy(config);
     enum mics_status status;
 
-    if (!copy || json_object_set_new(copy, "torch_dtype", json_string(names[number])) != 0 ||
-        json_object_set_new(copy, "dtype", json_string(names[number])) != 0) {
+    if (!copy || json_object_set_new(copy, "torch_dtype", json_string(names[dtype])) != 0 ||
+        json_object_set_new(copy, "dtype", json_string(names[dtype])) != 0) {
         json_decref(copy);
         return mics_err_nomem(err);
     }
@@ -71,15 +71,15 @@ static enum mics_status write_config(const json_t *config, enum mics_number numb
 }
 
 enum mics_status mics_hf_target_finish(const struct mics_hf_target *target, const json_t *config,
-                                       enum mics_number number, struct mics_output_folder *folder,
-                                       struct mics_err *err)
+                                       enum mics_storage_dtype dtype,
+                                       struct mics_output_folder *folder, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     if (target->target.file_count > 1)
         status = write_index(target, folder, err);
     if (status == MICS_OK && config)
-        status = write_config(config, number, folder, err);
+        status = write_config(config, dtype, folder, err);
     return status;
 }
 

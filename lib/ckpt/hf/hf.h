@@ -64,11 +64,11 @@ struct mics_hf_target {
 };
 
 /* Of a model's parameters as `number`, with the names that the library's own files have. */
-enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mics_number number,
-                                         uint64_t max_file_bytes, struct mics_hf_target *out,
-                                         struct mics_err *err);
+enum mics_status mics_hf_target_of_model(const struct mics_model *model,
+                                         enum mics_storage_dtype dtype, uint64_t max_file_bytes,
+                                         struct mics_hf_target *out, struct mics_err *err);
 /* Of an opened and spread model: what is floating-point as `number`, the rest as it is. */
-enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_number number,
+enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storage_dtype dtype,
                                       uint64_t max_file_bytes, struct mics_hf_target *out,
                                       struct mics_err *err);
 void mics_hf_target_free(struct mics_hf_target *target); /* of zeros is fine */
@@ -76,8 +76,8 @@ void mics_hf_target_free(struct mics_hf_target *target); /* of zeros is fine */
 /* The index, if there are several files, and config.json: the model's source, or one made of its sizes, with
  * the type of the numbers. `config` is a document, or NULL for none. */
 enum mics_status mics_hf_target_finish(const struct mics_hf_target *target, const json_t *config,
-                                       enum mics_number number, struct mics_output_folder *folder,
-                                       struct mics_err *err);
+                                       enum mics_storage_dtype dtype,
+                                       struct mics_output_folder *folder, struct mics_err *err);
 
 /* A new reference; NULL: out of memory. */
 json_t *mics_hf_config_of_model(const struct mics_model *model);

@@ -58,7 +58,7 @@ static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *
                              hf->files[tensor->file].name, is->name, have, need);
         return false;
     }
-    if (mics_number_of_dtype(is->dtype) == MICS_NUMBER_RAW) {
+    if (mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW) {
         mics_diagnostics_add(problems, "%s: tensor '%.128s' is of type %s, not F32, F16 or BF16",
                              hf->files[tensor->file].name, is->name, is->dtype);
         return false;
@@ -73,7 +73,7 @@ static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, 
         .name = tensor->is->name,
         .space = space,
         .file = tensor->file,
-        .number = mics_number_of_dtype(tensor->is->dtype),
+        .dtype = mics_storage_dtype_of_name(tensor->is->dtype),
         .start = start,
         .count = count,
         .offset = hf->files[tensor->file].header.data_offset + tensor->is->begin};
@@ -120,9 +120,9 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
             const size_t count = (size_t)mics_min_u64(wte->count - at, MICS_STORE_CHUNK);
 
             status = mics_store_read(&hf->store, mics_space_of(0, 0), wte->offset + at, count,
-                                     MICS_NUMBER_F32, a, b + MICS_STORE_CHUNK, err);
+                                     MICS_STORAGE_F32, a, b + MICS_STORE_CHUNK, err);
             if (status == MICS_OK)
-                status = mics_store_read(&hf->store, spare, at, count, MICS_NUMBER_F32, b,
+                status = mics_store_read(&hf->store, spare, at, count, MICS_STORAGE_F32, b,
                                          b + MICS_STORE_CHUNK, err);
             same = status == MICS_OK && memcmp(a, b, count * sizeof *a) == 0;
             at += count;
@@ -200,7 +200,8 @@ enum mics_status mics_hf_spread(struct mics_hf *hf, struct mics_err *err)
         const struct mics_safetensor *is = hf->tensors[i].is;
 
         add_extent(hf, &hf->tensors[i], (uint32_t)i, 0,
-                   (is->end - is->begin) / mics_number_bytes(mics_number_of_dtype(is->dtype)));
+                   (is->end - is->begin) /
+                       mics_storage_dtype_bytes(mics_storage_dtype_of_name(is->dtype)));
     }
     return MICS_OK;
 }

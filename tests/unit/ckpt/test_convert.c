@@ -125,7 +125,7 @@ static void check_numbers(const struct setup *s, const struct mics_store *store,
         const uint64_t start = draw(seed, 101 + 3 * i, 0, total + 100);
         const uint64_t count = draw(seed, 102 + 3 * i, 0, total + 200 - start);
 
-        CHECK_INT(mics_store_read(store, space, start, count, MICS_NUMBER_F32, got, scratch, NULL),
+        CHECK_INT(mics_store_read(store, space, start, count, MICS_STORAGE_F32, got, scratch, NULL),
                   MICS_OK);
         for (uint64_t j = 0; j < count; j++) {
             const float want = start + j < total ? value(space, start + j) : 0;

@@ -42,11 +42,11 @@ static void make_source(void)
     CHECK_INT(mics_store_add_file(&store, path, NULL), MICS_OK);
     store.table = calloc(3, sizeof *store.table);
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "floats", .space = 0, .number = MICS_NUMBER_F32, .count = FLOATS};
+        .name = "floats", .space = 0, .dtype = MICS_STORAGE_F32, .count = FLOATS};
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "odd", .space = 1, .number = MICS_NUMBER_RAW, .count = ODD, .offset = odd};
+        .name = "odd", .space = 1, .dtype = MICS_STORAGE_RAW, .count = ODD, .offset = odd};
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "more", .space = 2, .number = MICS_NUMBER_F32, .count = MORE, .offset = more};
+        .name = "more", .space = 2, .dtype = MICS_STORAGE_F32, .count = MORE, .offset = more};
 }
 
 /* Two files with all of it each, and one with the header alone. */
@@ -74,7 +74,7 @@ static void want(struct wanted *w, bool hashed)
         for (uint32_t j = 0; j < 3; j++)
             w->sections[i][j] =
                 (struct mics_section){.space = j,
-                                      .number = j == 1 ? MICS_NUMBER_RAW : MICS_NUMBER_F32,
+                                      .dtype = j == 1 ? MICS_STORAGE_RAW : MICS_STORAGE_F32,
                                       .count = counts[j]};
         file->sections = w->sections[i];
         file->section_count = 3;
