@@ -2,8 +2,8 @@
 /*
  * mics-shard - converts between Hugging Face files and checkpoints of any plan, and inspects both.
  *
- * split and reshard copy the plan from standard input to standard output. Under a launcher the ranks share
- * the work of split, merge, reshard, cast and verify; list and diff run on rank 0.
+ * split and reshard copy the plan from standard input to standard output. Under a launcher the
+ * ranks share the work of split, merge, reshard, cast and verify; list and diff run on rank 0.
  */
 #include "base/clock.h"
 #include "base/units.h"

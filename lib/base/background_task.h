@@ -2,8 +2,8 @@
 /*
  * background_task.h - one function call at a time on a thread of its own.
  *
- * The thread blocks all signals. A task is reusable: start, wait, start again. All zeros is a task that
- * was never started.
+ * The thread blocks all signals. A task is reusable: start, wait, start again. All zeros is a task
+ * that was never started.
  */
 #ifndef MICS_BASE_BACKGROUND_TASK_H
 #define MICS_BASE_BACKGROUND_TASK_H
@@ -33,8 +33,8 @@ void mics_background_task_start(struct mics_background_task *task,
 /* Is run() still executing? Any thread may ask. */
 bool mics_background_task_busy(const struct mics_background_task *task);
 
-/* Wait for the thread to end and return the result of run(). A result is returned once; without a task
- * to wait for, MICS_OK. */
+/* Wait for the thread to end and return the result of run(). A result is returned once; without a
+ * task to wait for, MICS_OK. */
 enum mics_status mics_background_task_wait(struct mics_background_task *task, struct mics_err *err);
 
 #endif

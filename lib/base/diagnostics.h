@@ -21,7 +21,7 @@ struct mics_diagnostics {
 void mics_diagnostics_add(struct mics_diagnostics *diagnostics, const char *fmt, ...)
     MICS_PRINTF(2, 3);
 
-/* MICS_OK if there are no more problems than `before`; else MICS_ERR_FORMAT, "`what`: N problems". */
+/* MICS_OK if `count` is still `before`; else MICS_ERR_FORMAT, "`what`: N problems". */
 enum mics_status mics_diagnostics_status(const struct mics_diagnostics *diagnostics,
                                          uint64_t before, const char *what, struct mics_err *err);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.h - bytes that the threads of a long operation have processed, reported to a callback. */
+/* progress.h - counts the bytes that threads have processed and reports them to a callback. */
 #ifndef MICS_BASE_PROGRESS_H
 #define MICS_BASE_PROGRESS_H
 

@@ -15,7 +15,8 @@ static unsigned min3(unsigned a, unsigned b, unsigned c)
     return ab < c ? ab : c;
 }
 
-/* Edits (insert, delete, replace) from a to b; row[j] is the distance to the first j letters of b. */
+/* Edits (insert, delete, replace) from a to b; row[j] is the distance to the first j letters of
+ * b. */
 static unsigned edits(const char *a, const char *b)
 {
     const size_t length = strlen(b);

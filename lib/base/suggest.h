@@ -17,8 +17,8 @@ struct mics_suggestions {
 /* The strings are borrowed: `wanted` and every offered name must outlive the structure. */
 void mics_suggest_init(struct mics_suggestions *suggestions, const char *wanted);
 
-/* Keep `name` if it is one of the closest: the edit distance is at most a third of its length, or one of
- * the two names contains the other. */
+/* Keep `name` if it is one of the closest: the edit distance is at most a third of its length, or
+ * one of the two names contains the other. */
 void mics_suggest_offer(struct mics_suggestions *suggestions, const char *name);
 
 /* Format the names into buf as "a, b, c", truncated to `size`. Returns buf. */

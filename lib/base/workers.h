@@ -9,8 +9,8 @@
  * process may use. */
 unsigned mics_workers_max(uint32_t host_ranks);
 
-/* Run work(context) on mics_workers_max() threads, one of them the calling thread. If a thread cannot be
- * started, fewer run. Returns when all have ended. */
+/* Run work(context) on mics_workers_max() threads, one of them the calling thread. If a thread
+ * cannot be started, fewer run. Returns when all have ended. */
 void mics_workers_run(void *(*work)(void *context), void *context, uint32_t host_ranks);
 
 #endif

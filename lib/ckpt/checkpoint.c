@@ -128,7 +128,8 @@ static enum mics_status load_ranges(struct load *load, struct mics_err *err)
     return status;
 }
 
-/* This rank's shard is a shard of the checkpoint: its files are read once. Together the ranks read all. */
+/* This rank's shard is a shard of the checkpoint: its files are read once. Together the ranks read
+ * all. */
 static enum mics_status load_files(struct load *load, struct mics_err *err)
 {
     const struct mics_ckpt_source *source = &load->checkpoint->source;

@@ -195,7 +195,8 @@ static bool holds_manifest(const char *folder)
            access(path, F_OK) == 0;
 }
 
-/* The newest folder that has a manifest, for a run that was killed before it created the first `latest`. */
+/* The newest folder that has a manifest, for a run that was killed before it created the first
+ * `latest`. */
 static enum mics_status find_newest(const char *out, char *buf, bool *found, struct mics_err *err)
 {
     struct step_names names = {0};
@@ -290,8 +291,8 @@ static enum mics_status update_latest(const char *out, const char *final, struct
     return MICS_OK;
 }
 
-/* If there is a checkpoint of the same step, exchange the two atomically; the old one is then removed under
- * the temporary name. */
+/* If there is a checkpoint of the same step, exchange the two atomically; the old one is then
+ * removed under the temporary name. */
 static enum mics_status move_into_place(const char *temporary, const char *final,
                                         struct mics_err *err)
 {
@@ -337,7 +338,7 @@ enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *
 {
     struct step_names names = {0};
     enum mics_status status = MICS_OK;
-    uint64_t newer = 0; /* checkpoints kept so far, newest first */
+    uint64_t newer = 0; /* checkpoints newer than this one, up to step `saved` */
 
     if (keep->last == 0)
         return MICS_OK;

@@ -26,16 +26,16 @@ enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *f
 /* The folder that contains `path`; "." if the path has no slash. */
 void mics_path_parent(const char *path, char parent[MICS_PATH_MAX]);
 
-/* Create OUT if needed, and lock it until the descriptor *lock is closed, so that no two runs use it.
- * Removes what a killed run left under temporary names. */
+/* Create OUT if needed, and lock it until the descriptor *lock is closed, so that no two runs use
+ * it. Removes what a killed run left under temporary names. */
 enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err);
 
 /* Does OUT contain checkpoints? */
 bool mics_run_folder_has_checkpoints(const char *out);
 
-/* buf[MICS_PATH_MAX] = the checkpoint that `path` names: a checkpoint's folder, or a run's folder, of which
- * the latest is taken. MICS_ERR_FORMAT: there is no checkpoint. With `automatic` that is no error, and
- * *found tells. */
+/* buf[MICS_PATH_MAX] = the checkpoint that `path` names: a checkpoint's folder, or a run's folder,
+ * of which the latest is taken. MICS_ERR_FORMAT: there is no checkpoint. With `automatic` that is
+ * no error, and *found tells. */
 enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *buf, bool *found,
                                       struct mics_err *err);
 
@@ -50,19 +50,19 @@ enum mics_status mics_free_space(const char *path, uint64_t *bytes, struct mics_
 enum mics_status mics_check_space(const char *path, uint64_t bytes, const char *what,
                                   struct mics_err *err);
 
-/* Rename a complete temporary folder to `final`, which replaces an older checkpoint of the same step, and
- * point `latest` to it. */
+/* Rename a complete temporary folder to `final`, which replaces an older checkpoint of the same
+ * step, and point `latest` to it. */
 enum mics_status mics_checkpoint_publish(const char *out, const char *temporary, const char *final,
                                          struct mics_err *err);
 
-/* Which checkpoints to keep: the last `last` (0: all), and those whose step is a multiple of `every`
- * (0: none for this reason). */
+/* Which checkpoints to keep: the last `last` (0: all), and those whose step is a multiple of
+ * `every` (0: none for this reason). */
 struct mics_keep {
     uint64_t last, every;
 };
 
-/* Remove the other checkpoints of OUT after the one of step `saved` was published; that one is always kept.
- * Checkpoints of later steps are from another run and count as the oldest. */
+/* Remove the other checkpoints of OUT after the one of step `saved` was published; that one is
+ * always kept. Checkpoints of later steps are from another run and count as the oldest. */
 enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
                                        uint64_t saved, struct mics_err *err);
 

@@ -225,7 +225,6 @@ enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
     return status;
 }
 
-/* manifest_print.c - a checkpoint for people and for scripts. */
 static void add_number_row(struct mics_table *table, const char *name, uint64_t value)
 {
     mics_table_cell(table, "%s", name);

@@ -2,8 +2,9 @@
 /*
  * manifest.h - the document mics.checkpoint: what a checkpoint contains and which run wrote it.
  *
- * It is written last: a folder with a manifest is complete. It has the plan, the table of units and tensors
- * with their offsets in the flat vectors, the shape that cuts these, and size and XXH64 of each file.
+ * It is written last: a folder with a manifest is complete. It has the plan, the table of units and
+ * tensors with their offsets in the flat vectors, the shape that cuts these, and size and XXH64 of
+ * each file.
  */
 #ifndef MICS_CKPT_MANIFEST_H
 #define MICS_CKPT_MANIFEST_H
@@ -56,23 +57,23 @@ enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
 /* The names of the first `states` states: a new array, or NULL if out of memory. */
 json_t *mics_ckpt_states_to_json(uint32_t states);
 
-/* Check that a checkpoint has the state of the present model and optimizer. Its shape, segments and padding
- * may differ. `table` is the table of `doc`. MICS_ERR_FORMAT with both values, or all tensors that
- * differ. */
+/* Check that a checkpoint has the state of the present model and optimizer. Its shape, segments and
+ * padding may differ. `table` is the table of `doc`. MICS_ERR_FORMAT with both values, or all
+ * tensors that differ. */
 enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
                                      const struct mics_ckpt_form *form, struct mics_err *err);
 
-/* Check that a checkpoint has exactly the tensors of a model. MICS_ERR_FORMAT lists those that are missing,
- * unknown, of another shape or at another offset; layers that differ in the same way share an entry:
- * "h.*.ln_1.weight is missing (12)". */
+/* Check that a checkpoint has exactly the tensors of a model. MICS_ERR_FORMAT lists those that are
+ * missing, unknown, of another shape or at another offset; layers that differ in the same way share
+ * an entry: "h.*.ln_1.weight is missing (12)". */
 enum mics_status mics_ckpt_match_tensors(const struct mics_ckpt_table *table,
                                          const struct mics_model *model, struct mics_err *err);
 
 /* "shard-00002.safetensors" */
 void mics_ckpt_file_name(uint32_t index, char *buf, size_t size);
 
-/* Print a manifest as tables: model, step, settings and data of the run, and the files, which are not read.
- * MICS_ERR_FORMAT if the document is not a manifest. */
+/* Print a manifest as tables: model, step, settings and data of the run, and the files, which are
+ * not read. MICS_ERR_FORMAT if the document is not a manifest. */
 enum mics_status mics_manifest_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 #endif

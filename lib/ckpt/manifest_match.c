@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Tensors that differ in the same way. */
+/* A group of tensors that differ in the same way. */
 struct difference {
     char text[192];
     uint32_t count;
-    char name[64]; /* of the first */
+    char name[64]; /* of the first tensor */
 };
 
 struct differences {

@@ -5,11 +5,13 @@
  * Opening a reader reads the manifest only. After that there are two ways to read numbers:
  *
  *  - mics_ckpt_reader_read() and mics_ckpt_reader_read_file() open the files they need. One thread.
- *  - mics_ckpt_reader_open_files() opens and checks all files; then any number of threads may call
+ *    - mics_ckpt_reader_open_files() opens and checks all files; then any number of threads may
+ *    call
  *    mics_store_read() on reader->store.
  *
- * Memory does not grow with the model. Errors about a file begin with its path. MICS_ERR_FORMAT: a file is
- * missing, has another size than the manifest says or other tensors than its table, or was truncated.
+ * Memory does not grow with the model. Errors about a file begin with its path. MICS_ERR_FORMAT: a
+ * file is missing, has another size than the manifest says or other tensors than its table, or was
+ * truncated.
  */
 #ifndef MICS_CKPT_READER_H
 #define MICS_CKPT_READER_H
@@ -33,9 +35,9 @@ struct mics_ckpt_reader {
     uint32_t open_count, max_open; /* files */
 };
 
-/* Open the checkpoint in `folder`. `doc` is its manifest if the caller has read it already (the reader
- * keeps a reference), or NULL. MICS_ERR_FORMAT: the manifest is malformed or newer. The caller closes the
- * reader also after an error. */
+/* Open the checkpoint in `folder`. `doc` is its manifest if the caller has read it already (the
+ * reader keeps a reference), or NULL. MICS_ERR_FORMAT: the manifest is malformed or newer. The
+ * caller closes the reader also after an error. */
 enum mics_status mics_ckpt_reader_open(const char *folder, json_t *doc,
                                        struct mics_ckpt_reader *reader, struct mics_err *err);
 void mics_ckpt_reader_close(struct mics_ckpt_reader *reader); /* all zeros is fine */
@@ -43,8 +45,8 @@ void mics_ckpt_reader_close(struct mics_ckpt_reader *reader); /* all zeros is fi
 /* Open all files and check their sizes and headers. */
 enum mics_status mics_ckpt_reader_open_files(struct mics_ckpt_reader *reader, struct mics_err *err);
 
-/* Elements [first, first + count) of the flat vector of a unit, by its index in the table. Elements beyond
- * the end of the unit are padding: 0. Sums are not checked. */
+/* Elements [first, first + count) of the flat vector of a unit, by its index in the table. Elements
+ * beyond the end of the unit are padding: 0. Sums are not checked. */
 enum mics_status mics_ckpt_reader_read(struct mics_ckpt_reader *reader, uint32_t unit,
                                        uint32_t state, uint64_t first, uint64_t count, float *dst,
                                        struct mics_err *err);
@@ -53,8 +55,8 @@ enum mics_status mics_ckpt_reader_read(struct mics_ckpt_reader *reader, uint32_t
 typedef enum mics_status mics_ckpt_put(void *context, uint32_t unit, uint32_t state, uint64_t first,
                                        uint64_t count, const float *src, struct mics_err *err);
 
-/* Read a file once from end to end, pass all its elements to `put`, and then compare its XXH64. Elements
- * are passed before the sum is known. The caller provides buffer[capacity]. */
+/* Read a file once from end to end, pass all its elements to `put`, and then compare its XXH64.
+ * Elements are passed before the sum is known. The caller provides buffer[capacity]. */
 enum mics_status mics_ckpt_reader_read_file(struct mics_ckpt_reader *reader, uint32_t file,
                                             float *buffer, uint64_t capacity, mics_ckpt_put *put,
                                             void *context, struct mics_err *err);
@@ -69,13 +71,14 @@ struct mics_ckpt_verification {
     unsigned char *damaged;         /* [file] 1 if the sum differs; by mics_ckpt_verify_files() */
 };
 
-/* Read this rank's files, one per core at a time, with 1 MiB of memory each. Any thread. A sum that differs
- * is not an error here. Files that the reader has not opened are opened and closed again. */
+/* Read this rank's files, one per core at a time, with 1 MiB of memory each. Any thread. A sum
+ * that differs is not an error here. Files that the reader has not opened are opened and closed
+ * again. */
 enum mics_status mics_ckpt_verify_files(struct mics_ckpt_verification *verification,
                                         struct mics_err *err);
 
-/* Fail if a file is known to be damaged. Each is reported to `diagnostics`; without (NULL), the error names
- * the first. */
+/* Fail if a file is known to be damaged. Each is reported to `diagnostics`; without (NULL), the
+ * error names the first. */
 enum mics_status mics_ckpt_verify_status(const struct mics_ckpt_verification *verification,
                                          struct mics_diagnostics *diagnostics,
                                          struct mics_err *err);

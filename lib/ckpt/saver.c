@@ -36,7 +36,8 @@ struct mics_saver {
     size_t encoded_bytes;
 };
 
-/* The file that a rank writes, or -1: the parts of a shard are written by the first ranks that hold it. */
+/* The file that a rank writes, or -1: the parts of a shard are written by the first ranks that hold
+ * it. */
 static int64_t file_of(const struct mics_ckpt_form *form, uint32_t rank)
 {
     const struct mics_shape *shape = &form->choice->shape;
@@ -146,8 +147,8 @@ static enum mics_status write_file(void *context, struct mics_err *err)
                              : status;
 }
 
-/* The save is over, well or not. */
-static enum mics_status end(struct mics_saver *saver, enum mics_status status)
+/* Clean up after a save. Returns `status`. */
+static enum mics_status end_save(struct mics_saver *saver, enum mics_status status)
 {
     if (status != MICS_OK && saver->checkpoint.comm->rank == 0)
         mics_file_remove_tree(saver->temporary, NULL);
@@ -181,7 +182,7 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
     saver->saved.copy_s = mics_now_s() - copy_begin_s;
     status = mics_agree(checkpoint->comm, status, err);
     if (status != MICS_OK)
-        return end(saver, status);
+        return end_save(saver, status);
     saver->stage = WRITING;
     if (saver->file >= 0)
         mics_background_task_start(&saver->task, write_file, saver);
@@ -260,8 +261,8 @@ static enum mics_status publish(void *context, struct mics_err *err)
     return status;
 }
 
-/* All files are written: rank 0 writes the manifest next. Its thread gets the encoded bytes, because
- * documents are not thread-safe. */
+/* All files are written: rank 0 writes the manifest next. Its thread gets the encoded bytes,
+ * because documents are not thread-safe. */
 static enum mics_status start_publishing(struct mics_saver *saver, struct mics_err *err)
 {
     struct mics_comm *comm = saver->checkpoint.comm;
@@ -271,7 +272,7 @@ static enum mics_status start_publishing(struct mics_saver *saver, struct mics_e
         status = encode(saver, err);
     status = mics_agree(comm, status, err);
     if (status != MICS_OK)
-        return end(saver, status);
+        return end_save(saver, status);
     saver->stage = PUBLISHING;
     saver->saved.bytes += saver->encoded_bytes;
     if (comm->rank == 0)
@@ -287,22 +288,11 @@ enum mics_status mics_saver_advance(struct mics_saver *saver, bool *done, struct
     *done = false;
     status = mics_agree(saver->checkpoint.comm, status, err);
     if (status != MICS_OK)
-        return end(saver, status);
+        return end_save(saver, status);
     if (saver->stage == WRITING)
         return start_publishing(saver, err);
     saver->saved.seconds = mics_now_s() - saver->begin_s;
     *saved = saver->saved;
     *done = true;
-    return end(saver, MICS_OK);
-}
-
-enum mics_status mics_saver_wait(struct mics_saver *saver, struct mics_saved *saved,
-                                 struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-    bool done = false;
-
-    while (status == MICS_OK && !done)
-        status = mics_saver_advance(saver, &done, saved, err);
-    return status;
+    return end_save(saver, MICS_OK);
 }

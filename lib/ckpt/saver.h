@@ -2,19 +2,21 @@
 /*
  * saver.h - saves checkpoints in the background while training continues.
  *
- * mics_saver_begin() copies this rank's part of the state into a snapshot, which is allocated once, and
- * starts a thread that writes it. Ranks train on until no rank's thread is busy, and then enter the next
- * stage together:
+ * mics_saver_begin() copies this rank's part of the state into a snapshot, which is allocated once,
+ * and starts a thread that writes it. Ranks train on until no rank's thread is busy, and then enter
+ * the next stage together:
  *
- *     begin ---> every rank writes its file, ---> advance ---> rank 0 writes the manifest, ---> advance
- *               fsyncs it and reads it back                   renames, removes old ones         (done)
+ *     begin    -> every rank's thread writes its file, fsyncs it and reads it back
+ *     advance  -> rank 0's thread writes the manifest, renames, removes old checkpoints
+ *     advance  -> done
  *
  * All functions but mics_saver_busy() and mics_saver_bytes() are collective over the checkpoint's
- * communicator, which the threads do not use. An error is the same on all ranks and is returned by the call
- * that ends its stage. Then the temporary folder has been removed and earlier checkpoints are unchanged.
+ * communicator, which the threads do not use. An error is the same on all ranks and is returned by
+ * the call that ends its stage. Then the temporary folder has been removed and earlier checkpoints
+ * are unchanged.
  *
- * Each optimizer shard is written once: the first `parts` ranks that hold it write a part each (table.h),
- * so that many disks work in parallel.
+ * Each optimizer shard is written once: the first `parts` ranks that hold it write a part each
+ * (table.h), so that many disks work in parallel.
  */
 #ifndef MICS_CKPT_SAVER_H
 #define MICS_CKPT_SAVER_H
@@ -34,7 +36,8 @@ struct mics_saved {
     double copy_s;  /* of these, copying the snapshot */
 };
 
-/* `checkpoint`'s and `out`'s storage must outlive the saver. Allocates the snapshot. Not collective. */
+/* `checkpoint`'s and `out`'s storage must outlive the saver. Allocates the snapshot. Not
+ * collective. */
 enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const char *out,
                                 const struct mics_keep *keep, struct mics_saver **out_saver,
                                 struct mics_err *err);
@@ -44,9 +47,9 @@ void mics_saver_free(struct mics_saver *saver);
 /* Size of this rank's snapshot, bytes; 0 on ranks that write no file. */
 uint64_t mics_saver_bytes(const struct mics_saver *saver);
 
-/* Start saving as OUT/step-N. No save may be in progress. The caller sets the manifest's step (on all
- * ranks) and its samples, plan, training and history (at least on rank 0). The saver takes over the
- * references in it and clears *manifest. */
+/* Start saving as OUT/step-N. No save may be in progress. The caller sets the manifest's step (on
+ * all ranks) and its samples, plan, training and history (at least on rank 0). The saver takes over
+ * the references in it and clears *manifest. */
 enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest *manifest,
                                   struct mics_err *err);
 
@@ -59,9 +62,5 @@ bool mics_saver_busy(const struct mics_saver *saver);
  * describes it. */
 enum mics_status mics_saver_advance(struct mics_saver *saver, bool *done, struct mics_saved *saved,
                                     struct mics_err *err);
-
-/* Advance until the checkpoint is complete. */
-enum mics_status mics_saver_wait(struct mics_saver *saver, struct mics_saved *saved,
-                                 struct mics_err *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shard_file.h - the file of one part of an optimizer shard: safetensors with a flat fp32 tensor for each
- * unit and state, in this order.
+ * shard_file.h - the file of one part of an optimizer shard: safetensors with a flat fp32 tensor
+ * for each unit and state, in this order.
  */
 #ifndef MICS_CKPT_SHARD_FILE_H
 #define MICS_CKPT_SHARD_FILE_H
@@ -9,8 +9,8 @@
 #include "ckpt/format/safetensors.h"
 #include "ckpt/manifest.h"
 
-/* Access to this rank's state: elements [first, first + count) of its optimizer shard of a unit, which has
- * mics_layout_optim_shard(&layouts[unit]) elements. */
+/* Access to this rank's state: elements [first, first + count) of its optimizer shard of a unit,
+ * which has mics_layout_optim_shard(&layouts[unit]) elements. */
 struct mics_ckpt_source {
     enum mics_status (*take)(void *context, uint32_t unit, uint32_t state, uint64_t first,
                              uint64_t count, float *dst, struct mics_err *err);
@@ -19,7 +19,8 @@ struct mics_ckpt_source {
     void *context;
 };
 
-/* The tensors of such a file. Owns the names. Tensor i is of unit i / states and state i % states. */
+/* The tensors of such a file. Owns the names. Tensor i is of unit i / states and state i %
+ * states. */
 struct mics_shard_spec {
     struct mics_safetensor_spec *tensors;
     char (*names)[48];
@@ -30,8 +31,8 @@ enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t
                                      struct mics_shard_spec *spec, struct mics_err *err);
 void mics_shard_spec_free(struct mics_shard_spec *spec); /* all zeros is fine */
 
-/* How many of the ranks that hold a shard write a part of it: all, or fewer if a part would have less than
- * 1 MiB. Does not use form->parts. */
+/* How many of the ranks that hold a shard write a part of it: all, or fewer if a part would have
+ * less than 1 MiB. Does not use form->parts. */
 uint32_t mics_ckpt_parts(const struct mics_ckpt_form *form);
 
 /* Upper bound of a file's size, bytes. */
@@ -45,8 +46,8 @@ enum mics_status mics_shard_part_take(const struct mics_ckpt_form *form, uint32_
                                       const struct mics_ckpt_source *source, float *dst,
                                       struct mics_err *err);
 
-/* Write the elements of a part to `path`, fsync, and read the file back. MICS_ERR_DEVICE: an element is not
- * finite, so that the checkpoint would be useless. */
+/* Write the elements of a part to `path`, fsync, and read the file back. MICS_ERR_DEVICE: an
+ * element is not finite, so that the checkpoint would be useless. */
 enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
                                        uint32_t part, const float *values,
                                        struct mics_file_sum *sum, struct mics_err *err);

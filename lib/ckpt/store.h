@@ -2,10 +2,10 @@
 /*
  * store.h - the numbers of a model on disk, in the shards of a checkpoint or in Hugging Face files.
  *
- * A store has spaces: one-dimensional arrays of numbers, which lie in its files in runs (extents). The
- * spaces of a model are the flat vectors of its units: space unit * MICS_CKPT_STATES + state. Otherwise
- * space i is tensor i. Any range of a space can be read, in any storage type, in memory that the caller
- * provides. A range that is in no file (padding) reads as zeros.
+ * A store has spaces: one-dimensional arrays of numbers, which lie in its files in runs (extents).
+ * The spaces of a model are the flat vectors of its units: space unit * MICS_CKPT_STATES + state.
+ * Otherwise space i is tensor i. Any range of a space can be read, in any storage type, in memory
+ * that the caller provides. A range that is in no file (padding) reads as zeros.
  */
 #ifndef MICS_CKPT_STORE_H
 #define MICS_CKPT_STORE_H
@@ -25,8 +25,8 @@ struct mics_store_file {
     char *path;
     int fd; /* -1: closed */
     uint64_t bytes;
-    /* Of a shard: [unit * states + state], where each tensor begins, bytes from the beginning of the
-     * file. NULL: its header has not been read. */
+    /* Of a shard: [unit * states + state], where each tensor begins, bytes from the beginning of
+     * the file. NULL: its header has not been read. */
     uint64_t *tensor_offsets;
 };
 
@@ -55,30 +55,31 @@ void mics_store_close(struct mics_store *store); /* all zeros is fine */
 enum mics_status mics_store_add_file(struct mics_store *store, const char *path,
                                      struct mics_err *err);
 
-/* Open the file at file->path and get its size. Errors begin with the path. MICS_ERR_FORMAT if there is
- * no such file, because then the model is incomplete, or if it is not a regular file. */
+/* Open the file at file->path and get its size. Errors begin with the path. MICS_ERR_FORMAT if
+ * there is no such file, because then the model is incomplete, or if it is not a regular file. */
 enum mics_status mics_store_file_open(struct mics_store_file *file, struct mics_err *err);
 
-/* Raise this process's limit of open files to the maximum: all files of a conversion are open at once. */
+/* Raise this process's limit of open files to the maximum: all files of a conversion are open at
+ * once. */
 void mics_raise_open_files(void);
 
 /* Sort the table of extents. */
 void mics_store_sort(struct mics_store *store);
 
-/* The run that contains number `start` of a space: as far as it goes, at most `count` numbers. The header
- * of a shard must have been read. */
+/* The run that contains number `start` of a space: as far as it goes, at most `count` numbers. The
+ * header of a shard must have been read. */
 struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t space, uint64_t start,
                                      uint64_t count);
 
-/* Read an extent of a file as it is stored. Errors begin with the file's path; MICS_ERR_FORMAT: the file
- * was truncated after it was opened. */
+/* Read an extent of a file as it is stored. Errors begin with the file's path; MICS_ERR_FORMAT: the
+ * file was truncated after it was opened. */
 enum mics_status mics_store_read_extent(const struct mics_store *store,
                                         const struct mics_extent *extent, void *dst,
                                         struct mics_err *err);
 
 /* dst[count] = numbers [start, start + count) of a space as `dtype`; count <= MICS_STORE_CHUNK.
- * scratch[2 * MICS_STORE_CHUNK]. MICS_ERR_FORMAT as above, or if a number is not finite or too large for
- * `dtype`. RAW can be read as RAW only. */
+ * scratch[2 * MICS_STORE_CHUNK]. MICS_ERR_FORMAT as above, or if a number is not finite or too
+ * large for `dtype`. RAW can be read as RAW only. */
 enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
                                  size_t count, enum mics_storage_dtype dtype, void *dst,
                                  float *scratch, struct mics_err *err);

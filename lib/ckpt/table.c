@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* With these, no product of sizes overflows. */
+/* Within these limits no product of sizes overflows. */
 #define MAX_RANKS    (1u << 20)
 #define MAX_SEGMENTS (1u << 12)
 #define MAX_ELEMENTS ((uint64_t)1 << 42)
@@ -26,7 +26,8 @@ uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part)
     return count / parts * part + count % parts * part / parts;
 }
 
-/* The part that holds element `at` of a shard: the guess is at most one off. */
+/* The part that contains element `at` of a shard. The estimate in floating point is at most one
+ * off. */
 static uint32_t part_of(uint64_t count, uint32_t parts, uint64_t at)
 {
     uint32_t part =
@@ -96,7 +97,7 @@ static enum mics_status read_states(const struct mics_at *root, uint32_t *states
     return MICS_OK;
 }
 
-/* A member's text, which must fit its place and be no path. */
+/* Read the member `name`; MICS_ERR_FORMAT if it is empty or does not fit. */
 static enum mics_status read_name(const struct mics_at *at, char *buf, size_t size,
                                   struct mics_err *err)
 {

@@ -2,10 +2,10 @@
 /*
  * table.h - how the training state is cut into the files of a checkpoint.
  *
- * Each unit's flat vector is cut into p_optim shards (plan/layout.h). The ranks that hold the same shard
- * write it together: a shard of c elements is cut into `parts` parts, of which part j has elements
- * floor(c j / parts) up to floor(c (j + 1) / parts). File shard * parts + part contains that part of every
- * unit and state.
+ * Each unit's flat vector is cut into p_optim shards (plan/layout.h). The ranks that hold the same
+ * shard write it together: a shard of c elements is cut into `parts` parts, of which part j has
+ * elements floor(c j / parts) up to floor(c (j + 1) / parts). File shard * parts + part contains
+ * that part of every unit and state.
  */
 #ifndef MICS_CKPT_TABLE_H
 #define MICS_CKPT_TABLE_H
@@ -14,16 +14,16 @@
 
 #include <jansson.h>
 
-/* The states of an element, in the order of the tensors of a file: the fp32 parameter, Adam's first moment
- * (SGD: the momentum), Adam's second moment. Tensors in a file are called "UNIT.STATE". */
+/* The states of an element, in the order of the tensors of a file: the fp32 parameter, Adam's first
+ * moment (SGD: the momentum), Adam's second moment. Tensors in a file are called "UNIT.STATE". */
 #define MICS_CKPT_STATES 3
 const char *mics_ckpt_state_name(uint32_t state); /* "param", "m", "v" */
 
 /* First element of part `part` (0 to parts) of a shard of `count` elements. */
 uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part);
 
-/* Where an element is: in file `file`, `offset` elements after the beginning of its tensor there. The next
- * `run` elements, itself included, are contiguous in that file. */
+/* Where an element is: in file `file`, `offset` elements after the beginning of its tensor there.
+ * The next `run` elements, itself included, are contiguous in that file. */
 struct mics_ckpt_place {
     uint32_t file;
     uint64_t offset, run;
@@ -54,8 +54,8 @@ struct mics_ckpt_table {
     struct mics_ckpt_unit *units;
 };
 
-/* Read the members shape, states, parts and units of a manifest, and check that all values are in range and
- * consistent. MICS_ERR_FORMAT begins with the path of the wrong member. */
+/* Read the members shape, states, parts and units of a manifest, and check that all values are in
+ * range and consistent. MICS_ERR_FORMAT begins with the path of the wrong member. */
 enum mics_status mics_ckpt_table_read(const json_t *doc, struct mics_ckpt_table *out,
                                       struct mics_err *err);
 void mics_ckpt_table_free(struct mics_ckpt_table *table); /* all zeros is fine */

@@ -2,9 +2,9 @@
 /*
  * run_init.c - begin with the parameters of a model on disk (--init).
  *
- * Every rank reads the ranges of its own optimizer shard, which together are all parameters: no random
- * initialisation happens, and a tensor that the model on disk lacks is an error. The sums of a checkpoint's
- * files are compared first, each by one rank.
+ * Every rank reads the ranges of its own optimizer shard, which together are all parameters: no
+ * random initialisation happens, and a tensor that the model on disk lacks is an error. The sums of
+ * a checkpoint's files are compared first, each by one rank.
  */
 #include "base/num.h"
 #include "ckpt/convert/disk_model.h"

@@ -2,10 +2,10 @@
 /*
  * convert.c - split, merge, reshard, cast: from a source on disk to a new folder.
  *
- * split and cast read Hugging Face files, reshard and merge read a checkpoint; split and reshard write a
- * checkpoint, merge and cast write Hugging Face files. A checkpoint is read twice: once for its numbers and
- * once, at the same time, from end to end for its sums. Most of the second pass overlaps with waiting for
- * the disk. The new folder gets its name only if all sums are right.
+ * split and cast read Hugging Face files, reshard and merge read a checkpoint; split and reshard
+ * write a checkpoint, merge and cast write Hugging Face files. A checkpoint is read twice: once for
+ * its numbers and once, at the same time, from end to end for its sums. Most of the second pass
+ * overlaps with waiting for the disk. The new folder gets its name only if all sums are right.
  */
 #include "ckpt/convert/convert.h"
 
@@ -93,8 +93,8 @@ static enum mics_status write_target(const struct mics_convert_request *request,
     return mics_target_write(store, target, folder, &options, err);
 }
 
-/* A damaged source explains a number that is not finite, so its error comes first. It does not explain a
- * full disk. */
+/* A damaged source explains a number that is not finite, so its error comes first. It does not
+ * explain a full disk. */
 static enum mics_status write_and_verify(const struct mics_convert_request *request,
                                          const struct mics_store *store, struct mics_target *target,
                                          const char *folder, const struct mics_ckpt_reader *source,
@@ -300,7 +300,8 @@ enum mics_status mics_convert_split(const struct mics_convert_request *request,
     return run_job(&job, prepared, &job.hf.store, NULL, &output, err);
 }
 
-/* The new plan's optimizer must have exactly the states of the checkpoint, unless that has only parameters. */
+/* The new plan's optimizer must have exactly the states of the checkpoint, unless that has only
+ * parameters. */
 static enum mics_status check_reshard(const struct mics_shard_source *source,
                                       const struct mics_shard_plan *plan, struct mics_err *err)
 {

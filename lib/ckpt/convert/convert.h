@@ -2,13 +2,13 @@
 /*
  * convert.h - operations on whole models on disk: one function for each command of mics-shard.
  *
- * Memory does not depend on the model: 5 MiB per thread, and the tables of tensors and files. After an
- * error nothing is left on disk. MICS_ERR_FORMAT: an input is malformed, or of another model; each problem
- * has been reported to request->diagnostics.
+ * Memory does not depend on the model: 5 MiB per thread, and the tables of tensors and files. After
+ * an error nothing is left on disk. MICS_ERR_FORMAT: an input is malformed, or of another model;
+ * each problem has been reported to request->diagnostics.
  *
- * Functions that take a request are collective over request->comm, whose ranks share the work and must see
- * the same folders. Rank 0 creates and names the folder and writes the small files. Every rank returns the
- * same status.
+ * Functions that take a request are collective over request->comm, whose ranks share the work and
+ * must see the same folders. Rank 0 creates and names the folder and writes the small files. Every
+ * rank returns the same status.
  */
 #ifndef MICS_CKPT_CONVERT_CONVERT_H
 #define MICS_CKPT_CONVERT_CONVERT_H
@@ -46,8 +46,8 @@ struct mics_convert_report {
     unsigned tokenizer_files;
 };
 
-/* Hugging Face files (a folder, or single files) to the shards of a plan: parameters only. The plan must be
- * of the same model. */
+/* Hugging Face files (a folder, or single files) to the shards of a plan: parameters only. The plan
+ * must be of the same model. */
 enum mics_status mics_convert_split(const struct mics_convert_request *request,
                                     const char *const *paths, size_t count, json_t *plan_doc,
                                     struct mics_convert_report *report, struct mics_err *err);
@@ -66,13 +66,14 @@ enum mics_status mics_convert_cast(const struct mics_convert_request *request,
                                    const char *const *paths, size_t count,
                                    struct mics_convert_report *report, struct mics_err *err);
 
-/* Check that a model is complete and undamaged: sizes, headers, the sums of a checkpoint, and that the
- * numbers of Hugging Face files are finite. Every bad file is reported. Of the request, uses only comm,
- * host_ranks, diagnostics and progress. */
+/* Check that a model is complete and undamaged: sizes, headers, the sums of a checkpoint, and that
+ * the numbers of Hugging Face files are finite. Every bad file is reported. Of the request, uses
+ * only comm, host_ranks, diagnostics and progress. */
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err);
 
-/* Compare the sums of a checkpoint's files with its manifest. Uses the same members of the request. */
+/* Compare the sums of a checkpoint's files with its manifest. Uses the same members of the
+ * request. */
 enum mics_status mics_convert_verify_sums(const struct mics_convert_request *request,
                                           const struct mics_ckpt_reader *source,
                                           struct mics_err *err);

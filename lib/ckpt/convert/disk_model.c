@@ -63,7 +63,8 @@ enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struc
     return status;
 }
 
-/* Compares the members of the models' JSON form, so that a new member is compared without a change here. */
+/* Compares the members of the models' JSON form, so that a new member is compared without a change
+ * here. */
 enum mics_status mics_models_match(const struct mics_model *a, const char *a_name,
                                    const struct mics_model *b, const char *b_name,
                                    struct mics_err *err)

@@ -15,7 +15,8 @@ struct mics_disk_model {
     struct mics_model *own; /* of config.json, or NULL */
 };
 
-/* Open `path`, in the form that its contents have. The caller closes the model also after an error. */
+/* Open `path`, in the form that its contents have. The caller closes the model also after an
+ * error. */
 enum mics_status mics_disk_model_open(const char *path, struct mics_diagnostics *diagnostics,
                                       struct mics_disk_model *out, struct mics_err *err);
 void mics_disk_model_close(struct mics_disk_model *model); /* all zeros is fine */
@@ -29,8 +30,8 @@ const struct mics_model *mics_disk_model_of(const struct mics_disk_model *model)
 /* States of each parameter: 1 for Hugging Face files. */
 uint32_t mics_disk_model_states(const struct mics_disk_model *model);
 
-/* *store = the files' numbers, with the spaces of `model`, which must be the model on disk: MICS_ERR_FORMAT
- * if a tensor is missing or differs. Messages call it `model_name`. */
+/* *store = the files' numbers, with the spaces of `model`, which must be the model on disk:
+ * MICS_ERR_FORMAT if a tensor is missing or differs. Messages call it `model_name`. */
 enum mics_status mics_disk_model_match(struct mics_disk_model *disk, const struct mics_model *model,
                                        const char *model_name, struct mics_diagnostics *diagnostics,
                                        const struct mics_store **store, struct mics_err *err);

@@ -2,14 +2,14 @@
 /*
  * file_writer.c - threads of all ranks write the files of a target in pieces.
  *
- * Any piece of a file can be made by itself from the header and the store; only its sum runs from end to
- * end, so that threads wait for their turn to hash. Each thread takes the next piece of this rank's list.
- * The list interleaves a few files, each from its beginning to its end: so the disk sees long runs, hashing
- * is in order, and even a single large file is written by all threads. Ranks share hashed files file by
- * file, and the others by ranges of each file.
+ * Any piece of a file can be made by itself from the header and the store; only its sum runs from
+ * end to end, so that threads wait for their turn to hash. Each thread takes the next piece of this
+ * rank's list. The list interleaves a few files, each from its beginning to its end: so the disk
+ * sees long runs, hashing is in order, and even a single large file is written by all threads.
+ * Ranks share hashed files file by file, and the others by ranges of each file.
  *
- * Ranks do not communicate while they write. A rank that fails creates the abort marker in the folder, and
- * the others poll for it.
+ * Ranks do not communicate while they write. A rank that fails creates the abort marker in the
+ * folder, and the others poll for it.
  */
 #include "ckpt/convert/target.h"
 
@@ -141,8 +141,8 @@ uint64_t mics_target_bytes(const struct mics_target *target)
     return bytes;
 }
 
-/* Bytes [at, at + size) of a section. Whole numbers that are aligned in dst are read into it directly.
- * After a tensor of single bytes numbers may be unaligned. */
+/* Bytes [at, at + size) of a section. Whole numbers that are aligned in dst are read into it
+ * directly. After a tensor of single bytes numbers may be unaligned. */
 static enum mics_status fill_section(const struct file_writer *writer,
                                      const struct mics_section *section, uint64_t start,
                                      uint64_t at, char *dst, size_t size, float *scratch,
@@ -356,8 +356,8 @@ static uint32_t owner_of(const struct file_writer *writer, uint32_t file, uint64
                           : (uint32_t)(piece * ranks / pieces_of(&target->files[file]));
 }
 
-/* Append piece `piece` of each of the files that are interleaved, `first` and those after it. False: all
- * are shorter. */
+/* Append piece `piece` of each of the files that are interleaved, `first` and those after it.
+ * False: all are shorter. */
 static bool append_pieces(struct file_writer *writer, uint32_t first, uint32_t stride,
                           uint64_t piece)
 {

@@ -20,8 +20,8 @@
 
 #define TEMPORARY ".tmp."
 
-/* The lock of a folder, until the descriptor is closed. -1 with errno: another process has the lock, the file
- * system has no locks, or `path` is not a folder. */
+/* The lock of a folder, until the descriptor is closed. -1 with errno: another process has the
+ * lock, the file system has no locks, or `path` is not a folder. */
 static int try_lock(const char *path)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -36,8 +36,9 @@ static int try_lock(const char *path)
     return fd;
 }
 
-/* While a folder is written, it is called NAME.tmp.PID and its writer holds an flock on it: a folder that
- * can be locked is stale. *lock = -1 on a file system without locks: its stale folders are not removed. */
+/* While a folder is written, it is called NAME.tmp.PID and its writer holds an flock on it: a
+ * folder that can be locked is stale. *lock = -1 on a file system without locks: its stale folders
+ * are not removed. */
 static enum mics_status lock_folder(const char *folder, int *lock, struct mics_err *err)
 {
     *lock = try_lock(folder);

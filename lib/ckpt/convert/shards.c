@@ -41,7 +41,7 @@ void mics_shard_plan_close(struct mics_shard_plan *plan)
     *plan = (struct mics_shard_plan){0};
 }
 
-/* The spaces of the store are numbered by the table's units, those of a conversion by the model's. */
+/* The store numbers spaces by the units of the table, conversions by those of the model. */
 static enum mics_status check_units(const struct mics_ckpt_table *table,
                                     const struct mics_model *model, struct mics_err *err)
 {

@@ -17,8 +17,8 @@ struct mics_shard_plan {
     struct mics_ckpt_form form;
 };
 
-/* `doc` is a document mics.plan; `states` is 1 to MICS_CKPT_STATES. The caller closes the plan also after
- * an error. */
+/* `doc` is a document mics.plan; `states` is 1 to MICS_CKPT_STATES. The caller closes the plan also
+ * after an error. */
 enum mics_status mics_shard_plan_open(json_t *doc, uint32_t states, struct mics_shard_plan *out,
                                       struct mics_err *err);
 void mics_shard_plan_close(struct mics_shard_plan *plan); /* all zeros is fine */
@@ -29,10 +29,10 @@ struct mics_shard_source {
     struct mics_model *model;
 };
 
-/* Open the checkpoint at `path` (of a run's folder: its latest), and check the manifest and the sizes and
- * headers of all files, but not their sums. The plan in the manifest is not read: the table has how the
- * files are cut, and older versions made plans that this one may not accept. The caller closes the source
- * also after an error. */
+/* Open the checkpoint at `path` (of a run's folder: its latest), and check the manifest and the
+ * sizes and headers of all files, but not their sums. The plan in the manifest is not read: the
+ * table has how the files are cut, and older versions made plans that this one may not accept. The
+ * caller closes the source also after an error. */
 enum mics_status mics_shard_source_open(const char *path, struct mics_shard_source *out,
                                         struct mics_err *err);
 void mics_shard_source_close(struct mics_shard_source *source); /* all zeros is fine */

@@ -2,7 +2,8 @@
 /*
  * target.h - writes files made of a store's numbers, into a folder that appears by one rename.
  *
- * A file is a header followed by sections. file_writer.c writes the files, output_folder.c has the folder.
+ * A file is a header followed by sections. file_writer.c writes the files, output_folder.c has the
+ * folder.
  */
 #ifndef MICS_CKPT_CONVERT_TARGET_H
 #define MICS_CKPT_CONVERT_TARGET_H
@@ -15,8 +16,8 @@
 
 #include <stdatomic.h>
 
-/* A run of numbers in a file. In the file of index i it has the numbers [start + i * count,
- * start + (i + 1) * count) of its space, so that all shards of a checkpoint share one list of sections. */
+/* A run of numbers in a file. In the file of index i it has the numbers [start + i * count, start +
+ * (i + 1) * count) of its space, so that all shards of a checkpoint share one list of sections. */
 struct mics_section {
     uint32_t space;
     enum mics_storage_dtype dtype;
@@ -56,11 +57,11 @@ struct mics_target_options {
     const atomic_bool *cancel; /* when true, stop early; or NULL */
 };
 
-/* Write all files into `folder` and fsync them. Collective: rank 0 creates the files, and all ranks write
- * pieces of them, with two threads per core of the process, at most 24, of 5 MiB of memory each. All ranks
- * get the sums. After an error, which is the same on all ranks, the files are incomplete; the other ranks
- * stop soon after the one that failed. If cancelled, the files are incomplete and the status may be
- * MICS_OK. */
+/* Write all files into `folder` and fsync them. Collective: rank 0 creates the files, and all ranks
+ * write pieces of them, with two threads per core of the process, at most 24, of 5 MiB of memory
+ * each. All ranks get the sums. After an error, which is the same on all ranks, the files are
+ * incomplete; the other ranks stop soon after the one that failed. If cancelled, the files are
+ * incomplete and the status may be MICS_OK. */
 enum mics_status mics_target_write(const struct mics_store *store, struct mics_target *target,
                                    const char *folder, const struct mics_target_options *options,
                                    struct mics_err *err);
@@ -75,14 +76,14 @@ struct mics_output_folder {
     size_t entry_count;
 };
 
-/* Rank 0 creates the folder for all, after it has removed stale folders of killed runs. MICS_ERR_ARG if
- * `path` exists and is not an empty folder; MICS_ERR_IO if fewer than `bytes` are free. With `dry_run` only
- * these two are checked. Collective. */
+/* Rank 0 creates the folder for all, after it has removed stale folders of killed runs.
+ * MICS_ERR_ARG if `path` exists and is not an empty folder; MICS_ERR_IO if fewer than `bytes` are
+ * free. With `dry_run` only these two are checked. Collective. */
 enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
                                            struct mics_comm *comm, const char *path, uint64_t bytes,
                                            bool dry_run, struct mics_err *err);
-/* Have `name` removed with the folder if a signal ends the process. Every rank registers a file before it is
- * created. */
+/* Have `name` removed with the folder if a signal ends the process. Every rank registers a file
+ * before it is created. */
 enum mics_status mics_output_folder_register(struct mics_output_folder *folder, const char *name,
                                              struct mics_err *err);
 /* fsync the folder and give it its final name. Rank 0 only. */

@@ -2,8 +2,8 @@
 /*
  * verify.c - checks a model on disk.
  *
- * A checkpoint has sums. Hugging Face files have none: only their headers can be checked, and that all
- * numbers are finite.
+ * A checkpoint has sums. Hugging Face files have none: only their headers can be checked, and that
+ * all numbers are finite.
  */
 #include "ckpt/convert/convert.h"
 

@@ -49,9 +49,9 @@ enum mics_status mics_hashed_reader_read(struct mics_hashed_reader *reader, void
 /* XXH64 of what was read since mics_hashed_reader_start(). */
 uint64_t mics_hashed_reader_sum(const struct mics_hashed_reader *reader);
 
-/* Read a file back after it was written: MICS_ERR_IO unless size and XXH64 are `sum`. Errors begin with
- * the path. The kernel's cached pages are dropped first where possible, so that the bytes come from the
- * disk. Uses 1 MiB of memory. */
+/* Read a file back after it was written: MICS_ERR_IO unless size and XXH64 are `sum`. Errors begin
+ * with the path. The kernel's cached pages are dropped first where possible, so that the bytes come
+ * from the disk. Uses 1 MiB of memory. */
 enum mics_status mics_file_read_back(const char *path, const struct mics_file_sum *sum,
                                      struct mics_err *err);
 

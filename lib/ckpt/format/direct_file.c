@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Direct I/O writes whole blocks: the last piece is padded with zeros, and the file is truncated to its
- * size afterwards. If the file system refuses direct I/O at any time, the following writes are buffered.
+ * Direct I/O writes whole blocks: the last piece is padded with zeros, and the file is truncated to
+ * its size afterwards. If the file system refuses direct I/O at any time, the following writes are
+ * buffered.
  */
 #include "ckpt/format/direct_file.h"
 
@@ -14,8 +15,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Local file systems only: over a network each direct write would wait for a round trip. Magic numbers of
- * statfs(2). */
+/* Local file systems only: over a network each direct write would wait for a round trip. Magic
+ * numbers of statfs(2). */
 static const uint64_t direct_types[] = {
     0xef53,     /* ext4 */
     0x58465342, /* XFS */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reader parses the header as JSON and checks each tensor by itself. Then it sorts the tensors by
- * offset and checks that they tile the data: the first begins at 0, each begins where the one before it
- * ends, and the last ends with the file.
+ * The reader parses the header as JSON and checks each tensor by itself. Then it sorts the tensors
+ * by offset and checks that they tile the data: the first begins at 0, each begins where the one
+ * before it ends, and the last ends with the file.
  */
 #include "ckpt/format/safetensors.h"
 

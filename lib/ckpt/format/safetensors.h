@@ -33,8 +33,9 @@ struct mics_safetensors {
     uint64_t data_offset; /* of the data in the file, bytes */
 };
 
-/* Parse and check the header of a file of `file_bytes` bytes that begins with data[size]. data[] must
- * contain the whole header and may contain more. MICS_ERR_FORMAT names what is wrong and the tensor. */
+/* Parse and check the header of a file of `file_bytes` bytes that begins with data[size]. data[]
+ * must contain the whole header and may contain more. MICS_ERR_FORMAT names what is wrong and the
+ * tensor. */
 enum mics_status mics_safetensors_parse(const void *data, size_t size, uint64_t file_bytes,
                                         struct mics_safetensors *out, struct mics_err *err);
 /* The same for an open file; reads only the header. Errors do not contain the file's name. */
@@ -54,8 +55,8 @@ struct mics_safetensor_spec {
 };
 
 /* Encode what precedes the data: length and header, padded with blanks so that the data begins at a
- * multiple of 4096 bytes. The caller writes the data of specs[0], specs[1], ... after it, in this order,
- * and frees *data. */
+ * multiple of 4096 bytes. The caller writes the data of specs[0], specs[1], ... after it, in this
+ * order, and frees *data. */
 enum mics_status mics_safetensors_header(const struct mics_safetensor_spec *specs, size_t count,
                                          char **data, size_t *size, struct mics_err *err);
 

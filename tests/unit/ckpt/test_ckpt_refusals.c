@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ckpt_refusals.c - checkpoints that do not fit, or are damaged, and ranks that fail while they save. */
+/* test_ckpt_refusals.c - checkpoints that do not fit, or are damaged, and ranks that fail while
+ * they save. */
 #include "ckpt_ranks.h"
 
 #include <unistd.h>

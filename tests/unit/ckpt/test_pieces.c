@@ -2,8 +2,8 @@
 /*
  * test_pieces.c - files that are made in pieces: by threads, by ranks, straight to the disk or not.
  *
- * The source is one file of three tensors: floats, an odd number of bytes, and floats again, which are therefore not
- * aligned in what is made.
+ * The source is one file of three tensors: floats, an odd number of bytes, and floats again, which
+ * are therefore not aligned in what is made.
  */
 #include "tap.h"
 
