@@ -67,6 +67,7 @@ static void any_range_is_read_from_any_shape(void)
     in_folder(latest, "latest");
     save_as((struct mics_shape){2, 3, 3, 3, 3}, 3, 2, rank.step);
     CHECK_INT(mics_ckpt_reader_open(latest, NULL, &reader, &err), MICS_OK);
+    reader.max_open = 2; /* of 6 files: so files are closed and opened again */
     for (int i = 0; i < 2000; i++) {
         const uint32_t unit = pick(&state, model->unit_count), kind = pick(&state, 3);
         const uint64_t first = pick(&state, (uint32_t)model->units[unit].count + 900);
@@ -80,6 +81,9 @@ static void any_range_is_read_from_any_shape(void)
         }
     }
     CHECK_INT(wrong, 0);
+    CHECK(reader.open_count <= reader.max_open);
+    CHECK_INT(mics_ckpt_reader_open_files(&reader, &err), MICS_OK);
+    CHECK_INT(reader.open_count, reader.manifest.file_count);
     mics_ckpt_reader_close(&reader);
 }
 
