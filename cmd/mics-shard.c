@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mics-shard - move models between Hugging Face's files and checkpoints of any plan, and look into both.
+ * mics-shard - converts between Hugging Face files and checkpoints of any plan, and inspects both.
  *
- * split and reshard are filters for the plan: it comes from standard input and goes on to standard output. Under a
- * launcher the ranks share what is much work; the first one reads, prints and looks into models.
+ * split and reshard copy the plan from standard input to standard output. Under a launcher the
+ * ranks share the work of split, merge, reshard, cast and verify; list and diff run on rank 0.
  */
 #include "base/clock.h"
 #include "base/units.h"
 #include "ckpt/checkpoint.h"
-#include "ckpt/convert/ops.h"
+#include "ckpt/convert/convert.h"
 #include "cli/cli.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
@@ -24,26 +24,26 @@ enum { ID_DTYPE = 256, ID_BASE, ID_MAX_FILE, ID_DRY_RUN };
 
 static const struct cli_option options[] = {
     {'p', "plan", "FILE", "plan to split or reshard by (default: standard input)"},
-    {ID_DTYPE, "dtype", "f32|f16|bf16", "type of the numbers that merge and cast write (f32)"},
-    {ID_BASE, "base", "FOLDER", "copy the tokenizer's files from there (merge, cast)"},
+    {ID_DTYPE, "dtype", "f32|f16|bf16", "storage type that merge and cast write (f32)"},
+    {ID_BASE, "base", "FOLDER", "copy the tokenizer's files from FOLDER (merge, cast)"},
     {ID_MAX_FILE, "max-file", "SIZE", "most bytes of tensors in a file (merge, cast; 5GB)"},
-    {ID_DRY_RUN, "dry-run", NULL, "check all, say what would be written, and write nothing"},
+    {ID_DRY_RUN, "dry-run", NULL, "check the input, print what would be written, write nothing"},
 };
 
 static const struct cli_command commands[] = {
-    {"split", "a model of Hugging Face into a checkpoint by a plan"},
-    {"merge", "a checkpoint's parameters into a folder for Hugging Face"},
-    {"reshard", "a checkpoint, with its optimizer state, to another plan"},
-    {"cast", "a model of Hugging Face to another type of numbers"},
-    {"list", "the tensors of either"},
-    {"verify", "is either whole?"},
-    {"diff", "do two of anything hold the same numbers?"},
+    {"split", "Hugging Face files to a checkpoint of a plan"},
+    {"merge", "the parameters of a checkpoint to Hugging Face files"},
+    {"reshard", "a checkpoint with its optimizer state to another plan"},
+    {"cast", "Hugging Face files to another storage type"},
+    {"list", "print the tensors of a model or checkpoint"},
+    {"verify", "check that a model or checkpoint is undamaged"},
+    {"diff", "compare the numbers of two models or checkpoints"},
 };
 
 static const struct cli_program program = {
     .name = "mics-shard",
     .synopsis = "COMMAND [options] PATH...",
-    .summary = "Move models between Hugging Face's files and sharded checkpoints of any plan.",
+    .summary = "Convert between Hugging Face files and sharded checkpoints of any plan.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
@@ -54,11 +54,11 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct mics_convert_request convert;
-    struct mics_problems problems;
+    struct mics_diagnostics diagnostics;
     const char *plan, *command;
     char **paths;
     int path_count;
-    bool has_number, has_file_bytes;
+    bool has_dtype, has_file_bytes;
     double begin_s;
     bool progress_shown;
 };
@@ -73,8 +73,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         request->plan = value;
         break;
     case ID_DTYPE:
-        request->has_number = true;
-        return mics_number_parse(value, &convert->number, err);
+        request->has_dtype = true;
+        return mics_storage_dtype_parse(value, &convert->dtype, err);
     case ID_BASE:
         convert->base = value;
         break;
@@ -82,19 +82,19 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         request->has_file_bytes = true;
         return mics_parse_positive_bytes(value, &convert->file_bytes, err);
     case ID_DRY_RUN:
-        convert->dry = true;
+        convert->dry_run = true;
         break;
     }
     return MICS_OK;
 }
 
-static void tell(void *context, const char *text)
+static void report_problem(void *context, const char *text)
 {
     (void)context;
     cli_error("%s", text);
 }
 
-/* One line that is written over, on a terminal only. */
+/* One line, overwritten each time; on a terminal only. */
 static void show_progress(void *context, uint64_t done, uint64_t total)
 {
     struct request *request = context;
@@ -144,7 +144,7 @@ static enum mics_status read_plan(const struct request *request, json_t **doc, s
     return status;
 }
 
-/* The first rank reads it for all. */
+/* Rank 0 reads the plan for all. */
 static enum mics_status share_plan(const struct request *request, json_t **doc,
                                    struct mics_err *err)
 {
@@ -155,9 +155,8 @@ static enum mics_status share_plan(const struct request *request, json_t **doc,
     return status == MICS_OK && comm->size > 1 ? mics_broadcast_doc(comm, doc, err) : status;
 }
 
-/* A plan that came through the pipe goes on through it. */
-static enum mics_status pass_plan_on(const struct request *request, json_t *doc,
-                                     struct mics_err *err)
+/* Copy a plan from standard input to standard output. */
+static enum mics_status copy_plan(const struct request *request, json_t *doc, struct mics_err *err)
 {
     struct cli_common common = request->common;
 
@@ -179,28 +178,29 @@ static enum mics_status make_shards(struct request *request, struct mics_convert
                                     (size_t)request->path_count, doc, report, err);
     else if (status == MICS_OK)
         status = mics_convert_reshard(&request->convert, request->paths[0], doc, report, err);
-    if (status == MICS_OK && !request->convert.dry)
-        status = pass_plan_on(request, doc, err);
+    if (status == MICS_OK && !request->convert.dry_run)
+        status = copy_plan(request, doc, err);
     json_decref(doc);
     return status;
 }
 
-/* What the first rank says of what was done. */
-static enum mics_status say_done(const struct request *request,
-                                 const struct mics_convert_report *report, struct mics_err *err)
+/* Rank 0 reports the result. */
+static enum mics_status report_result(const struct request *request,
+                                      const struct mics_convert_report *report,
+                                      struct mics_err *err)
 {
     const struct mics_convert_request *convert = &request->convert;
     char size[32], time[32];
 
     if (convert->comm->rank > 0)
         return MICS_OK;
-    if (convert->dry)
+    if (convert->dry_run)
         return print_dry(request, report, err);
     cli_note(1, "%s: %u files, %s, in %s", request->common.output, report->files,
              mics_format_bytes(report->bytes, size, sizeof size),
              mics_format_time(mics_now_s() - request->begin_s, time, sizeof time));
     if (convert->base && report->tokenizer_files == 0)
-        cli_warn("%s: no files of a tokenizer there", convert->base);
+        cli_warn("%s: has no tokenizer files", convert->base);
     return MICS_OK;
 }
 
@@ -217,10 +217,10 @@ static enum mics_status convert(struct request *request, struct mics_err *err)
     else
         status = make_shards(request, &report, err);
     clear_progress(request);
-    return status == MICS_OK ? say_done(request, &report, err) : status;
+    return status == MICS_OK ? report_result(request, &report, err) : status;
 }
 
-/* What is looked at is printed, not passed on: a table, or JSON. */
+/* Documents of list and diff are printed: as a table, or as JSON. */
 static enum mics_status print(const struct request *request, const json_t *doc,
                               cli_printer *printer, struct mics_err *err)
 {
@@ -233,7 +233,8 @@ static int list(struct request *request)
 {
     struct mics_err err = {""};
     json_t *doc = NULL;
-    enum mics_status status = mics_convert_list(request->paths[0], &request->problems, &doc, &err);
+    enum mics_status status =
+        mics_convert_list(request->paths[0], &request->diagnostics, &doc, &err);
 
     if (status == MICS_OK)
         status = print(request, doc, mics_tensors_print, &err);
@@ -250,12 +251,12 @@ static enum mics_status verify(struct request *request, struct mics_err *err)
 
     clear_progress(request);
     if (status == MICS_OK && request->convert.comm->rank == 0)
-        cli_note(1, "%s: %u files, %s: whole", request->paths[0], report.files,
+        cli_note(1, "%s: %u files, %s: undamaged", request->paths[0], report.files,
                  mics_format_bytes(report.bytes, size, sizeof size));
     return status;
 }
 
-/* How many ranks are on this one's node. */
+/* Count the ranks on this rank's node. */
 static enum mics_status count_host_ranks(struct mics_convert_request *convert, struct mics_err *err)
 {
     struct mics_comm *comm = convert->comm;
@@ -270,9 +271,9 @@ static enum mics_status count_host_ranks(struct mics_convert_request *convert, s
     return status;
 }
 
-/* What the ranks of a launcher do together. */
-static int share(struct request *request,
-                 enum mics_status (*work)(struct request *request, struct mics_err *err))
+/* Run a command on all ranks of a launcher. */
+static int run_on_all_ranks(struct request *request,
+                            enum mics_status (*work)(struct request *request, struct mics_err *err))
 {
     struct mics_convert_request *convert = &request->convert;
     struct mics_err err = {""};
@@ -300,14 +301,14 @@ static int share(struct request *request,
     return code;
 }
 
-static void warn_of_states(const struct request *request, const json_t *doc)
+static void warn_about_states(const struct request *request, const json_t *doc)
 {
     const json_t *states = json_object_get(doc, "states");
     const json_int_t a = json_integer_value(json_array_get(states, 0));
     const json_int_t b = json_integer_value(json_array_get(states, 1));
 
     if (a != b)
-        cli_warn("'%s' has no optimizer state that '%s' has: it is not compared",
+        cli_warn("'%s' lacks optimizer state that '%s' has: it is not compared",
                  request->paths[a < b ? 0 : 1], request->paths[a < b ? 1 : 0]);
 }
 
@@ -317,11 +318,11 @@ static int diff(struct request *request)
     json_t *doc = NULL;
     bool same = false;
     enum mics_status status = mics_convert_diff(request->paths[0], request->paths[1],
-                                                &request->problems, &doc, &same, &err);
+                                                &request->diagnostics, &doc, &same, &err);
     int code;
 
     if (status == MICS_OK) {
-        warn_of_states(request, doc);
+        warn_about_states(request, doc);
         status = print(request, doc, mics_diff_print, &err);
     }
     json_decref(doc);
@@ -329,14 +330,14 @@ static int diff(struct request *request)
     return code == CLI_DONE && !same ? CLI_NO_ANSWER : code;
 }
 
-/* What each command takes. */
-static const struct shape {
+/* The arguments of each command. It runs on all ranks (collective) or on rank 0 (run). */
+static const struct command_spec {
     const char *command;
     int min, max; /* paths */
-    bool makes, plan, number, cast;
-    enum mics_status (*share)(struct request *request, struct mics_err *err); /* by all ranks */
-    int (*run)(struct request *request);                                      /* or by the first */
-} shapes[] = {
+    bool makes, plan, dtype, cast;
+    enum mics_status (*collective)(struct request *request, struct mics_err *err);
+    int (*run)(struct request *request);
+} command_specs[] = {
     {"split", 1, INT32_MAX, true, true, false, false, convert, NULL},
     {"merge", 1, 1, true, false, true, false, convert, NULL},
     {"reshard", 1, 1, true, true, false, false, convert, NULL},
@@ -346,78 +347,77 @@ static const struct shape {
     {"diff", 2, 2, false, false, false, false, NULL, diff},
 };
 
-static const struct shape *find_shape(const char *command)
+static const struct command_spec *find_command(const char *command)
 {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        if (strcmp(shapes[i].command, command) == 0)
-            return &shapes[i];
+    for (size_t i = 0; i < sizeof command_specs / sizeof *command_specs; i++)
+        if (strcmp(command_specs[i].command, command) == 0)
+            return &command_specs[i];
     return NULL;
 }
 
 /* -1: go on; else the exit code. */
-static int check_options(const struct request *request, const struct shape *shape)
+static int check_options(const struct request *request, const struct command_spec *spec)
 {
     const struct mics_convert_request *convert = &request->convert;
 
-    if (shape->makes && !request->common.output)
-        return cli_usage("%s: -o is missing: which folder?", shape->command);
-    if (!shape->makes && request->common.output)
-        return cli_usage("%s: takes no --output", shape->command);
-    if (shape->makes && strcmp(request->common.output, "-") == 0)
-        return cli_usage("--output: '-' is no folder");
-    if (request->plan && !shape->plan)
-        return cli_usage("%s: takes no --plan", shape->command);
-    if (request->has_number && !shape->number)
-        return cli_usage("%s: takes no --dtype", shape->command);
-    if (shape->cast && !request->has_number)
+    if (spec->makes && !request->common.output)
+        return cli_usage("%s: -o FOLDER is missing", spec->command);
+    if (!spec->makes && request->common.output)
+        return cli_usage("%s: does not take --output", spec->command);
+    if (spec->makes && strcmp(request->common.output, "-") == 0)
+        return cli_usage("--output: '-' is not a folder");
+    if (request->plan && !spec->plan)
+        return cli_usage("%s: does not take --plan", spec->command);
+    if (request->has_dtype && !spec->dtype)
+        return cli_usage("%s: does not take --dtype", spec->command);
+    if (spec->cast && !request->has_dtype)
         return cli_usage("cast: --dtype is missing");
-    if ((convert->base || request->has_file_bytes) && !shape->number)
-        return cli_usage("%s: takes no --base and no --max-file", shape->command);
-    if (convert->dry && !shape->makes)
-        return cli_usage("%s: takes no --dry-run", shape->command);
-    if (shape->plan && !request->plan && isatty(STDIN_FILENO))
+    if ((convert->base || request->has_file_bytes) && !spec->dtype)
+        return cli_usage("%s: does not take --base or --max-file", spec->command);
+    if (convert->dry_run && !spec->makes)
+        return cli_usage("%s: does not take --dry-run", spec->command);
+    if (spec->plan && !request->plan && isatty(STDIN_FILENO))
         return cli_usage("no plan: -p FILE, or one on standard input");
     return -1;
 }
 
 static int run(struct request *request, char **operands, int count)
 {
-    const struct shape *shape = count ? find_shape(operands[0]) : NULL;
+    const struct command_spec *spec = count ? find_command(operands[0]) : NULL;
     int code;
 
     if (count == 0)
-        return cli_usage("which command? One of split, merge, reshard, cast, list, verify, diff");
-    if (!shape)
-        return cli_usage("'%s': no such command", operands[0]);
-    request->command = shape->command;
+        return cli_usage("no command: expected split, merge, reshard, cast, list, verify or diff");
+    if (!spec)
+        return cli_usage("'%s': unknown command", operands[0]);
+    request->command = spec->command;
     request->paths = operands + 1;
     request->path_count = count - 1;
-    if (request->path_count < shape->min)
-        return cli_usage("%s: %s missing", shape->command,
-                         shape->min > 1 ? "two paths are needed; one is" : "a path is");
-    if (request->path_count > shape->max)
-        return cli_usage("%s: '%s' is one path too many", shape->command,
-                         request->paths[shape->max]);
-    code = check_options(request, shape);
+    if (request->path_count < spec->min)
+        return cli_usage("%s: %s", spec->command,
+                         spec->min > 1 ? "two paths are required" : "a path is missing");
+    if (request->path_count > spec->max)
+        return cli_usage("%s: '%s': too many paths", spec->command, request->paths[spec->max]);
+    code = check_options(request, spec);
     if (code >= 0)
         return code;
     request->convert.out = request->common.output;
     request->convert.no_history = request->common.no_history;
-    if (shape->share)
-        return share(request, shape->share);
-    return cli_rank() == 0 ? shape->run(request) : CLI_DONE;
+    if (spec->collective)
+        return run_on_all_ranks(request, spec->collective);
+    return cli_rank() == 0 ? spec->run(request) : CLI_DONE;
 }
 
 int main(int argc, char **argv)
 {
-    struct request request = {.problems = {.tell = tell},
-                              .convert = {.number = MICS_NUMBER_F32,
+    struct request request = {.diagnostics = {.report = report_problem},
+                              .convert = {.dtype = MICS_STORAGE_F32,
                                           .file_bytes = MICS_HF_FILE_BYTES,
                                           .argc = argc,
                                           .argv = argv}};
     int operands, code;
 
-    request.convert.problems = &request.problems;
+    request.convert.diagnostics = &request.diagnostics;
     cli_init(&program);
     code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
     if (code < 0)

@@ -8,7 +8,6 @@
 #include "bench/doc.h"
 #include "ckpt/folder.h"
 #include "ckpt/manifest.h"
-#include "ckpt/manifest_print.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
 #include "doc/history.h"

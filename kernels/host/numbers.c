@@ -12,11 +12,11 @@
 #define F32_SIGN      0x80000000u
 #define BF16_INFINITE 0x7f80u
 
-size_t mics_number_bytes(enum mics_number number)
+size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype)
 {
     static const size_t bytes[] = {4, 2, 2, 1};
 
-    return bytes[number];
+    return bytes[dtype];
 }
 
 static inline uint32_t bits_of(float value)
@@ -71,13 +71,13 @@ static inline uint16_t bits_to_bf16(uint32_t bits)
     return (uint16_t)((bits & ~F32_SIGN) > F32_INFINITE ? nan : rounded);
 }
 
-void mics_numbers_to_f32(enum mics_number number, const void *src, float *dst, size_t count)
+void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *dst, size_t count)
 {
     const uint16_t *in = src;
 
-    if (number == MICS_NUMBER_F32)
+    if (dtype == MICS_STORAGE_F32)
         memcpy(dst, src, count * sizeof *dst);
-    else if (number == MICS_NUMBER_F16)
+    else if (dtype == MICS_STORAGE_F16)
         for (size_t i = 0; i < count; i++)
             dst[i] = float_of(f16_to_bits(in[i]));
     else
@@ -85,13 +85,13 @@ void mics_numbers_to_f32(enum mics_number number, const void *src, float *dst, s
             dst[i] = float_of((uint32_t)in[i] << 16);
 }
 
-void mics_numbers_from_f32(enum mics_number number, const float *src, void *dst, size_t count)
+void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void *dst, size_t count)
 {
     uint16_t *out = dst;
 
-    if (number == MICS_NUMBER_F32)
+    if (dtype == MICS_STORAGE_F32)
         memcpy(dst, src, count * sizeof *src);
-    else if (number == MICS_NUMBER_F16)
+    else if (dtype == MICS_STORAGE_F16)
         for (size_t i = 0; i < count; i++)
             out[i] = bits_to_f16(bits_of(src[i]));
     else
@@ -117,16 +117,16 @@ static bool finite_16(const uint16_t *data, size_t count, uint16_t infinite)
     return !found;
 }
 
-bool mics_numbers_finite(enum mics_number number, const void *data, size_t count)
+bool mics_numbers_finite(enum mics_storage_dtype dtype, const void *data, size_t count)
 {
-    switch (number) {
-    case MICS_NUMBER_F32:
+    switch (dtype) {
+    case MICS_STORAGE_F32:
         return finite_32(data, count);
-    case MICS_NUMBER_F16:
+    case MICS_STORAGE_F16:
         return finite_16(data, count, F16_INFINITE);
-    case MICS_NUMBER_BF16:
+    case MICS_STORAGE_BF16:
         return finite_16(data, count, BF16_INFINITE);
-    case MICS_NUMBER_RAW:
+    case MICS_STORAGE_RAW:
         break;
     }
     return true;

@@ -12,18 +12,19 @@
 #include <stdint.h>
 
 /* How a number is stored. RAW: bytes of another type, which are only moved. */
-enum mics_number { MICS_NUMBER_F32, MICS_NUMBER_F16, MICS_NUMBER_BF16, MICS_NUMBER_RAW };
+enum mics_storage_dtype { MICS_STORAGE_F32, MICS_STORAGE_F16, MICS_STORAGE_BF16, MICS_STORAGE_RAW };
 
 /* Bytes of one: 4, 2, 2, 1. */
-size_t mics_number_bytes(enum mics_number number);
+size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype);
 
 /* Exact. RAW is not for these two. NaN stays NaN. */
-void mics_numbers_to_f32(enum mics_number number, const void *src, float *dst, size_t count);
+void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *dst, size_t count);
 
 /* What is too large becomes infinite: mics_numbers_finite() of the result tells. */
-void mics_numbers_from_f32(enum mics_number number, const float *src, void *dst, size_t count);
+void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void *dst,
+                           size_t count);
 
 /* Is there no infinity and no NaN? RAW: true. */
-bool mics_numbers_finite(enum mics_number number, const void *data, size_t count);
+bool mics_numbers_finite(enum mics_storage_dtype dtype, const void *data, size_t count);
 
 #endif

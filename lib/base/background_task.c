@@ -4,52 +4,53 @@
 #include <signal.h>
 #include <string.h>
 
-static void *run(void *context)
+static void *thread_main(void *context)
 {
-    struct mics_errand *errand = context;
+    struct mics_background_task *task = context;
 
-    errand->status = errand->work(errand->context, &errand->err);
-    atomic_store(&errand->busy, false);
+    task->status = task->run(task->context, &task->err);
+    atomic_store(&task->busy, false);
     return NULL;
 }
 
-void mics_errand_start(struct mics_errand *errand,
-                       enum mics_status (*work)(void *context, struct mics_err *err), void *context)
+void mics_background_task_start(struct mics_background_task *task,
+                                enum mics_status (*run)(void *context, struct mics_err *err),
+                                void *context)
 {
     sigset_t all, before;
     int code;
 
-    errand->work = work;
-    errand->context = context;
-    errand->status = MICS_OK;
-    atomic_store(&errand->busy, true);
+    task->run = run;
+    task->context = context;
+    task->status = MICS_OK;
+    atomic_store(&task->busy, true);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    code = pthread_create(&errand->thread, NULL, run, errand);
+    code = pthread_create(&task->thread, NULL, thread_main, task);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    errand->started = code == 0;
+    task->started = code == 0;
     if (code != 0) {
-        errand->status =
-            mics_err_set(&errand->err, MICS_ERR_NOMEM, "cannot start a thread: %s", strerror(code));
-        atomic_store(&errand->busy, false);
+        task->status =
+            mics_err_set(&task->err, MICS_ERR_NOMEM, "cannot start a thread: %s", strerror(code));
+        atomic_store(&task->busy, false);
     }
 }
 
-bool mics_errand_busy(const struct mics_errand *errand)
+bool mics_background_task_busy(const struct mics_background_task *task)
 {
-    return atomic_load(&errand->busy);
+    return atomic_load(&task->busy);
 }
 
-enum mics_status mics_errand_finish(struct mics_errand *errand, struct mics_err *err)
+enum mics_status mics_background_task_wait(struct mics_background_task *task, struct mics_err *err)
 {
     enum mics_status status;
 
-    if (errand->started)
-        pthread_join(errand->thread, NULL);
-    errand->started = false;
-    status = errand->status;
-    errand->status = MICS_OK;
+    if (task->started)
+        pthread_join(task->thread, NULL);
+    task->started = false;
+    status = task->status;
+    task->status = MICS_OK;
     if (status != MICS_OK && err)
-        *err = errand->err;
+        *err = task->err;
     return status;
 }

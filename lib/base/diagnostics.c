@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-void mics_problem(struct mics_problems *problems, const char *fmt, ...)
+void mics_diagnostics_add(struct mics_diagnostics *diagnostics, const char *fmt, ...)
 {
     char text[512];
     va_list args;
@@ -11,15 +11,15 @@ void mics_problem(struct mics_problems *problems, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    problems->count++;
-    if (problems->tell)
-        problems->tell(problems->context, text);
+    diagnostics->count++;
+    if (diagnostics->report)
+        diagnostics->report(diagnostics->context, text);
 }
 
-enum mics_status mics_problems_end(const struct mics_problems *problems, uint64_t before,
-                                   const char *what, struct mics_err *err)
+enum mics_status mics_diagnostics_status(const struct mics_diagnostics *diagnostics,
+                                         uint64_t before, const char *what, struct mics_err *err)
 {
-    const uint64_t found = problems->count - before;
+    const uint64_t found = diagnostics->count - before;
 
     if (found == 0)
         return MICS_OK;

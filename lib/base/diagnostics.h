@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * diagnostics.h - all that is wrong with an input, not only the first thing.
+ * diagnostics.h - everything that is wrong with an input, not only the first error.
  *
- * Who checks tells each problem as it is found, and fails at the end with their number.
+ * A checker reports each problem when it finds it, goes on, and fails at the end with their number.
  */
 #ifndef MICS_BASE_DIAGNOSTICS_H
 #define MICS_BASE_DIAGNOSTICS_H
@@ -11,16 +11,18 @@
 
 #include <stdint.h>
 
-struct mics_problems {
-    void (*tell)(void *context, const char *text); /* NULL: only count */
+struct mics_diagnostics {
+    void (*report)(void *context, const char *text); /* NULL: problems are only counted */
     void *context;
     uint64_t count;
 };
 
-void mics_problem(struct mics_problems *problems, const char *fmt, ...) MICS_PRINTF(2, 3);
+/* Count one problem and report its text, one line of at most 511 bytes. */
+void mics_diagnostics_add(struct mics_diagnostics *diagnostics, const char *fmt, ...)
+    MICS_PRINTF(2, 3);
 
-/* MICS_OK unless there were more than `before`; else MICS_ERR_FORMAT, "`what`: N problems". */
-enum mics_status mics_problems_end(const struct mics_problems *problems, uint64_t before,
-                                   const char *what, struct mics_err *err);
+/* MICS_OK if `count` is still `before`; else MICS_ERR_FORMAT, "`what`: N problems". */
+enum mics_status mics_diagnostics_status(const struct mics_diagnostics *diagnostics,
+                                         uint64_t before, const char *what, struct mics_err *err);
 
 #endif

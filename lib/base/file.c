@@ -418,3 +418,24 @@ enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err)
     close(fd);
     return status;
 }
+
+enum mics_status mics_file_read_at(int fd, void *dst, size_t size, uint64_t offset,
+                                   struct mics_err *err)
+{
+    char *at = dst;
+
+    while (size > 0) {
+        const ssize_t got = pread(fd, at, size, (off_t)offset);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return mics_err_set_errno(err, "cannot read");
+        if (got == 0)
+            return mics_err_set(err, MICS_ERR_FORMAT, "ends early");
+        at += got;
+        offset += (uint64_t)got;
+        size -= (size_t)got;
+    }
+    return MICS_OK;
+}

@@ -3,29 +3,29 @@
 
 #include "base/clock.h"
 
-#define EVERY_S 0.1
+#define REPORT_INTERVAL_S 0.1
 
-void mics_meter_init(struct mics_meter *meter, mics_progress *progress, void *context,
-                     uint64_t total)
+void mics_progress_init(struct mics_progress *progress, mics_progress_callback *callback,
+                        void *context, uint64_t total)
 {
-    meter->progress = progress;
-    meter->context = context;
-    meter->total = total;
-    atomic_init(&meter->done, 0);
-    meter->teller = pthread_self();
-    meter->told_s = mics_now_s();
+    progress->callback = callback;
+    progress->context = context;
+    progress->total = total;
+    atomic_init(&progress->done, 0);
+    progress->reporter = pthread_self();
+    progress->reported_s = mics_now_s();
 }
 
-void mics_meter_add(struct mics_meter *meter, uint64_t bytes)
+void mics_progress_add(struct mics_progress *progress, uint64_t bytes)
 {
-    const uint64_t done = atomic_fetch_add(&meter->done, bytes) + bytes;
+    const uint64_t done = atomic_fetch_add(&progress->done, bytes) + bytes;
     double now_s;
 
-    if (!meter->progress || !pthread_equal(pthread_self(), meter->teller))
+    if (!progress->callback || !pthread_equal(pthread_self(), progress->reporter))
         return;
     now_s = mics_now_s();
-    if (now_s - meter->told_s < EVERY_S)
+    if (now_s - progress->reported_s < REPORT_INTERVAL_S)
         return;
-    meter->told_s = now_s;
-    meter->progress(meter->context, done, meter->total);
+    progress->reported_s = now_s;
+    progress->callback(progress->context, done, progress->total);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meter.h - how far the threads of a long work are, told now and then. */
+/* progress.h - counts the bytes that threads have processed and reports them to a callback. */
 #ifndef MICS_BASE_PROGRESS_H
 #define MICS_BASE_PROGRESS_H
 
@@ -7,22 +7,23 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Called by one thread only. */
-typedef void mics_progress(void *context, uint64_t done, uint64_t total);
+/* `done` of `total` bytes are processed. Called by one thread only. */
+typedef void mics_progress_callback(void *context, uint64_t done, uint64_t total);
 
-struct mics_meter {
-    mics_progress *progress; /* or NULL */
+struct mics_progress {
+    mics_progress_callback *callback; /* or NULL */
     void *context;
     uint64_t total; /* bytes */
     _Atomic uint64_t done;
-    pthread_t teller; /* who made it tells, if it works too */
-    double told_s;
+    pthread_t reporter; /* the thread that called mics_progress_init() */
+    double reported_s;
 };
 
-void mics_meter_init(struct mics_meter *meter, mics_progress *progress, void *context,
-                     uint64_t total);
+/* Only the calling thread will call `callback`, from its own mics_progress_add(). */
+void mics_progress_init(struct mics_progress *progress, mics_progress_callback *callback,
+                        void *context, uint64_t total);
 
-/* So many bytes more are done. Any thread; tells ten times a second at most. */
-void mics_meter_add(struct mics_meter *meter, uint64_t bytes);
+/* Count `bytes` more. Any thread. The callback is called at most ten times a second. */
+void mics_progress_add(struct mics_progress *progress, uint64_t bytes);
 
 #endif

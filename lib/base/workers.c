@@ -8,7 +8,7 @@
 
 #define MAX_THREADS 16u
 
-unsigned mics_core_share(uint32_t host_ranks)
+unsigned mics_workers_max(uint32_t host_ranks)
 {
     cpu_set_t cores;
     uint64_t count = 1;
@@ -18,9 +18,9 @@ unsigned mics_core_share(uint32_t host_ranks)
     return (unsigned)mics_min_u64(count, MAX_THREADS);
 }
 
-void mics_run_threads(void *(*work)(void *context), void *context, uint32_t host_ranks)
+void mics_workers_run(void *(*work)(void *context), void *context, uint32_t host_ranks)
 {
-    const unsigned wanted = mics_core_share(host_ranks);
+    const unsigned wanted = mics_workers_max(host_ranks);
     pthread_t threads[MAX_THREADS];
     unsigned started = 0;
 

@@ -4,15 +4,109 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "ckpt/manifest.h"
-#include "ckpt/step_names.h"
 
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#define PREFIX    "step-"
+#define TEMPORARY ".tmp."
+
+enum step_kind {
+    STEP_FINAL,     /* step-000400 */
+    STEP_TEMPORARY, /* step-000400.tmp.PID, latest.tmp.PID, shared.tmp.PID */
+};
+
+struct step_name {
+    uint64_t step; /* 0 for names without a step */
+    char name[64];
+};
+
+/* The entries of a run's folder of one kind, sorted by step. */
+struct step_names {
+    struct step_name *items;
+    size_t count, capacity;
+};
+
+static bool parse_step_name(const char *name, enum step_kind kind, uint64_t *step)
+{
+    static const char *const others[] = {"latest" TEMPORARY, "shared" TEMPORARY};
+    const char *digits = name + strlen(PREFIX);
+    char *end;
+
+    *step = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strncmp(name, others[i], strlen(others[i])) == 0)
+            return kind == STEP_TEMPORARY;
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || !isdigit((unsigned char)*digits))
+        return false;
+    *step = strtoull(digits, &end, 10);
+    return kind == STEP_FINAL ? *end == '\0' : strncmp(end, TEMPORARY, strlen(TEMPORARY)) == 0;
+}
+
+static enum mics_status append_step_name(struct step_names *names, uint64_t step, const char *name,
+                                         struct mics_err *err)
+{
+    struct step_name *item;
+
+    if (names->count == names->capacity) {
+        size_t capacity = names->capacity ? 2 * names->capacity : 16;
+
+        item = realloc(names->items, capacity * sizeof *item);
+        if (!item)
+            return mics_err_nomem(err);
+        names->items = item;
+        names->capacity = capacity;
+    }
+    item = &names->items[names->count++];
+    item->step = step;
+    snprintf(item->name, sizeof item->name, "%s", name);
+    return MICS_OK;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const struct step_name *x = a, *y = b;
+
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+static void free_step_names(struct step_names *names)
+{
+    free(names->items);
+    *names = (struct step_names){0};
+}
+
+static enum mics_status read_step_names(const char *folder, enum step_kind kind,
+                                        struct step_names *out, struct mics_err *err)
+{
+    DIR *dir = opendir(folder);
+    enum mics_status status = MICS_OK;
+    const struct dirent *entry;
+    uint64_t step;
+
+    *out = (struct step_names){0};
+    if (!dir)
+        return mics_err_set_errno(err, "%s", folder);
+    while (status == MICS_OK && (entry = readdir(dir)) != NULL)
+        if (strlen(entry->d_name) < sizeof out->items->name &&
+            parse_step_name(entry->d_name, kind, &step))
+            status = append_step_name(out, step, entry->d_name, err);
+    closedir(dir);
+    if (status != MICS_OK)
+        free_step_names(out);
+    else if (out->count)
+        qsort(out->items, out->count, sizeof *out->items, by_step);
+    return status;
+}
 
 enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *fmt, ...)
 {
@@ -27,6 +121,18 @@ enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *f
     return MICS_OK;
 }
 
+void mics_path_parent(const char *path, char parent[MICS_PATH_MAX])
+{
+    char *slash;
+
+    snprintf(parent, MICS_PATH_MAX, "%s", path);
+    slash = strrchr(parent, '/');
+    if (!slash)
+        snprintf(parent, MICS_PATH_MAX, ".");
+    else
+        slash[slash == parent] = '\0';
+}
+
 static enum mics_status lock_folder(const char *out, int *lock, struct mics_err *err)
 {
     int fd = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -37,14 +143,14 @@ static enum mics_status lock_folder(const char *out, int *lock, struct mics_err 
         close(fd);
         return mics_err_set(err, MICS_ERR_IO, "%s: another run is using this folder", out);
     }
-    *lock = fd; /* a file system without locks gives none: then it is the user's care */
+    *lock = fd; /* also without a lock, on a file system that has none */
     return MICS_OK;
 }
 
-static enum mics_status remove_leftovers(const char *out, struct mics_err *err)
+static enum mics_status remove_stale_dirs(const char *out, struct mics_err *err)
 {
-    struct mics_step_names names = {0};
-    enum mics_status status = mics_step_names_read(out, MICS_STEP_TEMPORARY, &names, err);
+    struct step_names names = {0};
+    enum mics_status status = read_step_names(out, STEP_TEMPORARY, &names, err);
     char path[MICS_PATH_MAX];
 
     for (size_t i = 0; status == MICS_OK && i < names.count; i++) {
@@ -52,7 +158,7 @@ static enum mics_status remove_leftovers(const char *out, struct mics_err *err)
         if (status == MICS_OK)
             status = mics_file_remove_tree(path, err);
     }
-    mics_step_names_free(&names);
+    free_step_names(&names);
     return status;
 }
 
@@ -66,7 +172,7 @@ enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_er
         status = lock_folder(out, lock, err);
     if (status != MICS_OK)
         return status;
-    status = remove_leftovers(out, err);
+    status = remove_stale_dirs(out, err);
     if (status != MICS_OK)
         close(*lock);
     return status;
@@ -74,10 +180,10 @@ enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_er
 
 bool mics_run_folder_has_checkpoints(const char *out)
 {
-    struct mics_step_names names = {0};
-    bool found = mics_step_names_read(out, MICS_STEP_FINAL, &names, NULL) == MICS_OK && names.count;
+    struct step_names names = {0};
+    bool found = read_step_names(out, STEP_FINAL, &names, NULL) == MICS_OK && names.count;
 
-    mics_step_names_free(&names);
+    free_step_names(&names);
     return found;
 }
 
@@ -89,19 +195,20 @@ static bool holds_manifest(const char *folder)
            access(path, F_OK) == 0;
 }
 
-/* The last step's folder with a manifest; for a run that was killed between its first checkpoint and `latest`. */
+/* The newest folder that has a manifest, for a run that was killed before it created the first
+ * `latest`. */
 static enum mics_status find_newest(const char *out, char *buf, bool *found, struct mics_err *err)
 {
-    struct mics_step_names names = {0};
+    struct step_names names = {0};
     enum mics_status status = MICS_OK;
 
-    if (mics_step_names_read(out, MICS_STEP_FINAL, &names, NULL) != MICS_OK)
-        return MICS_OK; /* no such folder: nothing is found */
+    if (read_step_names(out, STEP_FINAL, &names, NULL) != MICS_OK)
+        return MICS_OK; /* no such folder */
     for (size_t i = names.count; status == MICS_OK && !*found && i > 0; i--) {
         status = mics_path_format(buf, err, "%s/%s", out, names.items[i - 1].name);
         *found = status == MICS_OK && holds_manifest(buf);
     }
-    mics_step_names_free(&names);
+    free_step_names(&names);
     return status;
 }
 
@@ -134,24 +241,37 @@ enum mics_status mics_checkpoint_paths(const char *out, uint64_t step, char *fin
     return status;
 }
 
-enum mics_status mics_check_space(const char *out, uint64_t bytes, struct mics_err *err)
+enum mics_status mics_free_space(const char *path, uint64_t *bytes, struct mics_err *err)
 {
+    char at[MICS_PATH_MAX], parent[MICS_PATH_MAX];
     struct statvfs info;
-    char need[32], have[32];
-    uint64_t available;
 
-    if (statvfs(out, &info) != 0)
-        return mics_err_set_errno(err, "%s", out);
-    available = (uint64_t)info.f_bavail * info.f_frsize;
-    if (available >= bytes)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_IO,
-                        "%s: no room for the checkpoint: it needs %s, %s are free", out,
-                        mics_format_bytes(bytes, need, sizeof need),
+    snprintf(at, sizeof at, "%s", path);
+    while (statvfs(at, &info) != 0) {
+        if (errno != ENOENT || strcmp(at, ".") == 0 || strcmp(at, "/") == 0)
+            return mics_err_set_errno(err, "%s", at);
+        mics_path_parent(at, parent);
+        memcpy(at, parent, sizeof at);
+    }
+    *bytes = (uint64_t)info.f_bavail * info.f_frsize;
+    return MICS_OK;
+}
+
+enum mics_status mics_check_space(const char *path, uint64_t bytes, const char *what,
+                                  struct mics_err *err)
+{
+    char need[32], have[32];
+    uint64_t available = 0;
+    const enum mics_status status = mics_free_space(path, &available, err);
+
+    if (status != MICS_OK || available >= bytes)
+        return status;
+    return mics_err_set(err, MICS_ERR_IO, "%s: no room for %s: it needs %s, %s are free", path,
+                        what, mics_format_bytes(bytes, need, sizeof need),
                         mics_format_bytes(available, have, sizeof have));
 }
 
-static enum mics_status point_latest(const char *out, const char *final, struct mics_err *err)
+static enum mics_status update_latest(const char *out, const char *final, struct mics_err *err)
 {
     char link[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(link, err, "%s/latest", out);
@@ -171,9 +291,10 @@ static enum mics_status point_latest(const char *out, const char *final, struct 
     return MICS_OK;
 }
 
-/* An older checkpoint of the same step changes places with the new one in one system call, and is
- * then removed under its temporary name. */
-static enum mics_status put_in_place(const char *temporary, const char *final, struct mics_err *err)
+/* If there is a checkpoint of the same step, exchange the two atomically; the old one is then
+ * removed under the temporary name. */
+static enum mics_status move_into_place(const char *temporary, const char *final,
+                                        struct mics_err *err)
 {
     if (rename(temporary, final) == 0)
         return MICS_OK;
@@ -190,11 +311,11 @@ enum mics_status mics_checkpoint_publish(const char *out, const char *temporary,
     enum mics_status status = mics_file_sync_folder(temporary, err);
 
     if (status == MICS_OK)
-        status = put_in_place(temporary, final, err);
+        status = move_into_place(temporary, final, err);
     if (status == MICS_OK)
         status = mics_file_sync_folder(out, err);
     if (status == MICS_OK)
-        status = point_latest(out, final, err);
+        status = update_latest(out, final, err);
     return status == MICS_OK ? mics_file_sync_folder(out, err) : status;
 }
 
@@ -215,22 +336,22 @@ static enum mics_status remove_checkpoint(const char *out, const char *name, str
 enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
                                        uint64_t saved, struct mics_err *err)
 {
-    struct mics_step_names names = {0};
+    struct step_names names = {0};
     enum mics_status status = MICS_OK;
-    uint64_t newer = 0; /* than the present one, up to the one just saved */
+    uint64_t newer = 0; /* checkpoints newer than this one, up to step `saved` */
 
     if (keep->last == 0)
         return MICS_OK;
-    status = mics_step_names_read(out, MICS_STEP_FINAL, &names, err);
+    status = read_step_names(out, STEP_FINAL, &names, err);
     for (size_t i = names.count; status == MICS_OK && i > 0; i--) {
-        const struct mics_step_name *name = &names.items[i - 1];
-        const bool left_over = name->step > saved;
+        const struct step_name *name = &names.items[i - 1];
+        const bool is_stale = name->step > saved;
 
         if (keep->every && name->step % keep->every == 0)
-            newer += !left_over;
-        else if (left_over || newer++ >= keep->last)
+            newer += !is_stale;
+        else if (is_stale || newer++ >= keep->last)
             status = remove_checkpoint(out, name->name, err);
     }
-    mics_step_names_free(&names);
+    free_step_names(&names);
     return status;
 }

@@ -3,10 +3,10 @@
  * folder.h - the folder of a run and the checkpoints in it.
  *
  *     OUT/step-000400/manifest.mp, shard-00000.safetensors, ...
- *     OUT/step-000600.tmp.1234/     being written
+ *     OUT/step-000600.tmp.1234/     (being written)
  *     OUT/latest -> step-000400
  *
- * A checkpoint folder appears by one rename. Only rank 0 changes names here.
+ * A checkpoint's folder gets its final name by one rename. Only rank 0 renames.
  */
 #ifndef MICS_CKPT_FOLDER_H
 #define MICS_CKPT_FOLDER_H
@@ -19,19 +19,23 @@
 
 #define MICS_PATH_MAX 1024
 
-/* Format into buf[MICS_PATH_MAX]; MICS_ERR_ARG when it does not fit. */
+/* Format into buf[MICS_PATH_MAX]; MICS_ERR_ARG if the path does not fit. */
 enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *fmt, ...)
     MICS_PRINTF(3, 4);
 
-/* Make OUT, and lock it until the returned descriptor is closed, so that two runs never share it.
- * Removes what a killed run left half written. */
+/* The folder that contains `path`; "." if the path has no slash. */
+void mics_path_parent(const char *path, char parent[MICS_PATH_MAX]);
+
+/* Create OUT if needed, and lock it until the descriptor *lock is closed, so that no two runs use
+ * it. Removes what a killed run left under temporary names. */
 enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err);
 
-/* Does OUT hold checkpoints already? */
+/* Does OUT contain checkpoints? */
 bool mics_run_folder_has_checkpoints(const char *out);
 
-/* The checkpoint that `path` names: a checkpoint's folder, or a run's, of which the latest is taken. With
- * `automatic`, none there is no error and *found says so. MICS_ERR_FORMAT: there is no checkpoint. */
+/* buf[MICS_PATH_MAX] = the checkpoint that `path` names: a checkpoint's folder, or a run's folder,
+ * of which the latest is taken. MICS_ERR_FORMAT: there is no checkpoint. With `automatic` that is
+ * no error, and *found tells. */
 enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *buf, bool *found,
                                       struct mics_err *err);
 
@@ -39,21 +43,26 @@ enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *bu
 enum mics_status mics_checkpoint_paths(const char *out, uint64_t step, char *final, char *temporary,
                                        struct mics_err *err);
 
-/* MICS_ERR_IO, naming both amounts, unless the file system of `out` has room for `bytes`. */
-enum mics_status mics_check_space(const char *out, uint64_t bytes, struct mics_err *err);
+/* Free bytes of the file system of `path`, or of its closest parent that exists. */
+enum mics_status mics_free_space(const char *path, uint64_t *bytes, struct mics_err *err);
 
-/* Put a whole temporary folder in its place (an older one there is replaced), and point `latest` to it. */
+/* MICS_ERR_IO, with both sizes, unless there are `bytes` free for `what`. */
+enum mics_status mics_check_space(const char *path, uint64_t bytes, const char *what,
+                                  struct mics_err *err);
+
+/* Rename a complete temporary folder to `final`, which replaces an older checkpoint of the same
+ * step, and point `latest` to it. */
 enum mics_status mics_checkpoint_publish(const char *out, const char *temporary, const char *final,
                                          struct mics_err *err);
 
-/* Which checkpoints stay: the last `last` (0: all), and each whose step is a multiple of `every` (0: none for
- * that reason). */
+/* Which checkpoints to keep: the last `last` (0: all), and those whose step is a multiple of
+ * `every` (0: none for this reason). */
 struct mics_keep {
     uint64_t last, every;
 };
 
-/* Remove the others of OUT, now that the one of step `saved` is whole; it always stays. Those of later steps are
- * left from another run, and older than any of this one. */
+/* Remove the other checkpoints of OUT after the one of step `saved` was published; that one is
+ * always kept. Checkpoints of later steps are from another run and count as the oldest. */
 enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
                                        uint64_t saved, struct mics_err *err);
 

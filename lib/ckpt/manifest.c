@@ -1,14 +1,77 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/manifest.h"
 
-#include "ckpt/manifest_form.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
+#include "doc/table.h"
+#include "doc/tree_print.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static json_t *shape_to_json(const struct mics_shape *shape)
+{
+    return json_pack("{s:I,s:I,s:I,s:I,s:I}", "nodes", (json_int_t)shape->nodes, "per_node",
+                     (json_int_t)shape->per_node, "p_param", (json_int_t)shape->p_param, "p_grad",
+                     (json_int_t)shape->p_grad, "p_optim", (json_int_t)shape->p_optim);
+}
+
+json_t *mics_ckpt_states_to_json(uint32_t states)
+{
+    json_t *list = json_array();
+
+    for (uint32_t i = 0; list && i < states; i++) {
+        if (json_array_append_new(list, json_string(mics_ckpt_state_name(i))) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+static json_t *tensor_to_json(const struct mics_tensor *tensor)
+{
+    json_t *shape = tensor->rank == 1 ? json_pack("[I]", (json_int_t)tensor->shape[0])
+                                      : json_pack("[I,I]", (json_int_t)tensor->shape[0],
+                                                  (json_int_t)tensor->shape[1]);
+
+    return shape ? json_pack("{s:s,s:o,s:I}", "name", tensor->name, "shape", shape, "offset",
+                             (json_int_t)tensor->offset)
+                 : NULL;
+}
+
+static json_t *unit_to_json(const struct mics_unit *unit, const struct mics_layout *layout)
+{
+    json_t *tensors = json_array();
+
+    for (uint32_t i = 0; tensors && i < unit->tensor_count; i++) {
+        if (json_array_append_new(tensors, tensor_to_json(&unit->tensors[i])) != 0) {
+            json_decref(tensors);
+            return NULL;
+        }
+    }
+    return tensors ? json_pack("{s:s,s:I,s:I,s:I,s:o}", "name", unit->name, "count",
+                               (json_int_t)layout->count, "padded", (json_int_t)layout->padded,
+                               "segments", (json_int_t)layout->segments, "tensors", tensors)
+                   : NULL;
+}
+
+static json_t *units_to_json(const struct mics_ckpt_form *form)
+{
+    json_t *units = json_array();
+
+    for (uint32_t i = 0; units && i < form->model->unit_count; i++) {
+        json_t *unit = unit_to_json(&form->model->units[i], &form->layouts[i]);
+
+        if (json_array_append_new(units, unit) != 0) {
+            json_decref(units);
+            return NULL;
+        }
+    }
+    return units;
+}
 
 #define HASH_DIGITS 16
 
@@ -26,7 +89,7 @@ void mics_manifest_free(struct mics_manifest *manifest)
     *manifest = (struct mics_manifest){0};
 }
 
-static json_t *describe_file(uint32_t index, const struct mics_file_sum *sum)
+static json_t *file_to_json(uint32_t index, const struct mics_file_sum *sum)
 {
     char name[64], hash[HASH_DIGITS + 1];
 
@@ -35,12 +98,12 @@ static json_t *describe_file(uint32_t index, const struct mics_file_sum *sum)
     return json_pack("{s:s,s:I,s:s}", "name", name, "bytes", (json_int_t)sum->bytes, "xxh64", hash);
 }
 
-static json_t *describe_files(const struct mics_manifest *manifest)
+static json_t *files_to_json(const struct mics_manifest *manifest)
 {
     json_t *files = json_array();
 
     for (uint32_t i = 0; files && i < manifest->file_count; i++) {
-        if (json_array_append_new(files, describe_file(i, &manifest->files[i])) != 0) {
+        if (json_array_append_new(files, file_to_json(i, &manifest->files[i])) != 0) {
             json_decref(files);
             return NULL;
         }
@@ -59,13 +122,13 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
     } members[] = {
         {"step", json_integer((json_int_t)manifest->step)},
         {"samples", json_integer((json_int_t)manifest->samples)},
-        {"shape", mics_form_shape(&form->choice->shape)},
+        {"shape", shape_to_json(&form->choice->shape)},
         {"model", mics_model_to_json(form->model)},
-        {"states", mics_form_states(form->states)},
+        {"states", mics_ckpt_states_to_json(form->states)},
         {"parts", json_integer(form->parts)},
-        {"files", describe_files(manifest)},
+        {"files", files_to_json(manifest)},
         {"training", json_incref(manifest->training)},
-        {"units", mics_form_units(form)},
+        {"units", units_to_json(form)},
         {"plan", json_incref(manifest->plan)},
         {"history", manifest->history ? json_incref(manifest->history) : json_array()},
     };
@@ -123,8 +186,8 @@ static enum mics_status read_files(const struct mics_cursor *root, struct mics_m
     return status;
 }
 
-static enum mics_status read_all(const struct mics_cursor *root, struct mics_manifest *manifest,
-                                 struct mics_err *err)
+static enum mics_status read_members(const struct mics_cursor *root, struct mics_manifest *manifest,
+                                     struct mics_err *err)
 {
     struct mics_cursor part;
     enum mics_status status = mics_cursor_u64(root, "step", 0, INT64_MAX, &manifest->step, err);
@@ -156,8 +219,108 @@ enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
 
     *out = (struct mics_manifest){0};
     if (status == MICS_OK)
-        status = read_all(&root, out, err);
+        status = read_members(&root, out, err);
     if (status != MICS_OK)
         mics_manifest_free(out);
+    return status;
+}
+
+static void add_number_row(struct mics_table *table, const char *name, uint64_t value)
+{
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%" PRIu64, value);
+}
+
+static enum mics_status add_model_row(struct mics_table *table, const struct mics_cursor *root,
+                                      struct mics_err *err)
+{
+    struct mics_cursor model;
+    const char *name = NULL;
+    enum mics_status status = mics_cursor_object(root, "model", &model, err);
+
+    if (status == MICS_OK)
+        status = mics_cursor_string(&model, "name", &name, err);
+    if (status != MICS_OK)
+        return status;
+    mics_table_cell(table, "model");
+    mics_table_cell(table, "%s", name);
+    return MICS_OK;
+}
+
+/* A row for each size. */
+static enum mics_status add_shape_row(struct mics_table *table, const struct mics_cursor *root,
+                                      struct mics_err *err)
+{
+    static const char *const keys[] = {"nodes", "per_node", "p_param", "p_grad", "p_optim"};
+    struct mics_cursor shape;
+    enum mics_status status = mics_cursor_object(root, "shape", &shape, err);
+    uint32_t value;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == MICS_OK; i++) {
+        status = mics_cursor_u32(&shape, keys[i], 1, UINT32_MAX, &value, err);
+        if (status == MICS_OK)
+            add_number_row(table, keys[i], value);
+    }
+    return status;
+}
+
+static uint64_t total_bytes(const struct mics_manifest *manifest)
+{
+    uint64_t total = 0;
+
+    for (uint32_t i = 0; i < manifest->file_count; i++)
+        total += manifest->files[i].bytes;
+    return total;
+}
+
+static enum mics_status print_summary(FILE *out, const struct mics_cursor *root,
+                                      const struct mics_manifest *manifest, int tsv,
+                                      struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new("<|<");
+    enum mics_status status = add_model_row(table, root, err);
+
+    add_number_row(table, tsv ? "step" : "steps done", manifest->step);
+    add_number_row(table, tsv ? "samples" : "sequences seen", manifest->samples);
+    if (status == MICS_OK)
+        status = add_shape_row(table, root, err);
+    add_number_row(table, "files", manifest->file_count);
+    mics_table_cell(table, "bytes");
+    mics_table_bytes(table, tsv, total_bytes(manifest));
+    if (status == MICS_OK) {
+        mics_tree_print_rows(table, "training", manifest->training, tsv);
+        return mics_table_finish(table, out, tsv, err);
+    }
+    mics_table_free(table);
+    return status;
+}
+
+static enum mics_status print_files(FILE *out, const struct mics_manifest *manifest, int tsv,
+                                    struct mics_err *err)
+{
+    struct mics_table *table = mics_table_new(tsv ? "file|bytes|xxh64" : "<file|>bytes|<xxh64");
+    char name[64];
+
+    for (uint32_t i = 0; i < manifest->file_count; i++) {
+        mics_ckpt_file_name(i, name, sizeof name);
+        mics_table_cell(table, "%s", name);
+        mics_table_bytes(table, tsv, manifest->files[i].bytes);
+        mics_table_cell(table, "%016" PRIx64, manifest->files[i].xxh64);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+enum mics_status mics_manifest_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const struct mics_cursor root = mics_cursor_root(doc);
+    struct mics_manifest manifest = {0};
+    enum mics_status status = mics_manifest_from_doc((json_t *)(uintptr_t)doc, &manifest, err);
+
+    if (status == MICS_OK)
+        status = print_summary(out, &root, &manifest, tsv, err);
+    if (status == MICS_OK)
+        status = print_files(out, &manifest, tsv, err);
+    mics_manifest_free(&manifest);
     return status;
 }

@@ -1,66 +1,79 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * manifest.h - the document mics.checkpoint: what a checkpoint folder holds, and of which run.
+ * manifest.h - the document mics.checkpoint: what a checkpoint contains and which run wrote it.
  *
- * It is written last, so a folder that has one is whole. It has the plan, the table of units and tensors with
- * their places in the flat vectors, the shape by which these are cut, and size and XXH64 of each file.
+ * It is written last: a folder with a manifest is complete. It has the plan, the table of units and
+ * tensors with their offsets in the flat vectors, the shape that cuts these, and size and XXH64 of
+ * each file.
  */
 #ifndef MICS_CKPT_MANIFEST_H
 #define MICS_CKPT_MANIFEST_H
 
-#include "ckpt/format/hashed_file.h"
-#include "plan/layout.h"
+#include "base/err.h"
+#include "ckpt/format/checksum.h"
+#include "ckpt/table.h"
+#include "model/model.h"
+#include "plan/plan.h"
 
 #include <jansson.h>
+#include <stdio.h>
 
 #define MICS_CHECKPOINT_KIND    "mics.checkpoint"
 #define MICS_CHECKPOINT_VERSION 1
 #define MICS_MANIFEST_NAME      "manifest.mp"
 #define MICS_CKPT_MAX_FILES     (1u << 20)
 
-/* The states of an element, in the order of the files: fp32 parameter, Adam's first moment (or SGD's
- * momentum), Adam's second moment. Tensors in a file are "<unit>.<state>". */
-#define MICS_CKPT_STATES 3
-const char *mics_ckpt_state_name(uint32_t state); /* "param", "m", "v" */
-
-/* What the state of training looks like: borrowed. */
+/* The form of a run's training state. Borrows everything. */
 struct mics_ckpt_form {
     const struct mics_model *model;
     const struct mics_plan_choice *choice;
     const struct mics_layout *layouts; /* [unit_count] */
     uint32_t states;                   /* that the optimizer has, 1 to MICS_CKPT_STATES */
-    uint32_t parts;                    /* files of each shard, 1 to the replicas: see table.h */
+    uint32_t parts;                    /* files of each shard (table.h) */
 };
 
 /* Owns its references. */
 struct mics_manifest {
-    uint64_t step, samples; /* done; sequences seen, over all ranks */
-    json_t *plan;           /* the document mics.plan */
-    json_t *training;       /* settings and data of the run: the trainer's own */
-    json_t *history;        /* array, or NULL */
-    uint32_t file_count;    /* p_optim * parts: see table.h */
+    uint64_t step;       /* steps done */
+    uint64_t samples;    /* sequences seen by all ranks */
+    json_t *plan;        /* the document mics.plan */
+    json_t *training;    /* settings and data of the run; only the trainer interprets it */
+    json_t *history;     /* array, or NULL */
+    uint32_t file_count; /* p_optim * parts (table.h) */
     struct mics_file_sum *files;
 };
 
-void mics_manifest_free(struct mics_manifest *manifest); /* of zeros is fine */
+void mics_manifest_free(struct mics_manifest *manifest); /* all zeros is fine */
 
-/* A new document. The manifest's references are shared. */
+/* *out = a new document, which shares the manifest's references. */
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
                                       const struct mics_ckpt_form *form, json_t **out,
                                       struct mics_err *err);
 
-/* Read what is independent of the present run; *out belongs to the caller. */
+/* Read the members of struct mics_manifest; mics_ckpt_table_read() reads the table. */
 enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err);
 
-struct mics_ckpt_table;
+/* The names of the first `states` states: a new array, or NULL if out of memory. */
+json_t *mics_ckpt_states_to_json(uint32_t states);
 
-/* Does the checkpoint `doc`, whose table is `table`, hold the state of the present model and optimizer? Its
- * shape, segments and padding are its own. MICS_ERR_FORMAT with both values, or all tensors that differ. */
+/* Check that a checkpoint has the state of the present model and optimizer. Its shape, segments and
+ * padding may differ. `table` is the table of `doc`. MICS_ERR_FORMAT with both values, or all
+ * tensors that differ. */
 enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
                                      const struct mics_ckpt_form *form, struct mics_err *err);
 
+/* Check that a checkpoint has exactly the tensors of a model. MICS_ERR_FORMAT lists those that are
+ * missing, unknown, of another shape or at another offset; layers that differ in the same way share
+ * an entry: "h.*.ln_1.weight is missing (12)". */
+enum mics_status mics_ckpt_match_tensors(const struct mics_ckpt_table *table,
+                                         const struct mics_model *model, struct mics_err *err);
+
 /* "shard-00002.safetensors" */
 void mics_ckpt_file_name(uint32_t index, char *buf, size_t size);
+
+/* Print a manifest as tables: model, step, settings and data of the run, and the files, which are
+ * not read. MICS_ERR_FORMAT if the document is not a manifest. */
+enum mics_status mics_manifest_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err);
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/saver.h"
 
+#include "base/background_task.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "comm/agree.h"
-#include "base/background_task.h"
 #include "doc/doc.h"
 
 #include <stdio.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* The documents in a manifest are small beside the shards, but count them. */
-#define MANIFEST_ROOM ((uint64_t)1 << 20)
+/* Upper bound of a manifest, bytes. */
+#define MANIFEST_RESERVE ((uint64_t)1 << 20)
 
 enum stage { IDLE, WRITING, PUBLISHING };
 
@@ -21,11 +21,11 @@ struct mics_saver {
     struct mics_checkpoint checkpoint;
     const char *out;
     struct mics_keep keep;
-    int64_t file; /* that this rank writes, -1: none */
+    int64_t file; /* that this rank writes; -1: none */
     uint64_t count;
     float *snapshot; /* [count] */
     enum stage stage;
-    struct mics_errand errand;
+    struct mics_background_task task;
     double begin_s;
     /* Of the save under way. */
     struct mics_saved saved;
@@ -36,7 +36,8 @@ struct mics_saver {
     size_t encoded_bytes;
 };
 
-/* The file that a rank writes, or -1: a shard's parts are written by its first replicas. */
+/* The file that a rank writes, or -1: the parts of a shard are written by the first ranks that hold
+ * it. */
 static int64_t file_of(const struct mics_ckpt_form *form, uint32_t rank)
 {
     const struct mics_shape *shape = &form->choice->shape;
@@ -71,7 +72,7 @@ enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const 
             mics_saver_free(saver);
             return mics_err_nomem(err);
         }
-        /* Have the pages now, not in the first pause. */
+        /* Touch the pages now, not while training waits for the first snapshot. */
         memset(saver->snapshot, 0, saver->count * sizeof *saver->snapshot);
     }
     *out_saver = saver;
@@ -82,7 +83,7 @@ void mics_saver_free(struct mics_saver *saver)
 {
     if (!saver)
         return;
-    mics_errand_finish(&saver->errand, NULL);
+    mics_background_task_wait(&saver->task, NULL);
     mics_manifest_free(&saver->manifest);
     free(saver->encoded);
     free(saver->snapshot);
@@ -101,15 +102,15 @@ bool mics_saver_active(const struct mics_saver *saver)
 
 bool mics_saver_busy(const struct mics_saver *saver)
 {
-    return mics_errand_busy(&saver->errand);
+    return mics_background_task_busy(&saver->task);
 }
 
 static enum mics_status make_temporary(const struct mics_saver *saver, struct mics_err *err)
 {
     const struct mics_ckpt_form *form = saver->checkpoint.form;
     const uint64_t files = (uint64_t)form->choice->shape.p_optim * form->parts;
-    enum mics_status status =
-        mics_check_space(saver->out, mics_shard_file_bytes(form) * files + MANIFEST_ROOM, err);
+    enum mics_status status = mics_check_space(
+        saver->out, mics_shard_file_bytes(form) * files + MANIFEST_RESERVE, "the checkpoint", err);
 
     if (status == MICS_OK)
         status = mics_file_remove_tree(saver->temporary, err);
@@ -118,7 +119,7 @@ static enum mics_status make_temporary(const struct mics_saver *saver, struct mi
     return status;
 }
 
-/* Rank 0 chooses the names: its process number is in one of them. */
+/* Rank 0 chooses the names, because the temporary one contains its process id. */
 static enum mics_status open_folder(struct mics_saver *saver, struct mics_err *err)
 {
     struct mics_comm *comm = saver->checkpoint.comm;
@@ -146,8 +147,8 @@ static enum mics_status write_file(void *context, struct mics_err *err)
                              : status;
 }
 
-/* The save is over, well or not. */
-static enum mics_status end(struct mics_saver *saver, enum mics_status status)
+/* Clean up after a save. Returns `status`. */
+static enum mics_status end_save(struct mics_saver *saver, enum mics_status status)
 {
     if (status != MICS_OK && saver->checkpoint.comm->rank == 0)
         mics_file_remove_tree(saver->temporary, NULL);
@@ -181,15 +182,15 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
     saver->saved.copy_s = mics_now_s() - copy_begin_s;
     status = mics_agree(checkpoint->comm, status, err);
     if (status != MICS_OK)
-        return end(saver, status);
+        return end_save(saver, status);
     saver->stage = WRITING;
     if (saver->file >= 0)
-        mics_errand_start(&saver->errand, write_file, saver);
+        mics_background_task_start(&saver->task, write_file, saver);
     saver->saved.pause_s = mics_now_s() - saver->begin_s;
     return MICS_OK;
 }
 
-/* Everybody has written: now everybody knows the sums of all files. */
+/* Every rank gets the sums of all files. */
 static enum mics_status gather_sums(struct mics_saver *saver, struct mics_err *err)
 {
     const struct mics_ckpt_form *form = saver->checkpoint.form;
@@ -260,8 +261,9 @@ static enum mics_status publish(void *context, struct mics_err *err)
     return status;
 }
 
-/* From the files to the manifest: the thread gets it as bytes, documents are for one thread. */
-static enum mics_status turn_to_publishing(struct mics_saver *saver, struct mics_err *err)
+/* All files are written: rank 0 writes the manifest next. Its thread gets the encoded bytes,
+ * because documents are not thread-safe. */
+static enum mics_status start_publishing(struct mics_saver *saver, struct mics_err *err)
 {
     struct mics_comm *comm = saver->checkpoint.comm;
     enum mics_status status = gather_sums(saver, err);
@@ -270,55 +272,27 @@ static enum mics_status turn_to_publishing(struct mics_saver *saver, struct mics
         status = encode(saver, err);
     status = mics_agree(comm, status, err);
     if (status != MICS_OK)
-        return end(saver, status);
+        return end_save(saver, status);
     saver->stage = PUBLISHING;
     saver->saved.bytes += saver->encoded_bytes;
     if (comm->rank == 0)
-        mics_errand_start(&saver->errand, publish, saver);
+        mics_background_task_start(&saver->task, publish, saver);
     return MICS_OK;
 }
 
 enum mics_status mics_saver_advance(struct mics_saver *saver, bool *done, struct mics_saved *saved,
                                     struct mics_err *err)
 {
-    enum mics_status status = mics_errand_finish(&saver->errand, err);
+    enum mics_status status = mics_background_task_wait(&saver->task, err);
 
     *done = false;
     status = mics_agree(saver->checkpoint.comm, status, err);
     if (status != MICS_OK)
-        return end(saver, status);
+        return end_save(saver, status);
     if (saver->stage == WRITING)
-        return turn_to_publishing(saver, err);
+        return start_publishing(saver, err);
     saver->saved.seconds = mics_now_s() - saver->begin_s;
     *saved = saver->saved;
     *done = true;
-    return end(saver, MICS_OK);
-}
-
-enum mics_status mics_saver_wait(struct mics_saver *saver, struct mics_saved *saved,
-                                 struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-    bool done = false;
-
-    while (status == MICS_OK && !done)
-        status = mics_saver_advance(saver, &done, saved, err);
-    return status;
-}
-
-enum mics_status mics_checkpoint_save(const struct mics_checkpoint *checkpoint, const char *out,
-                                      struct mics_manifest *manifest, struct mics_saved *saved,
-                                      struct mics_err *err)
-{
-    const struct mics_keep keep = {0};
-    struct mics_saver *saver = NULL;
-    enum mics_status status =
-        mics_agree(checkpoint->comm, mics_saver_new(checkpoint, out, &keep, &saver, err), err);
-
-    if (status == MICS_OK)
-        status = mics_saver_begin(saver, manifest, err);
-    if (status == MICS_OK)
-        status = mics_saver_wait(saver, saved, err);
-    mics_saver_free(saver);
-    return status;
+    return end_save(saver, MICS_OK);
 }

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shard_file.h - a part of an optimizer shard as a safetensors file: for each unit and state a flat fp32 slice.
+ * shard_file.h - the file of one part of an optimizer shard: safetensors with a flat fp32 tensor
+ * for each unit and state, in this order.
  */
 #ifndef MICS_CKPT_SHARD_FILE_H
 #define MICS_CKPT_SHARD_FILE_H
 
+#include "ckpt/format/safetensors.h"
 #include "ckpt/manifest.h"
 
-/* Where the numbers come from and go to: elements [first, first + count) of the rank's optimizer shard, which
- * has mics_layout_optim_shard(&layouts[unit]). */
+/* Access to this rank's state: elements [first, first + count) of its optimizer shard of a unit,
+ * which has mics_layout_optim_shard(&layouts[unit]) elements. */
 struct mics_ckpt_source {
     enum mics_status (*take)(void *context, uint32_t unit, uint32_t state, uint64_t first,
                              uint64_t count, float *dst, struct mics_err *err);
@@ -17,23 +19,35 @@ struct mics_ckpt_source {
     void *context;
 };
 
-/* How many of the ranks that hold a shard write a part of it: all of them, unless it is so small that a part would
- * have less than 1 MiB. Reads everything of the form but `parts`. */
+/* The tensors of such a file. Owns the names. Tensor i is of unit i / states and state i %
+ * states. */
+struct mics_shard_spec {
+    struct mics_safetensor_spec *tensors;
+    char (*names)[48];
+    uint32_t count;
+};
+
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
+                                     struct mics_shard_spec *spec, struct mics_err *err);
+void mics_shard_spec_free(struct mics_shard_spec *spec); /* all zeros is fine */
+
+/* How many of the ranks that hold a shard write a part of it: all, or fewer if a part would have
+ * less than 1 MiB. Does not use form->parts. */
 uint32_t mics_ckpt_parts(const struct mics_ckpt_form *form);
 
-/* Upper bound of the bytes of one such file. */
+/* Upper bound of a file's size, bytes. */
 uint64_t mics_shard_file_bytes(const struct mics_ckpt_form *form);
 
-/* Floats in the file of part `part` of a shard. */
+/* Elements in the file of part `part`. */
 uint64_t mics_shard_part_count(const struct mics_ckpt_form *form, uint32_t part);
 
-/* Copy them out of the source, in the order of the file. */
+/* dst[mics_shard_part_count()] = the elements of a part, in the order of the file. */
 enum mics_status mics_shard_part_take(const struct mics_ckpt_form *form, uint32_t part,
                                       const struct mics_ckpt_source *source, float *dst,
                                       struct mics_err *err);
 
-/* Write them, sync, and read them back. A parameter or state that is not finite is MICS_ERR_DEVICE: such a
- * checkpoint is worthless. */
+/* Write the elements of a part to `path`, fsync, and read the file back. MICS_ERR_DEVICE: an
+ * element is not finite, so that the checkpoint would be useless. */
 enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
                                        uint32_t part, const float *values,
                                        struct mics_file_sum *sum, struct mics_err *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/store.h"
 
+#include "base/file.h"
 #include "base/num.h"
 
 #include <errno.h>
@@ -13,26 +14,27 @@
 
 static const struct {
     const char *dtype, *word;
-} number_names[] = {{"F32", "f32"}, {"F16", "f16"}, {"BF16", "bf16"}};
+} dtype_names[] = {{"F32", "f32"}, {"F16", "f16"}, {"BF16", "bf16"}};
 
-enum mics_number mics_number_of_dtype(const char *dtype)
+enum mics_storage_dtype mics_storage_dtype_of_name(const char *dtype)
 {
     for (unsigned i = 0; i < 3; i++)
-        if (strcmp(dtype, number_names[i].dtype) == 0)
-            return (enum mics_number)i;
-    return MICS_NUMBER_RAW;
+        if (strcmp(dtype, dtype_names[i].dtype) == 0)
+            return (enum mics_storage_dtype)i;
+    return MICS_STORAGE_RAW;
 }
 
-const char *mics_number_dtype(enum mics_number number)
+const char *mics_storage_dtype_name(enum mics_storage_dtype dtype)
 {
-    return number_names[number].dtype;
+    return dtype_names[dtype].dtype;
 }
 
-enum mics_status mics_number_parse(const char *text, enum mics_number *out, struct mics_err *err)
+enum mics_status mics_storage_dtype_parse(const char *text, enum mics_storage_dtype *out,
+                                          struct mics_err *err)
 {
     for (unsigned i = 0; i < 3; i++) {
-        if (strcmp(text, number_names[i].word) == 0) {
-            *out = (enum mics_number)i;
+        if (strcmp(text, dtype_names[i].word) == 0) {
+            *out = (enum mics_storage_dtype)i;
             return MICS_OK;
         }
     }
@@ -45,15 +47,15 @@ void mics_store_close(struct mics_store *store)
         if (store->files[i].fd >= 0)
             close(store->files[i].fd);
         free(store->files[i].path);
+        free(store->files[i].tensor_offsets);
     }
     free(store->files);
     free(store->table);
-    free(store->shards.begins);
-    free(store->shards.names);
+    free(store->tensor_names);
     *store = (struct mics_store){0};
 }
 
-static enum mics_status open_file(struct mics_store_file *file, struct mics_err *err)
+enum mics_status mics_store_file_open(struct mics_store_file *file, struct mics_err *err)
 {
     struct stat info;
 
@@ -62,7 +64,7 @@ static enum mics_status open_file(struct mics_store_file *file, struct mics_err 
         const bool absent = errno == ENOENT;
 
         mics_err_set_errno(err, "%s", file->path);
-        return absent ? MICS_ERR_FORMAT : MICS_ERR_IO; /* absent: the model is not whole */
+        return absent ? MICS_ERR_FORMAT : MICS_ERR_IO;
     }
     if (!S_ISREG(info.st_mode))
         return mics_err_set(err, MICS_ERR_FORMAT, "%s: not a regular file", file->path);
@@ -82,7 +84,7 @@ enum mics_status mics_store_add_file(struct mics_store *store, const char *path,
     files[store->file_count] = (struct mics_store_file){.path = strdup(path), .fd = -1};
     if (!files[store->file_count].path)
         return mics_err_nomem(err);
-    return open_file(&files[store->file_count++], err);
+    return mics_store_file_open(&files[store->file_count++], err);
 }
 
 void mics_raise_open_files(void)
@@ -118,12 +120,12 @@ static struct mics_extent part_of(const struct mics_extent *whole, uint64_t star
 
     part.start = start;
     part.count = mics_min_u64(count, whole->count - skip);
-    part.offset += skip * mics_number_bytes(whole->number);
+    part.offset += skip * mics_storage_dtype_bytes(whole->dtype);
     return part;
 }
 
-static struct mics_extent locate_table(const struct mics_store *store, uint32_t space,
-                                       uint64_t start, uint64_t count)
+static struct mics_extent locate_extent(const struct mics_store *store, uint32_t space,
+                                        uint64_t start, uint64_t count)
 {
     const struct mics_extent key = {.space = space, .start = start};
     size_t low = 0, high = store->table_count; /* the first extent that begins after `start` */
@@ -150,88 +152,82 @@ static struct mics_extent locate_table(const struct mics_store *store, uint32_t 
 static struct mics_extent locate_shard(const struct mics_store *store, uint32_t space,
                                        uint64_t start, uint64_t count)
 {
-    const struct mics_ckpt_table *table = store->shards.table;
+    const struct mics_ckpt_table *table = store->shards;
     const uint32_t unit = space / MICS_CKPT_STATES, state = space % MICS_CKPT_STATES;
     const struct mics_layout *layout = &table->units[unit].layout;
     const size_t tensor = (size_t)unit * table->states + state;
-    const size_t tensors = (size_t)table->unit_count * table->states;
 
     if (start >= layout->padded || state >= table->states)
         return (struct mics_extent){.space = space, .start = start, .count = count};
     const struct mics_ckpt_place place = mics_ckpt_locate(layout, table->parts, start);
 
-    return (struct mics_extent){.name = store->shards.names[tensor],
+    return (struct mics_extent){.name = store->tensor_names[tensor],
                                 .space = space,
                                 .file = place.file,
-                                .number = MICS_NUMBER_F32,
+                                .dtype = MICS_STORAGE_F32,
                                 .start = start,
                                 .count = mics_min_u64(count, place.run),
-                                .offset = store->shards.begins[place.file * tensors + tensor] +
+                                .offset = store->files[place.file].tensor_offsets[tensor] +
                                           place.offset * sizeof(float)};
 }
 
 struct mics_extent mics_store_locate(const struct mics_store *store, uint32_t space, uint64_t start,
                                      uint64_t count)
 {
-    return store->shards.table ? locate_shard(store, space, start, count)
-                               : locate_table(store, space, start, count);
+    return store->shards ? locate_shard(store, space, start, count)
+                         : locate_extent(store, space, start, count);
 }
 
-static enum mics_status read_bytes(const struct mics_store_file *file, uint64_t offset, void *dst,
-                                   size_t size, struct mics_err *err)
+enum mics_status mics_store_read_extent(const struct mics_store *store,
+                                        const struct mics_extent *extent, void *dst,
+                                        struct mics_err *err)
 {
-    char *at = dst;
+    const struct mics_store_file *file = &store->files[extent->file];
+    const enum mics_status status =
+        mics_file_read_at(file->fd, dst, extent->count * mics_storage_dtype_bytes(extent->dtype),
+                          extent->offset, err);
 
-    while (size > 0) {
-        const ssize_t got = pread(file->fd, at, size, (off_t)offset);
-
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            return mics_err_set_errno(err, "%s", file->path);
-        if (got == 0)
-            return mics_err_set(err, MICS_ERR_FORMAT, "%s: ends early", file->path);
-        at += got;
-        offset += (uint64_t)got;
-        size -= (size_t)got;
-    }
-    return MICS_OK;
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", file->path);
+    return status;
 }
 
 static enum mics_status check_finite(const struct mics_store *store,
-                                     const struct mics_extent *extent, enum mics_number number,
-                                     const void *dst, const void *raw, struct mics_err *err)
+                                     const struct mics_extent *extent,
+                                     enum mics_storage_dtype dtype, const void *dst,
+                                     const void *raw, struct mics_err *err)
 {
-    if (mics_numbers_finite(number, dst, extent->count))
+    if (mics_numbers_finite(dtype, dst, extent->count))
         return MICS_OK;
     return mics_err_set(err, MICS_ERR_FORMAT, "%s: tensor '%.128s' holds numbers that are %s",
                         store->files[extent->file].path, extent->name,
-                        mics_numbers_finite(extent->number, raw, extent->count)
+                        mics_numbers_finite(extent->dtype, raw, extent->count)
                             ? "too large for the type asked for"
                             : "not finite");
 }
 
-static enum mics_status read_extent(const struct mics_store *store,
-                                    const struct mics_extent *extent, enum mics_number number,
-                                    void *dst, float *scratch, struct mics_err *err)
+/* Read an extent as `dtype`. A conversion goes through fp32, in the second half of the scratch. */
+static enum mics_status read_converted(const struct mics_store *store,
+                                       const struct mics_extent *extent,
+                                       enum mics_storage_dtype dtype, void *dst, float *scratch,
+                                       struct mics_err *err)
 {
-    void *raw = extent->number == number ? dst : scratch;
+    void *raw = extent->dtype == dtype ? dst : scratch;
     float *wide = scratch + MICS_STORE_CHUNK;
-    enum mics_status status = read_bytes(&store->files[extent->file], extent->offset, raw,
-                                         extent->count * mics_number_bytes(extent->number), err);
+    enum mics_status status = mics_store_read_extent(store, extent, raw, err);
 
     if (status == MICS_OK && raw != dst) {
-        mics_numbers_to_f32(extent->number, raw, wide, extent->count);
-        mics_numbers_from_f32(number, wide, dst, extent->count);
+        mics_numbers_to_f32(extent->dtype, raw, wide, extent->count);
+        mics_numbers_from_f32(dtype, wide, dst, extent->count);
     }
-    return status == MICS_OK ? check_finite(store, extent, number, dst, raw, err) : status;
+    return status == MICS_OK ? check_finite(store, extent, dtype, dst, raw, err) : status;
 }
 
 enum mics_status mics_store_read(const struct mics_store *store, uint32_t space, uint64_t start,
-                                 size_t count, enum mics_number number, void *dst, float *scratch,
-                                 struct mics_err *err)
+                                 size_t count, enum mics_storage_dtype dtype, void *dst,
+                                 float *scratch, struct mics_err *err)
 {
-    const size_t size = mics_number_bytes(number);
+    const size_t size = mics_storage_dtype_bytes(dtype);
     char *at = dst;
 
     while (count > 0) {
@@ -239,7 +235,7 @@ enum mics_status mics_store_read(const struct mics_store *store, uint32_t space,
         enum mics_status status = MICS_OK;
 
         if (extent.name)
-            status = read_extent(store, &extent, number, at, scratch, err);
+            status = read_converted(store, &extent, dtype, at, scratch, err);
         else
             memset(at, 0, extent.count * size);
         if (status != MICS_OK)

@@ -2,25 +2,32 @@
 #include "ckpt/table.h"
 
 #include "base/num.h"
-#include "ckpt/manifest.h"
 #include "doc/cursor.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* With these, no product of sizes overflows. */
+/* Within these limits no product of sizes overflows. */
 #define MAX_RANKS    (1u << 20)
 #define MAX_SEGMENTS (1u << 12)
 #define MAX_ELEMENTS ((uint64_t)1 << 42)
 #define MAX_UNITS    (1u << 20)
 #define MAX_TENSORS  (1u << 16)
 
+static const char *const state_names[MICS_CKPT_STATES] = {"param", "m", "v"};
+
+const char *mics_ckpt_state_name(uint32_t state)
+{
+    return state_names[state];
+}
+
 uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part)
 {
     return count / parts * part + count % parts * part / parts;
 }
 
-/* The part that holds element `at` of a shard: the guess is at most one off. */
+/* The part that contains element `at` of a shard. The estimate in floating point is at most one
+ * off. */
 static uint32_t part_of(uint64_t count, uint32_t parts, uint64_t at)
 {
     uint32_t part =
@@ -85,12 +92,12 @@ static enum mics_status read_states(const struct mics_cursor *root, uint32_t *st
 
         if (!name || strcmp(name, mics_ckpt_state_name(i)) != 0)
             return mics_cursor_fail(root, "states", err, "item %u is not \"%s\"", i,
-                                    mics_ckpt_state_name(i));
+                                mics_ckpt_state_name(i));
     }
     return MICS_OK;
 }
 
-/* A member's text, which must fit its place and be no path. */
+/* Read the member `name`; MICS_ERR_FORMAT if it is empty or does not fit. */
 static enum mics_status read_name(const struct mics_cursor *at, char *buf, size_t size,
                                   struct mics_err *err)
 {
@@ -123,8 +130,7 @@ static enum mics_status read_tensor(const struct mics_cursor *at, uint64_t unit_
         const json_int_t size = json_integer_value(json_array_get(shape.value, i));
 
         if (size < 1 || (uint64_t)size > unit_count)
-            return mics_cursor_fail(at, "shape", err, "item %u is not from 1 to the unit's count",
-                                    i);
+            return mics_cursor_fail(at, "shape", err, "item %u is not from 1 to the unit's count", i);
         tensor->shape[i] = (uint64_t)size;
         if (count > unit_count / tensor->shape[i])
             return mics_cursor_fail(at, "shape", err, "more elements than the unit has");
@@ -173,7 +179,7 @@ static enum mics_status read_unit(const struct mics_cursor *at, const struct mic
     unit->layout = mics_layout_make(shape, count, segments);
     if (unit->layout.padded != padded)
         return mics_cursor_fail(at, "padded", err, "expected %llu",
-                                (unsigned long long)unit->layout.padded);
+                            (unsigned long long)unit->layout.padded);
     return read_tensors(at, unit, err);
 }
 

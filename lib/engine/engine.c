@@ -355,7 +355,7 @@ static enum mics_status fetch_logits(struct mics_engine *engine, const void *fro
         uint16_t narrow;
 
         memcpy(&narrow, (uint8_t *)to + v * sizeof narrow, sizeof narrow);
-        mics_numbers_to_f32(MICS_NUMBER_BF16, &narrow, &logits[v], 1);
+        mics_numbers_to_f32(MICS_STORAGE_BF16, &narrow, &logits[v], 1);
     }
     return status;
 }

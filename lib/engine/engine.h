@@ -89,6 +89,8 @@ enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err
 
 /* Initialise this rank's shards: parameters from the seed, optimizer state 0. */
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err);
+/* Gradients and optimizer state 0; the parameters must be imported and published. */
+enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err);
 
 /* Enqueue one step and return. MICS_ERR_ARG: two steps are uncollected already. */
 enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mics_step_input *input,

@@ -45,7 +45,7 @@ static enum mics_status fill_range(struct mics_engine *engine, const struct fill
         mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + done, count,
                                  fill->seed, fill->host);
         if (fill->dtype == MICS_BF16) {
-            mics_numbers_from_f32(MICS_NUMBER_BF16, fill->host, fill->host + INIT_CHUNK, count);
+            mics_numbers_from_f32(MICS_STORAGE_BF16, fill->host, fill->host + INIT_CHUNK, count);
             src = fill->host + INIT_CHUNK;
         }
         mics_launch_copy(compute(engine),
@@ -121,6 +121,24 @@ static struct mics_pool *new_pool(const struct mics_engine *engine)
     return mics_pool_new(threads ? threads : 1);
 }
 
+static void zero_state(struct mics_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->model->unit_count; i++) {
+        const struct unit_memory *unit = &engine->units[i];
+
+        zero(engine, unit->grad, mics_layout_grad_shard(unit->layout));
+        zero(engine, unit->m, mics_layout_optim_shard(unit->layout));
+        if (unit->v)
+            zero(engine, unit->v, mics_layout_optim_shard(unit->layout));
+    }
+}
+
+enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err)
+{
+    zero_state(engine);
+    return engine->device->ops->stream_sync(compute(engine), err);
+}
+
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err)
 {
     struct fill fill = {
@@ -128,15 +146,11 @@ enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, str
     enum mics_status status = fill.host && fill.pool ? MICS_OK : mics_err_nomem(err);
 
     for (uint32_t i = 0; status == MICS_OK && i < engine->model->unit_count; i++) {
-        const struct unit_memory *unit = &engine->units[i];
-
         fill.unit = i;
         status = init_unit(engine, &fill, err);
-        zero(engine, unit->grad, mics_layout_grad_shard(unit->layout));
-        zero(engine, unit->m, mics_layout_optim_shard(unit->layout));
-        if (unit->v)
-            zero(engine, unit->v, mics_layout_optim_shard(unit->layout));
     }
+    if (status == MICS_OK)
+        zero_state(engine);
     mics_pool_free(fill.pool);
     free(fill.host);
     return status == MICS_OK ? engine->device->ops->stream_sync(compute(engine), err) : status;

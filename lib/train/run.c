@@ -65,15 +65,11 @@ enum mics_status mics_run_mark_local(struct mics_run *run, enum mics_status stat
 
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err)
 {
-    enum mics_status status;
-
     if (run->options.paced)
         return MICS_OK;
-    status = mics_engine_init(run->options.engine, run->options.settings->seed, err);
-    if (!run->options.init)
-        return status;
-    status = mics_agree(run->options.control, status, err);
-    return status == MICS_OK ? mics_run_load_init(run, err) : status;
+    if (run->options.init)
+        return mics_run_load_init(run, err);
+    return mics_engine_init(run->options.engine, run->options.settings->seed, err);
 }
 
 /* Context of the engine's fill callbacks: which sequences this rank works on. */

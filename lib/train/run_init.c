@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * run_init.c - begin with the parameters of a model on disk.
+ * run_init.c - begin with the parameters of a model on disk (--init).
  *
- * Every rank reads the ranges of its own optimizer shard; the sums of a checkpoint's files are compared first,
- * each by one rank.
+ * Every rank reads the ranges of its own optimizer shard, which together are all parameters: no
+ * random initialisation happens, and a tensor that the model on disk lacks is an error. The sums of
+ * a checkpoint's files are compared first, each by one rank.
  */
 #include "base/num.h"
+#include "ckpt/convert/disk_model.h"
 #include "comm/agree.h"
-#include "ckpt/convert/model.h"
-#include "ckpt/convert/sums.h"
 #include "train/run_internal.h"
 
 #include <stdlib.h>
 
-/* Keep the first: a job says one line. */
+/* Keep the first problem: a job prints one line. */
 static void keep_first(void *context, const char *text)
 {
     struct mics_err *first = context;
@@ -22,6 +22,7 @@ static void keep_first(void *context, const char *text)
         mics_err_set(first, MICS_ERR_FORMAT, "%s", text);
 }
 
+/* Elements [from, from + count) of a unit's flat vector to the place `to` of this rank's shard. */
 static enum mics_status load_piece(struct mics_run *run, const struct mics_store *store,
                                    uint32_t unit, uint64_t from, uint64_t to, uint64_t count,
                                    float *buffer, struct mics_err *err)
@@ -31,7 +32,7 @@ static enum mics_status load_piece(struct mics_run *run, const struct mics_store
     for (uint64_t done = 0; status == MICS_OK && done < count;) {
         const size_t some = (size_t)mics_min_u64(count - done, MICS_STORE_CHUNK);
 
-        status = mics_store_read(store, mics_space_of(unit, 0), from + done, some, MICS_NUMBER_F32,
+        status = mics_store_read(store, mics_space_of(unit, 0), from + done, some, MICS_STORAGE_F32,
                                  buffer, buffer + MICS_STORE_CHUNK, err);
         if (status == MICS_OK)
             status = mics_engine_import(run->options.engine, unit, MICS_STATE_PARAM, to + done,
@@ -61,43 +62,46 @@ static enum mics_status load_units(struct mics_run *run, const struct mics_store
     return status;
 }
 
-/* Each file by one of the ranks, which tells it for all. */
-static enum mics_status check_sums(const struct mics_run *run,
-                                   const struct mics_shard_source *source,
-                                   struct mics_problems *problems, struct mics_err *err)
+/* Each file is read by one rank, which reports it for all. */
+static enum mics_status verify_files(const struct mics_run *run,
+                                     const struct mics_ckpt_reader *reader,
+                                     struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     const struct mics_world *world = run->options.world;
-    struct mics_sums sums = {.source = source,
-                             .first = world->rank,
-                             .stride = world->size,
-                             .host_ranks = mics_world_host_ranks(world)};
-    enum mics_status status = mics_sums_check(&sums, err);
+    struct mics_ckpt_verification verification = {.reader = reader,
+                                                  .first = world->rank,
+                                                  .stride = world->size,
+                                                  .host_ranks = mics_world_host_ranks(world)};
+    enum mics_status status = mics_ckpt_verify_files(&verification, err);
 
     if (status == MICS_OK)
-        status = mics_sums_verdict(&sums, problems, err);
-    mics_sums_free(&sums);
+        status = mics_ckpt_verify_status(&verification, diagnostics, err);
+    mics_ckpt_verify_free(&verification);
     return status;
 }
 
 static enum mics_status load(struct mics_run *run, struct mics_err *err)
 {
     struct mics_err first = {""};
-    struct mics_problems problems = {.tell = keep_first, .context = &first};
+    struct mics_diagnostics diagnostics = {.report = keep_first, .context = &first};
     const struct mics_store *store = NULL;
     struct mics_disk_model disk;
-    enum mics_status status = mics_disk_model_open(run->options.init, &problems, &disk, err);
+    enum mics_status status = mics_disk_model_open(run->options.init, &diagnostics, &disk, err);
 
     if (status == MICS_OK)
         status = mics_disk_model_config(&disk, err);
     if (status == MICS_OK)
-        status = mics_disk_model_match(&disk, run->form.model, "the plan", &problems, &store, err);
+        status =
+            mics_disk_model_match(&disk, run->form.model, "the plan", &diagnostics, &store, err);
     if (status == MICS_OK && !disk.is_hf)
-        status = check_sums(run, &disk.shards, &problems, err);
+        status = verify_files(run, &disk.shards.reader, &diagnostics, err);
     if (status == MICS_OK)
         status = load_units(run, store, err);
-    if (status == MICS_ERR_FORMAT && problems.count == 1)
+    if (status == MICS_OK)
+        status = mics_engine_zero_state(run->options.engine, err);
+    if (status == MICS_ERR_FORMAT && diagnostics.count == 1)
         mics_err_set(err, status, "%s", first.text);
-    else if (status == MICS_ERR_FORMAT && problems.count)
+    else if (status == MICS_ERR_FORMAT && diagnostics.count)
         mics_err_prefix(err, "%s (the first)", first.text);
     mics_disk_model_close(&disk);
     if (status != MICS_OK)

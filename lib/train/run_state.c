@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_state.c - a run's state to and from checkpoints. */
+/*
+ * run_state.c - saves and resumes a run's state.
+ *
+ * *rank0_status is an error of rank 0 alone, which the ranks have not agreed on yet.
+ */
 #include "comm/agree.h"
 #include "doc/cursor.h"
 #include "train/run_internal.h"
@@ -28,7 +32,7 @@ static struct mics_checkpoint checkpoint_of(const struct mics_run *run)
         .source = {.take = take, .put = put, .context = run->options.engine}};
 }
 
-static void fingerprint_text(const struct mics_data *data, char text[17])
+static void format_fingerprint(const struct mics_data *data, char text[17])
 {
     snprintf(text, 17, "%016" PRIx64, data->corpus.fingerprint);
 }
@@ -39,7 +43,7 @@ json_t *mics_run_training_json(const struct mics_run *run)
     json_t *settings = mics_settings_to_json(run->options.settings);
     char fingerprint[17];
 
-    fingerprint_text(data, fingerprint);
+    format_fingerprint(data, fingerprint);
     return settings
                ? json_pack("{s:o,s:{s:s,s:I,s:I,s:I,s:I}}", "settings", settings, "data",
                            "fingerprint", fingerprint, "documents", (json_int_t)data->corpus.count,
@@ -48,8 +52,8 @@ json_t *mics_run_training_json(const struct mics_run *run)
                : NULL;
 }
 
-/* What a stage's end brings: the checkpoint is whole, or failed, or neither yet. */
-static enum mics_status advance(struct mics_run *run, bool *done, enum mics_status *told,
+/* End a stage of the save. When the checkpoint is complete, rank 0's observer is called. */
+static enum mics_status advance(struct mics_run *run, bool *done, enum mics_status *rank0_status,
                                 struct mics_err *err)
 {
     const struct mics_run_observer *observer = &run->options.observer;
@@ -59,38 +63,39 @@ static enum mics_status advance(struct mics_run *run, bool *done, enum mics_stat
     if (status != MICS_OK || !*done)
         return status;
     snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", saved.path);
-    if (*told == MICS_OK && run->options.world->rank == 0 && observer->saved)
-        *told = observer->saved(observer->context, saved.step, &saved, saved.seconds, err);
+    if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->saved)
+        *rank0_status = observer->saved(observer->context, saved.step, &saved, saved.seconds, err);
     return MICS_OK;
 }
 
-enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *told,
+enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *rank0_status,
                                        struct mics_err *err)
 {
     bool done;
 
-    return advance(run, &done, told, err);
+    return advance(run, &done, rank0_status, err);
 }
 
-enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *told,
+enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *rank0_status,
                                       struct mics_err *err)
 {
     bool done = !mics_saver_active(run->saver);
     enum mics_status status = MICS_OK;
 
     while (status == MICS_OK && !done)
-        status = advance(run, &done, told, err);
-    return status == MICS_OK ? mics_agree(run->options.control, *told, err) : status;
+        status = advance(run, &done, rank0_status, err);
+    return status == MICS_OK ? mics_agree(run->options.control, *rank0_status, err) : status;
 }
 
-enum mics_status mics_run_save(struct mics_run *run, enum mics_status *told, struct mics_err *err)
+enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_status,
+                               struct mics_err *err)
 {
     struct mics_manifest manifest = {0};
     enum mics_status status;
 
     if (run->saved_step == run->step)
         return MICS_OK;
-    status = mics_run_finish_save(run, told, err);
+    status = mics_run_finish_save(run, rank0_status, err);
     if (status != MICS_OK)
         return status;
     manifest = (struct mics_manifest){.step = run->step,
@@ -150,7 +155,7 @@ static enum mics_status match_data(const struct mics_run *run, const json_t *doc
         status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &seq, err);
     if (status != MICS_OK)
         return status;
-    fingerprint_text(data, now);
+    format_fingerprint(data, now);
     if (strcmp(then, now) == 0 && tokens == data->train.count && seq == data->seq)
         return MICS_OK;
     return mics_err_set(err, MICS_ERR_FORMAT,

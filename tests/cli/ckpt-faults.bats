@@ -154,7 +154,7 @@ kill_while_saving() # rank
     rm run/latest/shard-00002.safetensors
     run --separate-stderr alone --resume=run --steps=2 --out=run
     one_line_and_code 3
-    [[ $stderr == *'shard-00002.safetensors: cannot open'* ]]
+    [[ $stderr == *'shard-00002.safetensors: No such file'* ]]
     mv kept run/latest/shard-00002.safetensors
     alone --resume=run --steps=2 --out=run
     [ "$(latest run)" = 2 ]

@@ -472,7 +472,7 @@ follows_fp32() # dtype grad-dtype tolerance
     fails 3 'bytes, the manifest says'
     rm bad/step-000001/shard-00000.safetensors
     run --separate-stderr alone --resume=bad --out=bad --steps=2
-    fails 3 'cannot open'
+    fails 3 'No such file'
     truncate -s 100 bad/step-000001/manifest.mp
     run --separate-stderr alone --resume=bad --out=bad --steps=2
     fails 3 'bad/latest/manifest.mp'

@@ -5,7 +5,7 @@
  * The input is the beginning of a file; its first byte says how many bytes of data follow the rest. What is
  * accepted must tile exactly those bytes, and every tensor must be found by its name.
  *
- * sources: lib/base lib/ckpt/format/storage_dtype.c lib/ckpt/format/safetensors_read.c
+ * sources: lib/base lib/ckpt/format/safetensors.c
  */
 #include "ckpt/format/safetensors.h"
 

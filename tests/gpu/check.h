@@ -81,7 +81,7 @@ static inline float *array_widen(const struct array *a, const char *bytes)
 {
     float *out = need(a->count * sizeof(float));
 
-    mics_numbers_to_f32(a->dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32, bytes, out,
+    mics_numbers_to_f32(a->dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32, bytes, out,
                         a->count);
     return out;
 }
@@ -91,7 +91,7 @@ static inline float array_at(const struct array *a, const char *bytes, size_t i)
 {
     float out;
 
-    mics_numbers_to_f32(a->dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32,
+    mics_numbers_to_f32(a->dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
                         bytes + i * mics_dtype_bytes(a->dtype), &out, 1);
     return out;
 }
@@ -105,8 +105,8 @@ static inline struct array array_of(enum mics_dtype dtype, const float *numbers,
 
     a.begin = need(array_bytes(&a));
     a.got = need(array_bytes(&a));
-    mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32, numbers, a.begin,
-                          count);
+    mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32, numbers,
+                          a.begin, count);
     a.values = array_widen(&a, a.begin);
     must(cudaMalloc((void **)&a.memory, array_bytes(&a) + away), "cudaMalloc");
     a.device = a.memory + away;

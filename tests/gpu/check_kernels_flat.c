@@ -48,7 +48,7 @@ static void casts_round_ties_to_even_and_keep_nan(void)
     RUN(cast,
         (&(struct mics_op_cast){to.device, from.device, LENGTH(numbers), MICS_BF16, MICS_F32}),
         &to);
-    mics_numbers_from_f32(MICS_NUMBER_BF16, numbers, want, LENGTH(numbers));
+    mics_numbers_from_f32(MICS_STORAGE_BF16, numbers, want, LENGTH(numbers));
     CHECK(memcmp(to.got, want, sizeof(bits) / 2) == 0);
     CHECK((((uint16_t *)to.got)[LENGTH(bits)] & 0x7fff) > 0x7f80);
     ARRAYS_FREE(&from, &to);

@@ -51,7 +51,7 @@ static void check_copy(struct slice *s, bool copy)
     float *param = array_widen(&s->param, s->param.got);
     uint16_t *want = need(s->copy.count * sizeof(*want));
 
-    mics_numbers_from_f32(MICS_NUMBER_BF16, param, want, s->copy.count);
+    mics_numbers_from_f32(MICS_STORAGE_BF16, param, want, s->copy.count);
     CHECK(memcmp(s->copy.got, copy ? (const char *)want : s->copy.begin, array_bytes(&s->copy)) ==
           0);
     free(param);

@@ -80,9 +80,9 @@ void record_begin(struct recorder *r, int multiprocessors, const char *name, ...
     record_scratch(r, r->at.workspace);
 }
 
-static enum mics_number number_of(enum mics_dtype dtype)
+static enum mics_storage_dtype number_of(enum mics_dtype dtype)
 {
-    return dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32;
+    return dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32;
 }
 
 struct tensor record_output(struct recorder *r, const char *name, enum mics_dtype dtype,

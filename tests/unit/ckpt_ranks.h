@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt_ranks.h - what the tests of checkpoints share: ranks that are threads save and load numbers that follow from
- * their place, in a folder of their own.
+ * ckpt_ranks.h - what the tests of checkpoints share: ranks that are threads save and load numbers
+ * that follow from their place, in a folder of their own.
  */
 #ifndef MICS_TESTS_CKPT_RANKS_H
 #define MICS_TESTS_CKPT_RANKS_H
 
 #include "base/file.h"
 #include "base/philox.h"
+#include "ckpt/saver.h"
 #include "comm/agree.h"
-#include "ckpt/checkpoint.h"
 #include "doc/doc.h"
 #include "tap.h"
 
@@ -94,10 +94,18 @@ static inline enum mics_status save(struct rank *rank, const struct mics_checkpo
                                      .samples = 10 * rank->step,
                                      .plan = json_pack("{s:s}", "kind", "mics.plan"),
                                      .training = json_object()};
+    const struct mics_keep keep = {0};
+    struct mics_saver *saver = NULL;
     struct mics_saved saved;
-    enum mics_status status =
-        mics_checkpoint_save(checkpoint, folder, &manifest, &saved, &rank->err);
+    bool done = false;
+    enum mics_status status = mics_agree(
+        rank->comm, mics_saver_new(checkpoint, folder, &keep, &saver, &rank->err), &rank->err);
 
+    if (status == MICS_OK)
+        status = mics_saver_begin(saver, &manifest, &rank->err);
+    while (status == MICS_OK && !done)
+        status = mics_saver_advance(saver, &done, &saved, &rank->err);
+    mics_saver_free(saver);
     mics_manifest_free(&manifest);
     return status;
 }

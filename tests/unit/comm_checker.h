@@ -9,9 +9,9 @@
 #define MICS_TESTS_COMM_CHECKER_H
 
 #include "base/clock.h"
-#include "host/numbers.h"
 #include "comm/comm.h"
 #include "device/launch.h"
+#include "host/numbers.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -137,7 +137,7 @@ static inline double load(const void *data, uint64_t i, enum mics_dtype dtype)
 
     if (dtype == MICS_F64)
         return ((const double *)data)[i];
-    mics_numbers_to_f32(dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32,
+    mics_numbers_to_f32(dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
                         (const char *)data + i * mics_dtype_bytes(dtype), &value, 1);
     return value;
 }
@@ -147,7 +147,7 @@ static inline void put(void *data, uint64_t i, enum mics_dtype dtype, double x)
     if (dtype == MICS_F64)
         ((double *)data)[i] = x;
     else
-        mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32,
+        mics_numbers_from_f32(dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
                               &(float){(float)x}, (char *)data + i * mics_dtype_bytes(dtype), 1);
 }
 

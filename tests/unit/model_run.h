@@ -104,8 +104,8 @@ static inline void run_init_unit(struct model_run *run, uint32_t unit, uint64_t 
     if (!wide)
         abort();
     mics_model_init_range(run->model, unit, 0, count, seed, wide);
-    mics_numbers_from_f32(run->batch.dtype == MICS_BF16 ? MICS_NUMBER_BF16 : MICS_NUMBER_F32, wide,
-                          run->params[unit].data, count);
+    mics_numbers_from_f32(run->batch.dtype == MICS_BF16 ? MICS_STORAGE_BF16 : MICS_STORAGE_F32,
+                          wide, run->params[unit].data, count);
     free(wide);
 }
 

@@ -1,312 +1,445 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * convert.c - threads take pieces of files from one list until all are made.
+ * convert.c - split, merge, reshard, cast: from a source on disk to a new folder.
  *
- * Some files are made side by side, each from its beginning to its end: so the disk sees long runs, sums are taken in
- * their order, and one large file, too, is made by all threads. Ranks share files that are summed, and ranges of
- * those that are not.
+ * split and cast read Hugging Face files, reshard and merge read a checkpoint; split and reshard
+ * write a checkpoint, merge and cast write Hugging Face files. A checkpoint is read twice: once for
+ * its numbers and once, at the same time, from end to end for its sums. Most of the second pass
+ * overlaps with waiting for the disk. The new folder gets its name only if all sums are right.
  */
-#include "ckpt/convert/abort_marker.h"
-#include "ckpt/convert/part.h"
+#include "ckpt/convert/convert.h"
 
-#include "base/num.h"
+#include "base/background_task.h"
+#include "base/file.h"
+#include "ckpt/convert/disk_model.h"
+#include "ckpt/convert/shards.h"
+#include "ckpt/hf/hf.h"
 #include "comm/agree.h"
-#include "base/workers.h"
+#include "doc/doc.h"
+#include "plan/memory.h"
 
 #include <stdlib.h>
-#include <time.h>
+#include <string.h>
+#include <unistd.h>
 
-#define MAX_THREADS      24u
-#define THREADS_PER_CORE 2u /* one waits for the disk meanwhile */
-#define FILES_AT_ONCE    4u
-#define PROGRESS_NS      100000000L
+#define SHARDS_RESERVE   ((uint64_t)1 << 20)  /* bytes for the manifest */
+#define HF_RESERVE       ((uint64_t)16 << 20) /* bytes for index, configuration, tokenizer */
+#define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
-/* The list and what came of it. */
-struct work {
-    struct mics_copier copier;
-    const struct mics_convert_how *how;
-    struct mics_piece *pieces; /* of this rank */
-    size_t count;
-    uint64_t bytes; /* of these */
-    struct mics_halt halt;
-    atomic_size_t next;
-    pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t ended;
-    unsigned running;
-    enum mics_status status;
-    struct mics_err err;
+/* One conversion. Must not be moved: its parts point to each other. */
+struct job {
+    const struct mics_convert_request *request;
+    struct mics_convert_report *report;
+    struct mics_hf hf;               /* source of split and cast */
+    struct mics_shard_source source; /* of reshard and merge */
+
+    struct mics_shard_plan plan; /* of split and reshard */
+    struct mics_manifest manifest;
+    struct mics_shard_target shards;
+
+    json_t *config; /* of merge and cast; NULL: write no config.json */
+    struct mics_hf_target hf_files;
 };
 
-uint64_t mics_sections_place(struct mics_section *sections, size_t count)
+static void close_job(struct job *job)
 {
-    uint64_t bytes = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        sections[i].offset = bytes;
-        bytes += sections[i].count * mics_number_bytes(sections[i].number);
-    }
-    return bytes;
+    mics_shard_target_free(&job->shards);
+    mics_hf_target_free(&job->hf_files);
+    mics_manifest_free(&job->manifest);
+    json_decref(job->config);
+    mics_hf_close(&job->hf);
+    mics_shard_source_close(&job->source);
+    mics_shard_plan_close(&job->plan);
 }
 
-uint64_t mics_target_bytes(const struct mics_target *target)
+/* What to write. */
+struct output {
+    struct mics_target *target;
+    uint64_t reserve; /* bytes of the files that `finish` writes */
+    /* Rank 0 only: write the other files and commit the folder. */
+    enum mics_status (*finish)(struct job *job, struct mics_output_folder *folder,
+                               struct mics_err *err);
+};
+
+/* The comparison of sums in the background. Each side can stop the other. */
+struct background_verification {
+    struct mics_ckpt_verification verification;
+    atomic_bool stop_verification, stop_writing;
+};
+
+/* A damaged file is no error here, but what would be made of it is useless: stop writing. */
+static enum mics_status verify_in_background(void *context, struct mics_err *err)
 {
-    uint64_t bytes = 0;
+    struct background_verification *background = context;
+    const enum mics_status status = mics_ckpt_verify_files(&background->verification, err);
 
-    for (uint32_t i = 0; i < target->file_count; i++)
-        bytes += target->files[i].bytes;
-    return bytes;
-}
-
-static uint64_t pieces_of(const struct mics_target_file *file)
-{
-    return mics_ceil_div(file->bytes, MICS_PIECE_BYTES);
-}
-
-/* The rank that makes piece `piece` of a file. */
-static uint32_t owner_of(const struct work *work, uint32_t file, uint64_t piece)
-{
-    const struct mics_target *target = work->copier.target;
-    const uint32_t ranks = (uint32_t)work->how->comm->size;
-
-    return target->hashed ? file % ranks
-                          : (uint32_t)(piece * ranks / pieces_of(&target->files[file]));
-}
-
-/* Piece `piece` of the files that are made at once from `first` on; false: none is so long. */
-static bool add_row(struct work *work, uint32_t first, uint32_t stride, uint64_t piece)
-{
-    const struct mics_target *target = work->copier.target;
-    bool any = false;
-
-    for (uint32_t i = 0; i < FILES_AT_ONCE && first < target->file_count; i++, first += stride) {
-        const struct mics_target_file *file = &target->files[first];
-        const uint64_t begin = piece * MICS_PIECE_BYTES;
-
-        if (begin >= file->bytes)
-            continue;
-        any = true;
-        if (owner_of(work, first, piece) != (uint32_t)work->how->comm->rank)
-            continue;
-        work->pieces[work->count++] = (struct mics_piece){.file = first, .begin = begin};
-        work->bytes += mics_min_u64(MICS_PIECE_BYTES, file->bytes - begin);
-    }
-    return any;
-}
-
-static enum mics_status list_pieces(struct work *work, struct mics_err *err)
-{
-    const struct mics_target *target = work->copier.target;
-    const struct mics_comm *comm = work->how->comm;
-    const uint32_t stride = target->hashed ? (uint32_t)comm->size : 1;
-    size_t most = 1;
-
-    for (uint32_t i = 0; i < target->file_count; i++)
-        most += pieces_of(&target->files[i]);
-    work->pieces = malloc(most * sizeof *work->pieces);
-    if (!work->pieces)
-        return mics_err_nomem(err);
-    for (uint64_t first = target->hashed ? (uint32_t)comm->rank : 0; first < target->file_count;
-         first += (uint64_t)FILES_AT_ONCE * stride)
-        for (uint64_t piece = 0; add_row(work, (uint32_t)first, stride, piece);)
-            piece++;
-    return MICS_OK;
-}
-
-static void remember(struct work *work, enum mics_status status, const struct mics_err *err)
-{
-    pthread_mutex_lock(&work->lock);
-    if (work->status == MICS_OK) {
-        work->status = status;
-        work->err = *err;
-    }
-    pthread_mutex_unlock(&work->lock);
-    mics_copier_stop(&work->copier);
-}
-
-static void *make_pieces(void *context)
-{
-    struct work *work = context;
-    struct mics_copy_buffers buffers = {.out = aligned_alloc(MICS_PIECE_ALIGN, MICS_PIECE_BYTES),
-                                        .scratch = malloc(3 * MICS_STORE_CHUNK * sizeof(float))};
-    struct mics_err err = {""};
-    enum mics_status status = buffers.out && buffers.scratch ? MICS_OK : mics_err_nomem(&err);
-
-    while (status == MICS_OK && !mics_copier_stops(&work->copier)) {
-        const size_t i = atomic_fetch_add(&work->next, 1);
-
-        if (i >= work->count)
-            break;
-        status = mics_piece_make(&work->copier, &work->pieces[i], &buffers, &err);
-    }
-    if (status != MICS_OK)
-        remember(work, status, &err);
-    free(buffers.out);
-    free(buffers.scratch);
-    pthread_mutex_lock(&work->lock);
-    work->running--;
-    pthread_cond_signal(&work->ended);
-    pthread_mutex_unlock(&work->lock);
-    return NULL;
-}
-
-/* As if all ranks were as far as this one. */
-static void tell_progress(const struct work *work, uint64_t total)
-{
-    const double part =
-        work->bytes ? (double)atomic_load(&work->copier.done) / (double)work->bytes : 1;
-
-    if (work->how->progress)
-        work->how->progress(work->how->progress_context, (uint64_t)(part * (double)total), total);
-}
-
-/* One that stops stops all. */
-static void mind_others(struct work *work)
-{
-    if (mics_copier_stops(&work->copier))
-        mics_halt_tell(&work->halt);
-    else if (mics_halt_heard(&work->halt))
-        mics_copier_stop(&work->copier);
-}
-
-static void wait_for_all(struct work *work, uint64_t total)
-{
-    struct timespec until;
-
-    pthread_mutex_lock(&work->lock);
-    while (work->running > 0) {
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += PROGRESS_NS;
-        until.tv_sec += until.tv_nsec / 1000000000L;
-        until.tv_nsec %= 1000000000L;
-        pthread_cond_timedwait(&work->ended, &work->lock, &until);
-        tell_progress(work, total);
-        mind_others(work);
-    }
-    pthread_mutex_unlock(&work->lock);
-}
-
-static unsigned thread_count(const struct work *work)
-{
-    const uint64_t count = mics_core_share(work->how->host_ranks) * THREADS_PER_CORE;
-
-    return (unsigned)mics_min_u64(mics_min_u64(count, MAX_THREADS), mics_max_u64(work->count, 1));
-}
-
-static void run_threads(struct work *work)
-{
-    pthread_t threads[MAX_THREADS];
-    const unsigned wanted = thread_count(work);
-    unsigned started = 0;
-
-    work->running = wanted;
-    while (started < wanted && pthread_create(&threads[started], NULL, make_pieces, work) == 0)
-        started++;
-    pthread_mutex_lock(&work->lock);
-    work->running -= wanted - started;
-    pthread_mutex_unlock(&work->lock);
-    if (started == 0)
-        remember(work, MICS_ERR_NOMEM, &(struct mics_err){"cannot start a thread"});
-    wait_for_all(work, mics_target_bytes(work->copier.target));
-    for (unsigned i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-}
-
-/* What this rank has a piece of. */
-static enum mics_status open_files(struct work *work, struct mics_err *err)
-{
-    enum mics_status status = MICS_OK;
-
-    for (size_t i = 0; status == MICS_OK && i < work->count; i++)
-        status = mics_copier_open_file(&work->copier, work->pieces[i].file, err);
+    if (status != MICS_OK ||
+        mics_ckpt_verify_status(&background->verification, NULL, NULL) != MICS_OK)
+        atomic_store(&background->stop_writing, true);
     return status;
 }
 
-static enum mics_status start_sums(struct work *work, struct mics_err *err)
+static enum mics_status write_target(const struct mics_convert_request *request,
+                                     const struct mics_store *store, struct mics_target *target,
+                                     const char *folder, const atomic_bool *cancel,
+                                     struct mics_err *err)
 {
-    const struct mics_target *target = work->copier.target;
-    const uint32_t ranks = (uint32_t)work->how->comm->size;
+    const struct mics_target_options options = {.comm = request->comm,
+                                                .host_ranks = request->host_ranks,
+                                                .progress = request->progress,
+                                                .progress_context = request->progress_context,
+                                                .cancel = cancel};
 
-    for (uint32_t i = (uint32_t)work->how->comm->rank; target->hashed && i < target->file_count;
-         i += ranks) {
-        work->copier.files[i].hash = XXH64_createState();
-        if (!work->copier.files[i].hash)
-            return mics_err_nomem(err);
-        XXH64_reset(work->copier.files[i].hash, 0);
+    return mics_target_write(store, target, folder, &options, err);
+}
+
+/* A damaged source explains a number that is not finite, so its error comes first. It does not
+ * explain a full disk. */
+static enum mics_status write_and_verify(const struct mics_convert_request *request,
+                                         const struct mics_store *store, struct mics_target *target,
+                                         const char *folder, const struct mics_ckpt_reader *source,
+                                         struct mics_err *err)
+{
+    struct background_verification background = {
+        .verification = {.reader = source,
+                         .first = (uint32_t)request->comm->rank,
+                         .stride = (uint32_t)request->comm->size,
+                         .host_ranks = request->host_ranks,
+                         .cancel = &background.stop_verification}};
+    struct mics_background_task task = {.started = false};
+    struct mics_err verify_err = {""}, write_err = {""};
+    enum mics_status written, verified;
+
+    mics_background_task_start(&task, verify_in_background, &background);
+    written = write_target(request, store, target, folder, &background.stop_writing, &write_err);
+    if (written != MICS_OK && written != MICS_ERR_FORMAT)
+        atomic_store(&background.stop_verification, true);
+    verified = mics_background_task_wait(&task, &verify_err);
+    if (written == MICS_OK || written == MICS_ERR_FORMAT) {
+        verified = mics_ckpt_verify_share(&background.verification, request->comm, verified,
+                                          request->diagnostics, &verify_err);
+        if (verified != MICS_OK) {
+            write_err = verify_err;
+            written = verified;
+        }
     }
-    return MICS_OK;
+    mics_ckpt_verify_free(&background.verification);
+    if (written != MICS_OK && err)
+        *err = write_err;
+    return written;
 }
 
-/* All ranks get the sums of all files. */
-static enum mics_status share_sums(struct work *work, struct mics_target_file *files,
-                                   struct mics_err *err)
+enum mics_status mics_convert_verify_sums(const struct mics_convert_request *request,
+                                          const struct mics_ckpt_reader *source,
+                                          struct mics_err *err)
 {
-    struct mics_comm *comm = work->how->comm;
-    const uint32_t count = work->copier.target->file_count, ranks = (uint32_t)comm->size;
-    const size_t most = (size_t)mics_ceil_div(count, ranks);
-    struct mics_file_sum *own = calloc(most, sizeof *own);
-    struct mics_file_sum *all = malloc(most * ranks * sizeof *all);
-    enum mics_status status = mics_agree(comm, own && all ? MICS_OK : mics_err_nomem(err), err);
-
-    for (uint32_t i = (uint32_t)comm->rank; status == MICS_OK && i < count; i += ranks)
-        own[i / ranks] = (struct mics_file_sum){.bytes = files[i].bytes,
-                                                .xxh64 = XXH64_digest(work->copier.files[i].hash)};
-    if (status == MICS_OK)
-        status = comm->ops->all_gather_now(comm, own, all, most * sizeof *own, err);
-    for (uint32_t i = 0; status == MICS_OK && i < count; i++)
-        files[i].sum = all[(size_t)(i % ranks) * most + i / ranks];
-    free(own);
-    free(all);
-    return status;
-}
-
-static enum mics_status make_files(struct work *work, const char *folder, struct mics_err *err)
-{
-    struct mics_comm *comm = work->how->comm;
-    enum mics_status status = list_pieces(work, err);
-
-    if (status == MICS_OK)
-        status = mics_halt_init(&work->halt, folder, comm->size, err);
-    if (status == MICS_OK)
-        status = mics_copier_name_files(&work->copier, folder, err);
-    if (status == MICS_OK && comm->rank == 0)
-        status = mics_copier_create_files(&work->copier, err);
-    status = mics_agree(comm, status, err);
-    if (status == MICS_OK)
-        status = open_files(work, err);
-    if (status == MICS_OK)
-        status = start_sums(work, err);
-    mind_others(work);
-    if (status == MICS_OK) {
-        run_threads(work);
-        status = work->status;
-        if (status != MICS_OK && err)
-            *err = work->err;
-    }
-    if (status != MICS_OK || mics_copier_stops(&work->copier))
-        mics_halt_tell(&work->halt);
-    return mics_agree(comm, mics_copier_close_files(&work->copier, status, err), err);
-}
-
-enum mics_status mics_convert(const struct mics_store *store, struct mics_target *target,
-                              const char *folder, const struct mics_convert_how *how,
-                              struct mics_err *err)
-{
-    struct work work = {.copier = {.store = store, .target = target, .cancel = how->cancel},
-                        .how = how};
+    struct mics_progress progress;
+    struct mics_ckpt_verification verification = {.reader = source,
+                                                  .first = (uint32_t)request->comm->rank,
+                                                  .stride = (uint32_t)request->comm->size,
+                                                  .host_ranks = request->host_ranks,
+                                                  .progress = &progress};
     enum mics_status status;
 
-    pthread_mutex_init(&work.lock, NULL);
-    pthread_cond_init(&work.ended, NULL);
-    pthread_mutex_init(&work.copier.lock, NULL);
-    pthread_cond_init(&work.copier.turn, NULL);
-    status = make_files(&work, folder, err);
-    if (status == MICS_OK && target->hashed)
-        status = share_sums(&work, target->files, err);
-    mics_copier_forget_files(&work.copier);
-    pthread_cond_destroy(&work.copier.turn);
-    pthread_mutex_destroy(&work.copier.lock);
-    pthread_cond_destroy(&work.ended);
-    pthread_mutex_destroy(&work.lock);
-    free(work.pieces);
+    mics_progress_init(&progress, request->progress, request->progress_context,
+                       mics_ckpt_verify_bytes(&verification));
+    status = mics_ckpt_verify_files(&verification, err);
+    status =
+        mics_ckpt_verify_share(&verification, request->comm, status, request->diagnostics, err);
+    mics_ckpt_verify_free(&verification);
     return status;
+}
+
+/* Every rank registers all files, also those that it does not write, before any is created. */
+static enum mics_status register_files(const struct mics_convert_request *request,
+                                       const struct mics_target *target,
+                                       struct mics_output_folder *folder, struct mics_err *err)
+{
+    enum mics_status status = mics_output_folder_register(folder, MICS_ABORT_MARKER, err);
+
+    for (uint32_t i = 0; status == MICS_OK && i < target->file_count; i++)
+        status = mics_output_folder_register(folder, target->files[i].name, err);
+    return mics_agree(request->comm, status, err);
+}
+
+static enum mics_status write_files(const struct mics_convert_request *request,
+                                    const struct mics_store *store, struct mics_target *target,
+                                    const struct mics_ckpt_reader *source,
+                                    struct mics_output_folder *folder, struct mics_err *err)
+{
+    enum mics_status status;
+
+    if (request->dry_run)
+        return source ? mics_convert_verify_sums(request, source, err) : MICS_OK;
+    status = register_files(request, target, folder, err);
+    if (status != MICS_OK)
+        return status;
+    return source ? write_and_verify(request, store, target, folder->temporary, source, err)
+                  : write_target(request, store, target, folder->temporary, NULL, err);
+}
+
+/* Make the folder request->out completely, or not at all. `prepared` is the status of this rank's
+ * preparation. `source` is the checkpoint that the store reads; NULL: the source has no sums. With
+ * request->dry_run the sums are compared and nothing is written. Collective: the same result on all
+ * ranks. */
+static enum mics_status run_job(struct job *job, enum mics_status prepared,
+                                const struct mics_store *store,
+                                const struct mics_ckpt_reader *source, const struct output *output,
+                                struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    struct mics_output_folder folder = {.lock = -1};
+    enum mics_status status = mics_agree(request->comm, prepared, err);
+
+    if (status == MICS_OK)
+        status = mics_output_folder_create(&folder, request->comm, request->out,
+                                           mics_target_bytes(output->target) + output->reserve,
+                                           request->dry_run, err);
+    if (status == MICS_OK)
+        status = write_files(request, store, output->target, source, &folder, err);
+    if (status == MICS_OK && !request->dry_run) {
+        if (request->comm->rank == 0)
+            status = output->finish(job, &folder, err);
+        status = mics_agree(request->comm, status, err);
+    }
+    mics_output_folder_discard(&folder);
+    close_job(job);
+    return status;
+}
+
+static enum mics_status report_target(struct job *job, const struct mics_target *target,
+                                      struct mics_err *err)
+{
+    job->report->files = target->file_count;
+    job->report->bytes = mics_target_bytes(target);
+    return mics_free_space(job->request->out, &job->report->free_bytes, err);
+}
+
+/* *out = the history of `doc` (NULL: none) followed by this command: a new array. */
+static enum mics_status extend_history(const struct mics_convert_request *request,
+                                       const json_t *doc, json_t **out, struct mics_err *err)
+{
+    json_t *carrier = json_object(), *old = json_object_get(doc, "history");
+    enum mics_status status = MICS_OK;
+
+    if (!carrier || (old && json_object_set_new(carrier, "history", json_deep_copy(old)) != 0))
+        status = mics_err_nomem(err);
+    else if (!request->no_history)
+        status = mics_doc_add_history(carrier, "mics-shard", request->argc, request->argv, err);
+    if (status == MICS_OK)
+        *out = json_incref(json_object_get(carrier, "history"));
+    json_decref(carrier);
+    return status;
+}
+
+/* What split and reshard have in common. `history` is a document that has one. */
+static enum mics_status prepare_shards(struct job *job, const json_t *history, struct mics_err *err)
+{
+    enum mics_status status = extend_history(job->request, history, &job->manifest.history, err);
+
+    if (status == MICS_OK)
+        status = mics_shard_target_new(&job->plan.form, &job->shards, err);
+    return status == MICS_OK ? report_target(job, &job->shards.target, err) : status;
+}
+
+static enum mics_status finish_shards(struct job *job, struct mics_output_folder *folder,
+                                      struct mics_err *err)
+{
+    const enum mics_status status = mics_shard_target_write_manifest(&job->shards, &job->plan.form,
+                                                                     &job->manifest, folder, err);
+
+    return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
+}
+
+/* config.json has what no tensor's shape shows: the number of heads, the epsilon of the norm. */
+static enum mics_status match_config(const struct mics_hf *hf, const struct mics_model *model,
+                                     struct mics_err *err)
+{
+    struct mics_model *own = NULL;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
+
+    if (status != MICS_OK || !hf->folder[0] || access(path, F_OK) != 0)
+        return status;
+    status = mics_model_open(path, &own, err);
+    if (status == MICS_OK)
+        status = mics_models_match(own, path, model, "the plan", err);
+    mics_model_free(own);
+    return status;
+}
+
+static enum mics_status prepare_split(struct job *job, const char *const *paths, size_t count,
+                                      json_t *plan_doc, struct mics_err *err)
+{
+    struct mics_diagnostics *diagnostics = job->request->diagnostics;
+    enum mics_status status = mics_shard_plan_open(plan_doc, 1, &job->plan, err);
+
+    job->manifest.plan = json_incref(plan_doc);
+    job->manifest.training = json_object();
+    if (status != MICS_OK)
+        mics_err_prefix(err, "plan");
+    else if (!job->manifest.training)
+        status = mics_err_nomem(err);
+    else
+        status = mics_hf_open(paths, count, diagnostics, &job->hf, err);
+    if (status == MICS_OK)
+        status = match_config(&job->hf, job->plan.plan->model, err);
+    if (status == MICS_OK)
+        status = mics_hf_match(&job->hf, job->plan.plan->model, diagnostics, err);
+    return status == MICS_OK ? prepare_shards(job, job->plan.doc, err) : status;
+}
+
+enum mics_status mics_convert_split(const struct mics_convert_request *request,
+                                    const char *const *paths, size_t count, json_t *plan_doc,
+                                    struct mics_convert_report *report, struct mics_err *err)
+{
+    struct job job = {.request = request, .report = report};
+    const struct output output = {&job.shards.target, SHARDS_RESERVE, finish_shards};
+    const enum mics_status prepared = prepare_split(&job, paths, count, plan_doc, err);
+
+    return run_job(&job, prepared, &job.hf.store, NULL, &output, err);
+}
+
+/* The new plan's optimizer must have exactly the states of the checkpoint, unless that has only
+ * parameters. */
+static enum mics_status check_reshard(const struct mics_shard_source *source,
+                                      const struct mics_shard_plan *plan, struct mics_err *err)
+{
+    const uint32_t states = source->reader.table.states;
+    const uint32_t wanted = 1 + mics_optimizer_states(plan->plan->choice.optimizer);
+
+    if (states != 1 && states != wanted)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "%s: has %u states of each parameter, the plan's optimizer %u",
+                            source->reader.folder, states, wanted);
+    return mics_models_match(source->model, source->reader.folder, plan->plan->model, "the plan",
+                             err);
+}
+
+/* The new manifest keeps what the old one says of the training. */
+static enum mics_status prepare_reshard(struct job *job, const char *path, json_t *plan_doc,
+                                        struct mics_err *err)
+{
+    const struct mics_ckpt_reader *reader = &job->source.reader;
+    enum mics_status status = mics_shard_source_open(path, &job->source, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_shard_plan_open(plan_doc, reader->table.states, &job->plan, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "plan");
+        return status;
+    }
+    job->manifest.step = reader->manifest.step;
+    job->manifest.samples = reader->manifest.samples;
+    job->manifest.plan = json_incref(plan_doc);
+    job->manifest.training = json_incref(reader->manifest.training);
+    status = check_reshard(&job->source, &job->plan, err);
+    return status == MICS_OK ? prepare_shards(job, reader->doc, err) : status;
+}
+
+enum mics_status mics_convert_reshard(const struct mics_convert_request *request, const char *path,
+                                      json_t *plan_doc, struct mics_convert_report *report,
+                                      struct mics_err *err)
+{
+    struct job job = {.request = request, .report = report};
+    const struct output output = {&job.shards.target, SHARDS_RESERVE, finish_shards};
+    const enum mics_status prepared = prepare_reshard(&job, path, plan_doc, err);
+
+    return run_job(&job, prepared, &job.source.reader.store, &job.source.reader, &output, err);
+}
+
+/* What merge and cast have in common. */
+static enum mics_status prepare_hf_files(struct job *job, struct mics_err *err)
+{
+    const char *base = job->request->base;
+
+    if (base && access(base, R_OK | X_OK) != 0)
+        return mics_err_set_errno(err, "%s", base);
+    return report_target(job, &job->hf_files.target, err);
+}
+
+static enum mics_status finish_hf_files(struct job *job, struct mics_output_folder *folder,
+                                        struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status =
+        mics_hf_target_finish(&job->hf_files, job->config, request->dtype, folder, err);
+
+    if (status == MICS_OK && request->base)
+        status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
+    return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
+}
+
+static enum mics_status prepare_merge(struct job *job, const char *path, struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status = mics_shard_source_open(path, &job->source, err);
+    const struct mics_model *model = status == MICS_OK ? job->source.model : NULL;
+
+    if (status == MICS_OK)
+        status = mics_hf_target_of_model(model, request->dtype, request->file_bytes, &job->hf_files,
+                                         err);
+    if (status != MICS_OK)
+        return status;
+    job->config = mics_hf_config_of_model(model);
+    return job->config ? prepare_hf_files(job, err) : mics_err_nomem(err);
+}
+
+enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
+                                    struct mics_convert_report *report, struct mics_err *err)
+{
+    struct job job = {.request = request, .report = report};
+    const struct output output = {&job.hf_files.target, HF_RESERVE, finish_hf_files};
+    const enum mics_status prepared = prepare_merge(&job, path, err);
+
+    return run_job(&job, prepared, &job.source.reader.store, &job.source.reader, &output, err);
+}
+
+/* *config stays NULL for a folder without config.json, and for single files. */
+static enum mics_status read_config(const struct mics_hf *hf, json_t **config, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], *data = NULL;
+    size_t size = 0;
+    json_error_t problem;
+    enum mics_status status = mics_path_format(path, err, "%s/config.json", hf->folder);
+
+    if (status != MICS_OK || !hf->folder[0] || access(path, F_OK) != 0)
+        return status;
+    status = mics_file_read(path, MAX_CONFIG_BYTES, &data, &size, err);
+    if (status != MICS_OK)
+        return status;
+    *config = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
+    free(data);
+    if (!json_is_object(*config))
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: line %d: %s", path, problem.line,
+                            *config ? "expected an object" : problem.text);
+    return MICS_OK;
+}
+
+static enum mics_status prepare_cast(struct job *job, const char *const *paths, size_t count,
+                                     struct mics_err *err)
+{
+    const struct mics_convert_request *request = job->request;
+    enum mics_status status = mics_hf_open(paths, count, request->diagnostics, &job->hf, err);
+
+    if (status == MICS_OK)
+        status = read_config(&job->hf, &job->config, err);
+    if (status == MICS_OK)
+        status = mics_hf_spread(&job->hf, err);
+    if (status == MICS_OK)
+        status = mics_hf_target_of_hf(&job->hf, request->dtype, request->file_bytes, &job->hf_files,
+                                      err);
+    return status == MICS_OK ? prepare_hf_files(job, err) : status;
+}
+
+enum mics_status mics_convert_cast(const struct mics_convert_request *request,
+                                   const char *const *paths, size_t count,
+                                   struct mics_convert_report *report, struct mics_err *err)
+{
+    struct job job = {.request = request, .report = report};
+    const struct output output = {&job.hf_files.target, HF_RESERVE, finish_hf_files};
+    const enum mics_status prepared = prepare_cast(&job, paths, count, err);
+
+    return run_job(&job, prepared, &job.hf.store, NULL, &output, err);
 }

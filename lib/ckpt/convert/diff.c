@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_diff.c - do two models on disk hold the same numbers, whatever their forms? */
-#include "ckpt/convert/ops.h"
+/* diff.c - compares the numbers of two models on disk, whatever their forms. */
+#include "ckpt/convert/convert.h"
 
 #include "base/num.h"
-#include "ckpt/convert/model.h"
+#include "ckpt/convert/disk_model.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "doc/table.h"
@@ -43,7 +43,7 @@ static enum mics_status compare_tensor(const struct mics_store *const stores[2],
         const size_t count = (size_t)mics_min_u64(tensor->count - at, MICS_STORE_CHUNK);
 
         for (int i = 0; status == MICS_OK && i < 2; i++)
-            status = mics_store_read(stores[i], space, tensor->offset + at, count, MICS_NUMBER_F32,
+            status = mics_store_read(stores[i], space, tensor->offset + at, count, MICS_STORAGE_F32,
                                      buffer + (size_t)i * MICS_STORE_CHUNK, scratch, err);
         if (status == MICS_OK)
             compare(buffer, buffer + MICS_STORE_CHUNK, count, out);
@@ -62,7 +62,7 @@ static enum mics_status add_row(json_t *rows, const char *tensor, uint32_t state
     return json_array_append_new(rows, row) == 0 ? MICS_OK : mics_err_nomem(err);
 }
 
-/* A row for every tensor and state that differs. */
+/* Adds a row for each tensor and state that differs. */
 static enum mics_status compare_all(const struct mics_model *model,
                                     const struct mics_store *const stores[2], uint32_t states,
                                     json_t *rows, struct mics_err *err)
@@ -86,8 +86,8 @@ static enum mics_status compare_all(const struct mics_model *model,
 }
 
 static enum mics_status compare_models(struct mics_disk_model disks[2], const char *const paths[2],
-                                       struct mics_problems *problems, json_t *doc, bool *same,
-                                       struct mics_err *err)
+                                       struct mics_diagnostics *diagnostics, json_t *doc,
+                                       bool *same, struct mics_err *err)
 {
     const struct mics_model *model = mics_disk_model_of(&disks[0]);
     const struct mics_store *stores[2];
@@ -101,13 +101,12 @@ static enum mics_status compare_models(struct mics_disk_model disks[2], const ch
     if (!model)
         model = mics_disk_model_of(&disks[1]);
     if (!model)
-        return mics_err_set(
-            err, MICS_ERR_FORMAT,
-            "neither is a checkpoint or has a config.json: of which model are they?");
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "the model is not known: neither is a checkpoint or has a config.json");
     for (int i = 0; status == MICS_OK && i < 2; i++)
         status = mics_disk_model_match(&disks[i], model,
                                        paths[model == mics_disk_model_of(&disks[0]) ? 0 : 1],
-                                       problems, &stores[i], err);
+                                       diagnostics, &stores[i], err);
     if (status == MICS_OK)
         status =
             compare_all(model, stores, (uint32_t)mics_min_u64(states[0], states[1]), rows, err);
@@ -118,8 +117,9 @@ static enum mics_status compare_models(struct mics_disk_model disks[2], const ch
     return status;
 }
 
-enum mics_status mics_convert_diff(const char *a, const char *b, struct mics_problems *problems,
-                                   json_t **out, bool *same, struct mics_err *err)
+enum mics_status mics_convert_diff(const char *a, const char *b,
+                                   struct mics_diagnostics *diagnostics, json_t **out, bool *same,
+                                   struct mics_err *err)
 {
     struct mics_disk_model disks[2] = {{.is_hf = false}, {.is_hf = false}};
     const char *const paths[2] = {a, b};
@@ -127,14 +127,14 @@ enum mics_status mics_convert_diff(const char *a, const char *b, struct mics_pro
     enum mics_status status = doc ? MICS_OK : mics_err_nomem(err);
 
     for (int i = 0; status == MICS_OK && i < 2; i++) {
-        status = mics_disk_model_open(paths[i], problems, &disks[i], err);
+        status = mics_disk_model_open(paths[i], diagnostics, &disks[i], err);
         if (status == MICS_OK)
             status = mics_disk_model_config(&disks[i], err);
     }
     if (status == MICS_OK && json_object_set_new(doc, "paths", json_pack("[s,s]", a, b)) != 0)
         status = mics_err_nomem(err);
     if (status == MICS_OK)
-        status = compare_models(disks, paths, problems, doc, same, err);
+        status = compare_models(disks, paths, diagnostics, doc, same, err);
     mics_disk_model_close(&disks[0]);
     mics_disk_model_close(&disks[1]);
     if (status == MICS_OK)
@@ -144,8 +144,8 @@ enum mics_status mics_convert_diff(const char *a, const char *b, struct mics_pro
     return status;
 }
 
-static enum mics_status put_row(struct mics_table *table, const struct mics_cursor *row,
-                                struct mics_err *err)
+static enum mics_status add_table_row(struct mics_table *table, const struct mics_cursor *row,
+                                      struct mics_err *err)
 {
     const char *tensor = NULL, *state = NULL;
     uint64_t elements = 0, differ = 0;
@@ -184,7 +184,7 @@ enum mics_status mics_diff_print(FILE *out, const json_t *doc, int tsv, struct m
     for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&rows); i++) {
         status = mics_cursor_item(&rows, i, &row, err);
         if (status == MICS_OK)
-            status = put_row(table, &row, err);
+            status = add_table_row(table, &row, err);
     }
     if (status == MICS_OK)
         return mics_table_finish(table, out, tsv, err);

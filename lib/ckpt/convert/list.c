@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert_list.c - the tensors of a model on disk, as a document. */
-#include "ckpt/convert/ops.h"
+/* list.c - the tensors of a model on disk, as a document. */
+#include "ckpt/convert/convert.h"
 
-#include "ckpt/convert/model.h"
-#include "ckpt/manifest_form.h"
+#include "ckpt/convert/disk_model.h"
+#include "ckpt/manifest.h"
 #include "doc/cursor.h"
 #include "doc/doc.h"
 #include "doc/table.h"
@@ -13,8 +13,8 @@
 
 #define MAX_TENSORS ((size_t)1 << 20)
 
-static json_t *describe(const char *name, const char *dtype, const uint64_t *shape, uint32_t rank,
-                        uint64_t bytes, const char *place)
+static json_t *tensor_to_json(const char *name, const char *dtype, const uint64_t *shape,
+                              uint32_t rank, uint64_t bytes, const char *file)
 {
     json_t *sizes = json_array();
 
@@ -24,7 +24,7 @@ static json_t *describe(const char *name, const char *dtype, const uint64_t *sha
             return NULL;
         }
     return sizes ? json_pack("{s:s,s:s,s:o,s:I,s:s}", "name", name, "dtype", dtype, "shape", sizes,
-                             "bytes", (json_int_t)bytes, "in", place)
+                             "bytes", (json_int_t)bytes, "in", file)
                  : NULL;
 }
 
@@ -33,8 +33,8 @@ static int list_model(const struct mics_model *model, json_t *tensors)
     for (uint32_t i = 0; i < model->unit_count; i++) {
         for (uint32_t j = 0; j < model->units[i].tensor_count; j++) {
             const struct mics_tensor *is = &model->units[i].tensors[j];
-            json_t *entry = describe(is->name, "F32", is->shape, is->rank,
-                                     is->count * sizeof(float), model->units[i].name);
+            json_t *entry = tensor_to_json(is->name, "F32", is->shape, is->rank,
+                                           is->count * sizeof(float), model->units[i].name);
 
             if (json_array_append_new(tensors, entry) != 0)
                 return -1;
@@ -47,8 +47,8 @@ static int list_hf(const struct mics_hf *hf, json_t *tensors)
 {
     for (size_t i = 0; i < hf->tensor_count; i++) {
         const struct mics_safetensor *is = hf->tensors[i].is;
-        json_t *entry = describe(is->name, is->dtype, is->shape, is->rank, is->end - is->begin,
-                                 hf->files[hf->tensors[i].file].name);
+        json_t *entry = tensor_to_json(is->name, is->dtype, is->shape, is->rank,
+                                       is->end - is->begin, hf->files[hf->tensors[i].file].name);
 
         if (json_array_append_new(tensors, entry) != 0)
             return -1;
@@ -56,16 +56,16 @@ static int list_hf(const struct mics_hf *hf, json_t *tensors)
     return 0;
 }
 
-enum mics_status mics_convert_list(const char *path, struct mics_problems *problems, json_t **out,
-                                   struct mics_err *err)
+enum mics_status mics_convert_list(const char *path, struct mics_diagnostics *diagnostics,
+                                   json_t **out, struct mics_err *err)
 {
     struct mics_disk_model disk;
     json_t *doc = mics_doc_new(MICS_TENSORS_KIND, 1), *tensors = json_array(), *states = NULL;
-    enum mics_status status = mics_disk_model_open(path, problems, &disk, err);
+    enum mics_status status = mics_disk_model_open(path, diagnostics, &disk, err);
     int failed = !doc || !tensors;
 
     if (status == MICS_OK && !failed) {
-        states = mics_form_states(mics_disk_model_states(&disk));
+        states = mics_ckpt_states_to_json(mics_disk_model_states(&disk));
         failed = disk.is_hf ? list_hf(&disk.hf, tensors) : list_model(disk.shards.model, tensors);
         failed = failed || json_object_set_new(doc, "path", json_string(path)) != 0 ||
                  json_object_set(doc, "states", states) != 0 ||
@@ -83,10 +83,10 @@ enum mics_status mics_convert_list(const char *path, struct mics_problems *probl
     return status;
 }
 
-static enum mics_status put_row(struct mics_table *table, const struct mics_cursor *tensor, int tsv,
+static enum mics_status add_row(struct mics_table *table, const struct mics_cursor *tensor, int tsv,
                                 struct mics_err *err)
 {
-    const char *name = NULL, *dtype = NULL, *place = NULL;
+    const char *name = NULL, *dtype = NULL, *file = NULL;
     uint64_t bytes = 0;
     struct mics_cursor shape;
     char text[160] = "";
@@ -95,7 +95,7 @@ static enum mics_status put_row(struct mics_table *table, const struct mics_curs
     if (status == MICS_OK)
         status = mics_cursor_string(tensor, "dtype", &dtype, err);
     if (status == MICS_OK)
-        status = mics_cursor_string(tensor, "in", &place, err);
+        status = mics_cursor_string(tensor, "in", &file, err);
     if (status == MICS_OK)
         status = mics_cursor_u64(tensor, "bytes", 0, INT64_MAX, &bytes, err);
     if (status == MICS_OK)
@@ -109,7 +109,7 @@ static enum mics_status put_row(struct mics_table *table, const struct mics_curs
     mics_table_cell(table, "%s", dtype);
     mics_table_cell(table, "%s", text);
     mics_table_bytes(table, tsv, bytes);
-    mics_table_cell(table, "%s", place);
+    mics_table_cell(table, "%s", file);
     return MICS_OK;
 }
 
@@ -127,7 +127,7 @@ enum mics_status mics_tensors_print(FILE *out, const json_t *doc, int tsv, struc
     for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&tensors); i++) {
         status = mics_cursor_item(&tensors, i, &tensor, err);
         if (status == MICS_OK)
-            status = put_row(table, &tensor, tsv, err);
+            status = add_row(table, &tensor, tsv, err);
     }
     if (status == MICS_OK)
         return mics_table_finish(table, out, tsv, err);

@@ -2,12 +2,14 @@
 #include "ckpt/convert/shards.h"
 
 #include "ckpt/manifest.h"
-#include "ckpt/shard_spec.h"
+#include "ckpt/shard_file.h"
+#include "doc/cursor.h"
 #include "doc/doc.h"
 #include "plan/layout.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum mics_status mics_shard_plan_open(json_t *doc, uint32_t states, struct mics_shard_plan *out,
                                       struct mics_err *err)
@@ -39,7 +41,64 @@ void mics_shard_plan_close(struct mics_shard_plan *plan)
     *plan = (struct mics_shard_plan){0};
 }
 
-/* All shards have the same tensors; each section is cut from its space by the file's index. */
+/* The store numbers spaces by the units of the table, conversions by those of the model. */
+static enum mics_status check_units(const struct mics_ckpt_table *table,
+                                    const struct mics_model *model, struct mics_err *err)
+{
+    for (uint32_t i = 0; i < model->unit_count; i++)
+        if (strcmp(table->units[i].name, model->units[i].name) != 0)
+            return mics_err_set(err, MICS_ERR_FORMAT, "units[%u].name: expected \"%s\"", i,
+                                model->units[i].name);
+    return MICS_OK;
+}
+
+static enum mics_status open_model(struct mics_shard_source *source, struct mics_err *err)
+{
+    const struct mics_ckpt_reader *reader = &source->reader;
+    const struct mics_cursor root = mics_cursor_root(reader->doc);
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_object(&root, "model", &at, err);
+
+    if (status == MICS_OK) {
+        status = mics_model_from_json(at.value, &source->model, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "model");
+    }
+    if (status == MICS_OK)
+        status = mics_ckpt_match_tensors(&reader->table, source->model, err);
+    if (status == MICS_OK)
+        status = check_units(&reader->table, source->model, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s/" MICS_MANIFEST_NAME, reader->folder);
+    return status;
+}
+
+enum mics_status mics_shard_source_open(const char *path, struct mics_shard_source *out,
+                                        struct mics_err *err)
+{
+    char folder[MICS_PATH_MAX];
+    bool found;
+    enum mics_status status;
+
+    *out = (struct mics_shard_source){0};
+    if (access(path, F_OK) != 0)
+        return mics_err_set_errno(err, "%s", path);
+    status = mics_checkpoint_find(path, false, folder, &found, err);
+    if (status == MICS_OK)
+        status = mics_ckpt_reader_open(folder, NULL, &out->reader, err);
+    if (status == MICS_OK)
+        status = open_model(out, err);
+    return status == MICS_OK ? mics_ckpt_reader_open_files(&out->reader, err) : status;
+}
+
+void mics_shard_source_close(struct mics_shard_source *source)
+{
+    mics_ckpt_reader_close(&source->reader);
+    mics_model_free(source->model);
+    source->model = NULL;
+}
+
+/* All shards have the same sections; the index of a file selects its piece of each space. */
 static struct mics_section *make_sections(const struct mics_ckpt_form *form, size_t *count)
 {
     size_t total = 0, at = 0;
@@ -53,7 +112,7 @@ static struct mics_section *make_sections(const struct mics_ckpt_form *form, siz
         for (uint32_t segment = 0; segment < layout->segments; segment++)
             sections[at++] = (struct mics_section){
                 .space = mics_space_of(i / form->states, i % form->states),
-                .number = MICS_NUMBER_F32,
+                .dtype = MICS_STORAGE_F32,
                 .start = mics_layout_piece_offset(layout, segment, layout->optim_piece, 0),
                 .count = layout->optim_piece};
     }
@@ -112,10 +171,11 @@ void mics_shard_target_free(struct mics_shard_target *target)
     *target = (struct mics_shard_target){0};
 }
 
-enum mics_status mics_shard_target_finish(const struct mics_shard_target *target,
-                                          const struct mics_ckpt_form *form,
-                                          struct mics_manifest *manifest,
-                                          struct mics_new_folder *folder, struct mics_err *err)
+enum mics_status mics_shard_target_write_manifest(const struct mics_shard_target *target,
+                                                  const struct mics_ckpt_form *form,
+                                                  struct mics_manifest *manifest,
+                                                  struct mics_output_folder *folder,
+                                                  struct mics_err *err)
 {
     json_t *doc = NULL;
     char *data = NULL;
@@ -133,37 +193,8 @@ enum mics_status mics_shard_target_finish(const struct mics_shard_target *target
     if (status == MICS_OK)
         status = mics_doc_encode(doc, MICS_DOC_MSGPACK, &data, &size, err);
     if (status == MICS_OK)
-        status = mics_new_folder_write(folder, MICS_MANIFEST_NAME, data, size, err);
+        status = mics_output_folder_write(folder, MICS_MANIFEST_NAME, data, size, err);
     free(data);
     json_decref(doc);
-    return status;
-}
-
-/* By the members of a plan's model, so that a new one is compared without being named here. */
-enum mics_status mics_models_match(const struct mics_model *a, const char *a_name,
-                                   const struct mics_model *b, const char *b_name,
-                                   struct mics_err *err)
-{
-    json_t *left = mics_model_to_json(a), *right = mics_model_to_json(b), *value;
-    enum mics_status status = left && right ? MICS_OK : mics_err_nomem(err);
-    const char *key;
-
-    json_object_foreach(left, key, value)
-    {
-        json_t *other = json_object_get(right, key);
-
-        if (status != MICS_OK || strcmp(key, "name") == 0 || strcmp(key, "source") == 0 ||
-            json_equal(value, other))
-            continue;
-        char *x = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
-        char *y = other ? json_dumps(other, JSON_ENCODE_ANY | JSON_REAL_PRECISION(12)) : NULL;
-
-        status = mics_err_set(err, MICS_ERR_FORMAT, "%s has a model with %s %s, %s one with %s",
-                              a_name, key, x ? x : "?", b_name, y ? y : "none");
-        free(x);
-        free(y);
-    }
-    json_decref(left);
-    json_decref(right);
     return status;
 }

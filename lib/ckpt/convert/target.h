@@ -1,93 +1,98 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * target.h - files that are to be made of a store's numbers.
+ * target.h - writes files made of a store's numbers, into a folder that appears by one rename.
  *
- * A file is a header and sections end to end; the folder appears by one rename when all are whole.
+ * A file is a header followed by sections. file_writer.c writes the files, output_folder.c has the
+ * folder.
  */
 #ifndef MICS_CKPT_CONVERT_TARGET_H
 #define MICS_CKPT_CONVERT_TARGET_H
 
-#include "ckpt/folder.h"
-#include "ckpt/format/hashed_file.h"
 #include "base/progress.h"
+#include "ckpt/folder.h"
+#include "ckpt/format/checksum.h"
 #include "ckpt/store.h"
 #include "comm/comm.h"
 
 #include <stdatomic.h>
 
-/* A run of numbers in a file. In the file of index i it begins at start + i * count of its space: so all
- * shards share one list, and loose files have index 0. */
+/* A run of numbers in a file. In the file of index i it has the numbers [start + i * count, start +
+ * (i + 1) * count) of its space, so that all shards of a checkpoint share one list of sections. */
 struct mics_section {
     uint32_t space;
-    enum mics_number number;
+    enum mics_storage_dtype dtype;
     uint64_t start, count;
-    uint64_t offset; /* bytes, in the data of its file: mics_sections_place() */
+    uint64_t offset; /* bytes, in the data of its file; set by mics_sections_place() */
 };
 
 struct mics_target_file {
     char name[64];
-    const char *header; /* borrowed, as the sections */
+    const char *header; /* borrowed, as the sections are */
     size_t header_bytes;
     const struct mics_section *sections;
     size_t section_count;
     uint32_t index;
     uint64_t bytes;           /* of the whole file */
-    struct mics_file_sum sum; /* of a hashed one, when it was made */
+    struct mics_file_sum sum; /* output, if the target is hashed */
 };
 
 struct mics_target {
     struct mics_target_file *files;
     uint32_t file_count;
-    bool hashed; /* each file is summed from end to end, and so made by one rank */
+    bool hashed; /* compute the sum of each file, which is then written by one rank */
 };
 
-/* Lay the sections of a file end to end; the bytes of all. */
+/* Place the sections of a file one after another. Returns the bytes of all. */
 uint64_t mics_sections_place(struct mics_section *sections, size_t count);
 uint64_t mics_target_bytes(const struct mics_target *target);
 
-struct mics_convert_how {
-    struct mics_comm *comm;  /* the ranks that make the files together; all see the folder */
-    uint32_t host_ranks;     /* of these, how many share the cores of this machine, with this one */
-    mics_progress *progress; /* called by the thread that called mics_convert(); or NULL */
+/* A file in the folder by which a rank that fails stops the others. */
+#define MICS_ABORT_MARKER "abort"
+
+struct mics_target_options {
+    struct mics_comm *comm; /* the ranks that write the files together; all see the folder */
+    uint32_t host_ranks;    /* of these, how many share the cores of this machine, with this one */
+    mics_progress_callback *progress; /* called by the calling thread; or NULL */
     void *progress_context;
-    const atomic_bool *cancel; /* when true, nobody wants the files any more; or NULL */
+    const atomic_bool *cancel; /* when true, stop early; or NULL */
 };
 
-/* Make all files in `folder`, synced. Collective: the first rank creates the files, all fill them, with two threads
- * for each core that the process has, at most 24; each takes 5 MiB. The sums are known on all ranks. After a failure,
- * which is one of all ranks, the files are as far as they came; the others stop soon after the rank that failed. */
-enum mics_status mics_convert(const struct mics_store *store, struct mics_target *target,
-                              const char *folder, const struct mics_convert_how *how,
-                              struct mics_err *err);
+/* Write all files into `folder` and fsync them. Collective: rank 0 creates the files, and all ranks
+ * write pieces of them, with two threads per core of the process, at most 24, of 5 MiB of memory
+ * each. All ranks get the sums. After an error, which is the same on all ranks, the files are
+ * incomplete; the other ranks stop soon after the one that failed. If cancelled, the files are
+ * incomplete and the status may be MICS_OK. */
+enum mics_status mics_target_write(const struct mics_store *store, struct mics_target *target,
+                                   const char *folder, const struct mics_target_options *options,
+                                   struct mics_err *err);
 
-/* A folder that is being made beside its place. */
-struct mics_new_folder {
+/* A folder that is written under a temporary name beside its final one. */
+struct mics_output_folder {
     char final[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
-    bool made;
-    int lock; /* while it is made, or -1: what has none is a leftover */
+    bool created; /* by this rank, and not yet renamed */
+    int lock;     /* held while the folder is written: without, it is stale. -1: none */
     struct mics_temporary *
-        *entries; /* itself and its files: removed when the process is told to end */
+        *entries; /* the folder and its files: removed if a signal ends the process */
     size_t entry_count;
 };
 
-/* The first rank makes it for all, and removes what killed runs left of the same name. MICS_ERR_ARG unless `path` is absent or an empty folder; MICS_ERR_IO unless there is
- * room for `bytes`. With `dry` nothing is made. Collective. */
-enum mics_status mics_new_folder_begin(struct mics_new_folder *folder, struct mics_comm *comm,
-                                       const char *path, uint64_t bytes, bool dry,
-                                       struct mics_err *err);
-/* Have `name` in it removed with it when the process is told to end: every rank, before the file is made. */
-enum mics_status mics_new_folder_remember(struct mics_new_folder *folder, const char *name,
-                                          struct mics_err *err);
-/* Sync and rename: the rank that made it. */
-enum mics_status mics_new_folder_commit(struct mics_new_folder *folder, struct mics_err *err);
-/* Remove what was made, if it was not committed. */
-void mics_new_folder_discard(struct mics_new_folder *folder);
+/* Rank 0 creates the folder for all, after it has removed stale folders of killed runs.
+ * MICS_ERR_ARG if `path` exists and is not an empty folder; MICS_ERR_IO if fewer than `bytes` are
+ * free. With `dry_run` only these two are checked. Collective. */
+enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
+                                           struct mics_comm *comm, const char *path, uint64_t bytes,
+                                           bool dry_run, struct mics_err *err);
+/* Have `name` removed with the folder if a signal ends the process. Every rank registers a file
+ * before it is created. */
+enum mics_status mics_output_folder_register(struct mics_output_folder *folder, const char *name,
+                                             struct mics_err *err);
+/* fsync the folder and give it its final name. Rank 0 only. */
+enum mics_status mics_output_folder_commit(struct mics_output_folder *folder, struct mics_err *err);
+/* Remove the folder unless it was committed, and free what the structure holds. */
+void mics_output_folder_discard(struct mics_output_folder *folder);
 
-/* A small file in the folder, whole and synced. */
-enum mics_status mics_new_folder_write(struct mics_new_folder *folder, const char *name,
-                                       const void *data, size_t size, struct mics_err *err);
-
-/* Free bytes of the file system that a new `path` would be on. */
-enum mics_status mics_free_space(const char *path, uint64_t *bytes, struct mics_err *err);
+/* Write a small file into the folder and fsync it. */
+enum mics_status mics_output_folder_write(struct mics_output_folder *folder, const char *name,
+                                          const void *data, size_t size, struct mics_err *err);
 
 #endif

@@ -1,145 +1,145 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify.c - is what is on disk what was written?
+ * verify.c - checks a model on disk.
  *
- * A checkpoint's files are summed, several at a time; files of Hugging Face have no sums, so that their
- * headers, and that no number is infinite or NaN, is all that can be checked.
+ * A checkpoint has sums. Hugging Face files have none: only their headers can be checked, and that
+ * all numbers are finite.
  */
-#include "ckpt/convert/ops.h"
+#include "ckpt/convert/convert.h"
 
 #include "base/num.h"
-#include "comm/agree.h"
-#include "ckpt/convert/model.h"
-#include "ckpt/convert/write.h"
 #include "base/workers.h"
+#include "ckpt/convert/disk_model.h"
+#include "comm/agree.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
 #define PIECE_NUMBERS ((uint64_t)4 << 20)
 
-/* Threads take pieces of tensors from one row. */
-struct row {
+/* What the threads share. */
+struct scan {
     const struct mics_hf *hf;
-    struct mics_meter meter;
-    pthread_mutex_t lock; /* of what follows */
-    size_t tensor;        /* the next piece */
+    struct mics_progress progress;
+    pthread_mutex_t lock; /* protects the members below */
+    size_t tensor;        /* the next piece begins at number `at` of this tensor */
     uint64_t at;
-    unsigned char *bad; /* [tensor]: 1, 0 */
-    struct mics_problems *problems;
+    unsigned char *bad; /* [tensor] 1: has been reported */
+    struct mics_diagnostics *diagnostics;
     enum mics_status status;
     struct mics_err err;
 };
 
-/* The next piece of a tensor; false: there is none, or there was a failure. */
-static bool take_piece(struct row *row, struct mics_extent *piece)
+/* *piece = the next piece of a tensor. False: there is none, or a thread has failed. */
+static bool take_piece(struct scan *scan, struct mics_extent *piece)
 {
-    const struct mics_store *store = &row->hf->store;
+    const struct mics_store *store = &scan->hf->store;
     bool found = false;
 
-    pthread_mutex_lock(&row->lock);
-    while (row->tensor < store->table_count && row->at >= store->table[row->tensor].count) {
-        row->tensor++;
-        row->at = 0;
+    pthread_mutex_lock(&scan->lock);
+    while (scan->tensor < store->table_count && scan->at >= store->table[scan->tensor].count) {
+        scan->tensor++;
+        scan->at = 0;
     }
-    if (row->status == MICS_OK && row->tensor < store->table_count) {
-        *piece = store->table[row->tensor];
-        piece->start = row->at;
-        piece->count = mics_min_u64(piece->count - row->at, PIECE_NUMBERS);
-        row->at += piece->count;
+    if (scan->status == MICS_OK && scan->tensor < store->table_count) {
+        *piece = store->table[scan->tensor];
+        piece->start = scan->at;
+        piece->count = mics_min_u64(piece->count - scan->at, PIECE_NUMBERS);
+        scan->at += piece->count;
         found = true;
     }
-    pthread_mutex_unlock(&row->lock);
+    pthread_mutex_unlock(&scan->lock);
     return found;
 }
 
-/* A number that is not finite is a problem of its tensor, and is told once; whatever else goes wrong ends it all. */
-static void put_result(struct row *row, const struct mics_extent *piece, enum mics_status status,
+/* Numbers that are not finite are reported once for each tensor. Any other error ends the scan. */
+static void add_result(struct scan *scan, const struct mics_extent *piece, enum mics_status status,
                        const struct mics_err *err)
 {
     if (status == MICS_OK)
         return;
-    pthread_mutex_lock(&row->lock);
-    if (status != MICS_ERR_FORMAT && row->status == MICS_OK) {
-        row->status = status;
-        row->err = *err;
-    } else if (status == MICS_ERR_FORMAT && !row->bad[piece->space]) {
-        mics_problem(row->problems, "%s", err->text);
-        row->bad[piece->space] = 1;
+    pthread_mutex_lock(&scan->lock);
+    if (status != MICS_ERR_FORMAT && scan->status == MICS_OK) {
+        scan->status = status;
+        scan->err = *err;
+    } else if (status == MICS_ERR_FORMAT && !scan->bad[piece->space]) {
+        mics_diagnostics_add(scan->diagnostics, "%s", err->text);
+        scan->bad[piece->space] = 1;
     }
-    if (row->tensor == piece->space) /* the rest of it tells no more */
-        row->at = UINT64_MAX;
-    pthread_mutex_unlock(&row->lock);
+    if (scan->tensor == piece->space) /* skip the rest */
+        scan->at = UINT64_MAX;
+    pthread_mutex_unlock(&scan->lock);
 }
 
 static void *check_pieces(void *context)
 {
-    struct row *row = context;
+    struct scan *scan = context;
     float *buffer = malloc(3 * MICS_STORE_CHUNK * sizeof *buffer);
     struct mics_extent piece = {.space = 0};
     struct mics_err err = {""};
     enum mics_status status;
 
     if (!buffer)
-        put_result(row, &piece, mics_err_nomem(&err), &err);
-    while (buffer && take_piece(row, &piece)) {
+        add_result(scan, &piece, mics_err_nomem(&err), &err);
+    while (buffer && take_piece(scan, &piece)) {
         const uint64_t end = piece.start + piece.count;
 
         status = MICS_OK;
         for (uint64_t at = piece.start; status == MICS_OK && at < end; at += MICS_STORE_CHUNK)
-            status = mics_store_read(&row->hf->store, piece.space, at,
-                                     (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.number,
+            status = mics_store_read(&scan->hf->store, piece.space, at,
+                                     (size_t)mics_min_u64(end - at, MICS_STORE_CHUNK), piece.dtype,
                                      buffer, buffer + MICS_STORE_CHUNK, &err);
-        put_result(row, &piece, status, &err);
-        mics_meter_add(&row->meter, piece.count * mics_number_bytes(piece.number));
+        add_result(scan, &piece, status, &err);
+        mics_progress_add(&scan->progress, piece.count * mics_storage_dtype_bytes(piece.dtype));
     }
     free(buffer);
     return NULL;
 }
 
-/* All numbers, as what they are. */
+/* Check that all numbers are finite. */
 static enum mics_status check_numbers(const struct mics_convert_request *request,
                                       struct mics_hf *hf, struct mics_err *err)
 {
-    struct mics_problems *problems = request->problems;
-    const uint64_t before = problems->count;
-    struct row row = {.hf = hf, .problems = problems};
+    struct mics_diagnostics *diagnostics = request->diagnostics;
+    const uint64_t before = diagnostics->count;
+    struct scan scan = {.hf = hf, .diagnostics = diagnostics};
     uint64_t bytes = 0;
     enum mics_status status = mics_hf_spread(hf, err);
 
     if (status != MICS_OK)
         return status;
-    row.bad = calloc(hf->store.table_count + 1, 1);
-    if (!row.bad)
+    scan.bad = calloc(hf->store.table_count + 1, 1);
+    if (!scan.bad)
         return mics_err_nomem(err);
     for (size_t i = 0; i < hf->tensor_count; i++)
         bytes += hf->tensors[i].is->end - hf->tensors[i].is->begin;
-    mics_meter_init(&row.meter, request->progress, request->progress_context, bytes);
-    pthread_mutex_init(&row.lock, NULL);
-    mics_run_threads(check_pieces, &row, 1);
-    pthread_mutex_destroy(&row.lock);
-    free(row.bad);
-    if (row.status != MICS_OK) {
+    mics_progress_init(&scan.progress, request->progress, request->progress_context, bytes);
+    pthread_mutex_init(&scan.lock, NULL);
+    mics_workers_run(check_pieces, &scan, 1);
+    pthread_mutex_destroy(&scan.lock);
+    free(scan.bad);
+    if (scan.status != MICS_OK) {
         if (err)
-            *err = row.err;
-        return row.status;
+            *err = scan.err;
+        return scan.status;
     }
-    return mics_problems_end(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name, err);
+    return mics_diagnostics_status(diagnostics, before,
+                                   hf->folder[0] ? hf->folder : hf->files[0].name, err);
 }
 
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err)
 {
     struct mics_disk_model disk;
-    enum mics_status status = mics_disk_model_open(path, request->problems, &disk, err);
-    const struct mics_store *store = disk.is_hf ? &disk.hf.store : &disk.shards.store;
+    enum mics_status status = mics_disk_model_open(path, request->diagnostics, &disk, err);
+    const struct mics_store *store = disk.is_hf ? &disk.hf.store : &disk.shards.reader.store;
 
     *report = (struct mics_convert_report){.files = store->file_count};
     for (uint32_t i = 0; i < store->file_count; i++)
         report->bytes += store->files[i].bytes;
     status = mics_agree(request->comm, status, err);
     if (status == MICS_OK && !disk.is_hf)
-        status = mics_convert_check_sums(request, &disk.shards, err);
+        status = mics_convert_verify_sums(request, &disk.shards.reader, err);
     else if (status == MICS_OK && request->comm->rank == 0)
         status = check_numbers(request, &disk.hf, err);
     if (disk.is_hf)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * safetensors.h - the file format of tensors: a checked reader and a writer of headers.
+ * safetensors.h - headers of safetensors files: a strict reader and a writer.
  *
  * A file is a 64-bit little-endian length N, N bytes of JSON, and the data, which the tensors tile
- * without gaps. The reader is strict: what it accepts cannot point outside the file.
+ * without gaps. An offset in a header that the reader accepts never points outside the file.
  * Format: https://github.com/huggingface/safetensors
  */
 #ifndef MICS_CKPT_FORMAT_SAFETENSORS_H
@@ -21,23 +21,24 @@
 struct mics_safetensor {
     const char *name;  /* belongs to the header */
     const char *dtype; /* "F32", ...; static */
-    uint32_t rank;     /* 0: a scalar */
+    uint32_t rank;     /* 0: scalar */
     uint64_t shape[MICS_SAFETENSORS_MAX_RANK];
-    uint64_t begin, end; /* bytes, from the beginning of the data */
+    uint64_t begin, end; /* bytes, relative to the data */
 };
 
 struct mics_safetensors {
     json_t *header;
-    struct mics_safetensor *tensors; /* by offset */
+    struct mics_safetensor *tensors; /* sorted by offset */
     size_t count;
-    uint64_t data_offset; /* of the data in the file */
+    uint64_t data_offset; /* of the data in the file, bytes */
 };
 
-/* Check the header of a file of `file_bytes` bytes that begins with data[size]; `size` may stop
- * anywhere after the header. MICS_ERR_FORMAT says what is wrong, and with which tensor. */
+/* Parse and check the header of a file of `file_bytes` bytes that begins with data[size]. data[]
+ * must contain the whole header and may contain more. MICS_ERR_FORMAT names what is wrong and the
+ * tensor. */
 enum mics_status mics_safetensors_parse(const void *data, size_t size, uint64_t file_bytes,
                                         struct mics_safetensors *out, struct mics_err *err);
-/* The same of an open file of `file_bytes` bytes. Only its header is read. */
+/* The same for an open file; reads only the header. Errors do not contain the file's name. */
 enum mics_status mics_safetensors_load(int fd, uint64_t file_bytes, struct mics_safetensors *out,
                                        struct mics_err *err);
 void mics_safetensors_free(struct mics_safetensors *file); /* of zeros is fine */
@@ -46,16 +47,16 @@ void mics_safetensors_free(struct mics_safetensors *file); /* of zeros is fine *
 const struct mics_safetensor *mics_safetensors_find(const struct mics_safetensors *file,
                                                     const char *name);
 
-/* A tensor to be written, of a dtype that dtype.c knows. */
+/* A tensor to be written. `dtype` must be one of the format's ("F32", "BF16", ...). */
 struct mics_safetensor_spec {
     const char *name, *dtype;
     uint32_t rank;
     uint64_t shape[MICS_SAFETENSORS_MAX_RANK];
 };
 
-/* The bytes before the data: length and header, padded with blanks so that the data begins at a
- * multiple of 4096. The data of specs[0], specs[1], ... must follow in this order. *data belongs to
- * the caller, to free(). */
+/* Encode what precedes the data: length and header, padded with blanks so that the data begins at a
+ * multiple of 4096 bytes. The caller writes the data of specs[0], specs[1], ... after it, in this
+ * order, and frees *data. */
 enum mics_status mics_safetensors_header(const struct mics_safetensor_spec *specs, size_t count,
                                          char **data, size_t *size, struct mics_err *err);
 

@@ -13,7 +13,7 @@
 
 /* JSON as people read it, with a newline at the end. */
 static enum mics_status write_json(const json_t *doc, const char *name,
-                                   struct mics_new_folder *folder, struct mics_err *err)
+                                   struct mics_output_folder *folder, struct mics_err *err)
 {
     char *text = doc ? json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     enum mics_status status = text ? MICS_OK : mics_err_nomem(err);
@@ -22,14 +22,14 @@ static enum mics_status write_json(const json_t *doc, const char *name,
         const size_t length = strlen(text);
 
         text[length] = '\n'; /* in place of the end: the size is given */
-        status = mics_new_folder_write(folder, name, text, length + 1, err);
+        status = mics_output_folder_write(folder, name, text, length + 1, err);
     }
     free(text);
     return status;
 }
 
 static enum mics_status write_index(const struct mics_hf_target *target,
-                                    struct mics_new_folder *folder, struct mics_err *err)
+                                    struct mics_output_folder *folder, struct mics_err *err)
 {
     json_t *map = json_object(), *index;
     int failed = map == NULL;
@@ -53,15 +53,15 @@ static enum mics_status write_index(const struct mics_hf_target *target,
 }
 
 /* Version 4 of the library reads torch_dtype, version 5 dtype. */
-static enum mics_status write_config(const json_t *config, enum mics_number number,
-                                     struct mics_new_folder *folder, struct mics_err *err)
+static enum mics_status write_config(const json_t *config, enum mics_storage_dtype dtype,
+                                     struct mics_output_folder *folder, struct mics_err *err)
 {
     static const char *const names[] = {"float32", "float16", "bfloat16"};
     json_t *copy = json_deep_copy(config);
     enum mics_status status;
 
-    if (!copy || json_object_set_new(copy, "torch_dtype", json_string(names[number])) != 0 ||
-        json_object_set_new(copy, "dtype", json_string(names[number])) != 0) {
+    if (!copy || json_object_set_new(copy, "torch_dtype", json_string(names[dtype])) != 0 ||
+        json_object_set_new(copy, "dtype", json_string(names[dtype])) != 0) {
         json_decref(copy);
         return mics_err_nomem(err);
     }
@@ -71,20 +71,20 @@ static enum mics_status write_config(const json_t *config, enum mics_number numb
 }
 
 enum mics_status mics_hf_target_finish(const struct mics_hf_target *target, const json_t *config,
-                                       enum mics_number number, struct mics_new_folder *folder,
-                                       struct mics_err *err)
+                                       enum mics_storage_dtype dtype,
+                                       struct mics_output_folder *folder, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     if (target->target.file_count > 1)
         status = write_index(target, folder, err);
     if (status == MICS_OK && config)
-        status = write_config(config, number, folder, err);
+        status = write_config(config, dtype, folder, err);
     return status;
 }
 
 static enum mics_status copy_file(const char *base, const char *name,
-                                  struct mics_new_folder *folder, unsigned *count,
+                                  struct mics_output_folder *folder, unsigned *count,
                                   struct mics_err *err)
 {
     char path[MICS_PATH_MAX], *data = NULL;
@@ -95,13 +95,13 @@ static enum mics_status copy_file(const char *base, const char *name,
         return status;
     status = mics_file_read(path, MAX_TOKENIZER_BYTES, &data, &size, err);
     if (status == MICS_OK)
-        status = mics_new_folder_write(folder, name, data, size, err);
+        status = mics_output_folder_write(folder, name, data, size, err);
     free(data);
     ++*count;
     return status;
 }
 
-enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_new_folder *folder,
+enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_output_folder *folder,
                                         unsigned *count, struct mics_err *err)
 {
     static const char *const names[] = {"tokenizer.json",

@@ -28,7 +28,8 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
 
 /* Names without prefixes, to places in hf->tensors. */
 static enum mics_status collect(const struct mics_hf *hf, const struct mics_hf_family *family,
-                                json_t *names, struct mics_problems *problems, struct mics_err *err)
+                                json_t *names, struct mics_diagnostics *problems,
+                                struct mics_err *err)
 {
     for (size_t i = 0; i < hf->tensor_count; i++) {
         const char *name = mics_hf_bare_name(family, hf->tensors[i].is->name);
@@ -36,8 +37,8 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_hf_f
         if (family->is_buffer(name))
             continue;
         if (json_object_get(names, name))
-            mics_problem(problems, "%s: tensor '%.128s' is there twice",
-                         hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
+            mics_diagnostics_add(problems, "%s: tensor '%.128s' is there twice",
+                                 hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
         if (json_object_set_new(names, name, json_integer((json_int_t)i)) != 0)
             return mics_err_nomem(err);
     }
@@ -45,7 +46,7 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_hf_f
 }
 
 static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *tensor,
-                         const struct mics_tensor *want, struct mics_problems *problems)
+                         const struct mics_tensor *want, struct mics_diagnostics *problems)
 {
     const struct mics_safetensor *is = tensor->is;
     char have[128], need[128];
@@ -53,13 +54,13 @@ static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *
     if (is->rank != want->rank || memcmp(is->shape, want->shape, is->rank * sizeof *is->shape)) {
         format_shape(is->shape, is->rank, have, sizeof have);
         format_shape(want->shape, want->rank, need, sizeof need);
-        mics_problem(problems, "%s: tensor '%.128s' is %s, the model's is %s",
-                     hf->files[tensor->file].name, is->name, have, need);
+        mics_diagnostics_add(problems, "%s: tensor '%.128s' is %s, the model's is %s",
+                             hf->files[tensor->file].name, is->name, have, need);
         return false;
     }
-    if (mics_number_of_dtype(is->dtype) == MICS_NUMBER_RAW) {
-        mics_problem(problems, "%s: tensor '%.128s' is of type %s, not F32, F16 or BF16",
-                     hf->files[tensor->file].name, is->name, is->dtype);
+    if (mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW) {
+        mics_diagnostics_add(problems, "%s: tensor '%.128s' is of type %s, not F32, F16 or BF16",
+                             hf->files[tensor->file].name, is->name, is->dtype);
         return false;
     }
     return true;
@@ -72,14 +73,14 @@ static void add_extent(struct mics_hf *hf, const struct mics_hf_tensor *tensor, 
         .name = tensor->is->name,
         .space = space,
         .file = tensor->file,
-        .number = mics_number_of_dtype(tensor->is->dtype),
+        .dtype = mics_storage_dtype_of_name(tensor->is->dtype),
         .start = start,
         .count = count,
         .offset = hf->files[tensor->file].header.data_offset + tensor->is->begin};
 }
 
 static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint32_t index,
-                       json_t *names, struct mics_problems *problems)
+                       json_t *names, struct mics_diagnostics *problems)
 {
     const struct mics_unit *unit = &model->units[index];
 
@@ -90,7 +91,7 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
             place ? &hf->tensors[json_integer_value(place)] : NULL;
 
         if (!tensor)
-            mics_problem(problems, "tensor '%s' of the model is missing", want->name);
+            mics_diagnostics_add(problems, "tensor '%s' of the model is missing", want->name);
         else if (check_tensor(hf, tensor, want, problems))
             add_extent(hf, tensor, mics_space_of(index, 0), want->offset, want->count);
         json_object_del(names, want->name);
@@ -99,8 +100,8 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
 
 /* A head beside the embedding must be the same numbers. Both go in, for the time being, as spaces of their own. */
 static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tensor *head,
-                                   const struct mics_model *model, struct mics_problems *problems,
-                                   struct mics_err *err)
+                                   const struct mics_model *model,
+                                   struct mics_diagnostics *problems, struct mics_err *err)
 {
     const char *const embedding = mics_hf_family_of(model)->embedding;
     const struct mics_tensor *wte = NULL;
@@ -119,17 +120,17 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
             const size_t count = (size_t)mics_min_u64(wte->count - at, MICS_STORE_CHUNK);
 
             status = mics_store_read(&hf->store, mics_space_of(0, 0), wte->offset + at, count,
-                                     MICS_NUMBER_F32, a, b + MICS_STORE_CHUNK, err);
+                                     MICS_STORAGE_F32, a, b + MICS_STORE_CHUNK, err);
             if (status == MICS_OK)
-                status = mics_store_read(&hf->store, spare, at, count, MICS_NUMBER_F32, b,
+                status = mics_store_read(&hf->store, spare, at, count, MICS_STORAGE_F32, b,
                                          b + MICS_STORE_CHUNK, err);
             same = status == MICS_OK && memcmp(a, b, count * sizeof *a) == 0;
             at += count;
         }
         if (status == MICS_OK && !same)
-            mics_problem(problems,
-                         "%s: tensor '%s' is not the embedding, but the head is tied to it",
-                         hf->files[head->file].name, head->is->name);
+            mics_diagnostics_add(problems,
+                                 "%s: tensor '%s' is not the embedding, but the head is tied to it",
+                                 hf->files[head->file].name, head->is->name);
         hf->store.table_count--; /* the spare space is the last */
     }
     free(a);
@@ -137,7 +138,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
 }
 
 static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *model, json_t *names,
-                                  struct mics_problems *problems, struct mics_err *err)
+                                  struct mics_diagnostics *problems, struct mics_err *err)
 {
     const uint64_t before = problems->count;
     const char *name;
@@ -157,8 +158,8 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
     {
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];
 
-        mics_problem(problems, "%s: tensor '%.128s' is none of the model's",
-                     hf->files[tensor->file].name, tensor->is->name);
+        mics_diagnostics_add(problems, "%s: tensor '%.128s' is none of the model's",
+                             hf->files[tensor->file].name, tensor->is->name);
     }
     if (head && problems->count == before)
         status = check_head(hf, &hf->tensors[head_at], model, problems, err);
@@ -166,7 +167,7 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
 }
 
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
-                               struct mics_problems *problems, struct mics_err *err)
+                               struct mics_diagnostics *problems, struct mics_err *err)
 {
     const uint64_t before = problems->count;
     json_t *names = json_object();
@@ -182,8 +183,8 @@ enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *mode
         names && hf->store.table ? match_all(hf, model, names, problems, err) : mics_err_nomem(err);
     json_decref(names);
     if (status == MICS_OK)
-        status = mics_problems_end(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name,
-                                   err);
+        status = mics_diagnostics_status(problems, before,
+                                         hf->folder[0] ? hf->folder : hf->files[0].name, err);
     mics_store_sort(&hf->store);
     return status;
 }
@@ -199,7 +200,8 @@ enum mics_status mics_hf_spread(struct mics_hf *hf, struct mics_err *err)
         const struct mics_safetensor *is = hf->tensors[i].is;
 
         add_extent(hf, &hf->tensors[i], (uint32_t)i, 0,
-                   (is->end - is->begin) / mics_number_bytes(mics_number_of_dtype(is->dtype)));
+                   (is->end - is->begin) /
+                       mics_storage_dtype_bytes(mics_storage_dtype_of_name(is->dtype)));
     }
     return MICS_OK;
 }

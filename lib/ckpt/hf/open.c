@@ -37,7 +37,7 @@ bool mics_hf_is_folder(const char *path)
 
 /* A file that cannot be opened, or is malformed, is one problem; the others are looked at all the same. */
 static enum mics_status add_file(struct mics_hf *hf, const char *path, const char *name,
-                                 struct mics_problems *problems, struct mics_err *err)
+                                 struct mics_diagnostics *problems, struct mics_err *err)
 {
     struct mics_hf_file *files = realloc(hf->files, ((size_t)hf->file_count + 1) * sizeof *files);
     struct mics_err why = {""};
@@ -64,7 +64,7 @@ static enum mics_status add_file(struct mics_hf *hf, const char *path, const cha
     }
     hf->file_count++;
     if (status != MICS_OK)
-        mics_problem(problems, "%s", why.text);
+        mics_diagnostics_add(problems, "%s", why.text);
     return MICS_OK;
 }
 
@@ -83,7 +83,7 @@ static bool is_inside(const char *folder, const char *path)
 }
 
 static enum mics_status add_indexed(struct mics_hf *hf, const char *name,
-                                    struct mics_problems *problems, struct mics_err *err)
+                                    struct mics_diagnostics *problems, struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
     enum mics_status status;
@@ -101,7 +101,8 @@ static enum mics_status add_indexed(struct mics_hf *hf, const char *name,
 }
 
 /* Index and files must tell the same, in both directions. */
-static void check_index(const struct mics_hf *hf, const json_t *map, struct mics_problems *problems)
+static void check_index(const struct mics_hf *hf, const json_t *map,
+                        struct mics_diagnostics *problems)
 {
     const char *tensor;
     json_t *value;
@@ -113,9 +114,9 @@ static void check_index(const struct mics_hf *hf, const json_t *map, struct mics
 
             if (strcmp(file->name, json_string_value(value)) == 0 && file->header.header &&
                 !json_object_get(file->header.header, tensor))
-                mics_problem(problems,
-                             "%s/%s: has no tensor '%.128s', which the index says is there",
-                             hf->folder, file->name, tensor);
+                mics_diagnostics_add(problems,
+                                     "%s/%s: has no tensor '%.128s', which the index says is there",
+                                     hf->folder, file->name, tensor);
         }
     }
     for (uint32_t i = 0; i < hf->file_count; i++) {
@@ -123,13 +124,13 @@ static void check_index(const struct mics_hf *hf, const json_t *map, struct mics
             const char *name = hf->files[i].header.tensors[j].name;
 
             if (!json_object_get(map, name))
-                mics_problem(problems, "%s/%s: tensor '%.128s' is not in the index", hf->folder,
-                             hf->files[i].name, name);
+                mics_diagnostics_add(problems, "%s/%s: tensor '%.128s' is not in the index",
+                                     hf->folder, hf->files[i].name, name);
         }
     }
 }
 
-static enum mics_status open_index(struct mics_hf *hf, struct mics_problems *problems,
+static enum mics_status open_index(struct mics_hf *hf, struct mics_diagnostics *problems,
                                    struct mics_err *err)
 {
     char path[MICS_PATH_MAX], *data = NULL;
@@ -158,7 +159,7 @@ static enum mics_status open_index(struct mics_hf *hf, struct mics_problems *pro
 }
 
 static enum mics_status open_folder(struct mics_hf *hf, const char *folder,
-                                    struct mics_problems *problems, struct mics_err *err)
+                                    struct mics_diagnostics *problems, struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(hf->folder, err, "%s", folder);
@@ -196,7 +197,7 @@ static enum mics_status list_tensors(struct mics_hf *hf, struct mics_err *err)
 }
 
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
-                              struct mics_problems *problems, struct mics_hf *out,
+                              struct mics_diagnostics *problems, struct mics_hf *out,
                               struct mics_err *err)
 {
     const uint64_t before = problems->count;
@@ -216,6 +217,6 @@ enum mics_status mics_hf_open(const char *const *paths, size_t count,
             status = add_file(out, paths[i], paths[i], problems, err);
     }
     if (status == MICS_OK)
-        status = mics_problems_end(problems, before, paths[0], err);
+        status = mics_diagnostics_status(problems, before, paths[0], err);
     return status == MICS_OK ? list_tensors(out, err) : status;
 }

@@ -22,7 +22,7 @@ void mics_hf_target_free(struct mics_hf_target *target)
 
 static uint64_t section_bytes(const struct mics_section *section)
 {
-    return section->count * mics_number_bytes(section->number);
+    return section->count * mics_storage_dtype_bytes(section->dtype);
 }
 
 /* The end of the file that begins with section `first`: at least one section. */
@@ -96,25 +96,26 @@ static enum mics_status make_room(struct mics_hf_target *out, size_t count, stru
 }
 
 static void add_tensor(struct mics_hf_target *out, const struct mics_hf_family *family,
-                       uint32_t unit, const struct mics_tensor *tensor, enum mics_number number)
+                       uint32_t unit, const struct mics_tensor *tensor,
+                       enum mics_storage_dtype dtype)
 {
     char *name = out->names[out->count];
 
     mics_hf_full_name(family, tensor->name, name, sizeof *out->names);
     out->specs[out->count] =
         (struct mics_safetensor_spec){.name = name,
-                                      .dtype = mics_number_dtype(number),
+                                      .dtype = mics_storage_dtype_name(dtype),
                                       .rank = tensor->rank,
                                       .shape = {tensor->shape[0], tensor->shape[1]}};
     out->sections[out->count++] = (struct mics_section){.space = mics_space_of(unit, 0),
-                                                        .number = number,
+                                                        .dtype = dtype,
                                                         .start = tensor->offset,
                                                         .count = tensor->count};
 }
 
-enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mics_number number,
-                                         uint64_t max_file_bytes, struct mics_hf_target *out,
-                                         struct mics_err *err)
+enum mics_status mics_hf_target_of_model(const struct mics_model *model,
+                                         enum mics_storage_dtype dtype, uint64_t max_file_bytes,
+                                         struct mics_hf_target *out, struct mics_err *err)
 {
     size_t tensors = 0;
     enum mics_status status;
@@ -124,11 +125,11 @@ enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mi
     status = make_room(out, tensors, err);
     for (uint32_t i = 0; status == MICS_OK && i < model->unit_count; i++)
         for (uint32_t j = 0; j < model->units[i].tensor_count; j++)
-            add_tensor(out, mics_hf_family_of(model), i, &model->units[i].tensors[j], number);
+            add_tensor(out, mics_hf_family_of(model), i, &model->units[i].tensors[j], dtype);
     return status == MICS_OK ? make_files(out, max_file_bytes, err) : status;
 }
 
-enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_number number,
+enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storage_dtype dtype,
                                       uint64_t max_file_bytes, struct mics_hf_target *out,
                                       struct mics_err *err)
 {
@@ -136,15 +137,16 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_number
 
     for (size_t i = 0; status == MICS_OK && i < hf->tensor_count; i++) {
         const struct mics_safetensor *is = hf->tensors[i].is;
-        const bool raw = mics_number_of_dtype(is->dtype) == MICS_NUMBER_RAW;
+        const bool raw = mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW;
         struct mics_safetensor_spec *spec = &out->specs[i];
 
-        *spec = (struct mics_safetensor_spec){.name = is->name,
-                                              .dtype = raw ? is->dtype : mics_number_dtype(number),
-                                              .rank = is->rank};
+        *spec =
+            (struct mics_safetensor_spec){.name = is->name,
+                                          .dtype = raw ? is->dtype : mics_storage_dtype_name(dtype),
+                                          .rank = is->rank};
         memcpy(spec->shape, is->shape, sizeof spec->shape);
         out->sections[i] = (struct mics_section){.space = (uint32_t)i,
-                                                 .number = raw ? MICS_NUMBER_RAW : number,
+                                                 .dtype = raw ? MICS_STORAGE_RAW : dtype,
                                                  .count = hf->store.table[i].count};
         out->count++;
     }

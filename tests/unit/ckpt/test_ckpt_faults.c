@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_ckpt_faults.c - a save that is killed, or that the disk fails, at every one of its system calls.
+ * test_ckpt_faults.c - a save that is killed, or that the disk fails, at every one of its system
+ * calls.
  *
- * A child saves under ptrace(2), which stops it at the entry of each system call of each of its threads.
- * At the k-th, for k = 1, 2, ... until the save ends before, it is killed or the call fails. Afterwards there must be a
- * whole checkpoint, the old one or the new one, and the next run must clean up.
+ * A child saves under ptrace(2), which stops it at the entry of each system call of each of its
+ * threads. At the k-th, for k = 1, 2, ... until the save ends before, it is killed or the call
+ * fails. Afterwards there must be a whole checkpoint, the old one or the new one, and the next run
+ * must clean up.
  */
 #include "tap.h"
 
@@ -91,6 +93,7 @@ static enum mics_status save(uint64_t step)
     struct mics_comm *comm = NULL;
     struct mics_saver *saver = NULL;
     struct mics_saved saved;
+    bool done = false;
     struct mics_err err = {""};
     enum mics_status status = mics_comm_new_self(&comm, &err);
 
@@ -100,15 +103,16 @@ static enum mics_status save(uint64_t step)
     status = mics_saver_new(&checkpoint, folder, &(struct mics_keep){1, 0}, &saver, &err);
     if (status == MICS_OK)
         status = mics_saver_begin(saver, &manifest, &err);
-    if (status == MICS_OK)
-        status = mics_saver_wait(saver, &saved, &err);
+    while (status == MICS_OK && !done)
+        status = mics_saver_advance(saver, &done, &saved, &err);
     mics_saver_free(saver);
     mics_manifest_free(&manifest);
     comm->ops->free(comm);
     return status;
 }
 
-/* The step of the checkpoint that the next run would resume from, after checking every number; 0: none. */
+/* The step of the checkpoint that the next run would resume from, after checking every number; 0:
+ * none. */
 static uint64_t resumable(void)
 {
     char path[MICS_PATH_MAX];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ckpt_folder.c - the folder of a run: what is replaced, left over, pruned, and without room. */
+/* test_ckpt_folder.c - the folder of a run: what is replaced, left over, pruned, and without
+ * room. */
 #include "ckpt_ranks.h"
 
 #include <unistd.h>
@@ -44,8 +45,8 @@ static void a_checkpoint_without_room_is_refused_with_both_sizes(void)
 {
     struct mics_err err = {""};
 
-    CHECK_INT(mics_check_space(folder, 1, &err), MICS_OK);
-    CHECK_INT(mics_check_space(folder, (uint64_t)1 << 60, &err), MICS_ERR_IO);
+    CHECK_INT(mics_check_space(folder, 1, "it", &err), MICS_OK);
+    CHECK_INT(mics_check_space(folder, (uint64_t)1 << 60, "it", &err), MICS_ERR_IO);
     CHECK(strstr(err.text, "it needs 1") != NULL && strstr(err.text, "are free") != NULL);
 }
 

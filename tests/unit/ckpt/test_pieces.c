@@ -2,15 +2,14 @@
 /*
  * test_pieces.c - files that are made in pieces: by threads, by ranks, straight to the disk or not.
  *
- * The source is one file of three tensors: floats, an odd number of bytes, and floats again, which are therefore not
- * aligned in what is made.
+ * The source is one file of three tensors: floats, an odd number of bytes, and floats again, which
+ * are therefore not aligned in what is made.
  */
 #include "tap.h"
 
 #include "base/file.h"
-#include "ckpt/convert/abort_marker.h"
 #include "ckpt/convert/target.h"
-#include "ckpt/format/piece_file.h"
+#include "ckpt/format/direct_file.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -43,11 +42,11 @@ static void make_source(void)
     CHECK_INT(mics_store_add_file(&store, path, NULL), MICS_OK);
     store.table = calloc(3, sizeof *store.table);
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "floats", .space = 0, .number = MICS_NUMBER_F32, .count = FLOATS};
+        .name = "floats", .space = 0, .dtype = MICS_STORAGE_F32, .count = FLOATS};
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "odd", .space = 1, .number = MICS_NUMBER_RAW, .count = ODD, .offset = odd};
+        .name = "odd", .space = 1, .dtype = MICS_STORAGE_RAW, .count = ODD, .offset = odd};
     store.table[store.table_count++] = (struct mics_extent){
-        .name = "more", .space = 2, .number = MICS_NUMBER_F32, .count = MORE, .offset = more};
+        .name = "more", .space = 2, .dtype = MICS_STORAGE_F32, .count = MORE, .offset = more};
 }
 
 /* Two files with all of it each, and one with the header alone. */
@@ -75,7 +74,7 @@ static void want(struct wanted *w, bool hashed)
         for (uint32_t j = 0; j < 3; j++)
             w->sections[i][j] =
                 (struct mics_section){.space = j,
-                                      .number = j == 1 ? MICS_NUMBER_RAW : MICS_NUMBER_F32,
+                                      .dtype = j == 1 ? MICS_STORAGE_RAW : MICS_STORAGE_F32,
                                       .count = counts[j]};
         file->sections = w->sections[i];
         file->section_count = 3;
@@ -119,10 +118,10 @@ struct rank {
 static void *run_rank(void *context)
 {
     struct rank *rank = context;
-    const struct mics_convert_how how = {.comm = rank->comm, .host_ranks = RANKS};
+    const struct mics_target_options options = {.comm = rank->comm, .host_ranks = RANKS};
     struct mics_err err = {""};
 
-    rank->status = mics_convert(rank->store, &rank->wanted.target, rank->at, &how, &err);
+    rank->status = mics_target_write(rank->store, &rank->wanted.target, rank->at, &options, &err);
     rank->comm->ops->free(rank->comm);
     return NULL;
 }
@@ -166,7 +165,7 @@ static void ranks_share_files_that_are_summed_and_ranges_of_others(void)
     make_by_ranks(RANKS, folder, false);
 }
 
-static void a_file_system_that_takes_nothing_directly_is_written_to_all_the_same(void)
+static void a_file_system_without_direct_io_is_written_to_with_buffers(void)
 {
     char shared[] = "/dev/shm/mics-test-pieces.XXXXXX";
 
@@ -217,7 +216,7 @@ static void make_bad_source(struct mics_store *bad)
     bad->table_count = 3;
 }
 
-static void a_rank_that_stops_tells_the_others_by_a_file_that_they_mind(void)
+static void a_rank_that_stops_creates_the_abort_marker_which_stops_the_others(void)
 {
     struct mics_comm *comms[RANKS];
     struct rank ranks[RANKS] = {0};
@@ -227,7 +226,7 @@ static void a_rank_that_stops_tells_the_others_by_a_file_that_they_mind(void)
 
     make_bad_source(&bad);
     new_folder(folder, at, sizeof at);
-    snprintf(path, sizeof path, "%s/" MICS_HALT_NAME, at);
+    snprintf(path, sizeof path, "%s/" MICS_ABORT_MARKER, at);
     for (int round = 0; round < 2; round++) { /* first it is made; then it is there */
         CHECK_INT(mics_comm_new_threads(RANKS, comms, NULL), MICS_OK);
         for (int i = 0; i < RANKS; i++) {
@@ -246,40 +245,40 @@ static void a_rank_that_stops_tells_the_others_by_a_file_that_they_mind(void)
             CHECK(round == 0 || !is_right(at, &ranks[0].wanted.files[j]));
             unlink(path);
         }
-        snprintf(path, sizeof path, "%s/" MICS_HALT_NAME, at);
+        snprintf(path, sizeof path, "%s/" MICS_ABORT_MARKER, at);
     }
     mics_store_close(&bad);
 }
 
-static void nothing_is_made_when_nobody_wants_it_any_more(void)
+static void a_cancelled_target_is_not_written(void)
 {
     const atomic_bool cancel = true;
-    struct mics_convert_how how = {.host_ranks = 1, .cancel = &cancel};
+    struct mics_target_options options = {.host_ranks = 1, .cancel = &cancel};
     struct wanted wanted;
     char at[128];
 
     new_folder(folder, at, sizeof at);
     want(&wanted, true);
-    CHECK_INT(mics_comm_new_self(&how.comm, NULL), MICS_OK);
-    CHECK_INT(mics_convert(&store, &wanted.target, at, &how, NULL), MICS_OK);
+    CHECK_INT(mics_comm_new_self(&options.comm, NULL), MICS_OK);
+    CHECK_INT(mics_target_write(&store, &wanted.target, at, &options, NULL), MICS_OK);
     CHECK(!is_right(at, &wanted.files[0]));
-    how.comm->ops->free(how.comm);
+    options.comm->ops->free(options.comm);
 }
 
 /* Whatever is behind the last piece in memory, the file ends with it. */
 static void the_last_piece_ends_the_file(void)
 {
     static const size_t sizes[] = {1, 4095, 4096, 4097, 12288, 20000};
-    struct mics_piece_file file;
+    struct mics_direct_file file;
     char path[128], *piece = aligned_alloc(4096, 32768), *got;
     size_t size;
 
     snprintf(path, sizeof path, "%s/ends", folder);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         memset(piece, 'x', 32768);
-        CHECK_INT(mics_piece_file_open(path, sizes[i], true, &file, NULL), MICS_OK);
-        CHECK_INT(mics_piece_file_write(&file, piece, sizes[i], 0, NULL), MICS_OK);
-        CHECK_INT(mics_piece_file_close(&file, false, NULL), MICS_OK);
+        CHECK_INT(mics_direct_file_open(path, sizes[i], true, &file, NULL), MICS_OK);
+        CHECK_INT(mics_direct_file_write(&file, piece, sizes[i], 0, NULL), MICS_OK);
+        CHECK_INT(mics_direct_file_close(&file, false, NULL), MICS_OK);
         CHECK_INT(mics_file_read(path, 65536, &got, &size, NULL), MICS_OK);
         CHECK(size == sizes[i] && got[0] == 'x' && got[size - 1] == 'x');
         free(got);
@@ -296,10 +295,10 @@ int main(void)
     make_source();
     TAP_RUN(pieces_make_whole_files_with_their_sums);
     TAP_RUN(ranks_share_files_that_are_summed_and_ranges_of_others);
-    TAP_RUN(a_file_system_that_takes_nothing_directly_is_written_to_all_the_same);
+    TAP_RUN(a_file_system_without_direct_io_is_written_to_with_buffers);
     TAP_RUN(a_rank_that_cannot_write_fails_them_all);
-    TAP_RUN(a_rank_that_stops_tells_the_others_by_a_file_that_they_mind);
-    TAP_RUN(nothing_is_made_when_nobody_wants_it_any_more);
+    TAP_RUN(a_rank_that_stops_creates_the_abort_marker_which_stops_the_others);
+    TAP_RUN(a_cancelled_target_is_not_written);
     TAP_RUN(the_last_piece_ends_the_file);
     mics_store_close(&store);
     free(data);

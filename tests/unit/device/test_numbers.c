@@ -32,8 +32,8 @@ static void every_f16_has_its_value_and_comes_back(void)
 
     for (unsigned i = 0; i < ALL; i++)
         halves[i] = (uint16_t)i;
-    mics_numbers_to_f32(MICS_NUMBER_F16, halves, wide, ALL);
-    mics_numbers_from_f32(MICS_NUMBER_F16, wide, back, ALL);
+    mics_numbers_to_f32(MICS_STORAGE_F16, halves, wide, ALL);
+    mics_numbers_from_f32(MICS_STORAGE_F16, wide, back, ALL);
     for (unsigned i = 0; i < ALL; i++) {
         if (is_f16_finite(i))
             wrong += (double)wide[i] != value_of_f16(i) || back[i] != i;
@@ -59,7 +59,7 @@ static void f16_rounds_to_the_nearest_and_ties_to_even(void)
                              nextafterf((float)middle, INFINITY)};
         uint16_t out[3];
 
-        mics_numbers_from_f32(MICS_NUMBER_F16, in, out, 3);
+        mics_numbers_from_f32(MICS_STORAGE_F16, in, out, 3);
         wrong += out[0] != (i & 1 ? i + 1 : i) || out[1] != i || out[2] != i + 1;
     }
     CHECK_INT(wrong, 0);
@@ -70,13 +70,13 @@ static void what_is_too_large_for_f16_is_infinite_and_told(void)
     const float in[] = {65504.0f, 65519.0f, 65520.0f, -1e30f};
     uint16_t out[4];
 
-    mics_numbers_from_f32(MICS_NUMBER_F16, in, out, 4);
+    mics_numbers_from_f32(MICS_STORAGE_F16, in, out, 4);
     CHECK_INT(out[0], 0x7bff);
     CHECK_INT(out[1], 0x7bff);
     CHECK_INT(out[2], 0x7c00);
     CHECK_INT(out[3], 0xfc00);
-    CHECK(mics_numbers_finite(MICS_NUMBER_F16, out, 2));
-    CHECK(!mics_numbers_finite(MICS_NUMBER_F16, out, 3));
+    CHECK(mics_numbers_finite(MICS_STORAGE_F16, out, 2));
+    CHECK(!mics_numbers_finite(MICS_STORAGE_F16, out, 3));
 }
 
 static void every_bf16_is_the_upper_half_and_comes_back(void)
@@ -87,8 +87,8 @@ static void every_bf16_is_the_upper_half_and_comes_back(void)
 
     for (unsigned i = 0; i < ALL; i++)
         in[i] = (uint16_t)i;
-    mics_numbers_to_f32(MICS_NUMBER_BF16, in, wide, ALL);
-    mics_numbers_from_f32(MICS_NUMBER_BF16, wide, back, ALL);
+    mics_numbers_to_f32(MICS_STORAGE_BF16, in, wide, ALL);
+    mics_numbers_from_f32(MICS_STORAGE_BF16, wide, back, ALL);
     for (unsigned i = 0; i < ALL; i++) {
         uint32_t bits;
 
@@ -117,7 +117,7 @@ static void bf16_rounds_to_the_nearest_and_ties_to_even(void)
         uint16_t out;
 
         memcpy(&in, &cases[i].bits, sizeof in);
-        mics_numbers_from_f32(MICS_NUMBER_BF16, &in, &out, 1);
+        mics_numbers_from_f32(MICS_STORAGE_BF16, &in, &out, 1);
         CHECK_INT(out, cases[i].wanted);
     }
 }
@@ -130,16 +130,16 @@ static void one_number_that_is_not_finite_is_found_wherever_it_is(void)
     for (int i = 0; i < 37; i++) {
         wide[i] = i & 1 ? NAN : -INFINITY;
         half[i] = 0x7f81;
-        CHECK(!mics_numbers_finite(MICS_NUMBER_F32, wide, 37));
-        CHECK(!mics_numbers_finite(MICS_NUMBER_BF16, half, 37));
-        CHECK(!mics_numbers_finite(MICS_NUMBER_F16, half, 37));
-        CHECK(mics_numbers_finite(MICS_NUMBER_RAW, half, 37));
+        CHECK(!mics_numbers_finite(MICS_STORAGE_F32, wide, 37));
+        CHECK(!mics_numbers_finite(MICS_STORAGE_BF16, half, 37));
+        CHECK(!mics_numbers_finite(MICS_STORAGE_F16, half, 37));
+        CHECK(mics_numbers_finite(MICS_STORAGE_RAW, half, 37));
         wide[i] = 3e38f;
         half[i] = 0x7b7f;
     }
-    CHECK(mics_numbers_finite(MICS_NUMBER_F32, wide, 37));
-    CHECK(mics_numbers_finite(MICS_NUMBER_F16, half, 37));
-    CHECK(mics_numbers_finite(MICS_NUMBER_BF16, half, 37));
+    CHECK(mics_numbers_finite(MICS_STORAGE_F32, wide, 37));
+    CHECK(mics_numbers_finite(MICS_STORAGE_F16, half, 37));
+    CHECK(mics_numbers_finite(MICS_STORAGE_BF16, half, 37));
 }
 
 int main(void)

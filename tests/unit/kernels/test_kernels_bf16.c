@@ -25,8 +25,8 @@ static struct both make(size_t count, uint64_t seed, enum mics_dtype type)
     struct both b = {random_floats(count, seed), calloc(count + 1, 4), count, type};
 
     if (type == MICS_BF16) {
-        mics_numbers_from_f32(MICS_NUMBER_BF16, b.wide, b.typed, count);
-        mics_numbers_to_f32(MICS_NUMBER_BF16, b.typed, b.wide, count);
+        mics_numbers_from_f32(MICS_STORAGE_BF16, b.wide, b.typed, count);
+        mics_numbers_to_f32(MICS_STORAGE_BF16, b.typed, b.wide, count);
     } else {
         memcpy(b.typed, b.wide, count * sizeof(float));
     }
@@ -48,7 +48,7 @@ static double excess(const struct both *b, double slack)
     double worst = 0;
 
     if (b->type == MICS_BF16)
-        mics_numbers_to_f32(MICS_NUMBER_BF16, b->typed, got, b->count);
+        mics_numbers_to_f32(MICS_STORAGE_BF16, b->typed, got, b->count);
     else
         memcpy(got, b->typed, b->count * sizeof(float));
     for (size_t i = 0; i < b->count; i++) {
@@ -128,7 +128,7 @@ static void expect_gelu(const struct both *pre, struct both *out, uint32_t m, ui
                      n * each) == 0);
     memcpy(stored.wide, pre->typed, pre->count * each);
     if (pre->type == MICS_BF16)
-        mics_numbers_to_f32(MICS_NUMBER_BF16, pre->typed, stored.wide, pre->count);
+        mics_numbers_to_f32(MICS_STORAGE_BF16, pre->typed, stored.wide, pre->count);
     op = (struct mics_op_gelu){.out = gelu.wide, .in = stored.wide, .count = pre->count};
     mics_host_gelu(pools[0], &op);
     for (size_t i = 0; i < m; i++)
@@ -292,7 +292,7 @@ static void a_residual_in_bf16_is_normalised_as_it_is_stored(void)
         for (size_t j = 0; j < count; j++)
             t[2].wide[j] += t[1].wide[j];
         CHECK_ROUNDED(t[2]);
-        mics_numbers_to_f32(MICS_NUMBER_BF16, t[2].typed, t[2].wide, count);
+        mics_numbers_to_f32(MICS_STORAGE_BF16, t[2].typed, t[2].wide, count);
         args = (struct mics_op_layernorm){.out = t[0].wide,
                                           .mean = t[4].wide,
                                           .rstd = t[5].wide,
@@ -336,7 +336,7 @@ static void check_embedding(uint32_t B, uint32_t T, uint32_t C, unsigned types, 
     }
     CHECK_ROUNDED(t[0]);
     if (type == MICS_BF16) /* the gradients go on from the same numbers */
-        mics_numbers_to_f32(MICS_NUMBER_BF16, t[0].typed, t[0].wide, t[0].count);
+        mics_numbers_to_f32(MICS_STORAGE_BF16, t[0].typed, t[0].wide, t[0].count);
     for (unsigned typed = 0; typed < 2; typed++)
         mics_host_embedding_grad(
             pools[typed ? C % POOLS : 0],
@@ -424,7 +424,7 @@ static void check_attention(uint32_t T, uint32_t D, uint32_t H, uint32_t H_kv, b
                                                         .dtype = typed ? MICS_BF16 : MICS_F32});
     CHECK_ROUNDED(t[0]);
     CHECK_ROUNDED(t[1]);
-    mics_numbers_to_f32(MICS_NUMBER_BF16, t[0].typed, t[0].wide, t[0].count);
+    mics_numbers_to_f32(MICS_STORAGE_BF16, t[0].typed, t[0].wide, t[0].count);
     for (unsigned typed = 0; typed < 2; typed++)
         mics_host_attention_grad(pools[T % POOLS], &(struct mics_op_attention_grad){
                                                        .grad_qkv = PICK(3),

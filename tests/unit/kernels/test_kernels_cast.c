@@ -29,7 +29,7 @@ static void casts_round_to_nearest_and_keep_nan(void)
             uint16_t *out = calloc(counts[c] + 1, 2), *want = calloc(counts[c] + 1, 2);
 
             out[counts[c]] = want[counts[c]] = 0x1234;
-            mics_numbers_from_f32(MICS_NUMBER_BF16, in, want, counts[c]);
+            mics_numbers_from_f32(MICS_STORAGE_BF16, in, want, counts[c]);
             mics_host_cast(pools[p],
                            &(struct mics_op_cast){
                                .dst = out, .src = in, .count = counts[c], .dst_dtype = MICS_BF16});
@@ -84,8 +84,8 @@ static void either_type_is_accumulated_in_fp32(void)
             uint16_t *narrow = calloc(count + 1, 2);
 
             if (bf16) {
-                mics_numbers_from_f32(MICS_NUMBER_BF16, in, narrow, count);
-                mics_numbers_to_f32(MICS_NUMBER_BF16, narrow, in, count);
+                mics_numbers_from_f32(MICS_STORAGE_BF16, in, narrow, count);
+                mics_numbers_to_f32(MICS_STORAGE_BF16, narrow, in, count);
             }
             for (size_t i = 0; i < count; i++)
                 want[i] += in[i];

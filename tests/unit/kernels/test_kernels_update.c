@@ -207,10 +207,10 @@ static void check_copy(const struct mics_op_scalars *scalars, uint64_t count)
     adamw.count = sgd.count = count;
     adamw.copy = sgd.copy = copy;
     mics_host_adamw(pools[1], &adamw);
-    mics_numbers_from_f32(MICS_NUMBER_BF16, s.param, want, count);
+    mics_numbers_from_f32(MICS_STORAGE_BF16, s.param, want, count);
     CHECK_SAME_BITS(copy, want, COUNT + 1);
     mics_host_sgd(pools[2], &sgd);
-    mics_numbers_from_f32(MICS_NUMBER_BF16, other.param, want, count);
+    mics_numbers_from_f32(MICS_STORAGE_BF16, other.param, want, count);
     CHECK_SAME_BITS(copy, want, COUNT + 1);
     free(copy);
     free(want);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Direct output needs whole blocks: the last piece is filled up with zeros, and the file is cut to its size
- * afterwards. A file system that refuses it at any moment is written to as usual from then on.
+ * Direct I/O writes whole blocks: the last piece is padded with zeros, and the file is truncated to
+ * its size afterwards. If the file system refuses direct I/O at any time, the following writes are
+ * buffered.
  */
-#include "ckpt/format/piece_file.h"
+#include "ckpt/format/direct_file.h"
 
 #include "base/num.h"
 
@@ -14,15 +15,15 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Over a network a write that nobody gathers waits for an answer each time: local disks only. Values of
- * statfs(2). */
+/* Local file systems only: over a network each direct write would wait for a round trip. Magic
+ * numbers of statfs(2). */
 static const uint64_t direct_types[] = {
     0xef53,     /* ext4 */
     0x58465342, /* XFS */
     0xf2f52010, /* F2FS */
 };
 
-static bool takes_direct(int fd)
+static bool supports_direct(int fd)
 {
     struct statfs info;
 
@@ -41,8 +42,8 @@ static bool set_direct(int fd, bool direct)
     return flags >= 0 && fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
-/* A file system that cannot set room aside is no failure, one that has none is. */
-static bool set_room_aside(int fd, uint64_t bytes)
+/* False: the disk is full. A file system that cannot reserve space is no error. */
+static bool reserve(int fd, uint64_t bytes)
 {
     int code;
 
@@ -52,67 +53,67 @@ static bool set_room_aside(int fd, uint64_t bytes)
     return code == 0 || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
 }
 
-enum mics_status mics_piece_file_open(const char *path, uint64_t bytes, bool create,
-                                      struct mics_piece_file *file, struct mics_err *err)
+enum mics_status mics_direct_file_open(const char *path, uint64_t bytes, bool create,
+                                       struct mics_direct_file *file, struct mics_err *err)
 {
     file->path = path;
     file->bytes = bytes;
     file->fd = open(path, O_WRONLY | O_CLOEXEC | (create ? O_CREAT | O_EXCL : 0), 0666);
     if (file->fd < 0)
         return mics_err_set_errno(err, "%s", path);
-    if (create && !set_room_aside(file->fd, bytes))
+    if (create && !reserve(file->fd, bytes))
         return mics_err_set_errno(err, "%s", path);
-    atomic_store(&file->direct, takes_direct(file->fd) && set_direct(file->fd, true));
+    atomic_store(&file->direct, supports_direct(file->fd) && set_direct(file->fd, true));
     return MICS_OK;
 }
 
-/* Zeros up to the next whole block; the size with them. */
-static size_t fill_up(char *data, size_t size)
+/* Pad with zeros to a whole block; the padded size. */
+static size_t pad(char *data, size_t size)
 {
-    const size_t whole = (size_t)mics_round_up(size, MICS_PIECE_ALIGN);
+    const size_t whole = (size_t)mics_round_up(size, MICS_DIRECT_ALIGN);
 
     memset(data + size, 0, whole - size);
     return whole;
 }
 
-enum mics_status mics_piece_file_write(struct mics_piece_file *file, char *data, size_t size,
-                                       uint64_t offset, struct mics_err *err)
+enum mics_status mics_direct_file_write(struct mics_direct_file *file, char *data, size_t size,
+                                        uint64_t offset, struct mics_err *err)
 {
     const uint64_t end = offset + size;
-    bool longer = false;
+    bool padded = false;
 
     while (offset < end) {
         const bool direct = atomic_load(&file->direct);
-        const size_t rest = (size_t)(end - offset), length = direct ? fill_up(data, rest) : rest;
+        const size_t rest = (size_t)(end - offset), length = direct ? pad(data, rest) : rest;
         const ssize_t done = pwrite(file->fd, data, length, (off_t)offset);
 
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0 && !(errno == EINVAL && direct))
             return mics_err_set_errno(err, "%s", file->path);
-        if (direct && (done < 0 || done % (ssize_t)MICS_PIECE_ALIGN != 0)) {
+        if (direct && (done < 0 || done % (ssize_t)MICS_DIRECT_ALIGN != 0)) {
             atomic_store(&file->direct, false);
             set_direct(file->fd, false);
         }
         data += done > 0 ? done : 0;
         offset += done > 0 ? (uint64_t)done : 0;
-        longer = longer || offset > end;
+        padded = padded || offset > end;
     }
-    if (longer && ftruncate(file->fd, (off_t)file->bytes) != 0)
+    if (padded && ftruncate(file->fd, (off_t)file->bytes) != 0)
         return mics_err_set_errno(err, "%s", file->path);
     return MICS_OK;
 }
 
-enum mics_status mics_piece_file_close(struct mics_piece_file *file, bool lost,
-                                       struct mics_err *err)
+enum mics_status mics_direct_file_close(struct mics_direct_file *file, bool discard,
+                                        struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     if (file->fd < 0)
         return MICS_OK;
-    if (!lost && fsync(file->fd) != 0)
+    if (!discard && fsync(file->fd) != 0)
         status = mics_err_set_errno(err, "%s", file->path);
-    if (close(file->fd) != 0 && status == MICS_OK && !lost)
+    if (close(file->fd) != 0 && status == MICS_OK && !discard)
         status = mics_err_set_errno(err, "%s", file->path);
     file->fd = -1;
     return status;

@@ -2,21 +2,22 @@
 #include "ckpt/checkpoint.h"
 
 #include "base/num.h"
+#include "ckpt/reader.h"
 #include "comm/agree.h"
-#include "ckpt/range.h"
 #include "doc/doc.h"
 
 #include <stdlib.h>
 
-#define CHUNK ((uint64_t)1 << 20) /* elements that are read at once */
+#define CHUNK ((uint64_t)1 << 20) /* elements of one read */
 
-/* One rank's loading. */
+/* What loading needs on one rank. */
 struct load {
     const struct mics_checkpoint *checkpoint;
-    struct mics_ckpt_reader *reader;
-    uint32_t index;  /* of the shard in the optimizer group */
-    uint32_t *units; /* [unit_count]: the model's units in the checkpoint's table */
-    float *buffer;   /* [CHUNK] */
+    struct mics_ckpt_reader reader;
+    uint32_t index; /* of this rank's shard in the optimizer group */
+    uint32_t
+        *units;    /* [unit_count]: index of each of the model's units in the checkpoint's table */
+    float *buffer; /* [CHUNK] */
 };
 
 static enum mics_status broadcast_bytes(struct mics_comm *comm, char **data, uint64_t *size,
@@ -76,21 +77,24 @@ enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const cha
     return status;
 }
 
-/* Every file is read whole once, by one of the ranks, and its sum compared. */
-static enum mics_status check_files(const struct mics_comm *comm, struct mics_ckpt_reader *reader,
-                                    struct mics_err *err)
+/* Each file is read by one rank and its sum compared. */
+static enum mics_status verify_files(const struct load *load, struct mics_err *err)
 {
-    const uint32_t count = mics_ckpt_reader_manifest(reader)->file_count;
-    enum mics_status status = MICS_OK;
+    const struct mics_comm *comm = load->checkpoint->comm;
+    struct mics_ckpt_verification verification = {.reader = &load->reader,
+                                                  .first = (uint32_t)comm->rank,
+                                                  .stride = (uint32_t)comm->size,
+                                                  .host_ranks = (uint32_t)comm->size};
+    enum mics_status status = mics_ckpt_verify_files(&verification, err);
 
-    for (uint32_t i = (uint32_t)comm->rank; status == MICS_OK && i < count;
-         i += (uint32_t)comm->size)
-        status = mics_ckpt_reader_check(reader, i, err);
+    if (status == MICS_OK)
+        status = mics_ckpt_verify_status(&verification, NULL, err);
+    mics_ckpt_verify_free(&verification);
     return status;
 }
 
 /* This rank's piece of one segment, a buffer at a time. */
-static enum mics_status load_piece(const struct load *load, uint32_t unit, uint32_t state,
+static enum mics_status load_piece(struct load *load, uint32_t unit, uint32_t state,
                                    uint32_t segment, struct mics_err *err)
 {
     const struct mics_checkpoint *checkpoint = load->checkpoint;
@@ -102,7 +106,7 @@ static enum mics_status load_piece(const struct load *load, uint32_t unit, uint3
     for (uint64_t done = 0; status == MICS_OK && done < piece; done += CHUNK) {
         const uint64_t count = mics_min_u64(CHUNK, piece - done);
 
-        status = mics_ckpt_reader_read(load->reader, load->units[unit], state, from + done, count,
+        status = mics_ckpt_reader_read(&load->reader, load->units[unit], state, from + done, count,
                                        load->buffer, err);
         if (status == MICS_OK)
             status = checkpoint->source.put(checkpoint->source.context, unit, state,
@@ -111,7 +115,8 @@ static enum mics_status load_piece(const struct load *load, uint32_t unit, uint3
     return status;
 }
 
-static enum mics_status load_all(const struct load *load, struct mics_err *err)
+/* The checkpoint is cut otherwise than this run: read the ranges of this rank's shard. */
+static enum mics_status load_ranges(struct load *load, struct mics_err *err)
 {
     const struct mics_ckpt_form *form = load->checkpoint->form;
     enum mics_status status = MICS_OK;
@@ -123,23 +128,17 @@ static enum mics_status load_all(const struct load *load, struct mics_err *err)
     return status;
 }
 
-static enum mics_status take(void *context, uint32_t unit, uint32_t state, uint64_t first,
-                             uint64_t count, const float *src, struct mics_err *err)
+/* This rank's shard is a shard of the checkpoint: its files are read once. Together the ranks read
+ * all. */
+static enum mics_status load_files(struct load *load, struct mics_err *err)
 {
-    const struct mics_ckpt_source *source = &((const struct load *)context)->checkpoint->source;
-
-    return source->put(source->context, unit, state, first, count, src, err);
-}
-
-/* This rank's shard is a shard of the checkpoint: its files are read once, and all files by some rank. */
-static enum mics_status load_whole(struct load *load, struct mics_err *err)
-{
-    const uint32_t parts = mics_ckpt_reader_table(load->reader)->parts;
+    const struct mics_ckpt_source *source = &load->checkpoint->source;
+    const uint32_t parts = load->reader.table.parts;
     enum mics_status status = MICS_OK;
 
     for (uint32_t i = 0; status == MICS_OK && i < parts; i++)
-        status = mics_ckpt_reader_pass(load->reader, load->index * parts + i, load->buffer, CHUNK,
-                                       take, load, err);
+        status = mics_ckpt_reader_read_file(&load->reader, load->index * parts + i, load->buffer,
+                                            CHUNK, source->put, source->context, err);
     return status;
 }
 
@@ -147,7 +146,7 @@ static enum mics_status load_whole(struct load *load, struct mics_err *err)
 static bool is_cut_alike(const struct load *load)
 {
     const struct mics_ckpt_form *form = load->checkpoint->form;
-    const struct mics_ckpt_table *table = mics_ckpt_reader_table(load->reader);
+    const struct mics_ckpt_table *table = &load->reader.table;
 
     if (table->shape.p_optim != form->choice->shape.p_optim ||
         table->unit_count != form->model->unit_count || table->states != form->states)
@@ -161,22 +160,21 @@ static bool is_cut_alike(const struct load *load)
     return true;
 }
 
-static enum mics_status load_checked(struct load *load, struct mics_err *err)
+static enum mics_status load_verified(struct load *load, struct mics_err *err)
 {
     struct mics_comm *comm = load->checkpoint->comm;
     enum mics_status status;
 
     if (is_cut_alike(load))
-        return mics_agree(comm, load_whole(load, err), err);
-    status = mics_agree(comm, check_files(comm, load->reader, err), err);
-    return status == MICS_OK ? mics_agree(comm, load_all(load, err), err) : status;
+        return mics_agree(comm, load_files(load, err), err);
+    status = mics_agree(comm, verify_files(load, err), err);
+    return status == MICS_OK ? mics_agree(comm, load_ranges(load, err), err) : status;
 }
 
-/* The place of each of the model's units in the checkpoint, and a buffer. */
 static enum mics_status prepare(struct load *load, struct mics_err *err)
 {
     const struct mics_model *model = load->checkpoint->form->model;
-    const struct mics_ckpt_table *table = mics_ckpt_reader_table(load->reader);
+    const struct mics_ckpt_table *table = &load->reader.table;
 
     load->units = calloc(model->unit_count, sizeof *load->units);
     load->buffer = malloc(CHUNK * sizeof *load->buffer);
@@ -194,7 +192,7 @@ static enum mics_status prepare(struct load *load, struct mics_err *err)
 }
 
 enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, const char *folder,
-                                      const json_t *doc, struct mics_err *err)
+                                      json_t *doc, struct mics_err *err)
 {
     struct mics_comm *comm = checkpoint->comm;
     struct load load = {
@@ -203,8 +201,7 @@ enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, 
     enum mics_status status = mics_ckpt_reader_open(folder, doc, &load.reader, err);
 
     if (status == MICS_OK) {
-        status =
-            mics_manifest_match(doc, mics_ckpt_reader_table(load.reader), checkpoint->form, err);
+        status = mics_manifest_match(doc, &load.reader.table, checkpoint->form, err);
         if (status == MICS_OK)
             status = prepare(&load, err);
         if (status != MICS_OK)
@@ -212,8 +209,8 @@ enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, 
     }
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
-        status = load_checked(&load, err);
-    mics_ckpt_reader_close(load.reader);
+        status = load_verified(&load, err);
+    mics_ckpt_reader_close(&load.reader);
     free(load.units);
     free(load.buffer);
     return status;

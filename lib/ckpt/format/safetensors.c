@@ -1,19 +1,57 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header is parsed as JSON, each tensor is checked by itself, and then, sorted by offset, that
- * they tile the data: first 0, each begins where the one before ends, the last ends with the file.
+ * The reader parses the header as JSON and checks each tensor by itself. Then it sorts the tensors
+ * by offset and checks that they tile the data: the first begins at 0, each begins where the one
+ * before it ends, and the last ends with the file.
  */
 #include "ckpt/format/safetensors.h"
 
-#include "ckpt/format/storage_dtype.h"
+#include "base/file.h"
+#include "base/num.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define METADATA "__metadata__"
+#define METADATA   "__metadata__"
+#define DATA_ALIGN 4096
 
-static enum mics_status bad(struct mics_err *err, const char *name, const char *what)
+/* The element types of the format. */
+struct storage_dtype {
+    const char *name;
+    unsigned bits;
+};
+
+static const struct storage_dtype dtypes[] = {
+    {"F32", 32},    {"BF16", 16},   {"F16", 16}, {"F64", 64},    {"I64", 64},
+    {"I32", 32},    {"I16", 16},    {"I8", 8},   {"U64", 64},    {"U32", 32},
+    {"U16", 16},    {"U8", 8},      {"BOOL", 8}, {"C64", 64},    {"F8_E4M3", 8},
+    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F4", 4},   {"F6_E2M3", 6}, {"F6_E3M2", 6},
+};
+
+static const struct storage_dtype *find_dtype(const char *name)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(dtypes[i].name, name) == 0)
+            return &dtypes[i];
+    return NULL;
+}
+
+/* *bytes = size of a tensor. False if the size overflows or is not a whole number of bytes. */
+static bool tensor_bytes(const struct storage_dtype *dtype, const uint64_t *shape, uint32_t rank,
+                         uint64_t *bytes)
+{
+    uint64_t bits = dtype->bits;
+
+    for (uint32_t i = 0; i < rank; i++)
+        if (!mics_mul_u64(bits, shape[i], &bits))
+            return false;
+    *bytes = bits / 8;
+    return bits % 8 == 0;
+}
+
+static enum mics_status tensor_error(struct mics_err *err, const char *name, const char *what)
 {
     return mics_err_set(err, MICS_ERR_FORMAT, "tensor '%.64s': %s", name, what);
 }
@@ -32,11 +70,11 @@ static enum mics_status read_shape(const json_t *value, struct mics_safetensor *
     size_t rank = json_array_size(value);
 
     if (!json_is_array(value) || rank > MICS_SAFETENSORS_MAX_RANK)
-        return bad(err, tensor->name, "shape is not a list of up to 8 sizes");
+        return tensor_error(err, tensor->name, "shape is not a list of up to 8 sizes");
     tensor->rank = (uint32_t)rank;
     for (size_t i = 0; i < rank; i++)
         if (!as_u64(json_array_get(value, i), &tensor->shape[i]))
-            return bad(err, tensor->name, "shape holds something that is not a size");
+            return tensor_error(err, tensor->name, "shape holds something that is not a size");
     return MICS_OK;
 }
 
@@ -45,9 +83,9 @@ static enum mics_status read_offsets(const json_t *value, struct mics_safetensor
 {
     if (json_array_size(value) != 2 || !as_u64(json_array_get(value, 0), &tensor->begin) ||
         !as_u64(json_array_get(value, 1), &tensor->end))
-        return bad(err, tensor->name, "data_offsets is not a pair of offsets");
+        return tensor_error(err, tensor->name, "data_offsets is not a pair of offsets");
     if (tensor->begin > tensor->end)
-        return bad(err, tensor->name, "data_offsets: the end is before the beginning");
+        return tensor_error(err, tensor->name, "data_offsets: the end is before the beginning");
     return MICS_OK;
 }
 
@@ -55,25 +93,25 @@ static enum mics_status read_tensor(const char *name, const json_t *value,
                                     struct mics_safetensor *tensor, struct mics_err *err)
 {
     const char *dtype_name = json_string_value(json_object_get(value, "dtype"));
-    const struct mics_file_dtype *dtype = dtype_name ? mics_file_dtype_find(dtype_name) : NULL;
+    const struct storage_dtype *dtype = dtype_name ? find_dtype(dtype_name) : NULL;
     enum mics_status status;
     uint64_t bytes;
 
     *tensor = (struct mics_safetensor){.name = name};
     if (!json_is_object(value))
-        return bad(err, name, "is not an object");
+        return tensor_error(err, name, "is not an object");
     if (!dtype)
-        return bad(err, name, dtype_name ? "unknown dtype" : "no dtype");
+        return tensor_error(err, name, dtype_name ? "unknown dtype" : "no dtype");
     tensor->dtype = dtype->name;
     status = read_shape(json_object_get(value, "shape"), tensor, err);
     if (status == MICS_OK)
         status = read_offsets(json_object_get(value, "data_offsets"), tensor, err);
     if (status != MICS_OK)
         return status;
-    if (!mics_file_dtype_bytes(dtype, tensor->shape, tensor->rank, &bytes))
-        return bad(err, name, "shape has more bytes than can be counted");
+    if (!tensor_bytes(dtype, tensor->shape, tensor->rank, &bytes))
+        return tensor_error(err, name, "shape has more bytes than can be counted");
     if (bytes != tensor->end - tensor->begin)
-        return bad(err, name, "shape and data_offsets disagree about its size");
+        return tensor_error(err, name, "shape and data_offsets disagree about its size");
     return MICS_OK;
 }
 
@@ -132,8 +170,9 @@ static enum mics_status check_tiling(struct mics_safetensors *file, uint64_t dat
         const struct mics_safetensor *tensor = &file->tensors[i];
 
         if (tensor->begin != at)
-            return bad(err, tensor->name,
-                       tensor->begin < at ? "overlaps the one before it" : "a gap before it");
+            return tensor_error(err, tensor->name,
+                                tensor->begin < at ? "overlaps the one before it"
+                                                   : "a gap before it");
         at = tensor->end;
     }
     if (at != data_bytes)
@@ -204,4 +243,105 @@ const struct mics_safetensor *mics_safetensors_find(const struct mics_safetensor
         if (strcmp(file->tensors[i].name, name) == 0)
             return &file->tensors[i];
     return NULL;
+}
+
+enum mics_status mics_safetensors_load(int fd, uint64_t file_bytes, struct mics_safetensors *out,
+                                       struct mics_err *err)
+{
+    unsigned char length[8] = {0}, *data = NULL;
+    size_t size = (size_t)mics_min_u64(sizeof length, file_bytes);
+    uint64_t value = 0;
+    enum mics_status status = mics_file_read_at(fd, length, size, 0, err);
+
+    if (status != MICS_OK)
+        return status;
+    for (int i = 7; i >= 0; i--)
+        value = value << 8 | length[i];
+    if (value <= MICS_SAFETENSORS_MAX_HEADER) /* else mics_safetensors_parse() fails */
+        size = (size_t)mics_min_u64(sizeof length + value, file_bytes);
+    data = malloc(size + 1);
+    if (!data)
+        return mics_err_nomem(err);
+    status = mics_file_read_at(fd, data, size, 0, err);
+    if (status == MICS_OK)
+        status = mics_safetensors_parse(data, size, file_bytes, out, err);
+    free(data);
+    return status;
+}
+
+/* Takes over the reference. -1 if `value` is NULL or out of memory. */
+static int set(json_t *object, const char *key, json_t *value)
+{
+    return json_object_set_new(object, key, value);
+}
+
+static json_t *tensor_to_json(const struct mics_safetensor_spec *spec, uint64_t begin, uint64_t end)
+{
+    json_t *shape = json_array(), *tensor = json_object();
+    int failed = !shape || !tensor;
+
+    for (uint32_t i = 0; !failed && i < spec->rank; i++)
+        failed = json_array_append_new(shape, json_integer((json_int_t)spec->shape[i]));
+    if (!failed)
+        failed =
+            set(tensor, "dtype", json_string(spec->dtype)) ||
+            set(tensor, "shape", json_incref(shape)) ||
+            set(tensor, "data_offsets", json_pack("[I,I]", (json_int_t)begin, (json_int_t)end));
+    json_decref(shape);
+    if (failed) {
+        json_decref(tensor);
+        return NULL;
+    }
+    return tensor;
+}
+
+static json_t *header_to_json(const struct mics_safetensor_spec *specs, size_t count)
+{
+    json_t *header = json_pack("{s:{s:s}}", METADATA, "format", "pt");
+    uint64_t at = 0;
+
+    for (size_t i = 0; header && i < count; i++) {
+        uint64_t bytes = 0;
+        bool counted =
+            tensor_bytes(find_dtype(specs[i].dtype), specs[i].shape, specs[i].rank, &bytes);
+
+        assert(counted && specs[i].rank <= MICS_SAFETENSORS_MAX_RANK);
+        if (!counted ||
+            set(header, specs[i].name, tensor_to_json(&specs[i], at, at + bytes)) != 0) {
+            json_decref(header);
+            return NULL;
+        }
+        at += bytes;
+    }
+    return header;
+}
+
+/* Length, header text and padding. */
+static enum mics_status encode_header(const char *text, char **data, size_t *size,
+                                      struct mics_err *err)
+{
+    size_t length = strlen(text), total = mics_round_up(8 + length, DATA_ALIGN);
+    unsigned char *bytes = malloc(total);
+
+    if (!bytes)
+        return mics_err_nomem(err);
+    for (int i = 0; i < 8; i++)
+        bytes[i] = (unsigned char)((uint64_t)(total - 8) >> (8 * i));
+    memcpy(bytes + 8, text, length);
+    memset(bytes + 8 + length, ' ', total - 8 - length);
+    *data = (char *)bytes;
+    *size = total;
+    return MICS_OK;
+}
+
+enum mics_status mics_safetensors_header(const struct mics_safetensor_spec *specs, size_t count,
+                                         char **data, size_t *size, struct mics_err *err)
+{
+    json_t *header = header_to_json(specs, count);
+    char *text = header ? json_dumps(header, JSON_COMPACT) : NULL;
+    enum mics_status status = text ? encode_header(text, data, size, err) : mics_err_nomem(err);
+
+    free(text);
+    json_decref(header);
+    return status;
 }

@@ -2,14 +2,49 @@
 #include "ckpt/shard_file.h"
 
 #include "base/num.h"
-#include "ckpt/format/file_sum.h"
-#include "ckpt/shard_spec.h"
+#include "ckpt/format/checksum.h"
 #include "ckpt/table.h"
 #include "plan/memory.h"
 
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+
+enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
+                                     struct mics_shard_spec *spec, struct mics_err *err)
+{
+    const uint32_t count = form->model->unit_count * form->states;
+
+    *spec = (struct mics_shard_spec){.count = count};
+    spec->tensors = calloc(count, sizeof *spec->tensors);
+    spec->names = calloc(count, sizeof *spec->names);
+    if (!spec->tensors || !spec->names) {
+        mics_shard_spec_free(spec);
+        return mics_err_nomem(err);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t unit = i / form->states;
+        uint64_t shard = mics_layout_optim_shard(&form->layouts[unit]);
+
+        snprintf(spec->names[i], sizeof spec->names[i], "%s.%s", form->model->units[unit].name,
+                 mics_ckpt_state_name(i % form->states));
+        spec->tensors[i] = (struct mics_safetensor_spec){
+            .name = spec->names[i],
+            .dtype = "F32",
+            .rank = 1,
+            .shape = {mics_ckpt_part_begin(shard, form->parts, part + 1) -
+                      mics_ckpt_part_begin(shard, form->parts, part)}};
+    }
+    return MICS_OK;
+}
+
+void mics_shard_spec_free(struct mics_shard_spec *spec)
+{
+    free(spec->tensors);
+    free(spec->names);
+    *spec = (struct mics_shard_spec){0};
+}
 
 uint32_t mics_ckpt_parts(const struct mics_ckpt_form *form)
 {
@@ -117,8 +152,8 @@ enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_
         status = mics_hashed_file_finish(file, sum, err);
     else
         mics_hashed_file_drop(file);
-    if (status == MICS_OK && mics_file_sum_check(path, sum, true, err) != MICS_OK)
-        status = MICS_ERR_IO; /* the disk gives back other bytes than it was given */
+    if (status == MICS_OK && mics_file_read_back(path, sum, err) != MICS_OK)
+        status = MICS_ERR_IO;
     mics_shard_spec_free(&spec);
     return status;
 }

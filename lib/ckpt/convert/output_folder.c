@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output_folder.c - a folder that appears complete or not at all. */
+#include "ckpt/convert/target.h"
+
+#include "base/file.h"
+#include "ckpt/folder.h"
+#include "comm/agree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEMPORARY ".tmp."
+
+/* The lock of a folder, until the descriptor is closed. -1 with errno: another process has the
+ * lock, the file system has no locks, or `path` is not a folder. */
+static int try_lock(const char *path)
+{
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        const int code = errno;
+
+        close(fd);
+        errno = code;
+        return -1;
+    }
+    return fd;
+}
+
+/* While a folder is written, it is called NAME.tmp.PID and its writer holds an flock on it: a
+ * folder that can be locked is stale. *lock = -1 on a file system without locks: its stale folders
+ * are not removed. */
+static enum mics_status lock_folder(const char *folder, int *lock, struct mics_err *err)
+{
+    *lock = try_lock(folder);
+    if (*lock < 0 && errno == EWOULDBLOCK)
+        return mics_err_set(err, MICS_ERR_IO, "%s: another run is using this folder", folder);
+    return MICS_OK;
+}
+
+/* Is `entry` NAME.tmp.PID? */
+static bool is_temporary_of(const char *entry, const char *name)
+{
+    const size_t length = strlen(name), mark = strlen(TEMPORARY);
+    const char *digits;
+
+    if (strncmp(entry, name, length) != 0 || strncmp(entry + length, TEMPORARY, mark) != 0)
+        return false;
+    digits = entry + length + mark;
+    return *digits && digits[strspn(digits, "0123456789")] == '\0';
+}
+
+static enum mics_status remove_if_stale(const char *parent, const char *entry, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", parent, entry);
+    const int lock = status == MICS_OK ? try_lock(path) : -1;
+
+    if (lock < 0)
+        return status;
+    status = mics_file_remove_tree(path, err);
+    close(lock);
+    return status;
+}
+
+/* Remove the stale folders NAME.tmp.PID of `parent`. */
+static enum mics_status remove_stale_dirs(const char *parent, const char *name,
+                                          struct mics_err *err)
+{
+    DIR *dir = opendir(parent);
+    enum mics_status status = MICS_OK;
+
+    if (!dir)
+        return errno == ENOENT ? MICS_OK : mics_err_set_errno(err, "%s", parent);
+    for (struct dirent *entry = readdir(dir); entry && status == MICS_OK; entry = readdir(dir))
+        if (is_temporary_of(entry->d_name, name))
+            status = remove_if_stale(parent, entry->d_name, err);
+    closedir(dir);
+    return status;
+}
+
+static bool is_empty_folder(const char *path)
+{
+    DIR *dir = opendir(path);
+    const struct dirent *entry;
+    bool empty = dir != NULL;
+
+    while (empty && (entry = readdir(dir)) != NULL)
+        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    if (dir)
+        closedir(dir);
+    return empty;
+}
+
+static enum mics_status check_path(const char *path, uint64_t bytes, struct mics_err *err)
+{
+    struct stat info;
+
+    if (lstat(path, &info) == 0 && !is_empty_folder(path))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' exists and is not an empty folder", path);
+    return mics_check_space(path, bytes, "the result", err);
+}
+
+static enum mics_status make_folder(struct mics_output_folder *folder, struct mics_err *err)
+{
+    char parent[MICS_PATH_MAX];
+    enum mics_status status;
+
+    mics_path_parent(folder->final, parent);
+    status = mics_file_make_folders(parent, err);
+    if (status != MICS_OK)
+        return status;
+    if (mkdir(folder->temporary, 0777) != 0)
+        return mics_err_set_errno(err, "%s", folder->temporary);
+    folder->created = true;
+    return lock_folder(folder->temporary, &folder->lock, err);
+}
+
+static enum mics_status name_folder(struct mics_output_folder *folder, const char *path,
+                                    struct mics_err *err)
+{
+    enum mics_status status = mics_path_format(folder->final, err, "%s", path);
+    size_t length = status == MICS_OK ? strlen(path) : 0;
+
+    while (length > 1 && folder->final[length - 1] == '/')
+        folder->final[--length] = '\0';
+    return status == MICS_OK ? mics_path_format(folder->temporary, err, "%s.tmp.%ld", folder->final,
+                                                (long)getpid())
+                             : status;
+}
+
+/* Before the check of the free space, which stale folders take up. */
+static enum mics_status remove_stale(const struct mics_output_folder *folder, struct mics_err *err)
+{
+    const char *slash = strrchr(folder->final, '/');
+    char parent[MICS_PATH_MAX];
+
+    mics_path_parent(folder->final, parent);
+    return remove_stale_dirs(parent, slash ? slash + 1 : folder->final, err);
+}
+
+/* Every rank registers all paths: a signal may reach any of them. */
+static enum mics_status register_path(struct mics_output_folder *folder, const char *path,
+                                      struct mics_err *err)
+{
+    const size_t bytes = (folder->entry_count + 1) * sizeof *folder->entries;
+    struct mics_temporary **entries = realloc(folder->entries, bytes), *entry;
+    char *copy = entries ? strdup(path) : NULL;
+
+    if (entries)
+        folder->entries = entries;
+    entry = copy ? mics_temporary_add(copy) : NULL;
+    if (!entry) {
+        free(copy);
+        return mics_err_nomem(err);
+    }
+    entries[folder->entry_count++] = entry;
+    return MICS_OK;
+}
+
+enum mics_status mics_output_folder_register(struct mics_output_folder *folder, const char *name,
+                                             struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
+
+    return status == MICS_OK ? register_path(folder, path, err) : status;
+}
+
+enum mics_status mics_output_folder_create(struct mics_output_folder *folder,
+                                           struct mics_comm *comm, const char *path, uint64_t bytes,
+                                           bool dry_run, struct mics_err *err)
+{
+    enum mics_status status = name_folder(folder, path, err);
+
+    folder->lock = -1;
+    if (status == MICS_OK && comm->rank == 0 && !dry_run)
+        status = remove_stale(folder, err);
+    if (status == MICS_OK && comm->rank == 0)
+        status = check_path(folder->final, bytes, err);
+    status = mics_agree(comm, status, err);
+    if (status != MICS_OK || dry_run)
+        return status;
+    status = comm->ops->broadcast_now(comm, folder->temporary, sizeof folder->temporary, 0, err);
+    if (status == MICS_OK)
+        status = register_path(folder, folder->temporary, err);
+    if (status == MICS_OK && comm->rank == 0)
+        status = make_folder(folder, err);
+    return mics_agree(comm, status, err);
+}
+
+enum mics_status mics_output_folder_commit(struct mics_output_folder *folder, struct mics_err *err)
+{
+    char parent[MICS_PATH_MAX];
+    enum mics_status status = mics_file_sync_folder(folder->temporary, err);
+
+    if (status == MICS_OK && rename(folder->temporary, folder->final) != 0)
+        status = mics_err_set_errno(err, "%s", folder->final);
+    if (status != MICS_OK)
+        return status;
+    folder->created = false;
+    mics_path_parent(folder->final, parent);
+    return mics_file_sync_folder(parent, err);
+}
+
+void mics_output_folder_discard(struct mics_output_folder *folder)
+{
+    if (folder->created)
+        mics_file_remove_tree(folder->temporary, NULL);
+    for (size_t i = folder->entry_count; i-- > 0;)
+        mics_temporary_drop(folder->entries[i]);
+    free(folder->entries);
+    if (folder->lock >= 0)
+        close(folder->lock);
+    *folder = (struct mics_output_folder){.lock = -1};
+}
+
+enum mics_status mics_output_folder_write(struct mics_output_folder *folder, const char *name,
+                                          const void *data, size_t size, struct mics_err *err)
+{
+    struct mics_file_writer *writer = NULL;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder->temporary, name);
+
+    if (status == MICS_OK)
+        status = mics_output_folder_register(folder, name, err);
+    if (status == MICS_OK)
+        status = mics_file_create(path, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    if (fwrite(data, 1, size, mics_file_stream(writer)) != size) {
+        status = mics_err_set_errno(err, "%s", path);
+        mics_file_discard(writer);
+        return status;
+    }
+    return mics_file_commit(writer, err);
+}
