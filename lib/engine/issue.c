@@ -287,7 +287,7 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .params = param_buffer(engine, op),
         .saved = engine->saved[op->stage],
         .out = op->stage + 1 < engine->model->stage_count ? engine->saved[op->stage + 1] : NULL,
-        .flow = engine->flow,
+        .residual_grad = engine->flow,
         .scratch = engine->scratch,
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
         .micro_step = op->micro_step,
@@ -313,12 +313,12 @@ static void issue_forward(struct mics_engine *engine, const struct issue *issue)
     struct mics_pass pass = make_pass(engine, issue);
 
     if (head && issue->logits_row != MICS_NONE) {
-        engine->model->family->logits(&pass, issue->logits_row, issue->logits);
+        engine->model->ops->logits(&pass, issue->logits_row, issue->logits);
         return;
     }
     if (head && issue->batch.train)
         start_gradient(engine, issue, &pass);
-    engine->model->family->forward(&pass, issue->op->stage);
+    engine->model->ops->forward(&pass, issue->op->stage);
 }
 
 static void issue_backward(struct mics_engine *engine, const struct issue *issue)
@@ -326,7 +326,7 @@ static void issue_backward(struct mics_engine *engine, const struct issue *issue
     struct mics_pass pass = make_pass(engine, issue);
 
     start_gradient(engine, issue, &pass);
-    engine->model->family->backward(&pass, issue->op->stage);
+    engine->model->ops->backward(&pass, issue->op->stage);
 }
 
 /* As precise as the clock allows, and without burning the core that communication needs. */

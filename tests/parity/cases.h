@@ -17,7 +17,7 @@ const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t
 
 /* Models: gradients are integers; a small GPT-2 whose tensors no p divides; a small Llama with grouped
  * queries. Free with mics_model_free(). */
-struct mics_model *cases_counting(void);
+struct mics_model *cases_integer(void);
 struct mics_model *cases_gpt2(void);
 struct mics_model *cases_llama(bool untied);
 

@@ -9,11 +9,11 @@
 #include "mutate.h"
 #include "unit/tap.h"
 
-static struct mics_model *counting;
+static struct mics_model *integer;
 
 static struct parity_case make_case(void)
 {
-    struct parity_case c = {.model = counting, .steps = 3, .lr = 0.5f, .slow_op = MICS_NONE};
+    struct parity_case c = {.model = integer, .steps = 3, .lr = 0.5f, .slow_op = MICS_NONE};
 
     c.choice = cases_choice(&(struct mics_shape){2, 2, 2, 2, 2});
     c.choice.micro_steps = 3;
@@ -151,7 +151,7 @@ static void finishing_before_the_second_hop_is_noticed(void)
 
 int main(void)
 {
-    counting = cases_counting();
+    integer = cases_integer();
     TAP_RUN(a_copy_without_a_change_is_no_mutant);
     TAP_RUN(a_skipped_second_hop_is_noticed);
     TAP_RUN(reducing_only_the_last_micro_step_is_noticed);
@@ -160,6 +160,6 @@ int main(void)
     TAP_RUN(gathering_before_the_update_is_noticed);
     TAP_RUN(reducing_before_the_backward_is_noticed);
     TAP_RUN(finishing_before_the_second_hop_is_noticed);
-    mics_model_free(counting);
+    mics_model_free(integer);
     return tap_done();
 }

@@ -14,13 +14,13 @@
 static const char *const orders[] = {"late", "others", "early", "1", "2", "3"};
 enum { ORDERS = sizeof orders / sizeof *orders };
 
-static struct mics_model *counting;
+static struct mics_model *integer;
 static const struct mics_plugin *plugin;
 
 /* Three micro-steps of three steps, on nodes of two ranks. */
 static struct parity_case make_case(const struct mics_shape *shape)
 {
-    struct parity_case c = {.model = counting,
+    struct parity_case c = {.model = integer,
                             .choice = cases_choice(shape),
                             .steps = 3,
                             .lr = 0.5f,
@@ -161,14 +161,14 @@ int main(void)
         return 0;
     }
     plugin = mics_plugin_table(file);
-    counting = cases_counting();
+    integer = cases_integer();
     TAP_RUN(no_order_changes_what_is_trained);
     TAP_RUN(nor_where_the_host_carries_collectives);
     TAP_RUN(a_dropped_wait_of_the_schedule_is_noticed);
     TAP_RUN(a_dropped_wait_for_the_second_hop_is_noticed);
     TAP_RUN(a_forgotten_wait_for_the_batch_is_noticed);
     TAP_RUN(a_batch_that_is_used_again_too_early_is_noticed);
-    mics_model_free(counting);
+    mics_model_free(integer);
     mics_plugin_close(file);
     return tap_done();
 }

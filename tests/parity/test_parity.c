@@ -2,7 +2,7 @@
 /*
  * test_parity.c - every cut of the state trains as one process does.
  *
- * With the counting family all sums are exact, so the parameters must be equal bit for bit. With a small
+ * With the integer model all sums are exact, so the parameters must be equal bit for bit. With a small
  * GPT-2 or Llama under SGD with momentum they must agree within fp32 rounding (Adam would hide a wrong scale).
  */
 #include "cases.h"
@@ -19,7 +19,7 @@
 #define BF16_TOLERANCE 5e-4
 #define BF16_ROUNDING  1e-4
 
-static struct mics_model *counting, *gpt2, *llama, *tied;
+static struct mics_model *integer, *gpt2, *llama, *tied;
 
 struct walk {
     const struct mics_model *model;
@@ -124,9 +124,9 @@ static void walk_all(struct walk *walk, uint32_t n)
     walk->reference = NULL;
 }
 
-static struct walk counting_walk(uint32_t micro_steps, uint32_t prefetch, uint32_t segments)
+static struct walk integer_walk(uint32_t micro_steps, uint32_t prefetch, uint32_t segments)
 {
-    struct walk walk = {.model = counting, .lr = 0.5f, .rounding = 1e-5};
+    struct walk walk = {.model = integer, .lr = 0.5f, .rounding = 1e-5};
 
     walk.base = cases_choice(&(struct mics_shape){1, 1, 1, 1, 1});
     walk.base.micro_steps = micro_steps;
@@ -137,7 +137,7 @@ static struct walk counting_walk(uint32_t micro_steps, uint32_t prefetch, uint32
 
 static struct walk gpt2_walk(uint32_t micro_steps, uint32_t prefetch, uint32_t segments)
 {
-    struct walk walk = counting_walk(micro_steps, prefetch, segments);
+    struct walk walk = integer_walk(micro_steps, prefetch, segments);
 
     walk.model = gpt2;
     walk.lr = 0.1f;
@@ -149,7 +149,7 @@ static void integer_gradients_are_bit_equal_for_every_cut_of_1_2_and_4_ranks(voi
 {
     for (uint32_t s = 1; s <= 3; s += 2)
         for (uint32_t n = 1; n <= 4; n *= 2) {
-            struct walk walk = counting_walk(s, n == 4 ? 1 : 0, s == 3 ? 2 : 1);
+            struct walk walk = integer_walk(s, n == 4 ? 1 : 0, s == 3 ? 2 : 1);
 
             walk_all(&walk, n);
             CHECK(walk.runs >= (int)n);
@@ -158,7 +158,7 @@ static void integer_gradients_are_bit_equal_for_every_cut_of_1_2_and_4_ranks(voi
 
 static void integer_gradients_are_bit_equal_for_every_cut_of_8_ranks(void)
 {
-    struct walk once = counting_walk(1, 2, 3), thrice = counting_walk(3, 1, 1);
+    struct walk once = integer_walk(1, 2, 3), thrice = integer_walk(3, 1, 1);
 
     thrice.base.grad_slots = 1;
     walk_all(&once, 8);
@@ -210,7 +210,7 @@ static void units_that_travel_together_change_no_bit(void)
 {
     for (uint32_t joined = 1; joined <= 3; joined += 2)
         for (uint32_t slots = 1; slots <= 4; slots += 3) {
-            struct walk walk = counting_walk(3, slots - 1, 2);
+            struct walk walk = integer_walk(3, slots - 1, 2);
 
             walk.base.joined = joined;
             walk.base.grad_slots = slots;
@@ -241,7 +241,7 @@ static void integer_gradients_are_bit_equal_in_bf16(void)
 {
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         for (uint32_t s = 1; s <= 3; s += 2) {
-            struct walk walk = counting_walk(s, s == 1 ? 0 : 1, s);
+            struct walk walk = integer_walk(s, s == 1 ? 0 : 1, s);
 
             walk.base.dtype = types[i].dtype;
             walk.base.grad_dtype = types[i].grad_dtype;
@@ -327,7 +327,7 @@ static void no_level_of_recomputation_changes_a_bit(void)
 
 static void random_delays_change_no_bit(void)
 {
-    struct walk walk = counting_walk(3, 1, 2);
+    struct walk walk = integer_walk(3, 1, 2);
 
     walk.random_delay_us = 300;
     walk_all(&walk, 4);
@@ -337,7 +337,7 @@ static void random_delays_change_no_bit(void)
 
 int main(void)
 {
-    counting = cases_counting();
+    integer = cases_integer();
     gpt2 = cases_gpt2();
     llama = cases_llama(true);
     tied = cases_llama(false);
@@ -353,7 +353,7 @@ int main(void)
     TAP_RUN(gpt2_and_llama_agree_in_bf16_for_every_cut_of_4_ranks);
     TAP_RUN(no_level_of_recomputation_changes_a_bit);
     TAP_RUN(random_delays_change_no_bit);
-    mics_model_free(counting);
+    mics_model_free(integer);
     mics_model_free(gpt2);
     mics_model_free(llama);
     mics_model_free(tied);

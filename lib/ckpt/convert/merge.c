@@ -48,7 +48,7 @@ static enum mics_status finish(void *context, struct mics_new_folder *folder, st
     struct job *job = context;
     const struct mics_convert_request *request = job->request;
     enum mics_status status =
-        mics_hf_target_finish(&job->made, job->config, request->number, folder, err);
+        mics_hf_target_write_metadata(&job->made, job->config, request->number, folder, err);
 
     if (status == MICS_OK && request->base)
         status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
@@ -76,7 +76,7 @@ static enum mics_status prepare_merge(struct job *job, const char *path, struct 
             mics_hf_target_of_model(model, request->number, request->file_bytes, &job->made, err);
     if (status != MICS_OK)
         return status;
-    job->config = mics_hf_config_of_model(model);
+    job->config = mics_model_to_hf_config(model);
     return job->config ? report_target(job, err) : mics_err_nomem(err);
 }
 
@@ -121,7 +121,7 @@ static enum mics_status prepare_cast(struct job *job, const char *const *paths, 
     if (status == MICS_OK)
         status = read_config(&job->hf, &job->config, err);
     if (status == MICS_OK)
-        status = mics_hf_spread(&job->hf, err);
+        status = mics_hf_list_tensors(&job->hf, err);
     if (status == MICS_OK)
         status =
             mics_hf_target_of_hf(&job->hf, request->number, request->file_bytes, &job->made, err);

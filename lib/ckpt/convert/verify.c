@@ -105,7 +105,7 @@ static enum mics_status check_numbers(const struct mics_convert_request *request
     const uint64_t before = problems->count;
     struct row row = {.hf = hf, .problems = problems};
     uint64_t bytes = 0;
-    enum mics_status status = mics_hf_spread(hf, err);
+    enum mics_status status = mics_hf_list_tensors(hf, err);
 
     if (status != MICS_OK)
         return status;

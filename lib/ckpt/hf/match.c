@@ -9,7 +9,7 @@
 #include "ckpt/hf/hf.h"
 
 #include "base/num.h"
-#include "ckpt/hf/names.h"
+#include "model/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +27,13 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
 }
 
 /* Names without prefixes, to places in hf->tensors. */
-static enum mics_status collect(const struct mics_hf *hf, const struct mics_hf_family *family,
+static enum mics_status collect(const struct mics_hf *hf, const struct mics_family *family,
                                 json_t *names, struct mics_problems *problems, struct mics_err *err)
 {
     for (size_t i = 0; i < hf->tensor_count; i++) {
-        const char *name = mics_hf_bare_name(family, hf->tensors[i].is->name);
+        const char *name = mics_family_model_name(family, hf->tensors[i].is->name);
 
-        if (family->is_buffer(name))
+        if (mics_family_is_buffer(family, name))
             continue;
         if (json_object_get(names, name))
             mics_problem(problems, "%s: tensor '%.128s' is there twice",
@@ -102,7 +102,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
                                    const struct mics_model *model, struct mics_problems *problems,
                                    struct mics_err *err)
 {
-    const char *const embedding = mics_hf_family_of(model)->embedding;
+    const char *const embedding = model->family->ends[MICS_END_EMBEDDING];
     const struct mics_tensor *wte = NULL;
     const uint32_t spare = model->unit_count * MICS_CKPT_STATES;
     float *a = malloc(4 * MICS_STORE_CHUNK * sizeof *a), *b = a + MICS_STORE_CHUNK;
@@ -142,17 +142,18 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
     const uint64_t before = problems->count;
     const char *name;
     json_t *place;
-    enum mics_status status = collect(hf, mics_hf_family_of(model), names, problems, err);
+    enum mics_status status = collect(hf, model->family, names, problems, err);
 
     if (status != MICS_OK)
         return status;
-    const json_t *head = model->config.untied ? NULL : json_object_get(names, MICS_HF_HEAD);
+    const char *const head_name = model->family->ends[MICS_END_HEAD];
+    const json_t *head = model->config.untied ? NULL : json_object_get(names, head_name);
     const size_t head_at = head ? (size_t)json_integer_value(head) : 0;
 
     for (uint32_t i = 0; i < model->unit_count; i++)
         match_unit(hf, model, i, names, problems);
     if (head)
-        json_object_del(names, MICS_HF_HEAD);
+        json_object_del(names, head_name);
     json_object_foreach(names, name, place)
     {
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];
@@ -188,7 +189,7 @@ enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *mode
     return status;
 }
 
-enum mics_status mics_hf_spread(struct mics_hf *hf, struct mics_err *err)
+enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err)
 {
     free(hf->store.table);
     hf->store.table_count = 0;

@@ -176,9 +176,9 @@ static void compute(struct mics_build *build, uint32_t turn)
                          .param_slot = build->residency.slot_of_turn[turn],
                          .blind = mics_course_is_blind(&build->course, build->model, turn),
                          .grad_slot = MICS_NONE};
-    struct mics_stage_work work;
+    struct mics_stage_cost work;
 
-    build->model->family->stage_work(build->model, &batch, at.stage, &work);
+    build->model->ops->stage_cost(build->model, &batch, at.stage, &work);
     op.flops = at.backward ? work.backward_flops : work.forward_flops;
     op.memory_bytes = at.backward ? work.backward_bytes : work.forward_bytes;
     if (head && makes_grads) {

@@ -39,7 +39,7 @@ bool mics_course_is_blind(const struct mics_course *course, const struct mics_mo
 {
     const struct mics_turn at = mics_course_turn(course, turn);
 
-    return at.backward && model->stages[at.stage].blind_backward;
+    return at.backward && !model->stages[at.stage].backward_needs_params;
 }
 
 /* What a slot holds. */

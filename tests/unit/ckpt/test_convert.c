@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/philox.h"
 #include "ckpt/convert/shards.h"
-#include "ckpt/hf/index.h"
+#include "ckpt/hf/hf.h"
 #include "ckpt/format/safetensors.h"
 
 #include <pthread.h> /* so that it runs under ThreadSanitizer, too */

@@ -146,7 +146,7 @@ static struct mics_pass pass_over(const struct mics_model *model, const struct m
         .grads = memory,
         .saved = memory,
         .out = memory,
-        .flow = memory,
+        .residual_grad = memory,
         .scratch = memory,
         .loss_sum = memory,
     };
@@ -159,15 +159,15 @@ static void check_stage(const struct mics_model *model, const struct mics_batch 
     static const struct mics_device_ops ops = {.launch = tally_launch};
     struct mics_device device = {.ops = &ops, .name = "tally"};
     struct tally there = {.stream.device = &device}, back = there;
-    struct mics_stage_work work;
+    struct mics_stage_cost work;
     struct mics_pass pass = pass_over(model, batch, memory);
 
-    model->family->stage_work(model, batch, stage, &work);
+    model->ops->stage_cost(model, batch, stage, &work);
     pass.stream = &there.stream;
-    model->family->forward(&pass, stage);
+    model->ops->forward(&pass, stage);
     pass.stream = &back.stream;
     if (batch->train && stage + 1 < model->stage_count)
-        model->family->backward(&pass, stage);
+        model->ops->backward(&pass, stage);
 
     CHECK_NEAR(there.flops, work.forward_flops, 1e-9 * there.flops);
     CHECK_NEAR(back.flops, work.backward_flops, 1e-9 * back.flops);

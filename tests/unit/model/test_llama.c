@@ -185,7 +185,7 @@ static void check_logits(bool untied)
     const double loss = run_step(&run);
     const struct mics_pass pass = run_pass(&run, last);
 
-    run.model->family->logits(&pass, row, logits);
+    run.model->ops->logits(&pass, row, logits);
     run_sync(&run);
     for (uint32_t v = 0; v < 13; v++)
         total += exp((double)logits[v]);

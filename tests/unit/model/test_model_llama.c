@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Llama's sizes, tensors and configurations. */
 #include "model/model.h"
-#include "model/rope_scaling.h"
+#include "model/config.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -159,9 +159,9 @@ static void the_stages_work_adds_up_to_the_models_flops(void)
     double flops = 0;
 
     for (uint32_t i = 0; i < model->stage_count; i++) {
-        struct mics_stage_work work;
+        struct mics_stage_cost work;
 
-        model->family->stage_work(model, &batch, i, &work);
+        model->ops->stage_cost(model, &batch, i, &work);
         flops += work.forward_flops + work.backward_flops;
     }
     flops /= 2 * 2048;
@@ -185,7 +185,7 @@ static void each_level_saves_less_and_bytes_are_multiples_of_256(void)
             const struct mics_batch batch = {
                 .B = 3, .T = 100, .train = true, .recompute = (enum mics_recompute)level};
 
-            model->family->stage_bytes(model, &batch, i, &bytes[level]);
+            model->ops->stage_bytes(model, &batch, i, &bytes[level]);
             CHECK_INT((bytes[level].saved | bytes[level].scratch) % 256, 0);
         }
         CHECK_INT(full->saved, i == 0 ? 0 : number * C);
@@ -323,7 +323,7 @@ static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
         {LLAMA ", \"rope_scaling\": {\"type\": \"linear\"}}", "rope_scaling.factor: missing"},
         {LLAMA ", \"rope_scaling\": {\"type\": \"linear\", \"factor\": 2.0}, \"rope_parameters\": "
                "{\"rope_type\": \"linear\", \"factor\": 3.0}}",
-         "rope_parameters: scales otherwise than rope_scaling"},
+         "rope_parameters: has another scaling than rope_scaling"},
         {LLAMA ", \"rope_parameters\": {\"rope_type\": \"yarn\", \"rope_theta\": 1e4}}",
          "rope_parameters.rope_type: 'yarn' is not supported, only 'default', 'linear' and "
          "'llama3'"},

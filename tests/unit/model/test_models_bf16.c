@@ -184,8 +184,8 @@ static void stages_save_half_as_much_in_bf16(void)
         struct mics_model *model = NULL;
 
         CHECK_INT(mics_model_new(configs[i], &model, NULL), MICS_OK);
-        model->family->stage_bytes(model, &full, 1, &a);
-        model->family->stage_bytes(model, &half, 1, &b);
+        model->ops->stage_bytes(model, &full, 1, &a);
+        model->ops->stage_bytes(model, &half, 1, &b);
         CHECK(b.saved < 0.56 * (double)a.saved && b.saved >= a.saved / 2);
         CHECK(b.scratch < 0.56 * (double)a.scratch && b.scratch >= a.scratch / 2);
         mics_model_free(model);
@@ -231,7 +231,7 @@ static void check_logits(const struct mics_model_config *config)
     const double loss = run_step(&run);
     const struct mics_pass pass = run_pass(&run, run.model->stage_count - 1);
 
-    run.model->family->logits(&pass, row, logits);
+    run.model->ops->logits(&pass, row, logits);
     run_sync(&run);
     for (uint32_t v = 0; v < 61; v++)
         total += exp((double)mics_bf16_widen(logits[v]));

@@ -141,7 +141,7 @@ static void check_logits(const struct family *family)
     for (uint32_t row = 0; row < 20; row++) {
         const struct mics_pass pass = run_pass(&run, run.model->stage_count - 1);
 
-        run.model->family->logits(&pass, row, got);
+        run.model->ops->logits(&pass, row, got);
         run_sync(&run);
         CHECK(differ(got, want + row * 29, 29) < TOLERANCE);
     }

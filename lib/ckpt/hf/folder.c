@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_open.c - which files make a model, and whether they are whole. */
+/* folder.c - the files of a model: the index, their headers, and whether they agree. */
 #include "ckpt/hf/hf.h"
 
 #include "base/file.h"
-#include "ckpt/hf/index.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +33,66 @@ static bool is_there(const char *folder, const char *name)
 bool mics_hf_is_folder(const char *path)
 {
     return is_there(path, MICS_HF_INDEX_NAME) || is_there(path, MICS_HF_FILE_NAME);
+}
+
+bool mics_hf_name_is_safe(const char *name)
+{
+    const char *part = name;
+
+    for (const char *at = name; *at; at++)
+        if (iscntrl((unsigned char)*at) || *at == '\\')
+            return false;
+    for (;;) {
+        const size_t length = strcspn(part, "/");
+
+        if (length == 0 || (length == 1 && part[0] == '.') ||
+            (length == 2 && strncmp(part, "..", 2) == 0))
+            return false;
+        if (part[length] == '\0')
+            return true;
+        part += length + 1;
+    }
+}
+
+static enum mics_status check_map(const json_t *map, struct mics_err *err)
+{
+    const char *tensor;
+    json_t *file;
+
+    json_object_foreach((json_t *)map, tensor, file)
+    {
+        const char *name = json_string_value(file);
+
+        if (!name || strlen(name) != json_string_length(file))
+            return mics_err_set(err, MICS_ERR_FORMAT, "weight_map: '%.128s' has no file", tensor);
+        if (!mics_hf_name_is_safe(name))
+            return mics_err_set(err, MICS_ERR_FORMAT,
+                                "weight_map: '%.128s' is said to be in '%.128s', which is not "
+                                "inside the folder",
+                                tensor, name);
+    }
+    return MICS_OK;
+}
+
+enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map,
+                                     struct mics_err *err)
+{
+    json_error_t problem;
+    json_t *doc = json_loadb(data, size, JSON_REJECT_DUPLICATES, &problem);
+    json_t *found = json_object_get(doc, "weight_map");
+    enum mics_status status;
+
+    if (!doc)
+        return mics_err_set(err, MICS_ERR_FORMAT, "line %d: %s", problem.line, problem.text);
+    if (!json_is_object(found) || json_object_size(found) == 0)
+        status =
+            mics_err_set(err, MICS_ERR_FORMAT, "weight_map: expected a map of tensors to files");
+    else
+        status = check_map(found, err);
+    if (status == MICS_OK)
+        *map = json_incref(found);
+    json_decref(doc);
+    return status;
 }
 
 /* A file that cannot be opened, or is malformed, is one problem; the others are looked at all the same. */
@@ -100,7 +160,7 @@ static enum mics_status add_indexed(struct mics_hf *hf, const char *name,
     return status == MICS_OK ? add_file(hf, path, name, problems, err) : status;
 }
 
-/* Index and files must tell the same, in both directions. */
+/* The index must name the tensors of the files, and the files hold those of the index. */
 static void check_index(const struct mics_hf *hf, const json_t *map, struct mics_problems *problems)
 {
     const char *tensor;
@@ -179,7 +239,7 @@ static enum mics_status open_folder(struct mics_hf *hf, const char *folder,
     return status == MICS_OK ? add_file(hf, path, MICS_HF_FILE_NAME, problems, err) : status;
 }
 
-static enum mics_status list_tensors(struct mics_hf *hf, struct mics_err *err)
+static enum mics_status collect_tensors(struct mics_hf *hf, struct mics_err *err)
 {
     size_t total = 0;
 
@@ -217,5 +277,5 @@ enum mics_status mics_hf_open(const char *const *paths, size_t count,
     }
     if (status == MICS_OK)
         status = mics_problems_end(problems, before, paths[0], err);
-    return status == MICS_OK ? list_tensors(out, err) : status;
+    return status == MICS_OK ? collect_tensors(out, err) : status;
 }
