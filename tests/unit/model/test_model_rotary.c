@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Llama's sizes, tensors and configurations. */
-#include "model/model.h"
+/* Sizes, tensors and configurations of the families with rotary positions. */
 #include "model/config.h"
+#include "model/model.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -26,9 +26,15 @@ static void the_released_models_have_the_published_numbers_of_parameters(void)
         const char *name;
         uint64_t count;
     } published[] = {
-        {"tinyllama-1.1b", 1100048384}, {"llama2-7b", 6738415616},   {"llama3-8b", 8030261248},
-        {"llama3-70b", 70553706496},    {"llama3.1-8b", 8030261248}, {"llama3.1-70b", 70553706496},
+        {"tinyllama-1.1b", 1100048384}, {"llama2-7b", 6738415616},
+        {"llama3-8b", 8030261248},      {"llama3-70b", 70553706496},
+        {"llama3.1-8b", 8030261248},    {"llama3.1-70b", 70553706496},
         {"llama3.2-1b", 1235814400},    {"llama3.2-3b", 3212749824},
+        {"mistral-7b", 7248023552},     {"mistral-nemo-12b", 12247782400},
+        {"qwen2.5-0.5b", 494032768},    {"qwen2.5-1.5b", 1543714304},
+        {"qwen2.5-7b", 7615616512},     {"qwen2.5-72b", 72706203648},
+        {"qwen3-0.6b", 596049920},      {"qwen3-8b", 8190735360},
+        {"qwen3-32b", 32762123264},
     };
 
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
@@ -121,9 +127,10 @@ static void queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up(void)
 
 static void a_plan_gives_the_same_model_back(void)
 {
-    struct mics_model *models[] = {open_model("llama3-8b"), make_tied()};
+    struct mics_model *models[] = {open_model("llama3-8b"), make_tied(), open_model("qwen2.5-0.5b"),
+                                   open_model("qwen3-8b"), open_model("mistral-nemo-12b")};
 
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         struct mics_model *again = NULL;
         json_t *value = mics_model_to_json(models[i]);
 
@@ -137,6 +144,49 @@ static void a_plan_gives_the_same_model_back(void)
         mics_model_free(models[i]);
         json_decref(value);
     }
+}
+
+/* The index of a tensor in a block of the model, by its name in Hugging Face's files; -1: none. */
+static int place_of(const struct mics_model *model, const char *name)
+{
+    char whole[80];
+
+    snprintf(whole, sizeof whole, "layers.0.%s", name);
+    for (uint32_t i = 0; i < model->units[1].tensor_count; i++)
+        if (strcmp(model->units[1].tensors[i].name, whole) == 0)
+            return (int)i;
+    return -1;
+}
+
+static void biases_lie_end_to_end_and_are_vectors_that_do_not_decay(void)
+{
+    struct mics_model *model = open_model("qwen2.5-0.5b");
+    const struct mics_tensor *q =
+        &model->units[1].tensors[place_of(model, "self_attn.q_proj.bias")];
+
+    CHECK_INT(place_of(model, "self_attn.q_norm.weight"), -1);
+    CHECK_STR(q[1].name, "layers.0.self_attn.k_proj.bias");
+    CHECK_STR(q[2].name, "layers.0.self_attn.v_proj.bias");
+    CHECK_INT(q[0].count, 896);
+    CHECK_INT(q[1].offset, q[0].offset + q[0].count);
+    CHECK_INT(q[2].offset, q[1].offset + 128);
+    CHECK(!q[0].decay && !q[1].decay && q[0].init == MICS_INIT_ZERO);
+    mics_model_free(model);
+}
+
+static void norms_of_heads_have_a_weight_for_each_channel_of_one(void)
+{
+    struct mics_model *model = open_model("qwen3-0.6b");
+    const struct mics_tensor *q =
+        &model->units[1].tensors[place_of(model, "self_attn.q_norm.weight")];
+
+    CHECK_INT(place_of(model, "self_attn.q_proj.bias"), -1);
+    CHECK_STR(q[1].name, "layers.0.self_attn.k_norm.weight");
+    CHECK_INT(q[0].count, 128);
+    CHECK_INT(q[1].count, 128);
+    CHECK(!q[0].decay && q[0].init == MICS_INIT_ONE);
+    CHECK_INT(model->units[1].tensors[0].shape[0], 2048); /* 16 heads of 128, of 1024 channels */
+    mics_model_free(model);
 }
 
 static void flops_are_six_for_each_parameter_that_multiplies_and_attention(void)
@@ -305,6 +355,109 @@ static void scaled_positions_are_read_of_both_generations_and_stored(void)
     }
 }
 
+#define FOUR_LAYERS                                                                                \
+    "\"num_hidden_layers\": 4, \"hidden_size\": 64, \"num_attention_heads\": 32, "                 \
+    "\"intermediate_size\": 80, \"vocab_size\": 100"
+
+/* Absent keys have the defaults of each family's own class, null ones those that follow from other sizes. */
+static void absent_keys_have_the_defaults_of_the_family(void)
+{
+    static const struct {
+        const char *text;
+        uint32_t n_kv_head, head_dim, n_positions, sliding_window;
+    } cases[] = {
+        {"{\"model_type\": \"llama\", " FOUR_LAYERS "}", 32, 2, 2048, 0},
+        {"{\"model_type\": \"mistral\", " FOUR_LAYERS "}", 8, 2, 131072, 4096},
+        {"{\"model_type\": \"mistral\", " FOUR_LAYERS ", \"sliding_window\": null}", 8, 2, 131072,
+         0},
+        {"{\"model_type\": \"mistral\", " FOUR_LAYERS ", \"sliding_window\": 77, \"head_dim\": 8}",
+         8, 8, 131072, 77},
+        {"{\"model_type\": \"mistral\", " FOUR_LAYERS ", \"num_key_value_heads\": null}", 32, 2,
+         131072, 4096},
+        {"{\"model_type\": \"qwen2\", " FOUR_LAYERS "}", 32, 2, 32768, 0},
+        {"{\"model_type\": \"qwen2\", " FOUR_LAYERS ", \"sliding_window\": 16}", 32, 2, 32768, 0},
+        {"{\"model_type\": \"qwen2\", " FOUR_LAYERS
+         ", \"use_sliding_window\": true, \"sliding_window\": 16}",
+         32, 2, 32768, 0}, /* from layer 28 on, and there are 4 */
+        {"{\"model_type\": \"qwen2\", " FOUR_LAYERS
+         ", \"use_sliding_window\": true, \"sliding_window\": 16, \"max_window_layers\": 3}",
+         32, 2, 32768, 16},
+        {"{\"model_type\": \"qwen2\", " FOUR_LAYERS
+         ", \"use_sliding_window\": true, \"max_window_layers\": 0}",
+         32, 2, 32768, 4096},
+        {"{\"model_type\": \"qwen3\", " FOUR_LAYERS "}", 32, 128, 32768, 0},
+        {"{\"model_type\": \"qwen3\", " FOUR_LAYERS
+         ", \"use_sliding_window\": true, \"sliding_window\": 9, \"max_window_layers\": 0, "
+         "\"layer_types\": [\"full_attention\", \"full_attention\"]}",
+         32, 128, 32768, 0},
+        {"{\"model_type\": \"qwen3\", " FOUR_LAYERS
+         ", \"use_sliding_window\": true, \"sliding_window\": 9, "
+         "\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+         32, 128, 32768, 9},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_model *model = NULL, *again = NULL;
+
+        CHECK_INT(open_text(cases[i].text, &model), MICS_OK);
+        if (!model)
+            continue;
+        CHECK_INT(model->config.n_kv_head, cases[i].n_kv_head);
+        CHECK_INT(model->config.head_dim, cases[i].head_dim);
+        CHECK_INT(model->config.n_positions, cases[i].n_positions);
+        CHECK_INT(model->config.sliding_window, cases[i].sliding_window);
+        CHECK(model->config.untied);
+        CHECK_NEAR(model->config.layer_norm_epsilon, 1e-6, 0);
+        CHECK_NEAR(model->config.rope_theta, 1e4, 0);
+        json_t *stored = mics_model_to_json(model);
+        CHECK_INT(mics_model_from_json(stored, &again, &err), MICS_OK);
+        CHECK(again && again->config.sliding_window == cases[i].sliding_window);
+        json_decref(stored);
+        mics_model_free(again);
+        mics_model_free(model);
+    }
+}
+
+static void a_sequence_longer_than_the_window_is_refused_by_name(void)
+{
+    struct mics_model *model = NULL;
+
+    CHECK_INT(open_text("{\"model_type\": \"mistral\", " FOUR_LAYERS
+                        ", \"sliding_window\": 16, \"max_position_embeddings\": 64}",
+                        &model),
+              MICS_OK);
+    CHECK_INT(mics_model_max_seq(model), 16);
+    CHECK_INT(mics_model_check_seq(model, 16, &err), MICS_OK);
+    CHECK_INT(mics_model_check_seq(model, 17, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text,
+              "sequence of 17: the model has a sliding_window of 16, and a shorter window "
+              "than the sequence is not supported");
+    CHECK_INT(mics_model_check_seq(model, 65, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "sequence of 65: the model has 64 positions");
+    mics_model_free(model);
+}
+
+/* What a model by name writes as config.json is the same model when it is read. */
+static void configurations_of_our_own_are_read_as_the_same_model(void)
+{
+    static const char *const names[] = {
+        "gpt2",       "llama-nano",   "llama3.1-8b", "mistral-nemo-12b",
+        "qwen2-nano", "qwen2.5-0.5b", "qwen3-8b",    "qwen3-nano"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct mics_model *model = open_model(names[i]);
+        struct mics_model_config again;
+        json_t *config = mics_model_to_hf_config(model);
+
+        memset(&again, 0, sizeof again);
+        CHECK_INT(mics_config_from_hf(config, names[i], &again, &err), MICS_OK);
+        CHECK(memcmp(&again, &model->config, sizeof again) == 0);
+        CHECK_STR(json_string_value(json_object_get(config, "model_type")), model->family->name);
+        json_decref(config);
+        mics_model_free(model);
+    }
+}
+
 static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
 {
     static const struct {
@@ -339,6 +492,12 @@ static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
          "n_kv_head: 3 heads of keys do not divide 4 heads of queries"},
         {LLAMA ", \"head_dim\": 7}", "head_dim: 7 is odd"},
         {LLAMA ", \"head_dim\": 512}", "heads of 512 channels are wider than 256"},
+        {"{\"model_type\": \"qwen3\", " FOUR_LAYERS ", \"attention_bias\": true}",
+         "attention_bias: true is not supported"},
+        {"{\"model_type\": \"mistral\", " FOUR_LAYERS ", \"sliding_window\": 0}",
+         "sliding_window: "},
+        {"{\"model_type\": \"qwen2\", " FOUR_LAYERS ", \"use_sliding_window\": 1}",
+         "use_sliding_window: expected"},
         {LLAMA ", \"hidden_size\": 25}", "config.json: line 1"},
         {LLAMA ", \"rms_norm_eps\": 0}", "layer_norm_epsilon: 0 is not between 0 and 1"},
     };
@@ -366,6 +525,11 @@ int main(void)
     TAP_RUN(each_level_saves_less_and_bytes_are_multiples_of_256);
     TAP_RUN(both_generations_of_configurations_are_read);
     TAP_RUN(scaled_positions_are_read_of_both_generations_and_stored);
+    TAP_RUN(biases_lie_end_to_end_and_are_vectors_that_do_not_decay);
+    TAP_RUN(norms_of_heads_have_a_weight_for_each_channel_of_one);
+    TAP_RUN(absent_keys_have_the_defaults_of_the_family);
+    TAP_RUN(a_sequence_longer_than_the_window_is_refused_by_name);
+    TAP_RUN(configurations_of_our_own_are_read_as_the_same_model);
     TAP_RUN(what_would_change_the_arithmetic_is_refused_by_its_key);
     return tap_done();
 }
