@@ -2,10 +2,10 @@
 /*
  * qk_norm.c - root mean square norms of the heads of queries and keys, and their gradients.
  *
- * A head is read from memory once; its mean square is taken of the cached head. The gradient of the weights
- * is summed first, over rows and heads in their order, for a vector of channels at a time, since the gradient of
- * the heads is then written in place. 8 bytes and about 5 flops per element in fp32, of the gradient 20 bytes and
- * about 12 flops.
+ * A head is read from memory once; its mean square is taken of the cached head. The gradient of the
+ * weights is summed first, over rows and heads in their order, for a vector of channels at a time,
+ * since the gradient of the heads is then written in place. 8 bytes and about 5 flops per element
+ * in fp32, of the gradient 20 bytes and about 12 flops.
  */
 #include "host/bf16.h"
 #include "host/flat.h"
@@ -93,7 +93,8 @@ struct weights {
     uint32_t first, heads;
 };
 
-/* Channels [c, c + count) of a head's gradient times its normalised input; count is at most a vector. */
+/* Channels [c, c + count) of a head's gradient times its normalised input; count is at most a
+ * vector. */
 MICS_TYPED mics_vf head_part(const struct mics_op_qk_norm_grad *args, uint64_t at, unsigned count,
                              float rstd, const enum mics_dtype dtype)
 {

@@ -2,8 +2,8 @@
 /*
  * activation_layout.h - where the activations of a stage lie in an area of memory.
  *
- * One function lays a stage's areas out. With a base of NULL it measures them, with a real one it returns
- * pointers, so that what is planned is what is used.
+ * One function lays a stage's areas out. With a base of NULL it measures them, with a real one it
+ * returns pointers, so that what is planned is what is used.
  */
 #ifndef MICS_MODEL_ACTIVATION_LAYOUT_H
 #define MICS_MODEL_ACTIVATION_LAYOUT_H
@@ -42,27 +42,27 @@ static inline float *mics_area_take_floats(struct mics_area *area, uint64_t coun
     return mics_area_take(area, count * sizeof(float));
 }
 
-/* Logits are computed for this many bytes at a time, but never for fewer rows than keep the matrix kernels
- * efficient: the gradient of the embedding is read and written once for each chunk. */
+/* Logits are computed for this many bytes at a time, but never for fewer rows than keep the matrix
+ * kernels efficient: the gradient of the embedding is read and written once for each chunk. */
 #define MICS_HEAD_CHUNK_BYTES    (8u << 20)
 #define MICS_HEAD_CHUNK_ROWS_MIN 256u
-/* More in bf16, which is for matrix units: on a GPU reading and writing the fp32 gradient of an embedding of
- * 50,257 x 768 takes as long as its product with 740 rows, so with 4096 rows a fifth of that product's time
- * if nothing hides it. */
+/* More in bf16, which is for matrix units: on a GPU reading and writing the fp32 gradient of an
+ * embedding of 50,257 x 768 takes as long as its product with 740 rows, so with 4096 rows a fifth
+ * of that product's time if nothing hides it. */
 #define MICS_HEAD_CHUNK_ROWS_BF16 4096u
 
-/* Columns of the logits: those of the vocabulary, and up to 63 of padding. Matrix units, and cuBLAS with them,
- * want sizes in multiples of 16 bytes ("Tensor Core Usage" in its manual), best of 128; small vocabularies,
- * where that would be much, get the former. The vocabulary's matrix has as many rows of zeros. So the logits of
- * the padding are 0; the loss leaves them alone, and as gradients zeros are right: padding produces no
- * gradient, in its own rows neither. */
+/* Columns of the logits: those of the vocabulary, and up to 63 of padding. Matrix units, and cuBLAS
+ * with them, want sizes in multiples of 16 bytes ("Tensor Core Usage" in its manual), best of 128;
+ * small vocabularies, where that would be much, get the former. The vocabulary's matrix has as many
+ * rows of zeros. So the logits of the padding are 0; the loss leaves them alone, and as gradients
+ * zeros are right: padding produces no gradient, in its own rows neither. */
 static inline uint32_t mics_padded_vocab(uint32_t vocab_size)
 {
     return (uint32_t)mics_round_up(vocab_size, vocab_size < 4096 ? 8 : 64);
 }
 
-/* Rows of logits at a time, of `rows` in all: half at most, so that the logits of a whole micro-batch never
- * exist. */
+/* Rows of logits at a time, of `rows` in all: half at most, so that the logits of a whole
+ * micro-batch never exist. */
 static inline uint32_t mics_head_chunk_rows(uint32_t vocab_size, uint64_t rows,
                                             enum mics_dtype dtype)
 {

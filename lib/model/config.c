@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c - a model's sizes: their defaults and checks, and the model as a plan stores it: its configuration,
- * its number of parameters, for people and as a check, and the document that it was made from.
+ * config.c - a model's sizes: their defaults and checks, and the model as a plan stores it: its
+ * configuration, its number of parameters, for people and as a check, and the document that it was
+ * made from.
  */
 #include "model/config.h"
 

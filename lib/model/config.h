@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.h - a model's sizes: limits, defaults, checks, and the scaling of rotary positions as a map. Private to
- * lib/model.
+ * config.h - a model's sizes: limits, defaults, checks, and the scaling of rotary positions as a
+ * map. Private to lib/model.
  */
 #ifndef MICS_MODEL_CONFIG_H
 #define MICS_MODEL_CONFIG_H
@@ -26,12 +26,12 @@
             return try_status;                                                                     \
     } while (0)
 
-/* Give the sizes that follow from others their values: those that are 0, and in a family without rotary
- * positions those that it does not choose. */
+/* Give the sizes that follow from others their values: those that are 0, and in a family without
+ * rotary positions those that it does not choose. */
 void mics_config_resolve(struct mics_model_config *config, const struct mics_family *family);
 
-/* Check a resolved configuration; without a family only that sizes are in range. MICS_ERR_FORMAT names the
- * field, the value and the range. */
+/* Check a resolved configuration; without a family only that sizes are in range. MICS_ERR_FORMAT
+ * names the field, the value and the range. */
 enum mics_status mics_config_check(const struct mics_model_config *config,
                                    const struct mics_family *family, struct mics_err *err);
 
@@ -44,11 +44,11 @@ char *mics_preset_names(char *buf, size_t size);
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
                                      struct mics_model_config *out, struct mics_err *err);
 
-/* The scaling as a new map, with Hugging Face's keys: rope_type "default", "linear" or "llama3", and the numbers
- * of that kind. NULL: out of memory. */
+/* The scaling as a new map, with Hugging Face's keys: rope_type "default", "linear" or "llama3",
+ * and the numbers of that kind. NULL: out of memory. */
 json_t *mics_rope_scaling_to_json(const struct mics_rope_scaling *scaling);
-/* Read a map with rope_type or, as old files have it, type; without either it is "default". MICS_ERR_FORMAT
- * names the member: another kind, a number that is missing or out of range. */
+/* Read a map with rope_type or, as old files have it, type; without either it is "default".
+ * MICS_ERR_FORMAT names the member: another kind, a number that is missing or out of range. */
 enum mics_status mics_rope_scaling_read(const struct mics_at *map, struct mics_rope_scaling *out,
                                         struct mics_err *err);
 bool mics_rope_scaling_equal(const struct mics_rope_scaling *a, const struct mics_rope_scaling *b);

@@ -2,9 +2,9 @@
 /*
  * The table of families. family.h says which files a further one touches.
  *
- * GPT-2: Radford et al. 2019. Llama: Touvron et al. 2023. Mistral: Jiang et al. 2023; a Llama but for defaults
- * and a sliding window. Qwen2: Yang et al. 2024; queries, keys and values have biases. Qwen3: Yang et al. 2025;
- * the heads of queries and keys are normalised instead.
+ * GPT-2: Radford et al. 2019. Llama: Touvron et al. 2023. Mistral: Jiang et al. 2023; a Llama but
+ * for defaults and a sliding window. Qwen2: Yang et al. 2024; queries, keys and values have biases.
+ * Qwen3: Yang et al. 2025; the heads of queries and keys are normalised instead.
  */
 #include "model/config.h"
 #include "model/family.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * family.h - a family of decoders as data: what its block computes, the names of its tensors in Hugging Face's
- * files, and the keys of its config.json.
+ * family.h - a family of decoders as data: what its block computes, the names of its tensors in
+ * Hugging Face's files, and the keys of its config.json.
  *
  * A further family whose block has these pieces touches two or three files:
  *     lib/model/families.c             its row in the table
@@ -22,9 +22,10 @@ enum mics_positions_kind { MICS_POSITIONS_LEARNED, MICS_POSITIONS_ROTARY };
 /* down(gelu(fc(x))) or down(silu(gate(x)) * up(x)). */
 enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU };
 
-/* The tensors of a block in the order in which its unit stores them: matrices, which decay, then vectors. A
- * family has those that it names. Matrices that share their input are one product: either one tensor, QKV, or
- * Q, K and V end to end, and GATE and UP. The biases follow the matrices. */
+/* The tensors of a block in the order in which its unit stores them: matrices, which decay, then
+ * vectors. A family has those that it names. Matrices that share their input are one product:
+ * either one tensor, QKV, or Q, K and V end to end, and GATE and UP. The biases follow the
+ * matrices. */
 enum mics_block_tensor {
     MICS_BLOCK_QKV,
     MICS_BLOCK_Q,
@@ -51,8 +52,8 @@ enum mics_block_tensor {
     MICS_BLOCK_TENSORS
 };
 
-/* The tensors outside of blocks. A tied model has no HEAD and stores all in one unit; in an untied one HEAD and
- * NORM are a unit of their own. */
+/* The tensors outside of blocks. A tied model has no HEAD and stores all in one unit; in an untied
+ * one HEAD and NORM are a unit of their own. */
 enum mics_end_tensor {
     MICS_END_EMBEDDING,
     MICS_END_POSITIONS,

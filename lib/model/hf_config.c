@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hf_config.c - Hugging Face's config.json, by the keys of the family's row, as version 4 of the library writes
- * it (rope_theta, rope_scaling) and as version 5 does (rope_parameters).
+ * hf_config.c - Hugging Face's config.json, by the keys of the family's row, as version 4 of the
+ * library writes it (rope_theta, rope_scaling) and as version 5 does (rope_parameters).
  *
- * A key that is absent has the default of the library's own class. A switch that changes the arithmetic must have
- * the supported value. All other keys are ignored, dropout among them: training is without it.
+ * A key that is absent has the default of the library's own class. A switch that changes the
+ * arithmetic must have the supported value. All other keys are ignored, dropout among them:
+ * training is without it.
  */
 #include "model/config.h"
 
@@ -109,8 +110,8 @@ static enum mics_status read_rope(const struct mics_at *at, struct mics_model_co
     return MICS_OK;
 }
 
-/* Whether any layer has the window, in a family whose layers from max_window_layers on have it, unless
- * layer_types tells it of each. */
+/* Whether any layer has the window, in a family whose layers from max_window_layers on have it,
+ * unless layer_types tells it of each. */
 static enum mics_status has_windowed_layer(const struct mics_at *at, uint32_t layers, bool *out,
                                            struct mics_err *err)
 {
@@ -211,8 +212,8 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
  * Written.
  */
 
-/* Version 4 reads base and scaling of the rotary positions in two places, version 5 in one. A scaling that the
- * source has stays as it is. */
+/* Version 4 reads base and scaling of the rotary positions in two places, version 5 in one. A
+ * scaling that the source has stays as it is. */
 static int add_rope(json_t *config, const struct mics_model_config *c)
 {
     json_t *parameters = mics_rope_scaling_to_json(&c->rope_scaling);
@@ -227,7 +228,8 @@ static int add_rope(json_t *config, const struct mics_model_config *c)
     return failed;
 }
 
-/* The model's window for version 4 and 5; of a family whose layers choose it, all layers have it. */
+/* The model's window for version 4 and 5; of a family whose layers choose it, all layers have
+ * it. */
 static int add_window(json_t *config, const struct mics_model *model)
 {
     const uint32_t window = model->config.sliding_window;
@@ -247,8 +249,8 @@ static int add_window(json_t *config, const struct mics_model *model)
     return failed;
 }
 
-/* The library's default ids of special tokens would be outside a small vocabulary. The last token ends a
- * document. */
+/* The library's default ids of special tokens would be outside a small vocabulary. The last token
+ * ends a document. */
 static int add_special_tokens(json_t *config, const struct mics_model_config *c)
 {
     const json_int_t last = (json_int_t)c->vocab_size - 1;

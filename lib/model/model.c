@@ -99,8 +99,9 @@ double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
 }
 
 /*
- * Initial values. Every element is a function of (seed, tensor id, place in the tensor) alone, so that a rank can
- * make any piece of a unit, and however the model is sharded it starts from the same numbers.
+ * Initial values. Every element is a function of (seed, tensor id, place in the tensor) alone, so
+ * that a rank can make any piece of a unit, and however the model is sharded it starts from the
+ * same numbers.
  */
 
 static void fill_normal(const struct mics_tensor *tensor, uint64_t first, uint64_t count,

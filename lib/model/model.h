@@ -2,12 +2,13 @@
 /*
  * model.h - a model as units of parameters and stages of computation.
  *
- * A unit is what is gathered together: the embedding, each transformer block, the head. A stage is a
- * piece of computation that uses one unit: embed, block 0 .. block L-1, head. In a tied model embedding
- * and head are one unit, which the first and the last stage use. It is *resident*: gathered once, kept for
- * the step, and reduced after its last gradient.
+ * A unit is what is gathered together: the embedding, each transformer block, the head. A stage is
+ * a piece of computation that uses one unit: embed, block 0 .. block L-1, head. In a tied model
+ * embedding and head are one unit, which the first and the last stage use. It is *resident*:
+ * gathered once, kept for the step, and reduced after its last gradient.
  *
- * Counts are elements unless the name says bytes. Statistics are fp32, whatever the types of a batch.
+ * Counts are elements unless the name says bytes. Statistics are fp32, whatever the types of a
+ * batch.
  */
 #ifndef MICS_MODEL_MODEL_H
 #define MICS_MODEL_MODEL_H
@@ -87,9 +88,9 @@ struct mics_model {
     json_t *source; /* the configuration's own document (config.json), or NULL */
 };
 
-/* What a block's backward pass computes again instead of keeping it from the forward pass. A block's input
- * is always kept. The result is the same at every level: on hosts bit for bit, on GPUs within the rounding of
- * an activation that cuBLASLt fuses into a product. */
+/* What a block's backward pass computes again instead of keeping it from the forward pass. A
+ * block's input is always kept. The result is the same at every level: on hosts bit for bit, on
+ * GPUs within the rounding of an activation that cuBLASLt fuses into a product. */
 enum mics_recompute {
     MICS_RECOMPUTE_NONE,      /* nothing */
     MICS_RECOMPUTE_SELECTIVE, /* the outputs of norms and of the activation function */
@@ -118,8 +119,9 @@ struct mics_stage_bytes {
     uint64_t scratch; /* during its forward or its backward */
 };
 
-/* What a stage costs: floating-point operations of matrix products and attention, and bytes of memory
- * that its operations read and write. Backward includes recomputation; 0 unless the batch trains. */
+/* What a stage costs: floating-point operations of matrix products and attention, and bytes of
+ * memory that its operations read and write. Backward includes recomputation; 0 unless the batch
+ * trains. */
 struct mics_stage_cost {
     double forward_flops, forward_bytes;
     double backward_flops, backward_bytes;
@@ -152,24 +154,25 @@ struct mics_model_ops {
     void (*stage_cost)(const struct mics_model *model, const struct mics_batch *batch,
                        uint32_t stage, struct mics_stage_cost *out);
     void (*forward)(const struct mics_pass *pass, uint32_t stage);
-    /* When the batch trains, the head's forward writes grads and residual_grad, too; its backward is
-     * not called. */
+    /* When the batch trains, the head's forward writes grads and residual_grad, too; its backward
+     * is not called. */
     void (*backward)(const struct mics_pass *pass, uint32_t stage);
-    /* logits[V], of batch.dtype, of row `row` of [B * T], from the head's input; scratch as the head's. */
+    /* logits[V], of batch.dtype, of row `row` of [B * T], from the head's input; scratch as the
+     * head's. */
     void (*logits)(const struct mics_pass *pass, uint32_t row, void *logits);
 };
 
-/* Open a model by name ("gpt2-nano", "llama2-7b", ...), by the path of a Hugging Face config.json, or by that
- * of a folder that holds one. MICS_ERR_ARG: it is none of these; the message lists the names. MICS_ERR_FORMAT:
- * a size is missing or out of range, or a switch of config.json changes the arithmetic in a way that is not
- * supported. Dropout is accepted and ignored. */
+/* Open a model by name ("gpt2-nano", "llama2-7b", ...), by the path of a Hugging Face config.json,
+ * or by that of a folder that holds one. MICS_ERR_ARG: it is none of these; the message lists the
+ * names. MICS_ERR_FORMAT: a size is missing or out of range, or a switch of config.json changes the
+ * arithmetic in a way that is not supported. Dropout is accepted and ignored. */
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err);
 /* Is `text` a built-in name? It takes precedence over a file or folder of that name. */
 bool mics_model_is_name(const char *text);
 enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
                                 struct mics_err *err);
-/* A model with operations of the caller's own, or of a family that is not in the table (both outlive the
- * model). family NULL: the sizes are taken as they are. */
+/* A model with operations of the caller's own, or of a family that is not in the table (both
+ * outlive the model). family NULL: the sizes are taken as they are. */
 enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
                                        const struct mics_family *family,
                                        const struct mics_model_config *config,
@@ -180,11 +183,12 @@ enum mics_status mics_model_from_json(const json_t *value, struct mics_model **o
 json_t *mics_model_to_json(const struct mics_model *model);
 void mics_model_free(struct mics_model *model); /* NULL is fine */
 
-/* The document config.json of a model, as versions 4 and 5 of Hugging Face's library read it: the model's own
- * source, or one made from its sizes. A new reference; NULL: out of memory. */
+/* The document config.json of a model, as versions 4 and 5 of Hugging Face's library read it: the
+ * model's own source, or one made from its sizes. A new reference; NULL: out of memory. */
 json_t *mics_model_to_hf_config(const struct mics_model *model);
 
-/* The longest sequence that the model takes: its positions, or its sliding window where that is shorter. */
+/* The longest sequence that the model takes: its positions, or its sliding window where that is
+ * shorter. */
 uint32_t mics_model_max_seq(const struct mics_model *model);
 /* MICS_ERR_ARG: `seq` is 0 or longer than that; the message names the limit. */
 enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
@@ -199,8 +203,9 @@ struct mics_pool;
 void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *model, uint32_t unit,
                               uint64_t first, uint64_t count, uint64_t seed, float *out);
 
-/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). C are the channels of
- * all heads; N leaves out an untied embedding, which is looked up and multiplies nothing. */
+/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). C are the
+ * channels of all heads; N leaves out an untied embedding, which is looked up and multiplies
+ * nothing. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 
 #endif

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * presets.c - models by name. They are in the program, not in files, so that one that is not installed has them.
+ * presets.c - models by name. They are in the program, not in files, so that one that is not
+ * installed has them.
  *
- * The small ones take bytes: 256 values and the end of a document. gpt2-nano trains in a few minutes on two
- * cores. gpt2 .. gpt2-xl are the released ones; gpt2-20b is the MiCS paper's (its sequences have 512 tokens).
- * llama2, llama3, llama3.1 and llama3.2 are Meta's sizes (Touvron et al. 2023, Grattafiori et al. 2024, and the
- * config.json of the released 3.1 and 3.2), tinyllama-1.1b those of Zhang et al. 2024. mistral-7b is version
- * 0.3, which has no sliding window. The Mistral and Qwen sizes are those of the released config.json.
+ * The small ones take bytes: 256 values and the end of a document. gpt2-nano trains in a few
+ * minutes on two cores. gpt2 .. gpt2-xl are the released ones; gpt2-20b is the MiCS paper's (its
+ * sequences have 512 tokens). llama2, llama3, llama3.1 and llama3.2 are Meta's sizes (Touvron et
+ * al. 2023, Grattafiori et al. 2024, and the config.json of the released 3.1 and 3.2),
+ * tinyllama-1.1b those of Zhang et al. 2024. mistral-7b is version 0.3, which has no sliding
+ * window. The Mistral and Qwen sizes are those of the released config.json.
  */
 #include "model/config.h"
 

@@ -15,8 +15,8 @@ struct mics_plan_choice cases_choice(const struct mics_shape *shape);
 /* "2x4 p (4,4,8) s 3 prefetch 1 segments 2 hierarchical" into text, for messages. */
 const char *cases_name(const struct mics_plan_choice *choice, char *text, size_t size);
 
-/* Models: gradients are integers; a small GPT-2 whose tensors no p divides; a small Llama with grouped
- * queries. Free with mics_model_free(). */
+/* Models: gradients are integers; a small GPT-2 whose tensors no p divides; a small Llama with
+ * grouped queries. Free with mics_model_free(). */
 struct mics_model *cases_integer(void);
 struct mics_model *cases_gpt2(void);
 struct mics_model *cases_llama(bool untied);

@@ -56,8 +56,8 @@ static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *t
     }
 }
 
-/* An evaluation takes one micro-batch a rank, so its samples differ between cuts of one global batch:
- * give all ranks the same one. */
+/* An evaluation takes one micro-batch a rank, so its samples differ between cuts of one global
+ * batch: give all ranks the same one. */
 static void fill_same(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
     const struct rank *rank = context;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * harness.h - train one model on the same samples under different cuts, with ranks that are threads.
+ * harness.h - train one model on the same samples under different cuts, with ranks that are
+ * threads.
  *
  * Sample g of a step's global batch is a pure function of (step, g). Rank r of n takes the samples
- * (micro_step * n + r) * B + b, so that every cut of the same global batch sees the same samples. Some
- * targets are masked, so that ranks count different numbers of targets.
+ * (micro_step * n + r) * B + b, so that every cut of the same global batch sees the same samples.
+ * Some targets are masked, so that ranks count different numbers of targets.
  */
 #ifndef MICS_TESTS_PARITY_HARNESS_H
 #define MICS_TESTS_PARITY_HARNESS_H

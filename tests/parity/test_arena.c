@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_arena.c - the memory of a step is what the plan printed, and nothing is allocated inside one.
+ * test_arena.c - the memory of a step is what the plan printed, and nothing is allocated inside
+ * one.
  *
  * This program's own malloc family stands before the C library's and counts the calls made while
  * steps run, on any thread, by any library.

@@ -2,8 +2,9 @@
 /*
  * test_mutants.c - the parity comparison notices a broken schedule.
  *
- * A step is data, so the mistakes that others made can be made on purpose: skip the second hop, reduce
- * only the last micro-step, drop a wait. Each mutant must train to other parameters than the reference.
+ * A step is data, so the mistakes that others made can be made on purpose: skip the second hop,
+ * reduce only the last micro-step, drop a wait. Each mutant must train to other parameters than the
+ * reference.
  */
 #include "cases.h"
 #include "mutate.h"

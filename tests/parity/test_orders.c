@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_orders.c - training on emulated GPUs, in orders of their streams that CUDA allows (tests/emulator/order.h).
+ * test_orders.c - training on emulated GPUs, in orders of their streams that CUDA allows
+ * (tests/emulator/order.h).
  *
- * No order changes a bit of what is trained; and each mistake that a real GPU might forgive by chance, a wait that is
- * missing or pinned memory that is used again too early, is noticed in one of them.
+ * No order changes a bit of what is trained; and each mistake that a real GPU might forgive by
+ * chance, a wait that is missing or pinned memory that is used again too early, is noticed in one
+ * of them.
  */
 #include "cases.h"
 #include "device/plugin.h"

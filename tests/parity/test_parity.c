@@ -2,20 +2,22 @@
 /*
  * test_parity.c - every cut of the state trains as one process does.
  *
- * With the integer model all sums are exact, so the parameters must be equal bit for bit. With a small
- * GPT-2 or Llama under SGD with momentum they must agree within fp32 rounding (Adam would hide a wrong scale).
+ * With the integer model all sums are exact, so the parameters must be equal bit for bit. With a
+ * small GPT-2 or Llama under SGD with momentum they must agree within fp32 rounding (Adam would
+ * hide a wrong scale).
  */
 #include "cases.h"
 #include "unit/tap.h"
 
 #include <stdlib.h>
 
-/* GPT-2: 3 steps at lr 0.1 on parameters of size 0.02 to 1. Different orders of summation differ by a few
- * units in the last place of a gradient; a wrong scale or a lost micro-step is 1e-3 or more. */
+/* GPT-2: 3 steps at lr 0.1 on parameters of size 0.02 to 1. Different orders of summation differ
+ * by a few units in the last place of a gradient; a wrong scale or a lost micro-step is 1e-3 or
+ * more. */
 #define GPT2_TOLERANCE 2e-6
 
-/* The same with bf16 somewhere: a gradient is off by one rounding, 2^-8, for each rank that it went by, and a
- * parameter's copy may be the next one. Seen are 1.6e-4, and 5e-5 of what is told. */
+/* The same with bf16 somewhere: a gradient is off by one rounding, 2^-8, for each rank that it went
+ * by, and a parameter's copy may be the next one. Seen are 1.6e-4, and 5e-5 of what is told. */
 #define BF16_TOLERANCE 5e-4
 #define BF16_ROUNDING  1e-4
 

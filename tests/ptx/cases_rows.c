@@ -185,10 +185,10 @@ static void qk_norm_case(struct recorder *r, enum mics_dtype dtype, enum mics_dt
     mics_host_qk_norm(r->pool,
                       &(struct mics_op_qk_norm){out.values, rstd.values, in.values, q.values,
                                                 k.values, rows, 3, 1, D, 1e-5f, MICS_F32});
-    mics_host_qk_norm_grad(r->pool, &(struct mics_op_qk_norm_grad){
-                                        grad.values, grad_q.values, grad_k.values, in.values,
-                                        q.values, k.values, rstd.values, rows, 3, 1, D, MICS_F32,
-                                        MICS_F32});
+    mics_host_qk_norm_grad(
+        r->pool, &(struct mics_op_qk_norm_grad){grad.values, grad_q.values, grad_k.values,
+                                                in.values, q.values, k.values, rstd.values, rows, 3,
+                                                1, D, MICS_F32, MICS_F32});
     record_expect(r, &out, 4e-6);
     record_expect(r, &rstd, 4e-6);
     record_expect(r, &grad, 1e-5);

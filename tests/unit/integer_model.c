@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * integer_model.c - its units, its memory, and its arithmetic: hashes and whole numbers. A state is a number of 16
- * bits, of 8 in bf16, so that its type holds it exactly. Indices are of places inside a sample: where the sample
- * lies in its micro-batch must not matter.
+ * integer_model.c - its units, its memory, and its arithmetic: hashes and whole numbers. A state is
+ * a number of 16 bits, of 8 in bf16, so that its type holds it exactly. Indices are of places
+ * inside a sample: where the sample lies in its micro-batch must not matter.
  */
 #include "integer_model.h"
 
@@ -26,7 +26,8 @@ static enum mics_status build_ends(struct mics_model *model, struct mics_err *er
     return mics_build_unit(model, 0, "ends", true, specs, 3, err);
 }
 
-/* Blocks differ in size: the first tensor has F, F / 2 or F / 3 elements, the second 65 and more. */
+/* Blocks differ in size: the first tensor has F, F / 2 or F / 3 elements, the second 65 and
+ * more. */
 static enum mics_status build_block(struct mics_model *model, uint32_t layer, struct mics_err *err)
 {
     const struct mics_tensor_spec specs[] = {
@@ -55,8 +56,8 @@ static enum mics_status build(struct mics_model *model, struct mics_err *err)
     return status;
 }
 
-/* A stage's activations: states are whole numbers of 16 bits, of 8 in bf16. `middle` is saved, or computed again
- * in scratch. The head and the embedding have no middle. */
+/* A stage's activations: states are whole numbers of 16 bits, of 8 in bf16. `middle` is saved, or
+ * computed again in scratch. The head and the embedding have no middle. */
 struct integer_areas {
     const void *in; /* [B, T, C] */
     void *middle;   /* [B, T, C] */
@@ -109,8 +110,8 @@ static void stage_cost(const struct mics_model *model, const struct mics_batch *
     }
 }
 
-/* A good enough hash of two words: multiply, and fold the high bits down (both constants are odd and
- * have about half their bits set). */
+/* A good enough hash of two words: multiply, and fold the high bits down (both constants are odd
+ * and have about half their bits set). */
 static uint64_t mix(uint64_t a, uint64_t b)
 {
     uint64_t x = (a ^ (b * 0xd6e8feb86659fd93u)) + 0xa0761d6478bd642fu;

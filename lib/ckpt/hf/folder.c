@@ -95,7 +95,8 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
     return status;
 }
 
-/* A file that cannot be opened, or is malformed, is one problem; the others are looked at all the same. */
+/* A file that cannot be opened, or is malformed, is one problem; the others are looked at all the
+ * same. */
 static enum mics_status add_file(struct mics_hf *hf, const char *path, const char *name,
                                  struct mics_problems *problems, struct mics_err *err)
 {

@@ -38,8 +38,9 @@ struct mics_hf {
         store; /* its files are open; mics_hf_match() or mics_hf_list_tensors() fills its table */
 };
 
-/* Open a folder (by its index, or its one file), or loose files, and check all headers, and that index and
- * files agree. Everything that is wrong is reported to `problems`. The caller closes *out in any case. */
+/* Open a folder (by its index, or its one file), or loose files, and check all headers, and that
+ * index and files agree. Everything that is wrong is reported to `problems`. The caller closes *out
+ * in any case. */
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
                               struct mics_problems *problems, struct mics_hf *out,
                               struct mics_err *err);
@@ -49,20 +50,21 @@ void mics_hf_close(struct mics_hf *hf); /* all zeros is fine */
 bool mics_hf_is_folder(const char *path);
 
 /*
- * The index says in which file each tensor is: {"metadata": {"total_size": BYTES}, "weight_map": {TENSOR: FILE,
- * ...}}. Its file names come from outside: none may lead out of the folder.
+ * The index says in which file each tensor is: {"metadata": {"total_size": BYTES}, "weight_map":
+ * {TENSOR: FILE, ...}}. Its file names come from outside: none may lead out of the folder.
  */
 
 /* Is it a relative path without "..", "." or empty parts, and without control characters? */
 bool mics_hf_name_is_safe(const char *name);
-/* Check an index; *map is its weight_map, whose values are safe names, and the caller's. MICS_ERR_FORMAT. */
+/* Check an index; *map is its weight_map, whose values are safe names, and the caller's.
+ * MICS_ERR_FORMAT. */
 enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map,
                                      struct mics_err *err);
 
-/* Fill the store's table with the tensors of a model, by their names in Hugging Face's files, with or without
- * the family's prefix. Buffers and a copy of a tied head are skipped. Tensors that are missing, unknown, of
- * another shape or of no floating-point type are reported, and so is a tied head that differs from the
- * embedding. */
+/* Fill the store's table with the tensors of a model, by their names in Hugging Face's files, with
+ * or without the family's prefix. Buffers and a copy of a tied head are skipped. Tensors that are
+ * missing, unknown, of another shape or of no floating-point type are reported, and so is a tied
+ * head that differs from the embedding. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_problems *problems, struct mics_err *err);
 
@@ -90,8 +92,8 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_number
                                       struct mics_err *err);
 void mics_hf_target_free(struct mics_hf_target *target); /* all zeros is fine */
 
-/* Write the index, if there are several files, and config.json: the document `config`, unless it is NULL, with
- * the type of the numbers. */
+/* Write the index, if there are several files, and config.json: the document `config`, unless it is
+ * NULL, with the type of the numbers. */
 enum mics_status mics_hf_target_write_metadata(const struct mics_hf_target *target,
                                                const json_t *config, enum mics_number number,
                                                struct mics_new_folder *folder,

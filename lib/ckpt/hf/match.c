@@ -2,9 +2,9 @@
 /*
  * match.c - a model's tensors by Hugging Face's names.
  *
- * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The hub has
- * files with and without the family's prefix; old ones hold buffers (the attention's masks, the rotary
- * frequencies), and some of a tied model the head, a copy of the embedding.
+ * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The
+ * hub has files with and without the family's prefix; old ones hold buffers (the attention's masks,
+ * the rotary frequencies), and some of a tied model the head, a copy of the embedding.
  */
 #include "ckpt/hf/hf.h"
 
@@ -97,7 +97,8 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
     }
 }
 
-/* A head beside the embedding must be the same numbers. Both go in, for the time being, as spaces of their own. */
+/* A head beside the embedding must be the same numbers. Both go in, for the time being, as spaces
+ * of their own. */
 static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tensor *head,
                                    const struct mics_model *model, struct mics_problems *problems,
                                    struct mics_err *err)

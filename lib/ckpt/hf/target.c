@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * target.c - the files of a model for Hugging Face: as few as the size of one allows, filled in order, and what
- * stands beside them: index, configuration, tokenizer.
+ * target.c - the files of a model for Hugging Face: as few as the size of one allows, filled in
+ * order, and what stands beside them: index, configuration, tokenizer.
  */
 #include "ckpt/hf/hf.h"
 

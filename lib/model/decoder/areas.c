@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * areas.c - where a stage keeps its activations, and what it costs in floating-point operations and memory
- * traffic.
+ * areas.c - where a stage keeps its activations, and what it costs in floating-point operations and
+ * memory traffic.
  *
- * With selective recomputation a block saves 2C + W + A + hidden numbers per token: its input, the results of
- * products and of attention (qkv, attention, the middle of the residual stream, `hidden`), and the statistics
- * of the norms. The outputs of both norms and of the activation, and with norms of heads what attention takes,
- * need one pass over memory each to compute again, where a product takes some C times the arithmetic. Without
- * recomputation they are saved too: 2C + F more, and W with norms of heads. Their inputs are needed in either
- * case, for their gradients. With full recomputation a block saves its input only, C. Evaluation uses the areas
- * of training, so that it fits the same arena.
+ * With selective recomputation a block saves 2C + W + A + hidden numbers per token: its input, the
+ * results of products and of attention (qkv, attention, the middle of the residual stream,
+ * `hidden`), and the statistics of the norms. The outputs of both norms and of the activation, and
+ * with norms of heads what attention takes, need one pass over memory each to compute again, where
+ * a product takes some C times the arithmetic. Without recomputation they are saved too: 2C + F
+ * more, and W with norms of heads. Their inputs are needed in either case, for their gradients.
+ * With full recomputation a block saves its input only, C. Evaluation uses the areas of training,
+ * so that it fits the same arena.
  *
- * Costs are counted in the order of block.c and embed_head.c. Caches are left out: an operand is read once by
- * each operation that needs it.
+ * Costs are counted in the order of block.c and embed_head.c. Caches are left out: an operand is
+ * read once by each operation that needs it.
  */
 #include "model/activation_layout.h"
 #include "model/decoder/decoder.h"
@@ -113,8 +114,8 @@ struct count {
     double flops, bytes, size, grad_size;
 };
 
-/* Numbers that a norm moves for each element: in and out; its gradient takes the gradient of the output and
- * the input, and reads and writes the gradient of the input. */
+/* Numbers that a norm moves for each element: in and out; its gradient takes the gradient of the
+ * output and the input, and reads and writes the gradient of the input. */
 #define NORM      2.0
 #define NORM_GRAD 4.0
 
@@ -235,8 +236,8 @@ static void add_block_backward(struct count *count, const struct mics_decoder_si
     add_pass(count, NORM_GRAD * R * C);
 }
 
-/* The head: norm, product with [V, C] and its padding, loss, a chunk of rows at a time, and when training
- * their gradients, which are part of its forward. */
+/* The head: norm, product with [V, C] and its padding, loss, a chunk of rows at a time, and when
+ * training their gradients, which are part of its forward. */
 static void add_head(struct count *count, const struct mics_model *model,
                      const struct mics_batch *batch)
 {

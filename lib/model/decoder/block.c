@@ -5,12 +5,13 @@
  *     middle = in + out(attention(q, k, v)),     q, k, v = qkv(norm_1(in))
  *     output = middle + down(activation(fc(norm_2(middle))))
  *
- * q and k may be normalised by heads and rotated to their positions. With a parallel residual norm_2 is of `in`.
- * fc puts out `hidden`: what GELU takes, in the same product, or gate and up for SwiGLU.
+ * q and k may be normalised by heads and rotated to their positions. With a parallel residual
+ * norm_2 is of `in`. fc puts out `hidden`: what GELU takes, in the same product, or gate and up for
+ * SwiGLU.
  *
- * forward computes in -> hidden, then the output. backward goes the opposite way. With full recomputation it first
- * computes in -> hidden again (the last product is not repeated), with selective recomputation only the outputs
- * of the norms and of the activation.
+ * forward computes in -> hidden, then the output. backward goes the opposite way. With full
+ * recomputation it first computes in -> hidden again (the last product is not repeated), with
+ * selective recomputation only the outputs of the norms and of the activation.
  */
 #include "device/launch.h"
 #include "model/decoder/decoder.h"
@@ -31,8 +32,8 @@ static uint32_t index_of(const struct mics_model *model, enum mics_block_tensor 
                                            : MICS_NO_TENSOR;
 }
 
-/* The layer whose weight and bias are the tensors `weight` and `bias`, or, where the family has several end to
- * end instead, begin with `first` and `first_bias`. */
+/* The layer whose weight and bias are the tensors `weight` and `bias`, or, where the family has
+ * several end to end instead, begin with `first` and `first_bias`. */
 static struct mics_linear layer_of(const struct block *block, enum mics_block_tensor weight,
                                    enum mics_block_tensor first, enum mics_block_tensor bias,
                                    enum mics_block_tensor first_bias, uint32_t in, uint32_t out)
@@ -201,7 +202,8 @@ static void run_to_norm_2(const struct block *block)
     mics_norm_forward(&block->norm_2, rows, norm_2_input(block), areas->normed_2);
 }
 
-/* hidden -> activated. GELU of `hidden` as it is stored, as the product's epilogue takes it: the same bits. */
+/* hidden -> activated. GELU of `hidden` as it is stored, as the product's epilogue takes it: the
+ * same bits. */
 static void activate(const struct block *block)
 {
     const struct mics_block_areas *areas = &block->areas;
@@ -239,9 +241,9 @@ void mics_block_forward(const struct mics_pass *pass, uint32_t unit)
     mics_linear_forward_add(&block.down, block.is.rows, areas->activated, areas->middle, pass->out);
 }
 
-/* The gradients of a norm and of the linear layer after it: from the gradient of the layer's output to that of
- * the norm's input, added to residual_grad. The norm's output is `normed` if it was saved, else it is
- * computed again in wide_a, which then takes its gradient. */
+/* The gradients of a norm and of the linear layer after it: from the gradient of the layer's output
+ * to that of the norm's input, added to residual_grad. The norm's output is `normed` if it was
+ * saved, else it is computed again in wide_a, which then takes its gradient. */
 static void branch_backward(const struct block *block, const struct mics_linear *layer,
                             const void *grad_out, const struct mics_norm *norm, const void *in,
                             const void *normed)
@@ -296,7 +298,8 @@ static void mlp_backward(const struct block *block)
                     areas->normed_2);
 }
 
-/* residual_grad: to it is added the gradient of `in` through attention, from grad_middle, that of `middle`. */
+/* residual_grad: to it is added the gradient of `in` through attention, from grad_middle, that of
+ * `middle`. */
 static void attention_backward(const struct block *block, const void *grad_middle)
 {
     const struct mics_pass *pass = block->pass;

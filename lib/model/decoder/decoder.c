@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decoder.c - the units of a decoder from its family's row, and the dispatch from stages to their pieces.
+ * decoder.c - the units of a decoder from its family's row, and the dispatch from stages to their
+ * pieces.
  *
- * Matrices start from N(0, 0.02), those that end a residual branch, where the family scales them, from
- * N(0, 0.02 / sqrt(2 L)); norms from 1, biases from 0.
+ * Matrices start from N(0, 0.02), those that end a residual branch, where the family scales them,
+ * from N(0, 0.02 / sqrt(2 L)); norms from 1, biases from 0.
  */
 #include "model/decoder/decoder.h"
 

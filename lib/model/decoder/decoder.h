@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * decoder.h - the decoder: an embedding, L blocks and a head, computed as the family's row says (family.h).
- * Private to lib/model.
+ * decoder.h - the decoder: an embedding, L blocks and a head, computed as the family's row says
+ * (family.h). Private to lib/model.
  *
- * Shapes: R = B T rows, C = n_embd, F = n_inner, H heads of D channels for queries, H_kv for keys and values,
- * A = H D channels of all queries, W = (H + 2 H_kv) D of queries, keys and values, V vocabulary.
+ * Shapes: R = B T rows, C = n_embd, F = n_inner, H heads of D channels for queries, H_kv for keys
+ * and values, A = H D channels of all queries, W = (H + 2 H_kv) D of queries, keys and values, V
+ * vocabulary.
  */
 #ifndef MICS_MODEL_DECODER_DECODER_H
 #define MICS_MODEL_DECODER_DECODER_H
@@ -28,8 +29,8 @@ static inline bool mics_decoder_has(const struct mics_model *model, enum mics_bl
     return model->family->block[tensor] != NULL;
 }
 
-/* The index in its unit of a tensor of a block, or of the unit that stage `stage` uses. Only for tensors that
- * the model has. */
+/* The index in its unit of a tensor of a block, or of the unit that stage `stage` uses. Only for
+ * tensors that the model has. */
 uint32_t mics_decoder_block_index(const struct mics_model *model, enum mics_block_tensor tensor);
 uint32_t mics_decoder_end_index(const struct mics_model *model, enum mics_end_tensor tensor);
 
@@ -53,7 +54,8 @@ struct mics_linear {
 struct mics_linear mics_linear_of(const struct mics_pass *pass, uint32_t unit, uint32_t weight,
                                   uint32_t bias, uint32_t in, uint32_t out);
 
-/* out[rows, out] = in[rows, in] weight + bias, weight as [in, out]; with a residual[rows, out] added. */
+/* out[rows, out] = in[rows, in] weight + bias, weight as [in, out]; with a residual[rows, out]
+ * added. */
 void mics_linear_forward(const struct mics_linear *layer, uint32_t rows, const void *in, void *out);
 void mics_linear_forward_add(const struct mics_linear *layer, uint32_t rows, const void *in,
                              const void *residual, void *out);
@@ -98,8 +100,9 @@ void mics_norm_backward(const struct mics_norm *norm, uint32_t rows, const void 
  * areas.c: where a stage keeps its activations, and what it costs.
  */
 
-/* The memory of one block's pass. What the forward pass leaves for the backward pass is in the saved area or,
- * where the whole block is recomputed, in the scratch area, computed again by the backward pass. */
+/* The memory of one block's pass. What the forward pass leaves for the backward pass is in the
+ * saved area or, where the whole block is recomputed, in the scratch area, computed again by the
+ * backward pass. */
 struct mics_block_areas {
     void *in; /* [R, C], always saved */
     struct mics_norm_stats norm_1, norm_2;
@@ -112,7 +115,8 @@ struct mics_block_areas {
     void *middle;    /* [R, C]: the residual stream after attention */
     void *
         hidden; /* [R, F] before GELU, or [R, 2F] of gate and up, whose place their gradients take */
-    /* Saved if nothing is recomputed; otherwise both norms use wide_b and the activation uses wide_a. */
+    /* Saved if nothing is recomputed; otherwise both norms use wide_b and the activation uses
+     * wide_a. */
     void *normed_1, *normed_2; /* [R, C] */
     void *activated;           /* [R, F] */
     /* Always scratch. */
@@ -132,7 +136,8 @@ struct mics_head_areas {
     void *logits;               /* [rows, columns] */
 };
 
-/* Each either measures (saved and scratch NULL, *bytes is filled) or returns pointers (bytes may be NULL). */
+/* Each either measures (saved and scratch NULL, *bytes is filled) or returns pointers (bytes may be
+ * NULL). */
 struct mics_block_areas mics_block_areas_of(const struct mics_model *model,
                                             const struct mics_batch *batch, void *saved,
                                             void *scratch, struct mics_stage_bytes *bytes);

@@ -2,8 +2,9 @@
 /*
  * embed_head.c - the embedding, and the head with the loss.
  *
- * The head works on a chunk of rows at a time: final norm, logits, loss, and at once its backward pass, so that
- * the logits of a whole micro-batch never exist. All its gradients are of the *sum* of the losses.
+ * The head works on a chunk of rows at a time: final norm, logits, loss, and at once its backward
+ * pass, so that the logits of a whole micro-batch never exist. All its gradients are of the *sum*
+ * of the losses.
  */
 #include "device/launch.h"
 #include "model/activation_layout.h"

@@ -6,11 +6,11 @@
  * A step cannot be shorter than the work of any of them.
  */
 #include "base/num.h"
-#include "topology/cost.h"
-#include "topology/algorithm_times.h"
-#include "plan/search/candidate.h"
 #include "plan/memory.h"
 #include "plan/schedule/routes.h"
+#include "plan/search/candidate.h"
+#include "topology/algorithm_times.h"
+#include "topology/cost.h"
 
 #include <math.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The norms of heads on the host against plain loops in double precision, and with any number of threads. */
+/* The norms of heads on the host against plain loops in double precision, and with any number of
+ * threads. */
 #include "host/bf16.h"
 #include "kernels.h"
 #include "tap.h"
@@ -24,7 +25,8 @@ struct heads {
     double *want_out, *want_grad, *want_q, *want_k;
 };
 
-/* out = x w / rms; the gradient of x is rstd (g w - x' mean(g w x')), that of w is the sum of g x'. */
+/* out = x w / rms; the gradient of x is rstd (g w - x' mean(g w x')), that of w is the sum of g
+ * x'. */
 static void reference_head(struct heads *t, size_t at, const float *weight, double *want_weight)
 {
     const uint32_t D = t->is.D;

@@ -6,8 +6,8 @@
 
 static void open_integer(struct model_run *run, uint32_t B, enum mics_recompute recompute)
 {
-    run_open(run, integer_model_new(), (struct mics_batch){.B = B, .T = 6, .recompute = recompute, .train = true},
-             5);
+    run_open(run, integer_model_new(),
+             (struct mics_batch){.B = B, .T = 6, .recompute = recompute, .train = true}, 5);
     run_fill(run, 2);
 }
 

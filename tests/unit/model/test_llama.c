@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* Of gradients in fp32, relative to the largest, with the wild parameters that run_shake() makes. */
+/* Of gradients in fp32, relative to the largest, with the wild parameters that run_shake()
+ * makes. */
 #define TOLERANCE 1e-4
 
 /* Sizes that divide nothing evenly; the heads together are wider than the model, and share keys. */

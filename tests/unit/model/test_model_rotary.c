@@ -359,7 +359,8 @@ static void scaled_positions_are_read_of_both_generations_and_stored(void)
     "\"num_hidden_layers\": 4, \"hidden_size\": 64, \"num_attention_heads\": 32, "                 \
     "\"intermediate_size\": 80, \"vocab_size\": 100"
 
-/* Absent keys have the defaults of each family's own class, null ones those that follow from other sizes. */
+/* Absent keys have the defaults of each family's own class, null ones those that follow from other
+ * sizes. */
 static void absent_keys_have_the_defaults_of_the_family(void)
 {
     static const struct {

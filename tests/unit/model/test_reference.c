@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every family against PyTorch: the model folders and the values that make_gpt2.py and make_decoders.py in
- * tests/reference wrote, the latter by the transformers library. The reference is computed in double
- * precision; ours in fp32, so the two agree to some 1e-6 of the largest value of each tensor. Run from the
- * top of the sources.
+ * Every family against PyTorch: the model folders and the values that make_gpt2.py and
+ * make_decoders.py in tests/reference wrote, the latter by the transformers library. The reference
+ * is computed in double precision; ours in fp32, so the two agree to some 1e-6 of the largest value
+ * of each tensor. Run from the top of the sources.
  */
 #include "model_run.h"
 #include "tap.h"
@@ -13,8 +13,8 @@
 
 #define TOLERANCE 1e-5
 
-/* A family, its folder, the name of the file of values, and the prefix of the names in the model's file, which the
- * head's does not have. */
+/* A family, its folder, the name of the file of values, and the prefix of the names in the model's
+ * file, which the head's does not have. */
 struct reference {
     const char *family, *folder, *values, *prefix;
     bool parallel; /* the family with a parallel residual, which it does not have itself */
@@ -203,7 +203,8 @@ static void check_gradients(const struct reference *reference, enum mics_recompu
 
             check_gradient(&values, tensor, run_grads(&run, u) + tensor->offset);
         }
-    /* The reference has no parameter that the model lacks: the rest is __metadata__, loss, logits, tokens, targets. */
+    /* The reference has no parameter that the model lacks: the rest is __metadata__, loss, logits,
+     * tokens, targets. */
     CHECK_INT(json_object_size(values.header), tensors + 5);
     values_close(&values);
     run_close(&run);
