@@ -663,8 +663,8 @@ cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
  * A warp has a head at a time, of which each lane holds every 32nd element. Warps stride over the
  * heads of queries, then over those of keys, and replace the gradient of each head's output by that
  * of its input; meanwhile each lane keeps the sums of its channels for the weight, which the warps
- * of a block add in order and columns_kernel() over blocks. 12 bytes (fp32) or 6 (bf16) and about 12
- * flops per element: bound by memory. Within 2e-5 of the host, of sums relative to their terms'
+ * of a block add in order and columns_kernel() over blocks. 12 bytes (fp32) or 6 (bf16) and about
+ * 12 flops per element: bound by memory. Within 2e-5 of the host, of sums relative to their terms'
  * magnitudes; bf16 rounds each result once. Equal runs give equal bits.
  */
 

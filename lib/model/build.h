@@ -13,10 +13,8 @@ struct mics_tensor_spec {
     enum mics_init init;
     double std;
     bool decay;
-    bool
-        joined; /* begins where the tensor before it ends: together they are one matrix, or vector */
-    uint64_t
-        padding_rows; /* zeros behind it that products include; their gradients are zeros, too */
+    bool joined; /* begins where the tensor before it ends: one matrix, or vector, together */
+    uint64_t padding_rows; /* zeros behind it that products include; their gradients are 0, too */
 };
 
 /* Allocate the units and stages embed, block 0 .. block L-1, head. Embedding and head use unit 0,

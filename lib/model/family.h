@@ -81,11 +81,12 @@ struct mics_hf_switch {
     bool written; /* part of a config.json of our own */
 };
 
-/* Where config.json tells that attention is limited to a window. */
+/* How config.json limits attention to a window. */
 enum mics_hf_window {
     MICS_HF_WINDOW_NONE,
-    MICS_HF_WINDOW_ALWAYS, /* sliding_window: null is none, an absent key is 4096 */
-    MICS_HF_WINDOW_LAYERS, /* sliding_window, from layer max_window_layers on, if use_sliding_window */
+    MICS_HF_WINDOW_ALWAYS, /* by sliding_window: null is none, an absent key is 4096 */
+    /* The same if use_sliding_window is true, from layer max_window_layers on. */
+    MICS_HF_WINDOW_LAYERS,
 };
 
 /* config.json. Arrays end with a row without key, lists with NULL. */

@@ -77,8 +77,7 @@ struct mics_model_ops;
 /* Immutable once made. */
 struct mics_model {
     struct mics_model_config config;
-    const struct mics_family
-        *family; /* NULL: a model that mics_model_new_custom() made without one */
+    const struct mics_family *family; /* NULL: mics_model_new_custom() was called without one */
     const struct mics_model_ops *ops;
     struct mics_unit *units;
     uint32_t unit_count;

@@ -95,8 +95,8 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
     return status;
 }
 
-/* A file that cannot be opened, or is malformed, is one problem; the others are looked at all the
- * same. */
+/* A file that cannot be opened, or is malformed, is reported as one problem; the other files are
+ * still checked. */
 static enum mics_status add_file(struct mics_hf *hf, const char *path, const char *name,
                                  struct mics_problems *problems, struct mics_err *err)
 {
@@ -129,12 +129,12 @@ static enum mics_status add_file(struct mics_hf *hf, const char *path, const cha
     return MICS_OK;
 }
 
-/* A link may lead anywhere: the file must be below the folder when all links are followed. */
+/* Is the file below the folder once all symbolic links are resolved? */
 static bool is_inside(const char *folder, const char *path)
 {
     char *real_folder = realpath(folder, NULL), *real = realpath(path, NULL);
     const size_t length = real_folder ? strlen(real_folder) : 0;
-    const bool inside = !real_folder || !real || /* what is not there is told when it is opened */
+    const bool inside = !real_folder || !real || /* a missing file is reported when it is opened */
                         (strncmp(real, real_folder, length) == 0 &&
                          (real[length] == '/' || strcmp(real_folder, "/") == 0));
 

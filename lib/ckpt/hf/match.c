@@ -26,7 +26,7 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
         snprintf(buf + at, size - at, "]");
 }
 
-/* Names without prefixes, to places in hf->tensors. */
+/* Fill `names`: names without prefixes to indices in hf->tensors. */
 static enum mics_status collect(const struct mics_hf *hf, const struct mics_family *family,
                                 json_t *names, struct mics_problems *problems, struct mics_err *err)
 {
@@ -36,7 +36,7 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_fami
         if (mics_family_is_buffer(family, name))
             continue;
         if (json_object_get(names, name))
-            mics_problem(problems, "%s: tensor '%.128s' is there twice",
+            mics_problem(problems, "%s: tensor '%.128s' occurs twice",
                          hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
         if (json_object_set_new(names, name, json_integer((json_int_t)i)) != 0)
             return mics_err_nomem(err);
@@ -97,15 +97,15 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
     }
 }
 
-/* A head beside the embedding must be the same numbers. Both go in, for the time being, as spaces
- * of their own. */
+/* A copy of a tied head must have the numbers of the embedding. For the comparison the head is a
+ * space of its own, behind all others. */
 static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tensor *head,
                                    const struct mics_model *model, struct mics_problems *problems,
                                    struct mics_err *err)
 {
     const char *const embedding = model->family->ends[MICS_END_EMBEDDING];
     const struct mics_tensor *wte = NULL;
-    const uint32_t spare = model->unit_count * MICS_CKPT_STATES;
+    const uint32_t head_space = model->unit_count * MICS_CKPT_STATES;
     float *a = malloc(4 * MICS_STORE_CHUNK * sizeof *a), *b = a + MICS_STORE_CHUNK;
     enum mics_status status = a ? MICS_OK : mics_err_nomem(err);
     bool same = true;
@@ -114,7 +114,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
         if (strcmp(model->units[0].tensors[i].name, embedding) == 0)
             wte = &model->units[0].tensors[i];
     if (status == MICS_OK && wte && check_tensor(hf, head, wte, problems)) {
-        add_extent(hf, head, spare, 0, wte->count);
+        add_extent(hf, head, head_space, 0, wte->count);
         mics_store_sort(&hf->store);
         for (uint64_t at = 0; status == MICS_OK && same && at < wte->count;) {
             const size_t count = (size_t)mics_min_u64(wte->count - at, MICS_STORE_CHUNK);
@@ -122,7 +122,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
             status = mics_store_read(&hf->store, mics_space_of(0, 0), wte->offset + at, count,
                                      MICS_NUMBER_F32, a, b + MICS_STORE_CHUNK, err);
             if (status == MICS_OK)
-                status = mics_store_read(&hf->store, spare, at, count, MICS_NUMBER_F32, b,
+                status = mics_store_read(&hf->store, head_space, at, count, MICS_NUMBER_F32, b,
                                          b + MICS_STORE_CHUNK, err);
             same = status == MICS_OK && memcmp(a, b, count * sizeof *a) == 0;
             at += count;
@@ -131,7 +131,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
             mics_problem(problems,
                          "%s: tensor '%s' is not the embedding, but the head is tied to it",
                          hf->files[head->file].name, head->is->name);
-        hf->store.table_count--; /* the spare space is the last */
+        hf->store.table_count--; /* the head is the last extent */
     }
     free(a);
     return status;

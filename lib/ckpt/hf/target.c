@@ -69,7 +69,7 @@ static enum mics_status add_file(struct mics_hf_target *out, size_t first, size_
     return MICS_OK;
 }
 
-/* Sections and specs are there: cut them into files. */
+/* Cut the sections and specs into files. */
 static enum mics_status make_files(struct mics_hf_target *out, uint64_t max_bytes,
                                    struct mics_err *err)
 {
@@ -158,7 +158,7 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_number
     return status == MICS_OK ? make_files(out, max_file_bytes, err) : status;
 }
 
-/* JSON as people read it, with a newline at the end. */
+/* Indented JSON with a newline at the end. */
 static enum mics_status write_json(const json_t *doc, const char *name,
                                    struct mics_new_folder *folder, struct mics_err *err)
 {
@@ -168,7 +168,7 @@ static enum mics_status write_json(const json_t *doc, const char *name,
     if (status == MICS_OK) {
         const size_t length = strlen(text);
 
-        text[length] = '\n'; /* in place of the end: the size is given */
+        text[length] = '\n'; /* in place of the terminator: the length is passed */
         status = mics_new_folder_write(folder, name, text, length + 1, err);
     }
     free(text);

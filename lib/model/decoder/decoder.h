@@ -113,8 +113,7 @@ struct mics_block_areas {
     float *lse;      /* [B, H, T] */
     void *attention; /* [R, A] */
     void *middle;    /* [R, C]: the residual stream after attention */
-    void *
-        hidden; /* [R, F] before GELU, or [R, 2F] of gate and up, whose place their gradients take */
+    void *hidden; /* [R, F] before GELU, or [R, 2F] of gate and up, replaced by their gradients */
     /* Saved if nothing is recomputed; otherwise both norms use wide_b and the activation uses
      * wide_a. */
     void *normed_1, *normed_2; /* [R, C] */
