@@ -38,6 +38,8 @@ enum mics_kernel {
     MICS_K_GELU_GRAD,
     MICS_K_SWIGLU,
     MICS_K_SWIGLU_GRAD,
+    MICS_K_QK_NORM,
+    MICS_K_QK_NORM_GRAD,
     MICS_K_ROPE,
     MICS_K_ATTENTION,
     MICS_K_ATTENTION_GRAD,
@@ -207,6 +209,29 @@ struct mics_op_swiglu_grad {
     const void *in, *grad_out;
     uint32_t rows, F;
     enum mics_dtype dtype;
+};
+
+/* Root mean square norms of each head of queries and keys, of D elements: in[rows, (H + 2 H_kv) D] holds queries,
+ * keys and values side by side, as attention takes them. out = in * rstd * weight, with q_weight[D] for the H heads
+ * of queries and k_weight[D] for the H_kv heads of keys; values are copied. out may not be in.
+ * rstd[rows, H + H_kv] is saved for the backward pass. */
+struct mics_op_qk_norm {
+    void *out;
+    float *rstd;
+    const void *in, *q_weight, *k_weight;
+    uint32_t rows, H, H_kv, D;
+    float eps;
+    enum mics_dtype dtype;
+};
+
+/* grad[rows, (H + 2 H_kv) D]: the gradient of out becomes that of in, in place; that of values stays.
+ * grad_q_weight[D] (G) += ..., grad_k_weight[D] (G) += ..., in a fixed order. */
+struct mics_op_qk_norm_grad {
+    void *grad, *grad_q_weight, *grad_k_weight;
+    const void *in, *q_weight, *k_weight;
+    const float *rstd;
+    uint32_t rows, H, H_kv, D;
+    enum mics_dtype dtype, grad_dtype;
 };
 
 /* How the frequencies f of rotary positions are scaled, for longer sequences than a model was first trained on:

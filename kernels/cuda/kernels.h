@@ -95,6 +95,9 @@ cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at,
 cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op_swiglu *args);
 cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
                                   const struct mics_op_swiglu_grad *args);
+cudaError_t mics_cuda_qk_norm(const struct mics_cuda_at *at, const struct mics_op_qk_norm *args);
+cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
+                                   const struct mics_op_qk_norm_grad *args);
 cudaError_t mics_cuda_rope(const struct mics_cuda_at *at, const struct mics_op_rope *args);
 cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
                                 const struct mics_op_attention *args);

@@ -656,3 +656,125 @@ cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
         return norm_grad_launch<__nv_bfloat16, false>(at, grad);
     return norm_grad_launch<float, false>(at, grad);
 }
+
+/*
+ * The gradients of root-mean-square norms of the heads of queries and keys.
+ *
+ * A warp has a head at a time, of which each lane holds every 32nd element. Warps stride over the
+ * heads of queries, then over those of keys, and replace the gradient of each head's output by that
+ * of its input; meanwhile each lane keeps the sums of its channels for the weight, which the warps
+ * of a block add in order and columns_kernel() over blocks. 12 bytes (fp32) or 6 (bf16) and about
+ * 12 flops per element: bound by memory. Within 2e-5 of the host, of sums relative to their terms'
+ * magnitudes; bf16 rounds each result once. Equal runs give equal bits.
+ */
+
+#define QK_GRAD_WARPS  8 /* of a block */
+#define QK_GRAD_PIECES (MICS_HEAD_MAX / MICS_WARP)
+#define QK_GRAD_BLOCKS 4 /* for each multiprocessor */
+
+struct qk_grad {
+    struct mics_op_qk_norm_grad op;
+    float *partials; /* [blocks, 2 D]: queries, then keys */
+};
+
+/* One head, from element `begin` of the tensors on; its terms are added to `sums`. */
+template <typename T>
+__device__ __forceinline__ void qk_grad_head(const struct mics_op_qk_norm_grad &op, size_t begin,
+                                             const T *weight, float rstd,
+                                             float (&sums)[QK_GRAD_PIECES])
+{
+    T *grad = (T *)op.grad + begin;
+    float normed[QK_GRAD_PIECES], scaled[QK_GRAD_PIECES], x[1], g[1], w[1], mean = 0;
+
+#pragma unroll
+    for (int i = 0; i < QK_GRAD_PIECES; i++) {
+        const uint32_t c = i * MICS_WARP + threadIdx.x;
+
+        normed[i] = scaled[i] = 0;
+        if (c >= op.D)
+            continue;
+        mics_load<T, 1>((const T *)op.in + begin + c, x);
+        mics_load<T, 1>(grad + c, g);
+        mics_load<T, 1>(weight + c, w);
+        normed[i] = x[0] * rstd;
+        scaled[i] = g[0] * w[0];
+        sums[i] = fmaf(g[0], normed[i], sums[i]);
+        mean = fmaf(scaled[i], normed[i], mean);
+    }
+    mean = mics_warp_sum(mean) / (float)op.D;
+#pragma unroll
+    for (int i = 0; i < QK_GRAD_PIECES; i++) {
+        const uint32_t c = i * MICS_WARP + threadIdx.x;
+
+        x[0] = rstd * (scaled[i] - normed[i] * mean);
+        if (c < op.D)
+            mics_store<T, 1>(grad + c, x);
+    }
+}
+
+/* `heads` heads of each row from head `first` on; their sums go to to[D]. All threads of the block
+ * call it. */
+template <typename T>
+__device__ __forceinline__ void qk_grad_heads(const struct mics_op_qk_norm_grad &op, uint32_t first,
+                                              uint32_t heads, const T *weight, float *to,
+                                              float (*shared)[MICS_HEAD_MAX])
+{
+    const uint32_t normed = op.H + op.H_kv;
+    const size_t total = (size_t)op.rows * heads, stride = (size_t)gridDim.x * blockDim.y;
+    float sums[QK_GRAD_PIECES] = {};
+
+    for (size_t item = (size_t)blockIdx.x * blockDim.y + threadIdx.y; item < total;
+         item += stride) {
+        const size_t row = item / heads, head = first + item % heads;
+
+        qk_grad_head<T>(op, (row * (normed + op.H_kv) + head) * op.D, weight,
+                        op.rstd[row * normed + head], sums);
+    }
+    __syncthreads(); /* the sums before may still be read */
+#pragma unroll
+    for (int i = 0; i < QK_GRAD_PIECES; i++)
+        shared[threadIdx.y][i * MICS_WARP + threadIdx.x] = sums[i];
+    __syncthreads();
+    for (uint32_t c = threadIdx.y * MICS_WARP + threadIdx.x; c < op.D;
+         c += QK_GRAD_WARPS * MICS_WARP) {
+        float sum = 0;
+
+        for (int warp = 0; warp < QK_GRAD_WARPS; warp++)
+            sum += shared[warp][c];
+        to[c] = sum;
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(QK_GRAD_WARPS *MICS_WARP) qk_grad_kernel(struct qk_grad args)
+{
+    MICS_SHARED(float, shared, [QK_GRAD_WARPS][MICS_HEAD_MAX]);
+    const struct mics_op_qk_norm_grad &op = args.op;
+    float *to = args.partials + (size_t)blockIdx.x * 2 * op.D;
+
+    qk_grad_heads<T>(op, 0, op.H, (const T *)op.q_weight, to, shared);
+    qk_grad_heads<T>(op, op.H, op.H_kv, (const T *)op.k_weight, to + op.D, shared);
+}
+
+cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
+                                   const struct mics_op_qk_norm_grad *args)
+{
+    const struct qk_grad grad = {*args, (float *)at->workspace};
+    const size_t most = ((size_t)args->rows * args->H + QK_GRAD_WARPS - 1) / QK_GRAD_WARPS;
+    const size_t wanted = (size_t)at->multiprocessors * QK_GRAD_BLOCKS;
+    const unsigned blocks = (unsigned)(most < wanted ? most : wanted);
+    const dim3 block(MICS_WARP, QK_GRAD_WARPS);
+    const struct columns columns = {grad.partials, args->grad_q_weight, args->grad_k_weight,
+                                    blocks,        2 * args->D,         args->D};
+    cudaError_t error;
+
+    if (args->D > MICS_HEAD_MAX)
+        return cudaErrorInvalidValue;
+    if (blocks == 0 || args->D == 0)
+        return cudaSuccess;
+    if (args->dtype == MICS_BF16)
+        error = MICS_LAUNCH((qk_grad_kernel<__nv_bfloat16>), blocks, block, 0, at->stream, grad);
+    else
+        error = MICS_LAUNCH((qk_grad_kernel<float>), blocks, block, 0, at->stream, grad);
+    return error != cudaSuccess ? error : columns_launch(at->stream, columns, args->grad_dtype);
+}

@@ -31,6 +31,8 @@ void mics_host_gelu(struct mics_pool *pool, const struct mics_op_gelu *args);
 void mics_host_gelu_grad(struct mics_pool *pool, const struct mics_op_gelu_grad *args);
 void mics_host_swiglu(struct mics_pool *pool, const struct mics_op_swiglu *args);
 void mics_host_swiglu_grad(struct mics_pool *pool, const struct mics_op_swiglu_grad *args);
+void mics_host_qk_norm(struct mics_pool *pool, const struct mics_op_qk_norm *args);
+void mics_host_qk_norm_grad(struct mics_pool *pool, const struct mics_op_qk_norm_grad *args);
 void mics_host_rope(struct mics_pool *pool, const struct mics_op_rope *args);
 void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention *args);
 void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_attention_grad *args);

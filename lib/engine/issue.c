@@ -175,7 +175,7 @@ static struct mics_pass make_pass(struct mics_engine *engine, const struct issue
         .params = param_buffer(engine, op),
         .saved = engine->saved[op->stage],
         .out = op->stage + 1 < engine->model->stage_count ? engine->saved[op->stage + 1] : NULL,
-        .flow = engine->residual_grad,
+        .residual_grad = engine->residual_grad,
         .scratch = engine->scratch,
         .loss_sum = &engine->scalars[issue->parity]->loss_sum,
         .micro_step = op->micro_step,
@@ -202,12 +202,12 @@ static void issue_forward(struct mics_engine *engine, const struct issue *issue)
     struct mics_pass pass = make_pass(engine, issue);
 
     if (head && issue->logits_row != MICS_NONE) {
-        engine->model->family->logits(&pass, issue->logits_row, issue->logits);
+        engine->model->ops->logits(&pass, issue->logits_row, issue->logits);
         return;
     }
     if (head && issue->batch.train)
         start_gradient(engine, issue, &pass);
-    engine->model->family->forward(&pass, issue->op->stage);
+    engine->model->ops->forward(&pass, issue->op->stage);
 }
 
 static void issue_backward(struct mics_engine *engine, const struct issue *issue)
@@ -215,7 +215,7 @@ static void issue_backward(struct mics_engine *engine, const struct issue *issue
     struct mics_pass pass = make_pass(engine, issue);
 
     start_gradient(engine, issue, &pass);
-    engine->model->family->backward(&pass, issue->op->stage);
+    engine->model->ops->backward(&pass, issue->op->stage);
 }
 
 /* As precise as the timer allows, without spinning on a core that communication needs. */

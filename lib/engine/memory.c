@@ -99,7 +99,7 @@ static enum mics_status map_activations(struct mics_engine *engine, struct mics_
     for (uint32_t i = 0; i < engine->model->stage_count; i++) {
         struct mics_stage_bytes bytes;
 
-        engine->model->family->stage_bytes(engine->model, &batch, i, &bytes);
+        engine->model->ops->stage_bytes(engine->model, &batch, i, &bytes);
         engine->saved[i] = take(&saved, bytes.saved);
         scratch_bytes = mics_max_u64(scratch_bytes, bytes.scratch);
     }

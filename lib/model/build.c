@@ -8,20 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const struct mics_family *mics_family_find(const char *name)
-{
-    static const struct mics_family *const families[] = {
-        &mics_family_gpt2,
-        &mics_family_llama,
-        &mics_family_counting,
-    };
-
-    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        if (strcmp(families[i]->name, name) == 0)
-            return families[i];
-    return NULL;
-}
-
 enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *err)
 {
     const uint32_t layers = model->config.n_layer;
@@ -34,12 +20,13 @@ enum mics_status mics_build_stages(struct mics_model *model, struct mics_err *er
     model->unit_count = units;
     model->stage_count = layers + 2;
 
-    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED, .blind_backward = true};
+    model->stages[0] = (struct mics_stage){.kind = MICS_STAGE_EMBED};
     for (uint32_t i = 0; i < layers; i++)
-        model->stages[1 + i] =
-            (struct mics_stage){.kind = MICS_STAGE_BLOCK, .unit = 1 + i, .layer = i};
-    model->stages[1 + layers] =
-        (struct mics_stage){.kind = MICS_STAGE_HEAD, .unit = model->config.untied ? 1 + layers : 0};
+        model->stages[1 + i] = (struct mics_stage){
+            .kind = MICS_STAGE_BLOCK, .unit = 1 + i, .layer = i, .backward_needs_params = true};
+    model->stages[1 + layers] = (struct mics_stage){.kind = MICS_STAGE_HEAD,
+                                                    .unit = model->config.untied ? 1 + layers : 0,
+                                                    .backward_needs_params = true};
     return MICS_OK;
 }
 
@@ -74,7 +61,7 @@ static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor,
                          const struct mics_tensor_spec *spec)
 {
     tensor->offset = spec->joined ? unit->count : mics_round_up(unit->count, MICS_TENSOR_ALIGN);
-    unit->count = tensor->offset + tensor->count + spec->spare_rows * spec->columns;
+    unit->count = tensor->offset + tensor->count + spec->padding_rows * spec->columns;
     unit->param_count += tensor->count;
     if (tensor->decay) {
         assert(tensor->offset == 0 || unit->decay_count > 0);

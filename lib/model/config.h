@@ -1,11 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.h - the sizes of a model: by name, from config.json, checked. Private to lib/model. */
+/*
+ * config.h - a model's sizes: limits, defaults, checks, and the scaling of rotary positions as a
+ * map. Private to lib/model.
+ */
 #ifndef MICS_MODEL_CONFIG_H
 #define MICS_MODEL_CONFIG_H
 
+#include "doc/cursor.h"
+#include "model/family.h"
 #include "model/model.h"
 
-/* Largest values taken, so that no product of two of them leaves 64 bits. */
+/* Largest values accepted, so that no product of two of them leaves 64 bits. */
 #define MICS_MAX_LAYERS     4096
 #define MICS_MAX_EMBD       65536
 #define MICS_MAX_POSITIONS  (1u << 20)
@@ -13,19 +18,39 @@
 #define MICS_MAX_INNER      (4u * MICS_MAX_EMBD)
 #define MICS_MAX_ROPE_THETA 1e12
 
-/* Give sizes that follow from others their values: of a Llama those that are 0. */
-void mics_config_resolve(struct mics_model_config *config);
+/* Return from the function unless `call` returns MICS_OK. */
+#define MICS_CONFIG_TRY(call)                                                                      \
+    do {                                                                                           \
+        enum mics_status try_status = (call);                                                      \
+        if (try_status != MICS_OK)                                                                 \
+            return try_status;                                                                     \
+    } while (0)
 
-/* Of a resolved one. MICS_ERR_FORMAT names the field, the value and the range. */
-enum mics_status mics_config_check(const struct mics_model_config *config, struct mics_err *err);
+/* Give the sizes that follow from others their values: those that are 0, and in a family without
+ * rotary positions those that it does not choose. */
+void mics_config_resolve(struct mics_model_config *config, const struct mics_family *family);
 
-/* The configuration of a name that is built in, or NULL. */
-const struct mics_model_config *mics_model_known(const char *name);
+/* Check a resolved configuration; without a family only that sizes are in range. MICS_ERR_FORMAT
+ * names the field, the value and the range. */
+enum mics_status mics_config_check(const struct mics_model_config *config,
+                                   const struct mics_family *family, struct mics_err *err);
+
+/* The configuration of a built-in name, or NULL. */
+const struct mics_model_config *mics_preset_find(const char *name);
 /* All names, with commas between; cut to `size`. Returns buf. */
-char *mics_model_names(char *buf, size_t size);
+char *mics_preset_names(char *buf, size_t size);
 
-/* Read a Hugging Face config.json (model_type gpt2 or llama). `name` becomes the model's. */
+/* Read a Hugging Face config.json. `name` becomes the model's. */
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
                                      struct mics_model_config *out, struct mics_err *err);
+
+/* The scaling as a new map, with Hugging Face's keys: rope_type "default", "linear" or "llama3",
+ * and the numbers of that kind. NULL: out of memory. */
+json_t *mics_rope_scaling_to_json(const struct mics_rope_scaling *scaling);
+/* Read a map with rope_type or, as old files have it, type; without either it is "default".
+ * MICS_ERR_FORMAT names the member: another kind, a number that is missing or out of range. */
+enum mics_status mics_rope_scaling_read(const struct mics_cursor *map, struct mics_rope_scaling *out,
+                                        struct mics_err *err);
+bool mics_rope_scaling_equal(const struct mics_rope_scaling *a, const struct mics_rope_scaling *b);
 
 #endif

@@ -1,19 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Hugging Face's config.json: of a GPT-2 here, of a Llama in hf_config_llama.c. The sizes must be there; what
- * has a default there has the same one here. Switches that would change the arithmetic must be as the
- * family has them. Dropout (resid_pdrop, embd_pdrop, attn_pdrop) is ignored, as are all other keys: we
- * train without it.
+ * hf_config.c - Hugging Face's config.json, by the keys of the family's row, as version 4 of the
+ * library writes it (rope_theta, rope_scaling) and as version 5 does (rope_parameters).
+ *
+ * A key that is absent has the default of the library's own class. A switch that changes the
+ * arithmetic must have the supported value. All other keys are ignored, dropout among them:
+ * training is without it.
  */
-#include "model/hf_config.h"
+#include "model/config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #define TRY MICS_CONFIG_TRY
 
-enum mics_status mics_config_expect_text(const struct mics_cursor *at, const char *key,
-                                         const char *const *accepted, struct mics_err *err)
+#define DEFAULT_ROPE_THETA     10000.0
+#define DEFAULT_SLIDING_WINDOW 4096
+#define DEFAULT_WINDOW_LAYERS  28
+
+/* The member must be one of `accepted`; the error names the first of them. */
+static enum mics_status expect_text(const struct mics_cursor *at, const char *key,
+                                    const char *const *accepted, struct mics_err *err)
 {
     const char *text;
 
@@ -24,55 +32,154 @@ enum mics_status mics_config_expect_text(const struct mics_cursor *at, const cha
     return mics_cursor_fail(at, key, err, "'%s' is not supported, only '%s'", text, accepted[0]);
 }
 
-enum mics_status mics_config_expect_switches(const struct mics_cursor *at,
-                                             const struct mics_config_switch *switches,
-                                             size_t count, struct mics_err *err)
+/* Those that are there must have the supported value. */
+static enum mics_status expect_switches(const struct mics_cursor *at,
+                                        const struct mics_hf_switch *switches, struct mics_err *err)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (const struct mics_hf_switch *one = switches; one->key; one++) {
         bool value;
 
-        if (!mics_cursor_has(at, switches[i].key))
+        if (!mics_cursor_has(at, one->key))
             continue;
-        TRY(mics_cursor_bool(at, switches[i].key, &value, err));
-        if (value != switches[i].wanted)
-            return mics_cursor_fail(at, switches[i].key, err, "%s is not supported",
-                                    value ? "true" : "false");
+        TRY(mics_cursor_bool(at, one->key, &value, err));
+        if (value != one->value)
+            return mics_cursor_fail(at, one->key, err, "%s is not supported", value ? "true" : "false");
     }
     return MICS_OK;
 }
 
-static enum mics_status read_sizes(const struct mics_cursor *at, struct mics_model_config *out,
-                                   struct mics_err *err)
+static uint32_t *size_field(struct mics_model_config *config, const struct mics_hf_size *size)
 {
-    TRY(mics_cursor_u32(at, "n_layer", 1, MICS_MAX_LAYERS, &out->n_layer, err));
-    TRY(mics_cursor_u32(at, "n_embd", 1, MICS_MAX_EMBD, &out->n_embd, err));
-    TRY(mics_cursor_u32(at, "n_head", 1, MICS_MAX_EMBD, &out->n_head, err));
-    TRY(mics_cursor_u32(at, "n_positions", 1, MICS_MAX_POSITIONS, &out->n_positions, err));
-    TRY(mics_cursor_u32(at, "vocab_size", 1, MICS_MAX_VOCAB, &out->vocab_size, err));
-    out->n_inner = 4 * out->n_embd;
-    if (mics_cursor_has(at, "n_inner"))
-        TRY(mics_cursor_u32(at, "n_inner", 1, MICS_MAX_INNER, &out->n_inner, err));
-    out->layer_norm_epsilon = 1e-5;
-    if (mics_cursor_has(at, "layer_norm_epsilon"))
-        TRY(mics_cursor_double(at, "layer_norm_epsilon", 0, 1, &out->layer_norm_epsilon, err));
+    return (uint32_t *)(void *)((char *)config + size->offset);
+}
+
+/* An optional size that is null follows from other sizes, as one whose default is 0. */
+static enum mics_status read_sizes(const struct mics_cursor *at, const struct mics_hf_size *sizes,
+                                   struct mics_model_config *out, struct mics_err *err)
+{
+    for (const struct mics_hf_size *size = sizes; size->key; size++) {
+        if (size->absent == MICS_HF_REQUIRED || mics_cursor_has(at, size->key))
+            TRY(mics_cursor_u32(at, size->key, 1, size->max, size_field(out, size), err));
+        else if (!json_object_get(at->value, size->key))
+            *size_field(out, size) = size->absent;
+    }
+    if (out->n_inner == 0)
+        out->n_inner = 4 * out->n_embd;
     return MICS_OK;
 }
 
-static enum mics_status read_gpt2(const struct mics_cursor *at, struct mics_model_config *out,
+/* A map of version 4 or 5. *theta is the base in it, or stays unchanged. */
+static enum mics_status read_rope_map(const struct mics_cursor *map, double *theta,
+                                      struct mics_rope_scaling *scaling, struct mics_err *err)
+{
+    double rotary = 1;
+
+    TRY(mics_rope_scaling_read(map, scaling, err));
+    if (mics_cursor_has(map, "partial_rotary_factor"))
+        TRY(mics_cursor_double(map, "partial_rotary_factor", 1, 1, &rotary, err));
+    if (mics_cursor_has(map, "rope_theta"))
+        TRY(mics_cursor_double(map, "rope_theta", 1, MICS_MAX_ROPE_THETA, theta, err));
+    return MICS_OK;
+}
+
+static enum mics_status read_rope(const struct mics_cursor *at, struct mics_model_config *out,
                                   struct mics_err *err)
 {
-    static const char *const activations[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
-    static const struct mics_config_switch switches[] = {
-        {"tie_word_embeddings", true},
-        {"scale_attn_weights", true},
-        {"scale_attn_by_inverse_layer_idx", false},
-        {"add_cross_attention", false},
-    };
+    static const char *const maps[] = {"rope_scaling", "rope_parameters"};
+    struct mics_rope_scaling scaling[2];
+    double outer = 0, inner = 0;
+    int found = 0;
 
-    if (mics_cursor_has(at, "activation_function"))
-        TRY(mics_config_expect_text(at, "activation_function", activations, err));
-    TRY(mics_config_expect_switches(at, switches, sizeof switches / sizeof *switches, err));
-    return read_sizes(at, out, err);
+    if (mics_cursor_has(at, "rope_theta"))
+        TRY(mics_cursor_double(at, "rope_theta", 1, MICS_MAX_ROPE_THETA, &outer, err));
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++) {
+        struct mics_cursor map;
+
+        if (!mics_cursor_has(at, maps[i]))
+            continue;
+        TRY(mics_cursor_object(at, maps[i], &map, err));
+        TRY(read_rope_map(&map, &inner, &scaling[found++], err));
+    }
+    if (outer > 0 && inner > 0 && fabs(outer - inner) > 0)
+        return mics_cursor_fail(at, "rope_theta", err, "%g, but rope_parameters has %g", outer, inner);
+    if (found == 2 && !mics_rope_scaling_equal(&scaling[0], &scaling[1]))
+        return mics_cursor_fail(at, "rope_parameters", err, "has another scaling than rope_scaling");
+    out->rope_theta = inner > 0 ? inner : outer > 0 ? outer : DEFAULT_ROPE_THETA;
+    if (found > 0)
+        out->rope_scaling = scaling[0];
+    return MICS_OK;
+}
+
+/* Whether any layer has the window, in a family whose layers from max_window_layers on have it,
+ * unless layer_types tells it of each. */
+static enum mics_status has_windowed_layer(const struct mics_cursor *at, uint32_t layers, bool *out,
+                                           struct mics_err *err)
+{
+    const json_t *types = json_object_get(at->value, "layer_types"), *type;
+    uint32_t first = DEFAULT_WINDOW_LAYERS;
+    size_t i;
+
+    *out = false;
+    if (mics_cursor_has(at, "use_sliding_window"))
+        TRY(mics_cursor_bool(at, "use_sliding_window", out, err));
+    if (!*out)
+        return MICS_OK;
+    if (mics_cursor_has(at, "max_window_layers"))
+        TRY(mics_cursor_u32(at, "max_window_layers", 0, UINT32_MAX, &first, err));
+    *out = first < layers;
+    if (!json_is_array(types))
+        return MICS_OK;
+    *out = false;
+    json_array_foreach((json_t *)types, i, type)
+    {
+        const char *const text = json_string_value(type);
+
+        *out |= !text || strcmp(text, "full_attention") != 0;
+    }
+    return MICS_OK;
+}
+
+static enum mics_status read_window(const struct mics_cursor *at, enum mics_hf_window kind,
+                                    struct mics_model_config *out, struct mics_err *err)
+{
+    bool windowed = kind != MICS_HF_WINDOW_NONE;
+
+    if (kind == MICS_HF_WINDOW_LAYERS)
+        TRY(has_windowed_layer(at, out->n_layer, &windowed, err));
+    if (!windowed)
+        return MICS_OK;
+    if (mics_cursor_has(at, "sliding_window"))
+        return mics_cursor_u32(at, "sliding_window", 1, UINT32_MAX, &out->sliding_window, err);
+    if (!json_object_get(at->value, "sliding_window"))
+        out->sliding_window = DEFAULT_SLIDING_WINDOW;
+    return MICS_OK;
+}
+
+/* What comes with rotary positions. */
+static enum mics_status read_rotary(const struct mics_cursor *at, const struct mics_hf_keys *keys,
+                                    struct mics_model_config *out, struct mics_err *err)
+{
+    bool tied = false;
+
+    TRY(read_rope(at, out, err));
+    TRY(read_window(at, keys->window, out, err));
+    if (mics_cursor_has(at, "tie_word_embeddings"))
+        TRY(mics_cursor_bool(at, "tie_word_embeddings", &tied, err));
+    out->untied = !tied;
+    return MICS_OK;
+}
+
+static enum mics_status read_family(const struct mics_cursor *at, const struct mics_family **out,
+                                    struct mics_err *err)
+{
+    const char *type;
+    char names[256];
+
+    TRY(mics_cursor_string(at, "model_type", &type, err));
+    *out = mics_family_find(type);
+    return *out ? MICS_OK
+                : mics_cursor_fail(at, "model_type", err, "'%s' is not supported, only %s", type,
+                               mics_family_names(names, sizeof names));
 }
 
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
@@ -80,20 +187,114 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
 {
     const struct mics_cursor at = mics_cursor_root(doc);
     struct mics_model_config config = {.family = ""};
-    const char *type;
+    const struct mics_family *family;
 
-    TRY(mics_cursor_string(&at, "model_type", &type, err));
-    if (strcmp(type, "gpt2") == 0)
-        TRY(read_gpt2(&at, &config, err));
-    else if (strcmp(type, "llama") == 0)
-        TRY(mics_config_read_llama(&at, &config, err));
-    else
-        return mics_cursor_fail(&at, "model_type", err,
-                                "'%s' is not supported, only 'gpt2' and 'llama'", type);
-    snprintf(config.family, sizeof config.family, "%s", type);
+    TRY(read_family(&at, &family, err));
+    const struct mics_hf_keys *keys = &family->hf;
+    if (mics_cursor_has(&at, keys->activation_key))
+        TRY(expect_text(&at, keys->activation_key, keys->activations, err));
+    TRY(expect_switches(&at, keys->switches, err));
+    TRY(read_sizes(&at, keys->sizes, &config, err));
+    config.layer_norm_epsilon = keys->epsilon;
+    if (mics_cursor_has(&at, keys->epsilon_key))
+        TRY(mics_cursor_double(&at, keys->epsilon_key, 0, 1, &config.layer_norm_epsilon, err));
+    if (mics_family_is_rotary(family))
+        TRY(read_rotary(&at, keys, &config, err));
+    snprintf(config.family, sizeof config.family, "%s", family->name);
     snprintf(config.name, sizeof config.name, "%s", name);
-    mics_config_resolve(&config);
-    TRY(mics_config_check(&config, err));
+    mics_config_resolve(&config, family);
+    TRY(mics_config_check(&config, family, err));
     *out = config;
     return MICS_OK;
+}
+
+/*
+ * Written.
+ */
+
+/* Version 4 reads base and scaling of the rotary positions in two places, version 5 in one. A
+ * scaling that the source has stays as it is. */
+static int add_rope(json_t *config, const struct mics_model_config *c)
+{
+    json_t *parameters = mics_rope_scaling_to_json(&c->rope_scaling);
+    int failed = json_object_set_new(parameters, "rope_theta", json_real(c->rope_theta));
+
+    failed |= json_object_set_new(config, "rope_theta", json_real(c->rope_theta));
+    failed |= json_object_set_new(config, "rope_parameters", parameters);
+    if (c->rope_scaling.kind != MICS_ROPE_PLAIN &&
+        !json_is_object(json_object_get(config, "rope_scaling")))
+        failed |= json_object_set_new(config, "rope_scaling",
+                                      mics_rope_scaling_to_json(&c->rope_scaling));
+    return failed;
+}
+
+/* The model's window for version 4 and 5; of a family whose layers choose it, all layers have
+ * it. */
+static int add_window(json_t *config, const struct mics_model *model)
+{
+    const uint32_t window = model->config.sliding_window;
+    const enum mics_hf_window kind = model->family->hf.window;
+    int failed = 0;
+
+    if (kind == MICS_HF_WINDOW_NONE)
+        return 0;
+    failed |= json_object_set_new(config, "sliding_window",
+                                  window ? json_integer((json_int_t)window) : json_null());
+    if (kind == MICS_HF_WINDOW_LAYERS) {
+        failed |= json_object_set_new(config, "use_sliding_window", json_boolean(window > 0));
+        failed |=
+            json_object_set_new(config, "max_window_layers",
+                                json_integer(window > 0 ? 0 : (json_int_t)model->config.n_layer));
+    }
+    return failed;
+}
+
+/* The library's default ids of special tokens would be outside a small vocabulary. The last token
+ * ends a document. */
+static int add_special_tokens(json_t *config, const struct mics_model_config *c)
+{
+    const json_int_t last = (json_int_t)c->vocab_size - 1;
+
+    return json_object_set_new(config, "bos_token_id", json_integer(last)) |
+           json_object_set_new(config, "eos_token_id", json_integer(last));
+}
+
+static json_t *new_config(const struct mics_model *model)
+{
+    const struct mics_family *family = model->family;
+    const struct mics_hf_keys *keys = &family->hf;
+    struct mics_model_config c = model->config;
+    json_t *config =
+        json_pack("{s:[s], s:s, s:s}", "architectures", family->architecture, "model_type",
+                  family->name, keys->activation_key, keys->activations[0]);
+    int failed = config == NULL;
+
+    for (const struct mics_hf_size *size = keys->sizes; size->key; size++)
+        failed |=
+            json_object_set_new(config, size->key, json_integer((json_int_t)*size_field(&c, size)));
+    failed |= json_object_set_new(config, keys->epsilon_key, json_real(c.layer_norm_epsilon));
+    if (mics_family_is_rotary(family))
+        failed |= json_object_set_new(config, "tie_word_embeddings", json_boolean(!c.untied));
+    for (const struct mics_hf_switch *one = keys->switches; one->key; one++)
+        if (one->written)
+            failed |= json_object_set_new(config, one->key, json_boolean(one->value));
+    failed |= add_window(config, model);
+    for (const char *const *dropout = keys->dropouts; *dropout; dropout++)
+        failed |= json_object_set_new(config, *dropout, json_real(0.0));
+    failed |= add_special_tokens(config, &c);
+    if (!failed)
+        return config;
+    json_decref(config);
+    return NULL;
+}
+
+json_t *mics_model_to_hf_config(const struct mics_model *model)
+{
+    json_t *config = model->source ? json_deep_copy(model->source) : new_config(model);
+
+    if (config && mics_family_is_rotary(model->family) && add_rope(config, &model->config) != 0) {
+        json_decref(config);
+        return NULL;
+    }
+    return config;
 }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* model.c - making models, and their initial values. */
 #include "model/model.h"
 
-#include "model/build.h"
+#include "base/num.h"
+#include "base/philox.h"
 #include "model/config.h"
+#include "model/decoder/decoder.h"
+
+#include "host/pool.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,13 +34,16 @@ bool mics_recompute_parse(const char *name, enum mics_recompute *out)
     return false;
 }
 
-enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
-                                struct mics_err *err)
+enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
+                                       const struct mics_family *family,
+                                       const struct mics_model_config *config,
+                                       struct mics_model **out, struct mics_err *err)
 {
     struct mics_model_config resolved = *config;
 
-    mics_config_resolve(&resolved);
-    enum mics_status status = mics_config_check(&resolved, err);
+    if (family)
+        mics_config_resolve(&resolved, family);
+    enum mics_status status = mics_config_check(&resolved, family, err);
     if (status != MICS_OK)
         return status;
 
@@ -43,15 +51,28 @@ enum mics_status mics_model_new(const struct mics_model_config *config, struct m
     if (!model)
         return mics_err_nomem(err);
     model->config = resolved;
-    model->family = mics_family_find(config->family);
+    model->family = family;
+    model->ops = ops;
 
-    status = model->family->build(model, err);
+    status = ops->build(model, err);
     if (status != MICS_OK) {
         mics_model_free(model);
         return status;
     }
     *out = model;
     return MICS_OK;
+}
+
+enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
+                                struct mics_err *err)
+{
+    const struct mics_family *family = mics_family_find(config->family);
+    char names[256];
+
+    if (!family)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "family: '%s' is not one of %s",
+                            config->family, mics_family_names(names, sizeof names));
+    return mics_model_new_custom(&mics_decoder_ops, family, config, out, err);
 }
 
 void mics_model_free(struct mics_model *model)
@@ -75,4 +96,81 @@ double mics_model_flops_per_token(const struct mics_model *model, uint32_t T)
     const double width = (double)c->n_head * c->head_dim;
 
     return 6.0 * ((double)model->param_count - looked_up) + 6.0 * c->n_layer * width * T;
+}
+
+/*
+ * Initial values. Every element is a function of (seed, tensor id, place in the tensor) alone, so
+ * that a rank can make any piece of a unit, and however the model is sharded it starts from the
+ * same numbers.
+ */
+
+static void fill_normal(const struct mics_tensor *tensor, uint64_t first, uint64_t count,
+                        uint64_t seed, float *out)
+{
+    mics_philox_normals(seed, tensor->id, first, count, out);
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = (float)(tensor->std * (double)out[i]);
+}
+
+static void fill_constant(uint64_t count, float value, float *out)
+{
+    for (uint64_t i = 0; i < count; i++)
+        out[i] = value;
+}
+
+/* Elements [first, first + count) of one tensor. */
+static void fill_tensor(const struct mics_tensor *tensor, uint64_t first, uint64_t count,
+                        uint64_t seed, float *out)
+{
+    switch (tensor->init) {
+    case MICS_INIT_ZERO:
+        fill_constant(count, 0.0f, out);
+        break;
+    case MICS_INIT_ONE:
+        fill_constant(count, 1.0f, out);
+        break;
+    case MICS_INIT_NORMAL:
+        fill_normal(tensor, first, count, seed, out);
+        break;
+    }
+}
+
+void mics_model_init_range(const struct mics_model *model, uint32_t unit, uint64_t first,
+                           uint64_t count, uint64_t seed, float *out)
+{
+    const struct mics_unit *made = &model->units[unit];
+    const uint64_t end = first + count;
+
+    fill_constant(count, 0.0f, out);
+    for (uint32_t i = 0; i < made->tensor_count; i++) {
+        const struct mics_tensor *tensor = &made->tensors[i];
+        const uint64_t from = mics_max_u64(first, tensor->offset);
+        const uint64_t to = mics_min_u64(end, tensor->offset + tensor->count);
+
+        if (from < to)
+            fill_tensor(tensor, from - tensor->offset, to - from, seed, out + (from - first));
+    }
+}
+
+struct range {
+    const struct mics_model *model;
+    uint32_t unit;
+    uint64_t first, seed;
+    float *out;
+};
+
+static void init_part(void *context, uint64_t begin, uint64_t end)
+{
+    const struct range *range = context;
+
+    mics_model_init_range(range->model, range->unit, range->first + begin, end - begin, range->seed,
+                          range->out + begin);
+}
+
+void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *model, uint32_t unit,
+                              uint64_t first, uint64_t count, uint64_t seed, float *out)
+{
+    struct range range = {model, unit, first, seed, out};
+
+    mics_pool_run(pool, count, 4096, init_part, &range);
 }

@@ -2,13 +2,13 @@
 /*
  * model.h - a model as units of parameters and stages of computation.
  *
- * A unit is what is gathered together: the tied embedding and head with the other end tensors, and
- * each transformer block. A stage is a piece of computation that uses one unit: embed, block 0 ..
- * block L-1, head. In a tied model the first and last stage use the same unit, which is *resident*:
- * gathered once, kept for the step, and reduced after its last gradient. In an untied one they have a
- * unit each.
+ * A unit is what is gathered together: the embedding, each transformer block, the head. A stage is
+ * a piece of computation that uses one unit: embed, block 0 .. block L-1, head. In a tied model
+ * embedding and head are one unit, which the first and the last stage use. It is *resident*:
+ * gathered once, kept for the step, and reduced after its last gradient.
  *
- * Counts are elements unless the name says bytes. Statistics are fp32, whatever the types of a batch.
+ * Counts are elements unless the name says bytes. Statistics are fp32, whatever the types of a
+ * batch.
  */
 #ifndef MICS_MODEL_MODEL_H
 #define MICS_MODEL_MODEL_H
@@ -23,8 +23,7 @@
 /* Tensors begin at multiples of this many elements in their unit's flat vector. */
 #define MICS_TENSOR_ALIGN 64
 
-/* INTEGER: uniform on -4 .. 3, for the family "counting". */
-enum mics_init { MICS_INIT_ZERO, MICS_INIT_ONE, MICS_INIT_NORMAL, MICS_INIT_INTEGER };
+enum mics_init { MICS_INIT_ZERO, MICS_INIT_ONE, MICS_INIT_NORMAL };
 
 struct mics_tensor {
     char name[64]; /* Hugging Face name, without the library's prefix: "h.0.attn.c_attn.weight" */
@@ -54,28 +53,32 @@ struct mics_stage {
     enum mics_stage_kind kind;
     uint32_t unit;
     uint32_t layer; /* of a block */
-    bool
-        blind_backward; /* its backward reads no parameters: they are gathered for the forward only */
+    /* false: its backward reads no parameters, which are gathered for the forward only */
+    bool backward_needs_params;
 };
 
 struct mics_model_config {
-    char family[16]; /* "gpt2", "llama", "counting" */
+    char family[16]; /* a row of the table in families.c: "gpt2", "llama", "mistral", ... */
     char name[32];   /* "gpt2-nano" or the configuration's file name */
     uint32_t n_layer, n_embd, n_head, n_positions, vocab_size, n_inner;
     double layer_norm_epsilon; /* of every normalisation */
-    uint32_t n_kv_head;        /* heads of keys and values; n_head, but where a llama has another */
-    uint32_t head_dim;         /* channels of a head; n_embd / n_head, likewise */
-    double rope_theta;         /* base of the rotary positions; llama's only, as the next two */
+    /* Families with rotary positions choose the following; 0 is the default. */
+    uint32_t n_kv_head;      /* heads of keys and values: n_head */
+    uint32_t head_dim;       /* channels of a head: n_embd / n_head */
+    uint32_t sliding_window; /* tokens that attention sees, the token itself included: all */
+    double rope_theta;       /* base of the rotary positions, 1 or more */
     struct mics_rope_scaling rope_scaling;
     bool untied; /* the head has a matrix of its own, not the embedding's */
 };
 
 struct mics_family;
+struct mics_model_ops;
 
 /* Immutable once made. */
 struct mics_model {
     struct mics_model_config config;
-    const struct mics_family *family;
+    const struct mics_family *family; /* NULL: mics_model_new_custom() was called without one */
+    const struct mics_model_ops *ops;
     struct mics_unit *units;
     uint32_t unit_count;
     struct mics_stage *stages; /* in forward order; the last is the head */
@@ -84,9 +87,9 @@ struct mics_model {
     json_t *source; /* the configuration's own document (config.json), or NULL */
 };
 
-/* What a block's backward pass computes again instead of keeping it from the forward pass. A block's input
- * is always kept. The result is the same at every level: on hosts bit for bit, on GPUs within the rounding of
- * an activation that cuBLASLt fuses into a product. */
+/* What a block's backward pass computes again instead of keeping it from the forward pass. A
+ * block's input is always kept. The result is the same at every level: on hosts bit for bit, on
+ * GPUs within the rounding of an activation that cuBLASLt fuses into a product. */
 enum mics_recompute {
     MICS_RECOMPUTE_NONE,      /* nothing */
     MICS_RECOMPUTE_SELECTIVE, /* the outputs of norms and of the activation function */
@@ -115,9 +118,12 @@ struct mics_stage_bytes {
     uint64_t scratch; /* during its forward or its backward */
 };
 
-struct mics_stage_work {
-    double forward_flops, forward_bytes;   /* bytes of memory moved */
-    double backward_flops, backward_bytes; /* with the recomputation, if any */
+/* What a stage costs: floating-point operations of matrix products and attention, and bytes of
+ * memory that its operations read and write. Backward includes recomputation; 0 unless the batch
+ * trains. */
+struct mics_stage_cost {
+    double forward_flops, forward_bytes;
+    double backward_flops, backward_bytes;
 };
 
 /* What one call of a stage works on: device memory. */
@@ -126,69 +132,66 @@ struct mics_pass {
     struct mics_stream *stream;
     struct mics_batch batch;
     const int32_t *tokens, *targets; /* [B, T]; target -1: not counted */
-    const void *params; /* the unit's flat vector, of batch.dtype; NULL in a blind backward */
-    void *grads;        /* the same layout, accumulated into; NULL in forward */
-    void *saved;        /* of this stage; its input is at its start */
-    void *out;          /* where the next stage's input goes [B, T, C]; NULL for the head */
-    void *flow;         /* gradient of the residual stream [B, T, C]: of the stage's output on
-                             entry to backward, of its input on return; the head's forward, when
-                             training, leaves the gradient of its input here */
+    const void
+        *params; /* the unit's flat vector, of batch.dtype; NULL in a backward without them */
+    void *grads; /* the same layout, accumulated into; NULL in forward */
+    void *saved; /* of this stage; its input is at its start */
+    void *out;   /* where the next stage's input goes [B, T, C]; NULL for the head */
+    /* Gradient of the residual stream [B, T, C]: of the stage's output on entry to backward, of its
+     * input on return. The head's forward, when training, leaves the gradient of its input here. */
+    void *residual_grad;
     void *scratch;
-    double *loss_sum;          /* the head adds to it */
-    uint32_t micro_step, step; /* for families that need it */
+    double *loss_sum; /* the head adds to it */
+    uint32_t micro_step, step;
 };
 
-/* Where tensor `tensor` of a unit begins in the parameters, or the gradients, that a pass works on. */
-static inline const void *mics_pass_param(const struct mics_pass *pass, uint32_t unit,
-                                          uint32_t tensor)
-{
-    return (const char *)pass->params +
-           pass->model->units[unit].tensors[tensor].offset * mics_dtype_bytes(pass->batch.dtype);
-}
-
-static inline void *mics_pass_grad(const struct mics_pass *pass, uint32_t unit, uint32_t tensor)
-{
-    return (char *)pass->grads + pass->model->units[unit].tensors[tensor].offset *
-                                     mics_dtype_bytes(pass->batch.grad_dtype);
-}
-
-/* Row `row` of an array [rows, C] of activations. */
-static inline void *mics_pass_row(const struct mics_pass *pass, const void *base, uint64_t row)
-{
-    return (char *)(uintptr_t)base +
-           row * pass->model->config.n_embd * mics_dtype_bytes(pass->batch.dtype);
-}
-
-/* A model family. The functions enqueue work and return at once. */
-struct mics_family {
-    const char *name;
+/* How a model is built and computed. The stage functions enqueue work and return at once. */
+struct mics_model_ops {
     enum mics_status (*build)(struct mics_model *model, struct mics_err *err); /* units, stages */
     void (*stage_bytes)(const struct mics_model *model, const struct mics_batch *batch,
                         uint32_t stage, struct mics_stage_bytes *out);
-    void (*stage_work)(const struct mics_model *model, const struct mics_batch *batch,
-                       uint32_t stage, struct mics_stage_work *out);
+    void (*stage_cost)(const struct mics_model *model, const struct mics_batch *batch,
+                       uint32_t stage, struct mics_stage_cost *out);
     void (*forward)(const struct mics_pass *pass, uint32_t stage);
-    /* The head's backward is part of its forward when batch.train: for the last stage, forward writes
-     * grads and flow too, and backward is not called. */
+    /* When the batch trains, the head's forward writes grads and residual_grad, too; its backward
+     * is not called. */
     void (*backward)(const struct mics_pass *pass, uint32_t stage);
-    /* logits[V], of batch.dtype, of row `row` of [B * T], from the head's input; scratch as the head's. */
+    /* logits[V], of batch.dtype, of row `row` of [B * T], from the head's input; scratch as the
+     * head's. */
     void (*logits)(const struct mics_pass *pass, uint32_t row, void *logits);
 };
 
-/* By name ("gpt2-nano", "gpt2", "llama2-7b", ...), or a path of a Hugging Face config.json or of a folder
- * that holds one. A name that is neither lists the names. Of config.json the sizes count, and switches that
- * would change the arithmetic must be GPT-2's or Llama's own; dropout is accepted and ignored. "counting"
- * is no model but a test of communication (counting.h). */
+/* Open a model by name ("gpt2-nano", "llama2-7b", ...), by the path of a Hugging Face config.json,
+ * or by that of a folder that holds one. MICS_ERR_ARG: it is none of these; the message lists the
+ * names. MICS_ERR_FORMAT: a size is missing or out of range, or a switch of config.json changes the
+ * arithmetic in a way that is not supported. Dropout is accepted and ignored. */
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err);
-/* Is `text` a name for mics_model_open()? It goes before a file or folder of that name. */
+/* Is `text` a built-in name? It takes precedence over a file or folder of that name. */
 bool mics_model_is_name(const char *text);
 enum mics_status mics_model_new(const struct mics_model_config *config, struct mics_model **out,
                                 struct mics_err *err);
+/* A model with operations of the caller's own, or of a family that is not in the table (both
+ * outlive the model). family NULL: the sizes are taken as they are. */
+enum mics_status mics_model_new_custom(const struct mics_model_ops *ops,
+                                       const struct mics_family *family,
+                                       const struct mics_model_config *config,
+                                       struct mics_model **out, struct mics_err *err);
 /* As stored in a plan. */
 enum mics_status mics_model_from_json(const json_t *value, struct mics_model **out,
                                       struct mics_err *err);
 json_t *mics_model_to_json(const struct mics_model *model);
 void mics_model_free(struct mics_model *model); /* NULL is fine */
+
+/* The document config.json of a model, as versions 4 and 5 of Hugging Face's library read it: the
+ * model's own source, or one made from its sizes. A new reference; NULL: out of memory. */
+json_t *mics_model_to_hf_config(const struct mics_model *model);
+
+/* The longest sequence that the model takes: its positions, or its sliding window where that is
+ * shorter. */
+uint32_t mics_model_max_seq(const struct mics_model *model);
+/* MICS_ERR_ARG: `seq` is 0 or longer than that; the message names the limit. */
+enum mics_status mics_model_check_seq(const struct mics_model *model, uint32_t seq,
+                                      struct mics_err *err);
 
 /* Initial values of elements [first, first + count) of a unit's flat vector (padding is 0), on the
  * host, by Philox keyed by (seed, tensor, element). */
@@ -199,8 +202,9 @@ struct mics_pool;
 void mics_model_init_range_by(struct mics_pool *pool, const struct mics_model *model, uint32_t unit,
                               uint64_t first, uint64_t count, uint64_t seed, float *out);
 
-/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). C are the channels of
- * all heads; N leaves out an untied embedding, which is looked up and multiplies nothing. */
+/* Model FLOPs of a step per token: 6 N + 6 L C T (causal attention counted once). C are the
+ * channels of all heads; N leaves out an untied embedding, which is looked up and multiplies
+ * nothing. */
 double mics_model_flops_per_token(const struct mics_model *model, uint32_t T);
 
 #endif

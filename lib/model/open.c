@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* open.c - a model by name, by its config.json, or by the folder that holds one. */
 #include "base/file.h"
 #include "model/config.h"
 #include "model/model.h"
@@ -100,21 +101,21 @@ static bool looks_like_path(const char *text)
 
 bool mics_model_is_name(const char *text)
 {
-    return mics_model_known(text) != NULL;
+    return mics_preset_find(text) != NULL;
 }
 
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err)
 {
-    const struct mics_model_config *known = mics_model_known(text);
+    const struct mics_model_config *preset = mics_preset_find(text);
     struct stat info;
-    char names[512];
+    char names[1024];
 
-    if (known)
-        return mics_model_new(known, out, err);
+    if (preset)
+        return mics_model_new(preset, out, err);
     if (stat(text, &info) == 0)
         return S_ISDIR(info.st_mode) ? open_folder(text, out, err) : open_file(text, out, err);
     if (looks_like_path(text))
         return mics_err_set_errno(err, "%s", text);
     return mics_err_set(err, MICS_ERR_ARG, "'%s': no such model or file; the models are %s", text,
-                        mics_model_names(names, sizeof names));
+                        mics_preset_names(names, sizeof names));
 }

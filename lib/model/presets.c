@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Models by name. In the program, not in files, so that a program that is not installed knows them.
+ * presets.c - models by name. They are in the program, not in files, so that one that is not
+ * installed has them.
  *
- * The small ones take bytes: 256 values and the end of a document. gpt2-nano is sized for a few
+ * The small ones take bytes: 256 values and the end of a document. gpt2-nano trains in a few
  * minutes on two cores. gpt2 .. gpt2-xl are the released ones; gpt2-20b is the MiCS paper's (its
- * sequences have 512 tokens). llama2, llama3, llama3.1 and llama3.2 are Meta's sizes (Touvron et al. 2023, Grattafiori
- * et al. 2024, and the config.json of the released 3.1 and 3.2), tinyllama-1.1b those of Zhang et al. 2024.
+ * sequences have 512 tokens). llama2, llama3, llama3.1 and llama3.2 are Meta's sizes (Touvron et
+ * al. 2023, Grattafiori et al. 2024, and the config.json of the released 3.1 and 3.2),
+ * tinyllama-1.1b those of Zhang et al. 2024. mistral-7b is version 0.3, which has no sliding
+ * window. The Mistral and Qwen sizes are those of the released config.json.
  */
 #include "model/config.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* A name for a row of any rotary family; `...` are further members. */
+#define ROTARY(kind, title, layers, width, heads, kv_heads, inner, positions, vocab, theta,        \
+               epsilon, ...)                                                                       \
+    {                                                                                              \
+        .family = kind, .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,        \
+        .n_positions = positions, .vocab_size = vocab, .n_inner = inner,                           \
+        .layer_norm_epsilon = epsilon, .n_kv_head = kv_heads, .rope_theta = theta, __VA_ARGS__     \
+    }
 
 #define GPT2(title, layers, width, heads, positions, vocab)                                        \
     {                                                                                              \
@@ -19,28 +31,33 @@
         .layer_norm_epsilon = 1e-5                                                                 \
     }
 
-#define LLAMA(title, layers, width, heads, kv_heads, inner, positions, vocab, theta, epsilon)      \
-    {                                                                                              \
-        .family = "llama", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,     \
-        .n_positions = positions, .vocab_size = vocab, .n_inner = inner,                           \
-        .layer_norm_epsilon = epsilon, .n_kv_head = kv_heads, .rope_theta = theta, .untied = true  \
-    }
+#define LLAMA(title, layers, width, heads, kv_heads, inner, positions, vocab, theta)               \
+    ROTARY("llama", title, layers, width, heads, kv_heads, inner, positions, vocab, theta, 1e-5,   \
+           .untied = true)
 
-/* Of Llama 3.1 and 3.2: longer by the scaling of their rotary positions. */
+/* Llama 3.1 and 3.2 take longer sequences by the scaling of their rotary positions. */
 #define LLAMA31(title, layers, width, heads, inner, by, tied)                                      \
-    {                                                                                              \
-        .family = "llama", .name = title, .n_layer = layers, .n_embd = width, .n_head = heads,     \
-        .n_positions = 131072, .vocab_size = 128256, .n_inner = inner, .layer_norm_epsilon = 1e-5, \
-        .n_kv_head = 8, .rope_theta = 5e5,                                                         \
-        .rope_scaling = {.kind = MICS_ROPE_LLAMA3,                                                 \
-                         .original_positions = 8192,                                               \
-                         .factor = by,                                                             \
-                         .low_freq_factor = 1,                                                     \
-                         .high_freq_factor = 4},                                                   \
-        .untied = !(tied)                                                                          \
-    }
+    ROTARY("llama", title, layers, width, heads, 8, inner, 131072, 128256, 5e5, 1e-5,              \
+           .rope_scaling = {.kind = MICS_ROPE_LLAMA3,                                              \
+                            .original_positions = 8192,                                            \
+                            .factor = by,                                                          \
+                            .low_freq_factor = 1,                                                  \
+                            .high_freq_factor = 4},                                                \
+           .untied = !(tied))
 
-static const struct mics_model_config known[] = {
+#define MISTRAL(title, layers, width, heads, inner, positions, vocab, ...)                         \
+    ROTARY("mistral", title, layers, width, heads, 8, inner, positions, vocab, 1e6, 1e-5,          \
+           .untied = true, __VA_ARGS__)
+
+#define QWEN25(title, layers, width, heads, kv_heads, inner, positions, vocab, tied)               \
+    ROTARY("qwen2", title, layers, width, heads, kv_heads, inner, positions, vocab, 1e6, 1e-6,     \
+           .untied = !(tied))
+
+#define QWEN3(title, layers, width, heads, inner, tied)                                            \
+    ROTARY("qwen3", title, layers, width, heads, 8, inner, 40960, 151936, 1e6, 1e-6,               \
+           .head_dim = 128, .untied = !(tied))
+
+static const struct mics_model_config presets[] = {
     GPT2("gpt2-nano", 4, 128, 4, 256, 257),
     GPT2("gpt2-micro", 6, 256, 8, 256, 257),
     GPT2("gpt2-mini", 6, 384, 6, 512, 257),
@@ -49,42 +66,45 @@ static const struct mics_model_config known[] = {
     GPT2("gpt2-large", 36, 1280, 20, 1024, 50257),
     GPT2("gpt2-xl", 48, 1600, 25, 1024, 50257),
     GPT2("gpt2-20b", 62, 5120, 40, 512, 50257),
-    LLAMA("llama-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-5),
-    LLAMA("tinyllama-1.1b", 22, 2048, 32, 4, 5632, 2048, 32000, 1e4, 1e-5),
-    LLAMA("llama2-7b", 32, 4096, 32, 32, 11008, 4096, 32000, 1e4, 1e-5),
-    LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 8192, 128256, 5e5, 1e-5),
-    LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 8192, 128256, 5e5, 1e-5),
+    LLAMA("llama-nano", 4, 128, 4, 2, 352, 256, 257, 1e4),
+    LLAMA("tinyllama-1.1b", 22, 2048, 32, 4, 5632, 2048, 32000, 1e4),
+    LLAMA("llama2-7b", 32, 4096, 32, 32, 11008, 4096, 32000, 1e4),
+    LLAMA("llama3-8b", 32, 4096, 32, 8, 14336, 8192, 128256, 5e5),
+    LLAMA("llama3-70b", 80, 8192, 64, 8, 28672, 8192, 128256, 5e5),
     LLAMA31("llama3.1-8b", 32, 4096, 32, 14336, 8, false),
     LLAMA31("llama3.1-70b", 80, 8192, 64, 28672, 8, false),
     LLAMA31("llama3.2-1b", 16, 2048, 32, 8192, 32, true),
     LLAMA31("llama3.2-3b", 28, 3072, 24, 8192, 32, true),
-    {.family = "counting",
-     .name = "counting",
-     .n_layer = 3,
-     .n_embd = 5,
-     .n_head = 1,
-     .n_positions = 64,
-     .vocab_size = 257,
-     .n_inner = 1000,
-     .layer_norm_epsilon = 1e-5},
+    ROTARY("mistral", "mistral-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-5, .untied = true),
+    MISTRAL("mistral-7b", 32, 4096, 32, 14336, 32768, 32768, .head_dim = 128),
+    MISTRAL("mistral-nemo-12b", 40, 5120, 32, 14336, 131072, 131072, .head_dim = 128),
+    ROTARY("qwen2", "qwen2-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-6, .untied = false),
+    QWEN25("qwen2.5-0.5b", 24, 896, 14, 2, 4864, 32768, 151936, true),
+    QWEN25("qwen2.5-1.5b", 28, 1536, 12, 2, 8960, 131072, 151936, true),
+    QWEN25("qwen2.5-7b", 28, 3584, 28, 4, 18944, 131072, 152064, false),
+    QWEN25("qwen2.5-72b", 80, 8192, 64, 8, 29568, 131072, 152064, false),
+    ROTARY("qwen3", "qwen3-nano", 4, 128, 4, 2, 352, 256, 257, 1e4, 1e-6, .head_dim = 64),
+    QWEN3("qwen3-0.6b", 28, 1024, 16, 3072, true),
+    QWEN3("qwen3-8b", 36, 4096, 32, 12288, false),
+    QWEN3("qwen3-32b", 64, 5120, 64, 25600, false),
 };
 
-#define KNOWN_COUNT (sizeof known / sizeof known[0])
+#define PRESET_COUNT (sizeof presets / sizeof presets[0])
 
-const struct mics_model_config *mics_model_known(const char *name)
+const struct mics_model_config *mics_preset_find(const char *name)
 {
-    for (size_t i = 0; i < KNOWN_COUNT; i++)
-        if (strcmp(known[i].name, name) == 0)
-            return &known[i];
+    for (size_t i = 0; i < PRESET_COUNT; i++)
+        if (strcmp(presets[i].name, name) == 0)
+            return &presets[i];
     return NULL;
 }
 
-char *mics_model_names(char *buf, size_t size)
+char *mics_preset_names(char *buf, size_t size)
 {
     size_t used = 0;
 
     buf[0] = '\0';
-    for (size_t i = 0; i < KNOWN_COUNT && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", known[i].name);
+    for (size_t i = 0; i < PRESET_COUNT && used < size; i++)
+        used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", presets[i].name);
     return buf;
 }

@@ -115,8 +115,8 @@ static struct mics_stage_bytes stage_bytes(const struct mics_model *model,
     struct mics_batch evaluation = mics_choice_batch(choice, false);
     struct mics_stage_bytes a, b;
 
-    model->family->stage_bytes(model, &training, stage, &a);
-    model->family->stage_bytes(model, &evaluation, stage, &b);
+    model->ops->stage_bytes(model, &training, stage, &a);
+    model->ops->stage_bytes(model, &evaluation, stage, &b);
     a.saved = mics_round_up(mics_max_u64(a.saved, b.saved), MICS_BUFFER_ALIGN);
     a.scratch = mics_round_up(mics_max_u64(a.scratch, b.scratch), MICS_BUFFER_ALIGN);
     return a;

@@ -22,9 +22,9 @@ enum mics_status mics_choice_check(const struct mics_model *model,
 
     if (status != MICS_OK)
         return status;
-    if (choice->seq == 0 || choice->seq > model->config.n_positions)
-        return mics_err_set(err, MICS_ERR_ARG, "sequence of %u: the model has positions 1 to %u",
-                            choice->seq, model->config.n_positions);
+    status = mics_model_check_seq(model, choice->seq, err);
+    if (status != MICS_OK)
+        return status;
     if (choice->micro_batch == 0 || tokens > INT32_MAX)
         return mics_err_set(err, MICS_ERR_ARG,
                             "micro-batch of %u sequences of %u: expected 1 to 2^31-1 tokens",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The Llama family, trained: by several ranks, on the emulated GPU, and out to Hugging Face and in again.
+# The Llama family and those after it, trained: by several ranks, on the emulated GPU, and out to Hugging Face and in again.
 
 load helpers
 
@@ -23,10 +23,11 @@ setup()
     mics-plan --topology='node:1 gpu:1' --model="$out" --seq=8 | mics-shard split "$out" -o "$out-s" >/dev/null
 }
 
-@test "a Llama is trained by four ranks, goes to another plan, and out and in again" {
-    requires mpi:4
+# Train on four ranks, go on with another plan, go out to Hugging Face and in again.
+four_ranks() # model
+{
     for strategy in mics:2 zero3; do
-        mics-plan --topology='node:2 gpu:2' --model=llama-nano --global-batch=4 --seq=32 --strategy=$strategy -o "$out-$strategy.mp"
+        mics-plan --topology='node:2 gpu:2' --model="$1" --global-batch=4 --seq=32 --strategy=$strategy -o "$out-$strategy.mp"
     done
     data=(--data="$root/man/*.1" --val-every=0 --sample=0)
     mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=2 --out="$out-run"
@@ -36,6 +37,16 @@ setup()
     mpi 4 mics-train -q -p "$out-mics:2.mp" "${data[@]}" --steps=1 --lr=1e-9 --min-lr=0 --weight-decay=0 \
         --init="$out-hf" --out="$out-begun"
     mics-shard diff -q "$out-begun" "$out-hf"
+}
+
+@test "a Llama is trained by four ranks, goes to another plan, and out and in again" {
+    requires mpi:4
+    four_ranks llama-nano
+}
+
+@test "a Qwen3 is trained by four ranks, goes to another plan, and out and in again" {
+    requires mpi:4
+    four_ranks qwen3-nano
 }
 
 @test "a Llama on the emulated GPU has the losses of the host" {

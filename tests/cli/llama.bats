@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The Llama family, planned and converted from and to Hugging Face.
+# The Llama family and those after it, planned and converted from and to Hugging Face.
 
 load helpers
 
@@ -167,4 +167,37 @@ END
     mics-show --json "$out.mp" >"$out.json"
     perl -0777 -MJSON::PP -e '$m = decode_json(<>)->{model}; exit !($m->{rope_scaling}{factor} == 32 && $m->{n_positions} == 131072
         && $m->{parameters} == 1235814400 && $m->{tie_word_embeddings})' "$out.json"
+}
+
+@test "Mistral, Qwen2 and Qwen3 that transformers wrote come back from any plan with their names and their bytes" {
+    requires perl
+    for family in mistral qwen2 qwen3; do
+        mkdir -p "$out-$family"
+        cp "$BATS_TEST_DIRNAME/../reference/$family-tiny/"{config.json,model.safetensors} "$out-$family"
+        tensors "$out-$family/model.safetensors" >"$out-want"
+        for strategy in mics:2 zero3; do
+            plan "$out-$family" "$out.mp" $strategy
+            mics-shard split "$out-$family" -p "$out.mp" -o "$out-s-$family-$strategy"
+            mics-shard merge "$out-s-$family-$strategy" -o "$out-m-$family-$strategy"
+            tensors "$out-m-$family-$strategy/model.safetensors" | cmp - "$out-want"
+        done
+        plan "$out-m-$family-zero3" "$out-again.mp" zero3
+        grep -q "\"model_type\": \"$family\"" "$out-m-$family-zero3/config.json"
+    done
+    grep -aq q_proj.bias "$out-m-qwen2-zero3/model.safetensors"
+    grep -aq k_norm.weight "$out-m-qwen3-zero3/model.safetensors"
+}
+
+@test "a sequence longer than the sliding window is refused by name, and the window is the default" {
+    mkdir "$out"
+    sed 's/"sliding_window": 11/"sliding_window": 6/' "$BATS_TEST_DIRNAME/../reference/mistral-tiny/config.json" >"$out/config.json"
+    run --separate-stderr mics-plan --topology='node:1 gpu:1' --model="$out" --seq=7
+    [ "$status" = 2 ]
+    [[ $stderr == *"sequence of 7: the model has a sliding_window of 6, "* ]]
+    mics-plan --topology='node:1 gpu:1' --model="$out" -o "$out.mp"
+    mics-show --json "$out.mp" >"$out.json"
+    grep -q '"seq": 6' "$out.json"
+    grep -q '"sliding_window": 6' "$out.json"
+    run --separate-stderr mics-plan --topology='node:1 gpu:1' --model=counting
+    [ "$status" = 2 ]
 }

@@ -6,7 +6,7 @@
  *
  * sources: lib/base lib/ckpt/hf/index.c
  */
-#include "ckpt/hf/index.h"
+#include "ckpt/hf/hf.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -270,6 +270,54 @@ static void gated_units_agree(void)
         }
 }
 
+static void norms_of_heads_and_their_gradients_agree(void)
+{
+    static const struct {
+        uint32_t rows, H, H_kv, D;
+    } cases[] = {{0, 1, 1, 8},   {1, 1, 1, 1},   {33, 3, 1, 64}, {5, 4, 2, 128},
+                 {700, 2, 1, 7}, {2, 2, 2, 256}, {9, 5, 5, 33},  {3, 64, 8, 96}};
+
+    for (size_t c = 0; c < LENGTH(cases); c++)
+        for (size_t d = 0; d < 2 * LENGTH(dtypes); d++) {
+            const enum mics_dtype dtype = dtypes[d / 2], grad_dtype = d % 2 ? dtype : MICS_F32;
+            const uint32_t rows = cases[c].rows, H = cases[c].H, H_kv = cases[c].H_kv;
+            const uint32_t D = cases[c].D;
+            const size_t count = (size_t)rows * (H + 2 * H_kv) * D;
+            struct array in = array_random(dtype, count, 3, 1, 0);
+            struct array grad = array_random(dtype, count, 1, 2, 0);
+            struct array q = array_random(dtype, D, 2, 3, 0), k = array_random(dtype, D, 2, 4, 0);
+            struct array grad_q = array_random(grad_dtype, D, 1, 5, 0);
+            struct array grad_k = array_random(grad_dtype, D, 1, 6, 0);
+            struct array out = array_output(dtype, count, 0);
+            struct array rstd = array_output(MICS_F32, (size_t)rows * (H + H_kv), 0);
+            struct mics_op_qk_norm args = {out.device, rstd.device, in.device, q.device,
+                                           k.device,   rows,        H,         H_kv,
+                                           D,          1e-5f,       dtype};
+            struct mics_op_qk_norm_grad slope = {
+                grad.device, grad_q.device, grad_k.device, in.device, q.device,
+                k.device,    rstd.device,   rows,          H,         H_kv,
+                D,           dtype,         grad_dtype};
+
+            RUN(qk_norm, &args, &out, &rstd);
+            RUN(qk_norm_grad, &slope, &grad, &grad_q, &grad_k);
+            args = (struct mics_op_qk_norm){out.values, rstd.values, in.values, q.values,
+                                            k.values,   rows,        H,         H_kv,
+                                            D,          1e-5f,       MICS_F32};
+            mics_host_qk_norm(pool, &args);
+            slope = (struct mics_op_qk_norm_grad){
+                grad.values, grad_q.values, grad_k.values, in.values, q.values,
+                k.values,    rstd.values,   rows,          H,         H_kv,
+                D,           MICS_F32,      MICS_F32};
+            mics_host_qk_norm_grad(pool, &slope);
+            CHECK_ARRAY(&out, out.values, 4e-6);
+            CHECK_ARRAY(&rstd, rstd.values, 4e-6);
+            CHECK_ARRAY(&grad, grad.values, 1e-5);
+            CHECK_ARRAY(&grad_q, grad_q.values, 2e-5);
+            CHECK_ARRAY(&grad_k, grad_k.values, 2e-5);
+            ARRAYS_FREE(&in, &grad, &q, &k, &grad_q, &grad_k, &out, &rstd);
+        }
+}
+
 static void rotary_positions_agree_and_turn_back(void)
 {
     const struct {
@@ -307,6 +355,11 @@ static void odd_and_too_wide_heads_are_refused(void)
     CHECK_INT(mics_cuda_rope(&at, &args), cudaErrorInvalidValue);
     args.D = args.stride = 258;
     CHECK_INT(mics_cuda_rope(&at, &args), cudaErrorInvalidValue);
+    CHECK_INT(mics_cuda_qk_norm(&at, &(struct mics_op_qk_norm){.rows = 1, .H = 1, .D = 257}),
+              cudaErrorInvalidValue);
+    CHECK_INT(
+        mics_cuda_qk_norm_grad(&at, &(struct mics_op_qk_norm_grad){.rows = 1, .H = 1, .D = 257}),
+        cudaErrorInvalidValue);
 }
 
 int main(void)
@@ -319,6 +372,7 @@ int main(void)
     TAP_RUN(rows_that_are_too_long_for_sums_are_refused);
     TAP_RUN(sums_of_columns_agree);
     TAP_RUN(gated_units_agree);
+    TAP_RUN(norms_of_heads_and_their_gradients_agree);
     TAP_RUN(rotary_positions_agree_and_turn_back);
     TAP_RUN(odd_and_too_wide_heads_are_refused);
     return close_gpu();

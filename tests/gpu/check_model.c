@@ -9,11 +9,12 @@
  * One step of SGD from a momentum of zero leaves the gradient of the mean loss in the momentum. Differences are
  * relative, |a - b| / |b|, of each unit. Prints TAP.
  */
-#include "doc/doc.h"
 #include "comm/job_device.h"
+#include "doc/doc.h"
+#include "engine/engine.h"
+#include "model/family.h"
 #include "plan/plan.h"
 #include "plugin_path.h"
-#include "engine/engine.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -203,8 +204,7 @@ static void check_all_levels(const struct mics_plan *plan, const char *name,
                              const struct limits *limits)
 {
     static const struct limits same_bits = {0, 0};
-    const bool fused =
-        plan->choice.dtype == MICS_BF16 && strcmp(plan->model->family->name, "gpt2") == 0;
+    const bool fused = plan->choice.dtype == MICS_BF16 && plan->model->family->mlp == MICS_MLP_GELU;
     const bool exact = strstr(devices[UNMEASURED]->description, "emulated") && !fused;
 
     check_levels(plan, name, devices[HOST], &same_bits);
@@ -309,6 +309,8 @@ static void check_all_small(struct mics_device *const devices[DEVICES])
     for (int i = 0; i < 2; i++) {
         check_small("gpt2-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices);
         check_small("llama-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices);
+        check_small("qwen2-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices); /* biases */
+        check_small("qwen3-nano", MICS_RECOMPUTE_NONE, dtypes[i], devices); /* norms of heads */
     }
     check_small("gpt2-nano", MICS_RECOMPUTE_SELECTIVE, MICS_BF16, devices);
     check_small("gpt2-nano", MICS_RECOMPUTE_FULL, MICS_BF16, devices);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cases.h"
 
+#include "integer_model.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,15 +74,15 @@ static struct mics_model *make(const struct mics_model_config *config)
 
 struct mics_model *cases_integer_model(void)
 {
-    return make(&(struct mics_model_config){.family = "counting",
-                                            .name = "counting",
-                                            .n_layer = 3,
-                                            .n_embd = 5,
-                                            .n_head = 1,
-                                            .n_positions = 8,
-                                            .vocab_size = 11,
-                                            .n_inner = 20,
-                                            .layer_norm_epsilon = 1e-5});
+    return integer_model_new_of(&(struct mics_model_config){.family = "integer",
+                                                            .name = "integer",
+                                                            .n_layer = 3,
+                                                            .n_embd = 5,
+                                                            .n_head = 1,
+                                                            .n_positions = 8,
+                                                            .vocab_size = 11,
+                                                            .n_inner = 20,
+                                                            .layer_norm_epsilon = 1e-5});
 }
 
 struct mics_model *cases_gpt2(void)

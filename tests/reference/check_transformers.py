@@ -4,7 +4,7 @@
 
 usage: check_transformers.py [--write]      (mics-plan and mics-shard on PATH)
 
-What transformers writes is split and merged, for GPT-2 and Llama (tied and not), several plans and types;
+What transformers writes is split and merged, for every family (tied and not), several plans and types;
 transformers must load the result without a missing or unexpected name and compute the same logits, bit for bit where
 the type is the same. A folder whose config.json is ours must load, too. With --write the small model that
 the tests without Python use is written anew, to gpt2-transformers/ beside this file.
@@ -28,6 +28,10 @@ ENDS = {"bos_token_id": 0, "eos_token_id": 0}
 FAMILIES = {
     "gpt2": lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(**GPT2, **ENDS)),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA, **ENDS)),
+    "mistral": lambda: transformers.MistralForCausalLM(transformers.MistralConfig(**LLAMA, **ENDS, head_dim=10)),
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**LLAMA, **ENDS)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**LLAMA, **ENDS, head_dim=10, tie_word_embeddings=True)),
     "llama-tied": lambda: transformers.LlamaForCausalLM(
         transformers.LlamaConfig(**LLAMA, **ENDS, tie_word_embeddings=True)),
 }
@@ -122,9 +126,16 @@ def own_config(work, name, make):
 def own_configs(work):
     own_config(work, "gpt2-nano", lambda: transformers.GPT2LMHeadModel(transformers.GPT2Config(
         n_embd=128, n_head=4, n_layer=4, n_positions=256, vocab_size=257, **ENDS)))
-    own_config(work, "llama-nano", lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
-        hidden_size=128, num_attention_heads=4, num_key_value_heads=2, num_hidden_layers=4, intermediate_size=352,
-        max_position_embeddings=256, vocab_size=257, rms_norm_eps=1e-5, **ENDS)))
+    small = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 4,
+             "intermediate_size": 352, "max_position_embeddings": 256, "vocab_size": 257, **ENDS}
+    own_config(work, "llama-nano", lambda: transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**small, rms_norm_eps=1e-5)))
+    own_config(work, "mistral-nano", lambda: transformers.MistralForCausalLM(
+        transformers.MistralConfig(**small, rms_norm_eps=1e-5, sliding_window=None)))
+    own_config(work, "qwen2-nano", lambda: transformers.Qwen2ForCausalLM(
+        transformers.Qwen2Config(**small, tie_word_embeddings=True)))
+    own_config(work, "qwen3-nano", lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**small, tie_word_embeddings=True, head_dim=64)))
 
 
 def main():

@@ -5,7 +5,8 @@
 Writes beside itself gpt2-tiny/config.json and model.safetensors, a model folder as the Hugging Face
 hub has them, and gpt2-tiny/reference.safetensors: tokens, targets (-1: not counted), logits, the sum
 of the losses, and the gradient of that sum by every parameter. The arithmetic is in double precision
-on the parameters as stored (fp32); the results are stored in fp32.
+on the parameters as stored (fp32); the results are stored in fp32. reference-parallel.safetensors is of the same
+parameters with attention and MLP side by side: both branches of a block start from its input.
 
 Needs PyTorch 1.12 or later (Debian: python3-torch). The tests do not: the files are committed.
 """
@@ -93,11 +94,11 @@ def mlp(x, p, prefix):
     return wide @ p[prefix + "c_proj.weight"] + p[prefix + "c_proj.bias"]
 
 
-def logits_of(p, tokens):
+def logits_of(p, tokens, parallel):
     x = p["wte.weight"][tokens] + p["wpe.weight"][:T]
     for i in range(CONFIG["n_layer"]):
-        x = x + attention(norm(x, p, f"h.{i}.ln_1"), p, f"h.{i}.attn.")
-        x = x + mlp(norm(x, p, f"h.{i}.ln_2"), p, f"h.{i}.mlp.")
+        middle = x + attention(norm(x, p, f"h.{i}.ln_1"), p, f"h.{i}.attn.")
+        x = middle + mlp(norm(x if parallel else middle, p, f"h.{i}.ln_2"), p, f"h.{i}.mlp.")
     return norm(x, p, "ln_f") @ p["wte.weight"].T
 
 
@@ -116,6 +117,19 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
+def reference_of(stored, tokens, targets, parallel):
+    p = {name: values.double().requires_grad_() for name, values in stored.items()}
+    logits = logits_of(p, tokens, parallel)
+    loss = F.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="sum"
+    )
+    loss.backward()
+    reference = {"loss": loss.detach().reshape(1), "logits": logits.detach().float()}
+    reference.update(tokens=tokens.int(), targets=targets.int())
+    reference.update({f"grad.{name}": values.grad.float() for name, values in p.items()})
+    return reference
+
+
 def main():
     generator = torch.Generator().manual_seed(20220501)
     stored = make_parameters(generator)
@@ -123,21 +137,12 @@ def main():
     targets = torch.randint(CONFIG["vocab_size"], (B, T), generator=generator)
     targets[0, 3] = targets[1, 0] = targets[1, 9] = -1
 
-    p = {name: values.double().requires_grad_() for name, values in stored.items()}
-    logits = logits_of(p, tokens)
-    loss = F.cross_entropy(
-        logits.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="sum"
-    )
-    loss.backward()
-
     folder = pathlib.Path(__file__).resolve().parent / "gpt2-tiny"
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG, indent=2) + "\n")
     write_safetensors(folder / "model.safetensors", stored)
-    reference = {"loss": loss.detach().reshape(1), "logits": logits.detach().float()}
-    reference.update(tokens=tokens.int(), targets=targets.int())
-    reference.update({f"grad.{name}": values.grad.float() for name, values in p.items()})
-    write_safetensors(folder / "reference.safetensors", reference)
+    for name, parallel in (("reference", False), ("reference-parallel", True)):
+        write_safetensors(folder / f"{name}.safetensors", reference_of(stored, tokens, targets, parallel))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ struct model_run {
     struct mics_stream *stream;
     struct run_area *params, *grads; /* [unit_count] */
     struct run_area *saved;          /* [stage_count] */
-    struct run_area scratch, flow, tokens, targets, loss;
+    struct run_area scratch, residual_grad, tokens, targets, loss;
 };
 
 static inline struct run_area run_area_new(struct model_run *run, uint64_t bytes)
@@ -88,7 +88,7 @@ static inline void run_alloc_stages(struct model_run *run)
     for (uint32_t i = 0; i < run->model->stage_count; i++) {
         struct mics_stage_bytes bytes;
 
-        run->model->family->stage_bytes(run->model, &run->batch, i, &bytes);
+        run->model->ops->stage_bytes(run->model, &run->batch, i, &bytes);
         run->saved[i] = run_area_new(run, bytes.saved);
         scratch = bytes.scratch > scratch ? bytes.scratch : scratch;
     }
@@ -132,7 +132,7 @@ static inline void run_open(struct model_run *run, struct mics_model *model,
         run_init_unit(run, i, seed);
     }
     run_alloc_stages(run);
-    run->flow = run_area_new(run, rows * model->config.n_embd * mics_dtype_bytes(batch.dtype));
+    run->residual_grad = run_area_new(run, rows * model->config.n_embd * mics_dtype_bytes(batch.dtype));
     run->tokens = run_area_new(run, rows * sizeof(int32_t));
     run->targets = run_area_new(run, rows * sizeof(int32_t));
     run->loss = run_area_new(run, sizeof(double));
@@ -179,7 +179,7 @@ static inline void run_close(struct model_run *run)
     for (uint32_t i = 0; i < run->model->stage_count; i++)
         run_area_free(run, &run->saved[i]);
     run_area_free(run, &run->scratch);
-    run_area_free(run, &run->flow);
+    run_area_free(run, &run->residual_grad);
     run_area_free(run, &run->tokens);
     run_area_free(run, &run->targets);
     run_area_free(run, &run->loss);
@@ -219,7 +219,7 @@ static inline struct mics_pass run_pass(struct model_run *run, uint32_t stage)
         .grads = run->grads[unit].data,
         .saved = run->saved[stage].data,
         .out = last ? NULL : run->saved[stage + 1].data,
-        .flow = run->flow.data,
+        .residual_grad = run->residual_grad.data,
         .scratch = run->scratch.data,
         .loss_sum = (double *)(void *)run->loss.data,
     };
@@ -238,18 +238,18 @@ static inline double run_step(struct model_run *run)
     double loss = 0;
 
     memcpy(run->loss.data, &loss, sizeof loss);
-    memset(run->flow.data, 0xff, run->flow.bytes);
+    memset(run->residual_grad.data, 0xff, run->residual_grad.bytes);
     for (uint32_t i = 0; i < run->model->stage_count; i++) {
         const struct mics_pass pass = run_pass(run, i);
 
-        run->model->family->forward(&pass, i);
+        run->model->ops->forward(&pass, i);
     }
     for (uint32_t i = run->model->stage_count - 1; run->batch.train && i-- > 0;) {
         struct mics_pass pass = run_pass(run, i);
 
-        if (run->model->stages[i].blind_backward)
+        if (!run->model->stages[i].backward_needs_params)
             pass.params = NULL;
-        run->model->family->backward(&pass, i);
+        run->model->ops->backward(&pass, i);
     }
     run_sync(run);
     memcpy(&loss, run->loss.data, sizeof loss);

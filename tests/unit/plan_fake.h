@@ -30,8 +30,8 @@ static void fake_stage_bytes(const struct mics_model *model, const struct mics_b
     out->scratch = input * (!batch->train ? 12 : scratch[batch->recompute]);
 }
 
-static void fake_stage_work(const struct mics_model *model, const struct mics_batch *batch,
-                            uint32_t stage, struct mics_stage_work *out)
+static void fake_stage_cost(const struct mics_model *model, const struct mics_batch *batch,
+                            uint32_t stage, struct mics_stage_cost *out)
 {
     double tokens = (double)batch->B * batch->T;
 
@@ -40,8 +40,8 @@ static void fake_stage_work(const struct mics_model *model, const struct mics_ba
     out->forward_bytes = out->backward_bytes = 0;
 }
 
-static const struct mics_family fake_family = {
-    .name = "fake", .stage_bytes = fake_stage_bytes, .stage_work = fake_stage_work};
+static const struct mics_model_ops fake_ops = {.stage_bytes = fake_stage_bytes,
+                                               .stage_cost = fake_stage_cost};
 
 /* `blocks` blocks of block_count parameters between ends of end_count: one resident unit when `tied`,
  * else two. */
@@ -53,7 +53,7 @@ static inline void fake_model_init(struct fake_model *fake, uint32_t blocks, uin
     *fake = (struct fake_model){0};
     model->config =
         (struct mics_model_config){.n_layer = blocks, .n_embd = 64, .n_positions = 1024};
-    model->family = &fake_family;
+    model->ops = &fake_ops;
     model->units = fake->units;
     model->stages = fake->stages;
     model->unit_count = blocks + (tied ? 1 : 2);
@@ -67,7 +67,8 @@ static inline void fake_model_init(struct fake_model *fake, uint32_t blocks, uin
         model->param_count += count;
     }
     for (uint32_t i = 0; i < model->stage_count; i++)
-        fake->stages[i] = (struct mics_stage){.kind = MICS_STAGE_BLOCK, .unit = i, .layer = i - 1};
+        fake->stages[i] = (struct mics_stage){
+            .kind = MICS_STAGE_BLOCK, .unit = i, .layer = i - 1, .backward_needs_params = true};
     fake->stages[0].kind = MICS_STAGE_EMBED;
     fake->stages[blocks + 1].kind = MICS_STAGE_HEAD;
     if (tied)

@@ -364,7 +364,7 @@ static enum mics_status finish_hf_files(struct job *job, struct mics_output_fold
 {
     const struct mics_convert_request *request = job->request;
     enum mics_status status =
-        mics_hf_target_finish(&job->hf_files, job->config, request->dtype, folder, err);
+        mics_hf_target_write_metadata(&job->hf_files, job->config, request->dtype, folder, err);
 
     if (status == MICS_OK && request->base)
         status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
@@ -382,7 +382,7 @@ static enum mics_status prepare_merge(struct job *job, const char *path, struct 
                                          err);
     if (status != MICS_OK)
         return status;
-    job->config = mics_hf_config_of_model(model);
+    job->config = mics_model_to_hf_config(model);
     return job->config ? prepare_hf_files(job, err) : mics_err_nomem(err);
 }
 
@@ -426,7 +426,7 @@ static enum mics_status prepare_cast(struct job *job, const char *const *paths, 
     if (status == MICS_OK)
         status = read_config(&job->hf, &job->config, err);
     if (status == MICS_OK)
-        status = mics_hf_spread(&job->hf, err);
+        status = mics_hf_list_tensors(&job->hf, err);
     if (status == MICS_OK)
         status = mics_hf_target_of_hf(&job->hf, request->dtype, request->file_bytes, &job->hf_files,
                                       err);

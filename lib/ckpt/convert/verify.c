@@ -104,7 +104,7 @@ static enum mics_status check_numbers(const struct mics_convert_request *request
     const uint64_t before = diagnostics->count;
     struct scan scan = {.hf = hf, .diagnostics = diagnostics};
     uint64_t bytes = 0;
-    enum mics_status status = mics_hf_spread(hf, err);
+    enum mics_status status = mics_hf_list_tensors(hf, err);
 
     if (status != MICS_OK)
         return status;

@@ -11,7 +11,11 @@
 #include "ckpt/store.h"
 #include "model/model.h"
 
-#define MICS_HF_FILE_NAME "model.safetensors"
+#include <jansson.h>
+
+#define MICS_HF_FILE_NAME       "model.safetensors"
+#define MICS_HF_INDEX_NAME      "model.safetensors.index.json"
+#define MICS_HF_INDEX_MAX_BYTES ((size_t)64 << 20)
 
 struct mics_hf_file {
     char name[256]; /* inside the folder; of a loose file its path */
@@ -30,29 +34,44 @@ struct mics_hf {
     uint32_t file_count;
     struct mics_hf_tensor *tensors; /* by file, then by place */
     size_t tensor_count;
-    struct mics_store store; /* its files are open; its table is for who knows the spaces */
+    struct mics_store
+        store; /* its files are open; mics_hf_match() or mics_hf_list_tensors() fills its table */
 };
 
-/* Open a folder (by its index, or its one file), or loose files, and check all headers, and that index and
- * files tell the same. Everything that is wrong is told. Closed by the caller in any case. */
+/* Open a folder (by its index, or its one file), or loose files, and check all headers, and that
+ * index and files agree. Everything that is wrong is reported to `problems`. The caller closes *out
+ * in any case. */
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
                               struct mics_diagnostics *problems, struct mics_hf *out,
                               struct mics_err *err);
-void mics_hf_close(struct mics_hf *hf); /* of zeros is fine */
+void mics_hf_close(struct mics_hf *hf); /* all zeros is fine */
 
 /* Is there a model as above in this folder? */
 bool mics_hf_is_folder(const char *path);
 
-/* Fill the store's table with the tensors of a model, by their names in Hugging Face's files: with or without
- * the family's prefix; buffers and a tied head are passed over. All that are missing, unknown, of another
- * shape or of no floating-point type are told. A tied head that is not the embedding's equal is one of these. */
+/*
+ * The index says in which file each tensor is: {"metadata": {"total_size": BYTES}, "weight_map":
+ * {TENSOR: FILE, ...}}. Its file names come from outside: none may lead out of the folder.
+ */
+
+/* Is it a relative path without "..", "." or empty parts, and without control characters? */
+bool mics_hf_name_is_safe(const char *name);
+/* Check an index; *map is its weight_map, whose values are safe names, and the caller's.
+ * MICS_ERR_FORMAT. */
+enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map,
+                                     struct mics_err *err);
+
+/* Fill the store's table with the tensors of a model, by their names in Hugging Face's files, with
+ * or without the family's prefix. Buffers and a copy of a tied head are skipped. Tensors that are
+ * missing, unknown, of another shape or of no floating-point type are reported, and so is a tied
+ * head that differs from the embedding. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
                                struct mics_diagnostics *problems, struct mics_err *err);
 
-/* The same with each tensor a space of its own, in the order of the files. */
-enum mics_status mics_hf_spread(struct mics_hf *hf, struct mics_err *err);
+/* Fill the store's table with every tensor as a space of its own, in the order of the files. */
+enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err);
 
-/* Files to be. */
+/* Files to write. */
 struct mics_hf_target {
     struct mics_target target;
     struct mics_section *sections;
@@ -63,24 +82,22 @@ struct mics_hf_target {
     uint64_t data_bytes;
 };
 
-/* Of a model's parameters as `number`, with the names that the library's own files have. */
-enum mics_status mics_hf_target_of_model(const struct mics_model *model,
-                                         enum mics_storage_dtype dtype, uint64_t max_file_bytes,
-                                         struct mics_hf_target *out, struct mics_err *err);
-/* Of an opened and spread model: what is floating-point as `number`, the rest as it is. */
+/* A model's parameters as `dtype`, with the names that the library's own files have. */
+enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mics_storage_dtype dtype,
+                                         uint64_t max_file_bytes, struct mics_hf_target *out,
+                                         struct mics_err *err);
+/* The listed tensors of an opened model: floating-point ones as `dtype`, the rest as they are. */
 enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storage_dtype dtype,
                                       uint64_t max_file_bytes, struct mics_hf_target *out,
                                       struct mics_err *err);
-void mics_hf_target_free(struct mics_hf_target *target); /* of zeros is fine */
+void mics_hf_target_free(struct mics_hf_target *target); /* all zeros is fine */
 
-/* The index, if there are several files, and config.json: the model's source, or one made of its sizes, with
- * the type of the numbers. `config` is a document, or NULL for none. */
-enum mics_status mics_hf_target_finish(const struct mics_hf_target *target, const json_t *config,
-                                       enum mics_storage_dtype dtype,
-                                       struct mics_output_folder *folder, struct mics_err *err);
-
-/* A new reference; NULL: out of memory. */
-json_t *mics_hf_config_of_model(const struct mics_model *model);
+/* Write the index, if there are several files, and config.json: the document `config`, unless it is
+ * NULL, with the type of the numbers. */
+enum mics_status mics_hf_target_write_metadata(const struct mics_hf_target *target,
+                                               const json_t *config, enum mics_storage_dtype dtype,
+                                               struct mics_output_folder *folder,
+                                               struct mics_err *err);
 
 /* Copy the files of a tokenizer that are in `base` into the folder. *count: how many there were. */
 enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_output_folder *folder,

@@ -2,14 +2,14 @@
 /*
  * match.c - a model's tensors by Hugging Face's names.
  *
- * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The hub has
- * files with and without the family's prefix; old ones hold buffers (the attention's masks, the rotary
- * frequencies), and some of a tied model the head, a copy of the embedding.
+ * Every tensor lies in the model as in the file: GPT-2's matrices [in, out], Llama's [out, in]. The
+ * hub has files with and without the family's prefix; old ones hold buffers (the attention's masks,
+ * the rotary frequencies), and some of a tied model the head, a copy of the embedding.
  */
 #include "ckpt/hf/hf.h"
 
 #include "base/num.h"
-#include "ckpt/hf/names.h"
+#include "model/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,19 +26,18 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
         snprintf(buf + at, size - at, "]");
 }
 
-/* Names without prefixes, to places in hf->tensors. */
-static enum mics_status collect(const struct mics_hf *hf, const struct mics_hf_family *family,
-                                json_t *names, struct mics_diagnostics *problems,
-                                struct mics_err *err)
+/* Fill `names`: names without prefixes to indices in hf->tensors. */
+static enum mics_status collect(const struct mics_hf *hf, const struct mics_family *family,
+                                json_t *names, struct mics_diagnostics *problems, struct mics_err *err)
 {
     for (size_t i = 0; i < hf->tensor_count; i++) {
-        const char *name = mics_hf_bare_name(family, hf->tensors[i].is->name);
+        const char *name = mics_family_model_name(family, hf->tensors[i].is->name);
 
-        if (family->is_buffer(name))
+        if (mics_family_is_buffer(family, name))
             continue;
         if (json_object_get(names, name))
-            mics_diagnostics_add(problems, "%s: tensor '%.128s' is there twice",
-                                 hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
+            mics_diagnostics_add(problems, "%s: tensor '%.128s' occurs twice",
+                         hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
         if (json_object_set_new(names, name, json_integer((json_int_t)i)) != 0)
             return mics_err_nomem(err);
     }
@@ -55,12 +54,12 @@ static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *
         format_shape(is->shape, is->rank, have, sizeof have);
         format_shape(want->shape, want->rank, need, sizeof need);
         mics_diagnostics_add(problems, "%s: tensor '%.128s' is %s, the model's is %s",
-                             hf->files[tensor->file].name, is->name, have, need);
+                     hf->files[tensor->file].name, is->name, have, need);
         return false;
     }
     if (mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW) {
         mics_diagnostics_add(problems, "%s: tensor '%.128s' is of type %s, not F32, F16 or BF16",
-                             hf->files[tensor->file].name, is->name, is->dtype);
+                     hf->files[tensor->file].name, is->name, is->dtype);
         return false;
     }
     return true;
@@ -98,14 +97,15 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
     }
 }
 
-/* A head beside the embedding must be the same numbers. Both go in, for the time being, as spaces of their own. */
+/* A copy of a tied head must have the numbers of the embedding. For the comparison the head is a
+ * space of its own, behind all others. */
 static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tensor *head,
-                                   const struct mics_model *model,
-                                   struct mics_diagnostics *problems, struct mics_err *err)
+                                   const struct mics_model *model, struct mics_diagnostics *problems,
+                                   struct mics_err *err)
 {
-    const char *const embedding = mics_hf_family_of(model)->embedding;
+    const char *const embedding = model->family->ends[MICS_END_EMBEDDING];
     const struct mics_tensor *wte = NULL;
-    const uint32_t spare = model->unit_count * MICS_CKPT_STATES;
+    const uint32_t head_space = model->unit_count * MICS_CKPT_STATES;
     float *a = malloc(4 * MICS_STORE_CHUNK * sizeof *a), *b = a + MICS_STORE_CHUNK;
     enum mics_status status = a ? MICS_OK : mics_err_nomem(err);
     bool same = true;
@@ -114,7 +114,7 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
         if (strcmp(model->units[0].tensors[i].name, embedding) == 0)
             wte = &model->units[0].tensors[i];
     if (status == MICS_OK && wte && check_tensor(hf, head, wte, problems)) {
-        add_extent(hf, head, spare, 0, wte->count);
+        add_extent(hf, head, head_space, 0, wte->count);
         mics_store_sort(&hf->store);
         for (uint64_t at = 0; status == MICS_OK && same && at < wte->count;) {
             const size_t count = (size_t)mics_min_u64(wte->count - at, MICS_STORE_CHUNK);
@@ -122,16 +122,16 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
             status = mics_store_read(&hf->store, mics_space_of(0, 0), wte->offset + at, count,
                                      MICS_STORAGE_F32, a, b + MICS_STORE_CHUNK, err);
             if (status == MICS_OK)
-                status = mics_store_read(&hf->store, spare, at, count, MICS_STORAGE_F32, b,
+                status = mics_store_read(&hf->store, head_space, at, count, MICS_STORAGE_F32, b,
                                          b + MICS_STORE_CHUNK, err);
             same = status == MICS_OK && memcmp(a, b, count * sizeof *a) == 0;
             at += count;
         }
         if (status == MICS_OK && !same)
             mics_diagnostics_add(problems,
-                                 "%s: tensor '%s' is not the embedding, but the head is tied to it",
-                                 hf->files[head->file].name, head->is->name);
-        hf->store.table_count--; /* the spare space is the last */
+                         "%s: tensor '%s' is not the embedding, but the head is tied to it",
+                         hf->files[head->file].name, head->is->name);
+        hf->store.table_count--; /* the head is the last extent */
     }
     free(a);
     return status;
@@ -143,23 +143,24 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
     const uint64_t before = problems->count;
     const char *name;
     json_t *place;
-    enum mics_status status = collect(hf, mics_hf_family_of(model), names, problems, err);
+    enum mics_status status = collect(hf, model->family, names, problems, err);
 
     if (status != MICS_OK)
         return status;
-    const json_t *head = model->config.untied ? NULL : json_object_get(names, MICS_HF_HEAD);
+    const char *const head_name = model->family->ends[MICS_END_HEAD];
+    const json_t *head = model->config.untied ? NULL : json_object_get(names, head_name);
     const size_t head_at = head ? (size_t)json_integer_value(head) : 0;
 
     for (uint32_t i = 0; i < model->unit_count; i++)
         match_unit(hf, model, i, names, problems);
     if (head)
-        json_object_del(names, MICS_HF_HEAD);
+        json_object_del(names, head_name);
     json_object_foreach(names, name, place)
     {
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];
 
         mics_diagnostics_add(problems, "%s: tensor '%.128s' is none of the model's",
-                             hf->files[tensor->file].name, tensor->is->name);
+                     hf->files[tensor->file].name, tensor->is->name);
     }
     if (head && problems->count == before)
         status = check_head(hf, &hf->tensors[head_at], model, problems, err);
@@ -183,13 +184,13 @@ enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *mode
         names && hf->store.table ? match_all(hf, model, names, problems, err) : mics_err_nomem(err);
     json_decref(names);
     if (status == MICS_OK)
-        status = mics_diagnostics_status(problems, before,
-                                         hf->folder[0] ? hf->folder : hf->files[0].name, err);
+        status = mics_diagnostics_status(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name,
+                                   err);
     mics_store_sort(&hf->store);
     return status;
 }
 
-enum mics_status mics_hf_spread(struct mics_hf *hf, struct mics_err *err)
+enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err)
 {
     free(hf->store.table);
     hf->store.table_count = 0;
@@ -200,8 +201,7 @@ enum mics_status mics_hf_spread(struct mics_hf *hf, struct mics_err *err)
         const struct mics_safetensor *is = hf->tensors[i].is;
 
         add_extent(hf, &hf->tensors[i], (uint32_t)i, 0,
-                   (is->end - is->begin) /
-                       mics_storage_dtype_bytes(mics_storage_dtype_of_name(is->dtype)));
+                   (is->end - is->begin) / mics_storage_dtype_bytes(mics_storage_dtype_of_name(is->dtype)));
     }
     return MICS_OK;
 }

@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hf_target.c - the files of a model for Hugging Face: as few as the size of one allows, filled in order. */
+/*
+ * target.c - the files of a model for Hugging Face: as few as the size of one allows, filled in
+ * order, and what stands beside them: index, configuration, tokenizer.
+ */
 #include "ckpt/hf/hf.h"
 
-#include "ckpt/hf/names.h"
+#include "base/file.h"
+#include "model/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define MAX_TOKENIZER_BYTES ((size_t)256 << 20)
 
 void mics_hf_target_free(struct mics_hf_target *target)
 {
@@ -62,7 +69,7 @@ static enum mics_status add_file(struct mics_hf_target *out, size_t first, size_
     return MICS_OK;
 }
 
-/* Sections and specs are there: cut them into files. */
+/* Cut the sections and specs into files. */
 static enum mics_status make_files(struct mics_hf_target *out, uint64_t max_bytes,
                                    struct mics_err *err)
 {
@@ -86,7 +93,7 @@ static enum mics_status make_files(struct mics_hf_target *out, uint64_t max_byte
     return status;
 }
 
-static enum mics_status make_room(struct mics_hf_target *out, size_t count, struct mics_err *err)
+static enum mics_status allocate(struct mics_hf_target *out, size_t count, struct mics_err *err)
 {
     *out = (struct mics_hf_target){0};
     out->sections = calloc(count + 1, sizeof *out->sections);
@@ -95,13 +102,12 @@ static enum mics_status make_room(struct mics_hf_target *out, size_t count, stru
     return out->sections && out->specs && out->names ? MICS_OK : mics_err_nomem(err);
 }
 
-static void add_tensor(struct mics_hf_target *out, const struct mics_hf_family *family,
-                       uint32_t unit, const struct mics_tensor *tensor,
-                       enum mics_storage_dtype dtype)
+static void add_tensor(struct mics_hf_target *out, const struct mics_family *family, uint32_t unit,
+                       const struct mics_tensor *tensor, enum mics_storage_dtype dtype)
 {
     char *name = out->names[out->count];
 
-    mics_hf_full_name(family, tensor->name, name, sizeof *out->names);
+    mics_family_file_name(family, tensor->name, name, sizeof *out->names);
     out->specs[out->count] =
         (struct mics_safetensor_spec){.name = name,
                                       .dtype = mics_storage_dtype_name(dtype),
@@ -113,19 +119,19 @@ static void add_tensor(struct mics_hf_target *out, const struct mics_hf_family *
                                                         .count = tensor->count};
 }
 
-enum mics_status mics_hf_target_of_model(const struct mics_model *model,
-                                         enum mics_storage_dtype dtype, uint64_t max_file_bytes,
-                                         struct mics_hf_target *out, struct mics_err *err)
+enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mics_storage_dtype dtype,
+                                         uint64_t max_file_bytes, struct mics_hf_target *out,
+                                         struct mics_err *err)
 {
     size_t tensors = 0;
     enum mics_status status;
 
     for (uint32_t i = 0; i < model->unit_count; i++)
         tensors += model->units[i].tensor_count;
-    status = make_room(out, tensors, err);
+    status = allocate(out, tensors, err);
     for (uint32_t i = 0; status == MICS_OK && i < model->unit_count; i++)
         for (uint32_t j = 0; j < model->units[i].tensor_count; j++)
-            add_tensor(out, mics_hf_family_of(model), i, &model->units[i].tensors[j], dtype);
+            add_tensor(out, model->family, i, &model->units[i].tensors[j], dtype);
     return status == MICS_OK ? make_files(out, max_file_bytes, err) : status;
 }
 
@@ -133,17 +139,16 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storag
                                       uint64_t max_file_bytes, struct mics_hf_target *out,
                                       struct mics_err *err)
 {
-    enum mics_status status = make_room(out, hf->tensor_count, err);
+    enum mics_status status = allocate(out, hf->tensor_count, err);
 
     for (size_t i = 0; status == MICS_OK && i < hf->tensor_count; i++) {
         const struct mics_safetensor *is = hf->tensors[i].is;
         const bool raw = mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW;
         struct mics_safetensor_spec *spec = &out->specs[i];
 
-        *spec =
-            (struct mics_safetensor_spec){.name = is->name,
-                                          .dtype = raw ? is->dtype : mics_storage_dtype_name(dtype),
-                                          .rank = is->rank};
+        *spec = (struct mics_safetensor_spec){.name = is->name,
+                                              .dtype = raw ? is->dtype : mics_storage_dtype_name(dtype),
+                                              .rank = is->rank};
         memcpy(spec->shape, is->shape, sizeof spec->shape);
         out->sections[i] = (struct mics_section){.space = (uint32_t)i,
                                                  .dtype = raw ? MICS_STORAGE_RAW : dtype,
@@ -151,4 +156,115 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storag
         out->count++;
     }
     return status == MICS_OK ? make_files(out, max_file_bytes, err) : status;
+}
+
+/* Indented JSON with a newline at the end. */
+static enum mics_status write_json(const json_t *doc, const char *name,
+                                   struct mics_output_folder *folder, struct mics_err *err)
+{
+    char *text = doc ? json_dumps(doc, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    enum mics_status status = text ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK) {
+        const size_t length = strlen(text);
+
+        text[length] = '\n'; /* in place of the terminator: the length is passed */
+        status = mics_output_folder_write(folder, name, text, length + 1, err);
+    }
+    free(text);
+    return status;
+}
+
+static enum mics_status write_index(const struct mics_hf_target *target,
+                                    struct mics_output_folder *folder, struct mics_err *err)
+{
+    json_t *map = json_object(), *index;
+    int failed = map == NULL;
+    enum mics_status status;
+
+    for (uint32_t i = 0; i < target->target.file_count; i++) {
+        const struct mics_target_file *file = &target->target.files[i];
+        const size_t first = (size_t)(file->sections - target->sections);
+
+        for (size_t j = 0; j < file->section_count; j++)
+            failed |= json_object_set_new(map, target->specs[first + j].name,
+                                          json_string(file->name)) != 0;
+    }
+    index = failed ? NULL
+                   : json_pack("{s:{s:I},s:O}", "metadata", "total_size",
+                               (json_int_t)target->data_bytes, "weight_map", map);
+    status = write_json(index, MICS_HF_INDEX_NAME, folder, err);
+    json_decref(index);
+    json_decref(map);
+    return status;
+}
+
+/* Version 4 of the library reads torch_dtype, version 5 dtype. */
+static enum mics_status write_config(const json_t *config, enum mics_storage_dtype dtype,
+                                     struct mics_output_folder *folder, struct mics_err *err)
+{
+    static const char *const names[] = {"float32", "float16", "bfloat16"};
+    json_t *copy = json_deep_copy(config);
+    enum mics_status status;
+
+    if (!copy || json_object_set_new(copy, "torch_dtype", json_string(names[dtype])) != 0 ||
+        json_object_set_new(copy, "dtype", json_string(names[dtype])) != 0) {
+        json_decref(copy);
+        return mics_err_nomem(err);
+    }
+    status = write_json(copy, "config.json", folder, err);
+    json_decref(copy);
+    return status;
+}
+
+enum mics_status mics_hf_target_write_metadata(const struct mics_hf_target *target,
+                                               const json_t *config, enum mics_storage_dtype dtype,
+                                               struct mics_output_folder *folder, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    if (target->target.file_count > 1)
+        status = write_index(target, folder, err);
+    if (status == MICS_OK && config)
+        status = write_config(config, dtype, folder, err);
+    return status;
+}
+
+static enum mics_status copy_file(const char *base, const char *name,
+                                  struct mics_output_folder *folder, unsigned *count,
+                                  struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], *data = NULL;
+    size_t size = 0;
+    enum mics_status status = mics_path_format(path, err, "%s/%s", base, name);
+
+    if (status != MICS_OK || access(path, F_OK) != 0)
+        return status;
+    status = mics_file_read(path, MAX_TOKENIZER_BYTES, &data, &size, err);
+    if (status == MICS_OK)
+        status = mics_output_folder_write(folder, name, data, size, err);
+    free(data);
+    ++*count;
+    return status;
+}
+
+enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_output_folder *folder,
+                                        unsigned *count, struct mics_err *err)
+{
+    static const char *const names[] = {"tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "tokenizer.model",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "vocab.txt",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "generation_config.json",
+                                        "chat_template.jinja"};
+    enum mics_status status = MICS_OK;
+
+    *count = 0;
+    for (size_t i = 0; status == MICS_OK && i < sizeof names / sizeof *names; i++)
+        status = copy_file(base, names[i], folder, count, err);
+    return status;
 }

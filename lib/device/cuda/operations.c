@@ -21,6 +21,8 @@ ADAPT(gelu)
 ADAPT(gelu_grad)
 ADAPT(swiglu)
 ADAPT(swiglu_grad)
+ADAPT(qk_norm)
+ADAPT(qk_norm_grad)
 ADAPT(rope)
 ADAPT(attention)
 ADAPT(attention_grad)
@@ -66,6 +68,8 @@ const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel)
         [MICS_K_GELU_GRAD] = ENTRY(gelu_grad, false),
         [MICS_K_SWIGLU] = ENTRY(swiglu, false),
         [MICS_K_SWIGLU_GRAD] = ENTRY(swiglu_grad, false),
+        [MICS_K_QK_NORM] = ENTRY(qk_norm, false),
+        [MICS_K_QK_NORM_GRAD] = ENTRY(qk_norm_grad, true),
         [MICS_K_ROPE] = ENTRY(rope, false),
         [MICS_K_ATTENTION] = CHECKED_ENTRY(attention, false),
         [MICS_K_ATTENTION_GRAD] = CHECKED_ENTRY(attention_grad, false),

@@ -26,6 +26,8 @@ ADAPT(gelu)
 ADAPT(gelu_grad)
 ADAPT(swiglu)
 ADAPT(swiglu_grad)
+ADAPT(qk_norm)
+ADAPT(qk_norm_grad)
 ADAPT(rope)
 ADAPT(attention)
 ADAPT(attention_grad)
@@ -61,6 +63,8 @@ static const struct {
     [MICS_K_GELU_GRAD] = ENTRY(gelu_grad),
     [MICS_K_SWIGLU] = ENTRY(swiglu),
     [MICS_K_SWIGLU_GRAD] = ENTRY(swiglu_grad),
+    [MICS_K_QK_NORM] = ENTRY(qk_norm),
+    [MICS_K_QK_NORM_GRAD] = ENTRY(qk_norm_grad),
     [MICS_K_ROPE] = ENTRY(rope),
     [MICS_K_ATTENTION] = ENTRY(attention),
     [MICS_K_ATTENTION_GRAD] = ENTRY(attention_grad),

@@ -294,9 +294,9 @@ static void compute(struct build *build, uint32_t index)
     struct mics_op op =
         plain_op(at.backward ? MICS_OP_BACKWARD : MICS_OP_FORWARD, MICS_STREAM_COMPUTE,
                  build->model->stages[at.stage].unit, at.micro_step);
-    struct mics_stage_work work;
+    struct mics_stage_cost work;
 
-    build->model->family->stage_work(build->model, &batch, at.stage, &work);
+    build->model->ops->stage_cost(build->model, &batch, at.stage, &work);
     op.stage = at.stage;
     op.needs_params = mics_compute_order_needs_params(&build->order, build->model, index);
     op.param_slot = build->residency.slots[index];

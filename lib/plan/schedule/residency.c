@@ -44,7 +44,7 @@ bool mics_compute_order_needs_params(const struct mics_compute_order *order,
 {
     const struct mics_computation computation = mics_compute_order_at(order, index);
 
-    return !computation.backward || !model->stages[computation.stage].blind_backward;
+    return !computation.backward || model->stages[computation.stage].backward_needs_params;
 }
 
 static uint32_t unit_of(const struct mics_model *model, const struct mics_compute_order *order,

@@ -116,7 +116,7 @@ static double exchange_seconds(const struct cost_context *context,
 static bool is_read_once(const struct mics_model *model, uint32_t unit)
 {
     for (uint32_t i = 0; i < model->stage_count; i++)
-        if (model->stages[i].unit == unit && !model->stages[i].blind_backward)
+        if (model->stages[i].unit == unit && model->stages[i].backward_needs_params)
             return false;
     return true;
 }
@@ -231,9 +231,9 @@ static double compute_seconds(const struct cost_context *context)
     double micro_step = 0, update = 0;
 
     for (uint32_t i = 0; i < context->model->stage_count; i++) {
-        struct mics_stage_work work;
+        struct mics_stage_cost work;
 
-        context->model->family->stage_work(context->model, &batch, i, &work);
+        context->model->ops->stage_cost(context->model, &batch, i, &work);
         micro_step += mics_cost_compute(context->topology, work.forward_flops + work.backward_flops,
                                         work.forward_bytes + work.backward_bytes);
     }

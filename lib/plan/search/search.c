@@ -43,15 +43,15 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
     struct mics_search_options *options = &search->options;
     const uint64_t n = (uint64_t)search->topology->nodes * search->topology->per_node;
     const uint64_t unit = n * (options->micro_batch ? options->micro_batch : 1);
-    const uint32_t positions = search->model->config.n_positions;
+    enum mics_status status;
 
     if (!options->strategy)
         options->strategy = "auto";
     if (options->seq == 0)
-        options->seq = positions;
-    if (options->seq > positions)
-        return mics_err_set(err, MICS_ERR_ARG, "sequence of %u: the model has %u positions",
-                            options->seq, positions);
+        options->seq = mics_model_max_seq(search->model);
+    status = mics_model_check_seq(search->model, options->seq, err);
+    if (status != MICS_OK)
+        return status;
     if (options->global_batch == 0)
         options->global_batch = unit;
     if (options->global_batch % unit != 0)

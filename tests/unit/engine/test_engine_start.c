@@ -201,6 +201,7 @@ static void a_rank_alone_allocates_nothing_in_steps(void)
 {
     CHECK_STR(calls_of("gpt2-nano", one, MICS_F32, true), "");
     CHECK_STR(calls_of("llama-nano", one, MICS_BF16, true), "");
+    CHECK_STR(calls_of("qwen3-nano", one, MICS_BF16, true), "");
 }
 
 static void ranks_over_NCCL_allocate_nothing_in_steps(void)

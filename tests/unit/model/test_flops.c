@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The work that the stages of GPT-2 and Llama declare is the work that they launch. A device that does nothing but
- * count takes their operations; its streams and memory are never looked at.
+ * The cost that the stages of each family declare is that of what they launch. A device that does
+ * nothing but count takes their operations; its streams and memory are never looked at.
  */
 #include "device/stream.h"
-#include "model/model.h"
+#include "model/decoder/decoder.h"
 #include "tap.h"
 
 #include <stdlib.h>
@@ -48,14 +48,16 @@ static void tally_attention_grad(struct tally *tally, const struct mics_op_atten
     tally->bytes += bytes_of(2 * rows * (W + C), op->dtype);
 }
 
-/* The same as pass_bytes() of what only Llama has. */
-static double llama_bytes(enum mics_kernel kernel, const void *args)
+/* The same as pass_bytes() of what GPT-2 does not have. */
+static double rotary_bytes(enum mics_kernel kernel, const void *args)
 {
     const struct mics_op_rmsnorm *norm = args;
     const struct mics_op_rmsnorm_grad *norm_grad = args;
     const struct mics_op_swiglu *swiglu = args;
     const struct mics_op_swiglu_grad *swiglu_grad = args;
     const struct mics_op_rope *rope = args;
+    const struct mics_op_qk_norm *qk_norm = args;
+    const struct mics_op_qk_norm_grad *qk_grad = args;
 
     switch (kernel) {
     case MICS_K_RMSNORM:
@@ -66,6 +68,12 @@ static double llama_bytes(enum mics_kernel kernel, const void *args)
         return bytes_of(3.0 * swiglu->rows * swiglu->F, swiglu->dtype);
     case MICS_K_SWIGLU_GRAD:
         return bytes_of(5.0 * swiglu_grad->rows * swiglu_grad->F, swiglu_grad->dtype);
+    case MICS_K_QK_NORM:
+        return bytes_of(2.0 * qk_norm->rows * (qk_norm->H + 2 * qk_norm->H_kv) * qk_norm->D,
+                        qk_norm->dtype);
+    case MICS_K_QK_NORM_GRAD:
+        return bytes_of(3.0 * qk_grad->rows * (qk_grad->H + qk_grad->H_kv) * qk_grad->D,
+                        qk_grad->dtype);
     case MICS_K_ROPE:
         return bytes_of(2.0 * rope->B * rope->T * rope->heads * rope->D, rope->dtype);
     default:
@@ -90,6 +98,8 @@ static double pass_bytes(enum mics_kernel kernel, const void *args)
     switch (kernel) {
     case MICS_K_ZERO:
         return (double)((const struct mics_op_zero *)args)->bytes;
+    case MICS_K_COPY:
+        return 2.0 * (double)((const struct mics_op_copy *)args)->bytes;
     case MICS_K_ADD:
         return bytes_of(3.0 * (double)add->count, add->dtype);
     case MICS_K_GELU:
@@ -112,7 +122,7 @@ static double pass_bytes(enum mics_kernel kernel, const void *args)
     case MICS_K_CROSS_ENTROPY:
         return bytes_of((loss->grad ? 2.0 : 1.0) * loss->rows * loss->V, loss->dtype);
     default:
-        return llama_bytes(kernel, args);
+        return rotary_bytes(kernel, args);
     }
 }
 
@@ -146,7 +156,7 @@ static struct mics_pass pass_over(const struct mics_model *model, const struct m
         .grads = memory,
         .saved = memory,
         .out = memory,
-        .flow = memory,
+        .residual_grad = memory,
         .scratch = memory,
         .loss_sum = memory,
     };
@@ -159,21 +169,28 @@ static void check_stage(const struct mics_model *model, const struct mics_batch 
     static const struct mics_device_ops ops = {.launch = tally_launch};
     struct mics_device device = {.ops = &ops, .name = "tally"};
     struct tally there = {.stream.device = &device}, back = there;
-    struct mics_stage_work work;
+    struct mics_stage_cost work;
     struct mics_pass pass = pass_over(model, batch, memory);
 
-    model->family->stage_work(model, batch, stage, &work);
+    model->ops->stage_cost(model, batch, stage, &work);
     pass.stream = &there.stream;
-    model->family->forward(&pass, stage);
+    model->ops->forward(&pass, stage);
     pass.stream = &back.stream;
     if (batch->train && stage + 1 < model->stage_count)
-        model->family->backward(&pass, stage);
+        model->ops->backward(&pass, stage);
 
     CHECK_NEAR(there.flops, work.forward_flops, 1e-9 * there.flops);
     CHECK_NEAR(back.flops, work.backward_flops, 1e-9 * back.flops);
     CHECK_NEAR(there.bytes, work.forward_bytes, 1e-9 * there.bytes);
     CHECK_NEAR(back.bytes, work.backward_bytes, 1e-9 * back.bytes);
     CHECK_INT(there.unknown + back.unknown, 0);
+}
+
+static void check_model(const struct mics_model *model, const struct mics_batch *batch,
+                        void *memory)
+{
+    for (uint32_t stage = 0; stage < model->stage_count; stage++)
+        check_stage(model, batch, stage, memory);
 }
 
 /* 400 rows of a vocabulary of 9,000: the head works in two pieces. */
@@ -184,6 +201,9 @@ static void check_batch(struct mics_batch batch)
         {"llama", "odd", 2, 24, 6, 200, 9000, 70, 1e-5, .n_kv_head = 2, .head_dim = 10,
          .rope_theta = 1e4, .untied = true},
         {"llama", "tied", 2, 24, 3, 200, 9000, 70, 1e-5, .rope_theta = 1e4},
+        {"qwen2", "odd", 2, 24, 6, 200, 9000, 70, 1e-5, .n_kv_head = 2, .rope_theta = 1e4},
+        {"qwen3", "odd", 2, 24, 6, 200, 9000, 70, 1e-5, .n_kv_head = 2, .head_dim = 10,
+         .rope_theta = 1e4, .untied = true},
     };
     void *memory = malloc(64 << 20);
 
@@ -192,8 +212,13 @@ static void check_batch(struct mics_batch batch)
         struct mics_model *model = NULL;
 
         CHECK_INT(mics_model_new(&configs[i], &model, NULL), MICS_OK);
-        for (uint32_t stage = 0; model && stage < model->stage_count; stage++)
-            check_stage(model, &batch, stage, memory);
+        check_model(model, &batch, memory);
+        struct mics_family parallel = *model->family;
+        parallel.parallel_residual = true;
+        mics_model_free(model);
+        CHECK_INT(mics_model_new_custom(&mics_decoder_ops, &parallel, &configs[i], &model, NULL),
+                  MICS_OK);
+        check_model(model, &batch, memory);
         mics_model_free(model);
     }
     free(memory);

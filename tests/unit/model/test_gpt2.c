@@ -146,7 +146,7 @@ static void the_logits_of_a_row_give_that_rows_loss(void)
     const double loss = run_step(&run);
     const struct mics_pass pass = run_pass(&run, last);
 
-    run.model->family->logits(&pass, row, logits);
+    run.model->ops->logits(&pass, row, logits);
     run_sync(&run);
     for (uint32_t v = 0; v < 13; v++)
         total += exp((double)logits[v]);

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The family "counting" has the properties that the tests of communication lean on. */
+/* The integer model has the properties that the tests of communication rely on. */
+#include "integer_model.h"
 #include "model_run.h"
 #include "tap.h"
 
-static void open_counting(struct model_run *run, uint32_t B, enum mics_recompute recompute)
+static void open_integer(struct model_run *run, uint32_t B, enum mics_recompute recompute)
 {
-    struct mics_model *model = NULL;
-
-    if (mics_model_open("counting", &model, NULL) != MICS_OK)
-        abort();
-    run_open(run, model, (struct mics_batch){.B = B, .T = 6, .recompute = recompute, .train = true},
-             5);
+    run_open(run, integer_model_new(),
+             (struct mics_batch){.B = B, .T = 6, .recompute = recompute, .train = true}, 5);
     run_fill(run, 2);
 }
 
@@ -37,7 +34,7 @@ static void gradients_are_small_whole_numbers_and_differ(void)
     struct model_run run;
     uint32_t seen[4096] = {0}, distinct = 0;
 
-    open_counting(&run, 4, MICS_RECOMPUTE_NONE);
+    open_integer(&run, 4, MICS_RECOMPUTE_NONE);
     run_step(&run);
     for (uint32_t u = 0; u < run.model->unit_count; u++)
         for (uint64_t i = 0; i < run.model->units[u].count; i++) {
@@ -54,7 +51,7 @@ static void the_loss_is_a_whole_number_and_masked_rows_give_none(void)
 {
     struct model_run run;
 
-    open_counting(&run, 4, MICS_RECOMPUTE_NONE);
+    open_integer(&run, 4, MICS_RECOMPUTE_NONE);
     const double loss = run_step(&run);
     CHECK(loss > 0 && loss == floor(loss));
     for (uint32_t i = 0; i < run.batch.B * run.batch.T; i++)
@@ -69,8 +66,8 @@ static void any_split_into_micro_batches_gives_the_same_bits(void)
         struct model_run whole, part;
         double loss = 0;
 
-        open_counting(&whole, 6, MICS_RECOMPUTE_NONE);
-        open_counting(&part, size, MICS_RECOMPUTE_NONE);
+        open_integer(&whole, 6, MICS_RECOMPUTE_NONE);
+        open_integer(&part, size, MICS_RECOMPUTE_NONE);
         for (uint32_t at = 6; at > 0; at -= size) { /* the last samples first */
             copy_rows(&part, 0, &whole, at - size, size);
             loss += run_step(&part);
@@ -87,8 +84,8 @@ static void recomputing_changes_no_bit(void)
     for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++) {
         struct model_run keep, again;
 
-        open_counting(&keep, 3, MICS_RECOMPUTE_NONE);
-        open_counting(&again, 3, (enum mics_recompute)level);
+        open_integer(&keep, 3, MICS_RECOMPUTE_NONE);
+        open_integer(&again, 3, (enum mics_recompute)level);
         CHECK(run_step(&keep) == run_step(&again));
         CHECK(same_grads(&keep, &again));
         CHECK((again.saved[1].bytes < keep.saved[1].bytes) == (level == MICS_RECOMPUTE_FULL));
@@ -102,8 +99,8 @@ static void every_parameter_is_seen_in_the_gradients_of_its_unit(void)
 {
     struct model_run right, stale;
 
-    open_counting(&right, 2, MICS_RECOMPUTE_NONE);
-    open_counting(&stale, 2, MICS_RECOMPUTE_NONE);
+    open_integer(&right, 2, MICS_RECOMPUTE_NONE);
+    open_integer(&stale, 2, MICS_RECOMPUTE_NONE);
     run_step(&right);
     for (uint32_t u = 0; u < right.model->unit_count; u++)
         for (uint32_t i = 0; i < right.model->units[u].tensor_count; i++) {
@@ -129,20 +126,20 @@ static void a_parameter_that_changes_before_backward_is_seen(void)
 {
     struct model_run right, wrong;
 
-    open_counting(&right, 2, MICS_RECOMPUTE_NONE);
-    open_counting(&wrong, 2, MICS_RECOMPUTE_NONE);
+    open_integer(&right, 2, MICS_RECOMPUTE_NONE);
+    open_integer(&wrong, 2, MICS_RECOMPUTE_NONE);
     run_step(&right);
     for (uint32_t i = 0; i < wrong.model->stage_count; i++) {
         const struct mics_pass pass = run_pass(&wrong, i);
 
-        wrong.model->family->forward(&pass, i);
+        wrong.model->ops->forward(&pass, i);
         run_sync(&wrong);
     }
     run_params(&wrong, 2)[0] += 1;
     for (uint32_t i = wrong.model->stage_count - 1; i-- > 0;) {
         const struct mics_pass pass = run_pass(&wrong, i);
 
-        wrong.model->family->backward(&pass, i);
+        wrong.model->ops->backward(&pass, i);
     }
     run_sync(&wrong);
     CHECK(!same_grads(&right, &wrong));
@@ -154,8 +151,8 @@ static void every_token_and_target_is_seen(void)
 {
     struct model_run right, wrong;
 
-    open_counting(&right, 2, MICS_RECOMPUTE_NONE);
-    open_counting(&wrong, 2, MICS_RECOMPUTE_NONE);
+    open_integer(&right, 2, MICS_RECOMPUTE_NONE);
+    open_integer(&wrong, 2, MICS_RECOMPUTE_NONE);
     run_step(&right);
     for (uint32_t i = 0; i < 2 * right.batch.B * right.batch.T; i++) {
         int32_t *word = i % 2 ? run_tokens(&wrong) + i / 2 : run_targets(&wrong) + i / 2;
@@ -175,7 +172,7 @@ static void units_have_awkward_sizes(void)
     struct model_run run;
     bool one = false, three = false, odd = false;
 
-    open_counting(&run, 1, MICS_RECOMPUTE_NONE);
+    open_integer(&run, 1, MICS_RECOMPUTE_NONE);
     for (uint32_t u = 0; u < run.model->unit_count; u++)
         for (uint32_t i = 0; i < run.model->units[u].tensor_count; i++) {
             const uint64_t count = run.model->units[u].tensors[i].count;

@@ -5,7 +5,8 @@
 
 #include <math.h>
 
-/* Of gradients in fp32, relative to the largest, with the wild parameters that run_shake() makes. */
+/* Of gradients in fp32, relative to the largest, with the wild parameters that run_shake()
+ * makes. */
 #define TOLERANCE 1e-4
 
 /* Sizes that divide nothing evenly; the heads together are wider than the model, and share keys. */
@@ -185,7 +186,7 @@ static void check_logits(bool untied)
     const double loss = run_step(&run);
     const struct mics_pass pass = run_pass(&run, last);
 
-    run.model->family->logits(&pass, row, logits);
+    run.model->ops->logits(&pass, row, logits);
     run_sync(&run);
     for (uint32_t v = 0; v < 13; v++)
         total += exp((double)logits[v]);

@@ -274,7 +274,7 @@ static void a_bad_configuration_names_the_key_and_the_reason(void)
         {"[1]", "config.json: expected an object"},
         {"{" SIZES "}", "model_type"},
         {"{\"model_type\": \"bert\", " SIZES "}",
-         "model_type: 'bert' is not supported, only 'gpt2' and 'llama'"},
+         "model_type: 'bert' is not supported, only 'gpt2', 'llama', 'mistral', 'qwen2', 'qwen3'"},
         {"{\"model_type\": \"gpt2\", \"n_layer\": 2}", "n_embd"},
         {"{\"model_type\": \"gpt2\", " SIZES ", \"n_inner\": \"x\"}", "n_inner"},
         {"{\"model_type\": \"gpt2\", " SIZES ", \"activation_function\": \"relu\"}",
@@ -348,9 +348,9 @@ static void the_stages_work_adds_up_to_the_models_flops(void)
     double flops = 0;
 
     for (uint32_t i = 0; i < model->stage_count; i++) {
-        struct mics_stage_work work;
+        struct mics_stage_cost work;
 
-        model->family->stage_work(model, &batch, i, &work);
+        model->ops->stage_cost(model, &batch, i, &work);
         flops += work.forward_flops + work.backward_flops;
     }
     flops /= 4 * 1024;
@@ -374,7 +374,7 @@ static void each_level_saves_less_and_bytes_are_multiples_of_256(void)
             const struct mics_batch batch = {
                 .B = 3, .T = 100, .train = true, .recompute = (enum mics_recompute)level};
 
-            model->family->stage_bytes(model, &batch, i, &bytes[level]);
+            model->ops->stage_bytes(model, &batch, i, &bytes[level]);
             CHECK_INT((bytes[level].saved | bytes[level].scratch) % 256, 0);
         }
         CHECK_INT(full->saved, i == 0 ? 0 : number * C);

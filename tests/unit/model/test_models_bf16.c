@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Both families with parameters, activations or gradients in bf16 against themselves in fp32, on the same parameters: loss,
- * logits and gradients differ by what rounding costs, and a few rounded differences are not the like of a lost
- * operation. Nothing may leave its area, which is half as large, or read what nobody wrote.
+ * Both families with parameters, activations or gradients in bf16 against themselves in fp32, on
+ * the same parameters: loss, logits and gradients differ by what rounding costs, and a few rounded
+ * differences are not the like of a lost operation. Nothing may leave its area, which is half as
+ * large, or read what nobody wrote.
  */
 #include "host/bf16.h"
 #include "model_run.h"
@@ -10,9 +11,9 @@
 
 #include <math.h>
 
-/* Of losses; of gradients the length of the difference relative to the length, per tensor. A number of bf16 is
- * within 2^-9 of what was rounded, and some tens of roundings lie one behind the other; where only gradients are
- * rounded, the loss is the same and there are a few. */
+/* Of losses; of gradients the length of the difference relative to the length, per tensor. A number
+ * of bf16 is within 2^-9 of what was rounded, and some tens of roundings lie one behind the other;
+ * where only gradients are rounded, the loss is the same and there are a few. */
 #define LOSS_TOLERANCE      0.003
 #define GRAD_TOLERANCE      0.06
 #define ROUNDED_GRADS_APART 0.005
@@ -45,7 +46,8 @@ static const struct mics_model_config llama = {
     .untied = true,
 };
 
-/* Parameters ten times as large as at the start, so that attention is no mean; of both types the same. */
+/* Parameters ten times as large as at the start, so that attention is no mean; of both types the
+ * same. */
 static void set_params(struct model_run *run)
 {
     for (uint32_t u = 0; u < run->model->unit_count; u++)
@@ -184,8 +186,8 @@ static void stages_save_half_as_much_in_bf16(void)
         struct mics_model *model = NULL;
 
         CHECK_INT(mics_model_new(configs[i], &model, NULL), MICS_OK);
-        model->family->stage_bytes(model, &full, 1, &a);
-        model->family->stage_bytes(model, &half, 1, &b);
+        model->ops->stage_bytes(model, &full, 1, &a);
+        model->ops->stage_bytes(model, &half, 1, &b);
         CHECK(b.saved < 0.56 * (double)a.saved && b.saved >= a.saved / 2);
         CHECK(b.scratch < 0.56 * (double)a.scratch && b.scratch >= a.scratch / 2);
         mics_model_free(model);
@@ -231,7 +233,7 @@ static void check_logits(const struct mics_model_config *config)
     const double loss = run_step(&run);
     const struct mics_pass pass = run_pass(&run, run.model->stage_count - 1);
 
-    run.model->family->logits(&pass, row, logits);
+    run.model->ops->logits(&pass, row, logits);
     run_sync(&run);
     for (uint32_t v = 0; v < 61; v++)
         total += exp((double)mics_bf16_widen(logits[v]));

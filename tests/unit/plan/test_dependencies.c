@@ -313,7 +313,7 @@ static void nor_do_they_in_an_untied_model(void)
     struct fake_model fake;
 
     fake_model_init(&fake, 2, 10000, 70001, false);
-    fake.stages[0].blind_backward = true;
+    fake.stages[0].backward_needs_params = false;
     for (uint32_t i = 0; i < SHAPES; i++)
         check_shape(i, &fake, true, false);
 }

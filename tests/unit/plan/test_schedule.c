@@ -75,7 +75,7 @@ static void check_backward_without_params(uint32_t prefetch, uint32_t micro_step
     uint32_t gathered = 0;
 
     fake_model_init(&fake, 6, 10000, 7001, false);
-    fake.stages[0].blind_backward = true;
+    fake.stages[0].backward_needs_params = false;
     choice.prefetch = prefetch;
     choice.micro_steps = micro_steps;
     schedule = make(&choice, true);
@@ -131,7 +131,7 @@ static void computation_finds_its_unit_in_its_slot(void)
             choice.prefetch = prefetch;
             choice.micro_steps = micro_steps;
             fake_model_init(&fake, 5, 10000, 7001, prefetch % 2);
-            fake.stages[0].blind_backward = prefetch % 3;
+            fake.stages[0].backward_needs_params = prefetch % 3 == 0;
             schedule = make(&choice, true);
             check_contents(schedule);
             mics_schedule_free(schedule);

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table of families. family.h says which files a further one touches.
+ *
+ * GPT-2: Radford et al. 2019. Llama: Touvron et al. 2023. Mistral: Jiang et al. 2023; a Llama but
+ * for defaults and a sliding window. Qwen2: Yang et al. 2024; queries, keys and values have biases.
+ * Qwen3: Yang et al. 2025; the heads of queries and keys are normalised instead.
+ */
+#include "model/config.h"
+#include "model/family.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#define SIZE(key, field, max, absent)                                                              \
+    {                                                                                              \
+        key, offsetof(struct mics_model_config, field), max, absent                                \
+    }
+
+#define END_OF_SIZES                                                                               \
+    {                                                                                              \
+        NULL, 0, 0, 0                                                                              \
+    }
+
+static const struct mics_hf_size gpt2_sizes[] = {
+    SIZE("n_layer", n_layer, MICS_MAX_LAYERS, MICS_HF_REQUIRED),
+    SIZE("n_embd", n_embd, MICS_MAX_EMBD, MICS_HF_REQUIRED),
+    SIZE("n_head", n_head, MICS_MAX_EMBD, MICS_HF_REQUIRED),
+    SIZE("n_positions", n_positions, MICS_MAX_POSITIONS, MICS_HF_REQUIRED),
+    SIZE("vocab_size", vocab_size, MICS_MAX_VOCAB, MICS_HF_REQUIRED),
+    SIZE("n_inner", n_inner, MICS_MAX_INNER, 0),
+    END_OF_SIZES,
+};
+
+/* Llama's keys with the defaults of the family's own class: kv_heads, head_dim, positions. */
+#define LLAMA_SIZES(kv_heads, head, positions)                                                     \
+    {                                                                                              \
+        SIZE("num_hidden_layers", n_layer, MICS_MAX_LAYERS, MICS_HF_REQUIRED),                     \
+            SIZE("hidden_size", n_embd, MICS_MAX_EMBD, MICS_HF_REQUIRED),                          \
+            SIZE("num_attention_heads", n_head, MICS_MAX_EMBD, MICS_HF_REQUIRED),                  \
+            SIZE("num_key_value_heads", n_kv_head, MICS_MAX_EMBD, kv_heads),                       \
+            SIZE("head_dim", head_dim, MICS_MAX_EMBD, head),                                       \
+            SIZE("intermediate_size", n_inner, MICS_MAX_INNER, MICS_HF_REQUIRED),                  \
+            SIZE("max_position_embeddings", n_positions, MICS_MAX_POSITIONS, positions),           \
+            SIZE("vocab_size", vocab_size, MICS_MAX_VOCAB, MICS_HF_REQUIRED), END_OF_SIZES         \
+    }
+
+static const struct mics_hf_size llama_sizes[] = LLAMA_SIZES(0, 0, 2048);
+static const struct mics_hf_size mistral_sizes[] = LLAMA_SIZES(8, 0, 131072);
+static const struct mics_hf_size qwen2_sizes[] = LLAMA_SIZES(32, 0, 32768);
+static const struct mics_hf_size qwen3_sizes[] = LLAMA_SIZES(32, 128, 32768);
+
+static const struct mics_hf_switch gpt2_switches[] = {
+    {"tie_word_embeddings", true, true},
+    {"scale_attn_weights", true, false},
+    {"scale_attn_by_inverse_layer_idx", false, false},
+    {"add_cross_attention", false, false},
+    {NULL, false, false},
+};
+static const struct mics_hf_switch llama_switches[] = {
+    {"attention_bias", false, true},
+    {"mlp_bias", false, true},
+    {NULL, false, false},
+};
+static const struct mics_hf_switch no_switches[] = {{NULL, false, false}};
+static const struct mics_hf_switch qwen3_switches[] = {
+    {"attention_bias", false, true},
+    {NULL, false, false},
+};
+
+static const char *const gelu[] = {"gelu_new", "gelu_pytorch_tanh", NULL};
+static const char *const silu[] = {"silu", "swish", NULL};
+static const char *const gpt2_dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop", NULL};
+static const char *const llama_dropouts[] = {"attention_dropout", NULL};
+
+/* Causal masks; and the frequencies that rope_theta gives, in old files. */
+static const char *const gpt2_buffers[] = {"h.#.attn.bias", "h.#.attn.masked_bias", NULL};
+static const char *const llama_buffers[] = {"rotary_emb.inv_freq",
+                                            "layers.#.self_attn.rotary_emb.inv_freq", NULL};
+
+/* What the families after Llama have in common with it. */
+#define LLAMA_DECODER                                                                              \
+    .norm = MICS_NORM_RMS, .positions = MICS_POSITIONS_ROTARY, .mlp = MICS_MLP_SWIGLU,             \
+    .prefix = "model.", .layer = "layers", .buffers = llama_buffers,                               \
+    .ends = {                                                                                      \
+        [MICS_END_EMBEDDING] = "embed_tokens.weight",                                              \
+        [MICS_END_HEAD] = "lm_head.weight",                                                        \
+        [MICS_END_NORM] = "norm.weight",                                                           \
+    }
+
+#define LLAMA_BLOCK                                                                                \
+    [MICS_BLOCK_Q] = "self_attn.q_proj.weight", [MICS_BLOCK_K] = "self_attn.k_proj.weight",        \
+    [MICS_BLOCK_V] = "self_attn.v_proj.weight", [MICS_BLOCK_OUT] = "self_attn.o_proj.weight",      \
+    [MICS_BLOCK_GATE] = "mlp.gate_proj.weight", [MICS_BLOCK_UP] = "mlp.up_proj.weight",            \
+    [MICS_BLOCK_DOWN] = "mlp.down_proj.weight", [MICS_BLOCK_NORM_1] = "input_layernorm.weight",    \
+    [MICS_BLOCK_NORM_2] = "post_attention_layernorm.weight"
+
+#define LLAMA_KEYS                                                                                 \
+    .activation_key = "hidden_act", .activations = silu, .epsilon_key = "rms_norm_eps",            \
+    .epsilon = 1e-6, .dropouts = llama_dropouts
+
+static const struct mics_family families[] = {
+    {
+        .name = "gpt2",
+        .architecture = "GPT2LMHeadModel",
+        .norm = MICS_NORM_LAYER,
+        .positions = MICS_POSITIONS_LEARNED,
+        .mlp = MICS_MLP_GELU,
+        .weights_in_out = true,
+        .always_tied = true,
+        .scaled_init = true,
+        .prefix = "transformer.",
+        .layer = "h",
+        .ends =
+            {
+                [MICS_END_EMBEDDING] = "wte.weight",
+                [MICS_END_POSITIONS] = "wpe.weight",
+                [MICS_END_HEAD] = "lm_head.weight",
+                [MICS_END_NORM] = "ln_f.weight",
+                [MICS_END_NORM_BIAS] = "ln_f.bias",
+            },
+        .block =
+            {
+                [MICS_BLOCK_QKV] = "attn.c_attn.weight",
+                [MICS_BLOCK_OUT] = "attn.c_proj.weight",
+                [MICS_BLOCK_FC] = "mlp.c_fc.weight",
+                [MICS_BLOCK_DOWN] = "mlp.c_proj.weight",
+                [MICS_BLOCK_NORM_1] = "ln_1.weight",
+                [MICS_BLOCK_NORM_1_BIAS] = "ln_1.bias",
+                [MICS_BLOCK_QKV_BIAS] = "attn.c_attn.bias",
+                [MICS_BLOCK_OUT_BIAS] = "attn.c_proj.bias",
+                [MICS_BLOCK_NORM_2] = "ln_2.weight",
+                [MICS_BLOCK_NORM_2_BIAS] = "ln_2.bias",
+                [MICS_BLOCK_FC_BIAS] = "mlp.c_fc.bias",
+                [MICS_BLOCK_DOWN_BIAS] = "mlp.c_proj.bias",
+            },
+        .buffers = gpt2_buffers,
+        .hf = {.activation_key = "activation_function",
+               .activations = gelu,
+               .sizes = gpt2_sizes,
+               .epsilon_key = "layer_norm_epsilon",
+               .epsilon = 1e-5,
+               .switches = gpt2_switches,
+               .dropouts = gpt2_dropouts},
+    },
+    {
+        .name = "llama",
+        .architecture = "LlamaForCausalLM",
+        LLAMA_DECODER,
+        .block = {LLAMA_BLOCK},
+        .hf = {LLAMA_KEYS, .sizes = llama_sizes, .switches = llama_switches},
+    },
+    {
+        .name = "mistral",
+        .architecture = "MistralForCausalLM",
+        LLAMA_DECODER,
+        .block = {LLAMA_BLOCK},
+        .hf = {LLAMA_KEYS, .sizes = mistral_sizes, .switches = no_switches,
+               .window = MICS_HF_WINDOW_ALWAYS},
+    },
+    {
+        .name = "qwen2",
+        .architecture = "Qwen2ForCausalLM",
+        LLAMA_DECODER,
+        .block = {LLAMA_BLOCK, [MICS_BLOCK_Q_BIAS] = "self_attn.q_proj.bias",
+                  [MICS_BLOCK_K_BIAS] = "self_attn.k_proj.bias",
+                  [MICS_BLOCK_V_BIAS] = "self_attn.v_proj.bias"},
+        .hf = {LLAMA_KEYS, .sizes = qwen2_sizes, .switches = no_switches,
+               .window = MICS_HF_WINDOW_LAYERS},
+    },
+    {
+        .name = "qwen3",
+        .architecture = "Qwen3ForCausalLM",
+        LLAMA_DECODER,
+        .block = {LLAMA_BLOCK, [MICS_BLOCK_Q_NORM] = "self_attn.q_norm.weight",
+                  [MICS_BLOCK_K_NORM] = "self_attn.k_norm.weight"},
+        .hf = {LLAMA_KEYS, .sizes = qwen3_sizes, .switches = qwen3_switches,
+               .window = MICS_HF_WINDOW_LAYERS},
+    },
+};
+
+#define FAMILY_COUNT (sizeof families / sizeof *families)
+
+const struct mics_family *mics_family_find(const char *name)
+{
+    for (size_t i = 0; i < FAMILY_COUNT; i++)
+        if (strcmp(families[i].name, name) == 0)
+            return &families[i];
+    return NULL;
+}
+
+char *mics_family_names(char *buf, size_t size)
+{
+    size_t used = 0;
+
+    buf[0] = '\0';
+    for (size_t i = 0; i < FAMILY_COUNT && used < size; i++)
+        used +=
+            (size_t)snprintf(buf + used, size - used, "%s'%s'", i ? ", " : "", families[i].name);
+    return buf;
+}
+
+const char *mics_family_model_name(const struct mics_family *family, const char *file_name)
+{
+    const size_t length = strlen(family->prefix);
+
+    return strncmp(file_name, family->prefix, length) == 0 ? file_name + length : file_name;
+}
+
+void mics_family_file_name(const struct mics_family *family, const char *model_name, char *buf,
+                           size_t size)
+{
+    const char *const head = family->ends[MICS_END_HEAD];
+
+    snprintf(buf, size, "%s%s", strcmp(model_name, head) == 0 ? "" : family->prefix, model_name);
+}
+
+static bool matches(const char *pattern, const char *name)
+{
+    for (; *pattern; pattern++) {
+        if (*pattern != '#') {
+            if (*name++ != *pattern)
+                return false;
+            continue;
+        }
+        if (!isdigit((unsigned char)*name))
+            return false;
+        name += strspn(name, "0123456789");
+    }
+    return *name == '\0';
+}
+
+bool mics_family_is_buffer(const struct mics_family *family, const char *model_name)
+{
+    for (const char *const *pattern = family->buffers; *pattern; pattern++)
+        if (matches(*pattern, model_name))
+            return true;
+    return false;
+}

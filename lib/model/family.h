@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * family.h - a family of decoders as data: what its block computes, the names of its tensors in
+ * Hugging Face's files, and the keys of its config.json.
+ *
+ * A further family whose block has these pieces touches two or three files:
+ *     lib/model/families.c             its row in the table
+ *     lib/model/presets.c              its models by name
+ *     tests/reference/make_decoders.py and tests/unit/model/test_reference.c
+ *                                      a row each: a small model against PyTorch
+ */
+#ifndef MICS_MODEL_FAMILY_H
+#define MICS_MODEL_FAMILY_H
+
+#include "model/model.h"
+
+#include <stddef.h>
+
+/* MICS_NORM_LAYER has a bias, MICS_NORM_RMS has none. */
+enum mics_norm_kind { MICS_NORM_LAYER, MICS_NORM_RMS };
+enum mics_positions_kind { MICS_POSITIONS_LEARNED, MICS_POSITIONS_ROTARY };
+/* down(gelu(fc(x))) or down(silu(gate(x)) * up(x)). */
+enum mics_mlp_kind { MICS_MLP_GELU, MICS_MLP_SWIGLU };
+
+/* The tensors of a block in the order in which its unit stores them: matrices, which decay, then
+ * vectors. A family has those that it names. Matrices that share their input are one product:
+ * either one tensor, QKV, or Q, K and V end to end, and GATE and UP. The biases follow the
+ * matrices. */
+enum mics_block_tensor {
+    MICS_BLOCK_QKV,
+    MICS_BLOCK_Q,
+    MICS_BLOCK_K,
+    MICS_BLOCK_V,
+    MICS_BLOCK_OUT,
+    MICS_BLOCK_FC,
+    MICS_BLOCK_GATE,
+    MICS_BLOCK_UP,
+    MICS_BLOCK_DOWN,
+    MICS_BLOCK_NORM_1,
+    MICS_BLOCK_NORM_1_BIAS,
+    MICS_BLOCK_QKV_BIAS,
+    MICS_BLOCK_Q_BIAS,
+    MICS_BLOCK_K_BIAS,
+    MICS_BLOCK_V_BIAS,
+    MICS_BLOCK_Q_NORM, /* RMS norms of each head of queries and keys, before rotary positions */
+    MICS_BLOCK_K_NORM,
+    MICS_BLOCK_OUT_BIAS,
+    MICS_BLOCK_NORM_2,
+    MICS_BLOCK_NORM_2_BIAS,
+    MICS_BLOCK_FC_BIAS,
+    MICS_BLOCK_DOWN_BIAS,
+    MICS_BLOCK_TENSORS
+};
+
+/* The tensors outside of blocks. A tied model has no HEAD and stores all in one unit; in an untied
+ * one HEAD and NORM are a unit of their own. */
+enum mics_end_tensor {
+    MICS_END_EMBEDDING,
+    MICS_END_POSITIONS,
+    MICS_END_HEAD,
+    MICS_END_NORM,
+    MICS_END_NORM_BIAS,
+    MICS_END_TENSORS
+};
+
+/* A size in config.json. */
+struct mics_hf_size {
+    const char *key;
+    size_t offset; /* of a uint32_t in struct mics_model_config */
+    uint32_t max;
+    uint32_t
+        absent; /* the value of the library's own class where the key is absent; 0: it follows from
+                        other sizes; MICS_HF_REQUIRED */
+};
+#define MICS_HF_REQUIRED UINT32_MAX
+
+/* A switch in config.json that changes what is computed. */
+struct mics_hf_switch {
+    const char *key;
+    bool value;   /* the only one supported, and the library's default */
+    bool written; /* part of a config.json of our own */
+};
+
+/* How config.json limits attention to a window. */
+enum mics_hf_window {
+    MICS_HF_WINDOW_NONE,
+    MICS_HF_WINDOW_ALWAYS, /* by sliding_window: null is none, an absent key is 4096 */
+    /* The same if use_sliding_window is true, from layer max_window_layers on. */
+    MICS_HF_WINDOW_LAYERS,
+};
+
+/* config.json. Arrays end with a row without key, lists with NULL. */
+struct mics_hf_keys {
+    const char *activation_key;
+    const char *const *activations; /* that are accepted; the first is written */
+    const struct mics_hf_size *sizes;
+    const char *epsilon_key;
+    double epsilon; /* where the key is absent */
+    const struct mics_hf_switch *switches;
+    enum mics_hf_window window;
+    const char *const *dropouts; /* written as 0, and ignored when read */
+};
+
+struct mics_family {
+    const char *name;         /* in plans, and the model_type of config.json */
+    const char *architecture; /* of config.json */
+
+    enum mics_norm_kind norm;
+    enum mics_positions_kind
+        positions; /* with rotary ones come the sizes that config.json may choose */
+    enum mics_mlp_kind mlp;
+    bool parallel_residual; /* out = in + attention(norm_1(in)) + mlp(norm_2(in)) */
+    bool weights_in_out;    /* matrices are stored [in, out], not [out, in] */
+    bool always_tied;       /* the head is the embedding's matrix; files may hold a copy of it */
+    bool scaled_init;       /* OUT and DOWN start from a deviation smaller by sqrt(2 L) */
+
+    const char *prefix; /* of all names but the head's in a file of a causal language model */
+    const char *layer;  /* of the names in a block: "layers" for "layers.7.mlp.up_proj.weight" */
+    const char *ends[MICS_END_TENSORS];
+    const char *block[MICS_BLOCK_TENSORS];
+    const char *const *buffers; /* names in files that are no parameters; '#' is a number */
+    struct mics_hf_keys hf;
+};
+
+/* NULL: there is no such family. */
+const struct mics_family *mics_family_find(const char *name);
+/* All names between quotes, with commas between; cut to `size`. Returns buf. */
+char *mics_family_names(char *buf, size_t size);
+
+/* The name of a tensor in the model: `file_name` or a part of it. */
+const char *mics_family_model_name(const struct mics_family *family, const char *file_name);
+/* The name in files of a tensor of the model, into buf[size]. */
+void mics_family_file_name(const struct mics_family *family, const char *model_name, char *buf,
+                           size_t size);
+bool mics_family_is_buffer(const struct mics_family *family, const char *model_name);
+
+static inline bool mics_family_is_rotary(const struct mics_family *family)
+{
+    return family->positions == MICS_POSITIONS_ROTARY;
+}
+
+#endif

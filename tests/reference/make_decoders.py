@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reference values of small decoders from the transformers library, for tests/unit/model/test_reference.c.
+
+usage: make_decoders.py [FAMILY...]      (all of them by default)
+
+Writes beside itself FAMILY-tiny/config.json and model.safetensors, a model folder as the library has them, and
+reference.safetensors: tokens, targets (-1: not counted), logits, the sum of the losses, and the gradient of that sum
+by every parameter. Queries are grouped. The library computes in double precision on the parameters as stored (fp32),
+but for the norms, the softmax and the angles of the positions, which it does in fp32; the results are stored in fp32.
+
+llama-tiny/config.json is as transformers 4 writes it, and config-5.json there the same as 5.23 does; the others are
+as 5.23 writes them.
+
+Needs PyTorch and transformers 4.51 or later. The tests do not: the files are committed.
+"""
+
+import pathlib
+import sys
+
+import torch
+import torch.nn.functional as F
+import transformers
+
+from make_gpt2 import write_safetensors
+
+B, T = 2, 10
+SIZES = {
+    "hidden_size": 18,
+    "intermediate_size": 26,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "num_key_value_heads": 1,
+    "vocab_size": 29,
+    "max_position_embeddings": 12,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 500.0,
+    "attn_implementation": "eager",
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+# One row for each family: its classes, what differs from SIZES, and a seed.
+FAMILIES = {
+    "llama": (transformers.LlamaForCausalLM, transformers.LlamaConfig, {}, 20230227),
+    "mistral": (transformers.MistralForCausalLM, transformers.MistralConfig,
+                {"head_dim": 8, "sliding_window": 11}, 20231010),
+    "qwen2": (transformers.Qwen2ForCausalLM, transformers.Qwen2Config, {"tie_word_embeddings": True}, 20240715),
+    "qwen3": (transformers.Qwen3ForCausalLM, transformers.Qwen3Config,
+              {"head_dim": 8, "num_attention_heads": 4, "num_key_value_heads": 2}, 20250514),
+}
+
+
+def make_model(family, generator):
+    """Spread wide enough that attention and SwiGLU are far from linear."""
+    kind, config, changes, _ = FAMILIES[family]
+    model = kind(config(**{**SIZES, **changes}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+            if "norm" in name:
+                parameter.add_(1)
+    return model.eval()
+
+
+def bare(name):
+    return name[len("model."):] if name.startswith("model.") else name
+
+
+def make_reference(family):
+    generator = torch.Generator().manual_seed(FAMILIES[family][3])
+    folder = pathlib.Path(__file__).resolve().parent / f"{family}-tiny"
+    model = make_model(family, generator)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+    vocabulary = SIZES["vocab_size"]
+    tokens = torch.randint(vocabulary, (B, T), generator=generator)
+    targets = torch.randint(vocabulary, (B, T), generator=generator)
+    targets[0, 3] = targets[1, 0] = targets[1, 9] = -1
+    model = model.double()
+    logits = model(tokens).logits.double()
+    loss = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1, reduction="sum")
+    loss.backward()
+
+    reference = {"loss": loss.detach().reshape(1), "logits": logits.detach().float()}
+    reference.update(tokens=tokens.int(), targets=targets.int())
+    reference.update({f"grad.{bare(name)}": values.grad.float() for name, values in model.named_parameters()})
+    write_safetensors(folder / "reference.safetensors", reference)
+
+
+def main():
+    for family in sys.argv[1:] or FAMILIES:
+        make_reference(family)
+
+
+if __name__ == "__main__":
+    main()

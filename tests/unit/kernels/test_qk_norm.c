@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The norms of heads on the host against plain loops in double precision, and with any number of
+ * threads. */
+#include "host/bf16.h"
+#include "kernels.h"
+#include "tap.h"
+
+#include <math.h>
+
+#define EPS 1e-5
+
+struct shape {
+    uint32_t rows, H, H_kv, D;
+};
+
+static const struct shape shapes[] = {
+    {0, 1, 1, 4},   {1, 1, 1, 1},   {3, 2, 1, 7},   {5, 4, 2, 64},
+    {2, 3, 3, 128}, {40, 6, 2, 33}, {2, 2, 1, 256},
+};
+
+struct heads {
+    struct shape is;
+    size_t count, normed; /* elements in all; of queries and keys in a row */
+    float *in, *grad, *q, *k, *grad_q, *grad_k, *out, *rstd;
+    double *want_out, *want_grad, *want_q, *want_k;
+};
+
+/* out = x w / rms; the gradient of x is rstd (g w - x' mean(g w x')), that of w is the sum of g
+ * x'. */
+static void reference_head(struct heads *t, size_t at, const float *weight, double *want_weight)
+{
+    const uint32_t D = t->is.D;
+    double square = 0, mean = 0;
+
+    for (uint32_t c = 0; c < D; c++)
+        square += (double)t->in[at + c] * t->in[at + c] / D;
+    const double rstd = 1 / sqrt(square + EPS);
+    for (uint32_t c = 0; c < D; c++)
+        mean += (double)t->grad[at + c] * weight[c] * t->in[at + c] * rstd / D;
+    for (uint32_t c = 0; c < D; c++) {
+        const double x = t->in[at + c] * rstd;
+
+        t->want_out[at + c] = x * weight[c];
+        t->want_grad[at + c] = rstd * ((double)t->grad[at + c] * weight[c] - x * mean);
+        want_weight[c] += t->grad[at + c] * x;
+    }
+}
+
+/* Numbers that bf16 holds, so that both types have the same reference. */
+static float *random_halves(size_t count, uint64_t seed)
+{
+    float *out = random_floats(count, seed);
+
+    for (size_t i = 0; i < count; i++)
+        out[i] = mics_bf16_widen(mics_bf16_round(out[i]));
+    return out;
+}
+
+static struct heads heads_new(struct shape is)
+{
+    const uint32_t all = is.H + 2 * is.H_kv;
+    struct heads t = {.is = is, .count = (size_t)is.rows * all * is.D, .normed = is.H + is.H_kv};
+
+    t.in = random_halves(t.count, 1);
+    t.grad = random_halves(t.count, 2);
+    t.q = random_halves(is.D, 3);
+    t.k = random_halves(is.D, 4);
+    t.grad_q = random_halves(is.D, 5);
+    t.grad_k = random_halves(is.D, 6);
+    t.out = random_floats(t.count, 7);
+    t.rstd = random_floats(is.rows * t.normed, 8);
+    t.want_out = zero_doubles(t.count);
+    t.want_grad = zero_doubles(t.count);
+    t.want_q = zero_doubles(is.D);
+    t.want_k = zero_doubles(is.D);
+    for (uint32_t c = 0; c < is.D; c++) {
+        t.want_q[c] = t.grad_q[c];
+        t.want_k[c] = t.grad_k[c];
+    }
+    for (size_t i = 0; i < t.count; i++) { /* values stay */
+        t.want_out[i] = t.in[i];
+        t.want_grad[i] = t.grad[i];
+    }
+    for (size_t row = 0; row < is.rows; row++)
+        for (uint32_t h = 0; h < is.H + is.H_kv; h++)
+            reference_head(&t, (row * all + h) * is.D, h < is.H ? t.q : t.k,
+                           h < is.H ? t.want_q : t.want_k);
+    return t;
+}
+
+static void heads_free(struct heads *t)
+{
+    free(t->in);
+    free(t->grad);
+    free(t->q);
+    free(t->k);
+    free(t->grad_q);
+    free(t->grad_k);
+    free(t->out);
+    free(t->rstd);
+    free(t->want_out);
+    free(t->want_grad);
+    free(t->want_q);
+    free(t->want_k);
+}
+
+/* An array as `dtype`, in new memory, and back. */
+static void *narrow(const float *from, size_t count, enum mics_dtype dtype)
+{
+    void *out = malloc((count + 1) * sizeof(float));
+
+    for (size_t i = 0; i < count; i++)
+        mics_store_as(out, i, from[i], dtype);
+    return out;
+}
+
+static void widen(void *from, float *to, size_t count, enum mics_dtype dtype)
+{
+    for (size_t i = 0; i < count; i++)
+        to[i] = mics_load_as(from, i, dtype);
+    free(from);
+}
+
+static void run(struct heads *t, enum mics_dtype dtype, struct mics_pool *pool)
+{
+    const struct shape is = t->is;
+    void *in = narrow(t->in, t->count, dtype), *out = narrow(t->out, t->count, dtype);
+    void *grad = narrow(t->grad, t->count, dtype), *q = narrow(t->q, is.D, dtype);
+    void *k = narrow(t->k, is.D, dtype), *grad_q = narrow(t->grad_q, is.D, dtype);
+    void *grad_k = narrow(t->grad_k, is.D, dtype);
+
+    mics_host_qk_norm(pool, &(struct mics_op_qk_norm){out, t->rstd, in, q, k, is.rows, is.H,
+                                                      is.H_kv, is.D, (float)EPS, dtype});
+    mics_host_qk_norm_grad(pool, &(struct mics_op_qk_norm_grad){grad, grad_q, grad_k, in, q, k,
+                                                                t->rstd, is.rows, is.H, is.H_kv,
+                                                                is.D, dtype, dtype});
+    widen(out, t->out, t->count, dtype);
+    widen(grad, t->grad, t->count, dtype);
+    widen(grad_q, t->grad_q, is.D, dtype);
+    widen(grad_k, t->grad_k, is.D, dtype);
+    free(in);
+    free(q);
+    free(k);
+}
+
+static void check(struct shape is, enum mics_dtype dtype, double tolerance)
+{
+    struct heads first = heads_new(is);
+
+    run(&first, dtype, pools[0]);
+    CHECK_CLOSE(first.out, first.want_out, first.count, tolerance);
+    CHECK_CLOSE(first.grad, first.want_grad, first.count, 2 * tolerance);
+    CHECK_CLOSE(first.grad_q, first.want_q, is.D, 2 * tolerance);
+    CHECK_CLOSE(first.grad_k, first.want_k, is.D, 2 * tolerance);
+    for (unsigned i = 1; i < POOLS; i++) {
+        struct heads t = heads_new(is);
+
+        run(&t, dtype, pools[i]);
+        CHECK_SAME_BITS(t.out, first.out, t.count);
+        CHECK_SAME_BITS(t.grad, first.grad, t.count);
+        CHECK_SAME_BITS(t.grad_q, first.grad_q, is.D);
+        CHECK_SAME_BITS(t.grad_k, first.grad_k, is.D);
+        heads_free(&t);
+    }
+    heads_free(&first);
+}
+
+static void norms_of_heads_and_their_gradients_agree_with_plain_loops(void)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check(shapes[i], MICS_F32, 1e-5);
+}
+
+static void in_bf16_they_are_off_by_one_rounding(void)
+{
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        check(shapes[i], MICS_BF16, 1.0 / 256);
+}
+
+int main(void)
+{
+    open_pools();
+    TAP_RUN(norms_of_heads_and_their_gradients_agree_with_plain_loops);
+    TAP_RUN(in_bf16_they_are_off_by_one_rounding);
+    return close_pools();
+}
