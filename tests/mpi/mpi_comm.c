@@ -6,7 +6,7 @@
  */
 #include "comm_checks.h"
 #include "comm/staged.h"
-#include "comm/mpi/tune.h"
+#include "comm/mpi/mpi.h"
 #include "device/plugin.h"
 #include "comm/world.h"
 

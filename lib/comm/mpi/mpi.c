@@ -18,7 +18,6 @@ int mics_comm_launched_by_mpi(void)
 #if MICS_HAVE_MPI
 
 #include "base/num.h"
-#include "comm/split.h"
 
 #include <string.h>
 

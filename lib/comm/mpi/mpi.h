@@ -12,8 +12,6 @@
 #define MICS_COMM_MPI_MPI_H
 
 #include "comm/backend.h"
-#include "comm/mpi/tune.h"
-#include "comm/routes.h"
 
 #if MICS_HAVE_MPI
 
@@ -31,6 +29,12 @@ enum {
     /* Among the ranks of one node, where a message is a copy from the other's memory and a few words about it. */
     COMM_MPI_NODE_WINDOW = 2,
     COMM_MPI_NODE_SEGMENT = COMM_MPI_STAGING / COMM_MPI_NODE_WINDOW,
+};
+
+/* Pieces (one rank's block) of up to so many bytes go the short way; 0: none do. The same on all ranks. An
+ * all_reduce whose count the ranks divide goes as both of its halves can. */
+struct mics_comm_tuned {
+    uint64_t gather_bytes, reduce_bytes;
 };
 
 struct mpi_comm;
@@ -170,6 +174,22 @@ int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int t
                   MPI_Request *request);
 int mics_mpi_recv(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool empty_too,
                   MPI_Request *request);
+
+/*
+ * tune.h - up to which size the short routes are taken instead of the ring.
+ *
+ * A ring moves the fewest bytes over a network but needs as many hops as ranks. What is short goes in fewer
+ * hops: an all-gather in log2 m rounds, a reduce-scatter in one. The routes send the same bytes and add
+ * in the same order, so results and counts do not tell which one was taken; only the time does, and it is measured when
+ * a communicator over MPI is made. Other backends have one route.
+ */
+
+/* What was measured; nothing for another backend than MPI. */
+struct mics_comm_tuned mics_comm_get_tuned(const struct mics_comm *comm);
+
+/* For tests and comparisons: all ranks the same, while nothing is under way. Longer than the staging memory holds
+ * is cut down to that. Another backend than MPI ignores it. */
+void mics_comm_set_tuned(struct mics_comm *comm, struct mics_comm_tuned tuned);
 
 #endif
 #endif

@@ -5,7 +5,6 @@
  */
 #include "comm/mpi/mpi.h"
 
-#include "comm/mpi/tune.h"
 
 #include <string.h>
 

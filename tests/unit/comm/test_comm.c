@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm_checks.h"
 #include "comm/staged.h"
-#include "comm/routes.h"
+#include "comm/backend.h"
 #include "tap.h"
 
 #include <pthread.h>

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/routes.h"
 
 #include "base/num.h"
-#include "comm/comm.h"
+#include "comm/backend.h"
 
 struct comm_piece mics_comm_piece(uint64_t total, int pieces, int index)
 {
