@@ -142,7 +142,7 @@ void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_doin
 const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating,
                                      uint32_t op);
 
-/* Has one of the communicators failed where no stream tells? mics_comm_ops.check() of each. Any thread. */
+/* Has one of the communicators failed where no stream tells? health->check() of each. Any thread. */
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err);
 
 /* Bytes of the arena, and the part of it that was ever handed out. */

@@ -367,8 +367,6 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
         [MICS_OP_READ] = issue_read,
     };
 
-    if (mics_op_is_comm(issue->op->kind) && engine->comms[issue->op->comm])
-        engine->comms[issue->op->comm]->joins = issue->op->joins;
     if (is_paced(engine, issue))
         issue_pace(engine, issue);
     else

@@ -55,13 +55,12 @@ static void enqueue(struct mics_engine *engine, const struct mics_schedule *sche
     struct issue issue = {.schedule = schedule};
 
     for (uint32_t i = 0; i < schedule->op_count; i++) {
-        struct mics_op op = schedule->ops[i];
+        const struct mics_op *op = &schedule->ops[i];
 
         if (!is_new(engine, schedule, i))
             continue;
-        op.joins = false;
-        issue.op = &op;
-        issue.stream = engine->streams[op.stream];
+        issue.op = op;
+        issue.stream = engine->streams[op->stream];
         device->event_wait(issue.stream, end);
         mics_engine_issue(engine, &issue);
         device->event_record(end, issue.stream);

@@ -4,11 +4,11 @@
  *
  * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
  */
-#include "comm_checks.h"
-#include "comm/staged.h"
 #include "comm/mpi/mpi.h"
-#include "device/plugin.h"
+#include "comm/staged.h"
 #include "comm/world.h"
+#include "comm_checks.h"
+#include "device/plugin.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -121,7 +121,7 @@ static void *watch_gpu(void *context)
     struct mics_comm *comm = context;
     struct mics_err err;
 
-    while (comm->ops->check(comm, &err) == MICS_OK)
+    while (comm->health->check(comm, &err) == MICS_OK)
         mics_sleep_s(0.05);
     printf("rank %d: %s\n", comm->rank, err.text);
     fflush(stdout);
@@ -172,7 +172,7 @@ static void sums_of_route(struct checker *c, struct mics_comm *comm, uint64_t sh
     float *scattered = out, *own = out + total + (uint64_t)comm->block * count,
           *all = out + 2 * total;
 
-    mics_comm_set_tuned(comm, (struct mics_comm_tuned){short_bytes, short_bytes});
+    mics_mpi_set_direct_limits(comm, (struct mpi_direct_limits){short_bytes, short_bytes});
     for (uint64_t i = 0; i < 3 * total; i++)
         out[i] = 1.0f / (float)(1 + i % total * 7 + (uint64_t)comm->rank * 13);
     ops->reduce_scatter(comm, c->stream, out + total, scattered, count, MICS_F32);
@@ -208,12 +208,12 @@ static int check_routes(struct checker *c)
     EXPECT(ops->split(c->world, 0, -rank, (rank * (size - 1) + 1) % size, &comm, NULL) == MICS_OK,
            "split");
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        mics_comm_set_tuned(comm, (struct mics_comm_tuned){limits[i], limits[i]});
+        mics_mpi_set_direct_limits(comm, (struct mpi_direct_limits){limits[i], limits[i]});
         check_collectives_of(c, comm);
     }
     for (uint64_t count = 1; count <= 16384; count = count * 4 + 1)
         compare_routes(c, comm, count);
-    EXPECT(mics_comm_get_tuned(comm).gather_bytes * (uint64_t)size <= MICS_COMM_STAGING_BYTES,
+    EXPECT(mics_mpi_direct_limits(comm).gather_bytes * (uint64_t)size <= MICS_COMM_STAGING_BYTES,
            "longer than the staging memory");
     ops->free(comm);
     return report(c);
@@ -222,8 +222,8 @@ static int check_routes(struct checker *c)
 /* All ranks must take the same route: they were told so when the communicator was made. */
 static int check_tuned(struct checker *c)
 {
-    const struct mics_comm_tuned mine = mics_comm_get_tuned(c->world);
-    struct mics_comm_tuned all[64];
+    const struct mpi_direct_limits mine = mics_mpi_direct_limits(c->world);
+    struct mpi_direct_limits all[64];
 
     ops->all_gather_now(c->world, &mine, all, sizeof mine, NULL);
     for (int i = 0; i < c->world->size; i++)

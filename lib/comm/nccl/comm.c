@@ -1,194 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.c - the table of a communicator, by NCCL.
+ * comm.c - the table of NCCL's communicators, and how collectives are issued.
  *
- * What is counted as sent is what the algorithm of comm.h sends, a ring's or a short tree's: which one NCCL takes,
- * and with what it wraps the data, it does not tell.
+ * Bytes are counted as comm.h defines them, for a ring or a short tree: NCCL reports neither the
+ * algorithm that it chooses nor the bytes that its protocols add.
  */
 #include "comm/nccl/nccl.h"
-#include "device/launch.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <time.h>
+
+/* How long a rank that sees another rank fail leaves the report to that rank or to a watchdog. */
+static const int remote_error_sleeps = 800;
+static const struct timespec remote_error_sleep = {.tv_nsec = 10 * 1000 * 1000};
 
 static struct nccl_comm *nccl_of(struct mics_comm *comm)
 {
     return (struct nccl_comm *)comm;
 }
 
-static void copy_alone(struct mics_stream *stream, void *dst, const void *src, uint64_t bytes)
-{
-    const struct mics_op_copy args = {dst, src, bytes};
-
-    if (dst != src && bytes > 0)
-        stream->device->ops->launch(stream, MICS_K_COPY, &args, sizeof args);
-}
-
-/* In NCCL's terms as in ours: in place where send is recv + block * count. */
-static void nccl_all_gather(struct mics_comm *base, struct mics_stream *stream, const void *send,
-                            void *recv, uint64_t count, enum mics_dtype dtype)
-{
-    const uint64_t bytes = count * mics_dtype_bytes(dtype);
-    const struct comm_call call = {.kind = COMM_ALL_GATHER,
-                                   .dtype = dtype,
-                                   .send = (void *)send,
-                                   .recv = recv,
-                                   .count = count,
-                                   .bytes = bytes};
-
-    if (base->size == 1)
-        copy_alone(stream, recv, send, bytes);
-    else
-        mics_nccl_issue(nccl_of(base), stream, &call, (uint64_t)(base->size - 1) * bytes);
-}
-
-static void nccl_reduce_scatter(struct mics_comm *base, struct mics_stream *stream, void *send,
-                                void *recv, uint64_t count, enum mics_dtype dtype)
-{
-    const uint64_t bytes = count * mics_dtype_bytes(dtype);
-    const struct comm_call call = {.kind = COMM_REDUCE_SCATTER,
-                                   .dtype = dtype,
-                                   .send = send,
-                                   .recv = recv,
-                                   .count = count,
-                                   .bytes = bytes};
-
-    if (base->size == 1)
-        copy_alone(stream, recv, send, bytes);
-    else
-        mics_nccl_issue(nccl_of(base), stream, &call, (uint64_t)(base->size - 1) * bytes);
-}
-
-static void nccl_all_reduce(struct mics_comm *base, struct mics_stream *stream, void *data,
-                            uint64_t count, enum mics_dtype dtype)
-{
-    const struct comm_call call = {.kind = COMM_ALL_REDUCE,
-                                   .dtype = dtype,
-                                   .recv = data,
-                                   .count = count,
-                                   .bytes = count * mics_dtype_bytes(dtype)};
-
-    if (base->size > 1)
-        mics_nccl_issue(nccl_of(base), stream, &call,
-                        mics_comm_all_reduce_sent(base->size, base->rank, count, dtype));
-}
-
-static void nccl_broadcast(struct mics_comm *base, struct mics_stream *stream, void *data,
-                           uint64_t bytes, int root)
-{
-    const struct comm_call call = {
-        .kind = COMM_BROADCAST, .root = root, .recv = data, .count = bytes, .bytes = bytes};
-    const int place = comm_mod(base->rank - root, base->size);
-
-    assert(root >= 0 && root < base->size);
-    if (base->size > 1)
-        mics_nccl_issue(nccl_of(base), stream, &call,
-                        mics_comm_broadcast_sent(base->size, place, bytes));
-}
-
-static void nccl_barrier(struct mics_comm *base, struct mics_stream *stream)
-{
-    if (base->size > 1)
-        mics_nccl_issue(nccl_of(base), stream, &(struct comm_call){.kind = COMM_BARRIER}, 0);
-}
-
-static enum mics_status nccl_broadcast_now(struct mics_comm *base, void *data, uint64_t bytes,
-                                           int root, struct mics_err *err)
-{
-    struct mics_comm *control = nccl_of(base)->control;
-
-    return control->ops->broadcast_now(control, data, bytes, root, err);
-}
-
-static enum mics_status nccl_all_gather_now(struct mics_comm *base, const void *send, void *recv,
-                                            uint64_t bytes, struct mics_err *err)
-{
-    struct mics_comm *control = nccl_of(base)->control;
-
-    return control->ops->all_gather_now(control, send, recv, bytes, err);
-}
-
-static enum mics_status nccl_barrier_now(struct mics_comm *base, struct mics_err *err)
-{
-    struct mics_comm *control = nccl_of(base)->control;
-
-    return control->ops->barrier_now(control, err);
-}
-
-static enum mics_status nccl_split(struct mics_comm *base, int color, int key, int block,
-                                   struct mics_comm **out, struct mics_err *err)
-{
-    struct nccl_comm *comm = nccl_of(base);
-    struct mics_comm *control = NULL;
-    const enum mics_status status =
-        comm->control->ops->split(comm->control, color, key, block, &control, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (control)
-        return mics_nccl_comm_new(comm->family, control, false, out, err);
-    *out = NULL;
-    return MICS_OK;
-}
-
-static void nccl_free(struct mics_comm *base)
-{
-    struct nccl_comm *comm = nccl_of(base);
-    struct mics_device *device = comm->family->device;
-
-    mics_nccl_leave(comm);
-    comm->control->ops->free(comm->control);
-    if (comm->token)
-        device->ops->release(device, comm->token);
-    mics_nccl_family_remove(comm->family, comm);
-    free(comm->blocks);
-    free(comm);
-}
-
-static void nccl_cancel(struct mics_comm *base)
-{
-    struct nccl_family *family = nccl_of(base)->family;
-
-    mics_nccl_family_end(family);
-    family->device->ops->fail(family->device, MICS_ERR_COMM, "NCCL: the job is being ended");
-}
-
-static void nccl_abort(struct mics_comm *base, int code)
-{
-    struct nccl_comm *comm = nccl_of(base);
-
-    mics_nccl_family_end(comm->family);
-    comm->control->ops->abort(comm->control, code);
-}
-
-const struct mics_comm_ops mics_nccl_ops = {
-    .split = nccl_split,
-    .free = nccl_free,
-    .all_gather = nccl_all_gather,
-    .reduce_scatter = nccl_reduce_scatter,
-    .all_reduce = nccl_all_reduce,
-    .broadcast = nccl_broadcast,
-    .barrier = nccl_barrier,
-    .broadcast_now = nccl_broadcast_now,
-    .all_gather_now = nccl_all_gather_now,
-    .barrier_now = nccl_barrier_now,
-    .check = mics_nccl_check,
-    .cancel = nccl_cancel,
-    .abort = nccl_abort,
-};
-
-/*
- * issue.c - collectives to NCCL: one call, or a group of those that have joined, which NCCL launches as one.
- *
- * The calls of a group are kept here until the last has come. A group of NCCL's that is begun with the first would swallow
- * those of other communicators in between, whose streams go on without them.
- */
-
-
-/* So long the word is with whoever knows more of a rank that went away: a watchdog, or that rank. */
-static const int patience_naps = 800;
-static const struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};
+/* Issuing ------------------------------------------------------------------------------------ */
 
 static ncclDataType_t type_of(enum mics_dtype dtype)
 {
@@ -198,19 +29,8 @@ static ncclDataType_t type_of(enum mics_dtype dtype)
     return types[dtype];
 }
 
-static const char *name_of(enum comm_kind kind)
-{
-    static const char *const names[] = {
-        [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",
-        [COMM_ALL_REDUCE] = "all_reduce", [COMM_BROADCAST] = "broadcast",
-        [COMM_BARRIER] = "barrier",
-    };
-
-    return names[kind];
-}
-
-static ncclResult_t call_nccl(const struct nccl_comm *comm, cudaStream_t stream,
-                              const struct comm_call *call)
+static ncclResult_t issue_call(const struct nccl_comm *comm, cudaStream_t stream,
+                               const struct comm_call *call)
 {
     const ncclDataType_t type = type_of(call->dtype);
     const ncclComm_t nccl = comm->nccl;
@@ -224,75 +44,77 @@ static ncclResult_t call_nccl(const struct nccl_comm *comm, cudaStream_t stream,
         return ncclAllReduce(call->recv, call->recv, call->count, type, ncclSum, nccl, stream);
     case COMM_BROADCAST:
         return ncclBroadcast(call->recv, call->recv, call->bytes, ncclUint8,
-                             comm->blocks[call->root], nccl, stream);
-    default: /* nobody has the sum before all have come */
+                             comm->base.blocks[call->root], nccl, stream);
+    default: /* a barrier: no rank has the sum before all have contributed */
         return ncclAllReduce(comm->token, comm->token, 1, ncclFloat32, ncclSum, nccl, stream);
     }
 }
 
-/* An argument that NCCL finds wrong is told by its call alone, everything else by the end of the group. */
-static ncclResult_t call_group(const struct nccl_comm *comm, cudaStream_t stream)
+/* NCCL reports an invalid argument from the call itself, everything else from the end of the
+ * group. */
+static ncclResult_t issue_group(const struct nccl_comm *comm, cudaStream_t stream,
+                                const struct comm_call *calls, int count)
 {
-    ncclResult_t worst = ncclGroupStart(), result;
+    ncclResult_t first = ncclGroupStart(), result;
 
-    if (worst != ncclSuccess)
-        return worst;
-    for (int i = 0; i < comm->waiting_count; i++) {
-        result = call_nccl(comm, stream, &comm->waiting[i]);
-        if (worst == ncclSuccess && result != ncclInProgress)
-            worst = result;
+    if (first != ncclSuccess)
+        return first;
+    for (int i = 0; i < count; i++) {
+        result = issue_call(comm, stream, &calls[i]);
+        if (first == ncclSuccess && result != ncclInProgress)
+            first = result;
     }
     result = ncclGroupEnd();
-    return worst == ncclSuccess ? result : worst;
+    return first == ncclSuccess ? result : first;
 }
 
-/* Everything that waits. The lock is held. */
-static ncclResult_t call_all(struct nccl_comm *comm, cudaStream_t stream)
+/* The context's lock is held. */
+static ncclResult_t issue_locked(const struct nccl_comm *comm, cudaStream_t stream,
+                                 const struct comm_call *calls, int count)
 {
-    const cudaEvent_t launch = comm->family->launch;
+    const cudaEvent_t launch = comm->context->launch;
 
     if (!comm->nccl)
         return ncclRemoteError;
     if (launch && cudaStreamWaitEvent(stream, launch, 0) != cudaSuccess)
         return ncclUnhandledCudaError;
-    return comm->waiting_count == 1 ? call_nccl(comm, stream, &comm->waiting[0])
-                                    : call_group(comm, stream);
+    return count == 1 ? issue_call(comm, stream, calls) : issue_group(comm, stream, calls, count);
 }
 
-static ncclResult_t run_all(struct nccl_comm *comm, cudaStream_t stream)
+static ncclResult_t issue(const struct nccl_comm *comm, cudaStream_t stream,
+                          const struct comm_call *calls, int count)
 {
-    struct nccl_family *family = comm->family;
+    struct nccl_context *context = comm->context;
 
-    pthread_mutex_lock(&family->lock);
-    ncclResult_t result = call_all(comm, stream);
-    pthread_mutex_unlock(&family->lock);
-    result = mics_nccl_settle(comm, result);
-    if (result == ncclSuccess && family->launch &&
-        cudaEventRecord(family->launch, stream) != cudaSuccess)
+    pthread_mutex_lock(&context->lock);
+    ncclResult_t result = issue_locked(comm, stream, calls, count);
+    pthread_mutex_unlock(&context->lock);
+    result = mics_nccl_wait(comm, result);
+    if (result == ncclSuccess && context->launch &&
+        cudaEventRecord(context->launch, stream) != cudaSuccess)
         return ncclUnhandledCudaError;
     return result;
 }
 
-static void fail(struct nccl_comm *comm, ncclResult_t result)
+static void fail_device(struct nccl_comm *comm, enum comm_kind kind, ncclResult_t result)
 {
-    struct mics_device *device = comm->family->device;
-    const enum comm_kind kind = comm->waiting[0].kind;
+    struct mics_device *device = comm->context->device;
     struct mics_err err;
 
-    for (int i = 0; result == ncclRemoteError && i < patience_naps; i++)
-        if (!atomic_load(&comm->family->ending))
-            nanosleep(&nap, NULL);
-    if (atomic_load(&comm->family->ending)) /* the device has failed, and tells that */
+    for (int i = 0; result == ncclRemoteError && i < remote_error_sleeps; i++)
+        if (!atomic_load(&comm->context->aborting))
+            nanosleep(&remote_error_sleep, NULL);
+    if (atomic_load(&comm->context->aborting)) /* the device has failed with the cause */
         return;
     const enum mics_status status = mics_nccl_failure(comm, result, &err);
-    mics_err_prefix(&err, "%s among %d ranks", name_of(kind), comm->comm.size);
+    mics_err_prefix(&err, "%s among %d ranks", mics_comm_call_name(kind), comm->base.comm.size);
     device->ops->fail(device, status, err.text);
 }
 
-/* Those of most families only split their first communicator; all ranks come to the first collective of it. */
-static bool join_late(struct nccl_comm *comm)
+/* The first communicator joins with its first collective, because most jobs only split it. */
+static bool has_joined(struct nccl_comm *comm)
 {
-    struct mics_device *device = comm->family->device;
+    struct mics_device *device = comm->context->device;
     struct mics_err err;
 
     if (comm->joined)
@@ -303,24 +125,83 @@ static bool join_late(struct nccl_comm *comm)
     return status == MICS_OK;
 }
 
-void mics_nccl_issue(struct nccl_comm *comm, struct mics_stream *stream,
-                     const struct comm_call *call, uint64_t sent_bytes)
+static void nccl_submit(struct comm_base *base, struct mics_stream *stream,
+                        const struct comm_call *calls, int count)
 {
+    struct nccl_comm *comm = nccl_of(&base->comm);
     struct mics_device *device = stream->device;
 
-    if (device->ops->failure(device, NULL) != MICS_OK || !join_late(comm)) {
-        comm->waiting_count = 0;
+    if (device->ops->failure(device, NULL) != MICS_OK || !has_joined(comm))
         return;
-    }
-    comm->comm.counts.calls++;
-    comm->comm.counts.sent_bytes += sent_bytes;
-    assert(comm->waiting_count < MICS_COMM_JOINED_MAX);
-    comm->waiting[comm->waiting_count++] = *call;
-    if (comm->comm.joins)
-        return;
+    for (int i = 0; i < count; i++)
+        base->counts->sent_bytes += mics_comm_call_sent(base, &calls[i]);
     mics_cuda_use((struct cuda_device *)device);
-    const ncclResult_t result = run_all(comm, ((struct cuda_stream *)stream)->stream);
+    const ncclResult_t result = issue(comm, ((struct cuda_stream *)stream)->stream, calls, count);
     if (result != ncclSuccess)
-        fail(comm, result);
-    comm->waiting_count = 0;
+        fail_device(comm, calls->kind, result);
 }
+
+/* The table ---------------------------------------------------------------------------------- */
+
+/* Blocking calls are on host memory. */
+static enum mics_status nccl_execute(struct comm_base *base, const struct comm_call *calls,
+                                     int count, struct comm_sent *sent, struct mics_err *err)
+{
+    struct comm_base *control = (struct comm_base *)nccl_of(&base->comm)->control;
+
+    return control->backend->execute(control, calls, count, sent, err);
+}
+
+static enum mics_status nccl_split(struct mics_comm *base, int color, int key, int block,
+                                   struct mics_comm **out, struct mics_err *err)
+{
+    struct nccl_comm *comm = nccl_of(base);
+    struct mics_comm *control = NULL;
+    const enum mics_status status =
+        comm->control->ops->split(comm->control, color, key, block, &control, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (control)
+        return mics_nccl_comm_new(comm->context, control, false, out, err);
+    *out = NULL;
+    return MICS_OK;
+}
+
+static void nccl_free(struct mics_comm *base)
+{
+    struct nccl_comm *comm = nccl_of(base);
+    struct mics_device *device = comm->context->device;
+
+    mics_nccl_leave(comm);
+    comm->control->ops->free(comm->control);
+    if (comm->token)
+        device->ops->release(device, comm->token);
+    mics_nccl_context_remove(comm->context, comm);
+    free(comm->base.blocks);
+    free(comm);
+}
+
+static void nccl_cancel(struct mics_comm *base)
+{
+    mics_nccl_context_abort(nccl_of(base)->context);
+}
+
+static void nccl_abort(struct mics_comm *base, int code)
+{
+    struct nccl_comm *comm = nccl_of(base);
+
+    mics_nccl_context_abort(comm->context);
+    comm->control->ops->abort(comm->control, code);
+}
+
+static const struct mics_comm_health_ops nccl_health = {.check = mics_nccl_check,
+                                                        .cancel = nccl_cancel};
+
+const struct comm_backend mics_nccl_backend = {.name = "nccl",
+                                               .health = &nccl_health,
+                                               .split = nccl_split,
+                                               .free = nccl_free,
+                                               .abort = nccl_abort,
+                                               .submit = nccl_submit,
+                                               .execute = nccl_execute};

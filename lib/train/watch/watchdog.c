@@ -91,7 +91,7 @@ static double heard(const struct mics_watchdog *watchdog, uint32_t rank, uint64_
 {
     struct mics_comm *comm = watchdog->options.world->comm;
 
-    return comm->ops->heard ? comm->ops->heard(comm, (int)rank, word) : -1;
+    return comm->heartbeat ? comm->heartbeat->age_s(comm, (int)rank, word) : -1;
 }
 
 static double silence_s(const struct mics_watchdog *watchdog)
@@ -256,8 +256,8 @@ static bool look(struct mics_watchdog *watchdog)
 
     mics_engine_watch(options->engine, &doing);
     const uint64_t word = word_of(&doing, options->run->told_step, options->run->saves);
-    if (comm->ops->tell)
-        comm->ops->tell(comm, word);
+    if (comm->heartbeat)
+        comm->heartbeat->set(comm, word);
     if (watchdog->board)
         mics_board_write(watchdog->board, word);
     if (was_asleep(watchdog))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm_checks.h"
-#include "comm/staged.h"
 #include "comm/backend.h"
+#include "comm/staged.h"
+#include "comm_checks.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -104,7 +104,7 @@ static void a_detour_through_staging_memory_changes_nothing(void)
     run_like(4, &(struct rank){.check = check_two_at_once, .staged = true, .delays = true});
 }
 
-/* More than MICS_COMM_DETOUR_BYTES; the first leaves less than the tree takes, if it were cut carelessly. */
+/* More than MICS_COMM_STAGED_BYTES; the first leaves less than the tree takes, if it were cut carelessly. */
 static void check_rounds(struct checker *c)
 {
     static const uint64_t counts[] = {1048576 + 700, 1048576 * 2 + 2000};
