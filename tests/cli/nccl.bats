@@ -41,7 +41,7 @@ faulty() # fault command...
     done
 }
 
-@test "nccl: MICS_COMM=staged takes the host's way, and it is right, too" {
+@test "nccl: MICS_COMM=staged uses memory of the host, and it is right, too" {
     MICS_COMM=staged run -0 mpi 3 "$comm" gpu staged
     [ "$output" = "all well on 3 ranks" ]
 }

@@ -2,7 +2,8 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned |
+ * abort | fault | wait SECONDS | bench | world
  */
 #include "comm/mpi/mpi.h"
 #include "comm/staged.h"
@@ -21,7 +22,7 @@
 
 static const struct mics_comm_ops *ops;
 
-/* Rank 0 says what is wrong anywhere. */
+/* Rank 0 prints the first error of every rank. */
 static int report(struct checker *c)
 {
     const int size = c->world->size;
@@ -47,7 +48,7 @@ static int check(struct checker *c)
     return report(c);
 }
 
-/* The same with a detour through staging memory, in several rounds. */
+/* The same through staging memory, in several rounds. */
 static int check_staged(struct checker *c)
 {
     struct mics_comm *world = c->world, *host = NULL;
@@ -79,7 +80,8 @@ static enum mics_status open_gpu(const struct mics_comm *world, struct mics_plug
     return status;
 }
 
-/* On GPUs: everything (the backend is as expected), or only what fails: a collective, beside its stream. */
+/* On GPUs: everything (the backend is as expected), or only what fails: a collective, beside its
+ * stream. */
 static int check_gpu(struct mics_comm *world, const char *backend, int (*then)(struct checker *c))
 {
     struct mics_plugin_file *plugin = NULL;
@@ -164,7 +166,8 @@ static int check_delays(struct checker *c)
     return report(c);
 }
 
-/* Sums that round, of every kind, into `out` [3 * count * size]: what a route gives, bit for bit. */
+/* Sums that round, of every kind, into `out` [3 * count * size]: what a route gives, bit for
+ * bit. */
 static void sums_of_route(struct checker *c, struct mics_comm *comm, uint64_t short_bytes,
                           uint64_t count, float *out)
 {
@@ -197,7 +200,8 @@ static void compare_routes(struct checker *c, struct mics_comm *comm, uint64_t c
     free(other);
 }
 
-/* Every route does the same and counts the same, in an order and with blocks that are not the world's. */
+/* Every route does the same and counts the same, in an order and with blocks that are not the
+ * world's. */
 static int check_routes(struct checker *c)
 {
     static const uint64_t limits[] = {0, 300, UINT64_MAX};
@@ -219,7 +223,7 @@ static int check_routes(struct checker *c)
     return report(c);
 }
 
-/* All ranks must take the same route: they were told so when the communicator was made. */
+/* All ranks must have the same limits of the direct algorithm. */
 static int check_tuned(struct checker *c)
 {
     const struct mpi_direct_limits mine = mics_mpi_direct_limits(c->world);
@@ -261,7 +265,7 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
-/* Rank 1 cannot send any more: it says so, of every later collective too, and ends the job. */
+/* Rank 1 cannot send: its collective fails, every later one fails too, and it aborts the job. */
 static int break_line(struct checker *c)
 {
     float data[4] = {0};
@@ -295,7 +299,8 @@ static double cpu_s(void)
            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* Everybody waits for rank 0 inside a collective; rank 0 is idle. Prints the greatest share of a core. */
+/* Everybody waits for rank 0 inside a collective; rank 0 is idle. Prints the greatest share of a
+ * core. */
 static int wait_for_others(struct checker *c, double seconds)
 {
     double shares[64] = {0};

@@ -132,7 +132,8 @@ static inline void check_one(struct checker *c, struct mics_comm *comm, uint64_t
                  "all_reduce");
 }
 
-/* Collectives of a group, on arrays end to end: elements of each one's piece, from short to several segments. */
+/* Collectives of a group, on arrays end to end: elements of each one's piece, from short to several
+ * segments. */
 enum { PARTS = 4 };
 
 static inline uint64_t part_count(const struct checker *c, int part)
@@ -142,7 +143,8 @@ static inline uint64_t part_count(const struct checker *c, int part)
     return counts[part];
 }
 
-/* Collectives of a kind on all parts, separate or in a group. Each part has `size` pieces, end to end. */
+/* Collectives of a kind on all parts, separate or in a group. Each part has `size` pieces, end to
+ * end. */
 static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind, bool grouped,
                              float *data)
 {
@@ -166,8 +168,8 @@ static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind
     settle(c, "collectives in a group");
 }
 
-/* A group gives the same bits and counts as separate collectives. After a reduce-scatter only this rank's
- * pieces are defined. */
+/* A group gives the same bits and counts as separate collectives. After a reduce-scatter only this
+ * rank's pieces are defined. */
 static inline void check_group(struct checker *c, struct mics_comm *comm)
 {
     uint64_t total = 0;
@@ -276,7 +278,7 @@ static inline void check_bits(struct checker *c)
             now[i] = 1.0f / (float)(1 + i * 7 + world->rank * 13);
         delay(c, c->stream);
         world->ops->all_reduce(world, c->stream, now, COUNT, MICS_F32);
-        world->ops->all_reduce(world, c->stream, now, 5, MICS_F32); /* by the short way */
+        world->ops->all_reduce(world, c->stream, now, 5, MICS_F32); /* by the tree */
     }
     settle(c, "all_reduce");
     EXPECT(memcmp(data, again, COUNT * sizeof *data) == 0,
@@ -322,8 +324,8 @@ static inline void check_bf16_bits(struct checker *c)
     drop(c, all);
 }
 
-/* Two communicators on two streams, started in different orders on different ranks. A GPU may ask for one order
- * on all ranks: NCCL does, and the emulator's streams do. */
+/* Two communicators on two streams, started in different orders on different ranks. A GPU may ask
+ * for one order on all ranks: NCCL does, and the emulator's streams do. */
 static inline void check_two_at_once(struct checker *c)
 {
     const bool any_order = c->device->on_host;

@@ -87,7 +87,7 @@ static void check_all(struct checker *c)
     c->world = comm;
     EXPECT(!strcmp(comm->backend, "nccl"), "%s", comm->backend);
     check_everything(c);
-    EXPECT(comm->health->check(comm, NULL) == MICS_OK, "it says that something is wrong");
+    EXPECT(comm->health->check(comm, NULL) == MICS_OK, "it reports an error");
     comm->ops->free(comm);
     c->world = control;
 }
@@ -112,7 +112,7 @@ static void ranks_on_one_GPU_are_refused(void)
     run_ranks(2, true, check_refused);
 }
 
-/* Rank 0 is in a collective that nobody else joins; rank 1 ends NCCL's work on both, as two watchdogs would. */
+/* Rank 0 is in a collective that rank 1 does not enter; both abort, as their watchdogs would. */
 static void *end_soon(void *context)
 {
     struct mics_comm *comm = context;
@@ -210,7 +210,8 @@ static void collectives_of_a_group_are_one_NCCL_group(void)
     run_logged(2, check_groups, "of 2: ", 2);
 }
 
-/* An all-gather in place, in memory of the device from before and from after the communicator joined. */
+/* An all-gather in place, in memory of the device from before and from after the communicator
+ * joined. */
 static void check_memory(struct checker *c)
 {
     struct mics_comm *first = open_comm(c), *comm = NULL;
