@@ -49,9 +49,8 @@ ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 
 # Sources: every folder of lib is a layer. The plug-in has its own objects (kernels/cuda/cuda.mk).
 LIB_SRC  := $(filter-out lib/cli/% lib/device/cuda/% lib/comm/nccl/%,$(sort $(shell find lib kernels/host -name '*.c')))
-ifeq ($(HAVE_MPI),0)
-LIB_SRC  := $(filter-out lib/comm/mpi/%,$(LIB_SRC))
-endif
+MPI_NONE := lib/comm/mpi/none.c
+LIB_SRC  := $(filter-out $(if $(filter 0,$(HAVE_MPI)),$(filter-out $(MPI_NONE),$(wildcard lib/comm/mpi/*.c)),$(MPI_NONE)),$(LIB_SRC))
 CLI_SRC  := $(wildcard lib/cli/*.c)
 CMD_SRC  := $(wildcard cmd/mics-*.c)
 CMD_PART := $(filter-out $(CMD_SRC),$(wildcard cmd/*.c))

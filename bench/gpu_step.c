@@ -235,7 +235,7 @@ int main(int argc, char **argv)
     struct start start = {.begun = mics_now_s()};
     const long steps = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
     struct mics_world *world;
-    struct mics_chosen gpu;
+    struct mics_job_device gpu;
     struct mics_err err;
 
     if (steps <= WARM || steps > 10000) {
@@ -244,7 +244,7 @@ int main(int argc, char **argv)
     }
     struct mics_plan *plan = read_plan(argv[1]);
     must(mics_world_open(&world, &err), &err);
-    must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &gpu, &err), &err);
+    must(mics_job_device_open(world, MICS_DEVICE_CUDA, 1, &gpu, &err), &err);
     struct memory left = {.opened = memory_left(gpu.device)};
     start.opened = mics_now_s();
     struct mics_engine *engine = new_engine(plan, world, gpu.device);
@@ -260,7 +260,7 @@ int main(int argc, char **argv)
     print(plan, &start, &times, &left);
     free(times.step);
     mics_engine_free(engine);
-    mics_chosen_close(&gpu);
+    mics_job_device_close(&gpu);
     mics_world_close(world);
     mics_plan_free(plan);
     return 0;

@@ -277,9 +277,7 @@ static int run_on_all_ranks(struct request *request,
 {
     struct mics_convert_request *convert = &request->convert;
     struct mics_err err = {""};
-    enum mics_status status = mics_comm_launched_by_mpi()
-                                  ? mics_comm_new_mpi(&convert->comm, &err)
-                                  : mics_comm_new_self(&convert->comm, &err);
+    enum mics_status status = mics_comm_open(&convert->comm, &err);
     int code;
 
     if (status != MICS_OK)

@@ -108,19 +108,19 @@ enum mics_status mics_bench_wait(const struct mics_bench *bench, struct mics_err
     enum mics_status status = MICS_OK;
     double checked_s = mics_now_s();
 
-    if (!comm->ops->check || !ops->event_reached)
+    if (!comm->health || !ops->event_reached)
         return ops->stream_sync(bench->stream, err);
     ops->event_record(bench->idle, bench->stream);
     while (status == MICS_OK && !ops->event_reached(bench->idle)) {
         sched_yield();
         if (mics_now_s() - checked_s < check_interval_s)
             continue;
-        status = comm->ops->check(comm, err);
+        status = comm->health->check(comm, err);
         checked_s = mics_now_s();
     }
     if (status == MICS_OK)
         return ops->stream_sync(bench->stream, err);
-    comm->ops->cancel(comm);
+    comm->health->cancel(comm);
     return status;
 }
 
@@ -138,7 +138,7 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     if (bench->threads == 0)
         return mics_err_set(err, MICS_ERR_ARG, "MICS_THREADS: expected a number of threads");
     const struct idle_gpus gpus = list_idle_gpus(kind);
-    status = mics_device_choose(world, kind, bench->threads, &bench->chosen, err);
+    status = mics_job_device_open(world, kind, bench->threads, &bench->chosen, err);
     bench->device = bench->chosen.device;
     if (status == MICS_OK)
         status = agree_on_memory(bench, &gpus, err);
@@ -170,7 +170,7 @@ void mics_bench_fini(struct mics_bench *bench)
         device->ops->release(device, bench->buffer);
     if (bench->comm)
         bench->comm->ops->free(bench->comm);
-    mics_chosen_close(&bench->chosen);
+    mics_job_device_close(&bench->chosen);
     *bench = (struct mics_bench){0};
 }
 

@@ -15,7 +15,7 @@
 
 struct mics_bench {
     struct mics_world *world;  /* the caller's */
-    struct mics_chosen chosen; /* owns `device` */
+    struct mics_job_device chosen; /* owns `device` */
     struct mics_device *device;
     struct mics_stream *stream;
     struct mics_event *idle; /* the end of what is enqueued on the stream */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * backend.c - the public table and groups, for all backends. The plug-in has a copy of its own.
+ */
 #include "comm/backend.h"
 
-#include "device/launch.h"
-
-#include "host/sum.h"
+#include "device/stream.h"
 
 #include <assert.h>
 #include <string.h>
@@ -19,110 +20,58 @@ const char *mics_comm_call_name(enum comm_kind kind)
     return names[kind];
 }
 
-void mics_comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype)
+void mics_comm_group_begin(struct mics_comm *comm)
 {
-    if (dtype == MICS_F64)
-        mics_host_accumulate_f64(into, from, count);
-    else if (dtype == MICS_BF16)
-        mics_host_accumulate_bf16(into, from, count);
-    else
-        mics_host_accumulate_f32(into, from, count);
+    struct comm_base *base = (struct comm_base *)comm;
+
+    assert(!base->group_open);
+    base->group_open = true;
+    base->group_count = 0;
 }
 
-void mics_comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype)
+void mics_comm_group_end(struct mics_comm *comm)
 {
-    if (dtype == MICS_F64)
-        mics_host_sum_f64(out, a, b, count);
-    else if (dtype == MICS_BF16)
-        mics_host_sum_bf16(out, a, b, count);
-    else
-        mics_host_sum_f32(out, a, b, count);
-}
+    struct comm_base *base = (struct comm_base *)comm;
 
-/* What a call in a stream carries. */
-struct errand {
-    struct comm_base *base;
-    struct mics_device *device;
-    struct mics_comm_counts *counts;
-    bool first, joins;
-    struct comm_call call;
-};
-
-static enum mics_status execute(struct comm_base *base, const struct comm_call *call,
-                                struct comm_sent *sent, struct mics_err *err)
-{
-    enum mics_status status = base->execute(base, call, sent, err);
-
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s among %d ranks", mics_comm_call_name(call->kind), base->comm.size);
-    return status;
-}
-
-/* With the calls that wait for this one. */
-static enum mics_status execute_joined(struct comm_base *base, struct comm_call *last,
-                                       struct comm_sent *sent, struct mics_err *err)
-{
-    struct comm_call *waiting = base->waiting;
-    const int count = base->waiting_count;
-
-    base->waiting_count = 0;
-    for (int i = 0; i < count; i++)
-        waiting[i].next = i + 1 < count ? &waiting[i + 1] : last;
-    return execute(base, count > 0 ? waiting : last, sent, err);
-}
-
-/* In the stream's thread. */
-static void run_errand(void *context)
-{
-    struct errand *errand = context;
-    struct mics_err err = {""};
-    struct comm_sent sent = {0};
-
-    errand->counts->calls += errand->first;
-    if (errand->joins) {
-        assert(errand->base->waiting_count < MICS_COMM_JOINED_MAX - 1);
-        errand->base->waiting[errand->base->waiting_count++] = errand->call;
-        return;
-    }
-    enum mics_status status = execute_joined(errand->base, &errand->call, &sent, &err);
-    errand->counts->sent_bytes += sent.bytes;
-    errand->counts->net_bytes += sent.net_bytes;
-    if (status != MICS_OK)
-        errand->device->ops->fail(errand->device, status, err.text);
-}
-
-void mics_comm_base_enqueue(struct comm_base *base, struct mics_stream *stream,
-                            const struct comm_call *call, struct mics_comm_counts *counts,
-                            bool first)
-{
-    const struct errand errand = {
-        base, mics_stream_device(stream), counts, first, base->comm.joins && base->takes_joined,
-        *call};
-    struct mics_op_call op = {.fn = run_errand};
-
-    static_assert(sizeof errand <= sizeof op.payload, "an errand fits into a call");
-    memcpy(op.payload, &errand, sizeof errand);
-    mics_launch_call(stream, &op);
+    assert(base->group_open);
+    base->group_open = false;
+    if (base->group_count > 0)
+        base->backend->submit(base, base->group_stream, base->group, base->group_count);
 }
 
 static void enqueue(struct mics_comm *comm, struct mics_stream *stream, struct comm_call call)
 {
-    mics_comm_base_enqueue((struct comm_base *)comm, stream, &call, &comm->counts, true);
+    struct comm_base *base = (struct comm_base *)comm;
+
+    comm->counts.calls++;
+    if (!base->group_open) {
+        base->backend->submit(base, stream, &call, 1);
+        return;
+    }
+    assert(base->group_count < MICS_COMM_GROUP_MAX);
+    assert(base->group_count == 0 ||
+           (stream == base->group_stream && call.kind == base->group[0].kind &&
+            call.dtype == base->group[0].dtype));
+    base->group_stream = stream;
+    base->group[base->group_count++] = call;
 }
 
-static void copy_alone(struct mics_stream *stream, const void *send, void *recv, uint64_t bytes)
+/* All that an all_gather or reduce_scatter of a single rank does. */
+static void copy_own(struct mics_stream *stream, const void *send, void *recv, uint64_t bytes)
 {
+    const struct mics_op_copy copy = {recv, send, bytes};
+
     if (send != recv && bytes > 0)
-        mics_launch_copy(stream, &(struct mics_op_copy){recv, send, bytes});
+        stream->device->ops->launch(stream, MICS_K_COPY, &copy, sizeof copy);
 }
 
-void mics_comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
-                               void *recv, uint64_t count, enum mics_dtype dtype)
+static void base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
+                            void *recv, uint64_t count, enum mics_dtype dtype)
 {
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
     if (comm->size == 1)
-        copy_alone(stream, send, recv, bytes);
+        copy_own(stream, send, recv, bytes);
     else
         enqueue(comm, stream,
                 (struct comm_call){.kind = COMM_ALL_GATHER,
@@ -133,13 +82,13 @@ void mics_comm_base_all_gather(struct mics_comm *comm, struct mics_stream *strea
                                    .bytes = bytes});
 }
 
-void mics_comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
-                                   void *recv, uint64_t count, enum mics_dtype dtype)
+static void base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
+                                void *recv, uint64_t count, enum mics_dtype dtype)
 {
     const uint64_t bytes = count * mics_dtype_bytes(dtype);
 
     if (comm->size == 1)
-        copy_alone(stream, send, recv, bytes);
+        copy_own(stream, send, recv, bytes);
     else
         enqueue(comm, stream,
                 (struct comm_call){.kind = COMM_REDUCE_SCATTER,
@@ -150,8 +99,8 @@ void mics_comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *s
                                    .bytes = bytes});
 }
 
-void mics_comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                               uint64_t count, enum mics_dtype dtype)
+static void base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                            uint64_t count, enum mics_dtype dtype)
 {
     if (comm->size > 1)
         enqueue(comm, stream,
@@ -162,65 +111,119 @@ void mics_comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *strea
                                    .bytes = count * mics_dtype_bytes(dtype)});
 }
 
-static struct comm_call broadcast_call(void *data, uint64_t bytes, int root)
+static struct comm_call broadcast_call(const struct mics_comm *comm, void *data, uint64_t bytes,
+                                       int root)
 {
+    (void)comm;
+    assert(root >= 0 && root < comm->size);
     return (struct comm_call){
         .kind = COMM_BROADCAST, .root = root, .recv = data, .count = bytes, .bytes = bytes};
 }
 
-void mics_comm_base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                              uint64_t bytes, int root)
+static void base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
+                           uint64_t bytes, int root)
 {
-    assert(root >= 0 && root < comm->size);
+    const struct comm_call call = broadcast_call(comm, data, bytes, root);
+
     if (comm->size > 1)
-        enqueue(comm, stream, broadcast_call(data, bytes, root));
+        enqueue(comm, stream, call);
 }
 
-void mics_comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream)
+static void base_barrier(struct mics_comm *comm, struct mics_stream *stream)
 {
     if (comm->size > 1)
         enqueue(comm, stream, (struct comm_call){.kind = COMM_BARRIER});
 }
 
-/* Not counted: it is no part of a step. */
+enum mics_status mics_comm_execute(struct comm_base *base, const struct comm_call *calls, int count,
+                                   struct comm_sent *sent, struct mics_err *err)
+{
+    const enum mics_status status = base->backend->execute(base, calls, count, sent, err);
+
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s among %d ranks", mics_comm_call_name(calls->kind),
+                        base->comm.size);
+    return status;
+}
+
 static enum mics_status execute_now(struct mics_comm *comm, struct comm_call call,
                                     struct mics_err *err)
 {
     struct comm_sent sent = {0};
 
-    return execute((struct comm_base *)comm, &call, &sent, err);
+    return mics_comm_execute((struct comm_base *)comm, &call, 1, &sent, err);
 }
 
-enum mics_status mics_comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
-                                              int root, struct mics_err *err)
+static enum mics_status base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
+                                           int root, struct mics_err *err)
 {
-    assert(root >= 0 && root < comm->size);
-    if (comm->size == 1)
-        return MICS_OK;
-    return execute_now(comm, broadcast_call(data, bytes, root), err);
+    const struct comm_call call = broadcast_call(comm, data, bytes, root);
+
+    return comm->size == 1 ? MICS_OK : execute_now(comm, call, err);
 }
 
-enum mics_status mics_comm_base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
-                                               uint64_t bytes, struct mics_err *err)
+static enum mics_status base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
+                                            uint64_t bytes, struct mics_err *err)
 {
-    if (comm->size == 1) {
-        if (send != recv && bytes > 0)
-            memcpy(recv, send, bytes);
-        return MICS_OK;
-    }
-    return execute_now(comm,
-                       (struct comm_call){.kind = COMM_ALL_GATHER,
-                                          .in_rank_order = true,
-                                          .send = (void *)send,
-                                          .recv = recv,
-                                          .count = bytes,
-                                          .bytes = bytes},
-                       err);
+    const struct comm_call call = {.kind = COMM_ALL_GATHER,
+                                   .in_rank_order = true,
+                                   .send = (void *)send,
+                                   .recv = recv,
+                                   .count = bytes,
+                                   .bytes = bytes};
+
+    if (comm->size > 1)
+        return execute_now(comm, call, err);
+    if (send != recv && bytes > 0)
+        memcpy(recv, send, bytes);
+    return MICS_OK;
 }
 
-enum mics_status mics_comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err)
+static enum mics_status base_barrier_now(struct mics_comm *comm, struct mics_err *err)
 {
-    if (comm->size == 1)
-        return MICS_OK;
-    return execute_now(comm, (struct comm_call){.kind = COMM_BARRIER}, err);
+    return comm->size == 1 ? MICS_OK
+                           : execute_now(comm, (struct comm_call){.kind = COMM_BARRIER}, err);
+}
+
+/* The table ---------------------------------------------------------------------------------- */
+
+static enum mics_status base_split(struct mics_comm *comm, int color, int key, int block,
+                                   struct mics_comm **out, struct mics_err *err)
+{
+    return ((struct comm_base *)comm)->backend->split(comm, color, key, block, out, err);
+}
+
+static void base_free(struct mics_comm *comm)
+{
+    ((struct comm_base *)comm)->backend->free(comm);
+}
+
+static void base_abort(struct mics_comm *comm, int code)
+{
+    ((struct comm_base *)comm)->backend->abort(comm, code);
+}
+
+static const struct mics_comm_ops base_ops = {
+    .split = base_split,
+    .free = base_free,
+    .all_gather = base_all_gather,
+    .reduce_scatter = base_reduce_scatter,
+    .all_reduce = base_all_reduce,
+    .broadcast = base_broadcast,
+    .barrier = base_barrier,
+    .broadcast_now = base_broadcast_now,
+    .all_gather_now = base_all_gather_now,
+    .barrier_now = base_barrier_now,
+    .abort = base_abort,
+};
+
+void mics_comm_base_init(struct comm_base *base, const struct comm_backend *backend)
+{
+    base->backend = backend;
+    base->counts = &base->comm.counts;
+    base->comm.ops = &base_ops;
+    base->comm.backend = backend->name;
+    base->comm.health = backend->health;
+    base->comm.heartbeat = backend->heartbeat;
+    base->comm.counts = (struct mics_comm_counts){0};
 }

@@ -2,9 +2,10 @@
 /*
  * backend.h - what the backends of communicators share. For backends only.
  *
- * A backend gives one function, which carries out a collective and blocks until this rank is done with
- * it. Here it becomes the operations on a stream (a call that runs in the stream's thread), the
- * operations without one, the counts, and the case of a single rank.
+ * backend.c implements the public table for all backends: it turns each function into a comm_call,
+ * copies where there is only one rank, keeps the queue of the open group, and counts calls. A
+ * backend implements `submit` (on a stream) and `execute` (blocking), both of which take a batch of
+ * calls. Backends on the host implement only `execute` and use mics_comm_host_submit().
  */
 #ifndef MICS_COMM_BACKEND_H
 #define MICS_COMM_BACKEND_H
@@ -24,73 +25,145 @@ enum comm_kind {
 /* One collective. all_reduce and broadcast have their data in `recv`. */
 struct comm_call {
     enum comm_kind kind;
-    bool in_rank_order;    /* all_gather: block = rank, whatever the communicator's blocks */
-    enum mics_dtype dtype; /* of sums; else what `count` counts */
+    bool in_rank_order;    /* all_gather: block = rank, whatever the communicator's blocks are */
+    enum mics_dtype dtype; /* of sums, and of what `count` counts */
     int root;              /* broadcast */
     void *send, *recv;
-    uint64_t count; /* elements: of one block, or of all data where there are no blocks */
+    uint64_t count; /* elements of one block, or of all data where there are no blocks */
     uint64_t bytes; /* the same in bytes */
-    const struct comm_call *next; /* that has joined, of the same kind and type; NULL: none */
 };
 
-/* What a rank sent in a collective. */
+/* What this rank sent. */
 struct comm_sent {
-    uint64_t bytes, net_bytes; /* in all; to other nodes */
+    uint64_t bytes, net_bytes; /* in total; to other nodes */
 };
 
-struct comm_base {
-    struct mics_comm comm; /* comm.size > 1 wherever `execute` is called */
-    int *blocks;           /* [size] of each rank; owned */
-    /* Carry out one collective; *sent (zero before) = what this rank sent. Calls of one communicator come
-     * one at a time. */
-    enum mics_status (*execute)(struct comm_base *base, const struct comm_call *call,
+struct comm_base;
+
+/* What a backend implements. */
+struct comm_backend {
+    const char *name;
+    const struct mics_comm_health_ops *health;       /* NULL: none */
+    const struct mics_comm_heartbeat_ops *heartbeat; /* NULL: none */
+
+    /* As in struct mics_comm_ops. */
+    enum mics_status (*split)(struct mics_comm *comm, int color, int key, int block,
+                              struct mics_comm **out, struct mics_err *err);
+    void (*free)(struct mics_comm *comm);
+    void (*abort)(struct mics_comm *comm, int code);
+
+    /* Enqueue a batch of 1 to MICS_COMM_GROUP_MAX calls of the same kind and dtype on the stream,
+     * without waiting for other ranks. Called only if there are several ranks. */
+    void (*submit)(struct comm_base *base, struct mics_stream *stream,
+                   const struct comm_call *calls, int count);
+    /* Carry out such a batch, blocking; add what this rank sent to *sent. Batches of one
+     * communicator come one at a time. */
+    enum mics_status (*execute)(struct comm_base *base, const struct comm_call *calls, int count,
                                 struct comm_sent *sent, struct mics_err *err);
-    bool
-        takes_joined; /* `execute` carries out calls that have joined; else it gets them one by one */
-    /* The stream's thread only: calls that wait for the one that they join. */
-    struct comm_call waiting[MICS_COMM_JOINED_MAX - 1];
-    int waiting_count;
 };
 
-/* The table with all but split, free and abort. */
-#define COMM_BASE_OPS                                                                              \
-    .all_gather = mics_comm_base_all_gather, .reduce_scatter = mics_comm_base_reduce_scatter,      \
-    .all_reduce = mics_comm_base_all_reduce, .broadcast = mics_comm_base_broadcast,                \
-    .barrier = mics_comm_base_barrier, .broadcast_now = mics_comm_base_broadcast_now,              \
-    .all_gather_now = mics_comm_base_all_gather_now, .barrier_now = mics_comm_base_barrier_now
+/* First member of every backend's communicator. */
+struct comm_base {
+    struct mics_comm comm;
+    const struct comm_backend *backend;
+    int *blocks; /* [size] block of each rank; NULL: one rank */
+    /* Where bytes are counted: &comm.counts unless a backend that wraps this one redirects it. */
+    struct mics_comm_counts *counts;
 
-void mics_comm_base_all_gather(struct mics_comm *comm, struct mics_stream *stream, const void *send,
-                               void *recv, uint64_t count, enum mics_dtype dtype);
-void mics_comm_base_reduce_scatter(struct mics_comm *comm, struct mics_stream *stream, void *send,
-                                   void *recv, uint64_t count, enum mics_dtype dtype);
-void mics_comm_base_all_reduce(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                               uint64_t count, enum mics_dtype dtype);
-void mics_comm_base_broadcast(struct mics_comm *comm, struct mics_stream *stream, void *data,
-                              uint64_t bytes, int root);
-void mics_comm_base_barrier(struct mics_comm *comm, struct mics_stream *stream);
-enum mics_status mics_comm_base_broadcast_now(struct mics_comm *comm, void *data, uint64_t bytes,
-                                              int root, struct mics_err *err);
-enum mics_status mics_comm_base_all_gather_now(struct mics_comm *comm, const void *send, void *recv,
-                                               uint64_t bytes, struct mics_err *err);
-enum mics_status mics_comm_base_barrier_now(struct mics_comm *comm, struct mics_err *err);
+    /* The open group, on the enqueuing thread. */
+    bool group_open;
+    int group_count;
+    struct mics_stream *group_stream;
+    struct comm_call group[MICS_COMM_GROUP_MAX];
 
-/* Carry out a call when the stream gets there; more than one rank. `counts` takes what was sent, and one call if this
- * is the `first` part of one. */
-void mics_comm_base_enqueue(struct comm_base *base, struct mics_stream *stream,
-                            const struct comm_call *call, struct mics_comm_counts *counts,
-                            bool first);
+    struct comm_call batch[MICS_COMM_GROUP_MAX]; /* host.c: the batch that the stream assembles */
+};
+
+/* backend.c ---------------------------------------------------------------------------------- */
+
+/* Set everything in base->comm that follows from the backend; the caller sets rank, size, block and
+ * node. */
+void mics_comm_base_init(struct comm_base *base, const struct comm_backend *backend);
+
+/* The backend's `execute`, with "all_gather among 4 ranks" before the text of an error. */
+enum mics_status mics_comm_execute(struct comm_base *base, const struct comm_call *calls, int count,
+                                   struct comm_sent *sent, struct mics_err *err);
 
 const char *mics_comm_call_name(enum comm_kind kind); /* "all_gather" */
-
-/* into[i] += from[i], and out[i] = a[i] + b[i]; the ranges do not overlap. */
-void mics_comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype);
-void mics_comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype);
 
 /* The block where `call` puts the piece of `rank`. */
 static inline int comm_block_of(const struct comm_base *base, const struct comm_call *call,
                                 int rank)
 {
     return call->in_rank_order ? rank : base->blocks[rank];
+}
+
+/* host.c ------------------------------------------------------------------------------------- */
+
+/* `submit` for host memory: calls `execute` from the stream's thread, and counts what it sent. */
+void mics_comm_host_submit(struct comm_base *base, struct mics_stream *stream,
+                           const struct comm_call *calls, int count);
+
+/* into[i] += from[i], and out[i] = a[i] + b[i]; the arrays do not overlap. */
+void mics_comm_accumulate(void *into, const void *from, uint64_t count, enum mics_dtype dtype);
+void mics_comm_sum(void *out, const void *a, const void *b, uint64_t count, enum mics_dtype dtype);
+
+/* The members of the communicator that a split creates, in its order. size 0: this rank is in
+ * none. */
+struct comm_split {
+    int size, rank;
+    int *parents;     /* [size] rank in the old communicator */
+    int *blocks;      /* [size] */
+    uint64_t max_tag; /* over all ranks of the old communicator, members or not */
+};
+
+/* Collective over `comm`. The arrays belong to the caller until mics_comm_split_fini().
+ * MICS_ERR_ARG: the blocks of a color are not a permutation. */
+enum mics_status mics_comm_split_init(struct mics_comm *comm, int color, int key, int block,
+                                      uint64_t tag, struct comm_split *out, struct mics_err *err);
+void mics_comm_split_fini(struct comm_split *split);
+
+/* ring_tree.c -------------------------------------------------------------------------------- */
+
+/*
+ * Ring. In step s of an all-reduce of m ranks, rank i sends piece (i - 1 - s) mod m to rank i + 1
+ * and receives piece (i - 2 - s) mod m from rank i - 1. In steps [0, m - 1) received pieces are
+ * added: that is the reduce-scatter, after which rank i has the sum of piece i. In steps [m - 1, 2m
+ * - 2) they are stored: that is the all-gather. (Patarasuk and Yuan 2009.)
+ *
+ * Tree. With ranks counted from the root, the children of rank v are a v + 1 ... a v + a for an
+ * arity a. Short data use a broad tree, for few hops; long data a chain, in segments, for
+ * bandwidth.
+ */
+enum {
+    COMM_TREE_ARITY = 8,
+    COMM_TREE_REDUCE_BYTES = 4096,     /* all-reduces up to this size use the tree */
+    COMM_TREE_BROADCAST_BYTES = 32768, /* longer broadcasts use the chain */
+};
+
+/* Elements [begin, begin + count) of an array. */
+struct comm_piece {
+    uint64_t begin, count;
+};
+
+/* Piece `index` of `pieces` nearly equal ones of `total` elements. */
+struct comm_piece mics_comm_piece(uint64_t total, int pieces, int index);
+
+/* Children of a rank: `count` of them, starting with `first`. Ranks are counted from the root. */
+struct comm_children {
+    int first, count;
+};
+
+struct comm_children mics_comm_children(int rank_from_root, int size, int arity);
+int mics_comm_broadcast_arity(uint64_t bytes);
+
+/* Bytes that this rank sends in a call by ring or tree. */
+uint64_t mics_comm_call_sent(const struct comm_base *base, const struct comm_call *call);
+
+/* a mod size, in [0, size) also for negative a. */
+static inline int comm_mod(int a, int size)
+{
+    return (a % size + size) % size;
 }
 
 #endif

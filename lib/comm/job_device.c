@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * job_device.c - every rank tries, all tell each other how it went, and each comes to the same verdict from that.
+ * job_device.c - every rank tries to open its GPU; all gather the results and decide from the same
+ * data.
  */
 #include "comm/job_device.h"
 
@@ -9,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What each rank tells of its attempt. */
-struct card {
+/* The result of one rank. */
+struct attempt {
     int status;
     char uuid[16], host[64], device[96], text[512];
 };
@@ -27,31 +28,9 @@ bool mics_device_kind_parse(const char *text, enum mics_device_kind *out)
     return false;
 }
 
-static size_t host_length(const char *host)
-{
-    return strcspn(host, "#"); /* the number of a declared node follows */
-}
-
-static bool is_same_host(const char *a, const char *b)
-{
-    return host_length(a) == host_length(b) && strncmp(a, b, host_length(a)) == 0;
-}
-
-/* This rank's place among the ranks of its machine: declared nodes may share one. */
-static uint32_t place_on_host(const struct mics_world *world)
-{
-    const char *own = world->host_of_node[world->node];
-    uint32_t place = world->local_rank;
-
-    for (uint32_t i = 0; world->declared && i < world->node; i++)
-        if (is_same_host(world->host_of_node[i], own))
-            place += world->ranks_of_node[i];
-    return place;
-}
-
-/* The plug-in and its libraries are large: on a machine without a driver nobody shall wait for them who
- * did not ask. A plug-in that is named is always opened. */
-static enum mics_status look_for_driver(struct mics_err *err)
+/* With AUTO on a machine without a driver, do not load the plug-in, whose libraries are large. A
+ * plug-in named by the environment is always loaded. */
+static enum mics_status find_driver(struct mics_err *err)
 {
     const char *named = getenv("MICS_PLUGIN_PATH");
 
@@ -66,83 +45,85 @@ static enum mics_status look_for_driver(struct mics_err *err)
 }
 
 static enum mics_status open_gpu(const struct mics_world *world, enum mics_device_kind kind,
-                                 struct mics_chosen *chosen, struct mics_err *err)
+                                 struct mics_job_device *job, struct mics_err *err)
 {
-    enum mics_status status = kind == MICS_DEVICE_AUTO ? look_for_driver(err) : MICS_OK;
+    enum mics_status status = kind == MICS_DEVICE_AUTO ? find_driver(err) : MICS_OK;
     const struct mics_plugin *plugin;
     unsigned count = 0;
 
     if (status == MICS_OK)
-        status = mics_plugin_open(&chosen->plugin, err);
+        status = mics_plugin_open(&job->plugin, err);
     if (status != MICS_OK)
         return status;
-    plugin = mics_plugin_table(chosen->plugin);
+    plugin = mics_plugin_table(job->plugin);
     status = plugin->gpu_count(&count, err);
     if (status == MICS_OK)
-        status = plugin->device_open(place_on_host(world) % count, &chosen->device, err);
+        status = plugin->device_open(mics_world_host_rank(world) % count, &job->device, err);
     return status;
 }
 
-static struct card make_card(const struct mics_world *world, const struct mics_chosen *chosen,
-                             enum mics_status status, const struct mics_err *err)
+static struct attempt describe_attempt(const struct mics_world *world,
+                                       const struct mics_job_device *job, enum mics_status status,
+                                       const struct mics_err *err)
 {
-    struct card card = {.status = status};
+    const char *host = world->host_of_node[world->node];
+    struct attempt own = {.status = status};
 
-    snprintf(card.host, sizeof card.host, "%s", world->host_of_node[world->node]);
-    card.host[host_length(card.host)] = '\0';
+    snprintf(own.host, sizeof own.host, "%.*s", (int)mics_world_host_length(host), host);
     if (status != MICS_OK) {
-        snprintf(card.text, sizeof card.text, "%s", err->text);
-        return card;
+        snprintf(own.text, sizeof own.text, "%s", err->text);
+        return own;
     }
-    memcpy(card.uuid, chosen->device->uuid, sizeof card.uuid);
-    snprintf(card.device, sizeof card.device, "%s", chosen->device->description);
-    return card;
+    memcpy(own.uuid, job->device->uuid, sizeof own.uuid);
+    snprintf(own.device, sizeof own.device, "%s", job->device->description);
+    return own;
 }
 
-static enum mics_status check_attempts(const struct card *cards, uint32_t size,
+static enum mics_status check_attempts(const struct attempt *all, uint32_t size,
                                        struct mics_err *err)
 {
     uint32_t failed = 0, first = 0;
 
     for (uint32_t i = size; i-- > 0;)
-        if (cards[i].status != MICS_OK) {
+        if (all[i].status != MICS_OK) {
             failed++;
             first = i;
         }
     if (failed == 0)
         return MICS_OK;
-    mics_err_set(err, (enum mics_status)cards[first].status, "%s", cards[first].text);
+    mics_err_set(err, (enum mics_status)all[first].status, "%s", all[first].text);
     if (failed < size)
-        mics_err_prefix(err, "rank %u, on %s", first, cards[first].host);
-    return (enum mics_status)cards[first].status;
+        mics_err_prefix(err, "rank %u, on %s", first, all[first].host);
+    return (enum mics_status)all[first].status;
 }
 
-static uint32_t ranks_on(const struct card *cards, uint32_t size, const char *host)
+static uint32_t ranks_on(const struct attempt *all, uint32_t size, const char *host)
 {
     uint32_t ranks = 0;
 
     for (uint32_t i = 0; i < size; i++)
-        ranks += strcmp(cards[i].host, host) == 0;
+        ranks += strcmp(all[i].host, host) == 0;
     return ranks;
 }
 
-/* Each GPU counts once, at the first rank that has it. */
-static uint32_t gpus_on(const struct card *cards, uint32_t size, const char *host)
+/* Distinct GPUs: each is counted at the first rank that has it. */
+static uint32_t gpus_on(const struct attempt *all, uint32_t size, const char *host)
 {
     uint32_t gpus = 0;
 
     for (uint32_t i = 0; i < size; i++) {
-        bool known = strcmp(cards[i].host, host) != 0;
+        bool counted = strcmp(all[i].host, host) != 0;
 
-        for (uint32_t j = 0; j < i && !known; j++)
-            known = strcmp(cards[j].host, host) == 0 &&
-                    memcmp(cards[i].uuid, cards[j].uuid, sizeof cards[i].uuid) == 0;
-        gpus += !known;
+        for (uint32_t j = 0; j < i && !counted; j++)
+            counted = strcmp(all[j].host, host) == 0 &&
+                      memcmp(all[i].uuid, all[j].uuid, sizeof all[i].uuid) == 0;
+        gpus += !counted;
     }
     return gpus;
 }
 
-static enum mics_status check_sharing(const struct card *cards, uint32_t size, struct mics_err *err)
+static enum mics_status check_sharing(const struct attempt *all, uint32_t size,
+                                      struct mics_err *err)
 {
     const char *allowed = getenv("MICS_GPU_SHARE");
 
@@ -150,45 +131,46 @@ static enum mics_status check_sharing(const struct card *cards, uint32_t size, s
         return MICS_OK;
     for (uint32_t i = 1; i < size; i++)
         for (uint32_t j = 0; j < i; j++) {
-            if (strcmp(cards[i].host, cards[j].host) != 0 ||
-                memcmp(cards[i].uuid, cards[j].uuid, sizeof cards[i].uuid) != 0)
+            if (strcmp(all[i].host, all[j].host) != 0 ||
+                memcmp(all[i].uuid, all[j].uuid, sizeof all[i].uuid) != 0)
                 continue;
             return mics_err_set(err, MICS_ERR_UNSUPPORTED,
                                 "%s: %u ranks, but GPUs for %u: ranks %u and %u would share %s",
-                                cards[i].host, ranks_on(cards, size, cards[i].host),
-                                gpus_on(cards, size, cards[i].host), j, i, cards[i].device);
+                                all[i].host, ranks_on(all, size, all[i].host),
+                                gpus_on(all, size, all[i].host), j, i, all[i].device);
         }
     return MICS_OK;
 }
 
 static enum mics_status try_gpus(const struct mics_world *world, enum mics_device_kind kind,
-                                 struct mics_chosen *chosen, struct mics_err *err)
+                                 struct mics_job_device *job, struct mics_err *err)
 {
-    struct card *cards = calloc(world->size, sizeof *cards);
+    struct attempt *all = calloc(world->size, sizeof *all);
     enum mics_status status;
 
-    if (!cards) /* the others wait: this ends the job by their watch, or here */
+    if (!all)
         return mics_err_nomem(err);
-    status = open_gpu(world, kind, chosen, err);
-    const struct card card = make_card(world, chosen, status, err);
-    status = world->comm->ops->all_gather_now(world->comm, &card, cards, sizeof card, err);
+    status = open_gpu(world, kind, job, err);
+    const struct attempt own = describe_attempt(world, job, status, err);
+    status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
     if (status == MICS_OK)
-        status = check_attempts(cards, world->size, err);
+        status = check_attempts(all, world->size, err);
     if (status == MICS_OK)
-        status = check_sharing(cards, world->size, err);
-    free(cards);
+        status = check_sharing(all, world->size, err);
+    free(all);
     if (status != MICS_OK)
-        mics_chosen_close(chosen);
+        mics_job_device_close(job);
     return status;
 }
 
-enum mics_status mics_device_choose(const struct mics_world *world, enum mics_device_kind kind,
-                                    unsigned threads, struct mics_chosen *out, struct mics_err *err)
+enum mics_status mics_job_device_open(const struct mics_world *world, enum mics_device_kind kind,
+                                      unsigned threads, struct mics_job_device *out,
+                                      struct mics_err *err)
 {
     struct mics_err why = {""};
     enum mics_status status = MICS_ERR_UNSUPPORTED;
 
-    *out = (struct mics_chosen){0};
+    *out = (struct mics_job_device){0};
     if (kind != MICS_DEVICE_HOST)
         status = try_gpus(world, kind, out, &why);
     if (status == MICS_OK)
@@ -202,11 +184,11 @@ enum mics_status mics_device_choose(const struct mics_world *world, enum mics_de
     return mics_device_new_host(threads, &out->device, err);
 }
 
-void mics_chosen_close(struct mics_chosen *chosen)
+void mics_job_device_close(struct mics_job_device *job)
 {
-    if (chosen->device)
-        chosen->device->ops->free(chosen->device);
-    mics_plugin_close(chosen->plugin);
-    chosen->device = NULL;
-    chosen->plugin = NULL;
+    if (job->device)
+        job->device->ops->free(job->device);
+    mics_plugin_close(job->plugin);
+    job->device = NULL;
+    job->plugin = NULL;
 }

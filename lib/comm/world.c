@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* world.c - the ranks of a job in node order; MICS_NODE_RANKS. */
 #include "comm/world.h"
 
 #include "base/num.h"
@@ -9,20 +10,30 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What each rank tells the others about itself. */
-struct card {
+/* What the ranks exchange about themselves. */
+struct rank_info {
     int rank;          /* at launch */
-    int node;          /* lowest launch rank on its node: the nodes are in this order */
-    uint32_t per_node; /* as declared; 0: not */
+    int node;          /* lowest launch rank on its node */
+    uint32_t per_node; /* MICS_NODE_RANKS; 0: not set */
     char host[64];
 };
 
 struct world {
     struct mics_world world;
-    struct mics_comm *launch; /* in the order of the launcher */
+    struct mics_comm *launch; /* ranks in launch order */
 };
 
-/* *out = MICS_NODE_RANKS, or 0 when it is not set. */
+enum mics_status mics_comm_open(struct mics_comm **out, struct mics_err *err)
+{
+    static const char *const variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
+        if (getenv(variables[i]))
+            return mics_comm_new_mpi(out, err);
+    return mics_comm_new_self(out, err);
+}
+
+/* *out = MICS_NODE_RANKS, or 0 if it is not set. */
 static enum mics_status read_declared(uint32_t *out, struct mics_err *err)
 {
     const char *text = getenv("MICS_NODE_RANKS");
@@ -40,27 +51,27 @@ static enum mics_status read_declared(uint32_t *out, struct mics_err *err)
     return MICS_OK;
 }
 
-static struct card own_card(const struct mics_comm *comm, uint32_t per_node)
+static struct rank_info own_info(const struct mics_comm *comm, uint32_t per_node)
 {
-    struct card card = {.rank = comm->rank, .node = comm->node, .per_node = per_node};
+    struct rank_info info = {.rank = comm->rank, .node = comm->node, .per_node = per_node};
 
-    if (gethostname(card.host, sizeof card.host) != 0)
-        snprintf(card.host, sizeof card.host, "unknown");
-    card.host[sizeof card.host - 1] = 0;
-    return card;
+    if (gethostname(info.host, sizeof info.host) != 0)
+        snprintf(info.host, sizeof info.host, "unknown");
+    info.host[sizeof info.host - 1] = 0;
+    return info;
 }
 
-/* Every rank reads the same cards, so all come to the same verdict. */
-static enum mics_status check_declared(const struct card *cards, uint32_t size,
+/* All ranks check the same data, so all of them fail or none. */
+static enum mics_status check_declared(const struct rank_info *all, uint32_t size,
                                        struct mics_err *err)
 {
-    const uint32_t per_node = cards[0].per_node;
+    const uint32_t per_node = all[0].per_node;
 
     for (uint32_t i = 1; i < size; i++)
-        if (cards[i].per_node != per_node)
+        if (all[i].per_node != per_node)
             return mics_err_set(err, MICS_ERR_ARG,
                                 "MICS_NODE_RANKS: %u on rank 0, but %u on rank %u (0: not set)",
-                                per_node, cards[i].per_node, i);
+                                per_node, all[i].per_node, i);
     if (per_node > 0 && size % per_node != 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "MICS_NODE_RANKS: %u ranks cannot be divided into nodes of %u", size,
@@ -68,23 +79,23 @@ static enum mics_status check_declared(const struct card *cards, uint32_t size,
     return MICS_OK;
 }
 
-static void declare_nodes(struct card *cards, uint32_t size, uint32_t per_node)
+static void declare_nodes(struct rank_info *all, uint32_t size, uint32_t per_node)
 {
     for (uint32_t i = 0; i < size; i++)
-        cards[i].node = (int)(i / per_node * per_node);
+        all[i].node = (int)(i / per_node * per_node);
 }
 
 static int by_node(const void *left, const void *right)
 {
-    const struct card *a = left, *b = right;
+    const struct rank_info *a = left, *b = right;
 
     if (a->node != b->node)
         return a->node < b->node ? -1 : 1;
     return a->rank < b->rank ? -1 : 1;
 }
 
-/* Declared nodes may share a host: number them, so that people can tell them apart. */
-static void name_node(char name[64], const struct card *first, uint32_t node, bool declared)
+/* The host, with a number if the node is declared: several may be on one host. */
+static void name_node(char name[64], const struct rank_info *first, uint32_t node, bool declared)
 {
     char number[16] = "";
 
@@ -93,8 +104,8 @@ static void name_node(char name[64], const struct card *first, uint32_t node, bo
     snprintf(name, 64, "%.*s%s", (int)(63 - strlen(number)), first->host, number);
 }
 
-/* The cards are in node order. */
-static enum mics_status describe_nodes(struct mics_world *world, const struct card *cards,
+/* `all` is in node order. */
+static enum mics_status describe_nodes(struct mics_world *world, const struct rank_info *all,
                                        int launch_rank, struct mics_err *err)
 {
     world->ranks_of_node = calloc(world->size, sizeof *world->ranks_of_node);
@@ -102,13 +113,13 @@ static enum mics_status describe_nodes(struct mics_world *world, const struct ca
     if (!world->ranks_of_node || !world->host_of_node)
         return mics_err_nomem(err);
     for (uint32_t i = 0; i < world->size; i++) {
-        if (i == 0 || cards[i].node != cards[i - 1].node) {
-            name_node(world->host_of_node[world->node_count], &cards[i], world->node_count,
+        if (i == 0 || all[i].node != all[i - 1].node) {
+            name_node(world->host_of_node[world->node_count], &all[i], world->node_count,
                       world->declared);
             world->node_count++;
         }
         const uint32_t node = world->node_count - 1;
-        if (cards[i].rank == launch_rank) {
+        if (all[i].rank == launch_rank) {
             world->rank = i;
             world->node = node;
             world->local_rank = world->ranks_of_node[node];
@@ -119,31 +130,31 @@ static enum mics_status describe_nodes(struct mics_world *world, const struct ca
     return MICS_OK;
 }
 
-static enum mics_status find_places(struct world *own, uint32_t per_node, struct mics_err *err)
+static enum mics_status find_nodes(struct world *own, uint32_t per_node, struct mics_err *err)
 {
     struct mics_comm *launch = own->launch;
-    const struct card card = own_card(launch, per_node);
-    struct card *cards = calloc((size_t)launch->size, sizeof *cards);
+    const struct rank_info own_rank = own_info(launch, per_node);
+    struct rank_info *all = calloc((size_t)launch->size, sizeof *all);
     enum mics_status status;
 
-    if (!cards)
+    if (!all)
         return mics_err_nomem(err);
     own->world.size = (uint32_t)launch->size;
     own->world.declared = per_node > 0;
-    status = launch->ops->all_gather_now(launch, &card, cards, sizeof card, err);
+    status = launch->ops->all_gather_now(launch, &own_rank, all, sizeof own_rank, err);
     if (status == MICS_OK)
-        status = check_declared(cards, own->world.size, err);
+        status = check_declared(all, own->world.size, err);
     if (status == MICS_OK) {
         if (per_node > 0)
-            declare_nodes(cards, own->world.size, per_node);
-        qsort(cards, own->world.size, sizeof *cards, by_node);
-        status = describe_nodes(&own->world, cards, launch->rank, err);
+            declare_nodes(all, own->world.size, per_node);
+        qsort(all, own->world.size, sizeof *all, by_node);
+        status = describe_nodes(&own->world, all, launch->rank, err);
     }
-    free(cards);
+    free(all);
     return status;
 }
 
-static enum mics_status make_communicators(struct world *own, struct mics_err *err)
+static enum mics_status open_comms(struct world *own, struct mics_err *err)
 {
     struct mics_world *world = &own->world;
     struct mics_comm *launch = own->launch;
@@ -167,9 +178,9 @@ enum mics_status mics_world_open_over(struct mics_comm *comm, uint32_t ranks_per
         return mics_err_nomem(err);
     }
     own->launch = comm;
-    status = find_places(own, ranks_per_node, err);
+    status = find_nodes(own, ranks_per_node, err);
     if (status == MICS_OK)
-        status = make_communicators(own, err);
+        status = open_comms(own, err);
     if (status == MICS_OK)
         *out = &own->world;
     else
@@ -185,8 +196,7 @@ enum mics_status mics_world_open(struct mics_world **out, struct mics_err *err)
 
     if (status != MICS_OK)
         return status;
-    status = mics_comm_launched_by_mpi() ? mics_comm_new_mpi(&comm, err)
-                                         : mics_comm_new_self(&comm, err);
+    status = mics_comm_open(&comm, err);
     if (status != MICS_OK)
         return status;
     return mics_world_open_over(comm, per_node, out, err);
@@ -216,19 +226,33 @@ bool mics_world_is_even(const struct mics_world *world)
     return true;
 }
 
-uint32_t mics_world_host_ranks(const struct mics_world *world)
+size_t mics_world_host_length(const char *host)
+{
+    return strcspn(host, "#");
+}
+
+/* Ranks on this rank's machine that are on the nodes [0, node_end). */
+static uint32_t count_host_ranks(const struct mics_world *world, uint32_t node_end)
 {
     const char *own = world->host_of_node[world->node];
-    const size_t length = strcspn(own, "#"); /* the number of a declared node follows */
+    const size_t length = mics_world_host_length(own);
     uint32_t ranks = 0;
 
-    if (!world->declared)
-        return world->local_size;
-    for (uint32_t i = 0; i < world->node_count; i++) {
+    for (uint32_t i = 0; i < node_end; i++) {
         const char *host = world->host_of_node[i];
 
-        if (strcspn(host, "#") == length && strncmp(host, own, length) == 0)
+        if (mics_world_host_length(host) == length && strncmp(host, own, length) == 0)
             ranks += world->ranks_of_node[i];
     }
     return ranks;
+}
+
+uint32_t mics_world_host_ranks(const struct mics_world *world)
+{
+    return world->declared ? count_host_ranks(world, world->node_count) : world->local_size;
+}
+
+uint32_t mics_world_host_rank(const struct mics_world *world)
+{
+    return (world->declared ? count_host_ranks(world, world->node) : 0) + world->local_rank;
 }

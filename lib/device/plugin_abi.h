@@ -11,7 +11,7 @@
 
 #include "device/device.h"
 
-#define MICS_PLUGIN_ABI   3
+#define MICS_PLUGIN_ABI   4
 #define MICS_PLUGIN_ENTRY "mics_plugin_entry"
 #define MICS_PLUGIN_FILE  "libmics-cuda.so"
 

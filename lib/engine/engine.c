@@ -441,7 +441,7 @@ enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics
     for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++) {
         struct mics_comm *comm = engine->executor.comms[kind];
         const enum mics_status status =
-            comm && comm->ops->check ? comm->ops->check(comm, err) : MICS_OK;
+            comm && comm->health ? comm->health->check(comm, err) : MICS_OK;
 
         if (status == MICS_OK)
             continue;

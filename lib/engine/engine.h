@@ -148,7 +148,7 @@ void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_acti
 const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating,
                                      uint32_t op);
 
-/* Failures of communicators that no stream reports: mics_comm_ops.check() of each. Any thread. */
+/* Failures of communicators that no stream reports: mics_comm.health->check() of each. Any thread. */
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err);
 
 /* Bytes of the arena, and how many of them are in use. */

@@ -256,8 +256,6 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
         [MICS_OP_READ] = issue_read,
     };
 
-    if (mics_op_is_comm(issue->op->kind) && engine->executor.comms[issue->op->comm])
-        engine->executor.comms[issue->op->comm]->joins = issue->op->coalesce_next;
     if (is_paced(engine, issue))
         issue_duration(engine, issue);
     else

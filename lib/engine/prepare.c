@@ -231,13 +231,12 @@ static void enqueue_warm_up(struct mics_engine *engine, const struct mics_schedu
     struct issue issue = {.schedule = schedule};
 
     for (uint32_t i = 0; i < schedule->op_count; i++) {
-        struct mics_op op = schedule->ops[i];
+        const struct mics_op *op = &schedule->ops[i];
 
         if (!is_first_of_kind(engine, schedule, i))
             continue;
-        op.coalesce_next = false;
-        issue.op = &op;
-        issue.stream = engine->executor.streams[op.stream];
+        issue.op = op;
+        issue.stream = engine->executor.streams[op->stream];
         device->event_wait(issue.stream, end);
         mics_engine_issue(engine, &issue);
         device->event_record(end, issue.stream);

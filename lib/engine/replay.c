@@ -128,6 +128,12 @@ static void record_ends(struct mics_engine *engine, const struct replay *replay,
     }
 }
 
+/* Is the operation coalesced with the one before it? */
+static bool continues_group(const struct mics_schedule *schedule, uint32_t index)
+{
+    return index > 0 && schedule->ops[index - 1].coalesce_next;
+}
+
 void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct issue *issue)
 {
     const struct mics_schedule *schedule = replay->schedule;
@@ -146,7 +152,11 @@ void mics_replay_run(struct mics_engine *engine, struct replay *replay, struct i
             mics_launch_call(issue->stream,
                              &(struct mics_op_call){.fn = call_hook, .context = &engine->hooks[i]});
         device->event_record(replay->begin[parity][i], issue->stream);
+        if (issue->op->coalesce_next && !continues_group(schedule, i))
+            mics_comm_group_begin(engine->executor.comms[issue->op->comm]);
         mics_engine_issue(engine, issue);
+        if (!issue->op->coalesce_next && continues_group(schedule, i))
+            mics_comm_group_end(engine->executor.comms[issue->op->comm]);
         record_ends(engine, replay, i, issue->stream, parity);
     }
     for (int stream = 0; stream < MICS_STREAM_COUNT; stream++)

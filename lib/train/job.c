@@ -275,7 +275,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     job->threads = mics_threads_per_rank(mics_world_host_ranks(job->world));
     status = mics_agree(
         job->control,
-        mics_device_choose(job->world, job->options->kind, job->threads, &job->chosen, err), err);
+        mics_job_device_open(job->world, job->options->kind, job->threads, &job->chosen, err), err);
     if (status != MICS_OK)
         return status;
     job->device = job->chosen.device;
@@ -423,7 +423,7 @@ void mics_job_close(struct mics_job *job)
     free(job->pace);
     if (job->comm)
         job->comm->ops->free(job->comm);
-    mics_chosen_close(&job->chosen);
+    mics_job_device_close(&job->chosen);
     mics_data_close(&job->data);
     mics_plan_free(job->plan);
     json_decref(job->plan_doc);

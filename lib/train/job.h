@@ -55,7 +55,7 @@ struct mics_job {
     struct mics_data data;
     int lock; /* of `out`, on rank 0; -1: none */
     unsigned threads;
-    struct mics_chosen chosen;
+    struct mics_job_device chosen;
     struct mics_device *device; /* the chosen one */
     struct mics_comm *comm;     /* all ranks, for memory of the device */
     struct mics_fault_injection fault;

@@ -19,7 +19,7 @@ setup_file()
     done
 }
 
-@test "a detour through staging memory changes nothing and counts the same" {
+@test "staging memory changes no result and no count" {
     for ranks in 2 3; do
         run -0 mpi "$ranks" "$comm" staged
         [ "$output" = "all well on $ranks ranks" ]
@@ -31,14 +31,14 @@ setup_file()
     [ "$output" = "all well on 4 ranks" ]
 }
 
-@test "the short routes give the ring's bits and counts" {
+@test "the direct algorithm gives the ring's bits and counts" {
     for ranks in 2 3 5 8; do
         run -0 mpi "$ranks" "$comm" routes
         [ "$output" = "all well on $ranks ranks" ]
     done
 }
 
-@test "all ranks take the route that was measured" {
+@test "all ranks use the algorithm that was measured" {
     for ranks in 2 5; do
         run -0 mpi "$ranks" "$comm" tuned
         [ "$output" = "all well on $ranks ranks" ]

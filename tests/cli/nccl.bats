@@ -41,14 +41,14 @@ faulty() # fault command...
     done
 }
 
-@test "nccl: MICS_COMM=staged takes the host's way, and it is right, too" {
+@test "nccl: MICS_COMM=staged uses memory of the host, and it is right, too" {
     MICS_COMM=staged run -0 mpi 3 "$comm" gpu staged
     [ "$output" = "all well on 3 ranks" ]
 }
 
 @test "nccl: two ranks on one GPU are refused, and which" {
     MICS_EMULATED_GPUS=2 run ! mpi 3 "$comm" gpu nccl
-    [[ $output == *"ranks 0 and 2 are on the same GPU, of which NCCL needs one for each rank"* ]]
+    [[ $output == *"ranks 0 and 2 are on the same GPU, but NCCL needs one GPU per rank"* ]]
 }
 
 @test "nccl: ranks on one GPU that NCCL takes for machines of their own are let through" {
@@ -59,7 +59,7 @@ faulty() # fault command...
 
 @test "nccl: a rank that cannot join fails all, at once" {
     run ! timeout 20 "$(command -v bash)" -c "$(declare -f faulty); faulty join $comm gpu-join"
-    [[ $output == *"rank 0: NCCL: rank 1 of 3 could not join"* ]]
+    [[ $output == *"rank 0: NCCL: rank 1 of 3 failed to join"* ]]
     [[ $output == *"rank 1: NCCL: unhandled system error: emulated: cannot join"* ]]
 }
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nvml.c - in the place of libnvidia-ml.so.1: the three GPUs of tests/gpu-node/hwloc.xml, by $MICS_NVML_PATH.
+ * nvml.c - replaces libnvidia-ml.so.1 in tests, through $MICS_NVML_PATH.
  *
- * An H200 whose links all lead to switches, and the older call knows nothing of; an A100 with links
- * to GPUs, one of them down; and one without links and memory of its own. MICS_FAKE_NVML=mismatch:
- * as after an upgrade of the driver without a restart. MICS_FAKE_NVML=emulated: instead the first
- * two of the emulated GPUs, of whose 16 GiB another program has half, and 1 GiB more on the second.
+ * It has the three GPUs of tests/gpu-node/hwloc.xml: an H200 whose links all lead to switches and
+ * are not reported by the older call; an A100 with links to GPUs, one of them down; and a GH200
+ * without links and without memory of its own. MICS_FAKE_NVML=mismatch: initialisation fails as
+ * after an upgrade of the driver without a restart. MICS_FAKE_NVML=emulated: the first two emulated
+ * GPUs instead, on which other programs use 8 and 9 of the 16 GiB.
  */
 #include "topology/nvml_api.h"
 
@@ -149,7 +150,7 @@ int nvmlDeviceGetCurrPcieLinkWidth(nvml_device device, unsigned *value)
     return NVML_SUCCESS;
 }
 
-/* Of no use from 9.0 on. */
+/* Not supported from compute capability 9.0 on. */
 int nvmlDeviceGetNvLinkState(nvml_device device, unsigned link, unsigned *active)
 {
     if (device->major >= 9 || link >= device->links)

@@ -216,7 +216,7 @@ static void check_step(struct mics_device *device, const struct mics_nvml_gpu *g
 int main(void)
 {
     struct mics_nvml_gpu *gpus = NULL;
-    struct mics_chosen chosen;
+    struct mics_job_device chosen;
     struct mics_err err;
     uint32_t count = 0;
 
@@ -224,7 +224,7 @@ int main(void)
     must(mics_world_open(&world, &err), &err);
     if (mics_nvml_list(&gpus, &count, NULL) != MICS_OK)
         count = 0;
-    must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &chosen, &err), &err);
+    must(mics_job_device_open(world, MICS_DEVICE_CUDA, 1, &chosen, &err), &err);
     if (world->rank == 0)
         printf("# %s: %s\n", chosen.device->name, chosen.device->description);
     if (ranks_on_this_gpu() == 1) /* else others allocate meanwhile */
@@ -232,7 +232,7 @@ int main(void)
     check_step(chosen.device, find_gpu(gpus, count, chosen.device));
     if (world->rank == 0)
         printf("1..%d\n", tests);
-    mics_chosen_close(&chosen);
+    mics_job_device_close(&chosen);
     mics_world_close(world);
     free(gpus);
     return bad != 0;

@@ -318,17 +318,17 @@ static void check_all_small(struct mics_device *const devices[DEVICES])
 
 int main(int argc, char **argv)
 {
-    struct mics_chosen chosen[DEVICES];
+    struct mics_job_device chosen[DEVICES];
     struct mics_device *devices[DEVICES];
     struct mics_err err;
 
     use_plugin();
     must(mics_world_open(&world, &err), &err);
-    must(mics_device_choose(world, MICS_DEVICE_HOST, mics_threads_per_rank(1), &chosen[HOST], &err),
+    must(mics_job_device_open(world, MICS_DEVICE_HOST, mics_threads_per_rank(1), &chosen[HOST], &err),
          &err);
-    must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &chosen[GPU], &err), &err);
+    must(mics_job_device_open(world, MICS_DEVICE_CUDA, 1, &chosen[GPU], &err), &err);
     setenv("MICS_CUDA_MEASURE", "0", 1);
-    must(mics_device_choose(world, MICS_DEVICE_CUDA, 1, &chosen[UNMEASURED], &err), &err);
+    must(mics_job_device_open(world, MICS_DEVICE_CUDA, 1, &chosen[UNMEASURED], &err), &err);
     unsetenv("MICS_CUDA_MEASURE");
     for (int i = 0; i < DEVICES; i++)
         devices[i] = chosen[i].device;
@@ -339,7 +339,7 @@ int main(int argc, char **argv)
         check_all_small(devices);
     printf("1..%d\n", tests);
     for (int i = DEVICES; i > 0; i--)
-        mics_chosen_close(&chosen[i - 1]);
+        mics_job_device_close(&chosen[i - 1]);
     mics_world_close(world);
     return bad != 0;
 }

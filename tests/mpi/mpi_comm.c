@@ -2,13 +2,14 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned | abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned |
+ * abort | fault | wait SECONDS | bench | world
  */
-#include "comm_checks.h"
+#include "comm/mpi/mpi.h"
 #include "comm/staged.h"
-#include "comm/mpi/tune.h"
-#include "device/plugin.h"
 #include "comm/world.h"
+#include "comm_checks.h"
+#include "device/plugin.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -21,7 +22,7 @@
 
 static const struct mics_comm_ops *ops;
 
-/* Rank 0 says what is wrong anywhere. */
+/* Rank 0 prints the first error of every rank. */
 static int report(struct checker *c)
 {
     const int size = c->world->size;
@@ -47,7 +48,7 @@ static int check(struct checker *c)
     return report(c);
 }
 
-/* The same with a detour through staging memory, in several rounds. */
+/* The same through staging memory, in several rounds. */
 static int check_staged(struct checker *c)
 {
     struct mics_comm *world = c->world, *host = NULL;
@@ -79,7 +80,8 @@ static enum mics_status open_gpu(const struct mics_comm *world, struct mics_plug
     return status;
 }
 
-/* On GPUs: everything (the backend is as expected), or only what fails: a collective, beside its stream. */
+/* On GPUs: everything (the backend is as expected), or only what fails: a collective, beside its
+ * stream. */
 static int check_gpu(struct mics_comm *world, const char *backend, int (*then)(struct checker *c))
 {
     struct mics_plugin_file *plugin = NULL;
@@ -121,7 +123,7 @@ static void *watch_gpu(void *context)
     struct mics_comm *comm = context;
     struct mics_err err;
 
-    while (comm->ops->check(comm, &err) == MICS_OK)
+    while (comm->health->check(comm, &err) == MICS_OK)
         mics_sleep_s(0.05);
     printf("rank %d: %s\n", comm->rank, err.text);
     fflush(stdout);
@@ -164,7 +166,8 @@ static int check_delays(struct checker *c)
     return report(c);
 }
 
-/* Sums that round, of every kind, into `out` [3 * count * size]: what a route gives, bit for bit. */
+/* Sums that round, of every kind, into `out` [3 * count * size]: what a route gives, bit for
+ * bit. */
 static void sums_of_route(struct checker *c, struct mics_comm *comm, uint64_t short_bytes,
                           uint64_t count, float *out)
 {
@@ -172,7 +175,7 @@ static void sums_of_route(struct checker *c, struct mics_comm *comm, uint64_t sh
     float *scattered = out, *own = out + total + (uint64_t)comm->block * count,
           *all = out + 2 * total;
 
-    mics_comm_set_tuned(comm, (struct mics_comm_tuned){short_bytes, short_bytes});
+    mics_mpi_set_direct_limits(comm, (struct mpi_direct_limits){short_bytes, short_bytes});
     for (uint64_t i = 0; i < 3 * total; i++)
         out[i] = 1.0f / (float)(1 + i % total * 7 + (uint64_t)comm->rank * 13);
     ops->reduce_scatter(comm, c->stream, out + total, scattered, count, MICS_F32);
@@ -197,7 +200,8 @@ static void compare_routes(struct checker *c, struct mics_comm *comm, uint64_t c
     free(other);
 }
 
-/* Every route does the same and counts the same, in an order and with blocks that are not the world's. */
+/* Every route does the same and counts the same, in an order and with blocks that are not the
+ * world's. */
 static int check_routes(struct checker *c)
 {
     static const uint64_t limits[] = {0, 300, UINT64_MAX};
@@ -208,22 +212,22 @@ static int check_routes(struct checker *c)
     EXPECT(ops->split(c->world, 0, -rank, (rank * (size - 1) + 1) % size, &comm, NULL) == MICS_OK,
            "split");
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        mics_comm_set_tuned(comm, (struct mics_comm_tuned){limits[i], limits[i]});
+        mics_mpi_set_direct_limits(comm, (struct mpi_direct_limits){limits[i], limits[i]});
         check_collectives_of(c, comm);
     }
     for (uint64_t count = 1; count <= 16384; count = count * 4 + 1)
         compare_routes(c, comm, count);
-    EXPECT(mics_comm_get_tuned(comm).gather_bytes * (uint64_t)size <= MICS_COMM_STAGING_BYTES,
+    EXPECT(mics_mpi_direct_limits(comm).gather_bytes * (uint64_t)size <= MICS_COMM_STAGING_BYTES,
            "longer than the staging memory");
     ops->free(comm);
     return report(c);
 }
 
-/* All ranks must take the same route: they were told so when the communicator was made. */
+/* All ranks must have the same limits of the direct algorithm. */
 static int check_tuned(struct checker *c)
 {
-    const struct mics_comm_tuned mine = mics_comm_get_tuned(c->world);
-    struct mics_comm_tuned all[64];
+    const struct mpi_direct_limits mine = mics_mpi_direct_limits(c->world);
+    struct mpi_direct_limits all[64];
 
     ops->all_gather_now(c->world, &mine, all, sizeof mine, NULL);
     for (int i = 0; i < c->world->size; i++)
@@ -261,7 +265,7 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
-/* Rank 1 cannot send any more: it says so, of every later collective too, and ends the job. */
+/* Rank 1 cannot send: its collective fails, every later one fails too, and it aborts the job. */
 static int break_line(struct checker *c)
 {
     float data[4] = {0};
@@ -295,7 +299,8 @@ static double cpu_s(void)
            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* Everybody waits for rank 0 inside a collective; rank 0 is idle. Prints the greatest share of a core. */
+/* Everybody waits for rank 0 inside a collective; rank 0 is idle. Prints the greatest share of a
+ * core. */
 static int wait_for_others(struct checker *c, double seconds)
 {
     double shares[64] = {0};

@@ -132,25 +132,28 @@ static inline void check_one(struct checker *c, struct mics_comm *comm, uint64_t
                  "all_reduce");
 }
 
-/* Parts of a joined collective, end to end: elements of each part's piece, from short to several segments. */
-enum { JOINED = 4 };
+/* Collectives of a group, on arrays end to end: elements of each one's piece, from short to several
+ * segments. */
+enum { PARTS = 4 };
 
-static inline uint64_t joined_count(const struct checker *c, int part)
+static inline uint64_t part_count(const struct checker *c, int part)
 {
-    const uint64_t counts[JOINED] = {5, 1, c->max_count / (uint64_t)c->world->size, 1000};
+    const uint64_t counts[PARTS] = {5, 1, c->max_count / (uint64_t)c->world->size, 1000};
 
     return counts[part];
 }
 
-/* Collectives of a kind on all parts, alone or joined. Each part has `size` pieces, end to end. */
-static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind, bool joined,
+/* Collectives of a kind on all parts, separate or in a group. Each part has `size` pieces, end to
+ * end. */
+static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind, bool grouped,
                              float *data)
 {
-    for (int part = 0; part < JOINED; part++) {
-        const uint64_t count = joined_count(c, part), total = count * (uint64_t)comm->size;
+    if (grouped)
+        mics_comm_group_begin(comm);
+    for (int part = 0; part < PARTS; part++) {
+        const uint64_t count = part_count(c, part), total = count * (uint64_t)comm->size;
         float *piece = data + count * (uint64_t)comm->block;
 
-        comm->joins = joined && part + 1 < JOINED;
         if (kind == 0)
             comm->ops->all_gather(comm, c->stream, piece, data, count, MICS_F32);
         else if (kind == 1)
@@ -160,46 +163,47 @@ static inline void run_parts(struct checker *c, struct mics_comm *comm, int kind
         delay(c, c->stream);
         data += total;
     }
-    comm->joins = false;
-    settle(c, "joined collectives");
+    if (grouped)
+        mics_comm_group_end(comm);
+    settle(c, "collectives in a group");
 }
 
-/* What joins has the same bits and the same counts as what does not. Only this rank's pieces count after a sum. */
-static inline void check_joined(struct checker *c, struct mics_comm *comm)
+/* A group gives the same bits and counts as separate collectives. After a reduce-scatter only this
+ * rank's pieces are defined. */
+static inline void check_group(struct checker *c, struct mics_comm *comm)
 {
     uint64_t total = 0;
 
-    for (int part = 0; part < JOINED; part++)
-        total += joined_count(c, part) * (uint64_t)comm->size;
-    float *alone = grab(c, total, sizeof *alone), *joined = grab(c, total, sizeof *joined);
+    for (int part = 0; part < PARTS; part++)
+        total += part_count(c, part) * (uint64_t)comm->size;
+    float *alone = grab(c, total, sizeof *alone), *grouped = grab(c, total, sizeof *grouped);
     for (int kind = 0; kind < 3; kind++) {
         const struct mics_comm_counts first = comm->counts;
 
         for (uint64_t i = 0; i < total; i++)
-            alone[i] = joined[i] =
+            alone[i] = grouped[i] =
                 (float)((i * 2654435761u + (uint64_t)comm->rank * 97) % 1000) / 7;
         run_parts(c, comm, kind, false, alone);
         const struct mics_comm_counts second = comm->counts;
-        run_parts(c, comm, kind, true, joined);
+        run_parts(c, comm, kind, true, grouped);
         EXPECT(comm->counts.calls - second.calls == second.calls - first.calls &&
                    comm->counts.sent_bytes - second.sent_bytes ==
                        second.sent_bytes - first.sent_bytes,
-               "joined collectives of kind %d among %d ranks are counted in another way", kind,
+               "grouped collectives of kind %d among %d ranks are counted differently", kind,
                comm->size);
         uint64_t at = 0;
-        for (int part = 0; part < JOINED; part++) {
-            const uint64_t count = joined_count(c, part), size = (uint64_t)comm->size;
+        for (int part = 0; part < PARTS; part++) {
+            const uint64_t count = part_count(c, part), size = (uint64_t)comm->size;
             const uint64_t begin = kind == 1 ? count * (uint64_t)comm->block : 0;
             const uint64_t compared = kind == 1 ? count : count * size;
 
-            EXPECT(memcmp(alone + at + begin, joined + at + begin, compared * sizeof *alone) == 0,
-                   "part %d of a joined collective of kind %d among %d ranks differs", part, kind,
-                   comm->size);
+            EXPECT(memcmp(alone + at + begin, grouped + at + begin, compared * sizeof *alone) == 0,
+                   "part %d of a group of kind %d among %d ranks differs", part, kind, comm->size);
             at += count * size;
         }
     }
     drop(c, alone);
-    drop(c, joined);
+    drop(c, grouped);
 }
 
 static inline void check_collectives_of(struct checker *c, struct mics_comm *comm)
@@ -213,7 +217,7 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     }
     check_one(c, comm, c->max_count, MICS_BF16);
     check_one(c, comm, c->max_count, MICS_F32);
-    check_joined(c, comm);
+    check_group(c, comm);
     check_broadcast(c, comm, 1);
     check_broadcast(c, comm, c->max_count);
     EXPECT(comm->ops->barrier_now(comm, NULL) == MICS_OK, "barrier_now failed");
@@ -254,7 +258,7 @@ static inline void check_split_rules(struct checker *c)
     if (world->size > 1) {
         comm = NULL;
         EXPECT(world->ops->split(world, 0, 0, 1, &comm, &err) == MICS_ERR_ARG, "block held twice");
-        EXPECT(!comm && !strcmp(err.text, "split: block 1 is held twice"), "%s", err.text);
+        EXPECT(!comm && !strcmp(err.text, "split: two ranks have block 1"), "%s", err.text);
     }
     EXPECT(world->ops->split(world, 1, 0, world->size, &comm, &err) == MICS_ERR_ARG, "block range");
 }
@@ -274,7 +278,7 @@ static inline void check_bits(struct checker *c)
             now[i] = 1.0f / (float)(1 + i * 7 + world->rank * 13);
         delay(c, c->stream);
         world->ops->all_reduce(world, c->stream, now, COUNT, MICS_F32);
-        world->ops->all_reduce(world, c->stream, now, 5, MICS_F32); /* by the short way */
+        world->ops->all_reduce(world, c->stream, now, 5, MICS_F32); /* by the tree */
     }
     settle(c, "all_reduce");
     EXPECT(memcmp(data, again, COUNT * sizeof *data) == 0,
@@ -320,8 +324,8 @@ static inline void check_bf16_bits(struct checker *c)
     drop(c, all);
 }
 
-/* Two communicators on two streams, started in different orders on different ranks. A GPU may ask for one order
- * on all ranks: NCCL does, and the emulator's streams do. */
+/* Two communicators on two streams, started in different orders on different ranks. A GPU may ask
+ * for one order on all ranks: NCCL does, and the emulator's streams do. */
 static inline void check_two_at_once(struct checker *c)
 {
     const bool any_order = c->device->on_host;

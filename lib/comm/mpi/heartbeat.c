@@ -1,124 +1,121 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Signs of life. Once a second each rank sends a word about itself to two ranks, the first and the last of the
- * launch, which are on different nodes wherever there are several. The thread of MPI sends them, so they go on while
- * collectives hang, and they stop when a process is stopped or its node is cut off.
+ * heartbeat.c - status words of ranks.
+ *
+ * Once a second each rank sends its word to two receivers: the first and the last rank of the
+ * launch, which are on different nodes if there are several. The progress thread sends them, so
+ * they continue while collectives hang, and they end when a process is stopped or its node is
+ * disconnected.
  */
 #include "comm/mpi/mpi.h"
-
-#if MICS_HAVE_MPI
 
 #include "base/clock.h"
 
 #include <stdlib.h>
 
-enum { PULSE_TAG = 0 }; /* communicators have tags from 1 on */
+enum { HEARTBEAT_TAG = 0 }; /* communicators have tags from 1 on */
 
 static const double period_s = 1;
 
-static int listener(const struct mpi_engine *engine, int which)
+static int receiver(const struct mpi_thread *thread, int which)
 {
-    return which == 0 ? 0 : engine->world_size - 1;
+    return which == 0 ? 0 : thread->world_size - 1;
 }
 
-static bool listens(const struct mpi_engine *engine)
+enum mics_status mics_mpi_heartbeat_init(struct mpi_thread *thread)
 {
-    return engine->world_rank == listener(engine, 0) || engine->world_rank == listener(engine, 1);
-}
+    struct mpi_heartbeat *heartbeat = &thread->heartbeat;
 
-enum mics_status mics_mpi_pulse_init(struct mpi_engine *engine)
-{
-    struct mpi_pulse *pulse = &engine->pulse;
-
-    pulse->sends[0] = pulse->sends[1] = MPI_REQUEST_NULL;
-    if (!listens(engine))
+    heartbeat->sends[0] = heartbeat->sends[1] = MPI_REQUEST_NULL;
+    if (thread->world_rank != receiver(thread, 0) && thread->world_rank != receiver(thread, 1))
         return MICS_OK;
-    pulse->heard = calloc((size_t)engine->world_size, sizeof *pulse->heard);
-    return pulse->heard ? MICS_OK : mics_err_nomem(&engine->start_err);
+    heartbeat->received = calloc((size_t)thread->world_size, sizeof *heartbeat->received);
+    return heartbeat->received ? MICS_OK : mics_err_nomem(&thread->start_err);
 }
 
-/* A message that was not taken yet is the listener's trouble. */
-void mics_mpi_pulse_fini(struct mpi_engine *engine)
+/* Messages that were not received yet are left to MPI. */
+void mics_mpi_heartbeat_fini(struct mpi_thread *thread)
 {
     for (int i = 0; i < 2; i++)
-        if (engine->pulse.sends[i] != MPI_REQUEST_NULL)
-            MPI_Request_free(&engine->pulse.sends[i]);
+        if (thread->heartbeat.sends[i] != MPI_REQUEST_NULL)
+            MPI_Request_free(&thread->heartbeat.sends[i]);
 }
 
-static void send_word(struct mpi_engine *engine)
+static void send_words(struct mpi_thread *thread)
 {
-    struct mpi_pulse *pulse = &engine->pulse;
+    struct mpi_heartbeat *heartbeat = &thread->heartbeat;
 
     for (int i = 0; i < 2; i++) {
-        const int to = listener(engine, i);
+        const int to = receiver(thread, i);
         int done = 1;
 
-        if (pulse->sends[i] != MPI_REQUEST_NULL)
-            MPI_Test(&pulse->sends[i], &done, MPI_STATUS_IGNORE);
-        if (!done || to == engine->world_rank)
+        if (heartbeat->sends[i] != MPI_REQUEST_NULL)
+            MPI_Test(&heartbeat->sends[i], &done, MPI_STATUS_IGNORE);
+        if (!done || to == thread->world_rank)
             continue;
-        pulse->words[i] = atomic_load(&pulse->word);
-        MPI_Isend(&pulse->words[i], sizeof pulse->words[i], MPI_BYTE, to, PULSE_TAG, engine->world,
-                  &pulse->sends[i]);
+        heartbeat->words[i] = atomic_load(&heartbeat->word);
+        MPI_Isend(&heartbeat->words[i], sizeof heartbeat->words[i], MPI_BYTE, to, HEARTBEAT_TAG,
+                  thread->world, &heartbeat->sends[i]);
     }
 }
 
-static void hear(struct mpi_engine *engine, double now)
+static void receive_words(struct mpi_thread *thread, double now)
 {
     MPI_Status from;
     uint64_t word;
     int found = 0;
 
-    while (MPI_Iprobe(MPI_ANY_SOURCE, PULSE_TAG, engine->world, &found, &from) == MPI_SUCCESS &&
+    while (MPI_Iprobe(MPI_ANY_SOURCE, HEARTBEAT_TAG, thread->world, &found, &from) == MPI_SUCCESS &&
            found) {
-        if (MPI_Recv(&word, sizeof word, MPI_BYTE, from.MPI_SOURCE, PULSE_TAG, engine->world,
+        if (MPI_Recv(&word, sizeof word, MPI_BYTE, from.MPI_SOURCE, HEARTBEAT_TAG, thread->world,
                      MPI_STATUS_IGNORE) != MPI_SUCCESS)
             return;
-        atomic_store(&engine->pulse.heard[from.MPI_SOURCE].word, word);
-        atomic_store(&engine->pulse.heard[from.MPI_SOURCE].at_us, (uint64_t)(now * 1e6));
+        atomic_store(&thread->heartbeat.received[from.MPI_SOURCE].word, word);
+        atomic_store(&thread->heartbeat.received[from.MPI_SOURCE].at_us, (uint64_t)(now * 1e6));
     }
 }
 
-void mics_mpi_pulse_beat(struct mpi_engine *engine)
+void mics_mpi_heartbeat_progress(struct mpi_thread *thread)
 {
-    struct mpi_pulse *pulse = &engine->pulse;
+    struct mpi_heartbeat *heartbeat = &thread->heartbeat;
     const double now = mics_now_s();
 
-    if (now < pulse->next_s)
+    if (now < heartbeat->next_s)
         return;
-    pulse->next_s = now + period_s;
-    if (atomic_load(&pulse->told))
-        send_word(engine);
-    if (pulse->heard)
-        hear(engine, now);
+    heartbeat->next_s = now + period_s;
+    if (atomic_load(&heartbeat->is_set))
+        send_words(thread);
+    if (heartbeat->received)
+        receive_words(thread, now);
 }
 
-void mics_mpi_tell(struct mics_comm *comm, uint64_t word)
+static void heartbeat_set(struct mics_comm *comm, uint64_t word)
 {
-    struct mpi_pulse *pulse = &((struct mpi_comm *)comm)->engine->pulse;
+    struct mpi_heartbeat *heartbeat = &((struct mpi_comm *)comm)->thread->heartbeat;
 
-    atomic_store(&pulse->word, word);
-    atomic_store(&pulse->told, true);
+    atomic_store(&heartbeat->word, word);
+    atomic_store(&heartbeat->is_set, true);
 }
 
-double mics_mpi_heard(struct mics_comm *comm, int rank, uint64_t *word)
+static double heartbeat_age_s(struct mics_comm *comm, int rank, uint64_t *word)
 {
     const struct mpi_comm *own = (struct mpi_comm *)comm;
-    const struct mpi_pulse *pulse = &own->engine->pulse;
-    const int launch_rank = own->ranks[rank];
+    const struct mpi_heartbeat *heartbeat = &own->thread->heartbeat;
+    const int world_rank = own->ranks[rank];
 
-    if (!pulse->heard)
+    if (!heartbeat->received)
         return -1;
-    if (launch_rank == own->engine->world_rank) {
-        *word = atomic_load(&pulse->word);
+    if (world_rank == own->thread->world_rank) {
+        *word = atomic_load(&heartbeat->word);
         return 0;
     }
-    const uint64_t at_us = atomic_load(&pulse->heard[launch_rank].at_us);
+    const uint64_t at_us = atomic_load(&heartbeat->received[world_rank].at_us);
 
     if (at_us == 0)
         return -1;
-    *word = atomic_load(&pulse->heard[launch_rank].word);
+    *word = atomic_load(&heartbeat->received[world_rank].word);
     return mics_now_s() - (double)at_us * 1e-6;
 }
 
-#endif
+const struct mics_comm_heartbeat_ops mics_mpi_heartbeat_ops = {.set = heartbeat_set,
+                                                               .age_s = heartbeat_age_s};

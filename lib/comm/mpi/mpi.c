@@ -1,36 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* mpi.c - communicators over MPI: table, split, allocation. */
 #include "comm/mpi/mpi.h"
 
-#include "comm/comm.h"
+#include "base/num.h"
 
 #include <stdlib.h>
-
-int mics_comm_launched_by_mpi(void)
-{
-    static const char *const signs[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
-
-    for (size_t i = 0; i < sizeof signs / sizeof signs[0]; i++)
-        if (getenv(signs[i]))
-            return 1;
-    return 0;
-}
-
-#if MICS_HAVE_MPI
-
-#include "base/num.h"
-#include "comm/split.h"
-
 #include <string.h>
 
-static_assert(COMM_MPI_STAGING <= MICS_COMM_STAGING_BYTES, "what the planner was promised");
+static_assert(COMM_MPI_STAGING <= MICS_COMM_STAGING_BYTES, "the bound in comm.h holds");
 static_assert(COMM_TREE_ARITY * COMM_TREE_REDUCE_BYTES <= COMM_MPI_STAGING, "all children fit");
 static_assert((int)COMM_TREE_BROADCAST_BYTES <= (int)COMM_MPI_SEGMENT,
               "a broad tree carries one packet");
 static_assert((int)COMM_MPI_NODE_WINDOW * COMM_MPI_NODE_SEGMENT <= (int)COMM_MPI_STAGING,
-              "the staging memory is for either kind of messages");
-static_assert((int)COMM_MPI_WINDOW <= (int)COMM_TREE_ARITY, "a slot for each message under way");
+              "the staging memory holds either kind of segments");
+static_assert((int)COMM_MPI_WINDOW <= (int)COMM_TREE_ARITY, "a request for each message in flight");
 
-/* This rank's own piece of what is gathered. */
+/* Put this rank's own piece into its block. */
 static void place_own(const struct comm_base *base, const struct comm_call *call)
 {
     char *own =
@@ -40,47 +25,20 @@ static void place_own(const struct comm_base *base, const struct comm_call *call
         memcpy(own, call->send, call->bytes);
 }
 
-static enum mics_status carry_out(struct mpi_comm *comm, const struct comm_call *call,
-                                  struct comm_sent *sent, struct mics_err *err)
-{
-    struct mpi_request request = {.call = call, .comm = comm};
-
-    for (const struct comm_call *each = call; each; each = each->next)
-        if (each->kind == COMM_ALL_GATHER)
-            place_own(&comm->base, each);
-    mics_mpi_engine_execute(comm->engine, &request);
-    sent->bytes += request.sent.bytes;
-    sent->net_bytes += request.sent.net_bytes;
-    if (request.status != MICS_OK)
-        mics_err_set(err, request.status, "%s", request.err.text);
-    return request.status;
-}
-
-/* Only a ring carries several calls. What goes by tree adds in another order, joined or not. */
-static bool joins_well(const struct comm_call *call)
-{
-    for (; call; call = call->next)
-        if (mics_mpi_takes_tree(call))
-            return false;
-    return true;
-}
-
-static enum mics_status mpi_execute(struct comm_base *base, const struct comm_call *call,
-                                    struct comm_sent *sent, struct mics_err *err)
+static enum mics_status mpi_execute(struct comm_base *base, const struct comm_call *calls,
+                                    int count, struct comm_sent *sent, struct mics_err *err)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
+    const int step = mics_mpi_can_coalesce(calls, count) ? count : 1;
     enum mics_status status = MICS_OK;
 
     if (comm->broken)
         return mics_err_set(err, MICS_ERR_COMM, "an earlier collective failed");
-    if (joins_well(call))
-        return carry_out(comm, call, sent, err);
-    for (; call && status == MICS_OK; call = call->next) {
-        struct comm_call alone = *call;
-
-        alone.next = NULL;
-        status = carry_out(comm, &alone, sent, err);
-    }
+    for (int i = 0; i < count; i++)
+        if (calls[i].kind == COMM_ALL_GATHER)
+            place_own(base, &calls[i]);
+    for (int i = 0; i < count && status == MICS_OK; i += step)
+        status = mics_mpi_thread_execute(comm, &calls[i], step, sent, err);
     return status;
 }
 
@@ -98,36 +56,37 @@ static void comm_destroy(struct mpi_comm *comm)
 static void mpi_free(struct mics_comm *base)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    struct mpi_engine *engine = comm->engine;
+    struct mpi_thread *thread = comm->thread;
 
     comm_destroy(comm);
-    if (--engine->comms == 0)
-        mics_mpi_engine_stop(engine);
+    if (--thread->comms == 0)
+        mics_mpi_thread_stop(thread);
 }
 
 static void mpi_abort(struct mics_comm *comm, int code)
 {
-    mics_mpi_engine_abort(((struct mpi_comm *)comm)->engine, code);
+    mics_mpi_thread_abort(((struct mpi_comm *)comm)->thread, code);
 }
 
 static enum mics_status mpi_split(struct mics_comm *comm, int color, int key, int block,
                                   struct mics_comm **out, struct mics_err *err);
 
-static const struct mics_comm_ops mpi_ops = {.split = mpi_split,
-                                             .free = mpi_free,
-                                             .abort = mpi_abort,
-                                             .tell = mics_mpi_tell,
-                                             .heard = mics_mpi_heard,
-                                             COMM_BASE_OPS};
+static const struct comm_backend mpi_backend = {.name = "mpi",
+                                                .heartbeat = &mics_mpi_heartbeat_ops,
+                                                .split = mpi_split,
+                                                .free = mpi_free,
+                                                .abort = mpi_abort,
+                                                .submit = mics_comm_host_submit,
+                                                .execute = mpi_execute};
 
-/* Without ranks and blocks, which the caller fills. NULL: no memory. */
-static struct mpi_comm *comm_new(struct mpi_engine *engine, int rank, int size, uint64_t tag)
+/* NULL: out of memory. The caller fills ranks and blocks and then calls open_comm(). */
+static struct mpi_comm *comm_new(struct mpi_thread *thread, int rank, int size, uint64_t tag)
 {
     struct mpi_comm *comm = calloc(1, sizeof *comm);
 
     if (!comm)
         return NULL;
-    comm->engine = engine;
+    comm->thread = thread;
     comm->tag = (int)tag;
     comm->ranks = calloc((size_t)size, sizeof *comm->ranks);
     comm->base.blocks = calloc((size_t)size, sizeof *comm->base.blocks);
@@ -137,109 +96,33 @@ static struct mpi_comm *comm_new(struct mpi_engine *engine, int rank, int size, 
         comm_destroy(comm);
         return NULL;
     }
-    comm->base.execute = mpi_execute;
-    comm->base.takes_joined = true;
-    comm->base.comm.ops = &mpi_ops;
-    comm->base.comm.backend = "mpi";
+    mics_comm_base_init(&comm->base, &mpi_backend);
     comm->base.comm.rank = rank;
     comm->base.comm.size = size;
-    comm->base.comm.node = engine->node;
+    comm->base.comm.node = thread->node;
     return comm;
 }
 
-/* Tags grow: no two communicators that share two ranks have the same one. */
-static enum mics_status take_tag(struct mpi_engine *engine, uint64_t greatest, struct mics_err *err)
+/* Choose message sizes and algorithms. A communicator of the same ranks in the same order as
+ * `parent` takes over its measurement. Collective. On failure `comm` is freed. */
+static enum mics_status open_comm(struct mpi_comm *comm, const struct mpi_comm *parent,
+                                  struct mics_comm **out, struct mics_err *err)
 {
-    engine->next_tag = mics_max_u64(engine->next_tag, greatest + 1);
-    if (greatest > engine->last_tag)
-        return mics_err_set(err, MICS_ERR_COMM, "split: MPI has no more than %llu tags",
-                            (unsigned long long)engine->last_tag);
-    return MICS_OK;
-}
-
-static void size_messages(struct mpi_comm *comm)
-{
-    const int *nodes = comm->engine->nodes;
+    const int *nodes = comm->thread->nodes, size = comm->base.comm.size;
+    enum mics_status status = MICS_OK;
     bool one_node = true;
 
-    for (int i = 1; i < comm->base.comm.size; i++)
+    comm->thread->comms++;
+    comm->base.comm.block = comm->base.blocks[comm->base.comm.rank];
+    for (int i = 1; i < size; i++)
         one_node = one_node && nodes[comm->ranks[i]] == nodes[comm->ranks[0]];
     comm->window = one_node ? COMM_MPI_NODE_WINDOW : COMM_MPI_WINDOW;
     comm->segment = one_node ? COMM_MPI_NODE_SEGMENT : COMM_MPI_SEGMENT;
-}
-
-/* The same ranks in the same order as the parent's need no times of their own. */
-static enum mics_status tune_like(struct mpi_comm *comm, const struct mpi_comm *parent,
-                                  struct mics_err *err)
-{
-    const size_t size = (size_t)comm->base.comm.size;
-
-    if (comm->base.comm.size != parent->base.comm.size ||
-        memcmp(comm->ranks, parent->ranks, size * sizeof *comm->ranks) != 0)
-        return mics_mpi_tune(comm, err);
-    comm->tuned = parent->tuned;
-    return MICS_OK;
-}
-
-static enum mics_status mpi_split(struct mics_comm *base, int color, int key, int block,
-                                  struct mics_comm **out, struct mics_err *err)
-{
-    struct mpi_comm *parent = (struct mpi_comm *)base, *comm = NULL;
-    struct mpi_engine *engine = parent->engine;
-    struct comm_split split;
-    enum mics_status status =
-        mics_comm_split_init(base, color, key, block, engine->next_tag, &split, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = take_tag(engine, split.greatest_tag, err);
-    if (status != MICS_OK)
-        goto out;
-    if (color >= 0) {
-        comm = comm_new(engine, split.rank, split.size, split.greatest_tag);
-        if (!comm) {
-            status = mics_err_nomem(err);
-            goto out;
-        }
-        for (int i = 0; i < split.size; i++) {
-            comm->ranks[i] = parent->ranks[split.parents[i]];
-            comm->base.blocks[i] = split.blocks[i];
-        }
-        comm->base.comm.block = block;
-        size_messages(comm);
-        engine->comms++;
-        status = tune_like(comm, parent, err);
-    }
-    if (status != MICS_OK) {
-        mpi_free(&comm->base.comm);
-        goto out;
-    }
-    *out = comm ? &comm->base.comm : NULL;
-out:
-    mics_comm_split_fini(&split);
-    return status;
-}
-
-enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
-{
-    struct mpi_engine *engine;
-    enum mics_status status = mics_mpi_engine_start(&engine, err);
-
-    if (status != MICS_OK)
-        return status;
-
-    struct mpi_comm *comm =
-        comm_new(engine, engine->world_rank, engine->world_size, engine->next_tag++);
-    if (!comm) {
-        mics_mpi_engine_stop(engine);
-        return mics_err_nomem(err);
-    }
-    for (int i = 0; i < engine->world_size; i++)
-        comm->ranks[i] = comm->base.blocks[i] = i;
-    comm->base.comm.block = engine->world_rank;
-    size_messages(comm);
-    engine->comms = 1;
-    status = mics_mpi_tune(comm, err);
+    if (parent && parent->base.comm.size == size &&
+        memcmp(comm->ranks, parent->ranks, (size_t)size * sizeof *comm->ranks) == 0)
+        comm->direct = parent->direct;
+    else
+        status = mics_mpi_tune(comm, err);
     if (status == MICS_OK)
         *out = &comm->base.comm;
     else
@@ -247,12 +130,59 @@ enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
     return status;
 }
 
-#else
+/* Tags increase, so that two communicators that share two ranks never have the same tag. */
+static enum mics_status take_tag(struct mpi_thread *thread, uint64_t tag, struct mics_err *err)
+{
+    thread->next_tag = mics_max_u64(thread->next_tag, tag + 1);
+    if (tag > thread->last_tag)
+        return mics_err_set(err, MICS_ERR_COMM, "split: MPI has no more than %llu tags",
+                            (unsigned long long)thread->last_tag);
+    return MICS_OK;
+}
+
+static enum mics_status mpi_split(struct mics_comm *base, int color, int key, int block,
+                                  struct mics_comm **out, struct mics_err *err)
+{
+    struct mpi_comm *parent = (struct mpi_comm *)base, *comm = NULL;
+    struct mpi_thread *thread = parent->thread;
+    struct comm_split split;
+    enum mics_status status =
+        mics_comm_split_init(base, color, key, block, thread->next_tag, &split, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = take_tag(thread, split.max_tag, err);
+    if (status == MICS_OK && color >= 0) {
+        comm = comm_new(thread, split.rank, split.size, split.max_tag);
+        status = comm ? MICS_OK : mics_err_nomem(err);
+    }
+    for (int i = 0; comm && i < split.size; i++) {
+        comm->ranks[i] = parent->ranks[split.parents[i]];
+        comm->base.blocks[i] = split.blocks[i];
+    }
+    mics_comm_split_fini(&split);
+    if (comm)
+        return open_comm(comm, parent, out, err);
+    if (status == MICS_OK)
+        *out = NULL;
+    return status;
+}
 
 enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
 {
-    (void)out;
-    return mics_err_set(err, MICS_ERR_UNSUPPORTED, "this build is without MPI");
-}
+    struct mpi_thread *thread;
+    const enum mics_status status = mics_mpi_thread_start(&thread, err);
 
-#endif
+    if (status != MICS_OK)
+        return status;
+
+    struct mpi_comm *comm =
+        comm_new(thread, thread->world_rank, thread->world_size, thread->next_tag++);
+    if (!comm) {
+        mics_mpi_thread_stop(thread);
+        return mics_err_nomem(err);
+    }
+    for (int i = 0; i < thread->world_size; i++)
+        comm->ranks[i] = comm->base.blocks[i] = i;
+    return open_comm(comm, NULL, out, err);
+}

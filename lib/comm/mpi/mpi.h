@@ -1,21 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mpi.h - the parts of the MPI backend, which see each other here and nowhere else.
+ * mpi.h - internals of the MPI backend, shared by its files and tests.
  *
- * One thread makes all MPI calls, from MPI_Init_thread to MPI_Finalize. Other threads post requests and
- * sleep until theirs is done. A communicator is a list of world ranks and a tag of its own, over one
- * duplicate of MPI_COMM_WORLD: splitting needs no MPI communicator, so it blocks nobody's traffic, and
- * freeing one is not collective. Its collectives are state machines over MPI_Isend and MPI_Irecv, so those of
- * several communicators move side by side.
+ * One thread of the process, the progress thread, makes all MPI calls from MPI_Init_thread to
+ * MPI_Finalize. Other threads post requests and sleep until theirs is complete. A communicator is a
+ * list of world ranks and a tag, over one duplicate of MPI_COMM_WORLD: splitting creates no MPI
+ * communicator, so it does not block other traffic, and freeing is not collective. Collectives are
+ * state machines over MPI_Isend and MPI_Irecv, so those of several communicators progress together.
+ *
+ *   mpi.c         communicators: table, split, allocation
+ *   thread.c      the progress thread
+ *   algorithms.c  ring, tree and direct algorithms
+ *   tune.c        selects between ring and direct by measurement
+ *   heartbeat.c   status words of ranks
+ *   native.c      MPI's own collectives, for comparison
+ *   none.c        replaces all of these in a build without MPI
  */
 #ifndef MICS_COMM_MPI_MPI_H
 #define MICS_COMM_MPI_MPI_H
 
 #include "comm/backend.h"
-#include "comm/mpi/tune.h"
-#include "comm/routes.h"
-
-#if MICS_HAVE_MPI
 
 #include <assert.h>
 #include <mpi.h>
@@ -23,21 +27,31 @@
 #include <stdatomic.h>
 
 enum {
-    COMM_MPI_WINDOW = 8, /* messages under way, each way */
-    /* Bytes of a segment; a multiple of 8. A message of up to 64 KiB with its header leaves at once over TCP (Open
-     * MPI's btl_tcp_eager_limit); a longer one first asks the receiver, and the link idles until it answers. */
+    /* Between nodes: bytes of a segment (a multiple of 8), and segments in flight in each
+     * direction. Over TCP, Open MPI sends a message of up to 64 KiB including its header at once
+     * (btl_tcp_eager_limit); for a longer one it asks the receiver first, and the link idles until
+     * the answer arrives. */
+    COMM_MPI_WINDOW = 8,
     COMM_MPI_SEGMENT = 64 * 1024 - 512,
     COMM_MPI_STAGING = COMM_MPI_WINDOW * COMM_MPI_SEGMENT,
-    /* Among the ranks of one node, where a message is a copy from the other's memory and a few words about it. */
+    /* Among the ranks of one node, where a message is a copy from the other process's memory. */
     COMM_MPI_NODE_WINDOW = 2,
     COMM_MPI_NODE_SEGMENT = COMM_MPI_STAGING / COMM_MPI_NODE_WINDOW,
 };
 
+/* Pieces (the data of one rank) of up to this many bytes use the direct algorithm instead of the
+ * ring; 0: none do. The same on all ranks. An all_reduce uses it if its gather and its reduction
+ * both would and the number of ranks divides its count. */
+struct mpi_direct_limits {
+    uint64_t gather_bytes, reduce_bytes;
+};
+
 struct mpi_comm;
 
-/* One collective that somebody waits for; on the caller's stack. */
+/* A batch of calls that a thread waits for; on that thread's stack. */
 struct mpi_request {
-    const struct comm_call *call;
+    const struct comm_call *calls;
+    int count;
     struct mpi_comm *comm;
     struct mpi_request *next;
     struct comm_sent sent;
@@ -46,130 +60,127 @@ struct mpi_request {
     struct mics_err err;
 };
 
-enum mpi_route { MPI_ROUTE_RING, MPI_ROUTE_TREE, MPI_ROUTE_SHORT };
+enum mpi_algorithm { MPI_ALGORITHM_RING, MPI_ALGORITHM_TREE, MPI_ALGORITHM_DIRECT };
 
-/* What the request at the head of the communicator's queue takes. Thread of MPI only. */
+/* State of the request at the head of a communicator's queue. Progress thread only. */
 struct mpi_transfer {
-    const struct comm_call *call;
-    enum mpi_route route;
+    const struct comm_call *calls; /* [count] */
+    int count;                     /* more than 1 only for the ring */
+    enum mpi_algorithm algorithm;
 
-    uint64_t segments; /* of a piece */
-    uint64_t packets;  /* to send and to receive: segments * steps */
+    /* Ring and tree: packets are numbered in the order of sending. */
+    uint64_t segments; /* ring: of one step, over all calls */
+    uint64_t packets;  /* to send and to receive */
     uint64_t send_posted, send_done, recv_posted, recv_done;
     struct comm_sent sent;
 
     int first_step; /* ring */
-    int place, parent, child_ranks[COMM_TREE_ARITY],
-        children; /* tree; parent -1: this is the root */
-    int up_done;  /* tree: children added, then the parent told */
+
+    /* Tree. */
+    int parent; /* -1: this rank is the root */
+    int child_ranks[COMM_TREE_ARITY], children;
+    int up_done; /* children added, plus 1 when the sum was sent to the parent */
     bool up_posted, up;
 
-    uint64_t piece;    /* short: bytes */
-    bool adds;         /* short: sums come first, or are under way */
-    int distance;      /* short: of this round of the gather, in ranks */
-    int request_count; /* short: messages under way */
+    /* Direct. */
+    uint64_t piece_bytes;
+    bool reducing;     /* the reduction is still to be finished */
+    int distance;      /* of the current round of the gather, in ranks */
+    int request_count; /* messages in flight */
 
     MPI_Request sends[COMM_TREE_ARITY], recvs[COMM_TREE_ARITY];
 };
 
 struct mpi_comm {
     struct comm_base base;
-    struct mpi_engine *engine;
+    struct mpi_thread *thread;
     int *ranks; /* [size] in the world */
     int tag;
-    uint64_t segment, window; /* of a ring: bytes of a message, messages under way each way */
+    uint64_t segment, window; /* ring: bytes of a message, messages in flight in each direction */
     char *staging;            /* [COMM_MPI_STAGING] */
-    MPI_Request *requests;    /* [2 * size] of a short route */
-    struct mics_comm_tuned tuned;
-    bool broken;               /* a transfer failed, and left messages behind */
-    struct mpi_native *native; /* not NULL: MPI's own collectives (comm_native.c) */
+    MPI_Request *requests;    /* [2 * size], direct */
+    struct mpi_direct_limits direct;
+    bool broken;               /* a transfer failed; messages of it may still be in flight */
+    struct mpi_native *native; /* not NULL: a communicator of native.c */
 
-    /* Thread of MPI only. */
-    struct mpi_request *head, *tail; /* waiting; the head is under way */
+    /* Progress thread only. */
+    struct mpi_request *head, *tail; /* the head is in progress */
     struct mpi_comm *next_active;
     struct mpi_transfer transfer;
 };
 
-/* Words that the ranks tell about themselves; mpi_pulse.c. */
-struct mpi_pulse {
-    atomic_uint_fast64_t word; /* this rank's */
-    atomic_bool told;
+/* Heartbeats of the whole process. Each rank sends to two receivers. */
+struct mpi_heartbeat {
+    atomic_uint_fast64_t word; /* of this rank */
+    atomic_bool is_set;
     struct {
-        atomic_uint_fast64_t word, at_us; /* at_us 0: never */
-    } * heard;                            /* [world size]; NULL: not a listener */
+        atomic_uint_fast64_t word, at_us; /* at_us 0: none has arrived */
+    } * received;                         /* [world size]; NULL: this rank is not a receiver */
 
-    /* Thread of MPI only. */
+    /* Progress thread only. */
     double next_s;
     uint64_t words[2];
     MPI_Request sends[2];
 };
 
-struct mpi_engine {
-    struct mpi_pulse pulse;
-    pthread_t thread;
-    int comms;                        /* that use the engine */
+/* The progress thread, shared by all communicators of the process. */
+struct mpi_thread {
+    struct mpi_heartbeat heartbeat;
+    pthread_t id;
+    int comms;                        /* communicators that use the thread */
     int world_rank, world_size, node; /* node: lowest world rank on it */
     int *nodes;                       /* [world_size] of each rank */
     uint64_t next_tag, last_tag;
 
-    pthread_mutex_t lock;  /* guards all in this group */
-    pthread_cond_t posted; /* a request, stop or abort; on the monotonic clock */
-    pthread_cond_t done;   /* a request was answered, or MPI was started */
+    pthread_mutex_t lock;    /* guards this group */
+    pthread_cond_t posted;   /* a request, stop or abort; on the monotonic clock */
+    pthread_cond_t complete; /* a request, or the start of MPI */
     struct mpi_request *head, *tail;
     bool started, stop, aborting;
     int abort_code;
     enum mics_status start_status;
     struct mics_err start_err;
 
-    /* Thread of MPI only. */
+    /* Progress thread only. */
     MPI_Comm world;
-    struct mpi_comm *active;
+    struct mpi_comm *active; /* communicators with a request in progress */
 };
 
-/* mpi_start.c: start the thread and MPI. */
-enum mics_status mics_mpi_engine_start(struct mpi_engine **out, struct mics_err *err);
-void mics_mpi_engine_stop(struct mpi_engine *engine); /* collective */
-
-/* mpi_engine.c */
-void mics_mpi_serve(struct mpi_engine *engine); /* until told to stop, or to end the job */
-void mics_mpi_engine_execute(struct mpi_engine *engine, struct mpi_request *request);
-_Noreturn void mics_mpi_engine_abort(struct mpi_engine *engine, int code);
-
-/* mpi_pulse.c. beat: often, in the thread of MPI. */
-enum mics_status mics_mpi_pulse_init(struct mpi_engine *engine);
-void mics_mpi_pulse_fini(struct mpi_engine *engine);
-void mics_mpi_pulse_beat(struct mpi_engine *engine);
-void mics_mpi_tell(struct mics_comm *comm, uint64_t word);
-double mics_mpi_heard(struct mics_comm *comm, int rank, uint64_t *word);
-
+/* thread.c. Start the thread and MPI; finalise both. */
+enum mics_status mics_mpi_thread_start(struct mpi_thread **out, struct mics_err *err);
+void mics_mpi_thread_stop(struct mpi_thread *thread); /* collective */
+/* Carry out the calls of a request; blocks. Writes *sent and `err` of the request to the
+ * caller's. */
+enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct comm_call *calls,
+                                         int count, struct comm_sent *sent, struct mics_err *err);
+_Noreturn void mics_mpi_thread_abort(struct mpi_thread *thread, int code);
 /* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
 enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code);
 
-/* mpi_ring.c, mpi_tree.c, mpi_short.c. Prepare the transfer of a call; the buffers are laid out already. */
-void mics_mpi_ring_begin(struct mpi_comm *comm, const struct comm_call *call);
-void mics_mpi_tree_begin(struct mpi_comm *comm, const struct comm_call *call);
-void mics_mpi_short_begin(struct mpi_comm *comm, const struct comm_call *call);
-/* Do what can be done now. *moved is set if anything could; *done when all is. The error is MPI's. */
-int mics_mpi_ring_progress(struct mpi_comm *comm, bool *moved, bool *done);
-int mics_mpi_tree_progress(struct mpi_comm *comm, bool *moved, bool *done);
-int mics_mpi_short_progress(struct mpi_comm *comm, bool *moved, bool *done);
+/* algorithms.c. Can the calls be one transfer? Only the ring carries several; the tree sums in
+ * another order than the ring. */
+bool mics_mpi_can_coalesce(const struct comm_call *calls, int count);
+/* Prepare the transfer of the communicator's first request. */
+void mics_mpi_transfer_begin(struct mpi_comm *comm);
+/* Do what can be done without waiting. Sets *moved if anything was done, *done when the transfer is
+ * complete. Returns MPI's error code. */
+int mics_mpi_transfer_progress(struct mpi_comm *comm, bool *moved, bool *done);
 
-/* comm_native.c: one blocking call of MPI. */
+/* heartbeat.c. progress: called often, in the progress thread. */
+extern const struct mics_comm_heartbeat_ops mics_mpi_heartbeat_ops;
+enum mics_status mics_mpi_heartbeat_init(struct mpi_thread *thread);
+void mics_mpi_heartbeat_fini(struct mpi_thread *thread);
+void mics_mpi_heartbeat_progress(struct mpi_thread *thread);
+
+/* native.c. One blocking call of MPI, in the progress thread; returns MPI's error code. */
 int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call);
 
-/* mpi_tune.c: time the routes, all ranks together, and set what to take. */
+/* tune.c. Time ring and direct on all ranks together and set comm->direct. Collective; blocks. */
 enum mics_status mics_mpi_tune(struct mpi_comm *comm, struct mics_err *err);
+/* The limits of a communicator of the backend "mpi"; 0 for others. */
+struct mpi_direct_limits mics_mpi_direct_limits(const struct mics_comm *comm);
+/* For tests: the same on all ranks, while no collective is in progress. Limited to what the staging
+ * memory holds. Other backends than "mpi" ignore it. */
+void mics_mpi_set_direct_limits(struct mics_comm *comm, struct mpi_direct_limits limits);
 
-/* Goes the call by tree? If not, the short way? */
-bool mics_mpi_takes_tree(const struct comm_call *call);
-bool mics_mpi_takes_short(const struct mpi_comm *comm, const struct comm_call *call);
-
-/* Messages of no bytes are sent where `empty_too`; else their request is null. `to`, `from`: rank in the
- * communicator. */
-int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int to, bool empty_too,
-                  MPI_Request *request);
-int mics_mpi_recv(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool empty_too,
-                  MPI_Request *request);
-
-#endif
 #endif

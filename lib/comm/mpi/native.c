@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native.c - a communicator whose requests the thread of MPI answers with one blocking call.
+ * native.c - communicators whose requests the progress thread carries out with one blocking MPI
+ * call.
  *
- * The MPI communicator is made and freed on that thread, too: `action` says what the next request is for.
+ * The MPI communicator is created and freed on that thread as well: `action` selects what the next
+ * request does.
  */
 #include "comm/mpi/native.h"
 #include "comm/mpi/mpi.h"
@@ -11,22 +13,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool mics_comm_has_native(const struct mics_comm *comm)
-{
-    return comm->size > 1 && comm->block == comm->rank && strcmp(comm->backend, "mpi") == 0;
-}
-
-#if MICS_HAVE_MPI
-
 struct mpi_native {
     MPI_Comm comm;
     enum { NATIVE_OPEN, NATIVE_RUN, NATIVE_CLOSE } action;
 };
 
-static int open_native(struct mpi_comm *comm)
+bool mics_comm_has_native(const struct mics_comm *comm)
+{
+    return comm->size > 1 && comm->block == comm->rank && strcmp(comm->backend, "mpi") == 0;
+}
+
+/* In the progress thread --------------------------------------------------------------------- */
+
+static int create_comm(struct mpi_comm *comm)
 {
     MPI_Group world, group;
-    int code = MPI_Comm_group(comm->engine->world, &world);
+    int code = MPI_Comm_group(comm->thread->world, &world);
 
     if (code != MPI_SUCCESS)
         return code;
@@ -34,7 +36,7 @@ static int open_native(struct mpi_comm *comm)
     MPI_Group_free(&world);
     if (code != MPI_SUCCESS)
         return code;
-    code = MPI_Comm_create_group(comm->engine->world, group, comm->tag, &comm->native->comm);
+    code = MPI_Comm_create_group(comm->thread->world, group, comm->tag, &comm->native->comm);
     MPI_Group_free(&group);
     return code;
 }
@@ -44,7 +46,7 @@ static MPI_Datatype type_of(enum mics_dtype dtype)
     return dtype == MICS_F64 ? MPI_DOUBLE : MPI_FLOAT;
 }
 
-static int gather(const struct mpi_comm *comm, const struct comm_call *call)
+static int all_gather(const struct mpi_comm *comm, const struct comm_call *call)
 {
     char *own = (char *)call->recv + (uint64_t)comm->base.comm.rank * call->bytes;
 
@@ -52,7 +54,7 @@ static int gather(const struct mpi_comm *comm, const struct comm_call *call)
                          call->recv, (int)call->bytes, MPI_BYTE, comm->native->comm);
 }
 
-/* MPI's own in-place form leaves the sum at the beginning of the array: it is moved to the rank's block. */
+/* MPI's in-place form leaves the sum at the beginning of the array; ours is in the rank's block. */
 static int reduce_scatter(const struct mpi_comm *comm, const struct comm_call *call)
 {
     char *own = (char *)call->send + (uint64_t)comm->base.comm.rank * call->bytes;
@@ -66,13 +68,13 @@ static int reduce_scatter(const struct mpi_comm *comm, const struct comm_call *c
     return code;
 }
 
-static int run(const struct mpi_comm *comm, const struct comm_call *call)
+static int run_call(const struct mpi_comm *comm, const struct comm_call *call)
 {
     const MPI_Comm native = comm->native->comm;
 
     switch (call->kind) {
     case COMM_ALL_GATHER:
-        return gather(comm, call);
+        return all_gather(comm, call);
     case COMM_REDUCE_SCATTER:
         return reduce_scatter(comm, call);
     case COMM_ALL_REDUCE:
@@ -87,33 +89,49 @@ static int run(const struct mpi_comm *comm, const struct comm_call *call)
 
 int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call)
 {
-    comm->transfer.sent = (struct comm_sent){0};
     switch (comm->native->action) {
     case NATIVE_OPEN:
-        return open_native(comm);
+        return create_comm(comm);
     case NATIVE_CLOSE:
         return MPI_Comm_free(&comm->native->comm);
     default:
-        return run(comm, call);
+        return run_call(comm, call);
     }
 }
 
-static enum mics_status native_execute(struct comm_base *base, const struct comm_call *call,
-                                       struct comm_sent *sent, struct mics_err *err)
+/* In other threads --------------------------------------------------------------------------- */
+
+static enum mics_status native_execute(struct comm_base *base, const struct comm_call *calls,
+                                       int count, struct comm_sent *sent, struct mics_err *err)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    struct mpi_request request = {.call = call, .comm = comm};
+    enum mics_status status = MICS_OK;
 
-    *sent = (struct comm_sent){0};
-    if (call->dtype == MICS_BF16 &&
-        (call->kind == COMM_REDUCE_SCATTER || call->kind == COMM_ALL_REDUCE))
-        return mics_err_set(err, MICS_ERR_COMM, "MPI cannot add numbers of bf16");
-    if (call->bytes > INT_MAX || call->count > INT_MAX)
-        return mics_err_set(err, MICS_ERR_COMM, "MPI cannot count so many elements");
-    mics_mpi_engine_execute(comm->engine, &request);
-    if (request.status != MICS_OK)
-        mics_err_set(err, request.status, "%s", request.err.text);
-    return request.status;
+    for (int i = 0; i < count && status == MICS_OK; i++) {
+        const struct comm_call *call = &calls[i];
+
+        if (call->dtype == MICS_BF16 &&
+            (call->kind == COMM_REDUCE_SCATTER || call->kind == COMM_ALL_REDUCE))
+            return mics_err_set(err, MICS_ERR_COMM, "MPI has no sum of bf16");
+        if (call->bytes > INT_MAX || call->count > INT_MAX)
+            return mics_err_set(err, MICS_ERR_COMM,
+                                "MPI's counts are limited to %d elements or bytes", INT_MAX);
+        status = mics_mpi_thread_execute(comm, call, 1, sent, err);
+    }
+    return status;
+}
+
+/* Open or close the MPI communicator, by a request whose call is ignored. */
+static enum mics_status native_act(struct mpi_comm *comm, int action, struct mics_err *err)
+{
+    const struct comm_call ignored = {.kind = COMM_BARRIER};
+    struct comm_sent sent = {0};
+
+    comm->native->action = action;
+    const enum mics_status status = native_execute(&comm->base, &ignored, 1, &sent, err);
+
+    comm->native->action = NATIVE_RUN;
+    return status;
 }
 
 static void destroy(struct mpi_comm *comm)
@@ -126,33 +144,35 @@ static void destroy(struct mpi_comm *comm)
     free(comm);
 }
 
-/* The world, from which the ranks come, keeps the engine alive. */
+/* The communicator that it was made from keeps the progress thread alive. */
 static void native_free(struct mics_comm *base)
 {
-    const struct comm_call nothing = {.kind = COMM_BARRIER};
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    struct comm_sent sent;
 
-    comm->native->action = NATIVE_CLOSE;
-    native_execute(&comm->base, &nothing, &sent, NULL);
-    comm->engine->comms--;
+    native_act(comm, NATIVE_CLOSE, NULL);
+    comm->thread->comms--;
     destroy(comm);
 }
 
 static void native_abort(struct mics_comm *comm, int code)
 {
-    mics_mpi_engine_abort(((struct mpi_comm *)comm)->engine, code);
+    mics_mpi_thread_abort(((struct mpi_comm *)comm)->thread, code);
 }
 
 static enum mics_status native_split(struct mics_comm *comm, int color, int key, int block,
                                      struct mics_comm **out, struct mics_err *err)
 {
     (void)comm, (void)color, (void)key, (void)block, (void)out;
-    return mics_err_set(err, MICS_ERR_UNSUPPORTED, "MPI's own communicators are not split");
+    return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                        "communicators with MPI's own collectives cannot be split");
 }
 
-static const struct mics_comm_ops native_ops = {
-    .split = native_split, .free = native_free, .abort = native_abort, COMM_BASE_OPS};
+static const struct comm_backend native_backend = {.name = "mpi's own",
+                                                   .split = native_split,
+                                                   .free = native_free,
+                                                   .abort = native_abort,
+                                                   .submit = mics_comm_host_submit,
+                                                   .execute = native_execute};
 
 static struct mpi_comm *copy_of(const struct mpi_comm *like)
 {
@@ -162,11 +182,8 @@ static struct mpi_comm *copy_of(const struct mpi_comm *like)
     if (!comm)
         return NULL;
     comm->base.comm = like->base.comm;
-    comm->base.comm.ops = &native_ops;
-    comm->base.comm.backend = "mpi's own";
-    comm->base.comm.counts = (struct mics_comm_counts){0};
-    comm->base.execute = native_execute;
-    comm->engine = like->engine;
+    mics_comm_base_init(&comm->base, &native_backend);
+    comm->thread = like->thread;
     comm->tag = like->tag;
     comm->base.blocks = calloc(size, sizeof *comm->base.blocks);
     comm->ranks = calloc(size, sizeof *comm->ranks);
@@ -183,35 +200,18 @@ static struct mpi_comm *copy_of(const struct mpi_comm *like)
 enum mics_status mics_comm_new_native(struct mics_comm *like, struct mics_comm **out,
                                       struct mics_err *err)
 {
-    const struct comm_call nothing = {.kind = COMM_BARRIER};
-    struct mpi_comm *comm;
-    enum mics_status status;
-    struct comm_sent sent;
-
     if (!mics_comm_has_native(like))
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "these ranks do not talk by MPI");
-    comm = copy_of((const struct mpi_comm *)like);
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "the ranks do not communicate over MPI");
+    struct mpi_comm *comm = copy_of((const struct mpi_comm *)like);
     if (!comm)
         return mics_err_nomem(err);
-    comm->native->action = NATIVE_OPEN;
-    status = native_execute(&comm->base, &nothing, &sent, err);
+
+    const enum mics_status status = native_act(comm, NATIVE_OPEN, err);
     if (status != MICS_OK) {
         destroy(comm);
         return status;
     }
-    comm->native->action = NATIVE_RUN;
-    comm->engine->comms++;
+    comm->thread->comms++;
     *out = &comm->base.comm;
     return MICS_OK;
 }
-
-#else
-
-enum mics_status mics_comm_new_native(struct mics_comm *comm, struct mics_comm **out,
-                                      struct mics_err *err)
-{
-    (void)comm, (void)out;
-    return mics_err_set(err, MICS_ERR_UNSUPPORTED, "this build is without MPI");
-}
-
-#endif

@@ -1,23 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The thread that makes all MPI calls. While transfers are under way it polls, a little at full speed, then
- * giving the core away, then sleeping for a tenth of the time that nothing has moved: so waiting costs
- * little of the core and at most a tenth of the time. A new request ends the sleep. Without transfers it
- * still looks in now and then, for what MPI has accepted may not have left yet.
+ * thread.c - the progress thread, which makes all MPI calls.
+ *
+ * While transfers are in progress it polls: a few times at full speed, then yielding the core, then
+ * sleeping for a tenth of the time since anything last moved. Waiting so costs little CPU time and
+ * delays a transfer by a tenth of its time at most. A new request ends the sleep. Without transfers
+ * it still polls now and then, because MPI may not have sent yet what it has accepted.
  */
 #include "comm/mpi/mpi.h"
-
-#if MICS_HAVE_MPI
 
 #include "base/clock.h"
 
 #include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
+enum { TIMER_SLACK_NS = 1000 }; /* the default, 50000, is longer than the shortest sleep */
+
 static const int spins = 5;
-static const double yield_s = 5e-6, nap_min_s = 20e-6, nap_max_s = 500e-6, idle_max_s = 20e-3;
-static const double abort_patience_s = 3;
+static const double yield_s = 5e-6, sleep_min_s = 20e-6, sleep_max_s = 500e-6, idle_max_s = 20e-3;
+static const double abort_timeout_s = 3;
 
 enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code)
 {
@@ -28,101 +33,60 @@ enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int co
     return mics_err_set(err, MICS_ERR_COMM, "%s: %s", what, text);
 }
 
-int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int to, bool empty_too,
-                  MPI_Request *request)
-{
-    const struct mpi_engine *engine = comm->engine;
+/* Requests ----------------------------------------------------------------------------------- */
 
-    comm->transfer.sent.bytes += bytes;
-    if (engine->nodes[comm->ranks[to]] != engine->node)
-        comm->transfer.sent.net_bytes += bytes;
-    *request = MPI_REQUEST_NULL;
-    if (bytes == 0 && !empty_too)
-        return MPI_SUCCESS;
-    return MPI_Isend(data, (int)bytes, MPI_BYTE, comm->ranks[to], comm->tag, engine->world,
-                     request);
+static void begin_request(struct mpi_comm *comm)
+{
+    if (!comm->native)
+        mics_mpi_transfer_begin(comm);
 }
 
-int mics_mpi_recv(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool empty_too,
-                  MPI_Request *request)
+/* Move posted requests to the queues of their communicators. The thread's lock is held. */
+static void take_posted(struct mpi_thread *thread)
 {
-    *request = MPI_REQUEST_NULL;
-    if (bytes == 0 && !empty_too)
-        return MPI_SUCCESS;
-    return MPI_Irecv(data, (int)bytes, MPI_BYTE, comm->ranks[from], comm->tag, comm->engine->world,
-                     request);
-}
-
-static void begin_transfer(struct mpi_comm *comm)
-{
-    const struct comm_call *call = comm->head->call;
-
-    if (comm->native)
-        return;
-    if (mics_mpi_takes_tree(call))
-        mics_mpi_tree_begin(comm, call);
-    else if (!call->next && mics_mpi_takes_short(comm, call))
-        mics_mpi_short_begin(comm, call);
-    else
-        mics_mpi_ring_begin(comm, call);
-}
-
-/* Move posted requests to their communicators. The engine is locked. */
-static void take_posted(struct mpi_engine *engine)
-{
-    while (engine->head) {
-        struct mpi_request *request = engine->head;
+    while (thread->head) {
+        struct mpi_request *request = thread->head;
         struct mpi_comm *comm = request->comm;
 
-        engine->head = request->next;
+        thread->head = request->next;
         request->next = NULL;
         if (comm->head) {
             comm->tail = comm->tail->next = request;
             continue;
         }
         comm->head = comm->tail = request;
-        comm->next_active = engine->active;
-        engine->active = comm;
-        begin_transfer(comm);
+        comm->next_active = thread->active;
+        thread->active = comm;
+        begin_request(comm);
     }
-    engine->tail = NULL;
+    thread->tail = NULL;
 }
 
-/* From the moment it is done the request may be gone, and its communicator, too. */
-static void answer(struct mpi_engine *engine, struct mpi_request *request, int code)
+/* Once `done` is set, the waiting thread may free the request and its communicator. */
+static void complete_request(struct mpi_thread *thread, struct mpi_request *request, int code)
 {
     const enum mics_status status =
         code == MPI_SUCCESS ? MICS_OK : mics_mpi_failure(&request->err, "MPI", code);
 
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_lock(&thread->lock);
     request->status = status;
     request->done = true;
-    pthread_cond_broadcast(&engine->done);
-    pthread_mutex_unlock(&engine->lock);
+    pthread_cond_broadcast(&thread->complete);
+    pthread_mutex_unlock(&thread->lock);
 }
 
-static int progress_transfer(struct mpi_comm *comm, bool *moved, bool *done)
-{
-    if (comm->native) {
-        *moved = *done = true;
-        return mics_mpi_native_run(comm, comm->head->call);
-    }
-    switch (comm->transfer.route) {
-    case MPI_ROUTE_TREE:
-        return mics_mpi_tree_progress(comm, moved, done);
-    case MPI_ROUTE_SHORT:
-        return mics_mpi_short_progress(comm, moved, done);
-    default:
-        return mics_mpi_ring_progress(comm, moved, done);
-    }
-}
-
-/* Returns whether the communicator has more to do; if not, it may be gone. */
+/* Returns whether the communicator has more to do; if not, it may have been freed. */
 static bool progress_comm(struct mpi_comm *comm, bool *moved)
 {
     bool done = false;
-    int code = progress_transfer(comm, moved, &done);
+    int code;
 
+    if (comm->native) {
+        *moved = done = true;
+        code = mics_mpi_native_run(comm, comm->head->calls);
+    } else {
+        code = mics_mpi_transfer_progress(comm, moved, &done);
+    }
     if (code == MPI_SUCCESS && !done)
         return true;
 
@@ -131,16 +95,16 @@ static bool progress_comm(struct mpi_comm *comm, bool *moved)
     comm->head = request->next;
     comm->broken |= code != MPI_SUCCESS;
     request->sent = comm->transfer.sent;
-    answer(comm->engine, request, code);
+    complete_request(comm->thread, request, code);
     if (more)
-        begin_transfer(comm);
+        begin_request(comm);
     return more;
 }
 
-static bool progress_all(struct mpi_engine *engine)
+static bool progress_all(struct mpi_thread *thread)
 {
     bool moved = false;
-    struct mpi_comm **link = &engine->active;
+    struct mpi_comm **link = &thread->active;
 
     while (*link) {
         struct mpi_comm *comm = *link, *next = comm->next_active;
@@ -148,13 +112,38 @@ static bool progress_all(struct mpi_engine *engine)
         if (progress_comm(comm, &moved))
             link = &comm->next_active;
         else
-            *link = next; /* `comm` may be gone */
+            *link = next; /* `comm` may have been freed */
     }
     return moved;
 }
 
-/* Sleep, or less when something is posted. The engine is locked. */
-static void sleep_locked(struct mpi_engine *engine, double seconds)
+enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct comm_call *calls,
+                                         int count, struct comm_sent *sent, struct mics_err *err)
+{
+    struct mpi_request request = {.calls = calls, .count = count, .comm = comm};
+    struct mpi_thread *thread = comm->thread;
+
+    pthread_mutex_lock(&thread->lock);
+    if (thread->head)
+        thread->tail->next = &request;
+    else
+        thread->head = &request;
+    thread->tail = &request;
+    pthread_cond_signal(&thread->posted);
+    while (!request.done)
+        pthread_cond_wait(&thread->complete, &thread->lock);
+    pthread_mutex_unlock(&thread->lock);
+    sent->bytes += request.sent.bytes;
+    sent->net_bytes += request.sent.net_bytes;
+    if (request.status != MICS_OK)
+        mics_err_set(err, request.status, "%s", request.err.text);
+    return request.status;
+}
+
+/* The loop ----------------------------------------------------------------------------------- */
+
+/* Sleep until the time has passed or something is posted. The lock is held. */
+static void sleep_locked(struct mpi_thread *thread, double seconds)
 {
     struct timespec until;
 
@@ -162,97 +151,227 @@ static void sleep_locked(struct mpi_engine *engine, double seconds)
     until.tv_nsec += (long)(seconds * 1e9);
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&engine->posted, &engine->lock, &until);
+    pthread_cond_timedwait(&thread->posted, &thread->lock, &until);
 }
 
-static bool has_news(const struct mpi_engine *engine)
+static bool has_posted(const struct mpi_thread *thread)
 {
-    return engine->head || engine->stop || engine->aborting;
+    return thread->head || thread->stop || thread->aborting;
 }
 
-/* Nothing moved for a while. The engine is locked. */
-static void back_off(struct mpi_engine *engine, int polls, double still_s)
+/* Transfers are in progress, but nothing has moved in `polls` polls and `still_s` seconds. The lock
+ * is held. */
+static void back_off(struct mpi_thread *thread, int polls, double still_s)
 {
     if (polls < spins)
         return;
     if (still_s < yield_s) {
-        pthread_mutex_unlock(&engine->lock);
+        pthread_mutex_unlock(&thread->lock);
         sched_yield();
-        pthread_mutex_lock(&engine->lock);
+        pthread_mutex_lock(&thread->lock);
         return;
     }
 
-    double nap_s = still_s / 10;
-    if (nap_s < nap_min_s)
-        nap_s = nap_min_s;
-    sleep_locked(engine, nap_s < nap_max_s ? nap_s : nap_max_s);
+    const double sleep_s = still_s / 10 > sleep_min_s ? still_s / 10 : sleep_min_s;
+
+    sleep_locked(thread, sleep_s < sleep_max_s ? sleep_s : sleep_max_s);
 }
 
-/* Nothing is under way here. Asking for a message that nobody sends makes MPI look after its own. */
-static void idle(struct mpi_engine *engine, double still_s)
+/* No transfers. Probing for a message that is never sent makes MPI progress its own. The lock is
+ * held. */
+static void idle(struct mpi_thread *thread, double still_s)
 {
     int found;
 
-    sleep_locked(engine, still_s < idle_max_s ? nap_max_s + still_s / 10 : idle_max_s);
-    if (has_news(engine))
+    sleep_locked(thread, still_s < idle_max_s ? sleep_max_s + still_s / 10 : idle_max_s);
+    if (has_posted(thread))
         return;
-    pthread_mutex_unlock(&engine->lock);
-    MPI_Iprobe(engine->world_rank, 0, engine->world, &found, MPI_STATUS_IGNORE);
-    pthread_mutex_lock(&engine->lock);
+    pthread_mutex_unlock(&thread->lock);
+    MPI_Iprobe(thread->world_rank, 0, thread->world, &found, MPI_STATUS_IGNORE);
+    pthread_mutex_lock(&thread->lock);
 }
 
-void mics_mpi_serve(struct mpi_engine *engine)
+/* Until a stop is posted and all requests are complete, or until an abort is posted. */
+static void serve(struct mpi_thread *thread)
 {
     double moved_at = mics_now_s();
     int polls = 0;
 
-    pthread_mutex_lock(&engine->lock);
-    while (!engine->aborting && (engine->active || !engine->stop || engine->head)) {
-        bool moved = engine->head != NULL;
+    pthread_mutex_lock(&thread->lock);
+    while (!thread->aborting && (thread->active || !thread->stop || thread->head)) {
+        bool moved = thread->head != NULL;
 
-        take_posted(engine);
-        pthread_mutex_unlock(&engine->lock);
-        if (engine->active)
-            moved |= progress_all(engine);
-        mics_mpi_pulse_beat(engine);
-        pthread_mutex_lock(&engine->lock);
+        take_posted(thread);
+        pthread_mutex_unlock(&thread->lock);
+        if (thread->active)
+            moved |= progress_all(thread);
+        mics_mpi_heartbeat_progress(thread);
+        pthread_mutex_lock(&thread->lock);
         if (moved) {
             moved_at = mics_now_s();
             polls = 0;
-        } else if (engine->active && !has_news(engine)) {
-            back_off(engine, polls++, mics_now_s() - moved_at);
-        } else if (!has_news(engine)) {
-            idle(engine, mics_now_s() - moved_at);
+        } else if (thread->active && !has_posted(thread)) {
+            back_off(thread, polls++, mics_now_s() - moved_at);
+        } else if (!has_posted(thread)) {
+            idle(thread, mics_now_s() - moved_at);
         }
     }
-    pthread_mutex_unlock(&engine->lock);
+    pthread_mutex_unlock(&thread->lock);
 }
 
-void mics_mpi_engine_execute(struct mpi_engine *engine, struct mpi_request *request)
+/* Start and end ------------------------------------------------------------------------------ */
+
+/* The lowest rank of this node: ranks that can share memory are on one node. -1: MPI failed. */
+static int find_node(MPI_Comm world, int rank)
 {
-    pthread_mutex_lock(&engine->lock);
-    request->next = NULL;
-    if (engine->head)
-        engine->tail->next = request;
-    else
-        engine->head = request;
-    engine->tail = request;
-    pthread_cond_signal(&engine->posted);
-    while (!request->done)
-        pthread_cond_wait(&engine->done, &engine->lock);
-    pthread_mutex_unlock(&engine->lock);
+    MPI_Comm node;
+    int lowest = rank;
+
+    if (MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node) != MPI_SUCCESS)
+        return -1;
+    if (MPI_Bcast(&lowest, 1, MPI_INT, 0, node) != MPI_SUCCESS)
+        lowest = -1;
+    MPI_Comm_free(&node);
+    return lowest;
 }
 
-/* The thread of MPI may itself be stuck in a dead connection: then the launcher sees this process go. */
-_Noreturn void mics_mpi_engine_abort(struct mpi_engine *engine, int code)
+/* The node of every rank. */
+static enum mics_status find_nodes(struct mpi_thread *thread)
 {
-    pthread_mutex_lock(&engine->lock);
-    engine->aborting = true;
-    engine->abort_code = code;
-    pthread_cond_signal(&engine->posted);
-    pthread_mutex_unlock(&engine->lock);
-    mics_sleep_s(abort_patience_s);
+    thread->node = find_node(thread->world, thread->world_rank);
+    if (thread->node < 0)
+        return mics_err_set(&thread->start_err, MICS_ERR_COMM,
+                            "MPI: cannot find out which ranks share a node");
+    thread->nodes = calloc((size_t)thread->world_size, sizeof *thread->nodes);
+    if (!thread->nodes)
+        return mics_err_nomem(&thread->start_err);
+    const int code =
+        MPI_Allgather(&thread->node, 1, MPI_INT, thread->nodes, 1, MPI_INT, thread->world);
+    return code == MPI_SUCCESS ? MICS_OK
+                               : mics_mpi_failure(&thread->start_err, "MPI_Allgather", code);
+}
+
+static enum mics_status start_mpi(struct mpi_thread *thread)
+{
+    int provided, used = 0, has_bound = 0, *bound;
+
+    MPI_Initialized(&used);
+    if (used)
+        return mics_err_set(&thread->start_err, MICS_ERR_ARG,
+                            "MPI: this process has already used it");
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    if (code != MPI_SUCCESS)
+        return mics_mpi_failure(&thread->start_err, "MPI_Init_thread", code);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    code = MPI_Comm_dup(MPI_COMM_WORLD, &thread->world);
+    if (code != MPI_SUCCESS)
+        return mics_mpi_failure(&thread->start_err, "MPI_Comm_dup", code);
+    MPI_Comm_set_errhandler(thread->world, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(thread->world, &thread->world_rank);
+    MPI_Comm_size(thread->world, &thread->world_size);
+    MPI_Comm_get_attr(thread->world, MPI_TAG_UB, &bound, &has_bound);
+    thread->last_tag = has_bound ? (uint64_t)*bound : 32767; /* the minimum in the standard */
+    const enum mics_status status = find_nodes(thread);
+    return status == MICS_OK ? mics_mpi_heartbeat_init(thread) : status;
+}
+
+static void *thread_main(void *context)
+{
+    struct mpi_thread *thread = context;
+    const enum mics_status status = start_mpi(thread);
+
+    prctl(PR_SET_TIMERSLACK, (unsigned long)TIMER_SLACK_NS);
+    pthread_mutex_lock(&thread->lock);
+    thread->start_status = status;
+    thread->started = true;
+    pthread_cond_broadcast(&thread->complete);
+    pthread_mutex_unlock(&thread->lock);
+    if (status != MICS_OK)
+        return NULL;
+
+    serve(thread);
+    if (thread->aborting)
+        MPI_Abort(MPI_COMM_WORLD, thread->abort_code);
+    mics_mpi_heartbeat_fini(thread);
+    MPI_Comm_free(&thread->world);
+    MPI_Finalize();
+    return NULL;
+}
+
+static void thread_free(struct mpi_thread *thread)
+{
+    pthread_cond_destroy(&thread->complete);
+    pthread_cond_destroy(&thread->posted);
+    pthread_mutex_destroy(&thread->lock);
+    free(thread->heartbeat.received);
+    free(thread->nodes);
+    free(thread);
+}
+
+static struct mpi_thread *thread_new(void)
+{
+    struct mpi_thread *thread = calloc(1, sizeof *thread);
+    pthread_condattr_t monotonic;
+
+    if (!thread)
+        return NULL;
+    thread->next_tag = 1; /* 0 is for heartbeats */
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&thread->posted, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_cond_init(&thread->complete, NULL);
+    pthread_mutex_init(&thread->lock, NULL);
+    return thread;
+}
+
+enum mics_status mics_mpi_thread_start(struct mpi_thread **out, struct mics_err *err)
+{
+    struct mpi_thread *thread = thread_new();
+    if (!thread)
+        return mics_err_nomem(err);
+
+    const int code = pthread_create(&thread->id, NULL, thread_main, thread);
+    if (code != 0) {
+        thread_free(thread);
+        return mics_err_set(err, MICS_ERR_NOMEM, "MPI: cannot start a thread: %s", strerror(code));
+    }
+    pthread_setname_np(thread->id, "mics-mpi");
+
+    pthread_mutex_lock(&thread->lock);
+    while (!thread->started)
+        pthread_cond_wait(&thread->complete, &thread->lock);
+    pthread_mutex_unlock(&thread->lock);
+    if (thread->start_status != MICS_OK) {
+        pthread_join(thread->id, NULL);
+        mics_err_set(err, thread->start_status, "%s", thread->start_err.text);
+        const enum mics_status status = thread->start_status;
+        thread_free(thread);
+        return status;
+    }
+    *out = thread;
+    return MICS_OK;
+}
+
+void mics_mpi_thread_stop(struct mpi_thread *thread)
+{
+    pthread_mutex_lock(&thread->lock);
+    thread->stop = true;
+    pthread_cond_signal(&thread->posted);
+    pthread_mutex_unlock(&thread->lock);
+    pthread_join(thread->id, NULL);
+    thread_free(thread);
+}
+
+/* The progress thread may hang in a dead connection and never call MPI_Abort. The launcher then
+ * notices the exit of this process. */
+_Noreturn void mics_mpi_thread_abort(struct mpi_thread *thread, int code)
+{
+    pthread_mutex_lock(&thread->lock);
+    thread->aborting = true;
+    thread->abort_code = code;
+    pthread_cond_signal(&thread->posted);
+    pthread_mutex_unlock(&thread->lock);
+    mics_sleep_s(abort_timeout_s);
     _exit(code);
 }
-
-#endif

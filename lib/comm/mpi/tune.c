@@ -1,36 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the shortest pieces upwards, each four times as long, both routes are timed in turn until the ring wins. All
- * ranks look at the same numbers, the times of the slowest rank, and so come to the same end.
+ * tune.c - up to which piece size the direct algorithm replaces the ring.
+ *
+ * A ring needs as many hops as ranks; direct needs one for a reduction and log2 m for a gather.
+ * Both send the same bytes and sum in the same order, so the choice changes only the time. It is
+ * measured when a communicator is created: from short pieces to long ones, each four times as long,
+ * both are timed in turn until the ring wins. All ranks use the times of the slowest rank, and so
+ * choose alike.
  */
 #include "comm/mpi/mpi.h"
-
-#include "comm/mpi/tune.h"
-
-#include <string.h>
-
-#if MICS_HAVE_MPI
 
 #include "base/clock.h"
 #include "base/num.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { ROUNDS = 5, FIRST_BYTES = 512, GROWTH = 4 };
-static const double worth = 0.95, worse = 1.05; /* of the ring's time; between them it is a draw */
+/* Time of direct over that of the ring: below `faster` direct is used, above `slower` tuning
+ * ends. */
+static const double faster = 0.95, slower = 1.05;
 
 static uint64_t longest_piece(const struct mpi_comm *comm)
 {
     return COMM_MPI_STAGING / (uint64_t)comm->base.comm.size / sizeof(double) * sizeof(double);
 }
 
-/* The fastest of a few rounds on this rank: times_s[0] by ring, [1] the short way. */
-static enum mics_status time_routes(struct mpi_comm *comm, const struct comm_call *call,
-                                    uint64_t *limit, double times_s[2], struct mics_err *err)
+/* The minimum over several rounds on this rank: times_s[0] of the ring, [1] of direct. */
+static enum mics_status time_algorithms(struct mpi_comm *comm, const struct comm_call *call,
+                                        uint64_t *limit, double times_s[2], struct mics_err *err)
 {
     struct mics_comm *base = &comm->base.comm;
-    struct comm_sent sent;
+    struct comm_sent sent = {0};
 
     times_s[0] = times_s[1] = HUGE_VAL;
     for (int i = 0; i < 2 * ROUNDS; i++) {
@@ -38,7 +40,7 @@ static enum mics_status time_routes(struct mpi_comm *comm, const struct comm_cal
         enum mics_status status = base->ops->barrier_now(base, err);
         const double start_s = mics_now_s();
         if (status == MICS_OK)
-            status = comm->base.execute(&comm->base, call, &sent, err);
+            status = comm->base.backend->execute(&comm->base, call, 1, &sent, err);
         if (status != MICS_OK)
             return status;
         times_s[i % 2] = fmin(times_s[i % 2], mics_now_s() - start_s);
@@ -46,13 +48,13 @@ static enum mics_status time_routes(struct mpi_comm *comm, const struct comm_cal
     return MICS_OK;
 }
 
-/* *ratio = time of the short way over that of the ring, each on its slowest rank. `all` [2 * size]. */
+/* *ratio = time of direct over that of the ring, each on its slowest rank. `all`: [2 * size]. */
 static enum mics_status compare(struct mpi_comm *comm, const struct comm_call *call,
                                 uint64_t *limit, double *all, double *ratio, struct mics_err *err)
 {
     struct mics_comm *base = &comm->base.comm;
     double times_s[2], slowest_s[2] = {0};
-    enum mics_status status = time_routes(comm, call, limit, times_s, err);
+    enum mics_status status = time_algorithms(comm, call, limit, times_s, err);
 
     if (status == MICS_OK)
         status = base->ops->all_gather_now(base, times_s, all, sizeof times_s, err);
@@ -62,16 +64,16 @@ static enum mics_status compare(struct mpi_comm *comm, const struct comm_call *c
     return status;
 }
 
-/* Find the longest piece that is worth the short way. `memory`: of a longest piece from each rank. */
-static enum mics_status tune(struct mpi_comm *comm, enum comm_kind kind, char *memory, double *all,
-                             uint64_t *limit, struct mics_err *err)
+/* Set *limit to the longest piece for which direct is faster. `memory`: `size` longest pieces. */
+static enum mics_status tune_kind(struct mpi_comm *comm, enum comm_kind kind, char *memory,
+                                  double *all, uint64_t *limit, struct mics_err *err)
 {
     struct comm_call call = {.kind = kind, .dtype = MICS_F32, .send = memory, .recv = memory};
     enum mics_status status = MICS_OK;
     double ratio = 0;
     uint64_t best = 0;
 
-    for (uint64_t bytes = FIRST_BYTES; bytes <= longest_piece(comm) && ratio < worse;
+    for (uint64_t bytes = FIRST_BYTES; bytes <= longest_piece(comm) && ratio < slower;
          bytes *= GROWTH) {
         call.bytes = bytes;
         call.count = bytes / sizeof(float);
@@ -80,7 +82,7 @@ static enum mics_status tune(struct mpi_comm *comm, enum comm_kind kind, char *m
         status = compare(comm, &call, limit, all, &ratio, err);
         if (status != MICS_OK)
             break;
-        if (ratio < worth)
+        if (ratio < faster)
             best = bytes;
     }
     *limit = best;
@@ -91,54 +93,39 @@ enum mics_status mics_mpi_tune(struct mpi_comm *comm, struct mics_err *err)
 {
     const size_t size = (size_t)comm->base.comm.size;
     if (size <= 2)
-        return MICS_OK; /* one hop either way */
+        return MICS_OK; /* both take one hop */
 
     char *memory = calloc(size, longest_piece(comm));
     double *all = calloc(2 * size, sizeof *all);
     enum mics_status status = memory && all ? MICS_OK : mics_err_nomem(err);
 
     if (status == MICS_OK)
-        status = tune(comm, COMM_ALL_GATHER, memory, all, &comm->tuned.gather_bytes, err);
+        status = tune_kind(comm, COMM_ALL_GATHER, memory, all, &comm->direct.gather_bytes, err);
     if (status == MICS_OK)
-        status = tune(comm, COMM_REDUCE_SCATTER, memory, all, &comm->tuned.reduce_bytes, err);
+        status = tune_kind(comm, COMM_REDUCE_SCATTER, memory, all, &comm->direct.reduce_bytes, err);
     free(memory);
     free(all);
     return status;
 }
 
-static bool is_ours(const struct mics_comm *comm)
+static bool is_mpi(const struct mics_comm *comm)
 {
     return strcmp(comm->backend, "mpi") == 0 && comm->size > 1;
 }
 
-struct mics_comm_tuned mics_comm_get_tuned(const struct mics_comm *comm)
+struct mpi_direct_limits mics_mpi_direct_limits(const struct mics_comm *comm)
 {
-    if (!is_ours(comm))
-        return (struct mics_comm_tuned){0, 0};
-    return ((const struct mpi_comm *)comm)->tuned;
+    if (!is_mpi(comm))
+        return (struct mpi_direct_limits){0, 0};
+    return ((const struct mpi_comm *)comm)->direct;
 }
 
-void mics_comm_set_tuned(struct mics_comm *base, struct mics_comm_tuned tuned)
+void mics_mpi_set_direct_limits(struct mics_comm *base, struct mpi_direct_limits limits)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
 
-    if (!is_ours(base))
+    if (!is_mpi(base))
         return;
-    comm->tuned.gather_bytes = mics_min_u64(tuned.gather_bytes, longest_piece(comm));
-    comm->tuned.reduce_bytes = mics_min_u64(tuned.reduce_bytes, longest_piece(comm));
+    comm->direct.gather_bytes = mics_min_u64(limits.gather_bytes, longest_piece(comm));
+    comm->direct.reduce_bytes = mics_min_u64(limits.reduce_bytes, longest_piece(comm));
 }
-
-#else
-
-struct mics_comm_tuned mics_comm_get_tuned(const struct mics_comm *comm)
-{
-    (void)comm;
-    return (struct mics_comm_tuned){0, 0};
-}
-
-void mics_comm_set_tuned(struct mics_comm *comm, struct mics_comm_tuned tuned)
-{
-    (void)comm, (void)tuned;
-}
-
-#endif

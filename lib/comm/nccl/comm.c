@@ -1,120 +1,155 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm.c - the table of a communicator, by NCCL.
+ * comm.c - the table of NCCL's communicators, and how collectives are issued.
  *
- * What is counted as sent is what the algorithm of comm.h sends, a ring's or a short tree's: which one NCCL takes,
- * and with what it wraps the data, it does not tell.
+ * Bytes are counted as comm.h defines them, for a ring or a short tree: NCCL reports neither the
+ * algorithm that it chooses nor the bytes that its protocols add.
  */
 #include "comm/nccl/nccl.h"
 
-#include "comm/routes.h"
-#include "device/launch.h"
-
-#include <assert.h>
 #include <stdlib.h>
+#include <time.h>
+
+/* How long a rank that sees another rank fail leaves the report to that rank or to a watchdog. */
+static const int remote_error_sleeps = 800;
+static const struct timespec remote_error_sleep = {.tv_nsec = 10 * 1000 * 1000};
 
 static struct nccl_comm *nccl_of(struct mics_comm *comm)
 {
     return (struct nccl_comm *)comm;
 }
 
-static void copy_alone(struct mics_stream *stream, void *dst, const void *src, uint64_t bytes)
-{
-    const struct mics_op_copy args = {dst, src, bytes};
+/* Issuing ------------------------------------------------------------------------------------ */
 
-    if (dst != src && bytes > 0)
-        stream->device->ops->launch(stream, MICS_K_COPY, &args, sizeof args);
+static ncclDataType_t type_of(enum mics_dtype dtype)
+{
+    static const ncclDataType_t types[] = {
+        [MICS_F32] = ncclFloat32, [MICS_F64] = ncclFloat64, [MICS_BF16] = ncclBfloat16};
+
+    return types[dtype];
 }
 
-/* In NCCL's terms as in ours: in place where send is recv + block * count. */
-static void nccl_all_gather(struct mics_comm *base, struct mics_stream *stream, const void *send,
-                            void *recv, uint64_t count, enum mics_dtype dtype)
+static ncclResult_t issue_call(const struct nccl_comm *comm, cudaStream_t stream,
+                               const struct comm_call *call)
 {
-    const uint64_t bytes = count * mics_dtype_bytes(dtype);
-    const struct comm_call call = {.kind = COMM_ALL_GATHER,
-                                   .dtype = dtype,
-                                   .send = (void *)send,
-                                   .recv = recv,
-                                   .count = count,
-                                   .bytes = bytes};
+    const ncclDataType_t type = type_of(call->dtype);
+    const ncclComm_t nccl = comm->nccl;
 
-    if (base->size == 1)
-        copy_alone(stream, recv, send, bytes);
-    else
-        mics_nccl_issue(nccl_of(base), stream, &call, (uint64_t)(base->size - 1) * bytes);
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+        return ncclAllGather(call->send, call->recv, call->count, type, nccl, stream);
+    case COMM_REDUCE_SCATTER:
+        return ncclReduceScatter(call->send, call->recv, call->count, type, ncclSum, nccl, stream);
+    case COMM_ALL_REDUCE:
+        return ncclAllReduce(call->recv, call->recv, call->count, type, ncclSum, nccl, stream);
+    case COMM_BROADCAST:
+        return ncclBroadcast(call->recv, call->recv, call->bytes, ncclUint8,
+                             comm->base.blocks[call->root], nccl, stream);
+    default: /* a barrier: no rank has the sum before all have contributed */
+        return ncclAllReduce(comm->token, comm->token, 1, ncclFloat32, ncclSum, nccl, stream);
+    }
 }
 
-static void nccl_reduce_scatter(struct mics_comm *base, struct mics_stream *stream, void *send,
-                                void *recv, uint64_t count, enum mics_dtype dtype)
+/* NCCL reports an invalid argument from the call itself, everything else from the end of the
+ * group. */
+static ncclResult_t issue_group(const struct nccl_comm *comm, cudaStream_t stream,
+                                const struct comm_call *calls, int count)
 {
-    const uint64_t bytes = count * mics_dtype_bytes(dtype);
-    const struct comm_call call = {.kind = COMM_REDUCE_SCATTER,
-                                   .dtype = dtype,
-                                   .send = send,
-                                   .recv = recv,
-                                   .count = count,
-                                   .bytes = bytes};
+    ncclResult_t first = ncclGroupStart(), result;
 
-    if (base->size == 1)
-        copy_alone(stream, recv, send, bytes);
-    else
-        mics_nccl_issue(nccl_of(base), stream, &call, (uint64_t)(base->size - 1) * bytes);
+    if (first != ncclSuccess)
+        return first;
+    for (int i = 0; i < count; i++) {
+        result = issue_call(comm, stream, &calls[i]);
+        if (first == ncclSuccess && result != ncclInProgress)
+            first = result;
+    }
+    result = ncclGroupEnd();
+    return first == ncclSuccess ? result : first;
 }
 
-static void nccl_all_reduce(struct mics_comm *base, struct mics_stream *stream, void *data,
-                            uint64_t count, enum mics_dtype dtype)
+/* The context's lock is held. */
+static ncclResult_t issue_locked(const struct nccl_comm *comm, cudaStream_t stream,
+                                 const struct comm_call *calls, int count)
 {
-    const struct comm_call call = {.kind = COMM_ALL_REDUCE,
-                                   .dtype = dtype,
-                                   .recv = data,
-                                   .count = count,
-                                   .bytes = count * mics_dtype_bytes(dtype)};
+    const cudaEvent_t launch = comm->context->launch;
 
-    if (base->size > 1)
-        mics_nccl_issue(nccl_of(base), stream, &call,
-                        mics_comm_all_reduce_sent(base->size, base->rank, count, dtype));
+    if (!comm->nccl)
+        return ncclRemoteError;
+    if (launch && cudaStreamWaitEvent(stream, launch, 0) != cudaSuccess)
+        return ncclUnhandledCudaError;
+    return count == 1 ? issue_call(comm, stream, calls) : issue_group(comm, stream, calls, count);
 }
 
-static void nccl_broadcast(struct mics_comm *base, struct mics_stream *stream, void *data,
-                           uint64_t bytes, int root)
+static ncclResult_t issue(const struct nccl_comm *comm, cudaStream_t stream,
+                          const struct comm_call *calls, int count)
 {
-    const struct comm_call call = {
-        .kind = COMM_BROADCAST, .root = root, .recv = data, .count = bytes, .bytes = bytes};
-    const int place = comm_mod(base->rank - root, base->size);
+    struct nccl_context *context = comm->context;
 
-    assert(root >= 0 && root < base->size);
-    if (base->size > 1)
-        mics_nccl_issue(nccl_of(base), stream, &call,
-                        mics_comm_broadcast_sent(base->size, place, bytes));
+    pthread_mutex_lock(&context->lock);
+    ncclResult_t result = issue_locked(comm, stream, calls, count);
+    pthread_mutex_unlock(&context->lock);
+    result = mics_nccl_wait(comm, result);
+    if (result == ncclSuccess && context->launch &&
+        cudaEventRecord(context->launch, stream) != cudaSuccess)
+        return ncclUnhandledCudaError;
+    return result;
 }
 
-static void nccl_barrier(struct mics_comm *base, struct mics_stream *stream)
+static void fail_device(struct nccl_comm *comm, enum comm_kind kind, ncclResult_t result)
 {
-    if (base->size > 1)
-        mics_nccl_issue(nccl_of(base), stream, &(struct comm_call){.kind = COMM_BARRIER}, 0);
+    struct mics_device *device = comm->context->device;
+    struct mics_err err;
+
+    for (int i = 0; result == ncclRemoteError && i < remote_error_sleeps; i++)
+        if (!atomic_load(&comm->context->aborting))
+            nanosleep(&remote_error_sleep, NULL);
+    if (atomic_load(&comm->context->aborting)) /* the device has failed with the cause */
+        return;
+    const enum mics_status status = mics_nccl_failure(comm, result, &err);
+    mics_err_prefix(&err, "%s among %d ranks", mics_comm_call_name(kind), comm->base.comm.size);
+    device->ops->fail(device, status, err.text);
 }
 
-static enum mics_status nccl_broadcast_now(struct mics_comm *base, void *data, uint64_t bytes,
-                                           int root, struct mics_err *err)
+/* The first communicator joins with its first collective, because most jobs only split it. */
+static bool has_joined(struct nccl_comm *comm)
 {
-    struct mics_comm *control = nccl_of(base)->control;
+    struct mics_device *device = comm->context->device;
+    struct mics_err err;
 
-    return control->ops->broadcast_now(control, data, bytes, root, err);
+    if (comm->joined)
+        return true;
+    const enum mics_status status = mics_nccl_join(comm, &err);
+    if (status != MICS_OK)
+        device->ops->fail(device, status, err.text);
+    return status == MICS_OK;
 }
 
-static enum mics_status nccl_all_gather_now(struct mics_comm *base, const void *send, void *recv,
-                                            uint64_t bytes, struct mics_err *err)
+static void nccl_submit(struct comm_base *base, struct mics_stream *stream,
+                        const struct comm_call *calls, int count)
 {
-    struct mics_comm *control = nccl_of(base)->control;
+    struct nccl_comm *comm = nccl_of(&base->comm);
+    struct mics_device *device = stream->device;
 
-    return control->ops->all_gather_now(control, send, recv, bytes, err);
+    if (device->ops->failure(device, NULL) != MICS_OK || !has_joined(comm))
+        return;
+    for (int i = 0; i < count; i++)
+        base->counts->sent_bytes += mics_comm_call_sent(base, &calls[i]);
+    mics_cuda_use((struct cuda_device *)device);
+    const ncclResult_t result = issue(comm, ((struct cuda_stream *)stream)->stream, calls, count);
+    if (result != ncclSuccess)
+        fail_device(comm, calls->kind, result);
 }
 
-static enum mics_status nccl_barrier_now(struct mics_comm *base, struct mics_err *err)
-{
-    struct mics_comm *control = nccl_of(base)->control;
+/* The table ---------------------------------------------------------------------------------- */
 
-    return control->ops->barrier_now(control, err);
+/* Blocking calls are on host memory. */
+static enum mics_status nccl_execute(struct comm_base *base, const struct comm_call *calls,
+                                     int count, struct comm_sent *sent, struct mics_err *err)
+{
+    struct comm_base *control = (struct comm_base *)nccl_of(&base->comm)->control;
+
+    return control->backend->execute(control, calls, count, sent, err);
 }
 
 static enum mics_status nccl_split(struct mics_comm *base, int color, int key, int block,
@@ -128,7 +163,7 @@ static enum mics_status nccl_split(struct mics_comm *base, int color, int key, i
     if (status != MICS_OK)
         return status;
     if (control)
-        return mics_nccl_comm_new(comm->family, control, false, out, err);
+        return mics_nccl_comm_new(comm->context, control, false, out, err);
     *out = NULL;
     return MICS_OK;
 }
@@ -136,45 +171,37 @@ static enum mics_status nccl_split(struct mics_comm *base, int color, int key, i
 static void nccl_free(struct mics_comm *base)
 {
     struct nccl_comm *comm = nccl_of(base);
-    struct mics_device *device = comm->family->device;
+    struct mics_device *device = comm->context->device;
 
     mics_nccl_leave(comm);
     comm->control->ops->free(comm->control);
     if (comm->token)
         device->ops->release(device, comm->token);
-    mics_nccl_family_remove(comm->family, comm);
-    free(comm->blocks);
+    mics_nccl_context_remove(comm->context, comm);
+    free(comm->base.blocks);
     free(comm);
 }
 
 static void nccl_cancel(struct mics_comm *base)
 {
-    struct nccl_family *family = nccl_of(base)->family;
-
-    mics_nccl_family_end(family);
-    family->device->ops->fail(family->device, MICS_ERR_COMM, "NCCL: the job is being ended");
+    mics_nccl_context_abort(nccl_of(base)->context);
 }
 
 static void nccl_abort(struct mics_comm *base, int code)
 {
     struct nccl_comm *comm = nccl_of(base);
 
-    mics_nccl_family_end(comm->family);
+    mics_nccl_context_abort(comm->context);
     comm->control->ops->abort(comm->control, code);
 }
 
-const struct mics_comm_ops mics_nccl_ops = {
-    .split = nccl_split,
-    .free = nccl_free,
-    .all_gather = nccl_all_gather,
-    .reduce_scatter = nccl_reduce_scatter,
-    .all_reduce = nccl_all_reduce,
-    .broadcast = nccl_broadcast,
-    .barrier = nccl_barrier,
-    .broadcast_now = nccl_broadcast_now,
-    .all_gather_now = nccl_all_gather_now,
-    .barrier_now = nccl_barrier_now,
-    .check = mics_nccl_check,
-    .cancel = nccl_cancel,
-    .abort = nccl_abort,
-};
+static const struct mics_comm_health_ops nccl_health = {.check = mics_nccl_check,
+                                                        .cancel = nccl_cancel};
+
+const struct comm_backend mics_nccl_backend = {.name = "nccl",
+                                               .health = &nccl_health,
+                                               .split = nccl_split,
+                                               .free = nccl_free,
+                                               .abort = nccl_abort,
+                                               .submit = nccl_submit,
+                                               .execute = nccl_execute};

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memory.c - memory that NCCL reads and writes without a detour through buffers of its own.
+ * memory.c - memory that is registered with NCCL, so that NCCL needs no buffers of its own for it.
  *
- * MICS_NCCL_REGISTER=1 asks for it. The memory comes from ncclMemAlloc() and is registered with
- * every communicator, so that copies inside a node go from one GPU's memory straight into
- * another's, and NVLink SHARP can add on the way. All ranks must do it alike, so they decide
- * together. By default nothing is registered: NCCL copies through its own buffers, which is the
- * path that most programs take.
+ * MICS_NCCL_REGISTER=1 selects it. The memory comes from ncclMemAlloc() and is registered with
+ * every communicator. Copies inside a node then go directly from one GPU's memory to another's, and
+ * NVLink SHARP can sum on the way. All ranks must use it or none, so they decide together. By
+ * default nothing is registered: NCCL copies through its own buffers, as it does in most programs.
  *
- * The functions may be missing: NCCL has them since 2.19.
+ * The functions are weak symbols because NCCL has them only since 2.19.
  */
 #include "comm/nccl/nccl.h"
 
@@ -21,16 +20,16 @@ extern __attribute__((weak)) ncclResult_t ncclCommRegister(const ncclComm_t comm
                                                            size_t bytes, void **handle);
 extern __attribute__((weak)) ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle);
 
-static const size_t piece_bytes = 2 << 20; /* in which NCCL takes memory */
+static const size_t granularity_bytes = 2 << 20; /* of ncclMemAlloc() */
 
-/* Of a device. */
+/* Memory of a device. */
 struct nccl_memory {
     void *memory;
     size_t bytes;
     struct nccl_memory *next;
 };
 
-/* Of a communicator. */
+/* Its registration with one communicator. */
 struct nccl_handle {
     const struct nccl_memory *memory;
     void *handle;
@@ -50,18 +49,17 @@ bool mics_nccl_can_register(int version)
            ncclCommDeregister && !is_off("NCCL_CUMEM_ENABLE") && !is_off("NCCL_LOCAL_REGISTER");
 }
 
-enum nccl_wish mics_nccl_wish(void)
+enum nccl_register mics_nccl_register_setting(void)
 {
     const char *text = getenv("MICS_NCCL_REGISTER");
 
     if (!text || !*text)
-        return NCCL_WISH_NONE;
+        return NCCL_REGISTER_UNSET;
     if (strcmp(text, "0") == 0)
-        return NCCL_WISH_OFF;
-    return strcmp(text, "1") == 0 ? NCCL_WISH_ON : NCCL_WISH_WRONG;
+        return NCCL_REGISTER_OFF;
+    return strcmp(text, "1") == 0 ? NCCL_REGISTER_ON : NCCL_REGISTER_BAD;
 }
 
-/* One memory with one communicator. */
 static enum mics_status add_handle(struct nccl_comm *comm, const struct nccl_memory *memory,
                                    struct mics_err *err)
 {
@@ -70,10 +68,10 @@ static enum mics_status add_handle(struct nccl_comm *comm, const struct nccl_mem
 
     if (!handle)
         return mics_err_nomem(err);
-    pthread_mutex_lock(&comm->family->lock);
+    pthread_mutex_lock(&comm->context->lock);
     if (comm->nccl)
         result = ncclCommRegister(comm->nccl, memory->memory, memory->bytes, &handle->handle);
-    pthread_mutex_unlock(&comm->family->lock);
+    pthread_mutex_unlock(&comm->context->lock);
     if (result != ncclSuccess) {
         free(handle);
         mics_nccl_failure(comm, result, err);
@@ -86,20 +84,20 @@ static enum mics_status add_handle(struct nccl_comm *comm, const struct nccl_mem
     return MICS_OK;
 }
 
-/* An aborted communicator has forgotten its registrations with everything else. */
+/* An aborted communicator has no registrations any more. */
 static void remove_handle(struct nccl_comm *comm, struct nccl_handle **link)
 {
     struct nccl_handle *handle = *link;
 
-    pthread_mutex_lock(&comm->family->lock);
+    pthread_mutex_lock(&comm->context->lock);
     if (comm->nccl)
         (void)ncclCommDeregister(comm->nccl, handle->handle);
-    pthread_mutex_unlock(&comm->family->lock);
+    pthread_mutex_unlock(&comm->context->lock);
     *link = handle->next;
     free(handle);
 }
 
-static void forget(struct nccl_comm *comm, const struct nccl_memory *memory)
+static void remove_memory(struct nccl_comm *comm, const struct nccl_memory *memory)
 {
     struct nccl_handle **link = &comm->handles;
 
@@ -111,11 +109,11 @@ static void forget(struct nccl_comm *comm, const struct nccl_memory *memory)
 
 void mics_nccl_register(struct nccl_comm *comm)
 {
-    struct cuda_device *device = (struct cuda_device *)comm->family->device;
+    struct cuda_device *device = (struct cuda_device *)comm->context->device;
     enum mics_status status = MICS_OK;
     struct mics_err err;
 
-    if (device->exchange != comm->family)
+    if (device->exchange != comm->context)
         return;
     for (struct nccl_memory *memory = device->shared; memory && status == MICS_OK;
          memory = memory->next)
@@ -130,13 +128,13 @@ void mics_nccl_deregister(struct nccl_comm *comm)
         remove_handle(comm, &comm->handles);
 }
 
-/* With all members that are in NCCL; the others will do it when they join. */
-static enum mics_status register_memory(struct nccl_family *family,
-                                        const struct nccl_memory *memory, struct mics_err *err)
+/* With all communicators that have joined; the others register it when they join. */
+static enum mics_status register_with_all(struct nccl_context *context,
+                                          const struct nccl_memory *memory, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
-    for (struct nccl_comm *comm = family->members; comm && status == MICS_OK; comm = comm->next)
+    for (struct nccl_comm *comm = context->comms; comm && status == MICS_OK; comm = comm->next)
         if (atomic_load(&comm->joined))
             status = add_handle(comm, memory, err);
     return status;
@@ -153,9 +151,10 @@ static enum mics_status allocate(struct cuda_device *device, struct nccl_memory 
         return MICS_OK;
     (void)cudaGetLastError();
     mics_nccl_failure(NULL, result, &why);
-    if (cudaMemGetInfo(&left, &total) == cudaSuccess && left < memory->bytes + piece_bytes)
+    if (cudaMemGetInfo(&left, &total) == cudaSuccess && left < memory->bytes + granularity_bytes)
         return mics_cuda_no_memory(device, memory->bytes, err);
-    return mics_err_set(err, MICS_ERR_DEVICE, "%s: memory that NCCL can register: %s",
+    return mics_err_set(err, MICS_ERR_DEVICE,
+                        "%s: cannot allocate memory that NCCL can register: %s",
                         device->description, why.text);
 }
 
@@ -174,7 +173,7 @@ enum mics_status mics_nccl_memory_alloc(struct cuda_device *device, size_t bytes
     }
     memory->next = device->shared;
     device->shared = memory;
-    status = register_memory(device->exchange, memory, err);
+    status = register_with_all(device->exchange, memory, err);
     if (status == MICS_OK)
         *out = memory->memory;
     else
@@ -191,9 +190,9 @@ bool mics_nccl_memory_release(struct cuda_device *device, void *address)
     memory = *link;
     if (!memory)
         return false;
-    for (struct nccl_comm *comm = device->exchange ? device->exchange->members : NULL; comm;
+    for (struct nccl_comm *comm = device->exchange ? device->exchange->comms : NULL; comm;
          comm = comm->next)
-        forget(comm, memory);
+        remove_memory(comm, memory);
     *link = memory->next;
     (void)ncclMemFree(address);
     free(memory);

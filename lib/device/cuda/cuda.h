@@ -35,7 +35,7 @@ struct cuda_clock {
     double anchor_s; /* when anchors[at] was reached, on now_s()'s clock */
 };
 
-struct nccl_family;
+struct nccl_context;
 struct nccl_memory;
 
 struct cuda_device {
@@ -47,7 +47,7 @@ struct cuda_device {
     struct mics_attention_choice attention;
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
-    struct nccl_family *exchange; /* whose communicators memory is registered with; NULL: none */
+    struct nccl_context *exchange; /* whose communicators memory is registered with; NULL: none */
     struct nccl_memory *shared;   /* that came from NCCL */
     bool each; /* MICS_GPU_SYNC: wait for each operation, to name the one that fails */
 

@@ -108,7 +108,7 @@ static double heartbeat_age_s(const struct mics_watchdog *watchdog, uint32_t ran
 {
     struct mics_comm *comm = watchdog->options.world->comm;
 
-    return comm->ops->heard ? comm->ops->heard(comm, (int)rank, state) : -1;
+    return comm->heartbeat ? comm->heartbeat->age_s(comm, (int)rank, state) : -1;
 }
 
 static double silent_after_s(const struct mics_watchdog *watchdog)
@@ -278,8 +278,8 @@ static bool poll_once(struct mics_watchdog *watchdog)
 
     mics_engine_watch(options->engine, &doing);
     const uint64_t state = encode_state(&doing, options->run->submitted_step, options->run->saving);
-    if (comm->ops->tell)
-        comm->ops->tell(comm, state);
+    if (comm->heartbeat)
+        comm->heartbeat->set(comm, state);
     if (watchdog->table)
         mics_liveness_table_write(watchdog->table, state);
     if (was_suspended(watchdog))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm_checks.h"
+#include "comm/backend.h"
 #include "comm/staged.h"
-#include "comm/routes.h"
+#include "comm_checks.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -96,7 +96,7 @@ static void check_staged_backend(struct checker *c)
     check_everything(c);
 }
 
-static void a_detour_through_staging_memory_changes_nothing(void)
+static void staging_memory_changes_no_result(void)
 {
     for (int size = 1; size <= 4; size++)
         run_like(size,
@@ -104,7 +104,8 @@ static void a_detour_through_staging_memory_changes_nothing(void)
     run_like(4, &(struct rank){.check = check_two_at_once, .staged = true, .delays = true});
 }
 
-/* More than MICS_COMM_DETOUR_BYTES; the first leaves less than the tree takes, if it were cut carelessly. */
+/* More than MICS_COMM_STAGED_BYTES. Chunks of full size would leave a rest of the first that uses
+ * the tree. */
 static void check_rounds(struct checker *c)
 {
     static const uint64_t counts[] = {1048576 + 700, 1048576 * 2 + 2000};
@@ -120,7 +121,7 @@ static void what_does_not_fit_into_staging_memory_goes_in_rounds_and_counts_the_
         run_like(size, &(struct rank){.check = check_rounds, .staged = true});
 }
 
-static void MICS_COMM_chooses_the_detour_and_nothing_else(void)
+static void MICS_COMM_selects_staging_memory_and_nothing_else(void)
 {
     struct mics_comm *control = NULL, *comm = NULL;
     struct mics_device *device = NULL;
@@ -183,7 +184,7 @@ static void check_mismatch(struct checker *c)
            "%s", err.text);
 }
 
-static void ranks_that_call_different_things_are_told(void)
+static void ranks_that_call_different_collectives_fail(void)
 {
     run_ranks(3, false, check_mismatch);
 }
@@ -245,11 +246,11 @@ int main(void)
     TAP_RUN(one_rank_alone_does_everything_and_counts_nothing);
     TAP_RUN(threads_do_everything_with_1_to_8_ranks);
     TAP_RUN(delays_change_nothing);
-    TAP_RUN(a_detour_through_staging_memory_changes_nothing);
+    TAP_RUN(staging_memory_changes_no_result);
     TAP_RUN(what_does_not_fit_into_staging_memory_goes_in_rounds_and_counts_the_same);
-    TAP_RUN(MICS_COMM_chooses_the_detour_and_nothing_else);
+    TAP_RUN(MICS_COMM_selects_staging_memory_and_nothing_else);
     TAP_RUN(abort_frees_every_blocked_rank);
-    TAP_RUN(ranks_that_call_different_things_are_told);
+    TAP_RUN(ranks_that_call_different_collectives_fail);
     TAP_RUN(what_reduce_scatter_leaves_behind_is_not_usable);
     return tap_done();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_nccl.c - NCCL's communicators, emulated, on emulated GPUs of ranks that are threads. */
-#include "comm_checks.h"
 #include "comm/staged.h"
+#include "comm_checks.h"
 #include "device/plugin.h"
 #include "plugin_path.h"
 #include "tap.h"
@@ -87,7 +87,7 @@ static void check_all(struct checker *c)
     c->world = comm;
     EXPECT(!strcmp(comm->backend, "nccl"), "%s", comm->backend);
     check_everything(c);
-    EXPECT(comm->ops->check(comm, NULL) == MICS_OK, "it says that something is wrong");
+    EXPECT(comm->health->check(comm, NULL) == MICS_OK, "it reports an error");
     comm->ops->free(comm);
     c->world = control;
 }
@@ -112,7 +112,7 @@ static void ranks_on_one_GPU_are_refused(void)
     run_ranks(2, true, check_refused);
 }
 
-/* Rank 0 is in a collective that nobody else joins; rank 1 ends NCCL's work on both, as two watchdogs would. */
+/* Rank 0 is in a collective that rank 1 does not enter; both abort, as their watchdogs would. */
 static void *end_soon(void *context)
 {
     struct mics_comm *comm = context;
@@ -137,7 +137,7 @@ static void check_abort(struct checker *c)
 
         comm->ops->all_reduce(comm, c->stream, data, 8, MICS_F32);
         EXPECT(c->device->ops->stream_sync(c->stream, &err) == MICS_ERR_COMM, "no failure");
-        EXPECT(!strcmp(err.text, "NCCL: the job is being ended"), "%s", err.text);
+        EXPECT(!strcmp(err.text, "NCCL: the job is being aborted"), "%s", err.text);
         EXPECT(mics_now_s() - began < 3, "it took %g s", mics_now_s() - began);
     }
     pthread_join(watchdog, NULL);
@@ -152,7 +152,7 @@ static void an_abort_frees_a_rank_that_waits_in_a_collective(void)
     run_ranks(2, false, check_abort);
 }
 
-/* Three that join, and two alone. */
+/* Three in a group, and two alone. */
 static void check_groups(struct checker *c)
 {
     struct mics_comm *first = open_comm(c), *comm = split_all(c, first);
@@ -161,8 +161,11 @@ static void check_groups(struct checker *c)
     if (!comm)
         return;
     for (int i = 0; i < 5; i++) {
-        comm->joins = i < 2;
+        if (i == 0)
+            mics_comm_group_begin(comm);
         comm->ops->all_reduce(comm, c->stream, data + 4 * i, 4, MICS_F32);
+        if (i == 2)
+            mics_comm_group_end(comm);
     }
     settle(c, "all_reduce");
     EXPECT(comm->counts.calls == 5, "%llu calls", (unsigned long long)comm->counts.calls);
@@ -201,13 +204,14 @@ static void run_logged(int size, void (*check)(struct checker *checker), const c
 }
 
 /* The communicator that was only split is not even known to NCCL. */
-static void collectives_that_join_are_one_group(void)
+static void collectives_of_a_group_are_one_NCCL_group(void)
 {
     run_logged(2, check_groups, "of 2: 5 collectives, 1 groups", 2);
     run_logged(2, check_groups, "of 2: ", 2);
 }
 
-/* An all-gather in place, in memory of the device from before and from after the communicator joined. */
+/* An all-gather in place, in memory of the device from before and from after the communicator
+ * joined. */
 static void check_memory(struct checker *c)
 {
     struct mics_comm *first = open_comm(c), *comm = NULL;
@@ -271,7 +275,7 @@ static void check_no_registering(struct checker *c)
 
     EXPECT(mics_comm_new_for_device(c->world, c->device, &comm, &err) == MICS_ERR_UNSUPPORTED,
            "opened");
-    EXPECT(strstr(err.text, "MICS_NCCL_REGISTER=1: NCCL cannot on rank 0: it is version 2.18.5"),
+    EXPECT(strstr(err.text, "MICS_NCCL_REGISTER=1: not possible on rank 0: NCCL is version 2.18.5"),
            "%s", err.text);
 }
 
@@ -320,7 +324,7 @@ int main(void)
     TAP_RUN(every_collective_is_right_on_1_to_4_ranks);
     TAP_RUN(ranks_on_one_GPU_are_refused);
     TAP_RUN(an_abort_frees_a_rank_that_waits_in_a_collective);
-    TAP_RUN(collectives_that_join_are_one_group);
+    TAP_RUN(collectives_of_a_group_are_one_NCCL_group);
     TAP_RUN(an_older_NCCL_is_right_too);
     TAP_RUN(memory_is_registered_only_when_asked_for);
     TAP_RUN(an_NCCL_that_cannot_register_is_used_without);

@@ -14,7 +14,7 @@ struct rank {
     uint32_t declared;
     enum mics_status status;
     struct mics_err err;
-    struct mics_world seen; /* its numbers, for after the world is gone */
+    struct mics_world seen; /* its numbers, for use after the world is closed */
     int node_size, comm_rank, local_rank, even;
     uint32_t host_ranks;
     char last_host[64];

@@ -126,13 +126,13 @@ static void *rank_main(void *context)
     const uint32_t per_node = rank->job->choice.shape.per_node;
     struct mics_world *world = NULL;
     struct mics_comm *comm = NULL;
-    struct mics_chosen gpu = {0};
+    struct mics_job_device gpu = {0};
     enum mics_status status = open_small(rank->job->model, &rank->model, &rank->err);
 
     if (status == MICS_OK)
         status = mics_world_open_over(rank->comm, per_node, &world, &rank->err);
     if (status == MICS_OK)
-        status = mics_device_choose(world, MICS_DEVICE_CUDA, 1, &gpu, &rank->err);
+        status = mics_job_device_open(world, MICS_DEVICE_CUDA, 1, &gpu, &rank->err);
     if (status == MICS_OK)
         status = mics_comm_new_for_device(world->comm, gpu.device, &comm, &rank->err);
     if (status != MICS_OK || train(rank, world, gpu.device, comm) != MICS_OK) {
@@ -140,7 +140,7 @@ static void *rank_main(void *context)
         exit(1);
     }
     comm->ops->free(comm);
-    mics_chosen_close(&gpu);
+    mics_job_device_close(&gpu);
     mics_world_close(world);
     mics_model_free(rank->model);
     return NULL;

@@ -139,16 +139,6 @@ static struct mics_comm_ops faulty;
 static enum mics_status (*real_split)(struct mics_comm *comm, int color, int key, int block,
                                       struct mics_comm **out, struct mics_err *err);
 
-static enum mics_status faulty_split(struct mics_comm *comm, int color, int key, int block,
-                                     struct mics_comm **out, struct mics_err *err)
-{
-    const enum mics_status status = real_split(comm, color, key, block, out, err);
-
-    if (status == MICS_OK && *out)
-        (*out)->ops = &faulty;
-    return status;
-}
-
 static enum mics_status faulty_check(struct mics_comm *comm, struct mics_err *err)
 {
     if (comm->rank == 1)
@@ -156,14 +146,29 @@ static enum mics_status faulty_check(struct mics_comm *comm, struct mics_err *er
     return mics_err_set(err, MICS_ERR_IO, "a peer has exited");
 }
 
+static const struct mics_comm_health_ops faulty_health = {.check = faulty_check};
+
+static enum mics_status faulty_split(struct mics_comm *comm, int color, int key, int block,
+                                     struct mics_comm **out, struct mics_err *err)
+{
+    const enum mics_status status = real_split(comm, color, key, block, out, err);
+
+    if (status == MICS_OK && *out) {
+        (*out)->ops = &faulty;
+        (*out)->health = &faulty_health;
+    }
+    return status;
+}
+
 static void make_faulty(struct mics_comm *comms[RANKS])
 {
     faulty = *comms[0]->ops;
     real_split = faulty.split;
     faulty.split = faulty_split;
-    faulty.check = faulty_check;
-    for (int i = 0; i < RANKS; i++)
+    for (int i = 0; i < RANKS; i++) {
         comms[i]->ops = &faulty;
+        comms[i]->health = &faulty_health;
+    }
 }
 
 /* Train on both ranks. `hangs`: the first gather of rank 1 hangs; `fails`: its communicators

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ring_tree.c - pieces, neighbours and byte counts of rings and trees. */
+#include "comm/backend.h"
+
+#include "base/num.h"
+
+struct comm_piece mics_comm_piece(uint64_t total, int pieces, int index)
+{
+    const uint64_t each = total / (uint64_t)pieces, longer = total % (uint64_t)pieces;
+    const uint64_t i = (uint64_t)index;
+
+    return (struct comm_piece){i * each + mics_min_u64(i, longer), each + (i < longer)};
+}
+
+struct comm_children mics_comm_children(int rank_from_root, int size, int arity)
+{
+    const int64_t first = (int64_t)rank_from_root * arity + 1, left = size - first;
+
+    if (left <= 0)
+        return (struct comm_children){0, 0};
+    return (struct comm_children){(int)first, left < arity ? (int)left : arity};
+}
+
+int mics_comm_broadcast_arity(uint64_t bytes)
+{
+    return bytes <= COMM_TREE_BROADCAST_BYTES ? COMM_TREE_ARITY : 1;
+}
+
+uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics_dtype dtype)
+{
+    const uint64_t each = mics_dtype_bytes(dtype), total = count * each;
+
+    if (size == 1)
+        return 0;
+    if (total <= COMM_TREE_REDUCE_BYTES) {
+        const uint64_t children = (uint64_t)mics_comm_children(rank, size, COMM_TREE_ARITY).count;
+
+        return (children + (rank > 0)) * total;
+    }
+
+    /* In each half of the ring a rank sends all pieces but one. */
+    const uint64_t first_kept = mics_comm_piece(count, size, rank).count;
+    const uint64_t last_kept = mics_comm_piece(count, size, comm_mod(rank + 1, size)).count;
+
+    return 2 * total - (first_kept + last_kept) * each;
+}
+
+uint64_t mics_comm_call_sent(const struct comm_base *base, const struct comm_call *call)
+{
+    const int size = base->comm.size, rank = base->comm.rank;
+
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+    case COMM_REDUCE_SCATTER:
+        return (uint64_t)(size - 1) * call->bytes;
+    case COMM_ALL_REDUCE:
+        return mics_comm_all_reduce_sent(size, rank, call->count, call->dtype);
+    case COMM_BROADCAST:
+        return (uint64_t)mics_comm_children(comm_mod(rank - call->root, size), size,
+                                            mics_comm_broadcast_arity(call->bytes))
+                   .count *
+               call->bytes;
+    case COMM_BARRIER:
+        break;
+    }
+    return 0;
+}
