@@ -5,8 +5,8 @@
  * 28 bytes (30 with a copy) and about 15 flops per element: bound by memory. Every element, also in a padded end, goes
  * through the same inner loop, so that its new value does not depend on how the vector was cut.
  */
-#include "host/flat.h"
 #include "host/kernels.h"
+#include "host/pool.h"
 #include "host/update.h"
 
 #include <string.h>

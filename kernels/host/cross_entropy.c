@@ -5,9 +5,9 @@
  * A row is read for its maximum, then exponentiated and summed, then scaled: the second and the third
  * pass find it in the cache. Each row's loss is kept until all of a group are known and added in order.
  */
-#include "host/bf16.h"
-#include "host/flat.h"
 #include "host/kernels.h"
+#include "host/pool.h"
+#include "host/vector.h"
 #include "host/vmath.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
  *
  * 20 bytes (22 with a copy) and 6 flops per element. As in adamw.c, ends are padded to go through the same loop.
  */
-#include "host/flat.h"
 #include "host/kernels.h"
+#include "host/pool.h"
 #include "host/update.h"
 
 #include <string.h>

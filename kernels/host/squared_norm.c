@@ -5,9 +5,9 @@
  * Blocks of fixed size are summed each by one thread; their sums are added in order. 4 bytes and 2
  * flops per element.
  */
-#include "host/flat.h"
 #include "host/kernels.h"
-#include "host/simd.h"
+#include "host/pool.h"
+#include "host/vector.h"
 
 #define GROUP 1024 /* blocks whose sums are held at a time */
 

@@ -5,7 +5,7 @@
 #ifndef MICS_KERNELS_HOST_TILE_H
 #define MICS_KERNELS_HOST_TILE_H
 
-#include "host/simd.h"
+#include "host/vector.h"
 
 #include <stdbool.h>
 #include <stddef.h>

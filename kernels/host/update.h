@@ -5,7 +5,7 @@
 #ifndef MICS_KERNELS_HOST_UPDATE_H
 #define MICS_KERNELS_HOST_UPDATE_H
 
-#include "host/bf16.h"
+#include "host/vector.h"
 #include "ops.h"
 
 #include <math.h>

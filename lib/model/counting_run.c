@@ -6,7 +6,7 @@
  */
 #include "model/counting.h"
 
-#include "host/bf16.h"
+#include "host/vector.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations that only Llama has, root mean square norms, SwiGLU and rotary positions, in both types. */
-#include "host/bf16.h"
+#include "host/vector.h"
 #include "host/pool.h"
 #include "kernels.h"
 #include "rope.h"

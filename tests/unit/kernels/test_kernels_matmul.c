@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products and sums of columns against plain loops in double. */
 #include "host/pool.h"
-#include "host/product.h"
+#include "host/products.h"
 #include "kernels.h"
 
 struct shape {
