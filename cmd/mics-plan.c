@@ -10,8 +10,8 @@
 #include "doc/doc.h"
 #include "plan/print.h"
 #include "plan/schedule/schedule.h"
-#include "plan/search/search.h"
 #include "plan/schedule/trace.h"
+#include "plan/search/search.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static const struct cli_option options[] = {
      "how state is cut (auto); mics:P: in groups of P ranks"},
     {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
      "what backward computes again (auto: the fastest; full only if nothing else fits)"},
-    {ID_OPTIMIZER, "optimizer", "adamw|sgd", "what keeps state (adamw)"},
+    {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "what updates the parameters (adamw)"},
     {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
     {ID_DTYPE, "dtype", "f32|bf16",
      "type of parameters and activations (bf16 where the device is rated in it, else f32)"},
@@ -113,7 +113,6 @@ static enum mics_status parse_recompute(const char *value, uint32_t *out, struct
 static enum mics_status handle_word(struct request *request, int id, const char *value,
                                     struct mics_err *err)
 {
-    static const char *const optimizers[] = {"adamw", "sgd"};
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
     uint32_t which = 0;
@@ -122,8 +121,10 @@ static enum mics_status handle_word(struct request *request, int id, const char 
     if (id == ID_RECOMPUTE) {
         status = parse_recompute(value, &request->search.recompute, err);
     } else if (id == ID_OPTIMIZER) {
-        status = choose_word(value, optimizers, &which, err);
-        request->search.optimizer = (enum mics_optimizer)which;
+        status = mics_optimizer_parse(value, &request->search.optimizer)
+                     ? MICS_OK
+                     : mics_err_set(err, MICS_ERR_ARG,
+                                    "'%s': expected one of " MICS_OPTIMIZER_NAMES, value);
     } else if (id == ID_DTYPE || id == ID_GRAD_DTYPE) {
         status = choose_word(value, dtypes, &which, err);
         *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =

@@ -75,55 +75,26 @@ cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,
 bool mics_cuda_products_next_note(struct mics_cuda_products *products, int *level,
                                   char text[MICS_CUDA_NOTE_BYTES]);
 
-cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_op_cast *args);
-cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,
-                                 const struct mics_op_accumulate *args);
-cudaError_t mics_cuda_matmul(const struct mics_cuda_at *at, const struct mics_op_matmul *args);
-cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at,
-                                const struct mics_op_bias_grad *args);
-cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
-                                const struct mics_op_layernorm *args);
-cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_layernorm_grad *args);
-cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_op_rmsnorm *args);
-cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
-                                   const struct mics_op_rmsnorm_grad *args);
-cudaError_t mics_cuda_add(const struct mics_cuda_at *at, const struct mics_op_add *args);
-cudaError_t mics_cuda_gelu(const struct mics_cuda_at *at, const struct mics_op_gelu *args);
-cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at,
-                                const struct mics_op_gelu_grad *args);
-cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op_swiglu *args);
-cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
-                                  const struct mics_op_swiglu_grad *args);
-cudaError_t mics_cuda_rope(const struct mics_cuda_at *at, const struct mics_op_rope *args);
-cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
-                                const struct mics_op_attention *args);
-cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_attention_grad *args);
+#define MICS_CUDA_KERNEL_STREAM(name)
+#define MICS_CUDA_KERNEL_PLAIN(name)                                                               \
+    cudaError_t mics_cuda_##name(const struct mics_cuda_at *at, const struct mics_op_##name *args);
+#define MICS_CUDA_KERNEL_WORKSPACE(name) MICS_CUDA_KERNEL_PLAIN(name)
+/* MICS_ERR_UNSUPPORTED: the kernel that is named does not take this operation, which then returns
+ * cudaErrorNotSupported. */
+#define MICS_CUDA_KERNEL_CHECKED(name)                                                             \
+    MICS_CUDA_KERNEL_PLAIN(name)                                                                   \
+    enum mics_status mics_cuda_##name##_check(                                                     \
+        const struct mics_cuda_at *at, const struct mics_op_##name *args, struct mics_err *err);
+#define MICS_CUDA_KERNEL(KEY, name, gpu) MICS_CUDA_KERNEL_##gpu(name)
+MICS_OPERATIONS(MICS_CUDA_KERNEL)
+#undef MICS_CUDA_KERNEL
+
 /* The kernels for a GPU of a compute capability (90: 9.0): the one that is named, or the table's
  * where `name` is NULL or empty. MICS_ERR_ARG: there is no such name. MICS_ERR_UNSUPPORTED: it is
  * not for this GPU, or not in this build. */
 enum mics_status mics_cuda_attention_choose(const char *name, int capability,
                                             struct mics_attention_choice *out,
                                             struct mics_err *err);
-/* MICS_ERR_UNSUPPORTED: the kernel that is named does not take this operation, which then returns
- * cudaErrorNotSupported. */
-enum mics_status mics_cuda_attention_check(const struct mics_cuda_at *at,
-                                           const struct mics_op_attention *args,
-                                           struct mics_err *err);
-enum mics_status mics_cuda_attention_grad_check(const struct mics_cuda_at *at,
-                                                const struct mics_op_attention_grad *args,
-                                                struct mics_err *err);
-cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
-                                const struct mics_op_embedding *args);
-cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_embedding_grad *args);
-cudaError_t mics_cuda_cross_entropy(const struct mics_cuda_at *at,
-                                    const struct mics_op_cross_entropy *args);
-cudaError_t mics_cuda_squared_norm(const struct mics_cuda_at *at,
-                                   const struct mics_op_squared_norm *args);
-cudaError_t mics_cuda_adamw(const struct mics_cuda_at *at, const struct mics_op_adamw *args);
-cudaError_t mics_cuda_sgd(const struct mics_cuda_at *at, const struct mics_op_sgd *args);
 
 #ifdef __cplusplus
 }

@@ -18,9 +18,9 @@
 #define MICS_MANIFEST_NAME      "manifest.mp"
 #define MICS_CKPT_MAX_FILES     (1u << 20)
 
-/* The states of an element, in the order of the files: fp32 parameter, Adam's first moment (or SGD's
- * momentum), Adam's second moment. Tensors in a file are "<unit>.<state>". */
-#define MICS_CKPT_STATES 3
+/* The states of an element, in the order of the files: the fp32 parameter, then the optimizer's (of
+ * AdamW both moments, of SGD and Lion the momentum). Tensors in a file are "<unit>.<state>". */
+#define MICS_CKPT_STATES (1 + MICS_OPTIMIZER_STATES_MAX)
 const char *mics_ckpt_state_name(uint32_t state); /* "param", "m", "v" */
 
 /* What the state of training looks like: borrowed. */
@@ -59,6 +59,9 @@ struct mics_ckpt_table;
  * shape, segments and padding are its own. MICS_ERR_FORMAT with both values, or all tensors that differ. */
 enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_table *table,
                                      const struct mics_ckpt_form *form, struct mics_err *err);
+
+/* The optimizer that the manifest's plan names; NULL: it names none that is known. */
+const struct mics_optimizer_row *mics_manifest_optimizer(const json_t *doc);
 
 /* "shard-00002.safetensors" */
 void mics_ckpt_file_name(uint32_t index, char *buf, size_t size);

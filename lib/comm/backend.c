@@ -96,8 +96,7 @@ void mics_comm_base_enqueue(struct comm_base *base, struct mics_stream *stream,
                             bool first)
 {
     const struct errand errand = {
-        base, mics_stream_device(stream), counts, first, base->comm.joins && base->takes_joined,
-        *call};
+        base, stream->device, counts, first, base->comm.joins && base->takes_joined, *call};
     struct mics_op_call op = {.fn = run_errand};
 
     static_assert(sizeof errand <= sizeof op.payload, "an errand fits into a call");

@@ -22,11 +22,15 @@
 #include <stdint.h>
 
 struct mics_device;
-struct mics_stream; /* opaque; belongs to a device */
 struct mics_event;
 struct mics_comm;
 
-#define MICS_DEVICE_ABI 5
+/* The first member of a device's own stream structure. */
+struct mics_stream {
+    struct mics_device *device; /* that it belongs to */
+};
+
+#define MICS_DEVICE_ABI 6
 
 /* A line that a device has for people. */
 struct mics_device_note {
@@ -114,8 +118,6 @@ struct mics_device {
  * number of threads. */
 enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out,
                                       struct mics_err *err);
-
-struct mics_device *mics_stream_device(const struct mics_stream *stream);
 
 /* Compute threads for each of `local_size` ranks that share this process's allowed cores: cores / ranks,
  * at least 1. MICS_THREADS=N in the environment decides instead; when that is not a number in

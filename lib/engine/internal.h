@@ -9,16 +9,17 @@
 #define MICS_ENGINE_INTERNAL_H
 
 #include "device/launch.h"
-#include "plan/types.h"
 #include "engine/engine.h"
+#include "plan/types.h"
 
 #include <stdatomic.h>
 
 /* Where one unit lives on this rank. Device memory, in the arena. */
 struct unit_memory {
-    const struct mics_layout *layout; /* of the training schedule */
-    void *param;                      /* shard, of choice.dtype */
-    float *grad, *m, *v;              /* shards; v NULL for SGD */
+    const struct mics_layout *layout;        /* of the training schedule */
+    void *param;                             /* shard, of choice.dtype */
+    float *grad;                             /* shard */
+    float *state[MICS_OPTIMIZER_STATES_MAX]; /* shards; NULL: the optimizer has fewer */
     float
         *master; /* optimizer shard, segment by segment; NULL: the parameters are fp32 themselves */
 };

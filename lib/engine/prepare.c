@@ -9,9 +9,9 @@
  * another algorithm rounds otherwise.
  */
 #include "comm/agree.h"
-#include "device/stream.h"
-#include "plan/memory.h"
+#include "device/device.h"
 #include "engine/internal.h"
+#include "plan/memory.h"
 
 #include <stdlib.h>
 #include <string.h>

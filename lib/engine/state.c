@@ -3,9 +3,9 @@
  * state.c - parameters and optimizer state in and out of the arena.
  */
 #include "base/num.h"
+#include "engine/internal.h"
 #include "host/numbers.h"
 #include "host/pool.h"
-#include "engine/internal.h"
 
 #include <stdlib.h>
 
@@ -130,9 +130,8 @@ enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, str
         fill.unit = i;
         status = init_unit(engine, &fill, err);
         zero(engine, unit->grad, mics_layout_grad_shard(unit->layout));
-        zero(engine, unit->m, mics_layout_optim_shard(unit->layout));
-        if (unit->v)
-            zero(engine, unit->v, mics_layout_optim_shard(unit->layout));
+        for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
+            zero(engine, unit->state[s], mics_layout_optim_shard(unit->layout));
     }
     mics_pool_free(fill.pool);
     free(fill.host);
@@ -142,11 +141,6 @@ enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, str
 uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit)
 {
     return mics_layout_optim_shard(engine->units[unit].layout);
-}
-
-bool mics_engine_has_state(const struct mics_engine *engine, enum mics_state state)
-{
-    return state != MICS_STATE_V || engine->choice.optimizer == MICS_OPT_ADAMW;
 }
 
 /* Where segment `segment` of a state's shard is in the arena. */
@@ -159,7 +153,7 @@ static float *piece_of(const struct mics_engine *engine, uint32_t unit, enum mic
     if (state == MICS_STATE_PARAM)
         return memory->master ? memory->master + segment * layout->optim_piece
                               : updated_piece(engine, unit, segment);
-    return (state == MICS_STATE_M ? memory->m : memory->v) + segment * layout->optim_piece;
+    return memory->state[state - MICS_STATE_M] + segment * layout->optim_piece;
 }
 
 /* Elements of a state's shard to or from the host. */
@@ -177,8 +171,9 @@ static enum mics_status move(struct mics_engine *engine, const struct move *what
     const uint64_t piece = engine->units[what->unit].layout->optim_piece;
     uint64_t run;
 
-    if (!mics_engine_has_state(engine, what->state))
-        return mics_err_set(err, MICS_ERR_ARG, "the optimizer has no second moment");
+    if ((uint32_t)what->state > mics_optimizer_states(engine->choice.optimizer))
+        return mics_err_set(err, MICS_ERR_ARG, "%s has no state %d",
+                            mics_optimizer_get(engine->choice.optimizer)->title, (int)what->state);
     if (mics_engine_uncollected(engine) > 0)
         return mics_err_set(err, MICS_ERR_ARG, "a step still waits to be collected");
     for (uint64_t done = 0; done < what->count; done += run) {

@@ -41,7 +41,4 @@ extern const size_t mics_choice_flag_count;
 extern const struct mics_named_field mics_prediction_reals[];
 extern const size_t mics_prediction_real_count;
 
-/* "adamw", "sgd" */
-const char *mics_optimizer_name(enum mics_optimizer optimizer);
-
 #endif

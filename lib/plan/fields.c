@@ -34,8 +34,3 @@ const struct mics_named_field mics_prediction_reals[] = {
     {"exposed_s", offsetof(struct mics_prediction, exposed_s)},
 };
 const size_t mics_prediction_real_count = COUNT(mics_prediction_reals);
-
-const char *mics_optimizer_name(enum mics_optimizer optimizer)
-{
-    return optimizer == MICS_OPT_ADAMW ? "adamw" : "sgd";
-}

@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-uint32_t mics_optimizer_states(enum mics_optimizer optimizer)
-{
-    return optimizer == MICS_OPT_ADAMW ? 2 : 1;
-}
-
 static uint64_t shard_bytes(const struct mics_model *model, const struct mics_plan_choice *choice,
                             enum mics_region_kind region, uint32_t unit)
 {

@@ -15,10 +15,6 @@
  * gpu_memory.h. */
 #define MICS_WORKSPACE_BYTES ((uint64_t)16 << 20)
 
-/* States of fp32 for each element of an optimizer shard: m and v of AdamW, or SGD's momentum. Parameters of fp32
- * are updated in place: there is no second copy; of others there is a master (types.h). */
-uint32_t mics_optimizer_states(enum mics_optimizer optimizer);
-
 /* Files that each shard of a checkpoint is written as: one for each replica, but none smaller than 1 MiB, which
  * would cost more in files than it gains in disks. */
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,

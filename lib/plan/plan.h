@@ -8,18 +8,17 @@
 #ifndef MICS_PLAN_PLAN_H
 #define MICS_PLAN_PLAN_H
 
-#include "topology/topology.h"
 #include "model/model.h"
+#include "optimizer.h"
 #include "plan/group.h"
 #include "plan/layout.h"
+#include "topology/topology.h"
 
 #define MICS_PLAN_KIND "mics.plan"
 /* 2: `recompute` is a level by name, and what a GPU holds beside the plan is counted. In 1 recompute
  * was a boolean, true for full and false for selective. */
 #define MICS_PLAN_VERSION 2
 #define MICS_JOINED_MAX   7
-
-enum mics_optimizer { MICS_OPT_ADAMW, MICS_OPT_SGD };
 
 /* Everything that a schedule and the memory are functions of (with the model). */
 struct mics_plan_choice {
@@ -47,7 +46,7 @@ struct mics_region {
 enum mics_region_kind {
     MICS_REGION_PARAM,      /* parameter shards */
     MICS_REGION_GRAD,       /* gradient shards, fp32 */
-    MICS_REGION_OPTIM,      /* the master where parameters are not fp32; m and v, or the momentum */
+    MICS_REGION_OPTIM,      /* the master where parameters are not fp32; the optimizer's states */
     MICS_REGION_PARAM_SLOT, /* gathered parameters */
     MICS_REGION_GRAD_SLOT, /* gradients on their way to the reduction, and through the second hop */
     MICS_REGION_SAVED,     /* activations */

@@ -7,8 +7,8 @@
  */
 #include "doc/cursor.h"
 #include "doc/doc.h"
-#include "plan/memory.h"
 #include "plan/doc.h"
+#include "plan/memory.h"
 #include "plan/slots.h"
 #include "plan/types.h"
 
@@ -23,15 +23,10 @@ static enum mics_status read_optimizer(const struct mics_at *at, enum mics_optim
     const char *text;
     enum mics_status status = mics_at_string(at, "optimizer", &text, err);
 
-    if (status != MICS_OK)
-        return status;
-    for (int i = MICS_OPT_ADAMW; i <= MICS_OPT_SGD; i++) {
-        if (strcmp(text, mics_optimizer_name((enum mics_optimizer)i)) == 0) {
-            *out = (enum mics_optimizer)i;
-            return MICS_OK;
-        }
-    }
-    return mics_at_fail(at, "optimizer", err, "'%s': expected adamw or sgd", text);
+    if (status == MICS_OK && !mics_optimizer_parse(text, out))
+        return mics_at_fail(at, "optimizer", err, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
+                            text);
+    return status;
 }
 
 /* Plans from before there was a choice do not say it, and are of fp32. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plug-in that does not know this program's services. */
-#include "device/plugin_abi.h"
+#include "device/plugin.h"
 
 mics_plugin_entry_fn mics_plugin_entry;
 

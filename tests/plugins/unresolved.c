@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plug-in that needs what the program does not have. */
-#include "device/plugin_abi.h"
+#include "device/plugin.h"
 
 mics_plugin_entry_fn mics_plugin_entry;
 extern const struct mics_plugin *mics_nobody_has_this(void);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plug-in of another interface. */
-#include "device/plugin_abi.h"
+#include "device/plugin.h"
 
 mics_plugin_entry_fn mics_plugin_entry;
 

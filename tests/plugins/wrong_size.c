@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A plug-in whose table is shorter than it should be. */
-#include "device/plugin_abi.h"
+#include "device/plugin.h"
 
 mics_plugin_entry_fn mics_plugin_entry;
 

@@ -2,9 +2,9 @@
 /* convert_split.c - into shards: from Hugging Face's files, or from other shards. */
 #include "ckpt/convert/ops.h"
 
-#include "comm/agree.h"
 #include "ckpt/convert/write.h"
 #include "ckpt/hf/hf.h"
+#include "comm/agree.h"
 #include "doc/doc.h"
 #include "plan/memory.h"
 
@@ -144,6 +144,13 @@ static enum mics_status check_reshard(const struct mics_shard_source *source,
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "%s: has %u states of each parameter, the plan's optimizer %u",
                             source->folder, states, wanted);
+
+    const struct mics_optimizer_row *was = mics_manifest_optimizer(source->doc);
+    const struct mics_optimizer_row *is = mics_optimizer_get(plan->plan->choice.optimizer);
+
+    if (states != 1 && was && was != is)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: is of %s, the plan of %s", source->folder,
+                            was->title, is->title);
     return mics_models_match(source->model, source->folder, plan->plan->model, "the plan", err);
 }
 

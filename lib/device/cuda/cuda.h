@@ -13,8 +13,7 @@
 #ifndef MICS_DEVICE_CUDA_CUDA_H
 #define MICS_DEVICE_CUDA_CUDA_H
 
-#include "device/plugin_abi.h"
-#include "device/stream.h"
+#include "device/plugin.h"
 
 #include "cuda/kernels.h"
 
@@ -77,7 +76,8 @@ static inline struct cuda_device *cuda_device_of(const struct mics_stream *strea
     return (struct cuda_device *)stream->device;
 }
 
-/* error.c: make `error` the device's failure, "WHAT: text (name)"; MICS_OK when it is none. Any thread. */
+/* device.c: make `error` the device's failure, "WHAT: text (name)"; MICS_OK when there is no error.
+ * Any thread. */
 enum mics_status mics_cuda_fail(struct cuda_device *device, cudaError_t error, const char *fmt, ...)
     MICS_PRINTF(3, 4);
 /* Write the text without touching a device. */
@@ -87,11 +87,11 @@ enum mics_status mics_cuda_device_failure(struct mics_device *device, struct mic
 /* Make the device's GPU the calling thread's. */
 void mics_cuda_use(const struct cuda_device *device);
 
-/* memory.c. What programs ask for may be exchanged between GPUs, and is registered for that; what the device itself needs is its
- * own. */
+/* memory.c. Memory that programs allocate may be sent between GPUs, and is registered for that; memory of
+ * the device's own is not. */
 enum mics_status mics_cuda_alloc_own(struct cuda_device *device, size_t bytes, void **out,
                                      struct mics_err *err);
-/* MICS_ERR_NOMEM: how much was asked for, and how much is free. */
+/* Returns MICS_ERR_NOMEM, with the bytes that were asked for and the bytes that are free. */
 enum mics_status mics_cuda_no_memory(const struct cuda_device *device, size_t bytes,
                                      struct mics_err *err);
 enum mics_status mics_cuda_alloc(struct mics_device *device, size_t bytes, void **out,
@@ -125,21 +125,9 @@ enum mics_status mics_cuda_stream_prepare(struct mics_stream *stream,
 void mics_cuda_stream_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                              size_t size);
 
-/* operations.c: the launcher of a kernel that is one of ours (not zero, copy, call). */
-struct cuda_operation {
-    cudaError_t (*run)(const struct mics_cuda_at *at, const void *args);
-    /* Why it would be refused, where its cudaError_t does not say enough; NULL: it does. */
-    enum mics_status (*check)(const struct mics_cuda_at *at, const void *args,
-                              struct mics_err *err);
-    size_t args_size;
-    const char *name;
-    bool needs_workspace;
-};
-const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel);
-
-/* calls.c */
+/* calls.c: enqueue a call of a function on the host, and end the thread that runs them. */
 cudaError_t mics_cuda_call(struct cuda_stream *stream, const struct mics_op_call *op);
-void mics_cuda_calls_close(struct cuda_calls *calls); /* after the stream is idle; NULL is fine */
+void mics_cuda_calls_close(struct cuda_calls *calls); /* NULL is fine */
 
 /* event.c */
 enum mics_status mics_cuda_event_open(struct mics_device *device, struct mics_event **out,
@@ -150,19 +138,8 @@ void mics_cuda_event_wait(struct mics_stream *stream, struct mics_event *event);
 enum mics_status mics_cuda_event_sync(struct mics_event *event, struct mics_err *err);
 bool mics_cuda_event_reached(struct mics_event *event);
 double mics_cuda_event_time(const struct mics_event *event);
-
-/* clock.c */
 enum mics_status mics_cuda_clock_open(struct cuda_clock *clock, double (*now_s)(void), int priority,
                                       struct mics_err *err);
 void mics_cuda_clock_close(struct cuda_clock *clock);
-void mics_cuda_clock_adjust(struct cuda_clock *clock); /* when it has run long enough */
-double mics_cuda_clock_time(const struct cuda_clock *clock, cudaEvent_t event);
-
-/* device.c, gpus.c: what the plug-in's table has. */
-enum mics_status mics_cuda_gpu_count(unsigned *out, struct mics_err *err);
-enum mics_status mics_cuda_check_gpu(const struct cudaDeviceProp *prop, int gpu,
-                                     struct mics_err *err);
-enum mics_status mics_cuda_device_open(const struct mics_plugin_services *services, unsigned gpu,
-                                       struct mics_device **out, struct mics_err *err);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - the host as a device. */
 #include "device/host/host.h"
 
 #include "base/num.h"
@@ -78,7 +79,7 @@ static void host_free(struct mics_device *base)
         device->streams = stream->next;
         if (stream->ring)
             mics_host_stream_close(&stream->base);
-        mics_host_stream_destroy(stream);
+        mics_host_stream_free(stream);
     }
     mics_pool_free(device->pool);
     pthread_mutex_destroy(&device->lock);
@@ -101,7 +102,7 @@ static const struct mics_device_ops host_ops = {
     .event_record = mics_host_event_record,
     .event_wait = mics_host_event_wait,
     .event_sync = mics_host_event_sync,
-    .event_reached = mics_host_event_is_reached,
+    .event_reached = mics_host_event_reached,
     .event_time = mics_host_event_time,
     .launch = mics_host_stream_launch,
     .fail = host_fail,

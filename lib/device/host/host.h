@@ -9,7 +9,7 @@
 #ifndef MICS_DEVICE_HOST_HOST_H
 #define MICS_DEVICE_HOST_HOST_H
 
-#include "device/stream.h"
+#include "device/device.h"
 
 #include "host/pool.h"
 
@@ -67,39 +67,24 @@ struct mics_event {
     double time_s;              /* when the newest was reached */
 };
 
-/* host_stream.c */
+/* stream.c: the functions of struct mics_device_ops for streams and events. */
 enum mics_status mics_host_stream_open(struct mics_device *device, const char *name, int priority,
                                        struct mics_stream **out, struct mics_err *err);
 void mics_host_stream_close(struct mics_stream *stream);
 enum mics_status mics_host_stream_sync(struct mics_stream *stream, struct mics_err *err);
 void mics_host_stream_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                              size_t size);
-/* Room for one more entry, waiting for it if need be; the stream is locked. Fill it, then push. */
-struct host_entry *mics_host_stream_reserve(struct host_stream *stream);
-/* Enqueue the reserved entry and unlock. */
-void mics_host_stream_push(struct host_stream *stream);
-/* Block until `position` entries are finished. */
-void mics_host_stream_wait(struct host_stream *stream, uint64_t position);
-bool mics_host_stream_passed(struct host_stream *stream, uint64_t position);
-void mics_host_stream_destroy(struct host_stream *stream); /* a closed one */
-
-/* host_event.c */
 enum mics_status mics_host_event_open(struct mics_device *device, struct mics_event **out,
                                       struct mics_err *err);
 void mics_host_event_close(struct mics_event *event);
 void mics_host_event_record(struct mics_event *event, struct mics_stream *stream);
 void mics_host_event_wait(struct mics_stream *stream, struct mics_event *event);
 enum mics_status mics_host_event_sync(struct mics_event *event, struct mics_err *err);
-bool mics_host_event_is_reached(struct mics_event *event);
+bool mics_host_event_reached(struct mics_event *event);
 double mics_host_event_time(const struct mics_event *event);
-/* Record number `ticket` was reached. In the stream's thread. */
-void mics_host_event_reached(struct mics_event *event, uint64_t ticket);
+void mics_host_stream_free(struct host_stream *stream); /* a closed one */
 
-/* host_device.c */
+/* device.c */
 enum mics_status mics_host_device_failure(struct mics_device *device, struct mics_err *err);
-
-/* host_kernels.c: the operation's function, and the size of its arguments. */
-void mics_host_kernel_run(enum mics_kernel kernel, struct mics_pool *pool, const void *args);
-size_t mics_host_kernel_args_size(enum mics_kernel kernel);
 
 #endif

@@ -42,7 +42,7 @@ static void update(struct mics_build *build, uint32_t unit)
     uint32_t states = mics_optimizer_states(build->choice->optimizer);
 
     op.unit = unit;
-    op.flops = (states == 2 ? 12.0 : 5.0) * (double)count;
+    op.flops = mics_optimizer_get(build->choice->optimizer)->flops * (double)count;
     op.memory_bytes = (double)(count * sizeof(float)) * (3 + 2 * states);
     if (build->choice->dtype != MICS_F32)
         op.memory_bytes += (double)(count * mics_dtype_bytes(build->choice->dtype));

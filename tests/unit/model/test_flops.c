@@ -3,7 +3,7 @@
  * The work that the stages of GPT-2 and Llama declare is the work that they launch. A device that does nothing but
  * count takes their operations; its streams and memory are never looked at.
  */
-#include "device/stream.h"
+#include "device/device.h"
 #include "model/model.h"
 #include "tap.h"
 
