@@ -4,7 +4,8 @@
  *
  * usage: gpu_step PLAN STEPS     a plan for one rank; the plug-in as MICS_PLUGIN_PATH says
  *
- * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints lines "NAME NUMBER":
+ * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints lines
+ * "NAME NUMBER":
  *     tokens_per_s, step_ms     of the mean step after the first three
  *     mfu                       6N + 6LCT against 989 TFLOP/s
  *     loss                      of the last step
@@ -19,10 +20,10 @@
  *     ahead_steps               the same in steps: near 0 the GPU waits for the host
  */
 #include "base/clock.h"
-#include "doc/doc.h"
 #include "comm/job_device.h"
-#include "plan/plan.h"
+#include "doc/doc.h"
 #include "engine/engine.h"
+#include "plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

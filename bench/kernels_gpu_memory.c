@@ -2,9 +2,9 @@
 /*
  * kernels_gpu_memory.c - the operations that memory bounds.
  *
- * Each line compares the bytes that an operation must move, over the time that it takes, with those of a
- * copy of as many bytes: of the runtime's and our own kernel's, the faster one. What the optimizer, the
- * norms and the loss are to reach is 0.85 of it.
+ * Each line compares the bytes that an operation must move, over the time that it takes, with those
+ * of a copy of as many bytes: of the runtime's and our own kernel's, the faster one. What the
+ * optimizer, the norms and the loss are to reach is 0.85 of it.
  */
 #include "kernels_gpu.h"
 

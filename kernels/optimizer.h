@@ -3,8 +3,8 @@
  * optimizer.h - the optimizers, one row each.
  *
  * Planner, engine, checkpoints, settings and messages derive from the row. To add an optimizer: its
- * enumerator and name here, its row in optimizer.c, its update in host/update.c and cuda/update.cu, their
- * tests, and the manual.
+ * enumerator and name here, its row in optimizer.c, its update in host/update.c and cuda/update.cu,
+ * their tests, and the manual.
  */
 #ifndef MICS_KERNELS_OPTIMIZER_H
 #define MICS_KERNELS_OPTIMIZER_H
@@ -20,8 +20,8 @@ enum mics_optimizer { MICS_OPT_ADAMW, MICS_OPT_SGD, MICS_OPT_LION, MICS_OPT_COUN
 /* No optimizer keeps more states of an element. */
 #define MICS_OPTIMIZER_STATES_MAX 2
 
-/* What an update is computed with, apart from the learning rate. An optimizer ignores what is not its
- * own. */
+/* What an update is computed with, apart from the learning rate. An optimizer ignores what is not
+ * its own. */
 struct mics_optimizer_settings {
     float beta1, beta2; /* AdamW, Lion */
     float eps;          /* AdamW */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rope.h - the frequencies of rotary positions, the same on every device: on the host, in double precision.
+ * rope.h - the frequencies of rotary positions, the same on every device: on the host, in double
+ * precision.
  *
  * The scaling of Llama 3.1 is as transformers 4.43 and later have it (modeling_rope_utils.py,
  * _compute_llama3_parameters): its three cases are one line, held between 0 and 1.

@@ -19,8 +19,8 @@
 /* Of every stream: partial sums of reductions, and cuBLASLt's workspace. */
 #define MICS_CUDA_WORKSPACE_BYTES (32u << 20)
 
-/* A cuBLASLt handle, descriptors and chosen algorithms by shape, and lines for people about them. Any
- * thread may use it. */
+/* A cuBLASLt handle, descriptors and chosen algorithms by shape, and lines for people about them.
+ * Any thread may use it. */
 struct mics_cuda_products;
 
 /* attention.cc */

@@ -3,10 +3,10 @@
  * attention.c - softmax(q k' / sqrt(D)) v for each head and its gradient, in blocks (Dao et al.,
  * FlashAttention, 2022); nothing of size T x T is stored.
  *
- * A block is BLOCK queries by as many keys. Inside a block the *queries* lie along the vectors: scores
- * are held as [key][query], so that the maxima and sums of the softmax run down columns, without a sum
- * across a vector, and keys and values are read in place, one number at a time; those in bf16 are
- * widened a block at a time.
+ * A block is BLOCK queries by as many keys. Inside a block the *queries* lie along the vectors:
+ * scores are held as [key][query], so that the maxima and sums of the softmax run down columns,
+ * without a sum across a vector, and keys and values are read in place, one number at a time; those
+ * in bf16 are widened a block at a time.
  */
 #include "host/kernels.h"
 #include "host/pool.h"
@@ -21,8 +21,9 @@
 #define BLOCK   64 /* queries, and keys, of a block */
 #define VECTORS (BLOCK / MICS_LANES)
 
-/* One head of one sequence. `query`, `key`, `value`: where it begins, in elements of qkv. Rows of them are `ld`
- * apart; of outputs, ld_out. Heads of a group have their keys and values in common. */
+/* One head of one sequence. `query`, `key`, `value`: where it begins, in elements of qkv. Rows
+ * of them are `ld` apart; of outputs, ld_out. Heads of a group have their keys and values in
+ * common. */
 struct head {
     const void *qkv;
     enum mics_dtype dtype;
@@ -97,8 +98,8 @@ static inline void transpose_out(void *to, size_t first, size_t ld, const float 
             mics_store_as(to, first + i * ld + d, from[d * BLOCK + i], MICS_F32);
 }
 
-/* Keys of a block from key `from` on that are multiplied in one go. On the diagonal of a causal mask it is
- * a vector's worth, whose scores are needed from query `from` on only; elsewhere all. */
+/* Keys of a block from key `from` on that are multiplied in one go. On the diagonal of a causal
+ * mask it is a vector's worth, whose scores are needed from query `from` on only; elsewhere all. */
 static inline uint32_t span_of(bool diagonal, uint32_t keys, uint32_t from)
 {
     return diagonal && keys - from > MICS_LANES ? MICS_LANES : keys - from;
@@ -119,10 +120,10 @@ static inline uint32_t keys_seen(bool diagonal, uint32_t keys, unsigned v)
 }
 
 /*
- * Forward. A block of queries goes through the blocks of keys that it may see and keeps for each query
- * the largest score so far, the sum of the exponentials relative to it, and the output so far, rescaled
- * when the maximum grows. 4 T T D flops per head, half of that when causal. Blocks of queries are
- * independent; each is computed by one thread.
+ * Forward. A block of queries goes through the blocks of keys that it may see and keeps for each
+ * query the largest score so far, the sum of the exponentials relative to it, and the output so
+ * far, rescaled when the maximum grows. 4 T T D flops per head, half of that when causal. Blocks of
+ * queries are independent; each is computed by one thread.
  */
 
 /* The state of one block of queries. */
@@ -135,8 +136,9 @@ struct forward_block {
               [BLOCK * MICS_HOST_HEAD_MAX]; /* keys and values in bf16; before them the queries */
 };
 
-/* Exponentials of the scores of a column of vectors, in place; the maximum and the sum of its queries
- * are brought up to date. Returns what the earlier sums and outputs are to be multiplied by. */
+/* Exponentials of the scores of a column of vectors, in place; the maximum and the sum of its
+ * queries are brought up to date. Returns what the earlier sums and outputs are to be multiplied
+ * by. */
 static mics_vf softmax_column(struct forward_block *block, unsigned v, uint32_t keys)
 {
     float *scores = block->scores + v * MICS_LANES;
@@ -290,19 +292,20 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
 }
 
 /*
- * The gradient, with the scores recomputed block by block. With P = exp(scale q k' - lse) and delta the
- * row sums of grad_out * out:
+ * The gradient, with the scores recomputed block by block. With P = exp(scale q k' - lse) and delta
+ * the row sums of grad_out * out:
  *     grad_v = P' grad_out
  *     dS     = P * (grad_out v' - delta)
  *     grad_q = scale dS k
  *     grad_k = scale dS' q
- * (Dao et al. 2022, appendix B.) The heads that share their keys are computed by one thread, one head
- * after another, by blocks of queries and, inside, blocks of keys: grad_q of the block is held, grad_k
- * and grad_v are added to in place, in a fixed order. 10 T T D flops per head, half of that when causal.
+ * (Dao et al. 2022, appendix B.) The heads that share their keys are computed by one thread, one
+ * head after another, by blocks of queries and, inside, blocks of keys: grad_q of the block is
+ * held, grad_k and grad_v are added to in place, in a fixed order. 10 T T D flops per head, half of
+ * that when causal.
  *
  * In bf16 a sum in place would be rounded at each addition. So there are two passes: by blocks of
- * queries for grad_q, then by blocks of keys, whose sums are held over all queries of all heads. 14 T T D
- * flops.
+ * queries for grad_q, then by blocks of keys, whose sums are held over all queries of all heads. 14
+ * T T D flops.
  */
 
 /* One head of a gradient: its parts begin where those of struct head do. */
@@ -452,7 +455,8 @@ static void add_grad_query(struct grad_block *block, const struct span *s, struc
     });
 }
 
-/* What a block of queries and one of keys give: to `sums`, unless NULL, and to grad_q if `of_query`. */
+/* What a block of queries and one of keys give: to `sums`, unless NULL, and to grad_q if
+ * `of_query`. */
 static void grad_keys(struct grad_block *block, const struct head *head, uint32_t query,
                       uint32_t key, const struct sums *sums, bool of_query)
 {

@@ -2,8 +2,9 @@
 /*
  * cross_entropy.c - the loss of a chunk of logits, and its gradient in their place.
  *
- * A row is read for its maximum, then exponentiated and summed, then scaled: the second and the third
- * pass find it in the cache. Each row's loss is kept until all of a group are known and added in order.
+ * A row is read for its maximum, then exponentiated and summed, then scaled: the second and the
+ * third pass find it in the cache. Each row's loss is kept until all of a group are known and added
+ * in order.
  */
 #include "host/kernels.h"
 #include "host/pool.h"

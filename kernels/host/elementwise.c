@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * elementwise.c - operations on each element of an array or of a row: fills and copies, casts, sums and
- * activation functions.
+ * elementwise.c - operations on each element of an array or of a row: fills and copies, casts, sums
+ * and activation functions.
  *
  * All are bound by memory. The last, partial vector of a range goes through the same arithmetic as
  * the others: an element's result does not depend on where a range begins or ends.
@@ -52,8 +52,8 @@ void mics_host_call(struct mics_pool *pool, const struct mics_op_call *args)
 }
 
 /*
- * An array in another type, and an array of either type added to one in fp32. 6 bytes per element from
- * one type to the other; 10 (bf16) or 12 to accumulate.
+ * An array in another type, and an array of either type added to one in fp32. 6 bytes per element
+ * from one type to the other; 10 (bf16) or 12 to accumulate.
  */
 
 MICS_TYPED void cast_range(const struct mics_op_cast *args, uint64_t i, uint64_t stop,
@@ -143,8 +143,8 @@ void mics_host_add(struct mics_pool *pool, const struct mics_op_add *args)
 }
 
 /*
- * The Gaussian error linear unit, tanh form, and its gradient: 8 bytes per element forward, 12 backward
- * (half of it in bf16), about 30 flops.
+ * The Gaussian error linear unit, tanh form, and its gradient: 8 bytes per element forward, 12
+ * backward (half of it in bf16), about 30 flops.
  */
 
 MICS_TYPED void gelu_range(const struct mics_op_gelu *args, uint64_t i, uint64_t stop,

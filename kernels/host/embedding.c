@@ -52,11 +52,12 @@ void mics_host_embedding(struct mics_pool *pool, const struct mics_op_embedding 
 /*
  * The gradients of the tables of tokens and positions.
  *
- * They are computed in strips of channels: one thread goes through all rows, in order, for its strip,
- * so that each token's gradients are summed by one thread in one order. For sums in bf16 the rows are
- * sorted by token first, those of one token in their own order, so that a token's sum is held in fp32
- * and rounded once; the rows of one position are T apart. The sorted order is held for GROUP rows at a
- * time, which fit the caller's stack: a sum over more rows is rounded once per group.
+ * They are computed in strips of channels: one thread goes through all rows, in order, for its
+ * strip, so that each token's gradients are summed by one thread in one order. For sums in bf16 the
+ * rows are sorted by token first, those of one token in their own order, so that a token's sum is
+ * held in fp32 and rounded once; the rows of one position are T apart. The sorted order is held for
+ * GROUP rows at a time, which fit the caller's stack: a sum over more rows is rounded once per
+ * group.
  */
 
 #define STRIP 64

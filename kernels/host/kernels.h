@@ -11,8 +11,8 @@
 #include "host/pool.h"
 #include "ops.h"
 
-/* The widest head (D) of the attention kernels, whose blocks lie on the stack of the pool's threads:
- * up to 700 KiB. */
+/* The widest head (D) of the attention kernels, whose blocks lie on the stack of the pool's
+ * threads: up to 700 KiB. */
 #define MICS_HOST_HEAD_MAX MICS_HEAD_MAX
 
 #define MICS_HOST_KERNEL(KEY, name, gpu)                                                           \

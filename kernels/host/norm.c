@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * norm.c - layer normalisation (Ba, Kiros and Hinton 2016) and root mean square normalisation (Zhang
- * and Sennrich 2019), with the residual add before them.
+ * norm.c - layer normalisation (Ba, Kiros and Hinton 2016) and root mean square normalisation
+ * (Zhang and Sennrich 2019), with the residual add before them.
  *
- * A row is read from memory once; its statistics are computed from the cached row. Per element 8 bytes
- * (4 in bf16) and about 8 flops for a layer norm, 5 for an RMS norm; with a residual 16 bytes (8).
+ * A row is read from memory once; its statistics are computed from the cached row. Per element 8
+ * bytes (4 in bf16) and about 8 flops for a layer norm, 5 for an RMS norm; with a residual 16 bytes
+ * (8).
  */
 #include "host/kernels.h"
 #include "host/pool.h"

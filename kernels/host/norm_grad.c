@@ -95,10 +95,10 @@ void mics_host_bias_grad(struct mics_pool *pool, const struct mics_op_bias_grad 
 /*
  * The gradients of layer normalisation.
  *
- * A chunk of rows is read twice, the second time from the cache: by rows for grad_in, then by ranges
- * of channels for grad_weight and grad_bias, four rows at a time. A channel's order of summation
- * depends on the number of rows only. Sums that are stored in bf16 are over all rows, in one chunk,
- * so that they are rounded once. 16 bytes (8 in bf16) and about 20 flops per element.
+ * A chunk of rows is read twice, the second time from the cache: by rows for grad_in, then by
+ * ranges of channels for grad_weight and grad_bias, four rows at a time. A channel's order of
+ * summation depends on the number of rows only. Sums that are stored in bf16 are over all rows, in
+ * one chunk, so that they are rounded once. 16 bytes (8 in bf16) and about 20 flops per element.
  */
 
 #define CHUNK_FLOATS    (256 * 1024) /* of a chunk of rows: 1 MiB of each array */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The pieces of a region are claimed one by one from an atomic counter, so that a thread that the
- * system took away delays one piece and not a fixed share. Threads that have nothing to claim sleep;
- * nobody spins, for the cores may belong to another rank.
+ * system took away delays one piece and not a fixed share. Threads that have nothing to claim
+ * sleep; nobody spins, for the cores may belong to another rank.
  *
  * A piece begins at a multiple of the grain, whatever the number of threads.
  */

@@ -4,7 +4,8 @@
  *
  * One parallel region at a time; regions from different streams take turns (the second waits, it
  * does not spin). A pool of 1 thread runs everything in the caller. Results must not depend on the
- * number of threads: each output element is computed by one thread, or partial sums have fixed blocks.
+ * number of threads: each output element is computed by one thread, or partial sums have fixed
+ * blocks.
  */
 #ifndef MICS_KERNELS_HOST_POOL_H
 #define MICS_KERNELS_HOST_POOL_H
@@ -30,7 +31,8 @@ void mics_pool_run(struct mics_pool *pool, uint64_t count, uint64_t grain,
  * Long arrays, cut into blocks of one size.
  */
 
-/* Elements of a block: 16 KiB of floats, so that a few arrays' blocks fit the first cache together. */
+/* Elements of a block: 16 KiB of floats, so that a few arrays' blocks fit the first cache
+ * together. */
 #define MICS_FLAT_BLOCK 4096
 
 /* Blocks that make a piece worth a thread's waking: about ten microseconds of memory traffic. */

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * products.c - matrix products in pieces, by OpenBLAS called single-threaded from the pool, or our own.
+ * products.c - matrix products in pieces, by OpenBLAS called single-threaded from the pool, or our
+ * own.
  *
- * m or n is cut into pieces whose size is a function of the shape only, each one call: the result does
- * not depend on the number of threads. A bias, or what is added, is written into `out` first, which costs
- * no more than the zeros that the library would write there; the activation follows while a piece is in
- * the cache.
+ * m or n is cut into pieces whose size is a function of the shape only, each one call: the result
+ * does not depend on the number of threads. A bias, or what is added, is written into `out` first,
+ * which costs no more than the zeros that the library would write there; the activation follows
+ * while a piece is in the cache.
  *
- * Versions of OpenBLAS that are older than the processor take it for an older one and use half of its
- * vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the environment
- * corrects it). Then our own product is nearly twice as fast, and is used. Operands and results in bf16
- * go through the same tiles.
+ * Versions of OpenBLAS that are older than the processor take it for an older one and use half of
+ * its vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the
+ * environment corrects it). Then our own product is nearly twice as fast, and is used. Operands and
+ * results in bf16 go through the same tiles.
  *
- * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum of
- * magnitudes; bf16 results are rounded once.
+ * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
+ * of magnitudes; bf16 results are rounded once.
  */
 #include "host/products.h"
 
@@ -80,8 +81,8 @@ MICS_TYPED void finish_row(const struct mics_op_matmul *args, uint32_t row, uint
     }
 }
 
-/* What follows a product, of columns [column, column + count) of a row: from x[count] add what is to be
- * added, apply the activation, store. x may be where the row of out is in fp32. */
+/* What follows a product, of columns [column, column + count) of a row: from x[count] add what is
+ * to be added, apply the activation, store. x may be where the row of out is in fp32. */
 static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint32_t column,
                            uint32_t count, const float *x)
 {
@@ -99,9 +100,9 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 
 /*
  * Our own product in fp32, as Goto and van de Geijn, "Anatomy of High-Performance Matrix
- * Multiplication", 2008: a block of a (ROWS x DEPTH) stays in the second cache while panels of b (DEPTH
- * x PANEL), packed side by side, pass over it. a is read one number at a time, so only a transposed one
- * is packed.
+ * Multiplication", 2008: a block of a (ROWS x DEPTH) stays in the second cache while panels of b
+ * (DEPTH x PANEL), packed side by side, pass over it. a is read one number at a time, so only a
+ * transposed one is packed.
  */
 
 #define DEPTH       256
@@ -128,7 +129,8 @@ static void transpose(float *to, size_t ld_to, const float *from, size_t ld_from
     }
 }
 
-/* Rows [k, k + depth) and columns [column, column + columns) of b as a panel; 0 up to whole vectors. */
+/* Rows [k, k + depth) and columns [column, column + columns) of b as a panel; 0 up to whole
+ * vectors. */
 static void pack_panel(float *to, const struct mics_op_matmul *args, uint32_t k, uint32_t depth,
                        uint32_t column, uint32_t columns)
 {
@@ -218,9 +220,9 @@ void mics_product(const struct mics_op_matmul *args)
 /*
  * Products of and into bf16: the same tiles, between widening and rounding.
  *
- * A block of the result (MIXED_ROWS x COLUMNS) is held in fp32 until all of k is added, then finished
- * and rounded once. Blocks of a and panels of b are widened as they are packed, each element once for
- * 256 additions.
+ * A block of the result (MIXED_ROWS x COLUMNS) is held in fp32 until all of k is added, then
+ * finished and rounded once. Blocks of a and panels of b are widened as they are packed, each
+ * element once for 256 additions.
  */
 
 #define MIXED_ROWS 256
@@ -259,7 +261,8 @@ MICS_TYPED void pack_transposed(float *to, size_t ld_to, const void *from, uint6
     }
 }
 
-/* Rows [row, row + rows) and columns [column, column + columns) of a matrix, or of its transpose. */
+/* Rows [row, row + rows) and columns [column, column + columns) of a matrix, or of its
+ * transpose. */
 MICS_TYPED void pack(float *to, size_t ld_to, const void *from, size_t ld, bool transposed,
                      uint32_t row, uint32_t rows, uint32_t column, uint32_t columns,
                      const enum mics_dtype dtype)
@@ -365,8 +368,8 @@ static bool library_is_behind(void)
     return false;
 }
 
-/* The side to cut: the larger; for our own product that whose cutting repeats no transposition, unless
- * it is short. */
+/* The side to cut: the larger; for our own product that whose cutting repeats no transposition,
+ * unless it is short. */
 static bool cut_rows(const struct mics_op_matmul *args, bool own)
 {
     if (own && args->trans_a != args->trans_b && (args->trans_a ? args->m : args->n) >= OWN_SIDE)

@@ -7,9 +7,9 @@
 
 #include "ops.h"
 
-/* out += a' b' of struct mics_op_matmul, all in fp32, in the caller's thread; its other parts are the
- * caller's. An element's value depends on its row of a, its column of b and k only. Takes 200 KB of the
- * stack. */
+/* out += a' b' of struct mics_op_matmul, all in fp32, in the caller's thread; its other parts are
+ * the caller's. An element's value depends on its row of a, its column of b and k only. Takes 200
+ * KB of the stack. */
 void mics_product(const struct mics_op_matmul *args);
 
 #endif

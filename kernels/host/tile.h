@@ -12,8 +12,8 @@
 
 #define MICS_TILE_INLINE static inline __attribute__((always_inline))
 
-/* Vectors side by side in the widest strip of a product: with 4 rows of them and what is multiplied,
- * as many as the machine has registers for. */
+/* Vectors side by side in the widest strip of a product: with 4 rows of them and what is
+ * multiplied, as many as the machine has registers for. */
 #define MICS_TILE_VECTORS (MICS_LANES == 16 ? 4 : 2)
 
 /* A product c = a b, or c += a b. a[rows, depth] may lie in any direction; rows of b and c are

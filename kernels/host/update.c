@@ -12,10 +12,10 @@
 /*
  * One step of an optimizer on a slice.
  *
- * Every element, also in a padded end, goes through the same inner loop, so that its new value does not
- * depend on how the vector was cut. Bound by memory: per element 12 bytes of parameter and gradient, 8 of
- * each state, 2 of a copy; about 15 flops for AdamW, 6 for SGD, 9 for Lion. Within 1e-6 of the formulas in
- * ops.h in double.
+ * Every element, also in a padded end, goes through the same inner loop, so that its new value does
+ * not depend on how the vector was cut. Bound by memory: per element 12 bytes of parameter and
+ * gradient, 8 of each state, 2 of a copy; about 15 flops for AdamW, 6 for SGD, 9 for Lion. Within
+ * 1e-6 of the formulas in ops.h in double.
  */
 
 /* Elements that go through one call of an inner loop; shorter ends are padded. */
@@ -149,9 +149,9 @@ static void lion_blocks(void *context, uint64_t begin, uint64_t end)
     update_blocks(context, begin, end, MICS_OPT_LION, 1);
 }
 
-/* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)), with norm
- * the square root of squared_norm, over targets. false: nothing may be changed, because there are no
- * targets, or clipping is on (clip > 0) and the norm is not finite. */
+/* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)), with
+ * norm the square root of squared_norm, over targets. false: nothing may be changed, because there
+ * are no targets, or clipping is on (clip > 0) and the norm is not finite. */
 static bool update_scale(const struct mics_op_scalars *scalars, float clip, float *scale)
 {
     double factor, norm;
@@ -203,8 +203,8 @@ void mics_host_update(struct mics_pool *pool, const struct mics_op_update *args)
 /*
  * The sum of squares of an array, in double.
  *
- * Each block of a fixed size is summed by one thread; the sums of the blocks are added in order. 4 bytes
- * and 2 flops per element.
+ * Each block of a fixed size is summed by one thread; the sums of the blocks are added in order. 4
+ * bytes and 2 flops per element.
  */
 
 #define NORM_GROUP 1024 /* blocks whose sums are held at a time */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vector.h - vectors as wide as the machine's registers, in the compiler's own vector types, and arrays
- * of fp32 or bf16 in and out of them.
+ * vector.h - vectors as wide as the machine's registers, in the compiler's own vector types, and
+ * arrays of fp32 or bf16 in and out of them.
  *
- * gcc and clang compile these for whatever the target has, so no file uses one vendor's instructions.
- * The tail of an array goes through the same arithmetic as its body, in a padded vector: an element's
- * value does not depend on where a range begins or ends. All arithmetic is in fp32.
+ * gcc and clang compile these for whatever the target has, so no file uses one vendor's
+ * instructions. The tail of an array goes through the same arithmetic as its body, in a padded
+ * vector: an element's value does not depend on where a range begins or ends. All arithmetic is in
+ * fp32.
  */
 #ifndef MICS_KERNELS_HOST_VECTOR_H
 #define MICS_KERNELS_HOST_VECTOR_H
@@ -15,8 +16,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* A function that takes a dtype as a constant: its loops are written once, always inlined, and compiled
- * for each type. */
+/* A function that takes a dtype as a constant: its loops are written once, always inlined, and
+ * compiled for each type. */
 #define MICS_TYPED static inline __attribute__((always_inline))
 
 #if defined(__AVX512F__)

@@ -2,8 +2,9 @@
 /*
  * vmath.h - the exponential, the logistic function and GELU, for vectors.
  *
- * The exponential is within 2 units in the last place of the exact value where the result is a normal
- * number. NaN gives NaN, too large gives infinity, too small gives subnormal numbers and then 0.
+ * The exponential is within 2 units in the last place of the exact value where the result is a
+ * normal number. NaN gives NaN, too large gives infinity, too small gives subnormal numbers and
+ * then 0.
  */
 #ifndef MICS_KERNELS_HOST_VMATH_H
 #define MICS_KERNELS_HOST_VMATH_H
@@ -31,8 +32,8 @@ static inline mics_vf mics_vexp_rest(mics_vf x, mics_vf n)
     return (x - n * 0.693359375f) + n * 2.12194440e-4f;
 }
 
-/* e^x. With n the integer nearest to x / ln 2, 2^n is multiplied in two halves, so that the ends of the
- * range need no branches. */
+/* e^x. With n the integer nearest to x / ln 2, 2^n is multiplied in two halves, so that the ends of
+ * the range need no branches. */
 static inline mics_vf mics_vexp(mics_vf x)
 {
     const mics_vf high = mics_vset(89.0f), low = mics_vset(-104.0f);
@@ -49,8 +50,8 @@ static inline mics_vf mics_vexp(mics_vf x)
     return p * (mics_vf)((half + 127) << 23) * (mics_vf)((n - half + 127) << 23);
 }
 
-/* e^x for x up to 88, at two thirds of the cost: what would be subnormal is 0. For numbers from which
- * their maximum was taken. */
+/* e^x for x up to 88, at two thirds of the cost: what would be subnormal is 0. For numbers from
+ * which their maximum was taken. */
 static inline mics_vf mics_vexp_low(mics_vf x)
 {
     const mics_vf shift = mics_vset(MICS_VEXP_SHIFT);
@@ -84,8 +85,8 @@ static inline mics_vf mics_vgelu(mics_vf x)
     return x / (1.0f + mics_vexp(-twice_u));
 }
 
-/* s + x s (1 - s) 2u', where s is the logistic of 2u. Past 16 the last factors are 0: x is held there,
- * or its square would overflow and 0 times infinity be NaN. */
+/* s + x s (1 - s) 2u', where s is the logistic of 2u. Past 16 the last factors are 0: x is held
+ * there, or its square would overflow and 0 times infinity be NaN. */
 static inline mics_vf mics_vgelu_slope(mics_vf x)
 {
     const mics_vf most = mics_vset(16.0f), least = mics_vset(-16.0f);

@@ -4,11 +4,11 @@
  *
  * Everything that is enqueued on a stream runs in order; streams run side by side. An event marks a
  * point of a stream; other streams can be made to wait for its newest record. As in CUDA, a wait
- * looks at the record that was newest when the wait was *enqueued*; an event never recorded does not
- * hold anybody up. One thread at a time enqueues on a device.
+ * looks at the record that was newest when the wait was *enqueued*; an event never recorded does
+ * not hold anybody up. One thread at a time enqueues on a device.
  *
- * A failure inside a stream (a communicator's, say) is sticky for the whole device: later operations
- * are skipped, events are still marked so that nobody hangs, and mics_stream_sync() and
+ * A failure inside a stream (a communicator's, say) is sticky for the whole device: later
+ * operations are skipped, events are still marked so that nobody hangs, and mics_stream_sync() and
  * mics_event_sync() report the first failure.
  */
 #ifndef MICS_DEVICE_DEVICE_H
@@ -46,11 +46,13 @@ struct mics_device_ops {
     enum mics_status (*alloc)(struct mics_device *device, size_t bytes, void **out,
                               struct mics_err *err);
     void (*release)(struct mics_device *device, void *memory);
-    /* Bytes of the device's memory that are free now, whoever has the rest. NULL: it cannot tell. */
+    /* Bytes of the device's memory that are free now, whoever has the rest. NULL: it cannot
+     * tell. */
     enum mics_status (*memory_left)(struct mics_device *device, uint64_t *out,
                                     struct mics_err *err);
-    /* Memory of the host, zeroed, from and to which copies on streams go on while the host does other
-     * things (on a GPU: pinned). Copies of other host memory are right, too, but may block the caller. */
+    /* Memory of the host, zeroed, from and to which copies on streams go on while the host does
+     * other things (on a GPU: pinned). Copies of other host memory are right, too, but may block
+     * the caller. */
     enum mics_status (*host_alloc)(struct mics_device *device, size_t bytes, void **out,
                                    struct mics_err *err);
     void (*host_release)(struct mics_device *device, void *memory); /* NULL is fine */
@@ -91,11 +93,13 @@ struct mics_device_ops {
     void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
     enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
 
-    /* The oldest line that was not taken yet; false: there is none. Any thread. NULL: it never has one. */
+    /* The oldest line that was not taken yet; false: there is none. Any thread. NULL: it never has
+     * one. */
     bool (*next_note)(struct mics_device *device, struct mics_device_note *out);
 
-    /* The ranks of `control` in the same order, with the device's own collectives on its memory; see
-     * comm_device.h. Collective; `control` is used further, and freed later. NULL: it has none. */
+    /* The ranks of `control` in the same order, with the device's own collectives on its memory;
+     * see comm_device.h. Collective; `control` is used further, and freed later. NULL: it has
+     * none. */
     enum mics_status (*comm_open)(struct mics_device *device, struct mics_comm *control,
                                   struct mics_comm **out, struct mics_err *err);
 };
@@ -113,15 +117,16 @@ struct mics_device {
 
 #define MICS_THREADS_MAX 1024
 
-/* The host as a device: 1 <= `threads` <= MICS_THREADS_MAX compute threads. The device belongs to the
- * caller, who closes its streams and events and ends it by device->ops->free(). MICS_ERR_ARG: another
- * number of threads. */
+/* The host as a device: 1 <= `threads` <= MICS_THREADS_MAX compute threads. The device belongs to
+ * the caller, who closes its streams and events and ends it by device->ops->free(). MICS_ERR_ARG:
+ * another number of threads. */
 enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out,
                                       struct mics_err *err);
 
-/* Compute threads for each of `local_size` ranks that share this process's allowed cores: cores / ranks,
- * at least 1. MICS_THREADS=N in the environment decides instead; when that is not a number in
- * [1, MICS_THREADS_MAX] the answer is 0, and mics_device_new_host(0) says what is wrong with it. */
+/* Compute threads for each of `local_size` ranks that share this process's allowed cores: cores
+ * / ranks, at least 1. MICS_THREADS=N in the environment decides instead; when that is not a
+ * number in [1, MICS_THREADS_MAX] the answer is 0, and mics_device_new_host(0) says what is
+ * wrong with it. */
 unsigned mics_threads_per_rank(unsigned local_size);
 
 #endif

@@ -79,8 +79,8 @@ static enum mics_status find(char path[PATH_BYTES], struct mics_err *err)
                         MICS_PLUGIN_FILE, folder, folder);
 }
 
-/* The loader maps what a file's headers promise: of one that was cut, reading the lost end would be a
- * SIGBUS. The headers of sections stand at the end. */
+/* The loader maps what a file's headers promise: of one that was cut, reading the lost end would be
+ * a SIGBUS. The headers of sections stand at the end. */
 static enum mics_status check_whole(const char *path, struct mics_err *err)
 {
     FILE *in = fopen(path, "rb");

@@ -2,9 +2,9 @@
 /*
  * plugin.h - the GPU's plug-in libmics-cuda.so: its interface, and how a program opens it.
  *
- * The plug-in exports one symbol, MICS_PLUGIN_ENTRY, and links nothing of the program: the entry takes a
- * table of services and returns a table of functions. Both tables begin with the version of this interface
- * and their size; program and plug-in refuse each other when either differs.
+ * The plug-in exports one symbol, MICS_PLUGIN_ENTRY, and links nothing of the program: the entry
+ * takes a table of services and returns a table of functions. Both tables begin with the version of
+ * this interface and their size; program and plug-in refuse each other when either differs.
  */
 #ifndef MICS_DEVICE_PLUGIN_H
 #define MICS_DEVICE_PLUGIN_H
@@ -27,27 +27,28 @@ struct mics_plugin {
     const char *name;  /* of its devices: "cuda", "emulated" */
     const char *built; /* for people: "CUDA 13.0, sm_80 sm_90, PTX 90" */
 
-    /* GPUs that this process sees, at least 1. MICS_ERR_UNSUPPORTED: why there is none (no driver, one that is
-     * too old, no GPU). */
+    /* GPUs that this process sees, at least 1. MICS_ERR_UNSUPPORTED: why there is none (no driver,
+     * one that is too old, no GPU). */
     enum mics_status (*gpu_count)(unsigned *out, struct mics_err *err);
-    /* GPU number `gpu` < gpu_count. It belongs to the caller, as a device of the host does; it has communicators
-     * of its own where the plug-in was built with NCCL. MICS_ERR_UNSUPPORTED: an architecture that the plug-in was not built for. */
+    /* GPU number `gpu` < gpu_count. It belongs to the caller, as a device of the host does; it has
+     * communicators of its own where the plug-in was built with NCCL. MICS_ERR_UNSUPPORTED: an
+     * architecture that the plug-in was not built for. */
     enum mics_status (*device_open)(unsigned gpu, struct mics_device **out, struct mics_err *err);
 };
 
 typedef const struct mics_plugin *mics_plugin_entry_fn(const struct mics_plugin_services *services);
 
 /*
- * For programs. The plug-in is searched for in the files and folders of $MICS_PLUGIN_PATH, separated by
- * colons; when that is not set, beside the program (a build folder) and in ../lib/mics from there (an
- * installation).
+ * For programs. The plug-in is searched for in the files and folders of $MICS_PLUGIN_PATH,
+ * separated by colons; when that is not set, beside the program (a build folder) and in ../lib/mics
+ * from there (an installation).
  */
 
 struct mics_plugin_file; /* an open one */
 
-/* Find and open the plug-in. MICS_ERR_UNSUPPORTED: there is none (the text names the places), or it is not
- * one that this program can use (the text names the file and what is wrong). On success *out belongs to the
- * caller, who closes it after everything that it made. */
+/* Find and open the plug-in. MICS_ERR_UNSUPPORTED: there is none (the text names the places), or it
+ * is not one that this program can use (the text names the file and what is wrong). On success *out
+ * belongs to the caller, who closes it after everything that it made. */
 enum mics_status mics_plugin_open(struct mics_plugin_file **out, struct mics_err *err);
 void mics_plugin_close(struct mics_plugin_file *file); /* NULL is fine */
 

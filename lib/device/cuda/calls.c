@@ -93,7 +93,8 @@ static cudaError_t calls_open(struct cuda_device *device, struct cuda_calls **ou
     return cudaErrorMemoryAllocation;
 }
 
-/* Wait for something to be finished, but a second at most; locked. A GPU that failed finishes nothing. */
+/* Wait for something to be finished, but a second at most; locked. A GPU that failed finishes
+ * nothing. */
 static cudaError_t wait_a_while(struct cuda_calls *calls, cudaStream_t stream)
 {
     struct timespec until;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda.h - the parts of the GPU's device, which see each other here and nowhere else. All of it is in the plug-in.
+ * cuda.h - the parts of the GPU's device, which see each other here and nowhere else. All of it is
+ * in the plug-in.
  *
- * A stream is a CUDA stream with a workspace of its own. A call on it (the communicators' work on the host)
- * runs in a thread that the stream has for that, because CUDA may run the host functions of all streams one
- * after another, and calls wait for other ranks: a host function only says that the stream is there, the
- * stream waits for a number in pinned memory, and the thread writes it when the call is done.
+ * A stream is a CUDA stream with a workspace of its own. A call on it (the communicators' work on
+ * the host) runs in a thread that the stream has for that, because CUDA may run the host functions
+ * of all streams one after another, and calls wait for other ranks: a host function only says that
+ * the stream is there, the stream waits for a number in pinned memory, and the thread writes it
+ * when the call is done.
  *
  * The host never waits for the GPU but in stream_sync and event_sync, when memory is handed out or
  * returned, and where more calls are enqueued on a stream than it holds.
@@ -87,8 +89,8 @@ enum mics_status mics_cuda_device_failure(struct mics_device *device, struct mic
 /* Make the device's GPU the calling thread's. */
 void mics_cuda_use(const struct cuda_device *device);
 
-/* memory.c. Memory that programs allocate may be sent between GPUs, and is registered for that; memory of
- * the device's own is not. */
+/* memory.c. Memory that programs allocate may be sent between GPUs, and is registered for that;
+ * memory of the device's own is not. */
 enum mics_status mics_cuda_alloc_own(struct cuda_device *device, size_t bytes, void **out,
                                      struct mics_err *err);
 /* Returns MICS_ERR_NOMEM, with the bytes that were asked for and the bytes that are free. */
@@ -103,9 +105,9 @@ enum mics_status mics_cuda_host_alloc(struct mics_device *device, size_t bytes, 
                                       struct mics_err *err);
 void mics_cuda_host_release(struct mics_device *device, void *memory);
 
-/* lib/comm/nccl, when the plug-in is built with NCCL: communicators of device memory, and memory that is registered
- * with the communicators of device->exchange. The first communicator joins NCCL when it is used, for most are only
- * split. MICS_ERR_DEVICE: two ranks share a GPU, and which. */
+/* lib/comm/nccl, when the plug-in is built with NCCL: communicators of device memory, and memory
+ * that is registered with the communicators of device->exchange. The first communicator joins NCCL
+ * when it is used, for most are only split. MICS_ERR_DEVICE: two ranks share a GPU, and which. */
 enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *control,
                                 struct mics_comm **out, struct mics_err *err);
 enum mics_status mics_nccl_memory_alloc(struct cuda_device *device, size_t bytes, void **out,

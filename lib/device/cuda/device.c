@@ -69,7 +69,8 @@ enum mics_status mics_cuda_fail(struct cuda_device *device, cudaError_t error, c
     return status_of(error);
 }
 
-/* Which GPU a thread uses is the thread's; asking for the same again would be a call for nothing. */
+/* Which GPU a thread uses is the thread's; asking for the same again would be a call for
+ * nothing. */
 void mics_cuda_use(const struct cuda_device *device)
 {
     static _Thread_local int used = -1;
@@ -79,8 +80,8 @@ void mics_cuda_use(const struct cuda_device *device)
 }
 
 /*
- * The GPUs of this machine, and whether this build can use them. Each reason why not has a message of its
- * own.
+ * The GPUs of this machine, and whether this build can use them. Each reason why not has a message
+ * of its own.
  */
 
 /* "90": compute capability 9.0, as in sm_90. The build says what it has: code for these... */
@@ -299,8 +300,8 @@ static const struct mics_plugin plugin = {
     .device_open = device_open,
 };
 
-/* A stream's own connection to the GPU: a stream that waits for its host's call must not hold up another. The driver
- * may read it as soon as GPUs are counted. */
+/* A stream's own connection to the GPU: a stream that waits for its host's call must not hold up
+ * another. The driver may read it as soon as GPUs are counted. */
 static void ask_for_connections(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -2,10 +2,10 @@
 /*
  * event.c - events, and their times on the host's clock.
  *
- * CUDA gives the time between two events as a float of milliseconds. So every event is compared with an
- * anchor that is not long ago: an event on an idle stream of high priority, recorded between two readings
- * of the host's clock. A new anchor is made every few seconds, always between reading two whole steps, so
- * that the times of one step are relative to one anchor.
+ * CUDA gives the time between two events as a float of milliseconds. So every event is compared
+ * with an anchor that is not long ago: an event on an idle stream of high priority, recorded
+ * between two readings of the host's clock. A new anchor is made every few seconds, always between
+ * reading two whole steps, so that the times of one step are relative to one anchor.
  *
  * Waiting for an event that was never recorded returns at once, in CUDA as on the host.
  */
@@ -19,7 +19,8 @@
 
 enum { TRIES = 3 };
 
-/* Anchor at `which`: *when is in the middle of the two looks, the answer their distance; negative: failed. */
+/* Anchor at `which`: *when is in the middle of the two looks, the answer their distance; negative:
+ * failed. */
 static double try_anchor(struct cuda_clock *clock, int which, double *when)
 {
     const double before = clock->now_s();

@@ -47,7 +47,8 @@ MICS_OPERATIONS(RUN_ROW)
 
 static const struct cuda_operation operations[MICS_KERNEL_COUNT] = {MICS_OPERATIONS(ENTRY_ROW)};
 
-/* Streams of communication run no operation that needs one: theirs would be made at the first that does. */
+/* Streams of communication run no operation that needs one: theirs would be made at the first that
+ * does. */
 static enum mics_status open_workspace(struct cuda_stream *stream, struct mics_err *err)
 {
     const enum mics_status status = mics_cuda_alloc_own(

@@ -13,8 +13,8 @@ enum { PAGE = 4096, HUGE_PAGE = 2 * 1024 * 1024, HUGE_FROM = 4 * HUGE_PAGE };
 /* Weak, for the CBLAS that is linked may be another one. */
 extern void openblas_set_num_threads(int threads) __attribute__((weak));
 
-/* Large blocks begin at a huge page and ask for them: fewer TLB misses in matrix products. Only whole
- * huge pages are asked for, so that nothing beyond the block becomes resident. */
+/* Large blocks begin at a huge page and ask for them: fewer TLB misses in matrix products. Only
+ * whole huge pages are asked for, so that nothing beyond the block becomes resident. */
 static enum mics_status host_alloc(struct mics_device *device, size_t bytes, void **out,
                                    struct mics_err *err)
 {

@@ -2,9 +2,9 @@
 /*
  * host.h - the parts of the host device, which see each other here and nowhere else.
  *
- * A stream is a thread and a ring of entries. It counts the entries that it has finished, and a record
- * of an event is a place in that count: (stream, position). A wait keeps the pair it found when it
- * was enqueued, so recording the event again changes nothing for it, as in CUDA.
+ * A stream is a thread and a ring of entries. It counts the entries that it has finished, and a
+ * record of an event is a place in that count: (stream, position). A wait keeps the pair it found
+ * when it was enqueued, so recording the event again changes nothing for it, as in CUDA.
  */
 #ifndef MICS_DEVICE_HOST_HOST_H
 #define MICS_DEVICE_HOST_HOST_H
