@@ -58,7 +58,7 @@ struct rows {
     size_t ld;
 };
 
-/* Rows from element `first` of `from` on: where they lie, or widened in `room` (a block by D). */
+/* Rows from element `first` of `from` on: in place, or widened into `room` (a block by D). */
 static inline struct rows widen_rows(const void *from, size_t first, size_t ld, uint32_t rows,
                                      uint32_t D, enum mics_dtype dtype, float *room)
 {
@@ -98,14 +98,14 @@ static inline void transpose_out(void *to, size_t first, size_t ld, const float 
             mics_store_as(to, first + i * ld + d, from[d * BLOCK + i], MICS_F32);
 }
 
-/* Keys of a block from key `from` on that are multiplied in one go. On the diagonal of a causal
- * mask it is a vector's worth, whose scores are needed from query `from` on only; elsewhere all. */
+/* Keys of a block, from key `from` on, of one tile product: on the diagonal of a causal mask one
+ * vector, whose scores are needed from query `from` on only; elsewhere all. */
 static inline uint32_t span_of(bool diagonal, uint32_t keys, uint32_t from)
 {
     return diagonal && keys - from > MICS_LANES ? MICS_LANES : keys - from;
 }
 
-/* Hide keys from the queries before them, in a block on the diagonal: what span_of() left there. */
+/* In a block on the diagonal, mask the keys after each query that span_of() did not leave out. */
 static inline void mask_diagonal(float *scores, uint32_t keys)
 {
     for (uint32_t j = 0; j < keys; j++)
@@ -263,7 +263,7 @@ static void attend(const struct head *head, uint32_t query, void *out, size_t fi
     transpose_out(out, first, head->ld_out, block.out, rows, head->D, head->dtype);
 }
 
-/* Work is counted in blocks of queries, those of a head together, the longest (the last) first. */
+/* Work items are blocks of queries, grouped by head, the longest (last) block of a head first. */
 static void attend_blocks(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_attention *args = context;
@@ -311,7 +311,7 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
 /* One head of a gradient: its parts begin where those of struct head do. */
 struct grads {
     void *qkv;
-    const void *out; /* the gradient that came in */
+    const void *out; /* grad_out */
     size_t at;       /* of the head in it, in elements */
     const float *lse;
     float *delta;
@@ -332,7 +332,7 @@ struct grad_block {
     float grad_t[MICS_HOST_HEAD_MAX * BLOCK];  /* [D][query], of grad_q */
     float grad[BLOCK * MICS_HOST_HEAD_MAX];    /* [key][width], of grad_k or grad_v */
     float p[BLOCK * BLOCK], ds[BLOCK * BLOCK]; /* [key][query] */
-    float wide[2][BLOCK * MICS_HOST_HEAD_MAX]; /* what is in bf16 */
+    float wide[2][BLOCK * MICS_HOST_HEAD_MAX]; /* rows widened from bf16 */
     float lse[BLOCK], delta[BLOCK];            /* [query] */
     uint32_t rows, width;
     float scale;
@@ -378,7 +378,7 @@ static void load_block(struct grad_block *block, const struct head *head, const 
     }
 }
 
-/* A tile of what follows: keys [from, from + span) of a block, queries from `column` on. */
+/* A tile: keys [from, from + span) of a block, queries from `column` on. */
 struct span {
     uint32_t from, span, column;
 };

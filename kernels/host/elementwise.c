@@ -14,7 +14,7 @@
 #include <assert.h>
 #include <string.h>
 
-enum { GRAIN_BYTES = 256 * 1024 }; /* bytes: below this, waking a thread costs more than it saves */
+enum { GRAIN_BYTES = 256 * 1024 }; /* bytes: for less, waking a thread costs more than it saves */
 
 static void zero_piece(void *context, uint64_t begin, uint64_t end)
 {

@@ -66,10 +66,10 @@ void mics_host_embedding(struct mics_pool *pool, const struct mics_op_embedding 
 struct group {
     const struct mics_op_embedding_grad *args;
     uint64_t first, rows;
-    uint64_t order[GROUP]; /* token in the upper half, row behind `first` in the lower */
+    uint64_t order[GROUP]; /* token in the upper half, row - first in the lower */
 };
 
-/* Move order[at] down to its place in a heap of `count`. */
+/* Sift order[at] down in a heap of `count`. */
 static void sift(uint64_t *order, uint64_t at, uint64_t count)
 {
     const uint64_t moving = order[at];
@@ -85,7 +85,7 @@ static void sift(uint64_t *order, uint64_t at, uint64_t count)
     order[at] = moving;
 }
 
-/* Heapsort: in place, and no worse for texts of few words. */
+/* Heapsort: in place, and as fast when few tokens are distinct. */
 static void sort(uint64_t *order, uint64_t count)
 {
     for (uint64_t at = count / 2; at-- > 0;)
@@ -109,7 +109,7 @@ MICS_TYPED void add_row(const struct mics_op_embedding_grad *args, float *sum, u
         sum[i] += mics_load_as(args->grad_out, at + i, dtype);
 }
 
-/* A strip of gradients in fp32, where they are. */
+/* A strip of fp32 gradients, accumulated in place. */
 MICS_TYPED void add_in_place(const struct mics_op_embedding_grad *args, uint64_t c, uint32_t width,
                              const enum mics_dtype dtype)
 {

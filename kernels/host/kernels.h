@@ -2,8 +2,8 @@
 /*
  * kernels.h - the host's operations, one function for each structure of ops.h.
  *
- * They run in a stream's thread, parallel over the pool, allocate nothing, and cannot fail: the
- * arguments were made by the library.
+ * They run in a stream's thread, in parallel over the pool, allocate nothing, and cannot fail:
+ * arguments are checked before they are enqueued.
  */
 #ifndef MICS_KERNELS_HOST_KERNELS_H
 #define MICS_KERNELS_HOST_KERNELS_H
@@ -11,7 +11,7 @@
 #include "host/pool.h"
 #include "ops.h"
 
-/* The widest head (D) of the attention kernels, whose blocks lie on the stack of the pool's
+/* The widest head (D) of the attention kernels, whose blocks are on the stacks of the pool's
  * threads: up to 700 KiB. */
 #define MICS_HOST_HEAD_MAX MICS_HEAD_MAX
 

@@ -2,10 +2,9 @@
 /*
  * pool.h - the compute pool of a rank: the threads that its host kernels share.
  *
- * One parallel region at a time; regions from different streams take turns (the second waits, it
- * does not spin). A pool of 1 thread runs everything in the caller. Results must not depend on the
- * number of threads: each output element is computed by one thread, or partial sums have fixed
- * blocks.
+ * One parallel region runs at a time; a region of another stream waits (without spinning). A pool
+ * of 1 thread runs everything in the caller. Results must not depend on the number of threads: each
+ * output element is computed by one thread, or partial sums have fixed blocks.
  */
 #ifndef MICS_KERNELS_HOST_POOL_H
 #define MICS_KERNELS_HOST_POOL_H
@@ -35,7 +34,8 @@ void mics_pool_run(struct mics_pool *pool, uint64_t count, uint64_t grain,
  * together. */
 #define MICS_FLAT_BLOCK 4096
 
-/* Blocks that make a piece worth a thread's waking: about ten microseconds of memory traffic. */
+/* Blocks of the smallest piece: about ten microseconds of memory traffic, more than waking a thread
+ * costs. */
 #define MICS_FLAT_GRAIN 8
 
 /* The first element past block end - 1 of an array of `count`. */

@@ -107,7 +107,7 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 
 #define DEPTH       256
 #define PANEL       64
-#define ROWS        512 /* of a block of a that is used where it lies */
+#define ROWS        512 /* of a block of a that is not packed */
 #define PACKED_ROWS 256 /* of one that is packed */
 #define RUN         16  /* of a row that is transposed at a time: a line of the cache */
 
@@ -147,7 +147,7 @@ static void pack_panel(float *to, const struct mics_op_matmul *args, uint32_t k,
     }
 }
 
-/* The last, partial vector of columns: through a tile of its own. */
+/* The last, partial vector of columns, in a padded tile. */
 static void add_edge(const struct mics_tile *panel, uint32_t columns)
 {
     float edge[4][MICS_LANES];
@@ -346,7 +346,8 @@ static void product_mixed(const struct mics_op_matmul *args)
 #define PIECE_MULTIPLE 64
 #define PIECES_MAX     64
 #define OWN_SIDE       256
-#define PIECE_FLOPS    4e6 /* some 30 microseconds: less is not worth a thread's waking */
+#define PIECE_FLOPS                                                                                \
+    4e6 /* about 30 microseconds: for less, waking a thread costs more than it saves */
 
 struct matmul {
     const struct mics_op_matmul *args;
@@ -368,7 +369,7 @@ static bool library_is_behind(void)
     return false;
 }
 
-/* The side to cut: the larger; for our own product that whose cutting repeats no transposition,
+/* The side to cut: the larger; for our own product the side whose cut repeats no transposition,
  * unless it is short. */
 static bool cut_rows(const struct mics_op_matmul *args, bool own)
 {
@@ -389,7 +390,7 @@ static uint32_t piece_size(const struct mics_op_matmul *args, uint32_t side)
     return piece < side ? piece : side;
 }
 
-/* What the product is added to: add, bias, or zeros. */
+/* Initialise out, to which the product is added: add, bias, or zeros. */
 static void start(const struct mics_op_matmul *args)
 {
     const size_t bytes = args->n * sizeof(float);
@@ -408,7 +409,7 @@ static void start(const struct mics_op_matmul *args)
     }
 }
 
-/* The sum is in `out`: the activation, if there is one. */
+/* Apply the activation, if there is one, to the sum in `out`. */
 static void finish(const struct mics_op_matmul *args)
 {
     struct mics_op_matmul rest = *args;
@@ -418,7 +419,7 @@ static void finish(const struct mics_op_matmul *args)
         finish_columns(&rest, i, 0, args->n, (float *)args->out + (size_t)i * args->ldout);
 }
 
-/* Element `count` of an array that may not be there. */
+/* Element `count` of an array that may be NULL. */
 static void *skip(const void *from, size_t count, enum mics_dtype dtype)
 {
     return from ? mics_at(from, count, dtype) : NULL;
@@ -443,7 +444,7 @@ static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t
     return part;
 }
 
-/* Zeros are written by the library, which costs less. */
+/* Without add and bias the library writes the zeros itself, which is cheaper. */
 static void call_library(const struct mics_op_matmul *args)
 {
     const bool add = args->add || args->bias;

@@ -68,7 +68,7 @@ static inline void mics_vstore_part(float *to, mics_vf value, unsigned count)
     memcpy(to, lanes, count * sizeof(float));
 }
 
-/* yes where the mask's lane is -1, no where it is 0. */
+/* `yes` in lanes where the mask is -1, `no` where it is 0. */
 static inline mics_vf mics_vselect(mics_vi mask, mics_vf yes, mics_vf no)
 {
     return (mics_vf)(((mics_vi)yes & mask) | ((mics_vi)no & ~mask));
@@ -78,8 +78,8 @@ static inline mics_vf mics_vselect(mics_vi mask, mics_vf yes, mics_vf no)
 static inline mics_vf mics_vmax(mics_vf a, mics_vf b)
 {
 #if defined(__AVX512F__)
-    return (mics_vf)_mm512_max_ps((__m512)a,
-                                  (__m512)b); /* gcc makes three instructions of the other */
+    return (mics_vf)_mm512_max_ps(
+        (__m512)a, (__m512)b); /* gcc compiles the generic form to three instructions */
 #else
     return mics_vselect(a > b, a, b);
 #endif

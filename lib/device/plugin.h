@@ -15,24 +15,24 @@
 #define MICS_PLUGIN_ENTRY "mics_plugin_entry"
 #define MICS_PLUGIN_FILE  "libmics-cuda.so"
 
-/* What the program gives. It outlives the plug-in's use. */
+/* What the program provides. Must outlive every use of the plug-in. */
 struct mics_plugin_services {
     uint32_t abi, size;
     double (*now_s)(void); /* the clock of all times: mics_now_s() */
 };
 
-/* What the plug-in makes. */
+/* What the plug-in provides. */
 struct mics_plugin {
     uint32_t abi, size;
     const char *name;  /* of its devices: "cuda", "emulated" */
-    const char *built; /* for people: "CUDA 13.0, sm_80 sm_90, PTX 90" */
+    const char *built; /* in messages: "CUDA 13.0, sm_80 sm_90, PTX 90" */
 
-    /* GPUs that this process sees, at least 1. MICS_ERR_UNSUPPORTED: why there is none (no driver,
-     * one that is too old, no GPU). */
+    /* GPUs that this process sees, at least 1. MICS_ERR_UNSUPPORTED: there is none; the text has
+     * the reason (no driver, one that is too old, no GPU). */
     enum mics_status (*gpu_count)(unsigned *out, struct mics_err *err);
-    /* GPU number `gpu` < gpu_count. It belongs to the caller, as a device of the host does; it has
-     * communicators of its own where the plug-in was built with NCCL. MICS_ERR_UNSUPPORTED: an
-     * architecture that the plug-in was not built for. */
+    /* Open GPU `gpu` < gpu_count. It belongs to the caller, as a host device does. It has
+     * communicators if the plug-in was built with NCCL. MICS_ERR_UNSUPPORTED: the plug-in was not
+     * built for its architecture. */
     enum mics_status (*device_open)(unsigned gpu, struct mics_device **out, struct mics_err *err);
 };
 
@@ -46,9 +46,9 @@ typedef const struct mics_plugin *mics_plugin_entry_fn(const struct mics_plugin_
 
 struct mics_plugin_file; /* an open one */
 
-/* Find and open the plug-in. MICS_ERR_UNSUPPORTED: there is none (the text names the places), or it
- * is not one that this program can use (the text names the file and what is wrong). On success *out
- * belongs to the caller, who closes it after everything that it made. */
+/* Find and open the plug-in. MICS_ERR_UNSUPPORTED: there is none (the text lists where it was
+ * searched for), or this program cannot use it (the text has the file and the reason). On success
+ * *out belongs to the caller, who closes it after all devices of the plug-in are freed. */
 enum mics_status mics_plugin_open(struct mics_plugin_file **out, struct mics_err *err);
 void mics_plugin_close(struct mics_plugin_file *file); /* NULL is fine */
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda.h - the parts of the GPU's device, which see each other here and nowhere else. All of it is
- * in the plug-in.
+ * cuda.h - what the files of the GPU's device share, with the seam to its communicators
+ * (lib/comm/nccl). All of it is in the plug-in.
  *
- * A stream is a CUDA stream with a workspace of its own. A call on it (the communicators' work on
- * the host) runs in a thread that the stream has for that, because CUDA may run the host functions
- * of all streams one after another, and calls wait for other ranks: a host function only says that
- * the stream is there, the stream waits for a number in pinned memory, and the thread writes it
- * when the call is done.
+ * A stream is a CUDA stream with its own workspace. A call on it (the communicators' work on the
+ * host) runs in a thread of the stream, because CUDA may run the host functions of all streams one
+ * after another, and calls wait for other ranks: the host function only signals the thread that the
+ * stream has reached the call, and the stream waits (cuStreamWaitValue32) for a number in pinned
+ * memory that the thread writes when the call has returned.
  *
- * The host never waits for the GPU but in stream_sync and event_sync, when memory is handed out or
- * returned, and where more calls are enqueued on a stream than it holds.
+ * The host waits for the GPU only in stream_sync and event_sync, when memory is allocated or freed,
+ * and when the ring of calls of a stream is full.
  */
 #ifndef MICS_DEVICE_CUDA_CUDA_H
 #define MICS_DEVICE_CUDA_CUDA_H
@@ -23,11 +23,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* The driver's cuStreamWaitValue32, found through the runtime: we link no driver. */
+/* The driver's cuStreamWaitValue32, looked up at run time: the plug-in does not link the driver. */
 typedef int cuda_wait_value(cudaStream_t stream, unsigned long long at, uint32_t value,
                             unsigned flags);
 
-/* Two events around "now" on an idle stream tie the GPU's clock to the host's. */
+/* Events with known host times, to which the times of other events are relative. */
 struct cuda_clock {
     double (*now_s)(void);
     cudaStream_t stream;
@@ -48,9 +48,9 @@ struct cuda_device {
     struct mics_attention_choice attention;
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
-    struct nccl_family *exchange; /* whose communicators memory is registered with; NULL: none */
-    struct nccl_memory *shared;   /* that came from NCCL */
-    bool each; /* MICS_GPU_SYNC: wait for each operation, to name the one that fails */
+    struct nccl_family *exchange; /* whose communicators register memory; NULL: none */
+    struct nccl_memory *shared;   /* memory allocated by NCCL */
+    bool each; /* MICS_GPU_SYNC: wait for each operation, to report which one fails */
 
     pthread_mutex_t lock; /* guards the failure */
     atomic_bool failed;   /* set last */
@@ -106,13 +106,14 @@ enum mics_status mics_cuda_host_alloc(struct mics_device *device, size_t bytes, 
 void mics_cuda_host_release(struct mics_device *device, void *memory);
 
 /* lib/comm/nccl, when the plug-in is built with NCCL: communicators of device memory, and memory
- * that is registered with the communicators of device->exchange. The first communicator joins NCCL
- * when it is used, for most are only split. MICS_ERR_DEVICE: two ranks share a GPU, and which. */
+ * that is registered with the communicators of device->exchange. A communicator initialises NCCL at
+ * its first use, because most are only split. MICS_ERR_DEVICE: two ranks share a GPU; the text
+ * names them. */
 enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *control,
                                 struct mics_comm **out, struct mics_err *err);
 enum mics_status mics_nccl_memory_alloc(struct cuda_device *device, size_t bytes, void **out,
                                         struct mics_err *err);
-/* false: it is no such memory. */
+/* false: the memory was not allocated by mics_nccl_memory_alloc(). */
 bool mics_nccl_memory_release(struct cuda_device *device, void *memory);
 
 /* stream.c */

@@ -65,12 +65,11 @@ enum mics_status mics_cuda_fail(struct cuda_device *device, cudaError_t error, c
     mics_cuda_error(&err, error, what);
     mics_err_prefix(&err, "%s", device->description);
     mics_cuda_device_fail(&device->base, status_of(error), err.text);
-    (void)cudaGetLastError(); /* said once */
+    (void)cudaGetLastError(); /* reported once */
     return status_of(error);
 }
 
-/* Which GPU a thread uses is the thread's; asking for the same again would be a call for
- * nothing. */
+/* The current GPU is per thread; cudaSetDevice() is called only when it changes. */
 void mics_cuda_use(const struct cuda_device *device)
 {
     static _Thread_local int used = -1;
@@ -80,13 +79,12 @@ void mics_cuda_use(const struct cuda_device *device)
 }
 
 /*
- * The GPUs of this machine, and whether this build can use them. Each reason why not has a message
- * of its own.
+ * The GPUs of this machine, and whether this build can use them.
  */
 
-/* "90": compute capability 9.0, as in sm_90. The build says what it has: code for these... */
+/* Compute capabilities (90: 9.0, sm_90) that this build has machine code for, ... */
 static const int built_sm[] = {MICS_CUDA_SM};
-/* ... and code for this one and later that the driver translates; 0: none. */
+/* ... and the one whose PTX the driver can compile for later ones; 0: none. */
 static const int built_ptx = MICS_CUDA_PTX;
 
 static enum mics_status no_driver(int driver, struct mics_err *err)
@@ -123,7 +121,7 @@ static enum mics_status gpu_count(unsigned *out, struct mics_err *err)
     return MICS_OK;
 }
 
-/* Machine code runs on its own capability and on later ones of the same major number. */
+/* Machine code runs on its compute capability and on later ones of the same major version. */
 static bool is_supported(int sm)
 {
     for (size_t i = 0; i < sizeof built_sm / sizeof *built_sm; i++)
@@ -300,8 +298,8 @@ static const struct mics_plugin plugin = {
     .device_open = device_open,
 };
 
-/* A stream's own connection to the GPU: a stream that waits for its host's call must not hold up
- * another. The driver may read it as soon as GPUs are counted. */
+/* Each stream needs its own hardware connection: a stream that waits for a call on the host must
+ * not block another. The driver may read the variable as soon as GPUs are counted. */
 static void ask_for_connections(void)
 {
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

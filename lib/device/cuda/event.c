@@ -2,10 +2,10 @@
 /*
  * event.c - events, and their times on the host's clock.
  *
- * CUDA gives the time between two events as a float of milliseconds. So every event is compared
- * with an anchor that is not long ago: an event on an idle stream of high priority, recorded
- * between two readings of the host's clock. A new anchor is made every few seconds, always between
- * reading two whole steps, so that the times of one step are relative to one anchor.
+ * CUDA gives the time between two events as a float of milliseconds, so each event is timed from a
+ * recent anchor: an event on an idle stream of high priority, recorded between two readings of the
+ * host's clock. A new anchor is made every few seconds, always between reading two whole steps, so
+ * that the times of one step are relative to one anchor.
  *
  * Waiting for an event that was never recorded returns at once, in CUDA as on the host.
  */
@@ -13,14 +13,14 @@
 
 #include <stdlib.h>
 
-#define RENEW_S  2.0    /* a float of so many milliseconds is exact to 0.2 us */
-#define LATEST_S 60.0   /* then even a bad anchor is better than the old one */
-#define GOOD_S   200e-6 /* between the two looks */
+#define RENEW_S  2.0    /* a float of so many milliseconds has a resolution of 0.2 us */
+#define LATEST_S 60.0   /* after that any anchor is better than the old one */
+#define GOOD_S   200e-6 /* between the two readings */
 
 enum { TRIES = 3 };
 
-/* Anchor at `which`: *when is in the middle of the two looks, the answer their distance; negative:
- * failed. */
+/* Record anchor `which`: *when is the middle of the two readings; returns the time between them,
+ * negative on failure. */
 static double try_anchor(struct cuda_clock *clock, int which, double *when)
 {
     const double before = clock->now_s();
@@ -45,7 +45,7 @@ enum mics_status mics_cuda_clock_open(struct cuda_clock *clock, double (*now_s)(
     if (error != cudaSuccess)
         return mics_cuda_error(err, error, "the clock of the GPU");
     double best = -1;
-    for (int i = 0; i < TRIES; i++) { /* the first is slow: everything is new */
+    for (int i = 0; i < TRIES; i++) { /* the first is slow */
         double when;
         const double width = try_anchor(clock, !clock->at, &when);
 
@@ -87,7 +87,7 @@ static double clock_time(const struct cuda_clock *clock, cudaEvent_t event)
     float apart_ms = 0;
 
     if (cudaEventElapsedTime(&apart_ms, clock->anchors[clock->at], event) != cudaSuccess) {
-        (void)cudaGetLastError(); /* after a failure, which is told elsewhere */
+        (void)cudaGetLastError(); /* after a failure, which is reported elsewhere */
         return clock->anchor_s;
     }
     return clock->anchor_s + 1e-3 * (double)apart_ms;
@@ -116,7 +116,7 @@ void mics_cuda_event_close(struct mics_event *event)
     if (!event)
         return;
     mics_cuda_use(event->device);
-    (void)cudaEventDestroy(event->event); /* CUDA keeps it as long as it is needed */
+    (void)cudaEventDestroy(event->event); /* CUDA defers it until the event is no longer in use */
     free(event);
 }
 
@@ -151,7 +151,7 @@ enum mics_status mics_cuda_event_sync(struct mics_event *event, struct mics_err 
     return status;
 }
 
-/* A failed GPU reaches nothing any more, and holds nobody up. */
+/* On a failed GPU every event counts as reached, so that no wait hangs. */
 bool mics_cuda_event_reached(struct mics_event *event)
 {
     mics_cuda_use(event->device);

@@ -12,7 +12,7 @@
 
 struct cuda_operation {
     cudaError_t (*run)(const struct mics_cuda_at *at, const void *args);
-    /* Why it would be refused, where its cudaError_t does not say enough; NULL: it does. */
+    /* The reason for which the operation would be refused, if any. NULL: run() gives it. */
     enum mics_status (*check)(const struct mics_cuda_at *at, const void *args,
                               struct mics_err *err);
     const char *name;
@@ -47,7 +47,7 @@ MICS_OPERATIONS(RUN_ROW)
 
 static const struct cuda_operation operations[MICS_KERNEL_COUNT] = {MICS_OPERATIONS(ENTRY_ROW)};
 
-/* Streams of communication run no operation that needs one: theirs would be made at the first that
+/* Streams of communication usually need none: theirs is allocated by the first operation that
  * does. */
 static enum mics_status open_workspace(struct cuda_stream *stream, struct mics_err *err)
 {
@@ -64,7 +64,7 @@ static enum mics_status open_parts(struct cuda_stream *stream, int priority, str
     struct cuda_device *device = cuda_device_of(&stream->base);
     char what[64];
 
-    /* Not ordered with the legacy default stream, which nobody uses. */
+    /* Non-blocking: not ordered with the legacy default stream. */
     const cudaError_t error =
         cudaStreamCreateWithPriority(&stream->stream, cudaStreamNonBlocking, priority);
     snprintf(what, sizeof what, "stream %s", stream->name);

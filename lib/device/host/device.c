@@ -26,7 +26,7 @@ static enum mics_status host_alloc(struct mics_device *device, size_t bytes, voi
     if (bytes > PTRDIFF_MAX || posix_memalign(&memory, alignment, rounded) != 0)
         return mics_err_set(err, MICS_ERR_NOMEM, "host: no memory for %zu bytes", bytes);
     if (alignment == HUGE_PAGE)
-        (void)madvise(memory, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a wish only */
+        (void)madvise(memory, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* advice only */
     *out = memory;
     return MICS_OK;
 }

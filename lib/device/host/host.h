@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * host.h - the parts of the host device, which see each other here and nowhere else.
+ * host.h - what the files of the host device share. Private to lib/device/host.
  *
  * A stream is a thread and a ring of entries. It counts the entries that it has finished, and a
- * record of an event is a place in that count: (stream, position). A wait keeps the pair it found
- * when it was enqueued, so recording the event again changes nothing for it, as in CUDA.
+ * record of an event is a position in that count: (stream, position). A wait keeps the pair that
+ * was current when it was enqueued: recording the event again does not change it, as in CUDA.
  */
 #ifndef MICS_DEVICE_HOST_HOST_H
 #define MICS_DEVICE_HOST_HOST_H
@@ -22,10 +22,10 @@ struct host_device {
     struct mics_pool *pool;
 
     pthread_mutex_t lock;        /* guards the failure and the list of streams */
-    atomic_bool failed;          /* set last, so that the rest is there for who sees it */
+    atomic_bool failed;          /* set after status and failure */
     enum mics_status status;     /* the first failure */
     struct mics_err failure;     /* its text */
-    struct host_stream *streams; /* all that were ever opened: waits may look at closed ones */
+    struct host_stream *streams; /* all that were opened: waits may refer to closed ones */
 };
 
 enum host_entry_kind { HOST_RUN, HOST_RECORD, HOST_WAIT };
@@ -52,7 +52,7 @@ struct host_stream {
     pthread_cond_t advanced; /* others wait: finished >= wake_at */
     uint64_t enqueued;       /* entries, since the beginning */
     uint64_t finished;
-    uint64_t wake_at; /* the least position that somebody waits for; UINT64_MAX: nobody */
+    uint64_t wake_at; /* smallest position that a thread waits for; UINT64_MAX: none */
     bool stop;
 };
 
@@ -61,7 +61,7 @@ struct mics_event {
     pthread_mutex_t lock;
     pthread_cond_t settled;     /* pending fell to 0 */
     struct host_stream *stream; /* of the newest record; NULL: never recorded */
-    uint64_t position;          /* its place there */
+    uint64_t position;          /* in that stream */
     uint64_t ticket;            /* number of records made */
     uint64_t pending;           /* records that were not reached */
     double time_s;              /* when the newest was reached */

@@ -66,7 +66,8 @@ static bool has_passed(struct host_stream *stream, uint64_t position)
     return passed;
 }
 
-/* Room for one more entry, waiting for it if need be; the stream is locked. Fill it, then push. */
+/* The next free entry, waiting for one if the ring is full. Returns with the stream locked; fill
+ * the entry, then push it. */
 static struct host_entry *reserve_entry(struct host_stream *stream)
 {
     pthread_mutex_lock(&stream->lock);
@@ -112,7 +113,7 @@ static void run_entry(struct host_stream *stream, struct host_entry *entry)
     }
 }
 
-/* One more entry is finished. Wakes only when somebody waits for just this. */
+/* Count a finished entry, and wake waiting threads when one waits for this position. */
 static void advance(struct host_stream *stream)
 {
     stream->finished++;
@@ -195,7 +196,7 @@ static struct host_stream *stream_new(struct mics_device *device)
     return stream;
 }
 
-/* The host has no priorities: the system's scheduler is fair, and raising one needs rights. */
+/* Priorities are ignored: raising that of a thread needs privileges. */
 enum mics_status mics_host_stream_open(struct mics_device *base, const char *name, int priority,
                                        struct mics_stream **out, struct mics_err *err)
 {
@@ -222,7 +223,8 @@ enum mics_status mics_host_stream_open(struct mics_device *base, const char *nam
     return MICS_OK;
 }
 
-/* The count stays until the device goes, for the sake of waits that are enqueued elsewhere. */
+/* The structure is kept until the device is freed: waits that are enqueued on other streams read
+ * its count. */
 void mics_host_stream_close(struct mics_stream *base)
 {
     struct host_stream *stream = (struct host_stream *)base;
@@ -261,7 +263,7 @@ enum mics_status mics_host_event_open(struct mics_device *device, struct mics_ev
     return MICS_OK;
 }
 
-/* Streams still hold the event where it was recorded: wait until they have been there. */
+/* Streams that recorded the event still refer to it: wait until they have reached those records. */
 void mics_host_event_close(struct mics_event *event)
 {
     if (!event)
@@ -275,7 +277,7 @@ void mics_host_event_close(struct mics_event *event)
     free(event);
 }
 
-/* The stream's lock is taken before the event's; nobody takes them the other way round. */
+/* Lock order: the stream's lock before the event's, everywhere. */
 void mics_host_event_record(struct mics_event *event, struct mics_stream *base)
 {
     struct host_stream *stream = (struct host_stream *)base;
