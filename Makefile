@@ -151,7 +151,7 @@ tests-build: $(EMULATED_UNITS) $(GPU_CHECKS) $(BUILD)/bench/gpu_step
 include kernels/cuda/cuda.mk
 
 # Libraries of others that tests put in their place.
-FAKES := $(patsubst %.c,$(BUILD)/%.so,$(wildcard tests/fake/*.c))
+FAKES := $(BUILD)/tests/fake/nvml.so
 $(BUILD)/tests/fake/%.so: tests/fake/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -Ilib $(WARN) $(CFLAGS) $(SAN) -MMD -MP -shared -o $@ $<

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nvml.c - in the place of libnvidia-ml.so.1: the three GPUs of tests/gpu-node/hwloc.xml, by $MICS_NVML_PATH.
+ * nvml.c - in the place of libnvidia-ml.so.1: the three GPUs of tests/fake/hwloc.xml, by $MICS_NVML_PATH.
  *
  * An H200 whose links all lead to switches, and the older call knows nothing of; an A100 with links
  * to GPUs, one of them down; and one without links and memory of its own. MICS_FAKE_NVML=mismatch:

@@ -18,7 +18,7 @@ static void a_node_of_eight_GPUs_becomes_a_topology(void)
 {
     struct mics_topology *topology = NULL;
 
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/nccl.xml", NULL, 4, &topology, &err),
+    CHECK_INT(mics_topology_from_nccl("tests/fake/nccl.xml", NULL, 4, &topology, &err),
               MICS_OK);
     if (!topology)
         return;
@@ -115,15 +115,15 @@ static void a_GPU_that_is_not_known_must_be_named(void)
 {
     struct mics_topology *topology = NULL;
 
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", NULL, 1, &topology, &err),
+    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", NULL, 1, &topology, &err),
               MICS_ERR_FORMAT);
-    CHECK_STR(err.text, "tests/gpu-node/v100.xml: it does not say which GPUs of compute capability "
+    CHECK_STR(err.text, "tests/fake/v100.xml: it does not say which GPUs of compute capability "
                         "7.0 they are: --gpu=NAME does");
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", "v100-32", 2, &topology, &err),
+    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", "v100-32", 2, &topology, &err),
               MICS_ERR_FORMAT);
     CHECK_STR(err.text,
-              "tests/gpu-node/v100.xml: no network card in it, so there cannot be 2 nodes");
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", "v100-32", 1, &topology, &err),
+              "tests/fake/v100.xml: no network card in it, so there cannot be 2 nodes");
+    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", "v100-32", 1, &topology, &err),
               MICS_OK);
     CHECK_INT(topology->per_node, 2);
     CHECK_STR(topology->flops_dtype, "f16");
