@@ -3,10 +3,10 @@
  * kernels.h - the GPU's operations, one function for each structure of ops.h.
  *
  * Each enqueues work on a stream and returns at once; none allocates, none synchronises. They may
- * use the stream's workspace, which the next operation of the same stream overwrites. The error is
- * that of the launch; cudaErrorInvalidValue is for what an operation does not take.
+ * use the stream's workspace, which the next operation of the same stream overwrites. The result is
+ * the error of the launch; cudaErrorInvalidValue: the operation does not support these arguments.
  *
- * Zero, copy and call are the device's own.
+ * Operations that are STREAM in ops.h have no kernel and are not declared here.
  */
 #ifndef MICS_KERNELS_CUDA_KERNELS_H
 #define MICS_KERNELS_CUDA_KERNELS_H
@@ -16,28 +16,28 @@
 
 #include <cuda_runtime.h>
 
-/* Of every stream: partial sums of reductions, and cuBLASLt's workspace. */
+/* Workspace of a stream: partial sums of reductions, and cuBLASLt's. */
 #define MICS_CUDA_WORKSPACE_BYTES (32u << 20)
 
-/* A cuBLASLt handle, descriptors and chosen algorithms by shape, and lines for people about them.
+/* A cuBLASLt handle, descriptors and chosen algorithms by shape, and notes for the user about them.
  * Any thread may use it. */
 struct mics_cuda_products;
 
 /* attention.cc */
 enum mics_attention_kernel { MICS_ATTENTION_MMA, MICS_ATTENTION_PLAIN, MICS_ATTENTION_HOPPER };
 
-/* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` for what it does not take.
- */
+/* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` where `mma` does not
+ * support the arguments. */
 struct mics_attention_choice {
     enum mics_attention_kernel forward, grad;
     bool named; /* by MICS_CUDA_ATTENTION: no other kernel is used instead */
 };
 
-/* With the ending 0. */
+/* With the terminating NUL. */
 #define MICS_CUDA_NOTE_BYTES   256
 #define MICS_CUDA_TUNING_BYTES 192
 
-/* A product of one shape is chosen among so many proposals at most. */
+/* At most so many proposals are timed for a product of one shape. */
 #define MICS_PRODUCT_PROPOSALS 4
 
 /* Where an operation runs. */
@@ -62,16 +62,16 @@ void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is f
 /* What choices depend on: "NVIDIA H200, compute capability 9.0, cuBLASLt 130101". It belongs to the
  * products. */
 const char *mics_cuda_products_tuning(const struct mics_cuda_products *products);
-/* Choose how `count` products are done, and leave that in choices[]; or, `given`, do them as
- * choices[] says, which was left by a GPU of the same tuning (cudaErrorInvalidValue: it is of other
- * products, or not accepted). Products are timed on their own operands, whose contents are lost,
- * where the cache (products.h) does not have them; the stream is waited for. */
+/* Choose algorithms for `count` products and write them to choices[]; or, `given`, use choices[] as
+ * written by a GPU of the same tuning (cudaErrorInvalidValue: they are of other products, or
+ * cuBLASLt does not accept them). Products that the cache (products.h) does not have are timed on
+ * their operands, whose contents are lost; the call waits for the stream. */
 cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,
                                        const struct mics_op_matmul *args, size_t count, bool given,
                                        struct mics_matmul_choice *choices);
 
-/* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning).
- * False: there is none. */
+/* Take the oldest note, and the number of -v options from which it is shown (0: a warning). False:
+ * there is none. */
 bool mics_cuda_products_next_note(struct mics_cuda_products *products, int *level,
                                   char text[MICS_CUDA_NOTE_BYTES]);
 

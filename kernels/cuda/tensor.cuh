@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * tensor.cuh - the instructions that C++ has no words for: matrix products of a warp, copies into
- * shared memory that go on by themselves, and the multiprocessor's own exponential and reciprocal.
+ * shared memory that are asynchronous, and the multiprocessor's own exponential and reciprocal.
  * From compute capability 8.0 on.
  *
  * Fragments, as the PTX manual lays them out, with g = lane / 4 and t = lane % 4; each register

@@ -11,7 +11,7 @@
 #include <math.h>
 
 /*
- * What the optimizers share: the scale of the gradient, when to leave all as it is,
+ * What the optimizers share: the scale of the gradient, the condition under which nothing changes,
  * and the kernel.
  *
  * A thread computes the scale, which needs a square root and divisions in double, while its loads
@@ -44,7 +44,7 @@ __device__ __forceinline__ bool update_scale(const struct mics_op_scalars *scala
     return true;
 }
 
-/* Elements [i, i + W) of the copy in bf16, where there is one. */
+/* Elements [i, i + W) of the copy in bf16, if there is one. */
 template <int W>
 __device__ __forceinline__ void update_copy(uint16_t *copy, uint64_t i, const float (&param)[W])
 {
