@@ -10,7 +10,7 @@
  *
  * A product gets up to five proposals, counted from 0, which split its sum into 1, 2, 3, ... parts:
  * their results differ in the last bits. Proposal 2 is refused when it is run, as may happen. The
- * environment says of them:
+ * environment configures them:
  *
  *   MICS_EMULATED_FAST_PROPOSAL=N       all others take 1 s longer, by the GPU's clock
  *   MICS_EMULATED_WITHDRAWN_PROPOSAL=N  cublasLtMatmulAlgoCheck() does not accept it any more
