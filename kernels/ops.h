@@ -245,9 +245,9 @@ struct mics_rope_scaling {
 /* Rotary positions (Su et al. 2021) in place, in the rotate-half form: for each of the first
  * `heads` heads of D elements of every row of data[B * T, stride], at position t = row mod T and
  * for i < D/2,
- *     (x[i], x[i + D/2]) is rotated by the angle t * base^(-2 i / D); by its negative when `inverse` (the
- * gradient). The angle is computed in fp32 from exactly rounded frequencies, scaled as in rope.h. D
- * is even. */
+ *     (x[i], x[i + D/2]) is rotated by the angle t * base^(-2 i / D),
+ * or by its negative when `inverse` (the gradient). The angle is computed in fp32 from exactly
+ * rounded frequencies, scaled as in rope.h. D is even. */
 struct mics_op_rope {
     void *data;
     uint32_t B, T, heads, D, stride;

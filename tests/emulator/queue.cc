@@ -35,8 +35,7 @@ struct emu_choice {
     struct emu_stream *stream;
     unsigned lane;   /* of its device, which stream it is */
     uint64_t number; /* in which the host enqueued it */
-    bool
-        wanted; /* a thread waits for it or for an operation that depends on it, or has waited long enough */
+    bool wanted;     /* a thread waits for it or a dependent one, or has waited long enough */
 };
 
 class emu_policy
