@@ -4,10 +4,11 @@
  *
  * usage: attention_gpu [T [B [H [H_kv]]]]      (2048 8 16 16)
  *
- * A line for each: kernel, head, blocks of 16 rows of a warp, warps, rows of a step, where own rows are, blocks of a
- * multiprocessor, TFLOP/s (causal counted as half), and how far the result is from that of the first shape, which is
- * the one that is used: the norm of the difference over its norm. Exit 1: some is off by more than 0.01, or did
- * not run. The gradient's rate as others count it (10 T T D) is 5 / (4 / keys + 3 / queries).
+ * A line for each: kernel, head, blocks of 16 rows of a warp, warps, rows of a step, where own rows
+ * are, blocks of a multiprocessor, TFLOP/s (causal counted as half), and how far the result is from
+ * that of the first shape, which is the one that is used: the norm of the difference over its norm.
+ * Exit 1: some is off by more than 0.01, or did not run. The gradient's rate as others count it (10
+ * T T D) is 5 / (4 / keys + 3 / queries).
  */
 #include "attention_gpu.h"
 #include "cuda/attention_grad_mma.cuh"
@@ -82,7 +83,8 @@ template <typename F> static double time_of(F launch, cudaError_t *error)
     return times.empty() ? 0 : (double)times[times.size() / 2] * 1e-3;
 }
 
-/* The distance of what lies at `memory` from the first result, which it becomes if there is none. */
+/* The distance of what lies at `memory` from the first result, which it becomes if there is
+ * none. */
 static double distance(struct problem *p, const void *memory, size_t count)
 {
     std::vector<uint16_t> got(count);

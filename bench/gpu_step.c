@@ -4,25 +4,28 @@
  *
  * usage: gpu_step PLAN STEPS     a plan for one rank; the plug-in as MICS_PLUGIN_PATH says
  *
- * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints lines "NAME NUMBER":
+ * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints lines
+ * "NAME NUMBER":
  *     tokens_per_s, step_ms     of the mean step after the first three
  *     mfu                       6N + 6LCT against 989 TFLOP/s
  *     loss                      of the last step
- *     plan_bytes, taken_bytes   the plan's arena and workspaces; what the GPU's free memory lost since it was opened,
- *     code_bytes                of which since they were allocated: what the driver takes for kernels as they are loaded
+ *     plan_bytes, taken_bytes   the plan's arena and workspaces; by how much the GPU's free memory
+ *                               has shrunk since it was opened,
+ *     code_bytes                and of that since they were allocated: kernels as they are loaded
  *     first_s                   from main() to the end of the first step, which is the sum of
- *     open_s, memory_s, prepare_s, init_s, steps_s: the plan, the GPU with its libraries; the arena;
- *                               algorithms of matrix products; initial parameters; the step
+ *     open_s, memory_s, prepare_s, init_s, steps_s
+ *                               the plan, the GPU with its libraries; the arena; algorithms of
+ *                               matrix products; initial parameters; the step
  *     first_step_s              the part of steps_s beyond a usual step: loading kernels
- *     enqueue_ms                the host's time to enqueue a step, the GPU's queue being full or not
- *     ahead_ms                  how long before a step ends on the GPU the host has enqueued all of it
+ *     enqueue_ms                the host's time to enqueue a step, even if the GPU's queue is full
+ *     ahead_ms                  how long before a step ends on the GPU it is all enqueued
  *     ahead_steps               the same in steps: near 0 the GPU waits for the host
  */
 #include "base/clock.h"
-#include "doc/doc.h"
 #include "comm/job_device.h"
-#include "plan/plan.h"
+#include "doc/doc.h"
 #include "engine/engine.h"
+#include "plan/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>

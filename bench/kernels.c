@@ -2,9 +2,9 @@
 /*
  * kernels.c - how fast the host's kernels are, beside what bounds them.
  *
- * Products and attention are compared with the rate of a 1024 x 1024 x 1024 sgemm by OpenBLAS on one
- * thread in the same run; operations bound by memory with memcpy() over as many bytes. Each figure is the
- * best of several repetitions. Flops of causal attention count what the mask leaves.
+ * Products and attention are compared with the rate of a 1024 x 1024 x 1024 sgemm by OpenBLAS on
+ * one thread in the same run; operations bound by memory with memcpy() over as many bytes. Each
+ * figure is the best of several repetitions. Flops of causal attention count what the mask leaves.
  *
  *     kernels [THREADS]        (make bench)
  */

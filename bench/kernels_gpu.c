@@ -2,10 +2,11 @@
 /*
  * kernels_gpu.c - how fast the GPU's operations are, beside what bounds them.
  *
- * What memory bounds is compared with a copy of as many bytes, in the same run (kernels_gpu_memory.c);
- * matrix products with bare ones by cuBLASLt (kernels_gpu_products.c); attention's kernels with each other
- * (kernels_gpu_attention.c). Each time is the median of several between events, of a few runs each,
- * so that the host's part of a launch is hidden as it is in a step.
+ * What memory bounds is compared with a copy of as many bytes, in the same run
+ * (kernels_gpu_memory.c); matrix products with bare ones by cuBLASLt (kernels_gpu_products.c);
+ * attention's kernels with each other (kernels_gpu_attention.c). Each time is the median of several
+ * between events, of a few runs each, so that the host's part of a launch is hidden as it is in a
+ * step.
  *
  *     kernels_gpu        (make gpu-bench; about a minute; it needs 5 GB of device memory)
  */

@@ -2,9 +2,9 @@
 /*
  * kernels_gpu_memory.c - the operations that memory bounds.
  *
- * Each line compares the bytes that an operation must move, over the time that it takes, with those of a
- * copy of as many bytes: of the runtime's and our own kernel's, the faster one. What the optimizer, the
- * norms and the loss are to reach is 0.85 of it.
+ * Each line compares the bytes that an operation must move, over the time that it takes, with those
+ * of a copy of as many bytes: of the runtime's and our own kernel's, the faster one. What the
+ * optimizer, the norms and the loss are to reach is 0.85 of it.
  */
 #include "kernels_gpu.h"
 
@@ -63,15 +63,19 @@ OPERATION(embedding_grad, embedding_grad, x->c, x->d, x->tokens, x->a, rows / SE
 OPERATION(cross_entropy, cross_entropy, x->c, x->tokens, x->sum, rows, C, (C + 63) / 64 * 64, true,
           MICS_BF16)
 OPERATION(squared_norm, squared_norm, x->sum, (float *)x->a, count)
-OPERATION(adamw, adamw, (float *)x->a, (float *)x->b, (float *)x->d, (uint16_t *)(x->c + AREA / 2),
-          (float *)x->c, x->scalars, count, count / 2, 1e-6f, 0.9f, 0.95f, 1e-8f, 0.1f, 1, 9)
-OPERATION(sgd, sgd, (float *)x->a, (float *)x->b, (uint16_t *)(x->c + AREA / 2), (float *)x->c,
-          x->scalars, count, count / 2, 1e-6f, 0.9f, 0.1f, 1)
+#define UPDATE(name, KEY, second)                                                                  \
+    OPERATION(name, update, MICS_OPT_##KEY, 9, (float *)x->a, {(float *)x->b, second},             \
+              (uint16_t *)(x->c + AREA / 2), (float *)x->c, x->scalars, count, count / 2, 1e-6f,   \
+              {0.9f, 0.95f, 1e-8f, 0.9f, 0.1f, 1})
+UPDATE(adamw, ADAMW, (float *)x->d)
+UPDATE(sgd, SGD, NULL)
+UPDATE(lion, LION, NULL)
 
 static const struct entry entries[] = {
     {"adamw with copy, 100 M", run_adamw, 102400, 1024, 30, true},
     {"adamw with copy, a layer of 124M", run_adamw, 9229, 768, 30, true},
     {"sgd with copy, 100 M", run_sgd, 102400, 1024, 22, true},
+    {"lion with copy, 100 M", run_lion, 102400, 1024, 22, true},
     {"layernorm, C 768", run_layernorm, 262144, 768, 4, true},
     {"layernorm, C 1600", run_layernorm, 131072, 1600, 4, true},
     {"layernorm with residual, C 1600", run_layernorm_add, 131072, 1600, 8, true},

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_gpu_products.c - the matrix products of a step as our operation does them, beside what cuBLASLt
- * gives alone, in the same run and on the same random numbers: the fastest of all its proposals with the
- * same types, epilogue and sum ("alone"), and of those for the product without any ("bare").
+ * kernels_gpu_products.c - the matrix products of a step as our operation does them, beside what
+ * cuBLASLt gives alone, in the same run and on the same random numbers: the fastest of all its
+ * proposals with the same types, epilogue and sum ("alone"), and of those for the product without
+ * any ("bare").
  */
 #include "kernels_gpu.h"
 
@@ -196,8 +197,8 @@ static void screen(struct bench *x, struct alone *alone, struct proposal *propos
     must(cudaEventDestroy(stop), "cudaEventDestroy");
 }
 
-/* Microseconds of the fastest proposal: of those that are best in one run, the best median. NEVER, where
- * cuBLASLt has none. */
+/* Microseconds of the fastest proposal: of those that are best in one run, the best median. NEVER,
+ * where cuBLASLt has none. */
 static double time_alone(struct bench *x, const struct product *p, bool same)
 {
     struct proposal proposals[PROPOSALS];

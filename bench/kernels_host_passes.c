@@ -162,24 +162,30 @@ static double norm_bytes(const struct model *m)
     return 4.0 * (double)m->params;
 }
 
+static void run_update(struct arrays *x, enum mics_optimizer optimizer)
+{
+    const uint64_t count = x->model->params;
+
+    mics_host_update(x->pool, &(struct mics_op_update){.optimizer = optimizer,
+                                                       .step = 9,
+                                                       .param = x->b,
+                                                       .state = {x->c, x->d},
+                                                       .grad = x->a,
+                                                       .scalars = &x->scalars,
+                                                       .count = count,
+                                                       .decay_count = count / 2,
+                                                       .lr = 1e-9f,
+                                                       .settings = {.beta1 = 0.9f,
+                                                                    .beta2 = 0.95f,
+                                                                    .eps = 1e-8f,
+                                                                    .momentum = 0.9f,
+                                                                    .weight_decay = 0.1f,
+                                                                    .clip = 1}});
+}
+
 static void run_adamw(struct arrays *x)
 {
-    uint64_t count = x->model->params;
-
-    mics_host_adamw(x->pool, &(struct mics_op_adamw){.param = x->b,
-                                                     .m = x->c,
-                                                     .v = x->d,
-                                                     .grad = x->a,
-                                                     .scalars = &x->scalars,
-                                                     .count = count,
-                                                     .decay_count = count / 2,
-                                                     .lr = 1e-9f,
-                                                     .beta1 = 0.9f,
-                                                     .beta2 = 0.95f,
-                                                     .eps = 1e-8f,
-                                                     .weight_decay = 0.1f,
-                                                     .clip = 1,
-                                                     .step = 9});
+    run_update(x, MICS_OPT_ADAMW);
 }
 
 static double adamw_bytes(const struct model *m)
@@ -189,21 +195,15 @@ static double adamw_bytes(const struct model *m)
 
 static void run_sgd(struct arrays *x)
 {
-    uint64_t count = x->model->params;
-
-    mics_host_sgd(x->pool, &(struct mics_op_sgd){.param = x->b,
-                                                 .momentum = x->c,
-                                                 .grad = x->a,
-                                                 .scalars = &x->scalars,
-                                                 .count = count,
-                                                 .decay_count = count / 2,
-                                                 .lr = 1e-9f,
-                                                 .mu = 0.9f,
-                                                 .weight_decay = 0.1f,
-                                                 .clip = 1});
+    run_update(x, MICS_OPT_SGD);
 }
 
-static double sgd_bytes(const struct model *m)
+static void run_lion(struct arrays *x)
+{
+    run_update(x, MICS_OPT_LION);
+}
+
+static double one_state_bytes(const struct model *m)
 {
     return 20.0 * (double)m->params;
 }
@@ -220,6 +220,7 @@ const struct entry bench_passes[] = {
     {"cross_entropy", run_cross_entropy, NULL, cross_entropy_bytes},
     {"squared_norm", run_squared_norm, NULL, norm_bytes},
     {"adamw", run_adamw, NULL, adamw_bytes},
-    {"sgd", run_sgd, NULL, sgd_bytes},
+    {"sgd", run_sgd, NULL, one_state_bytes},
+    {"lion", run_lion, NULL, one_state_bytes},
     {NULL, NULL, NULL, NULL},
 };

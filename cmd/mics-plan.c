@@ -49,7 +49,7 @@ static const struct cli_option options[] = {
      "how state is cut (auto); mics:P: in groups of P ranks"},
     {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
      "what backward recomputes (auto: the fastest; full only if nothing else fits)"},
-    {ID_OPTIMIZER, "optimizer", "adamw|sgd", "optimizer (adamw)"},
+    {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (adamw)"},
     {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
     {ID_DTYPE, "dtype", "f32|bf16",
      "type of parameters and activations (bf16 if the device's FLOP/s are in bf16, else f32)"},
@@ -117,7 +117,6 @@ static enum mics_status parse_recompute(const char *value, uint32_t *out, struct
 static enum mics_status handle_word(struct request *request, int id, const char *value,
                                     struct mics_err *err)
 {
-    static const char *const optimizers[] = {"adamw", "sgd"};
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
     uint32_t index = 0;
@@ -126,8 +125,10 @@ static enum mics_status handle_word(struct request *request, int id, const char 
     if (id == ID_RECOMPUTE) {
         status = parse_recompute(value, &request->search.recompute, err);
     } else if (id == ID_OPTIMIZER) {
-        status = parse_word(value, optimizers, &index, err);
-        request->search.optimizer = (enum mics_optimizer)index;
+        status = mics_optimizer_parse(value, &request->search.optimizer)
+                     ? MICS_OK
+                     : mics_err_set(err, MICS_ERR_ARG,
+                                    "'%s': expected one of " MICS_OPTIMIZER_NAMES, value);
     } else if (id == ID_DTYPE || id == ID_GRAD_DTYPE) {
         status = parse_word(value, dtypes, &index, err);
         *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =

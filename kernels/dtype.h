@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dtype.h - number types of device memory.
+ * dtype.h - types of numbers in device memory.
  *
- * bf16 is the upper half of an fp32: 8 bits of exponent, 7 of mantissa. On the host it is a uint16_t. Every
- * conversion to it rounds to nearest, ties to even; a NaN stays a NaN.
+ * bf16 is the upper half of an fp32: 8 bits of exponent, 7 of mantissa. On the host it is a
+ * uint16_t. Every conversion to it rounds to nearest, ties to even; a NaN stays a NaN.
  */
 #ifndef MICS_KERNELS_DTYPE_H
 #define MICS_KERNELS_DTYPE_H

@@ -2,54 +2,72 @@
 /*
  * ops.h - the operations that every device has, and their arguments.
  *
- * An operation is enqueued on a stream with a small argument structure, copied at the call. All
- * pointers are device memory. Tensors are contiguous and row-major. Shapes: B batch, T sequence,
- * C channels, H heads, D = C / H, V vocabulary. Gradients of parameters are always accumulated (+=);
- * gradients of activations are written or accumulated as each structure says.
+ * An operation is enqueued on a stream with an argument structure, which is copied at the call. Its
+ * pointers are to device memory, which belongs to the caller and must stay valid until the
+ * operation has run. Tensors are contiguous and row-major. Shapes: B batch, T sequence, C channels,
+ * H heads, D = C / H, V vocabulary. Gradients of parameters are always accumulated (+=); gradients
+ * of activations are written or accumulated as each structure says.
  *
- * What is a `void *` is of type `dtype` (activations, their gradients, parameters) or `grad_dtype` (gradients
- * of parameters, where the comment says G): MICS_F32 or MICS_BF16 each. Sums and statistics are fp32
- * inside, whatever the types; a bf16 result is rounded once, when it is stored. Alignment: every pointer
- * 16 bytes, but what is offset by whole rows or by tensors of 64 elements.
+ * A `void *` is to elements of `dtype` (activations, their gradients, parameters) or of
+ * `grad_dtype` (gradients of parameters, where the comment says G); each is MICS_F32 or MICS_BF16.
+ * Sums and statistics are computed in fp32, whatever the types; a bf16 result is rounded once, when
+ * it is stored. Pointers are aligned to 16 bytes, except those that are offset by whole rows or by
+ * tensors of 64 elements.
  *
- * The host's operations (kernels/host) are the reference in tests of the GPU's (kernels/cuda).
+ * The host's operations (kernels/host) are the reference in tests of the GPU's (kernels/cuda). To
+ * add an operation: its row and its structure here, mics_host_NAME() and mics_cuda_NAME(), and
+ * their tests.
  */
 #ifndef MICS_KERNELS_OPS_H
 #define MICS_KERNELS_OPS_H
 
 #include "dtype.h"
+#include "optimizer.h"
 
 #include <stdbool.h>
 
+/*
+ * One row for each operation: ROW(KEY, name, gpu). From it come MICS_K_KEY, mics_launch_name(),
+ * mics_host_name(), mics_cuda_name() and the tables of the devices; its arguments are struct
+ * mics_op_name. `gpu` is what the GPU's function needs:
+ *     STREAM     the CUDA stream does it, without a kernel of ours
+ *     PLAIN      nothing
+ *     WORKSPACE  the stream's workspace
+ *     CHECKED    nothing, but mics_cuda_name_check() says why it would be refused
+ */
+#define MICS_OPERATIONS(ROW)                                                                       \
+    ROW(ZERO, zero, STREAM)                                                                        \
+    ROW(COPY, copy, STREAM)                                                                        \
+    ROW(CALL, call, STREAM)                                                                        \
+    ROW(CAST, cast, PLAIN)                                                                         \
+    ROW(ACCUMULATE, accumulate, PLAIN)                                                             \
+    ROW(MATMUL, matmul, WORKSPACE)                                                                 \
+    ROW(BIAS_GRAD, bias_grad, WORKSPACE)                                                           \
+    ROW(LAYERNORM, layernorm, WORKSPACE)                                                           \
+    ROW(LAYERNORM_GRAD, layernorm_grad, WORKSPACE)                                                 \
+    ROW(RMSNORM, rmsnorm, WORKSPACE)                                                               \
+    ROW(RMSNORM_GRAD, rmsnorm_grad, WORKSPACE)                                                     \
+    ROW(ADD, add, PLAIN)                                                                           \
+    ROW(GELU, gelu, PLAIN)                                                                         \
+    ROW(GELU_GRAD, gelu_grad, PLAIN)                                                               \
+    ROW(SWIGLU, swiglu, PLAIN)                                                                     \
+    ROW(SWIGLU_GRAD, swiglu_grad, PLAIN)                                                           \
+    ROW(QK_NORM, qk_norm, PLAIN)                                                                   \
+    ROW(QK_NORM_GRAD, qk_norm_grad, WORKSPACE)                                                     \
+    ROW(ROPE, rope, PLAIN)                                                                         \
+    ROW(ATTENTION, attention, CHECKED)                                                             \
+    ROW(ATTENTION_GRAD, attention_grad, CHECKED)                                                   \
+    ROW(EMBEDDING, embedding, PLAIN)                                                               \
+    ROW(EMBEDDING_GRAD, embedding_grad, WORKSPACE)                                                 \
+    ROW(CROSS_ENTROPY, cross_entropy, WORKSPACE)                                                   \
+    ROW(SQUARED_NORM, squared_norm, WORKSPACE)                                                     \
+    ROW(UPDATE, update, PLAIN)
+
 enum mics_kernel {
-    MICS_K_ZERO,
-    MICS_K_COPY,
-    MICS_K_CALL,
-    MICS_K_CAST,
-    MICS_K_ACCUMULATE,
-    MICS_K_MATMUL,
-    MICS_K_BIAS_GRAD,
-    MICS_K_LAYERNORM,
-    MICS_K_LAYERNORM_GRAD,
-    MICS_K_RMSNORM,
-    MICS_K_RMSNORM_GRAD,
-    MICS_K_ADD,
-    MICS_K_GELU,
-    MICS_K_GELU_GRAD,
-    MICS_K_SWIGLU,
-    MICS_K_SWIGLU_GRAD,
-    MICS_K_QK_NORM,
-    MICS_K_QK_NORM_GRAD,
-    MICS_K_ROPE,
-    MICS_K_ATTENTION,
-    MICS_K_ATTENTION_GRAD,
-    MICS_K_EMBEDDING,
-    MICS_K_EMBEDDING_GRAD,
-    MICS_K_CROSS_ENTROPY,
-    MICS_K_SQUARED_NORM,
-    MICS_K_ADAMW,
-    MICS_K_SGD,
-    MICS_KERNEL_COUNT
+#define MICS_KERNEL(KEY, name, gpu) MICS_K_##KEY,
+    MICS_OPERATIONS(MICS_KERNEL)
+#undef MICS_KERNEL
+        MICS_KERNEL_COUNT
 };
 
 /* No argument structure is larger. */
@@ -60,24 +78,24 @@ struct mics_op_zero {
     uint64_t bytes;
 };
 
-/* Ranges must not overlap, unless src == dst (then nothing is done). Host or device memory. */
+/* The ranges must not overlap, unless src == dst (then nothing is done). Host or device memory. */
 struct mics_op_copy {
     void *dst;
     const void *src;
     uint64_t bytes;
 };
 
-/* Run fn on the host when the stream gets here. It may block; it must not call the device. fn gets
- * `context`, or where that is NULL the address of the operation's own copy of `payload`: what a call
- * needs to know then lives as long as the call, however far ahead it is enqueued. */
+/* Call fn on the host when the stream reaches the operation. fn may block; it must not call the
+ * device. It gets `context`, or where that is NULL the address of the operation's own copy of
+ * `payload`, which lives as long as the call. */
 struct mics_op_call {
     void (*fn)(void *context);
     void *context;
     uint64_t payload[20];
 };
 
-/* dst[i] = src[i] in another type (or the same): MICS_F32 and MICS_BF16. No overlap, unless dst == src and the
- * types are equal. */
+/* dst[i] = src[i], converted from one of MICS_F32 and MICS_BF16 to the other, or of the same type.
+ * The ranges must not overlap, unless dst == src and the types are equal. */
 struct mics_op_cast {
     void *dst;
     const void *src;
@@ -93,15 +111,17 @@ struct mics_op_accumulate {
     enum mics_dtype dtype;
 };
 
-/* x[m, n] = a' b' (+ add[m, n]) (+ bias[n] on every row), a' = a or its transpose; out = x, or one of
+/* x[m, n] = a' b' (+ add[m, n]) (+ bias[n] on every row), a' = a or its transpose; out = x, or one
+ * of
  *     pre_gelu set:   pre_gelu = x, out = gelu(pre_gelu)     (both [m, n] with rows of ldout)
  *     gelu_of set:    out = x * gelu'(gelu_of)               (gelu_of [m, n] with rows of ldout)
- * a is [m, k] ([k, m] when trans_a), b is [k, n] ([n, k] when trans_b); lda, ldb, ldout are the lengths of
- * their rows in elements; add has rows of ldout, too, and may be out. a, b, bias, pre_gelu and gelu_of are
- * of type dtype; out and add of out_dtype (G for gradients of parameters: add = out accumulates). bias,
- * add, pre_gelu and gelu_of may be NULL; pre_gelu and gelu_of are not set together. Without add `out` may hold
- * anything before, NaN too. gelu(pre_gelu) is of the stored value, rounded to dtype, so that mics_op_gelu of it gives
- * the same bits; only where cuBLASLt fuses the GELU into the product may it be of x. */
+ * a is [m, k] ([k, m] when trans_a), b is [k, n] ([n, k] when trans_b); lda, ldb, ldout are the
+ * lengths of their rows in elements; add has rows of ldout, too, and may be out. a, b, bias,
+ * pre_gelu and gelu_of are of type dtype; out and add of out_dtype (G for gradients of parameters:
+ * add = out accumulates). bias, add, pre_gelu and gelu_of may be NULL; pre_gelu and gelu_of are not
+ * set together. Without add, `out` is not read: it may hold NaN. gelu(pre_gelu) is of the stored
+ * value, rounded to dtype, so that mics_op_gelu of it gives the same bits; only where cuBLASLt
+ * fuses the GELU into the product may it be of x. */
 struct mics_op_matmul {
     void *out;
     const void *a, *b, *bias, *add;
@@ -113,12 +133,12 @@ struct mics_op_matmul {
     enum mics_dtype dtype, out_dtype;
 };
 
-/* How a device does products of one shape, when it has chosen: for devices alike, which then do
- * them the same. */
+/* How a device computes products of one shape, once chosen. Devices of equal `tuning` that are
+ * given the same choice compute the same bits. */
 struct mics_matmul_choice {
-    uint64_t product;      /* which shape it is of */
+    uint64_t product;      /* the shape */
     uint8_t algorithm[64]; /* the library's */
-    uint8_t bias, gelu;    /* 1: the library does them, too */
+    uint8_t bias, gelu;    /* 1: the library fuses it */
 };
 
 /* grad_bias[n] (G) += sum over rows of grad_out[rows, n], in a fixed order. */
@@ -130,8 +150,8 @@ struct mics_op_bias_grad {
 };
 
 /* out = (in - mean) * rstd * weight + bias for each of `rows` rows of C; mean, rstd: [rows], saved
- * for the backward pass. With `add`, in + add is written to `sum` first and normalised: the residual add
- * and the norm in one pass; sum may be in or add. */
+ * for the backward pass. With `add`, in + add is written to `sum` first and normalised: the
+ * residual add and the norm in one pass; sum may be in or add. Ba, Kiros and Hinton 2016. */
 struct mics_op_layernorm {
     void *out, *sum;
     float *mean, *rstd;
@@ -150,8 +170,8 @@ struct mics_op_layernorm_grad {
     enum mics_dtype dtype, grad_dtype;
 };
 
-/* out = in * rstd * weight, rstd = 1 / sqrt(mean(in^2) + eps): Zhang and Sennrich 2019. add, sum as in
- * mics_op_layernorm. */
+/* out = in * rstd * weight, rstd = 1 / sqrt(mean(in^2) + eps): Zhang and Sennrich 2019. add, sum as
+ * in mics_op_layernorm. */
 struct mics_op_rmsnorm {
     void *out, *sum;
     float *rstd;
@@ -178,7 +198,8 @@ struct mics_op_add {
     enum mics_dtype dtype;
 };
 
-/* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel 2016. */
+/* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel
+ * 2016. */
 struct mics_op_gelu {
     void *out;
     const void *in;
@@ -194,8 +215,8 @@ struct mics_op_gelu_grad {
     enum mics_dtype dtype;
 };
 
-/* out[rows, F] = silu(gate) * up, silu(x) = x / (1 + exp(-x)); in[rows, 2F] is gate, up side by side in each
- * row. Shazeer 2020. */
+/* out[rows, F] = silu(gate) * up, silu(x) = x / (1 + exp(-x)); in[rows, 2F] is gate, up side by
+ * side in each row. Shazeer 2020. */
 struct mics_op_swiglu {
     void *out;
     const void *in;
@@ -234,21 +255,24 @@ struct mics_op_qk_norm_grad {
     enum mics_dtype dtype, grad_dtype;
 };
 
-/* How the frequencies f of rotary positions are scaled, for longer sequences than a model was first trained on:
- * not at all; LINEAR, by 1 / factor; LLAMA3, of Llama 3.1, by 1 / factor where a wave is longer than
- * original_positions / low_freq_factor, not at all where it is shorter than original_positions / high_freq_factor, and in
- * between in proportion to original_positions f / 2 pi. factor >= 1, 0 < low_freq_factor < high_freq_factor. */
+/* How the frequencies f of rotary positions are scaled, for sequences longer than a model was first
+ * trained on: PLAIN, not at all; LINEAR, by 1 / factor; LLAMA3, of Llama 3.1, by 1 / factor where
+ * the wavelength exceeds original_positions / low_freq_factor, not at all where it is below
+ * original_positions / high_freq_factor, and in between in proportion to original_positions f / 2
+ * pi. factor >= 1, 0 < low_freq_factor < high_freq_factor. */
 enum mics_rope_kind { MICS_ROPE_PLAIN, MICS_ROPE_LINEAR, MICS_ROPE_LLAMA3 };
 struct mics_rope_scaling {
     enum mics_rope_kind kind;
-    uint32_t original_positions; /* LLAMA3's, as the two below */
+    uint32_t original_positions; /* LLAMA3's, as the last two below */
     double factor, low_freq_factor, high_freq_factor;
 };
 
-/* Rotary positions (Su et al. 2021) in place, in the rotate-half form: for each of the first `heads` heads of D
- * elements of every row of data[B * T, stride], at position t = row mod T and i < D/2,
- *     (x[i], x[i + D/2]) turned by the angle t * base^(-2 i / D); by its negative when `inverse` (the gradient).
- * The angle is computed in fp32 from exactly rounded frequencies, scaled as rope.h says. D is even. */
+/* Rotary positions (Su et al. 2021) in place, in the rotate-half form: for each of the first
+ * `heads` heads of D elements of every row of data[B * T, stride], at position t = row mod T and
+ * for i < D/2,
+ *     (x[i], x[i + D/2]) is rotated by the angle t * base^(-2 i / D),
+ * or by its negative when `inverse` (the gradient). The angle is computed in fp32 from exactly
+ * rounded frequencies, scaled as in rope.h. D is even. */
 struct mics_op_rope {
     void *data;
     uint32_t B, T, heads, D, stride;
@@ -261,11 +285,11 @@ struct mics_op_rope {
 /* The widest head (D) that every device takes. */
 #define MICS_HEAD_MAX 256
 
-/* out[B, T, H D] from qkv[B, T, (H + 2 H_kv) D]: queries of all heads, then keys, then values, side by side
- * in each row; scaled by 1/sqrt(D), causal or full. H_kv divides H: query head h uses key head
- * h / (H / H_kv) (grouped queries, Ainslie et al. 2023; H_kv = H is the usual). lse[B, H, T] is the log of
- * each row's sum of exponentials, saved for the backward pass. Blocked: no T x T matrix is stored
- * (Dao, FlashAttention-2, 2023). */
+/* out[B, T, H D] from qkv[B, T, (H + 2 H_kv) D]: queries of all heads, then keys, then values, side
+ * by side in each row; scaled by 1/sqrt(D), causal or full. H_kv divides H: query head h uses key
+ * head h / (H / H_kv) (grouped queries, Ainslie et al. 2023; without grouping H_kv = H). lse[B, H,
+ * T] is the log of each row's sum of exponentials, saved for the backward pass. Computed in blocks:
+ * no T x T matrix is stored (Dao, FlashAttention-2, 2023). */
 struct mics_op_attention {
     void *out;
     float *lse;
@@ -286,7 +310,8 @@ struct mics_op_attention_grad {
     enum mics_dtype dtype;
 };
 
-/* out[B, T, C] = wte[tokens] (+ wpe[t]). Tokens were checked: all in [0, V). wpe may be NULL. */
+/* out[B, T, C] = wte[tokens] (+ wpe[t]). The caller has checked that all tokens are in [0, V). wpe
+ * may be NULL. */
 struct mics_op_embedding {
     void *out;
     const int32_t *tokens;
@@ -295,7 +320,8 @@ struct mics_op_embedding {
     enum mics_dtype dtype;
 };
 
-/* grad_wte[V, C] (G) += ..., grad_wpe[T, C] (G) += ... unless NULL, in a fixed order of summation. */
+/* grad_wte[V, C] (G) += ..., grad_wpe[T, C] (G) += ... unless NULL, in a fixed order of
+ * summation. */
 struct mics_op_embedding_grad {
     void *grad_wte, *grad_wpe;
     const int32_t *tokens;
@@ -304,10 +330,10 @@ struct mics_op_embedding_grad {
     enum mics_dtype dtype, grad_dtype;
 };
 
-/* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad` is
- * set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses. A
- * row with another target (-1: masked) adds nothing and its gradient is 0. logits: [rows, V] with rows of
- * ld elements, 0: V; what stands between rows is left alone. */
+/* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad`
+ * is set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses.
+ * A row with another target (-1: masked) adds nothing and its gradient is 0. logits: [rows, V] with
+ * rows of ld elements, 0: V; the elements between rows are neither read nor written. */
 struct mics_op_cross_entropy {
     void *logits;
     const int32_t *targets;
@@ -324,8 +350,8 @@ struct mics_op_squared_norm {
     uint64_t count;
 };
 
-/* What an update reads on the device when it runs. The order lets one small all-reduce add up the last
- * two while `targets` was added up at the step's beginning. */
+/* What an update reads from device memory when it runs. The order lets one small all-reduce add up
+ * loss_sum and squared_norm, while `targets` was added up when the step began. */
 struct mics_op_scalars {
     double targets;      /* counted targets of the whole step, over all ranks */
     double loss_sum;     /* of the whole step; over all ranks after the reduction */
@@ -333,31 +359,33 @@ struct mics_op_scalars {
     double spare;
 };
 
-/* AdamW (Loshchilov and Hutter 2019) on a slice of `count` elements, all fp32. `copy`, unless NULL, takes the
- * updated parameters in bf16; when nothing is changed (below) it takes the old ones. The gradient is
- * g = grad / targets * min(1, clip / (norm + 1e-6)), norm = sqrt(squared_norm) / targets; clip 0 means none.
- * The first `decay_count` elements decay: param -= lr * weight_decay * param.
- * Nothing is changed when `clip` > 0 and the norm is not finite, or targets is 0.
- * `step` counts from 1. grad is left as it is. */
-struct mics_op_adamw {
-    float *param, *m, *v;
+/* One step of an optimizer on a slice of `count` elements, all fp32. `copy`, unless NULL, takes the
+ * updated parameters in bf16. The gradient is g = grad / targets * min(1, clip / (norm + 1e-6)),
+ * with norm = sqrt(squared_norm) / targets; clip 0 means no clipping. Nothing changes, and the copy
+ * takes the old parameters, when targets is 0, or clip > 0 and the norm is not finite. Only the
+ * first `decay_count` elements decay. grad is not written. With wd = weight_decay:
+ *
+ *     AdamW (Loshchilov and Hutter 2019), state m, v:
+ *         m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2
+ *         param -= lr (m / (1 - beta1^step) / (sqrt(v / (1 - beta2^step)) + eps) + wd param)
+ *     SGD as PyTorch's with dampening 0, state m, which begins at 0; the decay is coupled:
+ *         m = momentum m + g + wd param
+ *         param -= lr m
+ *     Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms"), state m:
+ *         u = beta1 m + (1 - beta1) g
+ *         param -= lr (sign(u) + wd param), sign(0) = 0
+ *         m = beta2 m + (1 - beta2) g */
+struct mics_op_update {
+    enum mics_optimizer optimizer;
+    uint32_t step; /* from 1 */
+    float *param;
+    float *state[MICS_OPTIMIZER_STATES_MAX]; /* as many as the optimizer has, the others NULL */
     uint16_t *copy;
     const float *grad;
     const struct mics_op_scalars *scalars;
     uint64_t count, decay_count;
-    float lr, beta1, beta2, eps, weight_decay, clip;
-    uint32_t step;
-};
-
-/* momentum = mu * momentum + g; param -= lr * momentum; g (with coupled weight decay) and the
- * conditions as above. As PyTorch's SGD with dampening 0, with momentum starting from 0. */
-struct mics_op_sgd {
-    float *param, *momentum;
-    uint16_t *copy;
-    const float *grad;
-    const struct mics_op_scalars *scalars;
-    uint64_t count, decay_count;
-    float lr, mu, weight_decay, clip;
+    float lr;
+    struct mics_optimizer_settings settings;
 };
 
 #endif

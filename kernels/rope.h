@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rope.h - the frequencies of rotary positions, the same on every device: on the host, in double precision.
+ * rope.h - the frequencies of rotary positions, computed on the host in double precision for every
+ * device.
  *
- * The scaling of Llama 3.1 is as transformers 4.43 and later have it (modeling_rope_utils.py,
- * _compute_llama3_parameters): its three cases are one line, held between 0 and 1.
+ * The scaling of Llama 3.1 is that of transformers 4.43 and later (modeling_rope_utils.py,
+ * _compute_llama3_parameters): its three cases are one linear function, clamped to [0, 1].
  */
 #ifndef MICS_KERNELS_ROPE_H
 #define MICS_KERNELS_ROPE_H
@@ -12,7 +13,7 @@
 
 #include <math.h>
 
-/* What is left of frequency f, of 1 / factor .. 1. */
+/* The factor by which frequency f is multiplied, in [1 / factor, 1]. */
 static inline double mics_rope_scale(const struct mics_rope_scaling *scaling, double f)
 {
     const double waves = scaling->original_positions * f / 6.283185307179586;
@@ -28,7 +29,7 @@ static inline double mics_rope_scale(const struct mics_rope_scaling *scaling, do
     return kept + (1 - kept) / scaling->factor;
 }
 
-/* Of the pair i < D / 2 of each head. */
+/* The frequency of pair i < D / 2 of each head. */
 static inline float mics_rope_frequency(const struct mics_op_rope *args, uint32_t i)
 {
     const double f = pow((double)args->base, -2.0 * i / args->D);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.h - the kernels that attention.cc chooses from. Each enqueues its work on at->stream. */
+/* attention.h - the kernels that attention.cc chooses from. Each enqueues its work on
+ * at->stream. */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_H
 #define MICS_KERNELS_CUDA_ATTENTION_H
 

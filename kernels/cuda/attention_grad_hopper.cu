@@ -78,7 +78,7 @@ static __device__ __forceinline__ struct hopper_task task_of(const struct backwa
     return {b, head, first, walk, walk.tiles * walk.heads};
 }
 
-/* Where things lie in shared memory. */
+/* The layout of shared memory. */
 template <typename P> struct hopper_places {
     mics_shared_at base;
     unsigned char *memory; /* the same */

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_grad_mma.cuh - the kernel of both gradients of attention on tensor cores, seen from the
- * rows that a block owns.
+ * attention_grad_mma.cuh - the kernel of both gradients of attention on tensor cores, for the rows
+ * that a block owns.
  *
- * With S = scale q k', P = exp(S - lse), delta = sum of grad_out * out and
- * dS = P * (grad_out v' - delta):
- *     a block that owns keys     k, v         walks q, grad_out:
+ * With S = scale q k', P = exp(S - lse), delta = sum of grad_out * out and dS = P * (grad_out v' -
+ * delta):
+ *     a block that owns keys     k, v         reads q, grad_out:
  *         grad_v = P' grad_out, grad_k = scale dS' q
- *     a block that owns queries  q, grad_out  walks k, v:
+ *     a block that owns queries  q, grad_out  reads k, v:
  *         grad_q = scale dS k
- * Either multiplies its two tiles with the two that come by, and adds products of the result with
- * what came by: one kernel, of which P::keys says which rows are its own. Everything of a row is
- * added by one warp in one order, so the bits are the same each time; for that P and dS are
- * computed twice, 14 T T D flops a head where one pass with atomic additions has 10 (half of that
- * when causal).
+ * Both multiply their own two tiles with two tiles that they read, and add products of the result
+ * with these: one kernel, whose P::keys selects the rows that a block owns. All sums of a row are
+ * computed by one warp in one order, so that every run gives the same bits; for this P and dS are
+ * computed twice: 14 T T D flops per head, where one pass with atomic additions has 10 (half of
+ * that when causal).
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_GRAD_MMA_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_GRAD_MMA_CUH
@@ -169,12 +169,12 @@ grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, co
         grad_products<P, false>(warp, one, two, stats, column, f, lane);
 }
 
-/* The walk: tiles [first, end) of each of `heads` heads from `head` on. */
+/* The tiles that a block reads: [first, end) of each of `heads` heads from `head` on. */
 struct grad_walk {
     unsigned b, head, heads, first, tiles;
 };
 
-/* Begin to copy the i-th tiles of the walk, and to `stats` lse and delta of their queries. */
+/* Begin to copy the i-th tiles, and to `stats` lse and delta of their queries. */
 template <typename P>
 static __device__ __forceinline__ void grad_fetch(const struct backward &f,
                                                   const struct grad_walk &walk, unsigned i,
@@ -244,7 +244,7 @@ grad_finish(const struct grad_warp<P> &warp, const struct backward &f, unsigned 
                                     warp.sum_two, unit);
 }
 
-/* One block: P::rows keys or queries of one head, the longest walks first. */
+/* One block: P::rows keys or queries of one head; blocks that read most tiles come first. */
 template <typename P>
 __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const struct backward f)
 {

@@ -59,7 +59,7 @@ struct hopper_policy {
 /* The rows of a box, see hopper.cuh. */
 static constexpr unsigned hopper_box = 64;
 
-/* Where things lie in shared memory, and when they are there. */
+/* The layout of shared memory, and its barriers. */
 template <typename P> struct hopper_shared {
     mics_shared_at at;
 
@@ -354,7 +354,7 @@ static __device__ __forceinline__ void hopper_last(hopper_group<P> &group, unsig
     hopper_release(group.shared.empty(1, j % P::stages));
 }
 
-/* Tile j is only for groups of later queries: keep the turns, and say that it was read. */
+/* Tile j is only for groups of later queries: keep the order of groups, and release the tile. */
 template <typename P>
 static __device__ __forceinline__ void hopper_skip(const hopper_group<P> &group, unsigned j,
                                                    bool last)

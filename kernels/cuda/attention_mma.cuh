@@ -3,10 +3,10 @@
  * attention_mma.cuh - softmax(q k' / sqrt(D)) v for each head on tensor cores, in blocks (Dao,
  * FlashAttention-2, 2023).
  *
- * A thread block has P::queries of one head, 16 P::M for each of its warps, and walks the tiles of
- * P::keys keys and values that they may see; the next tile is copied while one is computed. Each
- * warp keeps of its queries the largest score, the sum of the exponentials and the output so far.
- * The longest blocks of queries come first.
+ * A thread block has P::queries of one head, 16 P::M for each of its warps, and loops over the
+ * tiles of P::keys keys and values that they may see; the next tile is copied while one is
+ * computed. Each warp keeps of its queries the largest score, the sum of the exponentials and the
+ * output so far. The longest blocks of queries come first.
  *
  * 4 T T D flops a head, half of that when causal; q, k, v and out are moved once (8 D bytes a
  * query) but for the keys and values, which each block of queries reads again, mostly from the
@@ -45,7 +45,7 @@ template <int D_, int m_, int warps_, int keys_, bool held_, int residents_> str
     typedef std::conditional_t<held_, mics_left_held<D, M>, mics_left_shared<D, M>> left;
 };
 
-/* A warp's queries, and what is known of them so far. */
+/* A warp's queries, and their partial results. */
 template <typename P> struct forward_warp {
     unsigned row; /* the first */
     typename P::left queries;

@@ -4,10 +4,10 @@
  * are not to be rounded, for bf16 heads that the tensor cores do not take, and as the reference of
  * the other kernels.
  *
- * A block of 256 threads has 32 rows of one head, 8 threads a row, and walks tiles of 32 rows of
- * the other side, all in shared memory as fp32. A thread has every eighth column of its row. The
- * gradient takes two passes, one in which a block owns keys and one in which it owns queries;
- * attention_grad_mma.cuh has the formulas.
+ * A block of 256 threads has 32 rows of one head, 8 threads per row, and loops over tiles of 32
+ * rows of the other side, all in shared memory as fp32. A thread has every eighth column of its
+ * row. The gradient takes two passes, one in which a block owns keys and one in which it owns
+ * queries; attention_grad_mma.cuh has the formulas.
  *
  * Forward 4 T T D flops a head, gradient 14 T T D, half of that when causal; loads from shared
  * memory bound both, about one for each multiply-add. Tolerance against the host in fp32: 1e-5, the

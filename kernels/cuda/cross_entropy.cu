@@ -2,14 +2,14 @@
 /*
  * cross_entropy.cu - the loss of a chunk of logits, and its gradient in their place.
  *
- * A block takes one row. What of the row fits half of a multiprocessor's shared memory is copied there
- * at once, by copies that go on by themselves, and is gone over twice: for the maximum and the sum of
- * exponentials (which is scaled whenever the maximum grows), and for the gradient. So device memory
- * sees a row once each way, all of its bytes are under way together, and while one block of a
- * multiprocessor computes, the other one's row arrives. The rest of a longer row is read from device
- * memory, and again from the L2 cache. Rows begin and end anywhere: what stands before the first and
- * after the last aligned piece goes element by element. The rows' losses lie in the workspace until
- * one block adds them up in order, in double.
+ * A block takes one row. What of the row fits half of a multiprocessor's shared memory is copied
+ * there at once, by asynchronous copies, and is read twice: for the maximum and the sum of
+ * exponentials (which is scaled whenever the maximum grows), and for the gradient. So a row is read
+ * from and written to device memory once, all of its bytes are in flight together, and while one
+ * block of a multiprocessor computes, the other's row arrives. The rest of a longer row is read
+ * from device memory, and again from the L2 cache. Rows may begin and end at any element: those
+ * before the first and after the last aligned piece are read one by one. The losses of rows are
+ * kept in the workspace until one block adds them up in order, in double.
  *
  * 8 bytes (fp32) or 4 (bf16) and two exponentials per element: bound by memory. Loss within 1e-6
  * (fp32 and bf16: the inputs are the same) relatively, gradients within 1e-6 (fp32) or one unit of
@@ -25,8 +25,8 @@
 #define DEPTH      2            /* loads under way in each thread, of what is not kept */
 #define SUM        512          /* threads that add up the losses */
 
-/* What is raised to a logit: e; in bf16 2, to a logit times log2(e), which is one multiply-add with the
- * subtraction of the maximum, and one instruction to raise. */
+/* What is raised to a logit: e; in bf16 2, to a logit times log2(e), which is one multiply-add with
+ * the subtraction of the maximum, and one instruction to raise. */
 template <typename T> struct base {
     static constexpr float unit = sizeof(T) == 4 ? 1.0f : MICS_LOG2_E;
 
@@ -42,12 +42,13 @@ template <typename T> struct base {
     }
 };
 
-/* The powers of logits up to now: their sum is `sum` times base^max; max is the largest times unit. */
+/* The powers of logits up to now: their sum is `sum` times base^max; max is the largest times
+ * unit. */
 struct running {
     float max, sum;
 };
 
-/* How a row of V elements at any address is gone over: [0, head) and [tail, V) one by one; of the
+/* How a row of V elements at any address is read: [0, head) and [tail, V) one by one; of the
  * pieces between them the first `kept` wait in shared memory. */
 struct extent {
     uint32_t head, pieces, tail, kept;
@@ -188,7 +189,8 @@ __device__ __forceinline__ running read_row(const T *row, uint32_t V, const exte
     return now;
 }
 
-/* A row's probabilities: base^(x unit - shift) times `scale`, which in bf16 is part of the shift. */
+/* A row's probabilities: base^(x unit - shift) times `scale`, which in bf16 is part of the
+ * shift. */
 template <typename T> struct distribution {
     float shift, scale;
 

@@ -197,11 +197,11 @@ $(FAKE_OBJ): $(BUILD)/emulated/%.o: % $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(FAKE_C) -MMD -MP -c -o $@ $<
 
-# Plug-ins that are wrong, each in its way.
-WRONG_PLUGINS := $(patsubst tests/plugins/%.c,$(BUILD)/tests/plugins/%.so,$(wildcard tests/plugins/*.c))
-$(BUILD)/tests/plugins/%.so: tests/plugins/%.c $(BUILD)/settings
+# Libraries that the programs must refuse as a plug-in.
+WRONG_PLUGINS := $(foreach w,no_entry refuses unresolved wrong_abi wrong_size,$(BUILD)/tests/plugins/$(w).so)
+$(WRONG_PLUGINS): $(BUILD)/tests/plugins/%.so: tests/fake/plugin.c $(BUILD)/settings
 	@mkdir -p $(@D)
-	$(call say,LINK)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -shared -Ilib -Ikernels $(WARN) -MMD -MP -o $@ $<
+	$(call say,LINK)$(CC) -std=c11 -D_GNU_SOURCE -D$* -fPIC -shared -Ilib -Ikernels $(WARN) -MMD -MP -o $@ $<
 tests-build tests-build-threaded: $(FAKE) $(WRONG_PLUGINS)
 
 .PHONY: plugin plugin-emulated gpu-checks gpu-bench

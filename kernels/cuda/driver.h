@@ -6,8 +6,8 @@
 #include <cuda_runtime.h>
 #include <stddef.h>
 
-/* The address of a driver function, as of CUDA 12.0; NULL if the driver does not have it. Clears the
- * runtime's last error. */
+/* The address of a driver function, as of CUDA 12.0; NULL if the driver does not have it. Clears
+ * the runtime's last error. */
 static inline void *mics_driver_function(const char *symbol)
 {
     enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;

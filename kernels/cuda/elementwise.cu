@@ -410,7 +410,7 @@ cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
  * tolerance; a bf16 product was rounded once before.
  */
 
-/* x += what stands at p, unless p is NULL. */
+/* x += the elements at p, unless p is NULL. */
 template <typename T, int W>
 __device__ __forceinline__ void add_at(float (&x)[W], const void *p, size_t at)
 {

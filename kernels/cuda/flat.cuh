@@ -7,8 +7,8 @@
  *     void load(uint64_t i, inputs &in) const;             of elements [i, i + WIDTH)
  *     void finish(uint64_t i, const inputs &in) const;     compute and store them
  * for a WIDTH that is a template parameter of its own. A thread loads all of its DEPTH pieces
- * before it finishes the first, so that many loads are in flight; the pieces of a warp lie
- * side by side. What is left over goes through the same structure with a width of 1.
+ * before it finishes the first, so that many loads are in flight; the pieces of a warp are
+ * contiguous. The remaining elements are processed with a width of 1.
  */
 #ifndef MICS_KERNELS_CUDA_FLAT_CUH
 #define MICS_KERNELS_CUDA_FLAT_CUH

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.h - what kernels need of CUDA that an emulator must be able to do otherwise.
+ * gpu.h - features of CUDA that the emulator of the tests implements otherwise.
  *
- * The same sources are compiled by nvcc for a GPU and, with MICS_EMULATED, by a C++ compiler of the host
- * against the headers in tests/emulator. So a kernel is launched through MICS_LAUNCH only, shared memory is
- * declared by MICS_SHARED and MICS_DYNAMIC_SHARED, and PTX stands in small wrappers (tensor.cuh) that have
- * an emulated twin.
+ * The same sources are compiled by nvcc for a GPU and, with MICS_EMULATED, by a C++ compiler of the
+ * host against the headers in tests/emulator. So a kernel is launched through MICS_LAUNCH only,
+ * shared memory is declared by MICS_SHARED and MICS_DYNAMIC_SHARED, and PTX is confined to small
+ * wrappers (tensor.cuh), which have emulated counterparts.
  */
 #ifndef MICS_KERNELS_CUDA_GPU_H
 #define MICS_KERNELS_CUDA_GPU_H
@@ -18,12 +18,14 @@
 
 #else
 
-/* cudaError_t MICS_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...): launch, and return the
- * error of the launch. A template with several arguments stands in parentheses: (kernel<float, 4>). */
+/* cudaError_t MICS_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...): launch, and
+ * return the error of the launch. A template with several arguments is put in parentheses:
+ * (kernel<float, 4>). */
 #define MICS_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     (kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__), cudaGetLastError())
 
-/* An array in shared memory: MICS_SHARED(float, sums, [32]); undefined until written, aligned to 16 bytes. */
+/* An array in shared memory: MICS_SHARED(float, sums, [32]); undefined until written, aligned to 16
+ * bytes. */
 #define MICS_SHARED(type, name, ...) __shared__ __align__(16) type name __VA_ARGS__
 
 /* `type *name`: the block's dynamic shared memory, aligned to 1024 bytes. */

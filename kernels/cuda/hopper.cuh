@@ -13,11 +13,12 @@
  * and a in registers is the fragment A of the same rows. So d, rounded, is a of a following
  * product: mics_wgmma_left.
  *
- * The others lie in dynamic shared memory as tiles. A tile of rows x columns is a row of column
- * blocks, each of 64 columns: [rows][64] bf16, 128 bytes a row, aligned to 1024 bytes, 16-byte
- * chunk c of row r at c ^ (r % 8) (the 128-byte swizzle: bits 4 to 6 of the address, xor bits 7 to
- * 9). Column block j begins at j * rows * 128. A tile is a factor in two ways: its columns are the
- * products' k ("K-major": q k', with the rows of both), or its rows are ("MN-major": p v).
+ * The other operands are tiles in dynamic shared memory. A tile of rows x columns is a row of
+ * column blocks, each of 64 columns: [rows][64] bf16, 128 bytes a row, aligned to 1024 bytes,
+ * 16-byte chunk c of row r at c ^ (r % 8) (the 128-byte swizzle: bits 4 to 6 of the address, xor
+ * bits 7 to 9). Column block j begins at j * rows * 128. A tile is a factor in two ways: its
+ * columns are the products' k ("K-major": q k', with the rows of both), or its rows are
+ * ("MN-major": p v).
  *
  * A product is asynchronous. Its order with what the thread does otherwise:
  *   1. mics_wgmma_settle what it reads or adds to; mics_wgmma_fence;
@@ -141,8 +142,8 @@ static __device__ __forceinline__ void mics_wgmma_settle(uint32_t (&a)[steps][4]
 
 /* What leads to `value`, which is not negative, is computed before a wait that follows. Without it
  * the assembler waits at once, and arithmetic does not overlap with products under way. `spare`: a
- * word that nobody uses; it is written when `value` is negative, so the assembler has to know
- * first. */
+ * word that is not otherwise used; it is written when `value` is negative, so the assembler has to
+ * know first. */
 static __device__ __forceinline__ void mics_wgmma_hold(float value, mics_shared_at spare)
 {
     asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n"
@@ -157,7 +158,7 @@ static __device__ __forceinline__ void mics_barrier_sync(unsigned id, unsigned t
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* ... or only come, and go on. */
+/* ... or only arrive, without waiting. */
 static __device__ __forceinline__ void mics_barrier_arrive(unsigned id, unsigned threads)
 {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -3,10 +3,10 @@
  * kernels.h - the GPU's operations, one function for each structure of ops.h.
  *
  * Each enqueues work on a stream and returns at once; none allocates, none synchronises. They may
- * use the stream's workspace, which the next operation of the same stream overwrites. The error is
- * that of the launch; cudaErrorInvalidValue is for what an operation does not take.
+ * use the stream's workspace, which the next operation of the same stream overwrites. The result is
+ * the error of the launch; cudaErrorInvalidValue: the operation does not support these arguments.
  *
- * Zero, copy and call are the device's own.
+ * Operations that are STREAM in ops.h have no kernel and are not declared here.
  */
 #ifndef MICS_KERNELS_CUDA_KERNELS_H
 #define MICS_KERNELS_CUDA_KERNELS_H
@@ -16,28 +16,28 @@
 
 #include <cuda_runtime.h>
 
-/* Of every stream: partial sums of reductions, and cuBLASLt's workspace. */
+/* Workspace of a stream: partial sums of reductions, and cuBLASLt's. */
 #define MICS_CUDA_WORKSPACE_BYTES (32u << 20)
 
-/* A cuBLASLt handle, descriptors and chosen algorithms by shape, and lines for people about them. Any
- * thread may use it. */
+/* A cuBLASLt handle, descriptors and chosen algorithms by shape, and notes for the user about them.
+ * Any thread may use it. */
 struct mics_cuda_products;
 
 /* attention.cc */
 enum mics_attention_kernel { MICS_ATTENTION_MMA, MICS_ATTENTION_PLAIN, MICS_ATTENTION_HOPPER };
 
-/* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` for what it does not take.
- */
+/* Which kernels compute attention on a GPU. All zero: `mma`, or `plain` where `mma` does not
+ * support the arguments. */
 struct mics_attention_choice {
     enum mics_attention_kernel forward, grad;
     bool named; /* by MICS_CUDA_ATTENTION: no other kernel is used instead */
 };
 
-/* With the ending 0. */
+/* With the terminating NUL. */
 #define MICS_CUDA_NOTE_BYTES   256
 #define MICS_CUDA_TUNING_BYTES 192
 
-/* A product of one shape is chosen among so many proposals at most. */
+/* At most so many proposals are timed for a product of one shape. */
 #define MICS_PRODUCT_PROPOSALS 4
 
 /* Where an operation runs. */
@@ -62,71 +62,39 @@ void mics_cuda_products_close(struct mics_cuda_products *products); /* NULL is f
 /* What choices depend on: "NVIDIA H200, compute capability 9.0, cuBLASLt 130101". It belongs to the
  * products. */
 const char *mics_cuda_products_tuning(const struct mics_cuda_products *products);
-/* Choose how `count` products are done, and leave that in choices[]; or, `given`, do them as
- * choices[] says, which was left by a GPU of the same tuning (cudaErrorInvalidValue: it is of other
- * products, or not accepted). Products are timed on their own operands, whose contents are lost,
- * where the cache (products.h) does not have them; the stream is waited for. */
+/* Choose algorithms for `count` products and write them to choices[]; or, `given`, use choices[] as
+ * written by a GPU of the same tuning (cudaErrorInvalidValue: they are of other products, or
+ * cuBLASLt does not accept them). Products that the cache (products.h) does not have are timed on
+ * their operands, whose contents are lost; the call waits for the stream. */
 cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,
                                        const struct mics_op_matmul *args, size_t count, bool given,
                                        struct mics_matmul_choice *choices);
 
-/* The oldest line that was not taken yet, and how often -v must be given to see it (0: a warning).
- * False: there is none. */
+/* Take the oldest note, and the number of -v options from which it is shown (0: a warning). False:
+ * there is none. */
 bool mics_cuda_products_next_note(struct mics_cuda_products *products, int *level,
                                   char text[MICS_CUDA_NOTE_BYTES]);
 
-cudaError_t mics_cuda_cast(const struct mics_cuda_at *at, const struct mics_op_cast *args);
-cudaError_t mics_cuda_accumulate(const struct mics_cuda_at *at,
-                                 const struct mics_op_accumulate *args);
-cudaError_t mics_cuda_matmul(const struct mics_cuda_at *at, const struct mics_op_matmul *args);
-cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at,
-                                const struct mics_op_bias_grad *args);
-cudaError_t mics_cuda_layernorm(const struct mics_cuda_at *at,
-                                const struct mics_op_layernorm *args);
-cudaError_t mics_cuda_layernorm_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_layernorm_grad *args);
-cudaError_t mics_cuda_rmsnorm(const struct mics_cuda_at *at, const struct mics_op_rmsnorm *args);
-cudaError_t mics_cuda_rmsnorm_grad(const struct mics_cuda_at *at,
-                                   const struct mics_op_rmsnorm_grad *args);
-cudaError_t mics_cuda_add(const struct mics_cuda_at *at, const struct mics_op_add *args);
-cudaError_t mics_cuda_gelu(const struct mics_cuda_at *at, const struct mics_op_gelu *args);
-cudaError_t mics_cuda_gelu_grad(const struct mics_cuda_at *at,
-                                const struct mics_op_gelu_grad *args);
-cudaError_t mics_cuda_swiglu(const struct mics_cuda_at *at, const struct mics_op_swiglu *args);
-cudaError_t mics_cuda_swiglu_grad(const struct mics_cuda_at *at,
-                                  const struct mics_op_swiglu_grad *args);
-cudaError_t mics_cuda_qk_norm(const struct mics_cuda_at *at, const struct mics_op_qk_norm *args);
-cudaError_t mics_cuda_qk_norm_grad(const struct mics_cuda_at *at,
-                                   const struct mics_op_qk_norm_grad *args);
-cudaError_t mics_cuda_rope(const struct mics_cuda_at *at, const struct mics_op_rope *args);
-cudaError_t mics_cuda_attention(const struct mics_cuda_at *at,
-                                const struct mics_op_attention *args);
-cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_attention_grad *args);
+#define MICS_CUDA_KERNEL_STREAM(name)
+#define MICS_CUDA_KERNEL_PLAIN(name)                                                               \
+    cudaError_t mics_cuda_##name(const struct mics_cuda_at *at, const struct mics_op_##name *args);
+#define MICS_CUDA_KERNEL_WORKSPACE(name) MICS_CUDA_KERNEL_PLAIN(name)
+/* MICS_ERR_UNSUPPORTED: the kernel that is named does not take this operation, which then returns
+ * cudaErrorNotSupported. */
+#define MICS_CUDA_KERNEL_CHECKED(name)                                                             \
+    MICS_CUDA_KERNEL_PLAIN(name)                                                                   \
+    enum mics_status mics_cuda_##name##_check(                                                     \
+        const struct mics_cuda_at *at, const struct mics_op_##name *args, struct mics_err *err);
+#define MICS_CUDA_KERNEL(KEY, name, gpu) MICS_CUDA_KERNEL_##gpu(name)
+MICS_OPERATIONS(MICS_CUDA_KERNEL)
+#undef MICS_CUDA_KERNEL
+
 /* The kernels for a GPU of a compute capability (90: 9.0): the one that is named, or the table's
  * where `name` is NULL or empty. MICS_ERR_ARG: there is no such name. MICS_ERR_UNSUPPORTED: it is
  * not for this GPU, or not in this build. */
 enum mics_status mics_cuda_attention_choose(const char *name, int capability,
                                             struct mics_attention_choice *out,
                                             struct mics_err *err);
-/* MICS_ERR_UNSUPPORTED: the kernel that is named does not take this operation, which then returns
- * cudaErrorNotSupported. */
-enum mics_status mics_cuda_attention_check(const struct mics_cuda_at *at,
-                                           const struct mics_op_attention *args,
-                                           struct mics_err *err);
-enum mics_status mics_cuda_attention_grad_check(const struct mics_cuda_at *at,
-                                                const struct mics_op_attention_grad *args,
-                                                struct mics_err *err);
-cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at,
-                                const struct mics_op_embedding *args);
-cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
-                                     const struct mics_op_embedding_grad *args);
-cudaError_t mics_cuda_cross_entropy(const struct mics_cuda_at *at,
-                                    const struct mics_op_cross_entropy *args);
-cudaError_t mics_cuda_squared_norm(const struct mics_cuda_at *at,
-                                   const struct mics_op_squared_norm *args);
-cudaError_t mics_cuda_adamw(const struct mics_cuda_at *at, const struct mics_op_adamw *args);
-cudaError_t mics_cuda_sgd(const struct mics_cuda_at *at, const struct mics_op_sgd *args);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,7 @@
 #include "cuda/vector.cuh"
 
 /*
- * Norms of rows of any length and alignment; and what both ways to them share.
+ * Norms of rows of any length and alignment, and what both implementations share.
  *
  * A block takes a row, element by element, and reads it three times: for the mean (and the
  * residual's sum), for the variance, and for the result. The second and third time it comes out of

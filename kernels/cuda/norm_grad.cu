@@ -210,8 +210,7 @@ cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at, const struct mics
 }
 
 /*
- * The gradients of norms for rows of any length and alignment; and what both
- * ways to them share.
+ * The gradients of norms for rows of any length and alignment; and what both implementations share.
  *
  * A block takes every so many-th row, element by element, and reads it twice: for the means and
  * for grad_in. Its sums of columns stand in the workspace from the beginning. 24 bytes (fp32) or 20

@@ -17,13 +17,13 @@
  *
  * With MICS_CUDA_MEASURE=0 every shape gets the first proposal.
  *
- * What cuBLASLt does not take goes its own way: without a sum (k = 0) there is only the epilogue; a
- * bf16 result of fp32 operands is made in fp32 in half of the workspace, some rows at a time, and
- * rounded from there, by first proposals.
+ * What cuBLASLt does not support is done otherwise: without a sum (k = 0) there is only the
+ * epilogue; a bf16 result of fp32 operands is made in fp32 in half of the workspace, some rows at a
+ * time, and rounded from there, by first proposals.
  *
  * 2 m n k flops: bound by arithmetic but for small shapes. fp32 within 1e-6 of the host, relative
- * to the sum of magnitudes; bf16 results are rounded once, with a GELU in a pass of its own or of a
- * bf16 gelu_of once more.
+ * to the sum of magnitudes; bf16 results are rounded once, and once more with a GELU in a separate
+ * pass or a bf16 gelu_of.
  */
 #include "cuda/products.h"
 
@@ -41,24 +41,24 @@ enum {
     FORMS = 3,
     BUCKETS = 256,
     REPEAT = 3,    /* runs that are timed of each proposal, after one that is not */
-    WARM_MS = 30,  /* by then a GPU that was idle has its clock up */
+    WARM_MS = 30,  /* until an idle GPU has raised its clocks */
     KEY_TEXT = 192 /* bytes of a key as a line */
 };
 
-/* Of the best time so far: a later proposal must be faster than this, so that noise seldom decides.
- */
+/* A later proposal must take less than this fraction of the best time so far, so that noise seldom
+ * decides. */
 static const float margin = 0.98f;
 
-/* What decides how a product is done. Set to 0 by memset() first, so that gaps compare, too. */
+/* The key of a product in the table. Zeroed by memset() first, because padding is compared too. */
 struct key {
     uint32_t m, n, k, lda, ldb, ldout;
     uint8_t trans_a, trans_b, bf16, out_bf16;
-    uint8_t add, bias, pre_gelu, gelu_of; /* whether they are there; add 2: it is out */
-    uint8_t half;                         /* of the workspace is all it may use */
+    uint8_t add, bias, pre_gelu, gelu_of; /* 1: not NULL; add 2: it is out */
+    uint8_t half;                         /* 1: it may use only half of the workspace */
     uint8_t aligned[4]; /* bytes, up to 128: of a, b, out and add, bias and the others */
 };
 
-/* What cuBLASLt does of the epilogue, and the descriptor that says so. */
+/* A form: the part of the epilogue that cuBLASLt does, and its descriptor. */
 struct form {
     bool bias, gelu;
     cublasLtMatmulDesc_t desc; /* its pointers are set again for each call */
@@ -74,7 +74,7 @@ struct product {
     bool prepared; /* chosen, by measurement or as asked for */
 };
 
-/* A line for people that was not taken yet. */
+/* A note for the user that was not taken yet. */
 struct note {
     struct note *next;
     int level;
@@ -86,10 +86,10 @@ struct mics_cuda_products {
     char tuning[MICS_CUDA_TUNING_BYTES];
     bool tf32;            /* MICS_TF32=1 */
     bool measure;         /* unless MICS_CUDA_MEASURE=0 */
-    pthread_mutex_t lock; /* of all below, and of descriptors between their setting and their use */
+    pthread_mutex_t lock; /* guards all below, and descriptors from being set until they are used */
     struct product *buckets[BUCKETS];
     bool warm;           /* something was measured before */
-    struct note *notes;  /* the oldest first */
+    struct note *notes;  /* oldest first */
     struct note **after; /* where the next one goes */
 };
 
@@ -215,8 +215,8 @@ void mics_cuda_products_close(struct mics_cuda_products *products)
     free(products);
 }
 
-/* Leave a line for people who asked for `level` times -v or more; 0 is a warning. Without memory it
- * is lost. Under the lock. */
+/* Add a note that is shown from `level` -v options on; 0 is a warning. Dropped if out of memory.
+ * Under the lock. */
 MICS_PRINTF(3, 4)
 static void tell(struct mics_cuda_products *products, int level, const char *fmt, ...)
 {
@@ -283,7 +283,7 @@ static struct key key_of(const struct mics_op_matmul *args, bool half)
     return key;
 }
 
-/* A line that stands for the key in the cache, and begins with what people want to know. */
+/* The key as a line of the cache file, which begins with the shape. */
 static void describe(const struct mics_cuda_products *products, const struct key *key,
                      char text[KEY_TEXT])
 {
@@ -307,7 +307,7 @@ static struct product **bucket_of(struct mics_cuda_products *products, const str
     return &products->buckets[mics_product_hash(key, sizeof *key) % BUCKETS];
 }
 
-/* NULL: not met yet. */
+/* NULL: not in the table. */
 static struct product *find(struct mics_cuda_products *products, const struct key *key)
 {
     struct product *product = *bucket_of(products, key);
@@ -396,8 +396,8 @@ static uint64_t workspace_bytes(const struct key *key)
     status = cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_##name,         \
                                                   &(value), sizeof(value))
 
-/* What cuBLASLt proposes for a form, `limit` at most: partial sums only in fp32. No proposal is no
- * error. */
+/* What cuBLASLt proposes for a form, `limit` at most: partial sums only in fp32. Having no proposal
+ * is not an error. */
 static cublasStatus_t propose(const struct mics_cuda_products *products,
                               const struct product *product, const struct form *form, int limit,
                               cublasLtMatmulAlgo_t *algos, int *count)
@@ -433,8 +433,8 @@ static cublasStatus_t propose(const struct mics_cuda_products *products,
 
 #undef PREFER
 
-/* The forms worth trying; returns how many. cuBLASLt's epilogues are asked for only where they
- * are documented: a bias of the result's type, GELU in bf16 with aligned rows. */
+/* The forms to try; returns their number. cuBLASLt's epilogues are used only where they are
+ * documented: a bias of the result's type, GELU in bf16 with aligned rows. */
 static int list_forms(const struct mics_op_matmul *args, const struct key *key,
                       struct form forms[FORMS])
 {
@@ -454,8 +454,7 @@ static int list_forms(const struct mics_op_matmul *args, const struct key *key,
     return count + 1; /* the last has nothing */
 }
 
-/* Where cuBLASLt writes: to pre_gelu, where the GELU is a pass of its own and reads it from
- * there. */
+/* Where cuBLASLt writes: to pre_gelu if the GELU is a separate pass, which reads it from there. */
 static void *destination(const struct mics_op_matmul *args, const struct key *key,
                          const struct form *form)
 {
@@ -497,7 +496,7 @@ static cublasStatus_t run(const struct mics_cuda_at *at, const struct mics_op_ma
                                                                   : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-/* What a product may be done by. */
+/* A candidate: a form with an algorithm. */
 struct proposals {
     struct form forms[FORMS];
     struct proposal {
@@ -585,11 +584,11 @@ static cublasStatus_t measure(const struct mics_cuda_at *at, const struct mics_o
     for (int i = 0; i < 2; i++)
         if (events[i])
             cudaEventDestroy(events[i]);
-    (void)cudaGetLastError(); /* else the next launch is taken for one that failed */
+    (void)cudaGetLastError(); /* else the next launch would report it */
     return *took >= 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
-/* Do the product by one of the proposals from now on. */
+/* Use one of the proposals for the product from now on. */
 static void settle(struct product *product, struct proposals *proposals, int which)
 {
     const struct proposal *proposal = &proposals->list[which];
@@ -606,7 +605,7 @@ static void drop(struct proposals *proposals)
         free_form(&proposals->forms[i]);
 }
 
-/* By cuBLASLt's first proposal. */
+/* Use cuBLASLt's first proposal. */
 static cublasStatus_t settle_on_first(const struct mics_cuda_products *products,
                                       const struct mics_op_matmul *args, struct product *product)
 {
@@ -619,7 +618,7 @@ static cublasStatus_t settle_on_first(const struct mics_cuda_products *products,
     return status;
 }
 
-/* By the fastest of a few. */
+/* Use the fastest of a few proposals. */
 static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
                                         const struct mics_op_matmul *args, struct product *product)
 {
@@ -643,8 +642,7 @@ static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
     return status;
 }
 
-/* As was chosen before, here or by another process. False: cuBLASLt does not accept it (any more).
- */
+/* Use an earlier choice of this or another process. False: cuBLASLt does not accept it. */
 static bool settle_on_choice(const struct mics_cuda_products *products,
                              const struct mics_op_matmul *args, struct product *product,
                              const struct mics_matmul_choice *choice)
@@ -683,8 +681,8 @@ static struct mics_matmul_choice choice_of(const struct product *product, const 
     return choice;
 }
 
-/* The product of a shape from the table, which gets it, by the first proposal, if it is new.
- * `half`: of the workspace is all it may use. */
+/* Look up the product of a shape in the table; a new one is added, with the first proposal. `half`:
+ * it may use only half of the workspace. */
 static cublasStatus_t get_product(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
                                   bool half, struct product **out)
 {
@@ -707,14 +705,14 @@ static cublasStatus_t get_product(const struct mics_cuda_at *at, const struct mi
     return status;
 }
 
-/* Does cuBLASLt do all of it at once? */
+/* Whether cuBLASLt can do the product in one call. */
 static bool is_single(const struct mics_op_matmul *args)
 {
     return args->m > 0 && args->n > 0 && args->k > 0 &&
            (args->dtype != MICS_F32 || args->out_dtype != MICS_BF16);
 }
 
-/* What is under way in mics_cuda_products_prepare(). */
+/* State of one mics_cuda_products_prepare(). */
 struct preparation {
     const struct mics_cuda_at *at;
     struct mics_product_cache *cache; /* NULL: nothing is timed */
@@ -766,7 +764,7 @@ static cublasStatus_t prepare(struct preparation *now, const struct mics_op_matm
     return status;
 }
 
-/* What people may want to know of a preparation. */
+/* Notes about a preparation. */
 static void report(const struct preparation *now)
 {
     const char *path = mics_product_cache_path(now->cache);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * products.h - what matrix products have beside cuBLASLt (products.c): the rest of an epilogue as a
- * pass of its own (elementwise.cu), and choices of algorithms on disk (product_cache.c).
+ * products.h - parts of matrix products outside of cuBLASLt (products.c): the rest of an epilogue
+ * as a separate kernel (elementwise.cu), and the cache of chosen algorithms on disk
+ * (product_cache.c).
  */
 #ifndef MICS_KERNELS_CUDA_PRODUCTS_H
 #define MICS_KERNELS_CUDA_PRODUCTS_H
@@ -29,8 +30,8 @@ cudaError_t mics_epilogue_launch(cudaStream_t stream, const struct mics_epilogue
 /*
  * The choices of one kind of GPU with one version of cuBLASLt: a text file in $XDG_CACHE_HOME/mics,
  * or $HOME/.cache/mics, that is replaced as a whole and ends in a checksum. Keys are one line of
- * text. Failures cost time, not the run: a file that cannot be used is left aside, and one warning
- * says so.
+ * text. Failures cost time but not the run: a file that cannot be used is ignored, with one
+ * warning.
  */
 struct mics_product_cache;
 
@@ -52,11 +53,12 @@ bool mics_product_cache_find(const struct mics_product_cache *cache, const char 
                              struct mics_matmul_choice *out);
 void mics_product_cache_put(struct mics_product_cache *cache, const char *key,
                             const struct mics_matmul_choice *choice);
-/* Write the file if anything was put; entries that others have put meanwhile stay. */
+/* Write the file if anything was put; entries that other processes have added meanwhile are
+ * kept. */
 void mics_product_cache_save(struct mics_product_cache *cache);
-/* Where it is; NULL: neither variable is set. */
+/* The path of the file; NULL: neither variable is set. */
 const char *mics_product_cache_path(const struct mics_product_cache *cache);
-/* What was wrong, if anything: one line, NULL if all went well. */
+/* One line about what failed; NULL: nothing. */
 const char *mics_product_cache_warning(const struct mics_product_cache *cache);
 void mics_product_cache_free(struct mics_product_cache *cache); /* NULL is fine */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reduce.cuh - sums over the threads of a warp, a team or a block, in an order that depends on their
- * number only; and the largest of a warp.
+ * reduce.cuh - sums over the threads of a warp, a team or a block, in an order that depends on
+ * their number only; and the largest of a warp.
  */
 #ifndef MICS_KERNELS_CUDA_REDUCE_CUH
 #define MICS_KERNELS_CUDA_REDUCE_CUH

@@ -31,8 +31,8 @@ static inline struct mics_row_teams mics_rows_share(uint32_t C, unsigned width, 
     return rows;
 }
 
-/* Threads of a block that has a row of `C` elements to itself and takes them one by one: about 8 each,
- * as far as 1,024 threads go. */
+/* Threads of a block that has a row of `C` elements to itself and takes them one by one: about 8
+ * each, as far as 1,024 threads go. */
 static inline unsigned mics_rows_threads(uint32_t C)
 {
     const uint32_t warps = C / (8 * MICS_WARP) + 1;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.cuh - the instructions that C++ has no words for: matrix products of a warp, copies into shared
- * memory that go on by themselves, and the multiprocessor's own exponential and reciprocal. From compute
- * capability 8.0 on.
+ * tensor.cuh - the instructions that C++ has no words for: matrix products of a warp, copies into
+ * shared memory that are asynchronous, and the multiprocessor's own exponential and reciprocal.
+ * From compute capability 8.0 on.
  *
- * Fragments, as the PTX manual lays them out, with g = lane / 4 and t = lane % 4; each register holds two
- * bf16, the lower index in the lower half:
+ * Fragments, as the PTX manual lays them out, with g = lane / 4 and t = lane % 4; each register
+ * holds two bf16, the lower index in the lower half:
  *     A 16 x 16: a[0] (g, 2t), a[1] (g + 8, 2t), a[2] (g, 2t + 8), a[3] (g + 8, 2t + 8)
  *     B 16 x 8:  b0 (2t, g), b1 (2t + 8, g)
  *     C 16 x 8:  c[0], c[1] (g, 2t), c[2], c[3] (g + 8, 2t)
@@ -33,8 +33,9 @@ static __device__ __forceinline__ mics_shared_at mics_shared(const void *memory)
     return (mics_shared_at)__cvta_generic_to_shared(memory);
 }
 
-/* Four 8 x 8 matrices of bf16: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes aligned, and gets
- * in r[i] the elements (g, 2t) and (g, 2t + 1) of matrix i; transposed, (2t, g) and (2t + 1, g). */
+/* Four 8 x 8 matrices of bf16: lane l gives the address of row l % 8 of matrix l / 8, 16 bytes
+ * aligned, and gets in r[i] the elements (g, 2t) and (g, 2t + 1) of matrix i; transposed, (2t, g)
+ * and (2t + 1, g). */
 static __device__ __forceinline__ void mics_ldmatrix(uint32_t r[4], mics_shared_at at)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

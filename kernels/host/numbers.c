@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loops of a few integer operations without branches, so that compilers turn them into vectors: 6 bytes
- * moved and about 10 operations per element.
+ * numbers.c - loops of a few integer operations without branches, which compilers vectorise: 6
+ * bytes moved and about 10 operations per element.
  */
 #include "host/numbers.h"
 
@@ -35,8 +35,8 @@ static inline float float_of(uint32_t bits)
     return value;
 }
 
-/* The exponent's bias moves from 15 to 127. A subnormal is a whole number of 2^-24: scaled as if it were
- * normal, with the hidden one taken off again. */
+/* The exponent's bias moves from 15 to 127. A subnormal is a whole number of 2^-24: scaled as if it
+ * were normal, with the hidden one taken off again. */
 static inline uint32_t f16_to_bits(uint16_t half)
 {
     const uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
@@ -49,8 +49,8 @@ static inline uint32_t f16_to_bits(uint16_t half)
     return sign | (exponent == 0 ? small : normal);
 }
 
-/* Rounding by addition: of half a unit (less one unless the last bit kept is odd) to the bits, or, for
- * what becomes subnormal, of a number whose last bit is 2^-24. */
+/* Rounding by addition: of half a unit (less one unless the last bit kept is odd) to the bits, or,
+ * for what becomes subnormal, of a number whose last bit is 2^-24. */
 static inline uint16_t bits_to_f16(uint32_t bits)
 {
     const uint32_t sign = bits & F32_SIGN, size = bits ^ sign;

@@ -11,20 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* How a number is stored. RAW: bytes of another type, which are only moved. */
+/* How a number is stored. RAW: bytes of any other type, which are copied unchanged. */
 enum mics_storage_dtype { MICS_STORAGE_F32, MICS_STORAGE_F16, MICS_STORAGE_BF16, MICS_STORAGE_RAW };
 
 /* Bytes of one: 4, 2, 2, 1. */
 size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype);
 
-/* Exact. RAW is not for these two. NaN stays NaN. */
+/* Exact; NaN stays NaN. RAW is not allowed in this function and the next. */
 void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *dst, size_t count);
 
-/* What is too large becomes infinite: mics_numbers_finite() of the result tells. */
-void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void *dst,
-                           size_t count);
+/* Values out of range become infinite, which mics_numbers_finite() of the result detects. */
+void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void *dst, size_t count);
 
-/* Is there no infinity and no NaN? RAW: true. */
+/* Whether there is neither infinity nor NaN. RAW: true. */
 bool mics_numbers_finite(enum mics_storage_dtype dtype, const void *data, size_t count);
 
 #endif

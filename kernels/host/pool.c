@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pieces of a region are claimed one by one from an atomic counter, so that a thread that the
- * system took away delays one piece and not a fixed share. Threads that have nothing to claim sleep;
- * nobody spins, for the cores may belong to another rank.
+ * The pieces of a region are claimed one by one from an atomic counter, so that a preempted thread
+ * delays one piece and not a fixed share. Idle threads sleep and do not spin, because the cores may
+ * belong to another rank.
  *
  * A piece begins at a multiple of the grain, whatever the number of threads.
  */
@@ -21,7 +21,7 @@ struct region {
     void (*body)(void *context, uint64_t begin, uint64_t end);
     void *context;
     uint64_t count, piece;
-    atomic_uint_fast64_t next; /* first item that nobody claimed */
+    atomic_uint_fast64_t next; /* first unclaimed item */
 };
 
 struct mics_pool {
@@ -125,7 +125,7 @@ unsigned mics_pool_threads(const struct mics_pool *pool)
     return pool->threads;
 }
 
-/* Let workers in, as many as there are pieces for. */
+/* Wake workers, as many as there are pieces for. */
 static void open_region(struct mics_pool *pool, uint64_t pieces)
 {
     pthread_mutex_lock(&pool->lock);
@@ -139,7 +139,7 @@ static void open_region(struct mics_pool *pool, uint64_t pieces)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* A worker that has not woken by now finds the region closed, and sleeps on. */
+/* A worker that wakes later finds the region closed and sleeps again. */
 static void close_region(struct mics_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);

@@ -2,12 +2,14 @@
 /*
  * pool.h - the compute pool of a rank: the threads that its host kernels share.
  *
- * One parallel region at a time; regions from different streams take turns (the second waits, it
- * does not spin). A pool of 1 thread runs everything in the caller. Results must not depend on the
- * number of threads: each output element is computed by one thread, or partial sums have fixed blocks.
+ * One parallel region runs at a time; a region of another stream waits (without spinning). A pool
+ * of 1 thread runs everything in the caller. Results must not depend on the number of threads: each
+ * output element is computed by one thread, or partial sums have fixed blocks.
  */
 #ifndef MICS_KERNELS_HOST_POOL_H
 #define MICS_KERNELS_HOST_POOL_H
+
+#include "base/num.h"
 
 #include <stdint.h>
 
@@ -23,5 +25,33 @@ unsigned mics_pool_threads(const struct mics_pool *pool);
  * `body` must not call mics_pool_run() of the same pool. */
 void mics_pool_run(struct mics_pool *pool, uint64_t count, uint64_t grain,
                    void (*body)(void *context, uint64_t begin, uint64_t end), void *context);
+
+/*
+ * Long arrays, cut into blocks of one size.
+ */
+
+/* Elements of a block: 16 KiB of floats, so that a few arrays' blocks fit the first cache
+ * together. */
+#define MICS_FLAT_BLOCK 4096
+
+/* Blocks of the smallest piece: about ten microseconds of memory traffic, more than waking a thread
+ * costs. */
+#define MICS_FLAT_GRAIN 8
+
+/* The first element past block end - 1 of an array of `count`. */
+static inline uint64_t mics_flat_stop(uint64_t end, uint64_t count)
+{
+    return mics_min_u64(end * MICS_FLAT_BLOCK, count);
+}
+
+/* Call body(context, first block, last block + 1) until all of an array of `count` is done. */
+static inline void mics_flat_run(struct mics_pool *pool, uint64_t count,
+                                 void (*body)(void *context, uint64_t begin, uint64_t end),
+                                 const void *context)
+{
+    if (count > 0)
+        mics_pool_run(pool, mics_ceil_div(count, MICS_FLAT_BLOCK), MICS_FLAT_GRAIN, body,
+                      (void *)context);
+}
 
 #endif

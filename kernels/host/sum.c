@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "host/sum.h"
 
-#include "host/bf16.h"
+#include "host/vector.h"
 
 void mics_host_accumulate_f32(float *restrict into, const float *restrict from, uint64_t count)
 {

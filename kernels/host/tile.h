@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tile.h - products of small matrices that lie in the first caches: the inside of attention.
+ * tile.h - products of small matrices in the first caches: the inner loop of attention and of our
+ * own matrix products.
  */
 #ifndef MICS_KERNELS_HOST_TILE_H
 #define MICS_KERNELS_HOST_TILE_H
 
-#include "host/simd.h"
+#include "host/vector.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 
 #define MICS_TILE_INLINE static inline __attribute__((always_inline))
 
-/* Vectors side by side in the widest strip of a product: with 4 rows of them and what is multiplied,
- * as many as the machine has registers for. */
+/* Vectors side by side in the widest strip of a product: with 4 rows of them and the operands, as
+ * many as fit the registers. */
 #define MICS_TILE_VECTORS (MICS_LANES == 16 ? 4 : 2)
 
-/* A product c = a b, or c += a b. a[rows, depth] may lie in any direction; rows of b and c are
+/* A product c = a b, or c += a b. a[rows, depth] may have any strides; rows of b and c are
  * `width` elements, a multiple of MICS_LANES. */
 struct mics_tile {
     float *c;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vmath.h - the exponential and what is made of it, for vectors.
+ * vmath.h - the exponential, the logistic function and GELU, for vectors.
  *
- * Within 2 units in the last place of the exact value where the result is a normal number. NaN gives
- * NaN, too large gives infinity, too small gives subnormal numbers and then 0.
+ * The exponential is within 2 units in the last place of the exact value where the result is a
+ * normal number. NaN gives NaN, too large gives infinity, too small gives subnormal numbers and
+ * then 0.
  */
 #ifndef MICS_KERNELS_HOST_VMATH_H
 #define MICS_KERNELS_HOST_VMATH_H
 
-#include "host/simd.h"
+#include "host/vector.h"
 
 /* 1.5 * 2^23: added to a small number, it leaves the nearest integer in the low bits. */
 #define MICS_VEXP_SHIFT 12582912.0f
@@ -31,8 +32,8 @@ static inline mics_vf mics_vexp_rest(mics_vf x, mics_vf n)
     return (x - n * 0.693359375f) + n * 2.12194440e-4f;
 }
 
-/* e^x. With n the integer nearest to x / ln 2, 2^n is multiplied in two halves, so that the ends of the
- * range need no branches. */
+/* e^x. With n the integer nearest to x / ln 2, 2^n is multiplied in two halves, so that the ends of
+ * the range need no branches. */
 static inline mics_vf mics_vexp(mics_vf x)
 {
     const mics_vf high = mics_vset(89.0f), low = mics_vset(-104.0f);
@@ -49,8 +50,8 @@ static inline mics_vf mics_vexp(mics_vf x)
     return p * (mics_vf)((half + 127) << 23) * (mics_vf)((n - half + 127) << 23);
 }
 
-/* e^x for x up to 88, at two thirds of the cost: what would be subnormal is 0. For numbers from which
- * their maximum was taken. */
+/* e^x for x up to 88, at two thirds of the cost: what would be subnormal is 0. For numbers from
+ * which their maximum was taken. */
 static inline mics_vf mics_vexp_low(mics_vf x)
 {
     const mics_vf shift = mics_vset(MICS_VEXP_SHIFT);
@@ -66,6 +67,36 @@ static inline mics_vf mics_vexp_low(mics_vf x)
 static inline mics_vf mics_vsigmoid(mics_vf x)
 {
     return 1.0f / (1.0f + mics_vexp(-x));
+}
+
+/*
+ * The Gaussian error linear unit, tanh form, and its derivative. (1 + tanh(u)) / 2 is the logistic
+ * function of 2u: one exponential and one division per element, without cancellation for negative
+ * inputs.
+ */
+
+#define MICS_GELU_TWICE 1.59576912f /* 2 sqrt(2 / pi) */
+#define MICS_GELU_CUBIC 0.044715f
+
+static inline mics_vf mics_vgelu(mics_vf x)
+{
+    mics_vf twice_u = MICS_GELU_TWICE * (x + MICS_GELU_CUBIC * x * x * x);
+
+    return x / (1.0f + mics_vexp(-twice_u));
+}
+
+/* s + x s (1 - s) 2u', where s is the logistic of 2u. Past 16 the last factors are 0: x is held
+ * there, or its square would overflow and 0 times infinity be NaN. */
+static inline mics_vf mics_vgelu_slope(mics_vf x)
+{
+    const mics_vf most = mics_vset(16.0f), least = mics_vset(-16.0f);
+    mics_vf square, s;
+
+    x = mics_vselect(x > most, most, x);
+    x = mics_vselect(x < least, least, x);
+    square = x * x;
+    s = mics_vsigmoid(MICS_GELU_TWICE * (x + MICS_GELU_CUBIC * x * square));
+    return s + x * s * (1.0f - s) * (MICS_GELU_TWICE * (1.0f + 3.0f * MICS_GELU_CUBIC * square));
 }
 
 #endif

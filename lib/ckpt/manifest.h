@@ -68,6 +68,8 @@ enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_t
  * an entry: "h.*.ln_1.weight is missing (12)". */
 enum mics_status mics_ckpt_match_tensors(const struct mics_ckpt_table *table,
                                          const struct mics_model *model, struct mics_err *err);
+/* The optimizer that the manifest's plan names; NULL: it names none that is known. */
+const struct mics_optimizer_row *mics_manifest_optimizer(const json_t *doc);
 
 /* "shard-00002.safetensors" */
 void mics_ckpt_file_name(uint32_t index, char *buf, size_t size);

@@ -260,18 +260,34 @@ static enum mics_status match_model(const struct mics_cursor *root, const struct
     return status;
 }
 
-static enum mics_status match_states(uint32_t then, uint32_t now, struct mics_err *err)
+const struct mics_optimizer_row *mics_manifest_optimizer(const json_t *doc)
 {
-    if (then == now)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "the checkpoint has %u states of each parameter (it is of %s), the plan's "
-                        "optimizer %u",
-                        then,
-                        then == 3   ? "AdamW"
-                        : then == 2 ? "SGD"
-                                    : "weights only",
-                        now);
+    const json_t *choice = json_object_get(json_object_get(doc, "plan"), "choice");
+    const char *name = json_string_value(json_object_get(choice, "optimizer"));
+    enum mics_optimizer optimizer;
+
+    return name && mics_optimizer_parse(name, &optimizer) ? mics_optimizer_get(optimizer) : NULL;
+}
+
+static enum mics_status match_optimizer(const json_t *doc, uint32_t then,
+                                        const struct mics_ckpt_form *form, struct mics_err *err)
+{
+    const struct mics_optimizer_row *was = mics_manifest_optimizer(doc);
+    const struct mics_optimizer_row *is = mics_optimizer_get(form->choice->optimizer);
+
+    if (then != form->states)
+        return mics_err_set(
+            err, MICS_ERR_FORMAT,
+            "the checkpoint has %u states of each parameter (it is of %s), the plan's optimizer %u",
+            then,
+            then == 1 ? "weights only"
+            : was     ? was->title
+                      : "another optimizer",
+            form->states);
+    if (then > 1 && was && was != is)
+        return mics_err_set(err, MICS_ERR_FORMAT, "the checkpoint is of %s, the plan of %s",
+                            was->title, is->title);
+    return MICS_OK;
 }
 
 /* The difference of the configurations, followed by the tensors that differ because of it. */
@@ -299,5 +315,5 @@ enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_t
     const struct mics_cursor root = mics_cursor_root(doc);
     enum mics_status status = match_all(&root, table, form->model, err);
 
-    return status == MICS_OK ? match_states(table->states, form->states, err) : status;
+    return status == MICS_OK ? match_optimizer(doc, table->states, form, err) : status;
 }

@@ -14,9 +14,10 @@
 
 #include <jansson.h>
 
-/* The states of an element, in the order of the tensors of a file: the fp32 parameter, Adam's first
- * moment (SGD: the momentum), Adam's second moment. Tensors in a file are called "UNIT.STATE". */
-#define MICS_CKPT_STATES 3
+/* The states of an element, in the order of the tensors of a file: the fp32 parameter, then the
+ * optimizer's (both moments of AdamW; the momentum of SGD and Lion). Tensors in a file are called
+ * "UNIT.STATE". */
+#define MICS_CKPT_STATES (1 + MICS_OPTIMIZER_STATES_MAX)
 const char *mics_ckpt_state_name(uint32_t state); /* "param", "m", "v" */
 
 /* First element of part `part` (0 to parts) of a shard of `count` elements. */

@@ -4,7 +4,7 @@
  */
 #include "comm/backend.h"
 
-#include "device/stream.h"
+#include "device/device.h"
 
 #include <assert.h>
 #include <string.h>

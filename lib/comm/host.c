@@ -48,7 +48,7 @@ void mics_comm_host_submit(struct comm_base *base, struct mics_stream *stream,
                            const struct comm_call *calls, int count)
 {
     for (int i = 0; i < count; i++) {
-        const struct stream_call part = {base, mics_stream_device(stream), i, count, calls[i]};
+        const struct stream_call part = {base, stream->device, i, count, calls[i]};
         struct mics_op_call op = {.fn = run_stream_call};
 
         static_assert(sizeof part <= sizeof op.payload, "a call fits into an operation's payload");

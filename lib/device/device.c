@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "device/device.h"
 
-#include "device/stream.h"
-
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-struct mics_device *mics_stream_device(const struct mics_stream *stream)
-{
-    return stream->device;
-}
 
 /* Cores that this process may run on. */
 static unsigned allowed_cores(void)

@@ -4,12 +4,12 @@
  *
  * Everything that is enqueued on a stream runs in order; streams run side by side. An event marks a
  * point of a stream; other streams can be made to wait for its newest record. As in CUDA, a wait
- * looks at the record that was newest when the wait was *enqueued*; an event never recorded does not
- * hold anybody up. One thread at a time enqueues on a device.
+ * looks at the record that was newest when the wait was *enqueued*; waiting for an event that was
+ * never recorded returns at once. Only one thread at a time may enqueue on a device.
  *
- * A failure inside a stream (a communicator's, say) is sticky for the whole device: later operations
- * are skipped, events are still marked so that nobody hangs, and mics_stream_sync() and
- * mics_event_sync() report the first failure.
+ * A failure inside a stream (of a communicator, for example) is sticky for the whole device: later
+ * operations are skipped, events are still recorded so that no wait hangs, and stream_sync() and
+ * event_sync() report the first failure.
  */
 #ifndef MICS_DEVICE_DEVICE_H
 #define MICS_DEVICE_DEVICE_H
@@ -22,15 +22,19 @@
 #include <stdint.h>
 
 struct mics_device;
-struct mics_stream; /* opaque; belongs to a device */
 struct mics_event;
 struct mics_comm;
 
-#define MICS_DEVICE_ABI 5
+/* The first member of a device's own stream structure. */
+struct mics_stream {
+    struct mics_device *device; /* that it belongs to */
+};
 
-/* A line that a device has for people. */
+#define MICS_DEVICE_ABI 6
+
+/* A message of a device for the user. */
 struct mics_device_note {
-    int level; /* how often -v must be given to see it; 0: a warning */
+    int level; /* number of -v options from which it is shown; 0: a warning */
     char text[256];
 };
 
@@ -38,15 +42,16 @@ struct mics_device_ops {
     uint32_t abi, size;
     void (*free)(struct mics_device *device);
 
-    /* Memory, aligned to 256 bytes at least. *Not* zeroed. MICS_ERR_NOMEM says what is free. */
+    /* Memory, aligned to 256 bytes at least. *Not* zeroed. With MICS_ERR_NOMEM the text has the
+     * bytes that are free. */
     enum mics_status (*alloc)(struct mics_device *device, size_t bytes, void **out,
                               struct mics_err *err);
     void (*release)(struct mics_device *device, void *memory);
-    /* Bytes of the device's memory that are free now, whoever has the rest. NULL: it cannot tell. */
+    /* Bytes of the device's memory that no process has allocated. NULL: unknown. */
     enum mics_status (*memory_left)(struct mics_device *device, uint64_t *out,
                                     struct mics_err *err);
-    /* Memory of the host, zeroed, from and to which copies on streams go on while the host does other
-     * things (on a GPU: pinned). Copies of other host memory are right, too, but may block the caller. */
+    /* Host memory, zeroed, from and to which copies are asynchronous (on a GPU: pinned). Copies
+     * from and to other host memory are correct too, but may block the caller. */
     enum mics_status (*host_alloc)(struct mics_device *device, size_t bytes, void **out,
                                    struct mics_err *err);
     void (*host_release)(struct mics_device *device, void *memory); /* NULL is fine */
@@ -54,7 +59,7 @@ struct mics_device_ops {
     /* `priority`: 0 normal, 1 high (communication). Name: for traces and thread names; copied. */
     enum mics_status (*stream_open)(struct mics_device *device, const char *name, int priority,
                                     struct mics_stream **out, struct mics_err *err);
-    void (*stream_close)(struct mics_stream *stream); /* finishes what is enqueued; NULL is fine */
+    void (*stream_close)(struct mics_stream *stream); /* after all that is enqueued; NULL is fine */
     enum mics_status (*stream_sync)(struct mics_stream *stream, struct mics_err *err);
 
     enum mics_status (*event_open)(struct mics_device *device, struct mics_event **out,
@@ -64,7 +69,8 @@ struct mics_device_ops {
     void (*event_wait)(struct mics_stream *stream, struct mics_event *event);
     /* Block the caller until the newest record is reached. */
     enum mics_status (*event_sync)(struct mics_event *event, struct mics_err *err);
-    /* Was the newest record reached, if there is one? Does not block; any thread. */
+    /* Whether the newest record has been reached; true when there is none. Does not block; any
+     * thread. */
     bool (*event_reached)(struct mics_event *event);
     /* When the newest record was reached, in seconds on the clock of mics_now_s(). Only after it
      * was reached. */
@@ -74,11 +80,11 @@ struct mics_device_ops {
     void (*launch)(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                    size_t size);
 
-    /* Get ready for matrix products of `count` shapes before the first is launched: choose how each
-     * is done and leave that in choices[]; or, `given`, do them as choices[] says, which a device
-     * of equal `tuning` left. Products run on their own operands, whose contents are lost, and the
-     * stream is waited for. Shapes that were not prepared are done as the library first proposes,
-     * without allocating. NULL: there is nothing to choose. */
+    /* Prepare for matrix products of `count` shapes before the first is launched: choose an
+     * algorithm for each and write it to choices[]; or, `given`, use choices[] as written by a
+     * device of equal `tuning`. Products are timed on the operands of `products`, whose contents
+     * are lost; the call waits for the stream. Shapes that were not prepared use the library's
+     * first proposal, without allocating. NULL: there is nothing to choose. */
     enum mics_status (*prepare)(struct mics_stream *stream, const struct mics_op_matmul *products,
                                 size_t count, bool given, struct mics_matmul_choice *choices,
                                 struct mics_err *err);
@@ -87,39 +93,37 @@ struct mics_device_ops {
     void (*fail)(struct mics_device *device, enum mics_status status, const char *text);
     enum mics_status (*failure)(struct mics_device *device, struct mics_err *err);
 
-    /* The oldest line that was not taken yet; false: there is none. Any thread. NULL: it never has one. */
+    /* Take the oldest note; false: there is none. Any thread. NULL: the device never has any. */
     bool (*next_note)(struct mics_device *device, struct mics_device_note *out);
 
-    /* The ranks of `control` in the same order, with the device's own collectives on its memory; see
-     * comm_device.h. Collective; `control` is used further, and freed later. NULL: it has none. */
+    /* A communicator of the ranks of `control`, in the same order, whose collectives run on the
+     * device's memory. Collective. It uses `control`, which must be freed after it. NULL: the
+     * device has no collectives of its own. */
     enum mics_status (*comm_open)(struct mics_device *device, struct mics_comm *control,
                                   struct mics_comm **out, struct mics_err *err);
 };
 
 struct mics_device {
     const struct mics_device_ops *ops;
-    const char *name; /* "host", "cuda", "emulated" */
-    const char
-        *description; /* for people: which one it is, "NVIDIA H200 (GPU 0)"; NULL: nothing to add */
-    bool on_host;     /* its memory is the host's: any code of the host may read and write it */
-    char uuid[16];    /* of a GPU: equal on two ranks of a machine when they share it */
-    char model[64];   /* of a GPU: "NVIDIA H200"; else empty */
-    char tuning[192]; /* what choices of prepare() depend on: GPU and libraries; else empty */
+    const char *name;        /* "host", "cuda", "emulated" */
+    const char *description; /* in messages: "NVIDIA H200 (GPU 0)"; NULL: none */
+    bool on_host;            /* its memory is host memory, which host code may read and write */
+    char uuid[16];           /* of a GPU: equal on two ranks that share it */
+    char model[64];          /* of a GPU: "NVIDIA H200"; else empty */
+    char tuning[192]; /* GPU and libraries, which the choices of prepare() depend on; else empty */
 };
 
 #define MICS_THREADS_MAX 1024
 
-/* The host as a device: 1 <= `threads` <= MICS_THREADS_MAX compute threads. The device belongs to the
- * caller, who closes its streams and events and ends it by device->ops->free(). MICS_ERR_ARG: another
- * number of threads. */
+/* The host as a device: 1 <= `threads` <= MICS_THREADS_MAX compute threads. The device belongs to
+ * the caller, who closes its streams and events and then calls device->ops->free(). MICS_ERR_ARG:
+ * `threads` is out of range. */
 enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out,
                                       struct mics_err *err);
 
-struct mics_device *mics_stream_device(const struct mics_stream *stream);
-
-/* Compute threads for each of `local_size` ranks that share this process's allowed cores: cores / ranks,
- * at least 1. MICS_THREADS=N in the environment decides instead; when that is not a number in
- * [1, MICS_THREADS_MAX] the answer is 0, and mics_device_new_host(0) says what is wrong with it. */
+/* Compute threads of each of `local_size` ranks that share the cores which this process may run on:
+ * cores divided by ranks, at least 1. MICS_THREADS=N in the environment overrides it; if N is not a
+ * number in [1, MICS_THREADS_MAX], returns 0, and mics_device_new_host(0) reports the error. */
 unsigned mics_threads_per_rank(unsigned local_size);
 
 #endif

@@ -25,7 +25,7 @@ static const struct mics_plugin_services services = {
     .now_s = mics_now_s,
 };
 
-/* A file as it is, a folder's plug-in; false: there is nothing of that name. */
+/* `place` itself if it is a file, else the plug-in in that folder; false: there is none. */
 static bool plugin_at(const char *place, size_t length, char path[PATH_BYTES])
 {
     struct stat about;
@@ -79,8 +79,8 @@ static enum mics_status find(char path[PATH_BYTES], struct mics_err *err)
                         MICS_PLUGIN_FILE, folder, folder);
 }
 
-/* The loader maps what a file's headers promise: of one that was cut, reading the lost end would be a
- * SIGBUS. The headers of sections stand at the end. */
+/* Loading a truncated file would end in SIGBUS, because the loader maps as much as the headers
+ * declare. The section headers are at the end of a complete file. */
 static enum mics_status check_whole(const char *path, struct mics_err *err)
 {
     FILE *in = fopen(path, "rb");
@@ -119,7 +119,7 @@ static enum mics_status check_table(const struct mics_plugin *table, struct mics
     return MICS_OK;
 }
 
-/* The loader's text begins with the file's name; ours does, too. */
+/* The loader's message without the file name, which our message already has. */
 static const char *loader_text(const char *path)
 {
     const char *text = dlerror();
@@ -137,7 +137,7 @@ static enum mics_status load(struct mics_plugin_file *file, struct mics_err *err
     mics_plugin_entry_fn *entry;
     void *symbol;
 
-    /* Never unmapped: threads of the driver may still be in it. */
+    /* Never unmapped: threads of the driver may still run its code. */
     file->handle = dlopen(file->path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!file->handle)
         return mics_err_set(err, MICS_ERR_UNSUPPORTED, "%s", loader_text(file->path));

@@ -20,13 +20,6 @@
 
 struct mics_engine;
 
-struct mics_optimizer_settings {
-    float beta1, beta2, eps; /* AdamW */
-    float momentum;          /* SGD */
-    float weight_decay;
-    float clip; /* 0: none; must agree with choice.clip */
-};
-
 struct mics_engine_options {
     const struct mics_model *model; /* outlives the engine, as all below */
     const struct mics_plan_choice *choice;
@@ -35,7 +28,7 @@ struct mics_engine_options {
     struct mics_device *device;
     const struct mics_schedule
         *schedule; /* NULL: built from the choice. Tests pass mutated ones. */
-    struct mics_optimizer_settings optimizer;
+    struct mics_optimizer_settings optimizer; /* its clip must agree with choice->clip */
     /* [operations of the training schedule] seconds. If it is set, each operation only takes its
      * time instead of computing, communication stays real, and the loss is 0. NULL: compute. */
     const double *op_durations;
@@ -68,7 +61,8 @@ struct mics_step_result {
     double begin_s;              /* when the timeline begins, on the clock of mics_now_s() */
 };
 
-/* Optimizer state of a unit: fp32, this rank's optimizer shard, segment by segment. */
+/* What an update changes of a unit, in fp32: this rank's optimizer shard, segment by segment, of the
+ * parameters and of as many states as the optimizer has (kernels/optimizer.h). */
 enum mics_state { MICS_STATE_PARAM, MICS_STATE_M, MICS_STATE_V };
 
 enum mics_status mics_engine_new(const struct mics_engine_options *options,
@@ -113,7 +107,6 @@ enum mics_status mics_engine_logits(struct mics_engine *engine, const int32_t *t
 /* Elements of this rank's optimizer shard of a unit. In the unit's flat vector, its piece of
  * segment t begins at mics_layout_piece_offset(). */
 uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit);
-bool mics_engine_has_state(const struct mics_engine *engine, enum mics_state state);
 /* Copy elements [first, first + count) of the shard out of, or into, the arena. All steps must be
  * collected. MICS_ERR_ARG: they are not, or the optimizer does not have this state. */
 enum mics_status mics_engine_export(struct mics_engine *engine, uint32_t unit,

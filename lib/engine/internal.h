@@ -17,9 +17,10 @@
 
 /* Where one unit lives on this rank. Device memory, in the arena. */
 struct unit_memory {
-    const struct mics_layout *layout; /* of the training schedule */
-    void *param;                      /* shard, of choice.dtype */
-    float *grad, *m, *v;              /* shards; v NULL for SGD */
+    const struct mics_layout *layout;        /* of the training schedule */
+    void *param;                             /* shard, of choice.dtype */
+    float *grad;                             /* shard */
+    float *state[MICS_OPTIMIZER_STATES_MAX]; /* shards; NULL: the optimizer has fewer */
     float *master; /* fp32 optimizer shard, segment by segment; NULL: param is fp32 itself */
 };
 

@@ -96,38 +96,20 @@ static void launch_update(struct mics_engine *engine, const struct issue *issue,
                           uint16_t *copy, uint64_t at_grad, uint64_t at_state, uint64_t decay_count)
 {
     const struct unit_memory *unit = &engine->units[issue->op->unit];
-    const struct mics_optimizer_settings *with = &engine->options.optimizer;
-    const uint64_t count = layout_of(issue)->optim_piece;
-    const struct mics_op_scalars *scalars = engine->scalars[issue->parity];
+    struct mics_op_update update = {.optimizer = engine->choice.optimizer,
+                                    .step = issue->step,
+                                    .param = param,
+                                    .copy = copy,
+                                    .grad = unit->grad + at_grad,
+                                    .scalars = engine->scalars[issue->parity],
+                                    .count = layout_of(issue)->optim_piece,
+                                    .decay_count = decay_count,
+                                    .lr = issue->lr,
+                                    .settings = engine->options.optimizer};
 
-    if (engine->choice.optimizer == MICS_OPT_ADAMW)
-        mics_launch_adamw(issue->stream, &(struct mics_op_adamw){.param = param,
-                                                                 .copy = copy,
-                                                                 .m = unit->m + at_state,
-                                                                 .v = unit->v + at_state,
-                                                                 .grad = unit->grad + at_grad,
-                                                                 .scalars = scalars,
-                                                                 .count = count,
-                                                                 .decay_count = decay_count,
-                                                                 .lr = issue->lr,
-                                                                 .beta1 = with->beta1,
-                                                                 .beta2 = with->beta2,
-                                                                 .eps = with->eps,
-                                                                 .weight_decay = with->weight_decay,
-                                                                 .clip = with->clip,
-                                                                 .step = issue->step});
-    else
-        mics_launch_sgd(issue->stream, &(struct mics_op_sgd){.param = param,
-                                                             .copy = copy,
-                                                             .momentum = unit->m + at_state,
-                                                             .grad = unit->grad + at_grad,
-                                                             .scalars = scalars,
-                                                             .count = count,
-                                                             .decay_count = decay_count,
-                                                             .lr = issue->lr,
-                                                             .mu = with->momentum,
-                                                             .weight_decay = with->weight_decay,
-                                                             .clip = with->clip});
+    for (uint32_t i = 0; i < mics_optimizer_states(engine->choice.optimizer); i++)
+        update.state[i] = unit->state[i] + at_state;
+    mics_launch_update(issue->stream, &update);
 }
 
 static void issue_update(struct mics_engine *engine, const struct issue *issue)

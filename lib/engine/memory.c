@@ -63,9 +63,8 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
         unit->grad = take_floats(&grad, mics_layout_grad_shard(unit->layout));
         if (engine->choice.dtype != MICS_F32)
             unit->master = take_floats(&optim, mics_layout_optim_shard(unit->layout));
-        unit->m = take_floats(&optim, mics_layout_optim_shard(unit->layout));
-        if (engine->choice.optimizer == MICS_OPT_ADAMW)
-            unit->v = take_floats(&optim, mics_layout_optim_shard(unit->layout));
+        for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
+            unit->state[s] = take_floats(&optim, mics_layout_optim_shard(unit->layout));
     }
     return param.status ? param.status : grad.status ? grad.status : optim.status;
 }

@@ -16,7 +16,7 @@
 #include "base/num.h"
 #include "base/units.h"
 #include "comm/agree.h"
-#include "device/stream.h"
+#include "device/device.h"
 #include "engine/internal.h"
 #include "plan/memory.h"
 

@@ -127,9 +127,8 @@ static void zero_state(struct mics_engine *engine)
         const struct unit_memory *unit = &engine->units[i];
 
         zero(engine, unit->grad, mics_layout_grad_shard(unit->layout));
-        zero(engine, unit->m, mics_layout_optim_shard(unit->layout));
-        if (unit->v)
-            zero(engine, unit->v, mics_layout_optim_shard(unit->layout));
+        for (uint32_t s = 0; s < mics_optimizer_states(engine->choice.optimizer); s++)
+            zero(engine, unit->state[s], mics_layout_optim_shard(unit->layout));
     }
 }
 
@@ -161,11 +160,6 @@ uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit
     return mics_layout_optim_shard(engine->units[unit].layout);
 }
 
-bool mics_engine_has_state(const struct mics_engine *engine, enum mics_state state)
-{
-    return state != MICS_STATE_V || engine->choice.optimizer == MICS_OPT_ADAMW;
-}
-
 /* Where segment `segment` of a state's shard is in the arena. */
 static float *piece_of(const struct mics_engine *engine, uint32_t unit, enum mics_state state,
                        uint32_t segment)
@@ -176,7 +170,7 @@ static float *piece_of(const struct mics_engine *engine, uint32_t unit, enum mic
     if (state == MICS_STATE_PARAM)
         return memory->master ? memory->master + segment * layout->optim_piece
                               : updated_piece(engine, unit, segment);
-    return (state == MICS_STATE_M ? memory->m : memory->v) + segment * layout->optim_piece;
+    return memory->state[state - MICS_STATE_M] + segment * layout->optim_piece;
 }
 
 /* A copy of elements of a state's shard to or from the host. */
@@ -194,8 +188,9 @@ static enum mics_status move(struct mics_engine *engine, const struct move *what
     const uint64_t piece = engine->units[what->unit].layout->optim_piece;
     uint64_t run;
 
-    if (!mics_engine_has_state(engine, what->state))
-        return mics_err_set(err, MICS_ERR_ARG, "the optimizer has no second moment");
+    if ((uint32_t)what->state > mics_optimizer_states(engine->choice.optimizer))
+        return mics_err_set(err, MICS_ERR_ARG, "%s has no state %d",
+                            mics_optimizer_get(engine->choice.optimizer)->title, (int)what->state);
     if (mics_engine_uncollected(engine) > 0)
         return mics_err_set(err, MICS_ERR_ARG, "a step is not collected yet");
     for (uint64_t done = 0; done < what->count; done += run) {

@@ -81,15 +81,10 @@ static enum mics_status read_optimizer(const struct mics_cursor *at, enum mics_o
     const char *text;
     enum mics_status status = mics_cursor_string(at, "optimizer", &text, err);
 
-    if (status != MICS_OK)
-        return status;
-    for (int i = MICS_OPT_ADAMW; i <= MICS_OPT_SGD; i++) {
-        if (strcmp(text, mics_optimizer_name((enum mics_optimizer)i)) == 0) {
-            *out = (enum mics_optimizer)i;
-            return MICS_OK;
-        }
-    }
-    return mics_cursor_fail(at, "optimizer", err, "'%s': expected adamw or sgd", text);
+    if (status == MICS_OK && !mics_optimizer_parse(text, out))
+        return mics_cursor_fail(at, "optimizer", err, "'%s': expected one of " MICS_OPTIMIZER_NAMES,
+                                text);
+    return status;
 }
 
 /* Older plans have no types and are of fp32. */

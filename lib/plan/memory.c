@@ -7,11 +7,6 @@
 
 #include <string.h>
 
-uint32_t mics_optimizer_states(enum mics_optimizer optimizer)
-{
-    return optimizer == MICS_OPT_ADAMW ? 2 : 1;
-}
-
 /* fp32 values per element of an optimizer shard: the states and the master. */
 static uint32_t optimizer_values(const struct mics_plan_choice *choice)
 {

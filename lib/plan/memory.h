@@ -29,10 +29,6 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
  * and the communicators; where ranks compute in host memory, the snapshot. */
 uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology);
 
-/* fp32 states per element of an optimizer shard: m and v of AdamW, or SGD's momentum. The fp32
- * master of parameters of another type is not counted. */
-uint32_t mics_optimizer_states(enum mics_optimizer optimizer);
-
 /* Files per shard of a checkpoint: one for each replica, but none smaller than 1 MiB, since more
  * files then cost more than they gain. */
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,

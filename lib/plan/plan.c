@@ -43,11 +43,6 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     return MICS_OK;
 }
 
-const char *mics_optimizer_name(enum mics_optimizer optimizer)
-{
-    return optimizer == MICS_OPT_ADAMW ? "adamw" : "sgd";
-}
-
 const char *mics_dtype_name(enum mics_dtype dtype)
 {
     static const char *const names[] = {

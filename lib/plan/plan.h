@@ -9,6 +9,7 @@
 #define MICS_PLAN_PLAN_H
 
 #include "model/model.h"
+#include "optimizer.h"
 #include "plan/group.h"
 #include "topology/topology.h"
 
@@ -18,8 +19,6 @@
 #define MICS_PLAN_VERSION 2
 
 #define MICS_COALESCED_MAX 7
-
-enum mics_optimizer { MICS_OPT_ADAMW, MICS_OPT_SGD };
 
 /* Everything that a schedule and its memory depend on, apart from the model.
  *
@@ -121,7 +120,6 @@ static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_c
     return choice->shape.p_grad == 1 ? MICS_F32 : choice->grad_dtype;
 }
 
-const char *mics_optimizer_name(enum mics_optimizer optimizer); /* "adamw", "sgd" */
 const char *mics_dtype_name(enum mics_dtype dtype);             /* "f32", "f64", "bf16" */
 
 #endif

@@ -38,7 +38,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
         .form = {.model = options->plan->model,
                  .choice = choice,
                  .layouts = mics_engine_schedule(options->engine)->layouts,
-                 .states = mics_engine_has_state(options->engine, MICS_STATE_V) ? 3 : 2},
+                 .states = 1 + mics_optimizer_states(choice->optimizer)},
     };
     run->form.parts = mics_ckpt_parts(&run->form);
     if (options->settings->steps > UINT32_MAX)

@@ -96,10 +96,10 @@ struct mics_settings mics_settings_default(void)
         .min_lr = -1,
         .lr_schedule = MICS_LR_COSINE,
         .warmup = -1,
-        .beta1 = 0.9,
-        .beta2 = 0.95,
-        .eps = 1e-8,
-        .momentum = 0.9,
+        .beta1 = -1,
+        .beta2 = -1,
+        .eps = -1,
+        .momentum = -1,
         .weight_decay = 0.1,
         .clip = -1,
         .val_fraction = 0.05,
@@ -135,6 +135,22 @@ enum mics_status mics_settings_set(struct mics_settings *settings, const char *n
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not a setting", name);
 }
 
+static void set_default(double *setting, double value)
+{
+    if (*setting < 0)
+        *setting = value;
+}
+
+static void resolve_optimizer(struct mics_settings *settings, enum mics_optimizer optimizer)
+{
+    const struct mics_optimizer_row *row = mics_optimizer_get(optimizer);
+
+    set_default(&settings->beta1, row->defaults.beta1);
+    set_default(&settings->beta2, row->defaults.beta2);
+    set_default(&settings->eps, row->defaults.eps);
+    set_default(&settings->momentum, row->defaults.momentum);
+}
+
 enum mics_status mics_settings_resolve(struct mics_settings *settings,
                                        const struct mics_plan_choice *choice, struct mics_err *err)
 {
@@ -142,6 +158,7 @@ enum mics_status mics_settings_resolve(struct mics_settings *settings,
         settings->min_lr = settings->lr / 10;
     if (settings->warmup < 0)
         settings->warmup = (int64_t)mics_min_u64(settings->steps / 10, 100);
+    resolve_optimizer(settings, choice->optimizer);
     if (settings->clip < 0)
         settings->clip = choice->clip ? 1 : 0;
     if (choice->clip == (settings->clip > 0))

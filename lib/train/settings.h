@@ -34,7 +34,8 @@ struct mics_settings {
     double lr, min_lr; /* min_lr < 0: a tenth of lr, until resolved */
     enum mics_lr_kind lr_schedule;
     int64_t warmup; /* steps; < 0: a tenth of `steps` but at most 100, until resolved */
-    double beta1, beta2, eps, momentum, weight_decay;
+    double beta1, beta2, eps, momentum; /* < 0: as the optimizer's row says, until resolved */
+    double weight_decay;
     double clip; /* < 0: as planned, until resolved */
     double val_fraction;
     uint64_t val_every, val_batches; /* 0: none */

@@ -114,6 +114,10 @@ nano() # more options
     [ "$(field optimizer plan)" = sgd ]
     [ "$(field prefetch plan)" = 3 ]
     [ "$(field clip plan)" = 0 ]
+    nano --optimizer=lion --no-clip --strategy=zero3 --tsv >lion
+    nano --optimizer=sgd --no-clip --strategy=zero3 --tsv >sgd
+    [ "$(field optimizer lion)" = lion ]
+    [ "$(field 'optimizer shards' lion)" = "$(field 'optimizer shards' sgd)" ]
 }
 
 @test "plan: each level of recomputation saves memory, and auto chooses one that fits" {
@@ -209,7 +213,7 @@ nano() # more options
 }
 
 @test "plan: invalid values exit 2 with the option's name" {
-    for bad in --global-batch=0 --micro-batch=x --seq=-1 --memory=12Q --memory=0 --recompute=some --optimizer=lion \
+    for bad in --global-batch=0 --micro-batch=x --seq=-1 --memory=12Q --memory=0 --recompute=some --optimizer=adam \
         --prefetch=99999999 --launch=ssh; do
         run --separate-stderr nano "$bad"
         [ "$status" = 2 ]

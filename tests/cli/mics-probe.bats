@@ -188,13 +188,13 @@ setup()
 
 @test "probe: a file of NCCL's topology becomes a topology that mics-plan plans for" {
     if mics-probe --nccl-topo=/dev/null 2>&1 | grep -q 'without expat'; then skip "this build is without expat"; fi
-    mics-probe --nccl-topo="$root/tests/gpu-node/nccl.xml" --nodes=4 -o topo.mp
+    mics-probe --nccl-topo="$root/tests/fake/nccl.xml" --nodes=4 -o topo.mp
     [ "$(mics-show --json topo.mp | jq -r '[.source, .nodes, .per_node, .device.name] | join(" ")')" = \
         "nccl 4 8 NVIDIA H200 141GB" ]
     mics-plan --model=gpt2-xl --global-batch=512 --seq=1024 topo.mp -o plan.mp
-    run -3 mics-probe --nccl-topo="$root/tests/gpu-node/v100.xml"
+    run -3 mics-probe --nccl-topo="$root/tests/fake/v100.xml"
     [[ $output == *"v100.xml: the model of the GPUs, of compute capability 7.0, is not stated: name it with --gpu=NAME" ]]
-    run -2 mics-probe --nccl-topo="$root/tests/gpu-node/v100.xml" --gpu=V1000
+    run -2 mics-probe --nccl-topo="$root/tests/fake/v100.xml" --gpu=V1000
     [[ $output == *'GPU "V1000" is not in the catalogue, which has V100-32, '* ]]
     run -1 mics-probe --nccl-topo=/nonexistent
     run -2 mics-probe --nodes=4
@@ -202,7 +202,7 @@ setup()
 }
 
 @test "probe: GPUs of the driver are in the machine of the document" {
-    MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so HWLOC_XMLFILE=$root/tests/gpu-node/hwloc.xml \
+    MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so HWLOC_XMLFILE=$root/tests/fake/hwloc.xml \
         run -0 --separate-stderr mics-probe --device=host --seconds=0.1 --json
     [ "$(jq -c '[.machine.gpus[] | .network.distance]' <<<"$output")" = '["switch","numa node","host bridge"]' ]
     mics-show - <<<"$output" >table

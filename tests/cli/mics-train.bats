@@ -142,6 +142,35 @@ wait_for() # file pattern
     same_numbers whole/step-000006 parts/step-000006
 }
 
+@test "train: Lion resumes bit for bit, in other groups too, and its momentum is not taken for SGD's" {
+    plan() # optimizer ranks topology...
+    {
+        mics-plan --optimizer="$1" --model=gpt2-nano --global-batch=4 --seq=32 --dtype=bf16 "${@:3}" >"$1-$2.mp"
+    }
+    plan lion 4 --topology='node:2 gpu:2' --strategy=mics:2
+    plan lion 2 --topology='node:1 gpu:2' --strategy=zero3
+    plan sgd 2 --topology='node:1 gpu:2' --strategy=zero3
+    for out in whole parts; do
+        mpi 4 mics-train -p lion-4.mp --data="$BATS_FILE_TMPDIR/text" --steps=6 --lr=1e-3 --sample=0 --val-every=0 \
+            --save-every=2 --out=$out -q
+    done
+    [ "$(mics-show --json whole/step-000002/manifest.mp | jq -c '[.states, .training.settings.beta2]')" = '[["param","m"],0.99]' ]
+    rm -r parts/step-00000[46]
+    mpi 4 mics-train --resume=parts/step-000002 --data="$BATS_FILE_TMPDIR/text" --sample=0 --out=parts -q
+    same_numbers whole/step-000006 parts/step-000006
+
+    mics-shard reshard whole/step-000002 -p lion-2.mp -o moved
+    mics-shard diff whole/step-000002 moved
+    mpi 2 mics-train -p lion-2.mp --resume=moved --data="$BATS_FILE_TMPDIR/text" --sample=0 --out=two -q
+    [ "$(readlink two/latest)" = step-000006 ]
+
+    run --separate-stderr mics-shard reshard whole/step-000002 -p sgd-2.mp -o wrong
+    [ "$status" = 3 ]
+    [ "$stderr" = 'mics-shard: whole/step-000002: is of Lion, the plan of SGD with momentum' ]
+    run --separate-stderr mpi 2 mics-train -p sgd-2.mp --resume=moved --out=wrong --data="$BATS_FILE_TMPDIR/text"
+    fails 3 'the checkpoint is of Lion, the plan of SGD with momentum'
+}
+
 @test "train: --resume=auto starts a new run, then continues it" {
     alone --resume=auto --steps=2 --out=run -q
     alone --resume=auto --steps=4 --out=run --log-every=1 >out

@@ -286,7 +286,7 @@ static void be_slow(uint64_t proposal)
 namespace
 {
 
-/* What a call said, for when its turn comes. */
+/* The arguments of a call, until it runs. */
 struct product {
     struct emu_lt_desc desc;
     struct emu_lt_layout layouts[4];

@@ -2,8 +2,8 @@
 /*
  * cuda_runtime.h - an emulated CUDA, found instead of the real one by the order of include folders.
  *
- * In C only the functions of the runtime. In C++ also what kernels are written in; how a grid is run
- * stands in emulator.h.
+ * In C only the functions of the runtime. In C++ also what kernels are written in; how a grid is
+ * run is in emulator.h.
  */
 #ifndef MICS_TESTS_EMULATOR_CUDA_RUNTIME_H
 #define MICS_TESTS_EMULATOR_CUDA_RUNTIME_H

@@ -2,9 +2,9 @@
 /*
  * emulator.cc - blocks, threads, barriers: see emulator.h.
  *
- * A thread that waits switches straight to the next fiber that can go on, or to one that starts the
- * next thread. When none can, the launch's own stack goes on: all threads have ended, or some wait
- * for ever.
+ * A thread that waits switches to the next fiber that can continue, or to one that starts the next
+ * thread. When none can, the launch's own stack continues: all threads have ended, or some wait for
+ * ever.
  */
 #include "emulator.h"
 
@@ -45,7 +45,7 @@ struct machine {
     struct thread threads[MAX_THREADS];
     unsigned count, started, ended, at_block, predicates, predicate_sum;
     unsigned order[MAX_THREADS]; /* in which threads start */
-    unsigned ready[MAX_THREADS]; /* threads that can go on */
+    unsigned ready[MAX_THREADS]; /* threads that can continue */
     unsigned ready_count;
     unsigned warp_waiting[MAX_WARPS], warp_ended[MAX_WARPS]; /* a bit for each lane */
     std::vector<std::pair<void *, size_t>> declared;
@@ -89,7 +89,7 @@ static unsigned draw(struct machine *m, unsigned n)
     return (unsigned)((z ^ (z >> 31)) % n);
 }
 
-/* Of launches to come: each gets a seed of its own. */
+/* Seed of the next launch: each has another. */
 static thread_local uint64_t order_seed, ordered;
 
 void emu_set_order(uint64_t seed)
@@ -141,7 +141,7 @@ static struct emu_fiber *ready_fiber(struct machine *m)
     return nullptr;
 }
 
-/* The main one when nothing can go on any more. */
+/* The main fiber when no other can continue. */
 static struct emu_fiber *next_fiber(struct machine *m)
 {
     struct emu_fiber *fiber = ready_fiber(m);
@@ -337,7 +337,7 @@ static void set_up_block(struct machine *m, uint3 index)
         std::swap(m->order[i - 1], m->order[draw(m, i)]);
 }
 
-/* Nothing can go on, and not all have ended: say who waits for whom. */
+/* No thread can continue, and not all have ended: report which waits for which. */
 static void tell_deadlock(const struct machine *m)
 {
     unsigned in[ENDED + 1] = {};
@@ -464,7 +464,7 @@ static cudaError_t enqueue(struct emu_job job, cudaStream_t stream)
     return emu_note(cudaSuccess);
 }
 
-/* As MICS_LAUNCH for a GPU has it: the thread's last error, be it of an earlier call that nobody
+/* As MICS_LAUNCH for a GPU has it: the thread's last error, also of an earlier call that was not
  * asked about. */
 cudaError_t emu_launch(struct emu_job job, cudaStream_t stream)
 {

@@ -6,13 +6,13 @@
  * the blocks of the grid run one after another on one thread. The threads of a block are fibers:
  * one runs until it ends, waits for its block (__syncthreads) or for its warp (shuffles, votes,
  * matrix instructions). A fiber takes the next thread when its own ends, so that a kernel without
- * barriers is run by one fiber, as plain calls. What is wrong is said on standard error and fails
- * the launch:
+ * barriers is run by one fiber, as plain calls. Errors of the kernel are reported on standard error
+ * and fail the launch:
  *   - a thread ends, or waits elsewhere, while others wait for it;
  *   - the lanes of a warp meet at different operations;
- *   - a grid or its shared memory is larger than a GPU of compute capability 9.0 takes.
- * Shared memory is undefined (0xff bytes: NaN) at the beginning of each block. emu_set_order()
- * changes the order in which threads run: a result that depends on it lacks a barrier.
+ *   - a grid or its shared memory is larger than a GPU of compute capability 9.0 takes. Shared
+ *     memory is undefined (0xff bytes: NaN) at the beginning of each block. emu_set_order() changes
+ *     the order in which threads run: a result that depends on it lacks a barrier.
  */
 #ifndef MICS_TESTS_EMULATOR_EMULATOR_H
 #define MICS_TESTS_EMULATOR_EMULATOR_H
@@ -138,7 +138,7 @@ unsigned emu_warp_alive(void);
 /* Another number for each block that the calling thread runs, from 1. */
 uint64_t emu_block_number(void);
 
-/* Say on standard error what is wrong, and end the launch; only in a kernel. */
+/* Report an error of the kernel on standard error and end the launch; only in a kernel. */
 [[noreturn]] void emu_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Poison a shared variable at its first use in a block. */

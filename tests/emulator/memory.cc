@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.cc - what memory is known, its allocation, copies and fills: see memory.h, runtime.h. */
+/* memory.cc - registered memory, its allocation, copies and fills: see memory.h, runtime.h. */
 #include "memory.h"
 
 #include "queue.h"
@@ -177,7 +177,7 @@ static bool is_on_host(emu_memory kind)
     return kind != emu_memory::DEVICE;
 }
 
-/* Are the ends where the caller says they are? */
+/* Whether both ends are in the kinds of memory that the caller declares. */
 static bool kind_fits(const struct copy &c, enum cudaMemcpyKind kind)
 {
     if (c.from == emu_memory::BEYOND || c.to == emu_memory::BEYOND)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl.cc - communicators of the emulated NCCL (see nccl.h): joining, meeting, ending, errors. What
- * they carry stands in nccl_collectives.cc.
+ * nccl.cc - communicators of the emulated NCCL (see nccl.h): joining, barriers, ending, errors.
+ * Collectives are in nccl_collectives.cc.
  *
  * ncclCommAbort() raises a flag that ends all waiting, and then waits for the communicator's own
  * thread and for the GPU.
@@ -52,7 +52,7 @@ void room_forget_name(const char *name)
 bool room_has_died(const room *room, int size)
 {
     for (int i = 0; i < size; i++) {
-        const int32_t pid = room->seats[i].pid;
+        const int32_t pid = room->members[i].pid;
 
         if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
             return true;
@@ -118,12 +118,12 @@ bool emu_nccl_is_well(const emu_nccl *comm)
     return state == ncclSuccess || state == ncclInProgress;
 }
 
-void emu_meeting::come(emu_nccl *comm)
+void emu_barrier::arrive(emu_nccl *comm)
 {
     room *room = comm->room;
 
     generation_ = room->generation;
-    looks_ = 0;
+    polls_ = 0;
     since_ = std::chrono::steady_clock::now();
     if (room->arrived.fetch_add(1) + 1 == (uint32_t)comm->size) {
         room->arrived = 0;
@@ -131,14 +131,14 @@ void emu_meeting::come(emu_nccl *comm)
     }
 }
 
-emu_step emu_meeting::ask(emu_nccl *comm)
+emu_step emu_barrier::poll(emu_nccl *comm)
 {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - since_;
 
     if (comm->aborted || comm->room->generation != generation_)
         return emu_step::DONE;
-    /* That takes time, so not at each look. */
-    if (++looks_ % 64 == 0 && emu_nccl_is_well(comm) && room_has_died(comm->room, comm->size))
+    /* Checking takes time, so not at each poll. */
+    if (++polls_ % 64 == 0 && emu_nccl_is_well(comm) && room_has_died(comm->room, comm->size))
         emu_nccl_error(comm, ncclRemoteError, "a peer's process is gone");
     if (comm->state == ncclRemoteError || comm->room->aborted || waited.count() < patience_s)
         return emu_step::STUCK; /* after a death for ever, as on a GPU, until it is aborted */
@@ -160,7 +160,7 @@ static void join(emu_nccl *comm)
     }
     while (std::strcmp(fault(), "absent") == 0 && !comm->aborted)
         usleep(1000);
-    room->seats[comm->rank].pid = (int32_t)getpid();
+    room->members[comm->rank].pid = (int32_t)getpid();
     const bool last = room->in.fetch_add(1) + 1 == (uint32_t)comm->size;
     if (last)
         room_forget_name(comm->name);
@@ -198,7 +198,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, 
     return comm->state;
 }
 
-/* Who has seen "success" may go on; the thread that was in the background is over then. */
+/* After "success" was seen the communicator may be used; the background thread has ended then. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
     if (!comm)

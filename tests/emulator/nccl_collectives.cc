@@ -40,8 +40,8 @@ static bool launch_order_is_implicit()
 namespace
 {
 
-/* One collective. For each chunk all ranks put something into their slots, meet, take something
- * out, and meet; with the first they say what they are about to do. */
+/* One collective. For each chunk all ranks write to their slots, pass a barrier, read from the
+ * slots and pass another; with the first chunk they publish the arguments of the call. */
 class exchange
 {
   public:
@@ -63,7 +63,7 @@ class exchange
     emu_step run();
 
   private:
-    enum { NEW, BROKEN_OFF, GIVEN, TAKEN } at_ = NEW;
+    enum { NEW, HANGING, GIVEN, TAKEN } at_ = NEW;
     emu_nccl *comm_;
     const room_call call_;
     const emu_give give_;
@@ -73,7 +73,7 @@ class exchange
     bool here_ = false;
     size_t done_ = 0; /* elements */
     std::chrono::steady_clock::time_point slow_until_ = {};
-    emu_meeting meeting_;
+    emu_barrier barrier_;
 
     void leave();
     emu_step begin();
@@ -118,19 +118,19 @@ emu_step exchange::begin()
     if (!emu_nccl_is_well(comm_) || (fault && ++begun_ever == std::atoi(fault))) {
         if (emu_nccl_is_well(comm_))
             emu_nccl_error(comm_, ncclSystemError, "emulated: the network is down");
-        at_ = BROKEN_OFF;
+        at_ = HANGING;
         return emu_step::MOVED;
     }
     if (is_slow())
         slow_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(3);
-    comm_->room->seats[comm_->rank].call = call_;
+    comm_->room->members[comm_->rank].call = call_;
     return give();
 }
 
 bool exchange::all_do_the_same() const
 {
     for (int r = 0; r < comm_->size; r++)
-        if (!(comm_->room->seats[r].call == call_)) {
+        if (!(comm_->room->members[r].call == call_)) {
             emu_nccl_error(comm_, ncclInvalidUsage, "emulated: ranks begin different collectives");
             fprintf(stderr,
                     "emulated NCCL: rank %d and rank %d of %d begin different collectives\n",
@@ -143,7 +143,7 @@ bool exchange::all_do_the_same() const
 emu_step exchange::give()
 {
     give_(done_ * each_, chunk() * each_);
-    meeting_.come(comm_);
+    barrier_.arrive(comm_);
     at_ = GIVEN;
     return emu_step::MOVED;
 }
@@ -153,7 +153,7 @@ emu_step exchange::take()
     if (done_ == 0 && !all_do_the_same())
         return emu_step::FAILED;
     take_(done_ * each_, chunk());
-    meeting_.come(comm_);
+    barrier_.arrive(comm_);
     at_ = TAKEN;
     return emu_step::MOVED;
 }
@@ -164,13 +164,13 @@ emu_step exchange::run()
         return emu_step::DONE;
     if (at_ == NEW)
         return begin();
-    if (at_ == BROKEN_OFF) /* it hangs until it is aborted */
+    if (at_ == HANGING) /* it hangs until it is aborted */
         return emu_step::STUCK;
     if (std::chrono::steady_clock::now() < slow_until_)
         return emu_step::STUCK;
-    const emu_step met = meeting_.ask(comm_);
-    if (met != emu_step::DONE || comm_->aborted)
-        return met;
+    const emu_step step = barrier_.poll(comm_);
+    if (step != emu_step::DONE || comm_->aborted)
+        return step;
     if (at_ == GIVEN)
         return take();
     done_ += chunk();
@@ -224,7 +224,7 @@ static uint16_t narrow(float x)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Elements may lie anywhere. */
+/* Elements need not be aligned. */
 template <typename T> static void add_as(char *into, const char *from, size_t count)
 {
     for (size_t i = 0; i < count; i++) {

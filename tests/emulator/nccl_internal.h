@@ -32,18 +32,18 @@ struct room_call {
     bool operator==(const room_call &) const = default;
 };
 
-struct room_seat {
-    std::atomic<int32_t> pid; /* 0: not in yet */
+struct room_member {
+    std::atomic<int32_t> pid; /* 0: not joined yet */
     room_call call;
 };
 
 /* The ranks' slots follow it. */
 struct alignas(64) room {
     std::atomic<uint32_t> in, arrived, generation, aborted;
-    room_seat seats[ROOM_RANKS];
+    room_member members[ROOM_RANKS];
 };
 
-/* NULL: the system refuses, errno says why. */
+/* NULL: failed, with errno. */
 room *room_enter(const char *name, int size);
 void room_leave(room *room, int size);
 void room_forget_name(const char *name);
@@ -53,7 +53,7 @@ static inline char *room_slot(room *room, int rank)
     return reinterpret_cast<char *>(room + 1) + (size_t)rank * ROOM_SLOT;
 }
 
-/* The process of some rank that was in is gone. */
+/* Whether the process of a rank that had joined has ended. */
 bool room_has_died(const room *room, int size);
 
 /* --- communicators */
@@ -72,7 +72,7 @@ struct emu_nccl {
     std::atomic<ncclResult_t> state;
     std::atomic<bool> aborted, finalized;
     std::atomic<int> callers; /* threads inside */
-    std::atomic<int> busy;    /* collectives that are enqueued and not over */
+    std::atomic<int> busy;    /* collectives that are enqueued and have not ended */
     emu_op_ref last;          /* of them */
     char text[128];           /* of `state` */
     void *memory[2];          /* that NCCL takes when it joins, and for its first collective */
@@ -110,21 +110,21 @@ class emu_inside
 
 /* Set the communicator's state; returns it. */
 ncclResult_t emu_nccl_error(emu_nccl *comm, ncclResult_t result, const char *text);
-/* Has nothing gone wrong so far? */
+/* Whether the communicator has no error. */
 bool emu_nccl_is_well(const emu_nccl *comm);
 
-/* How all ranks meet, without anybody waiting: come once, then ask until all are there. */
-class emu_meeting
+/* A barrier of all ranks without blocking: arrive once, then poll until all have arrived. */
+class emu_barrier
 {
   public:
-    void come(emu_nccl *comm);
-    /* DONE: all are there, or it was aborted. FAILED: they never will be, which was said. A rank
-     * that died is told by the communicator's state. */
-    emu_step ask(emu_nccl *comm);
+    void arrive(emu_nccl *comm);
+    /* DONE: all have arrived, or the communicator was aborted. FAILED: they cannot arrive, which
+     * was reported. If a rank died, the communicator's state is an error. */
+    emu_step poll(emu_nccl *comm);
 
   private:
     uint32_t generation_ = 0;
-    int looks_ = 0;
+    int polls_ = 0;
     std::chrono::steady_clock::time_point since_;
 };
 
@@ -136,9 +136,9 @@ typedef std::function<void(size_t at, size_t count)> emu_take;
 ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const room_call &call,
                               emu_give give, emu_take take);
 
-/* begin it, or with its group. */
+/* Begin it now, or with its group. */
 ncclResult_t emu_nccl_issue(emu_nccl *comm, std::function<ncclResult_t()> work);
-/* nccl.cc: let go of an aborted communicator; in the end of a group, if there is one. */
+/* nccl.cc: release an aborted communicator; at the end of the group, if there is one. */
 void emu_nccl_part(emu_nccl *comm);
 bool emu_nccl_part_later(emu_nccl *comm);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * queue.cc - the streams of emulated GPUs, in which order what is enqueued runs, and who runs it:
- * see queue.h.
+ * queue.cc - the streams of emulated GPUs, the order in which operations run, and the threads that
+ * run them: see queue.h.
  *
  * A thread that waits for an operation marks it and everything it depends on as wanted, and then
  * takes one turn after another until it is over. A turn tries the operations at the heads of the
@@ -35,7 +35,7 @@ struct emu_choice {
     struct emu_stream *stream;
     unsigned lane;   /* of its device, which stream it is */
     uint64_t number; /* in which the host enqueued it */
-    bool wanted; /* somebody waits for it or for what follows from it, or has waited long enough */
+    bool wanted;     /* a thread waits for it or a dependent one, or has waited long enough */
 };
 
 class emu_policy
@@ -48,14 +48,14 @@ class emu_policy
     void order(std::vector<emu_choice> *choices);
     /* How many operations run when something has been enqueued, if so many can. */
     unsigned at_once();
-    /* Does the GPU work on while the host does other things? Else only when it must. */
+    /* Whether operations run while the host does other things, or only when it waits. */
     bool eager() const;
 
   private:
     enum { LATE, EARLY, OTHERS, DRAWN } kind_;
     uint64_t seed_ = 0, draws_ = 0, favour_ = 0;
 
-    uint64_t draw(uint64_t n); /* some number below n */
+    uint64_t draw(uint64_t n); /* a random number below n */
     void shuffle(std::vector<emu_choice> *choices);
 };
 
@@ -152,20 +152,20 @@ typedef std::unique_lock<std::mutex> emu_guard;
 
 struct emu_op {
     emu_work work;
-    emu_op_ref before; /* the one in front of it in its stream, until that is over */
+    emu_op_ref before; /* the one before it in its stream, until that has ended */
     uint64_t number;   /* in which they are enqueued, all streams of a device */
     int device;
     bool wanted, begun, called, over;
     double over_ms; /* when, on a clock of the emulator */
     emu_clock::time_point
-        stuck; /* since when it waits for something outside; 0: it has not waited */
+        stuck; /* when it began to wait for something outside; 0: it has not waited */
 };
 
 struct emu_stream {
     int device;
     unsigned lane;
     bool blocking; /* ordered with the legacy default stream */
-    bool closed;   /* goes when it is empty */
+    bool closed;   /* freed when it is empty */
     std::deque<emu_op_ref> ops;
 };
 
@@ -177,7 +177,7 @@ struct emu_device {
     uint64_t released; /* those up to this one are not kept back */
     uint64_t waits;    /* for events, since the first stream was opened */
     unsigned lanes;
-    bool busy;        /* somebody runs an operation */
+    bool busy;        /* a thread runs an operation */
     bool asleep;      /* the device's thread has nothing to do */
     unsigned waiting; /* threads of the host that wait, and run what can run */
     emu_clock::time_point last_call;
@@ -214,7 +214,7 @@ static emu_stream *new_stream(int device, bool blocking)
     return stream;
 }
 
-/* The legacy default stream of a device stands first among its streams. */
+/* The legacy default stream of a device is the first of its streams. */
 static emu_stream *legacy(int device)
 {
     emu_device &d = devices[device];
@@ -487,7 +487,7 @@ static emu_step run_head(emu_guard &guard, emu_device &d, const emu_op_ref &op, 
 
     op->begun = true;
     op->work.behind = nullptr;
-    if (op->work.call) { /* the device's thread is to make it */
+    if (op->work.call) { /* the device's thread makes it */
         if (!op->called)
             d.calls.push_back(op);
         step = op->called ? emu_step::STUCK : emu_step::MOVED;
@@ -554,7 +554,7 @@ static bool take_turn(emu_guard &guard, emu_device &d, bool released_only)
     return false;
 }
 
-/* Let others do something: briefly at first, for most waits are short. */
+/* Yield to other threads: briefly at first, because most waits are short. */
 static void rest(emu_guard &guard, int looks)
 {
     if (looks < 50) {
@@ -599,7 +599,7 @@ static void run_some(emu_guard &guard, emu_device &d)
             return;
 }
 
-/* Make a call of the host's, if one is asked for. */
+/* Call a host function, if one is pending. */
 static bool make_call(emu_guard &guard, emu_device &d)
 {
     if (d.calls.empty())

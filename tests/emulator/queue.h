@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * queue.h - what is enqueued on the streams of emulated GPUs, and who runs it.
+ * queue.h - the streams of emulated GPUs: enqueuing operations and running them.
  *
  * Nothing runs when it is enqueued. A stream is a queue of operations that begin in order; an
  * operation may also have to wait for others, of other streams. One operation of a GPU runs at a
  * time, and which of those that could be next is chosen as badly for the program as CUDA's rules
- * allow: see order.h. They are run by the host's thread that waits for one of them; where nobody
+ * allow: see order.h. They are run by the host thread that waits for one of them; if no thread
  * waits or enqueues for a while, by the GPU's own thread, so that a host that is busy elsewhere
- * does not hold up other ranks. That thread also makes the calls of cudaLaunchHostFunc(), as a
- * driver has a thread for them.
+ * does not block other ranks. That thread also makes the calls of cudaLaunchHostFunc(), as a driver
+ * has a thread for them.
  *
  * An operation that waits for something outside (another rank, a number in memory) is polled, and
  * holds up nothing but its stream. One that fails breaks its GPU: whatever is enqueued there is
@@ -34,35 +34,35 @@ typedef std::shared_ptr<emu_op> emu_op_ref;
 
 /* What is to be enqueued. */
 struct emu_work {
-    std::function<emu_step()> run;    /* NULL: only a place in the stream */
-    std::vector<emu_op_ref> after;    /* these must be over before it begins; NULL is fine */
+    std::function<emu_step()> run;    /* NULL: only a position in the stream */
+    std::vector<emu_op_ref> after;    /* these must have ended before it begins; NULL is fine */
     emu_op_ref behind;                /* this one must have begun before */
     void (*call)(void *context) = {}; /* instead of `run`: a function of the host */
     void *context = {};
     unsigned insists_us =
-        500; /* should it be the first and has to wait, so long others do not go on */
+        500; /* if it is first in order but must wait, others are held back for so long */
 };
 
 /* Enqueue on a stream (NULL: the legacy default stream of the calling thread's GPU). NULL: refused,
- * because the GPU is broken or a function of the host calls; emu_note() tells which. */
+ * because the GPU has failed or a host function made the call; emu_note() gives the reason. */
 emu_op_ref emu_enqueue(cudaStream_t stream, emu_work work);
 /* Enqueue what runs once and cannot fail or wait. */
 emu_op_ref emu_enqueue_plain(cudaStream_t stream, std::function<void()> run);
 
-/* Wait until it is over, or dropped; NULL is fine. */
+/* Wait until it has ended or was dropped; NULL is fine. */
 void emu_wait(const emu_op_ref &op);
 bool emu_is_over(const emu_op_ref &op); /* true for NULL */
 double emu_over_ms(const emu_op_ref &op);
 /* Put the clock of events forward, as if an operation took longer. */
 void emu_let_pass(long ms);
 
-/* What was enqueued last on a stream; NULL: nothing that is not over. */
+/* The last operation enqueued on a stream; NULL: all have ended. */
 emu_op_ref emu_last(cudaStream_t stream);
 /* Wait for everything that is enqueued on the calling thread's GPU. */
 void emu_wait_for_device(void);
 
 int emu_device_of(cudaStream_t stream);
-/* The calling thread's GPU does not work any more; all work again. */
+/* Whether the calling thread's GPU has failed; make all GPUs work again. */
 bool emu_is_broken(void);
 void emu_repair(void);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* runtime.cc - what the emulated device says of itself, and errors: see runtime.h. */
+/* runtime.cc - properties of the emulated device, and errors: see runtime.h. */
 #include "queue.h"
 
 #include <algorithm>
@@ -83,7 +83,8 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
     return emu_note(cudaSuccess);
 }
 
-/* Limits of compute capability 9.0; few multiprocessors, so that loops over a grid are walked. */
+/* Limits of compute capability 9.0; few multiprocessors, so that loops over a grid run more than
+ * once. */
 static const struct cudaDeviceProp properties = {
     .name = "emulated",
     .uuid = {"mics emulated"},

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * runtime.h - the part of the CUDA runtime that mics uses, done on the host. For C and C++.
+ * runtime.h - the part of the CUDA runtime that mics uses, emulated on the host. For C and C++.
  *
- * Devices are alike, and the environment makes another machine of it: MICS_EMULATED_GPUS of them
+ * All devices are alike. The environment configures the machine: MICS_EMULATED_GPUS of them
  * (default 8, 0: none), MICS_EMULATED_DRIVER (a version as 13000, 0: no driver), MICS_EMULATED_ARCH
  * (90), MICS_EMULATED_NAME ("emulated"), MICS_EMULATED_MEMORY (bytes of each, 8 GiB),
  * MICS_EMULATED_TAKEN (bytes that other programs have of each, 0). Memory is the heap's, so that
  * AddressSanitizer sees what a kernel reads and writes; new memory is filled with 0xff bytes: NaN
- * in every floating type. Streams are asynchronous, in an order that order.h tells: arguments of
- * kernels and pageable memory of the host are read when a call enqueues, pinned memory is read when
- * the copy runs, and what CUDA does not promise to wait for is not waited for. The names are those
- * of CUDA; values of errors, too.
+ * in every floating type. Streams are asynchronous, in an order that order.h describes: arguments
+ * of kernels and pageable memory of the host are read when a call enqueues, pinned memory is read
+ * when the copy runs, and what CUDA does not promise to wait for is not waited for. The names are
+ * those of CUDA; values of errors, too.
  */
 #ifndef MICS_TESTS_EMULATOR_RUNTIME_H
 #define MICS_TESTS_EMULATOR_RUNTIME_H

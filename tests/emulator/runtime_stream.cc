@@ -134,7 +134,7 @@ cudaError_t cudaEventElapsedTime(float *time_ms, cudaEvent_t from, cudaEvent_t t
 
 /* --- the driver, whose function is found as the real one is */
 
-/* The stream goes on when (int32_t)(*at - value) >= 0; another thread writes there. */
+/* The stream continues when (int32_t)(*at - value) >= 0; another thread writes there. */
 static int stream_wait_value32(cudaStream_t stream, unsigned long long at, uint32_t value, unsigned)
 {
     const auto *word = reinterpret_cast<const std::atomic<uint32_t> *>((uintptr_t)at);

@@ -58,7 +58,7 @@ static void nothing_runs_before_it_is_waited_for(void)
     CHECK_INT(*out, 0);
     CHECK_INT(cudaStreamQuery(stream), cudaErrorNotReady);
     CHECK_INT(MICS_LAUNCH(put, 1, 1, 0, stream, out, 5),
-              cudaErrorNotReady); /* nobody has asked for it */
+              cudaErrorNotReady); /* no thread waits for it */
     CHECK_INT(cudaGetLastError(), cudaSuccess);
     CHECK_INT(cudaStreamSynchronize(stream), cudaSuccess);
     CHECK_INT(cudaStreamQuery(stream), cudaSuccess);

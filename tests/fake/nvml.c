@@ -2,7 +2,7 @@
 /*
  * nvml.c - replaces libnvidia-ml.so.1 in tests, through $MICS_NVML_PATH.
  *
- * It has the three GPUs of tests/gpu-node/hwloc.xml: an H200 whose links all lead to switches and
+ * It has the three GPUs of tests/fake/hwloc.xml: an H200 whose links all lead to switches and
  * are not reported by the older call; an A100 with links to GPUs, one of them down; and a GH200
  * without links and without memory of its own. MICS_FAKE_NVML=mismatch: initialisation fails as
  * after an upgrade of the driver without a restart. MICS_FAKE_NVML=emulated: the first two emulated

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * check_attention.cc - attention and its gradient on the GPU against plain loops of the host in
- * double; long sequences against the kernel `plain`. The kernels are those that are used by default,
- * or the one that MICS_CUDA_ATTENTION names.
+ * double; long sequences against the kernel `plain`. The kernels are those that are used by
+ * default, or the one that MICS_CUDA_ATTENTION names.
  *
  * Inputs are rounded to the type under test before the reference sees them, so that only the
  * kernels' own rounding is measured. Tolerances: the norm of the error over the norm of the result,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPU's operations where elements lie more than 2^32 elements apart: an index that is computed in 32
- * bits goes astray there. Only a few rows of the memory are touched.
+ * The GPU's operations where elements lie more than 2^32 elements apart: an index that is computed
+ * in 32 bits goes astray there. Only a few rows of the memory are touched.
  */
 #include "check.h"
 
@@ -36,8 +36,8 @@ static void far_close(void)
 #endif
 }
 
-/* Rows of C elements of a bf16 array to their far places, or back to where results are kept. The direction is
- * by the address, which the emulator takes for the host's. */
+/* Rows of C elements of a bf16 array to their far places, or back to where results are kept. The
+ * direction is by the address, which the emulator takes for the host's. */
 static void far_put(const struct array *rows, uint32_t C, size_t stride)
 {
     for (size_t row = 0; row * C < rows->count; row++)

@@ -58,68 +58,53 @@ static void check_copy(struct slice *s, bool copy)
     free(want);
 }
 
-static void run_adamw(size_t c, struct slice *s, float clip)
+static struct mics_op_update update_of(enum mics_optimizer optimizer, size_t c,
+                                       const struct slice *s, float clip)
 {
-    struct mics_op_adamw args = {s->param.device,
-                                 s->first.device,
-                                 s->second.device,
-                                 cases[c].copy ? s->copy.device : NULL,
-                                 s->grad.device,
-                                 s->device_scalars,
-                                 cases[c].count,
-                                 cases[c].decay_count,
-                                 1e-3f,
-                                 0.9f,
-                                 0.95f,
-                                 1e-8f,
-                                 0.1f,
-                                 clip,
-                                 7};
+    const bool two = mics_optimizer_states(optimizer) > 1;
 
-    RUN(adamw, &args, &s->param, &s->first, &s->second, &s->copy);
-    args.param = s->param.values;
-    args.m = s->first.values;
-    args.v = s->second.values;
-    args.copy = NULL;
-    args.grad = s->grad.values;
-    args.scalars = &s->scalars;
-    mics_host_adamw(pool, &args);
-    check_copy(s, cases[c].copy);
+    return (struct mics_op_update){.optimizer = optimizer,
+                                   .step = 7,
+                                   .param = s->param.device,
+                                   .state = {s->first.device, two ? s->second.device : NULL},
+                                   .copy = cases[c].copy ? s->copy.device : NULL,
+                                   .grad = s->grad.device,
+                                   .scalars = s->device_scalars,
+                                   .count = cases[c].count,
+                                   .decay_count = cases[c].decay_count,
+                                   .lr = optimizer == MICS_OPT_SGD ? 1e-2f : 1e-3f,
+                                   .settings = {.beta1 = 0.9f,
+                                                .beta2 = 0.95f,
+                                                .eps = 1e-8f,
+                                                .momentum = 0.9f,
+                                                .weight_decay = 0.1f,
+                                                .clip = clip}};
 }
 
-static void run_sgd(size_t c, struct slice *s, float clip)
+static void run_update(enum mics_optimizer optimizer, size_t c, struct slice *s, float clip)
 {
-    struct mics_op_sgd args = {s->param.device,
-                               s->first.device,
-                               cases[c].copy ? s->copy.device : NULL,
-                               s->grad.device,
-                               s->device_scalars,
-                               cases[c].count,
-                               cases[c].decay_count,
-                               1e-2f,
-                               0.9f,
-                               0.1f,
-                               clip};
+    struct mics_op_update args = update_of(optimizer, c, s, clip);
 
-    RUN(sgd, &args, &s->param, &s->first, &s->copy);
+    RUN(update, &args, &s->param, &s->first, &s->second, &s->copy);
     args.param = s->param.values;
-    args.momentum = s->first.values;
+    args.state[0] = s->first.values;
+    args.state[1] = s->second.values;
     args.copy = NULL;
     args.grad = s->grad.values;
     args.scalars = &s->scalars;
-    mics_host_sgd(pool, &args);
+    mics_host_update(pool, &args);
     check_copy(s, cases[c].copy);
 }
 
 /* Steps of 1e-3 in size: 1e-6 of 1 is 1e-3 of a step. */
-static void adamw_agrees_with_and_without_clipping(void)
+static void check_optimizer(enum mics_optimizer optimizer)
 {
     for (size_t c = 0; c < LENGTH(cases); c++)
         for (int clip = 0; clip < 3; clip++) {
             struct slice s =
                 slice_new(c, (struct mics_op_scalars){8, 0, clip == 1 ? 1e6 : 1e-3, 0});
 
-            run_adamw(c, &s, clip ? 1.0f : 0.0f);
+            run_update(optimizer, c, &s, clip ? 1.0f : 0.0f);
             CHECK_ARRAY(&s.param, s.param.values, 3e-7);
             CHECK_ARRAY(&s.first, s.first.values, 3e-7);
             CHECK_ARRAY(&s.second, s.second.values, 3e-7);
@@ -127,18 +112,19 @@ static void adamw_agrees_with_and_without_clipping(void)
         }
 }
 
+static void adamw_agrees_with_and_without_clipping(void)
+{
+    check_optimizer(MICS_OPT_ADAMW);
+}
+
 static void sgd_agrees_with_and_without_clipping(void)
 {
-    for (size_t c = 0; c < LENGTH(cases); c++)
-        for (int clip = 0; clip < 3; clip++) {
-            struct slice s =
-                slice_new(c, (struct mics_op_scalars){8, 0, clip == 1 ? 1e6 : 1e-3, 0});
+    check_optimizer(MICS_OPT_SGD);
+}
 
-            run_sgd(c, &s, clip ? 1.0f : 0.0f);
-            CHECK_ARRAY(&s.param, s.param.values, 3e-7);
-            CHECK_ARRAY(&s.first, s.first.values, 3e-7);
-            slice_free(&s);
-        }
+static void lion_agrees_with_and_without_clipping(void)
+{
+    check_optimizer(MICS_OPT_LION);
 }
 
 static void nothing_changes_without_targets_or_with_a_norm_that_is_not_finite(void)
@@ -150,65 +136,54 @@ static void nothing_changes_without_targets_or_with_a_norm_that_is_not_finite(vo
         for (size_t i = 0; i < LENGTH(bad); i++) {
             struct slice s = slice_new(c, bad[i]);
 
-            if (i % 2)
-                run_adamw(c, &s, 1);
-            else
-                run_sgd(c, &s, 1);
+            run_update((enum mics_optimizer)((c + i) % MICS_OPT_COUNT), c, &s, 1);
             CHECK(memcmp(s.param.got, s.param.begin, array_bytes(&s.param)) == 0);
             CHECK(memcmp(s.first.got, s.first.begin, array_bytes(&s.first)) == 0);
             slice_free(&s);
         }
 }
 
-static void without_clipping_a_bad_norm_is_not_looked_at(void)
+static void without_clipping_a_norm_that_is_not_finite_is_ignored(void)
 {
-    struct slice s = slice_new(5, (struct mics_op_scalars){4, 0, NAN, 0});
+    for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++) {
+        struct slice s = slice_new(5, (struct mics_op_scalars){4, 0, NAN, 0});
 
-    run_adamw(5, &s, 0);
-    CHECK(memcmp(s.param.got, s.param.begin, array_bytes(&s.param)) != 0);
-    CHECK_ARRAY(&s.param, s.param.values, 3e-7);
-    slice_free(&s);
+        run_update((enum mics_optimizer)optimizer, 5, &s, 0);
+        CHECK(memcmp(s.param.got, s.param.begin, array_bytes(&s.param)) != 0);
+        CHECK_ARRAY(&s.param, s.param.values, 3e-7);
+        slice_free(&s);
+    }
 }
 
 /* Cut at any place, a vector is updated to the same bits. */
 static void an_elements_update_does_not_depend_on_its_place(void)
 {
     enum { CASE = 8, CUT = 1237 };
-    struct slice s = slice_new(CASE, (struct mics_op_scalars){8, 0, 1e6, 0});
-    struct mics_op_adamw args = {s.param.device,
-                                 s.first.device,
-                                 s.second.device,
-                                 s.copy.device,
-                                 s.grad.device,
-                                 s.device_scalars,
-                                 cases[CASE].count,
-                                 cases[CASE].decay_count,
-                                 1e-3f,
-                                 0.9f,
-                                 0.95f,
-                                 1e-8f,
-                                 0.1f,
-                                 1,
-                                 7};
-    float *again = need(array_bytes(&s.param));
 
-    RUN(adamw, &args, &s.param, &s.first, &s.second, &s.copy);
-    ARRAYS_SEND(&s.param, &s.first, &s.second);
-    args.count = CUT;
-    CHECK_INT(mics_cuda_adamw(&at, &args), cudaSuccess);
-    args.param += CUT;
-    args.m += CUT;
-    args.v += CUT;
-    args.grad += CUT;
-    args.copy += CUT;
-    args.count = cases[CASE].count - CUT;
-    args.decay_count -= CUT;
-    CHECK_INT(mics_cuda_adamw(&at, &args), cudaSuccess);
-    must(cudaStreamSynchronize(at.stream), "adamw");
-    must(cudaMemcpy(again, s.param.device, array_bytes(&s.param), cudaMemcpyDeviceToHost), "copy");
-    CHECK(memcmp(again, s.param.got, array_bytes(&s.param)) == 0);
-    free(again);
-    slice_free(&s);
+    for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++) {
+        struct slice s = slice_new(CASE, (struct mics_op_scalars){8, 0, 1e6, 0});
+        struct mics_op_update args = update_of((enum mics_optimizer)optimizer, CASE, &s, 1);
+        float *again = need(array_bytes(&s.param));
+
+        RUN(update, &args, &s.param, &s.first, &s.second, &s.copy);
+        ARRAYS_SEND(&s.param, &s.first, &s.second);
+        args.count = CUT;
+        CHECK_INT(mics_cuda_update(&at, &args), cudaSuccess);
+        args.param += CUT;
+        for (uint32_t i = 0; i < mics_optimizer_states(args.optimizer); i++)
+            args.state[i] += CUT;
+        args.grad += CUT;
+        args.copy += CUT;
+        args.count = cases[CASE].count - CUT;
+        args.decay_count -= CUT;
+        CHECK_INT(mics_cuda_update(&at, &args), cudaSuccess);
+        must(cudaStreamSynchronize(at.stream), "update");
+        must(cudaMemcpy(again, s.param.device, array_bytes(&s.param), cudaMemcpyDeviceToHost),
+             "copy");
+        CHECK(memcmp(again, s.param.got, array_bytes(&s.param)) == 0);
+        free(again);
+        slice_free(&s);
+    }
 }
 
 int main(void)
@@ -216,8 +191,9 @@ int main(void)
     open_gpu();
     TAP_RUN(adamw_agrees_with_and_without_clipping);
     TAP_RUN(sgd_agrees_with_and_without_clipping);
+    TAP_RUN(lion_agrees_with_and_without_clipping);
     TAP_RUN(nothing_changes_without_targets_or_with_a_norm_that_is_not_finite);
-    TAP_RUN(without_clipping_a_bad_norm_is_not_looked_at);
+    TAP_RUN(without_clipping_a_norm_that_is_not_finite_is_ignored);
     TAP_RUN(an_elements_update_does_not_depend_on_its_place);
     return close_gpu();
 }

@@ -13,10 +13,10 @@
 #include "topology/gpu_info.h"
 #include "comm/job_device.h"
 #include "comm/staged.h"
+#include "engine/engine.h"
 #include "plan/gpu_memory.h"
 #include "plan/memory.h"
 #include "plugin_path.h"
-#include "engine/engine.h"
 
 #include <math.h>
 #include <stdio.h>

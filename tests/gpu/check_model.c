@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_model.c - the same training on the host and on the plug-in's device: gradients of the whole model, at each
- * level of recomputation, and the losses of ten steps.
+ * check_model.c - the same training on the host and on the plug-in's device: gradients of the whole
+ * model, at each level of recomputation, and the losses of ten steps.
  *
- * usage: check_model [PLAN...]     plans for one rank; without, small models that the emulator can do
+ * usage: check_model [PLAN...]     plans for one rank; without, small models that the emulator can
+ * do
  *
- * The plug-in is what MICS_PLUGIN_PATH names, else the emulated one of this build.
- * One step of SGD from a momentum of zero leaves the gradient of the mean loss in the momentum. Differences are
+ * The plug-in is what MICS_PLUGIN_PATH names, else the emulated one of this build. One step of SGD
+ * from a momentum of zero leaves the gradient of the mean loss in the momentum. Differences are
  * relative, |a - b| / |b|, of each unit. Prints TAP.
  */
 #include "comm/job_device.h"
@@ -26,8 +27,8 @@ enum { LADDER = 10 };
 /* The last is the GPU with the same algorithms in every run: MICS_CUDA_MEASURE=0. */
 enum { HOST, GPU, UNMEASURED, DEVICES };
 
-/* What rounding allows: sums are in another order on the two sides, and results in bf16 are rounded alike only
- * where the sums before them agree. */
+/* What rounding allows: sums are in another order on the two sides, and results in bf16 are rounded
+ * alike only where the sums before them agree. */
 struct limits {
     double gradient, loss;
 };
@@ -53,7 +54,8 @@ static void must(enum mics_status status, const struct mics_err *err)
     exit(1);
 }
 
-/* Tokens that repeat with small changes, so that there is something to learn; a few targets are masked. */
+/* Tokens that repeat with small changes, so that there is something to learn; a few targets are
+ * masked. */
 static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
     const struct mics_plan *plan = context;
@@ -197,8 +199,8 @@ static void check_levels(const struct mics_plan *plan, const char *name, struct 
     mics_engine_free(kept);
 }
 
-/* To the bit on the host and in the emulator; where cuBLASLt fuses GELU, which it does in bf16, and on a GPU, where
- * each form of a product may add in another order, within rounding. */
+/* To the bit on the host and in the emulator; where cuBLASLt fuses GELU, which it does in bf16, and
+ * on a GPU, where each form of a product may add in another order, within rounding. */
 static void check_all_levels(const struct mics_plan *plan, const char *name,
                              struct mics_device *const devices[DEVICES],
                              const struct limits *limits)
@@ -259,7 +261,8 @@ static void check_file(const char *path, struct mics_device *const devices[DEVIC
     json_decref(doc);
 }
 
-/* A model by its name, with one layer and heads of 64, which are multiplied on tensor cores in bf16. */
+/* A model by its name, with one layer and heads of 64, which are multiplied on tensor cores in
+ * bf16. */
 static struct mics_model *open_small(const char *name)
 {
     struct mics_model *whole = NULL, *small = NULL;

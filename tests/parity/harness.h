@@ -9,7 +9,7 @@
 #ifndef MICS_TESTS_PARITY_HARNESS_H
 #define MICS_TESTS_PARITY_HARNESS_H
 
-#include "device/plugin_abi.h"
+#include "device/plugin.h"
 #include "engine/engine.h"
 
 struct parity_case {

@@ -49,70 +49,48 @@ static void slice_expect(struct recorder *r, struct slice *s)
     record_expect(r, &s->copy, 3e-7);
 }
 
-static void adamw_case(struct recorder *r, const struct update *u)
+static void update_case(struct recorder *r, enum mics_optimizer optimizer, const struct update *u)
 {
-    struct mics_op_adamw args = {.count = u->count,
-                                 .decay_count = u->decay_count,
-                                 .lr = 1e-3f,
-                                 .beta1 = 0.9f,
-                                 .beta2 = 0.95f,
-                                 .eps = 1e-8f,
-                                 .weight_decay = 0.1f,
-                                 .clip = u->clip,
-                                 .step = 7};
+    struct mics_op_update args = {.optimizer = optimizer,
+                                  .step = 7,
+                                  .count = u->count,
+                                  .decay_count = u->decay_count,
+                                  .lr = optimizer == MICS_OPT_SGD ? 1e-2f : 1e-3f,
+                                  .settings = {.beta1 = 0.9f,
+                                               .beta2 = 0.95f,
+                                               .eps = 1e-8f,
+                                               .momentum = 0.9f,
+                                               .weight_decay = 0.1f,
+                                               .clip = u->clip}};
+    const bool two = mics_optimizer_states(optimizer) > 1;
     struct slice s;
 
-    record_begin(r, 0, "adamw_%s", u->name);
+    record_begin(r, 0, "%s_%s", mics_optimizer_name(optimizer), u->name);
     s = slice_new(r, u);
-    s.second = record_random(r, "second", MICS_F32, u->count, 0.1f, 3, u->shift);
-    for (size_t i = 0; i < u->count; i++) /* a second moment is not negative */
-        s.second.values[i] = fabsf(s.second.values[i]);
-    record_ran(r, cudaMemcpy(s.second.device, s.second.values, u->count * sizeof(float),
-                             cudaMemcpyHostToDevice));
+    if (two) {
+        s.second = record_random(r, "second", MICS_F32, u->count, 0.1f, 3, u->shift);
+        for (size_t i = 0; i < u->count; i++) /* a second moment is not negative */
+            s.second.values[i] = fabsf(s.second.values[i]);
+        record_ran(r, cudaMemcpy(s.second.device, s.second.values, u->count * sizeof(float),
+                                 cudaMemcpyHostToDevice));
+    }
     args.param = s.param.device;
-    args.m = s.first.device;
-    args.v = s.second.device;
+    args.state[0] = s.first.device;
+    args.state[1] = s.second.device;
     args.copy = s.copy.device;
     args.grad = s.grad.device;
     args.scalars = s.device;
-    record_ran(r, mics_cuda_adamw(&r->at, &args));
+    record_ran(r, mics_cuda_update(&r->at, &args));
     args.param = s.param.values;
-    args.m = s.first.values;
-    args.v = s.second.values;
+    args.state[0] = s.first.values;
+    args.state[1] = s.second.values;
     args.copy = NULL;
     args.grad = s.grad.values;
     args.scalars = &s.scalars;
-    mics_host_adamw(r->pool, &args);
+    mics_host_update(r->pool, &args);
     slice_expect(r, &s);
-    record_expect(r, &s.second, 3e-7);
-    record_end(r);
-}
-
-static void sgd_case(struct recorder *r, const struct update *u)
-{
-    struct mics_op_sgd args = {.count = u->count,
-                               .decay_count = u->decay_count,
-                               .lr = 1e-2f,
-                               .mu = 0.9f,
-                               .weight_decay = 0.1f,
-                               .clip = u->clip};
-    struct slice s;
-
-    record_begin(r, 0, "sgd_%s", u->name);
-    s = slice_new(r, u);
-    args.param = s.param.device;
-    args.momentum = s.first.device;
-    args.copy = s.copy.device;
-    args.grad = s.grad.device;
-    args.scalars = s.device;
-    record_ran(r, mics_cuda_sgd(&r->at, &args));
-    args.param = s.param.values;
-    args.momentum = s.first.values;
-    args.copy = NULL;
-    args.grad = s.grad.values;
-    args.scalars = &s.scalars;
-    mics_host_sgd(r->pool, &args);
-    slice_expect(r, &s);
+    if (two)
+        record_expect(r, &s.second, 3e-7);
     record_end(r);
 }
 
@@ -210,10 +188,9 @@ static void epilogue_case(struct recorder *r, enum mics_dtype dtype, enum mics_d
 
 void record_update_cases(struct recorder *r)
 {
-    for (size_t u = 0; u < LENGTH(updates); u++) {
-        adamw_case(r, &updates[u]);
-        sgd_case(r, &updates[u]);
-    }
+    for (size_t u = 0; u < LENGTH(updates); u++)
+        for (int optimizer = 0; optimizer < MICS_OPT_COUNT; optimizer++)
+            update_case(r, (enum mics_optimizer)optimizer, &updates[u]);
     squared_norm_case(r, 70003, 0);
     squared_norm_case(r, 9001, 1);
     for (size_t d = 0; d < 2 * LENGTH(record_dtypes); d++)

@@ -92,7 +92,9 @@ static inline enum mics_status save(struct rank *rank, const struct mics_checkpo
 {
     struct mics_manifest manifest = {.step = rank->step,
                                      .samples = 10 * rank->step,
-                                     .plan = json_pack("{s:s}", "kind", "mics.plan"),
+                                     .plan = json_pack("{s:s,s:{s:s}}", "kind", "mics.plan",
+                                                       "choice", "optimizer",
+                                                       mics_optimizer_name(rank->choice.optimizer)),
                                      .training = json_object()};
     const struct mics_keep keep = {0};
     struct mics_saver *saver = NULL;

@@ -7,7 +7,7 @@
 #include "integer_model.h"
 
 #include "device/launch.h"
-#include "host/bf16.h"
+#include "host/vector.h"
 #include "model/activation_layout.h"
 #include "model/build.h"
 

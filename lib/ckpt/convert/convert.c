@@ -312,6 +312,13 @@ static enum mics_status check_reshard(const struct mics_shard_source *source,
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "%s: has %u states of each parameter, the plan's optimizer %u",
                             source->reader.folder, states, wanted);
+
+    const struct mics_optimizer_row *was = mics_manifest_optimizer(source->reader.doc);
+    const struct mics_optimizer_row *is = mics_optimizer_get(plan->plan->choice.optimizer);
+
+    if (states != 1 && was && was != is)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: is of %s, the plan of %s",
+                            source->reader.folder, was->title, is->title);
     return mics_models_match(source->model, source->reader.folder, plan->plan->model, "the plan",
                              err);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* calls.c - what a stream runs on the host, in a thread of its own (see cuda.h). */
+/* calls.c - host functions that a stream calls, in a thread of the stream (see cuda.h). */
 #include "device/cuda/cuda.h"
 
 #include <stdlib.h>
@@ -13,15 +13,15 @@ struct cuda_calls {
     struct mics_op_call ring[RING];
 
     pthread_mutex_t lock;    /* guards all below */
-    pthread_cond_t arrived;  /* the thread waits: the stream is at a call, or stop */
-    pthread_cond_t advanced; /* the caller waits: there is room */
+    pthread_cond_t arrived;  /* the thread waits: the stream has reached a call, or stop */
+    pthread_cond_t advanced; /* the caller waits: an entry is free */
     uint64_t enqueued, reached, finished;
     bool stop;
 
     _Atomic uint32_t *done; /* pinned: `finished`, for the stream */
 };
 
-/* One call. After a failure the rest is skipped, and nobody hangs. */
+/* One call. After a failure of the device, calls are skipped; the stream still advances. */
 static void run_call(struct cuda_calls *calls, struct mics_op_call *op)
 {
     if (!atomic_load(&calls->device->failed))
@@ -93,7 +93,8 @@ static cudaError_t calls_open(struct cuda_device *device, struct cuda_calls **ou
     return cudaErrorMemoryAllocation;
 }
 
-/* Wait for something to be finished, but a second at most; locked. A GPU that failed finishes nothing. */
+/* Wait up to a second for a call to finish; locked. A GPU that failed never reaches one, which the
+ * query reports. */
 static cudaError_t wait_a_while(struct cuda_calls *calls, cudaStream_t stream)
 {
     struct timespec until;
@@ -105,11 +106,11 @@ static cudaError_t wait_a_while(struct cuda_calls *calls, cudaStream_t stream)
     const cudaError_t error = cudaStreamQuery(stream);
     if (error != cudaErrorNotReady)
         return error;
-    (void)cudaGetLastError(); /* else the next launch is taken for one that failed */
+    (void)cudaGetLastError(); /* else the next launch would report it */
     return cudaSuccess;
 }
 
-/* *number: how many calls are enqueued with this one. */
+/* *number: calls enqueued so far, with this one. */
 static cudaError_t enqueue(struct cuda_calls *calls, cudaStream_t stream,
                            const struct mics_op_call *op, uint64_t *number)
 {

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda.h - the parts of the GPU's device, which see each other here and nowhere else. All of it is in the plug-in.
+ * cuda.h - what the files of the GPU's device share, with the seam to its communicators
+ * (lib/comm/nccl). All of it is in the plug-in.
  *
- * A stream is a CUDA stream with a workspace of its own. A call on it (the communicators' work on the host)
- * runs in a thread that the stream has for that, because CUDA may run the host functions of all streams one
- * after another, and calls wait for other ranks: a host function only says that the stream is there, the
- * stream waits for a number in pinned memory, and the thread writes it when the call is done.
+ * A stream is a CUDA stream with its own workspace. A call on it (the communicators' work on the
+ * host) runs in a thread of the stream, because CUDA may run the host functions of all streams one
+ * after another, and calls wait for other ranks: the host function only signals the thread that the
+ * stream has reached the call, and the stream waits (cuStreamWaitValue32) for a number in pinned
+ * memory that the thread writes when the call has returned.
  *
- * The host never waits for the GPU but in stream_sync and event_sync, when memory is handed out or
- * returned, and where more calls are enqueued on a stream than it holds.
+ * The host waits for the GPU only in stream_sync and event_sync, when memory is allocated or freed,
+ * and when the ring of calls of a stream is full.
  */
 #ifndef MICS_DEVICE_CUDA_CUDA_H
 #define MICS_DEVICE_CUDA_CUDA_H
 
-#include "device/plugin_abi.h"
-#include "device/stream.h"
+#include "device/plugin.h"
 
 #include "cuda/kernels.h"
 
@@ -22,11 +23,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* The driver's cuStreamWaitValue32, found through the runtime: we link no driver. */
+/* The driver's cuStreamWaitValue32, looked up at run time: the plug-in does not link the driver. */
 typedef int cuda_wait_value(cudaStream_t stream, unsigned long long at, uint32_t value,
                             unsigned flags);
 
-/* Two events around "now" on an idle stream tie the GPU's clock to the host's. */
+/* Events with known host times, to which the times of other events are relative. */
 struct cuda_clock {
     double (*now_s)(void);
     cudaStream_t stream;
@@ -47,9 +48,9 @@ struct cuda_device {
     struct mics_attention_choice attention;
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
-    struct nccl_context *exchange; /* whose communicators memory is registered with; NULL: none */
-    struct nccl_memory *shared;   /* that came from NCCL */
-    bool each; /* MICS_GPU_SYNC: wait for each operation, to name the one that fails */
+    struct nccl_context *exchange; /* whose communicators register memory; NULL: none */
+    struct nccl_memory *shared;   /* memory allocated by NCCL */
+    bool each; /* MICS_GPU_SYNC: wait for each operation, to report which one fails */
 
     pthread_mutex_t lock; /* guards the failure */
     atomic_bool failed;   /* set last */
@@ -77,7 +78,8 @@ static inline struct cuda_device *cuda_device_of(const struct mics_stream *strea
     return (struct cuda_device *)stream->device;
 }
 
-/* error.c: make `error` the device's failure, "WHAT: text (name)"; MICS_OK when it is none. Any thread. */
+/* device.c: make `error` the device's failure, "WHAT: text (name)"; MICS_OK when there is no error.
+ * Any thread. */
 enum mics_status mics_cuda_fail(struct cuda_device *device, cudaError_t error, const char *fmt, ...)
     MICS_PRINTF(3, 4);
 /* Write the text without touching a device. */
@@ -87,11 +89,11 @@ enum mics_status mics_cuda_device_failure(struct mics_device *device, struct mic
 /* Make the device's GPU the calling thread's. */
 void mics_cuda_use(const struct cuda_device *device);
 
-/* memory.c. What programs ask for may be exchanged between GPUs, and is registered for that; what the device itself needs is its
- * own. */
+/* memory.c. Memory that programs allocate may be sent between GPUs, and is registered for that;
+ * memory of the device's own is not. */
 enum mics_status mics_cuda_alloc_own(struct cuda_device *device, size_t bytes, void **out,
                                      struct mics_err *err);
-/* MICS_ERR_NOMEM: how much was asked for, and how much is free. */
+/* Returns MICS_ERR_NOMEM, with the bytes that were asked for and the bytes that are free. */
 enum mics_status mics_cuda_no_memory(const struct cuda_device *device, size_t bytes,
                                      struct mics_err *err);
 enum mics_status mics_cuda_alloc(struct mics_device *device, size_t bytes, void **out,
@@ -103,14 +105,15 @@ enum mics_status mics_cuda_host_alloc(struct mics_device *device, size_t bytes, 
                                       struct mics_err *err);
 void mics_cuda_host_release(struct mics_device *device, void *memory);
 
-/* lib/comm/nccl, when the plug-in is built with NCCL: communicators of device memory, and memory that is registered
- * with the communicators of device->exchange. The first communicator joins NCCL when it is used, for most are only
- * split. MICS_ERR_DEVICE: two ranks share a GPU, and which. */
+/* lib/comm/nccl, when the plug-in is built with NCCL: communicators of device memory, and memory
+ * that is registered with the communicators of device->exchange. A communicator initialises NCCL at
+ * its first use, because most are only split. MICS_ERR_DEVICE: two ranks share a GPU; the text
+ * names them. */
 enum mics_status mics_nccl_open(struct mics_device *device, struct mics_comm *control,
                                 struct mics_comm **out, struct mics_err *err);
 enum mics_status mics_nccl_memory_alloc(struct cuda_device *device, size_t bytes, void **out,
                                         struct mics_err *err);
-/* false: it is no such memory. */
+/* false: the memory was not allocated by mics_nccl_memory_alloc(). */
 bool mics_nccl_memory_release(struct cuda_device *device, void *memory);
 
 /* stream.c */
@@ -125,21 +128,9 @@ enum mics_status mics_cuda_stream_prepare(struct mics_stream *stream,
 void mics_cuda_stream_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                              size_t size);
 
-/* operations.c: the launcher of a kernel that is one of ours (not zero, copy, call). */
-struct cuda_operation {
-    cudaError_t (*run)(const struct mics_cuda_at *at, const void *args);
-    /* Why it would be refused, where its cudaError_t does not say enough; NULL: it does. */
-    enum mics_status (*check)(const struct mics_cuda_at *at, const void *args,
-                              struct mics_err *err);
-    size_t args_size;
-    const char *name;
-    bool needs_workspace;
-};
-const struct cuda_operation *mics_cuda_operation(enum mics_kernel kernel);
-
-/* calls.c */
+/* calls.c: enqueue a call of a function on the host, and end the thread that runs them. */
 cudaError_t mics_cuda_call(struct cuda_stream *stream, const struct mics_op_call *op);
-void mics_cuda_calls_close(struct cuda_calls *calls); /* after the stream is idle; NULL is fine */
+void mics_cuda_calls_close(struct cuda_calls *calls); /* NULL is fine */
 
 /* event.c */
 enum mics_status mics_cuda_event_open(struct mics_device *device, struct mics_event **out,
@@ -150,19 +141,8 @@ void mics_cuda_event_wait(struct mics_stream *stream, struct mics_event *event);
 enum mics_status mics_cuda_event_sync(struct mics_event *event, struct mics_err *err);
 bool mics_cuda_event_reached(struct mics_event *event);
 double mics_cuda_event_time(const struct mics_event *event);
-
-/* clock.c */
 enum mics_status mics_cuda_clock_open(struct cuda_clock *clock, double (*now_s)(void), int priority,
                                       struct mics_err *err);
 void mics_cuda_clock_close(struct cuda_clock *clock);
-void mics_cuda_clock_adjust(struct cuda_clock *clock); /* when it has run long enough */
-double mics_cuda_clock_time(const struct cuda_clock *clock, cudaEvent_t event);
-
-/* device.c, gpus.c: what the plug-in's table has. */
-enum mics_status mics_cuda_gpu_count(unsigned *out, struct mics_err *err);
-enum mics_status mics_cuda_check_gpu(const struct cudaDeviceProp *prop, int gpu,
-                                     struct mics_err *err);
-enum mics_status mics_cuda_device_open(const struct mics_plugin_services *services, unsigned gpu,
-                                       struct mics_device **out, struct mics_err *err);
 
 #endif

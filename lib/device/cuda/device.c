@@ -1,12 +1,155 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - one GPU behind the table of devices. */
-#include "cuda/driver.h"
+/*
+ * device.c - GPUs: which there are, one as a device, and the entry of the plug-in.
+ */
 #include "device/cuda/cuda.h"
 
+#include "cuda/driver.h"
+
 #include <assert.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/*
+ * Errors. The first is the device's for good; those that follow from it are not reported.
+ */
+
+static enum mics_status status_of(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? MICS_ERR_NOMEM : MICS_ERR_DEVICE;
+}
+
+enum mics_status mics_cuda_error(struct mics_err *err, cudaError_t error, const char *what)
+{
+    if (error == cudaSuccess)
+        return MICS_OK;
+    return mics_err_set(err, status_of(error), "%s: %s (%s)", what, cudaGetErrorString(error),
+                        cudaGetErrorName(error));
+}
+
+void mics_cuda_device_fail(struct mics_device *base, enum mics_status status, const char *text)
+{
+    struct cuda_device *device = (struct cuda_device *)base;
+
+    pthread_mutex_lock(&device->lock);
+    if (!atomic_load(&device->failed)) {
+        device->status = status;
+        mics_err_set(&device->failure, status, "%s", text);
+        atomic_store(&device->failed, true);
+    }
+    pthread_mutex_unlock(&device->lock);
+}
+
+enum mics_status mics_cuda_device_failure(struct mics_device *base, struct mics_err *err)
+{
+    struct cuda_device *device = (struct cuda_device *)base;
+
+    if (!atomic_load(&device->failed))
+        return MICS_OK;
+    return mics_err_set(err, device->status, "%s", device->failure.text);
+}
+
+enum mics_status mics_cuda_fail(struct cuda_device *device, cudaError_t error, const char *fmt, ...)
+{
+    char what[256];
+    struct mics_err err;
+    va_list args;
+
+    if (error == cudaSuccess)
+        return MICS_OK;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    mics_cuda_error(&err, error, what);
+    mics_err_prefix(&err, "%s", device->description);
+    mics_cuda_device_fail(&device->base, status_of(error), err.text);
+    (void)cudaGetLastError(); /* reported once */
+    return status_of(error);
+}
+
+/* The current GPU is per thread; cudaSetDevice() is called only when it changes. */
+void mics_cuda_use(const struct cuda_device *device)
+{
+    static _Thread_local int used = -1;
+
+    if (used != device->gpu && cudaSetDevice(device->gpu) == cudaSuccess)
+        used = device->gpu;
+}
+
+/*
+ * The GPUs of this machine, and whether this build can use them.
+ */
+
+/* Compute capabilities (90: 9.0, sm_90) that this build has machine code for, ... */
+static const int built_sm[] = {MICS_CUDA_SM};
+/* ... and the one whose PTX the driver can compile for later ones; 0: none. */
+static const int built_ptx = MICS_CUDA_PTX;
+
+static enum mics_status no_driver(int driver, struct mics_err *err)
+{
+    if (driver == 0)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "no GPU driver is installed (libcuda.so.1 is not there)");
+    return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                        "the GPU driver is for CUDA %d.%d, this build needs %d.%d: install a newer "
+                        "driver",
+                        driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                        CUDART_VERSION % 1000 / 10);
+}
+
+static enum mics_status gpu_count(unsigned *out, struct mics_err *err)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int count = 0, driver = 0;
+    cudaError_t error = cudaDriverGetVersion(&driver);
+
+    if (error == cudaSuccess)
+        error = cudaGetDeviceCount(&count);
+    (void)cudaGetLastError();
+    if (error == cudaErrorInsufficientDriver)
+        return no_driver(driver, err);
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count < 1))
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED, "no GPU: the driver sees none%s%s",
+                            visible ? "; CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "");
+    if (error != cudaSuccess) {
+        mics_cuda_error(err, error, "the GPU driver");
+        return MICS_ERR_UNSUPPORTED;
+    }
+    *out = (unsigned)count;
+    return MICS_OK;
+}
+
+/* Machine code runs on its compute capability and on later ones of the same major version. */
+static bool is_supported(int sm)
+{
+    for (size_t i = 0; i < sizeof built_sm / sizeof *built_sm; i++)
+        if (sm / 10 == built_sm[i] / 10 && sm >= built_sm[i])
+            return true;
+    return built_ptx && sm >= built_ptx;
+}
+
+static enum mics_status check_gpu(const struct cudaDeviceProp *prop, int gpu, struct mics_err *err)
+{
+    char built[128] = "";
+    size_t used = 0;
+
+    if (is_supported(prop->major * 10 + prop->minor))
+        return MICS_OK;
+    for (size_t i = 0; i < sizeof built_sm / sizeof *built_sm && used < sizeof built; i++)
+        used += (size_t)snprintf(built + used, sizeof built - used, "%ssm_%d", i ? ", " : "",
+                                 built_sm[i]);
+    return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                        "GPU %d (%s) is sm_%d%d: this build has code for %s%s; build with "
+                        "CUDA_ARCH=%d%d",
+                        gpu, prop->name, prop->major, prop->minor, built,
+                        built_ptx ? " and what comes later" : "", prop->major, prop->minor);
+}
+
+/*
+ * One GPU.
+ */
 
 static void device_free(struct mics_device *base)
 {
@@ -107,15 +250,16 @@ static enum mics_status check_switches(struct mics_err *err)
     return MICS_OK;
 }
 
-enum mics_status mics_cuda_device_open(const struct mics_plugin_services *services, unsigned gpu,
-                                       struct mics_device **out, struct mics_err *err)
+static const struct mics_plugin_services *services;
+
+static enum mics_status device_open(unsigned gpu, struct mics_device **out, struct mics_err *err)
 {
     struct cudaDeviceProp prop;
     enum mics_status status;
 
     status = mics_cuda_error(err, cudaGetDeviceProperties(&prop, (int)gpu), "the GPU's properties");
     if (status == MICS_OK)
-        status = mics_cuda_check_gpu(&prop, (int)gpu, err);
+        status = check_gpu(&prop, (int)gpu, err);
     if (status != MICS_OK)
         return status;
 
@@ -139,4 +283,36 @@ enum mics_status mics_cuda_device_open(const struct mics_plugin_services *servic
     else
         device_free(&device->base);
     return status;
+}
+
+/*
+ * The plug-in's table, and its one exported symbol.
+ */
+
+static const struct mics_plugin plugin = {
+    .abi = MICS_PLUGIN_ABI,
+    .size = sizeof plugin,
+    .name = MICS_PLUGIN_NAME,
+    .built = MICS_PLUGIN_BUILT,
+    .gpu_count = gpu_count,
+    .device_open = device_open,
+};
+
+/* Each stream needs its own hardware connection: a stream that waits for a call on the host must
+ * not block another. The driver may read the variable as soon as GPUs are counted. */
+static void ask_for_connections(void)
+{
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+}
+
+mics_plugin_entry_fn mics_plugin_entry;
+
+__attribute__((visibility("default"))) const struct mics_plugin *
+mics_plugin_entry(const struct mics_plugin_services *given)
+{
+    if (given->abi != MICS_PLUGIN_ABI || given->size != sizeof *given)
+        return NULL;
+    services = given;
+    ask_for_connections();
+    return &plugin;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - a GPU's memory, and the host's that it copies from and to by itself. */
+/* memory.c - memory of the GPU, and pinned memory of the host. */
 #include "device/cuda/cuda.h"
 
 #include <string.h>
 
 #define MIB (1.0 / (1 << 20))
 
-/* Memory that NCCL can register comes in pieces of this; what is smaller is not worth one. */
+/* Granularity of memory that NCCL can register; smaller blocks are not registered. */
 static const size_t shared_least = 2 << 20;
 
 enum mics_status mics_cuda_no_memory(const struct cuda_device *device, size_t bytes,
@@ -65,7 +65,7 @@ void mics_cuda_release(struct mics_device *base, void *memory)
         return;
 #endif
     (void)cudaFree(
-        memory); /* a failure of what ran before was or will be told where it is waited for */
+        memory); /* failures of earlier operations are reported where they are waited for */
 }
 
 enum mics_status mics_cuda_host_alloc(struct mics_device *base, size_t bytes, void **out,

@@ -1,11 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* stream.c - streams, and the operations that are launched on them. */
 #include "device/cuda/cuda.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Streams of communication run no operation that needs one: theirs would be made at the first that does. */
+/*
+ * The operations by number. STREAM operations are the stream's own.
+ */
+
+struct cuda_operation {
+    cudaError_t (*run)(const struct mics_cuda_at *at, const void *args);
+    /* The reason for which the operation would be refused, if any. NULL: run() gives it. */
+    enum mics_status (*check)(const struct mics_cuda_at *at, const void *args,
+                              struct mics_err *err);
+    const char *name;
+    size_t args_size;
+    bool needs_workspace;
+};
+
+#define RUN(name)                                                                                  \
+    static cudaError_t run_##name(const struct mics_cuda_at *at, const void *args)                 \
+    {                                                                                              \
+        return mics_cuda_##name(at, args);                                                         \
+    }
+#define RUN_STREAM(name)
+#define RUN_PLAIN(name)     RUN(name)
+#define RUN_WORKSPACE(name) RUN(name)
+#define RUN_CHECKED(name)                                                                          \
+    RUN(name)                                                                                      \
+    static enum mics_status check_##name(const struct mics_cuda_at *at, const void *args,          \
+                                         struct mics_err *err)                                     \
+    {                                                                                              \
+        return mics_cuda_##name##_check(at, args, err);                                            \
+    }
+#define RUN_ROW(KEY, name, gpu) RUN_##gpu(name)
+MICS_OPERATIONS(RUN_ROW)
+
+#define ENTRY_STREAM(op)    .name = #op
+#define ENTRY_PLAIN(op)     .name = #op, .run = run_##op
+#define ENTRY_WORKSPACE(op) .name = #op, .run = run_##op, .needs_workspace = true
+#define ENTRY_CHECKED(op)   .name = #op, .run = run_##op, .check = check_##op
+#define ENTRY_ROW(KEY, op, gpu)                                                                    \
+    [MICS_K_##KEY] = {ENTRY_##gpu(op), .args_size = sizeof(struct mics_op_##op)},
+
+static const struct cuda_operation operations[MICS_KERNEL_COUNT] = {MICS_OPERATIONS(ENTRY_ROW)};
+
+/* Streams of communication usually need none: theirs is allocated by the first operation that
+ * does. */
 static enum mics_status open_workspace(struct cuda_stream *stream, struct mics_err *err)
 {
     const enum mics_status status = mics_cuda_alloc_own(
@@ -21,7 +64,7 @@ static enum mics_status open_parts(struct cuda_stream *stream, int priority, str
     struct cuda_device *device = cuda_device_of(&stream->base);
     char what[64];
 
-    /* Not ordered with the legacy default stream, which nobody uses. */
+    /* Non-blocking: not ordered with the legacy default stream. */
     const cudaError_t error =
         cudaStreamCreateWithPriority(&stream->stream, cudaStreamNonBlocking, priority);
     snprintf(what, sizeof what, "stream %s", stream->name);
@@ -118,7 +161,7 @@ static cudaError_t zero(struct cuda_stream *stream, const struct mics_op_zero *o
 static void compute(struct cuda_stream *stream, enum mics_kernel kernel, const void *args)
 {
     struct cuda_device *device = cuda_device_of(&stream->base);
-    const struct cuda_operation *operation = mics_cuda_operation(kernel);
+    const struct cuda_operation *operation = &operations[kernel];
     struct mics_err err;
 
     if (operation->needs_workspace && !stream->at.workspace &&
@@ -166,7 +209,7 @@ void mics_cuda_stream_launch(struct mics_stream *base, enum mics_kernel kernel, 
     struct cuda_device *device = cuda_device_of(base);
 
     assert(kernel >= 0 && kernel < MICS_KERNEL_COUNT && size <= MICS_OP_ARGS_MAX);
-    assert(kernel <= MICS_K_CALL || size == mics_cuda_operation(kernel)->args_size);
+    assert(size == operations[kernel].args_size);
     (void)size;
     if (atomic_load(&device->failed))
         return;

@@ -345,7 +345,7 @@ static void append_update(struct build *build, uint32_t unit, uint32_t micro_ste
     const uint32_t states = mics_optimizer_states(build->choice->optimizer);
     struct mics_op op = plain_op(MICS_OP_UPDATE, MICS_STREAM_COMPUTE, unit, micro_step);
 
-    op.flops = (states == 2 ? 12.0 : 5.0) * (double)count;
+    op.flops = mics_optimizer_get(build->choice->optimizer)->flops * (double)count;
     op.memory_bytes = (double)(count * sizeof(float)) * (3 + 2 * states);
     if (build->choice->dtype != MICS_F32)
         op.memory_bytes += (double)(count * mics_dtype_bytes(build->choice->dtype));

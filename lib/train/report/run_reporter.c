@@ -118,7 +118,7 @@ static void print_model_and_data(FILE *out, const struct mics_run *run)
 
     fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,
             mics_format_count((double)model->param_count, buf[0], sizeof buf[0]),
-            choice->optimizer == MICS_OPT_ADAMW ? "AdamW" : "SGD with momentum");
+            mics_optimizer_get(choice->optimizer)->title);
     fprintf(out,
             "data      %zu documents, %s: %s tokens to train on, %" PRIu64 " validation windows\n",
             data->corpus.count, mics_format_bytes(data->corpus.bytes, buf[0], sizeof buf[0]),

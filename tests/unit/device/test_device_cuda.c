@@ -51,7 +51,8 @@ static void the_device_says_what_it_is(void)
     CHECK(device->description && strstr(device->description, "(GPU 0)"));
 }
 
-/* One that is enqueued behind a call gets the call's data, and the call what was enqueued before. */
+/* One that is enqueued behind a call gets the call's data, and the call what was enqueued
+ * before. */
 static void triple(void *context)
 {
     int *value = context;
@@ -116,8 +117,8 @@ static void a_call_that_waits_holds_up_no_other_stream(void)
     sem_destroy(&met);
 }
 
-/* A kernel that is enqueued after the host has waited, for more than a second, for room for its call: that the stream
- * was still busy then is no failure of the kernel. */
+/* A kernel that is enqueued after the host has waited, for more than a second, for room for its
+ * call: that the stream was still busy then is no failure of the kernel. */
 static void a_long_wait_for_room_fails_nothing(void)
 {
     enum { CALLS = 300 }; /* more than have room */

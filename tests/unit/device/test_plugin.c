@@ -40,7 +40,7 @@ static void what_is_no_plugin_of_this_program_is_refused_with_the_reason(void)
     CHECK(refused("wrong_size", "its table has 8 bytes, this program's "));
     CHECK(refused("refuses", "the plug-in refuses this program"));
     CHECK(refused("no_entry", "no symbol mics_plugin_entry: not a plug-in of ours"));
-    CHECK(refused("unresolved", "undefined symbol: mics_nobody_has_this"));
+    CHECK(refused("unresolved", "undefined symbol: mics_missing_symbol"));
 }
 
 static void copy_part(const char *from, const char *to, size_t bytes)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Operations on bf16. Each is run on numbers that bf16 holds, once as such and once in fp32, where the other tests
- * have compared it with loops in double: the results agree within one rounding, 2^-8 of the value, and
- * what is stored in fp32 within 1e-5.
+ * Operations on bf16. Each is run on numbers that bf16 holds, once as such and once in fp32, where
+ * the other tests have compared it with loops in double: the results agree within one rounding,
+ * 2^-8 of the value, and what is stored in fp32 within 1e-5.
  */
 #include "host/numbers.h"
 #include "host/pool.h"
@@ -112,8 +112,8 @@ static void sums_and_gelu_are_rounded_once(void)
     }
 }
 
-/* GELU is of the stored numbers `pre`, [m, n] with rows of ld: what `out` shall be, and to the bit what the operation
- * GELU makes of them where the types are alike. */
+/* GELU is of the stored numbers `pre`, [m, n] with rows of ld: what `out` shall be, and to the bit
+ * what the operation GELU makes of them where the types are alike. */
 static void expect_gelu(const struct both *pre, struct both *out, uint32_t m, uint32_t n,
                         uint32_t ld)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations that only Llama has, root mean square norms, SwiGLU and rotary positions, in both types. */
-#include "host/bf16.h"
+/* The operations that only Llama has, root mean square norms, SwiGLU and rotary positions, in both
+ * types. */
 #include "host/pool.h"
+#include "host/vector.h"
 #include "kernels.h"
 #include "rope.h"
 
@@ -412,8 +413,9 @@ static void products_of_turned_vectors_depend_on_their_distance_only(void)
     free_array(&data);
 }
 
-/* Numbers by the three cases of transformers' _compute_llama3_parameters (modeling_rope_utils.py, version 4.45), in double:
- * of Llama 3.1 (head 128, by 8) and of Llama 3.2 (head 64, by 32); and by the definition of a linear scaling. */
+/* Numbers by the three cases of transformers' _compute_llama3_parameters (modeling_rope_utils.py,
+ * version 4.45), in double: of Llama 3.1 (head 128, by 8) and of Llama 3.2 (head 64, by 32); and by
+ * the definition of a linear scaling. */
 static void frequencies_are_scaled_as_llama_3_has_them(void)
 {
     static const struct mics_rope_scaling by_8 = {MICS_ROPE_LLAMA3, 8192, 8, 1, 4};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Matrix products and sums of columns against plain loops in double. */
 #include "host/pool.h"
-#include "host/product.h"
+#include "host/products.h"
 #include "kernels.h"
 
 struct shape {
@@ -149,7 +149,8 @@ static void our_own_product_does_not_depend_on_how_it_is_cut(void)
     free(b);
 }
 
-/* A residual from elsewhere, and GELU and its derivative behind the product: the bits of separate passes. */
+/* A residual from elsewhere, and GELU and its derivative behind the product: the bits of separate
+ * passes. */
 static void what_follows_a_product_is_what_passes_of_their_own_make(void)
 {
     enum { M = 70, N = 131, K = 40, LD = 140 };

@@ -40,36 +40,27 @@ static bool same_state(const struct state *a, const struct state *b)
            memcmp(a->v, b->v, COUNT * sizeof(float)) == 0;
 }
 
-static struct mics_op_adamw adamw_of(const struct state *s, const struct mics_op_scalars *scalars)
+/* An update of all elements, of which the first 4111 decay. */
+static struct mics_op_update update_of(enum mics_optimizer optimizer, const struct state *s,
+                                       const struct mics_op_scalars *scalars)
 {
-    return (struct mics_op_adamw){.param = s->param,
-                                  .m = s->m,
-                                  .v = s->v,
-                                  .grad = s->grad,
-                                  .scalars = scalars,
-                                  .count = COUNT,
-                                  .decay_count = 4111,
-                                  .lr = 0.01f,
-                                  .beta1 = 0.9f,
-                                  .beta2 = 0.95f,
-                                  .eps = 1e-8f,
-                                  .weight_decay = 0.1f,
-                                  .clip = 1.0f,
-                                  .step = 3};
-}
+    const bool second = mics_optimizer_states(optimizer) > 1;
 
-static struct mics_op_sgd sgd_of(const struct state *s, const struct mics_op_scalars *scalars)
-{
-    return (struct mics_op_sgd){.param = s->param,
-                                .momentum = s->m,
-                                .grad = s->grad,
-                                .scalars = scalars,
-                                .count = COUNT,
-                                .decay_count = 4111,
-                                .lr = 0.01f,
-                                .mu = 0.9f,
-                                .weight_decay = 0.1f,
-                                .clip = 1.0f};
+    return (struct mics_op_update){.optimizer = optimizer,
+                                   .step = 3,
+                                   .param = s->param,
+                                   .state = {s->m, second ? s->v : NULL},
+                                   .grad = s->grad,
+                                   .scalars = scalars,
+                                   .count = COUNT,
+                                   .decay_count = 4111,
+                                   .lr = 0.01f,
+                                   .settings = {.beta1 = 0.9f,
+                                                .beta2 = 0.95f,
+                                                .eps = 1e-8f,
+                                                .momentum = 0.9f,
+                                                .weight_decay = 0.1f,
+                                                .clip = 1.0f}};
 }
 
 static double scale_of(const struct mics_op_scalars *scalars, double clip)
@@ -79,30 +70,53 @@ static double scale_of(const struct mics_op_scalars *scalars, double clip)
     return 1 / scalars->targets * (clip > 0 ? fmin(1, clip / (norm + 1e-6)) : 1);
 }
 
-static void check_adamw(uint64_t count, uint64_t decay_count, float clip, uint32_t step)
+/* One element by its definition in ops.h; g is the scaled gradient, decay 0.1 or 0. */
+static void update_one(const struct mics_op_update *args, double g, double decay, double *param,
+                       double *m, double *v)
+{
+    const double lr = 0.01, u = 0.9 * *m + 0.1 * g;
+
+    switch (args->optimizer) {
+    case MICS_OPT_ADAMW:
+        *m = u;
+        *v = 0.95 * *v + 0.05 * g * g;
+        *param -= lr * (*m / (1 - pow(0.9, args->step)) /
+                            (sqrt(*v / (1 - pow(0.95, args->step))) + 1e-8) +
+                        decay * *param);
+        break;
+    case MICS_OPT_SGD:
+        *m = 0.9 * *m + g + decay * *param;
+        *param -= lr * *m;
+        break;
+    case MICS_OPT_LION:
+        *m = 0.95 * *m + 0.05 * g;
+        *param -= lr * ((u > 0) - (u < 0) + decay * *param);
+        break;
+    case MICS_OPT_COUNT:
+        break;
+    }
+}
+
+static void check_update(enum mics_optimizer optimizer, uint64_t count, uint64_t decay_count,
+                         float clip, uint32_t step)
 {
     struct state s = make_state();
-    struct mics_op_adamw args = adamw_of(&s, &ordinary);
+    struct mics_op_update args = update_of(optimizer, &s, &ordinary);
     double *param = zero_doubles(COUNT), *m = zero_doubles(COUNT), *v = zero_doubles(COUNT);
 
     args.count = count;
     args.decay_count = decay_count;
-    args.clip = clip;
+    args.settings.clip = clip;
     args.step = step;
     for (uint64_t i = 0; i < COUNT; i++) {
-        double g = s.grad[i] * scale_of(&ordinary, clip), decay = i < decay_count ? 0.1 * 0.01 : 0;
-
         param[i] = s.param[i];
         m[i] = s.m[i];
         v[i] = s.v[i];
-        if (i >= count)
-            continue;
-        m[i] = 0.9 * m[i] + 0.1 * g;
-        v[i] = 0.95 * v[i] + 0.05 * g * g;
-        param[i] -= decay * param[i] + 0.01 * m[i] / (1 - pow(0.9, step)) /
-                                           (sqrt(v[i] / (1 - pow(0.95, step))) + 1e-8);
+        if (i < count)
+            update_one(&args, s.grad[i] * scale_of(&ordinary, clip), i < decay_count ? 0.1 : 0,
+                       &param[i], &m[i], &v[i]);
     }
-    mics_host_adamw(pools[count % POOLS], &args);
+    mics_host_update(pools[count % POOLS], &args);
     CHECK_CLOSE(s.param, param, COUNT, 1e-6);
     CHECK_CLOSE(s.m, m, COUNT, 1e-6);
     CHECK_CLOSE(s.v, v, COUNT, 1e-6);
@@ -112,177 +126,172 @@ static void check_adamw(uint64_t count, uint64_t decay_count, float clip, uint32
     free(v);
 }
 
-static void adamw_agrees_with_its_definition(void)
+static void check_optimizer(enum mics_optimizer optimizer)
 {
     static const uint64_t counts[] = {0, 1, 15, 16, 17, 4095, 4096, 4097, COUNT};
 
     for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         for (unsigned j = 0; j <= i; j++) {
-            check_adamw(counts[i], counts[j], 1.0f, 1);
-            check_adamw(counts[i], counts[j], 0.0f, 2);
-            check_adamw(counts[i], counts[j], 100.0f, 1000);
+            check_update(optimizer, counts[i], counts[j], 1.0f, 1);
+            check_update(optimizer, counts[i], counts[j], 0.0f, 2);
+            check_update(optimizer, counts[i], counts[j], 100.0f, 1000);
         }
 }
 
-static void check_sgd(uint64_t count, uint64_t decay_count, float clip)
+static void adamw_agrees_with_its_definition(void)
 {
-    struct state s = make_state();
-    struct mics_op_sgd args = sgd_of(&s, &ordinary);
-    double *param = zero_doubles(COUNT), *momentum = zero_doubles(COUNT);
-
-    args.count = count;
-    args.decay_count = decay_count;
-    args.clip = clip;
-    for (uint64_t i = 0; i < COUNT; i++) {
-        double g = s.grad[i] * scale_of(&ordinary, clip);
-
-        param[i] = s.param[i];
-        momentum[i] = s.m[i];
-        if (i >= count)
-            continue;
-        momentum[i] = 0.9 * momentum[i] + g + (i < decay_count ? 0.1 * param[i] : 0);
-        param[i] -= 0.01 * momentum[i];
-    }
-    mics_host_sgd(pools[count % POOLS], &args);
-    CHECK_CLOSE(s.param, param, COUNT, 1e-6);
-    CHECK_CLOSE(s.m, momentum, COUNT, 1e-6);
-    free_state(&s);
-    free(param);
-    free(momentum);
+    check_optimizer(MICS_OPT_ADAMW);
 }
 
 static void sgd_agrees_with_its_definition(void)
 {
-    static const uint64_t counts[] = {0, 1, 15, 16, 17, 4095, 4096, 4097, COUNT};
-
-    for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
-        for (unsigned j = 0; j <= i; j++) {
-            check_sgd(counts[i], counts[j], 1.0f);
-            check_sgd(counts[i], counts[j], 0.0f);
-        }
+    check_optimizer(MICS_OPT_SGD);
 }
 
-/* Whether both optimizers leave their state as it was. */
-static bool nothing_changes(const struct mics_op_scalars *scalars, float clip)
+static void lion_agrees_with_its_definition(void)
 {
-    struct state s = make_state(), kept = make_state();
-    struct mics_op_adamw adamw = adamw_of(&s, scalars);
-    struct mics_op_sgd sgd = sgd_of(&s, scalars);
-    bool same;
+    check_optimizer(MICS_OPT_LION);
+}
 
-    adamw.clip = sgd.clip = clip;
-    mics_host_adamw(pools[1], &adamw);
-    same = same_state(&s, &kept);
-    mics_host_sgd(pools[1], &sgd);
-    same = same == same_state(&s, &kept) && same;
+/* Nothing but the decay moves a parameter whose direction is 0. */
+static void lion_has_a_direction_of_0(void)
+{
+    struct state s = make_state(), before = make_state();
+    struct mics_op_update args = update_of(MICS_OPT_LION, &s, &ordinary);
+
+    memset(s.m, 0, COUNT * sizeof(float));
+    memset(s.grad, 0, COUNT * sizeof(float));
+    s.grad[COUNT - 1] = -1e-30f; /* not too small to count */
+    mics_host_update(pools[1], &args);
+    for (uint64_t i = 0; i + 1 < COUNT; i++) {
+        const double kept = i < args.decay_count ? 1 - 0.01 * 0.1 : 1;
+
+        CHECK_NEAR(s.param[i], kept * before.param[i], 1e-7 * fabs(before.param[i]));
+        CHECK(s.m[i] == 0);
+    }
+    CHECK_NEAR(s.param[COUNT - 1], before.param[COUNT - 1] + 0.01, 1e-7);
     free_state(&s);
-    free_state(&kept);
-    return same;
+    free_state(&before);
+}
+
+/* Whether every optimizer leaves its state as it was (`same`), or none does. */
+static bool all_leave(const struct mics_op_scalars *scalars, float clip, bool same)
+{
+    bool all = true;
+
+    for (int i = 0; i < MICS_OPT_COUNT; i++) {
+        struct state s = make_state(), kept = make_state();
+        struct mics_op_update args = update_of((enum mics_optimizer)i, &s, scalars);
+
+        args.settings.clip = clip;
+        mics_host_update(pools[1], &args);
+        all = all && same_state(&s, &kept) == same;
+        free_state(&s);
+        free_state(&kept);
+    }
+    return all;
 }
 
 static void a_norm_that_is_not_finite_skips_the_update_when_clipping(void)
 {
-    CHECK(nothing_changes(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 1));
-    CHECK(nothing_changes(&(struct mics_op_scalars){.targets = 1, .squared_norm = INFINITY}, 1));
-    CHECK(!nothing_changes(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 0));
-    CHECK(!nothing_changes(&ordinary, 1));
+    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 1, true));
+    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = INFINITY}, 1, true));
+    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 0, false));
+    CHECK(all_leave(&ordinary, 1, false));
 }
 
 static void without_targets_nothing_is_updated(void)
 {
-    CHECK(nothing_changes(&(struct mics_op_scalars){.targets = 0, .squared_norm = 1}, 1));
-    CHECK(nothing_changes(&(struct mics_op_scalars){.targets = 0, .squared_norm = 1}, 0));
+    CHECK(all_leave(&(struct mics_op_scalars){.targets = 0, .squared_norm = 1}, 1, true));
+    CHECK(all_leave(&(struct mics_op_scalars){.targets = 0, .squared_norm = 1}, 0, true));
 }
 
 /* The copy is the rounded parameters, whether they were updated or not. */
-static void check_copy(const struct mics_op_scalars *scalars, uint64_t count)
+static void check_copy(enum mics_optimizer optimizer, const struct mics_op_scalars *scalars,
+                       uint64_t count)
 {
-    struct state s = make_state(), other = make_state();
-    struct mics_op_adamw adamw = adamw_of(&s, scalars);
-    struct mics_op_sgd sgd = sgd_of(&other, scalars);
+    struct state s = make_state();
+    struct mics_op_update args = update_of(optimizer, &s, scalars);
     uint16_t *copy = malloc((COUNT + 1) * 2), *want = malloc((COUNT + 1) * 2);
 
     memset(copy, 0xab, (COUNT + 1) * 2);
     memset(want, 0xab, (COUNT + 1) * 2);
-    adamw.count = sgd.count = count;
-    adamw.copy = sgd.copy = copy;
-    mics_host_adamw(pools[1], &adamw);
+    args.count = count;
+    args.copy = copy;
+    mics_host_update(pools[1], &args);
     mics_numbers_from_f32(MICS_STORAGE_BF16, s.param, want, count);
-    CHECK_SAME_BITS(copy, want, COUNT + 1);
-    mics_host_sgd(pools[2], &sgd);
-    mics_numbers_from_f32(MICS_STORAGE_BF16, other.param, want, count);
     CHECK_SAME_BITS(copy, want, COUNT + 1);
     free(copy);
     free(want);
     free_state(&s);
-    free_state(&other);
 }
 
 static void an_update_leaves_a_copy_in_bf16(void)
 {
     static const uint64_t counts[] = {0, 1, 16, 4097, COUNT};
 
-    for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
-        check_copy(&ordinary, counts[i]);
-        check_copy(&(struct mics_op_scalars){.targets = 0}, counts[i]);
-    }
+    for (int o = 0; o < MICS_OPT_COUNT; o++)
+        for (unsigned i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+            check_copy((enum mics_optimizer)o, &ordinary, counts[i]);
+            check_copy((enum mics_optimizer)o, &(struct mics_op_scalars){.targets = 0}, counts[i]);
+        }
 }
 
 /* Update in two pieces, cut anywhere: as a shard's boundary would. */
 static void where_a_vector_is_cut_changes_no_bit(void)
 {
-    for (uint64_t cut = 1; cut < COUNT; cut = cut * 3 + 2) {
-        struct state whole = make_state(), parts = make_state();
-        struct mics_op_adamw args = adamw_of(&whole, &ordinary), part = adamw_of(&parts, &ordinary);
+    for (int o = 0; o < MICS_OPT_COUNT; o++)
+        for (uint64_t cut = 1; cut < COUNT; cut = cut * 3 + 2) {
+            struct state whole = make_state(), parts = make_state();
+            const struct state second = {parts.param + cut, parts.m + cut, parts.v + cut,
+                                         parts.grad + cut};
+            struct mics_op_update args = update_of((enum mics_optimizer)o, &whole, &ordinary);
+            struct mics_op_update part = update_of((enum mics_optimizer)o, &parts, &ordinary);
 
-        mics_host_adamw(pools[2], &args);
-        part.count = cut;
-        part.decay_count = cut < args.decay_count ? cut : args.decay_count;
-        mics_host_adamw(pools[0], &part);
-        part = adamw_of(
-            &(struct state){parts.param + cut, parts.m + cut, parts.v + cut, parts.grad + cut},
-            &ordinary);
-        part.count = COUNT - cut;
-        part.decay_count = args.decay_count > cut ? args.decay_count - cut : 0;
-        mics_host_adamw(pools[1], &part);
-        CHECK(same_state(&whole, &parts));
-        free_state(&whole);
-        free_state(&parts);
-    }
-}
-
-static void where_a_vector_is_cut_changes_no_bit_of_sgd(void)
-{
-    for (uint64_t cut = 1; cut < COUNT; cut = cut * 3 + 2) {
-        struct state whole = make_state(), parts = make_state();
-        struct mics_op_sgd args = sgd_of(&whole, &ordinary), part = sgd_of(&parts, &ordinary);
-
-        mics_host_sgd(pools[2], &args);
-        part.count = cut;
-        part.decay_count = cut < args.decay_count ? cut : args.decay_count;
-        mics_host_sgd(pools[0], &part);
-        part.param += cut;
-        part.momentum += cut;
-        part.grad += cut;
-        part.count = COUNT - cut;
-        part.decay_count = args.decay_count > cut ? args.decay_count - cut : 0;
-        mics_host_sgd(pools[1], &part);
-        CHECK(same_state(&whole, &parts));
-        free_state(&whole);
-        free_state(&parts);
-    }
+            mics_host_update(pools[2], &args);
+            part.count = cut;
+            part.decay_count = cut < args.decay_count ? cut : args.decay_count;
+            mics_host_update(pools[0], &part);
+            part = update_of((enum mics_optimizer)o, &second, &ordinary);
+            part.count = COUNT - cut;
+            part.decay_count = args.decay_count > cut ? args.decay_count - cut : 0;
+            mics_host_update(pools[1], &part);
+            CHECK(same_state(&whole, &parts));
+            free_state(&whole);
+            free_state(&parts);
+        }
 }
 
 static void without_clipping_nan_reaches_the_parameter(void)
 {
-    struct state s = make_state();
-    struct mics_op_adamw args = adamw_of(&s, &ordinary);
+    for (int o = 0; o < MICS_OPT_COUNT; o++) {
+        struct state s = make_state();
+        struct mics_op_update args = update_of((enum mics_optimizer)o, &s, &ordinary);
 
-    s.grad[5] = s.grad[COUNT - 1] = NAN;
-    args.clip = 0;
-    mics_host_adamw(pools[1], &args);
-    CHECK(isnan(s.param[5]) && isnan(s.param[COUNT - 1]) && !isnan(s.param[6]));
-    free_state(&s);
+        s.grad[5] = s.grad[COUNT - 1] = NAN;
+        args.settings.clip = 0;
+        mics_host_update(pools[1], &args);
+        CHECK(isnan(s.param[5]) && isnan(s.param[COUNT - 1]) && !isnan(s.param[6]));
+        free_state(&s);
+    }
+}
+
+/* The names that options show are those of the rows, in order. */
+static void optimizers_are_found_by_name(void)
+{
+    char names[64] = "";
+    enum mics_optimizer found;
+
+    for (int i = 0; i < MICS_OPT_COUNT; i++) {
+        const char *name = mics_optimizer_name((enum mics_optimizer)i);
+
+        CHECK(mics_optimizer_parse(name, &found) && found == (enum mics_optimizer)i);
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? "|" : "", name);
+        CHECK(mics_optimizer_states(found) >= 1 &&
+              mics_optimizer_states(found) <= MICS_OPTIMIZER_STATES_MAX);
+    }
+    CHECK(strcmp(names, MICS_OPTIMIZER_NAMES) == 0);
+    CHECK(!mics_optimizer_parse("adam", &found));
 }
 
 int main(void)
@@ -290,11 +299,13 @@ int main(void)
     open_pools();
     TAP_RUN(adamw_agrees_with_its_definition);
     TAP_RUN(sgd_agrees_with_its_definition);
+    TAP_RUN(lion_agrees_with_its_definition);
+    TAP_RUN(lion_has_a_direction_of_0);
     TAP_RUN(a_norm_that_is_not_finite_skips_the_update_when_clipping);
     TAP_RUN(without_targets_nothing_is_updated);
     TAP_RUN(an_update_leaves_a_copy_in_bf16);
     TAP_RUN(where_a_vector_is_cut_changes_no_bit);
-    TAP_RUN(where_a_vector_is_cut_changes_no_bit_of_sgd);
     TAP_RUN(without_clipping_nan_reaches_the_parameter);
+    TAP_RUN(optimizers_are_found_by_name);
     return close_pools();
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The norms of heads on the host against plain loops in double precision, and with any number of
  * threads. */
-#include "host/bf16.h"
+#include "host/vector.h"
 #include "kernels.h"
 #include "tap.h"
 

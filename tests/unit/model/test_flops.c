@@ -3,7 +3,7 @@
  * The cost that the stages of each family declare is that of what they launch. A device that does
  * nothing but count takes their operations; its streams and memory are never looked at.
  */
-#include "device/stream.h"
+#include "device/device.h"
 #include "model/decoder/decoder.h"
 #include "tap.h"
 

@@ -5,7 +5,7 @@
  * differences are not the like of a lost operation. Nothing may leave its area, which is half as
  * large, or read what nobody wrote.
  */
-#include "host/bf16.h"
+#include "host/vector.h"
 #include "model_run.h"
 #include "tap.h"
 

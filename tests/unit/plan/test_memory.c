@@ -142,7 +142,7 @@ static void no_more_slots_are_made_than_there_are_units(void)
     CHECK_INT(memory.arena_bytes, bytes);
 }
 
-static void sgd_keeps_half_of_the_state_of_adamw(void)
+static void sgd_and_lion_keep_half_of_the_state_of_adamw(void)
 {
     struct mics_plan_choice choice = fake_choice(1, 4, 4, 4, 4);
     uint64_t adamw;
@@ -151,6 +151,9 @@ static void sgd_keeps_half_of_the_state_of_adamw(void)
     compute(&choice);
     adamw = memory.regions[MICS_REGION_OPTIM].bytes;
     choice.optimizer = MICS_OPT_SGD;
+    compute(&choice);
+    CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes * 2, adamw);
+    choice.optimizer = MICS_OPT_LION;
     compute(&choice);
     CHECK_INT(memory.regions[MICS_REGION_OPTIM].bytes * 2, adamw);
 }
@@ -234,7 +237,7 @@ int main(void)
     TAP_RUN(the_snapshot_is_a_replicas_part_of_the_shard);
     TAP_RUN(groups_of_one_rank_need_no_slots);
     TAP_RUN(no_more_slots_are_made_than_there_are_units);
-    TAP_RUN(sgd_keeps_half_of_the_state_of_adamw);
+    TAP_RUN(sgd_and_lion_keep_half_of_the_state_of_adamw);
     TAP_RUN(recomputation_keeps_less_and_never_less_than_evaluation_needs);
     TAP_RUN(activations_are_what_each_level_keeps);
     TAP_RUN(choices_out_of_range_are_refused_and_change_nothing);

@@ -78,7 +78,7 @@ static void check_network(const json_t *gpu, const char *distance, const char *f
 
 static void the_nearest_network_cards_come_from_hwloc(void)
 {
-    setenv("HWLOC_XMLFILE", "tests/gpu-node/hwloc.xml", 1);
+    setenv("HWLOC_XMLFILE", "tests/fake/hwloc.xml", 1);
     json_t *machine = describe();
     const json_t *gpus = json_object_get(machine, "gpus");
 

@@ -18,7 +18,7 @@ static void a_node_of_eight_GPUs_becomes_a_topology(void)
 {
     struct mics_topology *topology = NULL;
 
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/nccl.xml", NULL, 4, &topology, &err),
+    CHECK_INT(mics_topology_from_nccl("tests/fake/nccl.xml", NULL, 4, &topology, &err),
               MICS_OK);
     if (!topology)
         return;
@@ -116,15 +116,15 @@ static void a_GPU_that_is_not_known_must_be_named(void)
 {
     struct mics_topology *topology = NULL;
 
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", NULL, 1, &topology, &err),
+    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", NULL, 1, &topology, &err),
               MICS_ERR_FORMAT);
-    CHECK_STR(err.text, "tests/gpu-node/v100.xml: the model of the GPUs, of compute capability "
+    CHECK_STR(err.text, "tests/fake/v100.xml: the model of the GPUs, of compute capability "
                         "7.0, is not stated: name it with --gpu=NAME");
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", "v100-32", 2, &topology, &err),
+    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", "v100-32", 2, &topology, &err),
               MICS_ERR_FORMAT);
     CHECK_STR(err.text,
-              "tests/gpu-node/v100.xml: contains no network card, so 2 nodes cannot be connected");
-    CHECK_INT(mics_topology_from_nccl("tests/gpu-node/v100.xml", "v100-32", 1, &topology, &err),
+              "tests/fake/v100.xml: contains no network card, so 2 nodes cannot be connected");
+    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", "v100-32", 1, &topology, &err),
               MICS_OK);
     CHECK_INT(topology->per_node, 2);
     CHECK_STR(topology->flops_dtype, "f16");
