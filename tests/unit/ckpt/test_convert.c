@@ -2,15 +2,16 @@
 /*
  * test_convert.c - conversions by ranges, over random shapes, sizes, segments and parts.
  *
- * Number i of a space is a value that only (space, i) gives, so that a number in a wrong place shows.
+ * Number i of a space is a value that only (space, i) gives, so that a number in a wrong place
+ * shows.
  */
 #include "tap.h"
 
 #include "base/file.h"
 #include "base/philox.h"
 #include "ckpt/convert/shards.h"
-#include "ckpt/hf/hf.h"
 #include "ckpt/format/safetensors.h"
+#include "ckpt/hf/hf.h"
 
 #include <pthread.h> /* so that it runs under ThreadSanitizer, too */
 #include <stdio.h>
@@ -83,7 +84,7 @@ static void make_source(const struct setup *s, const char *name, struct mics_sto
     CHECK_INT(mics_store_add_file(store, path, NULL), MICS_OK);
 }
 
-/* What mics_convert() made of a shard target, as a store. */
+/* What mics_target_write() made of a shard target, as a store. */
 static void open_made(const struct setup *s, const struct mics_shard_target *made, const char *at,
                       struct mics_ckpt_table *table, struct mics_store *store)
 {
@@ -97,9 +98,8 @@ static void open_made(const struct setup *s, const struct mics_shard_target *mad
                                       .units = calloc(UNITS, sizeof *table->units)};
     for (uint32_t i = 0; i < UNITS; i++)
         table->units[i].layout = s->layouts[i];
-    store->shards.table = table;
-    store->shards.begins = calloc(made->target.file_count * tensors, sizeof(uint64_t));
-    store->shards.names = calloc(tensors, sizeof *store->shards.names);
+    store->shards = table;
+    store->tensor_names = calloc(tensors, sizeof *store->tensor_names);
     for (uint32_t i = 0; i < made->target.file_count; i++) {
         struct mics_safetensors header = {0};
 
@@ -107,8 +107,9 @@ static void open_made(const struct setup *s, const struct mics_shard_target *mad
         CHECK_INT(mics_store_add_file(store, path, NULL), MICS_OK);
         CHECK_INT(mics_safetensors_load(store->files[i].fd, store->files[i].bytes, &header, NULL),
                   MICS_OK);
+        store->files[i].tensor_offsets = calloc(tensors, sizeof(uint64_t));
         for (size_t j = 0; j < tensors && header.count == tensors; j++)
-            store->shards.begins[i * tensors + j] = header.data_offset + header.tensors[j].begin;
+            store->files[i].tensor_offsets[j] = header.data_offset + header.tensors[j].begin;
         mics_safetensors_free(&header);
     }
 }
@@ -141,12 +142,12 @@ static void check_numbers(const struct setup *s, const struct mics_store *store,
 static enum mics_status make(const struct mics_store *from, struct mics_target *target,
                              const char *at, struct mics_err *err)
 {
-    struct mics_target_options how = {.host_ranks = 1};
-    enum mics_status status = mics_comm_new_self(&how.comm, err);
+    struct mics_target_options options = {.host_ranks = 1};
+    enum mics_status status = mics_comm_new_self(&options.comm, err);
 
     if (status == MICS_OK)
-        status = mics_convert(from, target, at, &how, err);
-    how.comm->ops->free(how.comm);
+        status = mics_target_write(from, target, at, &options, err);
+    options.comm->ops->free(options.comm);
     return status;
 }
 
