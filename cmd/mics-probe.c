@@ -9,9 +9,9 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
-#include "topology/catalogue.h"
 #include "probe/hostfile.h"
 #include "probe/probe.h"
+#include "topology/catalogue.h"
 #include "topology/nccl_topo.h"
 #include "topology/print.h"
 

@@ -232,10 +232,10 @@ struct mics_op_swiglu_grad {
     enum mics_dtype dtype;
 };
 
-/* Root mean square norms of each head of queries and keys, of D elements: in[rows, (H + 2 H_kv) D] holds queries,
- * keys and values side by side, as attention takes them. out = in * rstd * weight, with q_weight[D] for the H heads
- * of queries and k_weight[D] for the H_kv heads of keys; values are copied. out may not be in.
- * rstd[rows, H + H_kv] is saved for the backward pass. */
+/* Root mean square norms of each head of queries and keys, of D elements: in[rows, (H + 2 H_kv) D]
+ * holds queries, keys and values side by side, as attention takes them. out = in * rstd * weight,
+ * with q_weight[D] for the H heads of queries and k_weight[D] for the H_kv heads of keys; values
+ * are copied. out may not be in. rstd[rows, H + H_kv] is saved for the backward pass. */
 struct mics_op_qk_norm {
     void *out;
     float *rstd;
@@ -245,8 +245,8 @@ struct mics_op_qk_norm {
     enum mics_dtype dtype;
 };
 
-/* grad[rows, (H + 2 H_kv) D]: the gradient of out becomes that of in, in place; that of values stays.
- * grad_q_weight[D] (G) += ..., grad_k_weight[D] (G) += ..., in a fixed order. */
+/* grad[rows, (H + 2 H_kv) D]: the gradient of out becomes that of in, in place; that of values
+ * stays. grad_q_weight[D] (G) += ..., grad_k_weight[D] (G) += ..., in a fixed order. */
 struct mics_op_qk_norm_grad {
     void *grad, *grad_q_weight, *grad_k_weight;
     const void *in, *q_weight, *k_weight;

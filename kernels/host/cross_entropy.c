@@ -107,8 +107,8 @@ MICS_TYPED double row_loss(const struct mics_op_cross_entropy *args, void *logit
     double sum = 0;
 
     for (uint32_t v = 0; v < args->V; v += RUN)
-        sum += sum_run(mics_element_at(logits, v, type), args->V - v < RUN ? args->V - v : RUN, max, keep,
-                       type);
+        sum += sum_run(mics_element_at(logits, v, type), args->V - v < RUN ? args->V - v : RUN, max,
+                       keep, type);
     if (args->grad)
         row_grad(logits, args->V, target, max, (float)(1.0 / sum), type);
     return log(sum) + (double)max - (double)at_target;

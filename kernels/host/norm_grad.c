@@ -328,7 +328,8 @@ MICS_TYPED void rmsnorm_grad_row(const struct mics_op_rmsnorm_grad *args, uint64
                                  const enum mics_dtype dtype)
 {
     const uint64_t at = row * args->C;
-    const void *in = mics_element_at(args->in, at, dtype), *grad = mics_element_at(args->grad_out, at, dtype);
+    const void *in = mics_element_at(args->in, at, dtype),
+               *grad = mics_element_at(args->grad_out, at, dtype);
     const void *weight = args->weight;
     void *to = mics_element_at(args->grad_in, at, dtype);
     const float rstd = args->rstd[row];

@@ -21,7 +21,8 @@ size_t mics_storage_dtype_bytes(enum mics_storage_dtype dtype);
 void mics_numbers_to_f32(enum mics_storage_dtype dtype, const void *src, float *dst, size_t count);
 
 /* Values out of range become infinite, which mics_numbers_finite() of the result detects. */
-void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void *dst, size_t count);
+void mics_numbers_from_f32(enum mics_storage_dtype dtype, const float *src, void *dst,
+                           size_t count);
 
 /* Whether there is neither infinity nor NaN. RAW: true. */
 bool mics_numbers_finite(enum mics_storage_dtype dtype, const void *data, size_t count);

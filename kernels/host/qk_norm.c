@@ -7,9 +7,9 @@
  * since the gradient of the heads is then written in place. 8 bytes and about 5 flops per element
  * in fp32, of the gradient 20 bytes and about 12 flops.
  */
-#include "host/vector.h"
-#include "host/pool.h"
 #include "host/kernels.h"
+#include "host/pool.h"
+#include "host/vector.h"
 
 #include <math.h>
 

@@ -22,8 +22,8 @@
 enum mics_status mics_file_read(const char *path, size_t limit, char **data, size_t *size,
                                 struct mics_err *err);
 
-/* Read bytes [offset, offset + size) of an open file. The error has no path: the caller prefixes it.
- * MICS_ERR_FORMAT: the file ends before offset + size. */
+/* Read bytes [offset, offset + size) of an open file. The error has no path: the caller prefixes
+ * it. MICS_ERR_FORMAT: the file ends before offset + size. */
 enum mics_status mics_file_read_at(int fd, void *dst, size_t size, uint64_t offset,
                                    struct mics_err *err);
 

@@ -5,8 +5,8 @@
 #include "base/num.h"
 #include "comm/staged.h"
 #include "device/launch.h"
-#include "topology/node_info.h"
 #include "topology/gpu_info.h"
+#include "topology/node_info.h"
 #include "topology/topology.h"
 
 #include <sched.h>

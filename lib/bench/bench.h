@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 struct mics_bench {
-    struct mics_world *world;  /* the caller's */
+    struct mics_world *world;      /* the caller's */
     struct mics_job_device chosen; /* owns `device` */
     struct mics_device *device;
     struct mics_stream *stream;

@@ -146,7 +146,8 @@ static enum mics_status time_one(const struct mics_bench_request *request,
 static enum mics_status time_size(const struct mics_bench *bench,
                                   const struct mics_bench_request *request,
                                   struct mics_bench_comms *comms, enum mics_bench_op op,
-                                  uint64_t bytes, struct mics_algorithm_timing *timings, struct mics_err *err)
+                                  uint64_t bytes, struct mics_algorithm_timing *timings,
+                                  struct mics_err *err)
 {
     const uint32_t most = segment_counts[SEGMENT_COUNTS - 1];
     struct mics_bench_case c = {.bench = bench, .comms = comms, .op = op, .in_place = true};

@@ -411,8 +411,7 @@ enum { HELD_ITERATIONS = 16 };
  * GPU. */
 static bool is_held(const struct mics_bench_case *c, uint32_t warmup)
 {
-    return warmup > 0 && c->bench->comm->health && c->op != MICS_BENCH_SYNC &&
-           c->segments == 1 &&
+    return warmup > 0 && c->bench->comm->health && c->op != MICS_BENCH_SYNC && c->segments == 1 &&
            mics_bench_case_elements(c) * sizeof(float) < MICS_BENCH_SEGMENT_BYTES;
 }
 

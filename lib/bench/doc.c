@@ -157,10 +157,10 @@ static enum mics_status read_row(const struct mics_cursor *at, struct mics_bench
         status = mics_cursor_u64(at, "count", 1, (uint64_t)1 << 60, &row->count, err);
     for (size_t i = 0; i < COUNT_OF(numbers) && status == MICS_OK; i++)
         status = mics_cursor_u32(at, numbers[i].key, 1, UINT32_MAX,
-                             (uint32_t *)((char *)row + numbers[i].offset), err);
+                                 (uint32_t *)((char *)row + numbers[i].offset), err);
     for (size_t i = 0; i < COUNT_OF(times) && status == MICS_OK; i++)
-        status = mics_cursor_double(at, times[i].key, 0, 1e9, (double *)((char *)row + times[i].offset),
-                                err);
+        status = mics_cursor_double(at, times[i].key, 0, 1e9,
+                                    (double *)((char *)row + times[i].offset), err);
     if (status == MICS_OK)
         status = mics_cursor_u32(at, "slowest_rank", 0, UINT32_MAX, &row->slowest_rank, err);
     row->checked = mics_cursor_has(at, "wrong");

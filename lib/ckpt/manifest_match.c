@@ -291,7 +291,8 @@ static enum mics_status match_optimizer(const json_t *doc, uint32_t then,
 }
 
 /* The difference of the configurations, followed by the tensors that differ because of it. */
-static enum mics_status match_all(const struct mics_cursor *root, const struct mics_ckpt_table *table,
+static enum mics_status match_all(const struct mics_cursor *root,
+                                  const struct mics_ckpt_table *table,
                                   const struct mics_model *model, struct mics_err *err)
 {
     struct mics_err tensors = {""}, config = {""};

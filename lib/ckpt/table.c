@@ -92,7 +92,7 @@ static enum mics_status read_states(const struct mics_cursor *root, uint32_t *st
 
         if (!name || strcmp(name, mics_ckpt_state_name(i)) != 0)
             return mics_cursor_fail(root, "states", err, "item %u is not \"%s\"", i,
-                                mics_ckpt_state_name(i));
+                                    mics_ckpt_state_name(i));
     }
     return MICS_OK;
 }
@@ -130,7 +130,8 @@ static enum mics_status read_tensor(const struct mics_cursor *at, uint64_t unit_
         const json_int_t size = json_integer_value(json_array_get(shape.value, i));
 
         if (size < 1 || (uint64_t)size > unit_count)
-            return mics_cursor_fail(at, "shape", err, "item %u is not from 1 to the unit's count", i);
+            return mics_cursor_fail(at, "shape", err, "item %u is not from 1 to the unit's count",
+                                    i);
         tensor->shape[i] = (uint64_t)size;
         if (count > unit_count / tensor->shape[i])
             return mics_cursor_fail(at, "shape", err, "more elements than the unit has");
@@ -179,7 +180,7 @@ static enum mics_status read_unit(const struct mics_cursor *at, const struct mic
     unit->layout = mics_layout_make(shape, count, segments);
     if (unit->layout.padded != padded)
         return mics_cursor_fail(at, "padded", err, "expected %llu",
-                            (unsigned long long)unit->layout.padded);
+                                (unsigned long long)unit->layout.padded);
     return read_tensors(at, unit, err);
 }
 

@@ -61,8 +61,8 @@ struct mics_step_result {
     double begin_s;              /* when the timeline begins, on the clock of mics_now_s() */
 };
 
-/* What an update changes of a unit, in fp32: this rank's optimizer shard, segment by segment, of the
- * parameters and of as many states as the optimizer has (kernels/optimizer.h). */
+/* What an update changes of a unit, in fp32: this rank's optimizer shard, segment by segment, of
+ * the parameters and of as many states as the optimizer has (kernels/optimizer.h). */
 enum mics_state { MICS_STATE_PARAM, MICS_STATE_M, MICS_STATE_V };
 
 enum mics_status mics_engine_new(const struct mics_engine_options *options,
@@ -141,7 +141,8 @@ void mics_engine_watch(const struct mics_engine *engine, struct mics_engine_acti
 const struct mics_op *mics_engine_op(const struct mics_engine *engine, bool evaluating,
                                      uint32_t op);
 
-/* Failures of communicators that no stream reports: mics_comm.health->check() of each. Any thread. */
+/* Failures of communicators that no stream reports: mics_comm.health->check() of each. Any
+ * thread. */
 enum mics_status mics_engine_check(const struct mics_engine *engine, struct mics_err *err);
 
 /* Bytes of the arena, and how many of them are in use. */

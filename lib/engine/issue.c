@@ -229,12 +229,12 @@ void mics_engine_issue(struct mics_engine *engine, const struct issue *issue)
 {
     static void (*const issue_kind[MICS_OP_KIND_COUNT])(struct mics_engine *,
                                                         const struct issue *) = {
-        [MICS_OP_TARGET_COUNT] = issue_count,      [MICS_OP_GATHER] = issue_exchange,
-        [MICS_OP_FORWARD] = issue_forward,  [MICS_OP_BACKWARD] = issue_backward,
-        [MICS_OP_REDUCE] = issue_exchange,  [MICS_OP_ACCUMULATE] = issue_exchange,
-        [MICS_OP_SCATTER] = issue_exchange, [MICS_OP_SYNC] = issue_exchange,
-        [MICS_OP_NORM] = issue_norm,        [MICS_OP_LOSS_NORM_REDUCE] = issue_total,
-        [MICS_OP_UPDATE] = issue_update,    [MICS_OP_PUBLISH] = issue_exchange,
+        [MICS_OP_TARGET_COUNT] = issue_count, [MICS_OP_GATHER] = issue_exchange,
+        [MICS_OP_FORWARD] = issue_forward,    [MICS_OP_BACKWARD] = issue_backward,
+        [MICS_OP_REDUCE] = issue_exchange,    [MICS_OP_ACCUMULATE] = issue_exchange,
+        [MICS_OP_SCATTER] = issue_exchange,   [MICS_OP_SYNC] = issue_exchange,
+        [MICS_OP_NORM] = issue_norm,          [MICS_OP_LOSS_NORM_REDUCE] = issue_total,
+        [MICS_OP_UPDATE] = issue_update,      [MICS_OP_PUBLISH] = issue_exchange,
         [MICS_OP_READ] = issue_read,
     };
 

@@ -154,7 +154,7 @@ static enum mics_status read_kind(const struct mics_cursor *map, enum mics_rope_
             return MICS_OK;
         }
     return mics_cursor_fail(map, key, err,
-                        "'%s' is not supported, only 'default', 'linear' and 'llama3'", text);
+                            "'%s' is not supported, only 'default', 'linear' and 'llama3'", text);
 }
 
 static enum mics_status read_llama3(const struct mics_cursor *map, struct mics_rope_scaling *out,
@@ -164,19 +164,20 @@ static enum mics_status read_llama3(const struct mics_cursor *map, struct mics_r
         mics_cursor_double(map, "low_freq_factor", 1e-6, MAX_FACTOR, &out->low_freq_factor, err);
 
     if (status == MICS_OK)
-        status =
-            mics_cursor_double(map, "high_freq_factor", 1e-6, MAX_FACTOR, &out->high_freq_factor, err);
+        status = mics_cursor_double(map, "high_freq_factor", 1e-6, MAX_FACTOR,
+                                    &out->high_freq_factor, err);
     if (status == MICS_OK)
         status = mics_cursor_u32(map, "original_max_position_embeddings", 1, MICS_MAX_POSITIONS,
-                             &out->original_positions, err);
+                                 &out->original_positions, err);
     if (status == MICS_OK && out->high_freq_factor <= out->low_freq_factor)
-        status = mics_cursor_fail(map, "high_freq_factor", err, "%g is not above low_freq_factor, %g",
-                              out->high_freq_factor, out->low_freq_factor);
+        status =
+            mics_cursor_fail(map, "high_freq_factor", err, "%g is not above low_freq_factor, %g",
+                             out->high_freq_factor, out->low_freq_factor);
     return status;
 }
 
-enum mics_status mics_rope_scaling_read(const struct mics_cursor *map, struct mics_rope_scaling *out,
-                                        struct mics_err *err)
+enum mics_status mics_rope_scaling_read(const struct mics_cursor *map,
+                                        struct mics_rope_scaling *out, struct mics_err *err)
 {
     enum mics_status status;
 
@@ -287,15 +288,15 @@ static enum mics_status read_config(const struct mics_cursor *at, struct mics_mo
     return family && mics_family_is_rotary(family) ? read_rotary(at, out, err) : MICS_OK;
 }
 
-static enum mics_status check_parameters(const struct mics_cursor *at, const struct mics_model *model,
-                                         struct mics_err *err)
+static enum mics_status check_parameters(const struct mics_cursor *at,
+                                         const struct mics_model *model, struct mics_err *err)
 {
     uint64_t said;
     enum mics_status status = mics_cursor_u64(at, "parameters", 1, UINT64_MAX, &said, err);
 
     if (status == MICS_OK && said != model->param_count)
         return mics_cursor_fail(at, "parameters", err, "%llu, but the sizes make %llu",
-                            (unsigned long long)said, (unsigned long long)model->param_count);
+                                (unsigned long long)said, (unsigned long long)model->param_count);
     return status;
 }
 

@@ -49,8 +49,8 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
 json_t *mics_rope_scaling_to_json(const struct mics_rope_scaling *scaling);
 /* Read a map with rope_type or, as old files have it, type; without either it is "default".
  * MICS_ERR_FORMAT names the member: another kind, a number that is missing or out of range. */
-enum mics_status mics_rope_scaling_read(const struct mics_cursor *map, struct mics_rope_scaling *out,
-                                        struct mics_err *err);
+enum mics_status mics_rope_scaling_read(const struct mics_cursor *map,
+                                        struct mics_rope_scaling *out, struct mics_err *err);
 bool mics_rope_scaling_equal(const struct mics_rope_scaling *a, const struct mics_rope_scaling *b);
 
 #endif

@@ -43,7 +43,8 @@ static enum mics_status expect_switches(const struct mics_cursor *at,
             continue;
         TRY(mics_cursor_bool(at, one->key, &value, err));
         if (value != one->value)
-            return mics_cursor_fail(at, one->key, err, "%s is not supported", value ? "true" : "false");
+            return mics_cursor_fail(at, one->key, err, "%s is not supported",
+                                    value ? "true" : "false");
     }
     return MICS_OK;
 }
@@ -101,9 +102,11 @@ static enum mics_status read_rope(const struct mics_cursor *at, struct mics_mode
         TRY(read_rope_map(&map, &inner, &scaling[found++], err));
     }
     if (outer > 0 && inner > 0 && fabs(outer - inner) > 0)
-        return mics_cursor_fail(at, "rope_theta", err, "%g, but rope_parameters has %g", outer, inner);
+        return mics_cursor_fail(at, "rope_theta", err, "%g, but rope_parameters has %g", outer,
+                                inner);
     if (found == 2 && !mics_rope_scaling_equal(&scaling[0], &scaling[1]))
-        return mics_cursor_fail(at, "rope_parameters", err, "has another scaling than rope_scaling");
+        return mics_cursor_fail(at, "rope_parameters", err,
+                                "has another scaling than rope_scaling");
     out->rope_theta = inner > 0 ? inner : outer > 0 ? outer : DEFAULT_ROPE_THETA;
     if (found > 0)
         out->rope_scaling = scaling[0];
@@ -179,7 +182,7 @@ static enum mics_status read_family(const struct mics_cursor *at, const struct m
     *out = mics_family_find(type);
     return *out ? MICS_OK
                 : mics_cursor_fail(at, "model_type", err, "'%s' is not supported, only %s", type,
-                               mics_family_names(names, sizeof names));
+                                   mics_family_names(names, sizeof names));
 }
 
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,

@@ -88,8 +88,8 @@ static enum mics_status read_optimizer(const struct mics_cursor *at, enum mics_o
 }
 
 /* Older plans have no types and are of fp32. */
-static enum mics_status read_dtype(const struct mics_cursor *at, const char *key, enum mics_dtype *out,
-                                   struct mics_err *err)
+static enum mics_status read_dtype(const struct mics_cursor *at, const char *key,
+                                   enum mics_dtype *out, struct mics_err *err)
 {
     const char *text;
     enum mics_status status;
@@ -120,7 +120,8 @@ static enum mics_status read_recompute(const struct mics_cursor *at, json_int_t 
     }
     status = mics_cursor_string(at, "recompute", &text, err);
     if (status == MICS_OK && !mics_recompute_parse(text, out))
-        return mics_cursor_fail(at, "recompute", err, "'%s': expected none, selective or full", text);
+        return mics_cursor_fail(at, "recompute", err, "'%s': expected none, selective or full",
+                                text);
     return status;
 }
 
@@ -148,11 +149,11 @@ static enum mics_status read_choice(const struct mics_cursor *parent, const stru
         if (number->offset == CHOICE(coalesced) && !mics_cursor_has(&at, number->key))
             continue; /* absent from older plans: 0 */
         status = mics_cursor_u32(&at, number->key, number->min, number->max,
-                             (uint32_t *)((char *)out + number->offset), err);
+                                 (uint32_t *)((char *)out + number->offset), err);
     }
     for (size_t i = 0; i < CHOICE_FLAGS && status == MICS_OK; i++)
         status = mics_cursor_bool(&at, choice_flags[i].key,
-                              (bool *)((char *)out + choice_flags[i].offset), err);
+                                  (bool *)((char *)out + choice_flags[i].offset), err);
     if (status != MICS_OK)
         return status;
     out->shape.nodes = plan->topology->nodes;
@@ -162,8 +163,8 @@ static enum mics_status read_choice(const struct mics_cursor *parent, const stru
     return MICS_OK;
 }
 
-static enum mics_status read_prediction(const struct mics_cursor *parent, struct mics_prediction *out,
-                                        struct mics_err *err)
+static enum mics_status read_prediction(const struct mics_cursor *parent,
+                                        struct mics_prediction *out, struct mics_err *err)
 {
     struct mics_cursor at;
     enum mics_status status = mics_cursor_object(parent, "predicted", &at, err);
@@ -174,25 +175,26 @@ static enum mics_status read_prediction(const struct mics_cursor *parent, struct
         status = mics_cursor_u64(&at, "sent_bytes", 0, INT64_MAX, &out->sent_bytes, err);
     for (size_t i = 0; i < PREDICTION_REALS && status == MICS_OK; i++)
         status = mics_cursor_double(&at, prediction_reals[i].key, 0, 1e18,
-                                (double *)((char *)out + prediction_reals[i].offset), err);
+                                    (double *)((char *)out + prediction_reals[i].offset), err);
     return status;
 }
 
-static enum mics_status expect_bytes(const struct mics_cursor *at, const char *key, uint64_t computed,
-                                     struct mics_err *err)
+static enum mics_status expect_bytes(const struct mics_cursor *at, const char *key,
+                                     uint64_t computed, struct mics_err *err)
 {
     uint64_t found;
     enum mics_status status = mics_cursor_u64(at, key, 0, INT64_MAX, &found, err);
 
     if (status == MICS_OK && found != computed)
-        return mics_cursor_fail(at, key, err, "says %" PRIu64 ", but this choice takes %" PRIu64, found,
-                            computed);
+        return mics_cursor_fail(at, key, err, "says %" PRIu64 ", but this choice takes %" PRIu64,
+                                found, computed);
     return status;
 }
 
 /* Version 1 has no memory of a GPU's context and communicators; the computed values are taken. */
-static enum mics_status check_gpu_memory(const struct mics_cursor *at, const struct mics_memory *memory,
-                                         json_int_t version, struct mics_err *err)
+static enum mics_status check_gpu_memory(const struct mics_cursor *at,
+                                         const struct mics_memory *memory, json_int_t version,
+                                         struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
@@ -204,15 +206,16 @@ static enum mics_status check_gpu_memory(const struct mics_cursor *at, const str
     return status;
 }
 
-static enum mics_status check_memory(const struct mics_cursor *root, const struct mics_memory *memory,
-                                     struct mics_err *err)
+static enum mics_status check_memory(const struct mics_cursor *root,
+                                     const struct mics_memory *memory, struct mics_err *err)
 {
     const json_int_t version = json_integer_value(json_object_get(root->value, "v"));
     struct mics_cursor at, regions;
     enum mics_status status = mics_cursor_object(root, "memory", &at, err);
 
     if (status == MICS_OK)
-        status = mics_cursor_array(&at, "regions", MICS_REGION_COUNT, MICS_REGION_COUNT, &regions, err);
+        status =
+            mics_cursor_array(&at, "regions", MICS_REGION_COUNT, MICS_REGION_COUNT, &regions, err);
     for (uint32_t i = 0; i < MICS_REGION_COUNT && status == MICS_OK; i++) {
         struct mics_cursor region;
 
@@ -253,7 +256,8 @@ static enum mics_status read_alternatives(const struct mics_cursor *root, struct
                                           struct mics_err *err)
 {
     struct mics_cursor array;
-    enum mics_status status = mics_cursor_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
+    enum mics_status status =
+        mics_cursor_array(root, "alternatives", 0, MAX_ALTERNATIVES, &array, err);
     size_t count;
 
     if (status != MICS_OK)
@@ -307,10 +311,10 @@ static enum mics_status read_batch(const struct mics_cursor *root, struct mics_p
     if (status != MICS_OK || plan->global_batch == batch)
         return status;
     return mics_cursor_fail(root, "global_batch", err,
-                        "says %" PRIu64
-                        ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
-                        plan->global_batch, choice->shape.nodes, choice->shape.per_node,
-                        choice->micro_steps, choice->micro_batch, batch);
+                            "says %" PRIu64
+                            ", but %u x %u ranks with %u micro-steps of %u make %" PRIu64,
+                            plan->global_batch, choice->shape.nodes, choice->shape.per_node,
+                            choice->micro_steps, choice->micro_batch, batch);
 }
 
 static enum mics_status read_plan(const struct mics_cursor *root, struct mics_plan *plan,
@@ -323,7 +327,8 @@ static enum mics_status read_plan(const struct mics_cursor *root, struct mics_pl
     if (status == MICS_OK)
         status = read_batch(root, plan, err);
     if (status == MICS_OK)
-        status = mics_cursor_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
+        status =
+            mics_cursor_u64(root, "memory_limit_bytes", 0, INT64_MAX, &plan->memory_limit, err);
     if (status == MICS_OK)
         status =
             mics_memory_compute_on(plan->topology, plan->model, &plan->choice, &plan->memory, err);

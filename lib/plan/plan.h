@@ -120,6 +120,6 @@ static inline enum mics_dtype mics_choice_written_grads(const struct mics_plan_c
     return choice->shape.p_grad == 1 ? MICS_F32 : choice->grad_dtype;
 }
 
-const char *mics_dtype_name(enum mics_dtype dtype);             /* "f32", "f64", "bf16" */
+const char *mics_dtype_name(enum mics_dtype dtype); /* "f32", "f64", "bf16" */
 
 #endif

@@ -80,8 +80,9 @@ static enum mics_status read_figures(const struct mics_cursor *at, const struct 
     return MICS_OK;
 }
 
-static enum mics_status find_gpu(const struct mics_cursor *root, const char *id, struct mics_cursor *gpus,
-                                 struct mics_cursor *out, struct mics_err *err)
+static enum mics_status find_gpu(const struct mics_cursor *root, const char *id,
+                                 struct mics_cursor *gpus, struct mics_cursor *out,
+                                 struct mics_err *err)
 {
     enum mics_status status = mics_cursor_array(root, "gpus", 1, 1000, gpus, err);
 

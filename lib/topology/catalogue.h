@@ -50,9 +50,9 @@ enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, con
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err);
 
-/* Complete a topology that has all but its GPU: the fields of its device from `gpu`, and its document,
- * with the vendors' figures. `card_rate` is the rate of each of a node's `cards` network cards; 0: they
- * differ, and neither is in the document. */
+/* Complete a topology that has all but its GPU: the fields of its device from `gpu`, and its
+ * document, with the vendors' figures. `card_rate` is the rate of each of a node's `cards` network
+ * cards; 0: they differ, and neither is in the document. */
 enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t cards,
                                        double card_rate, struct mics_topology *topology,
                                        struct mics_err *err);

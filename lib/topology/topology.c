@@ -42,8 +42,8 @@ bool mics_topology_dtype_is_known(const char *dtype)
     return false;
 }
 
-static enum mics_status read_name(const struct mics_cursor *at, const char *key, char *out, size_t size,
-                                  struct mics_err *err)
+static enum mics_status read_name(const struct mics_cursor *at, const char *key, char *out,
+                                  size_t size, struct mics_err *err)
 {
     const char *text;
     const enum mics_status status = mics_cursor_string(at, key, &text, err);
@@ -60,11 +60,12 @@ static enum mics_status read_link(const struct mics_cursor *at, struct mics_link
                                   struct mics_err *err)
 {
     struct mics_link link = {0};
-    enum mics_status status = mics_cursor_double(at, "latency_s", 0, max_seconds, &link.latency_s, err);
+    enum mics_status status =
+        mics_cursor_double(at, "latency_s", 0, max_seconds, &link.latency_s, err);
 
     if (status == MICS_OK)
-        status =
-            mics_cursor_double(at, "bandwidth_bytes_per_s", 1, max_rate, &link.bandwidth_bytes, err);
+        status = mics_cursor_double(at, "bandwidth_bytes_per_s", 1, max_rate, &link.bandwidth_bytes,
+                                    err);
     if (status == MICS_OK && mics_cursor_has(at, "samples"))
         status = mics_cursor_u32(at, "samples", 0, UINT32_MAX, &link.samples, err);
     if (status == MICS_OK && mics_cursor_has(at, "spread"))
@@ -109,7 +110,8 @@ static enum mics_status read_dtype(const struct mics_cursor *at, struct mics_top
     if (status != MICS_OK)
         return status;
     if (!mics_topology_dtype_is_known(dtype))
-        return mics_cursor_fail(at, "flops_dtype", err, "'%.16s': expected f32, bf16 or f16", dtype);
+        return mics_cursor_fail(at, "flops_dtype", err, "'%.16s': expected f32, bf16 or f16",
+                                dtype);
     strcpy(topology->flops_dtype, dtype);
     return MICS_OK;
 }
@@ -128,10 +130,10 @@ static enum mics_status read_device(const struct mics_cursor *root, struct mics_
         status = read_dtype(&at, topology, err);
     if (status == MICS_OK)
         status = mics_cursor_double(&at, "memory_bandwidth_bytes_per_s", 1, max_rate,
-                                &topology->memory_bandwidth, err);
+                                    &topology->memory_bandwidth, err);
     if (status == MICS_OK)
-        status =
-            mics_cursor_u64(&at, "memory_bytes", 1, (uint64_t)1 << 60, &topology->memory_bytes, err);
+        status = mics_cursor_u64(&at, "memory_bytes", 1, (uint64_t)1 << 60, &topology->memory_bytes,
+                                 err);
     if (status == MICS_OK && mics_cursor_has(&at, "cores"))
         status = mics_cursor_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
     return status;
@@ -152,10 +154,11 @@ static enum mics_status read_collective(const struct mics_cursor *at, enum mics_
         }
     }
     return mics_cursor_fail(at, "collective", err,
-                        "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
+                            "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
 }
 
-static enum mics_status read_cost(const struct mics_cursor *at, const struct mics_topology *topology,
+static enum mics_status read_cost(const struct mics_cursor *at,
+                                  const struct mics_topology *topology,
                                   struct mics_collective_cost *out, struct mics_err *err)
 {
     enum mics_status status = read_collective(at, &out->collective, err);
@@ -241,7 +244,7 @@ static enum mics_status read_algorithm_collective(const struct mics_cursor *at,
     if (strcmp(name, "reduce_scatter") == 0)
         return MICS_OK;
     return mics_cursor_fail(at, "collective", err, "'%.32s': expected all_gather or reduce_scatter",
-                        name);
+                            name);
 }
 
 static enum mics_status read_algorithm_timing(const struct mics_cursor *at,

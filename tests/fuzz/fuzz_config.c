@@ -2,8 +2,9 @@
 /*
  * fuzz_config.c - libFuzzer target for config.json, whatever family it is of.
  *
- * Of a model that is accepted the tensors must lie inside their units without overlap, aligned or joined, and no number may have
- * wrapped around; and it must come back from what a plan stores of it.
+ * Of a model that is accepted the tensors must lie inside their units without overlap, aligned or
+ * joined, and no number may have wrapped around; and it must come back from what a plan stores of
+ * it.
  *
  * sources: lib/base lib/doc lib/model lib/device/device.c kernels/host/pool.c
  */

@@ -10,13 +10,13 @@
  * the GPU meanwhile. Rank 0 prints TAP.
  */
 #include "base/num.h"
-#include "topology/gpu_info.h"
 #include "comm/job_device.h"
 #include "comm/staged.h"
 #include "engine/engine.h"
 #include "plan/gpu_memory.h"
 #include "plan/memory.h"
 #include "plugin_path.h"
+#include "topology/gpu_info.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -327,7 +327,8 @@ int main(int argc, char **argv)
 
     use_plugin();
     must(mics_world_open(&world, &err), &err);
-    must(mics_job_device_open(world, MICS_DEVICE_HOST, mics_threads_per_rank(1), &chosen[HOST], &err),
+    must(mics_job_device_open(world, MICS_DEVICE_HOST, mics_threads_per_rank(1), &chosen[HOST],
+                              &err),
          &err);
     must(mics_job_device_open(world, MICS_DEVICE_CUDA, 1, &chosen[GPU], &err), &err);
     setenv("MICS_CUDA_MEASURE", "0", 1);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm_checker.h - one rank that checks communicators: its memory, its delays, and numbers whose sums are known.
+ * comm_checker.h - one rank that checks communicators: its memory, its delays, and numbers whose
+ * sums are known.
  *
- * Each rank runs the same checks on its own device; ranks may be threads, so nothing is printed here: the first
- * thing that is wrong is kept in `why`.
+ * Each rank runs the same checks on its own device; ranks may be threads, so nothing is printed
+ * here: the first thing that is wrong is kept in `why`.
  */
 #ifndef MICS_TESTS_COMM_CHECKER_H
 #define MICS_TESTS_COMM_CHECKER_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_checks.h - what every device must do; `device` is opened by the test that includes this. */
+/* device_checks.h - what every device must do; `device` is opened by the test that includes
+ * this. */
 #ifndef MICS_TESTS_DEVICE_CHECKS_H
 #define MICS_TESTS_DEVICE_CHECKS_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doc_sample.h - what the tests of documents share: one that says everything, its two encodings, and refusals. */
+/* doc_sample.h - what the tests of documents share: one that says everything, its two encodings,
+ * and refusals. */
 #ifndef MICS_TESTS_DOC_SAMPLE_H
 #define MICS_TESTS_DOC_SAMPLE_H
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.h - what the tests of the host's kernels share: arrays of random numbers, pools, comparisons.
+ * kernels.h - what the tests of the host's kernels share: arrays of random numbers, pools,
+ * comparisons.
  */
 #ifndef MICS_TESTS_KERNELS_H
 #define MICS_TESTS_KERNELS_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model_double.h - the loss of a GPT-2 and of a Llama in double precision, written for clarity and with nothing shared
- * with the library but its tensors' names and places: the reference for gradients by finite differences.
+ * model_double.h - the loss of a GPT-2 and of a Llama in double precision, written for clarity and
+ * with nothing shared with the library but its tensors' names and places: the reference for
+ * gradients by finite differences.
  */
 #ifndef MICS_TESTS_MODEL_DOUBLE_H
 #define MICS_TESTS_MODEL_DOUBLE_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model_gradients.h - a run's loss and gradients against the double model's, by finite differences, and runs compared. */
+/* model_gradients.h - a run's loss and gradients against the double model's, by finite differences,
+ * and runs compared. */
 #ifndef MICS_TESTS_MODEL_GRADIENTS_H
 #define MICS_TESTS_MODEL_GRADIENTS_H
 
@@ -81,7 +82,8 @@ static inline double tensor_error(const struct model_double *g, struct model_run
     return worst;
 }
 
-/* Run a step and compare its loss and every gradient; gradients within `tolerance` of a tensor's largest. */
+/* Run a step and compare its loss and every gradient; gradients within `tolerance` of a tensor's
+ * largest. */
 static inline void check_loss_and_gradients(struct model_run *run, double_loss *loss_of,
                                             double tolerance)
 {

@@ -2,8 +2,8 @@
 /*
  * model_run.h - one whole model on the host device, without groups, plans or an engine: for tests.
  *
- * Every area has exactly the planned bytes and a guard behind it, and starts as NaN, so that a stage that
- * uses more than it declares, or reads what nobody wrote, is seen.
+ * Every area has exactly the planned bytes and a guard behind it, and starts as NaN, so that a
+ * stage that uses more than it declares, or reads what nobody wrote, is seen.
  */
 #ifndef MICS_TESTS_MODEL_RUN_H
 #define MICS_TESTS_MODEL_RUN_H
@@ -132,14 +132,16 @@ static inline void run_open(struct model_run *run, struct mics_model *model,
         run_init_unit(run, i, seed);
     }
     run_alloc_stages(run);
-    run->residual_grad = run_area_new(run, rows * model->config.n_embd * mics_dtype_bytes(batch.dtype));
+    run->residual_grad =
+        run_area_new(run, rows * model->config.n_embd * mics_dtype_bytes(batch.dtype));
     run->tokens = run_area_new(run, rows * sizeof(int32_t));
     run->targets = run_area_new(run, rows * sizeof(int32_t));
     run->loss = run_area_new(run, sizeof(double));
     run_zero_grads(run);
 }
 
-/* Larger and less regular parameters (fp32) than the initial ones, so that every path of the gradient counts. */
+/* Larger and less regular parameters (fp32) than the initial ones, so that every path of the
+ * gradient counts. */
 static inline void run_shake(struct model_run *run)
 {
     for (uint32_t u = 0; u < run->model->unit_count; u++)

@@ -43,8 +43,8 @@ static void fake_stage_cost(const struct mics_model *model, const struct mics_ba
 static const struct mics_model_ops fake_ops = {.stage_bytes = fake_stage_bytes,
                                                .stage_cost = fake_stage_cost};
 
-/* `blocks` blocks of block_count parameters between ends of end_count: one resident unit when `tied`,
- * else two. */
+/* `blocks` blocks of block_count parameters between ends of end_count: one resident unit when
+ * `tied`, else two. */
 static inline void fake_model_init(struct fake_model *fake, uint32_t blocks, uint64_t block_count,
                                    uint64_t end_count, bool tied)
 {

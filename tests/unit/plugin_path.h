@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin_path.h - plug-ins of this build, for tests: they run as BUILD/tests/unit/LAYER/test_NAME. */
+/* plugin_path.h - plug-ins of this build, for tests: they run as
+ * BUILD/tests/unit/LAYER/test_NAME. */
 #ifndef MICS_TESTS_PLUGIN_PATH_H
 #define MICS_TESTS_PLUGIN_PATH_H
 
@@ -24,7 +25,8 @@ static inline void in_build(const char *name, char out[4096])
     snprintf(out, 4096, "%s/%s", exe, name);
 }
 
-/* Open the emulated plug-in from now on, or what MICS_PLUGIN_PATH names: on a machine with a GPU, the real one. */
+/* Open the emulated plug-in from now on, or what MICS_PLUGIN_PATH names: on a machine with a GPU,
+ * the real one. */
 static inline void use_plugin(void)
 {
     char path[4096];

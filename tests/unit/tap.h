@@ -2,8 +2,8 @@
 /*
  * tap.h - the little that a unit test needs to print the Test Anything Protocol.
  *
- * Each test is a function named as a sentence; TAP_RUN calls it and prints its line. A failed check prints
- * what it found and goes on.
+ * Each test is a function named as a sentence; TAP_RUN calls it and prints its line. A failed check
+ * prints what it found and goes on.
  */
 #ifndef MICS_TESTS_TAP_H
 #define MICS_TESTS_TAP_H

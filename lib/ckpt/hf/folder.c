@@ -162,7 +162,8 @@ static enum mics_status add_indexed(struct mics_hf *hf, const char *name,
 }
 
 /* The index must name the tensors of the files, and the files hold those of the index. */
-static void check_index(const struct mics_hf *hf, const json_t *map, struct mics_diagnostics *problems)
+static void check_index(const struct mics_hf *hf, const json_t *map,
+                        struct mics_diagnostics *problems)
 {
     const char *tensor;
     json_t *value;
@@ -175,8 +176,8 @@ static void check_index(const struct mics_hf *hf, const json_t *map, struct mics
             if (strcmp(file->name, json_string_value(value)) == 0 && file->header.header &&
                 !json_object_get(file->header.header, tensor))
                 mics_diagnostics_add(problems,
-                             "%s/%s: has no tensor '%.128s', which the index says is there",
-                             hf->folder, file->name, tensor);
+                                     "%s/%s: has no tensor '%.128s', which the index says is there",
+                                     hf->folder, file->name, tensor);
         }
     }
     for (uint32_t i = 0; i < hf->file_count; i++) {
@@ -184,8 +185,8 @@ static void check_index(const struct mics_hf *hf, const json_t *map, struct mics
             const char *name = hf->files[i].header.tensors[j].name;
 
             if (!json_object_get(map, name))
-                mics_diagnostics_add(problems, "%s/%s: tensor '%.128s' is not in the index", hf->folder,
-                             hf->files[i].name, name);
+                mics_diagnostics_add(problems, "%s/%s: tensor '%.128s' is not in the index",
+                                     hf->folder, hf->files[i].name, name);
         }
     }
 }

@@ -83,9 +83,9 @@ struct mics_hf_target {
 };
 
 /* A model's parameters as `dtype`, with the names that the library's own files have. */
-enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mics_storage_dtype dtype,
-                                         uint64_t max_file_bytes, struct mics_hf_target *out,
-                                         struct mics_err *err);
+enum mics_status mics_hf_target_of_model(const struct mics_model *model,
+                                         enum mics_storage_dtype dtype, uint64_t max_file_bytes,
+                                         struct mics_hf_target *out, struct mics_err *err);
 /* The listed tensors of an opened model: floating-point ones as `dtype`, the rest as they are. */
 enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storage_dtype dtype,
                                       uint64_t max_file_bytes, struct mics_hf_target *out,

@@ -28,7 +28,8 @@ static void format_shape(const uint64_t *shape, uint32_t rank, char *buf, size_t
 
 /* Fill `names`: names without prefixes to indices in hf->tensors. */
 static enum mics_status collect(const struct mics_hf *hf, const struct mics_family *family,
-                                json_t *names, struct mics_diagnostics *problems, struct mics_err *err)
+                                json_t *names, struct mics_diagnostics *problems,
+                                struct mics_err *err)
 {
     for (size_t i = 0; i < hf->tensor_count; i++) {
         const char *name = mics_family_model_name(family, hf->tensors[i].is->name);
@@ -37,7 +38,7 @@ static enum mics_status collect(const struct mics_hf *hf, const struct mics_fami
             continue;
         if (json_object_get(names, name))
             mics_diagnostics_add(problems, "%s: tensor '%.128s' occurs twice",
-                         hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
+                                 hf->files[hf->tensors[i].file].name, hf->tensors[i].is->name);
         if (json_object_set_new(names, name, json_integer((json_int_t)i)) != 0)
             return mics_err_nomem(err);
     }
@@ -54,12 +55,12 @@ static bool check_tensor(const struct mics_hf *hf, const struct mics_hf_tensor *
         format_shape(is->shape, is->rank, have, sizeof have);
         format_shape(want->shape, want->rank, need, sizeof need);
         mics_diagnostics_add(problems, "%s: tensor '%.128s' is %s, the model's is %s",
-                     hf->files[tensor->file].name, is->name, have, need);
+                             hf->files[tensor->file].name, is->name, have, need);
         return false;
     }
     if (mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW) {
         mics_diagnostics_add(problems, "%s: tensor '%.128s' is of type %s, not F32, F16 or BF16",
-                     hf->files[tensor->file].name, is->name, is->dtype);
+                             hf->files[tensor->file].name, is->name, is->dtype);
         return false;
     }
     return true;
@@ -100,8 +101,8 @@ static void match_unit(struct mics_hf *hf, const struct mics_model *model, uint3
 /* A copy of a tied head must have the numbers of the embedding. For the comparison the head is a
  * space of its own, behind all others. */
 static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tensor *head,
-                                   const struct mics_model *model, struct mics_diagnostics *problems,
-                                   struct mics_err *err)
+                                   const struct mics_model *model,
+                                   struct mics_diagnostics *problems, struct mics_err *err)
 {
     const char *const embedding = model->family->ends[MICS_END_EMBEDDING];
     const struct mics_tensor *wte = NULL;
@@ -129,8 +130,8 @@ static enum mics_status check_head(struct mics_hf *hf, const struct mics_hf_tens
         }
         if (status == MICS_OK && !same)
             mics_diagnostics_add(problems,
-                         "%s: tensor '%s' is not the embedding, but the head is tied to it",
-                         hf->files[head->file].name, head->is->name);
+                                 "%s: tensor '%s' is not the embedding, but the head is tied to it",
+                                 hf->files[head->file].name, head->is->name);
         hf->store.table_count--; /* the head is the last extent */
     }
     free(a);
@@ -160,7 +161,7 @@ static enum mics_status match_all(struct mics_hf *hf, const struct mics_model *m
         const struct mics_hf_tensor *tensor = &hf->tensors[json_integer_value(place)];
 
         mics_diagnostics_add(problems, "%s: tensor '%.128s' is none of the model's",
-                     hf->files[tensor->file].name, tensor->is->name);
+                             hf->files[tensor->file].name, tensor->is->name);
     }
     if (head && problems->count == before)
         status = check_head(hf, &hf->tensors[head_at], model, problems, err);
@@ -184,8 +185,8 @@ enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *mode
         names && hf->store.table ? match_all(hf, model, names, problems, err) : mics_err_nomem(err);
     json_decref(names);
     if (status == MICS_OK)
-        status = mics_diagnostics_status(problems, before, hf->folder[0] ? hf->folder : hf->files[0].name,
-                                   err);
+        status = mics_diagnostics_status(problems, before,
+                                         hf->folder[0] ? hf->folder : hf->files[0].name, err);
     mics_store_sort(&hf->store);
     return status;
 }
@@ -201,7 +202,8 @@ enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err)
         const struct mics_safetensor *is = hf->tensors[i].is;
 
         add_extent(hf, &hf->tensors[i], (uint32_t)i, 0,
-                   (is->end - is->begin) / mics_storage_dtype_bytes(mics_storage_dtype_of_name(is->dtype)));
+                   (is->end - is->begin) /
+                       mics_storage_dtype_bytes(mics_storage_dtype_of_name(is->dtype)));
     }
     return MICS_OK;
 }

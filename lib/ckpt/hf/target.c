@@ -119,9 +119,9 @@ static void add_tensor(struct mics_hf_target *out, const struct mics_family *fam
                                                         .count = tensor->count};
 }
 
-enum mics_status mics_hf_target_of_model(const struct mics_model *model, enum mics_storage_dtype dtype,
-                                         uint64_t max_file_bytes, struct mics_hf_target *out,
-                                         struct mics_err *err)
+enum mics_status mics_hf_target_of_model(const struct mics_model *model,
+                                         enum mics_storage_dtype dtype, uint64_t max_file_bytes,
+                                         struct mics_hf_target *out, struct mics_err *err)
 {
     size_t tensors = 0;
     enum mics_status status;
@@ -146,9 +146,10 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storag
         const bool raw = mics_storage_dtype_of_name(is->dtype) == MICS_STORAGE_RAW;
         struct mics_safetensor_spec *spec = &out->specs[i];
 
-        *spec = (struct mics_safetensor_spec){.name = is->name,
-                                              .dtype = raw ? is->dtype : mics_storage_dtype_name(dtype),
-                                              .rank = is->rank};
+        *spec =
+            (struct mics_safetensor_spec){.name = is->name,
+                                          .dtype = raw ? is->dtype : mics_storage_dtype_name(dtype),
+                                          .rank = is->rank};
         memcpy(spec->shape, is->shape, sizeof spec->shape);
         out->sections[i] = (struct mics_section){.space = (uint32_t)i,
                                                  .dtype = raw ? MICS_STORAGE_RAW : dtype,
@@ -219,7 +220,8 @@ static enum mics_status write_config(const json_t *config, enum mics_storage_dty
 
 enum mics_status mics_hf_target_write_metadata(const struct mics_hf_target *target,
                                                const json_t *config, enum mics_storage_dtype dtype,
-                                               struct mics_output_folder *folder, struct mics_err *err)
+                                               struct mics_output_folder *folder,
+                                               struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 

@@ -49,7 +49,7 @@ struct cuda_device {
     cuda_wait_value *wait_value;
     struct cuda_clock clock;
     struct nccl_context *exchange; /* whose communicators register memory; NULL: none */
-    struct nccl_memory *shared;   /* memory allocated by NCCL */
+    struct nccl_memory *shared;    /* memory allocated by NCCL */
     bool each; /* MICS_GPU_SYNC: wait for each operation, to report which one fails */
 
     pthread_mutex_t lock; /* guards the failure */

@@ -474,12 +474,12 @@ enum mics_status mics_schedule_new(const struct mics_model *model,
 }
 
 /*
- * A schedule of one exchange alone: one unit, and no computation but the accumulation. Benchmarks run
- * it, so that they measure what a training step does: the same collectives on the same communicators,
- * with the same segments, streams and waits.
+ * A schedule of one exchange alone: one unit, and no computation but the accumulation. Benchmarks
+ * run it, so that they measure what a training step does: the same collectives on the same
+ * communicators, with the same segments, streams and waits.
  */
 static struct mics_op lone_op(const struct build *build, enum mics_op_kind kind,
-                            uint32_t micro_step)
+                              uint32_t micro_step)
 {
     const bool gathers = kind == MICS_OP_GATHER;
 
@@ -494,7 +494,7 @@ static struct mics_op lone_op(const struct build *build, enum mics_op_kind kind,
 }
 
 static void append_lone_exchange(struct build *build, const struct mics_exchange *exchange,
-                            enum mics_op_kind kind, uint32_t micro_step)
+                                 enum mics_op_kind kind, uint32_t micro_step)
 {
     static const enum mics_collective collectives[MICS_OP_KIND_COUNT] = {
         [MICS_OP_GATHER] = MICS_ALL_GATHER,
@@ -557,7 +557,8 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
 {
     struct build build = {.choice = choice, .routes = mics_choice_routes(choice)};
     struct mics_schedule *schedule = calloc(1, sizeof *schedule);
-    enum mics_status status = schedule && allocate_lone_unit(schedule) ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status =
+        schedule && allocate_lone_unit(schedule) ? MICS_OK : mics_err_nomem(err);
 
     if (status == MICS_OK && count % ((uint64_t)choice->segments * choice->shape.p_optim) != 0)
         status = mics_err_set(err, MICS_ERR_ARG,
@@ -573,7 +574,8 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
         schedule->train = kind != MICS_EXCHANGE_GATHER;
         build.out = schedule;
         append_exchange_kind(&build, kind);
-        status = build.failed ? mics_err_nomem(err) : mics_schedule_add_dependencies(schedule, choice, err);
+        status = build.failed ? mics_err_nomem(err)
+                              : mics_schedule_add_dependencies(schedule, choice, err);
     }
     if (status == MICS_OK)
         *out = schedule;

@@ -100,7 +100,7 @@ enum mics_exchange_kind {
     MICS_EXCHANGE_GATHER,    /* gather the parameters of a unit */
     MICS_EXCHANGE_REDUCE,    /* reduce-scatter its gradients; the sum stays in the gradient slot */
     MICS_EXCHANGE_SYNC,      /* the second hop: all-reduce the gradient shard over the replicas */
-    MICS_EXCHANGE_GRADIENTS, /* all of a step: reduce and accumulate in each micro-step, then sync */
+    MICS_EXCHANGE_GRADIENTS, /* all of a step: reduce, accumulate per micro-step, then sync */
 };
 
 /* A schedule of this exchange of one unit, numbered 0, in parameter slot 0 and gradient slot 0. Of

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host does while a step is enqueued: it must not wait for the device, nor ask it for memory. */
+/* What the host does while a step is enqueued: it must not wait for the device, nor ask it for
+ * memory. */
 #include "tap.h"
 
 #include "engine/engine.h"

@@ -430,7 +430,8 @@ static void a_plan_that_lies_is_refused(void)
     expect_refusal(NULL, "global_batch", json_integer(63), "global_batch: says 63");
     expect_refusal("choice", "p_param", json_integer(3), "choice: parameter group 3");
     expect_refusal("choice", "micro_batch", json_integer(0), "choice.micro_batch");
-    expect_refusal("choice", "optimizer", json_string("adam"), "'adam': expected one of adamw|sgd|lion");
+    expect_refusal("choice", "optimizer", json_string("adam"),
+                   "'adam': expected one of adamw|sgd|lion");
     expect_refusal("choice", "recompute", json_string("some"),
                    "choice.recompute: 'some': expected none, selective or full");
     expect_refusal("choice", "recompute", json_true(), "choice.recompute: expected a string");

@@ -18,8 +18,7 @@ static void a_node_of_eight_GPUs_becomes_a_topology(void)
 {
     struct mics_topology *topology = NULL;
 
-    CHECK_INT(mics_topology_from_nccl("tests/fake/nccl.xml", NULL, 4, &topology, &err),
-              MICS_OK);
+    CHECK_INT(mics_topology_from_nccl("tests/fake/nccl.xml", NULL, 4, &topology, &err), MICS_OK);
     if (!topology)
         return;
     CHECK_INT(topology->nodes, 4);
