@@ -212,7 +212,7 @@ static void choices_out_of_range_are_refused_and_change_nothing(void)
 
     fake_model_init(&fake, 3, 10240, 10240, true);
     choice.seq = 1025;
-    refuse(choice, "positions 1 to 1024");
+    refuse(choice, "sequence of 1025: the model has 1024 positions");
     choice.seq = 1024;
     choice.micro_batch = 1u << 22;
     refuse(choice, "2^31-1 tokens");
