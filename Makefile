@@ -216,4 +216,4 @@ help:
 FORCE:
 .PHONY: all programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c)

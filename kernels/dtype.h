@@ -18,4 +18,10 @@ static inline size_t mics_dtype_bytes(enum mics_dtype dtype)
     return dtype == MICS_F64 ? 8 : dtype == MICS_F32 ? 4 : 2;
 }
 
+/* The address of element `i` of an array. */
+static inline void *mics_element(const void *base, uint64_t i, enum mics_dtype dtype)
+{
+    return (char *)(uintptr_t)base + i * mics_dtype_bytes(dtype);
+}
+
 #endif

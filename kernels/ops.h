@@ -5,7 +5,7 @@
  * An operation is enqueued on a stream with an argument structure, which is copied at the call. Its
  * pointers are to device memory, which belongs to the caller and must stay valid until the
  * operation has run. Tensors are contiguous and row-major. Shapes: B batch, T sequence, C channels,
- * H heads, D = C / H, V vocabulary. Gradients of parameters are always accumulated (+=); gradients
+ * H heads of D channels, V vocabulary. Gradients of parameters are always accumulated (+=); gradients
  * of activations are written or accumulated as each structure says.
  *
  * A `void *` is to elements of `dtype` (activations, their gradients, parameters) or of

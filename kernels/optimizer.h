@@ -33,9 +33,8 @@ struct mics_optimizer_settings {
 struct mics_optimizer_row {
     const char *name;  /* in plans and on the command line */
     const char *title; /* in messages */
-    uint32_t
-        states;   /* fp32 values that are kept for each element, 1 to MICS_OPTIMIZER_STATES_MAX */
-    double flops; /* of an update, per element, as the planner counts them */
+    uint32_t states;   /* fp32 values kept per element, 1 to MICS_OPTIMIZER_STATES_MAX */
+    double flops;      /* of an update, per element, as the planner counts them */
     struct {
         double beta1, beta2, eps, momentum;
     } defaults; /* of settings that are not given; all are set, and recorded with a run */

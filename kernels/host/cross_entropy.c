@@ -107,7 +107,7 @@ MICS_TYPED double row_loss(const struct mics_op_cross_entropy *args, void *logit
     double sum = 0;
 
     for (uint32_t v = 0; v < args->V; v += RUN)
-        sum += sum_run(mics_element_at(logits, v, type), args->V - v < RUN ? args->V - v : RUN, max,
+        sum += sum_run(mics_element(logits, v, type), args->V - v < RUN ? args->V - v : RUN, max,
                        keep, type);
     if (args->grad)
         row_grad(logits, args->V, target, max, (float)(1.0 / sum), type);
@@ -121,7 +121,7 @@ static void loss_rows(void *context, uint64_t begin, uint64_t end)
     const uint64_t ld = args->ld ? args->ld : args->V;
 
     for (uint64_t i = begin; i < end; i++) {
-        void *logits = mics_element_at(args->logits, (ce->first + i) * ld, args->dtype);
+        void *logits = mics_element(args->logits, (ce->first + i) * ld, args->dtype);
         const int32_t target = args->targets[ce->first + i];
 
         ce->losses[i] = 0;

@@ -23,11 +23,11 @@ MICS_TYPED const void *row_input(const void *in, const void *add, void *sum, uin
 {
     uint32_t c = 0;
 
-    in = mics_element_at(in, first, dtype);
+    in = mics_element(in, first, dtype);
     if (!add)
         return in;
-    add = mics_element_at(add, first, dtype);
-    sum = mics_element_at(sum, first, dtype);
+    add = mics_element(add, first, dtype);
+    sum = mics_element(sum, first, dtype);
     for (; c + MICS_LANES <= C; c += MICS_LANES)
         mics_vstore_as(sum, c, mics_vload_as(in, c, dtype) + mics_vload_as(add, c, dtype), dtype);
     for (; c < C; c++)
@@ -81,7 +81,7 @@ MICS_TYPED void layernorm_row(const struct mics_op_layernorm *args, uint64_t row
 {
     const void *in = row_input(args->in, args->add, args->sum, row * args->C, args->C, dtype),
                *weight = args->weight, *bias = args->bias;
-    void *out = mics_element_at(args->out, row * args->C, dtype);
+    void *out = mics_element(args->out, row * args->C, dtype);
     const uint32_t C = args->C;
     const float mean = row_mean(in, C, dtype);
     const float rstd = 1.0f / sqrtf(row_variance(in, mean, C, dtype) + args->eps);
@@ -148,7 +148,7 @@ MICS_TYPED void rmsnorm_range(const struct mics_op_rmsnorm *args, uint64_t begin
 
     for (uint64_t row = begin; row < end; row++) {
         const void *in = row_input(args->in, args->add, args->sum, row * C, C, dtype);
-        void *out = mics_element_at(args->out, row * C, dtype);
+        void *out = mics_element(args->out, row * C, dtype);
         float rstd = 1.0f / sqrtf(row_mean_square(in, C, dtype) + args->eps);
         uint32_t c = 0;
 

@@ -143,9 +143,9 @@ MICS_TYPED void layernorm_row_means(const struct mics_op_layernorm_grad *args, u
 MICS_TYPED void layernorm_grad_row(const struct mics_op_layernorm_grad *args, uint64_t row,
                                    const enum mics_dtype dtype)
 {
-    const void *weight = args->weight, *in = mics_element_at(args->in, row * args->C, dtype);
-    const void *grad = mics_element_at(args->grad_out, row * args->C, dtype);
-    void *to = mics_element_at(args->grad_in, row * args->C, dtype);
+    const void *weight = args->weight, *in = mics_element(args->in, row * args->C, dtype);
+    const void *grad = mics_element(args->grad_out, row * args->C, dtype);
+    void *to = mics_element(args->grad_in, row * args->C, dtype);
     float mean = args->mean[row], rstd = args->rstd[row], mean_g, mean_gx;
     uint32_t c = 0;
 
@@ -328,10 +328,10 @@ MICS_TYPED void rmsnorm_grad_row(const struct mics_op_rmsnorm_grad *args, uint64
                                  const enum mics_dtype dtype)
 {
     const uint64_t at = row * args->C;
-    const void *in = mics_element_at(args->in, at, dtype),
-               *grad = mics_element_at(args->grad_out, at, dtype);
+    const void *in = mics_element(args->in, at, dtype),
+               *grad = mics_element(args->grad_out, at, dtype);
     const void *weight = args->weight;
-    void *to = mics_element_at(args->grad_in, at, dtype);
+    void *to = mics_element(args->grad_in, at, dtype);
     const float rstd = args->rstd[row];
     const float along = rmsnorm_row_mean(in, grad, weight, args->C, rstd, dtype) * rstd;
     uint32_t c = 0;

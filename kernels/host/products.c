@@ -422,7 +422,7 @@ static void finish(const struct mics_op_matmul *args)
 /* Element `count` of an array that may be NULL. */
 static void *skip(const void *from, size_t count, enum mics_dtype dtype)
 {
-    return from ? mics_element_at(from, count, dtype) : NULL;
+    return from ? mics_element(from, count, dtype) : NULL;
 }
 
 /* Rows [row, row + m) and columns [column, column + n) as a product of its own. */

@@ -51,15 +51,15 @@ MICS_TYPED void norm_rows(const struct mics_op_qk_norm *args, uint64_t begin, ui
     for (uint64_t row = begin; row < end; row++) {
         for (uint32_t h = 0; h < heads; h++) {
             const uint64_t at = row * width + (uint64_t)h * D;
-            const void *in = mics_element_at(args->in, at, dtype);
+            const void *in = mics_element(args->in, at, dtype);
             const float rstd = 1.0f / sqrtf(dot(in, in, D, dtype) / (float)D + args->eps);
 
             normalise(in, h < args->H ? args->q_weight : args->k_weight, rstd, D,
-                      mics_element_at(args->out, at, dtype), dtype);
+                      mics_element(args->out, at, dtype), dtype);
             args->rstd[row * heads + h] = rstd;
         }
         const uint64_t values = row * width + (uint64_t)heads * D;
-        memcpy(mics_element_at(args->out, values, dtype), mics_element_at(args->in, values, dtype),
+        memcpy(mics_element(args->out, values, dtype), mics_element(args->in, values, dtype),
                (size_t)args->H_kv * D * mics_dtype_bytes(dtype));
     }
 }
@@ -174,9 +174,9 @@ static void grad_piece(void *context, uint64_t begin, uint64_t end)
     for (uint64_t row = begin; row < end; row++)
         for (uint32_t h = 0; h < heads; h++) {
             const uint64_t at = row * width + (uint64_t)h * args->D;
-            const void *in = mics_element_at(args->in, at, args->dtype);
+            const void *in = mics_element(args->in, at, args->dtype);
             const void *weight = h < args->H ? args->q_weight : args->k_weight;
-            void *grad = mics_element_at(args->grad, at, args->dtype);
+            void *grad = mics_element(args->grad, at, args->dtype);
             const float rstd = args->rstd[row * heads + h];
 
             if (args->dtype == MICS_BF16)

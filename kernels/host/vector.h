@@ -195,10 +195,4 @@ MICS_TYPED void mics_vstore_part_as(void *to, uint64_t i, mics_vf value, unsigne
     memcpy((uint16_t *)to + i, lanes, count * sizeof lanes[0]);
 }
 
-/* The address of element `i`. */
-static inline void *mics_element_at(const void *base, uint64_t i, enum mics_dtype dtype)
-{
-    return (char *)base + i * mics_dtype_bytes(dtype);
-}
-
 #endif

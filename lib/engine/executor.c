@@ -9,6 +9,7 @@
 
 #include "device/launch.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 void mics_executor_init(struct mics_executor *executor, struct mics_device *device,
@@ -370,6 +371,7 @@ void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mi
 
         if (op->micro_step - first >= count)
             continue;
+        assert(!op->coalesce_next); /* an exchange of one unit */
         on = op->stream == replay->last ? stream : executor->streams[op->stream];
         mics_executor_wait(executor, schedule, i, on, replay->end, NULL);
         mics_executor_issue(executor, op, &schedule->layouts[op->unit], on, buffers);

@@ -88,12 +88,6 @@ void mics_exchange_replay_enqueue(struct mics_exchange_replay *replay, struct mi
                                   uint32_t first, uint32_t count,
                                   const struct mics_exchange_buffers *buffers);
 
-/* Element `i` of an array. */
-static inline void *mics_element(const void *base, uint64_t i, enum mics_dtype dtype)
-{
-    return (uint8_t *)(uintptr_t)base + i * mics_dtype_bytes(dtype);
-}
-
 /* Offset of this rank's optimizer piece inside its piece of the same segment of another cut. */
 static inline uint64_t mics_executor_optim_in_param(const struct mics_executor *executor,
                                                     const struct mics_layout *layout)

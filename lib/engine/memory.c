@@ -72,7 +72,7 @@ static enum mics_status map_shards(struct mics_engine *engine, struct mics_err *
 static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *err)
 {
     const struct mics_schedule *schedule = engine->train.schedule;
-    const struct mics_second_hop_staging room =
+    const struct mics_second_hop_staging staging =
         mics_choice_second_hop_staging(engine->model, &engine->choice);
     const size_t param = mics_dtype_bytes(engine->choice.dtype);
     const size_t grad = mics_dtype_bytes(engine->choice.grad_dtype);
@@ -83,8 +83,8 @@ static enum mics_status map_slots(struct mics_engine *engine, struct mics_err *e
         engine->param_slots[i] = take(&params, schedule->param_slot_count[i] * param);
     for (uint32_t i = 0; i < schedule->grad_slot_total; i++)
         engine->grad_slots[i] = take(&grads, schedule->grad_slot_count[i] * grad);
-    engine->scatter_staging = take(&grads, room.scatter * grad);
-    engine->sync_staging = take(&grads, room.sync * grad);
+    engine->scatter_staging = take(&grads, staging.scatter * grad);
+    engine->sync_staging = take(&grads, staging.sync * grad);
     return params.status ? params.status : grads.status;
 }
 
@@ -105,7 +105,7 @@ static enum mics_status map_activations(struct mics_engine *engine, struct mics_
     engine->residual_grad = take(
         &scratch, mics_round_up(mics_engine_micro_tokens(engine) * engine->model->config.n_embd *
                                     mics_dtype_bytes(batch.dtype),
-                                256));
+                                MICS_BUFFER_ALIGN));
     engine->scratch = take(&scratch, scratch_bytes);
     return saved.status ? saved.status : scratch.status;
 }
@@ -117,9 +117,9 @@ static enum mics_status map_batch(struct mics_engine *engine, struct mics_err *e
     struct cursor cursor = open_region(engine, MICS_REGION_BATCH, err);
 
     for (int parity = 0; parity < 2; parity++) {
-        engine->tokens[parity] = take(&cursor, mics_round_up(bytes, 256));
-        engine->targets[parity] = take(&cursor, mics_round_up(bytes, 256));
-        engine->scalars[parity] = take(&cursor, 256);
+        engine->tokens[parity] = take(&cursor, mics_round_up(bytes, MICS_BUFFER_ALIGN));
+        engine->targets[parity] = take(&cursor, mics_round_up(bytes, MICS_BUFFER_ALIGN));
+        engine->scalars[parity] = take(&cursor, MICS_BUFFER_ALIGN);
     }
     return cursor.status;
 }

@@ -8,6 +8,8 @@
  */
 #include "engine/internal.h"
 
+#include <assert.h>
+
 #include <stdlib.h>
 
 static enum mics_status open_events(struct mics_device *device, uint32_t count,
@@ -127,6 +129,8 @@ static void record_ends(struct mics_engine *engine, const struct replay *replay,
             return;
     }
 }
+
+static_assert(MICS_COALESCED_MAX + 1 <= MICS_COMM_GROUP_MAX, "coalesced units fit into a group");
 
 /* Is the operation coalesced with the one before it? */
 static bool continues_group(const struct mics_schedule *schedule, uint32_t index)

@@ -235,8 +235,8 @@ enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err
         const struct mics_layout *layout = unit->layout;
 
         round_master(engine, stream, i);
-        for (uint32_t t = 0; comm && t < layout->segments;
-             t++) /* else each rank updates its whole shard */
+        /* Without a communicator each rank updates its whole shard. */
+        for (uint32_t t = 0; comm && t < layout->segments; t++)
             comm->ops->all_gather(
                 comm, stream, updated_piece(engine, i, t),
                 mics_element(unit->param, t * layout->param_piece, engine->choice.dtype),

@@ -68,9 +68,9 @@ struct mics_hf_size {
     const char *key;
     size_t offset; /* of a uint32_t in struct mics_model_config */
     uint32_t max;
-    uint32_t
-        absent; /* the value of the library's own class where the key is absent; 0: it follows from
-                        other sizes; MICS_HF_REQUIRED */
+    /* The value of the library's own class if the key is absent; 0: it follows from other sizes;
+     * MICS_HF_REQUIRED: the key must be present. */
+    uint32_t absent;
 };
 #define MICS_HF_REQUIRED UINT32_MAX
 
@@ -106,8 +106,8 @@ struct mics_family {
     const char *architecture; /* of config.json */
 
     enum mics_norm_kind norm;
-    enum mics_positions_kind
-        positions; /* with rotary ones come the sizes that config.json may choose */
+    /* With rotary positions come the sizes that config.json may choose. */
+    enum mics_positions_kind positions;
     enum mics_mlp_kind mlp;
     bool parallel_residual; /* out = in + attention(norm_1(in)) + mlp(norm_2(in)) */
     bool weights_in_out;    /* matrices are stored [in, out], not [out, in] */

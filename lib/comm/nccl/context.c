@@ -24,8 +24,8 @@ static enum mics_status prepare(struct nccl_context *context, struct mics_err *e
     if (result != ncclSuccess)
         return mics_nccl_failure(NULL, result, err);
     if (context->version >= NCCL_WITH_ORDER) {
-        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1",
-               0); /* NCCL reads it with its first communicator */
+        /* NCCL reads it with its first communicator. */
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
         return MICS_OK;
     }
     return mics_cuda_error(err, cudaEventCreateWithFlags(&context->launch, cudaEventDisableTiming),

@@ -64,8 +64,8 @@ void mics_cuda_release(struct mics_device *base, void *memory)
     if (memory && mics_nccl_memory_release((struct cuda_device *)base, memory))
         return;
 #endif
-    (void)cudaFree(
-        memory); /* failures of earlier operations are reported where they are waited for */
+    /* Failures of earlier operations are reported where they are waited for. */
+    (void)cudaFree(memory);
 }
 
 enum mics_status mics_cuda_host_alloc(struct mics_device *base, size_t bytes, void **out,

@@ -96,8 +96,7 @@ static struct head head_of(const struct mics_pass *pass, uint32_t unit)
 /* Row `row` of an array [rows, C] of activations. */
 static void *row_of(const struct mics_pass *pass, const void *base, uint64_t row)
 {
-    return (char *)(uintptr_t)base +
-           row * pass->model->config.n_embd * mics_dtype_bytes(pass->batch.dtype);
+    return mics_element(base, row * pass->model->config.n_embd, pass->batch.dtype);
 }
 
 static void chunk_forward(const struct head *head, uint32_t first, uint32_t rows)

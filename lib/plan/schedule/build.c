@@ -128,6 +128,7 @@ static void append_exchange(struct build *build, const struct mics_exchange *exc
                             enum mics_collective collective, const struct mics_op *like,
                             uint32_t count)
 {
+    /* cppcheck-suppress uninitvar ; count is 1 or more */
     const uint32_t segments = build->out->layouts[like->unit].segments;
 
     if (!have_equal_segments(build, like, count)) {
@@ -560,10 +561,10 @@ enum mics_status mics_schedule_new_exchange(const struct mics_plan_choice *choic
     enum mics_status status =
         schedule && allocate_lone_unit(schedule) ? MICS_OK : mics_err_nomem(err);
 
-    if (status == MICS_OK && count % ((uint64_t)choice->segments * choice->shape.p_optim) != 0)
+    if (status == MICS_OK && (choice->segments == 0 ||
+                              count % ((uint64_t)choice->segments * choice->shape.p_optim) != 0))
         status = mics_err_set(err, MICS_ERR_ARG,
-                              "%llu elements do not divide into %u segments "
-                              "for %u ranks",
+                              "%llu elements cannot be divided into %u segments for %u ranks",
                               (unsigned long long)count, choice->segments, choice->shape.p_optim);
     if (status == MICS_OK) {
         schedule->unit_count = 1;

@@ -257,7 +257,7 @@ static void a_unit_that_does_not_divide_is_refused(void)
 
     CHECK_INT(mics_schedule_new_exchange(&choice, MICS_EXCHANGE_GATHER, 12, &schedule, &err),
               MICS_ERR_ARG);
-    CHECK_STR(err.text, "12 elements do not divide into 2 segments for 4 ranks");
+    CHECK_STR(err.text, "12 elements cannot be divided into 2 segments for 4 ranks");
 }
 
 int main(void)
