@@ -21,27 +21,27 @@ enum {
 };
 
 static const struct cli_option options[] = {
-    {'b', "minbytes", "SIZE", "smallest size of the whole array (1K)"},
-    {'e', "maxbytes", "SIZE", "largest size (16M)"},
-    {'f', "stepfactor", "X", "factor between sizes (4)"},
-    {'i', "stepbytes", "SIZE", "distance between sizes, instead of a factor"},
-    {'n', "iters", "N", "operations that are timed (20)"},
-    {'w', "warmup", "N", "operations before them (5)"},
-    {'c', "check", "0|1", "check the results (1)"},
-    {ID_OP, "op", "LIST", "of all_gather,reduce_scatter,all_reduce,sync"},
-    {ID_ALGO, "algo", "LIST", "of flat,hierarchical,mpi,2-hop,1-hop"},
-    {ID_GROUP, "group", "LIST", "of world,node,partition,replication,network"},
+    {'b', "minbytes", "SIZE", "smallest size of the whole array (default: 1K)"},
+    {'e', "maxbytes", "SIZE", "largest size (default: 16M)"},
+    {'f', "stepfactor", "X", "factor between sizes (default: 4)"},
+    {'i', "stepbytes", "SIZE", "difference between sizes, instead of a factor"},
+    {'n', "iters", "N", "timed operations (default: 20)"},
+    {'w', "warmup", "N", "operations before them that are not timed (default: 5)"},
+    {'c', "check", "0|1", "check the results (default: 1)"},
+    {ID_OP, "op", "LIST", "operations: all_gather,reduce_scatter,all_reduce,sync"},
+    {ID_ALGO, "algo", "LIST", "algorithms: flat,hierarchical,mpi,2-hop,1-hop"},
+    {ID_GROUP, "group", "LIST", "groups: world,node,partition,replication,network"},
     {ID_PARTITION, "partition", "P", "ranks of a partition group (default: the plan's)"},
-    {ID_SEGMENTS, "segments", "N", "segments of hierarchical collectives (4)"},
-    {ID_MICRO_STEPS, "micro-steps", "N", "micro-steps of sync (4)"},
+    {ID_SEGMENTS, "segments", "N", "segments of hierarchical collectives (default: 4)"},
+    {ID_MICRO_STEPS, "micro-steps", "N", "micro-steps of sync (default: 4)"},
     {ID_OUTLIERS, "outliers", "S",
-     "look for slow ranks and links for about S seconds, 0 to skip it (1)"},
+     "search S seconds for slow ranks and links, 0: skip (default: 1)"},
     {ID_BASELINE, "baseline", "FILE", "compare with an earlier run"},
-    {ID_CALIBRATE, "calibrate", NULL, "measure a topology's costs, and write it with them"},
+    {ID_CALIBRATE, "calibrate", NULL,
+     "measure the costs of a topology, and write the topology with them"},
     {ID_DEVICE, "device", "auto|host|cuda",
-     "exchange memory of this device (auto: GPUs where all ranks have one)"},
-    {ID_SECONDS, "seconds", "S",
-     "with --calibrate, time for the collectives without the sizes (3)"},
+     "whose memory to exchange (default: auto, GPUs if all have one)"},
+    {ID_SECONDS, "seconds", "S", "with --calibrate, time for the collectives (default: 3)"},
 };
 
 const struct cli_program bench_program = {
@@ -135,11 +135,11 @@ int bench_parse(int argc, char **argv, struct bench_request *request)
     if (code >= 0)
         return code;
     if (argc - operand > 1)
-        return cli_usage("'%s': one plan or topology is enough", argv[argc - 1]);
+        return cli_usage("'%s': expected one plan or topology only", argv[argc - 1]);
     if (bench->min_bytes > bench->max_bytes)
         return cli_usage("--minbytes is more than --maxbytes");
     if (request->calibrate && request->baseline)
-        return cli_usage("--calibrate and --baseline do not go together");
+        return cli_usage("--calibrate and --baseline exclude each other");
     if (request->calibrate && operand == argc && isatty(STDIN_FILENO))
         return cli_usage("no topology: an operand, or standard input");
     if (request->calibrate && mics_bench_size_count(bench) > MICS_ALGORITHM_POINTS)

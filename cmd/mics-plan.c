@@ -40,21 +40,23 @@ static const struct cli_option options[] = {
     {ID_MODEL, "model", "MODEL",
      "name (gpt2-nano, gpt2, ...), config.json, or its folder; required"},
     {ID_TOPOLOGY, "topology", "TEXT",
-     "plan for p4d.24xlarge:16 or 'node:4 gpu:8 ...', read no file"},
-    {ID_GLOBAL_BATCH, "global-batch", "N", "sequences per step, over all ranks (one per rank)"},
-    {ID_MICRO_BATCH, "micro-batch", "N", "sequences per rank and micro-step (the most that fit)"},
-    {ID_SEQ, "seq", "N", "tokens per sequence (all positions of the model)"},
-    {ID_MEMORY, "memory", "SIZE", "memory per rank (that of the topology)"},
+     "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'"},
+    {ID_GLOBAL_BATCH, "global-batch", "N",
+     "sequences per step, over all ranks (default: one per rank)"},
+    {ID_MICRO_BATCH, "micro-batch", "N",
+     "sequences per rank and micro-step (default: the most that fit)"},
+    {ID_SEQ, "seq", "N", "tokens per sequence (default: all positions of the model)"},
+    {ID_MEMORY, "memory", "SIZE", "memory per rank (default: that of the topology)"},
     {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
-     "how state is cut (auto); mics:P: in groups of P ranks"},
+     "how state is sharded; mics:P: in groups of P ranks (default: auto)"},
     {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
-     "what backward recomputes (auto: the fastest; full only if nothing else fits)"},
-    {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (adamw)"},
-    {ID_PREFETCH, "prefetch", "N", "units gathered ahead (the fastest that fits)"},
+     "what the backward pass recomputes (default: auto)"},
+    {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (default: adamw)"},
+    {ID_PREFETCH, "prefetch", "N", "units gathered ahead (default: the fastest number that fits)"},
     {ID_DTYPE, "dtype", "f32|bf16",
-     "type of parameters and activations (bf16 if the device's FLOP/s are in bf16, else f32)"},
+     "parameters and activations (default: bf16 if the FLOP/s are bf16)"},
     {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
-     "type in which gradients are communicated (that of --dtype)"},
+     "gradients in communication (default: that of --dtype)"},
     {ID_NO_CLIP, "no-clip", NULL,
      "do not clip gradients, so that updates need not wait for the norm"},
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
@@ -337,7 +339,7 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
     if (!request->model)
         return cli_usage("--model is missing");
     if (argc - operands > (request->topology ? 0 : 1))
-        return cli_usage("'%s': one topology is enough", argv[argc - 1]);
+        return cli_usage("'%s': expected one topology only", argv[argc - 1]);
     if ((request->launch || request->schedule) && output && strcmp(output, "-") == 0)
         return cli_usage("--output is '-', where --launch and --schedule write");
     if (operands < argc)

@@ -30,22 +30,22 @@ enum {
 
 static const struct cli_option option_table[] = {
     {OPT_TOPOLOGY, "topology", "TEXT",
-     "describe this cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
+     "describe a cluster instead of measuring: p4d:16, 'node:4 gpu:8'"},
     {OPT_NCCL_TOPO, "nccl-topo", "FILE",
-     "describe machines like that in a file of NCCL_TOPO_DUMP_FILE"},
-    {OPT_NODES, "nodes", "N", "number of such machines (1)"},
-    {OPT_GPU, "gpu", "NAME", "model of their GPUs, such as H100-80 (default: by PCI device)"},
-    {OPT_LIST, "list", NULL, "list the instances that --topology knows"},
-    {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (3)"},
+     "describe machines like the one in FILE, from NCCL_TOPO_DUMP_FILE"},
+    {OPT_NODES, "nodes", "N", "with --nccl-topo, number of these machines (default: 1)"},
+    {OPT_GPU, "gpu", "NAME", "with --nccl-topo, model of their GPUs (default: by PCI device)"},
+    {OPT_LIST, "list", NULL, "list the instances of the catalogue, for --topology"},
+    {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)"},
     {OPT_DEVICE, "device", "auto|host|cuda",
-     "what to measure (auto: GPUs where all ranks have one)"},
-    {OPT_HOSTFILE, "hostfile", "FILE", "write the hosts without findings to FILE, for mpirun"},
+     "device to measure (default: auto, GPUs if all ranks have one)"},
+    {OPT_HOSTFILE, "hostfile", "FILE", "write the hosts without outliers to FILE, for mpirun"},
 };
 
 static const struct cli_program program = {
     .name = "mics-probe",
     .synopsis = "[options]",
-    .summary = "Measure a cluster, or describe one, as a topology.",
+    .summary = "Measure or describe a cluster, and write its topology.",
     .options = option_table,
     .option_count = sizeof option_table / sizeof *option_table,
     .shared = CLI_VERBOSE | CLI_OUTPUT | CLI_FORMAT | CLI_HISTORY,
@@ -108,7 +108,7 @@ static int parse(int argc, char **argv, struct options *opt)
     if (opt->list && (opt->topology || opt->nccl_topo || opt->hostfile || opt->common.json))
         return cli_usage("--list goes with --tsv and -o only");
     if (opt->topology && opt->nccl_topo)
-        return cli_usage("--topology and --nccl-topo do not go together");
+        return cli_usage("--topology and --nccl-topo exclude each other");
     if ((opt->topology || opt->nccl_topo) && opt->hostfile)
         return cli_usage("--hostfile: a description has no hosts");
     if (!opt->nccl_topo && (opt->nodes || opt->gpu))
@@ -168,7 +168,7 @@ static int report_outliers(const json_t *doc)
     return count > 0 ? CLI_NO_ANSWER : CLI_DONE;
 }
 
-/* Rank 0 writes; the others have nothing to say. All know the findings, and exit alike. */
+/* Only rank 0 writes. All ranks have the same outliers and exit with the same status. */
 static int write_result(const struct options *opt, json_t *doc)
 {
     enum mics_status status = MICS_OK;

@@ -23,18 +23,21 @@
 enum { ID_DTYPE = 256, ID_BASE, ID_MAX_FILE, ID_DRY_RUN };
 
 static const struct cli_option options[] = {
-    {'p', "plan", "FILE", "plan to split or reshard by (default: standard input)"},
-    {ID_DTYPE, "dtype", "f32|f16|bf16", "storage type that merge and cast write (f32)"},
+    {'o', "output", "FOLDER", "folder to write (split, merge, reshard, cast)"},
+    {'p', "plan", "FILE", "plan for split and reshard (default: standard input)"},
+    {ID_DTYPE, "dtype", "f32|f16|bf16",
+     "storage type that merge and cast write (default of merge: f32)"},
     {ID_BASE, "base", "FOLDER", "copy the tokenizer's files from FOLDER (merge, cast)"},
-    {ID_MAX_FILE, "max-file", "SIZE", "most bytes of tensors in a file (merge, cast; 5GB)"},
+    {ID_MAX_FILE, "max-file", "SIZE",
+     "maximum size of the tensors in a file (merge, cast; default: 5GB)"},
     {ID_DRY_RUN, "dry-run", NULL, "check the input, print what would be written, write nothing"},
 };
 
 static const struct cli_command commands[] = {
-    {"split", "Hugging Face files to a checkpoint of a plan"},
-    {"merge", "the parameters of a checkpoint to Hugging Face files"},
-    {"reshard", "a checkpoint with its optimizer state to another plan"},
-    {"cast", "Hugging Face files to another storage type"},
+    {"split", "convert Hugging Face files to a checkpoint of a plan"},
+    {"merge", "convert the parameters of a checkpoint to Hugging Face files"},
+    {"reshard", "convert a checkpoint with its optimizer state to another plan"},
+    {"cast", "convert Hugging Face files to another storage type"},
     {"list", "print the tensors of a model or checkpoint"},
     {"verify", "check that a model or checkpoint is undamaged"},
     {"diff", "compare the numbers of two models or checkpoints"},
@@ -46,7 +49,7 @@ static const struct cli_program program = {
     .summary = "Convert between Hugging Face files and sharded checkpoints of any plan.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
-    .shared = CLI_OUTPUT | CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
+    .shared = CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
     .commands = commands,
     .command_count = sizeof commands / sizeof *commands,
 };
@@ -69,6 +72,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     struct mics_convert_request *convert = &request->convert;
 
     switch (id) {
+    case 'o':
+        request->common.output = value;
+        break;
     case 'p':
         request->plan = value;
         break;

@@ -197,7 +197,7 @@ int main(int argc, char **argv)
         if ((request.common.json || request.common.tsv) && request.file_count > 1)
             code = cli_usage("--json and --tsv take one file, not %d", request.file_count);
         else if (request.common.json && request.history)
-            code = cli_usage("--json and --history do not go together");
+            code = cli_usage("--json and --history exclude each other");
         else
             code = cli_report(run(&request, &err), &err);
     }

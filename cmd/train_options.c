@@ -32,7 +32,7 @@ enum {
 };
 
 static const struct cli_option options[] = {
-    {'p', "plan", "FILE", "plan (default: standard input; with --resume: the checkpoint's)"},
+    {'p', "plan", "FILE", "plan (default: standard input; with --resume: from the checkpoint)"},
     {ID_DATA, "data", "PATTERNS", "text files to train on, shell patterns separated by blanks"},
     {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
     {ID_RESUME, "resume", "PATH|auto", "continue from a checkpoint; auto: from the latest, if any"},
@@ -40,20 +40,20 @@ static const struct cli_option options[] = {
     {ID_OVERWRITE, "overwrite", NULL, "start a new run in a folder that has checkpoints"},
     {ID_OTHER_DATA, "other-data", NULL, "resume with different data"},
     {ID_SETTING, "steps", "N", "steps to train in total (default: 600)"},
-    {ID_SETTING + 1, "seed", "N", "seed of parameters, order and sample (default: 1)"},
+    {ID_SETTING + 1, "seed", "N", "seed of parameters, order of data and sample (default: 1)"},
     {ID_SETTING + 2, "lr", "RATE", "highest learning rate (default: 3e-3)"},
     {ID_SETTING + 3, "min-lr", "RATE", "learning rate of the last step (default: a tenth of --lr)"},
     {ID_SETTING + 4, "lr-schedule", "constant|linear|cosine",
      "decay to --min-lr (default: cosine)"},
     {ID_SETTING + 5, "warmup", "N", "steps of warm-up (default: a tenth of --steps, at most 100)"},
-    {ID_SETTING + 6, "beta1", "X", "AdamW's and Lion's (default: 0.9)"},
-    {ID_SETTING + 7, "beta2", "X", "AdamW's and Lion's (default: 0.95, Lion: 0.99)"},
-    {ID_SETTING + 8, "eps", "X", "AdamW's (default: 1e-8)"},
-    {ID_SETTING + 9, "momentum", "X", "SGD's (default: 0.9)"},
+    {ID_SETTING + 6, "beta1", "X", "of AdamW and Lion (default: 0.9)"},
+    {ID_SETTING + 7, "beta2", "X", "of AdamW (default: 0.95) and Lion (default: 0.99)"},
+    {ID_SETTING + 8, "eps", "X", "of AdamW (default: 1e-8)"},
+    {ID_SETTING + 9, "momentum", "X", "of SGD (default: 0.9)"},
     {ID_SETTING + 10, "weight-decay", "X", "of matrices (default: 0.1)"},
     {ID_SETTING + 11, "clip", "NORM",
      "largest gradient norm (default: 1 if planned with clipping)"},
-    {ID_SETTING + 12, "val-fraction", "X", "part of each file for validation (default: 0.05)"},
+    {ID_SETTING + 12, "val-fraction", "X", "fraction of each file for validation (default: 0.05)"},
     {ID_SETTING + 13, "val-every", "N", "steps between validations, 0: none (default: 100)"},
     {ID_SETTING + 14, "val-batches", "N", "global batches per validation (default: 8)"},
     {ID_SAVE_EVERY, "save-every", "N", "steps between checkpoints (default: only at the end)"},
@@ -69,8 +69,8 @@ static const struct cli_option options[] = {
     {ID_TRACE, "trace", "FILE", "write the timeline of every rank, for Perfetto"},
     {ID_TRACE_STEPS, "trace-steps", "A-B", "steps in the trace (default: the last three)"},
     {ID_DEVICE, "device", "auto|host|cuda|paced",
-     "device to compute on; paced: only take the time"},
-    {ID_PACE, "pace", "FILE", "with --device=paced, take the time of another plan's step"},
+     "device to compute on; paced: take the predicted times only (default: auto)"},
+    {ID_PACE, "pace", "FILE", "with --device=paced, take the times from another plan"},
     {ID_TIMEOUT, "timeout", "SECONDS",
      "end the job after this time without progress (default: 60)"},
 };
@@ -78,7 +78,7 @@ static const struct cli_option options[] = {
 const struct cli_program train_program = {
     .name = "mics-train",
     .synopsis = "[options] --data=PATTERNS",
-    .summary = "Train a model by a plan, on the ranks of this job.",
+    .summary = "Train a model according to a plan, on the ranks of this job.",
     .options = options,
     .option_count = sizeof options / sizeof *options,
     .shared = CLI_VERBOSE | CLI_HISTORY,
@@ -214,7 +214,7 @@ int train_parse(int argc, char **argv, struct train_request *request)
     if (request->job.paced && (request->job.resume || request->job.init))
         return cli_usage("--device=paced computes nothing: it cannot resume or initialise");
     if (request->job.pattern_count == 0)
-        return cli_usage("--data is missing: which text files?");
+        return cli_usage("--data is missing");
     if (!request->job.plan && !request->job.resume && isatty(STDIN_FILENO))
         return cli_usage("no plan: -p FILE, or one on standard input");
     if (request->job.paced)

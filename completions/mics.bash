@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# mics.bash - completion for every program of mics.
+# mics.bash - completion for all mics programs.
 #
-# A program tells its options itself: "PROGRAM --complete" prints lines "option<TAB>metavariable<TAB>help".
-# A metavariable of fixed words, "mpirun|srun", offers the words; any other offers files. A line without
-# dashes is a command of the program.
+# "PROGRAM --complete" prints the options as lines "option<TAB>metavariable<TAB>help". For a metavariable
+# of fixed words, such as "mpirun|srun", the words are completed; for any other, file names. A line that
+# does not begin with a dash is a command of the program.
 
-# The metavariable of an option, from the program's list; fails when there is no such option.
+# Print the metavariable of an option. Fails if there is no such option.
 _mics_metavariable() # program option
 {
     local name arg rest
@@ -19,7 +19,7 @@ _mics_metavariable() # program option
     return 1
 }
 
-# Values for a metavariable: its words in small letters ("auto|mics:P" has one).
+# Complete a value: the lower-case words of the metavariable ("auto|mics:P" has one), or file names.
 _mics_values() # metavariable current
 {
     local word words=()
@@ -54,7 +54,7 @@ _mics_commands() # program current
     done < <("$1" --complete 2>/dev/null | tr '\t' '\037')
 }
 
-# Bash has made three words of --name=value.
+# Bash splits --name=value into three words.
 _mics()
 {
     local program=$1 current=${COMP_WORDS[COMP_CWORD]} option='' arg
