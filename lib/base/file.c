@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -438,4 +439,29 @@ enum mics_status mics_file_read_at(int fd, void *dst, size_t size, uint64_t offs
         size -= (size_t)got;
     }
     return MICS_OK;
+}
+
+enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vsnprintf(buf, MICS_PATH_MAX, fmt, args);
+    va_end(args);
+    if (length < 0 || length >= MICS_PATH_MAX)
+        return mics_err_set(err, MICS_ERR_ARG, "'%.60s...': the path is too long", buf);
+    return MICS_OK;
+}
+
+void mics_path_parent(const char *path, char parent[MICS_PATH_MAX])
+{
+    char *slash;
+
+    snprintf(parent, MICS_PATH_MAX, "%s", path);
+    slash = strrchr(parent, '/');
+    if (!slash)
+        snprintf(parent, MICS_PATH_MAX, ".");
+    else
+        slash[slash == parent] = '\0';
 }

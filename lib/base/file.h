@@ -65,4 +65,13 @@ void mics_temporary_drop(struct mics_temporary *temporary);
  * async-signal-safe, and may interrupt any of the functions above. */
 void mics_temporary_remove_all(void);
 
+#define MICS_PATH_MAX 1024
+
+/* Format into buf[MICS_PATH_MAX]; MICS_ERR_ARG if the path does not fit. */
+enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *fmt, ...)
+    MICS_PRINTF(3, 4);
+
+/* The folder that contains `path`; "." if the path has no slash. */
+void mics_path_parent(const char *path, char parent[MICS_PATH_MAX]);
+
 #endif

@@ -108,31 +108,6 @@ static enum mics_status read_step_names(const char *folder, enum step_kind kind,
     return status;
 }
 
-enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *fmt, ...)
-{
-    va_list args;
-    int length;
-
-    va_start(args, fmt);
-    length = vsnprintf(buf, MICS_PATH_MAX, fmt, args);
-    va_end(args);
-    if (length < 0 || length >= MICS_PATH_MAX)
-        return mics_err_set(err, MICS_ERR_ARG, "'%.60s...': the path is too long", buf);
-    return MICS_OK;
-}
-
-void mics_path_parent(const char *path, char parent[MICS_PATH_MAX])
-{
-    char *slash;
-
-    snprintf(parent, MICS_PATH_MAX, "%s", path);
-    slash = strrchr(parent, '/');
-    if (!slash)
-        snprintf(parent, MICS_PATH_MAX, ".");
-    else
-        slash[slash == parent] = '\0';
-}
-
 static enum mics_status lock_folder(const char *out, int *lock, struct mics_err *err)
 {
     int fd = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -12,19 +12,11 @@
 #define MICS_CKPT_FOLDER_H
 
 #include "base/err.h"
+#include "base/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#define MICS_PATH_MAX 1024
-
-/* Format into buf[MICS_PATH_MAX]; MICS_ERR_ARG if the path does not fit. */
-enum mics_status mics_path_format(char *buf, struct mics_err *err, const char *fmt, ...)
-    MICS_PRINTF(3, 4);
-
-/* The folder that contains `path`; "." if the path has no slash. */
-void mics_path_parent(const char *path, char parent[MICS_PATH_MAX]);
 
 /* Create OUT if needed, and lock it until the descriptor *lock is closed, so that no two runs use
  * it. Removes what a killed run left under temporary names. */
