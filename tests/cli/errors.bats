@@ -173,7 +173,7 @@ to_full() # program
 }
 
 # The reader is gone before the first byte is written.
-to_nobody() # program
+to_closed_pipe() # program
 {
     {
         sleep 0.2
@@ -185,7 +185,7 @@ to_nobody() # program
 @test "when the reader has left a program ends quietly by SIGPIPE" {
     make_good mics-show
     for program in $(writers); do
-        run --separate-stderr to_nobody "$program"
+        run --separate-stderr to_closed_pipe "$program"
         [ "$(cat code)" = 141 ]
         [ "$stderr" = "" ]
     done

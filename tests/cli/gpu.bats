@@ -38,7 +38,7 @@ losses()
 }
 
 # Equal line by line, but for a relative `limit`.
-near() # a b limit
+within_limit() # a b limit
 {
     paste "$1" "$2" | awk -v limit="$3" '{ d = ($2 - $4) / $4; if ($1 != $3 || d > limit || -d > limit) { print; bad = 1 } }
         END { exit bad || NR == 0 }'
@@ -160,7 +160,7 @@ near() # a b limit
     [[ $output == *"device    emulated: emulated (GPU 0)"* ]]
     [ "$(jq -r 'select(.event == "run") | .device' m.jsonl)" = "emulated (GPU 0)" ]
     losses >gpu
-    near gpu host 1e-5
+    within_limit gpu host 1e-5
     train one.mp --device=auto -q --metrics=m.jsonl # there is one that works
     losses | cmp - gpu
 }
@@ -171,7 +171,7 @@ near() # a b limit
     losses >host
     train bf16.mp --device=cuda -q --metrics=m.jsonl
     losses >gpu
-    near gpu host 1e-2
+    within_limit gpu host 1e-2
 }
 
 @test "what was measured for matrix products is said at -vv" {
@@ -191,7 +191,7 @@ near() # a b limit
     done
     cmp default mma
     run ! cmp default plain
-    near plain default 1e-2
+    within_limit plain default 1e-2
     MICS_CUDA_ATTENTION=none run --separate-stderr train bf16.mp --device=cuda
     one_line_and_code 2
     [[ $stderr == *"MICS_CUDA_ATTENTION=none: no such kernel; there are mma, plain and hopper" ]]
@@ -285,7 +285,7 @@ END
         mics-train --resume=$first --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --device="$second" --out="$first" \
             -q --metrics=m.jsonl
         losses >resumed
-        near resumed <(tail -2 whole-losses) 1e-5
+        within_limit resumed <(tail -2 whole-losses) 1e-5
     done
 }
 
@@ -299,7 +299,7 @@ END
             MICS_COMM=$way MICS_NODE_RANKS=2 mpi "$ranks" mics-train -p "$BATS_FILE_TMPDIR/$plan.mp" --data="$BATS_FILE_TMPDIR/text" \
                 --val-every=0 --sample=0 --steps=3 --overwrite --device=cuda -q --metrics=m.jsonl
             losses >many
-            near many one 1e-5
+            within_limit many one 1e-5
         done
     done
 }

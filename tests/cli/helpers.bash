@@ -69,14 +69,14 @@ tmpfs_works()
     mkdir -p "$folder" && mount -t tmpfs -o size=64k none "$folder" 2>/dev/null && umount "$folder"
 }
 
-# A disk that is soon full, as $BATS_TEST_TMPDIR/small. Unmount it by small_disk_gone, in teardown.
+# A disk that is soon full, as $BATS_TEST_TMPDIR/small. Unmount it by unmount_small_disk, in teardown.
 small_disk() # size
 {
     mkdir -p "$BATS_TEST_TMPDIR/small"
     mount -t tmpfs -o "size=$1" none "$BATS_TEST_TMPDIR/small"
 }
 
-small_disk_gone()
+unmount_small_disk()
 {
     if mountpoint -q "$BATS_TEST_TMPDIR/small"; then umount "$BATS_TEST_TMPDIR/small"; fi
 }

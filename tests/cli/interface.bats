@@ -96,8 +96,8 @@ completion_of() # word...
     for program in $(programs); do
         mandoc -T utf8 -O width=120 "$root/man/$program.1" | sed 's/.\x08//g' >"$BATS_TEST_TMPDIR/page"
         options_of "$program" | sort >"$BATS_TEST_TMPDIR/options"
-        told=$(sed -nE 's/^ +(-[a-zA-Z], )?--([a-z0-9-]+).*/\2/p' "$BATS_TEST_TMPDIR/page" | sort -u)
-        for option in $told; do
+        documented=$(sed -nE 's/^ +(-[a-zA-Z], )?--([a-z0-9-]+).*/\2/p' "$BATS_TEST_TMPDIR/page" | sort -u)
+        for option in $documented; do
             grep -qx -- "$option" "$BATS_TEST_TMPDIR/options" || { echo "$program.1: --$option"; return 1; }
         done
     done

@@ -24,7 +24,7 @@ setup()
 
 teardown()
 {
-    small_disk_gone
+    unmount_small_disk
 }
 
 # A safetensors file from a header, with N bytes of zeros behind it.

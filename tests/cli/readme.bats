@@ -30,6 +30,6 @@ examples()
 }
 
 @test "README: the table names every program, and only programs" {
-    sed -n 's/^| `\(mics-[a-z]*\)` |.*/\1/p' "$root/README.md" | sort >"$BATS_TEST_TMPDIR/told"
-    programs | sort | diff - "$BATS_TEST_TMPDIR/told"
+    sed -n 's/^| `\(mics-[a-z]*\)` |.*/\1/p' "$root/README.md" | sort >"$BATS_TEST_TMPDIR/documented"
+    programs | sort | diff - "$BATS_TEST_TMPDIR/documented"
 }

@@ -14,47 +14,47 @@
 #include <vector>
 
 /*
- * The room: where the ranks of a communicator meet, a piece of shared memory.
+ * The shared state: where the ranks of a communicator meet, a piece of shared memory.
  *
  * It is named by the unique id; the first rank makes it, of zeros, and it loses its name when all
  * are in.
  */
 
-enum { ROOM_RANKS = 64, ROOM_SLOT = 1 << 18 }; /* bytes of a rank's slot */
+enum { SHARED_STATE_RANKS = 64, SHARED_STATE_SLOT = 1 << 18 }; /* bytes of a rank's slot */
 
 /* What a rank is about to do; all must do the same. */
-struct room_call {
+struct collective_call {
     uint32_t kind, type;
     uint64_t count;
     int32_t root;
     bool registered; /* its buffers */
 
-    bool operator==(const room_call &) const = default;
+    bool operator==(const collective_call &) const = default;
 };
 
 struct room_member {
     std::atomic<int32_t> pid; /* 0: not joined yet */
-    room_call call;
+    collective_call call;
 };
 
 /* The ranks' slots follow it. */
-struct alignas(64) room {
+struct alignas(64) shared_state {
     std::atomic<uint32_t> in, arrived, generation, aborted;
-    room_member members[ROOM_RANKS];
+    room_member members[SHARED_STATE_RANKS];
 };
 
 /* NULL: failed, with errno. */
-room *room_enter(const char *name, int size);
-void room_leave(room *room, int size);
-void room_forget_name(const char *name);
+shared_state *shared_state_open(const char *name, int size);
+void shared_state_close(shared_state *shared_state, int size);
+void shared_state_unlink(const char *name);
 
-static inline char *room_slot(room *room, int rank)
+static inline char *shared_state_slot(shared_state *shared_state, int rank)
 {
-    return reinterpret_cast<char *>(room + 1) + (size_t)rank * ROOM_SLOT;
+    return reinterpret_cast<char *>(shared_state + 1) + (size_t)rank * SHARED_STATE_SLOT;
 }
 
 /* Whether the process of a rank that had joined has ended. */
-bool room_has_died(const room *room, int size);
+bool shared_state_has_dead_rank(const shared_state *shared_state, int size);
 
 /* --- communicators */
 
@@ -67,7 +67,7 @@ struct emu_nccl {
     int size, rank;
     bool blocking;
     char name[NCCL_UNIQUE_ID_BYTES];
-    struct room *room;
+    struct shared_state *shared_state;
     std::thread joiner, worker; /* in the background: joining, then enqueuing collectives */
     std::atomic<ncclResult_t> state;
     std::atomic<bool> aborted, finalized;
@@ -133,7 +133,7 @@ class emu_barrier
  */
 typedef std::function<void(size_t at, size_t bytes)> emu_give;
 typedef std::function<void(size_t at, size_t count)> emu_take;
-ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const room_call &call,
+ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const collective_call &call,
                               emu_give give, emu_take take);
 
 /* Begin it now, or with its group. */

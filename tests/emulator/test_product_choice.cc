@@ -203,9 +203,9 @@ static void no_more_than_four_are_timed_over_all_forms(void)
               cudaSuccess);
     /* two of each form, four runs of each */
     CHECK_INT(emu_lt_products() - before, 16);
-    const std::string told = notes(&x, 2);
-    CHECK(told.find("product [16, 16] of 64, nt, bf16 to bf16, bias, GELU") != std::string::npos);
-    CHECK(told.find(" of 4, with its bias") != std::string::npos);
+    const std::string lines = notes(&x, 2);
+    CHECK(lines.find("product [16, 16] of 64, nt, bf16 to bf16, bias, GELU") != std::string::npos);
+    CHECK(lines.find(" of 4, with its bias") != std::string::npos);
     close_bench(&x);
 }
 

@@ -317,10 +317,10 @@ static double rms(const std::vector<double> &of)
     return std::sqrt(sum / (double)of.size());
 }
 
-/* Whether `got` is near `want`; a NaN is not. Results that are all next to nothing are compared
+/* Whether `got` agrees with `want`; a NaN is not. Results that are all next to nothing are compared
  * with 1. */
-static bool near(const char *what, const struct attention_case &c, double slack,
-                 const std::vector<double> &got, const std::vector<double> &want)
+static bool agrees(const char *what, const struct attention_case &c, double slack,
+                   const std::vector<double> &got, const std::vector<double> &want)
 {
     double norm_limit = (c.dtype == MICS_BF16 ? 6e-3 : 1e-5) * slack;
     double most_limit = (c.dtype == MICS_BF16 ? 0.1 : 1e-4) * slack;
@@ -356,9 +356,9 @@ static bool check_kernel(struct attention_case *c, const char *kernel, double sl
         return false;
     CHECK_INT(error, cudaSuccess);
     if (error == cudaSuccess && !c->got_out.empty()) {
-        CHECK(near("out", *c, slack, c->got_out, c->out));
-        CHECK(near("lse", *c, slack, c->got_lse, c->lse));
-        CHECK(near("grad_qkv", *c, slack, c->got_grad, c->grad));
+        CHECK(agrees("out", *c, slack, c->got_out, c->out));
+        CHECK(agrees("lse", *c, slack, c->got_lse, c->lse));
+        CHECK(agrees("grad_qkv", *c, slack, c->got_grad, c->grad));
     }
     if (tap_bad > bad)
         printf("# by kernel '%s'\n", kernel);

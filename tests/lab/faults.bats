@@ -48,7 +48,7 @@ on_node() # node command...
     mics-lab exec --name="$lab" "$node" -- "$@"
 }
 
-nobody_on() # node
+no_process_on() # node
 {
     [ "$(on_node "$1" ps -eo comm= | grep -cE 'mics-train|orted')" = 0 ]
 }
@@ -64,7 +64,7 @@ ended_well() # seconds pattern
     [ $((SECONDS - began)) -le "$1" ]
     [ "$(grep -c '^mics-train: ' err)" = 1 ]
     grep -E "^mics-train: $2" err
-    for node in 1 2; do eventually 60 nobody_on "$node"; done
+    for node in 1 2; do eventually 60 no_process_on "$node"; done
     mics-show run/latest >/dev/null
 }
 

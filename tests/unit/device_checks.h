@@ -187,40 +187,40 @@ static void a_wait_keeps_to_the_record_it_found(void)
     ops->stream_close(third);
 }
 
-struct gate {
+struct hold {
     sem_t open;
     int gave_up;
 };
 
-static void pass_gate(void *context)
+static void wait_hold(void *context)
 {
-    struct gate *gate = context;
+    struct hold *hold = context;
     struct timespec limit;
 
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_sec += 2;
-    gate->gave_up = sem_timedwait(&gate->open, &limit) != 0;
+    hold->gave_up = sem_timedwait(&hold->open, &limit) != 0;
 }
 
 static void a_later_record_does_not_hold_an_earlier_wait(void)
 {
-    struct gate gate = {.gave_up = -1};
+    struct hold hold = {.gave_up = -1};
 
     struct mics_stream *first = open_stream("first"), *second = open_stream("second");
     struct mics_event *event = open_event();
-    sem_init(&gate.open, 0, 0);
+    sem_init(&hold.open, 0, 0);
     ops->event_record(event, first);
     ops->event_wait(second, event);
-    call(first, pass_gate, &gate);
+    call(first, wait_hold, &hold);
     ops->event_record(event, first);
     CHECK_INT(ops->stream_sync(second, NULL), MICS_OK);
-    sem_post(&gate.open); /* too late, had the second stream waited for the second record */
+    sem_post(&hold.open); /* too late, had the second stream waited for the second record */
     CHECK_INT(ops->event_sync(event, NULL), MICS_OK);
-    CHECK_INT(gate.gave_up, 0);
+    CHECK_INT(hold.gave_up, 0);
     ops->event_close(event);
     ops->stream_close(first);
     ops->stream_close(second);
-    sem_destroy(&gate.open);
+    sem_destroy(&hold.open);
 }
 
 static void an_event_never_recorded_holds_nobody(void)

@@ -145,7 +145,7 @@ static uint64_t resumable(void)
     return status == MICS_OK && state.put > 0 && state.wrong == 0 ? state.step : 0;
 }
 
-static int leftovers(void)
+static int stale_dirs(void)
 {
     char command[256];
     FILE *pipe;
@@ -318,7 +318,7 @@ static void step_through(int error, int least)
         stuck += !more && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         CHECK_INT(mics_run_folder_open(folder, &lock, NULL), MICS_OK);
         close(lock);
-        litter += leftovers() != 0;
+        litter += stale_dirs() != 0;
         lost += resumable() != found;
         step = found ? found : step;
     }

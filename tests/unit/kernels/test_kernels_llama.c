@@ -373,17 +373,19 @@ static void rope_backwards_undoes_rope(void)
     for (size_t i = 0; i < ROPES; i++) {
         const struct rope_case *c = &ropes[i];
         const size_t count = (size_t)c->B * c->T * c->stride;
-        struct array data = make_array(count, 22, MICS_F32), turn = make_array(count, 22, MICS_F32);
-        const struct mics_op_rope there = rope_of(c, &turn, false), back = rope_of(c, &turn, true);
+        struct array data = make_array(count, 22, MICS_F32),
+                     rotated = make_array(count, 22, MICS_F32);
+        const struct mics_op_rope there = rope_of(c, &rotated, false),
+                                  back = rope_of(c, &rotated, true);
 
         mics_host_rope(pools[0], &there);
         if (c->T > 1)
-            CHECK(memcmp(turn.data, data.data, count * sizeof(float)) != 0);
+            CHECK(memcmp(rotated.data, data.data, count * sizeof(float)) != 0);
         mics_host_rope(pools[2], &back);
         for (size_t at = 0; at < count; at++)
-            CHECK_NEAR(((float *)turn.data)[at], data.wide[at], 1e-6);
+            CHECK_NEAR(((float *)rotated.data)[at], data.wide[at], 1e-6);
         free_array(&data);
-        free_array(&turn);
+        free_array(&rotated);
     }
 }
 

@@ -173,7 +173,8 @@ static void what_is_given_is_kept(void)
 static void units_are_coalesced_where_latency_dominates(void)
 {
     static const char *const far = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,10ms";
-    static const char *const near = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,1us";
+    static const char *const low_latency =
+        "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,1us";
     struct mics_search_options options = usual;
     struct mics_plan *plan;
     int status;
@@ -186,7 +187,7 @@ static void units_are_coalesced_where_latency_dominates(void)
     CHECK_INT(plan->choice.coalesced, 3);
     CHECK_INT(plan->choice.grad_slots, 8);
     mics_plan_free(plan);
-    plan = search(near, "gpt2", &options, &status);
+    plan = search(low_latency, "gpt2", &options, &status);
     if (!plan)
         return;
     CHECK_INT(plan->choice.coalesced, 0);
