@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints and what happens to them: ranks killed while they save, disks of many sizes, manifests of others.
+# Faults of checkpoints: ranks killed while they save, full disks, manifests of other versions.
 
 load helpers
 
@@ -52,7 +52,7 @@ latest() # folder: the step of its latest checkpoint
     echo $((10#${name#step-}))
 }
 
-# The checkpoint is whole: it loads, and a step can be done from it.
+# The checkpoint is intact: it loads, and a step can be trained from it.
 loads() # folder
 {
     one_rank --resume="$1" --steps=$(($(latest "$1") + 1)) --out=proof
@@ -77,7 +77,7 @@ kill_while_saving() # rank
     return 1
 }
 
-@test "checkpoint faults: a rank killed while it saves leaves a whole checkpoint, whichever it is" {
+@test "checkpoint faults: any rank killed while it saves leaves an intact checkpoint" {
     requires mpi:4
     local rank status
     for rank in 1 3 4; do
@@ -88,13 +88,13 @@ kill_while_saving() # rank
         [ "$status" != 0 ]
         loads run
     done
-    # The next run in the folder removes what the killed ones left.
+    # The next run in the folder removes the files of the killed ones.
     MICS_NODE_RANKS=2 mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
         --steps=1 --resume=auto --out=run -q
     [ "$(find run -name '*.tmp.*')" = "" ]
 }
 
-@test "checkpoint faults: on a disk of any size the last checkpoint that fits is whole" {
+@test "checkpoint faults: on a disk of any size the last checkpoint that fits is intact" {
     requires root tmpfs
     local size
     for size in 2 11 15 25 34; do
@@ -112,7 +112,7 @@ kill_while_saving() # rank
     [ "$(latest small/run)" = 6 ]
 }
 
-@test "checkpoint faults: a checkpoint without an optimizer is refused, saying what it is good for" {
+@test "checkpoint faults: a checkpoint without optimizer state is refused with a hint at its use" {
     one_rank --steps=1 --out=run
     mics-shard merge run/latest -o hf -q
     mics-shard split hf -o split -p "$BATS_FILE_TMPDIR/one.mp" -q >passed
@@ -142,7 +142,7 @@ kill_while_saving() # rank
     [[ $stderr == *'h.0.ln_9.weight is not in the model'* && $stderr == *'h.1.mlp.c_fc.bios is not in the model'* ]]
 }
 
-@test "checkpoint faults: a flipped bit and a missing shard are named, on other ranks too" {
+@test "checkpoint faults: a flipped bit and a missing shard are reported, also on other ranks" {
     requires mpi:4
     MICS_NODE_RANKS=2 mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
         --steps=1 --out=run -q

@@ -45,7 +45,7 @@ process_of() # n
     pgrep -P "$job" mics-train | sed -n "$1p"
 }
 
-# Whatever a failed test left running.
+# End what a failed test left running.
 end_job()
 {
     local rank
@@ -66,13 +66,13 @@ one_rank() # options...
     MICS_NODE_RANKS=1 mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 "$@"
 }
 
-# What the programs said, without the launcher's own words.
+# The programs' messages, without those of the launcher.
 said()
 {
     grep '^mics-' <<<"$stderr"
 }
 
-# The job failed with this code, and one line of ours says this.
+# The job failed with this code, and one line of the programs has these words.
 fails() # code words
 {
     if [ "$status" != "$1" ] || [ "$(said | wc -l)" != 1 ] || [[ $(said) != *"$2"* ]]; then
@@ -118,7 +118,7 @@ wait_for() # file pattern
     mics-show --history run/latest | grep -q 'mics-train .*--steps=30'
 }
 
-@test "train: interrupted and resumed is the same, bit for bit" {
+@test "train: an interrupted and resumed run equals an uninterrupted one bit for bit" {
     requires mpi:4
     train --steps=8 --out=whole -q
     train --steps=8 --out=parts --save-every=3 -q
@@ -131,7 +131,7 @@ wait_for() # file pattern
     [ "$(readlink again/latest)" = step-000008 ]
 }
 
-@test "train: SGD without clipping also resumes bit for bit" {
+@test "train: SGD without clipping resumes bit for bit" {
     a_node_is_one_rank
     for out in whole parts; do
         mics-train -p "$BATS_FILE_TMPDIR/sgd.mp" --data="$BATS_FILE_TMPDIR/text" --steps=6 --lr=0.1 --sample=0 \
@@ -328,7 +328,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(find run -name '*.tmp.*')" = "" ]
 }
 
-@test "train: a full disk is found before it is written to" {
+@test "train: a full disk is detected before anything is written" {
     requires mpi:4 root tmpfs
     small_disk 4m
     run --separate-stderr train --steps=1 --out=small/run -q
@@ -407,7 +407,7 @@ follows_fp32() # dtype grad-dtype tolerance
     fails 3 'it is of AdamW'
 }
 
-@test "train: what is not a plan is refused" {
+@test "train: input that is not a plan is refused" {
     a_node_is_one_rank
     printf 'x' >bad.mp
     run --separate-stderr mics-train -p bad.mp --data="$BATS_FILE_TMPDIR/text" --out=run

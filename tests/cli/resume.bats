@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints that belong to no number of ranks: 20 steps on four ranks, resumed on others.
+# Checkpoints are independent of the number of ranks: 20 steps on four ranks, resumed on others.
 
 load helpers
 
@@ -109,7 +109,7 @@ continues() # ranks ranks-of-a-node topology strategy
     continues 4 2 'node:2 gpu:2' ddp
 }
 
-@test "resume: in bf16 bit for bit, the master with it, and a run in fp32 in bf16" {
+@test "resume: in bf16 bit for bit with the master, and a run in fp32 is continued in bf16" {
     requires mpi:4
     on 4 2 "$base/narrow.mp" --steps=6 --out=whole --metrics=whole.jsonl
     on 4 2 "$base/narrow.mp" --steps=6 --out=part --save-every=3

@@ -111,7 +111,7 @@ static void streams_without_an_event_run_in_the_worst_order(void)
     cudaFreeHost(out);
 }
 
-static void the_default_stream_waits_for_blocking_streams_alone(void)
+static void the_default_stream_waits_only_for_blocking_streams(void)
 {
     cudaStream_t blocking = open_stream(cudaStreamDefault),
                  other = open_stream(cudaStreamNonBlocking);
@@ -142,7 +142,7 @@ static void copies_beyond_memory_and_of_another_kind_are_refused(void)
     cudaFree(device);
 }
 
-static void events_tell_time_only_when_they_are_reached(void)
+static void events_have_times_only_after_they_are_reached(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
     cudaEvent_t from = open_event(), to = open_event();
@@ -164,7 +164,7 @@ static void events_tell_time_only_when_they_are_reached(void)
     cudaStreamDestroy(stream);
 }
 
-static void a_kernel_that_fails_is_told_later_and_for_good(void)
+static void a_failed_kernel_is_reported_later_and_permanently(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
     int *out = allocate(true, 1);
@@ -202,7 +202,7 @@ static void a_function_of_the_host_must_not_call_cuda(void)
 }
 
 /* The host only looks: the GPU gets there by itself. */
-static void what_nobody_waits_for_runs_in_the_end(void)
+static void operations_without_a_waiter_run_in_the_end(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
     int *out = allocate(true, 1);
@@ -223,11 +223,11 @@ int main(void)
     TAP_RUN(nothing_runs_before_it_is_waited_for);
     TAP_RUN(pinned_memory_is_read_late_and_pageable_memory_at_once);
     TAP_RUN(streams_without_an_event_run_in_the_worst_order);
-    TAP_RUN(the_default_stream_waits_for_blocking_streams_alone);
+    TAP_RUN(the_default_stream_waits_only_for_blocking_streams);
     TAP_RUN(copies_beyond_memory_and_of_another_kind_are_refused);
-    TAP_RUN(events_tell_time_only_when_they_are_reached);
-    TAP_RUN(a_kernel_that_fails_is_told_later_and_for_good);
+    TAP_RUN(events_have_times_only_after_they_are_reached);
+    TAP_RUN(a_failed_kernel_is_reported_later_and_permanently);
     TAP_RUN(a_function_of_the_host_must_not_call_cuda);
-    TAP_RUN(what_nobody_waits_for_runs_in_the_end);
+    TAP_RUN(operations_without_a_waiter_run_in_the_end);
     return tap_done();
 }

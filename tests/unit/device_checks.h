@@ -165,7 +165,7 @@ static void read_int(void *context)
     pair[1] = pair[0];
 }
 
-static void a_wait_keeps_to_the_record_it_found(void)
+static void a_wait_refers_to_the_latest_record_before_it(void)
 {
     struct mics_stream *slow = open_stream("slow"), *fast = open_stream("fast");
     struct mics_stream *third = open_stream("third");
@@ -223,7 +223,7 @@ static void a_later_record_does_not_hold_an_earlier_wait(void)
     sem_destroy(&hold.open);
 }
 
-static void an_event_never_recorded_holds_nobody(void)
+static void an_event_never_recorded_blocks_no_stream(void)
 {
     struct mics_stream *stream = open_stream("free");
     struct mics_event *event = open_event();
@@ -281,7 +281,7 @@ static void fail_device(void *context)
     ops->fail(device, MICS_ERR_COMM, context);
 }
 
-static void the_first_failure_is_sticky_and_hangs_nobody(void)
+static void the_first_failure_is_sticky_and_nothing_hangs(void)
 {
     struct mics_stream *bad = open_stream("bad"), *good = open_stream("good");
     struct mics_event *event = open_event();
@@ -312,12 +312,12 @@ static void check_device(void)
     TAP_RUN(a_call_without_context_gets_its_own_payload);
     TAP_RUN(zero_and_copy_move_bytes);
     TAP_RUN(a_wait_holds_another_stream_until_the_record);
-    TAP_RUN(a_wait_keeps_to_the_record_it_found);
+    TAP_RUN(a_wait_refers_to_the_latest_record_before_it);
     TAP_RUN(a_later_record_does_not_hold_an_earlier_wait);
-    TAP_RUN(an_event_never_recorded_holds_nobody);
+    TAP_RUN(an_event_never_recorded_blocks_no_stream);
     TAP_RUN(the_time_of_an_event_is_when_its_newest_record_was_reached);
     TAP_RUN(events_and_streams_may_be_closed_before_they_are_reached);
-    TAP_RUN(the_first_failure_is_sticky_and_hangs_nobody);
+    TAP_RUN(the_first_failure_is_sticky_and_nothing_hangs);
 }
 
 #endif

@@ -288,7 +288,7 @@ static void check_nonsense(struct checker *c)
     EXPECT(!strcmp(err.text, "MICS_NCCL_REGISTER: expected 0 or 1"), "%s", err.text);
 }
 
-static void registering_that_is_asked_for_in_vain_is_refused(void)
+static void unsupported_registration_is_refused(void)
 {
     setenv("MICS_NCCL_REGISTER", "1", 1);
     setenv("MICS_EMULATED_NCCL_VERSION", "21805", 1);
@@ -329,7 +329,7 @@ int main(void)
     TAP_RUN(memory_is_registered_only_when_asked_for);
     TAP_RUN(an_NCCL_that_cannot_register_is_used_without);
     TAP_RUN(every_collective_is_right_in_registered_memory);
-    TAP_RUN(registering_that_is_asked_for_in_vain_is_refused);
+    TAP_RUN(unsupported_registration_is_refused);
     mics_plugin_close(plugin);
     return tap_done();
 }

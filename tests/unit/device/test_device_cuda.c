@@ -42,7 +42,7 @@ static void each_stream_gets_a_connection_before_gpus_are_counted(void)
     CHECK_STR(connections ? connections : "", "32");
 }
 
-static void the_device_says_what_it_is(void)
+static void the_device_reports_its_properties(void)
 {
     CHECK_INT(ops->abi, MICS_DEVICE_ABI);
     CHECK_INT(ops->size, sizeof *ops);
@@ -100,7 +100,7 @@ static void greet(void *context)
     sem_post(&met);
 }
 
-static void a_call_that_waits_holds_up_no_other_stream(void)
+static void a_call_that_waits_blocks_no_other_stream(void)
 {
     struct mics_stream *waiting, *other;
     int late = -1;
@@ -119,7 +119,7 @@ static void a_call_that_waits_holds_up_no_other_stream(void)
 
 /* A kernel that is enqueued after the host has waited, for more than a second, for room for its
  * call: that the stream was still busy then is no failure of the kernel. */
-static void a_long_wait_for_room_fails_nothing(void)
+static void a_long_wait_for_a_free_entry_fails_nothing(void)
 {
     enum { CALLS = 300 }; /* more than have room */
     static const double longer_than_patience = 1.1;
@@ -217,10 +217,10 @@ int main(void)
     TAP_RUN(without_a_usable_gpu_there_is_a_reason);
     TAP_RUN(a_gpu_of_another_architecture_is_refused);
     open_gpu();
-    TAP_RUN(the_device_says_what_it_is);
+    TAP_RUN(the_device_reports_its_properties);
     TAP_RUN(calls_and_copies_are_in_the_order_of_the_stream);
-    TAP_RUN(a_call_that_waits_holds_up_no_other_stream);
-    TAP_RUN(a_long_wait_for_room_fails_nothing);
+    TAP_RUN(a_call_that_waits_blocks_no_other_stream);
+    TAP_RUN(a_long_wait_for_a_free_entry_fails_nothing);
     TAP_RUN(what_is_too_large_is_refused_with_what_is_free);
     check_device();
     ops->free(device);

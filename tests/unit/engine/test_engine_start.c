@@ -197,7 +197,7 @@ static const char *calls_of(const char *model, struct mics_shape shape, enum mic
 
 static const struct mics_shape one = {1, 1, 1, 1, 1}, two = {1, 2, 2, 2, 2}, four = {2, 2, 4, 4, 4};
 
-static void a_rank_alone_allocates_nothing_in_steps(void)
+static void a_single_rank_allocates_nothing_in_steps(void)
 {
     CHECK_STR(calls_of("gpt2-nano", one, MICS_F32, true), "");
     CHECK_STR(calls_of("llama-nano", one, MICS_BF16, true), "");
@@ -228,7 +228,7 @@ int main(void)
     setenv("XDG_CACHE_HOME", cache, 1);
     setenv("MICS_EMULATED_CALLS", calls_file, 1);
     use_plugin();
-    TAP_RUN(a_rank_alone_allocates_nothing_in_steps);
+    TAP_RUN(a_single_rank_allocates_nothing_in_steps);
     TAP_RUN(ranks_over_NCCL_allocate_nothing_in_steps);
     TAP_RUN(ranks_that_exchange_through_the_host_allocate_nothing_in_steps);
     return tap_done();

@@ -155,12 +155,12 @@ static void gradients_in_bf16_are_those_of_fp32_but_for_rounding(void)
     check_both(MICS_BF16, MICS_F32);
 }
 
-static void they_are_where_gradients_are_bf16_too(void)
+static void gradients_agree_with_parameter_gradients_in_bf16_too(void)
 {
     check_both(MICS_BF16, MICS_BF16);
 }
 
-static void and_where_only_gradients_are(void)
+static void gradients_agree_with_only_parameter_gradients_in_bf16(void)
 {
     check_both(MICS_F32, MICS_BF16);
 }
@@ -250,8 +250,8 @@ static void the_logits_of_a_row_give_that_rows_loss(void)
 int main(void)
 {
     TAP_RUN(gradients_in_bf16_are_those_of_fp32_but_for_rounding);
-    TAP_RUN(they_are_where_gradients_are_bf16_too);
-    TAP_RUN(and_where_only_gradients_are);
+    TAP_RUN(gradients_agree_with_parameter_gradients_in_bf16_too);
+    TAP_RUN(gradients_agree_with_only_parameter_gradients_in_bf16);
     TAP_RUN(evaluation_in_bf16_is_near_fp32);
     TAP_RUN(stages_save_half_as_much_in_bf16);
     TAP_RUN(recomputing_changes_no_bit);

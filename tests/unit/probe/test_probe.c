@@ -130,7 +130,7 @@ static void each_collective_keeps_its_points(void)
     json_decref(doc);
 }
 
-static void one_rank_alone_has_no_links(void)
+static void a_single_rank_has_no_links(void)
 {
     json_t *doc = probe_threads(1, 1);
     struct mics_topology *topology = NULL;
@@ -163,6 +163,6 @@ int main(void)
     TAP_RUN(uneven_nodes_are_named);
     TAP_RUN(two_nodes_of_two_have_all_links_and_shapes);
     TAP_RUN(each_collective_keeps_its_points);
-    TAP_RUN(one_rank_alone_has_no_links);
+    TAP_RUN(a_single_rank_has_no_links);
     return tap_done();
 }
