@@ -143,7 +143,8 @@ emu_step emu_barrier::poll(emu_nccl *comm)
         emu_nccl_error(comm, ncclRemoteError, "a peer's process is gone");
     if (comm->state == ncclRemoteError || comm->shared_state->aborted ||
         waited.count() < patience_s)
-        return emu_step::STUCK; /* after a death for ever, as on a GPU, until it is aborted */
+        return emu_step::
+            STUCK; /* for ever after a peer has died, as on a GPU, until it is aborted */
     emu_nccl_error(comm, ncclInternalError,
                    "emulated: ranks wait for each other in different collectives");
     std::fprintf(stderr, "emulated NCCL: rank %d of %d waits in vain: others are elsewhere\n",
@@ -258,8 +259,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* The peers' collectives hang then: their state does not change, as with a rank that only went
- * away. */
+/* The peers' collectives then hang and their state does not change, as with a rank that has
+ * left. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     {

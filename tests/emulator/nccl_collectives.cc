@@ -3,7 +3,7 @@
  * nccl_collectives.cc - the collectives of the emulated NCCL: a chunk at a time through the ranks'
  * slots.
  *
- * A stream runs a collective again and again, a little further each time, until it is over. Sums go
+ * A stream polls a collective until it has ended; each poll advances it as far as possible. Sums go
  * over the ranks in their order, in the type itself: bf16 rounds at each addition, as NCCL's rings
  * do.
  */
@@ -97,7 +97,8 @@ size_t exchange::chunk() const
     return std::min(SHARED_STATE_SLOT / each_, (size_t)call_.count - done_);
 }
 
-/* With a drawn order some take their time, so that what should wait for them overtakes them. */
+/* In a random order some are delayed, so that operations that lack a wait for them overtake
+ * them. */
 static bool is_slow()
 {
     static std::atomic<uint64_t> draws;
@@ -258,7 +259,7 @@ static void sum_slots(emu_nccl *comm, char *out, size_t count, ncclDataType_t ty
         add(out, shared_state_slot(comm->shared_state, r), count, type);
 }
 
-/* What one rank has given to a collective. */
+/* The arguments of one rank. */
 struct given {
     emu_nccl *comm;
     ncclDataType_t type;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_internal.h - between the parts of the emulated NCCL. */
+/* nccl_internal.h - interfaces between the files of the emulated NCCL. */
 #ifndef MICS_TESTS_EMULATOR_NCCL_INTERNAL_H
 #define MICS_TESTS_EMULATOR_NCCL_INTERNAL_H
 
@@ -14,15 +14,15 @@
 #include <vector>
 
 /*
- * The shared state: where the ranks of a communicator meet, a piece of shared memory.
+ * The shared state: memory shared by the ranks of a communicator.
  *
- * It is named by the unique id; the first rank makes it, of zeros, and it loses its name when all
- * are in.
+ * It is named by the unique id; the first rank creates it, filled with zeros, and it is unlinked
+ * when all ranks have joined.
  */
 
 enum { SHARED_STATE_RANKS = 64, SHARED_STATE_SLOT = 1 << 18 }; /* bytes of a rank's slot */
 
-/* What a rank is about to do; all must do the same. */
+/* The collective that a rank is about to run; it must be the same on all ranks. */
 struct collective_call {
     uint32_t kind, type;
     uint64_t count;
@@ -105,7 +105,7 @@ class emu_inside
     emu_nccl *comm_;
 };
 
-/* The caller did what NCCL's manual forbids. */
+/* Report use that NCCL's manual forbids. */
 [[noreturn]] void emu_nccl_die(const char *text);
 
 /* Set the communicator's state; returns it. */

@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Errors that are meant are not shown. */
+/* Expected errors are not shown. */
 static int quiet_begin(void)
 {
     int saved = dup(STDERR_FILENO);
@@ -260,7 +260,7 @@ static void large_shared_memory_must_be_requested(void)
 
     CHECK_INT(MICS_LAUNCH(fill_dynamic, 1, 64, N * sizeof(float), nullptr, out, N),
               cudaErrorInvalidValue);
-    CHECK_INT(cudaGetLastError(), cudaSuccess); /* the launch has told it */
+    CHECK_INT(cudaGetLastError(), cudaSuccess); /* the launch has returned it */
     CHECK_INT(cudaFuncSetAttribute(fill_dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    N * (int)sizeof(float)),
               cudaSuccess);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How products are done is chosen before the first is launched, kept on disk, and the same for all
- * that share the choice: see kernels/cuda/products.c and product_cache.c. */
+/* Algorithms of products are chosen before the first launch, stored on disk, and the same for all
+ * ranks that share the choice: see kernels/cuda/products.c and product_cache.c. */
 #include "cublasLt.h"
 #include "cuda/products.h"
 #include "tap.h"
@@ -101,7 +101,7 @@ static void set_fast(const char *proposal)
     setenv("MICS_EMULATED_FAST_PROPOSAL", proposal, 1);
 }
 
-/* All lines of the level, joined; "" for none. */
+/* All lines of the level, concatenated; "" for none. */
 static std::string notes(const struct bench *x, int level)
 {
     char text[MICS_CUDA_NOTE_BYTES];
@@ -280,7 +280,7 @@ static void measuring_adds_nothing_to_sums_that_come_later(void)
     close_bench(&x);
 }
 
-/* Does the cache have anything, and what does it warn of? */
+/* Whether the cache has any entry, and its warning. */
 static bool has_entries(std::string *warning)
 {
     static const char key[] =

@@ -201,7 +201,7 @@ static void a_function_of_the_host_must_not_call_cuda(void)
     cudaStreamDestroy(stream);
 }
 
-/* The host only looks: the GPU gets there by itself. */
+/* The host only polls; the GPU makes progress by itself. */
 static void operations_without_a_waiter_run_in_the_end(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);

@@ -207,7 +207,7 @@ static void open_device(void)
     capability = major * 10 + minor;
 }
 
-/* Have this kernel run, "" for the table's choice; false: this GPU or this build has not got it. */
+/* Select a kernel, "" for the table's choice; false: not available on this GPU or in this build. */
 static bool choose(const char *kernel)
 {
     struct mics_err err;
@@ -218,7 +218,7 @@ static bool choose(const char *kernel)
     return status == MICS_OK;
 }
 
-/* The first error stays. */
+/* Keep the first error. */
 static void note(cudaError_t *error, cudaError_t one)
 {
     if (*error == cudaSuccess)
@@ -269,7 +269,7 @@ static void from_device(std::vector<double> *to, size_t count, enum mics_dtype d
             dtype == MICS_BF16 ? __bfloat162float(__ushort_as_bfloat16(halves[i])) : floats[i];
 }
 
-/* Run both directions; NaN stands in every result before. The first error. */
+/* Run both directions; every result is NaN before. Returns the first error. */
 static cudaError_t run_case(struct attention_case *c, unsigned shift = 0)
 {
     const struct attention_shape &s = c->shape;
@@ -317,8 +317,8 @@ static double rms(const std::vector<double> &of)
     return std::sqrt(sum / (double)of.size());
 }
 
-/* Whether `got` agrees with `want`; a NaN is not. Results that are all next to nothing are compared
- * with 1. */
+/* Whether `got` agrees with `want`; a NaN is not. Results that are all nearly 0 are compared with
+ * 1. */
 static bool agrees(const char *what, const struct attention_case &c, double slack,
                    const std::vector<double> &got, const std::vector<double> &want)
 {
@@ -472,7 +472,7 @@ static void twice_the_same_gives_the_same_bits(void)
     }
 }
 
-/* Tiles that come by bulk copies lie in rings, whose places are used again and again. The first
+/* Tiles that bulk copies bring lie in rings, whose slots are reused. The first
  * keys' gradients are far above the mean here, and so is their rounding: twice the tolerance. */
 static void long_sequences_agree_with_double(void)
 {
@@ -490,8 +490,8 @@ static void long_sequences_agree_with_double(void)
     }
 }
 
-/* Of lengths at which models are trained, too many for loops in double: every kernel on tensor
- * cores beside `plain`. */
+/* Sequences as long as in training, too long for loops in double: every kernel on tensor cores is
+ * compared with `plain`. */
 static void longer_sequences_agree_with_plain(void)
 {
     if (named && is_plain(named))

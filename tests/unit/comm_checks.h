@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm_checks.h - what every backend of communicators must do, checked by one rank. */
+/* comm_checks.h - checks of one rank that every backend of communicators must pass. */
 #ifndef MICS_TESTS_COMM_CHECKS_H
 #define MICS_TESTS_COMM_CHECKS_H
 
@@ -226,7 +226,7 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     settle(c, "barrier");
 }
 
-/* Every number of ranks, in an order and with blocks that are not those of the world. */
+/* Every number of ranks, with an order and blocks other than the world's. */
 static inline void check_sub_communicators(struct checker *c)
 {
     struct mics_comm *world = c->world;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_checks.h - what every device must do; `device` is opened by the test that includes
- * this. */
+/* device_checks.h - checks that every device must pass; the test that includes this opens
+ * `device`. */
 #ifndef MICS_TESTS_DEVICE_CHECKS_H
 #define MICS_TESTS_DEVICE_CHECKS_H
 
@@ -177,7 +177,7 @@ static void a_wait_refers_to_the_latest_record_before_it(void)
     ops->event_record(event, slow);
     ops->event_wait(third, event); /* the slow one's record */
     call(third, read_int, pair);
-    ops->event_record(event, fast); /* reached at once, and of no concern to `third` */
+    ops->event_record(event, fast); /* reached at once, and does not affect `third` */
     CHECK_INT(ops->event_sync(event, NULL), MICS_OK);
     CHECK_INT(ops->stream_sync(third, NULL), MICS_OK);
     CHECK_INT(pair[1], 1);
@@ -305,7 +305,7 @@ static void the_first_failure_is_sticky_and_nothing_hangs(void)
     ops->stream_close(good);
 }
 
-/* The last leaves the device failed. */
+/* The last check leaves the device in the failed state. */
 static void check_device(void)
 {
     TAP_RUN(operations_of_a_stream_run_in_order_through_a_full_ring);

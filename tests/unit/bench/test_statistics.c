@@ -85,7 +85,7 @@ static void a_plain_link_has_no_bursts(void)
     make_samples(samples, .05);
     CHECK_INT(mics_fit_drop_bursts(samples, SIZES), SIZES);
     CHECK_INT(mics_fit_drop_bursts(samples, 2), 2);
-    samples[0].seconds /= 1e6; /* two sizes always stay */
+    samples[0].seconds /= 1e6; /* two sizes are always kept */
     samples[1].seconds /= 1e6;
     CHECK_INT(mics_fit_drop_bursts(samples, 3), 2);
     CHECK_NEAR(samples[0].bytes, 1024, 0);

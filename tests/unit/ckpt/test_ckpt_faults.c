@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_ckpt_faults.c - a save that is killed, or that the disk fails, at every one of its system
+ * test_ckpt_faults.c - a save that is killed, or fails by a disk error, at each of its system
  * calls.
  *
  * A child saves under ptrace(2), which stops it at the entry of each system call of each of its
@@ -40,7 +40,7 @@ static struct mics_plan_choice choice = {.shape = {1, 1, 1, 1, 1}};
 static struct mics_layout layouts[MAX_UNITS];
 static struct mics_ckpt_form form;
 
-/* The numbers of a step, and those that came back otherwise. */
+/* The numbers of a step, and the count of those that were loaded wrong. */
 struct state {
     uint64_t step, wrong, put;
 };
@@ -172,7 +172,7 @@ static pid_t begin_child(uint64_t step)
     return child;
 }
 
-/* Calls by which a save reaches the disk, of which a failure must not go unnoticed. */
+/* Calls by which a save writes to the disk; a failure of any must be reported. */
 static bool may_fail(long call)
 {
     static const long calls[] = {SYS_openat,    SYS_write,   SYS_fsync,   SYS_mkdir, SYS_rename,

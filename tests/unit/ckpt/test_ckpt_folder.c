@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ckpt_folder.c - the folder of a run: what is replaced, left over, pruned, and without
- * room. */
+/* test_ckpt_folder.c - the folder of a run: replacement, stale folders, pruning, and a full
+ * disk. */
 #include "ckpt_ranks.h"
 
 #include <unistd.h>

@@ -152,7 +152,7 @@ static void an_abort_frees_a_rank_that_waits_in_a_collective(void)
     run_ranks(2, false, check_abort);
 }
 
-/* Three in a group, and two alone. */
+/* Three in a group, and two separately. */
 static void check_groups(struct checker *c)
 {
     struct mics_comm *first = open_comm(c), *comm = split_all(c, first);
@@ -203,7 +203,7 @@ static void run_logged(int size, void (*check)(struct checker *checker), const c
     unlink(log);
 }
 
-/* The communicator that was only split is not even known to NCCL. */
+/* The communicator that was only split has not joined NCCL. */
 static void collectives_of_a_group_are_one_NCCL_group(void)
 {
     run_logged(2, check_groups, "of 2: 5 collectives, 1 groups", 2);

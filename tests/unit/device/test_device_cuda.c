@@ -82,7 +82,7 @@ static void calls_and_copies_are_in_the_order_of_the_stream(void)
     ops->host_release(device, host);
 }
 
-/* Calls of different streams may wait for each other: none holds up another's. */
+/* Calls of different streams may wait for each other: none blocks another stream's. */
 static sem_t met;
 
 static void wait_for_other(void *context)
@@ -117,11 +117,11 @@ static void a_call_that_waits_blocks_no_other_stream(void)
     sem_destroy(&met);
 }
 
-/* A kernel that is enqueued after the host has waited, for more than a second, for room for its
- * call: that the stream was still busy then is no failure of the kernel. */
+/* A kernel that is enqueued after the host has waited, for more than a second, for a free entry for
+ * its call: the kernel must not fail because the stream was still busy. */
 static void a_long_wait_for_a_free_entry_fails_nothing(void)
 {
-    enum { CALLS = 300 }; /* more than have room */
+    enum { CALLS = 300 }; /* more than there are entries */
     static const double longer_than_patience = 1.1;
     struct mics_stream *stream = open_stream("room");
     struct mics_err err = {""};

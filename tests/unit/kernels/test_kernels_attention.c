@@ -20,7 +20,7 @@ static const struct shape shapes[] = {
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
-/* A problem, its reference in double, and what the kernels made of it. */
+/* A problem, its reference in double, and the results of the kernels. */
 struct problem {
     struct shape s;
     size_t C, W, rows;     /* H D, (H + 2 H_kv) D, B T */

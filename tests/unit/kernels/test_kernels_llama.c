@@ -389,7 +389,7 @@ static void rope_backwards_undoes_rope(void)
     }
 }
 
-/* What rotary positions are for. */
+/* The purpose of rotary positions: dot products depend only on distances. */
 static void products_of_rotated_vectors_depend_on_their_distance_only(void)
 {
     enum { D = 32, T = 40 };

@@ -108,7 +108,7 @@ static void running_again_gives_the_same_bits(void)
     open_tiny(&two, false, 3, MICS_RECOMPUTE_NONE);
     CHECK(run_step(&one) == run_step(&two));
     run_zero_grads(&two);
-    run_step(&two); /* over the leftovers of the first */
+    run_step(&two); /* over the stale results of the first */
     CHECK(same_gradients(&one, &two));
     run_close(&one);
     run_close(&two);

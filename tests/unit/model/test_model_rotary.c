@@ -100,7 +100,7 @@ static void embedding_and_head_of_a_tied_model_share_a_resident_unit(void)
     mics_model_free(model);
 }
 
-/* What is multiplied as one lies as one, whatever the sizes. */
+/* Matrices that are multiplied together are contiguous, for any sizes. */
 static void queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up(void)
 {
     struct mics_model *model = make_tied();
@@ -215,7 +215,7 @@ static void the_stages_work_adds_up_to_the_models_flops(void)
         flops += work.forward_flops + work.backward_flops;
     }
     flops /= 2 * 2048;
-    /* The stages also make the attention scores again, and leave out the norms. */
+    /* The stages also recompute the attention scores, and leave out the norms. */
     const double again = 22.0 * 2048 * 2048, small = 6.0 * 45 * 2048;
     CHECK_NEAR((flops - again) / (mics_model_flops_per_token(model, 2048) - small), 1, 1e-9);
     mics_model_free(model);
@@ -438,7 +438,7 @@ static void a_sequence_longer_than_the_window_is_refused_by_name(void)
     mics_model_free(model);
 }
 
-/* What a model by name writes as config.json is the same model when it is read. */
+/* The config.json that is written for a model by name is read as the same model. */
 static void configurations_of_our_own_are_read_as_the_same_model(void)
 {
     static const char *const names[] = {

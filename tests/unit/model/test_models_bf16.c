@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Both families with parameters, activations or gradients in bf16 against themselves in fp32, on
- * the same parameters: loss, logits and gradients differ by what rounding costs, and a few rounded
- * differences are not the like of a lost operation. Nothing may leave its area, which is half as
- * large, or read what nobody wrote.
+ * the same parameters: loss, logits and gradients differ by rounding errors, which are far smaller
+ * than the effect of a missing operation. No stage may exceed its area, which is half as large, or
+ * read uninitialised memory.
  */
 #include "host/vector.h"
 #include "model_run.h"
@@ -46,8 +46,8 @@ static const struct mics_model_config llama = {
     .untied = true,
 };
 
-/* Parameters ten times as large as at the start, so that attention is no mean; of both types the
- * same. */
+/* Parameters ten times as large as at the start, so that attention is not uniform; the same for
+ * both types. */
 static void set_params(struct model_run *run)
 {
     for (uint32_t u = 0; u < run->model->unit_count; u++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_bound.c - the bound in closed form that plans are sorted by: never above the simulated step
+ * test_bound.c - the closed-form bound by which plans are sorted: never above the simulated step
  * for any sizes of the units, and close to it where communication dominates.
  */
 #include "plan/schedule/timeline.h"

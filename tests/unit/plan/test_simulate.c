@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_simulate.c - small schedules made by hand, on a cluster where a FLOP takes a second, and
+ * test_simulate.c - small hand-made schedules, on a cluster where a FLOP takes a second, and
  * gathering a byte by two ranks of a node or by two nodes takes half a second.
  */
 #include "plan/schedule/timeline.h"

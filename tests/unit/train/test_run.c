@@ -18,7 +18,7 @@ static char folder[64];
 static struct mics_model *model;
 static struct mics_data data;
 
-/* What one rank is to do, and its results. */
+/* The inputs of one rank, and its results. */
 struct rank {
     struct mics_comm *comm;
     struct mics_plan plan;
@@ -264,8 +264,8 @@ static void saving_after_every_step_does_not_change_training(void)
     }
 }
 
-/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's
- * end. */
+/* The files cannot grow: the threads that write them fail, and the ranks learn of it at the end of
+ * a step. */
 static void a_save_that_fails_in_the_background_ends_the_run_on_all_ranks(void)
 {
     struct rlimit old, small;
