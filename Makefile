@@ -2,7 +2,7 @@
 # mics - build. `make help` lists the targets and the settings.
 
 BUILD  ?= build
-# One spelling, so that recorded dependencies are found however the folder was named.
+# One spelling, so that recorded dependencies are found however the folder is spelled.
 override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
 PREFIX ?= /usr/local
 MARCH  ?= native
@@ -64,8 +64,9 @@ UNITS    := $(UNIT_SRC:tests/%.c=$(BUILD)/tests/%)
 MPI_TESTS := $(MPI_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 GPU_TEST_SRC := $(filter-out tests/gpu/check_kernels_%,$(wildcard tests/gpu/*.c))
 GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
-# These have threads of ours, so they also run under ThreadSanitizer. The races of the mutants are meant; it does
-# not know the fibers that the emulator runs the kernels of whole models with.
+# These start threads, so they also run under ThreadSanitizer. The races of the mutants are
+# intended, and ThreadSanitizer does not support the fibers in which the emulator runs the kernels
+# of whole models.
 THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_engine_start.c,$(shell grep -lE '"(device|comm|engine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h"' $(UNIT_SRC) /dev/null))
 
 all: programs
@@ -126,14 +127,15 @@ $(SYNTAX_CXX:%=$(BUILD)/syntax/%): $(BUILD)/syntax/%: % $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CHECK)$(CXX) $(EMULATED_FLAGS) -fsyntax-only -x c++ $< && touch $@
 
-# Libraries of others that tests put in their place.
+# Replacements of other libraries, for tests.
 FAKES := $(BUILD)/tests/fake/nvml.so
 $(BUILD)/tests/fake/%.so: tests/fake/%.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) -std=c11 -D_GNU_SOURCE -fPIC -Ilib $(WARN) $(CFLAGS) $(SAN) -MMD -MP -shared -o $@ $<
 tests-build tests-mpi-build: $(FAKES)
 
-# What is not there is said before anything is built. Everything is built again when a setting changes.
+# Missing libraries are reported before anything is built. Everything is rebuilt when a setting
+# changes.
 need_libraries = $(if $(MISSING),$(error not installed: $(MISSING) (pkg-config names); try 'make deps'))
 SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)
 $(BUILD)/settings: FORCE
@@ -191,15 +193,15 @@ help:
 	@sed -n 's/^#| \{0,1\}//p' $(MAKEFILE_LIST)
 #| Targets:
 #|   all          the programs and, with nvcc, the GPU's plug-in, into $BUILD (default)
-#|   programs     the programs alone
+#|   programs     only the programs
 #|   deps         install the Debian packages that building and checking need
-#|   demo         deps, build, and watch a sharded GPT train on four ranks
+#|   demo         deps, build, and train a sharded GPT on four ranks
 #|   check        deps, build, and every test; the last line counts them
-#|   lint         the checks of form alone
+#|   lint         only the checks of form
 #|   bench        start-up, planning time, memory, kernels, conversions (1 GB, some minutes)
 #|   bench-lab    collectives and training in an emulated cluster (needs mics-lab; many minutes)
 #|   install      programs, manual pages, completions, share/mics under $DESTDIR$PREFIX
-#|   uninstall    what install put there
+#|   uninstall    remove what install has installed
 #|   dist         $BUILD/mics-VERSION.tar.gz of the last commit
 #|   tests-build  the unit tests, without running them
 #|   syntax       the warnings of CC and CXX for every source, without objects

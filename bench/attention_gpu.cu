@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention_gpu.cu - the rates of attention's kernels on a GPU, each in several shapes of tiles.
+ * attention_gpu.cu - measure the attention kernels on a GPU with several tile shapes.
  *
  * usage: attention_gpu [T [B [H [H_kv]]]]      (2048 8 16 16)
  *
- * A line for each: kernel, head, blocks of 16 rows of a warp, warps, rows of a step, where own rows
- * are, blocks of a multiprocessor, TFLOP/s (causal counted as half), and how far the result is from
- * that of the first shape, which is the one that is used: the norm of the difference over its norm.
- * Exit 1: some is off by more than 0.01, or did not run. The gradient's rate as others count it (10
- * T T D) is 5 / (4 / keys + 3 / queries).
+ * Prints one line per kernel and tile shape: kernel, head size, 16-row blocks per warp, warps, rows
+ * per step, where a block keeps its own rows, blocks per multiprocessor, TFLOP/s (causal attention
+ * counts half), and the relative error: the norm of the difference from the result of the first
+ * shape, over the norm of that result. The library uses the first shape. Exits 1 if an error
+ * exceeds 0.01 or a kernel did not run. The rate of the gradient in the usual count (10 T T D) is 5
+ * / (4 / keys + 3 / queries).
  */
 #include "attention_gpu.h"
 #include "cuda/attention_grad_mma.cuh"
@@ -26,8 +27,8 @@ struct problem {
     unsigned T, B, H, H_kv, D;
     struct mics_op_attention forward;
     struct mics_op_attention_grad backward;
-    size_t grads;                /* numbers of grad_qkv, and of qkv */
-    std::vector<uint16_t> first; /* what the first shape gave */
+    size_t grads;                /* elements of grad_qkv and of qkv */
+    std::vector<uint16_t> first; /* result of the first shape */
     bool failed;
 };
 
@@ -83,8 +84,8 @@ template <typename F> static double time_of(F launch, cudaError_t *error)
     return times.empty() ? 0 : (double)times[times.size() / 2] * 1e-3;
 }
 
-/* The distance of what lies at `memory` from the first result, which it becomes if there is
- * none. */
+/* Relative distance of the result at `memory` from the first result. Without a first result, it
+ * becomes the first. */
 static double distance(struct problem *p, const void *memory, size_t count)
 {
     std::vector<uint16_t> got(count);
@@ -112,7 +113,7 @@ static void measure(struct problem *p, const char *shape, int products, void *re
     double seconds = time_of(launch, &error), off = distance(p, result, count);
     double flops = 1.0 * products * p->T * p->T * p->D * p->B * p->H;
 
-    (void)cudaGetLastError(); /* else the next launch is taken for one that failed */
+    (void)cudaGetLastError(); /* else the next launch would report it */
     if (error != cudaSuccess)
         printf("%s %s\n", shape, cudaGetErrorString(error));
     else

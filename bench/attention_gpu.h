@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_gpu.h - shapes of tiles of the kernels for compute capability 9.0, which are compiled
- * for it alone. */
+/* attention_gpu.h - tile shapes of the kernels for compute capability 9.0, which are compiled only
+ * for it. */
 #ifndef MICS_BENCH_ATTENTION_GPU_H
 #define MICS_BENCH_ATTENTION_GPU_H
 
@@ -8,12 +8,12 @@
 
 struct attention_gpu_hopper {
     unsigned D;
-    const char *text; /* as the columns of attention_gpu's lines, from the head on */
+    const char *text; /* columns of attention_gpu's output, from the head size on */
     cudaError_t (*run)(const struct mics_op_attention *args);
 };
 
-/* The forward's shapes, for causal attention; the first of each D is the one that is used. NULL:
- * there are no more. */
+/* Forward shapes for causal attention. The library uses the first shape of each D. NULL: no more
+ * shapes. */
 const struct attention_gpu_hopper *attention_gpu_hopper_at(unsigned i);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_gpu_hopper.cu - attention's forward on compute capability 9.0 in several shapes of
- * tiles. */
+/* attention_gpu_hopper.cu - the attention forward on compute capability 9.0 with several tile
+ * shapes. */
 #include "attention_gpu.h"
 #include "cuda/attention_hopper.cuh"
 

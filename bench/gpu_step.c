@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu_step.c - the speed of training steps on one GPU, and the memory that they take.
+ * gpu_step.c - speed and memory of training steps on one GPU.
  *
- * usage: gpu_step PLAN STEPS     a plan for one rank; the plug-in as MICS_PLUGIN_PATH says
+ * usage: gpu_step PLAN STEPS     PLAN is for one rank; MICS_PLUGIN_PATH selects the plug-in
  *
- * Random tokens, parameters as training begins with them, no data and no checkpoints. Prints lines
+ * Uses random tokens and initial parameters, without data files or checkpoints. Prints lines
  * "NAME NUMBER":
  *     tokens_per_s, step_ms     of the mean step after the first three
  *     mfu                       6N + 6LCT against 989 TFLOP/s
@@ -70,7 +70,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* When what was over, on the clock of mics_now_s(). */
+/* End time of each phase, on the clock of mics_now_s(). */
 struct start {
     double begun, opened, allocated, prepared, initialised, stepped;
 };
@@ -80,7 +80,8 @@ struct memory {
     uint64_t opened, allocated, ended;
 };
 
-/* Seconds of each step: on the GPU, in mics_engine_submit(), from there to the step's end. */
+/* Seconds of each step: on the GPU, in mics_engine_submit(), and from its return to the step's
+ * end. */
 struct times {
     uint32_t steps;
     double *step, *enqueue, *ahead;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.c - how fast the host's kernels are, beside what bounds them.
+ * kernels.c - rates of the host kernels, compared with their bounds.
  *
  * Products and attention are compared with the rate of a 1024 x 1024 x 1024 sgemm by OpenBLAS on
- * one thread in the same run; operations bound by memory with memcpy() over as many bytes. Each
- * figure is the best of several repetitions. Flops of causal attention count what the mask leaves.
+ * one thread in the same run; memory-bound operations with memcpy() of the same number of bytes.
+ * Each figure is the best of several repetitions. Flops of causal attention count what the mask
+ * leaves.
  *
  *     kernels [THREADS]        (make bench)
  */
@@ -37,7 +38,7 @@ static void fill(struct arrays *x)
     }
 }
 
-/* Time that counts: the processor's for one thread, so that other programs disturb less. */
+/* Measured time: CPU time for one thread, so that other programs disturb less. */
 static double clock_s(const struct arrays *x)
 {
     struct timespec now;

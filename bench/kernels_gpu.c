@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_gpu.c - how fast the GPU's operations are, beside what bounds them.
+ * kernels_gpu.c - rates of the GPU operations, compared with their bounds.
  *
- * What memory bounds is compared with a copy of as many bytes, in the same run
- * (kernels_gpu_memory.c); matrix products with bare ones by cuBLASLt (kernels_gpu_products.c);
- * attention's kernels with each other (kernels_gpu_attention.c). Each time is the median of several
- * between events, of a few runs each, so that the host's part of a launch is hidden as it is in a
- * step.
+ * Memory-bound operations are compared with a copy of the same number of bytes in the same run
+ * (kernels_gpu_memory.c), matrix products with plain cuBLASLt (kernels_gpu_products.c), and
+ * attention kernels with each other (kernels_gpu_attention.c). Each time is the median of several
+ * measurements between events, each over a few launches, so that launch overhead on the host is
+ * hidden, as in a step.
  *
  *     kernels_gpu        (make gpu-bench; about a minute; it needs 5 GB of device memory)
  */
@@ -56,8 +56,8 @@ double time_us(struct bench *x, cudaError_t (*run)(struct bench *x, const void *
     return took[RUNS / 2] * 1e3 / REPEATS;
 }
 
-/* Pseudo-random bf16 numbers below 0.5 in every area; positive in the last, which has second
- * moments. */
+/* Pseudo-random bf16 numbers below 0.5 in every area; the last area is positive because it holds
+ * second moments. */
 static void fill(struct bench *x)
 {
     uint16_t *pattern = malloc(PATTERN);
@@ -81,7 +81,7 @@ static void fill(struct bench *x)
     free(pattern);
 }
 
-/* Tokens as natural text has them: a few often, many rarely. */
+/* Tokens with frequencies like those of natural text: a few frequent, many rare. */
 static void send_tokens(struct bench *x)
 {
     int32_t *tokens = malloc(TOKENS * sizeof(*tokens));

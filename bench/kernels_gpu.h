@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_gpu.h - what the measurements of the GPU's operations share: memory, and a clock. */
+/* kernels_gpu.h - memory and timing shared by the GPU benchmarks. */
 #ifndef MICS_BENCH_KERNELS_GPU_H
 #define MICS_BENCH_KERNELS_GPU_H
 
@@ -7,8 +7,8 @@
 
 #include <stddef.h>
 
-#define RUNS       15                   /* times taken of each operation; the median counts */
-#define REPEATS    4                    /* of the operation in each */
+#define RUNS       15                   /* measurements of each operation; the median is reported */
+#define REPEATS    4                    /* launches in each measurement */
 #define AREA       ((size_t)1200 << 20) /* bytes of each area: many times the L2 cache */
 #define TOKENS     65536u
 #define VOCABULARY 50257u /* tokens are below */
@@ -28,7 +28,7 @@ struct bench {
     struct mics_op_scalars *scalars;
 };
 
-/* Say what failed and exit, unless it is a success. */
+/* If the call failed, print what failed and exit. */
 void must(cudaError_t error, const char *what);
 
 /* Microseconds of one run of `run`: the median of RUNS times of REPEATS runs each, after some that
@@ -39,13 +39,13 @@ double time_us(struct bench *x, cudaError_t (*run)(struct bench *x, const void *
 /* Copy `bytes`, a multiple of 16, by a kernel of our own that does nothing else. */
 cudaError_t copy_by_kernel(cudaStream_t stream, void *to, const void *from, size_t bytes);
 
-/* The operations that memory bounds, each beside a copy of as many bytes. */
+/* The memory-bound operations, each compared with a copy of the same number of bytes. */
 void measure_memory(struct bench *x);
 
-/* The matrix products of a step, each beside the same product by cuBLASLt alone. */
+/* The matrix products of a step, each compared with the same product by plain cuBLASLt. */
 void measure_products(struct bench *x);
 
-/* Attention, forward and gradient, by each kernel that this GPU has. */
+/* Attention, forward and gradient, with each kernel that this GPU supports. */
 void measure_attention(struct bench *x);
 
 #ifdef __cplusplus

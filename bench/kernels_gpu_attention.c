@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_gpu_attention.c - attention, forward and backward, by each kernel.
+ * kernels_gpu_attention.c - attention forward and backward with each kernel.
  *
- * Flops are those that the mask leaves: two products, five for the gradient.
+ * FLOPs count only what the mask leaves: two products forward, five for the gradient.
  * build/gpu/check_attention compares the results.
  */
 #include "kernels_gpu.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_gpu_copy.cu - a copy in the form of the library's own kernels: what their form can
- * reach. */
+/* kernels_gpu_copy.cu - a copy kernel with the structure of the library's kernels: the bandwidth
+ * that they can reach. */
 #include "kernels_gpu.h"
 
 #include "cuda/flat.cuh"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_gpu_memory.c - the operations that memory bounds.
+ * kernels_gpu_memory.c - the memory-bound operations.
  *
- * Each line compares the bytes that an operation must move, over the time that it takes, with those
- * of a copy of as many bytes: of the runtime's and our own kernel's, the faster one. What the
- * optimizer, the norms and the loss are to reach is 0.85 of it.
+ * Each line compares the bandwidth of an operation (the bytes that it must move over its time) with
+ * that of a copy of the same number of bytes, by the runtime or by our own kernel, whichever is
+ * faster. The target for the optimizer, the norms and the loss is 0.85 of the copy.
  */
 #include "kernels_gpu.h"
 
@@ -19,7 +19,7 @@ struct entry {
     cudaError_t (*run)(struct bench *x, const void *entry);
     uint32_t rows, C;
     double bytes;
-    bool aim; /* to reach REACH */
+    bool aim; /* has the target REACH */
 };
 
 /* An operation on the areas, as a function of the bench. */

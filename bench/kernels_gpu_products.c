@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels_gpu_products.c - the matrix products of a step as our operation does them, beside what
- * cuBLASLt gives alone, in the same run and on the same random numbers: the fastest of all its
- * proposals with the same types, epilogue and sum ("alone"), and of those for the product without
- * any ("bare").
+ * kernels_gpu_products.c - the matrix products of a step by our operation, compared with plain
+ * cuBLASLt in the same run on the same random numbers: the fastest of its proposals with the same
+ * types, epilogue and accumulation ("reference"), and the fastest without any ("bare").
  */
 #include "kernels_gpu.h"
 
@@ -12,8 +11,8 @@
 #include <stdlib.h>
 
 enum { PROPOSALS = 64, FINALISTS = 4 };
-#define NEVER 1e12 /* microseconds of what cannot be done */
-#define REACH 0.95 /* of "alone", all products of the step together */
+#define NEVER 1e12 /* microseconds of an unsupported product */
+#define REACH 0.95 /* of "reference", all products of the step together */
 
 enum { BIAS = 1, PRE_GELU = 2, GELU_OF = 4, ADD = 8, ACCUMULATE = 16, FP32 = 32 };
 
@@ -22,7 +21,7 @@ struct product {
     uint32_t m, n, k;
     bool trans_a, trans_b;
     int with;
-    bool of_step; /* counts for what is to be reached */
+    bool of_step; /* counts towards the target */
 };
 
 /* GPT-2 1.5B (C 1600, 24,576 rows), its head in chunks of 4,096 rows, and Llama 3 8B's largest. */
@@ -41,8 +40,8 @@ static const struct product products[] = {
     {"Llama 8B gate and up", 8192, 28672, 4096, false, false, 0, false},
 };
 
-/* A product by cuBLASLt itself, with the same types, epilogue and sum, or as bare as can be. */
-struct alone {
+/* A product by plain cuBLASLt, with the same types, epilogue and accumulation, or without any. */
+struct reference {
     cublasLtHandle_t handle;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, out;
@@ -63,18 +62,19 @@ static void need(cublasStatus_t status, const char *what)
     exit(1);
 }
 
-static cublasStatus_t multiply(struct bench *x, const struct alone *alone)
+static cublasStatus_t multiply(struct bench *x, const struct reference *reference)
 {
-    const float one = 1, beta = alone->add ? 1.0f : 0.0f;
+    const float one = 1, beta = reference->add ? 1.0f : 0.0f;
 
-    return cublasLtMatmul(alone->handle, alone->desc, &one, x->b, alone->a, x->a, alone->b, &beta,
-                          alone->add ? alone->add : x->c, alone->out, x->c, alone->out,
-                          &alone->algo, x->at.workspace, MICS_CUDA_WORKSPACE_BYTES, x->at.stream);
+    return cublasLtMatmul(reference->handle, reference->desc, &one, x->b, reference->a, x->a,
+                          reference->b, &beta, reference->add ? reference->add : x->c,
+                          reference->out, x->c, reference->out, &reference->algo, x->at.workspace,
+                          MICS_CUDA_WORKSPACE_BYTES, x->at.stream);
 }
 
-static cudaError_t run_alone(struct bench *x, const void *context)
+static cudaError_t run_reference(struct bench *x, const void *context)
 {
-    need(multiply(x, context), "a product alone");
+    need(multiply(x, context), "a reference product");
     return cudaSuccess;
 }
 
@@ -105,42 +105,42 @@ static void set_epilogue(struct bench *x, cublasLtMatmulDesc_t desc, const struc
     }
 }
 
-static struct alone open_alone(struct bench *x, const struct product *p, bool same)
+static struct reference open_reference(struct bench *x, const struct product *p, bool same)
 {
     const int32_t trans_a = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                   trans_b = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cudaDataType_t out = p->with & FP32 ? CUDA_R_32F : CUDA_R_16BF;
-    struct alone alone = {.add = NULL};
+    struct reference reference = {.add = NULL};
 
     if (same && p->with & (ACCUMULATE | ADD))
-        alone.add = p->with & ADD ? x->d : x->c;
-    need(cublasLtCreate(&alone.handle), "create");
-    need(cublasLtMatmulDescCreate(&alone.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
-    set(alone.desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof(trans_a));
-    set(alone.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof(trans_b));
+        reference.add = p->with & ADD ? x->d : x->c;
+    need(cublasLtCreate(&reference.handle), "create");
+    need(cublasLtMatmulDescCreate(&reference.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F), "descriptor");
+    set(reference.desc, CUBLASLT_MATMUL_DESC_TRANSA, &trans_a, sizeof(trans_a));
+    set(reference.desc, CUBLASLT_MATMUL_DESC_TRANSB, &trans_b, sizeof(trans_b));
     if (same)
-        set_epilogue(x, alone.desc, p);
-    need(cublasLtMatrixLayoutCreate(&alone.a, CUDA_R_16BF, p->trans_b ? p->k : p->n,
+        set_epilogue(x, reference.desc, p);
+    need(cublasLtMatrixLayoutCreate(&reference.a, CUDA_R_16BF, p->trans_b ? p->k : p->n,
                                     p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n),
          "A");
-    need(cublasLtMatrixLayoutCreate(&alone.b, CUDA_R_16BF, p->trans_a ? p->m : p->k,
+    need(cublasLtMatrixLayoutCreate(&reference.b, CUDA_R_16BF, p->trans_a ? p->m : p->k,
                                     p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k),
          "B");
-    need(cublasLtMatrixLayoutCreate(&alone.out, out, p->n, p->m, p->n), "D");
-    return alone;
+    need(cublasLtMatrixLayoutCreate(&reference.out, out, p->n, p->m, p->n), "D");
+    return reference;
 }
 
-static void close_alone(struct alone *alone)
+static void close_reference(struct reference *reference)
 {
-    cublasLtMatrixLayoutDestroy(alone->a);
-    cublasLtMatrixLayoutDestroy(alone->b);
-    cublasLtMatrixLayoutDestroy(alone->out);
-    cublasLtMatmulDescDestroy(alone->desc);
-    cublasLtDestroy(alone->handle);
+    cublasLtMatrixLayoutDestroy(reference->a);
+    cublasLtMatrixLayoutDestroy(reference->b);
+    cublasLtMatrixLayoutDestroy(reference->out);
+    cublasLtMatmulDescDestroy(reference->desc);
+    cublasLtDestroy(reference->handle);
 }
 
 /* All that cuBLASLt proposes, partial sums being fp32, as many as fit; returns how many. */
-static int propose(const struct alone *alone, struct proposal out[PROPOSALS])
+static int propose(const struct reference *reference, struct proposal out[PROPOSALS])
 {
     const uint64_t workspace = MICS_CUDA_WORKSPACE_BYTES;
     const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -155,8 +155,9 @@ static int propose(const struct alone *alone, struct proposal out[PROPOSALS])
     need(cublasLtMatmulPreferenceSetAttribute(
              preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof(schemes)),
          "schemes");
-    need(cublasLtMatmulAlgoGetHeuristic(alone->handle, alone->desc, alone->a, alone->b, alone->out,
-                                        alone->out, preference, PROPOSALS, found, &count),
+    need(cublasLtMatmulAlgoGetHeuristic(reference->handle, reference->desc, reference->a,
+                                        reference->b, reference->out, reference->out, preference,
+                                        PROPOSALS, found, &count),
          "proposals");
     cublasLtMatmulPreferenceDestroy(preference);
     for (int i = 0; i < count; i++)
@@ -172,8 +173,9 @@ static int by_time(const void *a, const void *b)
     return (x->us > y->us) - (x->us < y->us);
 }
 
-/* Microseconds of a second run of each; of one that is proposed and then refused, NEVER. */
-static void screen(struct bench *x, struct alone *alone, struct proposal *proposals, int count)
+/* Time each proposal in its second run, in microseconds; NEVER for one that is then refused. */
+static void screen(struct bench *x, struct reference *reference, struct proposal *proposals,
+                   int count)
 {
     cudaEvent_t start, stop;
 
@@ -182,14 +184,14 @@ static void screen(struct bench *x, struct alone *alone, struct proposal *propos
     for (int i = 0; i < count; i++) {
         float took = 0;
 
-        alone->algo = proposals[i].algo;
+        reference->algo = proposals[i].algo;
         proposals[i].us = NEVER;
-        if (multiply(x, alone) != CUBLAS_STATUS_SUCCESS)
+        if (multiply(x, reference) != CUBLAS_STATUS_SUCCESS)
             continue;
         must(cudaEventRecord(start, x->at.stream), "cudaEventRecord");
-        run_alone(x, alone);
+        run_reference(x, reference);
         must(cudaEventRecord(stop, x->at.stream), "cudaEventRecord");
-        must(cudaEventSynchronize(stop), "a product alone");
+        must(cudaEventSynchronize(stop), "a reference product");
         must(cudaEventElapsedTime(&took, start, stop), "cudaEventElapsedTime");
         proposals[i].us = 1e3 * (double)took;
     }
@@ -197,24 +199,24 @@ static void screen(struct bench *x, struct alone *alone, struct proposal *propos
     must(cudaEventDestroy(stop), "cudaEventDestroy");
 }
 
-/* Microseconds of the fastest proposal: of those that are best in one run, the best median. NEVER,
- * where cuBLASLt has none. */
+/* Microseconds of the fastest proposal: the best median among those that were fastest in a single
+ * run. NEVER: cuBLASLt has no proposal. */
 static double time_alone(struct bench *x, const struct product *p, bool same)
 {
     struct proposal proposals[PROPOSALS];
-    struct alone alone = open_alone(x, p, same);
-    const int count = propose(&alone, proposals);
+    struct reference reference = open_reference(x, p, same);
+    const int count = propose(&reference, proposals);
     double best = NEVER;
 
-    screen(x, &alone, proposals, count);
+    screen(x, &reference, proposals, count);
     qsort(proposals, (size_t)count, sizeof(proposals[0]), by_time);
     for (int i = 0; i < count && i < FINALISTS && proposals[i].us < NEVER; i++) {
-        alone.algo = proposals[i].algo;
-        const double took = time_us(x, run_alone, &alone);
+        reference.algo = proposals[i].algo;
+        const double took = time_us(x, run_reference, &reference);
 
         best = took < best ? took : best;
     }
-    close_alone(&alone);
+    close_reference(&reference);
     return best;
 }
 
@@ -261,23 +263,23 @@ static void prepare(struct bench *x, const struct product *p)
 
 void measure_products(struct bench *x)
 {
-    double all = 0, all_alone = 0;
+    double all = 0, all_reference = 0;
 
     printf("%-36s %10s %10s %10s %10s %6s\n", "matrix product, bf16: TFLOP/s", "us", "ours",
-           "alone", "bare", "ratio");
+           "reference", "bare", "ratio");
     for (size_t i = 0; i < sizeof(products) / sizeof(products[0]); i++) {
         const struct product *p = &products[i];
         const double flops = 2e-6 * p->m * p->n * p->k;
 
         prepare(x, p);
         const double bare = time_alone(x, p, false), same = time_alone(x, p, true);
-        const double ours = time_us(x, run_product, p), alone = same < NEVER ? same : bare;
+        const double ours = time_us(x, run_product, p), reference = same < NEVER ? same : bare;
 
         printf("%-36s %10.1f %10.1f %10.1f %10.1f %6.3f\n", p->name, ours, flops / ours,
-               flops / alone, flops / bare, alone / ours);
+               flops / reference, flops / bare, reference / ours);
         all += p->of_step ? ours : 0;
-        all_alone += p->of_step ? alone : 0;
+        all_reference += p->of_step ? reference : 0;
     }
     printf("%-36s %10.1f %43.3f  at least %.2f: %s\n", "those of GPT-2 1.5B together", all,
-           all_alone / all, REACH, all_alone / all >= REACH ? "reached" : "missed");
+           all_reference / all, REACH, all_reference / all >= REACH ? "reached" : "missed");
 }

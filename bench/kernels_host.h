@@ -11,7 +11,7 @@ struct model {
     uint64_t params;               /* of an update */
 };
 
-/* What the operations work on: `count` floats each, enough for the largest. */
+/* Operands: arrays of `count` floats each, enough for the largest operation. */
 struct arrays {
     float *a, *b, *c, *d;
     int32_t *tokens;
@@ -29,7 +29,7 @@ struct entry {
     double (*bytes)(const struct model *m);
 };
 
-/* Those that arithmetic bounds, and those that memory does; the last of each has no name. */
+/* Compute-bound and memory-bound operations; each array ends with an entry without a name. */
 extern const struct entry bench_products[], bench_passes[];
 
 static inline double rows(const struct model *m)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_host_passes.c - operations that go over memory once or twice. */
+/* kernels_host_passes.c - memory-bound operations, which pass over their operands once or twice. */
 #include "kernels_host.h"
 
 static void run_layernorm(struct arrays *x)

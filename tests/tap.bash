@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# tap.bash - run programs that print the Test Anything Protocol, and count what they say. Sourced by
+# tap.bash - run programs that print the Test Anything Protocol, and count their results. Sourced by
 # tests/run and tests/gpu/run.
 #
 # A program that fails is shown whole, and what follows still runs. tap_summary lists the slowest ten, what

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attention.cc - which kernel computes attention, and its gradient.
+ * attention.cc - chooses the kernel for attention and its gradient.
  *
  * The choice depends on the GPU's compute capability, on types, sizes and alignment, and on
- * MICS_CUDA_ATTENTION, never on time or results: equal ranks choose alike, and each run gives the
- * same bits.
+ * MICS_CUDA_ATTENTION, never on measured times or results. So ranks with equal GPUs choose the same
+ * kernel, and each run gives the same bits.
  */
 #include "cuda/attention.h"
 
@@ -32,7 +32,7 @@ const struct kernel {
 };
 
 /* Which kernel a GPU gets: the row of the highest compute capability up to its own. `hopper` gets a
- * row when docs/gpu.md shows, with a date, that it is right and faster on such a chip. */
+ * row when docs/gpu.md shows, with a date, that it is correct and faster on such a chip. */
 const struct {
     int capability;
     enum mics_attention_kernel forward, grad;
@@ -63,7 +63,7 @@ enum mics_status check_name(const struct kernel *kernel, const char *name, int c
     return MICS_OK;
 }
 
-/* What decides whether a kernel takes an operation. */
+/* What determines whether a kernel supports an operation. */
 struct heads {
     enum mics_dtype dtype;
     uint32_t D;
@@ -90,7 +90,7 @@ bool takes(const struct kernel *kernel, const struct heads &heads)
     return heads.dtype == MICS_BF16 && heads.D % 8 == 0 && heads.D <= 128 && heads.aligned;
 }
 
-/* NULL: none takes it. */
+/* NULL: no kernel supports it. */
 const struct kernel *kernel_for(enum mics_attention_kernel chosen, bool named,
                                 const struct heads &heads)
 {

@@ -5,18 +5,18 @@
  * formulas of attention_grad_mma.cuh.
  *
  * A block owns 64 keys, or queries, of a head for each of its two warpgroups that multiply. A warp
- * of a further one begins bulk copies: first of the block's own tiles, then of tiles of 64 rows
- * that come by, into a ring of P::stages places; where queries come by, it puts their lse and delta
- * beside them. All tiles have 64 rows and D columns (hopper.cuh), a narrower head's filled up with
- * zeros by the copy, as are rows from T on.
+ * of a third warpgroup issues bulk copies: first of the block's own tiles, then of the streamed
+ * tiles of 64 rows, into a ring of P::stages slots. For streamed queries it also copies their lse
+ * and delta. All tiles have 64 rows and D columns (hopper.cuh); the copy fills narrower heads, and
+ * rows from T on, with zeros.
  *
  * A warpgroup does for each tile, with a barrier of the ring before and after:
- *     S = own one * passing one',  dP = own two * passing two'       from shared memory
- *     P = exp(scale S - lse),  sum two += P * passing two            P in registers; keys only
- *     dS = P (dP - delta),  sum one += dS * passing one              dS in registers
- * dP is awaited only when P is made, sum two only when sum one is; and the tensor cores have work
- * of one warpgroup while another takes exponentials. (Sums that were awaited in the next step only
- * would need more than the 240 registers that a thread can have, at D = 128.)
+ *     S = own one * streamed one',  dP = own two * streamed two'      from shared memory
+ *     P = exp(scale S - lse),  sum two += P * streamed two           P in registers; keys only
+ *     dS = P (dP - delta),  sum one += dS * streamed one             dS in registers
+ * The warpgroup waits for dP only after computing P, and for sum two together with sum one, so that
+ * the tensor cores work for one warpgroup while another computes exponentials. (Waiting for the
+ * sums only in the next step would need more than 240 registers per thread, the limit, at D = 128.)
  *
  * Every number of a result is added by one warpgroup in one order: the bits are the same each time.
  * 14 T T D flops a head, half of that when causal; 4 T T D / P::rows bytes of tiles, mostly from
@@ -50,7 +50,7 @@ template <int D_, bool keys_, int stages_> struct hopper_grad_policy {
     static constexpr unsigned shared_bytes = barriers_at + (2 * stages + 1) * 8;
 };
 
-/* Numbers of a warpgroup's rows and the rows that came by. */
+/* Numbers of a warpgroup's rows and the streamed rows. */
 template <typename P> struct hopper_scores {
     float of[P::step / 8][4];
 };
@@ -89,7 +89,7 @@ template <typename P> struct hopper_places {
         return base + group * (2 * P::tile_bytes);
     }
 
-    __device__ __forceinline__ mics_shared_at passing(unsigned stage) const
+    __device__ __forceinline__ mics_shared_at streamed(unsigned stage) const
     {
         return base + P::ring_at + stage * (2 * P::tile_bytes);
     }
@@ -117,8 +117,8 @@ template <typename P> struct hopper_places {
     }
 };
 
-/* A place in the ring, and the parity of its turn. */
-template <int stages> struct hopper_turn {
+/* A slot of the ring, and the parity of its phase. */
+template <int stages> struct hopper_ring_slot {
     unsigned stage, parity;
 
     __device__ __forceinline__ void next(void)
@@ -151,8 +151,8 @@ static __device__ __forceinline__ void copy_pair(const struct hopper_backward &g
     }
 }
 
-/* lse and delta of the queries from `row` on. One that does not exist has zeros, as its row of q
- * and grad_out: it adds nothing. */
+/* lse and delta of the queries from `row` on. Those of queries from T on are zero, as their rows of
+ * q and grad_out are, and add nothing. */
 template <typename P>
 static __device__ __forceinline__ void copy_stats(const struct backward &f, float *to, unsigned b,
                                                   unsigned head, unsigned row)
@@ -173,7 +173,7 @@ static __device__ __forceinline__ void copy_all(const struct hopper_backward &g,
 {
     bool leads = threadIdx.x % 32 == 0;
     unsigned head = task.walk.head, tile = task.walk.first;
-    struct hopper_turn<P::stages> turn = {
+    struct hopper_ring_slot<P::stages> slot = {
         0, 1
     };
 
@@ -184,17 +184,17 @@ static __device__ __forceinline__ void copy_all(const struct hopper_backward &g,
                          task.first + group * P::step);
     }
 #pragma unroll 1
-    for (unsigned i = 0; i < task.steps; i++, turn.next()) {
-        mics_mbarrier_wait(at.empty(turn.stage), turn.parity);
-        __syncwarp(); /* no lane still waits when the place is filled, and left, again */
+    for (unsigned i = 0; i < task.steps; i++, slot.next()) {
+        mics_mbarrier_wait(at.empty(slot.stage), slot.parity);
+        __syncwarp(); /* no lane may still wait when the slot is refilled and released again */
         if (leads) {
-            mics_mbarrier_expect(at.full(turn.stage), 2 * P::tile_bytes);
-            copy_pair<P>(g, P::keys, at.passing(turn.stage), at.full(turn.stage), task.b, head,
+            mics_mbarrier_expect(at.full(slot.stage), 2 * P::tile_bytes);
+            copy_pair<P>(g, P::keys, at.streamed(slot.stage), at.full(slot.stage), task.b, head,
                          tile * P::step);
         }
         if (P::keys) {
-            copy_stats<P>(g.f, at.stats(turn.stage), task.b, head, tile * P::step);
-            mics_mbarrier_arrive(at.full(turn.stage));
+            copy_stats<P>(g.f, at.stats(slot.stage), task.b, head, tile * P::step);
+            mics_mbarrier_arrive(at.full(slot.stage));
         }
         if (++tile == task.walk.first + task.walk.tiles) {
             tile = task.walk.first;
@@ -235,33 +235,33 @@ group_begin(struct hopper_group<P> &group, const struct backward &f, const struc
             group.sum_one[0][d][i] = group.sum_two[0][d][i] = 0;
 }
 
-/* d = own passing', of 64 rows each. */
+/* d = own streamed', of 64 rows each. */
 template <typename P>
 static __device__ __forceinline__ void begin_scores(float (&d)[P::step / 8][4], mics_shared_at own,
-                                                    mics_shared_at passing)
+                                                    mics_shared_at streamed)
 {
 #pragma unroll
     for (unsigned k = 0; k < P::D / 16; k++)
         mics_wgmma<MICS_K_MAJOR, MICS_K_MAJOR>(d, mics_matrix_k<P::step>(own, 0, k),
-                                               mics_matrix_k<P::step>(passing, 0, k), k > 0);
+                                               mics_matrix_k<P::step>(streamed, 0, k), k > 0);
     mics_wgmma_commit();
 }
 
-/* sum += a passing. */
+/* sum += a streamed. */
 template <typename P>
 static __device__ __forceinline__ void
-begin_sum(float (&sum)[1][P::D / 8][4], uint32_t (&a)[P::step / 16][4], mics_shared_at passing)
+begin_sum(float (&sum)[1][P::D / 8][4], uint32_t (&a)[P::step / 16][4], mics_shared_at streamed)
 {
     mics_wgmma_settle(a);
     mics_wgmma_settle(sum[0]);
     mics_wgmma_fence();
 #pragma unroll
     for (unsigned k = 0; k < P::step / 16; k++)
-        mics_wgmma<MICS_MN_MAJOR>(sum[0], a[k], mics_matrix_mn<P::step>(passing, 0, k), true);
+        mics_wgmma<MICS_MN_MAJOR>(sum[0], a[k], mics_matrix_mn<P::step>(streamed, 0, k), true);
     mics_wgmma_commit();
 }
 
-/* From S to P, and P to bf16. `column` is the first row that came by. */
+/* From S to P, and P to bf16. `column` is the first streamed row. */
 template <typename P, bool masked>
 static __device__ __forceinline__ void make_p(struct hopper_group<P> &group,
                                               struct hopper_scores<P> &s, const float *stats,
@@ -320,7 +320,7 @@ static __device__ __forceinline__ void
 group_step(struct hopper_group<P> &group, const struct hopper_places<P> &at, mics_shared_at own,
            unsigned stage, unsigned column, const struct backward &f)
 {
-    mics_shared_at one = at.passing(stage), two = one + P::tile_bytes;
+    mics_shared_at one = at.streamed(stage), two = one + P::tile_bytes;
     unsigned end = column + P::step - 1, last = group.first + P::step - 1;
 
     struct hopper_scores<P> s, dp;
@@ -346,7 +346,7 @@ group_step(struct hopper_group<P> &group, const struct hopper_places<P> &at, mic
         mics_wgmma_settle(group.sum_two[0]);
 }
 
-/* Whether a group's rows see any of those that came by. */
+/* Whether any row of the group attends to any of the streamed rows. */
 template <typename P>
 static __device__ __forceinline__ bool sees(const struct hopper_group<P> &group, unsigned column,
                                             const struct backward &f)
@@ -362,21 +362,21 @@ group_walk(struct hopper_group<P> &group, const struct hopper_places<P> &at,
 {
     unsigned column = task.walk.first * P::step;
     unsigned end = column + task.walk.tiles * P::step;
-    /* By a shuffle, so that the compiler knows it to be the same in the warp. */
+    /* A shuffle, so that the compiler treats it as uniform in the warp. */
     mics_shared_at own = at.own(__shfl_sync(~0u, threadIdx.x / MICS_WARPGROUP, 0));
-    struct hopper_turn<P::stages> turn = {
+    struct hopper_ring_slot<P::stages> slot = {
         0, 0
     };
 
     mics_mbarrier_wait(at.begun(), 0);
 #pragma unroll 1
-    for (unsigned left = task.steps; left > 0; left--, turn.next()) {
-        mics_mbarrier_wait(at.full(turn.stage), turn.parity);
+    for (unsigned left = task.steps; left > 0; left--, slot.next()) {
+        mics_mbarrier_wait(at.full(slot.stage), slot.parity);
         if (sees(group, column, f))
-            group_step<P>(group, at, own, turn.stage, column, f);
+            group_step<P>(group, at, own, slot.stage, column, f);
         __syncwarp();
         if (threadIdx.x % 32 == 0)
-            mics_mbarrier_arrive(at.empty(turn.stage));
+            mics_mbarrier_arrive(at.empty(slot.stage));
         column = column + P::step == end ? task.walk.first * P::step : column + P::step;
     }
 }
@@ -397,9 +397,9 @@ static __device__ __forceinline__ void group_finish(const struct hopper_group<P>
                                  group.sum_two, unit);
 }
 
-/* By one thread: the barriers, before anything else. A full stage has had its bytes announced and,
- * where there are stats, the copying warp's lanes; an empty one has been left by each multiplying
- * warp. */
+/* Initialise the barriers, in one thread, before anything else. A stage is full after its announced
+ * bytes and, with stats, the copying warp's lanes have arrived. It is empty after each multiplying
+ * warp has released it. */
 template <typename P>
 static __device__ __forceinline__ void make_barriers(const struct hopper_places<P> &at)
 {

@@ -36,13 +36,13 @@ struct backward {
     bool causal;
 };
 
-/* D: of tiles. m_: blocks of 16 rows of each warp. slice_: rows that come by, of a product. held_:
+/* D: of tiles. m_: blocks of 16 rows of each warp. slice_: streamed rows of a product. held_:
  * own tiles stay in registers. residents_: blocks that a multiprocessor is to take. */
 template <int D_, bool keys_, int m_, int warps_, int slice_, bool held_, int residents_>
 struct grad_policy {
     static constexpr int D = D_, M = m_, warps = warps_, threads = warps_ * 32;
     static constexpr int rows = warps_ * m_ * 16;   /* of a block */
-    static constexpr int step = 64, slice = slice_; /* rows that come by: of a tile, of a product */
+    static constexpr int step = 64, slice = slice_; /* streamed rows: of a tile, of a product */
     static constexpr int residents = residents_;
     static constexpr bool keys = keys_, held = held_;
     static constexpr unsigned own_bytes = rows * D * 2, tile_bytes = step * D * 2;
@@ -83,8 +83,8 @@ static __device__ __forceinline__ struct grad_pair key_pair(const struct backwar
             nullptr};
 }
 
-/* lse and delta of a query. One that does not exist has zeros, as its row of q and grad_out: it
- * adds nothing. */
+/* lse and delta of a query. Those of a query from T on are zero, as its rows of q and grad_out are,
+ * and add nothing. */
 static __device__ __forceinline__ float2 query_stats(const struct grad_pair &of, unsigned t,
                                                      unsigned T)
 {
@@ -99,7 +99,7 @@ template <typename P> struct grad_warp {
     float sum_one[P::M][P::D / 8][4], sum_two[P::M][P::D / 8][4]; /* the second for keys only */
 };
 
-/* From scores s and ds = grad_out v' to P and dS. `column` is the first that came by, `stats` are
+/* From scores s and ds = grad_out v' to P and dS. `column` is the first streamed row, `stats` are
  * those of its queries. */
 template <typename P, bool masked>
 static __device__ __forceinline__ void
@@ -133,8 +133,8 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
         }
 }
 
-/* Rows [column, column + slice) that came by, at the same place of both tiles. Straight code, so
- * that the compiler may mix products with exponentials. */
+/* Streamed rows [column, column + slice), at the same offset in both tiles. Straight-line code, so
+ * that the compiler can interleave products with exponentials. */
 template <typename P, bool masked>
 static __device__ __forceinline__ void
 grad_products(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float *stats,
@@ -150,8 +150,8 @@ grad_products(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two,
     mics_add_rows<P::D, P::M, P::slice>(warp.sum_one, ds, one, lane);
 }
 
-/* The same, but nothing where no row of the warp sees any of them, and masked only where it must
- * be. */
+/* The same, but skipped if no row of the warp attends to any of them, and masked only if
+ * necessary. */
 template <typename P>
 static __device__ __forceinline__ void
 grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, const float *stats,

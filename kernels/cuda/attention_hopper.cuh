@@ -10,7 +10,7 @@
  * The longest blocks of queries come first.
  *
  * Shared memory has the queries and a ring of tiles of keys and values, each with barriers that
- * tell when it is full and when all warps have read it.
+ * signal that it is full and that all warps have read it.
  *
  * 4 T T D flops a head, half of that when causal; tolerance and results as attention_mma.cuh, whose
  * tiles differ.

@@ -10,8 +10,8 @@
  *
  * 4 T T D flops a head, half of that when causal; q, k, v and out are moved once (8 D bytes a
  * query) but for the keys and values, which each block of queries reads again, mostly from the
- * second-level cache. Tolerance: probabilities are rounded to bf16 before they meet the values:
- * 2^-8 of the largest value.
+ * second-level cache. Tolerance: probabilities are rounded to bf16 before they are multiplied with
+ * the values: 2^-8 of the largest value.
  */
 #ifndef MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
 #define MICS_KERNELS_CUDA_ATTENTION_MMA_CUH
@@ -91,7 +91,7 @@ template <int N> static __device__ __forceinline__ float row_max(const float (&s
 }
 
 /* Bring the largest scores up to date; sums and outputs, which are relative to them, follow.
- * Nothing needs to where no row of the warp has a new largest. */
+ * Nothing changes if no row of the warp has a new maximum. */
 template <typename P>
 static __device__ __forceinline__ void raise(struct forward_warp<P> &warp,
                                              const struct forward_scores<P> &of, float scale)

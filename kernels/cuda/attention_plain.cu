@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * attention_plain.cu - attention and its gradient by fused multiply-adds: for fp32, whose products
- * are not to be rounded, for bf16 heads that the tensor cores do not take, and as the reference of
- * the other kernels.
+ * must not be rounded, for bf16 heads that the tensor core kernels do not support, and as the
+ * reference for the other kernels.
  *
  * A block of 256 threads has 32 rows of one head, 8 threads per row, and loops over tiles of 32
  * rows of the other side, all in shared memory as fp32. A thread has every eighth column of its
@@ -136,7 +136,7 @@ struct plain_row {
     float max, sum;
 };
 
-/* Exponentials of a row's scores into `row`; returns what earlier sums are to be multiplied by. */
+/* Exponentials of a row's scores into `row`; returns the factor for earlier sums. */
 static __device__ float plain_soften(float *row, const float (&s)[COLUMNS], struct plain_row *stats)
 {
     unsigned share = threadIdx.x % SHARE;

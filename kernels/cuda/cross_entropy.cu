@@ -2,8 +2,8 @@
 /*
  * cross_entropy.cu - the loss of a chunk of logits, and its gradient in their place.
  *
- * A block takes one row. What of the row fits half of a multiprocessor's shared memory is copied
- * there at once, by asynchronous copies, and is read twice: for the maximum and the sum of
+ * A block takes one row. The part of the row that fits half of a multiprocessor's shared memory is
+ * first copied there by asynchronous copies, and is read twice: for the maximum and the sum of
  * exponentials (which is scaled whenever the maximum grows), and for the gradient. So a row is read
  * from and written to device memory once, all of its bytes are in flight together, and while one
  * block of a multiprocessor computes, the other's row arrives. The rest of a longer row is read
@@ -22,11 +22,11 @@
 
 #define THREADS    1024
 #define KEPT_BYTES (111 * 1024) /* of a row in shared memory: two fit a multiprocessor of sm_90 */
-#define DEPTH      2            /* loads under way in each thread, of what is not kept */
+#define DEPTH      2            /* loads in flight in each thread, of pieces that are not kept */
 #define SUM        512          /* threads that add up the losses */
 
-/* What is raised to a logit: e; in bf16 2, to a logit times log2(e), which is one multiply-add with
- * the subtraction of the maximum, and one instruction to raise. */
+/* The base of the exponentials: e in fp32. In bf16 it is 2, of logits times log2(e): the scaling
+ * and the subtraction of the maximum are one multiply-add, and the power is one instruction. */
 template <typename T> struct base {
     static constexpr float unit = sizeof(T) == 4 ? 1.0f : MICS_LOG2_E;
 
@@ -55,7 +55,7 @@ struct extent {
 };
 
 template <typename T>
-__device__ __forceinline__ extent extent_of(const T *row, uint32_t V, uint32_t room)
+__device__ __forceinline__ extent extent_of(const T *row, uint32_t V, uint32_t capacity)
 {
     constexpr uint32_t W = mics_width<T>::value;
     const uint32_t before = (uint32_t)((16 - (size_t)row % 16) % 16 / sizeof(T));
@@ -64,7 +64,7 @@ __device__ __forceinline__ extent extent_of(const T *row, uint32_t V, uint32_t r
     it.head = before < V ? before : V;
     it.pieces = (V - it.head) / W;
     it.tail = it.head + it.pieces * W;
-    it.kept = it.pieces < room ? it.pieces : room;
+    it.kept = it.pieces < capacity ? it.pieces : capacity;
     return it;
 }
 
@@ -112,7 +112,8 @@ template <typename T> __device__ __forceinline__ running merge_block(running now
     return merge_warp<T>(shared[threadIdx.x % MICS_WARP]); /* as many warps as lanes */
 }
 
-/* Begin to copy pieces [first, stop) into shared memory; each thread the ones that it will need. */
+/* Begin to copy pieces [first, stop) into shared memory; each thread copies those that it will
+ * read. */
 template <typename T>
 __device__ __forceinline__ void keep(const T *pieces, uint32_t first, uint32_t stop, uint4 *kept)
 {
@@ -136,7 +137,7 @@ __device__ __forceinline__ void take_kept(running &now, uint32_t first, uint32_t
     }
 }
 
-/* What is not kept: DEPTH pieces from `first` on, as far as there are such. */
+/* Pieces that are not kept: up to DEPTH of them from `first` on. */
 template <typename T>
 __device__ __forceinline__ void read_rest(const T *row, const extent &it, uint32_t first,
                                           mics_packed<T, mics_width<T>::value> (&in)[DEPTH])
@@ -265,16 +266,16 @@ __device__ __forceinline__ void clear_row(T *row, uint32_t V, const extent &it)
         mics_store<T, 1>(row + (i < it.head ? i : it.tail + (i - it.head)), zero);
 }
 
-/* One block: one row, of which shared memory has room for `room` pieces. */
+/* One block: one row, of which shared memory holds `capacity` pieces. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS, 2)
-    cross_entropy_kernel(struct mics_op_cross_entropy args, double *losses, uint32_t room)
+    cross_entropy_kernel(struct mics_op_cross_entropy args, double *losses, uint32_t capacity)
 {
     MICS_DYNAMIC_SHARED(uint4, kept);
     MICS_SHARED(running, shared, [MICS_WARPS_MAX]);
     T *row = (T *)args.logits + (size_t)blockIdx.x * (args.ld ? args.ld : args.V);
     const int32_t target = args.targets[blockIdx.x];
-    const extent it = extent_of(row, args.V, room);
+    const extent it = extent_of(row, args.V, capacity);
     float at_target[1];
 
     if (target < 0 || (uint32_t)target >= args.V) {
@@ -308,8 +309,8 @@ __global__ void __launch_bounds__(SUM)
         *loss_sum += sum[0];
 }
 
-/* Bytes of shared memory for a row: as many as two blocks of a multiprocessor can have; none on a
- * device that has not that much. */
+/* Bytes of shared memory for a row: as many as two blocks of a multiprocessor can have; 0 on a
+ * device with less. */
 template <typename T> static size_t room_for(uint32_t V)
 {
     const size_t bytes = (size_t)V * sizeof(T) / 16 * 16;

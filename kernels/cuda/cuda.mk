@@ -16,7 +16,7 @@ NVCC      ?= $(CUDA_HOME)/bin/nvcc
 else
 NVCC      ?= nvcc
 endif
-# What the name leads to at last; the headers are two folders above it.
+# nvcc with symbolic links resolved; the headers are two folders above it.
 NVCC_PATH := $(realpath $(shell command -v $(NVCC) 2>/dev/null))
 endif
 ifneq ($(NVCC_PATH),)
@@ -39,7 +39,7 @@ endif
 
 CUDA_SYSTEM ?= /usr /usr/local
 # Each library is looked for in CUDA's folder, in the system's, and in pip's packages (nvidia/NAME/include of
-# CUDA 12, nvidia/cu13/include), which Python is only asked for when the others have not got all.
+# CUDA 12, nvidia/cu13/include), which Python is queried for only if the others lack a library.
 first_with = $(firstword $(wildcard $(1)))
 cuda_has   = $(call first_with,$(foreach i,$(2),$(i)/$(1)))
 CUDA_INCLUDES := $(CUDA_HOME)/include $(CUDA_HOME)/targets/x86_64-linux/include $(NCCL_HOME:%=%/include) \
@@ -80,16 +80,18 @@ CUDA_LEFT_OUT := "NCCL ($(if $(filter 0,$(NCCL_HOME)),as asked,no nccl.h with it
 endif
 endif
 
-# "sm_90" and "90" are one; PTX is of the last, if it is no special edition ("90a").
+# "sm_90" and "90" are the same. PTX is built for the last one, unless it is architecture-specific
+# ("90a").
 ARCHS      := $(patsubst sm_%,%,$(CUDA_ARCH))
 ARCH_PTX   := $(filter-out %a,$(lastword $(ARCHS)))
-# Kernels with the instructions of compute capability 9.0 alone (*hopper*.cu) are built for it when it is asked for.
+# Kernels with instructions that only compute capability 9.0 has (*hopper*.cu) are built for it if
+# it is requested.
 HOPPER     := $(if $(filter 90 90a,$(ARCHS)),1,0)
 
-# Sources: the device, the operations, NCCL; and what they use of the library, which the
-# plug-in has for itself.
+# Sources: the device, the operations, NCCL; and the parts of the library that they use, of which
+# the plug-in has its own copy.
 PLUGIN_CU  := $(filter-out $(if $(filter 0,$(HOPPER)),$(wildcard kernels/cuda/*hopper*.cu)),$(wildcard kernels/cuda/*.cu))
-# What has no kernels is compiled by the host's compilers, which are much faster than nvcc.
+# Files without kernels are compiled by the host's compilers, which are much faster than nvcc.
 KERNELS_C  := $(wildcard kernels/cuda/*.c)
 KERNELS_CC := $(wildcard kernels/cuda/*.cc)
 PLUGIN_C   := $(wildcard lib/device/cuda/*.c lib/comm/nccl/*.c) $(KERNELS_C) lib/base/err.c lib/base/file.c \
@@ -141,7 +143,7 @@ $(BUILD)/cuda/%.cc.o: %.cc $(BUILD)/cuda/settings
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(PLUGIN_CXXFLAGS) $(addprefix -isystem ,$(sort $(RUNTIME_INC) $(BLASLT_INC))) \
 		-MMD -MP -c -o $@ $<
-# Kernels are not compiled again when only flags of the host's compilers change.
+# Kernels are not recompiled if only flags of the host's compilers change.
 $(BUILD)/cuda/settings: CUDA_SETTINGS = $(CC) $(CXX) $(PLUGIN_CFLAGS) $(PLUGIN_CXXFLAGS) $(REAL_DEFINES) $(CUDA_LIBS)
 $(BUILD)/cuda/settings-nvcc: CUDA_SETTINGS = $(NVCC_PATH) $(NVCC_FLAGS) $(GENCODE)
 $(BUILD)/cuda/settings $(BUILD)/cuda/settings-nvcc: FORCE
@@ -179,7 +181,7 @@ $(BUILD)/bench/kernels_gpu: $(KERNELS_GPU) $(KERNEL_OBJ) $(KERNEL_HOST) $(filter
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CXX) -o $@ $^ $(CUDA_LIBS) $(call rpath_of,$(CUDA_LIBS)) -lrt -lpthread -ldl -lm
 
-# The emulated one: the objects that the emulator's tests have anyhow, and the device.
+# The emulated plug-in: the objects that the emulator's tests are built from, and the device.
 FAKE       := $(BUILD)/emulated/libmics-cuda.so
 FAKE_OBJ   := $(PLUGIN_C:%=$(BUILD)/emulated/%.o)
 KERNEL_FAKE := $(KERNELS_C:%=$(BUILD)/emulated/%.o)

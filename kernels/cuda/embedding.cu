@@ -10,7 +10,7 @@
 #include "rope.h"
 
 /*
- * The rows of a table that tokens name, and of a table of positions.
+ * Look up rows of the table of tokens, and of the table of positions.
  *
  * A block takes 8 tokens, one for each warp, whose lanes stride over the row in pieces of 16 bytes,
  * two of each table in flight in each thread. 12 bytes (fp32) or 6 (bf16) and 1 flop per element:
@@ -97,17 +97,17 @@ cudaError_t mics_cuda_embedding(const struct mics_cuda_at *at, const struct mics
  * Rows in the order of their tokens, rows of equal tokens in their own order.
  *
  * A radix sort with digits of 8 bits, from the lowest. A block owns a tile of 256 rows; each pass
- * counts the digits of each tile, makes of the counts, digit by digit and tile by tile, the places
- * where the tile's rows of the digit go, and moves the rows there. A row's rank among its tile's
- * rows of the same digit is counted by looking at those before it: no atomic operation decides an
- * order, so that the result is always the same.
+ * counts the digits of each tile, turns the counts into destinations by a prefix sum over digits
+ * and tiles, and moves the rows there. A row's rank among its tile's rows of the same digit is
+ * counted by looking at those before it: no atomic operation decides an order, so that the result
+ * is always the same.
  */
 
 #define SORT_DIGITS 256
 #define SORT_TILE   256  /* rows, and threads, of a block */
 #define SORT_SCAN   1024 /* threads of the scan */
 
-/* `rows` numbers below `bound` and where they stood; in device memory. The last four are
+/* `rows` numbers below `bound` and their original positions; in device memory. The last four are
  * scratch: each `rows` long, `places` SORT_DIGITS times the number of tiles. */
 struct sort {
     const int32_t *tokens;
@@ -180,7 +180,7 @@ static __global__ void __launch_bounds__(SORT_SCAN)
     }
 }
 
-/* One block: a tile's rows go to their places. */
+/* One block: move a tile's rows to their destinations. */
 static __global__ void __launch_bounds__(SORT_TILE) sort_move_kernel(struct sort_pass pass)
 {
     MICS_SHARED(unsigned char, digits, [SORT_TILE]);
@@ -239,15 +239,16 @@ static inline cudaError_t sort_launch(cudaStream_t stream, const struct sort *so
  * windows. A block takes a window and adds up, piece by piece of 16 bytes, each run of equal tokens
  * in it, four rows in flight in each thread. What begins and ends in the window is added to the
  * token's row of grad_wte; the sum of a run that comes from the window before or goes on in the
- * next one lies in the workspace, until a second kernel adds those of one token up in order. So a
- * token that fills the batch is the work of many blocks, and the order of every sum depends on
- * shapes and tokens only.
+ * next one lies in the workspace, until a second kernel adds those of one token up in order. So the
+ * rows of a frequent token are summed by many blocks, and the order of every sum depends on shapes
+ * and tokens only.
  *
  * By position: a thread adds up one piece of the rows of its position.
  *
- * 4 bytes (fp32) or 2 (bf16) and 1 flop per element of grad_out for each of both, and the rows of
- * grad_wte that occur once each way: bound by memory. Within 1e-6 of the host, relative to the sum
- * of magnitudes; bf16 rounds each result once for every 524,288 rows. Equal runs give equal bits.
+ * 4 bytes (fp32) or 2 (bf16) and 1 flop per element of grad_out for each of the two sums, and one
+ * read and one write of the rows of grad_wte that occur: bound by memory. Within 1e-6 of the host,
+ * relative to the sum of magnitudes; bf16 rounds each result once for every 524,288 rows. Equal
+ * runs give equal bits.
  */
 
 #define ROWS_MAX    (512 * 1024) /* sorted at a time */
@@ -417,7 +418,7 @@ static uint32_t window_size(uint32_t rows, uint32_t C, size_t bytes)
     return window;
 }
 
-/* Carve the workspace: `sort` and what is left for partial sums, aligned to 16 bytes. */
+/* Divide the workspace into `sort` and, in the rest, partial sums, aligned to 16 bytes. */
 static void divide_workspace(const struct mics_cuda_at *at, struct sort *sort, struct sorted *sums)
 {
     const size_t rows = (sort->rows + 3) / 4 * 4,
@@ -508,12 +509,12 @@ cudaError_t mics_cuda_embedding_grad(const struct mics_cuda_at *at,
 /*
  * Rotary positions (Su et al. 2021) in place, in the rotate-half form.
  *
- * A block turns the heads of one row: D / 2 of its threads compute the sines and cosines of the
- * row's position, all heads share them, and each thread turns a piece of up to 16 bytes of a first
- * half with the piece of the second half that belongs to it. 8 bytes (fp32) or 4 (bf16) and 3 flops
- * per element, a sine and a cosine for every `heads` pairs: bound by memory. The frequencies come
- * from the host's double precision. Within 2e-6 (fp32; the angle's own rounding, up to T * 6e-8, is
- * the host's, too) or one unit of bf16's last place of the host.
+ * A block rotates the heads of one row: D / 2 of its threads compute the sines and cosines of the
+ * row's position, all heads share them, and each thread rotates a piece of up to 16 bytes of a
+ * first half with the piece of the second half that belongs to it. 8 bytes (fp32) or 4 (bf16) and 3
+ * flops per element, a sine and a cosine for every `heads` pairs: bound by memory. The frequencies
+ * come from the host's double precision. Within 2e-6 (fp32; the angle's own rounding, up to T *
+ * 6e-8, is the host's, too) or one unit of bf16's last place of the host.
  */
 
 #define HALF_MAX     (MICS_HEAD_MAX / 2)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gpu.h - features of CUDA that the emulator of the tests implements otherwise.
+ * gpu.h - features of CUDA that the emulator of the tests implements differently.
  *
  * The same sources are compiled by nvcc for a GPU and, with MICS_EMULATED, by a C++ compiler of the
  * host against the headers in tests/emulator. So a kernel is launched through MICS_LAUNCH only,

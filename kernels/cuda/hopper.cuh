@@ -39,7 +39,7 @@
 #include <cuda.h>
 #include <stddef.h>
 
-/* What of a tile is the products' k: its columns, or its rows. */
+/* Which dimension of a tile is the k of the products: its columns or its rows. */
 enum mics_major { MICS_K_MAJOR, MICS_MN_MAJOR };
 
 #define MICS_WARPGROUP 128
@@ -140,10 +140,10 @@ static __device__ __forceinline__ void mics_wgmma_settle(uint32_t (&a)[steps][4]
         asm volatile("" : "+r"(a[k][0]), "+r"(a[k][1]), "+r"(a[k][2]), "+r"(a[k][3])::"memory");
 }
 
-/* What leads to `value`, which is not negative, is computed before a wait that follows. Without it
- * the assembler waits at once, and arithmetic does not overlap with products under way. `spare`: a
- * word that is not otherwise used; it is written when `value` is negative, so the assembler has to
- * know first. */
+/* Forces `value`, which is not negative, to be computed before a following wait. Without it the
+ * assembler waits at once, and arithmetic does not overlap with products under way. `spare`: a word
+ * that is not otherwise used; it is written when `value` is negative, so the assembler must compute
+ * it first. */
 static __device__ __forceinline__ void mics_wgmma_hold(float value, mics_shared_at spare)
 {
     asm volatile("{\n.reg .pred p;\nsetp.lt.f32 p, %0, 0f00000000;\n"
@@ -217,7 +217,7 @@ static __device__ __forceinline__ void mics_wgmma_left(uint32_t (&a)[4],
 
 /*
  * Bulk copies: whole tiles into shared memory by the copy engine, and the barriers in shared memory
- * that tell when they have arrived.
+ * that signal their arrival.
  *
  * A barrier (8 bytes, aligned to 8) has phases, which it counts by parity: phase 0, 1, 0, ... A
  * phase ends when `count` arrivals have come and all bytes that were announced have arrived; then
@@ -283,7 +283,7 @@ static __device__ __forceinline__ void mics_bulk_load(mics_shared_at to, const C
 }
 
 /*
- * Tensor maps: what a bulk copy must know of the tensor it reads, made on the host.
+ * Tensor maps: descriptions of the tensors that bulk copies read, encoded on the host.
  *
  * Heads of activations: [B, T, heads, D] bf16, where rows of T are `stride` elements apart and the
  * heads of a row stand side by side. A box is 64 columns of one head by `rows` rows of one

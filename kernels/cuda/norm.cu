@@ -15,7 +15,7 @@
  * caches.
  */
 
-/* What both norms have; mean and bias are NULL for the root mean square. */
+/* Arguments of both norms; mean and bias are NULL for the root mean square. */
 struct norm {
     void *out, *sum;
     float *mean, *rstd;
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(1024) norm_plain_kernel(struct norm args)
     args.rstd[blockIdx.x] = rstd;
 }
 
-/* As norm_launch(), which says when. */
+/* The fallback of norm_launch(), which documents when it is used. */
 template <typename T, bool CENTRED>
 static cudaError_t norm_plain_launch(cudaStream_t stream, const struct norm &args)
 {
@@ -112,7 +112,7 @@ static cudaError_t norm_plain_launch(cudaStream_t stream, const struct norm &arg
 /* A thread's part of a row. */
 template <typename T> struct norm_part {
     float x[NORM_PIECES][mics_width<T>::value];
-    uint32_t pieces; /* of the whole row; 0 for a row that is not there */
+    uint32_t pieces; /* of the whole row; 0 for a row beyond the last */
 
     /* Whether the row has this thread's n-th piece, and the column where it begins. */
     __device__ __forceinline__ bool has(int n) const

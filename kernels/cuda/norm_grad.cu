@@ -213,11 +213,11 @@ cudaError_t mics_cuda_bias_grad(const struct mics_cuda_at *at, const struct mics
  * The gradients of norms for rows of any length and alignment; and what both implementations share.
  *
  * A block takes every so many-th row, element by element, and reads it twice: for the means and
- * for grad_in. Its sums of columns stand in the workspace from the beginning. 24 bytes (fp32) or 20
+ * for grad_in. It accumulates the sums of columns in the workspace. 24 bytes (fp32) or 20
  * (bf16) per element, some of it out of caches.
  */
 
-/* What both norms have; mean and grad_bias are NULL for the root mean square. */
+/* Arguments of both norms; mean and grad_bias are NULL for the root mean square. */
 struct norm_grad {
     void *grad_in, *grad_weight, *grad_bias;
     const void *grad_out, *in, *weight;
@@ -232,7 +232,7 @@ struct norm_row {
     float mean, rstd;
 };
 
-/* The statistics of a row; of one that is not there, anything. */
+/* The statistics of a row; undefined for a row beyond the last. */
 template <bool CENTRED>
 __device__ __forceinline__ struct norm_row norm_row_of(const struct norm_grad &args, uint32_t row)
 {
@@ -282,14 +282,14 @@ __global__ void __launch_bounds__(1024) norm_grad_plain_kernel(struct norm_grad 
     MICS_SHARED(float, shared, [2][2 * MICS_WARPS_MAX]);
     const size_t count = (size_t)args.C * (CENTRED ? 2 : 1);
     float *sums = args.partials + blockIdx.x * count;
-    unsigned turn = 0;
+    unsigned parity = 0;
 
     for (uint32_t c = threadIdx.x; c < args.C; c += blockDim.x) {
         sums[c] = 0;
         if (CENTRED)
             sums[args.C + c] = 0;
     }
-    for (uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x, turn ^= 1) {
+    for (uint32_t row = blockIdx.x; row < args.rows; row += gridDim.x, parity ^= 1) {
         const struct norm_row of = norm_row_of<CENTRED>(args, row);
         const size_t begin = (size_t)row * args.C;
         float means[2] = {0, 0};
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(1024) norm_grad_plain_kernel(struct norm_grad 
             means[0] += scaled * normed;
             means[1] += scaled;
         }
-        mics_team_sum<2>(means, shared[turn]);
+        mics_team_sum<2>(means, shared[parity]);
         means[0] *= args.share;
         means[1] *= args.share;
         norm_grad_plain_write<T, CENTRED>(args, begin, of, means, sums);
@@ -336,7 +336,7 @@ static inline cudaError_t norm_grad_finish(const struct mics_cuda_at *at,
     return columns_launch(at->stream, columns, args.grad_dtype);
 }
 
-/* As norm_grad_launch(), which says when. */
+/* The fallback of norm_grad_launch(), which documents when it is used. */
 template <typename T, bool CENTRED>
 static cudaError_t norm_grad_plain_launch(const struct mics_cuda_at *at,
                                           const struct norm_grad &args)
@@ -372,7 +372,7 @@ static cudaError_t norm_grad_plain_launch(const struct mics_cuda_at *at,
 #define NORM_GRAD_DEPTH   3           /* rows in shared memory */
 #define NORM_GRAD_ALWAYS  (47u << 10) /* bytes of shared memory that every device has for them */
 
-/* What a thread has of a row in shared memory; the next thread's stands behind it, so that the
+/* What a thread has of a row in shared memory; the next thread's follows it, so that the
  * threads of a quarter warp reach all banks. */
 struct norm_grad_slot {
     uint4 in, grad_out, grad_in;
@@ -513,7 +513,7 @@ __global__ void __launch_bounds__(NORM_GRAD_THREADS) norm_grad_kernel(struct nor
     struct norm_row now = norm_row_of<CENTRED>(args, row);
     mics_packed<T, W> weight = {};
     norm_grad_sums<W> sums = {};
-    unsigned slot = 0, before = NORM_GRAD_DEPTH - 1, turn = 0;
+    unsigned slot = 0, before = NORM_GRAD_DEPTH - 1, parity = 0;
 
     if (rows > 0)
         weight = mics_read<T, W>((const T *)args.weight + c);
@@ -531,12 +531,12 @@ __global__ void __launch_bounds__(NORM_GRAD_THREADS) norm_grad_kernel(struct nor
         mics_copy_wait<NORM_GRAD_DEPTH - 1>();
         if (row < rows)
             norm_grad_take<T, W>(mine[slot * threads], weight, now, piece, sums, means);
-        norm_grad_team<CENTRED>(means, shared[turn]);
+        norm_grad_team<CENTRED>(means, shared[parity]);
         if (row < rows)
             norm_grad_write<T, W, CENTRED>(args, (size_t)row * args.C + c, mine[slot * threads],
                                            now.rstd, piece, means);
         now = next;
-        turn ^= 1;
+        parity ^= 1;
         before = slot;
         slot = slot == NORM_GRAD_DEPTH - 1 ? 0 : slot + 1;
     }
@@ -551,8 +551,8 @@ static inline size_t norm_grad_bytes(const struct mics_row_teams &rows)
     return (size_t)rows.team * rows.teams * NORM_GRAD_DEPTH * sizeof(struct norm_grad_slot);
 }
 
-/* Whether the device has that much for a block. What is asked of the device is the same for all
- * rows, since another thread may ask at the same time. */
+/* Whether the device supports that much per block. The requested limit is the same for all row
+ * lengths, because another thread may request it at the same time. */
 template <typename T, bool CENTRED> static bool norm_grad_fits(size_t bytes)
 {
     const int most = NORM_GRAD_THREADS * NORM_GRAD_DEPTH * (int)sizeof(struct norm_grad_slot);
@@ -567,7 +567,7 @@ template <typename T, bool CENTRED> static bool norm_grad_fits(size_t bytes)
 }
 
 /* T is the type of the tensors. cudaErrorInvalidValue: there are 2^31 rows or more, or the
- * workspace has no room for the sums of a row. */
+ * workspace is too small for the sums of a row. */
 template <typename T, bool CENTRED>
 static cudaError_t norm_grad_launch(const struct mics_cuda_at *at, const struct norm_grad &args)
 {

@@ -8,10 +8,10 @@
  *     end CHECKSUM                                   (FNV-1a, 64 bits, of all that is before)
  *
  * There is one file for each GPU and library, whose name is made from the second line. The whole
- * file is read and checked before any of it is used, so that a damaged entry never is. It is
+ * file is read and checked before any of it is used, so no part of a damaged file is used. It is
  * replaced by rename(), under a name of mkstemp()'s until then: ranks and jobs that share the
- * folder, over a network too, see one whole file or another. Of two that write at once the later
- * wins; what the other had put is measured again one day.
+ * folder, also over a network, always read a complete file. If two processes write at once, the
+ * later one wins; the entries of the other are measured again when they are next needed.
  */
 #include "cuda/products.h"
 
@@ -149,7 +149,7 @@ static enum mics_status parse(struct mics_product_cache *cache, const char *text
     return mics_err_set(err, MICS_ERR_FORMAT, "%s: the file is malformed", cache->path);
 }
 
-/* What the file has; entries that are here already stay as they are. */
+/* Read the file's entries; entries that are already in the table stay. */
 static enum mics_status read_file(struct mics_product_cache *cache, struct mics_err *err)
 {
     char *text;
@@ -185,7 +185,7 @@ static char *name_file(const char *folder, const char *tuning)
     return path;
 }
 
-/* The XDG Base Directory Specification: a path that is not absolute is as if it were not set. */
+/* The XDG Base Directory Specification: a path that is not absolute is ignored. */
 static char *name_folder(void)
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
@@ -316,7 +316,7 @@ void mics_product_cache_save(struct mics_product_cache *cache)
 
     if (!cache->changed || !cache->path)
         return;
-    (void)read_file(cache, NULL); /* one that cannot be read was told of, and is replaced */
+    (void)read_file(cache, NULL); /* an unreadable file was reported, and is replaced */
     char *text = make_text(cache, &size);
     enum mics_status status =
         text ? mics_file_make_folders(cache->folder, &err) : mics_err_nomem(&err);

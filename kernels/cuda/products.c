@@ -2,9 +2,10 @@
 /*
  * products.c - matrix products by cuBLASLt, with bias, residual and GELU.
  *
- * cuBLASLt counts columns first, we rows: out[m, n] = a' b' is its out^T = b'^T a'^T, so that our b
- * is its A, our a its B, and our bias, along a row, runs along its columns, as its epilogue wants
- * it. Sums are in fp32, of bf16 or fp32 operands; tf32 only with MICS_TF32=1 in the environment.
+ * cuBLASLt's matrices are column-major, ours row-major: out[m, n] = a' b' is its out^T = b'^T a'^T,
+ * so that our b is its A, our a its B, and our bias, along a row, runs along its columns, as its
+ * epilogue wants it. Sums are in fp32, of bf16 or fp32 operands; tf32 only with MICS_TF32=1 in the
+ * environment.
  *
  * A product has up to three forms: all of its epilogue in cuBLASLt, only the bias, or nothing; the
  * rest is a pass of elementwise.cu. cuBLASLt proposes algorithms for each form. Which form and
@@ -17,9 +18,9 @@
  *
  * With MICS_CUDA_MEASURE=0 every shape gets the first proposal.
  *
- * What cuBLASLt does not support is done otherwise: without a sum (k = 0) there is only the
- * epilogue; a bf16 result of fp32 operands is made in fp32 in half of the workspace, some rows at a
- * time, and rounded from there, by first proposals.
+ * Products that cuBLASLt does not support: for k = 0 only the epilogue runs; a bf16 result of fp32
+ * operands is computed in fp32 in half of the workspace, in slabs of rows, with first proposals,
+ * and then rounded.
  *
  * 2 m n k flops: bound by arithmetic but for small shapes. fp32 within 1e-6 of the host, relative
  * to the sum of magnitudes; bf16 results are rounded once, and once more with a GELU in a separate
@@ -451,7 +452,7 @@ static int list_forms(const struct mics_op_matmul *args, const struct key *key,
     }
     if (bias_fits)
         forms[count++].bias = true;
-    return count + 1; /* the last has nothing */
+    return count + 1; /* the last has no epilogue */
 }
 
 /* Where cuBLASLt writes: to pre_gelu if the GELU is a separate pass, which reads it from there. */
@@ -464,7 +465,7 @@ static void *destination(const struct mics_op_matmul *args, const struct key *ke
     return args->out;
 }
 
-/* Enqueue a product in one form with one algorithm, and what is left of its epilogue. `args` is
+/* Enqueue a product in one form with one algorithm, and the rest of its epilogue. `args` is
  * of the product's shape. */
 static cublasStatus_t run(const struct mics_cuda_at *at, const struct mics_op_matmul *args,
                           const struct product *product, const struct form *form,
@@ -519,7 +520,7 @@ static cublasStatus_t list_proposals(const struct mics_cuda_products *products,
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     for (int i = 0; i < forms && status == CUBLAS_STATUS_SUCCESS; i++) {
-        /* A bias added later would be added to a rounded sum: only where there is no other way. */
+        /* A separate pass adds the bias to a rounded sum, so this is the last resort. */
         if (i > 0 && out->forms[i - 1].bias && !out->forms[i].bias && counts[i - 1] > 0)
             break;
         status = make_desc(products, args, &out->forms[i]);

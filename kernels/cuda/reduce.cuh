@@ -65,7 +65,7 @@ __device__ __forceinline__ float mics_half_warp_sum(float x)
 }
 
 /* mics_team_sum() of two numbers with half the exchanges: after the first one, the lower half of a
- * warp has to do with x[0] only and the upper one with x[1]. `shared` as there, for N = 2. */
+ * warp handles only x[0] and the upper one only x[1]. `shared` as there, for N = 2. */
 __device__ __forceinline__ void mics_team_sum_pair(float (&x)[2], float *shared)
 {
     const unsigned warps = blockDim.x / MICS_WARP, warp = threadIdx.x / MICS_WARP;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tensor.cuh - the instructions that C++ has no words for: matrix products of a warp, copies into
+ * tensor.cuh - instructions without an equivalent in C++: matrix products of a warp, copies into
  * shared memory that are asynchronous, and the multiprocessor's own exponential and reciprocal.
  * From compute capability 8.0 on.
  *

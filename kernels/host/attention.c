@@ -58,16 +58,16 @@ struct rows {
     size_t ld;
 };
 
-/* Rows from element `first` of `from` on: in place, or widened into `room` (a block by D). */
+/* Rows from element `first` of `from` on: in place, or widened into `buffer` (a block by D). */
 static inline struct rows widen_rows(const void *from, size_t first, size_t ld, uint32_t rows,
-                                     uint32_t D, enum mics_dtype dtype, float *room)
+                                     uint32_t D, enum mics_dtype dtype, float *buffer)
 {
     if (dtype != MICS_BF16)
         return (struct rows){(const float *)from + first, ld};
     for (uint32_t i = 0; i < rows; i++)
         for (uint32_t d = 0; d < D; d++)
-            room[i * D + d] = mics_load_as(from, first + i * ld + d, MICS_BF16);
-    return (struct rows){room, D};
+            buffer[i * D + d] = mics_load_as(from, first + i * ld + d, MICS_BF16);
+    return (struct rows){buffer, D};
 }
 
 static inline uint32_t block_size(uint32_t T, uint32_t first)
@@ -209,9 +209,9 @@ static void add_values(struct forward_block *block, struct rows values, uint32_t
 }
 
 static struct rows rows_at(const struct head *head, size_t part, uint32_t t, uint32_t rows,
-                           float *room)
+                           float *buffer)
 {
-    return widen_rows(head->qkv, part + t * head->ld, head->ld, rows, head->D, head->dtype, room);
+    return widen_rows(head->qkv, part + t * head->ld, head->ld, rows, head->D, head->dtype, buffer);
 }
 
 static void attend_keys(struct forward_block *block, const struct head *head, uint32_t query,

@@ -29,7 +29,7 @@ struct mics_pool {
     unsigned started; /* workers that exist: threads - 1 once made */
     pthread_t *workers;
 
-    pthread_mutex_t turn; /* held by the one caller whose region runs */
+    pthread_mutex_t region_lock; /* held by the caller whose region runs */
 
     pthread_mutex_t lock; /* guards all below */
     pthread_cond_t work;  /* a region was opened, or stop */
@@ -82,7 +82,7 @@ struct mics_pool *mics_pool_new(unsigned threads)
     if (!pool)
         return NULL;
     pool->threads = threads;
-    pthread_mutex_init(&pool->turn, NULL);
+    pthread_mutex_init(&pool->region_lock, NULL);
     pthread_mutex_init(&pool->lock, NULL);
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->left, NULL);
@@ -115,7 +115,7 @@ void mics_pool_free(struct mics_pool *pool)
     pthread_cond_destroy(&pool->left);
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
-    pthread_mutex_destroy(&pool->turn);
+    pthread_mutex_destroy(&pool->region_lock);
     free(pool->workers);
     free(pool);
 }
@@ -162,7 +162,7 @@ void mics_pool_run(struct mics_pool *pool, uint64_t count, uint64_t grain,
     uint64_t share = mics_ceil_div(count, (uint64_t)pool->threads * PIECES_PER_THREAD);
     uint64_t piece = mics_round_up(share, grain);
 
-    pthread_mutex_lock(&pool->turn);
+    pthread_mutex_lock(&pool->region_lock);
     pool->region.body = body;
     pool->region.context = context;
     pool->region.count = count;
@@ -171,5 +171,5 @@ void mics_pool_run(struct mics_pool *pool, uint64_t count, uint64_t grain,
     open_region(pool, mics_ceil_div(count, piece));
     claim_pieces(&pool->region);
     close_region(pool);
-    pthread_mutex_unlock(&pool->turn);
+    pthread_mutex_unlock(&pool->region_lock);
 }

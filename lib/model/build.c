@@ -60,7 +60,7 @@ static void fill_tensor(struct mics_tensor *tensor, const char *prefix,
 static void place_tensor(struct mics_unit *unit, struct mics_tensor *tensor,
                          const struct mics_tensor_spec *spec)
 {
-    tensor->offset = spec->joined ? unit->count : mics_round_up(unit->count, MICS_TENSOR_ALIGN);
+    tensor->offset = spec->contiguous ? unit->count : mics_round_up(unit->count, MICS_TENSOR_ALIGN);
     unit->count = tensor->offset + tensor->count + spec->padding_rows * spec->columns;
     unit->param_count += tensor->count;
     if (tensor->decay) {

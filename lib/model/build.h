@@ -13,7 +13,7 @@ struct mics_tensor_spec {
     enum mics_init init;
     double std;
     bool decay;
-    bool joined; /* begins where the tensor before it ends: one matrix, or vector, together */
+    bool contiguous;       /* begins where the previous tensor ends, without padding */
     uint64_t padding_rows; /* zeros behind it that products include; their gradients are 0, too */
 };
 

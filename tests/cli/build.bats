@@ -1,16 +1,16 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The Makefile's promises that no other test sees.
+# Behaviour of the Makefile that no other test covers.
 
 load helpers
 
 setup()
 {
     cd "$root"
-    unset MAKEFLAGS MFLAGS MAKELEVEL # of the make that may have started us
+    unset MAKEFLAGS MFLAGS MAKELEVEL # of a make that runs this test
 }
 
-@test "install puts programs, manuals, completions and examples in place, and uninstall takes them away" {
+@test "install installs programs, manuals, completions and examples, and uninstall removes them" {
     into=$BATS_TEST_TMPDIR/into
     make install BUILD="$MICS_BUILD" DESTDIR="$into" PREFIX=/usr
     for program in $(programs); do
@@ -24,7 +24,7 @@ setup()
     [ "$(find "$into" ! -type d | wc -l)" = 0 ]
 }
 
-@test "a changed setting builds again, an unchanged one does not" {
+@test "a changed setting causes a rebuild, an unchanged one does not" {
     folder=$BATS_TEST_TMPDIR/build
     object=$folder/lib/base/err.o
     make BUILD="$folder" "$object"
@@ -36,7 +36,7 @@ setup()
     [[ $output == *CC*err.o* ]]
 }
 
-@test "a changed header is seen however the folder of the build is named" {
+@test "a changed header causes a rebuild however the build folder is spelled" {
     object=build-named/lib/base/err.o
     make BUILD=build-named "$object"
     same=$(make BUILD="$PWD/build-named" "$object")
@@ -46,14 +46,14 @@ setup()
     [[ $changed == *CC*err.o* ]]
 }
 
-@test "a missing library is one clear line" {
+@test "a missing library is reported in one line" {
     run env PKG_CONFIG_LIBDIR=/nonexistent make BUILD="$BATS_TEST_TMPDIR/build" all
     [ "$status" = 2 ]
     [[ $output == *"not installed: jansson hwloc openblas libxxhash msgpack (pkg-config names); try 'make deps'"* ]]
-    [ ! -e "$BATS_TEST_TMPDIR/build" ] # it is said before anything is built
+    [ ! -e "$BATS_TEST_TMPDIR/build" ] # reported before anything is built
 }
 
-@test "MPI=1 insists, MPI=0 says what it left out" {
+@test "MPI=1 fails without Open MPI, MPI=0 reports what it leaves out" {
     run env PKG_CONFIG_LIBDIR=/nonexistent make BUILD="$BATS_TEST_TMPDIR/build" MPI=1 all
     [[ $output == *"ompi-c (pkg-config names)"* ]]
     run make BUILD="$BATS_TEST_TMPDIR/build" MPI=0 -n all
@@ -68,7 +68,7 @@ setup()
     grep -qx 'mics-[0-9.]*/Makefile' "$BATS_TEST_TMPDIR/list"
 }
 
-@test "the runner counts failures, crashes and missing tests, and says so in its last line" {
+@test "the runner counts failures, crashes and missing tests, and prints the totals in its last line" {
     mkdir -p "$BATS_TEST_TMPDIR"/{tests,tree/tests/unit/base}
     cp tests/run tests/tap.bash "$BATS_TEST_TMPDIR/tests/"
     printf '#!/bin/sh\necho ok 1 - good\necho not ok 2 - bad\necho "ok 3 - absent # SKIP no reason"\necho 1..3\nexit 1\n' \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints and what happens to them: ranks killed while they save, disks of many sizes, manifests of others.
+# Faults of checkpoints: ranks killed while they save, full disks, manifests of other versions.
 
 load helpers
 
@@ -21,7 +21,7 @@ setup()
 teardown()
 {
     end_job
-    small_disk_gone
+    unmount_small_disk
 }
 
 # Four ranks that save after every step, in the background: $job is the launcher.
@@ -40,7 +40,7 @@ end_job()
     kill -KILL "$job" 2>/dev/null || true
 }
 
-alone() # options...
+one_rank() # options...
 {
     MICS_NODE_RANKS=1 mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 -q "$@"
 }
@@ -52,10 +52,10 @@ latest() # folder: the step of its latest checkpoint
     echo $((10#${name#step-}))
 }
 
-# The checkpoint is whole: it loads, and a step can be done from it.
+# The checkpoint is intact: it loads, and a step can be trained from it.
 loads() # folder
 {
-    alone --resume="$1" --steps=$(($(latest "$1") + 1)) --out=proof
+    one_rank --resume="$1" --steps=$(($(latest "$1") + 1)) --out=proof
     [ "$(latest proof)" = $(($(latest "$1") + 1)) ]
     rm -r proof
 }
@@ -77,7 +77,7 @@ kill_while_saving() # rank
     return 1
 }
 
-@test "checkpoint faults: a rank killed while it saves leaves a whole checkpoint, whichever it is" {
+@test "checkpoint faults: any rank killed while it saves leaves an intact checkpoint" {
     requires mpi:4
     local rank status
     for rank in 1 3 4; do
@@ -88,74 +88,74 @@ kill_while_saving() # rank
         [ "$status" != 0 ]
         loads run
     done
-    # The next run in the folder removes what the killed ones left.
+    # The next run in the folder removes the files of the killed ones.
     MICS_NODE_RANKS=2 mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
         --steps=1 --resume=auto --out=run -q
     [ "$(find run -name '*.tmp.*')" = "" ]
 }
 
-@test "checkpoint faults: on a disk of any size the last checkpoint that fits is whole" {
+@test "checkpoint faults: on a disk of any size the last checkpoint that fits is intact" {
     requires root tmpfs
     local size
     for size in 2 11 15 25 34; do
         small_disk ${size}m
-        run --separate-stderr alone --steps=4 --save-every=1 --out=small/run
+        run --separate-stderr one_rank --steps=4 --save-every=1 --out=small/run
         one_line_and_code 1
         [[ $stderr == *'no room for the checkpoint: it needs '*' are free' ]]
         [ "$(find small/run -name '*.tmp.*')" = "" ]
         if [ -e small/run/latest ]; then loads small/run; fi
         echo "$size MiB: $(find small/run -name 'step-*' | wc -l) checkpoints"
-        small_disk_gone
+        unmount_small_disk
     done
     small_disk 34m
-    alone --steps=6 --save-every=1 --keep=1 --out=small/run
+    one_rank --steps=6 --save-every=1 --keep=1 --out=small/run
     [ "$(latest small/run)" = 6 ]
 }
 
-@test "checkpoint faults: a checkpoint without an optimizer is refused, saying what it is good for" {
-    alone --steps=1 --out=run
+@test "checkpoint faults: a checkpoint without optimizer state is refused with a hint at its use" {
+    one_rank --steps=1 --out=run
     mics-shard merge run/latest -o hf -q
     mics-shard split hf -o split -p "$BATS_FILE_TMPDIR/one.mp" -q >passed
-    run --separate-stderr alone --resume=split --steps=2 --out=run
+    run --separate-stderr one_rank --resume=split --steps=2 --out=run
     one_line_and_code 3
     [[ $stderr == *'split: has parameters only'*'--init=split'* ]]
-    alone --init=split --steps=1 --out=new
+    one_rank --init=split --steps=1 --out=new
 }
 
 @test "checkpoint faults: a manifest of a newer version is refused" {
-    alone --steps=1 --out=run
+    one_rank --steps=1 --out=run
     mics-show --json run/latest >shown
     sed 's/"v": *1\b/"v": 2/' shown >run/latest/manifest.mp
-    run --separate-stderr alone --resume=run --steps=2 --out=run
+    run --separate-stderr one_rank --resume=run --steps=2 --out=run
     one_line_and_code 3
     [[ $stderr == *manifest.mp*newer* ]]
 }
 
 @test "checkpoint faults: all tensors that are not the model's are named in one line" {
-    alone --steps=1 --out=run
+    one_rank --steps=1 --out=run
     mics-show --json run/latest >shown
     sed -e 's/"h.0.ln_1.weight"/"h.0.ln_9.weight"/' -e 's/"h.1.mlp.c_fc.bias"/"h.1.mlp.c_fc.bios"/' shown >run/latest/manifest.mp
-    run --separate-stderr alone --resume=run --steps=2 --out=run
+    run --separate-stderr one_rank --resume=run --steps=2 --out=run
     one_line_and_code 3
     [[ $stderr == *'4 tensors are not the model'* ]]
     [[ $stderr == *'h.0.ln_1.weight is missing'* && $stderr == *'h.1.mlp.c_fc.bias is missing'* ]]
     [[ $stderr == *'h.0.ln_9.weight is not in the model'* && $stderr == *'h.1.mlp.c_fc.bios is not in the model'* ]]
 }
 
-@test "checkpoint faults: a flipped bit and a missing shard are named, on other ranks too" {
+@test "checkpoint faults: a flipped bit and a missing shard are reported, also on other ranks" {
     requires mpi:4
     MICS_NODE_RANKS=2 mpi 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 \
         --steps=1 --out=run -q
     cp run/latest/shard-00002.safetensors kept
     printf '\1' | dd of=run/latest/shard-00002.safetensors bs=1 seek=90001 conv=notrunc status=none
-    run --separate-stderr alone --resume=run --steps=2 --out=run
+    run --separate-stderr one_rank --resume=run --steps=2 --out=run
     one_line_and_code 3
     [[ $stderr == *'shard-00002.safetensors: is damaged'* ]]
     rm run/latest/shard-00002.safetensors
-    run --separate-stderr alone --resume=run --steps=2 --out=run
+    run --separate-stderr one_rank --resume=run --steps=2 --out=run
     one_line_and_code 3
     [[ $stderr == *'shard-00002.safetensors: No such file'* ]]
     mv kept run/latest/shard-00002.safetensors
-    alone --resume=run --steps=2 --out=run
+    one_rank --resume=run --steps=2 --out=run
     [ "$(latest run)" = 2 ]
 }

@@ -58,13 +58,13 @@ setup_file()
     [[ $output == *"barrier among 4 ranks: an earlier collective failed"* ]]
 }
 
-@test "ranks that wait leave the cores to others" {
+@test "waiting ranks yield their cores" {
     run -0 mpi 4 "$comm" wait 1
     echo "share of a core: $output"
     awk -v share="$output" 'BEGIN { exit !(share < 0.15) }'
 }
 
-@test "ranks find the nodes that they are on" {
+@test "ranks detect the nodes that they are on" {
     run -0 mpi 4 "$comm" world
     [ "$output" = "node 0: 4 ranks alone" ]
 }

@@ -4,7 +4,7 @@
 
 load helpers
 
-@test "the demonstration cuts the state over groups of two ranks, trains, and says what it showed" {
+@test "the demonstration shards the state over groups of two ranks, trains, and prints a summary" {
     requires mpi:4
     : "${root:?}" # by the helpers
     run env DEMO_STEPS=6 DEMO_FOLDER="$BATS_TEST_TMPDIR" "$root/share/mics/examples/demo.sh"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Whatever is wrong with a document, or with where the output goes, every program says it in one line and with
-# the exit code of the house.
+# Every program reports an invalid document, or output that cannot be written, in one line and with
+# the documented exit code.
 
 load helpers
 
@@ -17,7 +17,7 @@ writers()
     programs | grep -xE 'mics-(show|plan|probe)'
 }
 
-# Give a document to a program, as its user would.
+# Pass a document to a program as a user would.
 feed() # program file
 {
     case $1 in
@@ -27,7 +27,7 @@ feed() # program file
     esac
 }
 
-# Let a program write a document.
+# Run a program that writes a document.
 produce() # program
 {
     case $1 in
@@ -48,8 +48,8 @@ make_good() # program
     mics-show --json good.mp >good.json
 }
 
-# Every reader refuses FILE, made anew from its good.json and good.mp by the commands on standard input, with
-# exit 3, one line, and these words in it.
+# Every reader refuses FILE, which the commands on standard input make from its good.json and
+# good.mp, with exit 3 and one line that contains these words.
 refused() # file words
 {
     local program commands
@@ -69,7 +69,7 @@ setup()
     cd "$BATS_TEST_TMPDIR"
 }
 
-@test "there is something to test, and it reads what is good" {
+@test "at least one program is tested, and mics-show reads the valid document" {
     [ "$(readers | wc -l)" -ge 1 ]
     make_good mics-show
     run --separate-stderr feed mics-show good.mp
@@ -94,14 +94,14 @@ setup()
     refused long.json "text after the end" <<<"cat good.json good.json >long.json"
 }
 
-@test "what is no document is refused" {
+@test "input that is not a document is refused" {
     refused empty.mp "empty: no document" <<<": >empty.mp"
     refused text.mp "neither a msgpack map nor JSON" <<<"echo hello >text.mp"
     refused zero.mp "neither a msgpack map nor JSON" <<<"head -c 1000 /dev/zero >zero.mp"
     refused map.json "kind: missing" <<<"echo '{}' >map.json"
 }
 
-@test "bombs are refused at once" {
+@test "documents nested without bound are refused at once" {
     refused deep.json "nested deeper than 32" <<<"{ printf '{\"kind\":'; head -c 1000000 /dev/zero | tr '\\0' '['; } >deep.json"
     refused deep.mp "nested deeper than 32" <<<"{ printf '\\x81\\xa1x'; head -c 1000000 /dev/zero | tr '\\0' '\\221'; } >deep.mp"
     refused many.mp "too soon for an array of 4294967295 items" <<<"printf '\\x81\\xa1x\\xdd\\xff\\xff\\xff\\xffabcd' >many.mp"
@@ -111,7 +111,7 @@ setup()
     refused new.json "newer mics" <<<"sed '0,/\"v\": 1/s//\"v\": 1000/' good.json >new.json"
 }
 
-@test "a document of another kind is refused, by those that need one kind" {
+@test "programs that need one kind of document refuse another kind" {
     for program in $(readers | grep -vx mics-show); do
         make_good "$program"
         sed '0,/"kind": "[^"]*"/s//"kind": "mics.other"/' good.json >other.json
@@ -126,7 +126,7 @@ setup()
         <<<"sed '0,/\"latency_s\": [^,]*/s//\"latency_s\": \"soon\"/' good.json >bad.json"
 }
 
-@test "a file that is not there is a failure of input" {
+@test "a missing file is an input error" {
     for program in $(readers); do
         run --separate-stderr feed "$program" nothing.mp
         one_line_and_code 1
@@ -134,7 +134,7 @@ setup()
     done
 }
 
-@test "a folder is no document" {
+@test "a folder is refused as a document" {
     mkdir folder
     for program in $(readers | grep -vx mics-show); do
         run --separate-stderr feed "$program" folder
@@ -143,13 +143,13 @@ setup()
     done
 }
 
-# Closed only for the program itself: bash would put a pipe of its own in the place.
+# Closed only for the program itself; otherwise bash would reuse the descriptor for a pipe.
 from_nothing() # program
 {
     feed "$1" - <&-
 }
 
-@test "a closed standard input is a failure of input" {
+@test "a closed standard input is an input error" {
     for program in $(readers); do
         run --separate-stderr from_nothing "$program"
         one_line_and_code 1
@@ -172,8 +172,8 @@ to_full() # program
     produce "$1" >/dev/full
 }
 
-# The reader is gone before the first byte is written.
-to_nobody() # program
+# The reader closes the pipe before the first byte is written.
+to_closed_pipe() # program
 {
     {
         sleep 0.2
@@ -182,10 +182,10 @@ to_nobody() # program
     } | true
 }
 
-@test "when the reader has left a program ends quietly by SIGPIPE" {
+@test "a program whose reader has closed the pipe ends by SIGPIPE without a message" {
     make_good mics-show
     for program in $(writers); do
-        run --separate-stderr to_nobody "$program"
+        run --separate-stderr to_closed_pipe "$program"
         [ "$(cat code)" = 141 ]
         [ "$stderr" = "" ]
     done

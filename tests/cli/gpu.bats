@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The GPU's plug-in: built, found or refused with the reason; and training on the emulated one, which computes what a GPU
-# would by the same sources.
+# The GPU plug-in: how it is built, found and refused; and training on the emulated plug-in, which
+# is compiled from the same sources.
 
 load helpers
 
@@ -30,7 +30,7 @@ train() # plan options...
         --overwrite "$@"
 }
 
-# "step loss" of each step, from the metrics m.jsonl, which is then gone.
+# "step loss" of each step, from the metrics m.jsonl, which is then removed.
 losses()
 {
     jq -r 'select(.event == "step") | "\(.step) \(.loss)"' m.jsonl
@@ -38,7 +38,7 @@ losses()
 }
 
 # Equal line by line, but for a relative `limit`.
-near() # a b limit
+within_limit() # a b limit
 {
     paste "$1" "$2" | awk -v limit="$3" '{ d = ($2 - $4) / $4; if ($1 != $3 || d > limit || -d > limit) { print; bad = 1 } }
         END { exit bad || NR == 0 }'
@@ -51,7 +51,7 @@ near() # a b limit
     done
 }
 
-@test "make says what it builds for GPUs: the plug-in where nvcc is, else that it is left out" {
+@test "make reports whether the GPU plug-in is built or left out" {
     cd "$root"
     run make BUILD="$BATS_TEST_TMPDIR/build" CUDA=0 -n all
     [[ $output == *"the GPU's plug-in (as asked): no device cuda"* ]]
@@ -62,7 +62,7 @@ near() # a b limit
     [[ $output == *"CUDA=1, but there is no nvcc; CUDA_HOME= or NVCC= say where"* ]]
 }
 
-@test "libraries of CUDA are found in pip's packages, NCCL is left out when it is not there" {
+@test "CUDA libraries are found in pip packages, and a missing NCCL is left out" {
     requires python3
     mkdir -p cuda/{bin,include,lib64} site/nvidia/{cublas,nccl}/{include,lib}
     touch cuda/include/cuda_runtime.h cuda/lib64/libcudart_static.a site/nvidia/cublas/{include/cublasLt.h,lib/libcublasLt.so.12}
@@ -82,13 +82,13 @@ near() # a b limit
     [[ $output == *"arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90"* ]]
 }
 
-@test "the plug-in for real GPUs is built where nvcc is, and shows one symbol" {
+@test "with nvcc, the plug-in for real GPUs is built and exports one symbol" {
     requires nvcc nm
     [ -f "$MICS_BUILD/libmics-cuda.so" ] || skip "this build is without it"
     [ "$(nm -D --defined-only "$MICS_BUILD/libmics-cuda.so" | awk '{ print $3 }')" = mics_plugin_entry ]
 }
 
-@test "without a GPU --device=cuda says what is missing, and auto takes the host and says so at -v" {
+@test "without a GPU, --device=cuda reports what is missing, and auto uses the host and logs that at -v" {
     unset MICS_PLUGIN_PATH
     [ ! -e /dev/nvidiactl ] || skip "there is a GPU"
     run --separate-stderr train one.mp --device=cuda
@@ -100,7 +100,7 @@ near() # a b limit
     [[ $output != *device* ]]
 }
 
-@test "the plug-in is found beside the program, and where an installation has it" {
+@test "the plug-in is found beside the program and in the installation folder" {
     unset MICS_PLUGIN_PATH
     mkdir -p beside prefix/bin prefix/lib/mics
     cp "$MICS_BUILD/mics-train" beside
@@ -115,7 +115,7 @@ near() # a b limit
     done
 }
 
-@test "every reason why there is no GPU to compute on is one line" {
+@test "every reason for which no GPU is usable is reported in one line" {
     MICS_EMULATED_GPUS=0 run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
     [[ $stderr == *"--device=cuda: no GPU: the driver sees none" ]]
@@ -138,13 +138,13 @@ near() # a b limit
     [[ $stderr == *"wrong_abi.so: its interface is number 99"* ]]
 }
 
-@test "a plan too large for the GPU says what was asked for and what is free" {
+@test "a plan too large for the GPU is refused with the requested and the free memory" {
     MICS_EMULATED_MEMORY=$((45 << 20)) run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
     [[ $stderr =~ "the plan's arena of "[0-9.]+" MiB: emulated (GPU 0): no memory for "[0-9]+" MiB: "[0-9]+" of 45 MiB are free" ]]
 }
 
-@test "ranks that would share a GPU are refused, all in one line" {
+@test "ranks that would share a GPU are refused in one line" {
     requires mpi:2
     MICS_EMULATED_GPUS=1 run --separate-stderr mpi 2 mics-train -p "$BATS_FILE_TMPDIR/zero3.mp" --data="$BATS_FILE_TMPDIR/text" --device=cuda
     [ "$status" = 1 ]
@@ -152,7 +152,7 @@ near() # a b limit
     [[ $stderr == *": 2 ranks, but GPUs for 1: ranks 0 and 1 would share emulated (GPU 0)"* ]]
 }
 
-@test "training on the emulated GPU has the losses of the host, and says what it ran on" {
+@test "training on the emulated GPU gives the losses of the host and reports its device" {
     train one.mp --device=host -q --metrics=m.jsonl
     losses >host
     run train one.mp --device=cuda --metrics=m.jsonl
@@ -160,28 +160,28 @@ near() # a b limit
     [[ $output == *"device    emulated: emulated (GPU 0)"* ]]
     [ "$(jq -r 'select(.event == "run") | .device' m.jsonl)" = "emulated (GPU 0)" ]
     losses >gpu
-    near gpu host 1e-5
-    train one.mp --device=auto -q --metrics=m.jsonl # there is one that works
+    within_limit gpu host 1e-5
+    train one.mp --device=auto -q --metrics=m.jsonl # the emulated GPU is usable
     losses | cmp - gpu
 }
 
-@test "bf16 on the emulated GPU has the losses of bf16 on the host" {
+@test "bf16 on the emulated GPU gives the losses of bf16 on the host" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
     train bf16.mp --device=host -q --metrics=m.jsonl
     losses >host
     train bf16.mp --device=cuda -q --metrics=m.jsonl
     losses >gpu
-    near gpu host 1e-2
+    within_limit gpu host 1e-2
 }
 
-@test "what was measured for matrix products is said at -vv" {
+@test "measurements of matrix products are logged at -vv" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
     XDG_CACHE_HOME=$PWD/cache MICS_CUDA_MEASURE=1 run --separate-stderr train bf16.mp --device=cuda -vv
     [ "$status" = 0 ]
     [[ $stderr == *"product ["*", bf16 to bf16, "*": proposal "*" of 4"*" ms"* ]]
 }
 
-@test "the kernel of attention can be named, and one that cannot be had is one line" {
+@test "the attention kernel can be selected, and an unavailable one is refused in one line" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=4 --seq=16 --dtype=bf16 >"$BATS_FILE_TMPDIR/bf16.mp"
     train bf16.mp --device=cuda -q --metrics=m.jsonl
     losses >default
@@ -191,7 +191,7 @@ near() # a b limit
     done
     cmp default mma
     run ! cmp default plain
-    near plain default 1e-2
+    within_limit plain default 1e-2
     MICS_CUDA_ATTENTION=none run --separate-stderr train bf16.mp --device=cuda
     one_line_and_code 2
     [[ $stderr == *"MICS_CUDA_ATTENTION=none: no such kernel; there are mma, plain and hopper" ]]
@@ -209,7 +209,7 @@ near() # a b limit
     [[ $stderr == *"MICS_TF32=yes: expected 0 or 1" ]]
 }
 
-@test "algorithms of matrix products are timed once, and the next run has them and the same losses" {
+@test "algorithms of matrix products are timed once, and the next run reuses them with the same losses" {
     unset MICS_CUDA_MEASURE
     export XDG_CACHE_HOME=$PWD/cache
     first=cache/mics/products-emulated-compute-capability-9.0-cuBLASLt-130000
@@ -229,7 +229,7 @@ near() # a b limit
     XDG_CACHE_HOME=$PWD/none MICS_CUDA_MEASURE=0 run_steps 1 first >unmeasured
     cmp different unmeasured
     [ ! -e none ]
-    # damaged, it costs the time to measure, and a line
+    # a damaged cache is measured again, with one warning
     printf x | dd of=$first bs=1 seek=100 conv=notrunc status=none
     run_steps 1 warned >repaired
     cmp once repaired
@@ -240,10 +240,11 @@ near() # a b limit
     cmp once again
 }
 
-@test "ranks with the same GPU do matrix products alike, whichever algorithm is fastest where" {
+@test "ranks with the same GPU use the same algorithms of matrix products, whichever is fastest on each" {
     requires mpi:2
     unset MICS_CUDA_MEASURE
-    # a machine on which proposals $1 and $2 are the fastest for the ranks, which have a cache each
+    # a machine on which proposals $1 and $2 are the fastest on the two ranks, each with its own
+    # cache
     cat >by-rank <<'END'
 #!/bin/sh
 fast=$1 name=$3
@@ -274,7 +275,7 @@ END
     run ! cmp -s two other
 }
 
-@test "a checkpoint of the GPU goes on upon the host, and the other way round" {
+@test "a checkpoint of the GPU is resumed on the host, and vice versa" {
     train one.mp --steps=4 --device=host -q --metrics=m.jsonl --out=whole
     losses >whole-losses
     for first in host cuda; do
@@ -285,11 +286,11 @@ END
         mics-train --resume=$first --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 --device="$second" --out="$first" \
             -q --metrics=m.jsonl
         losses >resumed
-        near resumed <(tail -2 whole-losses) 1e-5
+        within_limit resumed <(tail -2 whole-losses) 1e-5
     done
 }
 
-@test "ranks on emulated GPUs have the losses of one rank, over NCCL and through memory of the host" {
+@test "ranks on emulated GPUs give the losses of one rank, over NCCL and with host staging" {
     requires mpi:4
     train one.mp --device=cuda -q --metrics=m.jsonl
     losses >one
@@ -299,12 +300,12 @@ END
             MICS_COMM=$way MICS_NODE_RANKS=2 mpi "$ranks" mics-train -p "$BATS_FILE_TMPDIR/$plan.mp" --data="$BATS_FILE_TMPDIR/text" \
                 --val-every=0 --sample=0 --steps=3 --overwrite --device=cuda -q --metrics=m.jsonl
             losses >many
-            near many one 1e-5
+            within_limit many one 1e-5
         done
     done
 }
 
-@test "the order in which a GPU's streams are carried out changes no bit of losses, evaluations and checkpoints" {
+@test "the execution order of a GPU's streams changes no bit of losses, evaluations and checkpoints" {
     requires mpi:4
     for plan in zero3 mics; do
         ranks=$([ $plan = zero3 ] && echo 2 || echo 4)
@@ -329,14 +330,14 @@ END
     [ "$(jq '[.traceEvents[] | select(.ph == "X") | .name] | map(select(startswith("forward"))) | length' trace.json)" -ge 4 ]
 }
 
-@test "the measurement of a model on a GPU says where time and memory go" {
+@test "the benchmark of a model on a GPU reports where time and memory go" {
     "$root/bench/gpu" "$MICS_BUILD" gpt2-nano 1 4 4 >table
     [ "$(tail -1 table)" = '0 missed, 0 failed' ]
     grep -q '^gpt2-nano, tokens/s  *[0-9]' table
     grep -q '^  arena and workspaces, bytes .* reached' table
-    # the host has enqueued a step long before it is over
+    # the host enqueues a step long before it ends
     awk '/the host is ahead/ { ahead = $9 } END { exit !(ahead > 0.5) }' table
-    # the parts of the start are the whole
+    # the phases of the start add up to the whole
     awk '/start to first step/ { sum = -$6 } /GPU and lib/ { sum += $4 } /its memory/ { sum += $3 } /algorithms of/ { sum += $4 } /initial par/ { sum += $3 }
         /^ *the step/ { sum += $3; n++ } END { exit !(n == 1 && sum > -0.05 && sum < 0.05) }' table
     run -1 "$root/bench/gpu" "$MICS_BUILD" no-such-model 1 4 4

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# helpers.bash - what the command line tests share: the programs on PATH, Open MPI's manners, requirements.
+# helpers.bash - shared by the command line tests: the programs on PATH, settings for Open MPI,
+# requirements.
 #
 # Each test has a folder of its own, $BATS_TEST_TMPDIR. Binary output goes through files: bats drops NULs.
 
@@ -11,10 +12,10 @@ MICS_BUILD=${MICS_BUILD:-$root/build}
 PATH=$MICS_BUILD:$PATH
 export MICS_BUILD PATH
 
-# What is kept between runs of programs is kept between tests, but not after them.
+# Caches that programs keep between runs are shared by the tests and removed afterwards.
 export XDG_CACHE_HOME=$BATS_RUN_TMPDIR/cache
 
-# More ranks than cores, as root too, without burning cores while waiting.
+# Allow more ranks than cores, and root; waiting ranks yield their cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1
 export OMPI_MCA_hwloc_base_binding_policy=none
@@ -69,14 +70,14 @@ tmpfs_works()
     mkdir -p "$folder" && mount -t tmpfs -o size=64k none "$folder" 2>/dev/null && umount "$folder"
 }
 
-# A disk that is soon full, as $BATS_TEST_TMPDIR/small. Unmount it by small_disk_gone, in teardown.
+# Mount a small disk at $BATS_TEST_TMPDIR/small. Call unmount_small_disk in teardown.
 small_disk() # size
 {
     mkdir -p "$BATS_TEST_TMPDIR/small"
     mount -t tmpfs -o "size=$1" none "$BATS_TEST_TMPDIR/small"
 }
 
-small_disk_gone()
+unmount_small_disk()
 {
     if mountpoint -q "$BATS_TEST_TMPDIR/small"; then umount "$BATS_TEST_TMPDIR/small"; fi
 }

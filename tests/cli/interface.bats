@@ -1,10 +1,10 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Every program keeps the manners of the house: help, version, manual page and completion agree.
+# Conventions of every program: help, version, manual page and completion agree.
 
 load helpers
 
-# The long options that a program tells its completion, without dashes.
+# The long options that a program reports to its completion, without dashes.
 options_of() # program
 {
     "$1" --complete | sed -n 's/^--\([^\t]*\)\t.*/\1/p'
@@ -25,7 +25,7 @@ completion_of() # word...
     done
 }
 
-@test "--help exits 0, names the program, and says nothing on standard error" {
+@test "--help exits 0, names the program, and prints nothing to standard error" {
     for program in $(programs); do
         run --separate-stderr "$program" --help
         [ "$status" = 0 ]
@@ -51,7 +51,7 @@ completion_of() # word...
     done
 }
 
-@test "a file's name that is empty is a value that is missing" {
+@test "an empty file name counts as a missing value" {
     for program in $(programs); do
         while IFS=$'\x1f' read -r option meaning _; do
             if [[ $option != --* || ! $meaning =~ FILE|FOLDER|PATH ]]; then continue; fi
@@ -81,7 +81,7 @@ completion_of() # word...
     done
 }
 
-@test "the manual page tells every option" {
+@test "the manual page documents every option" {
     requires mandoc
     for program in $(programs); do
         page=$(mandoc -T utf8 -O width=120 "$root/man/$program.1" | sed 's/.\x08//g')
@@ -91,13 +91,13 @@ completion_of() # word...
     done
 }
 
-@test "the manual page tells no option that is not there" {
+@test "the manual page documents no option that does not exist" {
     requires mandoc
     for program in $(programs); do
         mandoc -T utf8 -O width=120 "$root/man/$program.1" | sed 's/.\x08//g' >"$BATS_TEST_TMPDIR/page"
         options_of "$program" | sort >"$BATS_TEST_TMPDIR/options"
-        told=$(sed -nE 's/^ +(-[a-zA-Z], )?--([a-z0-9-]+).*/\2/p' "$BATS_TEST_TMPDIR/page" | sort -u)
-        for option in $told; do
+        documented=$(sed -nE 's/^ +(-[a-zA-Z], )?--([a-z0-9-]+).*/\2/p' "$BATS_TEST_TMPDIR/page" | sort -u)
+        for option in $documented; do
             grep -qx -- "$option" "$BATS_TEST_TMPDIR/options" || { echo "$program.1: --$option"; return 1; }
         done
     done

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The Llama family and those after it, trained: by several ranks, on the emulated GPU, and out to Hugging Face and in again.
+# Training of the Llama family and its descendants: on several ranks, on the emulated GPU, and
+# through export to Hugging Face and import.
 
 load helpers
 
@@ -11,7 +12,7 @@ setup()
     export MICS_NODE_RANKS=2
 }
 
-@test "the configuration of a merged model has the names of both generations" {
+@test "the configuration of a merged model has the keys of both generations of transformers" {
     requires perl
     mics-plan --topology='node:1 gpu:1' --model=llama-nano --seq=8 -o "$out.mp"
     MICS_NODE_RANKS=1 mics-train -q -p "$out.mp" --data="$root/man/*.1" --steps=1 --val-every=0 --sample=0 --out="$out-run"
@@ -23,7 +24,7 @@ setup()
     mics-plan --topology='node:1 gpu:1' --model="$out" --seq=8 | mics-shard split "$out" -o "$out-s" >/dev/null
 }
 
-# Train on four ranks, go on with another plan, go out to Hugging Face and in again.
+# Train on four ranks, continue with another plan, export to Hugging Face and import again.
 four_ranks() # model
 {
     for strategy in mics:2 zero3; do
@@ -39,17 +40,17 @@ four_ranks() # model
     mics-shard diff -q "$out-begun" "$out-hf"
 }
 
-@test "a Llama is trained by four ranks, goes to another plan, and out and in again" {
+@test "a Llama is trained on four ranks, moved to another plan, exported and imported again" {
     requires mpi:4
     four_ranks llama-nano
 }
 
-@test "a Qwen3 is trained by four ranks, goes to another plan, and out and in again" {
+@test "a Qwen3 is trained on four ranks, moved to another plan, exported and imported again" {
     requires mpi:4
     four_ranks qwen3-nano
 }
 
-@test "a Llama on the emulated GPU has the losses of the host" {
+@test "a Llama on the emulated GPU gives the losses of the host" {
     requires jq
     [ -f "$MICS_BUILD/emulated/libmics-cuda.so" ] || skip "this build has no emulated plug-in"
     export MICS_PLUGIN_PATH=$MICS_BUILD/emulated MICS_NODE_RANKS=1

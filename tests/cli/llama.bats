@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The Llama family and those after it, planned and converted from and to Hugging Face.
+# Planning the Llama family and its descendants, and conversion from and to Hugging Face.
 
 load helpers
 
@@ -33,7 +33,8 @@ tensors() # file
         for (sort keys %$j) { ($a, $b) = @{$j->{$_}{data_offsets}}; print "$_ $j->{$_}{dtype} @{$j->{$_}{shape}}\n", substr $d, $a, $b - $a }' "$1"
 }
 
-# Write tiny/model.safetensors anew with its tensors changed by a perl program: $t{NAME} = [dtype, shape, bytes].
+# Rewrite tiny/model.safetensors with its tensors changed by a perl program: $t{NAME} = [dtype,
+# shape, bytes].
 edited() # file program
 {
     perl -MJSON::PP -e 'open F, "<:raw", "tiny/model.safetensors"; read F, $n, 8; read F, $h, unpack "Q<", $n; $d = do { local $/; <F> };
@@ -44,7 +45,7 @@ edited() # file program
         $h = encode_json \%o; open O, ">:raw", $ARGV[0]; print O pack("Q<", length $h), $h, map { $t{$_}[2] } sort keys %t; close O' "$@"
 }
 
-@test "a Llama that transformers wrote comes back from any plan with its names and its bytes" {
+@test "a Llama written by transformers is merged from any plan with its names and bytes" {
     requires perl
     tensors tiny/model.safetensors >"$out-want"
     [ "$(grep -ac 'proj.weight' "$out-want")" = 14 ]
@@ -58,7 +59,7 @@ edited() # file program
     done
 }
 
-@test "names without the prefix are taken, and frequencies in old files passed over" {
+@test "names without the prefix are accepted, and frequencies in old files are ignored" {
     requires perl
     # shellcheck disable=SC2016
     edited bare.safetensors 'for (keys %t) { ($b = $_) =~ s/^model\.//; $t{$b} = delete $t{$_} }
@@ -72,7 +73,7 @@ edited() # file program
     [[ $stderr == *"tensor 'model.layers.0.self_attn.q_proj.bias' is none of the model's"* ]]
 }
 
-@test "a head of its own is taken where the head is not tied, and must equal the embedding where it is" {
+@test "a separate head is read if the head is not tied, and must equal the embedding if it is tied" {
     requires perl
     # shellcheck disable=SC2016
     edited tied/model.safetensors '$t{"lm_head.weight"} = $t{"model.embed_tokens.weight"}'
@@ -91,7 +92,7 @@ edited() # file program
     [[ $stderr == *"tie_word_embeddings"* ]]
 }
 
-@test "a configuration that version 5 of the library wrote is the same model, and merged with the older names, too" {
+@test "a configuration written by version 5 of transformers is the same model, and merge also writes the older keys" {
     mkdir -p "$out-5"
     cp tiny/config-5.json "$out-5/config.json"
     cp tiny/model.safetensors "$out-5"
@@ -105,7 +106,7 @@ edited() # file program
     [ "$(grep -c rope_theta "$out/config.json")" = 2 ]
 }
 
-@test "what would change the arithmetic is refused in one line that names the key" {
+@test "a setting that would change the arithmetic is refused in one line that names its key" {
     requires perl
     mkdir -p "$out"
     while IFS='|' read -r change words; do
@@ -137,7 +138,7 @@ END
     [[ $stderr == *"rope_theta 500.0, the plan one with 600.0"* ]]
 }
 
-@test "positions scaled as Llama 3.1's go through split, checkpoint and merge, and both generations read them" {
+@test "scaled positions of Llama 3.1 survive split, checkpoint and merge in the keys of both generations" {
     requires perl
     mkdir "$out"
     cp tiny/model.safetensors "$out"
@@ -151,7 +152,7 @@ END
         && $_->{factor} == 8 && $_->{low_freq_factor} == 1 && $_->{high_freq_factor} == 4 && $_->{original_max_position_embeddings} == 64 }
         exit !($c->{rope_theta} == 500 && $c->{rope_parameters}{rope_theta} == 500)' "$out-m/config.json"
     plan "$out-m" "$out-again.mp" mics:2
-    # the other way round: what has no such scaling is another model
+    # conversely, a model without such scaling is a different model
     for other in "split tiny -p $out.mp -o $out-x" "reshard $out-s --plan=zero3.mp -o $out-x"; do
         # shellcheck disable=SC2086
         run --separate-stderr mics-shard $other
@@ -169,7 +170,7 @@ END
         && $m->{parameters} == 1235814400 && $m->{tie_word_embeddings})' "$out.json"
 }
 
-@test "Mistral, Qwen2 and Qwen3 that transformers wrote come back from any plan with their names and their bytes" {
+@test "Mistral, Qwen2 and Qwen3 written by transformers are merged from any plan with their names and bytes" {
     requires perl
     for family in mistral qwen2 qwen3; do
         mkdir -p "$out-$family"

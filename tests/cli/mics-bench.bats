@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# mics-bench: what it measures, how it says it, comparison with an earlier run, bad input.
+# mics-bench: measurements, output, comparison with an earlier run, invalid input.
 
 load helpers
 
@@ -10,7 +10,7 @@ setup()
     export MICS_NODE_RANKS=2
 }
 
-# Short: few iterations, no looking for outliers. Four ranks on two nodes.
+# Short: few iterations, no search for outliers. Four ranks on two nodes.
 bench() # option...
 {
     mpi 4 mics-bench -n 3 -w 1 --outliers=0 "$@"
@@ -43,7 +43,8 @@ too_long()
     grep -q hierarchical table
     grep -q '^# sync, world' table
     [ -z "$(too_long <table)" ]
-    # Every name in every place, the largest sizes, long times, and more wrong elements than have a place.
+    # Every name in every column, the largest sizes, long times, and more wrong elements than fit
+    # their column.
     mics-show --json bench.mp | jq '.rows |= map(
         .group = "replication" | .op = "reduce_scatter" | .algo = "hierarchical" |
         .bytes = 399999999996 | .count = 99999999999 | .nodes = 1000 | .per_node = 100 | .groups = 10000 |
@@ -118,7 +119,7 @@ too_long()
     [ "$(grep -c '^mics-bench: topo.json: ' <<<"$stderr")" = 1 ]
 }
 
-@test "the document is shown again by mics-show" {
+@test "mics-show prints the document" {
     requires mpi:4
     bench -b 4K -e 4K --op=all_reduce --group=node -o bench.mp
     mics-show bench.mp >table
@@ -129,7 +130,7 @@ too_long()
     [ "$(mics-show --tsv bench.json | wc -l)" = 5 ]
 }
 
-@test "what is slower than before is named, and exits 4" {
+@test "a regression is reported and exits 4" {
     requires mpi:4
     bench -b 64K -e 64K --op=all_gather --group=world --algo=flat --json >now.json
     # An earlier run that took a thousandth of the time, and one that took a thousand times as long.
@@ -150,7 +151,7 @@ too_long()
     grep -qx 'mics-bench: old.mp: has no case in common with this run' <<<"$stderr"
 }
 
-@test "outliers are looked for, and the document has a list of them" {
+@test "outliers are searched for and listed in the document" {
     requires mpi:4
     run --separate-stderr mpi 4 mics-bench -b 4K -e 4K -n 2 -w 1 --op=all_gather --outliers=0.4 --json
     [ "$status" = 0 ] || [ "$status" = 4 ] # a loaded machine may have some
@@ -158,7 +159,7 @@ too_long()
     if [ "$status" = 4 ]; then grep -q 'times slower than the median' <<<"$stderr"; fi
 }
 
-@test "mistakes on the command line are named" {
+@test "mistakes on the command line are reported" {
     for options in -n0 -c2 -b0 '-b 2M -e 1M' --op=gather --group=all --algo=ring --segments=65 '-f 1' 'a b' '-e 1G -i 1K'; do
         # shellcheck disable=SC2086 # words are wanted
         run --separate-stderr mics-bench $options
@@ -168,7 +169,7 @@ too_long()
     [[ ${stderr_lines[0]} == *"'gather': expected some of all_gather, reduce_scatter, all_reduce, sync" ]]
 }
 
-@test "one rank alone is told to use mpirun" {
+@test "a single rank is refused with a hint at mpirun" {
     unset MICS_NODE_RANKS
     run --separate-stderr mics-bench
     one_line_and_code 2
@@ -199,7 +200,7 @@ too_long()
     [ "$(grep -c '^mics-bench: ' <<<"$stderr")" = 1 ]
 }
 
-@test "probe, calibrate and plan are a pipeline: costs and races are filled in" {
+@test "probe, calibrate and plan are a pipeline: costs and algorithm timings are filled in" {
     requires mpi:4
     mpi 4 mics-probe --seconds=0.5 |
         bench --calibrate --seconds=0.5 -b 16K -e 256K -f 16 |
@@ -213,7 +214,7 @@ too_long()
     mics-show --json plan.mp | grep -q '"exchanges": \['
 }
 
-@test "a plan does as the calibration says" {
+@test "a plan follows the calibration" {
     mics-probe --topology='node:2 gpu:4 flops:1T mem:16G membw:100GB/s link:20GB/s,3us net:8gbit,30us' --json --no-history |
         sed '$d' | sed '$s/$/,/' >head.json
     # $1: seconds of a hierarchy where a flat exchange takes one
@@ -247,7 +248,7 @@ too_long()
     usage_mistake mics-bench
 }
 
-@test "a rank that computes slowly is named, and exits 4" {
+@test "a slow rank is reported and exits 4" {
     requires mpi:4 gcc pkg-config
     make_brake mics-bench
     # shellcheck disable=SC2016 # expanded on each rank
@@ -260,7 +261,7 @@ too_long()
     mics-show bench.json | grep -q '^# outlier'
 }
 
-@test "what cannot be done on these ranks is said once" {
+@test "a request that these ranks cannot run is refused once" {
     requires mpi:4
     run --separate-stderr bench --op=all_gather --algo=2-hop
     [ "$status" = 4 ]
@@ -269,7 +270,7 @@ too_long()
     usage_mistake mics-bench
 }
 
-@test "a rank that fails alone says so in one line, and the job ends" {
+@test "a rank that fails by itself reports it in one line, and the job ends" {
     requires mpi:4
     # shellcheck disable=SC2016 # expanded on each rank
     run --separate-stderr timeout 10 mpirun -n 4 bash -c '

@@ -15,7 +15,7 @@ teardown()
 }
 
 
-# Does a node answer? A connection to a port where nobody listens is refused at once.
+# Does a node answer? A connection to a port without a listener is refused at once.
 reaches() # lab from address
 {
     mics-lab exec --name="$1" "$2" -- timeout 3 bash -c "</dev/tcp/$3/9" 2>&1 | grep -q refused
@@ -37,7 +37,7 @@ state_folder()
     done
 }
 
-@test "rates that nobody can shape are refused" {
+@test "rates that cannot be shaped are refused" {
     for rate in fast 200 200m -5mbit 0mbit 999kbit 21gbit 1e3mbit 200mbit/s ' ' 99999999999999gbit 1.2.3mbit; do
         run --separate-stderr mics-lab up --name="$a" --net="$rate"
         usage_mistake mics-lab || { echo "$rate"; return 1; }
@@ -47,7 +47,7 @@ state_folder()
     [[ $output != *"$a"* ]]
 }
 
-@test "without namespaces there is one clear line" {
+@test "missing namespaces are reported in one line" {
     requires tc mpirun
     mkdir "$BATS_TEST_TMPDIR/bin"
     printf '#!/bin/sh\necho "unshare failed: Operation not permitted" >&2\nexit 1\n' >"$BATS_TEST_TMPDIR/bin/unshare"
@@ -67,7 +67,7 @@ state_folder()
     [[ $stderr == "mics-lab: ip is not installed (Debian: iproute2"* ]]
 }
 
-@test "a lab that is not there is one clear line" {
+@test "a missing lab is reported in one line" {
     for words in "cut --name=$a node1" "slow --name=$a node1 1mbit" "heal --name=$a 1" "exec --name=$a -- true" "down $a"; do
         # shellcheck disable=SC2086
         run --separate-stderr mics-lab $words
@@ -76,7 +76,7 @@ state_folder()
     done
 }
 
-@test "a lab has nodes with names, addresses and a rate; two stand side by side; down leaves nothing" {
+@test "a lab has nodes with names, addresses and a rate; two labs are independent; down removes everything" {
     requires netns mpirun
     run --separate-stderr mics-lab up --name="$a" --nodes=2 --net=100mbit
     [ "$status" = 0 ]
@@ -101,7 +101,7 @@ state_folder()
     [[ $(mics-lab list) == *"$b"* ]]
 }
 
-@test "a node can be slowed down, cut off and given back" {
+@test "a node can be slowed down, disconnected and restored" {
     requires netns mpirun
     mics-lab up -q --name="$a" --nodes=2 --net=50mbit
     mics-lab slow --name="$a" node2 5mbit
@@ -118,7 +118,7 @@ state_folder()
     usage_mistake mics-lab
 }
 
-@test "a delay is refused where the kernel has no netem, and kept where it has" {
+@test "a delay is refused without netem in the kernel, and applied with it" {
     requires netns mpirun
     run --separate-stderr mics-lab up --name="$a" --nodes=2 --delay=2ms
     if [ "$status" = 0 ]; then

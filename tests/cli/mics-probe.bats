@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# mics-probe: descriptions, measurements, findings, bad input.
+# mics-probe: descriptions, measurements, slow nodes, invalid input.
 
 load helpers
 
-# A JSON document has this line; two blanks stand before a member of the whole, four before one of
-# an object in it, and so on.
+# A JSON document has this line; members of the document are indented by two blanks, members of an
+# object in it by four, and so on.
 has() # file line
 {
     if grep -qxE -- "$2,?" "$1"; then return 0; fi
@@ -28,28 +28,28 @@ setup()
     has topo.json '    "peak_flops_per_s": 312000000000000.0'
 }
 
-@test "words become a topology" {
+@test "a description in words becomes a topology" {
     mics-probe --topology='node:4 gpu:8 flops:312T net:400gbit,20us' --json >topo.json
     has topo.json '  "nodes": 4'
     has topo.json '    "flops_per_s": 312000000000000.0'
     has topo.json '      "bandwidth_bytes_per_s": 50000000000.0'
 }
 
-@test "without --json and a terminal the document is msgpack, and says the same" {
+@test "without --json and a terminal the document is msgpack with the same content" {
     mics-probe --topology=dgx-h100:2 --no-history >topo.mp
     mics-probe --topology=dgx-h100:2 --no-history --json >topo.json
     [ "$(head -c1 topo.mp)" != "{" ]
     diff <(mics-show --json topo.mp) <(mics-show --json topo.json)
 }
 
-@test "a document made here is accepted back by mics-show" {
+@test "mics-show reads the document" {
     mics-probe --topology='node:2 gpu:2' --json >topo.json
     run --separate-stderr mics-show --tsv topo.json
     [ "$status" = 0 ]
     [[ $output == *"nodes	2"* ]]
 }
 
-@test "history records the command unless told not to" {
+@test "history records the command unless disabled" {
     mics-probe --topology=p5 --json >topo.json
     has topo.json '      "program": "mics-probe"'
     has topo.json '        "--topology=p5"'
@@ -57,7 +57,7 @@ setup()
     run ! grep -q history topo.json
 }
 
-@test "--list names every instance, and each name can be given back" {
+@test "--list names every instance, and each name is accepted" {
     run --separate-stderr mics-probe --list --tsv
     [ "$status" = 0 ]
     [ "${#lines[@]}" -ge 24 ]
@@ -67,7 +67,7 @@ setup()
     done
 }
 
-@test "an unknown instance is answered with similar ones" {
+@test "an unknown instance is refused with similar names" {
     run --separate-stderr mics-probe --topology=p4d.24xlage:2
     usage_mistake mics-probe
     [[ ${stderr_lines[0]} == *"'p4d.24xlage': unknown instance; similar: p4d.24xlarge"*"--list"* ]]
@@ -146,7 +146,7 @@ setup()
     [ "$(grep -c '^mics-probe: MICS_NODE_RANKS' <<<"$stderr")" = 1 ]
 }
 
-@test "a slow rank is found, named, left out of the host file, and exits 4" {
+@test "a slow rank is detected, reported and left out of the host file, and exits 4" {
     requires mpi:4 gcc pkg-config
     make_brake mics-probe
     # shellcheck disable=SC2016 # expanded on each rank
@@ -161,7 +161,7 @@ setup()
     [[ $stderr == *"mics-probe: "*"flops of rank 3 is "*" times slower than the median"* ]]
 }
 
-@test "without a host to be left out there is no host file" {
+@test "no host file is written if no host is left out" {
     requires mpi:4 gcc pkg-config
     make_brake mics-probe
     # shellcheck disable=SC2016
@@ -174,7 +174,7 @@ setup()
     [[ $stderr == *"mics-probe: hosts: every host has a slow rank or link"* ]]
 }
 
-@test "a rank that fails alone says so in one line, and the job ends" {
+@test "a rank that fails by itself reports it in one line, and the job ends" {
     requires mpi:3
     # shellcheck disable=SC2016
     run --separate-stderr timeout 10 mpirun -n 3 bash -c '
@@ -201,7 +201,7 @@ setup()
     [[ $output == *"--nodes goes with --nccl-topo"* ]]
 }
 
-@test "probe: GPUs of the driver are in the machine of the document" {
+@test "probe: the GPUs that the driver reports are in the machine of the document" {
     MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so HWLOC_XMLFILE=$root/tests/fake/hwloc.xml \
         run -0 --separate-stderr mics-probe --device=host --seconds=0.1 --json
     [ "$(jq -c '[.machine.gpus[] | .network.distance]' <<<"$output")" = '["switch","numa node","host bridge"]' ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# mics-shard: there and back again, from and to Hugging Face's files, and everything that may be wrong with them.
+# mics-shard: conversion from and to Hugging Face's files, and invalid files.
 
 load helpers
 
@@ -24,7 +24,7 @@ setup()
 
 teardown()
 {
-    small_disk_gone
+    unmount_small_disk
 }
 
 # A safetensors file from a header, with N bytes of zeros behind it.
@@ -67,7 +67,7 @@ tensor_bytes() # file name
     mics-shard split tiny -o "$out-2" --no-history <zero3.mp | cmp - zero3.mp
 }
 
-@test "a model that transformers wrote comes back with its names and its bytes" {
+@test "a model written by transformers is merged with its names and bytes" {
     requires perl
     model=$BATS_TEST_DIRNAME/../reference/gpt2-transformers
     mics-plan --topology='node:2 gpu:2' --model="$model" --seq=8 --strategy=zero3 -o theirs.mp
@@ -82,7 +82,7 @@ tensor_bytes() # file name
     done
 }
 
-@test "cast to bf16 and back changes nothing more" {
+@test "a cast to bf16 and back changes nothing further" {
     mics-shard cast tiny --dtype=bf16 -o "$out-b"
     grep -q '"torch_dtype": "bfloat16"' "$out-b/config.json"
     grep -q '"dtype": "bfloat16"' "$out-b/config.json"
@@ -113,7 +113,7 @@ tensor_bytes() # file name
     mics-shard diff tiny "$out-s"
 }
 
-@test "the tokenizer's files come along with --base" {
+@test "--base copies the tokenizer's files" {
     mkdir base
     echo '{}' >base/tokenizer.json
     echo no >base/other
@@ -123,7 +123,7 @@ tensor_bytes() # file name
     [ ! -e "$out/other" ]
 }
 
-@test "masks and a tied head are passed over, another head is refused" {
+@test "masks and a tied head are ignored, a different head is refused" {
     requires perl
     perl -MJSON::PP -e 'open F, "<:raw", "tiny/model.safetensors"; read F, $n, 8; read F, $h, unpack "Q<", $n; local $/; $d = <F>;
         $j = decode_json $h; $e = length $d; ($a, $b) = @{$j->{"wte.weight"}{data_offsets}}; $w = substr $d, $a, $b - $a;
@@ -151,7 +151,7 @@ tensor_bytes() # file name
     one_line_and_code 3
 }
 
-@test "an index may not lead out of its folder" {
+@test "an index may not name files outside its folder" {
     mkdir -p evil
     cp tiny/config.json evil/
     for name in ../tiny/model.safetensors "$PWD/tiny/model.safetensors" a/../../tiny/model.safetensors '' . link.safetensors; do
@@ -163,7 +163,7 @@ tensor_bytes() # file name
     done
 }
 
-@test "an index and its files must tell the same" {
+@test "an index and its files must agree" {
     mics-shard cast tiny --dtype=f32 --max-file=8K -o "$out"
     sed -i 's/transformer\.//; s/"wpe.weight": .*/"nothing": "model-00002-of-00005.safetensors",/' "$out/model.safetensors.index.json"
     run --separate-stderr mics-shard verify "$out"
@@ -176,7 +176,7 @@ tensor_bytes() # file name
     [[ $stderr == *"model-00003-of-00005.safetensors: No such file"* ]]
 }
 
-@test "malformed safetensors are one clear line" {
+@test "malformed safetensors are reported in one line" {
     safetensors overlap.safetensors '{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}}' 12
     safetensors twice.safetensors '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}' 8
     safetensors huge.safetensors '{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}' 4
@@ -236,7 +236,7 @@ tensor_bytes() # file name
     one_line_and_code 3
 }
 
-@test "a checkpoint whose plan an earlier version made, by other formulas, is read all the same" {
+@test "a checkpoint whose plan an earlier version computed by other formulas is read" {
     requires jq
     mics-shard split tiny -p mics:2.mp -o "$out"
     mics-show --json "$out/manifest.mp" | jq '.plan.memory.arena_bytes += 256 | .plan.choice.invented = 1' >"$BATS_TEST_TMPDIR/old"
@@ -267,7 +267,7 @@ tensor_bytes() # file name
     done
 }
 
-@test "other families are refused by their name" {
+@test "other families are refused by name" {
     mkdir -p llama
     cp tiny/model.safetensors llama/
     echo '{"model_type": "llama", "hidden_size": 8}' >llama/config.json
@@ -288,7 +288,7 @@ tensor_bytes() # file name
     done
 }
 
-@test "--dry-run tells the bytes and writes nothing" {
+@test "--dry-run prints the bytes and writes nothing" {
     run mics-shard split tiny -p zero3.mp -o "$out" --dry-run --tsv
     [ "$status" = 0 ]
     mics-shard split tiny -p zero3.mp -o "$out-s"
@@ -321,7 +321,7 @@ tensor_bytes() # file name
     [ -z "$(ls "$BATS_TEST_TMPDIR/i")" ]
 }
 
-@test "what a killed run left goes with the next one, and what a running one makes stays" {
+@test "the next run removes the files of a killed run, but not those of a running one" {
     requires flock
     mkdir -p "$BATS_TEST_TMPDIR/l/out.tmp.1/deep" "$BATS_TEST_TMPDIR/l/out.tmp.2" "$BATS_TEST_TMPDIR/l/out.tmp.x" "$BATS_TEST_TMPDIR/l/output.tmp.1"
     echo x >"$BATS_TEST_TMPDIR/l/out.tmp.1/deep/x"

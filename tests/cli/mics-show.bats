@@ -112,7 +112,7 @@ setup()
     one_line_and_code 1
 }
 
-@test "show: an error has the file and the path in it" {
+@test "show: an error names the file and the path" {
     sed 's/5e9/"fast"/' topology.json >bad.json
     run --separate-stderr mics-show bad.json
     one_line_and_code 3

@@ -13,7 +13,7 @@ setup()
 teardown()
 {
     end_job
-    small_disk_gone
+    unmount_small_disk
 }
 
 setup_file()
@@ -45,7 +45,7 @@ process_of() # n
     pgrep -P "$job" mics-train | sed -n "$1p"
 }
 
-# Whatever a failed test left running.
+# End what a failed test left running.
 end_job()
 {
     local rank
@@ -61,18 +61,18 @@ a_node_is_one_rank()
 }
 
 # One rank.
-alone() # options...
+one_rank() # options...
 {
     MICS_NODE_RANKS=1 mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$BATS_FILE_TMPDIR/text" --val-every=0 --sample=0 "$@"
 }
 
-# What the programs said, without the launcher's own words.
+# The programs' messages, without those of the launcher.
 said()
 {
     grep '^mics-' <<<"$stderr"
 }
 
-# The job failed with this code, and one line of ours says this.
+# The job failed with this code, and one line of the programs has these words.
 fails() # code words
 {
     if [ "$status" != "$1" ] || [ "$(said | wc -l)" != 1 ] || [[ $(said) != *"$2"* ]]; then
@@ -118,7 +118,7 @@ wait_for() # file pattern
     mics-show --history run/latest | grep -q 'mics-train .*--steps=30'
 }
 
-@test "train: interrupted and resumed is the same, bit for bit" {
+@test "train: an interrupted and resumed run equals an uninterrupted one bit for bit" {
     requires mpi:4
     train --steps=8 --out=whole -q
     train --steps=8 --out=parts --save-every=3 -q
@@ -131,7 +131,7 @@ wait_for() # file pattern
     [ "$(readlink again/latest)" = step-000008 ]
 }
 
-@test "train: SGD without clipping also resumes bit for bit" {
+@test "train: SGD without clipping resumes bit for bit" {
     a_node_is_one_rank
     for out in whole parts; do
         mics-train -p "$BATS_FILE_TMPDIR/sgd.mp" --data="$BATS_FILE_TMPDIR/text" --steps=6 --lr=0.1 --sample=0 \
@@ -172,11 +172,11 @@ wait_for() # file pattern
 }
 
 @test "train: --resume=auto starts a new run, then continues it" {
-    alone --resume=auto --steps=2 --out=run -q
-    alone --resume=auto --steps=4 --out=run --log-every=1 >out
+    one_rank --resume=auto --steps=2 --out=run -q
+    one_rank --resume=auto --steps=4 --out=run --log-every=1 >out
     grep -q 'resumed *run/latest, after step 2' out
     [ "$(readlink run/latest)" = step-000004 ]
-    alone --resume=auto --steps=4 --out=run >out
+    one_rank --resume=auto --steps=4 --out=run >out
     grep -q 'no steps left to train' out
 }
 
@@ -217,9 +217,9 @@ wait_for() # file pattern
 
 @test "train: the paced device takes the times of another plan with the same operations" {
     mics-plan --topology='node:1 gpu:1 flops:4G' --model=gpt2-nano --global-batch=2 --seq=32 >other.mp
-    alone --steps=2 --out=run -q --device=paced --pace=other.mp
+    one_rank --steps=2 --out=run -q --device=paced --pace=other.mp
     mics-plan --topology='node:1 gpu:1 flops:1G' --model=gpt2-micro --global-batch=2 --seq=32 >other.mp
-    run -2 --separate-stderr alone --steps=2 --out=run -q --device=paced --pace=other.mp
+    run -2 --separate-stderr one_rank --steps=2 --out=run -q --device=paced --pace=other.mp
     [[ $(said) == "mics-train: other.mp: its step has "*" operations, that of this plan has "* ]]
     run -2 mics-train --data=x -p x --pace=y
     run -2 mics-train --data=x -p x --device=paced --resume=auto
@@ -328,7 +328,7 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(find run -name '*.tmp.*')" = "" ]
 }
 
-@test "train: a full disk is found before it is written to" {
+@test "train: a full disk is detected before anything is written" {
     requires mpi:4 root tmpfs
     small_disk 4m
     run --separate-stderr train --steps=1 --out=small/run -q
@@ -399,7 +399,7 @@ follows_fp32() # dtype grad-dtype tolerance
     a_node_is_one_rank
     echo '{"model_type":"gpt2","vocab_size":257,"n_embd":128,"n_layer":2,"n_head":4,"n_positions":256}' >config.json
     mics-plan --topology='node:1 gpu:1' --model=config.json --global-batch=2 --seq=32 >small.mp
-    alone --steps=1 --out=run -q
+    one_rank --steps=1 --out=run -q
     run --separate-stderr mics-train -p small.mp --resume=run --out=run --data="$BATS_FILE_TMPDIR/text"
     fails 3 "the plan's"
     [[ $stderr == *'tensors are not the model'* ]]
@@ -407,7 +407,7 @@ follows_fp32() # dtype grad-dtype tolerance
     fails 3 'it is of AdamW'
 }
 
-@test "train: what is not a plan is refused" {
+@test "train: input that is not a plan is refused" {
     a_node_is_one_rank
     printf 'x' >bad.mp
     run --separate-stderr mics-train -p bad.mp --data="$BATS_FILE_TMPDIR/text" --out=run
@@ -435,7 +435,7 @@ follows_fp32() # dtype grad-dtype tolerance
     printf 'short' >short
     run --separate-stderr train --data='nothing*' --out=run
     fails 3 "'nothing*' matches no file"
-    run --separate-stderr alone --data=. --out=run
+    run --separate-stderr one_rank --data=. --out=run
     fails 3 'is a folder'
     for file in empty short; do
         MICS_NODE_RANKS=1 run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=$file --out=run
@@ -463,11 +463,11 @@ follows_fp32() # dtype grad-dtype tolerance
 }
 
 @test "train: a new run does not touch the checkpoints of another" {
-    alone --steps=1 --out=run -q
-    run --separate-stderr alone --steps=1 --out=run -q
+    one_rank --steps=1 --out=run -q
+    run --separate-stderr one_rank --steps=1 --out=run -q
     fails 1 'run: has checkpoints already'
-    alone --steps=1 --seed=2 --out=run --overwrite -q
-    run --separate-stderr alone --resume=nowhere --out=run
+    one_rank --steps=1 --seed=2 --out=run --overwrite -q
+    run --separate-stderr one_rank --resume=nowhere --out=run
     fails 3 "'nowhere' holds no checkpoint"
 }
 
@@ -475,41 +475,41 @@ follows_fp32() # dtype grad-dtype tolerance
     mkdir run
     flock run sleep 3 3>&- &
     sleep 0.5
-    run --separate-stderr alone --steps=1 --out=run -q
+    run --separate-stderr one_rank --steps=1 --out=run -q
     fails 1 'another run is using this folder'
     wait
 }
 
 @test "train: --keep leaves only the last checkpoints" {
-    alone --steps=6 --save-every=1 --keep=2 --out=run -q
+    one_rank --steps=6 --save-every=1 --keep=2 --out=run -q
     [ "$(find run -maxdepth 1 -name 'step-*' | sort | tr '\n' ' ')" = "run/step-000005 run/step-000006 " ]
 }
 
 @test "train: --keep-every keeps every N-th checkpoint" {
-    alone --steps=6 --save-every=1 --keep=1 --keep-every=4 --out=run -q
+    one_rank --steps=6 --save-every=1 --keep=1 --keep-every=4 --out=run -q
     [ "$(find run -maxdepth 1 -name 'step-*' | sort | tr '\n' ' ')" = "run/step-000004 run/step-000006 " ]
 }
 
 @test "train: a damaged checkpoint is refused by one line" {
-    alone --steps=1 --out=run -q
+    one_rank --steps=1 --out=run -q
     cp -r run bad
     printf '\1' | dd of=bad/step-000001/shard-00000.safetensors bs=1 seek=50000 conv=notrunc status=none
-    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    run --separate-stderr one_rank --resume=bad --out=bad --steps=2
     fails 3 'bad/latest/shard-00000.safetensors: is damaged'
     truncate -s -1 bad/step-000001/shard-00000.safetensors
-    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    run --separate-stderr one_rank --resume=bad --out=bad --steps=2
     fails 3 'bytes, the manifest says'
     rm bad/step-000001/shard-00000.safetensors
-    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    run --separate-stderr one_rank --resume=bad --out=bad --steps=2
     fails 3 'No such file'
     truncate -s 100 bad/step-000001/manifest.mp
-    run --separate-stderr alone --resume=bad --out=bad --steps=2
+    run --separate-stderr one_rank --resume=bad --out=bad --steps=2
     fails 3 'bad/latest/manifest.mp'
 }
 
 @test "train: resuming on other data must be asked for" {
     a_node_is_one_rank
-    alone --steps=1 --out=run -q
+    one_rank --steps=1 --out=run -q
     cat "$BATS_FILE_TMPDIR/text" "$BATS_FILE_TMPDIR/text" >twice
     run --separate-stderr mics-train --resume=run --out=run --data=twice --steps=2 --sample=0
     fails 3 'trained on other data'

@@ -41,29 +41,29 @@ faulty() # fault command...
     done
 }
 
-@test "nccl: MICS_COMM=staged uses memory of the host, and it is right, too" {
+@test "nccl: MICS_COMM=staged uses host memory, with correct results" {
     MICS_COMM=staged run -0 mpi 3 "$comm" gpu staged
     [ "$output" = "all well on 3 ranks" ]
 }
 
-@test "nccl: two ranks on one GPU are refused, and which" {
+@test "nccl: two ranks on one GPU are refused by number" {
     MICS_EMULATED_GPUS=2 run ! mpi 3 "$comm" gpu nccl
     [[ $output == *"ranks 0 and 2 are on the same GPU, but NCCL needs one GPU per rank"* ]]
 }
 
-@test "nccl: ranks on one GPU that NCCL takes for machines of their own are let through" {
+@test "nccl: ranks on one GPU are accepted if each is a machine of its own to NCCL" {
     # shellcheck disable=SC2016 # the ranks' shells expand it
     MICS_EMULATED_GPUS=1 run -0 mpi 2 sh -c 'NCCL_HOSTID=$OMPI_COMM_WORLD_RANK exec "$0" gpu nccl' "$comm"
     [ "$output" = "all well on 2 ranks" ]
 }
 
-@test "nccl: a rank that cannot join fails all, at once" {
+@test "nccl: a rank that cannot join fails all ranks at once" {
     run ! timeout 20 "$(command -v bash)" -c "$(declare -f faulty); faulty join $comm gpu-join"
     [[ $output == *"rank 0: NCCL: rank 1 of 3 failed to join"* ]]
     [[ $output == *"rank 1: NCCL: unhandled system error: emulated: cannot join"* ]]
 }
 
-@test "nccl: a collective that hangs with an error is seen beside its stream, and the job ends within seconds" {
+@test "nccl: the error of a collective that hangs is detected outside its stream, and the job ends within seconds" {
     began=$(date +%s)
     run -9 timeout 60 "$(command -v bash)" -c "$(declare -f faulty); faulty 3 $comm gpu-fault"
     [[ $output == *"rank 1: among 3 ranks: NCCL: unhandled system error: emulated: the network is down"* ]]
@@ -91,7 +91,7 @@ faulty() # fault command...
     [ $(($(date +%s) - began)) -lt 30 ]
 }
 
-@test "nccl: a device that is not there is an error of mics-bench and mics-probe" {
+@test "nccl: a missing device is an error of mics-bench and mics-probe" {
     MICS_EMULATED_GPUS=0 run ! mpi 2 mics-bench --device=cuda
     [[ $output == *"--device=cuda: no GPU"* ]]
     MICS_EMULATED_GPUS=0 run ! mics-probe --device=cuda
@@ -100,7 +100,7 @@ faulty() # fault command...
     [[ $output == *"'gpu': expected auto, host or cuda"* ]]
 }
 
-@test "nccl: mics-probe measures emulated GPUs, and says that they are" {
+@test "nccl: mics-probe measures emulated GPUs and marks them as emulated" {
     MICS_NODE_RANKS=1 run -0 --separate-stderr mpi 2 mics-probe --device=cuda --seconds=0.3 --json
     [ "$(jq -r '[.device.name, .device.flops_dtype] | join(" ")' <<<"$output")" = "emulated bf16" ]
     jq -e '.device.from_host_bytes_per_s > 0 and .links.net.bandwidth_bytes_per_s > 0' <<<"$output"
@@ -116,11 +116,12 @@ probed()
 }
 
 @test "nccl: a probed GPU's limit is its free memory less 512 MiB, the least of all ranks" {
-    # NVML's word, from before there is a context: another program has 8 of 16 GiB, and 9 on the second GPU
+    # NVML's figure, before there is a context: another program has 8 of 16 GiB, and 9 on the second
+    # GPU
     run -0 env MICS_NVML_PATH="$MICS_BUILD/tests/fake/nvml.so" MICS_FAKE_NVML=emulated "$(command -v bash)" -c \
         "$(declare -f mpi probed); probed"
     [ "$output" = "$((7 * 1024 - 512)) $((7 * 1024))" ]
-    # without NVML CUDA's, which has this process's own context and buffers in it
+    # without NVML, CUDA's figure, which includes this process's own context and buffers
     MICS_NVML_PATH=/nonexistent MICS_EMULATED_TAKEN=$((3 << 30)) run -0 probed
     read -r limit free <<<"$output"
     [ "$limit" = $((free - 512)) ]
@@ -147,7 +148,7 @@ agree() # dtype tolerance
 }
 
 # Each communicator of the emulated NCCL takes 1 MiB when it joins, and 1 MiB when it is used.
-@test "nccl: what communicators take of a GPU is measured before the first step, and told" {
+@test "nccl: the communicators' GPU memory is measured before the first step and reported" {
     prepare mics:4 f32
     run -0 mpi 4 "${job[@]:0:${#job[@]}-1}" --device=cuda --out=run --metrics=run.jsonl
     [[ $output == *"communication by nccl (2.28.9)"* ]]
@@ -155,7 +156,7 @@ agree() # dtype tolerance
     jq -se '.[0] | .transport == "nccl" and .comm_bytes >= 10485760 and .comm_bytes < 10600000' run.jsonl
 }
 
-@test "nccl: each line of a plan's memory holds what emulated GPUs report, as tests/gpu/run asks of real ones" {
+@test "nccl: each line of a plan's memory covers what emulated GPUs report, as tests/gpu/run checks on real ones" {
     check=$MICS_BUILD/tests/gpu/check_memory
     MICS_NVML_PATH=$MICS_BUILD/tests/fake/nvml.so MICS_FAKE_NVML=emulated run -0 "$check"
     [ "$(grep -c '^ok ' <<<"$output")" = 5 ]
@@ -177,7 +178,7 @@ agree() # dtype tolerance
     [[ $stderr == *"MICS_NCCL_REGISTER: expected 0 or 1"* ]]
 }
 
-@test "nccl: a GPU without memory for the arena, or for the communicators beside it, is one line with all three" {
+@test "nccl: a GPU without memory for the arena or the communicators is reported in one line with all three sizes" {
     prepare mics:4 f32
     MICS_EMULATED_MEMORY=42000000 run -1 mpirun -n 4 "${job[@]}" --device=cuda --out=run
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
@@ -187,7 +188,7 @@ agree() # dtype tolerance
     [[ $output == *"the plan's arena of "*" leaves "*" to the communicators: "*" ranks: NCCL: unhandled cuda error: emulated: out of memory"* ]]
 }
 
-@test "nccl: a rank that does not come to NCCL is noticed before the first step" {
+@test "nccl: a rank that does not join NCCL is detected before the first step" {
     prepare mics:4 f32
     run ! timeout 60 "$(command -v bash)" -c "$(declare -f faulty); ranks=4; faulty absent ${job[*]} --device=cuda --timeout=2 --out=run"
     [ "$(grep -c '^mics-train: ' <<<"$output")" = 1 ]
@@ -219,7 +220,7 @@ agree() # dtype tolerance
     [[ $output == *"mics-train: rank 1 "*" died in step 1: "* ]]
 }
 
-@test "nccl: a rank that is killed while a checkpoint is written on GPUs ends the job, and leaves the checkpoint before" {
+@test "nccl: a rank that is killed while a checkpoint is written on GPUs ends the job and keeps the previous checkpoint" {
     prepare mics:2 f32
     mpi 4 "${job[@]}" --device=cuda --out=run
     MICS_FAULT=1:reduce:8 run ! timeout 60 mpirun -n 4 "${job[@]}" --device=cuda --out=run --resume=auto --steps=9 --save-every=1

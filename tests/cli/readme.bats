@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# The README's examples, run: each block after a line "<!-- run ... -->", in order, in one folder. Only the number of
-# steps is made small.
+# The README's examples, run: each block after a line "<!-- run ... -->", in order, in one folder.
+# Only the number of steps is reduced.
 
 load helpers
 
@@ -14,11 +14,11 @@ examples()
         inside' "$root/README.md" | sed 's/--steps=600/--steps=4/'
 }
 
-@test "README: the examples that are marked exist" {
+@test "README: there are marked examples" {
     [ "$(examples | grep -c 'mics-')" -ge 6 ]
 }
 
-@test "README: every example runs as it stands, in order" {
+@test "README: every marked example runs unchanged, in order" {
     requires mpi:4
     cd "$BATS_TEST_TMPDIR"
     ln -s "$root/lib" "$root/man" .
@@ -30,6 +30,6 @@ examples()
 }
 
 @test "README: the table names every program, and only programs" {
-    sed -n 's/^| `\(mics-[a-z]*\)` |.*/\1/p' "$root/README.md" | sort >"$BATS_TEST_TMPDIR/told"
-    programs | sort | diff - "$BATS_TEST_TMPDIR/told"
+    sed -n 's/^| `\(mics-[a-z]*\)` |.*/\1/p' "$root/README.md" | sort >"$BATS_TEST_TMPDIR/documented"
+    programs | sort | diff - "$BATS_TEST_TMPDIR/documented"
 }

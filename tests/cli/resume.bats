@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Checkpoints that belong to no number of ranks: 20 steps on four ranks, resumed on others.
+# Checkpoints are independent of the number of ranks: 20 steps on four ranks, resumed on others.
 
 load helpers
 
@@ -43,7 +43,7 @@ losses() # metrics: of the steps after 20
 
 # Six steps from the checkpoint on these ranks: the losses of the run that was not interrupted, within
 # the rounding of fp32 sums in another order.
-goes_on() # ranks ranks-of-a-node topology strategy
+continues() # ranks ranks-of-a-node topology strategy
 {
     plan "$3" "$4" >other.mp
     on "$1" "$2" other.mp --resume="$base/base" --out=run --metrics=m.jsonl
@@ -54,7 +54,7 @@ goes_on() # ranks ranks-of-a-node topology strategy
 
 @test "resume: four ranks in groups of two continue bit for bit" {
     requires mpi:4
-    goes_on 4 2 'node:2 gpu:2' mics:2
+    continues 4 2 'node:2 gpu:2' mics:2
     cmp <(losses "$base/whole.jsonl") <(losses m.jsonl)
     for file in run/step-000026/shard-*; do
         cmp "$file" "$base/whole/step-000026/${file##*/}"
@@ -84,32 +84,32 @@ goes_on() # ranks ranks-of-a-node topology strategy
 
 @test "resume: on four ranks in one group" {
     requires mpi:4
-    goes_on 4 2 'node:2 gpu:2' mics:4
+    continues 4 2 'node:2 gpu:2' mics:4
 }
 
 @test "resume: on two ranks without groups" {
     requires mpi:4
-    goes_on 2 2 'node:1 gpu:2' mics:1
+    continues 2 2 'node:1 gpu:2' mics:1
 }
 
 @test "resume: on eight ranks in groups of four" {
     requires mpi:8
-    goes_on 8 4 'node:2 gpu:4' mics:4
+    continues 8 4 'node:2 gpu:4' mics:4
 }
 
 @test "resume: on one rank" {
     requires mpi:4
-    goes_on 1 1 'node:1 gpu:1' mics:1
+    continues 1 1 'node:1 gpu:1' mics:1
 }
 
 @test "resume: as zero3 and as ddp" {
     requires mpi:4
-    goes_on 4 2 'node:2 gpu:2' zero3
+    continues 4 2 'node:2 gpu:2' zero3
     rm -r run
-    goes_on 4 2 'node:2 gpu:2' ddp
+    continues 4 2 'node:2 gpu:2' ddp
 }
 
-@test "resume: in bf16 bit for bit, the master with it, and a run in fp32 in bf16" {
+@test "resume: in bf16 bit for bit with the master, and a run in fp32 is continued in bf16" {
     requires mpi:4
     on 4 2 "$base/narrow.mp" --steps=6 --out=whole --metrics=whole.jsonl
     on 4 2 "$base/narrow.mp" --steps=6 --out=part --save-every=3

@@ -29,7 +29,7 @@ lines_of_shard()
     grep -c '^mics-shard: ' <<<"$stderr"
 }
 
-@test "any number of ranks makes the same files, and the plan goes on once" {
+@test "any number of ranks writes the same files, and the plan is passed on once" {
     requires mpi:3
     for ranks in 1 2 3; do
         mpi $ranks mics-shard split tiny -o "$out-$ranks" --no-history <zero3.mp >"$BATS_TEST_TMPDIR/passed.mp"
@@ -39,7 +39,7 @@ lines_of_shard()
     [ -e one/shard-00003.safetensors ]
 }
 
-@test "reshard, merge and cast are shared, too" {
+@test "reshard, merge and cast are divided among ranks" {
     requires mpi:3
     for plan in ddp mics:2; do
         mics-shard reshard one -p $plan.mp -o "$out-1-$plan"
@@ -54,7 +54,7 @@ lines_of_shard()
     diff -r "$out-c1" "$out-c3"
 }
 
-@test "verify is shared, and tells of every damaged file once" {
+@test "verify is divided among ranks and reports every damaged file once" {
     requires mpi:3
     mpi 3 mics-shard verify one
     cp -r one bad
@@ -65,7 +65,7 @@ lines_of_shard()
     [[ $stderr == *"shard-00001.safetensors: is damaged"*"shard-00002.safetensors: is damaged"*"bad: 2 problems"* ]]
 }
 
-@test "a damaged source is told once, and nothing is made of it" {
+@test "a damaged source is reported once, and nothing is written" {
     requires mpi:3
     cp -r one flipped
     printf '\x01' | dd of=flipped/shard-00002.safetensors bs=1 seek=5000 conv=notrunc status=none
@@ -80,7 +80,7 @@ lines_of_shard()
     done
 }
 
-@test "a plan that is none, a place that is taken and a model that does not fit are told once" {
+@test "an invalid plan, an existing target and a model that does not fit are reported once" {
     requires mpi:3
     run --separate-stderr mpi 3 mics-shard split tiny -o "$out" <tiny/config.json
     [ "$status" = 3 ] && [ "$(lines_of_shard)" = 1 ]
@@ -102,7 +102,7 @@ lines_of_shard()
     [ ! -e "$out" ]
 }
 
-@test "a rank that is killed leaves nothing" {
+@test "a killed rank leaves no files" {
     requires mpi:3 perl
     mkdir big "$BATS_TEST_TMPDIR/k"
     perl -e '$h = q({"a":{"dtype":"F32","shape":[536870912],"data_offsets":[0,2147483648]}}); print pack("Q<", length $h), $h;' >big/model.safetensors

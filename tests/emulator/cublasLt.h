@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cublasLt.h - the part of cuBLASLt that mics uses, done on the host, plainly.
+ * cublasLt.h - the part of cuBLASLt that mics uses, implemented on the host without optimisation.
  *
- * The names and values are cuBLASLt's. What the real one refuses, or what its documentation leaves
- * open, is refused here, with a line on standard error where a caller can only have made a mistake:
- * an algorithm that was proposed for another product, operands less aligned than was promised,
- * leading dimensions below the rows, epilogues of other types than bf16 (a bias may be of the
- * result's type), too small a workspace.
+ * The names and values are cuBLASLt's. Calls that the real library refuses, or whose result its
+ * documentation leaves open, are refused here, with a line on standard error if the cause can only
+ * be a mistake of the caller: an algorithm that was proposed for another product, operands less
+ * aligned than was promised, leading dimensions below the rows, epilogues of other types than bf16
+ * (a bias may be of the result's type), too small a workspace.
  *
  * A product gets up to five proposals, counted from 0, which split its sum into 1, 2, 3, ... parts:
- * their results differ in the last bits. Proposal 2 is refused when it is run, as may happen. The
- * environment configures them:
+ * their results differ in the last bits. Proposal 2 is refused when it is run, as the real library
+ * may do. The environment configures them:
  *
  *   MICS_EMULATED_FAST_PROPOSAL=N       all others take 1 s longer, by the GPU's clock
  *   MICS_EMULATED_WITHDRAWN_PROPOSAL=N  cublasLtMatmulAlgoCheck() does not accept it any more

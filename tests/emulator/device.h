@@ -324,7 +324,7 @@ template <typename T> struct emu_shuffle {
     unsigned from; /* lane */
 };
 
-/* A lane that does not take part has nothing to give: what is read of it is undefined (0xff bytes).
+/* The value of a lane that does not take part is undefined (0xff bytes).
  */
 template <typename T> static void emu_shuffle_meet(void *const *lanes, unsigned mask)
 {

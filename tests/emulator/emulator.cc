@@ -79,7 +79,7 @@ machine::~machine()
     emu_fiber_free(main);
 }
 
-/* Some number below n. Splitmix (Steele et al. 2014). */
+/* A random number below n. Splitmix (Steele et al. 2014). */
 static unsigned draw(struct machine *m, unsigned n)
 {
     uint64_t z = m->seed + ++m->draws * 0x9e3779b97f4a7c15u;
@@ -117,9 +117,9 @@ static void make_ready(struct machine *m, unsigned i)
     m->ready[m->ready_count++] = i;
 }
 
-/* The next fiber that can do something; nullptr when none can. Usually of the thread that was made
- * ready last: so a warp runs as far ahead of the others as barriers let it, which shows that one is
- * missing. With a drawn order any. */
+/* The next fiber that can continue; nullptr when none can. By default that of the thread that
+ * became ready last, so that a warp runs as far ahead of the others as barriers allow, which
+ * exposes a missing barrier. In a random order it is any fiber. */
 static struct emu_fiber *ready_fiber(struct machine *m)
 {
     if (m->ready_count > 0) {
@@ -160,7 +160,8 @@ static void run_thread(struct machine *m, unsigned i, struct emu_fiber *fiber)
     m->ended++;
 }
 
-/* A fiber's life: threads that have not started, one after another; idle when there are none. */
+/* A fiber's main loop: it runs threads that have not started, one after another, and is idle when
+ * there are none. */
 static void live(struct emu_fiber *fiber)
 {
     struct machine *m = &running;
@@ -230,7 +231,7 @@ int emu_block_barrier(int predicate)
     for (unsigned i = 0; i < m->count; i++)
         if (m->order[i] != self)
             make_ready(m, m->order[i]);
-    if (m->seed != 0) { /* the last to come need not be the first to go */
+    if (m->seed != 0) { /* the last to arrive need not be the first to continue */
         make_ready(m, self);
         wait(m);
     }
@@ -250,7 +251,8 @@ unsigned emu_warp_alive(void)
     return lanes_there(&running, warp * EMU_WARP) & ~running.warp_ended[warp];
 }
 
-/* All lanes of the mask are here: check that they mean the same, and hand over what they gave. */
+/* All lanes of the mask have arrived: check that they execute the same operation, and exchange
+ * their values. */
 static void meet_lanes(struct machine *m, unsigned first, unsigned mask, emu_meet_fn meet)
 {
     void *lanes[EMU_WARP] = {};
@@ -337,7 +339,7 @@ static void set_up_block(struct machine *m, uint3 index)
         std::swap(m->order[i - 1], m->order[draw(m, i)]);
 }
 
-/* No thread can continue, and not all have ended: report which waits for which. */
+/* No thread can continue, and not all have ended: report what each waits for. */
 static void tell_deadlock(const struct machine *m)
 {
     unsigned in[ENDED + 1] = {};
@@ -420,7 +422,7 @@ cudaError_t emu_func_set_attribute(const void *kernel, cudaFuncAttribute attribu
     return cudaSuccess;
 }
 
-/* Fibers with threads that will never end are thrown away. */
+/* Fibers with threads that will never end are discarded. */
 static void clean_up(struct machine *m)
 {
     free(m->shared);
@@ -431,7 +433,7 @@ static void clean_up(struct machine *m)
     m->failed = false;
 }
 
-/* Run a launch whose turn has come. */
+/* Run a launch that is next in its stream. */
 static emu_step run(const struct emu_job &job)
 {
     struct machine *m = &running;
@@ -464,8 +466,8 @@ static cudaError_t enqueue(struct emu_job job, cudaStream_t stream)
     return emu_note(cudaSuccess);
 }
 
-/* As MICS_LAUNCH for a GPU has it: the thread's last error, also of an earlier call that was not
- * asked about. */
+/* As MICS_LAUNCH on a GPU: the thread's last error, also that of an earlier call which was not
+ * queried. */
 cudaError_t emu_launch(struct emu_job job, cudaStream_t stream)
 {
     (void)enqueue(std::move(job), stream);

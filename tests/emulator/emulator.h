@@ -2,12 +2,12 @@
 /*
  * emulator.h - how a grid is run on the host.
  *
- * A launch is enqueued on its stream with a copy of its arguments. When its turn comes (queue.h),
- * the blocks of the grid run one after another on one thread. The threads of a block are fibers:
- * one runs until it ends, waits for its block (__syncthreads) or for its warp (shuffles, votes,
- * matrix instructions). A fiber takes the next thread when its own ends, so that a kernel without
- * barriers is run by one fiber, as plain calls. Errors of the kernel are reported on standard error
- * and fail the launch:
+ * A launch is enqueued on its stream with a copy of its arguments. When the stream reaches it
+ * (queue.h), the blocks of the grid run one after another on one thread. The threads of a block are
+ * fibers: one runs until it ends, waits for its block (__syncthreads) or for its warp (shuffles,
+ * votes, matrix instructions). A fiber takes the next thread when its own ends, so that a kernel
+ * without barriers is run by one fiber, as plain calls. Errors of the kernel are reported on
+ * standard error and fail the launch:
  *   - a thread ends, or waits elsewhere, while others wait for it;
  *   - the lanes of a warp meet at different operations;
  *   - a grid or its shared memory is larger than a GPU of compute capability 9.0 takes. Shared
@@ -89,7 +89,7 @@ struct dim3 {
 
 #define EMU_WARP 32
 
-/* What the running thread sees of itself. */
+/* Built-in variables of the running thread. */
 struct emu_now {
     uint3 thread_index, block_index;
     uint3 block_dim, grid_dim;
@@ -115,8 +115,7 @@ struct emu_job {
     uint64_t seed; /* of the order of threads */
 };
 
-/* Enqueue it; `seed` is filled in. What is wrong with the launch itself is told at once, as by
- * CUDA. */
+/* Enqueue it; `seed` is filled in. Errors of the launch itself are returned at once, as by CUDA. */
 cudaError_t emu_launch(struct emu_job job, cudaStream_t stream);
 cudaError_t emu_func_set_attribute(const void *kernel, cudaFuncAttribute attribute, int value);
 
@@ -127,15 +126,16 @@ void emu_set_order(uint64_t seed);
 /* Wait for the block; the number of threads whose predicate is not 0. */
 int emu_block_barrier(int predicate);
 
-/* Wait until every lane of `mask` is here with the same `meet`; the last to come calls it once,
- * with what each lane gave (NULL where there is none). Lanes outside the mask do not take part. */
+/* Wait until every lane of `mask` has arrived with the same `meet`; the last to arrive calls it
+ * once, with the value of each lane (NULL where there is none). Lanes outside the mask do not take
+ * part. */
 typedef void (*emu_meet_fn)(void *const *lanes, unsigned mask);
 void emu_warp_meet(unsigned mask, emu_meet_fn meet, void *lane);
 
 /* Lanes of the running thread's warp that exist and have not ended. */
 unsigned emu_warp_alive(void);
 
-/* Another number for each block that the calling thread runs, from 1. */
+/* A different number for each block that the calling thread runs, from 1. */
 uint64_t emu_block_number(void);
 
 /* Report an error of the kernel on standard error and end the launch; only in a kernel. */

@@ -3,8 +3,8 @@
  * fiber.cc - switching stacks: a few instructions on x86-64, ucontext elsewhere (or with
  * EMU_UCONTEXT).
  *
- * A switch saves what the calling convention says a function must keep. Stacks are mapped with a
- * page below them that traps.
+ * A switch saves the registers that the calling convention requires a function to keep. Stacks are
+ * mapped with a page below them that traps.
  */
 #include "fiber.h"
 
@@ -54,7 +54,7 @@ struct emu_fiber {
     const void *bottom; /* of the stack, as AddressSanitizer wants it */
     size_t bytes;
     void *fake_stack;
-    void *tsan; /* ThreadSanitizer's idea of it */
+    void *tsan; /* ThreadSanitizer's handle of it */
     void *sp;   /* x86-64 */
     ucontext_t context;
 };

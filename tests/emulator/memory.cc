@@ -72,7 +72,7 @@ static cudaError_t allocate(void **out, size_t bytes, emu_memory kind)
     return emu_note(cudaSuccess);
 }
 
-/* What still runs is waited for first, as a GPU does. */
+/* Waits for running operations first, as a GPU does. */
 static cudaError_t release(void *memory, emu_memory kind)
 {
     if (!memory)
@@ -88,7 +88,7 @@ static std::atomic<size_t> used_bytes; /* by cudaMalloc */
 
 size_t emu_memory_left(size_t *total)
 {
-    /* MICS_EMULATED_TAKEN: what other programs have of it */
+    /* MICS_EMULATED_TAKEN: memory that other programs use */
     const size_t used = used_bytes + (size_t)emu_setting("MICS_EMULATED_TAKEN", 0);
 
     *total = (size_t)emu_setting("MICS_EMULATED_MEMORY", 8ll << 30);
@@ -223,8 +223,8 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t bytes, enum cudaM
     return emu_note(cudaSuccess);
 }
 
-/* What came before is waited for, and memory of the host that the copy uses itself; not copies
- * within a device. */
+/* Waits for earlier operations, and for the copy itself if it uses memory of the host; not for
+ * copies within a device. */
 cudaError_t cudaMemcpy(void *dst, const void *src, size_t bytes, enum cudaMemcpyKind kind)
 {
     emu_log("cudaMemcpy");

@@ -19,40 +19,40 @@
 #include <unistd.h>
 #include <utility>
 
-/* --- the room */
+/* --- the shared state */
 
-static size_t room_bytes(int size)
+static size_t shared_state_bytes(int size)
 {
-    return sizeof(room) + (size_t)size * ROOM_SLOT;
+    return sizeof(shared_state) + (size_t)size * SHARED_STATE_SLOT;
 }
 
-room *room_enter(const char *name, int size)
+shared_state *shared_state_open(const char *name, int size)
 {
     const int fd = shm_open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     void *memory = MAP_FAILED;
 
     if (fd < 0)
         return nullptr;
-    if (ftruncate(fd, (off_t)room_bytes(size)) == 0)
-        memory = mmap(nullptr, room_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (ftruncate(fd, (off_t)shared_state_bytes(size)) == 0)
+        memory = mmap(nullptr, shared_state_bytes(size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    return memory == MAP_FAILED ? nullptr : static_cast<room *>(memory);
+    return memory == MAP_FAILED ? nullptr : static_cast<shared_state *>(memory);
 }
 
-void room_leave(room *room, int size)
+void shared_state_close(shared_state *shared_state, int size)
 {
-    munmap(room, room_bytes(size));
+    munmap(shared_state, shared_state_bytes(size));
 }
 
-void room_forget_name(const char *name)
+void shared_state_unlink(const char *name)
 {
     shm_unlink(name);
 }
 
-bool room_has_died(const room *room, int size)
+bool shared_state_has_dead_rank(const shared_state *shared_state, int size)
 {
     for (int i = 0; i < size; i++) {
-        const int32_t pid = room->members[i].pid;
+        const int32_t pid = shared_state->members[i].pid;
 
         if (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
             return true;
@@ -120,14 +120,14 @@ bool emu_nccl_is_well(const emu_nccl *comm)
 
 void emu_barrier::arrive(emu_nccl *comm)
 {
-    room *room = comm->room;
+    shared_state *shared_state = comm->shared_state;
 
-    generation_ = room->generation;
+    generation_ = shared_state->generation;
     polls_ = 0;
     since_ = std::chrono::steady_clock::now();
-    if (room->arrived.fetch_add(1) + 1 == (uint32_t)comm->size) {
-        room->arrived = 0;
-        room->generation.fetch_add(1);
+    if (shared_state->arrived.fetch_add(1) + 1 == (uint32_t)comm->size) {
+        shared_state->arrived = 0;
+        shared_state->generation.fetch_add(1);
     }
 }
 
@@ -135,13 +135,16 @@ emu_step emu_barrier::poll(emu_nccl *comm)
 {
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - since_;
 
-    if (comm->aborted || comm->room->generation != generation_)
+    if (comm->aborted || comm->shared_state->generation != generation_)
         return emu_step::DONE;
     /* Checking takes time, so not at each poll. */
-    if (++polls_ % 64 == 0 && emu_nccl_is_well(comm) && room_has_died(comm->room, comm->size))
+    if (++polls_ % 64 == 0 && emu_nccl_is_well(comm) &&
+        shared_state_has_dead_rank(comm->shared_state, comm->size))
         emu_nccl_error(comm, ncclRemoteError, "a peer's process is gone");
-    if (comm->state == ncclRemoteError || comm->room->aborted || waited.count() < patience_s)
-        return emu_step::STUCK; /* after a death for ever, as on a GPU, until it is aborted */
+    if (comm->state == ncclRemoteError || comm->shared_state->aborted ||
+        waited.count() < patience_s)
+        return emu_step::
+            STUCK; /* for ever after a peer has died, as on a GPU, until it is aborted */
     emu_nccl_error(comm, ncclInternalError,
                    "emulated: ranks wait for each other in different collectives");
     std::fprintf(stderr, "emulated NCCL: rank %d of %d waits in vain: others are elsewhere\n",
@@ -152,7 +155,7 @@ emu_step emu_barrier::poll(emu_nccl *comm)
 /* In the background. */
 static void join(emu_nccl *comm)
 {
-    room *room = comm->room;
+    shared_state *shared_state = comm->shared_state;
 
     if (std::strcmp(fault(), "join") == 0) {
         emu_nccl_error(comm, ncclSystemError, "emulated: cannot join");
@@ -160,11 +163,11 @@ static void join(emu_nccl *comm)
     }
     while (std::strcmp(fault(), "absent") == 0 && !comm->aborted)
         usleep(1000);
-    room->members[comm->rank].pid = (int32_t)getpid();
-    const bool last = room->in.fetch_add(1) + 1 == (uint32_t)comm->size;
+    shared_state->members[comm->rank].pid = (int32_t)getpid();
+    const bool last = shared_state->in.fetch_add(1) + 1 == (uint32_t)comm->size;
     if (last)
-        room_forget_name(comm->name);
-    while (room->in < (uint32_t)comm->size && !comm->aborted)
+        shared_state_unlink(comm->name);
+    while (shared_state->in < (uint32_t)comm->size && !comm->aborted)
         usleep(200);
     if (!comm->aborted)
         comm->state = ncclSuccess;
@@ -173,16 +176,16 @@ static void join(emu_nccl *comm)
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId id, int rank,
                                     ncclConfig_t *config)
 {
-    if (size < 1 || size > ROOM_RANKS || rank < 0 || rank >= size || config->magic != 0xcafebeef ||
-        config->size != sizeof *config)
+    if (size < 1 || size > SHARED_STATE_RANKS || rank < 0 || rank >= size ||
+        config->magic != 0xcafebeef || config->size != sizeof *config)
         return ncclInvalidArgument;
 
     auto *comm = new emu_nccl();
     comm->size = size;
     comm->rank = rank;
     std::memcpy(comm->name, id.internal, sizeof comm->name - 1);
-    comm->room = room_enter(comm->name, size);
-    if (!comm->room) {
+    comm->shared_state = shared_state_open(comm->name, size);
+    if (!comm->shared_state) {
         delete comm;
         return ncclSystemError;
     }
@@ -243,7 +246,7 @@ void emu_nccl_part(emu_nccl *comm)
     emu_nccl_deregister_all(comm);
     for (void *memory : comm->memory)
         cudaFree(memory);
-    room_leave(comm->room, comm->size);
+    shared_state_close(comm->shared_state, comm->size);
     delete comm;
 }
 
@@ -256,17 +259,17 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* The peers' collectives hang then: their state does not change, as with a rank that only went
- * away. */
+/* The peers' collectives then hang and their state does not change, as with a rank that has
+ * left. */
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     {
         const emu_inside guard(comm);
 
         comm->aborted = true;
-        if (comm->room->in < (uint32_t)comm->size)
-            room_forget_name(comm->name);
-        comm->room->aborted = 1;
+        if (comm->shared_state->in < (uint32_t)comm->size)
+            shared_state_unlink(comm->name);
+        comm->shared_state->aborted = 1;
     }
     if (!emu_nccl_part_later(comm))
         emu_nccl_part(comm);

@@ -7,21 +7,21 @@
  * its collectives begin there, as in NCCL: the call returns "in progress", and using the
  * communicator again before its state was seen to be "success" is refused. Then the collective is
  * enqueued, and blocks its stream until all ranks have reached it; the collectives of one
- * communicator run one after another, on whatever streams. For those of different communicators
- * there may be no room on a GPU side by side, so here one runs at a time; with
+ * communicator run one after another, on whatever streams. Collectives of different communicators
+ * may not fit on a GPU at the same time, so here one runs at a time; with
  * NCCL_LAUNCH_ORDER_IMPLICIT=1 they run side by side, and begin in the order of their calls. Ranks
  * that begin different collectives, or wait for each other for 20 seconds, are reported on stderr,
  * and the GPU fails. If the process of a rank ends, the communicators of the others fail with
  * ncclRemoteError, and their collectives wait until they are aborted, as they would hang on a GPU.
  *
- * What NCCL's manual forbids ends the process with a line on stderr, or is an error: two threads
- * inside one communicator, also to abort it; buffers that overlap and are not in place; buffers
- * that are registered on some ranks only; memory freed while it is registered; groups of several
- * communicators (which NCCL allows, and we do not use).
+ * Use that NCCL's manual forbids ends the process with a line on stderr, or is an error: two
+ * threads inside one communicator, also to abort it; buffers that overlap and are not in place;
+ * buffers that are registered on some ranks only; memory freed while it is registered; groups of
+ * several communicators (which NCCL allows, and we do not use).
  *
  * In the environment of one rank, MICS_EMULATED_NCCL_FAULT: "join": it fails to join; "absent": it
  * never joins; a number N: its Nth collective fails as on a network error, asynchronously: it
- * hangs, and the communicator has an error (a reduce-scatter counts as one for each rank).
+ * hangs, and the communicator reports an error (a reduce-scatter counts as one for each rank).
  * MICS_EMULATED_NCCL_VERSION: another one (21800). MICS_EMULATED_NCCL_LOG: a file, to which each
  * communicator that is destroyed adds a line about what it did.
  */

@@ -3,7 +3,7 @@
  * nccl_collectives.cc - the collectives of the emulated NCCL: a chunk at a time through the ranks'
  * slots.
  *
- * A stream runs a collective again and again, a little further each time, until it is over. Sums go
+ * A stream polls a collective until it has ended; each poll advances it as far as possible. Sums go
  * over the ranks in their order, in the type itself: bf16 rounds at each addition, as NCCL's rings
  * do.
  */
@@ -45,7 +45,7 @@ namespace
 class exchange
 {
   public:
-    exchange(emu_nccl *comm, const room_call &call, emu_give give, emu_take take,
+    exchange(emu_nccl *comm, const collective_call &call, emu_give give, emu_take take,
              std::atomic<int> *under_way)
         : comm_(comm), call_(call), give_(std::move(give)), take_(std::move(take)),
           each_(emu_type_bytes((ncclDataType_t)call.type)), under_way_(under_way)
@@ -65,7 +65,7 @@ class exchange
   private:
     enum { NEW, HANGING, GIVEN, TAKEN } at_ = NEW;
     emu_nccl *comm_;
-    const room_call call_;
+    const collective_call call_;
     const emu_give give_;
     const emu_take take_;
     const size_t each_;
@@ -94,10 +94,11 @@ void exchange::leave()
 
 size_t exchange::chunk() const
 {
-    return std::min(ROOM_SLOT / each_, (size_t)call_.count - done_);
+    return std::min(SHARED_STATE_SLOT / each_, (size_t)call_.count - done_);
 }
 
-/* With a drawn order some take their time, so that what should wait for them overtakes them. */
+/* In a random order some are delayed, so that operations that lack a wait for them overtake
+ * them. */
 static bool is_slow()
 {
     static std::atomic<uint64_t> draws;
@@ -111,7 +112,7 @@ emu_step exchange::begin()
     const char *fault = std::getenv("MICS_EMULATED_NCCL_FAULT");
 
     if (under_way_ && *under_way_ > 0)
-        return emu_step::STUCK; /* no room on the GPU */
+        return emu_step::STUCK; /* no space on the GPU */
     if (under_way_)
         ++*under_way_;
     here_ = true;
@@ -123,14 +124,14 @@ emu_step exchange::begin()
     }
     if (is_slow())
         slow_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(3);
-    comm_->room->members[comm_->rank].call = call_;
+    comm_->shared_state->members[comm_->rank].call = call_;
     return give();
 }
 
 bool exchange::all_do_the_same() const
 {
     for (int r = 0; r < comm_->size; r++)
-        if (!(comm_->room->members[r].call == call_)) {
+        if (!(comm_->shared_state->members[r].call == call_)) {
             emu_nccl_error(comm_, ncclInvalidUsage, "emulated: ranks begin different collectives");
             fprintf(stderr,
                     "emulated NCCL: rank %d and rank %d of %d begin different collectives\n",
@@ -181,7 +182,7 @@ emu_step exchange::run()
 }
 
 /* Behind the communicator's others, and where the order of launches is kept, behind all others. */
-ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const room_call &call,
+ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const collective_call &call,
                               emu_give give, emu_take take)
 {
     const std::lock_guard<std::mutex> guard(launches_lock);
@@ -253,12 +254,12 @@ static void add(char *into, const char *from, size_t count, ncclDataType_t type)
 /* The sum of all ranks' slots. */
 static void sum_slots(emu_nccl *comm, char *out, size_t count, ncclDataType_t type)
 {
-    std::memcpy(out, room_slot(comm->room, 0), count * emu_type_bytes(type));
+    std::memcpy(out, shared_state_slot(comm->shared_state, 0), count * emu_type_bytes(type));
     for (int r = 1; r < comm->size; r++)
-        add(out, room_slot(comm->room, r), count, type);
+        add(out, shared_state_slot(comm->shared_state, r), count, type);
 }
 
-/* What one rank has given to a collective. */
+/* The arguments of one rank. */
 struct given {
     emu_nccl *comm;
     ncclDataType_t type;
@@ -315,7 +316,7 @@ static ncclResult_t issue(const given &call, size_t send_blocks, size_t recv_blo
     return emu_nccl_issue(comm, [copy, run] { return run(copy); });
 }
 
-static room_call call_of(const given &call, uint32_t kind, int root)
+static collective_call call_of(const given &call, uint32_t kind, int root)
 {
     return {kind, (uint32_t)call.type, call.count, root, call.registered};
 }
@@ -328,11 +329,12 @@ static ncclResult_t gather(const given &call)
     return emu_nccl_enqueue(
         comm, call.stream, call_of(call, CALL_GATHER, 0),
         [=](size_t at, size_t bytes) {
-            std::memcpy(room_slot(comm->room, comm->rank), call.send + at, bytes);
+            std::memcpy(shared_state_slot(comm->shared_state, comm->rank), call.send + at, bytes);
         },
         [=](size_t at, size_t n) {
             for (int r = 0; r < comm->size; r++)
-                std::memcpy(call.recv + (size_t)r * all + at, room_slot(comm->room, r), n * each);
+                std::memcpy(call.recv + (size_t)r * all + at,
+                            shared_state_slot(comm->shared_state, r), n * each);
         });
 }
 
@@ -348,7 +350,7 @@ static ncclResult_t scatter(const given &call)
         result = emu_nccl_enqueue(
             comm, call.stream, call_of(call, CALL_SCATTER, block),
             [=](size_t at, size_t bytes) {
-                std::memcpy(room_slot(comm->room, comm->rank), from + at, bytes);
+                std::memcpy(shared_state_slot(comm->shared_state, comm->rank), from + at, bytes);
             },
             [=](size_t at, size_t n) {
                 if (block == comm->rank)
@@ -365,7 +367,7 @@ static ncclResult_t reduce(const given &call)
     return emu_nccl_enqueue(
         comm, call.stream, call_of(call, CALL_REDUCE, 0),
         [=](size_t at, size_t bytes) {
-            std::memcpy(room_slot(comm->room, comm->rank), call.send + at, bytes);
+            std::memcpy(shared_state_slot(comm->shared_state, comm->rank), call.send + at, bytes);
         },
         [=](size_t at, size_t n) { sum_slots(comm, call.recv + at, n, call.type); });
 }
@@ -378,10 +380,11 @@ static ncclResult_t broadcast(const given &call)
         comm, call.stream, call_of(call, CALL_BROADCAST, call.root),
         [=](size_t at, size_t bytes) {
             if (comm->rank == call.root)
-                std::memcpy(room_slot(comm->room, call.root), call.send + at, bytes);
+                std::memcpy(shared_state_slot(comm->shared_state, call.root), call.send + at,
+                            bytes);
         },
         [=](size_t at, size_t n) {
-            std::memmove(call.recv + at, room_slot(comm->room, call.root),
+            std::memmove(call.recv + at, shared_state_slot(comm->shared_state, call.root),
                          n * emu_type_bytes(call.type));
         });
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nccl_internal.h - between the parts of the emulated NCCL. */
+/* nccl_internal.h - interfaces between the files of the emulated NCCL. */
 #ifndef MICS_TESTS_EMULATOR_NCCL_INTERNAL_H
 #define MICS_TESTS_EMULATOR_NCCL_INTERNAL_H
 
@@ -14,47 +14,47 @@
 #include <vector>
 
 /*
- * The room: where the ranks of a communicator meet, a piece of shared memory.
+ * The shared state: memory shared by the ranks of a communicator.
  *
- * It is named by the unique id; the first rank makes it, of zeros, and it loses its name when all
- * are in.
+ * It is named by the unique id; the first rank creates it, filled with zeros, and it is unlinked
+ * when all ranks have joined.
  */
 
-enum { ROOM_RANKS = 64, ROOM_SLOT = 1 << 18 }; /* bytes of a rank's slot */
+enum { SHARED_STATE_RANKS = 64, SHARED_STATE_SLOT = 1 << 18 }; /* bytes of a rank's slot */
 
-/* What a rank is about to do; all must do the same. */
-struct room_call {
+/* The collective that a rank is about to run; it must be the same on all ranks. */
+struct collective_call {
     uint32_t kind, type;
     uint64_t count;
     int32_t root;
     bool registered; /* its buffers */
 
-    bool operator==(const room_call &) const = default;
+    bool operator==(const collective_call &) const = default;
 };
 
 struct room_member {
     std::atomic<int32_t> pid; /* 0: not joined yet */
-    room_call call;
+    collective_call call;
 };
 
 /* The ranks' slots follow it. */
-struct alignas(64) room {
+struct alignas(64) shared_state {
     std::atomic<uint32_t> in, arrived, generation, aborted;
-    room_member members[ROOM_RANKS];
+    room_member members[SHARED_STATE_RANKS];
 };
 
 /* NULL: failed, with errno. */
-room *room_enter(const char *name, int size);
-void room_leave(room *room, int size);
-void room_forget_name(const char *name);
+shared_state *shared_state_open(const char *name, int size);
+void shared_state_close(shared_state *shared_state, int size);
+void shared_state_unlink(const char *name);
 
-static inline char *room_slot(room *room, int rank)
+static inline char *shared_state_slot(shared_state *shared_state, int rank)
 {
-    return reinterpret_cast<char *>(room + 1) + (size_t)rank * ROOM_SLOT;
+    return reinterpret_cast<char *>(shared_state + 1) + (size_t)rank * SHARED_STATE_SLOT;
 }
 
 /* Whether the process of a rank that had joined has ended. */
-bool room_has_died(const room *room, int size);
+bool shared_state_has_dead_rank(const shared_state *shared_state, int size);
 
 /* --- communicators */
 
@@ -67,7 +67,7 @@ struct emu_nccl {
     int size, rank;
     bool blocking;
     char name[NCCL_UNIQUE_ID_BYTES];
-    struct room *room;
+    struct shared_state *shared_state;
     std::thread joiner, worker; /* in the background: joining, then enqueuing collectives */
     std::atomic<ncclResult_t> state;
     std::atomic<bool> aborted, finalized;
@@ -105,7 +105,7 @@ class emu_inside
     emu_nccl *comm_;
 };
 
-/* The caller did what NCCL's manual forbids. */
+/* Report use that NCCL's manual forbids. */
 [[noreturn]] void emu_nccl_die(const char *text);
 
 /* Set the communicator's state; returns it. */
@@ -133,7 +133,7 @@ class emu_barrier
  */
 typedef std::function<void(size_t at, size_t bytes)> emu_give;
 typedef std::function<void(size_t at, size_t count)> emu_take;
-ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const room_call &call,
+ncclResult_t emu_nccl_enqueue(emu_nccl *comm, cudaStream_t stream, const collective_call &call,
                               emu_give give, emu_take take);
 
 /* Begin it now, or with its group. */

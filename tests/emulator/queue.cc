@@ -4,9 +4,10 @@
  * run them: see queue.h.
  *
  * A thread that waits for an operation marks it and everything it depends on as wanted, and then
- * takes one turn after another until it is over. A turn tries the operations at the heads of the
- * streams in the order of the policy (order.h) until one of them moves. An order may keep back what
- * is not wanted; but when nothing has moved for a while, all that is enqueued by then is released.
+ * runs steps until the operation has ended. A step tries the operations at the heads of the streams
+ * in the order of the policy (order.h) until one of them progresses. An order may keep back what is
+ * not wanted; but when nothing has progressed for a while, all that is enqueued by then is
+ * released.
  */
 #include "queue.h"
 
@@ -41,7 +42,7 @@ struct emu_choice {
 class emu_policy
 {
   public:
-    /* As MICS_EMULATED_ORDER says. */
+    /* The policy that MICS_EMULATED_ORDER selects. */
     emu_policy();
 
     /* Put the next one first, and so on; leave out what this order keeps back. */
@@ -440,7 +441,7 @@ bool emu_in_call(void)
     return in_call;
 }
 
-/* So long does an order keep back what it can. */
+/* How long an order may keep operations back. */
 static emu_clock::duration patience(void)
 {
     static const long long ms = emu_setting("MICS_EMULATED_PATIENCE_MS", 20);
@@ -515,8 +516,8 @@ static emu_step run_head(emu_guard &guard, emu_device &d, const emu_op_ref &op, 
     return step;
 }
 
-/* An operation that should be the first, but waits for something outside, gets a little time before
- * others do. */
+/* If the first operation waits for something outside the GPU, it gets a short time before others
+ * run. */
 static bool insists(const emu_device &d, emu_op *op)
 {
     const auto now = emu_clock::now();
@@ -526,7 +527,7 @@ static bool insists(const emu_device &d, emu_op *op)
     return !d.policy->eager() && now - op->stuck < std::chrono::microseconds(op->work.insists_us);
 }
 
-/* Run one operation, of those that are released or of all. False: none can go on, or none that may.
+/* Run one operation, of those that are released or of all. False: none of them can progress.
  */
 static bool take_turn(emu_guard &guard, emu_device &d, bool released_only)
 {

@@ -4,8 +4,8 @@
  *
  * Nothing runs when it is enqueued. A stream is a queue of operations that begin in order; an
  * operation may also have to wait for others, of other streams. One operation of a GPU runs at a
- * time, and which of those that could be next is chosen as badly for the program as CUDA's rules
- * allow: see order.h. They are run by the host thread that waits for one of them; if no thread
+ * time, and of those that could be next, the least favourable one that CUDA's rules allow is
+ * chosen: see order.h. They are run by the host thread that waits for one of them; if no thread
  * waits or enqueues for a while, by the GPU's own thread, so that a host that is busy elsewhere
  * does not block other ranks. That thread also makes the calls of cudaLaunchHostFunc(), as a driver
  * has a thread for them.
@@ -23,8 +23,7 @@
 #include <memory>
 #include <vector>
 
-/* What an operation did when it was run: it is over; it came nearer to its end; it waits; it went
- * wrong. */
+/* Result of running an operation: it has ended; it has progressed; it waits; it has failed. */
 enum class emu_step { DONE, MOVED, STUCK, FAILED };
 
 enum { EMU_DEVICES = 64 };
@@ -66,8 +65,8 @@ int emu_device_of(cudaStream_t stream);
 bool emu_is_broken(void);
 void emu_repair(void);
 
-/* A stream; `blocking`: it is ordered with the legacy default stream. It goes when what is enqueued
- * is over. */
+/* A stream; `blocking`: it is ordered with the legacy default stream. It is freed when all enqueued
+ * operations have ended. */
 cudaStream_t emu_stream_open(bool blocking);
 void emu_stream_close(cudaStream_t stream);
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated cuBLASLt refuses what the real one refuses, so that a test with it means
- * something. */
+/* The emulated cuBLASLt refuses what the real one refuses, so that tests with it are meaningful. */
 #include "cublasLt.h"
 #include "tap.h"
 

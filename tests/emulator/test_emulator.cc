@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Errors that are meant are not shown. */
+/* Expected errors are not shown. */
 static int quiet_begin(void)
 {
     int saved = dup(STDERR_FILENO);
@@ -188,7 +188,7 @@ __global__ void add_halves(float *out)
     out[i] = sum;
 }
 
-static void halves_of_a_warp_work_apart(void)
+static void halves_of_a_warp_diverge(void)
 {
     float out[32];
 
@@ -253,14 +253,14 @@ __global__ void fill_dynamic(float *out, int n)
         out[i] = tile[n - 1 - i];
 }
 
-static void much_shared_memory_must_be_asked_for(void)
+static void large_shared_memory_must_be_requested(void)
 {
     enum { N = 20000 };
     static float out[N + 1];
 
     CHECK_INT(MICS_LAUNCH(fill_dynamic, 1, 64, N * sizeof(float), nullptr, out, N),
               cudaErrorInvalidValue);
-    CHECK_INT(cudaGetLastError(), cudaSuccess); /* the launch has told it */
+    CHECK_INT(cudaGetLastError(), cudaSuccess); /* the launch has returned it */
     CHECK_INT(cudaFuncSetAttribute(fill_dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                    N * (int)sizeof(float)),
               cudaSuccess);
@@ -320,9 +320,9 @@ int main(void)
     TAP_RUN(a_missing_barrier_shows_as_nan);
     TAP_RUN(barriers_count_predicates);
     TAP_RUN(lanes_of_a_warp_exchange_values);
-    TAP_RUN(halves_of_a_warp_work_apart);
+    TAP_RUN(halves_of_a_warp_diverge);
     TAP_RUN(threads_that_wait_for_ever_fail_the_launch);
-    TAP_RUN(much_shared_memory_must_be_asked_for);
+    TAP_RUN(large_shared_memory_must_be_requested);
     TAP_RUN(atomics_and_memory_work);
     TAP_RUN(bf16_rounds_to_nearest_even);
     return tap_done();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How products are done is chosen before the first is launched, kept on disk, and the same for all
- * that share the choice: see kernels/cuda/products.c and product_cache.c. */
+/* Algorithms of products are chosen before the first launch, stored on disk, and the same for all
+ * ranks that share the choice: see kernels/cuda/products.c and product_cache.c. */
 #include "cublasLt.h"
 #include "cuda/products.h"
 #include "tap.h"
@@ -101,7 +101,7 @@ static void set_fast(const char *proposal)
     setenv("MICS_EMULATED_FAST_PROPOSAL", proposal, 1);
 }
 
-/* All lines of the level, joined; "" for none. */
+/* All lines of the level, concatenated; "" for none. */
 static std::string notes(const struct bench *x, int level)
 {
     char text[MICS_CUDA_NOTE_BYTES];
@@ -203,9 +203,9 @@ static void no_more_than_four_are_timed_over_all_forms(void)
               cudaSuccess);
     /* two of each form, four runs of each */
     CHECK_INT(emu_lt_products() - before, 16);
-    const std::string told = notes(&x, 2);
-    CHECK(told.find("product [16, 16] of 64, nt, bf16 to bf16, bias, GELU") != std::string::npos);
-    CHECK(told.find(" of 4, with its bias") != std::string::npos);
+    const std::string lines = notes(&x, 2);
+    CHECK(lines.find("product [16, 16] of 64, nt, bf16 to bf16, bias, GELU") != std::string::npos);
+    CHECK(lines.find(" of 4, with its bias") != std::string::npos);
     close_bench(&x);
 }
 
@@ -280,7 +280,7 @@ static void measuring_adds_nothing_to_sums_that_come_later(void)
     close_bench(&x);
 }
 
-/* Does the cache have anything, and what does it warn of? */
+/* Whether the cache has any entry, and its warning. */
 static bool has_entries(std::string *warning)
 {
     static const char key[] =
@@ -297,7 +297,7 @@ static bool has_entries(std::string *warning)
     return found;
 }
 
-static void nothing_is_used_of_a_cache_that_is_damaged_in_any_byte_or_cut(void)
+static void a_cache_damaged_in_any_byte_or_truncated_is_not_used(void)
 {
     const std::string path = fresh_cache();
     struct shapes shapes;
@@ -329,7 +329,7 @@ static void nothing_is_used_of_a_cache_that_is_damaged_in_any_byte_or_cut(void)
     CHECK_INT(silent, 0);
 }
 
-static void a_damaged_cache_is_warned_of_once_and_replaced(void)
+static void a_damaged_cache_causes_one_warning_and_is_replaced(void)
 {
     const std::string path = fresh_cache();
     struct shapes shapes;
@@ -367,7 +367,7 @@ static void a_whole_cache_of_another_library_is_not_used(void)
                             .c_str());
 }
 
-static void an_algorithm_that_the_library_withdrew_is_measured_anew(void)
+static void an_algorithm_that_the_library_withdrew_is_measured_again(void)
 {
     struct shapes shapes;
     std::string warning;
@@ -384,7 +384,7 @@ static void an_algorithm_that_the_library_withdrew_is_measured_anew(void)
     CHECK_INT(proposal_of(&shapes.choices[0]), 3);
 }
 
-static void entries_that_another_job_has_put_meanwhile_stay(void)
+static void entries_that_another_job_adds_meanwhile_are_kept(void)
 {
     static const char tuning[] = "emulated, compute capability 9.0, cuBLASLt 130000";
     const std::string path = fresh_cache();
@@ -441,7 +441,7 @@ static void jobs_that_write_at_the_same_time_leave_a_whole_file(void)
     CHECK_INT(bad, 0);
 }
 
-static void a_cache_that_cannot_be_is_warned_of_and_done_without(void)
+static void an_unusable_cache_causes_a_warning_and_no_failure(void)
 {
     const std::string home = getenv("HOME") ? getenv("HOME") : "";
     struct shapes shapes;
@@ -465,7 +465,7 @@ static void a_cache_that_cannot_be_is_warned_of_and_done_without(void)
     setenv("HOME", home.c_str(), 1);
 }
 
-static void a_cache_that_may_only_be_read_serves_what_it_has(void)
+static void a_read_only_cache_is_used(void)
 {
     const std::string path = fresh_cache(), folder = path.substr(0, path.rfind('/'));
     struct shapes shapes;
@@ -512,7 +512,7 @@ static void choices_of_another_rank_are_taken_without_timing(void)
     close_bench(&x);
 }
 
-static void without_measuring_it_is_the_first_proposal_and_no_file(void)
+static void without_measuring_the_first_proposal_is_used_and_no_file_written(void)
 {
     const std::string path = fresh_cache();
     struct shapes shapes;
@@ -543,16 +543,16 @@ int main()
     TAP_RUN(what_is_in_the_cache_is_not_timed_again);
     TAP_RUN(products_run_as_they_were_chosen_and_first_proposals_else);
     TAP_RUN(measuring_adds_nothing_to_sums_that_come_later);
-    TAP_RUN(nothing_is_used_of_a_cache_that_is_damaged_in_any_byte_or_cut);
-    TAP_RUN(a_damaged_cache_is_warned_of_once_and_replaced);
+    TAP_RUN(a_cache_damaged_in_any_byte_or_truncated_is_not_used);
+    TAP_RUN(a_damaged_cache_causes_one_warning_and_is_replaced);
     TAP_RUN(a_whole_cache_of_another_library_is_not_used);
-    TAP_RUN(an_algorithm_that_the_library_withdrew_is_measured_anew);
-    TAP_RUN(entries_that_another_job_has_put_meanwhile_stay);
+    TAP_RUN(an_algorithm_that_the_library_withdrew_is_measured_again);
+    TAP_RUN(entries_that_another_job_adds_meanwhile_are_kept);
     TAP_RUN(jobs_that_write_at_the_same_time_leave_a_whole_file);
-    TAP_RUN(a_cache_that_cannot_be_is_warned_of_and_done_without);
-    TAP_RUN(a_cache_that_may_only_be_read_serves_what_it_has);
+    TAP_RUN(an_unusable_cache_causes_a_warning_and_no_failure);
+    TAP_RUN(a_read_only_cache_is_used);
     TAP_RUN(choices_of_another_rank_are_taken_without_timing);
-    TAP_RUN(without_measuring_it_is_the_first_proposal_and_no_file);
+    TAP_RUN(without_measuring_the_first_proposal_is_used_and_no_file_written);
     CHECK_INT(system(("rm -r " + temporary).c_str()), 0);
     return tap_done();
 }

@@ -24,7 +24,7 @@ static cudaEvent_t open_event(void)
 }
 
 /* `count` numbers: of the device, or pinned. */
-static int *room(bool pinned, size_t count)
+static int *allocate(bool pinned, size_t count)
 {
     void *memory = nullptr;
 
@@ -49,7 +49,7 @@ __global__ void fail(int *)
 static void nothing_runs_before_it_is_waited_for(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
-    int *out = room(true, 1);
+    int *out = allocate(true, 1);
     int value = 5;
 
     *out = 0;
@@ -70,7 +70,7 @@ static void nothing_runs_before_it_is_waited_for(void)
 static void pinned_memory_is_read_late_and_pageable_memory_at_once(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
-    int *pinned = room(true, 1), *device = room(false, 2), pageable = 1, got[2];
+    int *pinned = allocate(true, 1), *device = allocate(false, 2), pageable = 1, got[2];
 
     *pinned = 1;
     CHECK_INT(cudaMemcpyAsync(device, pinned, sizeof(int), cudaMemcpyDefault, stream), cudaSuccess);
@@ -91,7 +91,7 @@ static void streams_without_an_event_run_in_the_worst_order(void)
     cudaStream_t first = open_stream(cudaStreamNonBlocking),
                  second = open_stream(cudaStreamNonBlocking);
     cudaEvent_t event = open_event();
-    int *out = room(true, 1);
+    int *out = allocate(true, 1);
 
     for (int waits = 0; waits < 2; waits++) {
         MICS_LAUNCH(put, 1, 1, 0, first, out, 1);
@@ -111,11 +111,11 @@ static void streams_without_an_event_run_in_the_worst_order(void)
     cudaFreeHost(out);
 }
 
-static void the_default_stream_waits_for_blocking_streams_alone(void)
+static void the_default_stream_waits_only_for_blocking_streams(void)
 {
     cudaStream_t blocking = open_stream(cudaStreamDefault),
                  other = open_stream(cudaStreamNonBlocking);
-    int *out = room(false, 2), got[2];
+    int *out = allocate(false, 2), got[2];
 
     CHECK_INT(cudaMemset(out, 0, 2 * sizeof(int)), cudaSuccess);
     CHECK_INT(cudaDeviceSynchronize(), cudaSuccess);
@@ -131,7 +131,7 @@ static void the_default_stream_waits_for_blocking_streams_alone(void)
 
 static void copies_beyond_memory_and_of_another_kind_are_refused(void)
 {
-    int *device = room(false, 4), host[8] = {};
+    int *device = allocate(false, 4), host[8] = {};
 
     CHECK_INT(cudaMemcpy(device, host, sizeof(host), cudaMemcpyHostToDevice),
               cudaErrorInvalidValue);
@@ -142,7 +142,7 @@ static void copies_beyond_memory_and_of_another_kind_are_refused(void)
     cudaFree(device);
 }
 
-static void events_tell_time_only_when_they_are_reached(void)
+static void events_have_times_only_after_they_are_reached(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
     cudaEvent_t from = open_event(), to = open_event();
@@ -164,10 +164,10 @@ static void events_tell_time_only_when_they_are_reached(void)
     cudaStreamDestroy(stream);
 }
 
-static void a_kernel_that_fails_is_told_later_and_for_good(void)
+static void a_failed_kernel_is_reported_later_and_permanently(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
-    int *out = room(true, 1);
+    int *out = allocate(true, 1);
 
     *out = 0;
     CHECK_INT(MICS_LAUNCH(fail, 1, 32, 0, stream, out), cudaSuccess);
@@ -201,11 +201,11 @@ static void a_function_of_the_host_must_not_call_cuda(void)
     cudaStreamDestroy(stream);
 }
 
-/* The host only looks: the GPU gets there by itself. */
-static void what_nobody_waits_for_runs_in_the_end(void)
+/* The host only polls; the GPU makes progress by itself. */
+static void operations_without_a_waiter_run_in_the_end(void)
 {
     cudaStream_t stream = open_stream(cudaStreamNonBlocking);
-    int *out = room(true, 1);
+    int *out = allocate(true, 1);
 
     *out = 0;
     MICS_LAUNCH(put, 1, 1, 0, stream, out, 1);
@@ -223,11 +223,11 @@ int main(void)
     TAP_RUN(nothing_runs_before_it_is_waited_for);
     TAP_RUN(pinned_memory_is_read_late_and_pageable_memory_at_once);
     TAP_RUN(streams_without_an_event_run_in_the_worst_order);
-    TAP_RUN(the_default_stream_waits_for_blocking_streams_alone);
+    TAP_RUN(the_default_stream_waits_only_for_blocking_streams);
     TAP_RUN(copies_beyond_memory_and_of_another_kind_are_refused);
-    TAP_RUN(events_tell_time_only_when_they_are_reached);
-    TAP_RUN(a_kernel_that_fails_is_told_later_and_for_good);
+    TAP_RUN(events_have_times_only_after_they_are_reached);
+    TAP_RUN(a_failed_kernel_is_reported_later_and_permanently);
     TAP_RUN(a_function_of_the_host_must_not_call_cuda);
-    TAP_RUN(what_nobody_waits_for_runs_in_the_end);
+    TAP_RUN(operations_without_a_waiter_run_in_the_end);
     return tap_done();
 }

@@ -3,8 +3,8 @@
  * fuzz_config.c - libFuzzer target for config.json, whatever family it is of.
  *
  * Of a model that is accepted the tensors must lie inside their units without overlap, aligned or
- * joined, and no number may have wrapped around; and it must come back from what a plan stores of
- * it.
+ * contiguous, and no number may have wrapped around. The model must be restored from what a plan
+ * stores of it.
  *
  * sources: lib/base lib/doc lib/model lib/device/device.c kernels/host/pool.c
  */
@@ -51,7 +51,8 @@ static void check_model(const struct mics_model *model)
 
             check_tensor(tensor, unit->count);
             must(tensor->offset >= end);
-            must(tensor->offset == end || tensor->offset % MICS_TENSOR_ALIGN == 0); /* or joined */
+            must(tensor->offset == end ||
+                 tensor->offset % MICS_TENSOR_ALIGN == 0); /* or contiguous */
             end = tensor->offset + tensor->count;
             must(!__builtin_add_overflow(total, tensor->count, &total));
         }

@@ -3,7 +3,7 @@
  * fuzz_doc.c - libFuzzer target for the reader of documents.
  *
  * Whatever bytes are accepted must come out of both encodings as the same value, and msgpack made
- * of it must be the same bytes after a turn through JSON.
+ * of it must be the same bytes after a round trip through JSON.
  *
  * sources: lib/base lib/doc
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_manifest.c - libFuzzer target for the part of a checkpoint's manifest that says where its
- * numbers are.
+ * fuzz_manifest.c - libFuzzer target for the part of a checkpoint's manifest that locates its
+ * elements.
  *
  * The input is a document. Of a table that is accepted every element must have a place inside a
  * file that exists, and a run that ends where the next place begins.

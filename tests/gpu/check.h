@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.h - what the checks of the GPU's operations share: arrays on both sides, runs, comparisons.
+ * check.h - shared by the checks of the GPU's operations: arrays on host and device, runs,
+ * comparisons.
  *
  * The same sources run on a GPU and, in every test run, on the emulator. An operation is run twice
- * from the same beginning and must give the same bits (the emulator takes the threads in another
+ * from the same initial state and must give the same bits (the emulator runs the threads in another
  * order the second time); then its results are compared with those of the host's operation in fp32
  * on the same numbers. Arrays are exactly as long as they are declared, so that AddressSanitizer or
  * compute-sanitizer sees what goes beyond them; outputs are NaN before.
@@ -44,7 +45,7 @@ struct array {
     size_t count;
     float *values; /* at the beginning; the host's operation works on them */
     void *device;
-    char *memory; /* device is a little way into it */
+    char *memory; /* device points a little way into it */
     char *begin;  /* the bytes that device has at the beginning */
     char *got;    /* those after an operation */
 };
@@ -166,7 +167,7 @@ static inline void arrays_free(struct array *const arrays[])
 #define ARRAYS_SEND(...) arrays_send((struct array *const[]){__VA_ARGS__, NULL})
 #define ARRAYS_FREE(...) arrays_free((struct array *const[]){__VA_ARGS__, NULL})
 
-/* After the first run: keep what it made, and give the second the same beginning. */
+/* After the first run: keep the result, and restore the initial state for the second. */
 static inline void after_first(struct array *const outs[])
 {
     must(cudaStreamSynchronize(at.stream), "a kernel");

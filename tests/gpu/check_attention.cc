@@ -207,7 +207,7 @@ static void open_device(void)
     capability = major * 10 + minor;
 }
 
-/* Have this kernel run, "" for the table's choice; false: this GPU or this build has not got it. */
+/* Select a kernel, "" for the table's choice; false: not available on this GPU or in this build. */
 static bool choose(const char *kernel)
 {
     struct mics_err err;
@@ -218,7 +218,7 @@ static bool choose(const char *kernel)
     return status == MICS_OK;
 }
 
-/* The first error stays. */
+/* Keep the first error. */
 static void note(cudaError_t *error, cudaError_t one)
 {
     if (*error == cudaSuccess)
@@ -269,7 +269,7 @@ static void from_device(std::vector<double> *to, size_t count, enum mics_dtype d
             dtype == MICS_BF16 ? __bfloat162float(__ushort_as_bfloat16(halves[i])) : floats[i];
 }
 
-/* Run both directions; NaN stands in every result before. The first error. */
+/* Run both directions; every result is NaN before. Returns the first error. */
 static cudaError_t run_case(struct attention_case *c, unsigned shift = 0)
 {
     const struct attention_shape &s = c->shape;
@@ -317,10 +317,10 @@ static double rms(const std::vector<double> &of)
     return std::sqrt(sum / (double)of.size());
 }
 
-/* Whether `got` is near `want`; a NaN is not. Results that are all next to nothing are compared
- * with 1. */
-static bool near(const char *what, const struct attention_case &c, double slack,
-                 const std::vector<double> &got, const std::vector<double> &want)
+/* Whether `got` agrees with `want`; a NaN is not. Results that are all nearly 0 are compared with
+ * 1. */
+static bool agrees(const char *what, const struct attention_case &c, double slack,
+                   const std::vector<double> &got, const std::vector<double> &want)
 {
     double norm_limit = (c.dtype == MICS_BF16 ? 6e-3 : 1e-5) * slack;
     double most_limit = (c.dtype == MICS_BF16 ? 0.1 : 1e-4) * slack;
@@ -356,9 +356,9 @@ static bool check_kernel(struct attention_case *c, const char *kernel, double sl
         return false;
     CHECK_INT(error, cudaSuccess);
     if (error == cudaSuccess && !c->got_out.empty()) {
-        CHECK(near("out", *c, slack, c->got_out, c->out));
-        CHECK(near("lse", *c, slack, c->got_lse, c->lse));
-        CHECK(near("grad_qkv", *c, slack, c->got_grad, c->grad));
+        CHECK(agrees("out", *c, slack, c->got_out, c->out));
+        CHECK(agrees("lse", *c, slack, c->got_lse, c->lse));
+        CHECK(agrees("grad_qkv", *c, slack, c->got_grad, c->grad));
     }
     if (tap_bad > bad)
         printf("# by kernel '%s'\n", kernel);
@@ -472,7 +472,7 @@ static void twice_the_same_gives_the_same_bits(void)
     }
 }
 
-/* Tiles that come by bulk copies lie in rings, whose places are used again and again. The first
+/* Tiles that bulk copies bring lie in rings, whose slots are reused. The first
  * keys' gradients are far above the mean here, and so is their rounding: twice the tolerance. */
 static void long_sequences_agree_with_double(void)
 {
@@ -490,8 +490,8 @@ static void long_sequences_agree_with_double(void)
     }
 }
 
-/* Of lengths at which models are trained, too many for loops in double: every kernel on tensor
- * cores beside `plain`. */
+/* Sequences as long as in training, too long for loops in double: every kernel on tensor cores is
+ * compared with `plain`. */
 static void longer_sequences_agree_with_plain(void)
 {
     if (named && is_plain(named))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The GPU's operations where elements lie more than 2^32 elements apart: an index that is computed
- * in 32 bits goes astray there. Only a few rows of the memory are touched.
+ * in 32 bits overflows there. Only a few rows of the memory are touched.
  */
 #include "check.h"
 

@@ -130,7 +130,7 @@ static void check_product(struct product *p, struct shape s)
     mics_host_matmul(pool, &host);
     if (p->args.m > 0 && p->args.n > 0) {
         for (uint32_t i = 0; i + 1 < p->args.m;
-             i++) /* what stands between rows is not compared here */
+             i++) /* elements between rows are not compared here */
             for (uint32_t j = p->args.n; j < p->args.ldout; j++)
                 p->out.values[(size_t)i * p->args.ldout + j] =
                     array_at(&p->out, p->out.begin, (size_t)i * p->args.ldout + j);
@@ -144,7 +144,7 @@ static void check_all(enum mics_dtype dtype, enum mics_dtype out_dtype, int tran
 {
     for (size_t s = 0; s < LENGTH(shapes); s++)
         for (size_t e = 0; e < LENGTH(extras); e += trans ? 2 : 1) {
-            /* What is met first decides what is kept: in either order. */
+            /* The first product of a shape determines what is cached: test either order. */
             const int with = extras[trans < 2 ? e : LENGTH(extras) - 1 - e];
             struct product p = product_new(shapes[s], trans, dtype, out_dtype, with);
             const int bad = tap_bad;

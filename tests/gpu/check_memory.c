@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_memory.c - what a step of training takes of a GPU, line by line, beside what the plan says.
+ * check_memory.c - the memory that a training step takes of a GPU, line by line, compared with the
+ * plan.
  *
  * usage: check_memory        or under mpirun, for the communicators: one rank for each GPU, or with
  * MICS_GPU_SHARE=1 several on one, each with its own NCCL_HOSTID
  *
  * The plug-in is what MICS_PLUGIN_PATH names, else the emulated one of this build, whose GPU has no
- * context. Every line must hold what was taken; the numbers are printed. No other program may use
+ * context. Every line must cover what was taken; the numbers are printed. No other program may use
  * the GPU meanwhile. Rank 0 prints TAP.
  */
 #include "base/num.h"
@@ -153,7 +154,7 @@ static void run_step(struct mics_engine *engine)
     }
 }
 
-/* Ranks on one GPU see each other's memory go. */
+/* Ranks on one GPU see each other's allocations. */
 static uint64_t ranks_on_this_gpu(void)
 {
     const char *shared = getenv("MICS_GPU_SHARE");

@@ -205,8 +205,8 @@ static void check_levels(const struct mics_plan *plan, const char *name, struct 
     mics_engine_free(kept);
 }
 
-/* To the bit on the host and in the emulator; where cuBLASLt fuses GELU, which it does in bf16, and
- * on a GPU, where each form of a product may add in another order, within rounding. */
+/* Bit for bit on the host and in the emulator. Within rounding where cuBLASLt fuses GELU (in bf16),
+ * and on a GPU, where each form of a product may sum in another order. */
 static void check_all_levels(const struct mics_plan *plan, const char *name,
                              struct mics_device *const devices[DEVICES],
                              const struct limits *limits)

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# Faults while a model is trained in the lab: the job ends in time, one line names who is to blame and the operation, nothing
-# is left on any node, and the last checkpoint is intact. And without a fault: the lab trains as one host does.
+# Faults during training in the lab: the job ends in time, one line names the failed rank and the
+# operation, no process is left on any node, and the last checkpoint is intact. Without a fault, the
+# lab trains as one host does.
 
 load helpers
 : "${lab:?}" "${root:?}" # by the helpers
@@ -48,12 +49,13 @@ on_node() # node command...
     mics-lab exec --name="$lab" "$node" -- "$@"
 }
 
-nobody_on() # node
+no_process_on() # node
 {
     [ "$(on_node "$1" ps -eo comm= | grep -cE 'mics-train|orted')" = 0 ]
 }
 
-# The job failed within some seconds and said one line that matches; nothing is left, and the checkpoint is good.
+# The job failed within some seconds and printed one line that matches; no process is left, and the
+# checkpoint is intact.
 ended_well() # seconds pattern
 {
     local code=0
@@ -64,11 +66,11 @@ ended_well() # seconds pattern
     [ $((SECONDS - began)) -le "$1" ]
     [ "$(grep -c '^mics-train: ' err)" = 1 ]
     grep -E "^mics-train: $2" err
-    for node in 1 2; do eventually 60 nobody_on "$node"; done
+    for node in 1 2; do eventually 60 no_process_on "$node"; done
     mics-show run/latest >/dev/null
 }
 
-# Kill rank 3 when it comes to an operation. Small numbers of operations: the first steps.
+# Kill rank 3 when it reaches an operation. Small numbers of operations: the first steps.
 killed_in() # operation
 {
     rm -rf run out err
@@ -89,7 +91,7 @@ killed_in() # operation
 
 unfinished() { compgen -G 'run/step-*.tmp.*'; }
 
-@test "a rank killed while a checkpoint is written leaves the one before" {
+@test "a rank killed while a checkpoint is written keeps the previous one" {
     save_every=1 start_training
     eventually 20 unfinished
     on_node node2 pkill -KILL -x mics-train -n
@@ -102,7 +104,7 @@ unfinished() { compgen -G 'run/step-*.tmp.*'; }
     ended_well 25 "no progress for 5 s: node node2 \(ranks 2 to 3\) does not answer; last seen in step [0-9]+: "
 }
 
-@test "the first node is named, too, by another rank" {
+@test "the first node is named by another rank" {
     start_training
     on_node node1 pkill -STOP -x mics-train
     ended_well 30 "no progress for 5 s: node node1 \(ranks 0 to 1\) does not answer; last seen in step [0-9]+: "
@@ -115,7 +117,7 @@ unfinished() { compgen -G 'run/step-*.tmp.*'; }
     ended_well 25 "no progress for 5 s: rank [23] \(node2\) does not answer; last seen in step [0-9]+: "
 }
 
-@test "training goes on from the checkpoint that a fault has left" {
+@test "training continues from the checkpoint before a fault" {
     start_training
     on_node node2 pkill -KILL -x mics-train
     wait "$job" || true
@@ -125,7 +127,7 @@ unfinished() { compgen -G 'run/step-*.tmp.*'; }
     [[ $output == *"saved run/step-"* ]]
 }
 
-@test "a malformed fault is one clear line" {
+@test "a malformed fault is reported in one line" {
     run env MICS_FAULT=3:sleep:1 sh -c "$(cat line) mics-train -p plan.mp --data='$root/man/*.1' --steps=1"
     [ "$status" = 2 ]
     [[ $output == *"mics-train: MICS_FAULT: expected RANK:OPERATION:N, found \"3:sleep:1\""* ]]
@@ -145,7 +147,7 @@ unfinished() { compgen -G 'run/step-*.tmp.*'; }
     for file in $tensors; do cmp "in-lab/step-000006/$file" "on-host/step-000006/$file"; done
 }
 
-@test "a node that is cut off is named, the job ends on both sides, and a healed node is as before" {
+@test "a disconnected node is named, the job ends on both sides, and a reconnected node works again" {
     start_training
     mics-lab cut -q --name="$lab" node2
     ended_well 60 "no progress for 5 s: node node2 \(ranks 2 to 3\) does not answer; last seen in step [0-9]+: "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# helpers.bash - what the tests in the lab share, beside those of the command line.
+# helpers.bash - shared by the tests in the lab, in addition to the helpers of the command line
+# tests.
 
 load ../cli/helpers
 
@@ -11,7 +12,7 @@ lab_folder()
     if [ "$(id -u)" = 0 ]; then echo "/run/mics-lab/$lab"; else echo "${XDG_RUNTIME_DIR:-/tmp}/mics-lab-$(id -u)/$lab"; fi
 }
 
-# End the lab of this test, if it is there.
+# End the lab of this test, if it exists.
 lab_gone()
 {
     if [ -d "$(lab_folder)" ]; then mics-lab down -q "$lab"; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# What mics-probe measures in a lab is what the lab was told.
+# mics-probe measures the rates that a lab is configured with.
 
 load helpers
 : "${lab:?}" # by the helpers
@@ -16,7 +16,8 @@ teardown()
     lab_gone
 }
 
-# Bits per second between nodes are those of the lab, within 10 %: the bursts that its token buckets let through do not count.
+# Bits per second between nodes are those of the lab within 10 %; the bursts that its token buckets
+# allow are left out.
 @test "the probe finds the rate of shaped links within 10 %" {
     mics-lab up -q --name="$lab" --nodes=2 --slots=2 --net=200mbit >line
     # A busy machine makes a link seem slower, or faster where a token bucket fills up meanwhile.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# mics-lab run: real Open MPI over nodes; whatever happens, nothing is left.
+# mics-lab run: real Open MPI over several nodes; nothing is left after any end of the job.
 
 load helpers
 : "${lab:?}" # by the helpers
@@ -67,7 +67,7 @@ start_job() # program...
     done
 }
 
-@test "what a killed run leaves is listed, and down finds it" {
+@test "a killed run is listed, and down removes it" {
     start_job sh -c 'echo ready; exec sleep 1000'
     hub=$(cut -d ' ' -f 1 <"$(lab_folder)/hub")
     kill -s KILL "$job"
@@ -80,7 +80,7 @@ start_job() # program...
     [ ! -e "$(lab_folder)" ]
 }
 
-@test "a lab in which everything was killed is listed as dead, and down clears it away" {
+@test "a lab in which everything was killed is listed as dead, and down removes it" {
     mics-lab up -q --name="$lab" --nodes=1
     kill -s KILL "$(cut -d ' ' -f 1 <"$(lab_folder)/hub")"
     eventually 10 sh -c "mics-lab list | grep -E '^$lab .* dead$'"

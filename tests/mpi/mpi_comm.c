@@ -200,8 +200,7 @@ static void compare_routes(struct checker *c, struct mics_comm *comm, uint64_t c
     free(other);
 }
 
-/* Every route does the same and counts the same, in an order and with blocks that are not the
- * world's. */
+/* Every route gives the same result and counts, with an order and blocks other than the world's. */
 static int check_routes(struct checker *c)
 {
     static const uint64_t limits[] = {0, 300, UINT64_MAX};
@@ -299,8 +298,8 @@ static double cpu_s(void)
            1e-6 * (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
 }
 
-/* Everybody waits for rank 0 inside a collective; rank 0 is idle. Prints the greatest share of a
- * core. */
+/* All other ranks wait for rank 0 inside a collective; rank 0 is idle. Prints the greatest share of
+ * a core. */
 static int wait_for_others(struct checker *c, double seconds)
 {
     double shares[64] = {0};

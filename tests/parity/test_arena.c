@@ -214,22 +214,22 @@ static void check_memory(struct mics_shape shape, enum mics_dtype dtype)
     mics_model_free(job.model);
 }
 
-static void the_arena_is_the_plans_and_is_used_for_mics(void)
+static void the_arena_has_the_planned_size_and_is_used_for_mics(void)
 {
     check_memory((struct mics_shape){2, 2, 2, 2, 2}, MICS_F32);
 }
 
-static void the_arena_is_the_plans_and_is_used_for_zero1(void)
+static void the_arena_has_the_planned_size_and_is_used_for_zero1(void)
 {
     check_memory((struct mics_shape){2, 2, 1, 1, 4}, MICS_F32);
 }
 
-static void the_arena_is_the_plans_and_is_used_for_zero3(void)
+static void the_arena_has_the_planned_size_and_is_used_for_zero3(void)
 {
     check_memory((struct mics_shape){2, 2, 4, 4, 4}, MICS_F32);
 }
 
-static void the_arena_is_the_plans_and_is_used_in_bf16(void)
+static void the_arena_has_the_planned_size_and_is_used_in_bf16(void)
 {
     check_memory((struct mics_shape){2, 2, 2, 2, 2}, MICS_BF16);
     check_memory((struct mics_shape){2, 2, 1, 2, 4}, MICS_BF16);
@@ -263,10 +263,10 @@ static void nothing_is_allocated_inside_a_step(void)
 
 int main(void)
 {
-    TAP_RUN(the_arena_is_the_plans_and_is_used_for_mics);
-    TAP_RUN(the_arena_is_the_plans_and_is_used_for_zero1);
-    TAP_RUN(the_arena_is_the_plans_and_is_used_for_zero3);
-    TAP_RUN(the_arena_is_the_plans_and_is_used_in_bf16);
+    TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_mics);
+    TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero1);
+    TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero3);
+    TAP_RUN(the_arena_has_the_planned_size_and_is_used_in_bf16);
     TAP_RUN(the_interposer_counts);
     TAP_RUN(nothing_is_allocated_inside_a_step);
     return tap_done();

@@ -83,17 +83,17 @@ static void a_copy_without_a_change_is_no_mutant(void)
     CHECK(distance_without(NULL) == 0);
 }
 
-static void a_skipped_second_hop_is_noticed(void)
+static void a_skipped_second_hop_is_detected(void)
 {
     CHECK(distance_without(is_sync) > 0);
 }
 
-static void reducing_only_the_last_micro_step_is_noticed(void)
+static void reducing_only_the_last_micro_step_is_detected(void)
 {
     CHECK(distance_without(is_early_accumulate) > 0);
 }
 
-static void a_skipped_publish_is_noticed(void)
+static void a_skipped_publish_is_detected(void)
 {
     struct parity_case c = make_case();
 
@@ -108,7 +108,7 @@ static void a_skipped_publish_is_noticed(void)
     mics_schedule_free(schedule);
 }
 
-static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on, bool crossing)
+static void dropped_wait_is_detected(enum mics_op_kind kind, enum mics_op_kind on, bool crossing)
 {
     struct parity_case c = make_case();
     struct mics_schedule *schedule = schedule_of(&c);
@@ -129,37 +129,37 @@ static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on
     mics_schedule_free(schedule);
 }
 
-static void computing_before_the_gather_is_noticed(void)
+static void computing_before_the_gather_is_detected(void)
 {
-    dropped_wait_is_noticed(MICS_OP_FORWARD, MICS_OP_GATHER, false);
+    dropped_wait_is_detected(MICS_OP_FORWARD, MICS_OP_GATHER, false);
 }
 
-static void gathering_before_the_update_is_noticed(void)
+static void gathering_before_the_update_is_detected(void)
 {
-    dropped_wait_is_noticed(MICS_OP_GATHER, MICS_OP_UPDATE, true);
+    dropped_wait_is_detected(MICS_OP_GATHER, MICS_OP_UPDATE, true);
 }
 
-static void reducing_before_the_backward_is_noticed(void)
+static void reducing_before_the_backward_is_detected(void)
 {
-    dropped_wait_is_noticed(MICS_OP_REDUCE, MICS_OP_BACKWARD, false);
+    dropped_wait_is_detected(MICS_OP_REDUCE, MICS_OP_BACKWARD, false);
 }
 
-static void finishing_before_the_second_hop_is_noticed(void)
+static void finishing_before_the_second_hop_is_detected(void)
 {
-    dropped_wait_is_noticed(MICS_OP_NORM, MICS_OP_SYNC, false);
+    dropped_wait_is_detected(MICS_OP_NORM, MICS_OP_SYNC, false);
 }
 
 int main(void)
 {
     integer_model = cases_integer_model();
     TAP_RUN(a_copy_without_a_change_is_no_mutant);
-    TAP_RUN(a_skipped_second_hop_is_noticed);
-    TAP_RUN(reducing_only_the_last_micro_step_is_noticed);
-    TAP_RUN(a_skipped_publish_is_noticed);
-    TAP_RUN(computing_before_the_gather_is_noticed);
-    TAP_RUN(gathering_before_the_update_is_noticed);
-    TAP_RUN(reducing_before_the_backward_is_noticed);
-    TAP_RUN(finishing_before_the_second_hop_is_noticed);
+    TAP_RUN(a_skipped_second_hop_is_detected);
+    TAP_RUN(reducing_only_the_last_micro_step_is_detected);
+    TAP_RUN(a_skipped_publish_is_detected);
+    TAP_RUN(computing_before_the_gather_is_detected);
+    TAP_RUN(gathering_before_the_update_is_detected);
+    TAP_RUN(reducing_before_the_backward_is_detected);
+    TAP_RUN(finishing_before_the_second_hop_is_detected);
     mics_model_free(integer_model);
     return tap_done();
 }

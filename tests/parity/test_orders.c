@@ -80,7 +80,7 @@ static void no_order_changes_what_is_trained(void)
     }
 }
 
-static void nor_where_the_host_carries_collectives(void)
+static void no_order_changes_training_with_host_staging(void)
 {
     const struct parity_case c = make_case(&mics);
 
@@ -89,8 +89,8 @@ static void nor_where_the_host_carries_collectives(void)
     unsetenv("MICS_COMM");
 }
 
-static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on, bool crossing,
-                                    bool slow)
+static void dropped_wait_is_detected(enum mics_op_kind kind, enum mics_op_kind on, bool crossing,
+                                     bool slow)
 {
     struct parity_case c = make_case(&mics);
     struct mics_schedule *schedule = NULL;
@@ -113,23 +113,23 @@ static void dropped_wait_is_noticed(enum mics_op_kind kind, enum mics_op_kind on
     mics_schedule_free(schedule);
 }
 
-static void a_dropped_wait_of_the_schedule_is_noticed(void)
+static void a_dropped_wait_of_the_schedule_is_detected(void)
 {
-    dropped_wait_is_noticed(MICS_OP_FORWARD, MICS_OP_GATHER, false, false);
-    dropped_wait_is_noticed(MICS_OP_GATHER, MICS_OP_UPDATE, true, false);
-    dropped_wait_is_noticed(MICS_OP_REDUCE, MICS_OP_BACKWARD, false, false);
+    dropped_wait_is_detected(MICS_OP_FORWARD, MICS_OP_GATHER, false, false);
+    dropped_wait_is_detected(MICS_OP_GATHER, MICS_OP_UPDATE, true, false);
+    dropped_wait_is_detected(MICS_OP_REDUCE, MICS_OP_BACKWARD, false, false);
 }
 
 /* NCCL executes in the order of its launches, which nearly hides the bug; host staging does not. */
-static void a_dropped_wait_for_the_second_hop_is_noticed(void)
+static void a_dropped_wait_for_the_second_hop_is_detected(void)
 {
     setenv("MICS_COMM", "staged", 1);
-    dropped_wait_is_noticed(MICS_OP_NORM, MICS_OP_SYNC, false, true);
+    dropped_wait_is_detected(MICS_OP_NORM, MICS_OP_SYNC, false, true);
     unsetenv("MICS_COMM");
 }
 
 /* The first wait of a step is that of the compute stream for the batch. */
-static void a_forgotten_wait_for_the_batch_is_noticed(void)
+static void a_forgotten_wait_for_the_batch_is_detected(void)
 {
     const struct parity_case c = make_case(&one);
 
@@ -138,7 +138,7 @@ static void a_forgotten_wait_for_the_batch_is_noticed(void)
     unsetenv("MICS_EMULATED_FORGET");
 }
 
-static void a_batch_that_is_used_again_too_early_is_noticed(void)
+static void a_batch_that_is_used_again_too_early_is_detected(void)
 {
     struct parity_case c = make_case(&one);
 
@@ -164,11 +164,11 @@ int main(void)
     plugin = mics_plugin_table(file);
     integer_model = cases_integer_model();
     TAP_RUN(no_order_changes_what_is_trained);
-    TAP_RUN(nor_where_the_host_carries_collectives);
-    TAP_RUN(a_dropped_wait_of_the_schedule_is_noticed);
-    TAP_RUN(a_dropped_wait_for_the_second_hop_is_noticed);
-    TAP_RUN(a_forgotten_wait_for_the_batch_is_noticed);
-    TAP_RUN(a_batch_that_is_used_again_too_early_is_noticed);
+    TAP_RUN(no_order_changes_training_with_host_staging);
+    TAP_RUN(a_dropped_wait_of_the_schedule_is_detected);
+    TAP_RUN(a_dropped_wait_for_the_second_hop_is_detected);
+    TAP_RUN(a_forgotten_wait_for_the_batch_is_detected);
+    TAP_RUN(a_batch_that_is_used_again_too_early_is_detected);
     mics_model_free(integer_model);
     mics_plugin_close(file);
     return tap_done();

@@ -209,7 +209,7 @@ static void llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks(void)
 }
 
 /* Also with fewer slots than units that are needed together. */
-static void units_that_travel_together_change_no_bit(void)
+static void coalesced_units_change_no_bit(void)
 {
     for (uint32_t joined = 1; joined <= 3; joined += 2)
         for (uint32_t slots = 1; slots <= 4; slots += 3) {
@@ -374,7 +374,7 @@ int main(void)
     TAP_RUN(gpt2_agrees_for_every_cut_of_8_ranks);
     TAP_RUN(llama_agrees_for_every_cut_of_1_2_and_4_ranks);
     TAP_RUN(llama_with_a_tied_head_agrees_for_every_cut_of_4_ranks);
-    TAP_RUN(units_that_travel_together_change_no_bit);
+    TAP_RUN(coalesced_units_change_no_bit);
     TAP_RUN(gpt2_agrees_with_clipping);
     TAP_RUN(integer_gradients_are_bit_equal_in_bf16);
     TAP_RUN(lion_gives_equal_bits_for_every_cut_of_1_2_and_4_ranks);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mistakes that the checks must notice.
+"""Mistakes that the checks must detect.
 
 Each is a change of the PTX of one kernel, and the smallest case that shows it. A pattern that is
 not in the kernel any more is a failure: the mutant has to follow the code.

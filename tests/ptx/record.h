@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * record.h - recordings of operations for tests/ptx/run, which executes them: what a case is made
- * of.
+ * record.h - recordings of operations, which tests/ptx/run executes, and the interface of their
+ * cases.
  *
  * A case runs one operation of kernels/cuda on the recording runtime, and the same on the host in
- * fp32. The recording has what is on the device before, what was enqueued, and what the host made
- * of it:
+ * fp32. The recording has the initial contents of the device, the enqueued operations, and the
+ * results of the host:
  *
  * OUT_DIR/NAME.json
  *   name, chip     "sm_80" or "sm_90"
@@ -79,7 +79,7 @@ struct tensor record_output(struct recorder *r, const char *name, enum mics_dtyp
 /* Device memory with these bytes, or with none that are defined (NULL). */
 void *record_bytes(struct recorder *r, const char *name, const void *from, size_t bytes);
 
-/* The operation writes to `device`, and what it leaves there is not compared. */
+/* The operation writes to `device`, but the result is not compared. */
 void record_scratch(struct recorder *r, const void *device);
 
 /* Round the values to the tensor's type, for what the operation itself reads after it stored it. */
@@ -88,10 +88,10 @@ void record_round(struct tensor *tensor);
 /* Round the values and copy them to the device, for what the host computed first. */
 void record_send(struct recorder *r, struct tensor *tensor);
 
-/* The operation was enqueued; ends the program with the case's name where it was not. */
+/* Check that the operation was enqueued; otherwise end the program with the case's name. */
 void record_ran(struct recorder *r, cudaError_t error);
 
-/* What is on the device afterwards: the values, to `tolerance` of the larger of 1 and the number,
+/* Expect the values on the device afterwards, to `tolerance` of the larger of 1 and the number,
  * and in bf16 to half a unit of the last place more. */
 void record_expect(struct recorder *r, const struct tensor *tensor, double tolerance);
 

@@ -4,8 +4,8 @@
  *
  * The objects that nvcc makes of kernels/cuda are linked with it instead of with libcudart. Device
  * memory is a range of addresses that no code of the host can read. Launches, memsets and copies
- * are checked as the driver would check them and kept in order. There is one GPU in a process,
- * since CUDA's functions have no argument that could tell which; only one thread may use it.
+ * are checked as the driver would check them and kept in order. A process has one GPU, because
+ * CUDA's functions have no argument that selects one; only one thread may use it.
  */
 #ifndef MICS_TESTS_PTX_RUNTIME_H
 #define MICS_TESTS_PTX_RUNTIME_H

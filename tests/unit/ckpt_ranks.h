@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckpt_ranks.h - what the tests of checkpoints share: ranks that are threads save and load numbers
- * that follow from their place, in a folder of their own.
+ * ckpt_ranks.h - shared by the tests of checkpoints: ranks that are threads save and load numbers
+ * that are a function of their index, in a temporary folder.
  */
 #ifndef MICS_TESTS_CKPT_RANKS_H
 #define MICS_TESTS_CKPT_RANKS_H
@@ -26,7 +26,7 @@ static inline void in_folder(char *buf, const char *name)
     snprintf(buf, MICS_PATH_MAX, "%s/%s", folder, name);
 }
 
-/* One rank: its numbers, and what it is told to fail at. */
+/* One rank: its numbers, and the fault to inject. */
 struct rank {
     struct mics_comm *comm;
     struct mics_plan_choice choice;
@@ -35,12 +35,12 @@ struct rank {
     uint32_t states, parts;
     uint64_t step;
     bool load, fail_take, spoil;
-    uint64_t put, wrong; /* elements that came back, and those that were not as they went */
+    uint64_t put, wrong; /* elements that were loaded, and those that differ from what was saved */
     enum mics_status status;
     struct mics_err err;
 };
 
-/* What element `element` of a unit's flat vector is, whoever holds it: padding is 0. */
+/* What element `element` of a unit's flat vector is, on any rank; padding is 0. */
 static inline float value_of(const struct rank *rank, uint32_t unit, uint32_t state,
                              uint64_t element)
 {
@@ -182,7 +182,7 @@ static inline void plain_save(uint64_t step)
         printf("# %s\n", ranks[0].err.text);
 }
 
-/* Load `step` by this shape: all ranks say the same, and it begins and has what is expected. */
+/* Load `step` with this shape: all ranks get the same status, and the numbers are as expected. */
 static inline void loads_with(struct mics_shape shape, uint32_t segments, uint32_t states,
                               uint64_t step, enum mics_status status, const char *words)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * comm_checker.h - one rank that checks communicators: its memory, its delays, and numbers whose
- * sums are known.
+ * comm_checker.h - state of one rank that checks communicators: its memory, its delays, and numbers
+ * with known sums.
  *
  * Each rank runs the same checks on its own device; ranks may be threads, so nothing is printed
- * here: the first thing that is wrong is kept in `why`.
+ * here: the first error is kept in `why`.
  */
 #ifndef MICS_TESTS_COMM_CHECKER_H
 #define MICS_TESTS_COMM_CHECKER_H
@@ -41,7 +41,7 @@ static inline void MICS_PRINTF(2, 3) complain(struct checker *c, const char *fmt
     c->why = text;
 }
 
-/* Takes a checker `c` from where it stands; keeps the first complaint. */
+/* Takes a checker `c` from where it stands; keeps the first error. */
 #define EXPECT(cond, ...)                                                                          \
     do {                                                                                           \
         if (!(cond) && !c->why.text[0])                                                            \
@@ -152,7 +152,7 @@ static inline void put(void *data, uint64_t i, enum mics_dtype dtype, double x)
                               &(float){(float)x}, (char *)data + i * mics_dtype_bytes(dtype), 1);
 }
 
-/* Which rank holds each block; filled from what the ranks themselves say. */
+/* Which rank holds each block; filled from what the ranks report. */
 static inline void learn_blocks(struct checker *c, struct mics_comm *comm, int *rank_of_block)
 {
     int blocks[64] = {0};

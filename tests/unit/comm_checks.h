@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm_checks.h - what every backend of communicators must do, checked by one rank. */
+/* comm_checks.h - checks of one rank that every backend of communicators must pass. */
 #ifndef MICS_TESTS_COMM_CHECKS_H
 #define MICS_TESTS_COMM_CHECKS_H
 
@@ -176,14 +176,14 @@ static inline void check_group(struct checker *c, struct mics_comm *comm)
 
     for (int part = 0; part < PARTS; part++)
         total += part_count(c, part) * (uint64_t)comm->size;
-    float *alone = grab(c, total, sizeof *alone), *grouped = grab(c, total, sizeof *grouped);
+    float *separate = grab(c, total, sizeof *separate), *grouped = grab(c, total, sizeof *grouped);
     for (int kind = 0; kind < 3; kind++) {
         const struct mics_comm_counts first = comm->counts;
 
         for (uint64_t i = 0; i < total; i++)
-            alone[i] = grouped[i] =
+            separate[i] = grouped[i] =
                 (float)((i * 2654435761u + (uint64_t)comm->rank * 97) % 1000) / 7;
-        run_parts(c, comm, kind, false, alone);
+        run_parts(c, comm, kind, false, separate);
         const struct mics_comm_counts second = comm->counts;
         run_parts(c, comm, kind, true, grouped);
         EXPECT(comm->counts.calls - second.calls == second.calls - first.calls &&
@@ -197,12 +197,13 @@ static inline void check_group(struct checker *c, struct mics_comm *comm)
             const uint64_t begin = kind == 1 ? count * (uint64_t)comm->block : 0;
             const uint64_t compared = kind == 1 ? count : count * size;
 
-            EXPECT(memcmp(alone + at + begin, grouped + at + begin, compared * sizeof *alone) == 0,
+            EXPECT(memcmp(separate + at + begin, grouped + at + begin,
+                          compared * sizeof *separate) == 0,
                    "part %d of a group of kind %d among %d ranks differs", part, kind, comm->size);
             at += count * size;
         }
     }
-    drop(c, alone);
+    drop(c, separate);
     drop(c, grouped);
 }
 
@@ -225,7 +226,7 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     settle(c, "barrier");
 }
 
-/* Every number of ranks, in an order and with blocks that are not those of the world. */
+/* Every number of ranks, with an order and blocks other than the world's. */
 static inline void check_sub_communicators(struct checker *c)
 {
     struct mics_comm *world = c->world;

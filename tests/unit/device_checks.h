@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device_checks.h - what every device must do; `device` is opened by the test that includes
- * this. */
+/* device_checks.h - checks that every device must pass; the test that includes this opens
+ * `device`. */
 #ifndef MICS_TESTS_DEVICE_CHECKS_H
 #define MICS_TESTS_DEVICE_CHECKS_H
 
@@ -165,7 +165,7 @@ static void read_int(void *context)
     pair[1] = pair[0];
 }
 
-static void a_wait_keeps_to_the_record_it_found(void)
+static void a_wait_refers_to_the_latest_record_before_it(void)
 {
     struct mics_stream *slow = open_stream("slow"), *fast = open_stream("fast");
     struct mics_stream *third = open_stream("third");
@@ -177,7 +177,7 @@ static void a_wait_keeps_to_the_record_it_found(void)
     ops->event_record(event, slow);
     ops->event_wait(third, event); /* the slow one's record */
     call(third, read_int, pair);
-    ops->event_record(event, fast); /* reached at once, and of no concern to `third` */
+    ops->event_record(event, fast); /* reached at once, and does not affect `third` */
     CHECK_INT(ops->event_sync(event, NULL), MICS_OK);
     CHECK_INT(ops->stream_sync(third, NULL), MICS_OK);
     CHECK_INT(pair[1], 1);
@@ -187,43 +187,43 @@ static void a_wait_keeps_to_the_record_it_found(void)
     ops->stream_close(third);
 }
 
-struct gate {
+struct hold {
     sem_t open;
     int gave_up;
 };
 
-static void pass_gate(void *context)
+static void wait_hold(void *context)
 {
-    struct gate *gate = context;
+    struct hold *hold = context;
     struct timespec limit;
 
     clock_gettime(CLOCK_REALTIME, &limit);
     limit.tv_sec += 2;
-    gate->gave_up = sem_timedwait(&gate->open, &limit) != 0;
+    hold->gave_up = sem_timedwait(&hold->open, &limit) != 0;
 }
 
 static void a_later_record_does_not_hold_an_earlier_wait(void)
 {
-    struct gate gate = {.gave_up = -1};
+    struct hold hold = {.gave_up = -1};
 
     struct mics_stream *first = open_stream("first"), *second = open_stream("second");
     struct mics_event *event = open_event();
-    sem_init(&gate.open, 0, 0);
+    sem_init(&hold.open, 0, 0);
     ops->event_record(event, first);
     ops->event_wait(second, event);
-    call(first, pass_gate, &gate);
+    call(first, wait_hold, &hold);
     ops->event_record(event, first);
     CHECK_INT(ops->stream_sync(second, NULL), MICS_OK);
-    sem_post(&gate.open); /* too late, had the second stream waited for the second record */
+    sem_post(&hold.open); /* too late, had the second stream waited for the second record */
     CHECK_INT(ops->event_sync(event, NULL), MICS_OK);
-    CHECK_INT(gate.gave_up, 0);
+    CHECK_INT(hold.gave_up, 0);
     ops->event_close(event);
     ops->stream_close(first);
     ops->stream_close(second);
-    sem_destroy(&gate.open);
+    sem_destroy(&hold.open);
 }
 
-static void an_event_never_recorded_holds_nobody(void)
+static void an_event_never_recorded_blocks_no_stream(void)
 {
     struct mics_stream *stream = open_stream("free");
     struct mics_event *event = open_event();
@@ -281,7 +281,7 @@ static void fail_device(void *context)
     ops->fail(device, MICS_ERR_COMM, context);
 }
 
-static void the_first_failure_is_sticky_and_hangs_nobody(void)
+static void the_first_failure_is_sticky_and_nothing_hangs(void)
 {
     struct mics_stream *bad = open_stream("bad"), *good = open_stream("good");
     struct mics_event *event = open_event();
@@ -305,19 +305,19 @@ static void the_first_failure_is_sticky_and_hangs_nobody(void)
     ops->stream_close(good);
 }
 
-/* The last leaves the device failed. */
+/* The last check leaves the device in the failed state. */
 static void check_device(void)
 {
     TAP_RUN(operations_of_a_stream_run_in_order_through_a_full_ring);
     TAP_RUN(a_call_without_context_gets_its_own_payload);
     TAP_RUN(zero_and_copy_move_bytes);
     TAP_RUN(a_wait_holds_another_stream_until_the_record);
-    TAP_RUN(a_wait_keeps_to_the_record_it_found);
+    TAP_RUN(a_wait_refers_to_the_latest_record_before_it);
     TAP_RUN(a_later_record_does_not_hold_an_earlier_wait);
-    TAP_RUN(an_event_never_recorded_holds_nobody);
+    TAP_RUN(an_event_never_recorded_blocks_no_stream);
     TAP_RUN(the_time_of_an_event_is_when_its_newest_record_was_reached);
     TAP_RUN(events_and_streams_may_be_closed_before_they_are_reached);
-    TAP_RUN(the_first_failure_is_sticky_and_hangs_nobody);
+    TAP_RUN(the_first_failure_is_sticky_and_nothing_hangs);
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doc_sample.h - what the tests of documents share: one that says everything, its two encodings,
- * and refusals. */
+/* doc_sample.h - shared by the tests of documents: a document with every type of value, its two
+ * encodings, and refusals. */
 #ifndef MICS_TESTS_DOC_SAMPLE_H
 #define MICS_TESTS_DOC_SAMPLE_H
 
@@ -12,7 +12,7 @@
 
 static struct mics_err err;
 
-/* Everything that a document can say. */
+/* A document with every type of value. */
 static const char sample[] =
     "{\"kind\": \"mics.test\", \"v\": 2, \"ints\": [0, 127, 128, 255, 256, 65535, 65536, -1, -32, "
     "-33,"

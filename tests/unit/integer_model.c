@@ -2,7 +2,7 @@
 /*
  * integer_model.c - its units, its memory, and its arithmetic: hashes and whole numbers. A state is
  * a number of 16 bits, of 8 in bf16, so that its type holds it exactly. Indices are of places
- * inside a sample: where the sample lies in its micro-batch must not matter.
+ * inside a sample: the sample's position in its micro-batch must not matter.
  */
 #include "integer_model.h"
 
@@ -328,7 +328,7 @@ static void run_logits(const struct mics_pass *pass, uint32_t row, void *logits)
         mics_store_as(logits, v, (float)(mix(state, v) & 7), pass->batch.dtype);
 }
 
-/* One call, as it travels in the operation's payload. */
+/* One call, as stored in the operation's payload. */
 struct job {
     struct mics_pass pass;
     void *logits;

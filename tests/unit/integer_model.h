@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * integer_model.h - a model for tests of the machinery that moves parameters and gradients.
+ * integer_model.h - a model for tests of the code that exchanges parameters and gradients.
  *
  * Gradients are whole numbers between -3 and 3 for each sample (twice that in the unit "ends",
  * which two stages use). Sums of up to 2^24 / 6 samples are therefore exact in fp32 and in any
  * order (in bf16 of up to 2^8 / 6, and parameters are rounded ones everywhere alike), and training
  * must give the same bits however samples and parameters are spread over ranks and micro-steps.
- * What each element's gradient is depends, by a hash, on
+ * Each element's gradient depends, by a hash, on
  *
  *     the sample's tokens and targets,      the tensor and the element,
  *     the element's own value in backward,  all values of the unit in forward,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kernels.h - what the tests of the host's kernels share: arrays of random numbers, pools,
+ * kernels.h - shared by the tests of the host's kernels: arrays of random numbers, pools,
  * comparisons.
  */
 #ifndef MICS_TESTS_KERNELS_H

@@ -69,7 +69,7 @@ static double frequency(const struct mics_model_config *c, uint32_t i)
 }
 
 /* As complex numbers of the two halves of each head. */
-static void turn(const struct model_double *g, double *x, uint32_t heads)
+static void rotate(const struct model_double *g, double *x, uint32_t heads)
 {
     const uint32_t D = g->model->config.head_dim;
 
@@ -122,8 +122,8 @@ static void attention(const struct model_double *g, uint32_t layer, const double
     double *v = product(g, normed, of_layer(g, layer, "self_attn.v_proj.weight"), C, K);
     double *mixed = calloc((size_t)g->T * A, sizeof *mixed);
 
-    turn(g, q, c->n_head);
-    turn(g, k, c->n_kv_head);
+    rotate(g, q, c->n_head);
+    rotate(g, k, c->n_kv_head);
     for (uint32_t t = 0; t < g->T; t++)
         for (uint32_t h = 0; h < c->n_head; h++)
             attend(g, q, k, v, h, t, mixed + t * A + h * c->head_dim);

@@ -3,7 +3,7 @@
  * model_run.h - one whole model on the host device, without groups, plans or an engine: for tests.
  *
  * Every area has exactly the planned bytes and a guard behind it, and starts as NaN, so that a
- * stage that uses more than it declares, or reads what nobody wrote, is seen.
+ * stage that uses more than it declares, or reads uninitialised memory, is detected.
  */
 #ifndef MICS_TESTS_MODEL_RUN_H
 #define MICS_TESTS_MODEL_RUN_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tap.h - the little that a unit test needs to print the Test Anything Protocol.
+ * tap.h - minimal support for unit tests that print the Test Anything Protocol.
  *
  * Each test is a function named as a sentence; TAP_RUN calls it and prints its line. A failed check
- * prints what it found and goes on.
+ * prints the value that it found, and the test continues.
  */
 #ifndef MICS_TESTS_TAP_H
 #define MICS_TESTS_TAP_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cuda.h - what the files of the GPU's device share, with the seam to its communicators
- * (lib/comm/nccl). All of it is in the plug-in.
+ * cuda.h - internals of the GPU device, and its interface to the communicators (lib/comm/nccl). All
+ * of it is in the plug-in.
  *
  * A stream is a CUDA stream with its own workspace. A call on it (the communicators' work on the
  * host) runs in a thread of the stream, because CUDA may run the host functions of all streams one

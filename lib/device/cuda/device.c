@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * device.c - GPUs: which there are, one as a device, and the entry of the plug-in.
+ * device.c - the machine's GPUs, the device of one GPU, and the entry point of the plug-in.
  */
 #include "device/cuda/cuda.h"
 

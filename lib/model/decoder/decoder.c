@@ -186,8 +186,8 @@ static struct mics_tensor_spec block_spec(const struct mics_model *model,
         else
             spec = matrix_spec(name, in_out ? shape.in : shape.out, in_out ? shape.out : shape.in);
     }
-    spec.joined = tensor == MICS_BLOCK_K || tensor == MICS_BLOCK_V || tensor == MICS_BLOCK_UP ||
-                  tensor == MICS_BLOCK_K_BIAS || tensor == MICS_BLOCK_V_BIAS;
+    spec.contiguous = tensor == MICS_BLOCK_K || tensor == MICS_BLOCK_V || tensor == MICS_BLOCK_UP ||
+                      tensor == MICS_BLOCK_K_BIAS || tensor == MICS_BLOCK_V_BIAS;
     if (family->scaled_init && (tensor == MICS_BLOCK_OUT || tensor == MICS_BLOCK_DOWN))
         spec.std = STD / sqrt(2.0 * model->config.n_layer);
     return spec;

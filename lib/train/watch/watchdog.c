@@ -116,14 +116,14 @@ static double silent_after_s(const struct mics_watchdog *watchdog)
     return fmax(watchdog->options.timeout_s / 2, silent_after_min_s);
 }
 
-/* The rank to blame: the first silent one, with *silent the number of silent ranks on its node;
- * else, with *silent 0, the one that is least far. *state is this rank's on entry and that rank's
- * on return. */
-static uint32_t find_culprit(const struct mics_watchdog *watchdog, uint64_t *state,
-                             uint32_t *silent)
+/* The rank to report: the first silent one, with *silent the number of silent ranks on its node;
+ * else, with *silent 0, the one with the least progress. *state is this rank's on entry and that
+ * rank's on return. */
+static uint32_t find_stalled_rank(const struct mics_watchdog *watchdog, uint64_t *state,
+                                  uint32_t *silent)
 {
     const struct mics_world *world = watchdog->options.world;
-    uint32_t slowest = world->rank, first, silent_node = 0, culprit = MICS_NONE;
+    uint32_t slowest = world->rank, first, silent_node = 0, silent_rank = MICS_NONE;
     uint64_t other;
 
     *silent = 0;
@@ -133,18 +133,18 @@ static uint32_t find_culprit(const struct mics_watchdog *watchdog, uint64_t *sta
         if (age_s < 0)
             continue;
         const uint32_t node = find_node(world, rank, &first);
-        if (age_s > silent_after_s(watchdog) && (culprit == MICS_NONE || node == silent_node)) {
+        if (age_s > silent_after_s(watchdog) && (silent_rank == MICS_NONE || node == silent_node)) {
             silent_node = node;
             if ((*silent)++ == 0) {
-                culprit = rank;
+                silent_rank = rank;
                 *state = other;
             }
-        } else if (culprit == MICS_NONE && other < *state) {
+        } else if (silent_rank == MICS_NONE && other < *state) {
             slowest = rank;
             *state = other;
         }
     }
-    return culprit != MICS_NONE ? culprit : slowest;
+    return silent_rank != MICS_NONE ? silent_rank : slowest;
 }
 
 static void describe_stall(const struct mics_watchdog *watchdog, uint64_t state, double limit_s,
@@ -152,7 +152,7 @@ static void describe_stall(const struct mics_watchdog *watchdog, uint64_t state,
 {
     const struct mics_world *world = watchdog->options.world;
     uint32_t silent, first;
-    const uint32_t rank = find_culprit(watchdog, &state, &silent);
+    const uint32_t rank = find_stalled_rank(watchdog, &state, &silent);
     const uint32_t node = find_node(world, rank, &first);
     const char *host = world->host_of_node[node];
     char where[128], who[160];

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# demo.sh - the whole road on one machine: measure, plan, look, train, and say what was seen.
+# demo.sh - the whole workflow on one machine: probe, plan, show, train, and summarise.
 #
 # usage: demo.sh [FOLDER-OF-PROGRAMS]
 #
-# Four ranks play two nodes of two, and each is given less memory than a whole copy of the training state takes. So
-# the planner must cut the state over a partition group. Groups of one node, "--strategy=mics:2", are asked for because
-# on one machine, where the network is as fast as a node, a probe cannot see what they are good for.
-# DEMO_STEPS (600) makes it shorter, DEMO_MEMORY gives each rank another budget; the run stays in DEMO_FOLDER, or
-# in a new folder of TMPDIR.
+# Four ranks emulate two nodes of two, each with less memory than a full copy of the training state
+# takes. So the planner must shard the state over a partition group. Groups of one node are
+# requested with "--strategy=mics:2", because on one machine the network is as fast as the links
+# inside a node, and the planner would see no advantage in them. DEMO_STEPS (600) sets the number of
+# steps, DEMO_MEMORY the memory of each rank; the run is kept in DEMO_FOLDER, or in a new folder of
+# TMPDIR.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../../.." && pwd)
@@ -18,7 +19,7 @@ memory=${DEMO_MEMORY:-39M}
 work=${DEMO_FOLDER:-$(mktemp -d "${TMPDIR:-/tmp}/mics-demo.XXXXXX")}
 metrics=$work/metrics.jsonl
 
-# What this machine plays, and what Open MPI must be told: more ranks than cores, and root, are meant.
+# The emulated topology, and settings for Open MPI: allow more ranks than cores, and root.
 export MICS_NODE_RANKS=2
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
@@ -30,7 +31,7 @@ show()
     bash -o pipefail -c "$*"
 }
 
-# How the plan cuts the state.
+# How the plan shards the state.
 groups()
 {
     mics-show --tsv "$work/plan.mp" | awk -F '\t' '
@@ -47,7 +48,7 @@ groups()
         }'
 }
 
-# From the lines of the metrics: first and last losses, and where communication went.
+# From the metrics: first and last losses, and how much communication was hidden.
 summary()
 {
     awk -v steps="$steps" '

@@ -58,7 +58,7 @@ static void a_bad_size_is_quoted_and_changes_nothing(void)
     CHECK_STR(err.text, "'1.5Q': unknown unit, expected a size such as 64M");
 }
 
-static void a_size_above_0_is_none_of_0(void)
+static void a_size_of_0_may_be_refused(void)
 {
     struct mics_err err = {""};
     uint64_t bytes = 77;
@@ -173,7 +173,7 @@ int main(void)
 {
     TAP_RUN(sizes_have_binary_and_decimal_units);
     TAP_RUN(a_bad_size_is_quoted_and_changes_nothing);
-    TAP_RUN(a_size_above_0_is_none_of_0);
+    TAP_RUN(a_size_of_0_may_be_refused);
     TAP_RUN(rates_are_in_bits_or_bytes_per_second);
     TAP_RUN(times_need_a_unit);
     TAP_RUN(whole_numbers_outside_the_range_are_refused);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_bench.c - sizes, groups, predictable data, and all cases over ranks that are threads; a
- * spoilt result is counted. */
+ * corrupted result is counted. */
 #include "bench/doc.h"
 #include "doc/doc.h"
 #include "tap.h"

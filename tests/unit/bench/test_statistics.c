@@ -42,7 +42,7 @@ static void noise_of_five_percent_costs_no_more_than_that(void)
     CHECK(link.spread > 0 && link.spread < .05);
 }
 
-static void a_third_of_outliers_moves_nothing(void)
+static void a_third_of_outliers_changes_nothing(void)
 {
     struct mics_sample samples[SIZES];
     struct mics_link link;
@@ -85,7 +85,7 @@ static void a_plain_link_has_no_bursts(void)
     make_samples(samples, .05);
     CHECK_INT(mics_fit_drop_bursts(samples, SIZES), SIZES);
     CHECK_INT(mics_fit_drop_bursts(samples, 2), 2);
-    samples[0].seconds /= 1e6; /* two sizes always stay */
+    samples[0].seconds /= 1e6; /* two sizes are always kept */
     samples[1].seconds /= 1e6;
     CHECK_INT(mics_fit_drop_bursts(samples, 3), 2);
     CHECK_NEAR(samples[0].bytes, 1024, 0);
@@ -124,7 +124,7 @@ static void a_size_of_zero_is_the_latency(void)
     CHECK_NEAR(link.bandwidth_bytes, 1e9, 1);
 }
 
-static void what_cannot_be_fitted_is_refused_with_the_reason(void)
+static void points_that_cannot_be_fitted_are_refused_with_the_reason(void)
 {
     const struct mics_sample same[] = {{1000, 1e-6}, {1000, 2e-6}};
     const struct mics_sample still[] = {{1000, 1e-6}, {2000, 0}};
@@ -169,12 +169,12 @@ static void twice_as_slow_is_not_enough(void)
     CHECK(!is_slow((double[]){1, 1, 1, 2.5, 1}, 5, 3));
 }
 
-static void a_class_that_varies_accuses_nobody(void)
+static void a_class_that_varies_has_no_outlier(void)
 {
     CHECK(!is_slow((double[]){1, 8, 2, 11, 3}, 5, 3));
 }
 
-static void of_two_neither_can_be_the_outlier(void)
+static void of_two_values_neither_is_an_outlier(void)
 {
     CHECK(!is_slow((double[]){1, 1000}, 2, 1));
 }
@@ -183,17 +183,17 @@ int main(void)
 {
     TAP_RUN(an_exact_line_is_found_again);
     TAP_RUN(noise_of_five_percent_costs_no_more_than_that);
-    TAP_RUN(a_third_of_outliers_moves_nothing);
+    TAP_RUN(a_third_of_outliers_changes_nothing);
     TAP_RUN(bursts_are_left_out);
     TAP_RUN(a_plain_link_has_no_bursts);
     TAP_RUN(a_latency_is_never_negative);
     TAP_RUN(times_that_fall_with_the_size_give_the_largest_bandwidth);
     TAP_RUN(a_size_of_zero_is_the_latency);
-    TAP_RUN(what_cannot_be_fitted_is_refused_with_the_reason);
+    TAP_RUN(points_that_cannot_be_fitted_are_refused_with_the_reason);
     TAP_RUN(the_median_of_an_even_number_is_between_the_two);
     TAP_RUN(one_link_ten_times_slower_is_named);
     TAP_RUN(twice_as_slow_is_not_enough);
-    TAP_RUN(a_class_that_varies_accuses_nobody);
-    TAP_RUN(of_two_neither_can_be_the_outlier);
+    TAP_RUN(a_class_that_varies_has_no_outlier);
+    TAP_RUN(of_two_values_neither_is_an_outlier);
     return tap_done();
 }

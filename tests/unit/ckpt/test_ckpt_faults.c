@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_ckpt_faults.c - a save that is killed, or that the disk fails, at every one of its system
+ * test_ckpt_faults.c - a save that is killed, or fails by a disk error, at each of its system
  * calls.
  *
  * A child saves under ptrace(2), which stops it at the entry of each system call of each of its
@@ -40,7 +40,7 @@ static struct mics_plan_choice choice = {.shape = {1, 1, 1, 1, 1}};
 static struct mics_layout layouts[MAX_UNITS];
 static struct mics_ckpt_form form;
 
-/* The numbers of a step, and those that came back otherwise. */
+/* The numbers of a step, and the count of those that were loaded wrong. */
 struct state {
     uint64_t step, wrong, put;
 };
@@ -145,7 +145,7 @@ static uint64_t resumable(void)
     return status == MICS_OK && state.put > 0 && state.wrong == 0 ? state.step : 0;
 }
 
-static int leftovers(void)
+static int stale_dirs(void)
 {
     char command[256];
     FILE *pipe;
@@ -172,7 +172,7 @@ static pid_t begin_child(uint64_t step)
     return child;
 }
 
-/* Calls by which a save reaches the disk, of which a failure must not go unnoticed. */
+/* Calls by which a save writes to the disk; a failure of any must be reported. */
 static bool may_fail(long call)
 {
     static const long calls[] = {SYS_openat,    SYS_write,   SYS_fsync,   SYS_mkdir, SYS_rename,
@@ -318,7 +318,7 @@ static void step_through(int error, int least)
         stuck += !more && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         CHECK_INT(mics_run_folder_open(folder, &lock, NULL), MICS_OK);
         close(lock);
-        litter += leftovers() != 0;
+        litter += stale_dirs() != 0;
         lost += resumable() != found;
         step = found ? found : step;
     }

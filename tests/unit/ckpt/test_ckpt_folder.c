@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_ckpt_folder.c - the folder of a run: what is replaced, left over, pruned, and without
- * room. */
+/* test_ckpt_folder.c - the folder of a run: replacement, stale folders, pruning, and a full
+ * disk. */
 #include "ckpt_ranks.h"
 
 #include <unistd.h>
@@ -13,7 +13,7 @@ static void a_checkpoint_of_the_same_step_is_replaced(void)
     CHECK_INT(entries("step-000006"), 1);
 }
 
-static void leftovers_go_and_old_checkpoints_are_pruned(void)
+static void stale_folders_are_removed_and_old_checkpoints_pruned(void)
 {
     char path[MICS_PATH_MAX];
     struct mics_err err = {""};
@@ -41,7 +41,7 @@ static void leftovers_go_and_old_checkpoints_are_pruned(void)
     loads_with(mics2, 1, 3, 10, MICS_OK, "");
 }
 
-static void a_checkpoint_without_room_is_refused_with_both_sizes(void)
+static void a_checkpoint_larger_than_the_free_space_is_refused_with_both_sizes(void)
 {
     struct mics_err err = {""};
 
@@ -67,8 +67,8 @@ int main(void)
 {
     begin_ckpt();
     TAP_RUN(a_checkpoint_of_the_same_step_is_replaced);
-    TAP_RUN(leftovers_go_and_old_checkpoints_are_pruned);
-    TAP_RUN(a_checkpoint_without_room_is_refused_with_both_sizes);
+    TAP_RUN(stale_folders_are_removed_and_old_checkpoints_pruned);
+    TAP_RUN(a_checkpoint_larger_than_the_free_space_is_refused_with_both_sizes);
     TAP_RUN(a_full_device_is_an_error_of_the_file);
     return end_ckpt();
 }

@@ -2,8 +2,8 @@
 /*
  * test_convert.c - conversions by ranges, over random shapes, sizes, segments and parts.
  *
- * Number i of a space is a value that only (space, i) gives, so that a number in a wrong place
- * shows.
+ * Number i of a space is a value that is unique to (space, i), so that a misplaced number is
+ * detected.
  */
 #include "tap.h"
 

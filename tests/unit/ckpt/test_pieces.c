@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_pieces.c - files that are made in pieces: by threads, by ranks, straight to the disk or not.
+ * test_pieces.c - files that are written in pieces: by threads, by ranks, with and without direct
+ * I/O.
  *
  * The source is one file of three tensors: floats, an odd number of bytes, and floats again, which
  * are therefore not aligned in what is made.
@@ -49,7 +50,7 @@ static void make_source(void)
         .name = "more", .space = 2, .dtype = MICS_STORAGE_F32, .count = MORE, .offset = more};
 }
 
-/* Two files with all of it each, and one with the header alone. */
+/* Two files with the whole source each, and one with only the header. */
 struct wanted {
     struct mics_section sections[2][3];
     struct mics_target_file files[3];
@@ -265,7 +266,7 @@ static void a_cancelled_target_is_not_written(void)
     options.comm->ops->free(options.comm);
 }
 
-/* Whatever is behind the last piece in memory, the file ends with it. */
+/* The file ends with the last piece, whatever follows it in memory. */
 static void the_last_piece_ends_the_file(void)
 {
     static const size_t sizes[] = {1, 4095, 4096, 4097, 12288, 20000};

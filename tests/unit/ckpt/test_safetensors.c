@@ -58,7 +58,7 @@ static void what_is_written_is_read_back(void)
     free(data);
 }
 
-static void what_others_may_write_is_accepted(void)
+static void valid_files_of_other_writers_are_accepted(void)
 {
     struct mics_safetensors file = {0};
     struct mics_err err = {""};
@@ -146,7 +146,7 @@ static void every_truncation_is_refused(void)
 int main(void)
 {
     TAP_RUN(what_is_written_is_read_back);
-    TAP_RUN(what_others_may_write_is_accepted);
+    TAP_RUN(valid_files_of_other_writers_are_accepted);
     TAP_RUN(gaps_overlaps_and_wrong_ends_are_refused);
     TAP_RUN(malformed_tensors_are_named);
     TAP_RUN(malformed_headers_are_refused);

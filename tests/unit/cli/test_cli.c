@@ -193,7 +193,7 @@ static void completion_gives_words_and_metavariables(void)
     CHECK(strstr(out, "--levy\t\ta flag\n"));
 }
 
-static void only_rank_0_speaks(void)
+static void only_rank_0_prints(void)
 {
     setenv("OMPI_COMM_WORLD_RANK", "1", 1);
     setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
@@ -271,7 +271,7 @@ int main(void)
     TAP_RUN(help_names_every_option_on_standard_output);
     TAP_RUN(the_version_is_one_line);
     TAP_RUN(completion_gives_words_and_metavariables);
-    TAP_RUN(only_rank_0_speaks);
+    TAP_RUN(only_rank_0_prints);
     TAP_RUN(output_that_cannot_be_written_is_an_error);
     TAP_RUN(a_signal_removes_temporary_files);
     TAP_RUN(every_status_has_its_exit_code);

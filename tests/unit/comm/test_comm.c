@@ -62,7 +62,7 @@ static void check_collectives(struct checker *c)
     check_collectives_of(c, c->world);
 }
 
-static void one_rank_alone_does_everything_and_counts_nothing(void)
+static void a_single_rank_runs_every_collective_and_counts_no_bytes(void)
 {
     struct mics_comm *world = NULL;
     struct checker c;
@@ -78,7 +78,7 @@ static void one_rank_alone_does_everything_and_counts_nothing(void)
     world->ops->free(world);
 }
 
-static void threads_do_everything_with_1_to_8_ranks(void)
+static void every_collective_is_right_on_1_to_8_threads(void)
 {
     for (int size = 1; size <= MAX_RANKS; size++)
         run_ranks(size, false, size % 3 == 2 ? check_everything : check_collectives);
@@ -115,7 +115,7 @@ static void check_rounds(struct checker *c)
     check_broadcast(c, c->world, 5000000);
 }
 
-static void what_does_not_fit_into_staging_memory_goes_in_rounds_and_counts_the_same(void)
+static void data_larger_than_staging_memory_take_rounds_with_the_same_counts(void)
 {
     for (int size = 2; size <= 3; size++)
         run_like(size, &(struct rank){.check = check_rounds, .staged = true});
@@ -201,7 +201,7 @@ static void check_destroyed(struct checker *c)
     EXPECT(data[c->world->rank * 4] == 2, "the sum was lost");
 }
 
-static void what_reduce_scatter_leaves_behind_is_not_usable(void)
+static void reduce_scatter_leaves_other_blocks_undefined(void)
 {
     run_ranks(2, false, check_destroyed);
 }
@@ -243,14 +243,14 @@ int main(void)
 {
     TAP_RUN(every_rank_of_a_tree_has_one_parent);
     TAP_RUN(an_all_reduce_sends_twice_the_data_of_all_but_one_rank_in_all);
-    TAP_RUN(one_rank_alone_does_everything_and_counts_nothing);
-    TAP_RUN(threads_do_everything_with_1_to_8_ranks);
+    TAP_RUN(a_single_rank_runs_every_collective_and_counts_no_bytes);
+    TAP_RUN(every_collective_is_right_on_1_to_8_threads);
     TAP_RUN(delays_change_nothing);
     TAP_RUN(staging_memory_changes_no_result);
-    TAP_RUN(what_does_not_fit_into_staging_memory_goes_in_rounds_and_counts_the_same);
+    TAP_RUN(data_larger_than_staging_memory_take_rounds_with_the_same_counts);
     TAP_RUN(MICS_COMM_selects_staging_memory_and_nothing_else);
     TAP_RUN(abort_frees_every_blocked_rank);
     TAP_RUN(ranks_that_call_different_collectives_fail);
-    TAP_RUN(what_reduce_scatter_leaves_behind_is_not_usable);
+    TAP_RUN(reduce_scatter_leaves_other_blocks_undefined);
     return tap_done();
 }

@@ -152,7 +152,7 @@ static void an_abort_frees_a_rank_that_waits_in_a_collective(void)
     run_ranks(2, false, check_abort);
 }
 
-/* Three in a group, and two alone. */
+/* Three in a group, and two separately. */
 static void check_groups(struct checker *c)
 {
     struct mics_comm *first = open_comm(c), *comm = split_all(c, first);
@@ -203,7 +203,7 @@ static void run_logged(int size, void (*check)(struct checker *checker), const c
     unlink(log);
 }
 
-/* The communicator that was only split is not even known to NCCL. */
+/* The communicator that was only split has not joined NCCL. */
 static void collectives_of_a_group_are_one_NCCL_group(void)
 {
     run_logged(2, check_groups, "of 2: 5 collectives, 1 groups", 2);
@@ -288,7 +288,7 @@ static void check_nonsense(struct checker *c)
     EXPECT(!strcmp(err.text, "MICS_NCCL_REGISTER: expected 0 or 1"), "%s", err.text);
 }
 
-static void registering_that_is_asked_for_in_vain_is_refused(void)
+static void unsupported_registration_is_refused(void)
 {
     setenv("MICS_NCCL_REGISTER", "1", 1);
     setenv("MICS_EMULATED_NCCL_VERSION", "21805", 1);
@@ -329,7 +329,7 @@ int main(void)
     TAP_RUN(memory_is_registered_only_when_asked_for);
     TAP_RUN(an_NCCL_that_cannot_register_is_used_without);
     TAP_RUN(every_collective_is_right_in_registered_memory);
-    TAP_RUN(registering_that_is_asked_for_in_vain_is_refused);
+    TAP_RUN(unsupported_registration_is_refused);
     mics_plugin_close(plugin);
     return tap_done();
 }

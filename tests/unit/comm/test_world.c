@@ -8,7 +8,7 @@
 
 enum { MAX_RANKS = 8 };
 
-/* One rank: what it is given, and what it finds. */
+/* One rank: its inputs and results. */
 struct rank {
     struct mics_comm *comm;
     uint32_t declared;

@@ -42,7 +42,7 @@ static void each_stream_gets_a_connection_before_gpus_are_counted(void)
     CHECK_STR(connections ? connections : "", "32");
 }
 
-static void the_device_says_what_it_is(void)
+static void the_device_reports_its_properties(void)
 {
     CHECK_INT(ops->abi, MICS_DEVICE_ABI);
     CHECK_INT(ops->size, sizeof *ops);
@@ -82,7 +82,7 @@ static void calls_and_copies_are_in_the_order_of_the_stream(void)
     ops->host_release(device, host);
 }
 
-/* Calls of different streams may wait for each other: none holds up another's. */
+/* Calls of different streams may wait for each other: none blocks another stream's. */
 static sem_t met;
 
 static void wait_for_other(void *context)
@@ -100,7 +100,7 @@ static void greet(void *context)
     sem_post(&met);
 }
 
-static void a_call_that_waits_holds_up_no_other_stream(void)
+static void a_call_that_waits_blocks_no_other_stream(void)
 {
     struct mics_stream *waiting, *other;
     int late = -1;
@@ -117,11 +117,11 @@ static void a_call_that_waits_holds_up_no_other_stream(void)
     sem_destroy(&met);
 }
 
-/* A kernel that is enqueued after the host has waited, for more than a second, for room for its
- * call: that the stream was still busy then is no failure of the kernel. */
-static void a_long_wait_for_room_fails_nothing(void)
+/* A kernel that is enqueued after the host has waited, for more than a second, for a free entry for
+ * its call: the kernel must not fail because the stream was still busy. */
+static void a_long_wait_for_a_free_entry_fails_nothing(void)
 {
-    enum { CALLS = 300 }; /* more than have room */
+    enum { CALLS = 300 }; /* more than there are entries */
     static const double longer_than_patience = 1.1;
     struct mics_stream *stream = open_stream("room");
     struct mics_err err = {""};
@@ -217,10 +217,10 @@ int main(void)
     TAP_RUN(without_a_usable_gpu_there_is_a_reason);
     TAP_RUN(a_gpu_of_another_architecture_is_refused);
     open_gpu();
-    TAP_RUN(the_device_says_what_it_is);
+    TAP_RUN(the_device_reports_its_properties);
     TAP_RUN(calls_and_copies_are_in_the_order_of_the_stream);
-    TAP_RUN(a_call_that_waits_holds_up_no_other_stream);
-    TAP_RUN(a_long_wait_for_room_fails_nothing);
+    TAP_RUN(a_call_that_waits_blocks_no_other_stream);
+    TAP_RUN(a_long_wait_for_a_free_entry_fails_nothing);
     TAP_RUN(what_is_too_large_is_refused_with_what_is_free);
     check_device();
     ops->free(device);

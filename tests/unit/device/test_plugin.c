@@ -34,7 +34,7 @@ static bool refused(const char *fake, const char *reason)
     return true;
 }
 
-static void what_is_no_plugin_of_this_program_is_refused_with_the_reason(void)
+static void a_library_that_is_no_plugin_of_this_program_is_refused_with_the_reason(void)
 {
     CHECK(refused("wrong_abi", "its interface is number 99, this program's is "));
     CHECK(refused("wrong_size", "its table has 8 bytes, this program's "));
@@ -78,7 +78,7 @@ static void a_file_of_another_kind_is_refused(void)
     CHECK_STR(err.text, "/etc/passwd: not a shared library");
 }
 
-static void the_first_that_is_there_in_the_list_is_taken(void)
+static void the_first_existing_file_of_the_list_is_used(void)
 {
     struct mics_plugin_file *file = NULL;
     char list[9000], emulated[4096], want[5000];
@@ -95,7 +95,7 @@ static void the_first_that_is_there_in_the_list_is_taken(void)
     mics_plugin_close(file);
 }
 
-static void where_it_was_looked_for_is_said(void)
+static void the_searched_places_are_reported(void)
 {
     CHECK_INT(try_open("/nonexistent:/tmp"), MICS_ERR_UNSUPPORTED);
     CHECK_STR(err.text, "no plug-in libmics-cuda.so in MICS_PLUGIN_PATH=/nonexistent:/tmp");
@@ -109,11 +109,11 @@ int main(void)
     in_build("tests/plugins", fakes);
     if (!mkdtemp(scratch))
         return 1;
-    TAP_RUN(what_is_no_plugin_of_this_program_is_refused_with_the_reason);
+    TAP_RUN(a_library_that_is_no_plugin_of_this_program_is_refused_with_the_reason);
     TAP_RUN(a_truncated_file_is_refused_wherever_it_ends);
     TAP_RUN(a_file_of_another_kind_is_refused);
-    TAP_RUN(the_first_that_is_there_in_the_list_is_taken);
-    TAP_RUN(where_it_was_looked_for_is_said);
+    TAP_RUN(the_first_existing_file_of_the_list_is_used);
+    TAP_RUN(the_searched_places_are_reported);
     rmdir(scratch);
     return tap_done();
 }

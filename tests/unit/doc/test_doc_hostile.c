@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_doc_hostile.c - nothing hostile gets in: truncated, nested, counted, repeated, not UTF-8, or
- * without memory. */
+/* test_doc_hostile.c - invalid documents are refused: truncated, nested too deeply, too large, with
+ * repeated keys, not UTF-8, or out of memory. */
 #include "doc_sample.h"
 
 /* Each is an error that names an offset, and none reads past the end, which AddressSanitizer

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_table.c - aligned text, tab-separated text, and what must not reach a terminal. */
+/* test_table.c - aligned text, tab-separated text, and characters that must not reach a
+ * terminal. */
 #include "doc/table.h"
 #include "tap.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * From the first step on, training takes and returns no memory of a GPU and waits for no whole GPU:
- * everything is made, and every algorithm chosen, before. The emulated GPU writes such calls to a
- * file.
+ * From the first step on, training neither allocates nor frees GPU memory and never synchronises a
+ * whole device: everything is allocated, and every algorithm chosen, before. The emulated GPU logs
+ * such calls to a file.
  */
 #include "comm/job_device.h"
 #include "comm/staged.h"
@@ -15,7 +15,7 @@
 
 enum { MAX_RANKS = 4, STEPS = 3 };
 
-/* What all ranks of a run share. */
+/* State shared by all ranks of a run. */
 struct job {
     const char *model;
     struct mics_plan_choice choice;
@@ -51,7 +51,7 @@ static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *t
     }
 }
 
-/* At the same place on all ranks, one of which looks. */
+/* A barrier of all ranks, at which one rank checks the log. */
 static void mark(struct job *job, long *out)
 {
     if (pthread_barrier_wait(&job->barrier) == PTHREAD_BARRIER_SERIAL_THREAD)
@@ -197,7 +197,7 @@ static const char *calls_of(const char *model, struct mics_shape shape, enum mic
 
 static const struct mics_shape one = {1, 1, 1, 1, 1}, two = {1, 2, 2, 2, 2}, four = {2, 2, 4, 4, 4};
 
-static void a_rank_alone_allocates_nothing_in_steps(void)
+static void a_single_rank_allocates_nothing_in_steps(void)
 {
     CHECK_STR(calls_of("gpt2-nano", one, MICS_F32, true), "");
     CHECK_STR(calls_of("llama-nano", one, MICS_BF16, true), "");
@@ -228,7 +228,7 @@ int main(void)
     setenv("XDG_CACHE_HOME", cache, 1);
     setenv("MICS_EMULATED_CALLS", calls_file, 1);
     use_plugin();
-    TAP_RUN(a_rank_alone_allocates_nothing_in_steps);
+    TAP_RUN(a_single_rank_allocates_nothing_in_steps);
     TAP_RUN(ranks_over_NCCL_allocate_nothing_in_steps);
     TAP_RUN(ranks_that_exchange_through_the_host_allocate_nothing_in_steps);
     return tap_done();

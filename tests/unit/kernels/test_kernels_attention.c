@@ -20,7 +20,7 @@ static const struct shape shapes[] = {
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
 
-/* A problem, its reference in double, and what the kernels made of it. */
+/* A problem, its reference in double, and the results of the kernels. */
 struct problem {
     struct shape s;
     size_t C, W, rows;     /* H D, (H + 2 H_kv) D, B T */
@@ -246,7 +246,7 @@ static void nan_in_a_value_reaches_the_queries_that_see_it(void)
     free_problem(&t);
 }
 
-static void no_sequences_are_no_work(void)
+static void zero_sequences_are_allowed(void)
 {
     float none = 5;
 
@@ -282,6 +282,6 @@ int main(void)
     TAP_RUN(threads_do_not_change_attention);
     TAP_RUN(the_references_gradient_is_that_of_its_output);
     TAP_RUN(nan_in_a_value_reaches_the_queries_that_see_it);
-    TAP_RUN(no_sequences_are_no_work);
+    TAP_RUN(zero_sequences_are_allowed);
     return close_pools();
 }

@@ -73,7 +73,7 @@ static void gelus_gradient_is_its_slope(void)
     }
 }
 
-static void gelu_of_large_numbers_is_themselves_or_nothing(void)
+static void gelu_of_a_large_number_is_the_number_or_zero(void)
 {
     float in[4] = {1e18f, -1e18f, 3e38f, -300.0f}, out[4], ones[4] = {1, 1, 1, 1};
 
@@ -96,7 +96,7 @@ static void nan_passes_through_gelu_and_its_gradient(void)
     CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
 }
 
-static void an_elements_gelu_does_not_depend_on_its_place(void)
+static void an_elements_gelu_does_not_depend_on_its_position(void)
 {
     enum { COUNT = 77 };
     float *in = random_floats(COUNT, 8), whole[COUNT], one;
@@ -170,9 +170,9 @@ int main(void)
     TAP_RUN(sums_are_those_of_single_precision);
     TAP_RUN(gelu_agrees_with_its_definition);
     TAP_RUN(gelus_gradient_is_its_slope);
-    TAP_RUN(gelu_of_large_numbers_is_themselves_or_nothing);
+    TAP_RUN(gelu_of_a_large_number_is_the_number_or_zero);
     TAP_RUN(nan_passes_through_gelu_and_its_gradient);
-    TAP_RUN(an_elements_gelu_does_not_depend_on_its_place);
+    TAP_RUN(an_elements_gelu_does_not_depend_on_its_position);
     TAP_RUN(squares_are_summed_in_double);
     TAP_RUN(a_long_array_is_summed_group_by_group);
     TAP_RUN(a_norm_neither_overflows_nor_hides_nan);

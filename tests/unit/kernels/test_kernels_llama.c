@@ -295,7 +295,7 @@ static void swiglu_and_its_gradient_agree_with_their_definition(void)
     check_swiglu(40, 1001, MICS_F32, true);
 }
 
-static void swiglu_of_large_gates_is_their_product_or_nothing(void)
+static void swiglu_of_large_gates_is_their_product_or_zero(void)
 {
     float in[4] = {200, -200, 3, 3}, out[2], grad[2] = {1, 1};
 
@@ -352,7 +352,7 @@ static double *turned(const struct rope_case *c, const float *data)
     return want;
 }
 
-static void rope_turns_pairs_of_the_first_heads_by_their_position(void)
+static void rope_rotates_pairs_of_the_first_heads_by_their_position(void)
 {
     for (size_t i = 0; i < 2 * ROPES; i++) {
         const struct rope_case *c = &ropes[i / 2];
@@ -373,22 +373,24 @@ static void rope_backwards_undoes_rope(void)
     for (size_t i = 0; i < ROPES; i++) {
         const struct rope_case *c = &ropes[i];
         const size_t count = (size_t)c->B * c->T * c->stride;
-        struct array data = make_array(count, 22, MICS_F32), turn = make_array(count, 22, MICS_F32);
-        const struct mics_op_rope there = rope_of(c, &turn, false), back = rope_of(c, &turn, true);
+        struct array data = make_array(count, 22, MICS_F32),
+                     rotated = make_array(count, 22, MICS_F32);
+        const struct mics_op_rope there = rope_of(c, &rotated, false),
+                                  back = rope_of(c, &rotated, true);
 
         mics_host_rope(pools[0], &there);
         if (c->T > 1)
-            CHECK(memcmp(turn.data, data.data, count * sizeof(float)) != 0);
+            CHECK(memcmp(rotated.data, data.data, count * sizeof(float)) != 0);
         mics_host_rope(pools[2], &back);
         for (size_t at = 0; at < count; at++)
-            CHECK_NEAR(((float *)turn.data)[at], data.wide[at], 1e-6);
+            CHECK_NEAR(((float *)rotated.data)[at], data.wide[at], 1e-6);
         free_array(&data);
-        free_array(&turn);
+        free_array(&rotated);
     }
 }
 
-/* What rotary positions are for. */
-static void products_of_turned_vectors_depend_on_their_distance_only(void)
+/* The purpose of rotary positions: dot products depend only on distances. */
+static void products_of_rotated_vectors_depend_on_their_distance_only(void)
 {
     enum { D = 32, T = 40 };
     struct array q = make_array(D, 23, MICS_F32), k = make_array(D, 24, MICS_F32);
@@ -454,7 +456,7 @@ static void frequencies_are_scaled_as_llama_3_has_them(void)
 }
 
 /* Position 1 turns (1, 0) by the frequency itself. */
-static void positions_are_turned_by_the_scaled_frequencies(void)
+static void positions_are_rotated_by_the_scaled_frequencies(void)
 {
     enum { D = 128 };
     float data[2 * D] = {0};
@@ -473,7 +475,7 @@ static void positions_are_turned_by_the_scaled_frequencies(void)
     }
 }
 
-static void no_rows_are_no_work(void)
+static void zero_rows_are_allowed(void)
 {
     float none = 5;
 
@@ -493,12 +495,12 @@ int main(void)
     TAP_RUN(rmsnorms_reference_agrees_with_differences);
     TAP_RUN(a_residual_is_added_before_the_norm);
     TAP_RUN(swiglu_and_its_gradient_agree_with_their_definition);
-    TAP_RUN(swiglu_of_large_gates_is_their_product_or_nothing);
-    TAP_RUN(rope_turns_pairs_of_the_first_heads_by_their_position);
+    TAP_RUN(swiglu_of_large_gates_is_their_product_or_zero);
+    TAP_RUN(rope_rotates_pairs_of_the_first_heads_by_their_position);
     TAP_RUN(rope_backwards_undoes_rope);
-    TAP_RUN(products_of_turned_vectors_depend_on_their_distance_only);
+    TAP_RUN(products_of_rotated_vectors_depend_on_their_distance_only);
     TAP_RUN(frequencies_are_scaled_as_llama_3_has_them);
-    TAP_RUN(positions_are_turned_by_the_scaled_frequencies);
-    TAP_RUN(no_rows_are_no_work);
+    TAP_RUN(positions_are_rotated_by_the_scaled_frequencies);
+    TAP_RUN(zero_rows_are_allowed);
     return close_pools();
 }

@@ -151,7 +151,7 @@ static void our_own_product_does_not_depend_on_how_it_is_cut(void)
 
 /* A residual from elsewhere, and GELU and its derivative behind the product: the bits of separate
  * passes. */
-static void what_follows_a_product_is_what_passes_of_their_own_make(void)
+static void a_fused_epilogue_equals_separate_passes(void)
 {
     enum { M = 70, N = 131, K = 40, LD = 140 };
     float *a = random_floats(M * K, 1), *b = random_floats(K * N, 2),
@@ -187,7 +187,7 @@ static void what_follows_a_product_is_what_passes_of_their_own_make(void)
         free(all[i]);
 }
 
-static void an_empty_product_is_nothing(void)
+static void an_empty_product_changes_nothing(void)
 {
     float one = 7;
     struct mics_op_matmul args = {
@@ -287,8 +287,8 @@ int main(void)
     TAP_RUN(longer_rows_are_stepped_over);
     TAP_RUN(our_own_product_agrees_with_plain_loops);
     TAP_RUN(our_own_product_does_not_depend_on_how_it_is_cut);
-    TAP_RUN(what_follows_a_product_is_what_passes_of_their_own_make);
-    TAP_RUN(an_empty_product_is_nothing);
+    TAP_RUN(a_fused_epilogue_equals_separate_passes);
+    TAP_RUN(an_empty_product_changes_nothing);
     TAP_RUN(threads_do_not_change_a_product);
     TAP_RUN(nan_passes_through_a_product);
     TAP_RUN(columns_are_added_to_a_bias_gradient);

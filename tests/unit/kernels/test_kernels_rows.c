@@ -303,17 +303,18 @@ static void gradients_of_equal_tokens_add_up_in_one_order(void)
                                                                       .C = C,
                                                                       .V = V});
             CHECK_CLOSE(got, want, (V + T) * C, 1e-5);
-            float *alone = copy_floats(start, (V + T) * C);
-            mics_host_embedding_grad(pools[i], &(struct mics_op_embedding_grad){.grad_wte = alone,
-                                                                                .tokens = tokens,
-                                                                                .grad_out = grad,
-                                                                                .B = B,
-                                                                                .T = T,
-                                                                                .C = C,
-                                                                                .V = V});
-            CHECK_SAME_BITS(alone, got, V * C);
-            CHECK_SAME_BITS(alone + V * C, start + V * C, T * C);
-            free(alone);
+            float *separate = copy_floats(start, (V + T) * C);
+            mics_host_embedding_grad(pools[i],
+                                     &(struct mics_op_embedding_grad){.grad_wte = separate,
+                                                                      .tokens = tokens,
+                                                                      .grad_out = grad,
+                                                                      .B = B,
+                                                                      .T = T,
+                                                                      .C = C,
+                                                                      .V = V});
+            CHECK_SAME_BITS(separate, got, V * C);
+            CHECK_SAME_BITS(separate + V * C, start + V * C, T * C);
+            free(separate);
             if (i == 0)
                 first = copy_floats(got, (V + T) * C);
             CHECK_SAME_BITS(got, first, (V + T) * C);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimizers against plain loops in double, and when they leave everything as it is. */
+/* The optimizers against plain loops in double, and the cases in which they change nothing. */
 #include "host/numbers.h"
 #include "host/pool.h"
 #include "kernels.h"

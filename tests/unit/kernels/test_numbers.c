@@ -65,7 +65,7 @@ static void f16_rounds_to_the_nearest_and_ties_to_even(void)
     CHECK_INT(wrong, 0);
 }
 
-static void what_is_too_large_for_f16_is_infinite_and_told(void)
+static void a_number_too_large_for_f16_becomes_infinite_and_is_reported(void)
 {
     const float in[] = {65504.0f, 65519.0f, 65520.0f, -1e30f};
     uint16_t out[4];
@@ -146,7 +146,7 @@ int main(void)
 {
     TAP_RUN(every_f16_has_its_value_and_comes_back);
     TAP_RUN(f16_rounds_to_the_nearest_and_ties_to_even);
-    TAP_RUN(what_is_too_large_for_f16_is_infinite_and_told);
+    TAP_RUN(a_number_too_large_for_f16_becomes_infinite_and_is_reported);
     TAP_RUN(every_bf16_is_the_upper_half_and_comes_back);
     TAP_RUN(bf16_rounds_to_the_nearest_and_ties_to_even);
     TAP_RUN(one_number_that_is_not_finite_is_found_wherever_it_is);

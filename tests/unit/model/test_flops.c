@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cost that the stages of each family declare is that of what they launch. A device that does
- * nothing but count takes their operations; its streams and memory are never looked at.
+ * The cost that the stages of each family declare equals that of the operations that they launch. A
+ * device that only counts receives the operations; its streams and memory are never accessed.
  */
 #include "device/device.h"
 #include "model/decoder/decoder.h"

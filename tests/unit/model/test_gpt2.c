@@ -72,7 +72,7 @@ static void running_again_gives_the_same_bits(void)
     open_tiny(&two, 3, MICS_RECOMPUTE_NONE);
     CHECK(run_step(&one) == run_step(&two));
     run_zero_grads(&two);
-    run_step(&two); /* over the leftovers of the first */
+    run_step(&two); /* over the stale results of the first */
     CHECK(same_gradients(&one, &two));
     run_close(&one);
     run_close(&two);
@@ -118,7 +118,7 @@ static void a_later_token_changes_no_earlier_loss(void)
     run_close(&run);
 }
 
-static void evaluation_has_the_loss_of_training_and_leaves_gradients_alone(void)
+static void evaluation_has_the_loss_of_training_and_changes_no_gradient(void)
 {
     struct model_run run;
 
@@ -173,7 +173,7 @@ static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
     run_close(&part);
 }
 
-static void the_first_loss_of_nano_is_that_of_guessing(void)
+static void the_first_loss_of_nano_is_that_of_uniform_guessing(void)
 {
     struct mics_model *model = NULL;
     struct model_run run;
@@ -186,7 +186,7 @@ static void the_first_loss_of_nano_is_that_of_guessing(void)
 }
 
 /* The vocabulary's matrix is followed by rows of zeros, which the head's products take with it. */
-static void nothing_comes_of_what_is_no_tensor(void)
+static void padding_produces_no_gradient(void)
 {
     struct model_run run;
 
@@ -206,10 +206,10 @@ int main(void)
     TAP_RUN(micro_batches_add_up_to_the_whole_batch);
     TAP_RUN(masked_targets_give_no_loss_and_no_gradient);
     TAP_RUN(a_later_token_changes_no_earlier_loss);
-    TAP_RUN(evaluation_has_the_loss_of_training_and_leaves_gradients_alone);
+    TAP_RUN(evaluation_has_the_loss_of_training_and_changes_no_gradient);
     TAP_RUN(the_logits_of_a_row_give_that_rows_loss);
     TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece);
-    TAP_RUN(the_first_loss_of_nano_is_that_of_guessing);
-    TAP_RUN(nothing_comes_of_what_is_no_tensor);
+    TAP_RUN(the_first_loss_of_nano_is_that_of_uniform_guessing);
+    TAP_RUN(padding_produces_no_gradient);
     return tap_done();
 }

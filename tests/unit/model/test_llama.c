@@ -71,13 +71,13 @@ static void loss_and_gradients_are_those_of_finite_differences(void)
     check_config(&config);
 }
 
-static void they_are_with_a_tied_head_too(void)
+static void loss_and_gradients_with_a_tied_head_are_those_of_finite_differences(void)
 {
     check_config(&tiny);
 }
 
 /* Of the three frequencies one stays, one lies in between, one becomes an eighth. */
-static void and_with_scaled_positions(void)
+static void loss_and_gradients_with_scaled_positions_are_those_of_finite_differences(void)
 {
     struct mics_model_config config = tiny;
 
@@ -108,7 +108,7 @@ static void running_again_gives_the_same_bits(void)
     open_tiny(&two, false, 3, MICS_RECOMPUTE_NONE);
     CHECK(run_step(&one) == run_step(&two));
     run_zero_grads(&two);
-    run_step(&two); /* over the leftovers of the first */
+    run_step(&two); /* over the stale results of the first */
     CHECK(same_gradients(&one, &two));
     run_close(&one);
     run_close(&two);
@@ -141,7 +141,7 @@ static void a_later_token_changes_no_earlier_loss(void)
     run_close(&run);
 }
 
-static void an_earlier_tokens_place_changes_the_loss(void)
+static void an_earlier_tokens_position_changes_the_loss(void)
 {
     struct model_run run;
 
@@ -158,7 +158,7 @@ static void an_earlier_tokens_place_changes_the_loss(void)
     run_close(&run);
 }
 
-static void evaluation_has_the_loss_of_training_and_leaves_gradients_alone(void)
+static void evaluation_has_the_loss_of_training_and_changes_no_gradient(void)
 {
     struct model_run run;
 
@@ -220,7 +220,7 @@ static void a_head_in_pieces_gives_the_gradients_of_one_in_one_piece(void)
     run_close(&part);
 }
 
-static void the_first_loss_of_nano_is_that_of_guessing(void)
+static void the_first_loss_of_nano_is_that_of_uniform_guessing(void)
 {
     struct mics_model *model = NULL;
     struct model_run run;
@@ -233,7 +233,7 @@ static void the_first_loss_of_nano_is_that_of_guessing(void)
 }
 
 /* The vocabulary's matrix is followed by rows of zeros, which the head's products take with it. */
-static void nothing_comes_of_what_is_no_tensor(void)
+static void padding_produces_no_gradient(void)
 {
     struct model_run run;
 
@@ -248,17 +248,17 @@ static void nothing_comes_of_what_is_no_tensor(void)
 int main(void)
 {
     TAP_RUN(loss_and_gradients_are_those_of_finite_differences);
-    TAP_RUN(they_are_with_a_tied_head_too);
-    TAP_RUN(and_with_scaled_positions);
+    TAP_RUN(loss_and_gradients_with_a_tied_head_are_those_of_finite_differences);
+    TAP_RUN(loss_and_gradients_with_scaled_positions_are_those_of_finite_differences);
     TAP_RUN(recomputing_changes_no_bit);
     TAP_RUN(running_again_gives_the_same_bits);
     TAP_RUN(micro_batches_add_up_to_the_whole_batch);
     TAP_RUN(a_later_token_changes_no_earlier_loss);
-    TAP_RUN(an_earlier_tokens_place_changes_the_loss);
-    TAP_RUN(evaluation_has_the_loss_of_training_and_leaves_gradients_alone);
+    TAP_RUN(an_earlier_tokens_position_changes_the_loss);
+    TAP_RUN(evaluation_has_the_loss_of_training_and_changes_no_gradient);
     TAP_RUN(the_logits_of_a_row_give_that_rows_loss);
     TAP_RUN(a_head_in_pieces_gives_the_gradients_of_one_in_one_piece);
-    TAP_RUN(the_first_loss_of_nano_is_that_of_guessing);
-    TAP_RUN(nothing_comes_of_what_is_no_tensor);
+    TAP_RUN(the_first_loss_of_nano_is_that_of_uniform_guessing);
+    TAP_RUN(padding_produces_no_gradient);
     return tap_done();
 }

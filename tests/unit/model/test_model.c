@@ -354,7 +354,8 @@ static void the_stages_work_adds_up_to_the_models_flops(void)
         flops += work.forward_flops + work.backward_flops;
     }
     flops /= 4 * 1024;
-    /* The stages also make the attention scores again, and leave out what is no matrix product. */
+    /* The stages also recompute the attention scores, and leave out what is not a matrix
+     * product. */
     const double again = 12.0 * 768 * 1024, small = 6.0 * (1024 * 768 + 12 * 13 * 768);
     CHECK_NEAR((flops - again) / (mics_model_flops_per_token(model, 1024) - small), 1, 0.001);
     mics_model_free(model);

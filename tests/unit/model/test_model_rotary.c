@@ -45,7 +45,7 @@ static void the_released_models_have_the_published_numbers_of_parameters(void)
     }
 }
 
-static void ends_of_an_untied_model_have_a_unit_each(void)
+static void embedding_and_head_of_an_untied_model_have_a_unit_each(void)
 {
     struct mics_model *model = open_model("llama3-8b");
     const struct mics_unit *embed = &model->units[0], *head = &model->units[33];
@@ -87,7 +87,7 @@ static struct mics_model *make_tied(void)
     return model;
 }
 
-static void ends_of_a_tied_model_share_a_resident_unit(void)
+static void embedding_and_head_of_a_tied_model_share_a_resident_unit(void)
 {
     struct mics_model *model = make_tied();
 
@@ -100,7 +100,7 @@ static void ends_of_a_tied_model_share_a_resident_unit(void)
     mics_model_free(model);
 }
 
-/* What is multiplied as one lies as one, whatever the sizes. */
+/* Matrices that are multiplied together are contiguous, for any sizes. */
 static void queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up(void)
 {
     struct mics_model *model = make_tied();
@@ -215,7 +215,7 @@ static void the_stages_work_adds_up_to_the_models_flops(void)
         flops += work.forward_flops + work.backward_flops;
     }
     flops /= 2 * 2048;
-    /* The stages also make the attention scores again, and leave out the norms. */
+    /* The stages also recompute the attention scores, and leave out the norms. */
     const double again = 22.0 * 2048 * 2048, small = 6.0 * 45 * 2048;
     CHECK_NEAR((flops - again) / (mics_model_flops_per_token(model, 2048) - small), 1, 1e-9);
     mics_model_free(model);
@@ -438,7 +438,7 @@ static void a_sequence_longer_than_the_window_is_refused_by_name(void)
     mics_model_free(model);
 }
 
-/* What a model by name writes as config.json is the same model when it is read. */
+/* The config.json that is written for a model by name is read as the same model. */
 static void configurations_of_our_own_are_read_as_the_same_model(void)
 {
     static const char *const names[] = {
@@ -459,7 +459,7 @@ static void configurations_of_our_own_are_read_as_the_same_model(void)
     }
 }
 
-static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
+static void a_setting_that_would_change_the_arithmetic_is_refused_by_its_key(void)
 {
     static const struct {
         const char *text, *message;
@@ -517,8 +517,8 @@ static void what_would_change_the_arithmetic_is_refused_by_its_key(void)
 int main(void)
 {
     TAP_RUN(the_released_models_have_the_published_numbers_of_parameters);
-    TAP_RUN(ends_of_an_untied_model_have_a_unit_each);
-    TAP_RUN(ends_of_a_tied_model_share_a_resident_unit);
+    TAP_RUN(embedding_and_head_of_an_untied_model_have_a_unit_each);
+    TAP_RUN(embedding_and_head_of_a_tied_model_share_a_resident_unit);
     TAP_RUN(queries_keys_and_values_lie_end_to_end_and_so_do_gate_and_up);
     TAP_RUN(a_plan_gives_the_same_model_back);
     TAP_RUN(flops_are_six_for_each_parameter_that_multiplies_and_attention);
@@ -531,6 +531,6 @@ int main(void)
     TAP_RUN(absent_keys_have_the_defaults_of_the_family);
     TAP_RUN(a_sequence_longer_than_the_window_is_refused_by_name);
     TAP_RUN(configurations_of_our_own_are_read_as_the_same_model);
-    TAP_RUN(what_would_change_the_arithmetic_is_refused_by_its_key);
+    TAP_RUN(a_setting_that_would_change_the_arithmetic_is_refused_by_its_key);
     return tap_done();
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Both families with parameters, activations or gradients in bf16 against themselves in fp32, on
- * the same parameters: loss, logits and gradients differ by what rounding costs, and a few rounded
- * differences are not the like of a lost operation. Nothing may leave its area, which is half as
- * large, or read what nobody wrote.
+ * the same parameters: loss, logits and gradients differ by rounding errors, which are far smaller
+ * than the effect of a missing operation. No stage may exceed its area, which is half as large, or
+ * read uninitialised memory.
  */
 #include "host/vector.h"
 #include "model_run.h"
@@ -46,8 +46,8 @@ static const struct mics_model_config llama = {
     .untied = true,
 };
 
-/* Parameters ten times as large as at the start, so that attention is no mean; of both types the
- * same. */
+/* Parameters ten times as large as at the start, so that attention is not uniform; the same for
+ * both types. */
 static void set_params(struct model_run *run)
 {
     for (uint32_t u = 0; u < run->model->unit_count; u++)
@@ -155,12 +155,12 @@ static void gradients_in_bf16_are_those_of_fp32_but_for_rounding(void)
     check_both(MICS_BF16, MICS_F32);
 }
 
-static void they_are_where_gradients_are_bf16_too(void)
+static void gradients_agree_with_parameter_gradients_in_bf16_too(void)
 {
     check_both(MICS_BF16, MICS_BF16);
 }
 
-static void and_where_only_gradients_are(void)
+static void gradients_agree_with_only_parameter_gradients_in_bf16(void)
 {
     check_both(MICS_F32, MICS_BF16);
 }
@@ -250,8 +250,8 @@ static void the_logits_of_a_row_give_that_rows_loss(void)
 int main(void)
 {
     TAP_RUN(gradients_in_bf16_are_those_of_fp32_but_for_rounding);
-    TAP_RUN(they_are_where_gradients_are_bf16_too);
-    TAP_RUN(and_where_only_gradients_are);
+    TAP_RUN(gradients_agree_with_parameter_gradients_in_bf16_too);
+    TAP_RUN(gradients_agree_with_only_parameter_gradients_in_bf16);
     TAP_RUN(evaluation_in_bf16_is_near_fp32);
     TAP_RUN(stages_save_half_as_much_in_bf16);
     TAP_RUN(recomputing_changes_no_bit);

@@ -228,7 +228,7 @@ static void all_gradients_are_those_of_pytorch(void)
         check_gradients(&references[i], MICS_RECOMPUTE_NONE);
 }
 
-static void they_are_when_recomputing(void)
+static void all_gradients_are_those_of_pytorch_when_recomputing(void)
 {
     for (int level = MICS_RECOMPUTE_SELECTIVE; level < MICS_RECOMPUTE_LEVELS; level++)
         for (size_t i = 0; i < REFERENCE_COUNT; i++)
@@ -240,6 +240,6 @@ int main(void)
     TAP_RUN(the_loss_is_that_of_pytorch);
     TAP_RUN(the_logits_are_those_of_pytorch);
     TAP_RUN(all_gradients_are_those_of_pytorch);
-    TAP_RUN(they_are_when_recomputing);
+    TAP_RUN(all_gradients_are_those_of_pytorch_when_recomputing);
     return tap_done();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_bound.c - the bound in closed form that plans are sorted by: never above the simulated step
+ * test_bound.c - the closed-form bound by which plans are sorted: never above the simulated step
  * for any sizes of the units, and close to it where communication dominates.
  */
 #include "plan/schedule/timeline.h"
@@ -97,7 +97,7 @@ static void the_bound_is_no_longer_than_a_simulated_step(void)
     check_model(&blocks);
 }
 
-static void nor_is_it_where_the_ends_are_larger_than_the_blocks(void)
+static void the_bound_holds_with_ends_larger_than_the_blocks(void)
 {
     check_model(&wide_ends);
 }
@@ -111,7 +111,7 @@ int main(void)
         return 1;
     }
     TAP_RUN(the_bound_is_no_longer_than_a_simulated_step);
-    TAP_RUN(nor_is_it_where_the_ends_are_larger_than_the_blocks);
+    TAP_RUN(the_bound_holds_with_ends_larger_than_the_blocks);
     mics_topology_free(topology);
     return tap_done();
 }

@@ -308,7 +308,7 @@ static void no_two_accesses_of_the_same_memory_race(void)
         check_shape(i, &fake, true, false);
 }
 
-static void nor_do_they_in_an_untied_model(void)
+static void no_accesses_race_in_an_untied_model(void)
 {
     struct fake_model fake;
 
@@ -318,7 +318,7 @@ static void nor_do_they_in_an_untied_model(void)
         check_shape(i, &fake, true, false);
 }
 
-static void nor_do_they_in_an_evaluation(void)
+static void no_accesses_race_in_an_evaluation(void)
 {
     struct fake_model fake;
 
@@ -339,8 +339,8 @@ static void every_single_wait_is_needed(void)
 int main(void)
 {
     TAP_RUN(no_two_accesses_of_the_same_memory_race);
-    TAP_RUN(nor_do_they_in_an_untied_model);
-    TAP_RUN(nor_do_they_in_an_evaluation);
+    TAP_RUN(no_accesses_race_in_an_untied_model);
+    TAP_RUN(no_accesses_race_in_an_evaluation);
     TAP_RUN(every_single_wait_is_needed);
     return tap_done();
 }

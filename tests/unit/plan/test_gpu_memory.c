@@ -105,7 +105,7 @@ static void tables_grow_beyond_a_piece_with_thousands_of_ranks(void)
 
 /* The deviation of the formula from published measurements, in per cent, within bounds as wide as
  * the unknowns of those measurements. */
-static void published_measurements_are_near(void)
+static void the_formula_is_close_to_published_measurements(void)
 {
     static const struct {
         const char *what, *text;
@@ -194,7 +194,7 @@ int main(void)
     TAP_RUN(communicators_inside_a_node_are_as_computed_by_hand);
     TAP_RUN(communicators_across_nodes_are_as_computed_by_hand);
     TAP_RUN(tables_grow_beyond_a_piece_with_thousands_of_ranks);
-    TAP_RUN(published_measurements_are_near);
+    TAP_RUN(the_formula_is_close_to_published_measurements);
     TAP_RUN(a_plan_has_the_communicators_that_the_engine_makes);
     TAP_RUN(only_gpus_have_a_context_and_communicators);
     return tap_done();

@@ -275,7 +275,7 @@ static void check_sync_and_publish(void)
     }
 }
 
-static void scatter_and_second_hop_sum_over_everybody_and_publish_restores_the_parameters(void)
+static void scatter_and_second_hop_sum_over_all_ranks_and_publish_restores_the_parameters(void)
 {
     walk(check_sync_and_publish);
 }
@@ -320,7 +320,7 @@ int main(void)
     TAP_RUN(optimizer_pieces_lie_inside_gradient_pieces_inside_parameter_pieces);
     TAP_RUN(flat_and_hierarchical_gathers_end_in_natural_order_in_place);
     TAP_RUN(flat_and_hierarchical_reductions_end_with_the_rank_s_own_piece);
-    TAP_RUN(scatter_and_second_hop_sum_over_everybody_and_publish_restores_the_parameters);
+    TAP_RUN(scatter_and_second_hop_sum_over_all_ranks_and_publish_restores_the_parameters);
     TAP_RUN(the_index_of_a_group_of_whole_nodes_is_local_rank_times_nodes_plus_node);
     TAP_RUN(shapes_that_do_not_nest_or_straddle_nodes_unevenly_are_refused);
     TAP_RUN(only_groups_of_several_nodes_with_several_ranks_each_have_a_hierarchy);

@@ -65,17 +65,17 @@ static void bf16_takes_two_four_and_twelve_bytes(void)
 }
 
 /* A single rank accumulates its gradients in fp32; a single group needs no second hop. */
-static void gradients_that_do_not_travel_need_no_room(void)
+static void gradients_that_are_not_exchanged_need_no_staging(void)
 {
-    struct mics_plan_choice alone = fake_choice(1, 1, 1, 1, 1), group = fake_choice(2, 2, 4, 4, 4);
+    struct mics_plan_choice single = fake_choice(1, 1, 1, 1, 1), group = fake_choice(2, 2, 4, 4, 4);
 
     fake_model_init(&fake, 3, 10240, 10240, true);
-    alone.grad_dtype = group.grad_dtype = MICS_BF16;
-    CHECK_INT(mics_choice_written_grads(&alone), MICS_F32);
+    single.grad_dtype = group.grad_dtype = MICS_BF16;
+    CHECK_INT(mics_choice_written_grads(&single), MICS_F32);
     CHECK_INT(mics_choice_written_grads(&group), MICS_BF16);
     for (int i = 0; i < 2; i++) {
         const struct mics_second_hop_staging staging =
-            mics_choice_second_hop_staging(&fake.model, i ? &group : &alone);
+            mics_choice_second_hop_staging(&fake.model, i ? &group : &single);
 
         CHECK_INT(staging.scatter, 0);
         CHECK_INT(staging.sync, 0);
@@ -232,7 +232,7 @@ int main(void)
 {
     TAP_RUN(every_region_is_the_sum_of_its_parts);
     TAP_RUN(bf16_takes_two_four_and_twelve_bytes);
-    TAP_RUN(gradients_that_do_not_travel_need_no_room);
+    TAP_RUN(gradients_that_are_not_exchanged_need_no_staging);
     TAP_RUN(regions_follow_each_other_and_make_the_arena);
     TAP_RUN(the_snapshot_is_a_replicas_part_of_the_shard);
     TAP_RUN(groups_of_one_rank_need_no_slots);

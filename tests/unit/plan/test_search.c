@@ -49,7 +49,7 @@ static void the_plan_fits_and_its_parts_agree(void)
     mics_plan_free(plan);
 }
 
-static void of_alternatives_exactly_one_is_chosen_and_every_other_says_why_not(void)
+static void exactly_one_alternative_is_chosen_and_every_other_has_a_reason(void)
 {
     int status;
     struct mics_plan *plan = search(SLOW_NET, "gpt2-large", &usual, &status);
@@ -144,7 +144,7 @@ static void strategies_by_name_give_their_cuts(void)
     }
 }
 
-static void what_is_given_is_kept(void)
+static void given_options_are_kept(void)
 {
     struct mics_search_options options = usual;
     struct mics_plan *plan;
@@ -173,7 +173,8 @@ static void what_is_given_is_kept(void)
 static void units_are_coalesced_where_latency_dominates(void)
 {
     static const char *const far = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,10ms";
-    static const char *const near = "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,1us";
+    static const char *const low_latency =
+        "node:4 gpu:1 flops:1000T mem:80G membw:10TB/s net:10gbit,1us";
     struct mics_search_options options = usual;
     struct mics_plan *plan;
     int status;
@@ -186,7 +187,7 @@ static void units_are_coalesced_where_latency_dominates(void)
     CHECK_INT(plan->choice.coalesced, 3);
     CHECK_INT(plan->choice.grad_slots, 8);
     mics_plan_free(plan);
-    plan = search(near, "gpt2", &options, &status);
+    plan = search(low_latency, "gpt2", &options, &status);
     if (!plan)
         return;
     CHECK_INT(plan->choice.coalesced, 0);
@@ -284,7 +285,7 @@ static void refuse(struct mics_search_options options, int want, const char *why
     mics_plan_free(plan);
 }
 
-static void questions_that_make_no_sense_are_answered_with_near_ones_that_do(void)
+static void invalid_options_are_refused_with_the_closest_valid_ones(void)
 {
     struct mics_search_options options = {
         .global_batch = 24, .recompute = MICS_AUTO, .prefetch = MICS_AUTO};
@@ -424,7 +425,7 @@ static void a_plan_of_version_1_keeps_its_meaning(void)
     }
 }
 
-static void a_plan_that_lies_is_refused(void)
+static void an_inconsistent_plan_is_refused(void)
 {
     expect_refusal("memory", "arena_bytes", json_integer(4096), "memory.arena_bytes: says 4096");
     expect_refusal(NULL, "global_batch", json_integer(63), "global_batch: says 63");
@@ -448,20 +449,20 @@ static void a_plan_that_lies_is_refused(void)
 int main(void)
 {
     TAP_RUN(the_plan_fits_and_its_parts_agree);
-    TAP_RUN(of_alternatives_exactly_one_is_chosen_and_every_other_says_why_not);
+    TAP_RUN(exactly_one_alternative_is_chosen_and_every_other_has_a_reason);
     TAP_RUN(memory_forces_larger_groups);
     TAP_RUN(on_a_slow_network_the_group_stays_inside_a_node);
     TAP_RUN(strategies_by_name_give_their_cuts);
-    TAP_RUN(what_is_given_is_kept);
+    TAP_RUN(given_options_are_kept);
     TAP_RUN(units_are_coalesced_where_latency_dominates);
     TAP_RUN(the_lowest_level_of_recomputation_that_fits_is_chosen);
     TAP_RUN(a_micro_batch_is_not_halved_to_keep_more);
     TAP_RUN(recomputation_is_predicted_to_cost_time);
-    TAP_RUN(questions_that_make_no_sense_are_answered_with_near_ones_that_do);
+    TAP_RUN(invalid_options_are_refused_with_the_closest_valid_ones);
     TAP_RUN(a_thousand_nodes_are_planned_quickly);
     TAP_RUN(long_steps_are_predicted_from_short_ones);
     TAP_RUN(a_plan_survives_its_document);
     TAP_RUN(a_plan_of_version_1_keeps_its_meaning);
-    TAP_RUN(a_plan_that_lies_is_refused);
+    TAP_RUN(an_inconsistent_plan_is_refused);
     return tap_done();
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_simulate.c - small schedules made by hand, on a cluster where a FLOP takes a second, and
+ * test_simulate.c - small hand-made schedules, on a cluster where a FLOP takes a second, and
  * gathering a byte by two ranks of a node or by two nodes takes half a second.
  */
 #include "plan/schedule/timeline.h"
@@ -124,7 +124,7 @@ static void an_operation_waits_for_another_of_the_same_step(void)
     CHECK_NEAR(step_s, 5, 1e-9);
 }
 
-static void and_for_one_of_the_step_before(void)
+static void an_operation_waits_for_another_of_the_previous_step(void)
 {
     begin();
     gather(3);
@@ -211,7 +211,7 @@ static void a_timeline_of_another_length_is_refused(void)
 }
 
 /* Lower and upper bound of a real schedule; the upper one has no overlap. */
-static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_in_turn(void)
+static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations(void)
 {
     struct fake_model fake;
     struct mics_schedule *real = NULL;
@@ -241,11 +241,11 @@ int main(void)
     TAP_RUN(coalesced_operations_complete_together);
     TAP_RUN(streams_run_side_by_side_and_steps_overlap);
     TAP_RUN(an_operation_waits_for_another_of_the_same_step);
-    TAP_RUN(and_for_one_of_the_step_before);
+    TAP_RUN(an_operation_waits_for_another_of_the_previous_step);
     TAP_RUN(exchanges_over_the_same_links_slow_each_other);
     TAP_RUN(exchanges_over_different_links_do_not);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
-    TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_in_turn);
+    TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);
     return tap_done();
 }

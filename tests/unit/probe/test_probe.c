@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_probe.c - the whole probe over ranks that are threads: 2 nodes of 2, 3 of 1, 1 alone. */
+/* test_probe.c - the whole probe over ranks that are threads: 2 nodes of 2, 3 of 1, a single
+ * rank. */
 #include "doc/doc.h"
 #include "probe/probe.h"
 #include "tap.h"
@@ -61,7 +62,7 @@ static json_t *probe_threads(uint32_t nodes, uint32_t per_node)
         CHECK_STR(ranks[i].err.text, "");
         comms[i]->ops->free(comms[i]);
     }
-    json_object_del(ranks[0].doc, "machine"); /* which rank 0 alone describes */
+    json_object_del(ranks[0].doc, "machine"); /* which only rank 0 describes */
     for (uint32_t i = 1; i < size; i++) {
         CHECK(json_equal(ranks[i].doc, ranks[0].doc));
         json_decref(ranks[i].doc);
@@ -130,7 +131,7 @@ static void each_collective_keeps_its_points(void)
     json_decref(doc);
 }
 
-static void one_rank_alone_has_no_links(void)
+static void a_single_rank_has_no_links(void)
 {
     json_t *doc = probe_threads(1, 1);
     struct mics_topology *topology = NULL;
@@ -163,6 +164,6 @@ int main(void)
     TAP_RUN(uneven_nodes_are_named);
     TAP_RUN(two_nodes_of_two_have_all_links_and_shapes);
     TAP_RUN(each_collective_keeps_its_points);
-    TAP_RUN(one_rank_alone_has_no_links);
+    TAP_RUN(a_single_rank_has_no_links);
     return tap_done();
 }

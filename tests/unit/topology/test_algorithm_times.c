@@ -22,7 +22,7 @@ static struct mics_algorithm_timing example(void)
     };
 }
 
-static void measured_sizes_take_what_was_measured(void)
+static void measured_sizes_have_the_measured_times(void)
 {
     const struct mics_algorithm_timing timing = example();
 
@@ -31,7 +31,7 @@ static void measured_sizes_take_what_was_measured(void)
     CHECK_NEAR(mics_algorithm_timing_hierarchical(&timing, 1000000), 2e-2, 1e-12);
 }
 
-static void sizes_between_and_beyond_follow(void)
+static void other_sizes_are_interpolated_and_extrapolated(void)
 {
     const struct mics_algorithm_timing timing = example();
 
@@ -97,7 +97,7 @@ static void a_document_is_read_as_it_was_written(void)
     json_decref(again);
 }
 
-static void what_is_wrong_is_named_by_its_path(void)
+static void errors_name_the_path(void)
 {
 #define RACE(points)                                                                               \
     "[{\"collective\":\"all_gather\",\"nodes\":2,\"per_node\":4,\"segments\":1,\"points\":" points \
@@ -193,11 +193,11 @@ static void a_plan_follows_what_was_measured_not_the_formula(void)
 
 int main(void)
 {
-    TAP_RUN(measured_sizes_take_what_was_measured);
-    TAP_RUN(sizes_between_and_beyond_follow);
+    TAP_RUN(measured_sizes_have_the_measured_times);
+    TAP_RUN(other_sizes_are_interpolated_and_extrapolated);
     TAP_RUN(the_window_is_where_a_hierarchy_is_faster);
     TAP_RUN(a_document_is_read_as_it_was_written);
-    TAP_RUN(what_is_wrong_is_named_by_its_path);
+    TAP_RUN(errors_name_the_path);
     TAP_RUN(a_plan_follows_what_was_measured_not_the_formula);
     return tap_done();
 }

@@ -30,7 +30,7 @@ static void every_entry_can_be_read_and_makes_a_valid_topology(void)
 }
 
 /* Vendors' figures, which a wrong factor or unit would change. */
-static void p4d_is_what_the_vendor_says(void)
+static void p4d_has_the_vendors_figures(void)
 {
     struct mics_topology *topology = NULL;
     const json_t *device;
@@ -133,7 +133,7 @@ static void no_two_machines_share_a_name(void)
     mics_catalogue_close(catalogue);
 }
 
-static void an_unknown_name_is_answered_with_near_ones(void)
+static void an_unknown_name_is_refused_with_similar_ones(void)
 {
     static const char *const table[][2] = {
         {"p4d.24xlage:4", "'p4d.24xlage': unknown instance; similar: p4d.24xlarge"},
@@ -161,11 +161,11 @@ static void an_unknown_name_is_answered_with_near_ones(void)
 int main(void)
 {
     TAP_RUN(every_entry_can_be_read_and_makes_a_valid_topology);
-    TAP_RUN(p4d_is_what_the_vendor_says);
+    TAP_RUN(p4d_has_the_vendors_figures);
     TAP_RUN(memory_is_the_total_of_nvidia_smi_less_the_reserve);
     TAP_RUN(the_gap_between_link_and_network_is_the_published_one);
     TAP_RUN(aliases_and_any_case_find_the_same_machine);
     TAP_RUN(no_two_machines_share_a_name);
-    TAP_RUN(an_unknown_name_is_answered_with_near_ones);
+    TAP_RUN(an_unknown_name_is_refused_with_similar_ones);
     return tap_done();
 }

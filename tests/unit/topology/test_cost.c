@@ -51,10 +51,10 @@ static void between_nodes_each_step_pays_the_network(void)
 static void groups_that_share_a_card_share_its_bandwidth(void)
 {
     const struct mics_topology topology = make();
-    const double alone = gather(&topology, 4, 1, 1, 1 << 30) - 60e-6;
+    const double exclusive = gather(&topology, 4, 1, 1, 1 << 30) - 60e-6;
     const double shared = gather(&topology, 4, 1, 8, 1 << 30) - 60e-6;
 
-    CHECK_NEAR(shared / alone, 8, 1e-9);
+    CHECK_NEAR(shared / exclusive, 8, 1e-9);
     CHECK_NEAR(gather(&topology, 1, 2, 4, 1 << 20), gather(&topology, 1, 2, 1, 1 << 20), 0);
 }
 

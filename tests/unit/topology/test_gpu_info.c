@@ -92,7 +92,7 @@ static void the_nearest_network_cards_come_from_hwloc(void)
     json_decref(machine);
 }
 
-static void a_machine_that_hwloc_knows_nothing_of_has_no_network_cards(void)
+static void a_machine_that_hwloc_cannot_load_has_no_network_cards(void)
 {
     setenv("HWLOC_SYNTHETIC", "package:1 core:2 pu:1", 1);
     json_t *machine = describe();
@@ -103,7 +103,7 @@ static void a_machine_that_hwloc_knows_nothing_of_has_no_network_cards(void)
     json_decref(machine);
 }
 
-static void what_is_wrong_with_the_driver_is_said_in_the_document(void)
+static void errors_of_the_driver_are_in_the_document(void)
 {
     setenv("MICS_FAKE_NVML", "mismatch", 1);
     json_t *machine = describe();
@@ -136,8 +136,8 @@ int main(void)
     TAP_RUN(names_links_and_memory_come_from_NVML);
     TAP_RUN(CUDAs_identity_finds_the_GPU_and_its_free_memory);
     TAP_RUN(the_nearest_network_cards_come_from_hwloc);
-    TAP_RUN(a_machine_that_hwloc_knows_nothing_of_has_no_network_cards);
-    TAP_RUN(what_is_wrong_with_the_driver_is_said_in_the_document);
+    TAP_RUN(a_machine_that_hwloc_cannot_load_has_no_network_cards);
+    TAP_RUN(errors_of_the_driver_are_in_the_document);
     TAP_RUN(a_machine_without_NVML_or_with_another_library_has_no_GPUs_to_tell_of);
     return tap_done();
 }

@@ -68,7 +68,7 @@ static void the_GPU_with_the_fewest_links_and_all_cards_count(void)
     CHECK(fabs(machine.latency_s - 75e-6) < 1e-9);
 }
 
-static void what_is_wrong_is_said_with_its_line(void)
+static void errors_name_the_line(void)
 {
     static const struct {
         const char *text, *why;
@@ -141,7 +141,7 @@ int main(void)
     TAP_RUN(a_node_of_eight_GPUs_becomes_a_topology);
     TAP_RUN(slots_count_where_there_are_no_NVLinks);
     TAP_RUN(the_GPU_with_the_fewest_links_and_all_cards_count);
-    TAP_RUN(what_is_wrong_is_said_with_its_line);
+    TAP_RUN(errors_name_the_line);
     TAP_RUN(elements_nested_without_end_are_refused);
     TAP_RUN(a_GPU_that_is_not_known_must_be_named);
     return tap_done();

@@ -127,7 +127,7 @@ static void every_wrong_value_is_refused_with_its_path(void)
     }
 }
 
-static void a_link_that_nobody_can_use_may_be_absent(void)
+static void an_unused_link_may_be_absent(void)
 {
     json_t *doc = make("'nodes':2,'per_node':4", "'nodes':1,'per_node':1");
     struct mics_topology *topology = NULL;
@@ -164,7 +164,7 @@ static void words_describe_a_cluster(void)
     mics_topology_free(topology);
 }
 
-static void what_the_words_leave_out_has_a_default(void)
+static void omitted_words_have_defaults(void)
 {
     struct mics_topology *topology = NULL;
 
@@ -248,9 +248,9 @@ int main(void)
     TAP_RUN(a_document_becomes_a_topology);
     TAP_RUN(unknown_keys_survive_everywhere);
     TAP_RUN(every_wrong_value_is_refused_with_its_path);
-    TAP_RUN(a_link_that_nobody_can_use_may_be_absent);
+    TAP_RUN(an_unused_link_may_be_absent);
     TAP_RUN(words_describe_a_cluster);
-    TAP_RUN(what_the_words_leave_out_has_a_default);
+    TAP_RUN(omitted_words_have_defaults);
     TAP_RUN(a_wrong_word_is_quoted);
     TAP_RUN(a_word_of_any_length_is_safe);
     TAP_RUN(words_and_documents_agree);

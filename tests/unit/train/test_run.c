@@ -18,7 +18,7 @@ static char folder[64];
 static struct mics_model *model;
 static struct mics_data data;
 
-/* What one rank is to do, and its results. */
+/* The inputs of one rank, and its results. */
 struct rank {
     struct mics_comm *comm;
     struct mics_plan plan;
@@ -264,8 +264,8 @@ static void saving_after_every_step_does_not_change_training(void)
     }
 }
 
-/* The files cannot grow: the threads that write them find out, and the ranks hear of it at a step's
- * end. */
+/* The files cannot grow: the threads that write them fail, and the ranks learn of it at the end of
+ * a step. */
 static void a_save_that_fails_in_the_background_ends_the_run_on_all_ranks(void)
 {
     struct rlimit old, small;
@@ -310,7 +310,7 @@ static void losses_do_not_depend_on_the_number_of_ranks(void)
     CHECK(single.val_loss > 1 && single.val_loss < 6);
 }
 
-static void what_fails_on_rank_0_ends_the_run_on_all(void)
+static void a_failure_on_rank_0_ends_the_run_on_all_ranks(void)
 {
     struct rank rank = make_rank(mics2);
 
@@ -396,7 +396,7 @@ int main(void)
     TAP_RUN(saving_after_every_step_does_not_change_training);
     TAP_RUN(a_save_that_fails_in_the_background_ends_the_run_on_all_ranks);
     TAP_RUN(losses_do_not_depend_on_the_number_of_ranks);
-    TAP_RUN(what_fails_on_rank_0_ends_the_run_on_all);
+    TAP_RUN(a_failure_on_rank_0_ends_the_run_on_all_ranks);
     TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all_ranks);
     TAP_RUN(a_request_to_stop_is_agreed_on_and_saved);
     mics_file_remove_tree(folder, NULL);
