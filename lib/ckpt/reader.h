@@ -4,9 +4,9 @@
  *
  * Opening a reader reads the manifest only. After that there are two ways to read numbers:
  *
- * mics_ckpt_reader_read() and mics_ckpt_reader_read_file() open the files they need, for one thread.
- * mics_ckpt_reader_open_files() opens and checks all files; any number of threads may then call
- * mics_store_read() on reader->store.
+ * mics_ckpt_reader_read() and mics_ckpt_reader_read_file() open the files they need, for one
+ * thread. mics_ckpt_reader_open_files() opens and checks all files; any number of threads may then
+ * call mics_store_read() on reader->store.
  *
  * Memory does not grow with the model. Errors about a file begin with its path. MICS_ERR_FORMAT: a
  * file is missing, has another size than the manifest says or other tensors than its table, or was

@@ -9,7 +9,7 @@
 #include <assert.h>
 #include <string.h>
 
-const char *mics_comm_call_name(enum comm_kind kind)
+const char *mics_comm_call_name(enum comm_call_kind kind)
 {
     static const char *const names[] = {
         [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",

@@ -14,7 +14,7 @@
 
 #include <stdbool.h>
 
-enum comm_kind {
+enum comm_call_kind {
     COMM_ALL_GATHER,
     COMM_REDUCE_SCATTER,
     COMM_ALL_REDUCE,
@@ -24,7 +24,7 @@ enum comm_kind {
 
 /* One collective. all_reduce and broadcast have their data in `recv`. */
 struct comm_call {
-    enum comm_kind kind;
+    enum comm_call_kind kind;
     bool in_rank_order;    /* all_gather: block = rank, whatever the communicator's blocks are */
     enum mics_dtype dtype; /* of sums, and of what `count` counts */
     int root;              /* broadcast */
@@ -89,7 +89,7 @@ void mics_comm_base_init(struct comm_base *base, const struct comm_backend *back
 enum mics_status mics_comm_execute(struct comm_base *base, const struct comm_call *calls, int count,
                                    struct comm_sent *sent, struct mics_err *err);
 
-const char *mics_comm_call_name(enum comm_kind kind); /* "all_gather" */
+const char *mics_comm_call_name(enum comm_call_kind kind); /* "all_gather" */
 
 /* The block where `call` puts the piece of `rank`. */
 static inline int comm_block_of(const struct comm_base *base, const struct comm_call *call,

@@ -14,32 +14,33 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define MICS_AREA_ALIGN 256 /* bytes */
+#define MICS_ACTIVATION_ALIGN 256 /* bytes */
 
-struct mics_area {
-    char *base; /* aligned to MICS_AREA_ALIGN; NULL: measure only */
+struct mics_activation_cursor {
+    char *base; /* aligned to MICS_ACTIVATION_ALIGN; NULL: measure only */
     uint64_t used;
 };
 
 /* The next `bytes` bytes. */
-static inline void *mics_area_take(struct mics_area *area, uint64_t bytes)
+static inline void *mics_activation_take(struct mics_activation_cursor *area, uint64_t bytes)
 {
     void *taken = area->base ? area->base + area->used : NULL;
 
-    area->used += mics_round_up(bytes, MICS_AREA_ALIGN);
+    area->used += mics_round_up(bytes, MICS_ACTIVATION_ALIGN);
     return taken;
 }
 
 /* The next `count` elements of a type. */
-static inline void *mics_area_take_typed(struct mics_area *area, uint64_t count,
-                                         enum mics_dtype dtype)
+static inline void *mics_activation_take_typed(struct mics_activation_cursor *area, uint64_t count,
+                                               enum mics_dtype dtype)
 {
-    return mics_area_take(area, count * mics_dtype_bytes(dtype));
+    return mics_activation_take(area, count * mics_dtype_bytes(dtype));
 }
 
-static inline float *mics_area_take_floats(struct mics_area *area, uint64_t count)
+static inline float *mics_activation_take_floats(struct mics_activation_cursor *area,
+                                                 uint64_t count)
 {
-    return mics_area_take(area, count * sizeof(float));
+    return mics_activation_take(area, count * sizeof(float));
 }
 
 /* Logits are computed for this many bytes at a time, but never for fewer rows than keep the matrix
@@ -54,8 +55,8 @@ static inline float *mics_area_take_floats(struct mics_area *area, uint64_t coun
 /* Columns of the logits: those of the vocabulary, and up to 63 of padding. Matrix units, and cuBLAS
  * with them, want sizes in multiples of 16 bytes ("Tensor Core Usage" in its manual), best of 128;
  * small vocabularies, where that would be much, get the former. The vocabulary's matrix has as many
- * rows of zeros. So the logits of the padding are 0; the loss leaves them alone, and as gradients
- * zeros are right: padding produces no gradient, in its own rows neither. */
+ * rows of zeros. So the logits of the padding are 0, the loss ignores them, and their gradients are
+ * zero: padding produces no gradient. */
 static inline uint32_t mics_padded_vocab(uint32_t vocab_size)
 {
     return (uint32_t)mics_round_up(vocab_size, vocab_size < 4096 ? 8 : 64);

@@ -83,10 +83,10 @@ static const char *const llama_buffers[] = {"rotary_emb.inv_freq",
 #define LLAMA_DECODER                                                                              \
     .norm = MICS_NORM_RMS, .positions = MICS_POSITIONS_ROTARY, .mlp = MICS_MLP_SWIGLU,             \
     .prefix = "model.", .layer = "layers", .buffers = llama_buffers,                               \
-    .ends = {                                                                                      \
-        [MICS_END_EMBEDDING] = "embed_tokens.weight",                                              \
-        [MICS_END_HEAD] = "lm_head.weight",                                                        \
-        [MICS_END_NORM] = "norm.weight",                                                           \
+    .embed_head = {                                                                                \
+        [MICS_EMBED_HEAD_EMBEDDING] = "embed_tokens.weight",                                       \
+        [MICS_EMBED_HEAD_HEAD] = "lm_head.weight",                                                 \
+        [MICS_EMBED_HEAD_NORM] = "norm.weight",                                                    \
     }
 
 #define LLAMA_BLOCK                                                                                \
@@ -112,13 +112,13 @@ static const struct mics_family families[] = {
         .scaled_init = true,
         .prefix = "transformer.",
         .layer = "h",
-        .ends =
+        .embed_head =
             {
-                [MICS_END_EMBEDDING] = "wte.weight",
-                [MICS_END_POSITIONS] = "wpe.weight",
-                [MICS_END_HEAD] = "lm_head.weight",
-                [MICS_END_NORM] = "ln_f.weight",
-                [MICS_END_NORM_BIAS] = "ln_f.bias",
+                [MICS_EMBED_HEAD_EMBEDDING] = "wte.weight",
+                [MICS_EMBED_HEAD_POSITIONS] = "wpe.weight",
+                [MICS_EMBED_HEAD_HEAD] = "lm_head.weight",
+                [MICS_EMBED_HEAD_NORM] = "ln_f.weight",
+                [MICS_EMBED_HEAD_NORM_BIAS] = "ln_f.bias",
             },
         .block =
             {
@@ -211,7 +211,7 @@ const char *mics_family_model_name(const struct mics_family *family, const char 
 void mics_family_file_name(const struct mics_family *family, const char *model_name, char *buf,
                            size_t size)
 {
-    const char *const head = family->ends[MICS_END_HEAD];
+    const char *const head = family->embed_head[MICS_EMBED_HEAD_HEAD];
 
     snprintf(buf, size, "%s%s", strcmp(model_name, head) == 0 ? "" : family->prefix, model_name);
 }

@@ -35,7 +35,7 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     if (choice->segments == 0 || choice->segments > 64)
         return mics_err_set(err, MICS_ERR_ARG, "%u segments: expected 1 to 64", choice->segments);
     if (choice->coalesced > MICS_COALESCED_MAX)
-        return mics_err_set(err, MICS_ERR_ARG, "%u units joined: expected 0 to %d",
+        return mics_err_set(err, MICS_ERR_ARG, "%u coalesced units: expected 0 to %d",
                             choice->coalesced, MICS_COALESCED_MAX);
     if (choice->grad_slots == 0 || choice->grad_slots > 65536 || choice->prefetch > 65535)
         return mics_err_set(err, MICS_ERR_ARG, "prefetch %u, %u gradient slots: out of range",

@@ -230,7 +230,8 @@ static enum mics_status open_pace(struct mics_job *job, struct mics_err *err)
     if (job->options->pace)
         status = read_pace_plan(job, &other, err);
     if (status == MICS_OK) {
-        status = mics_op_durations_new(job->plan, other ? other : job->plan, &job->pace, err);
+        status =
+            mics_op_durations_new(job->plan, other ? other : job->plan, &job->op_durations, err);
         if (status != MICS_OK && other)
             mics_err_prefix(err, "%s", job->options->pace);
     }
@@ -289,7 +290,7 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
         return status;
     options.device = job->device;
     options.comm = job->comm;
-    options.op_durations = job->pace;
+    options.op_durations = job->op_durations;
     status = mics_fault_injection_read(&job->fault, job->world->rank, err);
     if (job->fault.at > 0) {
         options.before_op = mics_fault_injection_before_op;
@@ -420,7 +421,7 @@ void mics_job_close(struct mics_job *job)
 {
     mics_trace_close(&job->trace);
     mics_engine_free(job->engine);
-    free(job->pace);
+    free(job->op_durations);
     if (job->comm)
         job->comm->ops->free(job->comm);
     mics_job_device_close(&job->chosen);

@@ -40,7 +40,7 @@ struct mics_job_options {
     int argc; /* for the history */
     char **argv;
     bool no_history;
-    struct mics_startup_watchdog *startup; /* is told the phases of the start; or NULL */
+    struct mics_startup_watchdog *startup; /* informed of each start-up phase; or NULL */
 };
 
 struct mics_job {
@@ -61,7 +61,7 @@ struct mics_job {
     struct mics_fault_injection fault;
     struct mics_engine *engine;
     struct mics_trace trace; /* if options->trace */
-    double *pace;            /* [operations] seconds, if options->paced */
+    double *op_durations;    /* [operations] seconds, if options->paced */
 };
 
 /* Open the world and the control communicator. Before that, ranks cannot agree on a failure. */

@@ -160,7 +160,7 @@ static enum mics_status match_data(const struct mics_run *run, const json_t *doc
         return MICS_OK;
     return mics_err_set(err, MICS_ERR_FORMAT,
                         "trained on other data (%llu tokens in sequences of %llu, fingerprint %s; "
-                        "now %llu in %u, %s): --other-data goes on with what is there now",
+                        "now %llu in %u, %s): --other-data resumes with the data that is there now",
                         (unsigned long long)tokens, (unsigned long long)seq, then,
                         (unsigned long long)data->train.count, data->seq, now);
 }

@@ -4,7 +4,8 @@
  *
  * What is accepted must name files inside the folder only.
  *
- * sources: lib/base lib/doc lib/ckpt/hf/folder.c lib/ckpt/format lib/ckpt/store.c lib/ckpt/table.c lib/plan/layout.c lib/plan/group.c kernels/host/numbers.c
+ * sources: lib/base lib/doc lib/ckpt/hf/folder.c lib/ckpt/format lib/ckpt/store.c
+ * sources: lib/ckpt/table.c lib/plan/layout.c lib/plan/group.c kernels/host/numbers.c
  */
 #include "ckpt/hf/hf.h"
 

@@ -70,15 +70,15 @@ static struct integer_areas integer_areas_of(const struct mics_model *model,
 {
     const uint64_t count = (uint64_t)batch->B * batch->T * model->config.n_embd;
     const enum mics_stage_kind kind = model->stages[stage].kind;
-    struct mics_area keep = {.base = saved}, work = {.base = scratch};
+    struct mics_activation_cursor keep = {.base = saved}, work = {.base = scratch};
     struct integer_areas areas = {0};
 
     if (kind != MICS_STAGE_EMBED)
-        areas.in = mics_area_take_typed(&keep, count, batch->dtype);
+        areas.in = mics_activation_take_typed(&keep, count, batch->dtype);
     if (kind == MICS_STAGE_BLOCK)
-        areas.middle =
-            mics_area_take_typed(batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep, count,
-                                 batch->dtype); /* there are no norms or activation functions */
+        areas.middle = mics_activation_take_typed(
+            batch->recompute == MICS_RECOMPUTE_FULL ? &work : &keep, count,
+            batch->dtype); /* there are no norms or activation functions */
     if (bytes)
         *bytes = (struct mics_stage_bytes){.saved = keep.used, .scratch = work.used};
     return areas;

@@ -98,7 +98,7 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
 /* A file that cannot be opened, or is malformed, is reported as one problem; the other files are
  * still checked. */
 static enum mics_status add_file(struct mics_hf *hf, const char *path, const char *name,
-                                 struct mics_diagnostics *problems, struct mics_err *err)
+                                 struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     struct mics_hf_file *files = realloc(hf->files, ((size_t)hf->file_count + 1) * sizeof *files);
     struct mics_err why = {""};
@@ -125,7 +125,7 @@ static enum mics_status add_file(struct mics_hf *hf, const char *path, const cha
     }
     hf->file_count++;
     if (status != MICS_OK)
-        mics_diagnostics_add(problems, "%s", why.text);
+        mics_diagnostics_add(diagnostics, "%s", why.text);
     return MICS_OK;
 }
 
@@ -144,7 +144,7 @@ static bool is_inside(const char *folder, const char *path)
 }
 
 static enum mics_status add_indexed(struct mics_hf *hf, const char *name,
-                                    struct mics_diagnostics *problems, struct mics_err *err)
+                                    struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
     enum mics_status status;
@@ -158,12 +158,12 @@ static enum mics_status add_indexed(struct mics_hf *hf, const char *name,
     status = mics_path_format(path, err, "%s/%s", hf->folder, name);
     if (status == MICS_OK && !is_inside(hf->folder, path))
         return mics_err_set(err, MICS_ERR_FORMAT, "%s: a link that leads out of the folder", path);
-    return status == MICS_OK ? add_file(hf, path, name, problems, err) : status;
+    return status == MICS_OK ? add_file(hf, path, name, diagnostics, err) : status;
 }
 
 /* The index must name the tensors of the files, and the files hold those of the index. */
 static void check_index(const struct mics_hf *hf, const json_t *map,
-                        struct mics_diagnostics *problems)
+                        struct mics_diagnostics *diagnostics)
 {
     const char *tensor;
     json_t *value;
@@ -175,7 +175,7 @@ static void check_index(const struct mics_hf *hf, const json_t *map,
 
             if (strcmp(file->name, json_string_value(value)) == 0 && file->header.header &&
                 !json_object_get(file->header.header, tensor))
-                mics_diagnostics_add(problems,
+                mics_diagnostics_add(diagnostics,
                                      "%s/%s: has no tensor '%.128s', which the index says is there",
                                      hf->folder, file->name, tensor);
         }
@@ -185,13 +185,13 @@ static void check_index(const struct mics_hf *hf, const json_t *map,
             const char *name = hf->files[i].header.tensors[j].name;
 
             if (!json_object_get(map, name))
-                mics_diagnostics_add(problems, "%s/%s: tensor '%.128s' is not in the index",
+                mics_diagnostics_add(diagnostics, "%s/%s: tensor '%.128s' is not in the index",
                                      hf->folder, hf->files[i].name, name);
         }
     }
 }
 
-static enum mics_status open_index(struct mics_hf *hf, struct mics_diagnostics *problems,
+static enum mics_status open_index(struct mics_hf *hf, struct mics_diagnostics *diagnostics,
                                    struct mics_err *err)
 {
     char path[MICS_PATH_MAX], *data = NULL;
@@ -211,16 +211,16 @@ static enum mics_status open_index(struct mics_hf *hf, struct mics_diagnostics *
     json_object_foreach(map, tensor, value)
     {
         if (status == MICS_OK)
-            status = add_indexed(hf, json_string_value(value), problems, err);
+            status = add_indexed(hf, json_string_value(value), diagnostics, err);
     }
     if (status == MICS_OK)
-        check_index(hf, map, problems);
+        check_index(hf, map, diagnostics);
     json_decref(map);
     return status;
 }
 
 static enum mics_status open_folder(struct mics_hf *hf, const char *folder,
-                                    struct mics_diagnostics *problems, struct mics_err *err)
+                                    struct mics_diagnostics *diagnostics, struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(hf->folder, err, "%s", folder);
@@ -231,14 +231,14 @@ static enum mics_status open_folder(struct mics_hf *hf, const char *folder,
     if (status != MICS_OK)
         return status;
     if (is_there(hf->folder, MICS_HF_INDEX_NAME))
-        return open_index(hf, problems, err);
+        return open_index(hf, diagnostics, err);
     if (!is_there(hf->folder, MICS_HF_FILE_NAME))
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "'%s' holds no model (neither " MICS_HF_FILE_NAME
                             " nor " MICS_HF_INDEX_NAME ")",
                             hf->folder);
     status = mics_path_format(path, err, "%s/" MICS_HF_FILE_NAME, hf->folder);
-    return status == MICS_OK ? add_file(hf, path, MICS_HF_FILE_NAME, problems, err) : status;
+    return status == MICS_OK ? add_file(hf, path, MICS_HF_FILE_NAME, diagnostics, err) : status;
 }
 
 static enum mics_status collect_tensors(struct mics_hf *hf, struct mics_err *err)
@@ -258,10 +258,10 @@ static enum mics_status collect_tensors(struct mics_hf *hf, struct mics_err *err
 }
 
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
-                              struct mics_diagnostics *problems, struct mics_hf *out,
+                              struct mics_diagnostics *diagnostics, struct mics_hf *out,
                               struct mics_err *err)
 {
-    const uint64_t before = problems->count;
+    const uint64_t before = diagnostics->count;
     struct stat info;
     enum mics_status status = MICS_OK;
 
@@ -272,12 +272,12 @@ enum mics_status mics_hf_open(const char *const *paths, size_t count,
         if (count > 1)
             return mics_err_set(err, MICS_ERR_ARG, "'%s' is a folder: give one, or files",
                                 paths[0]);
-        status = open_folder(out, paths[0], problems, err);
+        status = open_folder(out, paths[0], diagnostics, err);
     } else {
         for (size_t i = 0; status == MICS_OK && i < count; i++)
-            status = add_file(out, paths[i], paths[i], problems, err);
+            status = add_file(out, paths[i], paths[i], diagnostics, err);
     }
     if (status == MICS_OK)
-        status = mics_diagnostics_status(problems, before, paths[0], err);
+        status = mics_diagnostics_status(diagnostics, before, paths[0], err);
     return status == MICS_OK ? collect_tensors(out, err) : status;
 }

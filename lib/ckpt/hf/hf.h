@@ -39,10 +39,10 @@ struct mics_hf {
 };
 
 /* Open a folder (by its index, or its one file), or loose files, and check all headers, and that
- * index and files agree. Everything that is wrong is reported to `problems`. The caller closes *out
- * in any case. */
+ * index and files agree. Everything that is wrong is reported to `diagnostics`. The caller closes
+ * *out in any case. */
 enum mics_status mics_hf_open(const char *const *paths, size_t count,
-                              struct mics_diagnostics *problems, struct mics_hf *out,
+                              struct mics_diagnostics *diagnostics, struct mics_hf *out,
                               struct mics_err *err);
 void mics_hf_close(struct mics_hf *hf); /* all zeros is fine */
 
@@ -66,7 +66,7 @@ enum mics_status mics_hf_index_parse(const char *data, size_t size, json_t **map
  * missing, unknown, of another shape or of no floating-point type are reported, and so is a tied
  * head that differs from the embedding. */
 enum mics_status mics_hf_match(struct mics_hf *hf, const struct mics_model *model,
-                               struct mics_diagnostics *problems, struct mics_err *err);
+                               struct mics_diagnostics *diagnostics, struct mics_err *err);
 
 /* Fill the store's table with every tensor as a space of its own, in the order of the files. */
 enum mics_status mics_hf_list_tensors(struct mics_hf *hf, struct mics_err *err);

@@ -120,7 +120,7 @@ static struct packet packet_at(const struct mpi_comm *comm, uint64_t index, int 
 static void ring_begin(struct mpi_comm *comm)
 {
     struct mpi_transfer *transfer = &comm->transfer;
-    const enum comm_kind kind = transfer->calls->kind;
+    const enum comm_call_kind kind = transfer->calls->kind;
     const int size = comm->base.comm.size;
 
     transfer->algorithm = MPI_ALGORITHM_RING;

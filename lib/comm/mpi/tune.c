@@ -65,7 +65,7 @@ static enum mics_status compare(struct mpi_comm *comm, const struct comm_call *c
 }
 
 /* Set *limit to the longest piece for which direct is faster. `memory`: `size` longest pieces. */
-static enum mics_status tune_kind(struct mpi_comm *comm, enum comm_kind kind, char *memory,
+static enum mics_status tune_kind(struct mpi_comm *comm, enum comm_call_kind kind, char *memory,
                                   double *all, uint64_t *limit, struct mics_err *err)
 {
     struct comm_call call = {.kind = kind, .dtype = MICS_F32, .send = memory, .recv = memory};

@@ -96,7 +96,7 @@ static ncclResult_t issue(const struct nccl_comm *comm, cudaStream_t stream,
     return result;
 }
 
-static void fail_device(struct nccl_comm *comm, enum comm_kind kind, ncclResult_t result)
+static void fail_device(struct nccl_comm *comm, enum comm_call_kind kind, ncclResult_t result)
 {
     struct mics_device *device = comm->context->device;
     struct mics_err err;

@@ -20,7 +20,7 @@ struct block {
     const struct mics_pass *pass;
     const struct mics_model *model;
     struct mics_decoder_sizes is;
-    struct mics_block_areas areas;
+    struct mics_block_activations areas;
     uint32_t unit;
     struct mics_linear qkv, out, fc, down;
     struct mics_norm norm_1, norm_2;
@@ -59,7 +59,8 @@ static struct block block_of(const struct mics_pass *pass, uint32_t unit)
         .pass = pass,
         .model = pass->model,
         .is = s,
-        .areas = mics_block_areas_of(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
+        .areas =
+            mics_block_activations_of(pass->model, &pass->batch, pass->saved, pass->scratch, NULL),
         .unit = unit,
     };
 
@@ -191,7 +192,7 @@ static void attend(const struct block *block)
 /* in -> qkv, attended, attention, middle and norm_2's output, from which `hidden` is computed. */
 static void run_to_norm_2(const struct block *block)
 {
-    const struct mics_block_areas *areas = &block->areas;
+    const struct mics_block_activations *areas = &block->areas;
     const uint32_t rows = block->is.rows;
 
     mics_norm_forward(&block->norm_1, rows, areas->in, areas->normed_1);
@@ -206,7 +207,7 @@ static void run_to_norm_2(const struct block *block)
  * same bits. */
 static void activate(const struct block *block)
 {
-    const struct mics_block_areas *areas = &block->areas;
+    const struct mics_block_activations *areas = &block->areas;
 
     if (block->model->family->mlp == MICS_MLP_SWIGLU)
         mics_launch_swiglu(block->pass->stream, &(struct mics_op_swiglu){
@@ -228,7 +229,7 @@ static void activate(const struct block *block)
 void mics_block_forward(const struct mics_pass *pass, uint32_t unit)
 {
     const struct block block = block_of(pass, unit);
-    const struct mics_block_areas *areas = &block.areas;
+    const struct mics_block_activations *areas = &block.areas;
 
     run_to_norm_2(&block);
     if (block.model->family->mlp == MICS_MLP_GELU) {
@@ -264,7 +265,7 @@ static void branch_backward(const struct block *block, const struct mics_linear 
 static const void *activation_backward(const struct block *block)
 {
     const struct mics_pass *pass = block->pass;
-    const struct mics_block_areas *areas = &block->areas;
+    const struct mics_block_activations *areas = &block->areas;
     const uint32_t rows = block->is.rows;
 
     if (block->model->family->mlp == MICS_MLP_GELU) {
@@ -287,7 +288,7 @@ static const void *activation_backward(const struct block *block)
 /* residual_grad: from the gradient of the block's output to that of norm_2's input. */
 static void mlp_backward(const struct block *block)
 {
-    const struct mics_block_areas *areas = &block->areas;
+    const struct mics_block_activations *areas = &block->areas;
 
     if (block->pass->batch.recompute != MICS_RECOMPUTE_NONE)
         activate(block);
@@ -303,7 +304,7 @@ static void mlp_backward(const struct block *block)
 static void attention_backward(const struct block *block, const void *grad_middle)
 {
     const struct mics_pass *pass = block->pass;
-    const struct mics_block_areas *areas = &block->areas;
+    const struct mics_block_activations *areas = &block->areas;
     const uint32_t rows = block->is.rows;
 
     mics_linear_grad_params(&block->out, rows, areas->attention, grad_middle);
@@ -330,7 +331,7 @@ static void attention_backward(const struct block *block, const void *grad_middl
 void mics_block_backward(const struct mics_pass *pass, uint32_t unit)
 {
     const struct block block = block_of(pass, unit);
-    const struct mics_block_areas *areas = &block.areas;
+    const struct mics_block_activations *areas = &block.areas;
     const void *grad_middle = pass->residual_grad;
 
     if (pass->batch.recompute == MICS_RECOMPUTE_FULL) {

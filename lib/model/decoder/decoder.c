@@ -35,26 +35,26 @@ struct mics_decoder_sizes mics_decoder_sizes_of(const struct mics_model *model,
 }
 
 /* Is that tensor in the unit of the embedding, or in that of the head? */
-static bool is_in_end(const struct mics_model *model, enum mics_end_tensor tensor, bool head)
+static bool is_in_embed_head(const struct mics_model *model, enum mics_end_tensor tensor, bool head)
 {
-    if (!model->family->ends[tensor])
+    if (!model->family->embed_head[tensor])
         return false;
-    if (tensor == MICS_END_HEAD)
+    if (tensor == MICS_EMBED_HEAD_HEAD)
         return head && model->config.untied;
-    if (tensor == MICS_END_EMBEDDING || tensor == MICS_END_POSITIONS)
+    if (tensor == MICS_EMBED_HEAD_EMBEDDING || tensor == MICS_EMBED_HEAD_POSITIONS)
         return !head || !model->config.untied;
     return head || !model->config.untied;
 }
 
 uint32_t mics_decoder_end_index(const struct mics_model *model, enum mics_end_tensor tensor)
 {
-    const bool head = tensor > MICS_END_POSITIONS;
+    const bool head = tensor > MICS_EMBED_HEAD_POSITIONS;
     uint32_t index = 0;
 
-    if (tensor == MICS_END_HEAD && !model->config.untied)
-        tensor = MICS_END_EMBEDDING;
+    if (tensor == MICS_EMBED_HEAD_HEAD && !model->config.untied)
+        tensor = MICS_EMBED_HEAD_EMBEDDING;
     for (int i = 0; i < (int)tensor; i++)
-        index += is_in_end(model, (enum mics_end_tensor)i, head);
+        index += is_in_embed_head(model, (enum mics_end_tensor)i, head);
     return index;
 }
 
@@ -87,19 +87,19 @@ static struct mics_tensor_spec matrix_spec(const char *name, uint64_t rows, uint
                                      .decay = true};
 }
 
-static struct mics_tensor_spec end_spec(const struct mics_model *model, enum mics_end_tensor tensor,
-                                        bool head)
+static struct mics_tensor_spec embed_head_spec(const struct mics_model *model,
+                                               enum mics_end_tensor tensor, bool head)
 {
     const struct mics_model_config *c = &model->config;
-    const char *const name = model->family->ends[tensor];
+    const char *const name = model->family->embed_head[tensor];
     struct mics_tensor_spec spec;
 
     switch (tensor) {
-    case MICS_END_POSITIONS:
+    case MICS_EMBED_HEAD_POSITIONS:
         return matrix_spec(name, c->n_positions, c->n_embd);
-    case MICS_END_NORM:
+    case MICS_EMBED_HEAD_NORM:
         return norm_spec(name, c->n_embd);
-    case MICS_END_NORM_BIAS:
+    case MICS_EMBED_HEAD_NORM_BIAS:
         return bias_spec(name, c->n_embd);
     default: /* the head's matrix, which may be the embedding's, is padded for its product */
         spec = matrix_spec(name, c->vocab_size, c->n_embd);
@@ -110,16 +110,16 @@ static struct mics_tensor_spec end_spec(const struct mics_model *model, enum mic
 }
 
 /* The unit of the embedding or of the head, or, in a tied model, of both. */
-static enum mics_status build_end(struct mics_model *model, uint32_t unit, bool head,
-                                  struct mics_err *err)
+static enum mics_status build_embed_head(struct mics_model *model, uint32_t unit, bool head,
+                                         struct mics_err *err)
 {
     const bool tied = !model->config.untied;
-    struct mics_tensor_spec specs[MICS_END_TENSORS];
+    struct mics_tensor_spec specs[MICS_EMBED_HEAD_TENSORS];
     uint32_t count = 0;
 
-    for (int i = 0; i < MICS_END_TENSORS; i++)
-        if (is_in_end(model, (enum mics_end_tensor)i, head))
-            specs[count++] = end_spec(model, (enum mics_end_tensor)i, head || tied);
+    for (int i = 0; i < MICS_EMBED_HEAD_TENSORS; i++)
+        if (is_in_embed_head(model, (enum mics_end_tensor)i, head))
+            specs[count++] = embed_head_spec(model, (enum mics_end_tensor)i, head || tied);
     return mics_build_unit(model, unit,
                            tied   ? "ends"
                            : head ? "head"
@@ -211,11 +211,11 @@ static enum mics_status build(struct mics_model *model, struct mics_err *err)
     enum mics_status status = mics_build_stages(model, err);
 
     if (status == MICS_OK)
-        status = build_end(model, 0, false, err);
+        status = build_embed_head(model, 0, false, err);
     for (uint32_t i = 0; status == MICS_OK && i < model->config.n_layer; i++)
         status = build_block(model, i, err);
     if (status == MICS_OK && model->config.untied)
-        status = build_end(model, model->unit_count - 1, true, err);
+        status = build_embed_head(model, model->unit_count - 1, true, err);
     return status;
 }
 

@@ -103,7 +103,7 @@ void mics_norm_backward(const struct mics_norm *norm, uint32_t rows, const void 
 /* The memory of one block's pass. What the forward pass leaves for the backward pass is in the
  * saved area or, where the whole block is recomputed, in the scratch area, computed again by the
  * backward pass. */
-struct mics_block_areas {
+struct mics_block_activations {
     void *in; /* [R, C], always saved */
     struct mics_norm_stats norm_1, norm_2;
     void *qkv; /* [R, W]: what the product puts out; with rotary positions rotated in place, unless
@@ -126,7 +126,7 @@ struct mics_block_areas {
 };
 
 /* The head works on a chunk of `rows` rows at a time. */
-struct mics_head_areas {
+struct mics_head_activations {
     const void *in; /* [R, C], saved */
     uint32_t rows;
     uint32_t columns; /* of the logits, with padding */
@@ -137,12 +137,14 @@ struct mics_head_areas {
 
 /* Each either measures (saved and scratch NULL, *bytes is filled) or returns pointers (bytes may be
  * NULL). */
-struct mics_block_areas mics_block_areas_of(const struct mics_model *model,
-                                            const struct mics_batch *batch, void *saved,
-                                            void *scratch, struct mics_stage_bytes *bytes);
-struct mics_head_areas mics_head_areas_of(const struct mics_model *model,
-                                          const struct mics_batch *batch, void *saved,
-                                          void *scratch, struct mics_stage_bytes *bytes);
+struct mics_block_activations mics_block_activations_of(const struct mics_model *model,
+                                                        const struct mics_batch *batch, void *saved,
+                                                        void *scratch,
+                                                        struct mics_stage_bytes *bytes);
+struct mics_head_activations mics_head_activations_of(const struct mics_model *model,
+                                                      const struct mics_batch *batch, void *saved,
+                                                      void *scratch,
+                                                      struct mics_stage_bytes *bytes);
 
 void mics_decoder_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
                               uint32_t stage, struct mics_stage_bytes *out);

@@ -23,13 +23,13 @@ static struct embedding embedding_of(const struct mics_pass *pass)
     const bool learned = model->family->positions == MICS_POSITIONS_LEARNED;
 
     return (struct embedding){
-        .tokens =
-            mics_linear_of(pass, EMBED_UNIT, mics_decoder_end_index(model, MICS_END_EMBEDDING),
-                           MICS_NO_TENSOR, 0, 0),
-        .positions = mics_linear_of(pass, EMBED_UNIT,
-                                    learned ? mics_decoder_end_index(model, MICS_END_POSITIONS)
-                                            : MICS_NO_TENSOR,
-                                    MICS_NO_TENSOR, 0, 0),
+        .tokens = mics_linear_of(pass, EMBED_UNIT,
+                                 mics_decoder_end_index(model, MICS_EMBED_HEAD_EMBEDDING),
+                                 MICS_NO_TENSOR, 0, 0),
+        .positions = mics_linear_of(
+            pass, EMBED_UNIT,
+            learned ? mics_decoder_end_index(model, MICS_EMBED_HEAD_POSITIONS) : MICS_NO_TENSOR,
+            MICS_NO_TENSOR, 0, 0),
     };
 }
 
@@ -69,7 +69,7 @@ void mics_embed_backward(const struct mics_pass *pass)
 
 struct head {
     const struct mics_pass *pass;
-    struct mics_head_areas areas;
+    struct mics_head_activations areas;
     struct mics_norm norm;
     struct mics_linear vocabulary; /* [V, C] with its padding: logits = normed vocabulary' */
 };
@@ -77,18 +77,19 @@ struct head {
 static struct head head_of(const struct mics_pass *pass, uint32_t unit)
 {
     const struct mics_model *model = pass->model;
-    const bool bias = model->family->ends[MICS_END_NORM_BIAS] != NULL;
+    const bool bias = model->family->embed_head[MICS_EMBED_HEAD_NORM_BIAS] != NULL;
     struct head head = {
         .pass = pass,
-        .areas = mics_head_areas_of(model, &pass->batch, pass->saved, pass->scratch, NULL),
+        .areas = mics_head_activations_of(model, &pass->batch, pass->saved, pass->scratch, NULL),
     };
 
-    head.norm =
-        mics_norm_of(pass, unit, mics_decoder_end_index(model, MICS_END_NORM),
-                     bias ? mics_decoder_end_index(model, MICS_END_NORM_BIAS) : MICS_NO_TENSOR,
-                     &head.areas.norm);
-    head.vocabulary = mics_linear_of(pass, unit, mics_decoder_end_index(model, MICS_END_HEAD),
-                                     MICS_NO_TENSOR, model->config.n_embd, head.areas.columns);
+    head.norm = mics_norm_of(pass, unit, mics_decoder_end_index(model, MICS_EMBED_HEAD_NORM),
+                             bias ? mics_decoder_end_index(model, MICS_EMBED_HEAD_NORM_BIAS)
+                                  : MICS_NO_TENSOR,
+                             &head.areas.norm);
+    head.vocabulary =
+        mics_linear_of(pass, unit, mics_decoder_end_index(model, MICS_EMBED_HEAD_HEAD),
+                       MICS_NO_TENSOR, model->config.n_embd, head.areas.columns);
     head.vocabulary.transposed = true; /* in every family */
     return head;
 }
@@ -110,7 +111,7 @@ static void chunk_forward(const struct head *head, uint32_t first, uint32_t rows
 static void chunk_backward(const struct head *head, uint32_t first, uint32_t rows)
 {
     const struct mics_pass *pass = head->pass;
-    const struct mics_head_areas *areas = &head->areas;
+    const struct mics_head_activations *areas = &head->areas;
     void *const grad = row_of(pass, pass->residual_grad, first);
 
     mics_linear_grad_params(&head->vocabulary, rows, areas->normed, areas->logits);
