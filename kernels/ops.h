@@ -5,8 +5,8 @@
  * An operation is enqueued on a stream with an argument structure, which is copied at the call. Its
  * pointers are to device memory, which belongs to the caller and must stay valid until the
  * operation has run. Tensors are contiguous and row-major. Shapes: B batch, T sequence, C channels,
- * H heads of D channels, V vocabulary. Gradients of parameters are always accumulated (+=); gradients
- * of activations are written or accumulated as each structure says.
+ * H heads of D channels, V vocabulary. Gradients of parameters are always accumulated (+=);
+ * gradients of activations are written or accumulated as each structure says.
  *
  * A `void *` is to elements of `dtype` (activations, their gradients, parameters) or of
  * `grad_dtype` (gradients of parameters, where the comment says G); each is MICS_F32 or MICS_BF16.

@@ -238,10 +238,10 @@ static inline cudaError_t sort_launch(cudaStream_t stream, const struct sort *so
  * By token: the rows are sorted by their tokens (sort_launch()) and the sorted rows cut into
  * windows. A block takes a window and adds up, piece by piece of 16 bytes, each run of equal tokens
  * in it, four rows in flight in each thread. What begins and ends in the window is added to the
- * token's row of grad_wte; the sum of a run that comes from the window before or goes on in the
- * next one lies in the workspace, until a second kernel adds those of one token up in order. So the
- * rows of a frequent token are summed by many blocks, and the order of every sum depends on shapes
- * and tokens only.
+ * token's row of grad_wte; the sum of a run that begins in the previous window or continues in the
+ * next one is kept in the workspace, until a second kernel adds those of one token up in order. So
+ * the rows of a frequent token are summed by many blocks, and the order of every sum depends on
+ * shapes and tokens only.
  *
  * By position: a thread adds up one piece of the rows of its position.
  *
@@ -256,8 +256,8 @@ static inline cudaError_t sort_launch(cudaStream_t stream, const struct sort *so
 #define SUM_DEPTH   4
 #define SUM_THREADS 256
 
-/* A sorted run of rows. partials: [windows, 2, C]: of the run that comes from before, of the one
- * that goes on. */
+/* A sorted run of rows. partials: [windows, 2, C]: of the run that continues from the previous
+ * window, and of the one that continues in the next. */
 struct sorted {
     const uint32_t *keys, *order;
     uint32_t rows, window, C;
@@ -354,7 +354,7 @@ __device__ __forceinline__ uint32_t end_of_run(const struct sorted &args, uint32
     return low;
 }
 
-/* One block: the run that begins in a window and goes on in the next. */
+/* One block: the run that begins in a window and continues in the next. */
 template <typename G, int W>
 __global__ void __launch_bounds__(SUM_THREADS) join_windows_kernel(struct sorted args)
 {

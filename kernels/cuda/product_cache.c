@@ -57,7 +57,7 @@ static struct entry *find(const struct mics_product_cache *cache, const char *ke
     return NULL;
 }
 
-/* Add an entry, or replace the choice of one that is there if `newer`. */
+/* Add an entry, or, if `newer`, replace the choice of an existing one. */
 static bool put(struct mics_product_cache *cache, const char *key, size_t length,
                 const struct mics_matmul_choice *choice, bool newer)
 {

@@ -219,7 +219,7 @@ void mics_cuda_products_close(struct mics_cuda_products *products)
 /* Add a note that is shown from `level` -v options on; 0 is a warning. Dropped if out of memory.
  * Under the lock. */
 MICS_PRINTF(3, 4)
-static void tell(struct mics_cuda_products *products, int level, const char *fmt, ...)
+static void add_note(struct mics_cuda_products *products, int level, const char *fmt, ...)
 {
     struct note *note = calloc(1, sizeof *note);
     va_list args;
@@ -635,9 +635,9 @@ static cublasStatus_t settle_on_fastest(const struct mics_cuda_at *at,
     if (status == CUBLAS_STATUS_SUCCESS) {
         settle(product, &proposals, best);
         describe(at->products, &product->key, text);
-        tell(at->products, 2, "product %s: proposal %d of %d%s%s, %.3g ms", text, best + 1,
-             proposals.count, product->form.bias ? ", with its bias" : "",
-             product->form.gelu ? ", with its GELU" : "", (double)took);
+        add_note(at->products, 2, "product %s: proposal %d of %d%s%s, %.3g ms", text, best + 1,
+                 proposals.count, product->form.bias ? ", with its bias" : "",
+                 product->form.gelu ? ", with its GELU" : "", (double)took);
     }
     drop(&proposals);
     return status;
@@ -772,10 +772,10 @@ static void report(const struct preparation *now)
     const char *warning = mics_product_cache_warning(now->cache);
 
     if (warning)
-        tell(now->at->products, 0, "%s", warning);
+        add_note(now->at->products, 0, "%s", warning);
     if (now->measured + now->known > 0)
-        tell(now->at->products, 1, "matrix products: %d shapes measured, %d known from %s",
-             now->measured, now->known, path ? path : "no cache");
+        add_note(now->at->products, 1, "matrix products: %d shapes measured, %d known from %s",
+                 now->measured, now->known, path ? path : "no cache");
 }
 
 cudaError_t mics_cuda_products_prepare(const struct mics_cuda_at *at,

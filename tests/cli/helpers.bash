@@ -38,7 +38,8 @@ mpi() # ranks command...
     mpirun -n "$ranks" "$@"
 }
 
-# Skip, with the reason, unless all is there: a command by its name, or one of the words below.
+# Skip with the reason unless all requirements are met: a command by name, or one of the words
+# below.
 requires() # mpi[:N] | root | tmpfs | netns | COMMAND ...
 {
     local what

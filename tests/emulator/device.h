@@ -157,7 +157,7 @@ static inline unsigned __umulhi(unsigned a, unsigned b)
     return (unsigned)((uint64_t)a * b >> 32);
 }
 
-/* As on a GPU these take mixed kinds, and stand in the global name space. */
+/* As on a GPU, these take arguments of mixed types and are in the global namespace. */
 #define EMU_MIN_MAX(T)                                                                             \
     static inline T min(T a, T b)                                                                  \
     {                                                                                              \

@@ -7,7 +7,7 @@
  * its collectives begin there, as in NCCL: the call returns "in progress", and using the
  * communicator again before its state was seen to be "success" is refused. Then the collective is
  * enqueued, and blocks its stream until all ranks have reached it; the collectives of one
- * communicator run one after another, on whatever streams. Collectives of different communicators
+ * communicator run one after another, on any streams. Collectives of different communicators
  * may not fit on a GPU at the same time, so here one runs at a time; with
  * NCCL_LAUNCH_ORDER_IMPLICIT=1 they run side by side, and begin in the order of their calls. Ranks
  * that begin different collectives, or wait for each other for 20 seconds, are reported on stderr,

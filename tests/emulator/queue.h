@@ -11,8 +11,8 @@
  * has a thread for them.
  *
  * An operation that waits for something outside (another rank, a number in memory) is polled, and
- * holds up nothing but its stream. One that fails breaks its GPU: whatever is enqueued there is
- * dropped, and every call returns the error until cudaDeviceReset().
+ * blocks only its stream. One that fails breaks its GPU: all operations enqueued there are dropped,
+ * and every call returns the error until cudaDeviceReset().
  */
 #ifndef MICS_TESTS_EMULATOR_QUEUE_H
 #define MICS_TESTS_EMULATOR_QUEUE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_config.c - libFuzzer target for config.json, whatever family it is of.
+ * fuzz_config.c - libFuzzer target for config.json of any family.
  *
  * Of a model that is accepted the tensors must lie inside their units without overlap, aligned or
  * contiguous, and no number may have wrapped around. The model must be restored from what a plan

@@ -2,8 +2,8 @@
 /*
  * fuzz_safetensors.c - libFuzzer target for the reader of safetensors headers.
  *
- * The input is the beginning of a file; its first byte says how many bytes of data follow the rest.
- * What is accepted must tile exactly those bytes, and every tensor must be found by its name.
+ * The input is the beginning of a file; its first byte is the number of data bytes that follow the
+ * rest. What is accepted must tile exactly those bytes, and every tensor must be found by its name.
  *
  * sources: lib/base lib/ckpt/format/safetensors.c
  */

@@ -40,7 +40,7 @@ static void must(enum mics_status status, const struct mics_err *err)
     exit(1);
 }
 
-static void tell(bool good, const char *line, uint64_t taken, uint64_t planned)
+static void report(bool good, const char *line, uint64_t taken, uint64_t planned)
 {
     bad += !good;
     if (world->rank == 0)
@@ -90,9 +90,10 @@ static void check_workspaces(struct mics_device *device)
         must(device->ops->stream_open(device, "check", priority, &streams[priority], &err), &err);
         taken[priority] = before - mics_min_u64(before, left_on(device));
     }
-    tell(taken[0] >= MICS_GPU_WORKSPACE_BYTES && taken[0] <= MICS_GPU_WORKSPACE_BYTES + slack_bytes,
-         "workspace of a stream of computation", taken[0], MICS_GPU_WORKSPACE_BYTES);
-    tell(taken[1] <= slack_bytes, "a stream of communication has none", taken[1], 0);
+    report(taken[0] >= MICS_GPU_WORKSPACE_BYTES &&
+               taken[0] <= MICS_GPU_WORKSPACE_BYTES + slack_bytes,
+           "workspace of a stream of computation", taken[0], MICS_GPU_WORKSPACE_BYTES);
+    report(taken[1] <= slack_bytes, "a stream of communication has none", taken[1], 0);
     for (int i = 0; i < 2; i++)
         device->ops->stream_close(streams[i]);
 }
@@ -195,8 +196,8 @@ static void check_step(struct mics_device *device, const struct mics_nvml_gpu *g
     else if (strcmp(comm->backend, "nccl") != 0)
         skip(lines[0], "ranks do not talk by NCCL");
     else
-        tell(comm_bytes > 0 && comm_bytes <= ranks * memory.communicator_bytes, lines[0],
-             comm_bytes, ranks * memory.communicator_bytes);
+        report(comm_bytes > 0 && comm_bytes <= ranks * memory.communicator_bytes, lines[0],
+               comm_bytes, ranks * memory.communicator_bytes);
     if (!gpu || ranks > 1) {
         skip(lines[1], gpu ? "ranks share the GPU" : "NVML does not know this GPU");
         skip(lines[2], gpu ? "ranks share the GPU" : "NVML does not know this GPU");
@@ -205,9 +206,9 @@ static void check_step(struct mics_device *device, const struct mics_nvml_gpu *g
         const uint64_t known = memory.arena_bytes + memory.workspace_bytes + comm_bytes;
         const uint64_t context = taken - mics_min_u64(taken, known);
 
-        tell(context <= memory.context_bytes, lines[1], context, memory.context_bytes);
-        tell(taken >= memory.arena_bytes && taken <= mics_memory_total(&memory, &topology),
-             lines[2], taken, mics_memory_total(&memory, &topology));
+        report(context <= memory.context_bytes, lines[1], context, memory.context_bytes);
+        report(taken >= memory.arena_bytes && taken <= mics_memory_total(&memory, &topology),
+               lines[2], taken, mics_memory_total(&memory, &topology));
     }
     mics_engine_free(engine);
     comm->ops->free(comm);

@@ -44,7 +44,7 @@ static const struct limits f32_limits = {2e-5, 1e-5}, bf16_limits = {3e-2, 3e-3}
 static struct mics_world *world;
 static int tests, bad;
 
-static void tell(bool good, const char *plan, const char *what, double worst, double limit)
+static void report(bool good, const char *plan, const char *what, double worst, double limit)
 {
     printf("%s %d - %s: %s (%.2e, %.0e allowed)\n", good ? "ok" : "not ok", ++tests, plan, what,
            worst, limit);
@@ -180,7 +180,7 @@ static void check_gradients(const struct mics_plan *plan, const char *name,
     for (int i = 0; i < 2; i++)
         mics_engine_free(engines[i]);
     snprintf(what, sizeof what, "gradients of %u units are the host's", plan->model->unit_count);
-    tell(worst <= limits->gradient, name, what, worst, limits->gradient);
+    report(worst <= limits->gradient, name, what, worst, limits->gradient);
 }
 
 /* Loss and gradients at each level are those without recomputation, within the limits. */
@@ -198,8 +198,8 @@ static void check_levels(const struct mics_plan *plan, const char *name, struct 
 
         snprintf(what, sizeof what, "recomputation %s on %s changes no gradient and no loss",
                  mics_recompute_name(level), device->name);
-        tell(worst <= limits->gradient && fabs(again - loss) <= limits->loss * loss, name, what,
-             worst, limits->gradient);
+        report(worst <= limits->gradient && fabs(again - loss) <= limits->loss * loss, name, what,
+               worst, limits->gradient);
         mics_engine_free(engine);
     }
     mics_engine_free(kept);
@@ -238,8 +238,8 @@ static void check_ladder(const struct mics_plan *plan, const char *name,
     }
     for (int i = 0; i < 2; i++)
         mics_engine_free(engines[i]);
-    tell(worst <= limits->loss, name, "losses are the host's", worst, limits->loss);
-    tell(last < first, name, "and fall: the last to the first", last / first, 1.0);
+    report(worst <= limits->loss, name, "losses are the host's", worst, limits->loss);
+    report(last < first, name, "and fall: the last to the first", last / first, 1.0);
 }
 
 static void check_plan(const struct mics_plan *plan, const char *name,

@@ -61,7 +61,7 @@ class Library:
 
 
 class Failure(Exception):
-    """A case that is not right; the text says why."""
+    """A case that failed; the text has the reason."""
 
 
 class Case:

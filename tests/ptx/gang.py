@@ -2,8 +2,8 @@
 """Lanes that are executed together.
 
 A gang is the same warp of several blocks, or all warps of several blocks where the kernel has no
-shared memory, so that warps cannot notice each other. Lanes have their own place in the program:
-those with the smallest execute first, so that lanes which went apart meet again.
+shared memory, so that warps cannot affect each other. Lanes have their own program counter:
+those with the smallest execute first, so that diverged lanes reconverge.
 """
 
 import numpy as np

@@ -48,7 +48,7 @@ class GlobalMemory:
         return buffer if address + size <= buffer.address + buffer.size else None
 
     def place(self, site, address, size, write):
-        """Offsets in the image of accesses of `size` bytes each; `site` tells the instruction."""
+        """Offsets in the image of accesses of `size` bytes each; `site` identifies the instruction."""
         buffer = self._last.get(site)
         if buffer is not None:
             offset = address - np.uint64(buffer.address)

@@ -12,7 +12,7 @@
 
 #define BUFFERS_MAX 24
 
-/* What a case says about one allocation. */
+/* The description of one allocation of a case. */
 struct note {
     const char *name;
     const void *device;

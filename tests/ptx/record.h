@@ -25,8 +25,8 @@
  *     {"kind": "copy", "to", "from", "bytes"}
  *
  * `params` has the parameters one after the other, each at the next multiple of its alignment.
- * Tensor maps among them are laid out as runtime.c says. Buffers are exactly as long as the
- * operation's description in ops.h says.
+ * runtime.c defines the layout of tensor maps among them. Buffers are exactly as long as ops.h
+ * defines for the operation.
  */
 #ifndef MICS_TESTS_PTX_RECORD_H
 #define MICS_TESTS_PTX_RECORD_H

@@ -68,7 +68,7 @@ class Suite:
         return f"{kernels} kernel{'s' if kernels != 1 else ''}, error {share:.2f} of the tolerance"
 
     def run_mutant(self, mutant):
-        """Why the mutant was noticed."""
+        """How the mutant was detected."""
         case = self.case(mutant.chip, mutant.case)
         changed = set()
 
@@ -125,7 +125,7 @@ def describe(task, text):
     if what == "case":
         chip, name, prompt = args
         return f"{name} ({chip}{', copies and products at once' if prompt else ''})", text
-    return f"mutant noticed: {mutants.MUTANTS[args[0]].what}", text
+    return f"mutant detected: {mutants.MUTANTS[args[0]].what}", text
 
 
 def is_wanted(name, patterns):
@@ -167,7 +167,7 @@ def skips_of(suite, patterns):
     too."""
     absent = [chip for chip in CHIPS if chip not in suite.chips()]
     return ([(f"all cases of {chip}", chip) for chip in absent] +
-            [(f"mutant noticed: {m.what}", m.chip) for m in mutants.MUTANTS
+            [(f"mutant detected: {m.what}", m.chip) for m in mutants.MUTANTS
              if is_wanted("mutant " + m.what, patterns) and m.chip in absent])
 
 

@@ -4,7 +4,7 @@
  * launches.
  *
  * A launch has no sizes of its arguments. They come from the .param lines of the kernel's .entry in
- * the PTX, which also say how many threads a block may have.
+ * the PTX, which also give the limit of threads in a block.
  */
 #include "runtime.h"
 
@@ -32,7 +32,7 @@ struct entry {
 /* A kernel that an object registered when the program started. */
 struct kernel {
     struct kernel *next;
-    const void *stub;          /* the host's function that stands for it */
+    const void *stub;          /* the host's function that represents it */
     const char *name;          /* of its .entry */
     const struct entry *entry; /* once it was launched */
     int shared_max;
@@ -79,7 +79,7 @@ static void *need(size_t count, size_t bytes)
     return memory;
 }
 
-/* Keep a failure for cudaGetLastError(), and say what was wrong. */
+/* Keep a failure for cudaGetLastError(), and print its cause. */
 static cudaError_t fail(cudaError_t error, const char *what)
 {
     fprintf(stderr, "record: %s: %s\n", what, cudaGetErrorString(error));

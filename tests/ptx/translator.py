@@ -13,7 +13,7 @@ import arithmetic
 from ptx import PtxError, TYPE_BYTES
 
 # The first address of the parameters, of local memory and of the module's variables. Shared memory
-# begins at 0, and buffers in global memory lie where the recording says.
+# begins at 0, and buffers in global memory are at the recorded addresses.
 PARAM_BASE = 0x7C00_0000_0000_0000
 LOCAL_BASE = 0x7D00_0000_0000_0000
 MODULE_BASE = 0x7E00_0000_0000_0000
@@ -138,7 +138,7 @@ class Translator:
         self.is_asynchronous = self.uses_async_proxy or "cp" in names
         small = [TYPE_BYTES[ins.modifiers[-1]] for ins in self.kernel.instructions
                  if ins.opcode in ("ld", "st", "atom") and "shared" in ins.modifiers]
-        # Bytes to which races are told apart.
+        # Granularity in bytes at which races are detected.
         self.granule = 1 if min(small + [4]) < 4 else 4
 
     def _cut(self):

@@ -7,7 +7,7 @@ usage: check_transformers.py [--write]      (mics-plan and mics-shard on PATH)
 What transformers writes is split and merged, for every family (tied and not), several plans and types;
 transformers must load the result without a missing or unexpected name and compute the same logits, bit for bit where
 the type is the same. A folder whose config.json is ours must load, too. With --write the small model that
-the tests without Python use is written anew, to gpt2-transformers/ beside this file.
+the tests without Python use is rewritten, to gpt2-transformers/ beside this file.
 
 Needs PyTorch, transformers 4 or 5, and safetensors. Prints TAP.
 """

@@ -241,7 +241,7 @@ struct fault {
     pid_t failing; /* thread whose call is being failed */
 };
 
-/* A thread stands at a system call: its entry, or its end. */
+/* A thread is stopped at a system call: its entry or its end. */
 static void at_call(struct fault *fault, pid_t child, pid_t thread, bool entry)
 {
     if (!entry) {

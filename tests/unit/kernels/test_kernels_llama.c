@@ -251,7 +251,7 @@ static double silu_slope(double x)
     return s + x * s * (1 - s);
 }
 
-/* The gradient goes to a place of its own, or over the input. */
+/* The gradient is written to a separate array, or over the input. */
 static void check_swiglu(uint32_t rows, uint32_t F, enum mics_dtype dtype, bool in_place)
 {
     const size_t count = (size_t)rows * F;

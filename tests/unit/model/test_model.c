@@ -50,7 +50,7 @@ static void nano_has_about_a_million_parameters(void)
     mics_model_free(model);
 }
 
-/* `spare` rows stand behind the first tensor. */
+/* `spare` rows follow the first tensor. */
 static void check_unit(const struct mics_unit *unit, uint64_t spare)
 {
     uint64_t end = 0, params = 0, decays = 0;
