@@ -97,7 +97,7 @@ void mics_norm_backward(const struct mics_norm *norm, uint32_t rows, const void 
                         const void *grad_out, void *grad_in);
 
 /*
- * areas.c: where a stage keeps its activations, and what it costs.
+ * activations.c: where a stage keeps its activations, and what it costs.
  */
 
 /* The memory of one block's pass. What the forward pass leaves for the backward pass is in the
