@@ -68,7 +68,7 @@ static enum mics_status append_step_name(struct step_names *names, uint64_t step
     }
     item = &names->items[names->count++];
     item->step = step;
-    snprintf(item->name, sizeof item->name, "%s", name);
+    snprintf(item->name, sizeof item->name, "%.*s", (int)sizeof item->name - 1, name);
     return MICS_OK;
 }
 

@@ -71,7 +71,7 @@ static struct attempt describe_attempt(const struct mics_world *world,
 
     snprintf(own.host, sizeof own.host, "%.*s", (int)mics_world_host_length(host), host);
     if (status != MICS_OK) {
-        snprintf(own.text, sizeof own.text, "%s", err->text);
+        snprintf(own.text, sizeof own.text, "%.*s", (int)sizeof own.text - 1, err->text);
         return own;
     }
     memcpy(own.uuid, job->device->uuid, sizeof own.uuid);
