@@ -3,7 +3,8 @@
  * family.h - a family of decoders as data: what its block computes, the names of its tensors in
  * Hugging Face's files, and the keys of its config.json.
  *
- * A further family whose block has these pieces touches two or three files:
+ * A further family whose block has these pieces touches these files (docs/development.md has more
+ * tests):
  *     lib/model/families.c             its row in the table
  *     lib/model/presets.c              its models by name
  *     tests/reference/make_decoders.py and tests/unit/model/test_reference.c
