@@ -67,7 +67,9 @@ static enum mics_status synchronise(struct threads_group *group, bool reading_be
         group->arrived = 0;
         group->generation++;
         group->reading = reading_after ? group->size : 0;
-        pthread_cond_broadcast(&group->changed);
+        pthread_mutex_unlock(&group->lock);
+        pthread_cond_broadcast(&group->changed); /* none of them waits for the lock */
+        return MICS_OK;
     }
     while (group->generation == generation && !atomic_load(&world->aborted))
         pthread_cond_wait(&group->changed, &group->lock);

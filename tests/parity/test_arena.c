@@ -7,6 +7,7 @@
  */
 #include "cases.h"
 #include "plan/memory.h"
+#include "one_core.h"
 #include "unit/tap.h"
 
 #include <errno.h>
@@ -263,6 +264,7 @@ static void nothing_is_allocated_inside_a_step(void)
 
 int main(void)
 {
+    use_one_core();
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_mics);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero1);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero3);

@@ -7,6 +7,7 @@
  */
 #include "cases.h"
 #include "mutate.h"
+#include "one_core.h"
 #include "unit/tap.h"
 
 static struct mics_model *integer_model;
@@ -151,6 +152,7 @@ static void finishing_before_the_second_hop_is_detected(void)
 
 int main(void)
 {
+    use_one_core();
     integer_model = cases_integer_model();
     TAP_RUN(a_copy_without_a_change_is_no_mutant);
     TAP_RUN(a_skipped_second_hop_is_detected);

@@ -10,6 +10,7 @@
 #include "device/plugin.h"
 #include "mutate.h"
 #include "unit/plugin_path.h"
+#include "one_core.h"
 #include "unit/tap.h"
 
 static const char *const orders[] = {"late", "others", "early", "1", "2", "3"};
@@ -150,6 +151,7 @@ static void a_batch_that_is_used_again_too_early_is_detected(void)
 
 int main(void)
 {
+    use_one_core();
     struct mics_plugin_file *file = NULL;
     char emulated[4096];
     struct mics_err err;

@@ -7,6 +7,7 @@
  * hide a wrong scale).
  */
 #include "cases.h"
+#include "one_core.h"
 #include "unit/tap.h"
 
 #include <stdlib.h>
@@ -364,6 +365,7 @@ static void random_delays_change_no_bit(void)
 
 int main(void)
 {
+    use_one_core();
     integer_model = cases_integer_model();
     gpt2 = cases_gpt2();
     llama = cases_llama(true);

@@ -159,12 +159,15 @@ static struct host_entry *reserve_entry(struct host_stream *stream)
     return &stream->ring[stream->enqueued % HOST_RING];
 }
 
-/* Enqueue the reserved entry and unlock. */
+/* Enqueue the reserved entry and unlock. The worker is woken after that, so that it does not wait for
+ * the lock again; so are threads that wait, below. */
 static void push_entry(struct host_stream *stream)
 {
-    if (stream->enqueued++ == stream->finished)
-        pthread_cond_signal(&stream->arrived);
+    const bool was_empty = stream->enqueued++ == stream->finished;
+
     pthread_mutex_unlock(&stream->lock);
+    if (was_empty)
+        pthread_cond_signal(&stream->arrived);
 }
 
 /* Record number `ticket` was reached. */
@@ -196,13 +199,16 @@ static void run_entry(struct host_stream *stream, struct host_entry *entry)
     }
 }
 
-/* Count a finished entry, and wake waiting threads when one waits for this position. */
+/* Count a finished entry, and wake waiting threads when one waits for this position. Returns with
+ * the stream locked. */
 static void advance(struct host_stream *stream)
 {
-    stream->finished++;
-    if (stream->finished >= stream->wake_at) {
+    pthread_mutex_lock(&stream->lock);
+    if (++stream->finished >= stream->wake_at) {
         stream->wake_at = UINT64_MAX;
+        pthread_mutex_unlock(&stream->lock);
         pthread_cond_broadcast(&stream->advanced);
+        pthread_mutex_lock(&stream->lock);
     }
 }
 
@@ -220,7 +226,6 @@ static void *stream_main(void *arg)
         struct host_entry *entry = &stream->ring[stream->finished % HOST_RING];
         pthread_mutex_unlock(&stream->lock);
         run_entry(stream, entry);
-        pthread_mutex_lock(&stream->lock);
         advance(stream);
     }
     pthread_mutex_unlock(&stream->lock);

@@ -2,6 +2,7 @@
 #include "comm/backend.h"
 #include "comm/staged.h"
 #include "comm_checks.h"
+#include "one_core.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -241,6 +242,7 @@ static void every_rank_of_a_tree_has_one_parent(void)
 
 int main(void)
 {
+    use_one_core();
     TAP_RUN(every_rank_of_a_tree_has_one_parent);
     TAP_RUN(an_all_reduce_sends_twice_the_data_of_all_but_one_rank_in_all);
     TAP_RUN(a_single_rank_runs_every_collective_and_counts_no_bytes);
