@@ -2,8 +2,8 @@
 /*
  * one_core.h - run a test program, whose threads mostly wait for each other, on one core.
  *
- * Waking a thread on another core costs an interrupt between them, which takes more of the time than
- * the tests do. tests/run has a program for each core.
+ * Waking a thread on another core costs an interrupt between them, which takes more of the time
+ * than the tests do. tests/run has a program for each core.
  */
 #ifndef MICS_TESTS_ONE_CORE_H
 #define MICS_TESTS_ONE_CORE_H

@@ -6,8 +6,8 @@
  * steps, on any thread and by any library.
  */
 #include "cases.h"
-#include "plan/memory.h"
 #include "one_core.h"
+#include "plan/memory.h"
 #include "unit/tap.h"
 
 #include <errno.h>

@@ -9,8 +9,8 @@
 #include "cases.h"
 #include "device/plugin.h"
 #include "mutate.h"
-#include "unit/plugin_path.h"
 #include "one_core.h"
+#include "unit/plugin_path.h"
 #include "unit/tap.h"
 
 static const char *const orders[] = {"late", "others", "early", "1", "2", "3"};

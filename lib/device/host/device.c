@@ -159,8 +159,8 @@ static struct host_entry *reserve_entry(struct host_stream *stream)
     return &stream->ring[stream->enqueued % HOST_RING];
 }
 
-/* Enqueue the reserved entry and unlock. The worker is woken after that, so that it does not wait for
- * the lock again; so are threads that wait, below. */
+/* Enqueue the reserved entry and unlock. The worker is woken after that, so that it does not wait
+ * for the lock again; so are threads that wait, below. */
 static void push_entry(struct host_stream *stream)
 {
     const bool was_empty = stream->enqueued++ == stream->finished;
