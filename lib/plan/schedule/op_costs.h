@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_costs.h - how long each operation of a step takes on a topology, when it runs alone.
+ *
+ * The simulator, the bounds of the search and the paced device take their times from here.
+ */
+#ifndef MICS_PLAN_SCHEDULE_OP_COSTS_H
+#define MICS_PLAN_SCHEDULE_OP_COSTS_H
+
+#include "plan/schedule/schedule.h"
+
+/* Keeps the costs of stages that were asked for, so one thread at a time may use it. Does not own
+ * topology and model, which must outlive it. */
+struct mics_op_costs;
+
+/* *out belongs to the caller, who calls mics_op_costs_free(). MICS_ERR_NOMEM: out of memory. */
+enum mics_status mics_op_costs_new(const struct mics_topology *topology,
+                                   const struct mics_model *model, struct mics_op_costs **out,
+                                   struct mics_err *err);
+void mics_op_costs_free(struct mics_op_costs *costs); /* NULL is fine */
+
+/* Seconds of an operation of computation, of a schedule of this choice. */
+double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                             const struct mics_op *op);
+
+/* Seconds of one micro-step's forward and backward passes of all stages. */
+double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
+
+/* Seconds of the updates of all units. */
+double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
+
+/* Seconds of one collective of `bytes` (the whole array, gathered size) on the communicator of rank
+ * 0 of this kind. */
+double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                                enum mics_collective collective, enum mics_comm_kind comm,
+                                uint64_t bytes);
+
+/* The part of the computation's speed that is lost while such a collective runs: 0 to 1. */
+double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                              enum mics_collective collective, enum mics_comm_kind comm,
+                              uint64_t bytes);
+
+const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *costs);
+
+#endif
