@@ -7,7 +7,7 @@
 #include "ckpt/reader.h"
 
 #include "base/num.h"
-#include "base/workers.h"
+#include "base/threads.h"
 #include "ckpt/format/safetensors.h"
 #include "comm/agree.h"
 #include "doc/doc.h"

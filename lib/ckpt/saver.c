@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/saver.h"
 
-#include "base/background_task.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/threads.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
 

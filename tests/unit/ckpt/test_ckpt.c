@@ -2,7 +2,7 @@
 /* test_ckpt.c - checkpoints saved by ranks of one shape and loaded by those of any other. */
 #include "ckpt_ranks.h"
 
-#include "base/workers.h"
+#include "base/threads.h"
 #include "ckpt/reader.h"
 
 #include <dlfcn.h>
