@@ -86,7 +86,7 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
     return status;
 }
 
-static json_t *hosts_of(const struct mics_world *world)
+static json_t *world_hosts(const struct mics_world *world)
 {
     json_t *hosts = json_array();
 
@@ -103,7 +103,7 @@ static bool add_members(json_t *doc, const struct probe *probe)
 {
     const struct mics_world *world = probe->bench.world;
 
-    return json_object_set_new(doc, "hosts", hosts_of(world)) == 0 &&
+    return json_object_set_new(doc, "hosts", world_hosts(world)) == 0 &&
            json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) == 0 &&
            json_object_set(doc, "outliers", probe->nodes.list) == 0 &&
            mics_collectives_add_points(doc, probe->measured, probe->measured_count, NULL) ==

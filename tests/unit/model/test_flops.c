@@ -84,9 +84,7 @@ static double rotary_bytes(enum mics_kernel kernel, const void *args)
 /* Bytes read and written by the operations that only pass over memory; 0: another one. */
 static double pass_bytes(enum mics_kernel kernel, const void *args)
 {
-    const struct mics_op_add *add = args;
     const struct mics_op_gelu *gelu = args;
-    const struct mics_op_gelu_grad *gelu_grad = args;
     const struct mics_op_layernorm *norm = args;
     const struct mics_op_layernorm_grad *norm_grad = args;
     const struct mics_op_bias_grad *bias = args;
@@ -100,12 +98,8 @@ static double pass_bytes(enum mics_kernel kernel, const void *args)
         return (double)((const struct mics_op_zero *)args)->bytes;
     case MICS_K_COPY:
         return 2.0 * (double)((const struct mics_op_copy *)args)->bytes;
-    case MICS_K_ADD:
-        return bytes_of(3.0 * (double)add->count, add->dtype);
     case MICS_K_GELU:
         return bytes_of(2.0 * (double)gelu->count, gelu->dtype);
-    case MICS_K_GELU_GRAD:
-        return bytes_of(3.0 * (double)gelu_grad->count, gelu_grad->dtype);
     case MICS_K_LAYERNORM:
         return bytes_of(2.0 * norm->rows * norm->C, norm->dtype);
     case MICS_K_LAYERNORM_GRAD:
