@@ -86,6 +86,22 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
     return status;
 }
 
+/* The most of all ranks. */
+static enum mics_status measure_process(struct mics_world *world, uint64_t *out,
+                                        struct mics_err *err)
+{
+    const uint64_t own = mics_process_resident_bytes();
+    uint64_t *all = calloc(world->size, sizeof *all);
+    enum mics_status status =
+        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
+            : mics_err_nomem(err);
+
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        *out = all[i] > *out ? all[i] : *out;
+    free(all);
+    return status;
+}
+
 static json_t *hosts_of(const struct mics_world *world)
 {
     json_t *hosts = json_array();
@@ -201,8 +217,11 @@ enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind 
                                 double seconds, json_t **out, struct mics_err *err)
 {
     struct probe probe = {.seconds = seconds};
+    uint64_t process_bytes = 0;
     enum mics_status status = check_even(world, err);
 
+    if (status == MICS_OK)
+        status = measure_process(world, &process_bytes, err);
     if (status == MICS_OK)
         status = mics_bench_init(&probe.bench, world, kind, 0, err);
     if (status == MICS_OK)
@@ -211,6 +230,7 @@ enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind 
         status = mics_err_nomem(err);
     if (status == MICS_OK) {
         name_topology(&probe);
+        probe.topology->process_bytes = process_bytes;
         status = measure(&probe, err);
     }
     if (status == MICS_OK)
