@@ -216,8 +216,6 @@ static int measure(const struct options *opt)
     status = mics_probe_run(world, opt->device, opt->seconds, &doc, &err);
     if (status == MICS_OK)
         code = write_result(opt, doc);
-    else if (status == MICS_ERR_INFEASIBLE) /* on all ranks alike */
-        code = cli_report(status, &err);
     else
         code = fail(world, status, &err);
     json_decref(doc);
