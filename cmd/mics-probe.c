@@ -181,7 +181,10 @@ static int measure(const struct options *opt)
         return cli_report(status, &err);
     cli_set_rank((int)world->rank, (int)world->size);
     status = mics_probe_run(world, opt->device, opt->seconds, &doc, &err);
-    code = status == MICS_OK ? write_result(opt, doc) : cli_fail_job(world->comm, status, &err);
+    if (status == MICS_OK)
+        code = write_result(opt, doc);
+    else
+        code = cli_fail_job(world->comm, status, &err);
     json_decref(doc);
     mics_world_close(world);
     return code;

@@ -246,6 +246,7 @@ enum mics_status mics_slow_nodes_measure_ranks(struct mics_slow_nodes *nodes,
         status = mics_bench_rates(bench, (1 << round) * seconds, rates, err);
         if (status != MICS_OK)
             break;
+        nodes->own = rates[bench->world->rank];
         *flops = median_rate(rates, count, false, candidates.times[0]);
         *memory_rate = median_rate(rates, count, true, candidates.times[1]);
         status = compare_rates(rates, &candidates, &left, err);

@@ -2,7 +2,8 @@
 /*
  * topology.h - the hardware of a cluster: the document mics.topology in memory.
  *
- * All nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two.
+ * All nodes are alike, so a topology of 1,024 nodes is as small as one of two. What is known of
+ * single nodes is in the document only; node_sets.h makes topologies of alike nodes from it.
  * Costs belong to classes, not to pairs: a link inside a node, and a link between nodes.
  *
  * The document, version 1; what follows a '?' may be absent:
@@ -10,7 +11,7 @@
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
  *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
- *             ? to_host_bytes_per_s}
+ *             ? to_host_bytes_per_s, ? process_bytes}
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
  *                     LINK's members, ? points [[bytes, seconds], ...]}]
@@ -26,6 +27,7 @@
  *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
  *                  of a message), where, host, value, median, times_slower}]
  *     ? bad_nodes [index of each node that should be left out]
+ *     ? node_classes, other_parts: where nodes differ, see node_sets.h
  *     LINK = {latency_s, bandwidth_bytes_per_s, ? samples, ? spread}
  */
 #ifndef MICS_TOPOLOGY_TOPOLOGY_H
@@ -107,6 +109,8 @@ struct mics_topology {
     double memory_bandwidth; /* bytes/s of one rank */
     uint64_t memory_bytes;   /* that one rank may use */
     uint32_t cores;          /* host cores of one rank; 0: unknown */
+    /* Host memory of a rank's process when it has joined the job: libraries and MPI. 0: unknown. */
+    uint64_t process_bytes;
 
     struct mics_link node_link; /* between two ranks of a node */
     struct mics_link net_link;  /* between two nodes: all cards of a node, shared by its ranks */
