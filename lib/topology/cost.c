@@ -9,6 +9,8 @@
  */
 #include "topology/cost.h"
 
+#include "topology/nccl_cost.h"
+
 #include <assert.h>
 #include <math.h>
 
@@ -156,6 +158,8 @@ struct mics_collective_time mics_cost_collective_time(const struct mics_topology
     measured = find_measured(topology, collective, span);
     if (measured)
         return measured_time(topology, measured, span, (double)bytes);
+    if (mics_nccl_is_used(topology))
+        return mics_nccl_cost(topology, collective, span, bytes).time;
     return process_time(topology, collective, span, (double)bytes);
 }
 

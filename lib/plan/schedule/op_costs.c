@@ -2,6 +2,7 @@
 #include "plan/schedule/op_costs.h"
 
 #include "plan/memory.h"
+#include "topology/nccl_cost.h"
 
 #include <stdlib.h>
 
@@ -101,6 +102,11 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_pla
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes)
 {
-    (void)costs, (void)choice, (void)collective, (void)comm, (void)bytes;
+    const struct mics_span span = span_of(choice, comm);
+
+    if (span.nodes == 1 && span.per_node == 1)
+        return 0;
+    if (mics_nccl_is_used(costs->topology))
+        return mics_nccl_cost(costs->topology, collective, span, bytes).slowdown;
     return 0;
 }
