@@ -157,6 +157,44 @@ static enum mics_status read_collective(const struct mics_cursor *at, enum mics_
                             "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
 }
 
+/* One number of a point; members of an array have no name. */
+static enum mics_status read_number(const struct mics_cursor *point, size_t index, double *out,
+                                    struct mics_err *err)
+{
+    const struct mics_cursor at = mics_cursor_item_any(point, index);
+    const double value = json_number_value(at.value);
+
+    if (!json_is_number(at.value) || !(value > 0) || value > 1e18)
+        return mics_cursor_fail(&at, NULL, err, "expected a number above 0");
+    *out = value;
+    return MICS_OK;
+}
+
+/* The member "points" of a collective: [[bytes, seconds], ...]. */
+static enum mics_status read_cost_points(const struct mics_cursor *at,
+                                         struct mics_collective_cost *out, struct mics_err *err)
+{
+    struct mics_cursor points;
+    enum mics_status status =
+        mics_cursor_array(at, "points", 0, MICS_COLLECTIVE_POINTS, &points, err);
+
+    if (status != MICS_OK)
+        return status;
+    out->point_count = (uint32_t)mics_cursor_count(&points);
+    for (uint32_t i = 0; i < out->point_count && status == MICS_OK; i++) {
+        const struct mics_cursor point = mics_cursor_item_any(&points, i);
+
+        if (json_array_size(point.value) != 2)
+            return mics_cursor_fail(&point, NULL, err, "expected [bytes, seconds]");
+        status = read_number(&point, 0, &out->points[i].bytes, err);
+        if (status == MICS_OK)
+            status = read_number(&point, 1, &out->points[i].seconds, err);
+        if (status == MICS_OK && i > 0 && out->points[i].bytes <= out->points[i - 1].bytes)
+            return mics_cursor_fail(&point, NULL, err, "sizes must increase from point to point");
+    }
+    return status;
+}
+
 static enum mics_status read_cost(const struct mics_cursor *at,
                                   const struct mics_topology *topology,
                                   struct mics_collective_cost *out, struct mics_err *err)
@@ -169,6 +207,8 @@ static enum mics_status read_cost(const struct mics_cursor *at,
         status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &out->per_node, err);
     if (status == MICS_OK)
         status = read_link(at, &out->cost, err);
+    if (status == MICS_OK && mics_cursor_has(at, "points"))
+        status = read_cost_points(at, out, err);
     return status;
 }
 
@@ -196,19 +236,6 @@ static enum mics_status read_costs(const struct mics_cursor *root, struct mics_t
 }
 
 enum { MAX_ALGORITHM_TIMINGS = 1024 };
-
-/* One number of a point; members of an array have no name. */
-static enum mics_status read_number(const struct mics_cursor *point, size_t index, double *out,
-                                    struct mics_err *err)
-{
-    const struct mics_cursor at = mics_cursor_item_any(point, index);
-    const double value = json_number_value(at.value);
-
-    if (!json_is_number(at.value) || !(value > 0) || value > 1e18)
-        return mics_cursor_fail(&at, NULL, err, "expected a number above 0");
-    *out = value;
-    return MICS_OK;
-}
 
 static enum mics_status read_point(const struct mics_cursor *points, size_t index,
                                    struct mics_algorithm_timing *timing, struct mics_err *err)
@@ -419,6 +446,15 @@ static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
     put(&writer, "collective", json_string(mics_collective_name(cost->collective)));
     put(&writer, "nodes", json_integer(cost->nodes));
     put(&writer, "per_node", json_integer(cost->per_node));
+    if (cost->point_count > 0) {
+        json_t *points = json_array();
+
+        for (uint32_t i = 0; i < cost->point_count; i++)
+            writer.failed |=
+                json_array_append_new(points, json_pack("[I, f]", (json_int_t)cost->points[i].bytes,
+                                                        cost->points[i].seconds)) != 0;
+        put(&writer, "points", points);
+    }
     return !writer.failed && put_link(object, &cost->cost);
 }
 

@@ -72,12 +72,20 @@ enum mics_collective {
 
 const char *mics_collective_name(enum mics_collective collective); /* "all_gather" */
 
-/* A measured collective on a group of `nodes` x `per_node` ranks: alpha + S / beta seconds for an
- * array of S bytes in total. */
+enum { MICS_COLLECTIVE_POINTS = 48 };
+
+struct mics_collective_point {
+    double bytes, seconds;
+};
+
+/* A measured collective on a group of `nodes` x `per_node` ranks, for arrays of S bytes in total:
+ * the fit alpha + S / beta seconds, and what was measured. */
 struct mics_collective_cost {
     enum mics_collective collective;
     uint32_t nodes, per_node;
     struct mics_link cost;
+    uint32_t point_count;                                        /* may be 0 */
+    struct mics_collective_point points[MICS_COLLECTIVE_POINTS]; /* by increasing bytes */
 };
 
 enum { MICS_ALGORITHM_POINTS = 48 };
