@@ -136,6 +136,9 @@ static enum mics_status read_device(const struct mics_cursor *root, struct mics_
                                  err);
     if (status == MICS_OK && mics_cursor_has(&at, "cores"))
         status = mics_cursor_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
+    if (status == MICS_OK)
+        status = mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count,
+                                        err);
     return status;
 }
 
@@ -345,6 +348,7 @@ void mics_topology_free(struct mics_topology *topology)
     if (!topology)
         return;
     json_decref(topology->doc);
+    free(topology->kernel_rates);
     free(topology->costs);
     free(topology->algorithm_timings);
     free(topology);
@@ -409,6 +413,14 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
     put(&writer, "memory_bandwidth_bytes_per_s", json_real(topology->memory_bandwidth));
     put(&writer, "memory_bytes", json_integer((json_int_t)topology->memory_bytes));
     put(&writer, "cores", json_integer(topology->cores));
+    if (!topology->doc && topology->kernel_rate_count > 0) {
+        json_t *rates = NULL;
+
+        writer.failed |= mics_kernel_rates_to_doc(topology->kernel_rates,
+                                                  topology->kernel_rate_count, &rates,
+                                                  NULL) != MICS_OK;
+        put(&writer, "rates", rates);
+    }
     return !writer.failed;
 }
 

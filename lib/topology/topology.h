@@ -10,7 +10,10 @@
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
  *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
- *             ? to_host_bytes_per_s}
+ *             ? to_host_bytes_per_s,
+ *             ? rates [{kernel ("matmul"), ? form ("nn"), dtype ("f32", "bf16"),
+ *                       points [[m, n, k, seconds], ...]}]: operations, all ranks at once; see
+ *                      kernel_rates.h}
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
  *                     LINK's members, ? points [[bytes, seconds], ...]}]
@@ -31,9 +34,8 @@
 #ifndef MICS_TOPOLOGY_TOPOLOGY_H
 #define MICS_TOPOLOGY_TOPOLOGY_H
 
-#include "base/err.h"
+#include "topology/kernel_rates.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -107,6 +109,9 @@ struct mics_topology {
     double memory_bandwidth; /* bytes/s of one rank */
     uint64_t memory_bytes;   /* that one rank may use */
     uint32_t cores;          /* host cores of one rank; 0: unknown */
+
+    uint32_t kernel_rate_count;
+    struct mics_kernel_rates *kernel_rates; /* measured; may be NULL */
 
     struct mics_link node_link; /* between two ranks of a node */
     struct mics_link net_link;  /* between two nodes: all cards of a node, shared by its ranks */
