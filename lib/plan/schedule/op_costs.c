@@ -2,7 +2,6 @@
 #include "plan/schedule/op_costs.h"
 
 #include "plan/memory.h"
-#include "topology/cost.h"
 
 #include <stdlib.h>
 
@@ -74,16 +73,28 @@ double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan
     return seconds;
 }
 
-double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
-                                enum mics_collective collective, enum mics_comm_kind comm,
-                                uint64_t bytes)
+/* The group of rank 0's communicator of this kind. */
+static struct mics_span span_of(const struct mics_plan_choice *choice, enum mics_comm_kind comm)
 {
     struct mics_group_position position;
 
     mics_shape_position(&choice->shape, comm, 0, &position);
-    return mics_cost_collective(
-        costs->topology, collective,
-        (struct mics_span){position.nodes, position.per_node, position.sharing}, bytes);
+    return (struct mics_span){position.nodes, position.per_node, position.sharing};
+}
+
+struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
+                                                          const struct mics_plan_choice *choice,
+                                                          enum mics_collective collective,
+                                                          enum mics_comm_kind comm, uint64_t bytes)
+{
+    return mics_cost_collective_time(costs->topology, collective, span_of(choice, comm), bytes);
+}
+
+double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                                enum mics_collective collective, enum mics_comm_kind comm,
+                                uint64_t bytes)
+{
+    return mics_cost_collective(costs->topology, collective, span_of(choice, comm), bytes);
 }
 
 double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,

@@ -21,6 +21,17 @@ static const struct mics_topology slow = {
     .net_link = {.bandwidth_bytes = 2}, /* two groups share the card */
 };
 
+/* Where a message takes 3 seconds. */
+static const struct mics_topology late = {
+    .nodes = 2,
+    .per_node = 2,
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.latency_s = 3, .bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+};
+
+static const struct mics_topology *topology = &slow;
 static struct mics_plan_choice choice;
 static struct mics_op ops[MAX_OPS];
 static uint32_t deps[MAX_OPS], op_count, dep_count;
@@ -71,7 +82,7 @@ static void simulate(void)
     struct mics_err err = {""};
     struct mics_op_costs *costs = NULL;
 
-    CHECK_INT(mics_op_costs_new(&slow, NULL, &costs, &err), MICS_OK);
+    CHECK_INT(mics_op_costs_new(topology, NULL, &costs, &err), MICS_OK);
     schedule = (struct mics_schedule){
         .ops = ops, .op_count = op_count, .deps = deps, .dep_total = dep_count};
     timeline = (struct mics_timeline){.start = start, .end = end};
@@ -152,6 +163,23 @@ static void exchanges_over_the_same_links_slow_each_other(void)
     simulate();
     CHECK_NEAR(end[0], 8, 1e-9);
     CHECK_NEAR(step_s, 9, 1e-9);
+}
+
+static void their_latencies_overlap(void)
+{
+    topology = &late;
+    begin();
+    gather(4);
+    wait_for(2);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
+    wait_for(2);
+    compute(1);
+    wait_for(0);
+    wait_for(1);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(end[0], 3 + 8, 1e-9);
+    CHECK_NEAR(step_s, 12, 1e-9);
 }
 
 static void exchanges_over_different_links_do_not(void)
@@ -249,6 +277,7 @@ int main(void)
     TAP_RUN(an_operation_waits_for_another_of_the_same_step);
     TAP_RUN(an_operation_waits_for_another_of_the_previous_step);
     TAP_RUN(exchanges_over_the_same_links_slow_each_other);
+    TAP_RUN(their_latencies_overlap);
     TAP_RUN(exchanges_over_different_links_do_not);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
