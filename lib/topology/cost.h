@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.h - how long one operation takes on a topology.
+ * cost.h - how long a collective takes on a topology.
  *
  * Communication: the measured collective where the topology has one for that group, else the
  * alpha-beta formula of a ring (Thakur et al. 2005): (m-1) alpha + (m-1)/m S / beta. An all-reduce
  * takes twice that, or 2 log2(m) alpha + 2 S / beta with two trees (Sanders et al. 2009) where that
- * is less. Computation: a roofline, max(flops / rate, bytes / memory bandwidth).
+ * is less. Computation: see compute.h.
  */
 #ifndef MICS_TOPOLOGY_COST_H
 #define MICS_TOPOLOGY_COST_H
@@ -23,9 +23,6 @@ struct mics_span {
  * rank. */
 double mics_cost_collective(const struct mics_topology *topology, enum mics_collective collective,
                             struct mics_span span, uint64_t bytes);
-
-/* Seconds of a computation of `flops` FLOPs that moves `bytes` bytes of memory. */
-double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes);
 
 /* The measured algorithms of a collective on a group; NULL: not measured. */
 const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics_topology *topology,
