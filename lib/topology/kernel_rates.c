@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernel_rates.c - the sizes of each operation, the fit, and device.rates of a topology. */
+/* kernel_rates.c - the sizes of each operation, the fit, and device.kernel_rates of a topology. */
 #include "topology/kernel_rates.h"
 
 #include "doc/cursor.h"
@@ -451,9 +451,9 @@ enum mics_status mics_kernel_rates_read(const struct mics_cursor *device,
 
     *out = NULL;
     *count = 0;
-    if (!mics_cursor_has(device, "rates"))
+    if (!mics_cursor_has(device, "kernel_rates"))
         return MICS_OK;
-    status = mics_cursor_array(device, "rates", 0, MAX_SERIES, &array, err);
+    status = mics_cursor_array(device, "kernel_rates", 0, MAX_SERIES, &array, err);
     const size_t size = status == MICS_OK ? mics_cursor_count(&array) : 0;
     if (size == 0)
         return status;

@@ -70,7 +70,7 @@ double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
 double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t count,
                                   enum mics_kernel kernel, const void *args);
 
-/* The value of a document's device.rates: [{kernel, ? form, dtype, points [[m, n, k, seconds],
+/* The value of a document's device.kernel_rates: [{kernel, ? form, dtype, points [[m, n, k, seconds],
  * ...]}]. *out is the caller's, to free(); an empty array gives none. MICS_ERR_FORMAT: the path of
  * the wrong value below `device`, and why. */
 struct mics_cursor;

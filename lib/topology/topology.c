@@ -32,6 +32,16 @@ const char *mics_collective_name(enum mics_collective collective)
     return names[collective];
 }
 
+const char *mics_profile_name(enum mics_profile profile)
+{
+    return profile == MICS_PROFILE_PYTORCH ? "pytorch" : "mics";
+}
+
+bool mics_topology_is_host(const struct mics_topology *topology)
+{
+    return strcmp(topology->device, "host") == 0;
+}
+
 bool mics_topology_dtype_is_known(const char *dtype)
 {
     static const char *const known[] = {"f32", "bf16", "f16"};
@@ -116,6 +126,59 @@ static enum mics_status read_dtype(const struct mics_cursor *at, struct mics_top
     return MICS_OK;
 }
 
+static enum mics_status read_rates(const struct mics_cursor *device, struct mics_gpu_rates *rates,
+                                   struct mics_err *err)
+{
+    const struct {
+        const char *key;
+        double min, max, *out;
+    } numbers[] = {{"f32_flops_per_s", 1, max_rate, &rates->f32},
+                   {"tf32_flops_per_s", 1, max_rate, &rates->tf32},
+                   {"bf16_flops_per_s", 1, max_rate, &rates->bf16},
+                   {"f16_flops_per_s", 1, max_rate, &rates->f16},
+                   {"product_overhead_s", 0, 1, &rates->product_overhead_s},
+                   {"attention_factor", 1e-6, 1e6, &rates->attention_factor}};
+    struct mics_cursor at;
+    enum mics_status status;
+
+    if (!mics_cursor_has(device, "gpu_rates"))
+        return MICS_OK;
+    status = mics_cursor_object(device, "gpu_rates", &at, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u32(&at, "sms", 1, 1 << 16, &rates->sms, err);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == MICS_OK; i++)
+        status = mics_cursor_double(&at, numbers[i].key, numbers[i].min, numbers[i].max,
+                                    numbers[i].out, err);
+    if (status == MICS_OK)
+        status = read_name(&at, "attention", rates->attention, sizeof rates->attention, err);
+    if (status == MICS_OK && !mics_gpu_attention_is_known(rates->attention))
+        return mics_cursor_fail(&at, "attention", err, "'%s': expected A100 or H100",
+                                rates->attention);
+    if (status == MICS_OK && mics_cursor_has(&at, "pytorch_efficiency"))
+        status =
+            mics_cursor_double(&at, "pytorch_efficiency", 0, 1, &rates->pytorch_efficiency, err);
+    return status;
+}
+
+static enum mics_status read_profile(const struct mics_cursor *root, struct mics_topology *topology,
+                                     struct mics_err *err)
+{
+    const char *name;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "profile"))
+        return MICS_OK;
+    status = mics_cursor_string(root, "profile", &name, err);
+    if (status != MICS_OK)
+        return status;
+    for (int i = 0; i < MICS_PROFILE_COUNT; i++)
+        if (strcmp(name, mics_profile_name((enum mics_profile)i)) == 0) {
+            topology->profile = (enum mics_profile)i;
+            return MICS_OK;
+        }
+    return mics_cursor_fail(root, "profile", err, "'%.16s': expected mics or pytorch", name);
+}
+
 static enum mics_status read_device(const struct mics_cursor *root, struct mics_topology *topology,
                                     struct mics_err *err)
 {
@@ -136,6 +199,10 @@ static enum mics_status read_device(const struct mics_cursor *root, struct mics_
                                  err);
     if (status == MICS_OK && mics_cursor_has(&at, "cores"))
         status = mics_cursor_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "tf32"))
+        status = mics_cursor_bool(&at, "tf32", &topology->tf32, err);
+    if (status == MICS_OK)
+        status = read_rates(&at, &topology->rates, err);
     if (status == MICS_OK)
         status = mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count,
                                         err);
@@ -316,7 +383,7 @@ static enum mics_status read_all(const struct mics_cursor *root, struct mics_top
         status = read_links(root, topology, err);
     if (status == MICS_OK)
         status = read_costs(root, topology, err);
-    return status;
+    return status == MICS_OK ? read_profile(root, topology, err) : status;
 }
 
 enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
@@ -403,6 +470,23 @@ static bool put_links(json_t *doc, const struct mics_topology *topology)
     return true;
 }
 
+static bool put_rates(json_t *device, const struct mics_gpu_rates *rates)
+{
+    struct writer writer = {.object = object_member(device, "gpu_rates")};
+
+    put(&writer, "sms", json_integer(rates->sms));
+    put(&writer, "f32_flops_per_s", json_real(rates->f32));
+    put(&writer, "tf32_flops_per_s", json_real(rates->tf32));
+    put(&writer, "bf16_flops_per_s", json_real(rates->bf16));
+    put(&writer, "f16_flops_per_s", json_real(rates->f16));
+    put(&writer, "product_overhead_s", json_real(rates->product_overhead_s));
+    put(&writer, "attention", json_string(rates->attention));
+    put(&writer, "attention_factor", json_real(rates->attention_factor));
+    if (rates->pytorch_efficiency > 0)
+        put(&writer, "pytorch_efficiency", json_real(rates->pytorch_efficiency));
+    return !writer.failed;
+}
+
 static bool put_device(json_t *doc, const struct mics_topology *topology)
 {
     struct writer writer = {.object = object_member(doc, "device")};
@@ -419,9 +503,12 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
         writer.failed |= mics_kernel_rates_to_doc(topology->kernel_rates,
                                                   topology->kernel_rate_count, &rates,
                                                   NULL) != MICS_OK;
-        put(&writer, "rates", rates);
+        put(&writer, "kernel_rates", rates);
     }
-    return !writer.failed;
+    if (topology->tf32)
+        put(&writer, "tf32", json_true());
+    return !writer.failed &&
+           (topology->rates.sms == 0 || put_rates(writer.object, &topology->rates));
 }
 
 static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
@@ -467,6 +554,8 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
     put(&writer, "source", json_string(topology->source));
     put(&writer, "nodes", json_integer(topology->nodes));
     put(&writer, "per_node", json_integer(topology->per_node));
+    if (topology->profile != MICS_PROFILE_MICS)
+        put(&writer, "profile", json_string(mics_profile_name(topology->profile)));
     if (writer.failed || !put_device(doc, topology) || !put_links(doc, topology) ||
         !put_costs(doc, topology)) {
         json_decref(doc);
