@@ -33,7 +33,7 @@ static enum mics_status probe_collectives(struct probe *probe, struct mics_err *
                                collectives_part * probe->seconds);
     struct mics_topology *topology = probe->topology;
     const enum mics_status status = mics_collectives_measure(
-        &probe->bench, left_s, &probe->measured, &probe->measured_count, err);
+        &probe->bench, NULL, left_s, &probe->measured, &probe->measured_count, err);
 
     if (status != MICS_OK)
         return status;

@@ -14,6 +14,7 @@
 #include "doc/cursor.h"
 #include "doc/doc.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,8 +205,8 @@ static enum mics_status read_device(const struct mics_cursor *root, struct mics_
     if (status == MICS_OK)
         status = read_rates(&at, &topology->rates, err);
     if (status == MICS_OK)
-        status = mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count,
-                                        err);
+        status =
+            mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count, err);
     return status;
 }
 
@@ -227,6 +228,60 @@ static enum mics_status read_collective(const struct mics_cursor *at, enum mics_
                             "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
 }
 
+/* One number of a point of at least `least`; members of an array have no name. */
+static enum mics_status read_number(const struct mics_cursor *point, size_t index, double least,
+                                    double most, double *out, struct mics_err *err)
+{
+    const struct mics_cursor at = mics_cursor_item_any(point, index);
+    const double value = json_number_value(at.value);
+
+    if (!json_is_number(at.value) || !(value >= least) || value > most)
+        return least > DBL_MIN || least == 0
+                   ? mics_cursor_fail(&at, NULL, err, "expected a number from %g to %g", least,
+                                      most)
+                   : mics_cursor_fail(&at, NULL, err, "expected a number above 0");
+    *out = value;
+    return MICS_OK;
+}
+
+static enum mics_status read_beside_point(const struct mics_cursor *points, size_t index,
+                                          struct mics_beside_point *list, struct mics_err *err)
+{
+    const struct mics_cursor at = mics_cursor_item_any(points, index);
+    struct mics_beside_point *point = &list[index];
+    enum mics_status status;
+
+    if (json_array_size(at.value) != 4)
+        return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds, part lost]");
+    status = read_number(&at, 0, 1, 1e18, &point->bytes, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 1, 1e-9, max_seconds, &point->alone_s, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 2, 1e-9, max_seconds, &point->beside_s, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 3, 0, 1, &point->lost, err);
+    if (status == MICS_OK && index > 0 && point->bytes <= list[index - 1].bytes)
+        return mics_cursor_fail(&at, NULL, err, "sizes must increase from point to point");
+    return status;
+}
+
+static enum mics_status read_beside(const struct mics_cursor *at, struct mics_collective_cost *out,
+                                    struct mics_err *err)
+{
+    struct mics_cursor points;
+    enum mics_status status;
+
+    if (!mics_cursor_has(at, "beside_compute"))
+        return MICS_OK;
+    status = mics_cursor_array(at, "beside_compute", 1, MICS_BESIDE_POINTS, &points, err);
+    if (status != MICS_OK)
+        return status;
+    out->beside_count = (uint32_t)mics_cursor_count(&points);
+    for (size_t i = 0; i < out->beside_count && status == MICS_OK; i++)
+        status = read_beside_point(&points, i, out->beside, err);
+    return status;
+}
+
 static enum mics_status read_cost(const struct mics_cursor *at,
                                   const struct mics_topology *topology,
                                   struct mics_collective_cost *out, struct mics_err *err)
@@ -239,6 +294,8 @@ static enum mics_status read_cost(const struct mics_cursor *at,
         status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &out->per_node, err);
     if (status == MICS_OK)
         status = read_link(at, &out->cost, err);
+    if (status == MICS_OK)
+        status = read_beside(at, out, err);
     return status;
 }
 
@@ -267,19 +324,6 @@ static enum mics_status read_costs(const struct mics_cursor *root, struct mics_t
 
 enum { MAX_ALGORITHM_TIMINGS = 1024 };
 
-/* One number of a point; members of an array have no name. */
-static enum mics_status read_number(const struct mics_cursor *point, size_t index, double *out,
-                                    struct mics_err *err)
-{
-    const struct mics_cursor at = mics_cursor_item_any(point, index);
-    const double value = json_number_value(at.value);
-
-    if (!json_is_number(at.value) || !(value > 0) || value > 1e18)
-        return mics_cursor_fail(&at, NULL, err, "expected a number above 0");
-    *out = value;
-    return MICS_OK;
-}
-
 static enum mics_status read_point(const struct mics_cursor *points, size_t index,
                                    struct mics_algorithm_timing *timing, struct mics_err *err)
 {
@@ -289,11 +333,11 @@ static enum mics_status read_point(const struct mics_cursor *points, size_t inde
 
     if (json_array_size(at.value) != 3)
         return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
-    status = read_number(&at, 0, &point->bytes, err);
+    status = read_number(&at, 0, DBL_MIN, 1e18, &point->bytes, err);
     if (status == MICS_OK)
-        status = read_number(&at, 1, &point->flat_s, err);
+        status = read_number(&at, 1, DBL_MIN, 1e18, &point->flat_s, err);
     if (status == MICS_OK)
-        status = read_number(&at, 2, &point->hierarchical_s, err);
+        status = read_number(&at, 2, DBL_MIN, 1e18, &point->hierarchical_s, err);
     if (status == MICS_OK && index > 0 && point->bytes <= timing->points[index - 1].bytes)
         return mics_cursor_fail(&at, NULL, err, "sizes must increase from point to point");
     return status;
@@ -500,15 +544,33 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
     if (!topology->doc && topology->kernel_rate_count > 0) {
         json_t *rates = NULL;
 
-        writer.failed |= mics_kernel_rates_to_doc(topology->kernel_rates,
-                                                  topology->kernel_rate_count, &rates,
-                                                  NULL) != MICS_OK;
+        writer.failed |=
+            mics_kernel_rates_to_doc(topology->kernel_rates, topology->kernel_rate_count, &rates,
+                                     NULL) != MICS_OK;
         put(&writer, "kernel_rates", rates);
     }
     if (topology->tf32)
         put(&writer, "tf32", json_true());
     return !writer.failed &&
            (topology->rates.sms == 0 || put_rates(writer.object, &topology->rates));
+}
+
+/* NULL: out of memory. */
+static json_t *beside_to_doc(const struct mics_collective_cost *cost)
+{
+    json_t *points = json_array();
+
+    for (uint32_t i = 0; i < cost->beside_count; i++) {
+        const struct mics_beside_point *point = &cost->beside[i];
+
+        if (json_array_append_new(points,
+                                  json_pack("[I, f, f, f]", (json_int_t)point->bytes,
+                                            point->alone_s, point->beside_s, point->lost)) != 0) {
+            json_decref(points);
+            return NULL;
+        }
+    }
+    return points;
 }
 
 static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
@@ -518,6 +580,8 @@ static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
     put(&writer, "collective", json_string(mics_collective_name(cost->collective)));
     put(&writer, "nodes", json_integer(cost->nodes));
     put(&writer, "per_node", json_integer(cost->per_node));
+    if (cost->beside_count > 0)
+        put(&writer, "beside_compute", beside_to_doc(cost));
     return !writer.failed && put_link(object, &cost->cost);
 }
 

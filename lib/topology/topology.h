@@ -19,7 +19,9 @@
  *     ? profile ("mics", "pytorch"): the software that kernels are priced for
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
- *                     LINK's members, ? points [[bytes, seconds], ...]}]
+ *                     LINK's members, ? points [[bytes, seconds], ...],
+ *                     ? beside_compute [[bytes, seconds alone, seconds while all ranks compute,
+ *                                        part of computation's speed lost meanwhile], ...]}]
  *     ? exchanges [{collective ("all_gather", "reduce_scatter"), nodes, per_node, segments,
  *                   points [[bytes, flat seconds, hierarchical seconds], ...],
  *                   ? hierarchical_from_bytes, ? hierarchical_to_bytes}]
@@ -77,12 +79,22 @@ enum mics_collective {
 
 const char *mics_collective_name(enum mics_collective collective); /* "all_gather" */
 
+/* A collective of one size, measured while nothing else runs and while all ranks compute, and the
+ * part of computation's speed that is lost meanwhile, 0 to 1. */
+struct mics_beside_point {
+    double bytes, alone_s, beside_s, lost;
+};
+
+enum { MICS_BESIDE_POINTS = 4 };
+
 /* A measured collective on a group of `nodes` x `per_node` ranks: alpha + S / beta seconds for an
  * array of S bytes in total. */
 struct mics_collective_cost {
     enum mics_collective collective;
     uint32_t nodes, per_node;
     struct mics_link cost;
+    uint32_t beside_count;                               /* 0: not measured */
+    struct mics_beside_point beside[MICS_BESIDE_POINTS]; /* by increasing bytes */
 };
 
 enum { MICS_ALGORITHM_POINTS = 48 };

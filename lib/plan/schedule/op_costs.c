@@ -2,7 +2,8 @@
 /*
  * op_costs.c - computation as the sum of its launches; communication by the cost model.
  *
- * The costs of stages are kept by batch, since a search asks for the same ones thousands of times.
+ * A launch has its measured time where the topology has kernel rates for it, else that of
+ * compute.h. The costs of stages are kept by batch, since a search asks for the same ones thousands of times.
  * Stages that are alike are priced once.
  */
 #include "plan/schedule/op_costs.h"
@@ -10,6 +11,7 @@
 #include "plan/memory.h"
 #include "plan/schedule/launches.h"
 #include "topology/compute.h"
+#include "topology/contention.h"
 
 #include <stdlib.h>
 
@@ -77,8 +79,15 @@ struct launch_sum {
 static void add_launch(void *context, enum mics_kernel kernel, const void *args)
 {
     struct launch_sum *sum = context;
+    const struct mics_topology *topology = sum->compute->topology;
+    const double measured_s = mics_kernel_launch_seconds(topology->kernel_rates,
+                                                         topology->kernel_rate_count, kernel, args);
     struct mics_kernel_work work;
 
+    if (measured_s >= 0) {
+        sum->cost.device_s += measured_s;
+        return;
+    }
     mics_kernel_work_of(kernel, args, &work);
     const struct mics_launch_cost cost = mics_compute_launch(sum->compute, &work);
     sum->cost.device_s += cost.device_s;
@@ -239,6 +248,12 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_pla
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes)
 {
-    (void)costs, (void)choice, (void)collective, (void)comm, (void)bytes;
-    return 0;
+    return mics_contention_of(costs->topology, collective, span_of(choice, comm), bytes).lost;
+}
+
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                             enum mics_collective collective, enum mics_comm_kind comm,
+                             uint64_t bytes)
+{
+    return mics_contention_of(costs->topology, collective, span_of(choice, comm), bytes).stretch;
 }

@@ -53,4 +53,9 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_pla
 
 const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *costs);
 
+/* How many times longer such a collective takes while computation runs: 1 or more. */
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                             enum mics_collective collective, enum mics_comm_kind comm,
+                             uint64_t bytes);
+
 #endif
