@@ -375,19 +375,23 @@ static enum mics_status time_ranks(const struct launch *launch, const struct mea
     return status;
 }
 
-/* Median of the rounds. The first run warms caches and says how many launches make a round. */
+/* Median of up to ROUNDS rounds, fewer where one takes more than `seconds`. The first run warms
+ * caches and says how many launches make a round. */
 static enum mics_status time_point(const struct launch *launch, const struct measured *row,
                                    double seconds, double *all, double *out, struct mics_err *err)
 {
-    double rounds[ROUNDS], warm = 0;
-    enum mics_status status = time_ranks(launch, row, 2, all, &warm, err);
-    const double wanted = seconds / (ROUNDS + 1) / fmax(warm, 1e-9);
+    double rounds[ROUNDS], warm = 0, spent_s = 0;
+    int count = 0;
+    enum mics_status status = time_ranks(launch, row, 1, all, &warm, err);
+    const double wanted = seconds / ROUNDS / fmax(warm, 1e-9);
     const uint32_t repeats = (uint32_t)fmax(1, fmin(MAX_REPEATS, wanted));
 
-    for (int i = 0; i < ROUNDS && status == MICS_OK; i++)
-        status = time_ranks(launch, row, repeats, all, &rounds[i], err);
+    while (status == MICS_OK && count < ROUNDS && (count == 0 || spent_s < 2 * seconds)) {
+        status = time_ranks(launch, row, repeats, all, &rounds[count], err);
+        spent_s += rounds[count++] * repeats;
+    }
     if (status == MICS_OK)
-        *out = fmax(mics_median(rounds, ROUNDS), 1e-11);
+        *out = fmax(mics_median(rounds, (size_t)count), 1e-11);
     return status;
 }
 
