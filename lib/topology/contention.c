@@ -3,26 +3,35 @@
 
 #include <math.h>
 
-static struct mics_contention at_point(const struct mics_beside_point *point)
+/* Seconds that a collective takes longer beside computation: a + b bytes through the first and the
+ * last point, a, b >= 0. */
+static double delay_s(const struct mics_collective_cost *cost, double bytes)
 {
-    return (struct mics_contention){fmax(1, point->beside_s / point->alone_s), point->lost};
+    const struct mics_beside_point *first = &cost->beside[0];
+    const struct mics_beside_point *last = &cost->beside[cost->beside_count - 1];
+    const double before = fmax(0, first->beside_s - first->alone_s);
+    const double after = fmax(0, last->beside_s - last->alone_s);
+
+    if (last == first)
+        return before;
+    if (after <= before)
+        return (before + after) / 2;
+    if (after / before > last->bytes / first->bytes)
+        return after * bytes / last->bytes;
+    return before + (after - before) * (bytes - first->bytes) / (last->bytes - first->bytes);
 }
 
-static struct mics_contention interpolate(const struct mics_collective_cost *cost, double bytes)
+static double lost(const struct mics_collective_cost *cost, double bytes)
 {
     uint32_t i = 0;
 
     while (i < cost->beside_count && cost->beside[i].bytes < bytes)
         i++;
     if (i == 0 || i == cost->beside_count)
-        return at_point(&cost->beside[i == 0 ? 0 : i - 1]);
-    const struct mics_contention before = at_point(&cost->beside[i - 1]),
-                                 after = at_point(&cost->beside[i]);
-    const double part = log(bytes / cost->beside[i - 1].bytes) /
-                        log(cost->beside[i].bytes / cost->beside[i - 1].bytes);
-
-    return (struct mics_contention){before.stretch + part * (after.stretch - before.stretch),
-                                    before.lost + part * (after.lost - before.lost)};
+        return cost->beside[i == 0 ? 0 : i - 1].lost;
+    return cost->beside[i - 1].lost + log(bytes / cost->beside[i - 1].bytes) /
+                                          log(cost->beside[i].bytes / cost->beside[i - 1].bytes) *
+                                          (cost->beside[i].lost - cost->beside[i - 1].lost);
 }
 
 struct mics_contention mics_contention_of(const struct mics_topology *topology,
@@ -34,7 +43,8 @@ struct mics_contention mics_contention_of(const struct mics_topology *topology,
 
         if (cost->collective == collective && cost->nodes == span.nodes &&
             cost->per_node == span.per_node && cost->beside_count > 0)
-            return interpolate(cost, (double)bytes);
+            return (struct mics_contention){delay_s(cost, (double)bytes),
+                                            lost(cost, (double)bytes)};
     }
-    return (struct mics_contention){1, 0};
+    return (struct mics_contention){0, 0};
 }

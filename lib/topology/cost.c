@@ -9,6 +9,8 @@
  */
 #include "topology/cost.h"
 
+#include "topology/nccl_cost.h"
+
 #include <assert.h>
 #include <math.h>
 
@@ -22,30 +24,90 @@ static uint32_t natural_sharing(const struct mics_topology *topology, struct mic
     return topology->per_node / span.per_node > 0 ? topology->per_node / span.per_node : 1;
 }
 
-static const struct mics_link *find_measured(const struct mics_topology *topology,
-                                             enum mics_collective collective, struct mics_span span)
+/* Measured times of arrays of increasing sizes, in arrays of structures of `stride` numbers. */
+struct series {
+    const double *bytes, *seconds;
+    size_t count, stride;
+    double bandwidth; /* beyond the last */
+};
+
+static double at(const double *values, const struct series *series, size_t index)
+{
+    return values[index * series->stride];
+}
+
+/* In the logarithms between two points; below the first point its time; above the last one more in
+ * proportion to the additional bytes. */
+static double interpolate(const struct series *series, double bytes)
+{
+    const double *x = series->bytes, *y = series->seconds;
+    const size_t last = series->count - 1;
+    size_t i = 1;
+
+    if (bytes <= x[0])
+        return y[0];
+    if (bytes >= at(x, series, last))
+        return at(y, series, last) + (bytes - at(x, series, last)) / series->bandwidth;
+    while (at(x, series, i) < bytes)
+        i++;
+    const double before = at(x, series, i - 1), after = at(x, series, i);
+    const double part = log(bytes / before) / log(after / before);
+    return at(y, series, i - 1) * pow(at(y, series, i) / at(y, series, i - 1), part);
+}
+
+static bool is_of(enum mics_collective collective, struct mics_span span, enum mics_collective of,
+                  uint32_t nodes, uint32_t per_node)
+{
+    return collective == of && span.nodes == nodes && span.per_node == per_node;
+}
+
+/* Of the series of the group, or of the flat exchanges of the same group. *latency_s is what does
+ * not grow with the bytes. */
+static bool measured_seconds(const struct mics_topology *topology, enum mics_collective collective,
+                             struct mics_span span, double bytes, double *seconds,
+                             double *latency_s)
 {
     for (uint32_t i = 0; i < topology->cost_count; i++) {
         const struct mics_collective_cost *cost = &topology->costs[i];
 
-        if (cost->collective == collective && cost->nodes == span.nodes &&
-            cost->per_node == span.per_node)
-            return &cost->cost;
+        if (!is_of(collective, span, cost->collective, cost->nodes, cost->per_node))
+            continue;
+        *latency_s = cost->cost.latency_s;
+        *seconds = cost->cost.latency_s + bytes / cost->cost.bandwidth_bytes;
+        if (cost->point_count > 0)
+            *seconds = interpolate(&(struct series){&cost->points[0].bytes,
+                                                    &cost->points[0].seconds, cost->point_count,
+                                                    sizeof cost->points[0] / sizeof(double),
+                                                    cost->cost.bandwidth_bytes},
+                                   bytes);
+        return true;
     }
-    return NULL;
+    for (uint32_t i = 0; i < topology->algorithm_timing_count; i++) {
+        const struct mics_algorithm_timing *timing = &topology->algorithm_timings[i];
+
+        if (!is_of(collective, span, timing->collective, timing->nodes, timing->per_node))
+            continue;
+        *latency_s = timing->points[0].flat_s;
+        *seconds = mics_algorithm_timing_flat(timing, bytes);
+        return true;
+    }
+    return false;
 }
 
-/* It was measured with natural_sharing() groups per node; the bandwidth is scaled to
+/* It was measured with natural_sharing() groups per node; the transfer is scaled to
  * span.sharing. */
-static struct mics_collective_time measured_time(const struct mics_topology *topology,
-                                                 const struct mics_link *cost,
-                                                 struct mics_span span, double bytes)
+static bool measured_time(const struct mics_topology *topology, enum mics_collective collective,
+                          struct mics_span span, double bytes, struct mics_collective_time *out)
 {
-    double bandwidth = cost->bandwidth_bytes;
+    double seconds, latency_s;
 
+    if (!measured_seconds(topology, collective, span, bytes, &seconds, &latency_s))
+        return false;
+    out->latency_s = fmin(latency_s, seconds);
+    out->transfer_s = seconds - out->latency_s;
     if (span.nodes > 1)
-        bandwidth *= (double)natural_sharing(topology, span) / span.sharing;
-    return (struct mics_collective_time){cost->latency_s, bytes / bandwidth};
+        out->transfer_s *= (double)span.sharing / natural_sharing(topology, span);
+    return true;
 }
 
 /* Bytes per second between neighbours of a ring, of the slowest link. */
@@ -148,14 +210,15 @@ struct mics_collective_time mics_cost_collective_time(const struct mics_topology
                                                       enum mics_collective collective,
                                                       struct mics_span span, uint64_t bytes)
 {
-    const struct mics_link *measured;
+    struct mics_collective_time measured;
 
     assert(span.sharing >= 1 && span.nodes >= 1 && span.per_node >= 1);
     if (span.nodes == 1 && span.per_node == 1)
         return (struct mics_collective_time){0, 0};
-    measured = find_measured(topology, collective, span);
-    if (measured)
-        return measured_time(topology, measured, span, (double)bytes);
+    if (measured_time(topology, collective, span, (double)bytes, &measured))
+        return measured;
+    if (mics_nccl_is_used(topology))
+        return mics_nccl_cost(topology, collective, span, bytes).time;
     return process_time(topology, collective, span, (double)bytes);
 }
 
@@ -180,38 +243,26 @@ const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics
     return NULL;
 }
 
-static double time_of(const struct mics_algorithm_point *point, bool hierarchical)
+static double algorithm_seconds(const struct mics_algorithm_timing *timing, const double *seconds,
+                                double bytes)
 {
-    return hierarchical ? point->hierarchical_s : point->flat_s;
-}
+    const struct mics_algorithm_point *points = timing->points;
+    const size_t stride = sizeof points[0] / sizeof(double);
+    const size_t last = timing->count - 1;
 
-static double interpolate(const struct mics_algorithm_timing *timing, double bytes,
-                          bool hierarchical)
-{
-    const struct mics_algorithm_point *points = timing->points, *last = &points[timing->count - 1];
-    uint32_t i = 1;
-
-    if (bytes <= points[0].bytes)
-        return time_of(&points[0], hierarchical);
-    if (bytes >= last->bytes)
-        return time_of(last, hierarchical) * bytes / last->bytes;
-    while (points[i].bytes < bytes)
-        i++;
-    const double part =
-        log(bytes / points[i - 1].bytes) / log(points[i].bytes / points[i - 1].bytes);
-    const double before = time_of(&points[i - 1], hierarchical),
-                 after = time_of(&points[i], hierarchical);
-    return before * pow(after / before, part);
+    return interpolate(&(struct series){&points[0].bytes, seconds, timing->count, stride,
+                                        points[last].bytes / seconds[last * stride]},
+                       bytes);
 }
 
 double mics_algorithm_timing_flat(const struct mics_algorithm_timing *timing, double bytes)
 {
-    return interpolate(timing, bytes, false);
+    return algorithm_seconds(timing, &timing->points[0].flat_s, bytes);
 }
 
 double mics_algorithm_timing_hierarchical(const struct mics_algorithm_timing *timing, double bytes)
 {
-    return interpolate(timing, bytes, true);
+    return algorithm_seconds(timing, &timing->points[0].hierarchical_s, bytes);
 }
 
 struct mics_hierarchical_window

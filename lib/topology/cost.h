@@ -2,7 +2,8 @@
 /*
  * cost.h - how long a collective takes on a topology.
  *
- * Communication: the measured collective where the topology has one for that group; else NCCL's
+ * Communication: what was measured, size by size, where the topology has it for that group (its
+ * `collectives`, else its flat `exchanges`), whatever the formulas say; else NCCL's
  * model on NVIDIA's GPUs (nccl_cost.h); else the algorithms of lib/comm/mpi, of which the fastest
  * counts. A ring of m ranks on q nodes (Thakur et al. 2005): a piece crosses the network q - 1 times
  * and goes from rank to rank of a node m - q times, so

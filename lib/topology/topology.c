@@ -282,6 +282,31 @@ static enum mics_status read_beside(const struct mics_cursor *at, struct mics_co
     return status;
 }
 
+/* The member "points" of a collective: [[bytes, seconds], ...]. */
+static enum mics_status read_cost_points(const struct mics_cursor *at,
+                                         struct mics_collective_cost *out, struct mics_err *err)
+{
+    struct mics_cursor points;
+    enum mics_status status =
+        mics_cursor_array(at, "points", 0, MICS_COLLECTIVE_POINTS, &points, err);
+
+    if (status != MICS_OK)
+        return status;
+    out->point_count = (uint32_t)mics_cursor_count(&points);
+    for (uint32_t i = 0; i < out->point_count && status == MICS_OK; i++) {
+        const struct mics_cursor point = mics_cursor_item_any(&points, i);
+
+        if (json_array_size(point.value) != 2)
+            return mics_cursor_fail(&point, NULL, err, "expected [bytes, seconds]");
+        status = read_number(&point, 0, DBL_MIN, 1e18, &out->points[i].bytes, err);
+        if (status == MICS_OK)
+            status = read_number(&point, 1, DBL_MIN, 1e18, &out->points[i].seconds, err);
+        if (status == MICS_OK && i > 0 && out->points[i].bytes <= out->points[i - 1].bytes)
+            return mics_cursor_fail(&point, NULL, err, "sizes must increase from point to point");
+    }
+    return status;
+}
+
 static enum mics_status read_cost(const struct mics_cursor *at,
                                   const struct mics_topology *topology,
                                   struct mics_collective_cost *out, struct mics_err *err)
@@ -294,6 +319,8 @@ static enum mics_status read_cost(const struct mics_cursor *at,
         status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &out->per_node, err);
     if (status == MICS_OK)
         status = read_link(at, &out->cost, err);
+    if (status == MICS_OK && mics_cursor_has(at, "points"))
+        status = read_cost_points(at, out, err);
     if (status == MICS_OK)
         status = read_beside(at, out, err);
     return status;
@@ -580,6 +607,15 @@ static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
     put(&writer, "collective", json_string(mics_collective_name(cost->collective)));
     put(&writer, "nodes", json_integer(cost->nodes));
     put(&writer, "per_node", json_integer(cost->per_node));
+    if (cost->point_count > 0) {
+        json_t *points = json_array();
+
+        for (uint32_t i = 0; i < cost->point_count; i++)
+            writer.failed |=
+                json_array_append_new(points, json_pack("[I, f]", (json_int_t)cost->points[i].bytes,
+                                                        cost->points[i].seconds)) != 0;
+        put(&writer, "points", points);
+    }
     if (cost->beside_count > 0)
         put(&writer, "beside_compute", beside_to_doc(cost));
     return !writer.failed && put_link(object, &cost->cost);

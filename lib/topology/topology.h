@@ -87,14 +87,22 @@ struct mics_beside_point {
 
 enum { MICS_BESIDE_POINTS = 4 };
 
-/* A measured collective on a group of `nodes` x `per_node` ranks: alpha + S / beta seconds for an
- * array of S bytes in total. */
+enum { MICS_COLLECTIVE_POINTS = 48 };
+
+struct mics_collective_point {
+    double bytes, seconds;
+};
+
+/* A measured collective on a group of `nodes` x `per_node` ranks, for arrays of S bytes in total:
+ * the fit alpha + S / beta seconds, and what was measured. */
 struct mics_collective_cost {
     enum mics_collective collective;
     uint32_t nodes, per_node;
     struct mics_link cost;
-    uint32_t beside_count;                               /* 0: not measured */
-    struct mics_beside_point beside[MICS_BESIDE_POINTS]; /* by increasing bytes */
+    uint32_t point_count;                                        /* may be 0 */
+    struct mics_collective_point points[MICS_COLLECTIVE_POINTS]; /* by increasing bytes */
+    uint32_t beside_count;                                       /* 0: not measured */
+    struct mics_beside_point beside[MICS_BESIDE_POINTS];         /* by increasing bytes */
 };
 
 enum { MICS_ALGORITHM_POINTS = 48 };

@@ -12,6 +12,7 @@
 #include "plan/schedule/launches.h"
 #include "topology/compute.h"
 #include "topology/contention.h"
+#include "topology/nccl_cost.h"
 
 #include <stdlib.h>
 
@@ -248,12 +249,23 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_pla
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes)
 {
-    return mics_contention_of(costs->topology, collective, span_of(choice, comm), bytes).lost;
+    const struct mics_span span = span_of(choice, comm);
+
+    if (span.nodes == 1 && span.per_node == 1)
+        return 0;
+    if (mics_nccl_is_used(costs->topology))
+        return mics_nccl_cost(costs->topology, collective, span, bytes).slowdown;
+    return mics_contention_of(costs->topology, collective, span, bytes).lost;
 }
 
 double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                              enum mics_collective collective, enum mics_comm_kind comm,
                              uint64_t bytes)
 {
-    return mics_contention_of(costs->topology, collective, span_of(choice, comm), bytes).stretch;
+    const struct mics_span span = span_of(choice, comm);
+    const double alone_s = mics_cost_collective(costs->topology, collective, span, bytes);
+
+    if (alone_s == 0)
+        return 1;
+    return 1 + mics_contention_of(costs->topology, collective, span, bytes).delay_s / alone_s;
 }

@@ -124,7 +124,8 @@ static void a_small_all_reduce_waits_for_the_depth_of_a_tree(void)
 static void a_measured_collective_of_that_shape_is_preferred(void)
 {
     struct mics_topology topology = make();
-    struct mics_collective_cost cost = {MICS_ALL_GATHER, 4, 1, {50e-6, 1e9, 12, .01}};
+    struct mics_collective_cost cost = {
+        .collective = MICS_ALL_GATHER, .nodes = 4, .per_node = 1, .cost = {50e-6, 1e9, 12, .01}};
 
     topology.costs = &cost;
     topology.cost_count = 1;
@@ -139,10 +140,49 @@ static void a_measured_collective_of_that_shape_is_preferred(void)
         60e-6 + 3e-4, 1e-12);
 }
 
+static void measured_sizes_override_the_fit(void)
+{
+    struct mics_topology topology = make();
+    struct mics_collective_cost cost = {
+        MICS_ALL_GATHER,       4, 1,
+        {50e-6, 1e9, 12, .01}, 3, {{1000, 40e-6}, {100000, 160e-6}, {1000000, 2e-3}}};
+
+    topology.costs = &cost;
+    topology.cost_count = 1;
+    CHECK_NEAR(gather(&topology, 4, 1, 8, 1), 40e-6, 1e-15);
+    CHECK_NEAR(gather(&topology, 4, 1, 8, 1000), 40e-6, 1e-15);
+    CHECK_NEAR(gather(&topology, 4, 1, 8, 10000), 80e-6, 1e-12); /* half way in the logarithms */
+    CHECK_NEAR(gather(&topology, 4, 1, 8, 1000000), 2e-3, 1e-12);
+    CHECK_NEAR(gather(&topology, 4, 1, 8, 3000000), 2e-3 + 2e-3, 1e-12); /* the fit's bandwidth */
+    /* What exceeds the fit's latency shares the card. */
+    CHECK_NEAR(gather(&topology, 4, 1, 4, 1000000), 50e-6 + (2e-3 - 50e-6) / 2, 1e-12);
+    CHECK_NEAR(gather(&topology, 4, 1, 4, 1000), 40e-6, 1e-15);
+}
+
+static void flat_exchanges_are_measured_collectives_too(void)
+{
+    struct mics_topology topology = make();
+    struct mics_algorithm_timing timing = {
+        .collective = MICS_ALL_GATHER,
+        .nodes = 2,
+        .per_node = 8,
+        .segments = 1,
+        .count = 2,
+        .points = {{1000, 1e-4, 9}, {1000000, 1e-2, 9}},
+    };
+
+    topology.algorithm_timings = &timing;
+    topology.algorithm_timing_count = 1;
+    CHECK_NEAR(gather(&topology, 2, 8, 1, 1000000), 1e-2, 1e-12);
+    CHECK_NEAR(gather(&topology, 2, 8, 1, 2000000), 2e-2, 1e-12);
+    CHECK(gather(&topology, 4, 8, 1, 1000000) < 1e-3); /* not measured */
+}
+
 static void a_measured_collective_inside_a_node_ignores_the_card(void)
 {
     struct mics_topology topology = make();
-    struct mics_collective_cost cost = {MICS_ALL_GATHER, 1, 2, {5e-6, 1e9, 12, .01}};
+    struct mics_collective_cost cost = {
+        .collective = MICS_ALL_GATHER, .nodes = 1, .per_node = 2, .cost = {5e-6, 1e9, 12, .01}};
 
     topology.costs = &cost;
     topology.cost_count = 1;
@@ -184,6 +224,8 @@ int main(void)
     TAP_RUN(a_large_all_reduce_is_two_rings);
     TAP_RUN(a_small_all_reduce_waits_for_the_depth_of_a_tree);
     TAP_RUN(a_measured_collective_of_that_shape_is_preferred);
+    TAP_RUN(measured_sizes_override_the_fit);
+    TAP_RUN(flat_exchanges_are_measured_collectives_too);
     TAP_RUN(a_measured_collective_inside_a_node_ignores_the_card);
     TAP_RUN(more_bytes_never_cost_less);
     TAP_RUN(computation_is_a_roofline);
