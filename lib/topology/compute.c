@@ -10,6 +10,7 @@
 #include "topology/catalogue.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A launch that does not wait for the host takes 1.8 us on the GPU (a kernel of 24.0 us in a
@@ -240,4 +241,21 @@ void mics_compute_init(struct mics_compute *out, const struct mics_topology *top
         out->efficiency = out->rates.pytorch_efficiency;
     else
         out->traffic = eager_traffic;
+}
+
+const char *mics_compute_describe(const struct mics_compute *compute, char *text, size_t size)
+{
+    static const char attention[] = "attention as FlashAttention-2; not measured";
+
+    if (!compute->gpu)
+        snprintf(text, size, "%s", "");
+    else if (compute->efficiency < 1)
+        snprintf(text, size, "eager PyTorch, %.2f of fused kernels; %s", compute->efficiency,
+                 attention);
+    else if (compute->traffic > 1)
+        snprintf(text, size, "eager PyTorch, %.1f times the bytes of fused kernels; %s",
+                 compute->traffic, attention);
+    else
+        snprintf(text, size, "%s", attention);
+    return text;
 }

@@ -133,7 +133,7 @@ static enum mics_status read_rates(const struct mics_cursor *device, struct mics
         const char *key;
         double min, max, *out;
     } numbers[] = {{"f32_flops_per_s", 1, max_rate, &rates->f32},
-                   {"tf32_flops_per_s", 1, max_rate, &rates->tf32},
+                   {"tf32_flops_per_s", 0, max_rate, &rates->tf32},
                    {"bf16_flops_per_s", 1, max_rate, &rates->bf16},
                    {"f16_flops_per_s", 1, max_rate, &rates->f16},
                    {"product_overhead_s", 0, 1, &rates->product_overhead_s},
@@ -491,8 +491,8 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
     put(&writer, "memory_bandwidth_bytes_per_s", json_real(topology->memory_bandwidth));
     put(&writer, "memory_bytes", json_integer((json_int_t)topology->memory_bytes));
     put(&writer, "cores", json_integer(topology->cores));
-    if (topology->tf32)
-        put(&writer, "tf32", json_true());
+    if (topology->tf32 || json_object_get(writer.object, "tf32"))
+        put(&writer, "tf32", json_boolean(topology->tf32));
     return !writer.failed &&
            (topology->rates.sms == 0 || put_rates(writer.object, &topology->rates));
 }
@@ -540,7 +540,7 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
     put(&writer, "source", json_string(topology->source));
     put(&writer, "nodes", json_integer(topology->nodes));
     put(&writer, "per_node", json_integer(topology->per_node));
-    if (topology->profile != MICS_PROFILE_MICS)
+    if (topology->profile != MICS_PROFILE_MICS || json_object_get(doc, "profile"))
         put(&writer, "profile", json_string(mics_profile_name(topology->profile)));
     if (writer.failed || !put_device(doc, topology) || !put_links(doc, topology) ||
         !put_costs(doc, topology)) {
