@@ -243,19 +243,14 @@ void mics_compute_init(struct mics_compute *out, const struct mics_topology *top
         out->traffic = eager_traffic;
 }
 
-const char *mics_compute_describe(const struct mics_compute *compute, char *text, size_t size)
+const char *mics_compute_describe_profile(const struct mics_compute *compute, char *text,
+                                          size_t size)
 {
-    static const char attention[] = "attention as FlashAttention-2; not measured";
-
-    if (!compute->gpu)
-        snprintf(text, size, "%s", "");
-    else if (compute->efficiency < 1)
-        snprintf(text, size, "eager PyTorch, %.2f of fused kernels; %s", compute->efficiency,
-                 attention);
+    text[0] = '\0';
+    if (compute->efficiency < 1)
+        snprintf(text, size, "eager PyTorch at %.2f of fused kernels", compute->efficiency);
     else if (compute->traffic > 1)
-        snprintf(text, size, "eager PyTorch, %.1f times the bytes of fused kernels; %s",
-                 compute->traffic, attention);
-    else
-        snprintf(text, size, "%s", attention);
+        snprintf(text, size, "eager PyTorch with %.1f times the bytes of fused kernels",
+                 compute->traffic);
     return text;
 }

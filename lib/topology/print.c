@@ -17,7 +17,7 @@
 
 static void put_device(struct mics_table *table, const struct mics_topology *topology, int tsv)
 {
-    char count[32], kernels[128];
+    char count[32], profile[96];
     struct mics_compute compute;
 
     mics_table_cell(table, "device");
@@ -41,10 +41,14 @@ static void put_device(struct mics_table *table, const struct mics_topology *top
     mics_table_bytes(table, tsv, topology->memory_bytes);
     mics_table_cell(table, tsv ? "memory_bandwidth_bytes_per_s" : "memory bandwidth");
     mics_table_rate(table, tsv, topology->memory_bandwidth);
+    if (mics_topology_is_host(topology))
+        return;
+    mics_table_cell(table, "attention");
+    mics_table_cell(table, "at FlashAttention-2's rates, not measured");
     mics_compute_init(&compute, topology);
-    if (*mics_compute_describe(&compute, kernels, sizeof kernels)) {
-        mics_table_cell(table, tsv ? "kernels" : "kernels as predicted");
-        mics_table_cell(table, "%s", kernels);
+    if (*mics_compute_describe_profile(&compute, profile, sizeof profile)) {
+        mics_table_cell(table, "profile");
+        mics_table_cell(table, "%s", profile);
     }
 }
 
