@@ -10,6 +10,7 @@
 #include "topology/catalogue.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* A launch that does not wait for the host takes 1.8 us on the GPU (a kernel of 24.0 us in a
@@ -240,4 +241,16 @@ void mics_compute_init(struct mics_compute *out, const struct mics_topology *top
         out->efficiency = out->rates.pytorch_efficiency;
     else
         out->traffic = eager_traffic;
+}
+
+const char *mics_compute_describe_profile(const struct mics_compute *compute, char *text,
+                                          size_t size)
+{
+    text[0] = '\0';
+    if (compute->efficiency < 1)
+        snprintf(text, size, "eager PyTorch at %.2f of fused kernels", compute->efficiency);
+    else if (compute->traffic > 1)
+        snprintf(text, size, "eager PyTorch with %.1f times the bytes of fused kernels",
+                 compute->traffic);
+    return text;
 }

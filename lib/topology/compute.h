@@ -44,4 +44,9 @@ struct mics_launch_cost mics_compute_launch(const struct mics_compute *compute,
 double mics_compute_seconds(const struct mics_compute *compute,
                             const struct mics_launch_cost *launches);
 
+/* The software that is predicted, unless it is this trainer: "eager PyTorch at 0.72 of fused
+ * kernels"; else empty. Returns text. */
+const char *mics_compute_describe_profile(const struct mics_compute *compute, char *text,
+                                          size_t size);
+
 #endif

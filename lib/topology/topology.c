@@ -134,7 +134,7 @@ static enum mics_status read_rates(const struct mics_cursor *device, struct mics
         const char *key;
         double min, max, *out;
     } numbers[] = {{"f32_flops_per_s", 1, max_rate, &rates->f32},
-                   {"tf32_flops_per_s", 1, max_rate, &rates->tf32},
+                   {"tf32_flops_per_s", 0, max_rate, &rates->tf32},
                    {"bf16_flops_per_s", 1, max_rate, &rates->bf16},
                    {"f16_flops_per_s", 1, max_rate, &rates->f16},
                    {"product_overhead_s", 0, 1, &rates->product_overhead_s},
@@ -576,8 +576,8 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
                                      NULL) != MICS_OK;
         put(&writer, "kernel_rates", rates);
     }
-    if (topology->tf32)
-        put(&writer, "tf32", json_true());
+    if (topology->tf32 || json_object_get(writer.object, "tf32"))
+        put(&writer, "tf32", json_boolean(topology->tf32));
     return !writer.failed &&
            (topology->rates.sms == 0 || put_rates(writer.object, &topology->rates));
 }
@@ -654,7 +654,7 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
     put(&writer, "source", json_string(topology->source));
     put(&writer, "nodes", json_integer(topology->nodes));
     put(&writer, "per_node", json_integer(topology->per_node));
-    if (topology->profile != MICS_PROFILE_MICS)
+    if (topology->profile != MICS_PROFILE_MICS || json_object_get(doc, "profile"))
         put(&writer, "profile", json_string(mics_profile_name(topology->profile)));
     if (writer.failed || !put_device(doc, topology) || !put_links(doc, topology) ||
         !put_costs(doc, topology)) {
