@@ -51,7 +51,9 @@ struct lane {
 
 struct sim {
     const struct mics_schedule *schedule;
-    struct lane lanes[MICS_STREAM_COUNT];
+    struct lane lanes[MICS_STREAM_COUNT]; /* those that have operations */
+    int lane_count;
+    uint32_t steps_done;   /* complete on every stream */
     uint32_t *ops;         /* backs the lanes */
     uint32_t *done;        /* [op_count] steps in which it has completed */
     struct op_cost *costs; /* [op_count] */
@@ -137,11 +139,14 @@ static enum mics_status sim_open(struct sim *sim, const struct mics_schedule *sc
     if (!sim->ops || !sim->done || !sim->costs || !sim->start || !sim->end)
         return mics_err_nomem(err);
     for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-        sim->lanes[s].ops = sim->ops + next;
+        struct lane *lane = &sim->lanes[sim->lane_count];
+
+        lane->ops = sim->ops + next;
         for (uint32_t i = 0; i < n; i++)
             if (schedule->ops[i].stream == (enum mics_stream_kind)s)
                 sim->ops[next++] = i;
-        sim->lanes[s].count = (uint32_t)(sim->ops + next - sim->lanes[s].ops);
+        lane->count = (uint32_t)(sim->ops + next - lane->ops);
+        sim->lane_count += lane->count > 0;
     }
     return MICS_OK;
 }
@@ -155,24 +160,13 @@ static void sim_close(struct sim *sim)
     free(sim->end);
 }
 
-/* Steps that are complete on every stream. */
-static uint32_t steps_done(const struct sim *sim)
-{
-    uint32_t least = UINT32_MAX;
-
-    for (int s = 0; s < MICS_STREAM_COUNT; s++)
-        if (sim->lanes[s].count > 0 && sim->lanes[s].step < least)
-            least = sim->lanes[s].step;
-    return least;
-}
-
 /* At most two steps are in progress, as in the engine. */
-static bool may_start(const struct sim *sim, const struct lane *lane, uint32_t complete_steps)
+static bool may_start(const struct sim *sim, const struct lane *lane)
 {
     uint32_t index = lane->ops[lane->next];
     const struct mics_op *op = &sim->schedule->ops[index];
 
-    if (lane->step >= complete_steps + 2)
+    if (lane->step >= sim->steps_done + 2)
         return false;
     for (uint32_t i = op->dep_begin; i < op->dep_begin + op->dep_count; i++) {
         uint32_t dep = sim->schedule->deps[i];
@@ -190,12 +184,10 @@ static double *time_of(const struct sim *sim, double *times, const struct lane *
 
 static void start_ready(struct sim *sim)
 {
-    const uint32_t complete_steps = steps_done(sim);
-
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+    for (int s = 0; s < sim->lane_count; s++) {
         struct lane *lane = &sim->lanes[s];
 
-        if (lane->running || lane->count == 0 || !may_start(sim, lane, complete_steps))
+        if (lane->running || !may_start(sim, lane))
             continue;
         lane->running = true;
         lane->cost = &sim->costs[lane->ops[lane->next]];
@@ -218,10 +210,14 @@ static void complete(struct sim *sim, struct lane *lane)
             break;
     }
     lane->running = false;
-    if (++lane->next == lane->count) {
-        lane->next = 0;
-        lane->step++;
-    }
+    if (++lane->next < lane->count)
+        return;
+    lane->next = 0;
+    lane->step++;
+    sim->steps_done = lane->step;
+    for (int s = 0; s < sim->lane_count; s++)
+        if (sim->lanes[s].step < sim->steps_done)
+            sim->steps_done = sim->lanes[s].step;
 }
 
 /* The speed of each running operation until the next event: its part of its medium. */
@@ -229,62 +225,71 @@ static void set_speeds(struct sim *sim)
 {
     const bool computes = sim->lanes[MICS_STREAM_COMPUTE].running &&
                           sim->lanes[MICS_STREAM_COMPUTE].cost->medium == MEDIUM_COMPUTE;
+    static const double parts[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
+    struct lane *compute = NULL;
     uint32_t users[MEDIUM_COUNT] = {0};
     double lost = 0;
 
-    for (int s = 0; s < MICS_STREAM_COUNT; s++)
+    for (int s = 0; s < sim->lane_count; s++)
         if (sim->lanes[s].running && sim->lanes[s].latency_left == 0)
             users[sim->lanes[s].cost->medium]++;
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+    for (int s = 0; s < sim->lane_count; s++) {
         struct lane *lane = &sim->lanes[s];
 
         if (!lane->running)
             continue;
         lane->speed = lane->latency_left > 0 || lane->cost->medium == MEDIUM_NONE
                           ? 1
-                          : 1.0 / users[lane->cost->medium];
+                          : parts[users[lane->cost->medium]];
         lost += lane->speed * lane->cost->slowdown;
         if (computes && lane->cost->stretch > 1)
             lane->speed /= lane->cost->stretch;
+        if (lane->cost->medium == MEDIUM_COMPUTE)
+            compute = lane;
     }
-    sim->lanes[MICS_STREAM_COMPUTE].speed = fmax(1 - lost, LEAST_COMPUTE_SPEED);
+    if (compute)
+        compute->speed = fmax(1 - lost, LEAST_COMPUTE_SPEED);
 }
 
 /* Advance the clock until the first of the running operations completes or has waited for its
- * latency. At least one always runs, since waits point backwards. */
-static void advance(struct sim *sim)
+ * latency. At least one always runs, since waits point backwards. Returns whether one completed. */
+static bool advance(struct sim *sim)
 {
     double least = DBL_MAX;
+    bool completed = false;
 
     set_speeds(sim);
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+    for (int s = 0; s < sim->lane_count; s++) {
         const struct lane *lane = &sim->lanes[s];
+        const double left = lane->latency_left > 0 ? lane->latency_left : lane->transfer_left;
 
-        if (lane->running)
-            least =
-                fmin(least, (lane->latency_left > 0 ? lane->latency_left : lane->transfer_left) /
-                                lane->speed);
+        if (lane->running && left < least * lane->speed)
+            least = left / lane->speed;
     }
     assert(least < DBL_MAX);
     sim->now += least;
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+    for (int s = 0; s < sim->lane_count; s++) {
         struct lane *lane = &sim->lanes[s];
         double *left = lane->latency_left > 0 ? &lane->latency_left : &lane->transfer_left;
 
         if (!lane->running)
             continue;
         *left = *left <= least * lane->speed * (1 + 1e-12) ? 0 : *left - least * lane->speed;
-        if (lane->latency_left == 0 && lane->transfer_left == 0)
+        if (lane->latency_left == 0 && lane->transfer_left == 0) {
             complete(sim, lane);
+            completed = true;
+        }
     }
+    return completed;
 }
 
 /* Run until `step` is complete; returns the time of its last end. */
 static double run_step(struct sim *sim, uint32_t step)
 {
-    while (steps_done(sim) <= step) {
+    while (sim->steps_done <= step) {
         start_ready(sim);
-        advance(sim);
+        while (!advance(sim))
+            continue;
     }
     return sim->now;
 }

@@ -32,6 +32,17 @@ static const struct mics_topology late = {
     .net_link = {.bandwidth_bytes = 2},
 };
 
+/* Where NCCL's kernels take one of 108 multiprocessors. */
+static const struct mics_topology gpus = {
+    .device = "NVIDIA A100 80GB",
+    .nodes = 2,
+    .per_node = 2,
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+};
+
 static const struct mics_topology *topology = &slow;
 
 /* Each computation is a stage of its own, which zeroes memory for so long. */
@@ -218,6 +229,22 @@ static void exchanges_over_different_links_do_not(void)
     CHECK_NEAR(step_s, 5, 1e-9);
 }
 
+static void communication_slows_the_computation_beside_it(void)
+{
+    topology = &gpus;
+    begin();
+    gather(20);
+    wait_for(2);
+    compute(5);
+    compute(3);
+    wait_for(0);
+    simulate();
+    topology = &slow;
+    CHECK(end[0] - start[0] > 10);
+    CHECK_NEAR(end[1] - start[1], 5 / (1 - 1. / 108), 1e-6);
+    CHECK_NEAR(end[2] - start[2], 3, 1e-6); /* after the gather */
+}
+
 static struct mics_overlap overlap(void)
 {
     struct mics_overlap out = {0};
@@ -301,6 +328,7 @@ int main(void)
     TAP_RUN(exchanges_over_the_same_links_slow_each_other);
     TAP_RUN(their_latencies_overlap);
     TAP_RUN(exchanges_over_different_links_do_not);
+    TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
     TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);
