@@ -48,7 +48,7 @@ ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_EXPA
 ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 
 # Sources: every folder of lib is a layer. The plug-in has its own objects (kernels/cuda/cuda.mk).
-LIB_SRC  := $(filter-out lib/cli/% lib/device/cuda/% lib/comm/nccl/%,$(sort kernels/optimizer.c $(shell find lib kernels/host -name '*.c')))
+LIB_SRC  := $(filter-out lib/cli/% lib/device/cuda/% lib/comm/nccl/%,$(sort kernels/optimizer.c kernels/work.c $(shell find lib kernels/host -name '*.c')))
 MPI_NONE := lib/comm/mpi/none.c
 LIB_SRC  := $(filter-out $(if $(filter 0,$(HAVE_MPI)),$(filter-out $(MPI_NONE),$(wildcard lib/comm/mpi/*.c)),$(MPI_NONE)),$(LIB_SRC))
 CLI_SRC  := $(wildcard lib/cli/*.c)

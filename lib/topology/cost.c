@@ -228,11 +228,6 @@ double mics_cost_collective(const struct mics_topology *topology, enum mics_coll
     return total(mics_cost_collective_time(topology, collective, span, bytes));
 }
 
-double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes)
-{
-    return fmax(flops / topology->flops, bytes / topology->memory_bandwidth);
-}
-
 const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics_topology *topology,
                                                                enum mics_collective collective,
                                                                uint32_t nodes, uint32_t per_node,

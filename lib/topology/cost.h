@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.h - how long one operation takes on a topology.
+ * cost.h - how long a collective takes on a topology.
  *
  * Communication: what was measured, size by size, where the topology has it for that group (its
  * `collectives`, else its flat `exchanges`), whatever the formulas say; else NCCL's
@@ -11,7 +11,7 @@
  *     (q-1) alpha_net + (m-q) alpha_node + (m-1)/m S / beta
  *
  * and twice that for an all-reduce. Trees and direct messages: cost.c.
- * Computation: a roofline, max(flops / rate, bytes / memory bandwidth).
+ * Computation: see compute.h.
  */
 #ifndef MICS_TOPOLOGY_COST_H
 #define MICS_TOPOLOGY_COST_H
@@ -39,9 +39,6 @@ struct mics_collective_time mics_cost_collective_time(const struct mics_topology
 /* The sum of both, in seconds. */
 double mics_cost_collective(const struct mics_topology *topology, enum mics_collective collective,
                             struct mics_span span, uint64_t bytes);
-
-/* Seconds of a computation of `flops` FLOPs that moves `bytes` bytes of memory. */
-double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes);
 
 /* The measured algorithms of a collective on a group; NULL: not measured. */
 const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics_topology *topology,

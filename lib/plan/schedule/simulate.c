@@ -34,7 +34,8 @@ enum medium { MEDIUM_NONE, MEDIUM_COMPUTE, MEDIUM_NODE, MEDIUM_NET, MEDIUM_COUNT
 
 struct op_cost {
     double latency_s, transfer_s; /* of computation: all in transfer_s */
-    double slowdown;              /* of computation, at full speed */
+    double slowdown;              /* of computation, while this runs alone on its links */
+    double stretch;               /* times that this takes longer while computation runs */
     enum medium medium;
 };
 
@@ -93,6 +94,7 @@ static struct op_cost comm_cost(struct comm_costs *known, enum mics_collective c
         .latency_s = time.latency_s,
         .transfer_s = time.transfer_s,
         .slowdown = mics_op_costs_slowdown(known->costs, known->choice, collective, comm, bytes),
+        .stretch = mics_op_costs_stretch(known->costs, known->choice, collective, comm, bytes),
         .medium = position.nodes > 1 ? MEDIUM_NET : MEDIUM_NODE};
     known->list[known->next] = (struct comm_cost){collective, comm, bytes, cost};
     known->next = (known->next + 1) % COMM_COSTS;
@@ -221,6 +223,8 @@ static void complete(struct sim *sim, struct lane *lane)
 /* The speed of each running operation until the next event: its part of its medium. */
 static void set_speeds(struct sim *sim)
 {
+    const bool computes = sim->lanes[MICS_STREAM_COMPUTE].running &&
+                          sim->lanes[MICS_STREAM_COMPUTE].cost->medium == MEDIUM_COMPUTE;
     static const double parts[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
     struct lane *compute = NULL;
     uint32_t users[MEDIUM_COUNT] = {0};
@@ -238,6 +242,8 @@ static void set_speeds(struct sim *sim)
                           ? 1
                           : parts[users[lane->cost->medium]];
         lost += lane->speed * lane->cost->slowdown;
+        if (computes && lane->cost->stretch > 1)
+            lane->speed /= lane->cost->stretch;
         if (lane->cost->medium == MEDIUM_COMPUTE)
             compute = lane;
     }
