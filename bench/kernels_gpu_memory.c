@@ -39,7 +39,9 @@ struct entry {
 
 OPERATION(cast, cast, x->c, x->a, count, MICS_BF16, MICS_F32)
 OPERATION(accumulate, accumulate, (float *)x->c, x->a, count, MICS_BF16)
+OPERATION(add, add, x->c, x->a, x->b, count, MICS_BF16)
 OPERATION(gelu, gelu, x->c, x->a, count, MICS_BF16)
+OPERATION(gelu_grad, gelu_grad, x->c, x->a, x->b, count, MICS_BF16)
 OPERATION(swiglu, swiglu, x->c, x->a, rows, C, MICS_BF16)
 OPERATION(swiglu_grad, swiglu_grad, x->c, x->a, x->b, rows, C, MICS_BF16)
 OPERATION(rope, rope, .data = x->c, .B = rows / SEQUENCE, .T = SEQUENCE, .heads = C / 128, .D = 128,
@@ -88,7 +90,9 @@ static const struct entry entries[] = {
     {"squared_norm", run_squared_norm, 102400, 1024, 4, false},
     {"cast fp32 to bf16", run_cast, 102400, 1024, 6, false},
     {"accumulate bf16 into fp32", run_accumulate, 102400, 1024, 10, false},
+    {"add", run_add, 65536, 6400, 6, false},
     {"gelu", run_gelu, 65536, 6400, 4, false},
+    {"gelu_grad", run_gelu_grad, 65536, 6400, 6, false},
     {"swiglu", run_swiglu, 16384, 11008, 6, false},
     {"swiglu_grad", run_swiglu_grad, 16384, 11008, 10, false},
     {"rope, 40 of 48 heads of 128", run_rope, 65536, 40 * 128, 4, false},

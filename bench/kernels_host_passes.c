@@ -50,6 +50,15 @@ static void run_layernorm_grad(struct arrays *x)
                                                               .C = m->C});
 }
 
+static void run_add(struct arrays *x)
+{
+    mics_host_add(
+        x->pool, &(struct mics_op_add){.out = x->b,
+                                       .a = x->b,
+                                       .b = x->a,
+                                       .count = (uint64_t)x->model->B * x->model->T * x->model->C});
+}
+
 static void run_gelu(struct arrays *x)
 {
     mics_host_gelu(x->pool,
@@ -61,6 +70,20 @@ static void run_gelu(struct arrays *x)
 static double gelu_bytes(const struct model *m)
 {
     return 4 * bytes_2(m);
+}
+
+static void run_gelu_grad(struct arrays *x)
+{
+    mics_host_gelu_grad(x->pool, &(struct mics_op_gelu_grad){.grad_in = x->b,
+                                                             .in = x->a,
+                                                             .grad_out = x->b,
+                                                             .count = 4ull * x->model->B *
+                                                                      x->model->T * x->model->C});
+}
+
+static double gelu_grad_bytes(const struct model *m)
+{
+    return 4 * bytes_3(m);
 }
 
 static void run_bias_grad(struct arrays *x)
@@ -188,7 +211,9 @@ static double one_state_bytes(const struct model *m)
 const struct entry bench_passes[] = {
     {"layernorm", run_layernorm, NULL, bytes_2},
     {"layernorm_grad", run_layernorm_grad, NULL, bytes_4},
+    {"add", run_add, NULL, bytes_3},
     {"gelu", run_gelu, NULL, gelu_bytes},
+    {"gelu_grad", run_gelu_grad, NULL, gelu_grad_bytes},
     {"bias_grad", run_bias_grad, NULL, bias_grad_bytes},
     {"embedding", run_embedding, NULL, bytes_3},
     {"embedding_grad", run_embedding_grad, NULL, embedding_grad_bytes},

@@ -47,7 +47,9 @@
     ROW(LAYERNORM_GRAD, layernorm_grad, WORKSPACE)                                                 \
     ROW(RMSNORM, rmsnorm, WORKSPACE)                                                               \
     ROW(RMSNORM_GRAD, rmsnorm_grad, WORKSPACE)                                                     \
+    ROW(ADD, add, PLAIN)                                                                           \
     ROW(GELU, gelu, PLAIN)                                                                         \
+    ROW(GELU_GRAD, gelu_grad, PLAIN)                                                               \
     ROW(SWIGLU, swiglu, PLAIN)                                                                     \
     ROW(SWIGLU_GRAD, swiglu_grad, PLAIN)                                                           \
     ROW(QK_NORM, qk_norm, PLAIN)                                                                   \
@@ -188,11 +190,27 @@ struct mics_op_rmsnorm_grad {
     enum mics_dtype dtype, grad_dtype;
 };
 
+/* out[i] = a[i] + b[i]; out may be a or b. */
+struct mics_op_add {
+    void *out;
+    const void *a, *b;
+    uint64_t count;
+    enum mics_dtype dtype;
+};
+
 /* out = gelu(in), tanh form: 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). Hendrycks and Gimpel
  * 2016. */
 struct mics_op_gelu {
     void *out;
     const void *in;
+    uint64_t count;
+    enum mics_dtype dtype;
+};
+
+/* grad_in = grad_out * gelu'(in); grad_in may be grad_out. */
+struct mics_op_gelu_grad {
+    void *grad_in;
+    const void *in, *grad_out;
     uint64_t count;
     enum mics_dtype dtype;
 };

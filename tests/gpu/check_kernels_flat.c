@@ -2,8 +2,6 @@
 /* The GPU's operations on long arrays against the host's: casts, sums, GELU, norms. */
 #include "check.h"
 
-#include "cuda/products.h"
-
 #define SHIFTS 2 /* aligned, and one element away */
 
 static void casts_and_sums_have_the_bits_of_the_host(void)
@@ -63,28 +61,50 @@ static void a_cast_between_other_types_is_refused(void)
     CHECK_INT(mics_cuda_cast(&at, &cast), cudaErrorInvalidValue);
 }
 
-static void gelu_agrees(void)
+static void sums_of_two_arrays_agree_also_in_place(void)
+{
+    for (size_t s = 0; s < SIZES; s++)
+        for (size_t d = 0; d < LENGTH(dtypes); d++) {
+            const uint32_t count = sizes[s];
+            struct array a = array_random(dtypes[d], count, 3, 3, 0),
+                         b = array_random(dtypes[d], count, 3, 4, 0);
+            struct array out = array_output(dtypes[d], count, 0);
+
+            RUN(add, (&(struct mics_op_add){out.device, a.device, b.device, count, dtypes[d]}),
+                &out);
+            RUN(add, (&(struct mics_op_add){b.device, a.device, b.device, count, dtypes[d]}), &b);
+            mics_host_add(pool,
+                          &(struct mics_op_add){a.values, a.values, b.values, count, MICS_F32});
+            CHECK_ARRAY(&out, a.values, 0);
+            CHECK(memcmp(out.got, b.got, array_bytes(&out)) == 0);
+            ARRAYS_FREE(&a, &b, &out);
+        }
+}
+
+static void gelu_and_its_gradient_agree(void)
 {
     for (size_t s = 0; s < SIZES; s++)
         for (unsigned shift = 0; shift < SHIFTS; shift++)
             for (size_t d = 0; d < LENGTH(dtypes); d++) {
                 const uint32_t count = sizes[s];
                 struct array in = array_random(dtypes[d], count, 8, 5, shift);
+                struct array grad = array_random(dtypes[d], count, 1, 6, shift);
                 struct array out = array_output(dtypes[d], count, shift);
                 struct mics_op_gelu gelu = {out.device, in.device, count, dtypes[d]};
+                struct mics_op_gelu_grad slope = {grad.device, in.device, grad.device, count,
+                                                  dtypes[d]};
 
                 RUN(gelu, &gelu, &out);
+                RUN(gelu_grad, &slope, &grad);
                 mics_host_gelu(pool,
                                &(struct mics_op_gelu){out.values, in.values, count, MICS_F32});
+                mics_host_gelu_grad(pool,
+                                    &(struct mics_op_gelu_grad){grad.values, in.values, grad.values,
+                                                                count, MICS_F32});
                 CHECK_ARRAY(&out, out.values, 2e-6);
-                ARRAYS_FREE(&in, &out);
+                CHECK_ARRAY(&grad, grad.values, 4e-6);
+                ARRAYS_FREE(&in, &grad, &out);
             }
-}
-
-/* For RUN: a product's epilogue, which is where the slope of GELU is. */
-static cudaError_t mics_cuda_epilogue(const struct mics_cuda_at *to, const struct mics_epilogue *e)
-{
-    return mics_epilogue_launch(to->stream, e);
 }
 
 static void gelu_of_a_large_number_is_the_number_or_zero(void)
@@ -95,22 +115,15 @@ static void gelu_of_a_large_number_is_the_number_or_zero(void)
     for (size_t d = 0; d < LENGTH(dtypes); d++) {
         struct array in = array_of(dtypes[d], numbers, 5, 0),
                      grad = array_of(dtypes[d], ones, 5, 0);
-        struct array out = array_output(dtypes[d], 5, 0), slope = array_output(dtypes[d], 5, 0);
-        const struct mics_epilogue epilogue = {.out = slope.device,
-                                               .product = grad.device,
-                                               .gelu_of = in.device,
-                                               .m = 1,
-                                               .n = 5,
-                                               .ldout = 5,
-                                               .ldproduct = 5,
-                                               .dtype = dtypes[d],
-                                               .out_dtype = dtypes[d]};
+        struct array out = array_output(dtypes[d], 5, 0);
 
         RUN(gelu, (&(struct mics_op_gelu){out.device, in.device, 5, dtypes[d]}), &out);
-        RUN(epilogue, &epilogue, &slope);
+        RUN(gelu_grad,
+            (&(struct mics_op_gelu_grad){grad.device, in.device, grad.device, 5, dtypes[d]}),
+            &grad);
         CHECK_ARRAY(&out, want, 0);
-        CHECK_ARRAY(&slope, slopes, 0);
-        ARRAYS_FREE(&in, &grad, &out, &slope);
+        CHECK_ARRAY(&grad, slopes, 0);
+        ARRAYS_FREE(&in, &grad, &out);
     }
 }
 
@@ -157,7 +170,8 @@ int main(void)
     TAP_RUN(casts_and_sums_have_the_bits_of_the_host);
     TAP_RUN(casts_round_ties_to_even_and_keep_nan);
     TAP_RUN(a_cast_between_other_types_is_refused);
-    TAP_RUN(gelu_agrees);
+    TAP_RUN(sums_of_two_arrays_agree_also_in_place);
+    TAP_RUN(gelu_and_its_gradient_agree);
     TAP_RUN(gelu_of_a_large_number_is_the_number_or_zero);
     TAP_RUN(squares_are_summed_in_double_onto_what_is_there);
     return close_gpu();

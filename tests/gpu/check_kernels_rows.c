@@ -47,8 +47,8 @@ static const float *normalised(struct norm *n, bool with_add)
 {
     if (!with_add)
         return n->in.values;
-    for (size_t i = 0; i < n->sum.count; i++)
-        n->sum.values[i] = n->in.values[i] + n->add.values[i];
+    mics_host_add(pool, &(struct mics_op_add){n->sum.values, n->in.values, n->add.values,
+                                              n->sum.count, MICS_F32});
     CHECK_ARRAY(&n->sum, n->sum.values, 0);
     free(n->sum.values);
     return n->sum.values = array_widen(&n->sum, n->sum.got);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases_flat.c - operations on long arrays: casts, sums, GELU. */
+/* cases_flat.c - operations on long arrays: casts, sums, GELU and its gradient. */
 #include "record.h"
 
 /* More than one block's pieces, with a rest; and what is not aligned, element by element. */
@@ -7,6 +7,22 @@ static const struct size {
     uint32_t count;
     unsigned shift;
 } sizes[] = {{9001, 0}, {1031, 1}};
+
+static void add_case(struct recorder *r, enum mics_dtype dtype, struct size size)
+{
+    struct tensor a, b, out;
+
+    record_begin(r, 0, "add_%s_%u", record_dtype_name(dtype), size.count);
+    a = record_random(r, "a", dtype, size.count, 3, 3, size.shift);
+    b = record_random(r, "b", dtype, size.count, 3, 4, size.shift);
+    out = record_output(r, "out", dtype, size.count, size.shift);
+    record_ran(r, mics_cuda_add(&r->at, &(struct mics_op_add){out.device, a.device, b.device,
+                                                              size.count, dtype}));
+    mics_host_add(r->pool,
+                  &(struct mics_op_add){out.values, a.values, b.values, size.count, MICS_F32});
+    record_expect(r, &out, 0);
+    record_end(r);
+}
 
 static void cast_case(struct recorder *r, enum mics_dtype to_dtype, enum mics_dtype dtype,
                       struct size size)
@@ -61,14 +77,33 @@ static void gelu_case(struct recorder *r, enum mics_dtype dtype, struct size siz
     record_end(r);
 }
 
+/* In the place of grad_out. */
+static void gelu_grad_case(struct recorder *r, enum mics_dtype dtype, struct size size)
+{
+    struct tensor in, grad;
+
+    record_begin(r, 0, "gelu_grad_%s_%u", record_dtype_name(dtype), size.count);
+    in = record_random(r, "in", dtype, size.count, 8, 5, size.shift);
+    grad = record_random(r, "grad", dtype, size.count, 1, 6, size.shift);
+    record_ran(r, mics_cuda_gelu_grad(&r->at,
+                                      &(struct mics_op_gelu_grad){grad.device, in.device,
+                                                                  grad.device, size.count, dtype}));
+    mics_host_gelu_grad(r->pool, &(struct mics_op_gelu_grad){grad.values, in.values, grad.values,
+                                                             size.count, MICS_F32});
+    record_expect(r, &grad, activation_tolerance(dtype));
+    record_end(r);
+}
+
 void record_flat_cases(struct recorder *r)
 {
     for (size_t d = 0; d < LENGTH(record_dtypes); d++)
         for (size_t s = 0; s < LENGTH(sizes); s++) {
             const enum mics_dtype dtype = record_dtypes[d];
 
+            add_case(r, dtype, sizes[s]);
             cast_case(r, record_dtypes[!d], dtype, sizes[s]);
             accumulate_case(r, dtype, sizes[s]);
             gelu_case(r, dtype, sizes[s]);
+            gelu_grad_case(r, dtype, sizes[s]);
         }
 }

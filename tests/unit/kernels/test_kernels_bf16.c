@@ -73,22 +73,42 @@ static enum mics_dtype type_of(unsigned bits, unsigned at)
     return bits >> at & 1 ? MICS_BF16 : MICS_F32;
 }
 
-static void gelu_is_rounded_once(void)
+static void sums_and_gelu_are_rounded_once(void)
 {
     static const size_t counts[] = {0, 1, 15, 16, 17, 4095, 4097, 40000};
 
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         struct mics_pool *pool = pools[i % POOLS];
-        struct both t[] = {make(counts[i], 1, MICS_BF16), make(counts[i], 3, MICS_BF16)};
-        struct mics_op_gelu gelu = {.out = t[1].wide, .in = t[0].wide, .count = counts[i]};
+        struct both t[] = {make(counts[i], 1, MICS_BF16), make(counts[i], 2, MICS_BF16),
+                           make(counts[i], 3, MICS_BF16), make(counts[i], 4, MICS_BF16)};
+        struct mics_op_add add = {
+            .out = t[2].wide, .a = t[0].wide, .b = t[1].wide, .count = counts[i]};
+        struct mics_op_gelu gelu = {.out = t[2].wide, .in = t[0].wide, .count = counts[i]};
+        struct mics_op_gelu_grad grad = {
+            .grad_in = t[3].wide, .in = t[0].wide, .grad_out = t[3].wide, .count = counts[i]};
 
+        mics_host_add(pool, &add);
+        add = (struct mics_op_add){.out = t[2].typed,
+                                   .a = t[0].typed,
+                                   .b = t[1].typed,
+                                   .count = counts[i],
+                                   .dtype = MICS_BF16};
+        mics_host_add(pool, &add);
+        CHECK_ROUNDED(t[2]);
         mics_host_gelu(pool, &gelu);
-        gelu.out = t[1].typed;
+        gelu.out = t[2].typed;
         gelu.in = t[0].typed;
         gelu.dtype = MICS_BF16;
         mics_host_gelu(pool, &gelu);
-        CHECK_ROUNDED(t[1]);
-        drop(t, 2);
+        CHECK_ROUNDED(t[2]);
+        mics_host_gelu_grad(pool, &grad);
+        grad.grad_in = t[3].typed;
+        grad.grad_out = t[3].typed;
+        grad.in = t[0].typed;
+        grad.dtype = MICS_BF16;
+        mics_host_gelu_grad(pool, &grad);
+        CHECK_ROUNDED(t[3]);
+        drop(t, 4);
     }
 }
 
@@ -441,7 +461,7 @@ static void attention_in_bf16_is_rounded_once(void)
 int main(void)
 {
     open_pools();
-    TAP_RUN(gelu_is_rounded_once);
+    TAP_RUN(sums_and_gelu_are_rounded_once);
     TAP_RUN(products_of_all_types_agree);
     TAP_RUN(gradients_of_parameters_take_either_type);
     TAP_RUN(a_residual_in_bf16_is_normalised_as_it_is_stored);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations on long arrays: GELU, norms of gradients. */
+/* Operations on long arrays: sums, GELU, norms of gradients. */
 #include "host/pool.h"
 #include "kernels.h"
 
@@ -10,6 +10,26 @@ static const size_t counts[] = {0, 1, 15, 16, 31, 32, 33, 4095, 4096, 4097, 1000
 static double gelu(double x)
 {
     return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static void sums_are_those_of_single_precision(void)
+{
+    for (size_t at = 0; at < COUNTS; at++) {
+        size_t count = counts[at];
+        float *a = random_floats(count, 1), *b = random_floats(count, 2);
+        float *out = random_floats(count, 3);
+
+        mics_host_add(pools[at % POOLS],
+                      &(struct mics_op_add){.out = out, .a = a, .b = b, .count = count});
+        for (size_t i = 0; i < count; i++)
+            CHECK(out[i] == a[i] + b[i]);
+        mics_host_add(pools[at % POOLS],
+                      &(struct mics_op_add){.out = a, .a = a, .b = b, .count = count});
+        CHECK_SAME_BITS(a, out, count);
+        free(a);
+        free(b);
+        free(out);
+    }
 }
 
 static void gelu_agrees_with_its_definition(void)
@@ -32,41 +52,23 @@ static void gelu_agrees_with_its_definition(void)
     }
 }
 
-/* out = grad times GELU's slope at `in`: a product by 1, whose epilogue multiplies by the slope. */
-static void times_slope(struct mics_pool *pool, float *out, const float *in, const float *grad,
-                        size_t count)
-{
-    const float one = 1;
-
-    mics_host_matmul(pool, &(struct mics_op_matmul){.out = out,
-                                                    .a = &one,
-                                                    .b = grad,
-                                                    .gelu_of = in,
-                                                    .m = 1,
-                                                    .n = (uint32_t)count,
-                                                    .k = 1,
-                                                    .lda = 1,
-                                                    .ldb = (uint32_t)count,
-                                                    .ldout = (uint32_t)count});
-}
-
 static void gelus_gradient_is_its_slope(void)
 {
     for (size_t at = 0; at < COUNTS; at++) {
         size_t count = counts[at];
         float *in = random_floats(count, 6), *grad = random_floats(count, 7);
-        float *out = random_floats(count, 8);
         double *want = zero_doubles(count), step = 1e-5;
 
         for (size_t i = 0; i < count; i++) {
             in[i] *= 9;
             want[i] = grad[i] * (gelu(in[i] + step) - gelu(in[i] - step)) / (2 * step);
         }
-        times_slope(pools[at % POOLS], out, in, grad, count);
-        CHECK_CLOSE(out, want, count, 4e-6);
+        mics_host_gelu_grad(pools[at % POOLS],
+                            &(struct mics_op_gelu_grad){
+                                .grad_in = grad, .in = in, .grad_out = grad, .count = count});
+        CHECK_CLOSE(grad, want, count, 4e-6);
         free(in);
         free(grad);
-        free(out);
         free(want);
     }
 }
@@ -77,7 +79,8 @@ static void gelu_of_a_large_number_is_the_number_or_zero(void)
 
     mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = out, .in = in, .count = 4});
     CHECK(out[0] == 1e18f && out[1] == 0 && out[2] == 3e38f && out[3] == 0);
-    times_slope(pools[0], out, in, ones, 4);
+    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+                                      .grad_in = out, .in = in, .grad_out = ones, .count = 4});
     CHECK(out[0] == 1 && out[1] == 0 && out[2] == 1 && out[3] == 0);
 }
 
@@ -88,7 +91,8 @@ static void nan_passes_through_gelu_and_its_gradient(void)
     in[3] = in[38] = NAN;
     mics_host_gelu(pools[0], &(struct mics_op_gelu){.out = out, .in = in, .count = 40});
     CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
-    times_slope(pools[0], out, in, ones, 40);
+    mics_host_gelu_grad(pools[0], &(struct mics_op_gelu_grad){
+                                      .grad_in = out, .in = in, .grad_out = ones, .count = 40});
     CHECK(isnan(out[3]) && isnan(out[38]) && out[4] == 0);
 }
 
@@ -163,6 +167,7 @@ static void a_norm_neither_overflows_nor_hides_nan(void)
 int main(void)
 {
     open_pools();
+    TAP_RUN(sums_are_those_of_single_precision);
     TAP_RUN(gelu_agrees_with_its_definition);
     TAP_RUN(gelus_gradient_is_its_slope);
     TAP_RUN(gelu_of_a_large_number_is_the_number_or_zero);
