@@ -34,6 +34,9 @@ enum {
     ID_LAUNCH,
     ID_SCHEDULE,
     ID_TRACE,
+    ID_TOKENS,
+    ID_PRICE,
+    ID_CHECK,
 };
 
 static const struct cli_option options[] = {
@@ -62,6 +65,11 @@ static const struct cli_option options[] = {
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
     {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
     {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
+    {ID_TOKENS, "tokens", "N", "tokens to train on (300G): print days and GPU-hours"},
+    {ID_PRICE, "price", "PRICE",
+     "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
+    {ID_CHECK, "check", "PATH",
+     "compare the plan with a measured run, its folder or metrics; the operand is the plan"},
 };
 
 static const struct cli_program program = {
@@ -77,9 +85,39 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct mics_search_options search;
-    const char *model, *topology, *launch, *file, *trace;
+    struct mics_training training;
+    const char *model, *topology, *launch, *file, *trace, *check;
     bool schedule;
 };
+
+/* "21.96", "21.96USD", "USD 21.96", "$21.96": a positive number with a currency before or after. */
+static enum mics_status parse_price(const char *value, struct mics_training *out,
+                                    struct mics_err *err)
+{
+    const size_t before = strcspn(value, "0123456789");
+    const size_t digits = strspn(value + before, "0123456789.");
+    const char *const after = value + before + digits;
+    const char *currency = before > 0 ? value : after;
+    size_t length = before > 0 ? before : strlen(after);
+    char number[64];
+
+    for (; length > 0 && *currency == ' '; length--)
+        currency++;
+    for (; length > 0 && currency[length - 1] == ' '; length--)
+        ;
+    if (digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
+        length >= sizeof out->currency || memchr(currency, '-', length) ||
+        memchr(currency, '.', length))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price such as 21.96 or 21.96USD",
+                            value);
+    memcpy(number, value + before, digits);
+    number[digits] = '\0';
+    if (mics_parse_double(number, 1e-6, 1e12, &out->node_hour_price, NULL) != MICS_OK)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price from 1e-6 to 1e12", value);
+    memcpy(out->currency, currency, length);
+    out->currency[length] = '\0';
+    return MICS_OK;
+}
 
 /* *out: the index of `value` in words. */
 static enum mics_status parse_word(const char *value, const char *const words[2], uint32_t *out,
@@ -175,6 +213,13 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     case ID_TRACE:
         request->trace = value;
+        return MICS_OK;
+    case ID_TOKENS:
+        return mics_parse_positive_count(value, &request->training.tokens, err);
+    case ID_PRICE:
+        return parse_price(value, &request->training, err);
+    case ID_CHECK:
+        request->check = value;
         return MICS_OK;
     default:
         return handle_word(request, id, value, err);
@@ -323,8 +368,11 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status == MICS_OK) {
         topology = NULL; /* owned by the plan */
         model = NULL;
-        status = write_results(request, plan, argc, argv, err);
+        plan->training = request->training;
+        status = mics_plan_predict_classes(plan, err);
     }
+    if (status == MICS_OK)
+        status = write_results(request, plan, argc, argv, err);
     mics_plan_free(plan);
     mics_topology_free(topology);
     mics_model_free(model);
@@ -336,6 +384,8 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
 {
     const char *output = request->common.output;
 
+    if (request->training.node_hour_price > 0 && request->training.tokens == 0)
+        return cli_usage("--price goes with --tokens");
     if (!request->model)
         return cli_usage("--model is missing");
     if (argc - operands > (request->topology ? 0 : 1))
