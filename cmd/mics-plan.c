@@ -302,7 +302,7 @@ static enum mics_status write_trace(const struct mics_plan *plan, const char *pa
     enum mics_status status = mics_file_create(path, &file, err);
 
     if (status == MICS_OK)
-        status = mics_trace_prediction(plan, mics_file_stream(file), err);
+        status = mics_trace_plan(plan, mics_file_stream(file), err);
     if (status == MICS_OK)
         return mics_file_commit(file, err);
     mics_file_discard(file);

@@ -140,7 +140,11 @@ static void put_setting(struct mics_table *table, const struct mics_alternative 
                         enum form form)
 {
     const struct mics_plan_choice *choice = &candidate->choice;
-    const char *level = mics_recompute_name(choice->recompute);
+    static const char *const abbreviations[MICS_RECOMPUTE_LEVELS] = {
+        [MICS_RECOMPUTE_NONE] = "none",
+        [MICS_RECOMPUTE_SELECTIVE] = "sel.",
+        [MICS_RECOMPUTE_FULL] = "full",
+    };
     char strategy[TEXT];
 
     format_strategy(choice, strategy);
@@ -148,11 +152,13 @@ static void put_setting(struct mics_table *table, const struct mics_alternative 
                     form == FORM_COMPACT && is_chosen(candidate) ? " *" : "");
     mics_table_cell(table, form == FORM_COMPACT ? "%ux%u" : "%u x %u", choice->micro_batch,
                     choice->micro_steps);
-    mics_table_cell(table, form == FORM_COMPACT ? "%.4s" : "%s", level);
+    mics_table_cell(table, "%s",
+                    form == FORM_COMPACT ? abbreviations[choice->recompute]
+                                         : mics_recompute_name(choice->recompute));
     put_size(table, candidate->total_bytes, form);
 }
 
-/* "chosen", "+12 %", "2.1 times" */
+/* "chosen", "+12 %", "2.14 times" */
 static void put_comparison(struct mics_table *table, const struct mics_plan *plan,
                            const struct mics_alternative *candidate)
 {
@@ -163,7 +169,7 @@ static void put_comparison(struct mics_table *table, const struct mics_plan *pla
     else if (ratio < 2)
         mics_table_cell(table, "%+.*f %%", ratio < 1.1 ? 1 : 0, 100 * (ratio - 1));
     else
-        mics_table_cell(table, "%.1f times", ratio);
+        mics_table_cell(table, "%.3g times", ratio);
 }
 
 static void put_times(struct mics_table *table, const struct mics_plan *plan,

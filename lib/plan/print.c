@@ -8,6 +8,7 @@
  */
 #include "plan/print.h"
 
+#include "base/num.h"
 #include "base/units.h"
 #include "doc/table.h"
 #include "plan/memory.h"
@@ -352,7 +353,7 @@ static enum mics_status print_reasons(FILE *out, const struct mics_plan *plan, i
 
     mics_plan_reasons(plan, text);
     if (!tsv) {
-        print_paragraph(out, text, mics_table_columns(out));
+        print_paragraph(out, text, mics_min_u64(mics_table_columns(out), 100));
         return MICS_OK;
     }
     table = mics_table_new("<|<");

@@ -75,7 +75,7 @@ static struct smaller find_smaller(const struct mics_plan *plan)
     return found;
 }
 
-/* "take 12 % longer", "take at least 2.1 times as long" */
+/* "take 12 % longer", "take at least 2.14 times as long" */
 static void append_slower(struct text *text, const struct mics_plan *plan,
                           const struct mics_alternative *other)
 {
@@ -90,13 +90,13 @@ static void append_slower(struct text *text, const struct mics_plan *plan,
     else if (ratio < 2)
         append(text, "take %s%.*f %% longer", bound, ratio < 1.1 ? 1 : 0, 100 * (ratio - 1));
     else
-        append(text, "take %s%.1f times as long", bound, ratio);
+        append(text, "take %s%.3g times as long", bound, ratio);
 }
 
 static void append_ranks(struct text *text, uint32_t ranks)
 {
     if (ranks == 1)
-        append(text, "a rank");
+        append(text, "one rank");
     else
         append(text, "%u ranks", ranks);
 }
@@ -111,6 +111,9 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
     if (smaller->fastest) {
         append(text, "One copy of the parameters also fits on ");
         append_ranks(text, smaller->fastest->choice.shape.p_param);
+        if (smaller->fastest->choice.shape.p_optim > smaller->fastest->choice.shape.p_param)
+            append(text, ", with its optimizer state on %u,",
+                   smaller->fastest->choice.shape.p_optim);
         append(text, " instead of %u, but a step would ", p);
         append_slower(text, plan, smaller->fastest);
         append(text, ".");
