@@ -12,6 +12,7 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
 #include "plan/search/search.h"
+#include "train/report/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -349,6 +350,19 @@ static void warn_if_path_exists(const char *model)
                  S_ISDIR(info.st_mode) ? "folder" : "file");
 }
 
+/* --check: a plan, or none, is the operand. */
+static enum mics_status check_run(const struct request *request, struct mics_err *err)
+{
+    struct mics_check check;
+    enum mics_status status = mics_check_run(request->check, request->file, &check, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_check_print(stdout, &check, request->common.tsv, err);
+    mics_check_fini(&check);
+    return status;
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -380,12 +394,28 @@ static enum mics_status run(const struct request *request, int argc, char **argv
 }
 
 /* -1: continue; else the exit code. */
+static int check_usage_of_check(struct request *request, int argc, char **argv, int operands)
+{
+    const struct cli_common *common = &request->common;
+
+    if (argc - operands > 1)
+        return cli_usage("'%s': expected one plan only", argv[argc - 1]);
+    if (request->model || request->topology || request->launch || request->schedule ||
+        request->trace || request->training.tokens > 0 || common->output || common->json)
+        return cli_usage("--check only goes with a plan and --tsv");
+    request->file = operands < argc ? argv[operands] : NULL;
+    return -1;
+}
+
+/* -1: continue; else the exit code. */
 static int check_usage(struct request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;
 
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)
         return cli_usage("--price goes with --tokens");
+    if (request->check)
+        return check_usage_of_check(request, argc, argv, operands);
     if (!request->model)
         return cli_usage("--model is missing");
     if (argc - operands > (request->topology ? 0 : 1))
@@ -413,6 +443,7 @@ int main(int argc, char **argv)
     if (code < 0)
         code = check_usage(&request, argc, argv, operands);
     if (code < 0)
-        code = cli_report(run(&request, argc, argv, &err), &err);
+        code = cli_report(
+            request.check ? check_run(&request, &err) : run(&request, argc, argv, &err), &err);
     return cli_finish(code);
 }
