@@ -131,11 +131,11 @@ static void append_whole_reason(struct text *text, const struct mics_plan *plan,
                                 const struct smaller *smaller)
 {
     const struct mics_shape *shape = &plan->choice.shape;
-    const char *cut = shape->p_grad > 1 ? "gradients and optimizer state" : "optimizer state";
+    const char *cut =
+        shape->p_grad > 1 ? "gradients and optimizer state are" : "optimizer state is";
     char more[NUMBER];
 
-    append(text, "Every rank holds all parameters, and %s are sharded over %u: ", cut,
-           shape->p_optim);
+    append(text, "Every rank holds all parameters, and %s sharded over %u: ", cut, shape->p_optim);
     if (smaller->fastest) {
         append(text, "with fewer shards a step would ");
         append_slower(text, plan, smaller->fastest);
