@@ -107,8 +107,8 @@ static enum mics_status parse_price(const char *value, struct mics_training *out
     for (; length > 0 && currency[length - 1] == ' '; length--)
         ;
     if (digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
-        length >= sizeof out->currency || memchr(currency, '-', length) ||
-        memchr(currency, '.', length))
+        length >= sizeof out->currency || strpbrk(after, "0123456789.-") ||
+        memchr(value, '-', before) || memchr(value, '.', before))
         return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price such as 21.96 or 21.96USD",
                             value);
     memcpy(number, value + before, digits);
