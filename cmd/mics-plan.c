@@ -101,16 +101,21 @@ static enum mics_status parse_price(const char *value, struct mics_training *out
     const char *currency = before > 0 ? value : after;
     size_t length = before > 0 ? before : strlen(after);
     char number[64];
+    json_t *text;
 
     for (; length > 0 && *currency == ' '; length--)
         currency++;
     for (; length > 0 && currency[length - 1] == ' '; length--)
         ;
-    if (digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
+    text = json_stringn(currency, length); /* NULL: not UTF-8 */
+    if (!text || digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
         length >= sizeof out->currency || strpbrk(after, "0123456789.-") ||
-        memchr(value, '-', before) || memchr(value, '.', before))
+        memchr(value, '-', before) || memchr(value, '.', before)) {
+        json_decref(text);
         return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price such as 21.96 or 21.96USD",
                             value);
+    }
+    json_decref(text);
     memcpy(number, value + before, digits);
     number[digits] = '\0';
     if (mics_parse_double(number, 1e-6, 1e12, &out->node_hour_price, NULL) != MICS_OK)

@@ -204,11 +204,11 @@ on_terminal() # columns command...
     nano >plan.mp
     mics-show plan.mp | tr '\n' ' ' | grep -q 'take .* of a step of .* behind computation\.'
     nano --tsv | grep -qE '^reasons	.*\. .*\.$'
-    # more memory is missing than a smaller group would have
-    nano --micro-batch=1 --recompute=none --prefetch=0 --strategy=mics:2 --tsv >two
-    nano --micro-batch=1 --recompute=none --prefetch=0 --strategy=mics --memory="$(field total two)" --tsv >plan
-    [ "$(field p_param plan)" = 2 ]
-    grep -qE '^reasons	2 ranks are the fewest that hold one copy: one rank would need .* more\. ' plan
+    seven() { mics-plan --topology=p4d.24xlarge:1 --model=llama2-7b --seq=1024 --micro-batch=1 --recompute=full --tsv "$@"; }
+    seven --strategy=mics:8 >eight
+    seven --strategy=mics --memory="$(field total eight)" >plan
+    [ "$(field p_param plan)" = 8 ]
+    grep -qE '^reasons	8 ranks are the fewest that hold one copy: 4 ranks would need .* more each\. ' plan
 }
 
 @test "plan: --tsv has all candidates with all figures" {
@@ -243,7 +243,7 @@ on_terminal() # columns command...
 
 @test "plan: counts of tokens and prices that are none are refused" {
     for bad in --tokens=0 --tokens=3GiB --tokens=x --tokens=-1 --price=0 --price=-1 --price=USD --price=1USD2 \
-        --price=1.2.3 --price=1abcdefghijklm; do
+        --price=1.2.3 --price=1abcdefghijklm $'--price=1\xff'; do
         run --separate-stderr nano --tokens=1G "$bad"
         [ "$status" = 2 ]
         [[ ${stderr_lines[0]} == "mics-plan: ${bad%%=*}: '"* ]]
