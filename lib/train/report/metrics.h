@@ -37,8 +37,8 @@ struct mics_metrics;
 /* The file's name in the folder of a run. */
 #define MICS_METRICS_NAME "metrics.jsonl"
 
-/* Overwrite the file, or append to it after removing an incomplete last line. NULL path: *out is NULL, and the functions below do nothing.
- * Errors begin with the path. */
+/* Overwrite the file, or append to it after removing an incomplete last line. NULL path: *out is
+ * NULL, and the functions below do nothing. Errors begin with the path. */
 enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
                                    struct mics_err *err);
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);
