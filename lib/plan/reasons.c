@@ -4,7 +4,7 @@
  *
  * The first is about the shards: the candidates that shard the parameters less decide it. If none
  * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
- * slower. The second is about time: the exchange that costs most, and how much of it runs behind
+ * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and how much of it runs behind
  * computation.
  */
 #include "plan/print.h"
@@ -55,7 +55,13 @@ struct smaller {
     const struct mics_alternative *nearest; /* the miss that lacks least; NULL: all fit */
 };
 
-static struct smaller find_smaller(const struct mics_plan *plan)
+/* Does a group of p_param ranks hold a copy of the whole state? */
+static bool holds_whole_state(const struct mics_shape *shape)
+{
+    return shape->p_optim == shape->p_param;
+}
+
+static struct smaller find_among(const struct mics_plan *plan, bool whole_state_only)
 {
     const struct mics_shape *shape = &plan->choice.shape;
     struct smaller found = {NULL, NULL};
@@ -66,6 +72,8 @@ static struct smaller find_smaller(const struct mics_plan *plan)
 
         if (shape->p_param > 1 ? other->p_param >= shape->p_param : !is_cut_less(other, shape))
             continue;
+        if (whole_state_only && !holds_whole_state(other))
+            continue;
         if (!each->fits && (!found.nearest || each->total_bytes < found.nearest->total_bytes))
             found.nearest = each;
         if (each->fits &&
@@ -73,6 +81,16 @@ static struct smaller find_smaller(const struct mics_plan *plan)
             found.fastest = each;
     }
     return found;
+}
+
+/* Groups that hold the whole state are compared with such groups, if there are any. */
+static struct smaller find_smaller(const struct mics_plan *plan)
+{
+    struct smaller found = {NULL, NULL};
+
+    if (holds_whole_state(&plan->choice.shape))
+        found = find_among(plan, true);
+    return found.fastest || found.nearest ? found : find_among(plan, false);
 }
 
 /* "take 12 % longer", "take at least 2.14 times as long" */
@@ -116,7 +134,9 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
                    smaller->fastest->choice.shape.p_optim);
         append(text, " instead of %u, but a step would ", p);
         append_slower(text, plan, smaller->fastest);
-        append(text, ".");
+        append(text, smaller->fastest->choice.shape.p_optim > plan->choice.shape.p_optim
+                         ? " and use larger groups."
+                         : ".");
     } else if (smaller->nearest) {
         mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
         append(text, "%u ranks are the fewest that hold one copy: ", p);

@@ -100,8 +100,17 @@ static void a_smaller_group_that_is_slower_is_a_reason(void)
     CHECK(says("would take 2 % less, which is within the error of prediction."));
     other->predicted = (struct mics_prediction){.step_s = 3}; /* a bound */
     CHECK(says("would take at least 50 % longer."));
-    other->choice.shape.p_optim = 64;
-    CHECK(says("also fits on 8 ranks, with its optimizer state on 64, instead of 16"));
+    begin("mics", 16, 16, 16); /* no smaller group holds the whole state */
+    add("custom", 8, 8, 64, 9 * GIB, 2.001);
+    CHECK(says("also fits on 8 ranks, with its optimizer state on 64, instead of 16, but a step "
+               "would take as long and use larger groups."));
+    add("mics", 8, 8, 8, 12 * GIB, 0);
+    CHECK(says("16 ranks are the fewest that hold one copy: 8 ranks would need 2 GiB more each."));
+    begin("custom", 16, 16, 64);
+    add("mics", 8, 8, 8, 12 * GIB, 0);
+    add("custom", 8, 8, 64, 9 * GIB, 2.5);
+    CHECK(says("also fits on 8 ranks, with its optimizer state on 64, instead of 16, but a step "
+               "would take 25 % longer."));
 }
 
 static void whole_parameters_have_reasons_of_their_own(void)
