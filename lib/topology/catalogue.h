@@ -8,11 +8,12 @@
  *
  *     ? about: for people; ignored
  *     ? gpus [{id, name, flops_dtype, peak_tflops, sustained (of the peak, 0 to 1), memory_mib,
- *              memory_gb_per_s, link_gb_per_s (one way), ? pci_ids ["0x2330"], SOURCE}]
+ *              memory_gb_per_s, memory_reached (of it), link_gb_per_s (one way),
+ *              ? pci_ids ["0x2330"], SOURCE}]
  *     ? instances [{name, ? aliases [], gpu (an id), gpus, cards, card_gbit,
  *                   net_latency {us, SOURCE}, ? price {usd_per_hour (of one machine), SOURCE},
  *                   SOURCE}]
- *     ? reached {memory_bandwidth, link, net: {share (of the vendor's rate, 0 to 1), SOURCE}}
+ *     ? reached {link, net: {share (of the vendor's rate, 0 to 1), SOURCE}}
  *     ? link_latency {us, SOURCE}
  *     SOURCE = ? source (text), ? date ("2026-11-22"): of all figures of the same map
  */
@@ -50,7 +51,7 @@ struct mics_instance {
 
     struct mics_source source; /* of the machine: its GPUs and network cards */
     struct mics_source gpu_source, net_latency_source, price_source, link_latency_source;
-    struct mics_source memory_factor_source, link_factor_source, net_factor_source;
+    struct mics_source link_factor_source, net_factor_source;
 };
 
 /* The built-in catalogue alone. *out belongs to the caller, who calls mics_catalogue_close(). */

@@ -87,6 +87,7 @@ enum mics_status mics_entry_gpu(const struct mics_cursor *gpu, struct mics_insta
     const struct figure figures[] = {{"peak_tflops", 1e12, &out->peak_flops},
                                      {"memory_mib", 1 << 20, &out->memory_bytes},
                                      {"memory_gb_per_s", 1e9, &out->memory_rate},
+                                     {"memory_reached", 1, &out->memory_factor},
                                      {"link_gb_per_s", 1e9, &out->link_rate}};
     double sustained;
     enum mics_status status = mics_cursor_string(gpu, "id", &out->gpu_id, err);
@@ -114,8 +115,7 @@ enum mics_status mics_entry_reached(const struct mics_cursor *root, struct mics_
         const char *key;
         double *out;
         struct mics_source *source;
-    } shares[] = {{"memory_bandwidth", &out->memory_factor, &out->memory_factor_source},
-                  {"link", &out->link_factor, &out->link_factor_source},
+    } shares[] = {{"link", &out->link_factor, &out->link_factor_source},
                   {"net", &out->net_factor, &out->net_factor_source}};
     struct mics_cursor reached, share;
     enum mics_status status = mics_cursor_object(root, "reached", &reached, err);

@@ -279,7 +279,7 @@ enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_cata
         {"sustained in large products", "flops_per_s", FLOPS, i.flops, &i.gpu_source},
         {"memory of a GPU", "memory_bytes", BYTES, i.memory_bytes, &i.gpu_source},
         {"its bandwidth", "memory_bytes_per_s", RATE, i.memory_rate, &i.gpu_source},
-        {"of it reached", "memory_reached", SHARE, i.memory_factor, &i.memory_factor_source},
+        {"of it reached", "memory_reached", SHARE, i.memory_factor, &i.gpu_source},
         {"link of a GPU, one way", "link_bytes_per_s", RATE, i.link_rate, &i.gpu_source},
         {"of it reached", "link_reached", SHARE, i.link_factor, &i.link_factor_source},
         {"latency of the link", "link_latency_s", TIME, i.link_latency_s, &i.link_latency_source},

@@ -261,7 +261,7 @@ static void entries_of_a_file_replace_those_of_the_same_name(void)
 
     CHECK_INT(add_text("{\"gpus\": [{\"id\": \"h100-80\", \"name\": \"slow\", \"flops_dtype\": "
                        "\"bf16\", \"peak_tflops\": 100, \"sustained\": 0.5, \"memory_mib\": 1024, "
-                       "\"memory_gb_per_s\": 1, \"link_gb_per_s\": 1}], "
+                       "\"memory_gb_per_s\": 1, \"memory_reached\": 1, \"link_gb_per_s\": 1}], "
                        "\"link_latency\": {\"us\": 7}}",
                        &catalogue, &err),
               MICS_OK);
@@ -294,8 +294,8 @@ static void a_damaged_file_is_refused_with_its_name_and_the_path(void)
         {"{\"instances\": [{\"name\": \"x\", \"gpu\": \"H100-80\", \"gpus\": 1, \"cards\": 1, "
          "\"card_gbit\": 0, \"net_latency\": {\"us\": 1}}]}",
          "instances[0].card_gbit: expected"},
-        {"{\"reached\": {\"memory_bandwidth\": {\"share\": 1.5}}}",
-         "reached.memory_bandwidth.share: expected"},
+        {"{\"reached\": {\"link\": {\"share\": 1.5}}}",
+         "reached.link.share: expected"},
         {"{\"gpus\": [{\"id\": \"x\"}]}", "gpus[0].name: missing"},
     };
     static const char prefix[] = "test_catalogue.tmp.json: ";
