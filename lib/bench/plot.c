@@ -67,9 +67,11 @@ static void put_curve(FILE *out, size_t index, unsigned type, struct curve *curv
             mics_bench_algo_name(row->algo), row->in_place ? ", in place" : "");
     const size_t kept = mics_fit_drop_bursts(curve->samples, curve->count);
     if (mics_fit_link(curve->samples, kept, &fit, NULL) == MICS_OK)
-        fprintf(out, ", [%.12g:%.12g] %.6g*x/(%.6g+x/%.6g) with lines lt %u dt 2 lw 1 %s", from, to,
-                curve->bus_factor, fit.latency_s, fit.bandwidth_bytes, type,
-                type == 1 ? "title 'fit: latency + bytes / bandwidth'" : "notitle");
+        fprintf(out,
+                ", (x>=%.12g && x<=%.12g ? %.6g*x/(%.6g+x/%.6g) : NaN) with lines lt %u dt 2 lw 1 "
+                "%s",
+                from, to, curve->bus_factor, fit.latency_s, fit.bandwidth_bytes, type,
+                type == 1 ? "title 'fit'" : "notitle");
 }
 
 static void plot_rows(FILE *out, const struct mics_bench_result *result, size_t first)
@@ -87,8 +89,8 @@ static void plot_rows(FILE *out, const struct mics_bench_result *result, size_t 
     fprintf(out,
             "set title '%s, group %s: %u node%s x %u'\nset xlabel 'bytes of the whole array'\n"
             "set format x '%%.0b %%BB'\nset logscale x 2\nset xtics rotate by -35\n"
-            "set ylabel 'bus bandwidth, bytes/s'\nset format y '%%.0s %%cB/s'\nset logscale y 10\n"
-            "set key bottom right\nset samples 200\nplot sample ",
+            "set ylabel 'bus bandwidth'\nset format y '%%.0s %%cB/s'\nset logscale y 10\n"
+            "set samples 200\nplot ",
             mics_bench_op_name(row->op), mics_bench_group_name(row->group), row->nodes,
             row->nodes == 1 ? "" : "s", row->per_node);
     for (size_t i = first; i < result->count; i++) {

@@ -32,9 +32,21 @@ void mics_dot_textf(FILE *out, const char *fmt, ...)
     mics_dot_text(out, text);
 }
 
+void mics_dot_html(FILE *out, const char *text)
+{
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+
+        if (c == '<' || c == '>' || c == '&' || c == '"')
+            fprintf(out, "&#%d;", c);
+        else
+            putc(c < ' ' || c == 0x7F ? '?' : c, out);
+    }
+}
+
 void mics_dot_begin(FILE *out, const char *direction, const char *title)
 {
-    fprintf(out, "graph mics {\n  graph [rankdir=%s, labelloc=t, fontsize=18, label=", direction);
+    fprintf(out, "graph mics {\n  graph [rankdir=%s, labelloc=t, fontsize=15, label=", direction);
     mics_dot_text(out, title);
     fputs(", fontname=\"DejaVu Sans\", nodesep=0.15, ranksep=0.6, compound=true]\n"
           "  node [shape=box, style=filled, fillcolor=white, fontname=\"DejaVu Sans\", "

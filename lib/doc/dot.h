@@ -12,6 +12,9 @@
 void mics_dot_text(FILE *out, const char *text);
 void mics_dot_textf(FILE *out, const char *fmt, ...) MICS_PRINTF(2, 3);
 
+/* Write the text inside a label of HTML. */
+void mics_dot_html(FILE *out, const char *text);
+
 /* The begin of a graph ("graph" with edges "--") with fonts and shapes, and a title. */
 void mics_dot_begin(FILE *out, const char *direction, const char *title);
 

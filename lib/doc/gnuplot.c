@@ -100,6 +100,23 @@ void mics_gnuplot_tic(FILE *out, const char *text)
     put_text(out, text, true);
 }
 
+double mics_gnuplot_scale(double largest, const char **prefix)
+{
+    static const struct {
+        double scale;
+        const char *prefix;
+    } units[] = {{1e9, "billion "}, {1e6, "million "}, {1e3, "thousand "}};
+
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
+        if (largest >= units[i].scale) {
+            *prefix = units[i].prefix;
+            return units[i].scale;
+        }
+    }
+    *prefix = "";
+    return 1;
+}
+
 void mics_gnuplot_textf(FILE *out, const char *fmt, ...)
 {
     char text[4 * MICS_GNUPLOT_TEXT];
@@ -172,16 +189,18 @@ static void put_style(FILE *out)
                 (size_t[]){7, 5, 9, 11, 13, 4, 6, 8}[i]);
 }
 
-static const char picture_style[] = "set border 3\n"
-                                    "set tics nomirror out\n"
-                                    "set grid lc rgb '#d8d8d8' lt 1 lw 1\n"
-                                    "set title noenhanced\n";
+static const char picture_style[] =
+    "set border 3\n"
+    "set tics nomirror out\n"
+    "if (GPVAL_TERM eq 'dumb') { unset grid; set key outside bottom "
+    "center horizontal maxcols 2 } else { set grid lc rgb '#d8d8d8' "
+    "lt 1 lw 1; set key outside right center reverse Left }\n";
 
 /* Everything that a picture may have set. */
 static const char picture_reset[] =
     "unset label; unset arrow; unset logscale; unset xtics; unset ytics; unset grid; unset key\n"
     "set xtics autofreq norotate; set ytics autofreq; set format; set autoscale; set key default\n"
-    "set style data points; set style fill empty; set boxwidth\n";
+    "set style data points; set style fill empty; set boxwidth; set offsets 0, 0, 0, 0\n";
 
 static enum mics_status find(const struct mics_gnuplot *gnuplot, const char *only, size_t *out,
                              struct mics_err *err)

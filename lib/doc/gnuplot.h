@@ -24,7 +24,7 @@ void mics_gnuplot_free(struct mics_gnuplot *gnuplot);
 
 /* Begin the picture `name` ("memory"; unique in a script), whose commands go to the stream that is
  * returned; it is valid until the next picture begins. NULL: out of memory. The picture sets its
- * title, axes and keys, and calls plot once. Line types 1 to 8 have distinct colours. `columns`: the
+ * title and axes, and calls plot once; the key is beside it. Line types 1 to 8 have distinct colours. `columns`: the
  * least width of the picture on a terminal of characters. */
 FILE *mics_gnuplot_begin(struct mics_gnuplot *gnuplot, const char *name, unsigned columns);
 
@@ -36,6 +36,10 @@ void mics_gnuplot_text(FILE *out, const char *text);
 void mics_gnuplot_tic(FILE *out, const char *text);
 /* The same of a formatted text. */
 void mics_gnuplot_textf(FILE *out, const char *fmt, ...) MICS_PRINTF(2, 3);
+
+/* The unit in which numbers up to `largest` are short: 1, 1e3, 1e6 or 1e9, and its word before the
+ * name of what is counted, such as "thousand ". */
+double mics_gnuplot_scale(double largest, const char **prefix);
 
 /* Write the script: all pictures, or the one named `only` unless that is NULL. `terminal`: one of
  * MICS_GNUPLOT_TERMINALS, which writes to gnuplot's standard output; NULL leaves the choice to who

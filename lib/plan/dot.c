@@ -18,10 +18,11 @@ static const char *colour_of(uint32_t shard)
 
 static void begin_cluster(FILE *out, const char *kind, uint32_t index, const char *colour)
 {
-    fprintf(out,
-            "  subgraph cluster_%s%u {\n    style=\"rounded,filled\"; color=\"#666666\"; "
-            "fillcolor=\"%s\"; label=\"%s %u\"\n",
-            kind, index, colour, kind, index);
+    fprintf(
+        out,
+        "  subgraph cluster_%s%u {\n    style=\"rounded,filled\"; fontsize=13; color=\"#666666\"; "
+        "fillcolor=\"%s\"; label=\"%s %u\"\n",
+        kind, index, colour, kind, index);
 }
 
 static void put_rank(FILE *out, const struct mics_shape *shape, uint32_t rank)
@@ -58,7 +59,7 @@ static void put_all_ranks(FILE *out, const struct mics_shape *shape)
     for (uint32_t first = 0; first < n; first += outer) {
         if (outer > 1 && p == k) {
             fprintf(out,
-                    "  subgraph cluster_node%u {\n    style=\"rounded,filled\"; "
+                    "  subgraph cluster_node%u {\n    style=\"rounded,filled\"; fontsize=13; "
                     "color=\"#666666\"; fillcolor=\"#eef3fa\"; label=\"node %u = group %u\"\n",
                     first / k, first / k, first / p);
         } else if (outer > 1) {
@@ -103,7 +104,7 @@ static void put_group(FILE *out, const struct mics_shape *shape, uint32_t group)
 static void put_collapsed(FILE *out, const struct mics_shape *shape)
 {
     const uint32_t p = shape->p_param, r = mics_shape_world_size(shape) / p;
-    const uint32_t whole = r <= FIRST_GROUPS + 1 ? r : FIRST_GROUPS;
+    const uint32_t whole = r <= FIRST_GROUPS + 2 ? r : FIRST_GROUPS;
 
     for (uint32_t i = 0; i < whole; i++)
         put_group(out, shape, i);
@@ -119,38 +120,37 @@ static void put_collapsed(FILE *out, const struct mics_shape *shape)
             whole - 1, r - 1);
 }
 
-/* What the edges are, and how often they carry what. */
-static void put_legend(FILE *out, const struct mics_plan *plan)
+/* The plan, and what the edges are and carry. */
+static void write_title(const struct mics_plan *plan, char *title, size_t size)
 {
     const struct mics_shape *shape = &plan->choice.shape;
     const uint32_t n = mics_shape_world_size(shape), p = shape->p_param;
+    const uint64_t width = plan->choice.grad_dtype == MICS_BF16 ? 2 : 4;
     char bytes[32];
+    int used = snprintf(title, size, "%.60s, %s: %u node%s x %u, partition groups of %u\n",
+                        plan->model->config.name, plan->choice.strategy, shape->nodes,
+                        shape->nodes == 1 ? "" : "s", shape->per_node, p);
 
-    fputs("  legend [shape=plaintext, style=\"\", fontsize=11, label=", out);
-    mics_format_bytes(plan->model->param_count / p * (plan->choice.grad_dtype == MICS_BF16 ? 2 : 4),
-                      bytes, sizeof bytes);
+    mics_format_bytes(plan->model->param_count / p * width, bytes, sizeof bytes);
     if (p == n)
-        mics_dot_text(out, "one partition group: each rank holds another shard");
+        snprintf(title + used, size - (size_t)used, "each rank holds another shard");
     else
-        mics_dot_textf(out,
-                       "edges: %u replication group%s of %u ranks with the same shard of the "
-                       "parameters,\nwhose gradients (about %s a rank) are summed once a step",
-                       p, p == 1 ? "" : "s", n / p, bytes);
-    fputs("]\n", out);
+        snprintf(title + used, size - (size_t)used,
+                 "edges: %u replication group%s of %u ranks with the same shard; their gradients, "
+                 "%s a rank, are summed once a step",
+                 p, p == 1 ? "" : "s", n / p, bytes);
 }
 
 enum mics_status mics_plan_dot(FILE *out, const json_t *doc, struct mics_err *err)
 {
     struct mics_plan *plan = NULL;
     const enum mics_status status = mics_plan_from_doc((json_t *)(uintptr_t)doc, &plan, err);
-    char title[200];
+    char title[400];
 
     if (status != MICS_OK)
         return status;
     const struct mics_shape *shape = &plan->choice.shape;
-    snprintf(title, sizeof title, "%.60s, %s: %u node%s x %u, groups of %u",
-             plan->model->config.name, plan->choice.strategy, shape->nodes,
-             shape->nodes == 1 ? "" : "s", shape->per_node, shape->p_param);
+    write_title(plan, title, sizeof title);
     mics_dot_begin(out, "LR", title);
     if (mics_shape_world_size(shape) <= MICS_DOT_RANKS) {
         put_all_ranks(out, shape);
@@ -158,7 +158,6 @@ enum mics_status mics_plan_dot(FILE *out, const json_t *doc, struct mics_err *er
     } else {
         put_collapsed(out, shape);
     }
-    put_legend(out, plan);
     fputs("}\n", out);
     mics_plan_free(plan);
     return MICS_OK;

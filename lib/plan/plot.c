@@ -161,6 +161,28 @@ static void put_memory_data(FILE *out, const struct mics_plan *plan, const struc
     fputs("END\n", out);
 }
 
+/* The range of the axis, which leaves room for an arrow down to the bar of the chosen plan. */
+static void mark_chosen(FILE *out, const struct mics_plan *plan, const struct bar *bars,
+                        size_t count)
+{
+    double top = (double)plan->memory_limit / gib;
+
+    for (size_t i = 0; i < count; i++) {
+        const double total = (double)mics_memory_total(&bars[i].memory, plan->topology) / gib;
+
+        top = total > top ? total : top;
+    }
+    fprintf(out, "set yrange [0:%.6g]\n", 1.2 * top);
+    for (size_t i = 0; i < count; i++) {
+        if (!is_chosen(bars[i].alternative))
+            continue;
+        fprintf(out,
+                "set label 'chosen' at %zu, graph 0.97 center front\n"
+                "set arrow from %zu, graph 0.94 to %zu, %.6g head filled lw 1.5 front\n",
+                i, i, i, 1.01 * (double)mics_memory_total(&bars[i].memory, plan->topology) / gib);
+    }
+}
+
 /* Stacked regions; on a terminal of characters, where stacks cannot be told apart, the total. */
 static void plot_memory(FILE *out, const struct mics_plan *plan, const struct bar *bars,
                         size_t count)
@@ -173,9 +195,9 @@ static void plot_memory(FILE *out, const struct mics_plan *plan, const struct ba
     put_subject(out, "Memory of a rank", plan);
     fputs("set xlabel 'shards of the state (parameters/gradients/optimizer where they differ)'\n"
           "set ylabel 'GiB'\n"
-          "set key outside right center reverse Left invert\n"
+          "set key invert\n"
           "set style fill solid 1.0 border lc rgb 'white'\nset boxwidth 0.72\n"
-          "unset grid; set grid y lc rgb '#d8d8d8' lt 1\nset yrange [0:*]\n",
+          "set grid noxtics\n",
           out);
     fprintf(out, "set xrange [-0.6:%.1f]\nset xtics scale 0 %s(", (double)count - 0.4,
             count > 6 ? "rotate by -35 " : "");
@@ -184,16 +206,11 @@ static void plot_memory(FILE *out, const struct mics_plan *plan, const struct ba
         fputs(i ? ", " : "", out);
         mics_gnuplot_tic(out, text);
         fprintf(out, " %zu", i);
-        if (is_chosen(bars[i].alternative))
-            fprintf(out, "%s", "");
     }
     fputs(")\n", out);
-    for (size_t i = 0; i < count; i++)
-        if (is_chosen(bars[i].alternative))
-            fprintf(out, "set label 'chosen' at %zu, %.6g center offset 0, 0.7 front\n", i,
-                    (double)mics_memory_total(&bars[i].memory, plan->topology) / gib);
+    mark_chosen(out, plan, bars, count);
     fprintf(out, "limit = %.6g\n", limit);
-    fputs("if (GPVAL_TERM eq 'dumb') {\nset key top center outside horizontal\n"
+    fputs("if (GPVAL_TERM eq 'dumb') {\n"
           "plot $memory using 1:9 with impulses lt 1 title 'total', limit with lines lt 2 "
           "title 'limit'\n} else {\nplot ",
           out);
@@ -225,10 +242,22 @@ static bool is_simulated(const struct mics_alternative *alternative)
     return alternative->predicted.tokens_per_s > 0;
 }
 
+/* Tokens/s; of an alternative that was not simulated at most these, by its lower bound of a step,
+ * or 0. */
+static double tokens_per_s(const struct mics_alternative *alternative)
+{
+    const struct mics_plan_choice *choice = &alternative->choice;
+
+    if (is_simulated(alternative) || alternative->predicted.step_s <= 0)
+        return alternative->predicted.tokens_per_s;
+    return (double)mics_shape_world_size(&choice->shape) * choice->micro_batch *
+           choice->micro_steps * choice->seq / alternative->predicted.step_s;
+}
+
 /* Write the block `name` of the alternatives that `wanted` accepts; returns their number. */
 static size_t put_throughput(FILE *out, const char *name, const struct bar *bars, size_t count,
                              bool (*wanted)(const struct mics_alternative *, enum curve),
-                             enum curve curve)
+                             enum curve curve, double scale)
 {
     size_t points = 0;
 
@@ -239,7 +268,7 @@ static size_t put_throughput(FILE *out, const char *name, const struct bar *bars
         if (!wanted(alternative, curve))
             continue;
         fprintf(out, "%u %.6g\n", alternative->choice.shape.p_param,
-                is_simulated(alternative) ? alternative->predicted.tokens_per_s : 0);
+                alternative->fits ? tokens_per_s(alternative) / scale : 0);
         points++;
     }
     fputs("END\n", out);
@@ -300,20 +329,25 @@ static void plot_throughput(FILE *out, const struct mics_plan *plan, const struc
         {"other", "points lt 3 ps 1.3", "other", on_curve, OTHER},
         {"chosen", "points lc rgb 'black' pt 6 ps 2.6 lw 2", "chosen", chosen, NESTED},
         {"large", "points lc rgb '#b00000' pt 2 ps 1.2 lw 2", "does not fit", too_large, NESTED},
-        {"slow", "points lc rgb '#888888' pt 1 ps 1.2 lw 2", "too slow, not simulated",
+        {"slow", "points lc rgb '#888888' pt 10 ps 1.2 lw 2", "at most, not simulated",
          not_simulated, NESTED},
     };
     size_t points[sizeof series / sizeof *series];
+    double largest = 0;
+    const char *prefix;
 
+    for (size_t i = 0; i < count; i++)
+        if (bars[i].alternative->fits && tokens_per_s(bars[i].alternative) > largest)
+            largest = tokens_per_s(bars[i].alternative);
+    const double scale = mics_gnuplot_scale(largest, &prefix);
     for (size_t i = 0; i < sizeof series / sizeof *series; i++)
-        points[i] =
-            put_throughput(out, series[i].name, bars, count, series[i].wanted, series[i].curve);
+        points[i] = put_throughput(out, series[i].name, bars, count, series[i].wanted,
+                                   series[i].curve, scale);
     put_subject(out, "Predicted throughput", plan);
-    fputs("set xlabel 'shards of the parameters, p'\nset ylabel 'tokens/s'\n"
-          "set format y '%.3s %c'\nset logscale x 2\nset yrange [0:*]\nset offsets graph 0.05, "
-          "graph 0.05, graph 0.08, 0\n"
-          "set key outside bottom center horizontal maxcols 3\n",
-          out);
+    fprintf(out,
+            "set xlabel 'shards of the parameters, p'\nset ylabel '%stokens/s'\n"
+            "set logscale x 2\nset yrange [0:%.6g]\nset offsets graph 0.05, graph 0.05, 0, 0\n",
+            prefix, 1.15 * largest / scale);
     put_shard_tics(out, bars, count);
     fputs("plot ", out);
     for (size_t i = 0, drawn = 0; i < sizeof series / sizeof *series; i++)
@@ -372,13 +406,13 @@ static int compare_nodes(const void *a, const void *b)
 
 /* Blocks $series0, $series1, ...: nodes, tokens/s, tokens/s of a rank, and tokens/s if each node
  * did what one of the smallest plan does. */
-static void put_series(FILE *out, const struct point *points, size_t count)
+static void put_series(FILE *out, const struct point *points, size_t count, double scale)
 {
     double ideal = 0;
 
     for (size_t i = 0; i < count; i++) {
         const struct mics_plan *plan = points[i].plan;
-        const double rate = plan->predicted.tokens_per_s;
+        const double rate = plan->predicted.tokens_per_s / scale;
 
         if (i == 0 || points[i].series != points[i - 1].series) {
             fprintf(out, "%s$series%zu << END\n", i ? "END\n" : "", points[i].series);
@@ -391,33 +425,73 @@ static void put_series(FILE *out, const struct point *points, size_t count)
     fputs("END\n", out);
 }
 
+static double rate_of(const struct mics_plan *plan, bool of_rank)
+{
+    return plan->predicted.tokens_per_s /
+           (of_rank ? mics_shape_world_size(&plan->choice.shape) : 1);
+}
+
+/* "llama3-8b on p4d.24xlarge" in the title if all plans are of these. Returns whether they are. */
+static bool put_common_title(FILE *out, const struct point *points, size_t count, const char *what)
+{
+    bool common = true;
+
+    for (size_t i = 1; i < count; i++)
+        common =
+            common &&
+            strcmp(points[i].plan->model->config.name, points[0].plan->model->config.name) == 0 &&
+            strcmp(points[i].plan->topology->name, points[0].plan->topology->name) == 0;
+    fputs("set title ", out);
+    if (common)
+        mics_gnuplot_textf(out, "%s: %.40s on %.40s", what, points[0].plan->model->config.name,
+                           points[0].plan->topology->name);
+    else
+        mics_gnuplot_text(out, what);
+    fputc('\n', out);
+    return common;
+}
+
+static void put_series_title(FILE *out, const struct mics_plan *plan, bool common)
+{
+    if (common)
+        mics_gnuplot_text(out, plan->choice.strategy);
+    else
+        mics_gnuplot_textf(out, "%.24s, %.24s, %s", plan->model->config.name, plan->topology->name,
+                           plan->choice.strategy);
+}
+
 static void plot_by_nodes(FILE *out, const struct point *points, size_t count, bool of_rank)
 {
     size_t drawn = 0;
+    double largest = 0;
+    const char *prefix;
 
-    put_series(out, points, count);
+    for (size_t i = 0; i < count; i++)
+        if (rate_of(points[i].plan, of_rank) > largest)
+            largest = rate_of(points[i].plan, of_rank);
+    const double scale = mics_gnuplot_scale(largest, &prefix);
+    put_series(out, points, count, scale);
+    const bool common =
+        put_common_title(out, points, count, of_rank ? "Predicted, per rank" : "Predicted");
     fprintf(out,
-            "set title 'Predicted throughput%s by nodes'\nset xlabel 'nodes'\n"
-            "set ylabel 'tokens/s%s'\nset format y '%%.3s %%c'\nset logscale x 2\n"
-            "set key outside bottom center horizontal maxcols 2\n%s",
-            of_rank ? " of a rank" : "", of_rank ? " per rank" : "",
-            of_rank ? "set yrange [0:*]\nset offsets graph 0.05, graph 0.05, graph 0.1, 0\n"
-                    : "set logscale y 10\nset offsets graph 0.05, graph 0.05, graph 0.05, graph "
-                      "0.05\n");
+            "set xlabel 'nodes'\nset ylabel '%stokens/s%s'\nset logscale x 2\n"
+            "set offsets graph 0.05, graph 0.05, 0, 0\n",
+            prefix, of_rank ? " per rank" : "");
+    if (of_rank)
+        fprintf(out, "set yrange [0:%.6g]\n", 1.15 * largest / scale);
+    else
+        fputs("set logscale y 10\n", out);
     fputs("plot ", out);
     for (size_t i = 0; i < count; i++) {
-        const struct mics_plan *plan = points[i].plan;
-
         if (i > 0 && points[i].series == points[i - 1].series)
             continue;
         fprintf(out, "%s$series%zu using 1:%d with linespoints lt %zu title ", drawn ? ", " : "",
                 points[i].series, of_rank ? 3 : 2, drawn % 8 + 1);
-        mics_gnuplot_textf(out, "%.40s on %.40s, %s", plan->model->config.name,
-                           plan->topology->name, plan->choice.strategy);
+        put_series_title(out, points[i].plan, common);
         drawn++;
         if (!of_rank)
             fprintf(out, ", $series%zu using 1:4 with lines lt %zu dt 3 lw 1 %s", points[i].series,
-                    (drawn - 1) % 8 + 1, drawn == 1 ? "title 'as many per node'" : "notitle");
+                    (drawn - 1) % 8 + 1, drawn == 1 ? "title 'linear'" : "notitle");
     }
     fputc('\n', out);
 }

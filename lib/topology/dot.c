@@ -220,9 +220,9 @@ static void put_ranks(FILE *out, const struct scene *scene, uint32_t node)
     }
     for (uint32_t i = 0; i < k; i++)
         put_rank(out, scene, node, i);
-    for (uint32_t i = 0; i < k && k > 1; i++) {
+    for (uint32_t i = k; k > 1 && i-- > 0;) { /* Graphviz puts the last one left */
         fprintf(out, "    r%u -- l%u", node * k + i, node);
-        put_link(out, &scene->node, times, i != 0);
+        put_link(out, &scene->node, times, i + 1 != k);
     }
 }
 
@@ -254,7 +254,7 @@ static void put_node(FILE *out, const struct scene *scene, uint32_t node, uint32
     snprintf(name, sizeof name, host ? "%.60s" : "node", host ? host : "");
     if (!host && alike == 1)
         snprintf(name, sizeof name, "node %u", node);
-    fprintf(out, "  subgraph cluster_n%u {\n    style=\"rounded,filled\"; ", node);
+    fprintf(out, "  subgraph cluster_n%u {\n    style=\"rounded,filled\"; fontsize=13; ", node);
     if (is_bad(topology, node)) {
         fputs("color=\"#d02020\"; penwidth=3; fillcolor=\"#fff4f4\"; label=", out);
         mics_dot_textf(out, "%s: to leave out", name);
@@ -282,34 +282,35 @@ static void put_expectation(FILE *out, const char *name, const struct link_class
 
     if (class->link->bandwidth_bytes <= 0)
         return;
-    fprintf(out, "\\l%s: ", name);
+    fprintf(out, "    <TR><TD COLSPAN=\"2\" ALIGN=\"LEFT\">%s: ", name);
     if (class->link->samples == 0)
         fputs("declared, not measured", out);
     else if (class->expected > 0)
-        fprintf(out, "of %s, %s", mics_format_rate(class->expected, rate, sizeof rate),
-                class->what);
+        fprintf(out, "of %s, ", mics_format_rate(class->expected, rate, sizeof rate));
     else
         fputs("of the median link", out);
+    if (class->link->samples > 0 && class->expected > 0)
+        mics_dot_html(out, class->what);
+    fputs("</TD></TR>\n", out);
 }
 
-/* A name of a catalogue is the only text of others in it, without quotes by mics_catalogue_add(). */
 static void put_legend(FILE *out, const struct scene *scene)
 {
-    fputs("  subgraph cluster_legend {\n    label=\"share of the expectation\"; "
-          "color=\"#cccccc\"; style=rounded; fontsize=12\n",
+    fputs("  legend [shape=plaintext, style=\"\", label=<<TABLE BORDER=\"1\" COLOR=\"#cccccc\" "
+          "CELLBORDER=\"0\" CELLSPACING=\"2\">\n"
+          "    <TR><TD COLSPAN=\"2\">links: share of the expectation</TD></TR>\n",
           out);
     for (size_t i = 0; i < sizeof grades / sizeof *grades; i++)
         fprintf(out,
-                "    legend%zu [shape=plaintext, style=\"\", fontcolor=\"%s\", "
-                "label=\"\xE2\x96\xAC %s\"]\n",
-                i, grades[i].colour, grades[i].words);
+                "    <TR><TD BGCOLOR=\"%s\" WIDTH=\"28\"></TD><TD ALIGN=\"LEFT\">%s</TD></TR>\n",
+                grades[i].colour, grades[i].words);
     fprintf(out,
-            "    legend4 [shape=plaintext, style=\"\", fontcolor=\"%s\", label=\"\xE2\x96\xAC not "
-            "measured\"]\n    legend5 [shape=plaintext, style=\"\", fontsize=10, label=\"",
+            "    <TR><TD BGCOLOR=\"%s\" WIDTH=\"28\"></TD><TD ALIGN=\"LEFT\">not "
+            "measured</TD></TR>\n",
             unknown_colour);
     put_expectation(out, "inside a node", &scene->node);
     put_expectation(out, "between nodes", &scene->net);
-    fputs("\\l\"]\n  }\n", out);
+    fputs("    </TABLE>>]\n", out);
 }
 
 static void put_nodes(FILE *out, const struct scene *scene)

@@ -6,8 +6,8 @@
 
 static const char by_size[] =
     "set xlabel 'bytes'\nset format x '%.0b %BB'\nset logscale x 2\nset xtics rotate by -35\n"
-    "set ylabel 'bandwidth, bytes/s'\nset format y '%.0s %cB/s'\nset logscale y 10\n"
-    "set key bottom right\nset samples 200\n";
+    "set ylabel 'bandwidth'\nset format y '%.0s %cB/s'\nset logscale y 10\n"
+    "set samples 200\n";
 
 static void put_title(FILE *out, const char *what, const struct mics_topology *topology)
 {
@@ -17,10 +17,10 @@ static void put_title(FILE *out, const char *what, const struct mics_topology *t
     fputc('\n', out);
 }
 
-/* "x / (alpha + x / beta)" */
-static void put_line(FILE *out, const struct mics_link *link)
+/* x / (alpha + x / beta), for x up to `to`. */
+static void put_line(FILE *out, const struct mics_link *link, double to)
 {
-    fprintf(out, "x/(%.6g+x/%.6g)", link->latency_s, link->bandwidth_bytes);
+    fprintf(out, "(x<=%.9g ? x/(%.6g+x/%.6g) : NaN)", to, link->latency_s, link->bandwidth_bytes);
 }
 
 static void plot_links(FILE *out, const struct mics_topology *topology)
@@ -40,36 +40,36 @@ static void plot_links(FILE *out, const struct mics_topology *topology)
         if (link->bandwidth_bytes <= 0)
             continue;
         fputs(drawn++ ? ", " : "", out);
-        put_line(out, link);
+        put_line(out, link, 1 << 30);
         fprintf(out, " with lines lt %d title '%s, %s'", i + 1, links[i].words,
                 link->samples ? "fit" : "declared");
     }
     fputc('\n', out);
 }
 
-/* The block $NAME of [bytes, seconds, ...] with `columns` numbers; returns the number of rows. */
-static size_t put_points(FILE *out, const char *name, const json_t *points, size_t columns)
+/* The block $NAME of [bytes, seconds]; returns the largest bytes, 0 without points. */
+static double put_points(FILE *out, const char *name, const json_t *points)
 {
     const json_t *point;
-    size_t i, rows = 0;
+    double largest = 0;
+    size_t i;
 
     fprintf(out, "$%s << END\n", name);
     json_array_foreach(points, i, point)
     {
-        bool valid = json_array_size(point) >= columns;
+        const double bytes = json_number_value(json_array_get(point, 0));
+        const double seconds = json_number_value(json_array_get(point, 1));
 
-        for (size_t k = 0; k < columns && valid; k++)
-            valid = json_number_value(json_array_get(point, k)) > 0;
-        if (!valid)
+        if (bytes <= 0 || seconds <= 0)
             continue;
-        for (size_t k = 0; k < columns; k++)
-            fprintf(out, "%s%.9g", k ? " " : "", json_number_value(json_array_get(point, k)));
-        fputc('\n', out);
-        rows++;
+        fprintf(out, "%.9g %.9g\n", bytes, seconds);
+        largest = bytes > largest ? bytes : largest;
     }
     fputs("END\n", out);
-    return rows;
+    return largest;
 }
+
+enum { MAX_CURVES = 64 };
 
 /* One collective on groups of all shapes. The costs of the topology are those of the document's
  * array, in its order. */
@@ -77,35 +77,33 @@ static void plot_collective(FILE *out, const struct mics_topology *topology,
                             enum mics_collective collective)
 {
     const json_t *entries = json_object_get(topology->doc, "collectives");
-    char name[32];
-    size_t rows[64] = {0};
+    double largest[MAX_CURVES] = {0};
     unsigned drawn = 0;
 
-    for (uint32_t i = 0; i < topology->cost_count && i < 64; i++) {
-        if (topology->costs[i].collective != collective)
-            continue;
+    for (uint32_t i = 0; i < topology->cost_count && i < MAX_CURVES; i++) {
+        char name[32];
+
         snprintf(name, sizeof name, "points%u", i);
-        rows[i] = put_points(out, name, json_object_get(json_array_get(entries, i), "points"), 2);
+        if (topology->costs[i].collective == collective)
+            largest[i] =
+                put_points(out, name, json_object_get(json_array_get(entries, i), "points"));
     }
-    snprintf(name, sizeof name, "%s", mics_collective_name(collective));
-    put_title(out, name, topology);
-    fprintf(out, "%sset xrange [1024:*]\n", by_size);
-    fputs("plot sample ", out);
-    for (uint32_t i = 0; i < topology->cost_count && i < 64; i++) {
+    put_title(out, mics_collective_name(collective), topology);
+    fprintf(out, "%sset xrange [1024:*]\nplot ", by_size);
+    for (uint32_t i = 0; i < topology->cost_count && i < MAX_CURVES; i++) {
         const struct mics_collective_cost *cost = &topology->costs[i];
         const unsigned type = drawn % 8 + 1;
 
         if (cost->collective != collective)
             continue;
         fputs(drawn++ ? ", " : "", out);
-        if (rows[i] > 0)
+        if (largest[i] > 0)
             fprintf(out, "$points%u using 1:($1/$2) with points lt %u title '%u x %u', ", i, type,
                     cost->nodes, cost->per_node);
-        fputs(rows[i] > 0 ? "" : "[1024:67108864] ", out);
-        put_line(out, &cost->cost);
-        if (rows[i] > 0)
+        put_line(out, &cost->cost, largest[i] > 0 ? largest[i] : 64 << 20);
+        if (largest[i] > 0)
             fprintf(out, " with lines lt %u lw 1 dt 2 %s", type,
-                    drawn == 1 ? "title 'fit: latency + bytes / bandwidth'" : "notitle");
+                    drawn == 1 ? "title 'fit'" : "notitle");
         else
             fprintf(out, " with lines lt %u dt 2 title '%u x %u, fit'", type, cost->nodes,
                     cost->per_node);
@@ -113,24 +111,43 @@ static void plot_collective(FILE *out, const struct mics_topology *topology,
     fputc('\n', out);
 }
 
-/* The same collective by the flat and the hierarchical algorithm. */
-static void plot_exchange(FILE *out, const struct mics_topology *topology,
-                          const struct mics_algorithm_timing *timing)
+static bool same_exchange(const struct mics_algorithm_timing *a,
+                          const struct mics_algorithm_timing *b)
 {
+    return a->collective == b->collective && a->nodes == b->nodes && a->per_node == b->per_node;
+}
+
+/* The same collective by the flat algorithm and by the hierarchical one in all numbers of
+ * segments. */
+static void plot_exchange(FILE *out, const struct mics_topology *topology, uint32_t first)
+{
+    const struct mics_algorithm_timing *timings = topology->algorithm_timings;
+    const uint32_t count = topology->algorithm_timing_count;
+    unsigned type = 2;
     char title[64];
 
-    fputs("$exchange << END\n", out);
-    for (uint32_t i = 0; i < timing->count; i++)
-        fprintf(out, "%.9g %.9g %.9g\n", timing->points[i].bytes, timing->points[i].flat_s,
-                timing->points[i].hierarchical_s);
-    fputs("END\n", out);
-    snprintf(title, sizeof title, "%s on %u x %u", mics_collective_name(timing->collective),
-             timing->nodes, timing->per_node);
+    for (uint32_t i = first; i < count; i++) {
+        if (!same_exchange(&timings[i], &timings[first]))
+            continue;
+        fprintf(out, "$exchange%u << END\n", i);
+        for (uint32_t k = 0; k < timings[i].count; k++)
+            fprintf(out, "%.9g %.9g %.9g\n", timings[i].points[k].bytes,
+                    timings[i].points[k].flat_s, timings[i].points[k].hierarchical_s);
+        fputs("END\n", out);
+    }
+    snprintf(title, sizeof title, "%s on %u x %u", mics_collective_name(timings[first].collective),
+             timings[first].nodes, timings[first].per_node);
     put_title(out, title, topology);
-    fprintf(out,
-            "%splot $exchange using 1:($1/$2) with linespoints lt 1 title 'flat', "
-            "$exchange using 1:($1/$3) with linespoints lt 2 title 'hierarchical, %u segment%s'\n",
-            by_size, timing->segments, timing->segments == 1 ? "" : "s");
+    fprintf(out, "%splot $exchange%u using 1:($1/$2) with linespoints lt 1 title 'flat'", by_size,
+            first);
+    for (uint32_t i = first; i < count; i++)
+        if (same_exchange(&timings[i], &timings[first]))
+            fprintf(out,
+                    ", $exchange%u using 1:($1/$3) with linespoints lt %u title 'hierarchical, %u "
+                    "segment%s'",
+                    i, (type++ - 1) % 8 + 1, timings[i].segments,
+                    timings[i].segments == 1 ? "" : "s");
+    fputc('\n', out);
 }
 
 static bool has_collective(const struct mics_topology *topology, enum mics_collective collective)
@@ -156,14 +173,18 @@ static void plot_all(struct mics_gnuplot *gnuplot, const struct mics_topology *t
     }
     for (uint32_t i = 0; i < topology->algorithm_timing_count; i++) {
         const struct mics_algorithm_timing *timing = &topology->algorithm_timings[i];
+        uint32_t before = 0;
         char name[48];
 
-        snprintf(name, sizeof name, "exchange_%s_%ux%u_%u",
-                 mics_collective_name(timing->collective), timing->nodes, timing->per_node,
-                 timing->segments);
+        while (before < i && !same_exchange(&topology->algorithm_timings[before], timing))
+            before++;
+        if (before < i)
+            continue;
+        snprintf(name, sizeof name, "exchange_%s_%ux%u", mics_collective_name(timing->collective),
+                 timing->nodes, timing->per_node);
         out = mics_gnuplot_begin(gnuplot, name, 0);
         if (out)
-            plot_exchange(out, topology, timing);
+            plot_exchange(out, topology, i);
     }
 }
 

@@ -9,7 +9,8 @@
 
 /* "links": bandwidth by size of a message, by the latency and bandwidth of each class of links; for
  * each measured collective a picture of its name with the measurements and the line fitted to them;
- * and for each pair of algorithms "exchange_NAME" with both. MICS_ERR_INFEASIBLE: one rank has no
+ * and where algorithms were measured "exchange_NAME_NODESxRANKS" with the flat
+ * and the hierarchical one. MICS_ERR_INFEASIBLE: one rank has no
  * links. */
 enum mics_status mics_topology_plot(struct mics_gnuplot *gnuplot, const json_t *doc,
                                     struct mics_err *err);

@@ -17,7 +17,7 @@ static size_t steps_per_point(const struct mics_metrics_log *log)
 /* The block $train: the middle step of each interval, and the mean of a field over the steps that
  * have it. Returns the number of points. */
 static size_t put_steps(FILE *out, const struct mics_metrics_log *log,
-                        enum mics_metrics_field field)
+                        enum mics_metrics_field field, double scale)
 {
     const size_t stride = steps_per_point(log);
     size_t points = 0;
@@ -36,7 +36,7 @@ static size_t put_steps(FILE *out, const struct mics_metrics_log *log,
         }
         if (count > 0) {
             fprintf(out, "%" PRIu64 " %.7g\n", log->steps[i + (end - i) / 2].step,
-                    sum / (double)count);
+                    sum / (double)count / scale);
             points++;
         }
     }
@@ -87,10 +87,12 @@ static void put_train_title(FILE *out, const struct mics_metrics_log *log, const
 
 static void plot_loss(FILE *out, const struct mics_metrics_log *log)
 {
-    const size_t steps = put_steps(out, log, MICS_METRICS_LOSS), vals = put_validations(out, log);
+    const size_t steps = put_steps(out, log, MICS_METRICS_LOSS, 1),
+                 vals = put_validations(out, log);
 
     put_title(out, log, "Loss");
-    fputs("set ylabel 'cross-entropy, nats per token'\nset key top right\nplot ", out);
+    fputs("set ylabel 'cross-entropy, nats per token'\nset key inside top right vertical\nplot ",
+          out);
     if (steps > 0) {
         fputs("$train using 1:2 with lines lt 1 lw 1.5 title ", out);
         put_train_title(out, log, "training");
@@ -103,10 +105,18 @@ static void plot_loss(FILE *out, const struct mics_metrics_log *log)
 
 static void plot_throughput(FILE *out, const struct mics_metrics_log *log)
 {
+    double largest = 0;
+    const char *prefix;
+
+    for (size_t i = 0; i < log->step_count; i++)
+        if (log->steps[i].values[MICS_METRICS_TOKENS_PER_S] > largest)
+            largest = log->steps[i].values[MICS_METRICS_TOKENS_PER_S];
+    put_steps(out, log, MICS_METRICS_TOKENS_PER_S, mics_gnuplot_scale(largest, &prefix));
     put_title(out, log, "Measured throughput");
-    fputs("set ylabel 'tokens/s'\nset format y '%.3s %c'\nset yrange [0:*]\n"
-          "set key bottom right\nplot $train using 1:2 with lines lt 3 lw 1.5 title ",
-          out);
+    fprintf(out, "set ylabel '%stokens/s'\nset yrange [0:*]\n", prefix);
+    fputs(
+        "set key inside bottom right vertical\nplot $train using 1:2 with lines lt 3 lw 1.5 title ",
+        out);
     put_train_title(out, log, "all ranks");
     fputc('\n', out);
 }
@@ -139,10 +149,8 @@ enum mics_status mics_metrics_plot(struct mics_gnuplot *gnuplot, const char *dat
         plot_loss(out, &log);
     if (status == MICS_OK && has_field(&log, MICS_METRICS_TOKENS_PER_S)) {
         out = mics_gnuplot_begin(gnuplot, "throughput", 0);
-        if (out) {
-            put_steps(out, &log, MICS_METRICS_TOKENS_PER_S);
+        if (out)
             plot_throughput(out, &log);
-        }
     }
     mics_metrics_log_fini(&log);
     return status;
