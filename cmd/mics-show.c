@@ -70,7 +70,6 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 {
     struct request *request = context;
 
-    (void)err;
     switch (id) {
     case ID_HISTORY:
         request->history = true;
@@ -82,6 +81,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         request->plot = value;
         break;
     case ID_TERMINAL:
+        if (!mics_gnuplot_has_terminal(value))
+            return mics_err_set(err, MICS_ERR_ARG, "'%s': expected dumb, pdf, png or svg", value);
         request->terminal = value;
         break;
     case ID_DOT:

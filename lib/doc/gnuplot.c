@@ -152,29 +152,38 @@ static struct page layout(const struct mics_gnuplot *gnuplot, size_t first, size
 /* Pixels of a picture, and lines of one made of characters. */
 enum { WIDTH = 860, HEIGHT = 520, LINES = 24 };
 
-static enum mics_status put_terminal(FILE *out, const char *terminal, const struct page *page,
-                                     struct mics_err *err)
-{
-    const unsigned width = WIDTH * page->columns, height = HEIGHT * page->rows;
+/* By name: the command, with the size of a page in `unit` pixels. */
+static const struct terminal {
+    const char *name, *command, *rest;
+    double unit;
+} terminals[] = {
+    {"dumb", "set terminal dumb noenhanced size", "", 0},
+    {"pdf", "set terminal pdfcairo noenhanced font 'DejaVu Sans,11' size", "", 96},
+    {"png", "set terminal pngcairo noenhanced font 'DejaVu Sans,11' size", "", 1},
+    {"svg", "set terminal svg noenhanced font 'DejaVu Sans,13' size", " background 'white'", 1},
+};
 
-    if (!terminal)
-        return MICS_OK;
-    if (strcmp(terminal, "dumb") == 0)
-        fprintf(out, "set terminal dumb size %u, %u noenhanced\n", page->width, LINES * page->rows);
-    else if (strcmp(terminal, "png") == 0)
-        fprintf(out, "set terminal pngcairo size %u, %u noenhanced font 'DejaVu Sans,11'\n", width,
-                height);
-    else if (strcmp(terminal, "svg") == 0)
-        fprintf(out,
-                "set terminal svg size %u, %u noenhanced background 'white' "
-                "font 'DejaVu Sans,13'\n",
-                width, height);
-    else if (strcmp(terminal, "pdf") == 0)
-        fprintf(out, "set terminal pdfcairo size %.1f, %.1f noenhanced font 'DejaVu Sans,11'\n",
-                width / 96.0, height / 96.0);
+static const struct terminal *find_terminal(const char *name)
+{
+    for (size_t i = 0; i < sizeof terminals / sizeof *terminals; i++)
+        if (strcmp(terminals[i].name, name) == 0)
+            return &terminals[i];
+    return NULL;
+}
+
+bool mics_gnuplot_has_terminal(const char *name)
+{
+    return find_terminal(name) != NULL;
+}
+
+static void put_terminal(FILE *out, const struct terminal *terminal, const struct page *page)
+{
+    if (terminal->unit > 0)
+        fprintf(out, "%s %.5g, %.5g%s\n", terminal->command, WIDTH * page->columns / terminal->unit,
+                HEIGHT * page->rows / terminal->unit, terminal->rest);
     else
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected dumb, pdf, png or svg", terminal);
-    return MICS_OK;
+        fprintf(out, "%s %u, %u%s\n", terminal->command, page->width, LINES * page->rows,
+                terminal->rest);
 }
 
 /* Colours that people with a deficiency of colour vision distinguish (Okabe and Ito, 2008). */
@@ -237,10 +246,10 @@ enum mics_status mics_gnuplot_write(const struct mics_gnuplot *gnuplot, FILE *ou
         count = 1;
     }
     const struct page page = layout(gnuplot, first, count, terminal);
-    if (status == MICS_OK)
-        status = put_terminal(out, terminal, &page, err);
     if (status != MICS_OK)
         return status;
+    if (terminal && find_terminal(terminal))
+        put_terminal(out, find_terminal(terminal), &page);
     put_style(out);
     if (count > 1)
         fprintf(out, "set multiplot layout %u, %u\n", page.rows, page.columns);

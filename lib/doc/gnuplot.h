@@ -12,9 +12,13 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #define MICS_GNUPLOT_TERMINALS "dumb|pdf|png|svg"
+
+/* Is it one of them? */
+bool mics_gnuplot_has_terminal(const char *name);
 
 struct mics_gnuplot;
 
@@ -42,9 +46,9 @@ void mics_gnuplot_textf(FILE *out, const char *fmt, ...) MICS_PRINTF(2, 3);
 double mics_gnuplot_scale(double largest, const char **prefix);
 
 /* Write the script: all pictures, or the one named `only` unless that is NULL. `terminal`: one of
- * MICS_GNUPLOT_TERMINALS, which writes to gnuplot's standard output; NULL leaves the choice to who
+ * MICS_GNUPLOT_TERMINALS, which draws to gnuplot's standard output; NULL leaves the choice to who
  * runs the script. MICS_ERR_INFEASIBLE: there is no picture. MICS_ERR_ARG: `only` is none of them,
- * with their names, or the terminal is unknown. */
+ * with their names. */
 enum mics_status mics_gnuplot_write(const struct mics_gnuplot *gnuplot, FILE *out,
                                     const char *terminal, const char *only, struct mics_err *err);
 

@@ -122,14 +122,19 @@ enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size
     return status;
 }
 
-/* Put a copy of the entry, which comes from `path`, in the place of the one of the same name. */
+/* Put a copy of the entry, which comes from `path`, in the place of the one of the same name. It
+ * keeps that one's aliases if it states none. */
 static enum mics_status merge_entry(json_t *entries, const char *key, const json_t *entry,
                                     const char *path, struct mics_err *err)
 {
     const char *name = json_string_value(json_object_get(entry, key));
     const size_t index = find_entry(entries, key, name);
+    json_t *aliases = json_object_get(json_array_get(entries, index), "aliases");
     json_t *copy = json_deep_copy(entry);
     bool failed = json_object_set_new(copy, "file", json_string(path)) != 0;
+
+    if (aliases && !json_object_get(copy, "aliases"))
+        failed |= json_object_set(copy, "aliases", aliases) != 0;
 
     if (failed) {
         json_decref(copy);

@@ -218,9 +218,9 @@ static void put_ranks(FILE *out, const struct scene *scene, uint32_t node)
         put_link(out, &scene->node, times, false);
         return;
     }
-    for (uint32_t i = 0; i < k; i++)
+    for (uint32_t i = k; i-- > 0;) /* Graphviz puts the last one left */
         put_rank(out, scene, node, i);
-    for (uint32_t i = k; k > 1 && i-- > 0;) { /* Graphviz puts the last one left */
+    for (uint32_t i = k; k > 1 && i-- > 0;) {
         fprintf(out, "    r%u -- l%u", node * k + i, node);
         put_link(out, &scene->node, times, i + 1 != k);
     }
