@@ -5,8 +5,8 @@
  * Communication: what was measured, size by size, where the topology has it for that group (its
  * `collectives`, else its flat `exchanges`), whatever the formulas say; else NCCL's
  * model on NVIDIA's GPUs (nccl_cost.h); else the algorithms of lib/comm/mpi, of which the fastest
- * counts. A ring of m ranks on q nodes (Thakur et al. 2005): a piece crosses the network q - 1 times
- * and goes from rank to rank of a node m - q times, so
+ * counts. A ring of m ranks on q nodes (Thakur et al. 2005): a piece crosses the network q - 1
+ * times, and goes from rank to rank of a node m - q times, so
  *
  *     (q-1) alpha_net + (m-q) alpha_node + (m-1)/m S / beta
  *
@@ -25,8 +25,8 @@ struct mics_span {
     uint32_t sharing;  /* groups that use the same cards at the same time, 1 or more */
 };
 
-/* The time of a collective that uses its links alone. Other collectives over the same links lengthen
- * only `transfer_s`. */
+/* The time of a collective that uses its links alone. Other collectives over the same links
+ * lengthen only `transfer_s`. */
 struct mics_collective_time {
     double latency_s, transfer_s;
 };

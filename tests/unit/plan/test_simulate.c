@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_simulate.c - small hand-made schedules of computations of given durations, on a cluster where
- * gathering a byte by two ranks of a node or by two nodes takes half a second.
+ * test_simulate.c - small hand-made schedules of computations of given durations, on a cluster
+ * where gathering a byte by two ranks of a node or by two nodes takes half a second.
  */
 #include "plan/schedule/timeline.h"
 #include "tap.h"

@@ -56,8 +56,8 @@ static void short_pieces_are_sent_directly(void)
     CHECK_NEAR(gather(&topology, 1, 8, 1, 0), 3e-6, 1e-15);
     CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, node, 0), 1e-6, 1e-15);
     CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, nodes, 0), 20e-6, 1e-15);
-    /* Each of a node's 8 ranks gets 3/4 of the bytes from other nodes, over one card. The ring takes
-     * 88 us of latency, 3.1 us of transfer. */
+    /* Each of a node's 8 ranks gets 3/4 of the bytes from other nodes, over one card. The ring
+     * takes 88 us of latency, 3.1 us of transfer. */
     CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, nodes, 32000),
                20e-6 + 8 * 24000 / 10e9, 1e-15);
     CHECK_NEAR(gather(&topology, 4, 8, 1, 32000), 88e-6 + 31000 / 10e9, 1e-15);
