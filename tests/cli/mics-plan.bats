@@ -203,6 +203,10 @@ nano() # more options
     run --separate-stderr nano --profile=jax
     [ "$status" = 2 ]
     [[ ${stderr_lines[0]} == "mics-plan: --profile: 'jax': expected mics or pytorch" ]]
+    mics-probe --topology='node:1' --json --no-history | sed 's/"name": "synthetic",$/"name": "host",/' >host.json
+    run --separate-stderr mics-plan --model=gpt2-nano --profile=pytorch host.json
+    one_line_and_code 2
+    [[ $stderr == "mics-plan: --profile: pytorch is known for GPUs only"* ]]
 }
 
 @test "plan: fp32 on a GPU has its own rate, TF32 only with MICS_TF32=1" {
