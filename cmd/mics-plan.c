@@ -12,6 +12,8 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
 #include "plan/search/search.h"
+#include "plan/usable_nodes.h"
+#include "probe/hostfile.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,10 @@ enum {
     ID_LAUNCH,
     ID_SCHEDULE,
     ID_TRACE,
+    ID_HOSTS,
+    ID_SWITCHES,
+    ID_ALL_NODES,
+    ID_HOSTFILE,
     ID_PROFILE,
 };
 
@@ -63,6 +69,11 @@ static const struct cli_option options[] = {
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
     {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
     {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
+    {ID_HOSTS, "hosts", "FILE|LIST", "hosts of the nodes, as 'n[01-16,20]' or a line for each"},
+    {ID_SWITCHES, "switches", "FILE",
+     "order the hosts by the switches of Slurm's topology.conf in FILE"},
+    {ID_ALL_NODES, "all-nodes", NULL, "leave out no node, however slow"},
+    {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
     {ID_PROFILE, "profile", "mics|pytorch",
      "predict this trainer's kernels, or eager PyTorch's (default: mics)"},
 };
@@ -80,7 +91,8 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct mics_search_options search;
-    const char *model, *topology, *launch, *file, *trace;
+    struct mics_cluster_options cluster;
+    const char *model, *topology, *launch, *file, *trace, *hostfile;
     bool schedule;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
@@ -183,6 +195,16 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_TRACE:
         request->trace = value;
         return MICS_OK;
+    case ID_HOSTS:
+    case ID_SWITCHES:
+    case ID_HOSTFILE:
+        *(id == ID_HOSTS      ? &request->cluster.hosts
+          : id == ID_SWITCHES ? &request->cluster.switches
+                              : &request->hostfile) = value;
+        return MICS_OK;
+    case ID_ALL_NODES:
+        request->cluster.all_nodes = true;
+        return MICS_OK;
     default:
         return handle_word(request, id, value, err);
     }
@@ -236,11 +258,21 @@ static void print_launch(const struct request *request, const struct mics_plan *
     const struct mics_shape *shape = &plan->choice.shape;
     const uint32_t n = mics_shape_world_size(shape);
 
-    if (strcmp(request->launch, "mpirun") == 0)
+    if (strcmp(request->launch, "mpirun") == 0) {
         printf("mpirun -n %u --map-by ppr:%u:node", n, shape->per_node);
-    else
-        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=block --mpi=pmix",
-               shape->nodes, n, shape->per_node);
+        if (request->hostfile) {
+            fputs(" --hostfile ", stdout);
+            print_word(request->hostfile);
+        }
+    } else {
+        if (request->hostfile) {
+            fputs("SLURM_HOSTFILE=", stdout);
+            print_word(request->hostfile);
+            putchar(' ');
+        }
+        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=%s --mpi=pmix",
+               shape->nodes, n, shape->per_node, request->hostfile ? "arbitrary" : "block");
+    }
     fputs(" mics-train -p ", stdout);
     print_word(request->common.output ? request->common.output : "plan.mp");
     fputs(" --data=FILES\n", stdout);
@@ -283,6 +315,18 @@ static enum mics_status write_plan(const struct request *request, const struct m
     return status;
 }
 
+static bool uses_srun(const struct request *request)
+{
+    return request->launch && strcmp(request->launch, "srun") == 0;
+}
+
+static enum mics_status write_hostfile(const struct request *request, const struct mics_plan *plan,
+                                       struct mics_err *err)
+{
+    return uses_srun(request) ? mics_hostfile_write_tasks(request->hostfile, plan->topology, err)
+                              : mics_hostfile_write(request->hostfile, plan->topology->doc, err);
+}
+
 /* --launch and --schedule use standard output; then the plan is written only to a file. */
 static enum mics_status write_results(const struct request *request, const struct mics_plan *plan,
                                       int argc, char **argv, struct mics_err *err)
@@ -292,6 +336,8 @@ static enum mics_status write_results(const struct request *request, const struc
 
     if (!uses_stdout || request->common.output)
         status = write_plan(request, plan, argc, argv, err);
+    if (status == MICS_OK && request->hostfile)
+        status = write_hostfile(request, plan, err);
     if (status == MICS_OK && request->launch)
         print_launch(request, plan);
     if (status == MICS_OK && request->schedule)
@@ -309,6 +355,26 @@ static void warn_if_path_exists(const char *model)
     if (mics_model_is_name(model) && stat(model, &info) == 0)
         cli_warn("model '%s': taking the preset; write ./%s for the %s", model, model,
                  S_ISDIR(info.st_mode) ? "folder" : "file");
+}
+
+/* Nodes without a rank, and groups that switches separate. */
+static void report_nodes(const struct mics_plan *plan)
+{
+    enum { SHOWN = 16 };
+    const json_t *use = json_object_get(plan->topology->doc, "switch_use");
+    const json_int_t groups = json_integer_value(json_object_get(use, "groups"));
+    const json_int_t whole = json_integer_value(json_object_get(use, "one_leaf"));
+    const size_t count = json_array_size(json_object_get(plan->topology->doc, "left_out"));
+    char text[300];
+
+    for (size_t i = 0; i < SHOWN && mics_plan_left_out(plan, i, text, sizeof text); i++)
+        cli_warn("left out: %s", text);
+    if (count > SHOWN)
+        cli_warn("left out: %zu more nodes", count - SHOWN);
+    if (groups > whole)
+        cli_warn("%lld of %lld partition groups are under more than one leaf switch, at most %lld",
+                 (long long)(groups - whole), (long long)groups,
+                 (long long)json_integer_value(json_object_get(use, "most_leaves")));
 }
 
 /* What the prediction depends on beside the topology. */
@@ -357,11 +423,13 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status == MICS_OK)
         status = set_profile(request, topology, err);
     if (status == MICS_OK)
-        status = mics_plan_search(topology, model, &request->search, &plan, err);
+        status = mics_plan_search_usable(topology, model, &request->search, &request->cluster,
+                                         &plan, err);
     if (status == MICS_OK) {
         topology = NULL; /* owned by the plan */
         model = NULL;
         warn_if_type_is_missing(plan);
+        report_nodes(plan);
         status = write_results(request, plan, argc, argv, err);
     }
     mics_plan_free(plan);

@@ -2,7 +2,8 @@
 /*
  * topology.h - the hardware of a cluster: the document mics.topology in memory.
  *
- * All nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two.
+ * All nodes are alike, so a topology of 1,024 nodes is as small as one of two. What is known of
+ * single nodes is in the document only; node_sets.h makes topologies of alike nodes from it.
  * Costs belong to classes, not to pairs: a link inside a node, and a link between nodes.
  *
  * The document, version 1; what follows a '?' may be absent:
@@ -10,14 +11,18 @@
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
  *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
- * *             ? to_host_bytes_per_s, ? tf32 (fp32 products use it),
+ *             ? to_host_bytes_per_s, ? process_bytes, ? tf32 (fp32 products use it),
  *             ? gpu_rates {sms, f32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s,
  *                          f16_flops_per_s, product_overhead_s, attention ("A100", "H100"),
- *                          attention_factor, ? pytorch_efficiency}: see struct mics_gpu_rates}
+ *                          attention_factor, ? pytorch_efficiency}: see struct mics_gpu_rates,
+ *             ? kernel_rates [{kernel ("matmul"), ? form ("nn"), dtype ("f32", "bf16"),
+ *                              points [[m, n, k, seconds], ...]}]: see kernel_rates.h}
  *     ? profile ("mics", "pytorch"): the software that kernels are priced for
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
- *                     LINK's members, ? points [[bytes, seconds], ...]}]
+ *                     LINK's members, ? points [[bytes, seconds], ...],
+ *                     ? beside_compute [[bytes, seconds alone, seconds while all ranks compute,
+ *                                        part of computation's speed lost meanwhile], ...]}]
  *     ? exchanges [{collective ("all_gather", "reduce_scatter"), nodes, per_node, segments,
  *                   points [[bytes, flat seconds, hierarchical seconds], ...],
  *                   ? hierarchical_from_bytes, ? hierarchical_to_bytes}]
@@ -30,14 +35,14 @@
  *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
  *                  of a message), where, host, value, median, times_slower}]
  *     ? bad_nodes [index of each node that should be left out]
+ *     ? node_classes, other_parts: where nodes differ, see node_sets.h
  *     LINK = {latency_s, bandwidth_bytes_per_s, ? samples, ? spread}
  */
 #ifndef MICS_TOPOLOGY_TOPOLOGY_H
 #define MICS_TOPOLOGY_TOPOLOGY_H
 
-#include "base/err.h"
+#include "topology/kernel_rates.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -76,12 +81,30 @@ enum mics_collective {
 
 const char *mics_collective_name(enum mics_collective collective); /* "all_gather" */
 
-/* A measured collective on a group of `nodes` x `per_node` ranks: alpha + S / beta seconds for an
- * array of S bytes in total. */
+/* A collective of one size, measured while nothing else runs and while all ranks compute, and the
+ * part of computation's speed that is lost meanwhile, 0 to 1. */
+struct mics_beside_point {
+    double bytes, alone_s, beside_s, lost;
+};
+
+enum { MICS_BESIDE_POINTS = 4 };
+
+enum { MICS_COLLECTIVE_POINTS = 48 };
+
+struct mics_collective_point {
+    double bytes, seconds;
+};
+
+/* A measured collective on a group of `nodes` x `per_node` ranks, for arrays of S bytes in total:
+ * the fit alpha + S / beta seconds, and what was measured. */
 struct mics_collective_cost {
     enum mics_collective collective;
     uint32_t nodes, per_node;
     struct mics_link cost;
+    uint32_t point_count;                                        /* may be 0 */
+    struct mics_collective_point points[MICS_COLLECTIVE_POINTS]; /* by increasing bytes */
+    uint32_t beside_count;                                       /* 0: not measured */
+    struct mics_beside_point beside[MICS_BESIDE_POINTS];         /* by increasing bytes */
 };
 
 enum { MICS_ALGORITHM_POINTS = 48 };
@@ -122,13 +145,18 @@ struct mics_topology {
 
     char device[64]; /* of one rank: "host", "NVIDIA H100", ... */
     double flops;    /* FLOP/s that one rank sustains in large matrix products, in `flops_dtype` */
-    char flops_dtype[8];         /* "f32", "bf16", "f16" */
-    double memory_bandwidth;     /* bytes/s of one rank */
-    uint64_t memory_bytes;       /* that one rank may use */
-    uint32_t cores;              /* host cores of one rank; 0: unknown */
+    char flops_dtype[8];     /* "f32", "bf16", "f16" */
+    double memory_bandwidth; /* bytes/s of one rank */
+    uint64_t memory_bytes;   /* that one rank may use */
+    uint32_t cores;          /* host cores of one rank; 0: unknown */
+    /* Host memory of a rank's process when it has joined the job: libraries and MPI. 0: unknown. */
+    uint64_t process_bytes;
     struct mics_gpu_rates rates; /* of a GPU */
     bool tf32;                   /* a GPU multiplies fp32 matrices in TF32 */
     enum mics_profile profile;
+
+    uint32_t kernel_rate_count;
+    struct mics_kernel_rates *kernel_rates; /* measured; may be NULL */
 
     struct mics_link node_link; /* between two ranks of a node */
     struct mics_link net_link;  /* between two nodes: all cards of a node, shared by its ranks */

@@ -2,7 +2,8 @@
 /*
  * op_costs.c - computation as the sum of its launches; communication by the cost model.
  *
- * The costs of stages are kept by batch, since a search asks for the same ones thousands of times.
+ * A launch has its measured time where the topology has kernel rates for it, else that of
+ * compute.h. The costs of stages are kept by batch, since a search asks for the same ones thousands of times.
  * Stages that are alike are priced once.
  */
 #include "plan/schedule/op_costs.h"
@@ -10,7 +11,8 @@
 #include "plan/memory.h"
 #include "plan/schedule/launches.h"
 #include "topology/compute.h"
-#include "topology/cost.h"
+#include "topology/contention.h"
+#include "topology/nccl_cost.h"
 
 #include <stdlib.h>
 
@@ -78,8 +80,15 @@ struct launch_sum {
 static void add_launch(void *context, enum mics_kernel kernel, const void *args)
 {
     struct launch_sum *sum = context;
+    const struct mics_topology *topology = sum->compute->topology;
+    const double measured_s = mics_kernel_launch_seconds(topology->kernel_rates,
+                                                         topology->kernel_rate_count, kernel, args);
     struct mics_kernel_work work;
 
+    if (measured_s >= 0) {
+        sum->cost.device_s += measured_s;
+        return;
+    }
     mics_kernel_work_of(kernel, args, &work);
     const struct mics_launch_cost cost = mics_compute_launch(sum->compute, &work);
     sum->cost.device_s += cost.device_s;
@@ -212,22 +221,51 @@ double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan
     return seconds;
 }
 
-double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
-                                enum mics_collective collective, enum mics_comm_kind comm,
-                                uint64_t bytes)
+/* The group of rank 0's communicator of this kind. */
+static struct mics_span span_of(const struct mics_plan_choice *choice, enum mics_comm_kind comm)
 {
     struct mics_group_position position;
 
     mics_shape_position(&choice->shape, comm, 0, &position);
-    return mics_cost_collective(
-        costs->topology, collective,
-        (struct mics_span){position.nodes, position.per_node, position.sharing}, bytes);
+    return (struct mics_span){position.nodes, position.per_node, position.sharing};
+}
+
+struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
+                                                          const struct mics_plan_choice *choice,
+                                                          enum mics_collective collective,
+                                                          enum mics_comm_kind comm, uint64_t bytes)
+{
+    return mics_cost_collective_time(costs->topology, collective, span_of(choice, comm), bytes);
+}
+
+double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                                enum mics_collective collective, enum mics_comm_kind comm,
+                                uint64_t bytes)
+{
+    return mics_cost_collective(costs->topology, collective, span_of(choice, comm), bytes);
 }
 
 double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes)
 {
-    (void)costs, (void)choice, (void)collective, (void)comm, (void)bytes;
-    return 0;
+    const struct mics_span span = span_of(choice, comm);
+
+    if (span.nodes == 1 && span.per_node == 1)
+        return 0;
+    if (mics_nccl_is_used(costs->topology))
+        return mics_nccl_cost(costs->topology, collective, span, bytes).slowdown;
+    return mics_contention_of(costs->topology, collective, span, bytes).lost;
+}
+
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                             enum mics_collective collective, enum mics_comm_kind comm,
+                             uint64_t bytes)
+{
+    const struct mics_span span = span_of(choice, comm);
+    const double alone_s = mics_cost_collective(costs->topology, collective, span, bytes);
+
+    if (alone_s == 0)
+        return 1;
+    return 1 + mics_contention_of(costs->topology, collective, span, bytes).delay_s / alone_s;
 }

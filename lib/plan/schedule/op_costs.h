@@ -8,6 +8,7 @@
 #define MICS_PLAN_SCHEDULE_OP_COSTS_H
 
 #include "plan/schedule/schedule.h"
+#include "topology/cost.h"
 
 /* Keeps the costs of stages that were asked for, so one thread at a time may use it. Does not own
  * topology and model, which must outlive it. */
@@ -38,11 +39,23 @@ double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_p
                                 enum mics_collective collective, enum mics_comm_kind comm,
                                 uint64_t bytes);
 
-/* The part of the computation's speed that is lost while such a collective runs: 0 to 1. */
+/* The same in two parts: other collectives over the same links lengthen only the transfer. */
+struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
+                                                          const struct mics_plan_choice *choice,
+                                                          enum mics_collective collective,
+                                                          enum mics_comm_kind comm, uint64_t bytes);
+
+/* The part of the computation's speed that is lost while such a collective runs alone on its links:
+ * 0 to 1. */
 double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes);
 
 const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *costs);
+
+/* How many times longer such a collective takes while computation runs: 1 or more. */
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                             enum mics_collective collective, enum mics_comm_kind comm,
+                             uint64_t bytes);
 
 #endif

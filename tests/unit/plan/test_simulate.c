@@ -22,6 +22,30 @@ static const struct mics_topology slow = {
     .net_link = {.bandwidth_bytes = 2}, /* two groups share the card */
 };
 
+/* Where a message takes 3 seconds. */
+static const struct mics_topology late = {
+    .nodes = 2,
+    .per_node = 2,
+    .device = "host",
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.latency_s = 3, .bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+};
+
+/* Where NCCL's kernels take one of 108 multiprocessors. */
+static const struct mics_topology gpus = {
+    .device = "NVIDIA A100 80GB",
+    .nodes = 2,
+    .per_node = 2,
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+};
+
+static const struct mics_topology *topology = &slow;
+
 /* Each computation is a stage of its own, which zeroes memory for so long. */
 static double seconds_of_stage[MAX_OPS];
 
@@ -92,7 +116,7 @@ static void simulate(void)
     stages.model.ops = &zero_ops;
     for (uint32_t u = 0; u < stages.model.unit_count; u++)
         stages.units[u].count = u + 1; /* no stage is like another */
-    CHECK_INT(mics_op_costs_new(&slow, &stages.model, &costs, &err), MICS_OK);
+    CHECK_INT(mics_op_costs_new(topology, &stages.model, &costs, &err), MICS_OK);
     schedule = (struct mics_schedule){
         .ops = ops, .op_count = op_count, .deps = deps, .dep_total = dep_count};
     timeline = (struct mics_timeline){.start = start, .end = end};
@@ -175,6 +199,23 @@ static void exchanges_over_the_same_links_slow_each_other(void)
     CHECK_NEAR(step_s, 9, 1e-9);
 }
 
+static void their_latencies_overlap(void)
+{
+    topology = &late;
+    begin();
+    gather(4);
+    wait_for(2);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
+    wait_for(2);
+    compute(1);
+    wait_for(0);
+    wait_for(1);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(end[0], 3 + 8, 1e-9);
+    CHECK_NEAR(step_s, 12, 1e-9);
+}
+
 static void exchanges_over_different_links_do_not(void)
 {
     begin();
@@ -187,6 +228,23 @@ static void exchanges_over_different_links_do_not(void)
     wait_for(1);
     simulate();
     CHECK_NEAR(step_s, 5, 1e-9);
+}
+
+static void communication_slows_the_computation_beside_it(void)
+{
+    topology = &gpus;
+    begin();
+    gather(20);
+    wait_for(2);
+    compute(5);
+    compute(3);
+    wait_for(0);
+    simulate();
+    topology = &slow;
+    CHECK(end[0] - start[0] > 10);
+    /* A launch takes some microseconds. */
+    CHECK_NEAR(end[1] - start[1], 5 / (1 - 1. / 108), 1e-5);
+    CHECK_NEAR(end[2] - start[2], 3, 1e-5); /* after the gather */
 }
 
 static struct mics_overlap overlap(void)
@@ -270,7 +328,9 @@ int main(void)
     TAP_RUN(an_operation_waits_for_another_of_the_same_step);
     TAP_RUN(an_operation_waits_for_another_of_the_previous_step);
     TAP_RUN(exchanges_over_the_same_links_slow_each_other);
+    TAP_RUN(their_latencies_overlap);
     TAP_RUN(exchanges_over_different_links_do_not);
+    TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
     TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);
