@@ -14,6 +14,7 @@
 #include "plan/search/search.h"
 #include "plan/usable_nodes.h"
 #include "probe/hostfile.h"
+#include "train/report/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,9 @@ enum {
     ID_ALL_NODES,
     ID_HOSTFILE,
     ID_PROFILE,
+    ID_TOKENS,
+    ID_PRICE,
+    ID_CHECK,
 };
 
 static const struct cli_option options[] = {
@@ -76,6 +80,11 @@ static const struct cli_option options[] = {
     {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
     {ID_PROFILE, "profile", "mics|pytorch",
      "predict this trainer's kernels, or eager PyTorch's (default: mics)"},
+    {ID_TOKENS, "tokens", "N", "tokens to train on (300G): print days and GPU-hours"},
+    {ID_PRICE, "price", "PRICE",
+     "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
+    {ID_CHECK, "check", "PATH",
+     "compare the plan with a measured run, its folder or metrics; the operand is the plan"},
 };
 
 static const struct cli_program program = {
@@ -92,10 +101,45 @@ struct request {
     struct cli_common common;
     struct mics_search_options search;
     struct mics_cluster_options cluster;
-    const char *model, *topology, *launch, *file, *trace, *hostfile;
+    const char *model, *topology, *launch, *file, *trace, *hostfile, *check;
+    struct mics_training training;
     bool schedule;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
+
+/* "21.96", "21.96USD", "USD 21.96", "$21.96": a positive number with a currency before or after. */
+static enum mics_status parse_price(const char *value, struct mics_training *out,
+                                    struct mics_err *err)
+{
+    const size_t before = strcspn(value, "0123456789");
+    const size_t digits = strspn(value + before, "0123456789.");
+    const char *const after = value + before + digits;
+    const char *currency = before > 0 ? value : after;
+    size_t length = before > 0 ? before : strlen(after);
+    char number[64];
+    json_t *text;
+
+    for (; length > 0 && *currency == ' '; length--)
+        currency++;
+    for (; length > 0 && currency[length - 1] == ' '; length--)
+        ;
+    text = json_stringn(currency, length); /* NULL: not UTF-8 */
+    if (!text || digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
+        length >= sizeof out->currency || strpbrk(after, "0123456789.-") ||
+        memchr(value, '-', before) || memchr(value, '.', before)) {
+        json_decref(text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price such as 21.96 or 21.96USD",
+                            value);
+    }
+    json_decref(text);
+    memcpy(number, value + before, digits);
+    number[digits] = '\0';
+    if (mics_parse_double(number, 1e-6, 1e12, &out->node_hour_price, NULL) != MICS_OK)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price from 1e-6 to 1e12", value);
+    memcpy(out->currency, currency, length);
+    out->currency[length] = '\0';
+    return MICS_OK;
+}
 
 /* *out: the index of `value` in words. */
 static enum mics_status parse_word(const char *value, const char *const words[2], uint32_t *out,
@@ -205,6 +249,13 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_ALL_NODES:
         request->cluster.all_nodes = true;
         return MICS_OK;
+    case ID_TOKENS:
+        return mics_parse_positive_count(value, &request->training.tokens, err);
+    case ID_PRICE:
+        return parse_price(value, &request->training, err);
+    case ID_CHECK:
+        request->check = value;
+        return MICS_OK;
     default:
         return handle_word(request, id, value, err);
     }
@@ -296,7 +347,7 @@ static enum mics_status write_trace(const struct mics_plan *plan, const char *pa
     enum mics_status status = mics_file_create(path, &file, err);
 
     if (status == MICS_OK)
-        status = mics_trace_prediction(plan, mics_file_stream(file), err);
+        status = mics_trace_plan(plan, mics_file_stream(file), err);
     if (status == MICS_OK)
         return mics_file_commit(file, err);
     mics_file_discard(file);
@@ -406,6 +457,19 @@ static void warn_if_type_is_missing(const struct mics_plan *plan)
                  topology->device, mics_dtype_name(plan->choice.dtype));
 }
 
+/* --check: a plan, or none, is the operand. */
+static enum mics_status check_run(const struct request *request, struct mics_err *err)
+{
+    struct mics_check check;
+    enum mics_status status = mics_check_run(request->check, request->file, &check, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_check_print(stdout, &check, request->common.tsv, err);
+    mics_check_fini(&check);
+    return status;
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -430,8 +494,11 @@ static enum mics_status run(const struct request *request, int argc, char **argv
         model = NULL;
         warn_if_type_is_missing(plan);
         report_nodes(plan);
-        status = write_results(request, plan, argc, argv, err);
+        plan->training = request->training;
+        status = mics_plan_predict_classes(plan, err);
     }
+    if (status == MICS_OK)
+        status = write_results(request, plan, argc, argv, err);
     mics_plan_free(plan);
     mics_topology_free(topology);
     mics_model_free(model);
@@ -439,10 +506,28 @@ static enum mics_status run(const struct request *request, int argc, char **argv
 }
 
 /* -1: continue; else the exit code. */
+static int check_usage_of_check(struct request *request, int argc, char **argv, int operands)
+{
+    const struct cli_common *common = &request->common;
+
+    if (argc - operands > 1)
+        return cli_usage("'%s': expected one plan only", argv[argc - 1]);
+    if (request->model || request->topology || request->launch || request->schedule ||
+        request->trace || request->training.tokens > 0 || common->output || common->json)
+        return cli_usage("--check only goes with a plan and --tsv");
+    request->file = operands < argc ? argv[operands] : NULL;
+    return -1;
+}
+
+/* -1: continue; else the exit code. */
 static int check_usage(struct request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;
 
+    if (request->training.node_hour_price > 0 && request->training.tokens == 0)
+        return cli_usage("--price goes with --tokens");
+    if (request->check)
+        return check_usage_of_check(request, argc, argv, operands);
     if (!request->model)
         return cli_usage("--model is missing");
     if (argc - operands > (request->topology ? 0 : 1))
@@ -471,6 +556,7 @@ int main(int argc, char **argv)
     if (code < 0)
         code = check_usage(&request, argc, argv, operands);
     if (code < 0)
-        code = cli_report(run(&request, argc, argv, &err), &err);
+        code = cli_report(
+            request.check ? check_run(&request, &err) : run(&request, argc, argv, &err), &err);
     return cli_finish(code);
 }
