@@ -106,7 +106,7 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
 enum mics_status mics_catalogue_print(FILE *out, const struct mics_catalogue *catalogue, int tsv,
                                       struct mics_err *err);
 
-/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: there is none. */
+/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: it is unknown. */
 enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_catalogue *catalogue,
                                                const char *name, int tsv, struct mics_err *err);
 
