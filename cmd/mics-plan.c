@@ -14,6 +14,7 @@
 #include "plan/search/search.h"
 #include "plan/usable_nodes.h"
 #include "probe/hostfile.h"
+#include "topology/catalogue.h"
 #include "train/report/check.h"
 
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 enum {
     ID_MODEL = 256,
     ID_TOPOLOGY,
+    ID_CATALOGUE,
     ID_GLOBAL_BATCH,
     ID_MICRO_BATCH,
     ID_SEQ,
@@ -52,6 +54,7 @@ static const struct cli_option options[] = {
      "name (gpt2-nano, gpt2, ...), config.json, or its folder; required"},
     {ID_TOPOLOGY, "topology", "TEXT",
      "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'"},
+    {ID_CATALOGUE, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE"},
     {ID_GLOBAL_BATCH, "global-batch", "N",
      "sequences per step, over all ranks (default: one per rank)"},
     {ID_MICRO_BATCH, "micro-batch", "N",
@@ -101,7 +104,7 @@ struct request {
     struct cli_common common;
     struct mics_search_options search;
     struct mics_cluster_options cluster;
-    const char *model, *topology, *launch, *file, *trace, *hostfile, *check;
+    const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check;
     struct mics_training training;
     bool schedule;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
@@ -217,6 +220,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_TOPOLOGY:
         request->topology = value;
         return MICS_OK;
+    case ID_CATALOGUE:
+        request->catalogue = value;
+        return MICS_OK;
     case ID_STRATEGY:
         search->strategy = value;
         return MICS_OK;
@@ -261,18 +267,29 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     }
 }
 
+static enum mics_status describe_topology(const struct request *request, struct mics_topology **out,
+                                          struct mics_err *err)
+{
+    struct mics_catalogue *catalogue = NULL;
+    enum mics_status status = mics_catalogue_open_user(request->catalogue, &catalogue, err);
+
+    if (status == MICS_OK) {
+        status = mics_topology_parse_in(catalogue, request->topology, out, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "--topology");
+    }
+    mics_catalogue_close(catalogue);
+    return status;
+}
+
 static enum mics_status open_topology(const struct request *request, struct mics_topology **out,
                                       struct mics_err *err)
 {
     json_t *doc = NULL;
     enum mics_status status;
 
-    if (request->topology) {
-        status = mics_topology_parse(request->topology, out, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "--topology");
-        return status;
-    }
+    if (request->topology)
+        return describe_topology(request, out, err);
     status = mics_doc_read_file(request->file, &doc, err);
     if (status != MICS_OK)
         return status;
@@ -530,6 +547,8 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
         return check_usage_of_check(request, argc, argv, operands);
     if (!request->model)
         return cli_usage("--model is missing");
+    if (request->catalogue && !request->topology)
+        return cli_usage("--catalogue goes with --topology");
     if (argc - operands > (request->topology ? 0 : 1))
         return cli_usage("'%s': expected one topology only", argv[argc - 1]);
     if ((request->launch || request->schedule) && output && strcmp(output, "-") == 0)
