@@ -255,7 +255,7 @@ static void entries_of_a_file_replace_those_of_the_same_name(void)
     CHECK_STR(lab.source.file, "test_catalogue.tmp.json");
     CHECK_INT(mics_topology_parse_in(catalogue, "LAB:3", &topology, &err), MICS_OK);
     CHECK_INT(topology ? topology->per_node : 0, 4);
-    CHECK_NEAR(topology ? topology->net_link.bandwidth_bytes : 0, .85 * 100e9, 1);
+    CHECK_NEAR(topology ? topology->net_link.bandwidth_bytes : 0, .96 * 100e9, 1);
     mics_topology_free(topology);
     mics_catalogue_close(catalogue);
 
