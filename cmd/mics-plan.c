@@ -446,14 +446,21 @@ static void report_nodes(const struct mics_plan *plan)
 }
 
 /* What the prediction depends on beside the topology. */
-static void set_profile(const struct request *request, struct mics_topology *topology)
+static enum mics_status set_profile(const struct request *request, struct mics_topology *topology,
+                                    struct mics_err *err)
 {
     const char *tf32 = getenv("MICS_TF32");
+    const bool host = mics_topology_is_host(topology);
 
+    if (request->profile == MICS_PROFILE_PYTORCH && host)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--profile: pytorch is known for GPUs only; the ranks of this topology "
+                            "compute on hosts");
     if (request->profile != MICS_AUTO)
         topology->profile = (enum mics_profile)request->profile;
-    if (tf32 && strcmp(tf32, "1") == 0 && !mics_topology_is_host(topology))
+    if (tf32 && strcmp(tf32, "1") == 0 && !host)
         topology->tf32 = true;
+    return MICS_OK;
 }
 
 /* The types of this trainer are fp32 and bf16. */
@@ -495,7 +502,7 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status == MICS_OK)
         status = open_topology(request, &topology, err);
     if (status == MICS_OK)
-        set_profile(request, topology);
+        status = set_profile(request, topology, err);
     if (status == MICS_OK)
         status = mics_plan_search_usable(topology, model, &request->search, &request->cluster,
                                          &plan, err);

@@ -86,10 +86,11 @@ static void plot_rows(FILE *out, const struct mics_bench_result *result, size_t 
         collect(result, &result->rows[i], &curve);
         put_samples(out, i, &curve);
     }
+    mics_gnuplot_ylabel(out, "bus bandwidth");
     fprintf(out,
             "set title '%s, group %s: %u node%s x %u'\nset xlabel 'bytes of the whole array'\n"
             "set format x '%%.0b %%BB'\nset logscale x 2\nset xtics rotate by -35\n"
-            "set ylabel 'bus bandwidth'\nset format y '%%.0s %%cB/s'\nset logscale y 10\n"
+            "set format y '%%.0s %%cB/s'\nset logscale y 10\n"
             "set samples 200\nplot ",
             mics_bench_op_name(row->op), mics_bench_group_name(row->group), row->nodes,
             row->nodes == 1 ? "" : "s", row->per_node);

@@ -128,6 +128,21 @@ void mics_gnuplot_textf(FILE *out, const char *fmt, ...)
     mics_gnuplot_text(out, text);
 }
 
+void mics_gnuplot_ylabel(FILE *out, const char *fmt, ...)
+{
+    char text[MICS_GNUPLOT_TEXT];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    fputs("if (GPVAL_TERM eq 'dumb') { set tmargin 4; set title offset 0, 1; set label ", out);
+    mics_gnuplot_text(out, text);
+    fputs(" at graph 0, graph 1.08 left } else { set ylabel ", out);
+    mics_gnuplot_text(out, text);
+    fputs(" }\n", out);
+}
+
 /* Pictures in `columns` columns and `rows` rows. */
 struct page {
     unsigned columns, rows;
@@ -202,14 +217,15 @@ static const char picture_style[] =
     "set border 3\n"
     "set tics nomirror out\n"
     "if (GPVAL_TERM eq 'dumb') { unset grid; set key outside bottom "
-    "center horizontal maxcols 2 } else { set grid lc rgb '#d8d8d8' "
+    "center horizontal maxcols 2 width 2 } else { set grid lc rgb '#d8d8d8' "
     "lt 1 lw 1; set key outside right center reverse Left }\n";
 
 /* Everything that a picture may have set. */
 static const char picture_reset[] =
     "unset label; unset arrow; unset logscale; unset xtics; unset ytics; unset grid; unset key\n"
     "set xtics autofreq norotate; set ytics autofreq; set format; set autoscale; set key default\n"
-    "set style data points; set style fill empty; set boxwidth; set offsets 0, 0, 0, 0\n";
+    "set style data points; set style fill empty; set boxwidth; set offsets 0, 0, 0, 0\n"
+    "unset title; unset ylabel; unset tmargin\n";
 
 static enum mics_status find(const struct mics_gnuplot *gnuplot, const char *only, size_t *out,
                              struct mics_err *err)

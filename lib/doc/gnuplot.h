@@ -28,8 +28,8 @@ void mics_gnuplot_free(struct mics_gnuplot *gnuplot);
 
 /* Begin the picture `name` ("memory"; unique in a script), whose commands go to the stream that is
  * returned; it is valid until the next picture begins. NULL: out of memory. The picture sets its
- * title and axes, and calls plot once; the key is beside it. Line types 1 to 8 have distinct colours. `columns`: the
- * least width of the picture on a terminal of characters. */
+ * title and axes, and calls plot once; the key is beside it. Line types 1 to 8 have distinct
+ * colours. `columns`: the least width of the picture on a terminal of characters. */
 FILE *mics_gnuplot_begin(struct mics_gnuplot *gnuplot, const char *name, unsigned columns);
 
 /* Write the text as a string of gnuplot, with its quotes. Control characters become '?'; beyond
@@ -40,6 +40,9 @@ void mics_gnuplot_text(FILE *out, const char *text);
 void mics_gnuplot_tic(FILE *out, const char *text);
 /* The same of a formatted text. */
 void mics_gnuplot_textf(FILE *out, const char *fmt, ...) MICS_PRINTF(2, 3);
+
+/* Name the vertical axis with its unit: beside it, or on a terminal of characters above it. */
+void mics_gnuplot_ylabel(FILE *out, const char *fmt, ...) MICS_PRINTF(2, 3);
 
 /* The unit in which numbers up to `largest` are short: 1, 1e3, 1e6 or 1e9, and its word before the
  * name of what is counted, such as "thousand ". */

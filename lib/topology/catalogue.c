@@ -450,19 +450,16 @@ bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out)
 
     if (mics_catalogue_open(&catalogue, NULL) != MICS_OK)
         return false;
-    for (size_t i = 0; i < json_array_size(catalogue->gpus) && !found; i++) {
-        const json_t *gpu = json_array_get(catalogue->gpus, i);
-        const char *id = json_string_value(json_object_get(gpu, "id"));
-        struct mics_instance instance;
+    for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue) && !found; i++) {
+        struct mics_instance gpu;
         char model[32];
 
-        snprintf(model, sizeof model, "%.*s", (int)strcspn(id, "-"), id);
-        if (!strstr(device, model))
+        if (mics_catalogue_get_gpu(catalogue, i, &gpu, NULL) != MICS_OK)
             continue;
-        found = mics_catalogue_find_gpu(catalogue, id, &instance, NULL) == MICS_OK &&
-                instance.rates.sms > 0;
+        snprintf(model, sizeof model, "%.*s", (int)strcspn(gpu.gpu_id, "-"), gpu.gpu_id);
+        found = gpu.rates.sms > 0 && strstr(device, model);
         if (found)
-            *out = instance.rates;
+            *out = gpu.rates;
     }
     mics_catalogue_close(catalogue);
     return found;

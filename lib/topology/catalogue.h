@@ -9,12 +9,16 @@
  *     ? about: for people; ignored
  *     ? gpus [{id, name, flops_dtype, peak_tflops, sustained (of the peak, 0 to 1), memory_mib,
  *              memory_gb_per_s, memory_reached (of it), link_gb_per_s (one way),
- *              ? pci_ids ["0x2330"], SOURCE}]
+ *              ? pci_ids ["0x2330"], ? kernels KERNELS, SOURCE}]
  *     ? instances [{name, ? aliases [], gpu (an id), gpus, cards, card_gbit,
  *                   net_latency {us, SOURCE}, ? price {usd_per_hour (of one machine), SOURCE},
  *                   SOURCE}]
  *     ? reached {link, net: {share (of the vendor's rate, 0 to 1), SOURCE}}
  *     ? link_latency {us, SOURCE}
+ *     KERNELS = {sms (multiprocessors), f32_tflops, ? tf32_tflops, bf16_tflops, f16_tflops (dense
+ *                peaks), product_overhead_us (of each product), attention ("A100" or "H100": whose
+ *                figures of FlashAttention-2 apply), attention_factor (part of these),
+ *                ? pytorch_efficiency (of eager PyTorch, relative to fused kernels), SOURCE}
  *     SOURCE = ? source (text), ? date ("2026-11-22"): of all figures of the same map
  */
 #ifndef MICS_TOPOLOGY_CATALOGUE_H
@@ -47,12 +51,12 @@ struct mics_instance {
     uint32_t cards;              /* network cards of one machine */
     double link_latency_s, net_latency_s;
     double memory_factor, link_factor, net_factor; /* reached fraction of each rate, 0 to 1 */
-    struct mics_gpu_rates rates;                   /* of one GPU */
     double usd_per_hour;                           /* of one machine; 0: not known */
+    struct mics_gpu_rates rates;                   /* of one GPU; sms 0: not known */
 
     struct mics_source source; /* of the machine: its GPUs and network cards */
     struct mics_source gpu_source, net_latency_source, price_source, link_latency_source;
-    struct mics_source link_factor_source, net_factor_source;
+    struct mics_source link_factor_source, net_factor_source, kernels_source;
 };
 
 /* The built-in catalogue alone. *out belongs to the caller, who calls mics_catalogue_close(). */
@@ -91,8 +95,8 @@ enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, con
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err);
 
-/* The rates of the first GPU whose model ("H200" of "H200-141") is in the name of a device, such as
- * "NVIDIA H200". false: there is none; *out is unchanged. */
+/* The rates of the first built-in GPU whose model ("H200" of "H200-141") is in the name of a device,
+ * such as "NVIDIA H200". false: there is none; *out is unchanged. */
 bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out);
 
 /* Complete a topology that has all but its GPU: the fields of its device from `gpu`, and its
@@ -111,7 +115,7 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
 enum mics_status mics_catalogue_print(FILE *out, const struct mics_catalogue *catalogue, int tsv,
                                       struct mics_err *err);
 
-/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: there is none. */
+/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: it is unknown. */
 enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_catalogue *catalogue,
                                                const char *name, int tsv, struct mics_err *err);
 

@@ -188,8 +188,12 @@ double mics_compute_seconds(const struct mics_compute *compute,
     return fmax(launches->device_s, launches->host_s) / compute->efficiency;
 }
 
-/* The rates of a topology that does not have them: what the catalogue has for a GPU of this name,
- * else an A100's with fp32 at 1/16 of bf16, in proportion to the FLOP/s of the topology. */
+/* The most multiprocessors of any GPU of the catalogue. */
+enum { SMS_MAX = 148 };
+
+/* The rates of a topology that does not have them, in proportion to its FLOP/s: what the catalogue
+ * has for a GPU of this name, else a GPU of so many of an A100's multiprocessors, with fp32 at 1/16
+ * of bf16. */
 static struct mics_gpu_rates derive_rates(const struct mics_topology *topology)
 {
     const bool f32 = strcmp(topology->flops_dtype, "f32") == 0;
@@ -201,13 +205,16 @@ static struct mics_gpu_rates derive_rates(const struct mics_topology *topology)
                                    .product_overhead_s = 5e-6,
                                    .attention = "A100",
                                    .attention_factor = 1};
+    const bool known = mics_catalogue_gpu_rates(topology->device, &rates);
 
-    if (!mics_catalogue_gpu_rates(topology->device, &rates) && f32)
+    if (!known && f32)
         rates.f32 = rates.tf32 = rates.bf16; /* no faster type is known */
     const double scale =
         topology->flops / (f32                                         ? rates.f32
                            : strcmp(topology->flops_dtype, "f16") == 0 ? rates.f16
                                                                        : rates.bf16);
+    if (!known)
+        rates.sms = (uint32_t)fmin(fmax(1, round(scale * rates.sms)), SMS_MAX);
     rates.f32 *= scale;
     rates.tf32 *= scale;
     rates.bf16 *= scale;

@@ -165,7 +165,7 @@ static bool is_slow(const struct mics_topology *topology, uint32_t node)
     for (uint32_t i = 0; i < topology->per_node; i++) {
         const uint32_t rank = node * topology->per_node + i;
 
-        if (slowness(topology, node, NULL, &rank) > 1)
+        if (slowness(topology, node, "", &rank) > 1)
             return true;
     }
     return false;
@@ -194,7 +194,7 @@ static void put_link(FILE *out, const struct link_class *class, double times_slo
 static void put_rank(FILE *out, const struct scene *scene, uint32_t node, uint32_t local)
 {
     const uint32_t rank = node * scene->topology->per_node + local;
-    const double times = slowness(scene->topology, node, NULL, &rank);
+    const double times = slowness(scene->topology, node, "", &rank);
 
     fprintf(out, "    r%u [label=", rank);
     if (times > 1) {

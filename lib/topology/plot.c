@@ -6,7 +6,7 @@
 
 static const char by_size[] =
     "set xlabel 'bytes'\nset format x '%.0b %BB'\nset logscale x 2\nset xtics rotate by -35\n"
-    "set ylabel 'bandwidth'\nset format y '%.0s %cB/s'\nset logscale y 10\n"
+    "set format y '%.0s %cB/s'\nset logscale y 10\n"
     "set samples 200\n";
 
 static void put_title(FILE *out, const char *what, const struct mics_topology *topology)
@@ -15,6 +15,7 @@ static void put_title(FILE *out, const char *what, const struct mics_topology *t
     mics_gnuplot_textf(out, "%s: %.40s, %u node%s x %u", what, topology->name, topology->nodes,
                        topology->nodes == 1 ? "" : "s", topology->per_node);
     fputc('\n', out);
+    mics_gnuplot_ylabel(out, "bandwidth");
 }
 
 /* x / (alpha + x / beta), for x up to `to`. */

@@ -17,7 +17,7 @@ field() # name file
 
 nano() # more options
 {
-    mics-plan --topology='node:2 gpu:2 flops:50G mem:4G membw:10GB/s link:5GB/s,2us net:1gbit,50us' \
+    mics-plan --topology='node:2 gpu:2 flops:200G mem:4G membw:10GB/s link:5GB/s,2us net:1gbit,50us' \
         --model=gpt2-nano --global-batch=8 --seq=256 "$@"
 }
 
@@ -294,6 +294,60 @@ on_terminal() # columns command...
     mics-plan --topology='node:1 gpu:2' --model=mine --json >plan.json
     grep -q '"name": "mine"' plan.json
     mics-plan --topology='node:1 gpu:2' --model=mine/config.json >/dev/null
+}
+
+@test "plan: --profile=pytorch is slower, is in the plan, and says what it assumes" {
+    plan() { mics-plan --topology=p5.48xlarge --model=gpt2-xl --global-batch=64 --strategy=zero1 --micro-batch=8 "$@"; }
+    plan --tsv >mics
+    plan --profile=pytorch -o eager.mp
+    mics-show --tsv eager.mp >eager
+    awk -v a="$(field tokens_per_s mics)" -v b="$(field tokens_per_s eager)" 'BEGIN { exit !(b < 0.8 * a && b > 0.6 * a) }'
+    [ "$(field profile eager)" = "eager PyTorch at 0.72 of fused kernels" ]
+    [ "$(field attention eager)" = "at FlashAttention-2's rates, not measured" ]
+    ! grep -q '^profile' mics
+    mics-show --json eager.mp | grep -q '"profile": "pytorch"'
+    run --separate-stderr nano --profile=jax
+    [ "$status" = 2 ]
+    [[ ${stderr_lines[0]} == "mics-plan: --profile: 'jax': expected mics or pytorch" ]]
+    mics-probe --topology='node:1' --json --no-history | sed 's/"name": "synthetic",$/"name": "host",/' >host.json
+    run --separate-stderr mics-plan --model=gpt2-nano --profile=pytorch host.json
+    one_line_and_code 2
+    [[ $stderr == "mics-plan: --profile: pytorch is known for GPUs only"* ]]
+}
+
+@test "plan: fp32 on a GPU has its own rate, TF32 only with MICS_TF32=1" {
+    plan() { mics-plan --topology=p4de.24xlarge --model=gpt2-xl --global-batch=64 --strategy=zero1 --micro-batch=8 --tsv "$@"; }
+    plan >bf16
+    plan --dtype=f32 >f32
+    MICS_TF32=1 plan --dtype=f32 >tf32
+    awk -v a="$(field compute_s bf16)" -v b="$(field compute_s tf32)" -v c="$(field compute_s f32)" \
+        'BEGIN { exit !(b > 1.3 * a && c > 3 * b) }'
+}
+
+@test "plan: a GPU with fp16 but no bf16 is planned in fp32, with a warning" {
+    run --separate-stderr mics-plan --topology=p3dn.24xlarge --model=gpt2 --tsv
+    [ "$status" = 0 ]
+    [[ $stderr == "mics-plan: NVIDIA V100 32GB multiplies 16-bit matrices in fp16"*"planned in f32" ]]
+    [[ $output == *"dtype"$'\t'"f32"* ]]
+}
+
+@test "plan: predictions agree with published throughput" {
+    run "$BATS_TEST_DIRNAME/../../bench/plan/published" "$MICS_BUILD"
+    echo "$output"
+    [ "$status" = 0 ]
+    [ "$(grep -c '^| llm.c ' <<<"$output")" = 5 ]
+    [ "$(grep -c '^| llmq ' <<<"$output")" = 6 ]
+}
+
+@test "plan: a topology's rates of a GPU are checked" {
+    mics-probe --topology=p5.48xlarge --json --no-history >p5.json
+    for bad in 's/"sms": 132/"sms": 0/=device.gpu_rates.sms' 's/"H100",/"K80",/=device.gpu_rates.attention' \
+        's/"bf16_flops_per_s": 7/"bf16_flops_per_s": -7/=device.gpu_rates.bf16_flops_per_s'; do
+        sed "${bad%=*}" p5.json >bad.json
+        run --separate-stderr mics-plan --model=gpt2 bad.json
+        one_line_and_code 3
+        [[ $stderr == *"${bad##*=}: "* ]]
+    done
 }
 
 @test "plan: a thousand nodes take less than a second" {

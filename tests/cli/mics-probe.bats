@@ -103,6 +103,7 @@ my_machine() # name card_gbit
 
 @test "users add machines by --catalogue and in their configuration folder" {
     cd "$BATS_TEST_TMPDIR"
+    # shellcheck disable=SC2030,SC2031 # of this test alone
     export XDG_CONFIG_HOME=$PWD/config
     mkdir -p config/mics
     my_machine lab 400 >config/mics/a.json
@@ -135,6 +136,7 @@ my_machine() # name card_gbit
         run --separate-stderr $program --topology=p4d:2 --catalogue=missing.json
         one_line_and_code 1
     done
+    # shellcheck disable=SC2030,SC2031 # of this test alone
     export XDG_CONFIG_HOME=$PWD/config
     mkdir -p config/mics
     head -c 60 bad.json >config/mics/cut.json

@@ -121,6 +121,8 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
         if (op->coalesce_next)
             continue;
         sim->costs[i] = comm_cost(&known, op->collective, op->comm, coalesced);
+        if (op->kind == MICS_OP_SCATTER || op->kind == MICS_OP_SYNC) /* types are converted */
+            sim->costs[i].latency_s += mics_op_costs_compute(costs, choice, op);
         coalesced = 0;
     }
 }

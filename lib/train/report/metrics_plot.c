@@ -91,8 +91,8 @@ static void plot_loss(FILE *out, const struct mics_metrics_log *log)
                  vals = put_validations(out, log);
 
     put_title(out, log, "Loss");
-    fputs("set ylabel 'cross-entropy, nats per token'\nset key inside top right vertical\nplot ",
-          out);
+    mics_gnuplot_ylabel(out, "cross-entropy, nats per token");
+    fputs("set key inside top right vertical\nplot ", out);
     if (steps > 0) {
         fputs("$train using 1:2 with lines lt 1 lw 1.5 title ", out);
         put_train_title(out, log, "training");

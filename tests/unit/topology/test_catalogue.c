@@ -294,8 +294,7 @@ static void a_damaged_file_is_refused_with_its_name_and_the_path(void)
         {"{\"instances\": [{\"name\": \"x\", \"gpu\": \"H100-80\", \"gpus\": 1, \"cards\": 1, "
          "\"card_gbit\": 0, \"net_latency\": {\"us\": 1}}]}",
          "instances[0].card_gbit: expected"},
-        {"{\"reached\": {\"link\": {\"share\": 1.5}}}",
-         "reached.link.share: expected"},
+        {"{\"reached\": {\"link\": {\"share\": 1.5}}}", "reached.link.share: expected"},
         {"{\"gpus\": [{\"id\": \"x\"}]}", "gpus[0].name: missing"},
     };
     static const char prefix[] = "test_catalogue.tmp.json: ";

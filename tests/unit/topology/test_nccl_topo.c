@@ -29,7 +29,7 @@ static void a_node_of_eight_GPUs_becomes_a_topology(void)
     CHECK_STR(topology->device, "NVIDIA H200 141GB");
     CHECK_STR(topology->flops_dtype, "bf16");
     CHECK(fabs(topology->node_link.bandwidth_bytes - 18 * 20.6e9) < 1);
-    CHECK(fabs(topology->net_link.bandwidth_bytes - 8 * 50e9 * 0.85) < 1);
+    CHECK(fabs(topology->net_link.bandwidth_bytes - 8 * 50e9 * 0.96) < 1);
     CHECK_INT(json_integer_value(json_object_get(
                   json_object_get(json_object_get(topology->doc, "links"), "net"), "cards")),
               8);
