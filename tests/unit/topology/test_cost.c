@@ -144,8 +144,12 @@ static void measured_sizes_override_the_fit(void)
 {
     struct mics_topology topology = make();
     struct mics_collective_cost cost = {
-        MICS_ALL_GATHER,       4, 1,
-        {50e-6, 1e9, 12, .01}, 3, {{1000, 40e-6}, {100000, 160e-6}, {1000000, 2e-3}}};
+        .collective = MICS_ALL_GATHER,
+        .nodes = 4,
+        .per_node = 1,
+        .cost = {50e-6, 1e9, 12, .01},
+        .point_count = 3,
+        .points = {{1000, 40e-6}, {100000, 160e-6}, {1000000, 2e-3}}};
 
     topology.costs = &cost;
     topology.cost_count = 1;
