@@ -154,6 +154,8 @@ check: deps
 	$(Q)tests/run
 lint:
 	$(Q)tests/run lint
+# Programs that bench/plan runs.
+bench-programs: $(BUILD)/bench/nccl_curves $(BUILD)/bench/weak_scaling
 bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
@@ -216,6 +218,6 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
+.PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c)

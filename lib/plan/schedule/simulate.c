@@ -223,8 +223,6 @@ static void complete(struct sim *sim, struct lane *lane)
 /* The speed of each running operation until the next event: its part of its medium. */
 static void set_speeds(struct sim *sim)
 {
-    const bool computes = sim->lanes[MICS_STREAM_COMPUTE].running &&
-                          sim->lanes[MICS_STREAM_COMPUTE].cost->medium == MEDIUM_COMPUTE;
     static const double parts[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
     struct lane *compute = NULL;
     uint32_t users[MEDIUM_COUNT] = {0};
@@ -242,7 +240,7 @@ static void set_speeds(struct sim *sim)
                           ? 1
                           : parts[users[lane->cost->medium]];
         lost += lane->speed * lane->cost->slowdown;
-        if (computes && lane->cost->stretch > 1)
+        if (users[MEDIUM_COMPUTE] > 0 && lane->cost->stretch > 1)
             lane->speed /= lane->cost->stretch;
         if (lane->cost->medium == MEDIUM_COMPUTE)
             compute = lane;

@@ -64,6 +64,21 @@ static const struct mics_topology shared = {
     .costs = &beside,
 };
 
+/* Where zeroing memory was measured to take twice as long as its bandwidth says. */
+static struct mics_kernel_rates zeroing = {
+    .kernel = MICS_K_ZERO, .count = 1, .points = {{1e9, 1, 1, 2}}};
+static const struct mics_topology rated = {
+    .nodes = 2,
+    .per_node = 2,
+    .device = "host",
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+    .kernel_rate_count = 1,
+    .kernel_rates = &zeroing,
+};
+
 static const struct mics_topology *topology = &slow;
 
 /* Each computation is a stage of its own, which zeroes memory for so long. */
@@ -262,6 +277,7 @@ static void communication_slows_the_computation_beside_it(void)
     simulate();
     topology = &slow;
     CHECK(end[0] - start[0] > 10);
+    /* A launch takes some microseconds. */
     CHECK_NEAR(end[1] - start[1], 5 / (1 - 1. / 108), 1e-5);
     CHECK_NEAR(end[2] - start[2], 3, 1e-5); /* after the gather */
 }
@@ -280,6 +296,17 @@ static void shared_cores_slow_both_as_long_as_both_run(void)
     CHECK_NEAR(end[1] - start[1], 8, 1e-6);
     CHECK_NEAR(end[0] - start[0], 14, 1e-6); /* a half of its speed for 8 seconds */
     CHECK_NEAR(end[2] - start[2], 3, 1e-6);
+}
+
+static void a_launch_takes_its_measured_time(void)
+{
+    mics_kernel_rates_fit(&zeroing);
+    topology = &rated;
+    begin();
+    compute(5);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(step_s, 10, 1e-6);
 }
 
 static struct mics_overlap overlap(void)
@@ -367,6 +394,7 @@ int main(void)
     TAP_RUN(exchanges_over_different_links_do_not);
     TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
+    TAP_RUN(a_launch_takes_its_measured_time);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
     TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);

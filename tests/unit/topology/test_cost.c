@@ -149,7 +149,8 @@ static void measured_sizes_override_the_fit(void)
         .per_node = 1,
         .cost = {50e-6, 1e9, 12, .01},
         .point_count = 3,
-        .points = {{1000, 40e-6}, {100000, 160e-6}, {1000000, 2e-3}}};
+        .points = {{1000, 40e-6}, {100000, 160e-6}, {1000000, 2e-3}},
+    };
 
     topology.costs = &cost;
     topology.cost_count = 1;
