@@ -5,7 +5,6 @@
  * With a description no machine is asked, and under a launcher rank 0 alone does the little there
  * is to do.
  */
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -25,7 +24,8 @@ enum {
     OPT_DEVICE,
     OPT_NCCL_TOPO,
     OPT_NODES,
-    OPT_GPU
+    OPT_GPU,
+    OPT_CATALOGUE
 };
 
 static const struct cli_option option_table[] = {
@@ -35,7 +35,9 @@ static const struct cli_option option_table[] = {
      "describe machines like the one in FILE, from NCCL_TOPO_DUMP_FILE"},
     {OPT_NODES, "nodes", "N", "with --nccl-topo, number of these machines (default: 1)"},
     {OPT_GPU, "gpu", "NAME", "with --nccl-topo, model of their GPUs (default: by PCI device)"},
-    {OPT_LIST, "list", NULL, "list the instances of the catalogue, for --topology"},
+    {OPT_LIST, "list", "[NAME]",
+     "list the instances of the catalogue, or all figures of one, with their sources"},
+    {OPT_CATALOGUE, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)"},
     {OPT_DEVICE, "device", "auto|host|cuda",
      "device to measure (default: auto, GPUs if all ranks have one)"},
@@ -53,10 +55,10 @@ static const struct cli_program program = {
 
 struct options {
     struct cli_common common;
-    struct mics_topology *topology; /* of --topology */
-    const char *nccl_topo, *gpu;
+    const char *topology, *nccl_topo, *gpu, *catalogue;
     uint64_t nodes; /* 0: not given */
     bool list;
+    const char *list_name; /* NULL: all */
     double seconds;
     enum mics_device_kind device;
     const char *hostfile;
@@ -70,9 +72,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 
     switch (id) {
     case OPT_TOPOLOGY:
-        mics_topology_free(opt->topology);
-        opt->topology = NULL;
-        return mics_topology_parse(value, &opt->topology, err);
+        opt->topology = value;
+        return MICS_OK;
     case OPT_NCCL_TOPO:
         opt->nccl_topo = value;
         return MICS_OK;
@@ -90,8 +91,12 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case OPT_HOSTFILE:
         opt->hostfile = value;
         return MICS_OK;
+    case OPT_CATALOGUE:
+        opt->catalogue = value;
+        return MICS_OK;
     default:
         opt->list = true;
+        opt->list_name = value;
         return MICS_OK;
     }
 }
@@ -111,6 +116,8 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("--topology and --nccl-topo exclude each other");
     if ((opt->topology || opt->nccl_topo) && opt->hostfile)
         return cli_usage("--hostfile: a description has no hosts");
+    if (opt->catalogue && !opt->list && !opt->topology && !opt->nccl_topo)
+        return cli_usage("--catalogue goes with --list, --topology and --nccl-topo");
     if (!opt->nccl_topo && (opt->nodes || opt->gpu))
         return cli_usage("--%s goes with --nccl-topo", opt->nodes ? "nodes" : "gpu");
     opt->argc = argc;
@@ -118,88 +125,89 @@ static int parse(int argc, char **argv, struct options *opt)
     return -1;
 }
 
-static int list_instances(const struct options *opt)
+static enum mics_status print_list(FILE *out, const struct options *opt,
+                                   const struct mics_catalogue *catalogue, struct mics_err *err)
+{
+    if (opt->list_name)
+        return mics_catalogue_print_instance(out, catalogue, opt->list_name, opt->common.tsv, err);
+    return mics_catalogue_print(out, catalogue, opt->common.tsv, err);
+}
+
+static enum mics_status list_instances(const struct options *opt,
+                                       const struct mics_catalogue *catalogue, struct mics_err *err)
 {
     struct mics_file_writer *writer = NULL;
-    struct mics_err err;
-    enum mics_status status = MICS_OK;
+    enum mics_status status;
 
     if (!opt->common.output || strcmp(opt->common.output, "-") == 0)
-        return cli_report(mics_catalogue_print(stdout, opt->common.tsv, &err), &err);
-    status = mics_file_create(opt->common.output, &writer, &err);
+        return print_list(stdout, opt, catalogue, err);
+    status = mics_file_create(opt->common.output, &writer, err);
     if (status != MICS_OK)
-        return cli_report(status, &err);
-    status = mics_catalogue_print(mics_file_stream(writer), opt->common.tsv, &err);
+        return status;
+    status = print_list(mics_file_stream(writer), opt, catalogue, err);
     if (status == MICS_OK)
-        status = mics_file_commit(writer, &err);
-    else
-        mics_file_discard(writer);
-    return cli_report(status, &err);
+        return mics_file_commit(writer, err);
+    mics_file_discard(writer);
+    return status;
 }
 
-static int describe(const struct options *opt)
+/* What --topology or --nccl-topo describes. */
+static enum mics_status describe(const struct options *opt, const struct mics_catalogue *catalogue,
+                                 struct mics_err *err)
 {
+    struct mics_topology *topology = NULL;
     json_t *doc = NULL;
-    struct mics_err err;
-    enum mics_status status = mics_topology_to_doc(opt->topology, &doc, &err);
+    enum mics_status status;
 
+    if (opt->topology)
+        status = mics_topology_parse_in(catalogue, opt->topology, &topology, err);
+    else
+        status = mics_topology_from_nccl(opt->nccl_topo, catalogue, opt->gpu,
+                                         opt->nodes ? (uint32_t)opt->nodes : 1, &topology, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_topology_to_doc(topology, &doc, err);
     if (status == MICS_OK)
         status =
-            cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, &err);
+            cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, err);
     json_decref(doc);
-    return cli_report(status, &err);
+    mics_topology_free(topology);
+    return status;
 }
 
-/* Say each finding in a line; the exit code. */
-static int report_outliers(const json_t *doc)
+/* No machine is measured. An unknown name is a mistake on the command line. */
+static int consult_catalogue(const struct options *opt)
 {
-    const json_t *outliers = json_object_get(doc, "outliers");
-    const size_t count = json_array_size(outliers);
+    struct mics_catalogue *catalogue = NULL;
+    struct mics_err err;
+    enum mics_status status = mics_catalogue_open_user(opt->catalogue, &catalogue, &err);
 
-    for (size_t i = 0; i < count; i++) {
-        const json_t *outlier = json_array_get(outliers, i);
-
-        cli_error("%s: %s of %s is %.1f times slower than the median",
-                  json_string_value(json_object_get(outlier, "host")),
-                  json_string_value(json_object_get(outlier, "what")),
-                  json_string_value(json_object_get(outlier, "where")),
-                  json_real_value(json_object_get(outlier, "times_slower")));
-    }
-    return count > 0 ? CLI_NO_ANSWER : CLI_DONE;
+    if (status == MICS_OK)
+        status = opt->list ? list_instances(opt, catalogue, &err) : describe(opt, catalogue, &err);
+    mics_catalogue_close(catalogue);
+    if (status == MICS_ERR_ARG && !opt->nccl_topo)
+        return cli_usage("--%s: %s", opt->list ? "list" : "topology", err.text);
+    return cli_report(status, &err);
 }
 
 /* Only rank 0 writes. All ranks have the same outliers and exit with the same status. */
 static int write_result(const struct options *opt, json_t *doc)
 {
+    const json_t *outliers = json_object_get(doc, "outliers");
     enum mics_status status = MICS_OK;
     struct mics_err err;
-    int code;
 
     if (cli_rank() == 0)
         status =
             cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, &err);
     if (status != MICS_OK)
         return cli_report(status, &err);
-    code = report_outliers(doc);
+    cli_report_outliers(outliers);
     if (cli_rank() == 0 && opt->hostfile)
         status = mics_hostfile_write(opt->hostfile, doc, &err);
-    return status == MICS_OK ? code : cli_report(status, &err);
-}
-
-/* A rank that fails alone must say so itself and end the others. Rank 0 says at once what may have
- * happened to all, which ends those that would say the same. */
-static int fail(struct mics_world *world, enum mics_status status, const struct mics_err *err)
-{
-    int code;
-
-    if (world->rank != 0) {
-        mics_sleep_s(0.5);
-        cli_set_rank(0, (int)world->size);
-    }
-    code = cli_report(status, err);
-    if (world->size > 1)
-        world->comm->ops->abort(world->comm, code);
-    return code;
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    return json_array_size(outliers) > 0 ? CLI_NO_ANSWER : CLI_DONE;
 }
 
 static int measure(const struct options *opt)
@@ -216,34 +224,18 @@ static int measure(const struct options *opt)
     status = mics_probe_run(world, opt->device, opt->seconds, &doc, &err);
     if (status == MICS_OK)
         code = write_result(opt, doc);
-    else if (status == MICS_ERR_INFEASIBLE) /* on all ranks alike */
-        code = cli_report(status, &err);
     else
-        code = fail(world, status, &err);
+        code = cli_fail_job(world->comm, status, &err);
     json_decref(doc);
     mics_world_close(world);
     return code;
 }
 
-/* --nccl-topo becomes a topology like one of --topology. */
-static int import(struct options *opt)
-{
-    struct mics_err err;
-    const enum mics_status status = mics_topology_from_nccl(
-        opt->nccl_topo, opt->gpu, opt->nodes ? (uint32_t)opt->nodes : 1, &opt->topology, &err);
-
-    return status == MICS_OK ? describe(opt) : cli_report(status, &err);
-}
-
-static int run(struct options *opt)
+static int run(const struct options *opt)
 {
     if (!opt->list && !opt->topology && !opt->nccl_topo)
         return measure(opt);
-    if (cli_rank() != 0)
-        return CLI_DONE;
-    if (opt->nccl_topo)
-        return import(opt);
-    return opt->list ? list_instances(opt) : describe(opt);
+    return cli_rank() == 0 ? consult_catalogue(opt) : CLI_DONE;
 }
 
 int main(int argc, char **argv)
@@ -255,6 +247,5 @@ int main(int argc, char **argv)
     code = parse(argc, argv, &opt);
     if (code < 0)
         code = run(&opt);
-    mics_topology_free(opt.topology);
     return cli_finish(code);
 }

@@ -10,6 +10,7 @@
 #include "topology/topology.h"
 
 #include "topology/cost.h"
+#include "topology/node_sets.h"
 
 #include "doc/cursor.h"
 #include "doc/doc.h"
@@ -200,6 +201,9 @@ static enum mics_status read_device(const struct mics_cursor *root, struct mics_
                                  err);
     if (status == MICS_OK && mics_cursor_has(&at, "cores"))
         status = mics_cursor_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "process_bytes"))
+        status = mics_cursor_u64(&at, "process_bytes", 0, (uint64_t)1 << 40,
+                                 &topology->process_bytes, err);
     if (status == MICS_OK && mics_cursor_has(&at, "tf32"))
         status = mics_cursor_bool(&at, "tf32", &topology->tf32, err);
     if (status == MICS_OK)
@@ -349,6 +353,23 @@ static enum mics_status read_costs(const struct mics_cursor *root, struct mics_t
     return status;
 }
 
+/* Two costs of one collective on groups of one shape contradict each other. */
+static enum mics_status check_costs(const struct mics_cursor *root,
+                                    const struct mics_topology *topology, struct mics_err *err)
+{
+    for (uint32_t i = 0; i < topology->cost_count; i++)
+        for (uint32_t j = 0; j < i; j++) {
+            const struct mics_collective_cost *a = &topology->costs[i], *b = &topology->costs[j];
+
+            if (a->collective == b->collective && a->nodes == b->nodes &&
+                a->per_node == b->per_node)
+                return mics_cursor_fail(root, "collectives", err,
+                                        "items %u and %u are both %s of %u x %u ranks", j, i,
+                                        mics_collective_name(a->collective), a->nodes, a->per_node);
+        }
+    return MICS_OK;
+}
+
 enum { MAX_ALGORITHM_TIMINGS = 1024 };
 
 static enum mics_status read_point(const struct mics_cursor *points, size_t index,
@@ -473,6 +494,10 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
     status = read_all(&root, topology, err);
     if (status == MICS_OK)
         status = read_algorithm_timings(doc, topology, err);
+    if (status == MICS_OK)
+        status = check_costs(&root, topology, err);
+    if (status == MICS_OK)
+        status = mics_node_sets_check(topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;
@@ -568,6 +593,8 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
     put(&writer, "memory_bandwidth_bytes_per_s", json_real(topology->memory_bandwidth));
     put(&writer, "memory_bytes", json_integer((json_int_t)topology->memory_bytes));
     put(&writer, "cores", json_integer(topology->cores));
+    if (topology->process_bytes > 0)
+        put(&writer, "process_bytes", json_integer((json_int_t)topology->process_bytes));
     if (!topology->doc && topology->kernel_rate_count > 0) {
         json_t *rates = NULL;
 

@@ -2,7 +2,8 @@
 /*
  * topology.h - the hardware of a cluster: the document mics.topology in memory.
  *
- * All nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two.
+ * All nodes are alike, so a topology of 1,024 nodes is as small as one of two. What is known of
+ * single nodes is in the document only; node_sets.h makes topologies of alike nodes from it.
  * Costs belong to classes, not to pairs: a link inside a node, and a link between nodes.
  *
  * The document, version 1; what follows a '?' may be absent:
@@ -10,7 +11,7 @@
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
  *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
- *             ? to_host_bytes_per_s, ? tf32 (fp32 products use it),
+ *             ? to_host_bytes_per_s, ? process_bytes, ? tf32 (fp32 products use it),
  *             ? gpu_rates {sms, f32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s,
  *                          f16_flops_per_s, product_overhead_s, attention ("A100", "H100"),
  *                          attention_factor, ? pytorch_efficiency}: see struct mics_gpu_rates,
@@ -34,6 +35,7 @@
  *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
  *                  of a message), where, host, value, median, times_slower}]
  *     ? bad_nodes [index of each node that should be left out]
+ *     ? node_classes, other_parts: where nodes differ, see node_sets.h
  *     LINK = {latency_s, bandwidth_bytes_per_s, ? samples, ? spread}
  */
 #ifndef MICS_TOPOLOGY_TOPOLOGY_H
@@ -143,10 +145,12 @@ struct mics_topology {
 
     char device[64]; /* of one rank: "host", "NVIDIA H100", ... */
     double flops;    /* FLOP/s that one rank sustains in large matrix products, in `flops_dtype` */
-    char flops_dtype[8];         /* "f32", "bf16", "f16" */
-    double memory_bandwidth;     /* bytes/s of one rank */
-    uint64_t memory_bytes;       /* that one rank may use */
-    uint32_t cores;              /* host cores of one rank; 0: unknown */
+    char flops_dtype[8];     /* "f32", "bf16", "f16" */
+    double memory_bandwidth; /* bytes/s of one rank */
+    uint64_t memory_bytes;   /* that one rank may use */
+    uint32_t cores;          /* host cores of one rank; 0: unknown */
+    /* Host memory of a rank's process when it has joined the job: libraries and MPI. 0: unknown. */
+    uint64_t process_bytes;
     struct mics_gpu_rates rates; /* of a GPU */
     bool tf32;                   /* a GPU multiplies fp32 matrices in TF32 */
     enum mics_profile profile;
@@ -199,5 +203,10 @@ enum mics_status mics_algorithm_timings_to_doc(const struct mics_algorithm_timin
  * *out belongs to the caller. MICS_ERR_ARG: the message quotes what is wrong. */
 enum mics_status mics_topology_parse(const char *text, struct mics_topology **out,
                                      struct mics_err *err);
+
+/* The same with the names of this catalogue instead of the built-in one. */
+struct mics_catalogue;
+enum mics_status mics_topology_parse_in(const struct mics_catalogue *catalogue, const char *text,
+                                        struct mics_topology **out, struct mics_err *err);
 
 #endif
