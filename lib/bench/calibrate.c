@@ -8,12 +8,15 @@
 #include "bench/beside.h"
 #include "topology/cost.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
+static_assert((int)MICS_SERIES_MAX <= (int)MICS_COLLECTIVE_POINTS, "a series fits into a cost");
+
 static enum mics_status measure(const struct mics_bench *bench, struct mics_bench_comms *comms,
                                 enum mics_collective collective, double budget_s,
-                                struct mics_measured *out, struct mics_err *err)
+                                struct mics_collective_cost *out, struct mics_err *err)
 {
     struct mics_series series;
     enum mics_status status =
@@ -21,15 +24,16 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
 
     if (status != MICS_OK)
         return status;
-    *out = (struct mics_measured){.count = series.count};
-    out->cost.collective = collective;
-    out->cost.nodes = comms->nodes;
-    out->cost.per_node = comms->per_node;
+    *out = (struct mics_collective_cost){.collective = collective,
+                                         .nodes = comms->nodes,
+                                         .per_node = comms->per_node,
+                                         .point_count = (uint32_t)series.count};
     for (size_t i = 0; i < series.count; i++)
-        out->points[i] = series.samples[i];
+        out->points[i] =
+            (struct mics_collective_point){series.samples[i].bytes, series.samples[i].seconds};
     status = mics_fit_link(series.samples, mics_fit_drop_bursts(series.samples, series.count),
-                           &out->cost.cost, err);
-    out->cost.cost.samples = series.batches;
+                           &out->cost, err);
+    out->cost.samples = series.batches;
     mics_series_fini(&series);
     return status;
 }
@@ -38,19 +42,18 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
 static const double beside_max_s = 0.2;
 
 static enum mics_status measure_beside(const struct mics_bench_load *load,
-                                       struct mics_bench_comms *comms, struct mics_measured *out,
-                                       struct mics_err *err)
+                                       struct mics_bench_comms *comms,
+                                       struct mics_collective_cost *cost, struct mics_err *err)
 {
-    struct mics_collective_cost *cost = &out->cost;
     enum mics_status status = MICS_OK;
-    size_t last = out->count - 1;
+    uint32_t last = cost->point_count - 1;
 
-    while (last > 0 && out->points[last].seconds > beside_max_s)
+    while (last > 0 && cost->points[last].seconds > beside_max_s)
         last--;
-    for (size_t i = last >= 2 ? last - 2 : last; i <= last && status == MICS_OK; i += 2)
+    for (uint32_t i = last >= 2 ? last - 2 : last; i <= last && status == MICS_OK; i += 2)
         status =
-            mics_bench_beside(load, comms, cost->collective, (uint64_t)out->points[i].bytes,
-                              out->points[i].seconds, &cost->beside[cost->beside_count++], err);
+            mics_bench_beside(load, comms, cost->collective, (uint64_t)cost->points[i].bytes,
+                              cost->points[i].seconds, &cost->beside[cost->beside_count++], err);
     return status;
 }
 
@@ -59,7 +62,7 @@ static enum mics_status measure_beside(const struct mics_bench_load *load,
 static enum mics_status measure_shape(const struct mics_bench *bench,
                                       const struct mics_bench_load *load,
                                       const struct mics_group_shape *shape, double end_s,
-                                      uint32_t series_left, struct mics_measured *out,
+                                      uint32_t series_left, struct mics_collective_cost *out,
                                       struct mics_err *err)
 {
     const struct mics_bench_grouping grouping = mics_bench_grouping_of_shape(bench->world, shape);
@@ -82,12 +85,12 @@ static enum mics_status measure_shape(const struct mics_bench *bench,
 
 enum mics_status mics_collectives_measure(const struct mics_bench *bench,
                                           const struct mics_bench_load *load, double budget_s,
-                                          struct mics_measured **out, uint32_t *count,
+                                          struct mics_collective_cost **out, uint32_t *count,
                                           struct mics_err *err)
 {
     const double end_s = mics_now_s() + budget_s;
     struct mics_group_shape *shapes = NULL;
-    struct mics_measured *measured = NULL;
+    struct mics_collective_cost *measured = NULL;
     uint32_t shape_count = 0;
     enum mics_status status = mics_group_shapes_list(
         bench->world->node_count, bench->world->local_size, &shapes, &shape_count, err);
@@ -108,34 +111,6 @@ enum mics_status mics_collectives_measure(const struct mics_bench *bench,
     }
     *out = measured;
     *count = total;
-    return MICS_OK;
-}
-
-static json_t *points_of(const struct mics_measured *measured)
-{
-    json_t *points = json_array();
-
-    for (size_t i = 0; i < measured->count; i++) {
-        const struct mics_sample *point = &measured->points[i];
-        json_t *pair = json_pack("[I, f]", (json_int_t)point->bytes, point->seconds);
-
-        if (json_array_append_new(points, pair) != 0) {
-            json_decref(points);
-            return NULL;
-        }
-    }
-    return points;
-}
-
-enum mics_status mics_collectives_add_points(json_t *doc, const struct mics_measured *measured,
-                                             uint32_t count, struct mics_err *err)
-{
-    json_t *collectives = json_object_get(doc, "collectives");
-
-    for (uint32_t i = 0; i < count; i++)
-        if (json_object_set_new(json_array_get(collectives, i), "points",
-                                points_of(&measured[i])) != 0)
-            return mics_err_nomem(err);
     return MICS_OK;
 }
 
@@ -257,24 +232,16 @@ static enum mics_status time_groups(const struct mics_bench *bench,
 }
 
 /* Replace the document's costs by the measured ones. */
-static enum mics_status fill_in(json_t *doc, const struct mics_measured *measured, uint32_t count,
-                                const struct timings *timings, struct mics_err *err)
+static enum mics_status fill_in(json_t *doc, const struct mics_collective_cost *measured,
+                                uint32_t count, const struct timings *timings, struct mics_err *err)
 {
-    struct mics_collective_cost *costs = calloc(count, sizeof *costs);
     json_t *exchanges = NULL;
-    enum mics_status status = costs ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status = mics_topology_set_costs(doc, measured, count, err);
 
-    for (uint32_t i = 0; i < count && costs; i++)
-        costs[i] = measured[i].cost;
-    if (status == MICS_OK)
-        status = mics_topology_set_costs(doc, costs, count, err);
-    if (status == MICS_OK)
-        status = mics_collectives_add_points(doc, measured, count, err);
     if (status == MICS_OK)
         status = mics_algorithm_timings_to_doc(timings->list, timings->count, &exchanges, err);
     if (status == MICS_OK && json_object_set_new(doc, "exchanges", exchanges) != 0)
         status = mics_err_nomem(err);
-    free(costs);
     return status;
 }
 
@@ -282,7 +249,7 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
                                 const struct mics_bench_request *request, double seconds,
                                 json_t *doc, struct mics_err *err)
 {
-    struct mics_measured *measured = NULL;
+    struct mics_collective_cost *measured = NULL;
     struct mics_bench_load load = {0};
     struct timings timings = {0};
     uint32_t count = 0;

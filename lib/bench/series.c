@@ -138,10 +138,11 @@ static enum mics_status add_size(struct mics_series *series, const struct rank_t
     return count > 0 ? MICS_OK : mics_err_set(err, MICS_ERR_ARG, "no rank took part");
 }
 
-/* Iterations and batches of a size whose collective takes `seconds`, in the rest of the budget. */
+/* Iterations and batches of a size whose collective takes `seconds`, in the rest of the budget: a
+ * sixth of it at most, so that six sizes leave a third for the larger ones. */
 static void choose_repetitions(struct round *round, double seconds, double left_s)
 {
-    const double fit = left_s / 3 / seconds; /* collectives in a third of what is left */
+    const double fit = left_s / 6 / seconds; /* collectives in a sixth of what is left */
 
     round->iters = (uint32_t)fmax(1, fmin(MAX_ITERS, batch_s / seconds));
     round->batches = (uint32_t)fmax(MIN_BATCHES, fmin(MAX_BATCHES, fit / round->iters - 1));

@@ -24,8 +24,6 @@ struct probe {
     struct mics_topology *topology;
     struct mics_slow_nodes nodes;
     double from_host, to_host; /* bytes/s; 0: the device is the host */
-    struct mics_measured *measured;
-    uint32_t measured_count;
 };
 
 static enum mics_status probe_collectives(struct probe *probe, struct mics_err *err)
@@ -33,18 +31,9 @@ static enum mics_status probe_collectives(struct probe *probe, struct mics_err *
     const double left_s = fmax(probe->seconds - mics_bench_elapsed_s(&probe->bench),
                                collectives_part * probe->seconds);
     struct mics_topology *topology = probe->topology;
-    const enum mics_status status = mics_collectives_measure(
-        &probe->bench, NULL, left_s, &probe->measured, &probe->measured_count, err);
 
-    if (status != MICS_OK)
-        return status;
-    topology->costs = calloc(probe->measured_count, sizeof *topology->costs);
-    if (!topology->costs)
-        return mics_err_nomem(err);
-    for (uint32_t i = 0; i < probe->measured_count; i++)
-        topology->costs[i] = probe->measured[i].cost;
-    topology->cost_count = probe->measured_count;
-    return MICS_OK;
+    return mics_collectives_measure(&probe->bench, NULL, left_s, &topology->costs,
+                                    &topology->cost_count, err);
 }
 
 static void name_topology(const struct probe *probe)
@@ -126,9 +115,7 @@ static bool add_members(json_t *doc, const struct probe *probe)
 
     return json_object_set_new(doc, "hosts", world_hosts(world)) == 0 &&
            json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) == 0 &&
-           json_object_set(doc, "outliers", probe->nodes.list) == 0 &&
-           mics_collectives_add_points(doc, probe->measured, probe->measured_count, NULL) ==
-               MICS_OK;
+           json_object_set(doc, "outliers", probe->nodes.list) == 0;
 }
 
 static enum mics_status topology_doc(const struct probe *probe, json_t **out, struct mics_err *err)
@@ -230,7 +217,6 @@ static enum mics_status probe_part(struct mics_world *world, enum mics_device_ki
         status = make_document(&probe, out, err);
     if (status == MICS_OK)
         status = add_classes(&probe, *out, err);
-    free(probe.measured);
     mics_topology_free(probe.topology);
     mics_slow_nodes_fini(&probe.nodes);
     mics_bench_fini(&probe.bench);

@@ -2,10 +2,10 @@
 /*
  * contention.h - collectives and computation that run at the same time on the same cores.
  *
- * Measured by mics-bench --calibrate on hosts: each collective of two sizes while nothing else runs,
- * and while all ranks compute. What it takes longer is a + b bytes through both sizes, a, b >= 0: the
- * waits of its steps for a core, and the cores that its bytes need. What computation loses is
- * interpolated in the logarithm of the bytes; outside it is that of the nearest size.
+ * Measured by mics-bench --calibrate on hosts: each collective of two sizes while nothing else
+ * runs, and while all ranks compute. What it takes longer is a + b bytes through both sizes, a, b
+ * >= 0: the waits of its steps for a core, and the cores that its bytes need. What computation
+ * loses is interpolated in the logarithm of the bytes; outside it is that of the nearest size.
  */
 #ifndef MICS_TOPOLOGY_CONTENTION_H
 #define MICS_TOPOLOGY_CONTENTION_H

@@ -255,7 +255,7 @@ static void make_rows(const struct mics_kernel_rates *rates, struct rows *out)
 static double fit_terms(const struct rows *rows, unsigned set, double *terms)
 {
     double system[MICS_KERNEL_TERMS][MICS_KERNEL_TERMS + 1] = {{0}}, found[MICS_KERNEL_TERMS];
-    int index[MICS_KERNEL_TERMS], size = 0;
+    int index[MICS_KERNEL_TERMS] = {0}, size = 0;
     double sum = 0;
 
     for (int t = 0; t < MICS_KERNEL_TERMS; t++) {

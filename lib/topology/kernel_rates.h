@@ -21,6 +21,8 @@
 
 #include <jansson.h>
 
+struct mics_cursor;
+
 /* What determines the time of a launch on a host. */
 struct mics_kernel_shape {
     enum mics_kernel kernel;
@@ -70,10 +72,9 @@ double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
 double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t count,
                                   enum mics_kernel kernel, const void *args);
 
-/* The value of a document's device.kernel_rates: [{kernel, ? form, dtype, points [[m, n, k, seconds],
- * ...]}]. *out is the caller's, to free(); an empty array gives none. MICS_ERR_FORMAT: the path of
- * the wrong value below `device`, and why. */
-struct mics_cursor;
+/* The value of a document's device.kernel_rates: [{kernel, ? form, dtype, points [[m, n, k,
+ * seconds], ...]}]. *out is the caller's, to free(); an empty array gives none. MICS_ERR_FORMAT:
+ * the path of the wrong value below `device`, and why. */
 enum mics_status mics_kernel_rates_read(const struct mics_cursor *device,
                                         struct mics_kernel_rates **out, uint32_t *count,
                                         struct mics_err *err);

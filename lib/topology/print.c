@@ -132,12 +132,33 @@ static enum mics_status print_links(FILE *out, const struct mics_topology *topol
     return mics_table_finish(table, out, tsv, err);
 }
 
+/* The largest size of the points; of those beside computation how many times longer the collective
+ * takes, and the part of computation's speed that is lost. */
+static void put_measured(struct mics_table *table, const struct mics_collective_cost *cost, int tsv)
+{
+    if (cost->point_count > 0)
+        mics_table_bytes(table, tsv, (uint64_t)cost->points[cost->point_count - 1].bytes);
+    else
+        mics_table_cell(table, "-");
+    if (cost->beside_count > 0) {
+        const struct mics_beside_point *last = &cost->beside[cost->beside_count - 1];
+
+        mics_table_cell(table, tsv ? "%.6g" : "%.2f times", last->beside_s / last->alone_s);
+        mics_table_share(table, tsv, last->lost);
+    } else {
+        mics_table_cell(table, "-");
+        mics_table_cell(table, "-");
+    }
+}
+
 static enum mics_status print_collectives(FILE *out, const struct mics_topology *topology, int tsv,
                                           struct mics_err *err)
 {
     struct mics_table *table = mics_table_new(
-        tsv ? "collective|nodes|per_node|latency_s|bandwidth_bytes_per_s|samples|spread"
-            : "<collective|>nodes|>ranks per node|>latency|>bandwidth|>samples|>spread");
+        tsv ? "collective|nodes|per_node|latency_s|bandwidth_bytes_per_s|samples|spread|"
+              "measured_to_bytes|beside_compute_times|compute_lost"
+            : "<collective|>nodes|>ranks per node|>latency|>bandwidth|>samples|>spread|"
+              ">measured to|>beside compute|>compute lost");
 
     for (uint32_t i = 0; i < topology->cost_count; i++) {
         const struct mics_collective_cost *cost = &topology->costs[i];
@@ -146,6 +167,33 @@ static enum mics_status print_collectives(FILE *out, const struct mics_topology 
         mics_table_cell(table, "%u", cost->nodes);
         mics_table_cell(table, "%u", cost->per_node);
         put_link(table, &cost->cost, tsv);
+        put_measured(table, cost, tsv);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+/* Operations at the largest of their measured sizes. */
+static enum mics_status print_kernel_rates(FILE *out, const struct mics_topology *topology, int tsv,
+                                           struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new(tsv ? "operation|form|dtype|points|m|n|k|seconds"
+                           : "<operation|<form|<dtype|>points|>m|>n|>k|>time");
+
+    for (uint32_t i = 0; i < topology->kernel_rate_count; i++) {
+        const struct mics_kernel_rates *rates = &topology->kernel_rates[i];
+        const struct mics_kernel_point *last = &rates->points[rates->count - 1];
+        const char *form = mics_kernel_form_name(rates->kernel, rates->form);
+
+        mics_table_cell(table, "%s", mics_kernel_name(rates->kernel));
+        mics_table_cell(table, "%s", form[0] ? form : "-");
+        mics_table_cell(table, "%s", rates->dtype == MICS_F32 ? "f32" : "bf16");
+        mics_table_cell(table, "%u", rates->count);
+        mics_table_cell(table, "%.0f", last->m);
+        mics_table_cell(table, "%.0f", last->n);
+        mics_table_cell(table, "%.0f", last->k);
+        mics_table_time(table, tsv, last->seconds);
     }
     fputc('\n', out);
     return mics_table_finish(table, out, tsv, err);
@@ -226,6 +274,8 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
         status = print_collectives(out, topology, tsv, err);
     if (status == MICS_OK && topology->algorithm_timing_count > 0)
         status = print_algorithm_timings(out, topology, tsv, err);
+    if (status == MICS_OK && topology->kernel_rate_count > 0)
+        status = print_kernel_rates(out, topology, tsv, err);
     if (status == MICS_OK && json_array_size(outliers) > 0)
         status = print_outliers(out, outliers, tsv, err);
     mics_topology_free(topology);

@@ -212,6 +212,10 @@ too_long()
     [ "$(grep -c '"program": "mics-bench"' topo.json)" = 1 ]
     [ "$(mics-show --tsv calibrated.mp | grep -c '^\(all_gather\|reduce_scatter\)	2	2	[124]	.*	262144	')" = 6 ]
     mics-show --json plan.mp | grep -q '"exchanges": \['
+    # Three collectives on 1 x 2, 2 x 1 and 2 x 2 ranks, also while all ranks compute.
+    [ "$(grep -c '"beside_compute":' topo.json)" = 9 ]
+    [ "$(grep -c '"points":' topo.json)" = $((9 + 6 + $(grep -c '"kernel":' topo.json))) ]
+    mics-show calibrated.mp | grep -q '^all_reduce .* times .* %$'
 }
 
 @test "a plan follows the calibration" {

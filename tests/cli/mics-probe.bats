@@ -190,7 +190,10 @@ my_machine() # name card_gbit
     # all_gather, reduce_scatter, all_reduce on 2 and on 4 ranks
     [ "$(grep -c '"collective":' topo.json)" = 6 ]
     [ "$(cat hosts)" = "$(hostname) slots=4" ]
-    mics-show --tsv topo.json
+    mics-show --tsv topo.json >topo.tsv
+    # Products in three forms and two types; passes over memory.
+    [ "$(grep -c '^matmul	[nt][nt]	b*f' topo.tsv)" = 6 ]
+    grep -q '^layernorm	-	f32	2	' topo.tsv
 }
 
 @test "MICS_NODE_RANKS declares nodes" {

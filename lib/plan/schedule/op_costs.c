@@ -3,8 +3,8 @@
  * op_costs.c - computation as the sum of its launches; communication by the cost model.
  *
  * A launch has its measured time where the topology has kernel rates for it, else that of
- * compute.h. The costs of stages are kept by batch, since a search asks for the same ones thousands of times.
- * Stages that are alike are priced once.
+ * compute.h. The costs of stages are kept by batch, since a search asks for the same ones thousands
+ * of times. Stages that are alike are priced once.
  */
 #include "plan/schedule/op_costs.h"
 

@@ -44,6 +44,41 @@ static const struct mics_topology gpus = {
     .net_link = {.bandwidth_bytes = 2},
 };
 
+/* Where a gather inside a node takes twice as long while ranks compute, which takes a quarter of
+ * the computation's speed. */
+static struct mics_collective_cost beside = {.collective = MICS_ALL_GATHER,
+                                             .nodes = 1,
+                                             .per_node = 2,
+                                             .cost = {.bandwidth_bytes = 2},
+                                             .beside_count = 1,
+                                             .beside = {{20, 10, 20, .25}}};
+static const struct mics_topology shared = {
+    .nodes = 2,
+    .per_node = 2,
+    .device = "host",
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+    .cost_count = 1,
+    .costs = &beside,
+};
+
+/* Where zeroing memory was measured to take twice as long as its bandwidth says. */
+static struct mics_kernel_rates zeroing = {
+    .kernel = MICS_K_ZERO, .count = 1, .points = {{1e9, 1, 1, 2}}};
+static const struct mics_topology rated = {
+    .nodes = 2,
+    .per_node = 2,
+    .device = "host",
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+    .kernel_rate_count = 1,
+    .kernel_rates = &zeroing,
+};
+
 static const struct mics_topology *topology = &slow;
 
 /* Each computation is a stage of its own, which zeroes memory for so long. */
@@ -247,6 +282,33 @@ static void communication_slows_the_computation_beside_it(void)
     CHECK_NEAR(end[2] - start[2], 3, 1e-5); /* after the gather */
 }
 
+static void shared_cores_slow_both_as_long_as_both_run(void)
+{
+    topology = &shared;
+    begin();
+    gather(10);
+    wait_for(2);
+    compute(6);
+    compute(3);
+    wait_for(0);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(end[1] - start[1], 8, 1e-6);
+    CHECK_NEAR(end[0] - start[0], 14, 1e-6); /* a half of its speed for 8 seconds */
+    CHECK_NEAR(end[2] - start[2], 3, 1e-6);
+}
+
+static void a_launch_takes_its_measured_time(void)
+{
+    mics_kernel_rates_fit(&zeroing);
+    topology = &rated;
+    begin();
+    compute(5);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(step_s, 10, 1e-6);
+}
+
 static struct mics_overlap overlap(void)
 {
     struct mics_overlap out = {0};
@@ -331,6 +393,8 @@ int main(void)
     TAP_RUN(their_latencies_overlap);
     TAP_RUN(exchanges_over_different_links_do_not);
     TAP_RUN(communication_slows_the_computation_beside_it);
+    TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
+    TAP_RUN(a_launch_takes_its_measured_time);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
     TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);

@@ -79,6 +79,23 @@ static void check_link(const struct mics_link *link)
     CHECK(isfinite(link->spread));
 }
 
+/* Every operation but a call, in fp32, and products whose times grow with the size. */
+static void check_rates(const struct mics_topology *topology)
+{
+    bool measured[MICS_KERNEL_COUNT] = {false};
+
+    for (uint32_t i = 0; i < topology->kernel_rate_count; i++) {
+        const struct mics_kernel_rates *rates = &topology->kernel_rates[i];
+        const struct mics_kernel_point *last = &rates->points[rates->count - 1];
+
+        measured[rates->kernel] |= rates->dtype == MICS_F32;
+        CHECK(rates->count >= 2 && last->seconds > 0);
+        CHECK(rates->kernel != MICS_K_MATMUL || last->seconds > rates->points[0].seconds);
+    }
+    for (int kernel = 0; kernel < MICS_KERNEL_COUNT; kernel++)
+        CHECK(measured[kernel] == (kernel != MICS_K_CALL));
+}
+
 static void two_nodes_of_two_have_all_links_and_shapes(void)
 {
     json_t *doc = probe_threads(2, 2);
@@ -97,6 +114,7 @@ static void two_nodes_of_two_have_all_links_and_shapes(void)
     CHECK(topology->flops > 1e7 && topology->memory_bandwidth > 1e7);
     CHECK(topology->memory_bytes > 1 << 20);
     CHECK(topology->cores >= 1);
+    check_rates(topology);
     check_link(&topology->node_link);
     check_link(&topology->net_link);
     CHECK_INT(topology->cost_count, 9); /* 1x2, 2x1, 2x2 */
