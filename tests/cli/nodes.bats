@@ -102,6 +102,7 @@ END
     run -0 --separate-stderr plan --json --global-batch=24 topo.json
     [[ $stderr == 'mics-plan: left out: n3: a plan without its class is faster: gpu with '*' FLOP/s per rank' ]]
     jq -e '.topology | .nodes == 3 and .device.flops_per_s == 1e12' <<<"$output"
+    mics-show --tsv topo.json | grep -q "^gpu.*100000000000"
     # A little slower, it is worth having.
     cluster ". + {node_classes: [$class + {nodes: [0, 1, 3], flops_per_s: 1e12}, $class + {nodes: [2], flops_per_s: 9.9e11}]}"
     run -0 --separate-stderr plan --json --global-batch=24 topo.json
