@@ -38,7 +38,8 @@ enum mics_status mics_world_parts(const struct mics_world *world, struct mics_wo
 enum mics_status mics_world_open_part(struct mics_world *world, struct mics_world **out,
                                       struct mics_err *err);
 
-/* Broadcast a document: the root's *doc becomes everyone's. Collective. */
+/* Broadcast a document: the root's replaces *doc of the others, which is freed and may be NULL.
+ * Collective. */
 enum mics_status mics_share_document(struct mics_comm *comm, uint32_t root, json_t **doc,
                                      struct mics_err *err);
 
