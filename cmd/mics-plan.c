@@ -40,6 +40,7 @@ enum {
     ID_SWITCHES,
     ID_ALL_NODES,
     ID_HOSTFILE,
+    ID_PROFILE,
 };
 
 static const struct cli_option options[] = {
@@ -73,6 +74,8 @@ static const struct cli_option options[] = {
      "order the hosts by the switches of Slurm's topology.conf in FILE"},
     {ID_ALL_NODES, "all-nodes", NULL, "leave out no node, however slow"},
     {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
+    {ID_PROFILE, "profile", "mics|pytorch",
+     "predict this trainer's kernels, or eager PyTorch's (default: mics)"},
 };
 
 static const struct cli_program program = {
@@ -91,6 +94,7 @@ struct request {
     struct mics_cluster_options cluster;
     const char *model, *topology, *launch, *file, *trace, *hostfile;
     bool schedule;
+    uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
 
 /* *out: the index of `value` in words. */
@@ -133,6 +137,7 @@ static enum mics_status handle_word(struct request *request, int id, const char 
 {
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
+    static const char *const profiles[] = {"mics", "pytorch"};
     uint32_t index = 0;
     enum mics_status status;
 
@@ -147,6 +152,8 @@ static enum mics_status handle_word(struct request *request, int id, const char 
         status = parse_word(value, dtypes, &index, err);
         *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =
             index ? MICS_BF16 : MICS_F32;
+    } else if (id == ID_PROFILE) {
+        status = parse_word(value, profiles, &request->profile, err);
     } else {
         status = parse_word(value, launchers, &index, err);
         request->launch = value;
@@ -370,6 +377,28 @@ static void report_nodes(const struct mics_plan *plan)
                  (long long)json_integer_value(json_object_get(use, "most_leaves")));
 }
 
+/* What the prediction depends on beside the topology. */
+static void set_profile(const struct request *request, struct mics_topology *topology)
+{
+    const char *tf32 = getenv("MICS_TF32");
+
+    if (request->profile != MICS_AUTO)
+        topology->profile = (enum mics_profile)request->profile;
+    if (tf32 && strcmp(tf32, "1") == 0 && !mics_topology_is_host(topology))
+        topology->tf32 = true;
+}
+
+/* The types of this trainer are fp32 and bf16. */
+static void warn_if_type_is_missing(const struct mics_plan *plan)
+{
+    const struct mics_topology *topology = plan->topology;
+
+    if (strcmp(topology->flops_dtype, "f16") == 0)
+        cli_warn("%s multiplies 16-bit matrices in fp16, which mics-train does not have: planned "
+                 "in %s",
+                 topology->device, mics_dtype_name(plan->choice.dtype));
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -385,11 +414,14 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status == MICS_OK)
         status = open_topology(request, &topology, err);
     if (status == MICS_OK)
+        set_profile(request, topology);
+    if (status == MICS_OK)
         status = mics_plan_search_usable(topology, model, &request->search, &request->cluster,
                                          &plan, err);
     if (status == MICS_OK) {
         topology = NULL; /* owned by the plan */
         model = NULL;
+        warn_if_type_is_missing(plan);
         report_nodes(plan);
         status = write_results(request, plan, argc, argv, err);
     }
@@ -422,7 +454,8 @@ int main(int argc, char **argv)
                                          .dtype = MICS_AUTO,
                                          .grad_dtype = MICS_AUTO,
                                          .clip = true},
-                              .file = "-"};
+                              .file = "-",
+                              .profile = MICS_AUTO};
     struct mics_err err;
     int operands, code;
 

@@ -2,6 +2,7 @@
 /* probe.c - the measurements in order, and the document with their results. */
 #include "probe/probe.h"
 #include "bench/calibrate.h"
+#include "bench/kernel_rates.h"
 #include "probe/slow_nodes.h"
 #include "probe/unequal_nodes.h"
 #include "topology/gpu_info.h"
@@ -33,7 +34,7 @@ static enum mics_status probe_collectives(struct probe *probe, struct mics_err *
                                collectives_part * probe->seconds);
     struct mics_topology *topology = probe->topology;
     const enum mics_status status = mics_collectives_measure(
-        &probe->bench, left_s, &probe->measured, &probe->measured_count, err);
+        &probe->bench, NULL, left_s, &probe->measured, &probe->measured_count, err);
 
     if (status != MICS_OK)
         return status;
@@ -74,6 +75,9 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
         mics_slow_nodes_measure_ranks(&probe->nodes, &probe->bench, rates_part * probe->seconds,
                                       &topology->flops, &topology->memory_bandwidth, err);
 
+    if (status == MICS_OK && probe->bench.device->on_host)
+        status = mics_bench_kernel_rates(&probe->bench, probe->seconds, &topology->kernel_rates,
+                                         &topology->kernel_rate_count, err);
     if (status == MICS_OK)
         status = mics_bench_host_copies(&probe->bench, &probe->from_host, &probe->to_host, err);
     if (status == MICS_OK && world->local_size > 1)
@@ -103,7 +107,7 @@ static enum mics_status measure_process(struct mics_world *world, uint64_t *out,
     return status;
 }
 
-static json_t *hosts_of(const struct mics_world *world)
+static json_t *world_hosts(const struct mics_world *world)
 {
     json_t *hosts = json_array();
 
@@ -120,7 +124,7 @@ static bool add_members(json_t *doc, const struct probe *probe)
 {
     const struct mics_world *world = probe->bench.world;
 
-    return json_object_set_new(doc, "hosts", hosts_of(world)) == 0 &&
+    return json_object_set_new(doc, "hosts", world_hosts(world)) == 0 &&
            json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) == 0 &&
            json_object_set(doc, "outliers", probe->nodes.list) == 0 &&
            mics_collectives_add_points(doc, probe->measured, probe->measured_count, NULL) ==
