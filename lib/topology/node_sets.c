@@ -398,6 +398,31 @@ static enum mics_status shrink_doc(const struct builder *builder, uint32_t mask,
     return failed ? mics_err_nomem(err) : MICS_OK;
 }
 
+/* A device whose products run at `ratio` times the speed: the rates by type, and the measured
+ * points. */
+static void scale_products(json_t *device, double ratio)
+{
+    json_t *rates = json_object_get(device, "gpu_rates"), *rate, *kernel, *point;
+    const char *key;
+    size_t i, j;
+
+    json_object_foreach(rates, key, rate)
+    {
+        if (strstr(key, "_flops_per_s") && json_is_number(rate))
+            json_object_set_new(rates, key, json_real(json_number_value(rate) * ratio));
+    }
+    json_array_foreach(json_object_get(device, "kernel_rates"), i, kernel)
+    {
+        json_array_foreach(json_object_get(kernel, "points"), j, point)
+        {
+            const size_t last = json_array_size(point) - 1;
+
+            json_array_set_new(point, last,
+                               json_real(json_number_value(json_array_get(point, last)) / ratio));
+        }
+    }
+}
+
 /* The least of the classes in `mask`. */
 static void set_device(const struct builder *builder, uint32_t mask, json_t *doc)
 {
@@ -427,6 +452,7 @@ static void set_device(const struct builder *builder, uint32_t mask, json_t *doc
                                 json_real(class->memory_bandwidth));
     }
     if (least) {
+        scale_products(device, least->flops / builder->part->flops);
         json_object_set_new(device, "name", json_string(least->device));
         json_object_set_new(device, "flops_per_s", json_real(least->flops));
     }
@@ -555,12 +581,35 @@ static enum mics_status add_sets(struct builder *builder, struct mics_topology *
     return status;
 }
 
+/* Replace a set's topology by one whose products run at the speed of `flops`. */
+static enum mics_status slow_down(struct mics_node_set *set, double flops, struct mics_err *err)
+{
+    struct mics_topology *slow = NULL;
+    json_t *doc = NULL;
+    enum mics_status status = mics_topology_to_doc(set->topology, &doc, err);
+
+    if (status == MICS_OK) {
+        json_t *device = json_object_get(doc, "device");
+
+        scale_products(device, flops / set->topology->flops);
+        json_object_set_new(device, "flops_per_s", json_real(flops));
+        status = mics_topology_from_doc(doc, &slow, err);
+    }
+    json_decref(doc);
+    if (status == MICS_OK) {
+        mics_topology_free(set->topology);
+        set->topology = slow;
+    }
+    return status;
+}
+
 /* One set: the lowest rates of all outliers and classes. */
 static enum mics_status add_all_nodes(struct builder *builder, struct mics_err *err)
 {
     const json_t *outliers = json_object_get(builder->part->doc, "outliers"), *outlier;
     struct mics_topology *all;
     enum mics_status status;
+    double flops;
     size_t i;
 
     builder->sets = calloc(1, sizeof *builder->sets);
@@ -574,6 +623,7 @@ static enum mics_status add_all_nodes(struct builder *builder, struct mics_err *
     if (status != MICS_OK)
         return status;
     all = builder->sets[0].topology;
+    flops = all->flops;
     json_array_foreach(outliers, i, outlier)
     {
         const char *what = json_string_value(json_object_get(outlier, "what"));
@@ -581,7 +631,7 @@ static enum mics_status add_all_nodes(struct builder *builder, struct mics_err *
         const double times = json_number_value(json_object_get(outlier, "times_slower"));
 
         if (strcmp(what, "flops") == 0)
-            all->flops = fmin(all->flops, value);
+            flops = fmin(flops, value);
         else if (strcmp(what, "memory_bandwidth") == 0)
             all->memory_bandwidth = fmin(all->memory_bandwidth, value);
         struct mics_link *link = strcmp(what, "net_link") == 0    ? &all->net_link
@@ -595,7 +645,7 @@ static enum mics_status add_all_nodes(struct builder *builder, struct mics_err *
             link->latency_s = fmin(3600, fmax(link->latency_s, measured->latency_s * times));
         }
     }
-    return MICS_OK;
+    return flops < all->flops ? slow_down(&builder->sets[0], flops, err) : MICS_OK;
 }
 
 enum mics_status mics_node_sets_new(const struct mics_topology *topology, bool all_nodes,
