@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * unequal_nodes.h - what a probe writes where nodes differ: "other_parts" and "node_classes" of the
- * topology (node_sets.h).
+ * topology (node_members.h).
  */
 #ifndef MICS_PROBE_UNEQUAL_NODES_H
 #define MICS_PROBE_UNEQUAL_NODES_H

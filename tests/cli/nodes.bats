@@ -87,6 +87,15 @@ END
     run -0 --separate-stderr plan --json --all-nodes topo.json
     [ -z "$stderr" ]
     jq -e '.topology | .nodes == 4 and .device.flops_per_s == 1e11' <<<"$output"
+    # The rates of a catalogue's GPU are those of the slow rank, too.
+    mics-probe --topology=p4d.24xlarge:2 --json |
+        jq '.device.flops_per_s as $rate | . + {bad_nodes: [1], outliers: [{what: "flops", where: "rank 9", host: "b",
+            value: ($rate / 10), median: $rate, times_slower: 10}]}' >slow.json
+    for option in '' --all-nodes; do
+        # shellcheck disable=SC2086
+        plan --micro-batch=8 --strategy=ddp --json -q $option slow.json | jq .predicted.compute_s
+    done >seconds
+    jq -se '.[1] > 1.5 * .[0]' seconds
     cluster '. + {bad_nodes: [0, 1, 2, 3]}'
     run -4 --separate-stderr plan topo.json
     [ "$stderr" = 'mics-plan: every node is in bad_nodes' ]
