@@ -14,6 +14,8 @@
 #include "plan/search/search.h"
 #include "plan/usable_nodes.h"
 #include "probe/hostfile.h"
+#include "topology/catalogue.h"
+#include "train/report/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,7 @@
 enum {
     ID_MODEL = 256,
     ID_TOPOLOGY,
+    ID_CATALOGUE,
     ID_GLOBAL_BATCH,
     ID_MICRO_BATCH,
     ID_SEQ,
@@ -41,6 +44,9 @@ enum {
     ID_ALL_NODES,
     ID_HOSTFILE,
     ID_PROFILE,
+    ID_TOKENS,
+    ID_PRICE,
+    ID_CHECK,
 };
 
 static const struct cli_option options[] = {
@@ -48,6 +54,7 @@ static const struct cli_option options[] = {
      "name (gpt2-nano, gpt2, ...), config.json, or its folder; required"},
     {ID_TOPOLOGY, "topology", "TEXT",
      "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'"},
+    {ID_CATALOGUE, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE"},
     {ID_GLOBAL_BATCH, "global-batch", "N",
      "sequences per step, over all ranks (default: one per rank)"},
     {ID_MICRO_BATCH, "micro-batch", "N",
@@ -76,6 +83,11 @@ static const struct cli_option options[] = {
     {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
     {ID_PROFILE, "profile", "mics|pytorch",
      "predict this trainer's kernels, or eager PyTorch's (default: mics)"},
+    {ID_TOKENS, "tokens", "N", "tokens to train on (300G): print days and GPU-hours"},
+    {ID_PRICE, "price", "PRICE",
+     "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
+    {ID_CHECK, "check", "PATH",
+     "compare the plan with a measured run, its folder or metrics; the operand is the plan"},
 };
 
 static const struct cli_program program = {
@@ -92,10 +104,45 @@ struct request {
     struct cli_common common;
     struct mics_search_options search;
     struct mics_cluster_options cluster;
-    const char *model, *topology, *launch, *file, *trace, *hostfile;
+    const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check;
+    struct mics_training training;
     bool schedule;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
+
+/* "21.96", "21.96USD", "USD 21.96", "$21.96": a positive number with a currency before or after. */
+static enum mics_status parse_price(const char *value, struct mics_training *out,
+                                    struct mics_err *err)
+{
+    const size_t before = strcspn(value, "0123456789");
+    const size_t digits = strspn(value + before, "0123456789.");
+    const char *const after = value + before + digits;
+    const char *currency = before > 0 ? value : after;
+    size_t length = before > 0 ? before : strlen(after);
+    char number[64];
+    json_t *text;
+
+    for (; length > 0 && *currency == ' '; length--)
+        currency++;
+    for (; length > 0 && currency[length - 1] == ' '; length--)
+        ;
+    text = json_stringn(currency, length); /* NULL: not UTF-8 */
+    if (!text || digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
+        length >= sizeof out->currency || strpbrk(after, "0123456789.-") ||
+        memchr(value, '-', before) || memchr(value, '.', before)) {
+        json_decref(text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price such as 21.96 or 21.96USD",
+                            value);
+    }
+    json_decref(text);
+    memcpy(number, value + before, digits);
+    number[digits] = '\0';
+    if (mics_parse_double(number, 1e-6, 1e12, &out->node_hour_price, NULL) != MICS_OK)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price from 1e-6 to 1e12", value);
+    memcpy(out->currency, currency, length);
+    out->currency[length] = '\0';
+    return MICS_OK;
+}
 
 /* *out: the index of `value` in words. */
 static enum mics_status parse_word(const char *value, const char *const words[2], uint32_t *out,
@@ -173,6 +220,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_TOPOLOGY:
         request->topology = value;
         return MICS_OK;
+    case ID_CATALOGUE:
+        request->catalogue = value;
+        return MICS_OK;
     case ID_STRATEGY:
         search->strategy = value;
         return MICS_OK;
@@ -205,9 +255,31 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_ALL_NODES:
         request->cluster.all_nodes = true;
         return MICS_OK;
+    case ID_TOKENS:
+        return mics_parse_positive_count(value, &request->training.tokens, err);
+    case ID_PRICE:
+        return parse_price(value, &request->training, err);
+    case ID_CHECK:
+        request->check = value;
+        return MICS_OK;
     default:
         return handle_word(request, id, value, err);
     }
+}
+
+static enum mics_status describe_topology(const struct request *request, struct mics_topology **out,
+                                          struct mics_err *err)
+{
+    struct mics_catalogue *catalogue = NULL;
+    enum mics_status status = mics_catalogue_open_user(request->catalogue, &catalogue, err);
+
+    if (status == MICS_OK) {
+        status = mics_topology_parse_in(catalogue, request->topology, out, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "--topology");
+    }
+    mics_catalogue_close(catalogue);
+    return status;
 }
 
 static enum mics_status open_topology(const struct request *request, struct mics_topology **out,
@@ -216,12 +288,8 @@ static enum mics_status open_topology(const struct request *request, struct mics
     json_t *doc = NULL;
     enum mics_status status;
 
-    if (request->topology) {
-        status = mics_topology_parse(request->topology, out, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "--topology");
-        return status;
-    }
+    if (request->topology)
+        return describe_topology(request, out, err);
     status = mics_doc_read_file(request->file, &doc, err);
     if (status != MICS_OK)
         return status;
@@ -296,7 +364,7 @@ static enum mics_status write_trace(const struct mics_plan *plan, const char *pa
     enum mics_status status = mics_file_create(path, &file, err);
 
     if (status == MICS_OK)
-        status = mics_trace_prediction(plan, mics_file_stream(file), err);
+        status = mics_trace_plan(plan, mics_file_stream(file), err);
     if (status == MICS_OK)
         return mics_file_commit(file, err);
     mics_file_discard(file);
@@ -399,6 +467,19 @@ static void warn_if_type_is_missing(const struct mics_plan *plan)
                  topology->device, mics_dtype_name(plan->choice.dtype));
 }
 
+/* --check: a plan, or none, is the operand. */
+static enum mics_status check_run(const struct request *request, struct mics_err *err)
+{
+    struct mics_check check;
+    enum mics_status status = mics_check_run(request->check, request->file, &check, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_check_print(stdout, &check, request->common.tsv, err);
+    mics_check_fini(&check);
+    return status;
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -423,8 +504,11 @@ static enum mics_status run(const struct request *request, int argc, char **argv
         model = NULL;
         warn_if_type_is_missing(plan);
         report_nodes(plan);
-        status = write_results(request, plan, argc, argv, err);
+        plan->training = request->training;
+        status = mics_plan_predict_classes(plan, err);
     }
+    if (status == MICS_OK)
+        status = write_results(request, plan, argc, argv, err);
     mics_plan_free(plan);
     mics_topology_free(topology);
     mics_model_free(model);
@@ -432,12 +516,32 @@ static enum mics_status run(const struct request *request, int argc, char **argv
 }
 
 /* -1: continue; else the exit code. */
+static int check_usage_of_check(struct request *request, int argc, char **argv, int operands)
+{
+    const struct cli_common *common = &request->common;
+
+    if (argc - operands > 1)
+        return cli_usage("'%s': expected one plan only", argv[argc - 1]);
+    if (request->model || request->topology || request->launch || request->schedule ||
+        request->trace || request->training.tokens > 0 || common->output || common->json)
+        return cli_usage("--check only goes with a plan and --tsv");
+    request->file = operands < argc ? argv[operands] : NULL;
+    return -1;
+}
+
+/* -1: continue; else the exit code. */
 static int check_usage(struct request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;
 
+    if (request->training.node_hour_price > 0 && request->training.tokens == 0)
+        return cli_usage("--price goes with --tokens");
+    if (request->check)
+        return check_usage_of_check(request, argc, argv, operands);
     if (!request->model)
         return cli_usage("--model is missing");
+    if (request->catalogue && !request->topology)
+        return cli_usage("--catalogue goes with --topology");
     if (argc - operands > (request->topology ? 0 : 1))
         return cli_usage("'%s': expected one topology only", argv[argc - 1]);
     if ((request->launch || request->schedule) && output && strcmp(output, "-") == 0)
@@ -464,6 +568,7 @@ int main(int argc, char **argv)
     if (code < 0)
         code = check_usage(&request, argc, argv, operands);
     if (code < 0)
-        code = cli_report(run(&request, argc, argv, &err), &err);
+        code = cli_report(
+            request.check ? check_run(&request, &err) : run(&request, argc, argv, &err), &err);
     return cli_finish(code);
 }

@@ -24,7 +24,8 @@ enum {
     OPT_DEVICE,
     OPT_NCCL_TOPO,
     OPT_NODES,
-    OPT_GPU
+    OPT_GPU,
+    OPT_CATALOGUE
 };
 
 static const struct cli_option option_table[] = {
@@ -34,7 +35,9 @@ static const struct cli_option option_table[] = {
      "describe machines like the one in FILE, from NCCL_TOPO_DUMP_FILE"},
     {OPT_NODES, "nodes", "N", "with --nccl-topo, number of these machines (default: 1)"},
     {OPT_GPU, "gpu", "NAME", "with --nccl-topo, model of their GPUs (default: by PCI device)"},
-    {OPT_LIST, "list", NULL, "list the instances of the catalogue, for --topology"},
+    {OPT_LIST, "list", "[NAME]",
+     "list the instances of the catalogue, or all figures of one, with their sources"},
+    {OPT_CATALOGUE, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)"},
     {OPT_DEVICE, "device", "auto|host|cuda",
      "device to measure (default: auto, GPUs if all ranks have one)"},
@@ -52,10 +55,10 @@ static const struct cli_program program = {
 
 struct options {
     struct cli_common common;
-    struct mics_topology *topology; /* of --topology */
-    const char *nccl_topo, *gpu;
+    const char *topology, *nccl_topo, *gpu, *catalogue;
     uint64_t nodes; /* 0: not given */
     bool list;
+    const char *list_name; /* NULL: all */
     double seconds;
     enum mics_device_kind device;
     const char *hostfile;
@@ -69,9 +72,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 
     switch (id) {
     case OPT_TOPOLOGY:
-        mics_topology_free(opt->topology);
-        opt->topology = NULL;
-        return mics_topology_parse(value, &opt->topology, err);
+        opt->topology = value;
+        return MICS_OK;
     case OPT_NCCL_TOPO:
         opt->nccl_topo = value;
         return MICS_OK;
@@ -89,8 +91,12 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case OPT_HOSTFILE:
         opt->hostfile = value;
         return MICS_OK;
+    case OPT_CATALOGUE:
+        opt->catalogue = value;
+        return MICS_OK;
     default:
         opt->list = true;
+        opt->list_name = value;
         return MICS_OK;
     }
 }
@@ -110,6 +116,8 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("--topology and --nccl-topo exclude each other");
     if ((opt->topology || opt->nccl_topo) && opt->hostfile)
         return cli_usage("--hostfile: a description has no hosts");
+    if (opt->catalogue && !opt->list && !opt->topology && !opt->nccl_topo)
+        return cli_usage("--catalogue goes with --list, --topology and --nccl-topo");
     if (!opt->nccl_topo && (opt->nodes || opt->gpu))
         return cli_usage("--%s goes with --nccl-topo", opt->nodes ? "nodes" : "gpu");
     opt->argc = argc;
@@ -117,35 +125,68 @@ static int parse(int argc, char **argv, struct options *opt)
     return -1;
 }
 
-static int list_instances(const struct options *opt)
+static enum mics_status print_list(FILE *out, const struct options *opt,
+                                   const struct mics_catalogue *catalogue, struct mics_err *err)
 {
-    struct mics_file_writer *writer = NULL;
-    struct mics_err err;
-    enum mics_status status = MICS_OK;
-
-    if (!opt->common.output || strcmp(opt->common.output, "-") == 0)
-        return cli_report(mics_catalogue_print(stdout, opt->common.tsv, &err), &err);
-    status = mics_file_create(opt->common.output, &writer, &err);
-    if (status != MICS_OK)
-        return cli_report(status, &err);
-    status = mics_catalogue_print(mics_file_stream(writer), opt->common.tsv, &err);
-    if (status == MICS_OK)
-        status = mics_file_commit(writer, &err);
-    else
-        mics_file_discard(writer);
-    return cli_report(status, &err);
+    if (opt->list_name)
+        return mics_catalogue_print_instance(out, catalogue, opt->list_name, opt->common.tsv, err);
+    return mics_catalogue_print(out, catalogue, opt->common.tsv, err);
 }
 
-static int describe(const struct options *opt)
+static enum mics_status list_instances(const struct options *opt,
+                                       const struct mics_catalogue *catalogue, struct mics_err *err)
 {
-    json_t *doc = NULL;
-    struct mics_err err;
-    enum mics_status status = mics_topology_to_doc(opt->topology, &doc, &err);
+    struct mics_file_writer *writer = NULL;
+    enum mics_status status;
 
+    if (!opt->common.output || strcmp(opt->common.output, "-") == 0)
+        return print_list(stdout, opt, catalogue, err);
+    status = mics_file_create(opt->common.output, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    status = print_list(mics_file_stream(writer), opt, catalogue, err);
+    if (status == MICS_OK)
+        return mics_file_commit(writer, err);
+    mics_file_discard(writer);
+    return status;
+}
+
+/* What --topology or --nccl-topo describes. */
+static enum mics_status describe(const struct options *opt, const struct mics_catalogue *catalogue,
+                                 struct mics_err *err)
+{
+    struct mics_topology *topology = NULL;
+    json_t *doc = NULL;
+    enum mics_status status;
+
+    if (opt->topology)
+        status = mics_topology_parse_in(catalogue, opt->topology, &topology, err);
+    else
+        status = mics_topology_from_nccl(opt->nccl_topo, catalogue, opt->gpu,
+                                         opt->nodes ? (uint32_t)opt->nodes : 1, &topology, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_topology_to_doc(topology, &doc, err);
     if (status == MICS_OK)
         status =
-            cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, &err);
+            cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, err);
     json_decref(doc);
+    mics_topology_free(topology);
+    return status;
+}
+
+/* No machine is measured. An unknown name is a mistake on the command line. */
+static int consult_catalogue(const struct options *opt)
+{
+    struct mics_catalogue *catalogue = NULL;
+    struct mics_err err;
+    enum mics_status status = mics_catalogue_open_user(opt->catalogue, &catalogue, &err);
+
+    if (status == MICS_OK)
+        status = opt->list ? list_instances(opt, catalogue, &err) : describe(opt, catalogue, &err);
+    mics_catalogue_close(catalogue);
+    if (status == MICS_ERR_ARG && !opt->nccl_topo)
+        return cli_usage("--%s: %s", opt->list ? "list" : "topology", err.text);
     return cli_report(status, &err);
 }
 
@@ -190,25 +231,11 @@ static int measure(const struct options *opt)
     return code;
 }
 
-/* --nccl-topo becomes a topology like one of --topology. */
-static int import(struct options *opt)
-{
-    struct mics_err err;
-    const enum mics_status status = mics_topology_from_nccl(
-        opt->nccl_topo, opt->gpu, opt->nodes ? (uint32_t)opt->nodes : 1, &opt->topology, &err);
-
-    return status == MICS_OK ? describe(opt) : cli_report(status, &err);
-}
-
-static int run(struct options *opt)
+static int run(const struct options *opt)
 {
     if (!opt->list && !opt->topology && !opt->nccl_topo)
         return measure(opt);
-    if (cli_rank() != 0)
-        return CLI_DONE;
-    if (opt->nccl_topo)
-        return import(opt);
-    return opt->list ? list_instances(opt) : describe(opt);
+    return cli_rank() == 0 ? consult_catalogue(opt) : CLI_DONE;
 }
 
 int main(int argc, char **argv)
@@ -220,6 +247,5 @@ int main(int argc, char **argv)
     code = parse(argc, argv, &opt);
     if (code < 0)
         code = run(&opt);
-    mics_topology_free(opt.topology);
     return cli_finish(code);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mics-show - print documents, checkpoints and metrics as tables, for scripts, or as JSON.
+ * mics-show - print documents, checkpoints and metrics as tables, for scripts, as JSON, or as
+ * pictures that gnuplot and Graphviz draw.
  *
  * It adds nothing to the history: its JSON is the document that it read.
  */
@@ -10,9 +11,11 @@
 #include "ckpt/manifest.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
+#include "doc/gnuplot.h"
 #include "doc/history.h"
 #include "doc/tree_print.h"
 #include "plan/print.h"
+#include "show_pictures.h"
 #include "topology/print.h"
 #include "train/report/metrics.h"
 
@@ -23,10 +26,17 @@
 /* Metrics of long runs can exceed the size limit of documents. */
 #define MAX_INPUT_BYTES ((size_t)1 << 30)
 
-enum { ID_HISTORY = 256 };
+enum { ID_HISTORY = 256, ID_GNUPLOT, ID_PLOT, ID_TERMINAL, ID_DOT, ID_EXPECT };
 
 static const struct cli_option options[] = {
     {ID_HISTORY, "history", NULL, "print the commands that made the document"},
+    {ID_GNUPLOT, "gnuplot", NULL, "write a gnuplot script: of a plan, several plans, ..."},
+    {ID_PLOT, "plot", "NAME", "with --gnuplot, only this picture"},
+    {ID_TERMINAL, "terminal", MICS_GNUPLOT_TERMINALS,
+     "with --gnuplot, what gnuplot draws to its output (default: gnuplot's own)"},
+    {ID_DOT, "dot", NULL, "write the cluster, or the groups of a plan, as a graph for Graphviz"},
+    {ID_EXPECT, "expect", "NAME",
+     "with --dot, compare measured links with those of this instance of the catalogue"},
 };
 
 static const struct cli_program program = {
@@ -50,7 +60,8 @@ static const struct kind {
 
 struct request {
     struct cli_common common;
-    bool history;
+    bool history, gnuplot, dot;
+    const char *plot, *terminal, *expect;
     char **files;
     int file_count;
 };
@@ -59,10 +70,28 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
 {
     struct request *request = context;
 
-    (void)value;
-    (void)err;
-    if (id == ID_HISTORY)
+    switch (id) {
+    case ID_HISTORY:
         request->history = true;
+        break;
+    case ID_GNUPLOT:
+        request->gnuplot = true;
+        break;
+    case ID_PLOT:
+        request->plot = value;
+        break;
+    case ID_TERMINAL:
+        if (!mics_gnuplot_has_terminal(value))
+            return mics_err_set(err, MICS_ERR_ARG, "'%s': expected dumb, pdf, png or svg", value);
+        request->terminal = value;
+        break;
+    case ID_DOT:
+        request->dot = true;
+        break;
+    default:
+        request->expect = value;
+        break;
+    }
     return MICS_OK;
 }
 
@@ -96,19 +125,31 @@ static enum mics_status find_file(const char *path, char file[MICS_PATH_MAX], st
     return mics_path_format(file, err, "%s/%s", folder, MICS_MANIFEST_NAME);
 }
 
-/* `name` is for messages. */
-static enum mics_status load(const char *file, const char *name, json_t **out, struct mics_err *err)
+static void input_fini(struct show_input *input)
 {
-    char *data = NULL;
-    size_t size = 0;
-    enum mics_status status = mics_file_read(file, MAX_INPUT_BYTES, &data, &size, err);
+    free(input->name);
+    free(input->data);
+    json_decref(input->doc);
+}
 
+/* *out is the caller's, to input_fini(), also after a failure. */
+static enum mics_status load(const char *path, struct show_input *out, struct mics_err *err)
+{
+    char file[MICS_PATH_MAX];
+    enum mics_status status = find_file(path, file, err);
+
+    *out = (struct show_input){0};
     if (status != MICS_OK)
         return status;
-    status = decode(data, size, out, err);
+    out->name = strdup(strcmp(path, "-") == 0 ? "standard input" : file);
+    if (!out->name)
+        return mics_err_nomem(err);
+    status = mics_file_read(file, MAX_INPUT_BYTES, &out->data, &out->size, err);
     if (status != MICS_OK)
-        mics_err_prefix(err, "%s", name);
-    free(data);
+        return status;
+    status = decode(out->data, out->size, &out->doc, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", out->name);
     return status;
 }
 
@@ -135,19 +176,34 @@ static enum mics_status print(FILE *out, const struct request *request, const js
 static enum mics_status show(FILE *out, const struct request *request, const char *path,
                              struct mics_err *err)
 {
-    char file[MICS_PATH_MAX];
-    const char *name = strcmp(path, "-") == 0 ? "standard input" : file;
-    json_t *doc = NULL;
-    enum mics_status status = find_file(path, file, err);
+    struct show_input input;
+    enum mics_status status = load(path, &input, err);
 
+    if (status == MICS_OK) {
+        status = print(out, request, input.doc, err);
+        if (status == MICS_ERR_FORMAT)
+            mics_err_prefix(err, "%s", input.name);
+    }
+    input_fini(&input);
+    return status;
+}
+
+/* One picture of all files. */
+static enum mics_status draw(FILE *out, const struct request *request, struct mics_err *err)
+{
+    const size_t count = request->file_count > 0 ? (size_t)request->file_count : 1;
+    struct show_input *inputs = calloc(count, sizeof *inputs);
+    enum mics_status status = inputs ? MICS_OK : mics_err_nomem(err);
+
+    for (size_t i = 0; i < count && status == MICS_OK; i++)
+        status = load(request->file_count > 0 ? request->files[i] : "-", &inputs[i], err);
     if (status == MICS_OK)
-        status = load(file, name, &doc, err);
-    if (status != MICS_OK)
-        return status;
-    status = print(out, request, doc, err);
-    if (status == MICS_ERR_FORMAT)
-        mics_err_prefix(err, "%s", name);
-    json_decref(doc);
+        status = request->dot
+                     ? show_dot(out, inputs, request->expect, err)
+                     : show_gnuplot(out, inputs, count, request->terminal, request->plot, err);
+    for (size_t i = 0; inputs && i < count; i++)
+        input_fini(&inputs[i]);
+    free(inputs);
     return status;
 }
 
@@ -155,6 +211,8 @@ static enum mics_status show_all(FILE *out, const struct request *request, struc
 {
     enum mics_status status = MICS_OK;
 
+    if (request->gnuplot || request->dot)
+        return draw(out, request, err);
     if (request->file_count == 0)
         return show(out, request, "-", err);
     for (int i = 0; i < request->file_count && status == MICS_OK; i++) {
@@ -183,6 +241,27 @@ static enum mics_status run(const struct request *request, struct mics_err *err)
     return status;
 }
 
+/* -1: continue; else the exit code. */
+static int check_usage(const struct request *request)
+{
+    const bool draws = request->gnuplot || request->dot;
+
+    if ((request->common.json || request->common.tsv || request->dot) && request->file_count > 1)
+        return cli_usage("--json, --tsv and --dot take one file, not %d", request->file_count);
+    if (request->common.json && request->history)
+        return cli_usage("--json and --history exclude each other");
+    if (request->gnuplot && request->dot)
+        return cli_usage("--gnuplot and --dot exclude each other");
+    if (draws && (request->common.json || request->common.tsv || request->history))
+        return cli_usage("--%s: goes with neither --json, --tsv nor --history",
+                         request->dot ? "dot" : "gnuplot");
+    if (!request->gnuplot && (request->plot || request->terminal))
+        return cli_usage("--%s goes with --gnuplot", request->plot ? "plot" : "terminal");
+    if (!request->dot && request->expect)
+        return cli_usage("--expect goes with --dot");
+    return -1;
+}
+
 int main(int argc, char **argv)
 {
     struct request request = {0};
@@ -194,11 +273,8 @@ int main(int argc, char **argv)
     if (code < 0) {
         request.files = argv + first;
         request.file_count = argc - first;
-        if ((request.common.json || request.common.tsv) && request.file_count > 1)
-            code = cli_usage("--json and --tsv take one file, not %d", request.file_count);
-        else if (request.common.json && request.history)
-            code = cli_usage("--json and --history exclude each other");
-        else
+        code = check_usage(&request);
+        if (code < 0)
             code = cli_report(run(&request, &err), &err);
     }
     return cli_finish(code);

@@ -40,7 +40,7 @@ _mics_options() # program current
     local name arg rest
     while IFS=$'\x1f' read -r name arg rest; do
         if [[ $name != "$2"* ]]; then continue; fi
-        if [[ -n $arg && $name == --* ]]; then name+='='; fi
+        if [[ -n $arg && $arg != '['* && $name == --* ]]; then name+='='; fi
         COMPREPLY+=("$name")
     done < <("$1" --complete 2>/dev/null | tr '\t' '\037')
     if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then

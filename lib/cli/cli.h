@@ -30,8 +30,9 @@ enum cli_exit {
 struct cli_option {
     int id;
     const char *name; /* long name, without dashes */
-    const char *
-        arg; /* metavariable: "FILE", "N", or words to complete: "auto|flat|staged"; NULL: a flag */
+    const char
+        *arg; /* metavariable: "FILE", "N", or words to complete: "auto|flat|staged"; "[NAME]": may
+                be left out, only with a long option; NULL: a flag */
     const char *help; /* one line */
 };
 

@@ -55,6 +55,11 @@ static bool has_letter(const struct cli_option *option)
     return option->id < 256;
 }
 
+static bool takes_optional_value(const struct cli_option *option)
+{
+    return option->arg && option->arg[0] == '[';
+}
+
 /* The width of the column of options: that of the longest option up to 24 characters. */
 static int help_column(const struct cli_program *program)
 {
@@ -72,8 +77,9 @@ static int help_column(const struct cli_program *program)
 static void print_option(const struct cli_option *option, int column, FILE *out)
 {
     char left[128];
-    const int width = snprintf(left, sizeof left, "%s%s%s", option->name, option->arg ? "=" : "",
-                               option->arg ? option->arg : "");
+    const bool optional = takes_optional_value(option);
+    const int width = snprintf(left, sizeof left, "%s%s%s%s", option->name, optional ? "[" : "",
+                               option->arg ? "=" : "", option->arg ? option->arg + optional : "");
 
     if (has_letter(option))
         fprintf(out, "  -%c, ", option->id);
@@ -126,8 +132,11 @@ static void add_option(struct getopt_tables *tables, size_t *longs, size_t *shor
 {
     if (*longs + 2 > MAX_OPTIONS)
         abort(); /* a program has more options than MAX_OPTIONS */
-    tables->longs[(*longs)++] = (struct option){
-        option->name, option->arg ? required_argument : no_argument, NULL, option->id};
+    tables->longs[(*longs)++] = (struct option){option->name,
+                                                takes_optional_value(option) ? optional_argument
+                                                : option->arg                ? required_argument
+                                                                             : no_argument,
+                                                NULL, option->id};
     if (has_letter(option)) {
         tables->shorts[(*shorts)++] = (char)option->id;
         if (option->arg)
@@ -227,7 +236,7 @@ static int handle_shared(const struct cli_program *program, struct cli_common *c
 /* Is the value of an option that takes a path empty? */
 static bool is_path_missing(const struct cli_option *option)
 {
-    return option->arg && optarg[0] == '\0' &&
+    return option->arg && optarg && optarg[0] == '\0' &&
            (strstr(option->arg, "FILE") || strstr(option->arg, "FOLDER") ||
             strstr(option->arg, "PATH"));
 }

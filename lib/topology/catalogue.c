@@ -1,20 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * catalogue.c - read the catalogue, find a machine in it, make a topology of it, print it.
+ * catalogue.c - read catalogues, find a machine in them, make a topology of it.
+ *
+ * All catalogues become one: an entry of a later file replaces the one of the same name. Entries of
+ * files are checked when the file is read, so that an error names the file and the path in it.
  *
  * A topology has sustained rates; the vendors' figures are added to its document, as
  * device.peak_flops_per_s, links.net.cards and links.net.card_bytes_per_s.
  */
 #include "topology/catalogue.h"
+#include "topology/catalogue_entry.h"
 
+#include "base/file.h"
 #include "base/suggest.h"
-#include "doc/cursor.h"
-#include "doc/table.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+
+enum { MAX_FILE_BYTES = 4 << 20, MAX_GPUS = 1000, MAX_INSTANCES = 10000 };
 
 /* The bytes of share/mics/instances.json, without a terminating NUL; the Makefile generates the
  * included file. */
@@ -22,10 +29,245 @@ static const unsigned char catalogue_data[] = {
 #include "instances.inc"
 };
 
+/* The members of the catalogue itself; "about" is for people. */
+static const char *const sections[] = {"about",        "gpus",    "instances",
+                                       "link_latency", "reached", NULL};
+
 struct mics_catalogue {
-    json_t *json;
-    const json_t *instances, *gpus; /* arrays in json */
+    json_t *json;             /* sections of all files, merged */
+    json_t *instances, *gpus; /* arrays in json; an entry of a file has the member "file" */
 };
+
+void mics_catalogue_close(struct mics_catalogue *catalogue)
+{
+    if (!catalogue)
+        return;
+    json_decref(catalogue->json);
+    free(catalogue);
+}
+
+size_t mics_catalogue_count(const struct mics_catalogue *catalogue)
+{
+    return json_array_size(catalogue->instances);
+}
+
+size_t mics_catalogue_gpu_count(const struct mics_catalogue *catalogue)
+{
+    return json_array_size(catalogue->gpus);
+}
+
+/* The index of the entry whose member `key` is `name`, ignoring case; the array's size: none. */
+static size_t find_entry(const json_t *entries, const char *key, const char *name)
+{
+    size_t i = 0;
+
+    for (; i < json_array_size(entries); i++) {
+        const char *found = json_string_value(json_object_get(json_array_get(entries, i), key));
+
+        if (found && strcasecmp(found, name) == 0)
+            break;
+    }
+    return i;
+}
+
+/* The entry `index` of the section `key` and what it says about its GPU or its machine. */
+static enum mics_status item_of(const struct mics_cursor *root, const char *key, size_t index,
+                                struct mics_cursor *list, struct mics_cursor *out,
+                                struct mics_err *err)
+{
+    const enum mics_status status = mics_cursor_array(root, key, 1, MAX_INSTANCES, list, err);
+
+    return status == MICS_OK ? mics_cursor_item(list, index, out, err) : status;
+}
+
+enum mics_status mics_catalogue_get_gpu(const struct mics_catalogue *catalogue, size_t index,
+                                        struct mics_instance *out, struct mics_err *err)
+{
+    const struct mics_cursor root = mics_cursor_root(catalogue->json);
+    struct mics_cursor gpus, gpu;
+    enum mics_status status = item_of(&root, "gpus", index, &gpus, &gpu, err);
+
+    *out = (struct mics_instance){0};
+    if (status == MICS_OK)
+        status = mics_entry_gpu(&gpu, out, err);
+    if (status == MICS_OK)
+        status = mics_entry_reached(&root, out, err);
+    return status == MICS_OK ? mics_entry_link_latency(&root, out, err) : status;
+}
+
+enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size_t index,
+                                    struct mics_instance *out, struct mics_err *err)
+{
+    const struct mics_cursor root = mics_cursor_root(catalogue->json);
+    struct mics_instance instance = {0};
+    struct mics_cursor instances, at, gpus, gpu;
+    enum mics_status status = item_of(&root, "instances", index, &instances, &at, err);
+
+    if (status == MICS_OK)
+        status = mics_entry_instance(&at, &instance, err);
+    if (status != MICS_OK)
+        return status;
+    index = find_entry(catalogue->gpus, "id", instance.gpu_id);
+    if (index == mics_catalogue_gpu_count(catalogue))
+        return mics_cursor_fail(&at, "gpu", err, "'%.64s': no GPU has this id", instance.gpu_id);
+    status = item_of(&root, "gpus", index, &gpus, &gpu, err);
+    if (status == MICS_OK)
+        status = mics_entry_gpu(&gpu, &instance, err);
+    if (status == MICS_OK)
+        status = mics_entry_reached(&root, &instance, err);
+    if (status == MICS_OK)
+        status = mics_entry_link_latency(&root, &instance, err);
+    if (status == MICS_OK)
+        *out = instance;
+    return status;
+}
+
+/* Put a copy of the entry, which comes from `path`, in the place of the one of the same name. It
+ * keeps that one's aliases if it states none. */
+static enum mics_status merge_entry(json_t *entries, const char *key, const json_t *entry,
+                                    const char *path, struct mics_err *err)
+{
+    const char *name = json_string_value(json_object_get(entry, key));
+    const size_t index = find_entry(entries, key, name);
+    json_t *aliases = json_object_get(json_array_get(entries, index), "aliases");
+    json_t *copy = json_deep_copy(entry);
+    bool failed = json_object_set_new(copy, "file", json_string(path)) != 0;
+
+    if (aliases && !json_object_get(copy, "aliases"))
+        failed |= json_object_set(copy, "aliases", aliases) != 0;
+
+    if (failed) {
+        json_decref(copy);
+        return mics_err_nomem(err);
+    }
+    failed = index < json_array_size(entries) ? json_array_set_new(entries, index, copy) != 0
+                                              : json_array_append_new(entries, copy) != 0;
+    return failed ? mics_err_nomem(err) : MICS_OK;
+}
+
+static enum mics_status merge_gpus(struct mics_catalogue *catalogue, const struct mics_cursor *root,
+                                   const char *path, struct mics_err *err)
+{
+    struct mics_instance unused = {0};
+    struct mics_cursor gpus, gpu;
+    enum mics_status status = MICS_OK;
+
+    if (mics_cursor_has(root, "gpus"))
+        status = mics_cursor_array(root, "gpus", 0, MAX_GPUS, &gpus, err);
+    else
+        return MICS_OK;
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&gpus); i++) {
+        status = mics_cursor_item(&gpus, i, &gpu, err);
+        if (status == MICS_OK)
+            status = mics_entry_gpu(&gpu, &unused, err);
+        if (status == MICS_OK)
+            status = merge_entry(catalogue->gpus, "id", gpu.value, path, err);
+    }
+    return status;
+}
+
+static enum mics_status check_instance(const struct mics_catalogue *catalogue,
+                                       const struct mics_cursor *at, struct mics_err *err)
+{
+    struct mics_instance instance = {0};
+    struct mics_suggestions similar;
+    enum mics_status status = mics_entry_instance(at, &instance, err);
+    char list[256];
+
+    if (status != MICS_OK ||
+        find_entry(catalogue->gpus, "id", instance.gpu_id) < mics_catalogue_gpu_count(catalogue))
+        return status;
+    mics_suggest_init(&similar, instance.gpu_id);
+    for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue); i++)
+        mics_suggest_offer(
+            &similar, json_string_value(json_object_get(json_array_get(catalogue->gpus, i), "id")));
+    return mics_cursor_fail(at, "gpu", err, "'%.64s': no GPU has this id%s%s", instance.gpu_id,
+                            similar.count ? "; similar: " : "",
+                            mics_suggest_list(&similar, list, sizeof list));
+}
+
+static enum mics_status merge_instances(struct mics_catalogue *catalogue,
+                                        const struct mics_cursor *root, const char *path,
+                                        struct mics_err *err)
+{
+    struct mics_cursor instances, at;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "instances"))
+        return MICS_OK;
+    status = mics_cursor_array(root, "instances", 0, MAX_INSTANCES, &instances, err);
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&instances); i++) {
+        status = mics_cursor_item(&instances, i, &at, err);
+        if (status == MICS_OK)
+            status = check_instance(catalogue, &at, err);
+        if (status == MICS_OK)
+            status = merge_entry(catalogue->instances, "name", at.value, path, err);
+    }
+    return status;
+}
+
+/* "reached" and "link_latency" are replaced as a whole. */
+static enum mics_status merge_common(struct mics_catalogue *catalogue,
+                                     const struct mics_cursor *root, struct mics_err *err)
+{
+    struct mics_instance unused;
+    enum mics_status status = MICS_OK;
+    bool failed = false;
+
+    if (mics_cursor_has(root, "reached")) {
+        status = mics_entry_reached(root, &unused, err);
+        failed |= json_object_set(catalogue->json, "reached",
+                                  json_object_get(root->value, "reached")) != 0;
+    }
+    if (status == MICS_OK && mics_cursor_has(root, "link_latency")) {
+        status = mics_entry_link_latency(root, &unused, err);
+        failed |= json_object_set(catalogue->json, "link_latency",
+                                  json_object_get(root->value, "link_latency")) != 0;
+    }
+    return failed && status == MICS_OK ? mics_err_nomem(err) : status;
+}
+
+static enum mics_status merge(struct mics_catalogue *catalogue, const json_t *json,
+                              const char *path, struct mics_err *err)
+{
+    const struct mics_cursor root = mics_cursor_root(json);
+    enum mics_status status;
+
+    if (!json_is_object(json))
+        return mics_err_set(err, MICS_ERR_FORMAT, "expected a map with gpus or instances");
+    if (json_object_get(json, "kind"))
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "expected a catalogue, found a document of the programs");
+    status = mics_entry_check_members(&root, sections, err);
+    if (status == MICS_OK && json_object_size(json) == 0)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "has neither gpus nor instances");
+    if (status == MICS_OK)
+        status = merge_gpus(catalogue, &root, path, err);
+    if (status == MICS_OK)
+        status = merge_instances(catalogue, &root, path, err);
+    return status == MICS_OK ? merge_common(catalogue, &root, err) : status;
+}
+
+enum mics_status mics_catalogue_add(struct mics_catalogue *catalogue, const char *path,
+                                    struct mics_err *err)
+{
+    char *data = NULL;
+    size_t size = 0;
+    json_error_t why;
+    enum mics_status status = mics_file_read(path, MAX_FILE_BYTES, &data, &size, err);
+
+    if (status != MICS_OK)
+        return status;
+    json_t *json = json_loadb(data, size, JSON_REJECT_DUPLICATES, &why);
+    status = json ? merge(catalogue, json, path, err)
+                  : mics_err_set(err, MICS_ERR_FORMAT, "line %d, column %d: %s", why.line,
+                                 why.column, why.text);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
+    json_decref(json);
+    free(data);
+    return status;
+}
 
 enum mics_status mics_catalogue_open(struct mics_catalogue **out, struct mics_err *err)
 {
@@ -46,167 +288,66 @@ enum mics_status mics_catalogue_open(struct mics_catalogue **out, struct mics_er
     return MICS_OK;
 }
 
-void mics_catalogue_close(struct mics_catalogue *catalogue)
+static int is_catalogue_file(const struct dirent *entry)
 {
-    if (!catalogue)
-        return;
-    json_decref(catalogue->json);
-    free(catalogue);
+    const size_t length = strlen(entry->d_name);
+
+    return entry->d_name[0] != '.' && length > 5 &&
+           strcmp(entry->d_name + length - 5, ".json") == 0;
 }
 
-size_t mics_catalogue_count(const struct mics_catalogue *catalogue)
+/* A relative XDG_CONFIG_HOME is ignored, as its specification asks. */
+static enum mics_status config_folder(char folder[MICS_PATH_MAX], struct mics_err *err)
 {
-    return json_array_size(catalogue->instances);
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+
+    folder[0] = '\0';
+    if (config && config[0] == '/')
+        return mics_path_format(folder, err, "%s/mics", config);
+    return home && home[0] == '/' ? mics_path_format(folder, err, "%s/.config/mics", home)
+                                  : MICS_OK;
 }
 
-/* A number of the catalogue; `scale` converts from the unit that it has there. */
-struct figure {
-    const char *key;
-    double scale;
-    double *out;
-};
-
-static enum mics_status read_figures(const struct mics_cursor *at, const struct figure *figures,
-                                     size_t count, struct mics_err *err)
+static enum mics_status add_folder(struct mics_catalogue *catalogue, const char *folder,
+                                   struct mics_err *err)
 {
-    for (size_t i = 0; i < count; i++) {
-        double value;
-        const enum mics_status status = mics_cursor_double(at, figures[i].key, 0, 1e9, &value, err);
+    struct dirent **names = NULL;
+    const int count = folder[0] ? scandir(folder, &names, is_catalogue_file, alphasort) : 0;
+    enum mics_status status = MICS_OK;
 
-        if (status != MICS_OK)
-            return status;
-        *figures[i].out = value * figures[i].scale;
-    }
-    return MICS_OK;
-}
+    if (count < 0)
+        return errno == ENOENT || errno == ENOTDIR ? MICS_OK
+                                                   : mics_err_set_errno(err, "%s", folder);
+    for (int i = 0; i < count; i++) {
+        char path[MICS_PATH_MAX];
 
-static enum mics_status find_gpu(const struct mics_cursor *root, const char *id,
-                                 struct mics_cursor *gpus, struct mics_cursor *out,
-                                 struct mics_err *err)
-{
-    enum mics_status status = mics_cursor_array(root, "gpus", 1, 1000, gpus, err);
-
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(gpus); i++) {
-        const char *found;
-
-        status = mics_cursor_item(gpus, i, out, err);
         if (status == MICS_OK)
-            status = mics_cursor_string(out, "id", &found, err);
-        if (status == MICS_OK && strcmp(found, id) == 0)
-            return MICS_OK;
+            status = mics_path_format(path, err, "%s/%s", folder, names[i]->d_name);
+        if (status == MICS_OK)
+            status = mics_catalogue_add(catalogue, path, err);
+        free(names[i]);
     }
-    return status == MICS_OK ? mics_cursor_fail(root, "gpus", err, "no '%s'", id) : status;
-}
-
-/* What kernels reach: the peak of each type is sustained in the same part. */
-static enum mics_status read_rates(const struct mics_cursor *gpu, double sustained,
-                                   struct mics_gpu_rates *out, struct mics_err *err)
-{
-    const struct figure figures[] = {{"f32_tflops", sustained * 1e12, &out->f32},
-                                     {"bf16_tflops", sustained * 1e12, &out->bf16},
-                                     {"f16_tflops", sustained * 1e12, &out->f16},
-                                     {"product_overhead_us", 1e-6, &out->product_overhead_s},
-                                     {"attention_factor", 1, &out->attention_factor}};
-    const struct figure more[] = {{"tf32_tflops", sustained * 1e12, &out->tf32},
-                                  {"pytorch_efficiency", 1, &out->pytorch_efficiency}};
-    const char *attention;
-    enum mics_status status;
-
-    if (!mics_cursor_has(gpu, "sms"))
-        return MICS_OK;
-    status = mics_cursor_u32(gpu, "sms", 1, 1 << 16, &out->sms, err);
-    if (status == MICS_OK)
-        status = read_figures(gpu, figures, sizeof figures / sizeof *figures, err);
-    for (size_t i = 0; i < sizeof more / sizeof *more && status == MICS_OK; i++)
-        if (mics_cursor_has(gpu, more[i].key))
-            status = read_figures(gpu, &more[i], 1, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(gpu, "attention", &attention, err);
-    if (status == MICS_OK && !mics_gpu_attention_is_known(attention))
-        return mics_cursor_fail(gpu, "attention", err, "'%s': expected A100 or H100", attention);
-    if (status == MICS_OK)
-        snprintf(out->attention, sizeof out->attention, "%s", attention);
+    free(names);
     return status;
 }
 
-static enum mics_status read_gpu(const struct mics_cursor *root, const char *id,
-                                 struct mics_instance *out, struct mics_err *err)
+enum mics_status mics_catalogue_open_user(const char *path, struct mics_catalogue **out,
+                                          struct mics_err *err)
 {
-    const struct figure figures[] = {
-        {"peak_tflops", 1e12, &out->peak_flops},     {"sustained", 1, &out->flops},
-        {"memory_mib", 1 << 20, &out->memory_bytes}, {"memory_gb_per_s", 1e9, &out->memory_rate},
-        {"memory_reached", 1, &out->memory_factor},  {"link_gb_per_s", 1e9, &out->link_rate}};
-    struct mics_cursor gpus, gpu;
-    enum mics_status status = find_gpu(root, id, &gpus, &gpu, err);
+    struct mics_catalogue *catalogue = NULL;
+    char folder[MICS_PATH_MAX];
+    enum mics_status status = mics_catalogue_open(&catalogue, err);
 
     if (status == MICS_OK)
-        status = mics_cursor_string(&gpu, "name", &out->gpu, err);
+        status = config_folder(folder, err);
     if (status == MICS_OK)
-        status = mics_cursor_string(&gpu, "flops_dtype", &out->flops_dtype, err);
+        status = add_folder(catalogue, folder, err);
+    if (status == MICS_OK && path)
+        status = mics_catalogue_add(catalogue, path, err);
     if (status == MICS_OK)
-        status = read_figures(&gpu, figures, sizeof figures / sizeof *figures, err);
-    if (status == MICS_OK)
-        status = read_rates(&gpu, out->flops, &out->rates, err);
-    out->flops *= out->peak_flops;
-    return status;
-}
-
-static enum mics_status read_common(const struct mics_cursor *root, struct mics_instance *out,
-                                    struct mics_err *err)
-{
-    const struct figure latency = {"link_latency_us", 1e-6, &out->link_latency_s};
-    const struct figure figures[] = {{"link", 1, &out->link_factor}, {"net", 1, &out->net_factor}};
-    struct mics_cursor reached;
-    enum mics_status status = mics_cursor_object(root, "reached", &reached, err);
-
-    if (status == MICS_OK)
-        status = read_figures(&reached, figures, sizeof figures / sizeof *figures, err);
-    return status == MICS_OK ? read_figures(root, &latency, 1, err) : status;
-}
-
-static enum mics_status read_instance(const struct mics_cursor *at, struct mics_instance *out,
-                                      const char **gpu, struct mics_err *err)
-{
-    const double gbit = 1e9 / 8;
-    const struct figure figures[] = {{"card_gbit", gbit, &out->card_rate},
-                                     {"net_latency_us", 1e-6, &out->net_latency_s}};
-    struct mics_cursor aliases;
-    enum mics_status status = mics_cursor_string(at, "name", &out->name, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_array(at, "aliases", 0, 16, &aliases, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(at, "gpu", gpu, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "gpus", 1, MICS_MAX_PER_NODE, &out->gpus, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u32(at, "cards", 1, 1024, &out->cards, err);
-    if (status == MICS_OK)
-        status = read_figures(at, figures, sizeof figures / sizeof *figures, err);
-    if (status == MICS_OK)
-        out->aliases = aliases.value;
-    return status;
-}
-
-enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size_t index,
-                                    struct mics_instance *out, struct mics_err *err)
-{
-    const struct mics_cursor root = mics_cursor_root(catalogue->json);
-    struct mics_instance instance = {0};
-    struct mics_cursor instances, at;
-    const char *gpu;
-    enum mics_status status = mics_cursor_array(&root, "instances", 1, 10000, &instances, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_item(&instances, index, &at, err);
-    if (status == MICS_OK)
-        status = read_instance(&at, &instance, &gpu, err);
-    if (status == MICS_OK)
-        status = read_gpu(&root, gpu, &instance, err);
-    if (status == MICS_OK)
-        status = read_common(&root, &instance, err);
-    if (status == MICS_OK)
-        *out = instance;
+        *out = catalogue;
+    else
+        mics_catalogue_close(catalogue);
     return status;
 }
 
@@ -225,6 +366,17 @@ static bool has_name(const json_t *entry, const char *name)
     return false;
 }
 
+static void offer_aliases(struct mics_suggestions *suggestions,
+                          const struct mics_catalogue *catalogue)
+{
+    for (size_t i = 0; i < mics_catalogue_count(catalogue); i++) {
+        const json_t *aliases = json_object_get(json_array_get(catalogue->instances, i), "aliases");
+
+        for (size_t a = 0; a < json_array_size(aliases); a++)
+            mics_suggest_offer(suggestions, json_string_value(json_array_get(aliases, a)));
+    }
+}
+
 static enum mics_status report_unknown(const struct mics_catalogue *catalogue, const char *name,
                                        struct mics_err *err)
 {
@@ -236,6 +388,8 @@ static enum mics_status report_unknown(const struct mics_catalogue *catalogue, c
         mics_suggest_offer(&suggestions, json_string_value(json_object_get(
                                              json_array_get(catalogue->instances, i), "name")));
     if (suggestions.count == 0)
+        offer_aliases(&suggestions, catalogue);
+    if (suggestions.count == 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "'%.100s': unknown instance; 'mics-probe --list' lists them", name);
     return mics_err_set(err, MICS_ERR_ARG,
@@ -246,7 +400,8 @@ static enum mics_status report_unknown(const struct mics_catalogue *catalogue, c
 enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,
                                      struct mics_instance *out, struct mics_err *err)
 {
-    for (size_t i = 0; i < mics_catalogue_count(catalogue); i++)
+    /* The last one: an alias of a user's machine may be the name of another. */
+    for (size_t i = mics_catalogue_count(catalogue); i-- > 0;)
         if (has_name(json_array_get(catalogue->instances, i), name))
             return mics_catalogue_get(catalogue, i, out, err);
     return report_unknown(catalogue, name, err);
@@ -281,18 +436,10 @@ static enum mics_status report_unknown_gpu(const struct mics_catalogue *catalogu
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err)
 {
-    const struct mics_cursor root = mics_cursor_root(catalogue->json);
-
     *out = (struct mics_instance){0};
-    for (size_t i = 0; i < json_array_size(catalogue->gpus); i++) {
-        const json_t *gpu = json_array_get(catalogue->gpus, i);
-
-        if (!gpu_is(gpu, name))
-            continue;
-        const char *id = json_string_value(json_object_get(gpu, "id"));
-        enum mics_status status = read_gpu(&root, id, out, err);
-        return status == MICS_OK ? read_common(&root, out, err) : status;
-    }
+    for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue); i++)
+        if (gpu_is(json_array_get(catalogue->gpus, i), name))
+            return mics_catalogue_get_gpu(catalogue, i, out, err);
     return report_unknown_gpu(catalogue, name, err);
 }
 
@@ -371,56 +518,4 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
     }
     *out = topology;
     return MICS_OK;
-}
-
-static void put_aliases(struct mics_table *table, const struct mics_instance *instance)
-{
-    const char *first = json_string_value(json_array_get(instance->aliases, 0));
-
-    mics_table_cell(table, "%s", first ? first : "-");
-}
-
-static void put_instance(struct mics_table *table, const struct mics_instance *instance, int tsv)
-{
-    mics_table_cell(table, "%s", instance->name);
-    put_aliases(table, instance);
-    mics_table_cell(table, "%u", instance->gpus);
-    mics_table_cell(table, "%s", instance->gpu);
-    if (tsv) {
-        mics_table_cell(table, "%.12g", instance->peak_flops);
-        mics_table_cell(table, "%s", instance->flops_dtype);
-        mics_table_cell(table, "%.12g", instance->link_rate);
-        mics_table_cell(table, "%.12g", instance->card_rate * instance->cards);
-        mics_table_cell(table, "%.12g", instance->net_latency_s);
-    } else {
-        mics_table_cell(table, "%.0f %s", instance->peak_flops / 1e12, instance->flops_dtype);
-        mics_table_cell(table, "%.0f", instance->link_rate / 1e9);
-        mics_table_cell(table, "%u x %.0f", instance->cards, instance->card_rate * 8 / 1e9);
-        mics_table_cell(table, "%.0f", instance->net_latency_s * 1e6);
-    }
-}
-
-enum mics_status mics_catalogue_print(FILE *out, int tsv, struct mics_err *err)
-{
-    struct mics_catalogue *catalogue = NULL;
-    enum mics_status status = mics_catalogue_open(&catalogue, err);
-
-    if (status != MICS_OK)
-        return status;
-    struct mics_table *table = mics_table_new(
-        tsv ? "name|alias|gpus|gpu|peak_flops_per_s|flops_dtype|link_bytes_per_s|net_bytes_per_s|"
-              "net_latency_s"
-            : "<name|<alias|>GPUs|<GPU|>TFLOP/s|>link GB/s|>net Gbit/s|>net us");
-    for (size_t i = 0; i < mics_catalogue_count(catalogue) && status == MICS_OK; i++) {
-        struct mics_instance instance;
-
-        status = mics_catalogue_get(catalogue, i, &instance, err);
-        if (status == MICS_OK)
-            put_instance(table, &instance, tsv);
-    }
-    if (status == MICS_OK)
-        status = mics_table_print(table, out, tsv, err);
-    mics_table_free(table);
-    mics_catalogue_close(catalogue);
-    return status;
 }

@@ -3,7 +3,19 @@
  * catalogue.h - machines that can be rented or bought, by name.
  *
  * The catalogue is share/mics/instances.json, compiled into the library, so that programs need no
- * file. Names and aliases are compared without regard to case.
+ * file. Users add files of the same format, whose entries replace those of the same name. Names and
+ * aliases are compared without regard to case. A file is JSON:
+ *
+ *     ? about: for people; ignored
+ *     ? gpus [{id, name, flops_dtype, peak_tflops, sustained (of the peak, 0 to 1), memory_mib,
+ *              memory_gb_per_s, memory_reached (of it), link_gb_per_s (one way),
+ *              ? pci_ids ["0x2330"], SOURCE}]
+ *     ? instances [{name, ? aliases [], gpu (an id), gpus, cards, card_gbit,
+ *                   net_latency {us, SOURCE}, ? price {usd_per_hour (of one machine), SOURCE},
+ *                   SOURCE}]
+ *     ? reached {link, net: {share (of the vendor's rate, 0 to 1), SOURCE}}
+ *     ? link_latency {us, SOURCE}
+ *     SOURCE = ? source (text), ? date ("2026-11-22"): of all figures of the same map
  */
 #ifndef MICS_TOPOLOGY_CATALOGUE_H
 #define MICS_TOPOLOGY_CATALOGUE_H
@@ -15,12 +27,18 @@
 
 struct mics_catalogue;
 
+/* Where figures come from; each may be NULL: not stated. */
+struct mics_source {
+    const char *text, *date;
+    const char *file; /* the user's file that has them; NULL: the built-in catalogue */
+};
+
 /* One machine: vendors' figures, and the fractions of them that are reached in practice. Strings
  * belong to the catalogue. */
 struct mics_instance {
     const char *name;
-    const json_t *aliases; /* array of strings */
-    const char *gpu, *flops_dtype;
+    const json_t *aliases; /* array of strings, or NULL */
+    const char *gpu_id, *gpu, *flops_dtype;
     uint32_t gpus;               /* of one machine */
     double peak_flops, flops;    /* FLOP/s of one GPU: dense peak, sustained */
     double memory_bytes;         /* of one GPU: the total that nvidia-smi reports */
@@ -30,16 +48,38 @@ struct mics_instance {
     double link_latency_s, net_latency_s;
     double memory_factor, link_factor, net_factor; /* reached fraction of each rate, 0 to 1 */
     struct mics_gpu_rates rates;                   /* of one GPU */
+    double usd_per_hour;                           /* of one machine; 0: not known */
+
+    struct mics_source source; /* of the machine: its GPUs and network cards */
+    struct mics_source gpu_source, net_latency_source, price_source, link_latency_source;
+    struct mics_source link_factor_source, net_factor_source;
 };
 
+/* The built-in catalogue alone. *out belongs to the caller, who calls mics_catalogue_close(). */
 enum mics_status mics_catalogue_open(struct mics_catalogue **out, struct mics_err *err);
+
+/* The built-in catalogue, the files *.json in $XDG_CONFIG_HOME/mics (~/.config/mics), by name, and
+ * the file `path` unless it is NULL. Errors as of mics_catalogue_add(). */
+enum mics_status mics_catalogue_open_user(const char *path, struct mics_catalogue **out,
+                                          struct mics_err *err);
+
+/* Add the entries of a file ("-": standard input). MICS_ERR_FORMAT: the file, and the line or the
+ * path of the wrong value; the catalogue is then only good for being closed. */
+enum mics_status mics_catalogue_add(struct mics_catalogue *catalogue, const char *path,
+                                    struct mics_err *err);
+
 void mics_catalogue_close(struct mics_catalogue *catalogue); /* NULL is fine */
 
-size_t mics_catalogue_count(const struct mics_catalogue *catalogue);
+size_t mics_catalogue_count(const struct mics_catalogue *catalogue); /* instances */
+size_t mics_catalogue_gpu_count(const struct mics_catalogue *catalogue);
 
 /* index < count. MICS_ERR_FORMAT: the catalogue itself is wrong (a test reads all of it). */
 enum mics_status mics_catalogue_get(const struct mics_catalogue *catalogue, size_t index,
                                     struct mics_instance *out, struct mics_err *err);
+
+/* GPU index < gpu_count: sets what mics_catalogue_find_gpu() sets. */
+enum mics_status mics_catalogue_get_gpu(const struct mics_catalogue *catalogue, size_t index,
+                                        struct mics_instance *out, struct mics_err *err);
 
 /* By name or alias. MICS_ERR_ARG: there is none; the message has up to three similar names. */
 enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, const char *name,
@@ -67,7 +107,12 @@ enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t
 enum mics_status mics_instance_topology(const struct mics_instance *instance, uint32_t nodes,
                                         struct mics_topology **out, struct mics_err *err);
 
-/* One row per instance, with the vendors' figures: of one GPU, and of a whole machine's network. */
-enum mics_status mics_catalogue_print(FILE *out, int tsv, struct mics_err *err);
+/* One row per instance and, without `tsv`, one per GPU and the numbered sources. */
+enum mics_status mics_catalogue_print(FILE *out, const struct mics_catalogue *catalogue, int tsv,
+                                      struct mics_err *err);
+
+/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: there is none. */
+enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_catalogue *catalogue,
+                                               const char *name, int tsv, struct mics_err *err);
 
 #endif

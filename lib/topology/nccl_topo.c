@@ -339,15 +339,13 @@ static enum mics_status net_link(const struct mics_nccl_machine *machine, uint32
     return MICS_OK;
 }
 
-static enum mics_status build(const struct mics_nccl_machine *machine, const char *name,
+static enum mics_status build(const struct mics_nccl_machine *machine,
+                              const struct mics_catalogue *catalogue, const char *name,
                               uint32_t nodes, struct mics_topology *out, struct mics_err *err)
 {
-    struct mics_catalogue *catalogue = NULL;
     struct mics_instance gpu;
-    enum mics_status status = mics_catalogue_open(&catalogue, err);
+    enum mics_status status = find_gpu(machine, name, catalogue, &gpu, err);
 
-    if (status == MICS_OK)
-        status = find_gpu(machine, name, catalogue, &gpu, err);
     if (status == MICS_OK)
         status = node_link(machine, &gpu, &out->node_link, err);
     if (status == MICS_OK)
@@ -359,11 +357,11 @@ static enum mics_status build(const struct mics_nccl_machine *machine, const cha
         out->per_node = machine->gpus;
         status = mics_instance_set_gpu(&gpu, machine->cards, machine->card_rate, out, err);
     }
-    mics_catalogue_close(catalogue);
     return status;
 }
 
-enum mics_status mics_topology_from_nccl(const char *path, const char *gpu, uint32_t nodes,
+enum mics_status mics_topology_from_nccl(const char *path, const struct mics_catalogue *catalogue,
+                                         const char *gpu, uint32_t nodes,
                                          struct mics_topology **out, struct mics_err *err)
 {
     struct mics_topology *topology = calloc(1, sizeof *topology);
@@ -377,7 +375,7 @@ enum mics_status mics_topology_from_nccl(const char *path, const char *gpu, uint
     if (status == MICS_OK) {
         status = mics_nccl_machine_parse(text, size, &machine, err);
         if (status == MICS_OK)
-            status = build(&machine, gpu, nodes, topology, err);
+            status = build(&machine, catalogue, gpu, nodes, topology, err);
         if (status != MICS_OK && status != MICS_ERR_ARG)
             mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
     }

@@ -36,7 +36,9 @@ enum mics_status mics_nccl_machine_parse(const char *text, size_t size,
  * NCCL assumes; network cards have the fraction of theirs that the catalogue says is reached; a
  * latency that the file does not have is assumed. *out belongs to the caller, who calls
  * mics_topology_free(). */
-enum mics_status mics_topology_from_nccl(const char *path, const char *gpu, uint32_t nodes,
+struct mics_catalogue;
+enum mics_status mics_topology_from_nccl(const char *path, const struct mics_catalogue *catalogue,
+                                         const char *gpu, uint32_t nodes,
                                          struct mics_topology **out, struct mics_err *err);
 
 #endif

@@ -287,29 +287,37 @@ static enum mics_status split_name(const char *text, char *name, size_t size, ui
     return status;
 }
 
-static enum mics_status parse_instance(const char *text, struct mics_topology **out,
-                                       struct mics_err *err)
+static enum mics_status parse_instance(const struct mics_catalogue *catalogue, const char *text,
+                                       struct mics_topology **out, struct mics_err *err)
 {
-    struct mics_catalogue *catalogue = NULL;
     struct mics_instance instance;
     char name[64];
     uint64_t nodes;
     enum mics_status status = split_name(text, name, sizeof name, &nodes, err);
 
     if (status == MICS_OK)
-        status = mics_catalogue_open(&catalogue, err);
-    if (status == MICS_OK)
         status = mics_catalogue_find(catalogue, name, &instance, err);
     if (status == MICS_OK)
         status = mics_instance_topology(&instance, (uint32_t)nodes, out, err);
-    mics_catalogue_close(catalogue);
     return status;
+}
+
+enum mics_status mics_topology_parse_in(const struct mics_catalogue *catalogue, const char *text,
+                                        struct mics_topology **out, struct mics_err *err)
+{
+    if (is_synthetic(text) || strpbrk(text, " \t\n"))
+        return parse_synthetic(text, out, err);
+    return parse_instance(catalogue, text, out, err);
 }
 
 enum mics_status mics_topology_parse(const char *text, struct mics_topology **out,
                                      struct mics_err *err)
 {
-    if (is_synthetic(text) || strpbrk(text, " \t\n"))
-        return parse_synthetic(text, out, err);
-    return parse_instance(text, out, err);
+    struct mics_catalogue *catalogue = NULL;
+    enum mics_status status = mics_catalogue_open(&catalogue, err);
+
+    if (status == MICS_OK)
+        status = mics_topology_parse_in(catalogue, text, out, err);
+    mics_catalogue_close(catalogue);
+    return status;
 }

@@ -204,4 +204,9 @@ enum mics_status mics_algorithm_timings_to_doc(const struct mics_algorithm_timin
 enum mics_status mics_topology_parse(const char *text, struct mics_topology **out,
                                      struct mics_err *err);
 
+/* The same with the names of this catalogue instead of the built-in one. */
+struct mics_catalogue;
+enum mics_status mics_topology_parse_in(const struct mics_catalogue *catalogue, const char *text,
+                                        struct mics_topology **out, struct mics_err *err);
+
 #endif

@@ -414,8 +414,8 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
 
 enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, struct mics_err *err)
 {
-    enum mics_status status = mics_trace_write(&job->trace, job->engine, job->plan->model,
-                                               job->world, job->control, job->options->trace, err);
+    enum mics_status status = mics_trace_write(&job->trace, job->engine, job->plan, job->world,
+                                               job->control, job->options->trace, err);
 
     *steps = job->trace.recorded;
     return mics_agree(job->control, status, err);

@@ -16,6 +16,9 @@ export MICS_BUILD PATH
 # Caches that programs keep between runs are shared by the tests and removed afterwards.
 export XDG_CACHE_HOME=$BATS_RUN_TMPDIR/cache
 
+# Whoever runs the tests may have a catalogue.
+export XDG_CONFIG_HOME=$BATS_RUN_TMPDIR/config
+
 # Allow more ranks than cores, and root; waiting ranks yield their cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1

@@ -76,7 +76,7 @@ completion_of() # word...
     for program in $(programs); do
         help=$("$program" --help)
         for option in $(options_of "$program"); do
-            grep -qE -- "--$option(=| |$)" <<<"$help" || { echo "$program: $option"; return 1; }
+            grep -qE -- "--$option(=| |\[|$)" <<<"$help" || { echo "$program: $option"; return 1; }
         done
     done
 }

@@ -73,6 +73,77 @@ setup()
     [[ ${stderr_lines[0]} == *"'p4d.24xlage': unknown instance; similar: p4d.24xlarge"*"--list"* ]]
 }
 
+# A catalogue with one machine.
+my_machine() # name card_gbit
+{
+    echo '{"instances": [{"name": "'"$1"'", "gpu": "H100-80", "gpus": 4, "cards": 2, "card_gbit": '"$2"',
+        "net_latency": {"us": 4}, "price": {"usd_per_hour": 7.5, "source": "our rack", "date": "2026-11"}}]}'
+}
+
+@test "--list shows prices and numbered sources with their dates" {
+    run --separate-stderr mics-probe --list
+    [ "$status" = 0 ]
+    grep -qE '^p4d.24xlarge +p4d +8 x A100-40 +4 x 100 +75 +[0-9]+\.[0-9]{2} +[0-9]+ [0-9]+ [0-9]+$' <<<"$output"
+    grep -qE '^H100-80 +NVIDIA H100 80GB +989 bf16 ' <<<"$output"
+    grep -qE '^ +1  20[0-9]{2}-[0-9]{2}-[0-9]{2}  docs.aws.amazon.com' <<<"$output"
+    [ "$(awk 'length > longest { longest = length } END { print longest }' <<<"$output")" -le 132 ]
+}
+
+@test "--list=NAME shows every figure of an instance with its source" {
+    run --separate-stderr mics-probe --list=P5
+    [ "$status" = 0 ]
+    grep -qE '^instance +p5.48xlarge ' <<<"$output"
+    grep -qE '^price of an hour +55.04 USD +2026-07-28  AWS price list' <<<"$output"
+    run ! grep -qE -- '- +-$' <(mics-probe --list=p5 | tail -n +4)
+    [ "$(mics-probe --list=p5 --tsv | awk -F '\t' '$1 == "cards" { print $2 }')" = 32 ]
+    run --separate-stderr mics-probe --list=p55
+    usage_mistake mics-probe
+    [[ ${stderr_lines[0]} == "mics-probe: --list: 'p55': unknown instance; similar: "* ]]
+}
+
+@test "users add machines by --catalogue and in their configuration folder" {
+    cd "$BATS_TEST_TMPDIR"
+    export XDG_CONFIG_HOME=$PWD/config
+    mkdir -p config/mics
+    my_machine lab 400 >config/mics/a.json
+    my_machine p5.48xlarge 100 >config/mics/b.json
+    my_machine LAB 200 >mine.json
+    echo 'not read' >config/mics/notes.txt
+    mics-probe --topology=lab:2 --tsv >tables
+    [ "$(awk -F '\t' '$1 == "net" { print $3 }' tables)" = 85000000000 ]
+    mics-probe --topology=p5:2 --tsv >tables # the alias stays
+    [ "$(awk -F '\t' '$1 == "per_node" { print $2 }' tables)" = 4 ]
+    mics-probe --topology=lab:2 --catalogue=mine.json --tsv >tables
+    [ "$(awk -F '\t' '$1 == "net" { print $3 }' tables)" = 42500000000 ]
+    mics-probe --list | grep -qE 'config/mics/a.json'
+    mics-plan --model=gpt2 --global-batch=8 --topology=lab:2 --catalogue=mine.json --json | grep -q '"card_bytes_per_s": 25000000000'
+    run --separate-stderr mics-plan --model=gpt2 --catalogue=mine.json mine.json
+    usage_mistake mics-plan
+    run --separate-stderr mics-probe --catalogue=mine.json
+    usage_mistake mics-probe
+}
+
+@test "a damaged catalogue is one line with the file and the path" {
+    cd "$BATS_TEST_TMPDIR"
+    my_machine lab -1 >bad.json
+    for program in 'mics-probe' 'mics-plan --model=gpt2'; do
+        # shellcheck disable=SC2086 # words are wanted
+        run --separate-stderr $program --topology=p4d:2 --catalogue=bad.json
+        one_line_and_code 3
+        [[ $stderr == *": bad.json: instances[0].card_gbit: expected "*", found -1" ]]
+        # shellcheck disable=SC2086 # words are wanted
+        run --separate-stderr $program --topology=p4d:2 --catalogue=missing.json
+        one_line_and_code 1
+    done
+    export XDG_CONFIG_HOME=$PWD/config
+    mkdir -p config/mics
+    head -c 60 bad.json >config/mics/cut.json
+    run --separate-stderr mics-probe --list
+    one_line_and_code 3
+    [[ $stderr == "mics-probe: $PWD/config/mics/cut.json: line "*", column "* ]]
+    mics-show --help >/dev/null
+}
+
 @test "a bad word is quoted" {
     for text in 'node:4 gpus:8' 'gpu:0' 'node:4 link:fast' 'flops:1Q' 'node:1 node:2' p4d:0 :3 '' ' '; do
         run --separate-stderr mics-probe --topology="$text"

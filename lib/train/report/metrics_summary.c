@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics_summary.c - reads the metrics of a run, sums them up in a document, and prints that
- * document.
+ * metrics_summary.c - sums up the metrics of a run in a document, and prints that document.
  *
  * The summary has the first, last, least, greatest and median value of each field, and a curve of
  * at most CURVE_POINTS means over equal ranges of steps.
  */
 #include "train/report/metrics.h"
+#include "train/report/metrics_log.h"
 
 #include "doc/cursor.h"
 #include "doc/doc.h"
@@ -19,179 +19,8 @@
 
 enum { CURVE_POINTS = 10, RECENT_STEPS = 50 };
 
-/* The numbers of a step's line. */
-static const char *const field_names[] = {
-    "loss",       "lr",      "grad_norm",  "step_ms",   "tokens_per_s",
-    "compute_ms", "comm_ms", "exposed_ms", "hidden_ms",
-};
-
-enum { FIELD_COUNT = sizeof field_names / sizeof *field_names };
-
-/* A value is NaN if the line has null or no such member. */
-struct step {
-    uint64_t step;
-    double values[FIELD_COUNT];
-};
-
-struct validation {
-    uint64_t step;
-    double loss; /* NaN: null */
-};
-
-/* All runs that were appended to the file, in order. Of a step that was repeated after a resume
- * only the last repetition is kept. */
-struct log {
-    struct step *steps;
-    size_t step_count;
-    struct validation *vals;
-    size_t val_count;
-    uint64_t runs, checkpoints;
-    json_t *run, *checkpoint, *end; /* the last event of each kind, or NULL */
-    bool last_line_truncated;
-};
-
-bool mics_metrics_recognize(const char *data, size_t size)
-{
-    struct mics_lines lines = mics_lines_begin(data, size);
-    json_t *line = NULL;
-    bool is_metrics;
-
-    if (mics_lines_next(&lines, &line, NULL) != MICS_OK)
-        return false;
-    is_metrics = json_is_string(json_object_get(line, "event")) && !json_object_get(line, "kind");
-    json_decref(line);
-    return is_metrics;
-}
-
-/* Grow the array, whose capacity is a power of two, to hold one more item of `size` bytes. NULL:
- * out of memory; the array is unchanged. */
-static void *grow(void *array, size_t count, size_t size)
-{
-    if (array && (count == 0 || (count & (count - 1))))
-        return array;
-    return realloc(array, (count ? 2 * count : 1) * size);
-}
-
-/* A number; NaN if it is null or missing. */
-static enum mics_status read_number(const struct mics_cursor *line, const char *key, double *out,
-                                    struct mics_err *err)
-{
-    *out = NAN;
-    if (!mics_cursor_has(line, key))
-        return MICS_OK;
-    return mics_cursor_double(line, key, -INFINITY, INFINITY, out, err);
-}
-
-static enum mics_status read_step(const struct mics_cursor *line, struct log *log,
-                                  struct mics_err *err)
-{
-    struct step step, *grown;
-    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &step.step, err);
-
-    for (uint32_t i = 0; i < FIELD_COUNT && status == MICS_OK; i++)
-        status = read_number(line, field_names[i], &step.values[i], err);
-    if (status != MICS_OK)
-        return status;
-    while (log->step_count > 0 && log->steps[log->step_count - 1].step >= step.step)
-        log->step_count--;
-    grown = grow(log->steps, log->step_count, sizeof *log->steps);
-    if (!grown)
-        return mics_err_nomem(err);
-    log->steps = grown;
-    log->steps[log->step_count++] = step;
-    return MICS_OK;
-}
-
-static enum mics_status read_val(const struct mics_cursor *line, struct log *log,
-                                 struct mics_err *err)
-{
-    struct validation val, *grown;
-    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &val.step, err);
-
-    if (status == MICS_OK)
-        status = read_number(line, "loss", &val.loss, err);
-    if (status != MICS_OK)
-        return status;
-    while (log->val_count > 0 && log->vals[log->val_count - 1].step >= val.step)
-        log->val_count--;
-    grown = grow(log->vals, log->val_count, sizeof *log->vals);
-    if (!grown)
-        return mics_err_nomem(err);
-    log->vals = grown;
-    log->vals[log->val_count++] = val;
-    return MICS_OK;
-}
-
-static void keep_event(json_t **event, const struct mics_cursor *line)
-{
-    json_decref(*event);
-    *event = json_incref((json_t *)(uintptr_t)line->value);
-}
-
-static enum mics_status read_line(const struct mics_cursor *line, struct log *log,
-                                  struct mics_err *err)
-{
-    const char *event;
-    const enum mics_status status = mics_cursor_string(line, "event", &event, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(event, "step") == 0)
-        return read_step(line, log, err);
-    if (strcmp(event, "val") == 0)
-        return read_val(line, log, err);
-    if (strcmp(event, "run") == 0) {
-        log->runs++;
-        keep_event(&log->run, line);
-    } else if (strcmp(event, "checkpoint") == 0) {
-        log->checkpoints++;
-        keep_event(&log->checkpoint, line);
-    } else if (strcmp(event, "end") == 0) {
-        keep_event(&log->end, line);
-    }
-    return MICS_OK;
-}
-
-static void log_fini(struct log *log)
-{
-    free(log->steps);
-    free(log->vals);
-    json_decref(log->run);
-    json_decref(log->checkpoint);
-    json_decref(log->end);
-    *log = (struct log){0};
-}
-
-/* Events of other kinds are skipped: a newer program may have written them. */
-static enum mics_status read_log(const char *data, size_t size, struct log *out,
-                                 struct mics_err *err)
-{
-    struct mics_lines lines = mics_lines_begin(data, size);
-    struct log log = {0};
-    enum mics_status status;
-    json_t *line = NULL;
-
-    while ((status = mics_lines_next(&lines, &line, err)) == MICS_OK && line) {
-        const struct mics_cursor root = mics_cursor_root(line);
-
-        status = read_line(&root, &log, err);
-        json_decref(line);
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "line %zu", lines.number);
-            break;
-        }
-    }
-    if (status != MICS_OK) {
-        log_fini(&log);
-        return status;
-    }
-    log.last_line_truncated = lines.truncated;
-    *out = log;
-    return MICS_OK;
-}
-
 /* Mean of a field over those of the steps [begin, end) that have it; NaN if none has. */
-static double mean_of(const struct log *log, uint32_t field, size_t begin, size_t end)
+static double mean_of(const struct mics_metrics_log *log, uint32_t field, size_t begin, size_t end)
 {
     double sum = 0;
     size_t count = 0;
@@ -215,7 +44,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* The values of a field, in the order of the steps. Returns their number. */
-static size_t collect(const struct log *log, uint32_t field, double *values)
+static size_t collect(const struct mics_metrics_log *log, uint32_t field, double *values)
 {
     size_t count = 0;
 
@@ -226,7 +55,7 @@ static size_t collect(const struct log *log, uint32_t field, double *values)
 }
 
 /* `values` is scratch space for step_count numbers. NULL: out of memory, here and below. */
-static json_t *describe_field(const struct log *log, uint32_t field, double *values)
+static json_t *describe_field(const struct mics_metrics_log *log, uint32_t field, double *values)
 {
     const size_t count = collect(log, field, values);
     const size_t recent = log->step_count > RECENT_STEPS ? log->step_count - RECENT_STEPS : 0;
@@ -234,20 +63,21 @@ static json_t *describe_field(const struct log *log, uint32_t field, double *val
     const double last = count ? values[count - 1] : NAN;
 
     qsort(values, count, sizeof *values, compare);
-    return json_pack("{s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "name", field_names[field],
-                     "count", (json_int_t)count, "first", mics_metrics_number(first), "last",
-                     mics_metrics_number(last), "min", mics_metrics_number(count ? values[0] : NAN),
-                     "median", mics_metrics_number(count ? values[count / 2] : NAN), "max",
+    return json_pack("{s:s, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "name",
+                     mics_metrics_field_names[field], "count", (json_int_t)count, "first",
+                     mics_metrics_number(first), "last", mics_metrics_number(last), "min",
+                     mics_metrics_number(count ? values[0] : NAN), "median",
+                     mics_metrics_number(count ? values[count / 2] : NAN), "max",
                      mics_metrics_number(count ? values[count - 1] : NAN), "last_50",
                      mics_metrics_number(mean_of(log, field, recent, log->step_count)));
 }
 
-static json_t *describe_fields(const struct log *log)
+static json_t *describe_fields(const struct mics_metrics_log *log)
 {
     double *values = calloc(log->step_count + 1, sizeof *values);
     json_t *fields = json_array();
 
-    for (uint32_t i = 0; i < FIELD_COUNT && values && fields; i++) {
+    for (uint32_t i = 0; i < MICS_METRICS_FIELDS && values && fields; i++) {
         if (json_array_append_new(fields, describe_field(log, i, values)) != 0) {
             json_decref(fields);
             fields = NULL;
@@ -262,7 +92,7 @@ static json_t *describe_fields(const struct log *log)
 }
 
 /* The last validation loss among steps first..last, or NaN. */
-static double val_loss_in(const struct log *log, uint64_t first, uint64_t last)
+static double val_loss_in(const struct mics_metrics_log *log, uint64_t first, uint64_t last)
 {
     double loss = NAN;
 
@@ -273,15 +103,15 @@ static double val_loss_in(const struct log *log, uint64_t first, uint64_t last)
 }
 
 /* Means over steps [begin, end), at least one. */
-static json_t *describe_range(const struct log *log, size_t begin, size_t end)
+static json_t *describe_range(const struct mics_metrics_log *log, size_t begin, size_t end)
 {
     const uint64_t first = log->steps[begin].step, last = log->steps[end - 1].step;
     json_t *point =
         json_pack("{s:I, s:I, s:o}", "first", (json_int_t)first, "last", (json_int_t)last,
                   "val_loss", mics_metrics_number(val_loss_in(log, first, last)));
 
-    for (uint32_t i = 0; i < FIELD_COUNT; i++) {
-        if (json_object_set_new(point, field_names[i],
+    for (uint32_t i = 0; i < MICS_METRICS_FIELDS; i++) {
+        if (json_object_set_new(point, mics_metrics_field_names[i],
                                 mics_metrics_number(mean_of(log, i, begin, end))) != 0) {
             json_decref(point);
             return NULL;
@@ -290,7 +120,7 @@ static json_t *describe_range(const struct log *log, size_t begin, size_t end)
     return point;
 }
 
-static json_t *describe_curve(const struct log *log)
+static json_t *describe_curve(const struct mics_metrics_log *log)
 {
     const size_t points = log->step_count < CURVE_POINTS ? log->step_count : CURVE_POINTS;
     json_t *curve = json_array();
@@ -308,9 +138,9 @@ static json_t *describe_curve(const struct log *log)
 }
 
 /* The lowest and the last validation loss. */
-static json_t *describe_validation(const struct log *log)
+static json_t *describe_validation(const struct mics_metrics_log *log)
 {
-    struct validation best = {.loss = NAN}, last = {.loss = NAN};
+    struct mics_metrics_validation best = {.loss = NAN}, last = {.loss = NAN};
 
     for (size_t i = 0; i < log->val_count; i++) {
         last = log->vals[i];
@@ -336,7 +166,8 @@ static json_t *describe_event(const json_t *event)
     return copy;
 }
 
-static enum mics_status log_to_doc(const struct log *log, json_t **out, struct mics_err *err)
+static enum mics_status log_to_doc(const struct mics_metrics_log *log, json_t **out,
+                                   struct mics_err *err)
 {
     json_t *doc = mics_doc_new(MICS_METRICS_KIND, MICS_METRICS_VERSION);
     const struct {
@@ -369,13 +200,13 @@ static enum mics_status log_to_doc(const struct log *log, json_t **out, struct m
 enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **out,
                                         struct mics_err *err)
 {
-    struct log log;
-    enum mics_status status = read_log(data, size, &log, err);
+    struct mics_metrics_log log;
+    enum mics_status status = mics_metrics_log_read(data, size, &log, err);
 
     if (status != MICS_OK)
         return status;
     status = log_to_doc(&log, out, err);
-    log_fini(&log);
+    mics_metrics_log_fini(&log);
     return status;
 }
 

@@ -3,6 +3,12 @@
 #include "tap.h"
 #include "topology/catalogue.h"
 
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 static void every_entry_can_be_read_and_makes_a_valid_topology(void)
 {
     struct mics_catalogue *catalogue = NULL;
@@ -158,6 +164,154 @@ static void an_unknown_name_is_refused_with_similar_ones(void)
     }
 }
 
+static bool is_date(const char *text)
+{
+    int year, month = 0, day = 1, used = 0;
+
+    if (!text)
+        return false;
+    if (sscanf(text, "%4d-%2d%n", &year, &month, &used) < 2)
+        return false;
+    if (text[used] == '-' && sscanf(text + used, "-%2d%n", &day, &(int){0}) == 1)
+        used += 3;
+    return text[used] == '\0' && year >= 2015 && year < 2100 && month >= 1 && month <= 12 &&
+           day >= 1 && day <= 31;
+}
+
+/* A map with numbers has a source and a date, or the map around it has. Counts the maps that
+ * have no source. */
+static int count_unsourced(const json_t *value, const char *path, bool sourced)
+{
+    const char *key;
+    json_t *member;
+    bool has_numbers = false;
+    int count = 0;
+    size_t i;
+
+    if (json_is_object(value) && json_string_length(json_object_get(value, "source")) > 3)
+        sourced = is_date(json_string_value(json_object_get(value, "date")));
+    json_object_foreach((json_t *)(uintptr_t)value, key, member)
+    {
+        char inner[256];
+
+        snprintf(inner, sizeof inner, "%s.%s", path, key);
+        has_numbers |= json_is_number(member);
+        count += count_unsourced(member, inner, sourced);
+    }
+    json_array_foreach(value, i, member) count += count_unsourced(member, path, sourced);
+    if (has_numbers && !sourced) {
+        printf("# %s: a figure without source or date\n", path);
+        count++;
+    }
+    return count;
+}
+
+static void every_figure_has_a_source_and_a_date(void)
+{
+    json_t *json = json_load_file("share/mics/instances.json", 0, NULL);
+    json_t *wrong = json_pack("{s:[{s:i, s:{s:i, s:s, s:s}}]}", "gpus", "figure", 1, "price", "usd",
+                              2, "source", "price list", "date", "yesterday");
+
+    CHECK(json != NULL);
+    CHECK_INT(count_unsourced(json, "", false), 0);
+    CHECK_INT(count_unsourced(wrong, "wrong", false), 2);
+    json_decref(json);
+    json_decref(wrong);
+}
+
+#define MACHINE(rest)                                                                              \
+    "{\"instances\": [{\"name\": \"lab\", \"aliases\": [\"p4d\"], \"gpu\": \"A100-80\", "          \
+    "\"gpus\": 4, \"cards\": 2, \"card_gbit\": 400, \"net_latency\": {\"us\": 4}" rest "}]}"
+
+/* Write the text to a file, add it to a built-in catalogue. */
+static enum mics_status add_text(const char *text, struct mics_catalogue **catalogue,
+                                 struct mics_err *err)
+{
+    static const char path[] = "test_catalogue.tmp.json";
+    FILE *file = fopen(path, "w");
+    enum mics_status status;
+
+    if (!file)
+        return MICS_ERR_IO;
+    fputs(text, file);
+    fclose(file);
+    status = mics_catalogue_open(catalogue, err);
+    if (status == MICS_OK)
+        status = mics_catalogue_add(*catalogue, path, err);
+    unlink(path);
+    return status;
+}
+
+static void entries_of_a_file_replace_those_of_the_same_name(void)
+{
+    struct mics_catalogue *catalogue = NULL;
+    struct mics_topology *topology = NULL;
+    struct mics_instance lab;
+    struct mics_err err = {{0}};
+
+    CHECK_INT(add_text(MACHINE(""), &catalogue, &err), MICS_OK);
+    CHECK_INT(mics_catalogue_find(catalogue, "p4d", &lab, &err), MICS_OK); /* its alias wins */
+    CHECK_STR(lab.name, "lab");
+    CHECK_STR(lab.source.file, "test_catalogue.tmp.json");
+    CHECK_INT(mics_topology_parse_in(catalogue, "LAB:3", &topology, &err), MICS_OK);
+    CHECK_INT(topology ? topology->per_node : 0, 4);
+    CHECK_NEAR(topology ? topology->net_link.bandwidth_bytes : 0, .96 * 100e9, 1);
+    mics_topology_free(topology);
+    mics_catalogue_close(catalogue);
+
+    CHECK_INT(add_text("{\"gpus\": [{\"id\": \"h100-80\", \"name\": \"slow\", \"flops_dtype\": "
+                       "\"bf16\", \"peak_tflops\": 100, \"sustained\": 0.5, \"memory_mib\": 1024, "
+                       "\"memory_gb_per_s\": 1, \"memory_reached\": 1, \"link_gb_per_s\": 1}], "
+                       "\"link_latency\": {\"us\": 7}}",
+                       &catalogue, &err),
+              MICS_OK);
+    CHECK_INT(mics_catalogue_find(catalogue, "p5", &lab, &err), MICS_OK);
+    CHECK_STR(lab.gpu, "slow");
+    CHECK_NEAR(lab.flops, 50e12, 1);
+    CHECK_NEAR(lab.link_latency_s, 7e-6, 1e-12);
+    mics_catalogue_close(catalogue);
+}
+
+static void a_damaged_file_is_refused_with_its_name_and_the_path(void)
+{
+    static const char *const table[][2] = {
+        {"{\"instances\": [", "line 1, column 15: "},
+        {"[]", "expected a map with gpus or instances"},
+        {"{}", "has neither gpus nor instances"},
+        {"{\"kind\": \"mics.topology\", \"v\": 1}", "expected a catalogue, found a document"},
+        {"{\"instnaces\": []}", "instnaces: unknown member; similar: instances"},
+        {"{\"instances\": [5]}", "instances[0]: expected a map, found a number"},
+        {MACHINE(", \"card_gbits\": 1"),
+         "instances[0].card_gbits: unknown member; similar: card_gbit"},
+        {MACHINE(", \"price\": {\"usd_per_hour\": -3}"),
+         "instances[0].price.usd_per_hour: expected"},
+        {MACHINE(", \"price\": 3"), "instances[0].price: expected a map, found a number"},
+        {"{\"instances\": [{\"name\": \"a:b\"}]}", "instances[0].name: 'a:b': expected a name"},
+        {"{\"instances\": [{\"name\": \"x\", \"gpu\": \"H100\", \"gpus\": 1, \"cards\": 1, "
+         "\"card_gbit\": "
+         "1, \"net_latency\": {\"us\": 1}}]}",
+         "instances[0].gpu: 'H100': no GPU has this id; similar: H100-80"},
+        {"{\"instances\": [{\"name\": \"x\", \"gpu\": \"H100-80\", \"gpus\": 1, \"cards\": 1, "
+         "\"card_gbit\": 0, \"net_latency\": {\"us\": 1}}]}",
+         "instances[0].card_gbit: expected"},
+        {"{\"reached\": {\"link\": {\"share\": 1.5}}}",
+         "reached.link.share: expected"},
+        {"{\"gpus\": [{\"id\": \"x\"}]}", "gpus[0].name: missing"},
+    };
+    static const char prefix[] = "test_catalogue.tmp.json: ";
+
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        struct mics_catalogue *catalogue = NULL;
+        struct mics_err err = {{0}};
+
+        CHECK_INT(add_text(table[i][0], &catalogue, &err), MICS_ERR_FORMAT);
+        CHECK(strncmp(err.text, prefix, strlen(prefix)) == 0);
+        if (strncmp(err.text + strlen(prefix), table[i][1], strlen(table[i][1])) != 0)
+            CHECK_STR(err.text + strlen(prefix), table[i][1]);
+        mics_catalogue_close(catalogue);
+    }
+}
+
 int main(void)
 {
     TAP_RUN(every_entry_can_be_read_and_makes_a_valid_topology);
@@ -167,5 +321,8 @@ int main(void)
     TAP_RUN(aliases_and_any_case_find_the_same_machine);
     TAP_RUN(no_two_machines_share_a_name);
     TAP_RUN(an_unknown_name_is_refused_with_similar_ones);
+    TAP_RUN(every_figure_has_a_source_and_a_date);
+    TAP_RUN(entries_of_a_file_replace_those_of_the_same_name);
+    TAP_RUN(a_damaged_file_is_refused_with_its_name_and_the_path);
     return tap_done();
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_nccl_topo.c - topologies from NCCL's files. */
 #include "tap.h"
+#include "topology/catalogue.h"
 #include "topology/nccl_topo.h"
 
 #include <math.h>
 #include <string.h>
 
+static struct mics_catalogue *catalogue; /* the built-in one */
 static struct mics_err err;
 
 static enum mics_status parse(const char *text, struct mics_nccl_machine *out)
@@ -18,7 +20,8 @@ static void a_node_of_eight_GPUs_becomes_a_topology(void)
 {
     struct mics_topology *topology = NULL;
 
-    CHECK_INT(mics_topology_from_nccl("tests/fake/nccl.xml", NULL, 4, &topology, &err), MICS_OK);
+    CHECK_INT(mics_topology_from_nccl("tests/fake/nccl.xml", catalogue, NULL, 4, &topology, &err),
+              MICS_OK);
     if (!topology)
         return;
     CHECK_INT(topology->nodes, 4);
@@ -115,16 +118,18 @@ static void a_GPU_that_is_not_known_must_be_named(void)
 {
     struct mics_topology *topology = NULL;
 
-    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", NULL, 1, &topology, &err),
+    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", catalogue, NULL, 1, &topology, &err),
               MICS_ERR_FORMAT);
     CHECK_STR(err.text, "tests/fake/v100.xml: the model of the GPUs, of compute capability "
                         "7.0, is not stated: name it with --gpu=NAME");
-    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", "v100-32", 2, &topology, &err),
-              MICS_ERR_FORMAT);
+    CHECK_INT(
+        mics_topology_from_nccl("tests/fake/v100.xml", catalogue, "v100-32", 2, &topology, &err),
+        MICS_ERR_FORMAT);
     CHECK_STR(err.text,
               "tests/fake/v100.xml: contains no network card, so 2 nodes cannot be connected");
-    CHECK_INT(mics_topology_from_nccl("tests/fake/v100.xml", "v100-32", 1, &topology, &err),
-              MICS_OK);
+    CHECK_INT(
+        mics_topology_from_nccl("tests/fake/v100.xml", catalogue, "v100-32", 1, &topology, &err),
+        MICS_OK);
     CHECK_INT(topology->per_node, 2);
     CHECK_STR(topology->flops_dtype, "f16");
     mics_topology_free(topology);
@@ -138,11 +143,13 @@ int main(void)
         printf("1..0 # SKIP this build is without expat\n");
         return 0;
     }
+    CHECK_INT(mics_catalogue_open(&catalogue, &err), MICS_OK);
     TAP_RUN(a_node_of_eight_GPUs_becomes_a_topology);
     TAP_RUN(slots_count_where_there_are_no_NVLinks);
     TAP_RUN(the_GPU_with_the_fewest_links_and_all_cards_count);
     TAP_RUN(errors_name_the_line);
     TAP_RUN(elements_nested_without_end_are_refused);
     TAP_RUN(a_GPU_that_is_not_known_must_be_named);
+    mics_catalogue_close(catalogue);
     return tap_done();
 }

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/report/metrics_log.h"
+
+#include "doc/cursor.h"
+#include "doc/doc.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *const mics_metrics_field_names[MICS_METRICS_FIELDS] = {
+    "loss",       "lr",      "grad_norm",  "step_ms",   "tokens_per_s",
+    "compute_ms", "comm_ms", "exposed_ms", "hidden_ms",
+};
+
+bool mics_metrics_recognize(const char *data, size_t size)
+{
+    struct mics_lines lines = mics_lines_begin(data, size);
+    json_t *line = NULL;
+    bool is_metrics;
+
+    if (mics_lines_next(&lines, &line, NULL) != MICS_OK)
+        return false;
+    is_metrics = json_is_string(json_object_get(line, "event")) && !json_object_get(line, "kind");
+    json_decref(line);
+    return is_metrics;
+}
+
+/* Grow the array, whose capacity is a power of two, to hold one more item of `size` bytes. NULL:
+ * out of memory; the array is unchanged. */
+static void *grow(void *array, size_t count, size_t size)
+{
+    if (array && (count == 0 || (count & (count - 1))))
+        return array;
+    return realloc(array, (count ? 2 * count : 1) * size);
+}
+
+/* A number; NaN if it is null or missing. */
+static enum mics_status read_number(const struct mics_cursor *line, const char *key, double *out,
+                                    struct mics_err *err)
+{
+    *out = NAN;
+    if (!mics_cursor_has(line, key))
+        return MICS_OK;
+    return mics_cursor_double(line, key, -INFINITY, INFINITY, out, err);
+}
+
+static enum mics_status read_step(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                  struct mics_err *err)
+{
+    struct mics_metrics_values step, *grown;
+    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &step.step, err);
+
+    for (uint32_t i = 0; i < MICS_METRICS_FIELDS && status == MICS_OK; i++)
+        status = read_number(line, mics_metrics_field_names[i], &step.values[i], err);
+    if (status != MICS_OK)
+        return status;
+    while (log->step_count > 0 && log->steps[log->step_count - 1].step >= step.step)
+        log->step_count--;
+    grown = grow(log->steps, log->step_count, sizeof *log->steps);
+    if (!grown)
+        return mics_err_nomem(err);
+    log->steps = grown;
+    log->steps[log->step_count++] = step;
+    return MICS_OK;
+}
+
+static enum mics_status read_val(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                 struct mics_err *err)
+{
+    struct mics_metrics_validation val, *grown;
+    enum mics_status status = mics_cursor_u64(line, "step", 0, INT64_MAX, &val.step, err);
+
+    if (status == MICS_OK)
+        status = read_number(line, "loss", &val.loss, err);
+    if (status != MICS_OK)
+        return status;
+    while (log->val_count > 0 && log->vals[log->val_count - 1].step >= val.step)
+        log->val_count--;
+    grown = grow(log->vals, log->val_count, sizeof *log->vals);
+    if (!grown)
+        return mics_err_nomem(err);
+    log->vals = grown;
+    log->vals[log->val_count++] = val;
+    return MICS_OK;
+}
+
+static void keep_event(json_t **event, const struct mics_cursor *line)
+{
+    json_decref(*event);
+    *event = json_incref((json_t *)(uintptr_t)line->value);
+}
+
+static enum mics_status read_line(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                  struct mics_err *err)
+{
+    const char *event;
+    const enum mics_status status = mics_cursor_string(line, "event", &event, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (strcmp(event, "step") == 0)
+        return read_step(line, log, err);
+    if (strcmp(event, "val") == 0)
+        return read_val(line, log, err);
+    if (strcmp(event, "run") == 0) {
+        log->runs++;
+        keep_event(&log->run, line);
+    } else if (strcmp(event, "checkpoint") == 0) {
+        log->checkpoints++;
+        keep_event(&log->checkpoint, line);
+    } else if (strcmp(event, "end") == 0) {
+        keep_event(&log->end, line);
+    }
+    return MICS_OK;
+}
+
+void mics_metrics_log_fini(struct mics_metrics_log *log)
+{
+    free(log->steps);
+    free(log->vals);
+    json_decref(log->run);
+    json_decref(log->checkpoint);
+    json_decref(log->end);
+    *log = (struct mics_metrics_log){0};
+}
+
+enum mics_status mics_metrics_log_read(const char *data, size_t size, struct mics_metrics_log *out,
+                                       struct mics_err *err)
+{
+    struct mics_lines lines = mics_lines_begin(data, size);
+    struct mics_metrics_log log = {0};
+    enum mics_status status;
+    json_t *line = NULL;
+
+    while ((status = mics_lines_next(&lines, &line, err)) == MICS_OK && line) {
+        const struct mics_cursor root = mics_cursor_root(line);
+
+        status = read_line(&root, &log, err);
+        json_decref(line);
+        if (status != MICS_OK) {
+            mics_err_prefix(err, "line %zu", lines.number);
+            break;
+        }
+    }
+    if (status != MICS_OK) {
+        mics_metrics_log_fini(&log);
+        return status;
+    }
+    log.last_line_truncated = lines.truncated;
+    *out = log;
+    return MICS_OK;
+}

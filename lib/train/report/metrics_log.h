@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics_log.h - the metrics of a run, read: every step and every validation. */
+#ifndef MICS_TRAIN_REPORT_METRICS_LOG_H
+#define MICS_TRAIN_REPORT_METRICS_LOG_H
+
+#include "train/report/metrics.h"
+
+/* The numbers of a step's line, and their names there. */
+enum mics_metrics_field {
+    MICS_METRICS_LOSS,
+    MICS_METRICS_LR,
+    MICS_METRICS_GRAD_NORM,
+    MICS_METRICS_STEP_MS,
+    MICS_METRICS_TOKENS_PER_S,
+    MICS_METRICS_COMPUTE_MS,
+    MICS_METRICS_COMM_MS,
+    MICS_METRICS_EXPOSED_MS,
+    MICS_METRICS_HIDDEN_MS,
+    MICS_METRICS_FIELDS
+};
+extern const char *const mics_metrics_field_names[MICS_METRICS_FIELDS];
+
+/* A value is NaN if the line has null or no such member. */
+struct mics_metrics_values {
+    uint64_t step;
+    double values[MICS_METRICS_FIELDS];
+};
+
+struct mics_metrics_validation {
+    uint64_t step;
+    double loss; /* NaN: null */
+};
+
+/* All runs that were appended to the file, in order. Of a step that was repeated after a resume
+ * only the last repetition is kept. */
+struct mics_metrics_log {
+    struct mics_metrics_values *steps;
+    size_t step_count;
+    struct mics_metrics_validation *vals;
+    size_t val_count;
+    uint64_t runs, checkpoints;
+    json_t *run, *checkpoint, *end; /* the last event of each kind, or NULL */
+    bool last_line_truncated;
+};
+
+/* Read the lines. Events of unknown kinds are skipped: a newer program may have written them. *out
+ * is the caller's, to mics_metrics_log_fini(). MICS_ERR_FORMAT names the line. */
+enum mics_status mics_metrics_log_read(const char *data, size_t size, struct mics_metrics_log *out,
+                                       struct mics_err *err);
+void mics_metrics_log_fini(struct mics_metrics_log *log);
+
+#endif
