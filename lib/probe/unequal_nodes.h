@@ -29,8 +29,7 @@ struct mics_world_part {
     uint32_t first_rank; /* the world's */
 };
 
-/* The parts of a world, the one with most ranks first. *out belongs to the caller, who calls free().
- */
+/* The parts of a world, the one with most ranks first. The caller calls free(*out). */
 enum mics_status mics_world_parts(const struct mics_world *world, struct mics_world_part **out,
                                   uint32_t *count, struct mics_err *err);
 

@@ -18,7 +18,7 @@ struct mics_node_set {
 /* The sets of a topology: without bad nodes, each part with all its nodes, with each class alone,
  * and with the classes that have at least the memory or the speed of each class. With `all_nodes`
  * one set of all nodes, whose rates are those of the slowest node. *out belongs to the caller, who
- * calls mics_node_sets_free(). MICS_ERR_INFEASIBLE: every node is bad, or with `all_nodes` the nodes
+ * calls mics_node_sets_free(). MICS_ERR_INFEASIBLE: every node is bad, or with `all_nodes` they
  * have different numbers of ranks. */
 enum mics_status mics_node_sets_new(const struct mics_topology *topology, bool all_nodes,
                                     struct mics_node_set **out, uint32_t *count,
