@@ -155,7 +155,7 @@ END
 .links.node.latency_s = -1e-6|links.node.latency_s:
 .device.memory_bandwidth_bytes_per_s = 0|device.memory_bandwidth_bytes_per_s:
 del(.links.net)|links.net:
-.outliers = [{what: "net_link", value: 1, median: 2, times_slower: 4}]|outliers[0].times_slower: says
+.outliers = [{what: "net_link", value: 1, median: 2, times_slower: 4}]|outliers[0].times_slower:
 END
     run -2 --separate-stderr plan --topology='node:2 net:0gbit,1us'
     [ "${#stderr_lines[@]}" -le 2 ]
