@@ -29,8 +29,8 @@ static bool is_better(const struct mics_plan *plan, const struct mics_plan *best
     return rate * tie >= best->predicted.tokens_per_s;
 }
 
-/* *chosen: the index of the set. Sets without a plan are skipped; if none has one, the error is that
- * of the first. */
+/* *chosen: the index of the set. Sets without a plan are skipped; if none has one, the error is the
+ * first set's. */
 static enum mics_status search_sets(struct mics_node_set *sets, uint32_t count,
                                     struct mics_model *model,
                                     const struct mics_search_options *options,

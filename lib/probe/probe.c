@@ -240,7 +240,9 @@ static enum mics_status probe_parts(struct mics_world *world, struct mics_world 
             status = probe_part(own, kind, seconds / count, &doc, err);
         if (status == MICS_OK)
             status = mics_share_document(world->comm, parts[p].first_rank, &doc, err);
-        if (status != MICS_OK || p == 0)
+        if (status != MICS_OK)
+            json_decref(doc);
+        else if (p == 0)
             first = doc;
         else if (json_array_append_new(others, doc) != 0)
             status = mics_err_nomem(err);

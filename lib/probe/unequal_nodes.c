@@ -172,8 +172,11 @@ enum mics_status mics_share_document(struct mics_comm *comm, uint32_t root, json
         status = mics_err_nomem(err);
     if (status == MICS_OK)
         status = comm->ops->broadcast_now(comm, text, size, (int)root, err);
-    if (status == MICS_OK && !is_root && !(*doc = json_loadb(text, size, 0, NULL)))
-        status = mics_err_nomem(err);
+    if (status == MICS_OK && !is_root) {
+        json_decref(*doc);
+        *doc = json_loadb(text, size, 0, NULL);
+        status = *doc ? MICS_OK : mics_err_nomem(err);
+    }
     free(text);
     return status;
 }

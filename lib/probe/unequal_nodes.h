@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * unequal_nodes.h - what a probe writes where nodes differ: "other_parts" and "node_classes" of the
- * topology (node_sets.h).
+ * topology (node_members.h).
  */
 #ifndef MICS_PROBE_UNEQUAL_NODES_H
 #define MICS_PROBE_UNEQUAL_NODES_H
@@ -29,8 +29,7 @@ struct mics_world_part {
     uint32_t first_rank; /* the world's */
 };
 
-/* The parts of a world, the one with most ranks first. *out belongs to the caller, who calls free().
- */
+/* The parts of a world, the one with most ranks first. The caller calls free(*out). */
 enum mics_status mics_world_parts(const struct mics_world *world, struct mics_world_part **out,
                                   uint32_t *count, struct mics_err *err);
 
@@ -38,7 +37,8 @@ enum mics_status mics_world_parts(const struct mics_world *world, struct mics_wo
 enum mics_status mics_world_open_part(struct mics_world *world, struct mics_world **out,
                                       struct mics_err *err);
 
-/* Broadcast a document: the root's *doc becomes everyone's. Collective. */
+/* Broadcast a document: the root's replaces *doc of the others, which is freed and may be NULL.
+ * Collective. */
 enum mics_status mics_share_document(struct mics_comm *comm, uint32_t root, json_t **doc,
                                      struct mics_err *err);
 

@@ -242,25 +242,44 @@ static enum mics_status print_algorithm_timings(FILE *out, const struct mics_top
     return mics_table_finish(table, out, tsv, err);
 }
 
-static enum mics_status print_outliers(FILE *out, const json_t *outliers, int tsv,
-                                       struct mics_err *err)
+/* An array of maps in the document, as a table with a column for each of the keys. */
+struct map_table {
+    const char *array, *tsv_header, *header, *keys[6];
+};
+
+static const struct map_table map_tables[] = {
+    {"outliers",
+     "outlier|where|host|value|median|times_slower",
+     "<outlier|<where|<host|>value|>median|>times slower",
+     {"what", "where", "host", "value", "median", "times_slower"}},
+    {"node_classes",
+     "class|nodes|memory_bytes|flops_per_s|memory_bandwidth_bytes_per_s",
+     "<class of nodes|<nodes|>bytes per rank|>FLOP/s|>bytes/s",
+     {"device", "nodes", "memory_bytes", "flops_per_s", "memory_bandwidth_bytes_per_s"}},
+    {"other_parts",
+     "part|per_node|nodes",
+     "<other part|>ranks per node|>nodes",
+     {"name", "per_node", "nodes"}},
+};
+
+static enum mics_status print_maps(FILE *out, const json_t *doc, const struct map_table *kind,
+                                   int tsv, struct mics_err *err)
 {
-    static const char *const keys[] = {"what", "where", "host", "value", "median", "times_slower"};
-    struct mics_table *table =
-        mics_table_new(tsv ? "outlier|where|host|value|median|times_slower"
-                           : "<outlier|<where|<host|>value|>median|>times slower");
-    const json_t *outlier;
+    const json_t *array = json_object_get(doc, kind->array), *map;
+    struct mics_table *table;
     size_t i;
 
-    json_array_foreach(outliers, i, outlier) for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
-        mics_tree_print_cell(table, json_object_get(outlier, keys[k]));
+    if (json_array_size(array) == 0)
+        return MICS_OK;
+    table = mics_table_new(tsv ? kind->tsv_header : kind->header);
+    json_array_foreach(array, i, map) for (size_t k = 0; k < 6 && kind->keys[k]; k++)
+        mics_tree_print_cell(table, json_object_get(map, kind->keys[k]));
     fputc('\n', out);
     return mics_table_finish(table, out, tsv, err);
 }
 
 enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    const json_t *outliers = json_object_get(doc, "outliers");
     struct mics_topology *topology = NULL;
     enum mics_status status = mics_topology_from_doc((json_t *)(uintptr_t)doc, &topology, err);
 
@@ -276,8 +295,8 @@ enum mics_status mics_topology_print(FILE *out, const json_t *doc, int tsv, stru
         status = print_algorithm_timings(out, topology, tsv, err);
     if (status == MICS_OK && topology->kernel_rate_count > 0)
         status = print_kernel_rates(out, topology, tsv, err);
-    if (status == MICS_OK && json_array_size(outliers) > 0)
-        status = print_outliers(out, outliers, tsv, err);
+    for (size_t i = 0; i < sizeof map_tables / sizeof *map_tables && status == MICS_OK; i++)
+        status = print_maps(out, doc, &map_tables[i], tsv, err);
     mics_topology_free(topology);
     return status;
 }

@@ -10,7 +10,7 @@
 #include "topology/topology.h"
 
 #include "topology/cost.h"
-#include "topology/node_sets.h"
+#include "topology/node_members.h"
 
 #include "doc/cursor.h"
 #include "doc/doc.h"
@@ -497,7 +497,7 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
     if (status == MICS_OK)
         status = check_costs(&root, topology, err);
     if (status == MICS_OK)
-        status = mics_node_sets_check(topology, err);
+        status = mics_topology_check_nodes(topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;

@@ -35,7 +35,7 @@
  *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
  *                  of a message), where, host, value, median, times_slower}]
  *     ? bad_nodes [index of each node that should be left out]
- *     ? node_classes, other_parts: where nodes differ, see node_sets.h
+ *     ? node_classes, other_parts: where nodes differ, see node_members.h
  *     LINK = {latency_s, bandwidth_bytes_per_s, ? samples, ? spread}
  */
 #ifndef MICS_TOPOLOGY_TOPOLOGY_H

@@ -522,7 +522,8 @@ on_gpu() # options...
     mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=64 --json -o plan.json
     jq '.topology | .device.name = "host"' plan.json >host.json
     mics-plan --model=gpt2-nano --global-batch=4 --seq=64 --tsv host.json >plan
-    [ "$(field workspace plan)" = $((16 << 20)) ]
+    [ "$(field process plan)" = $(((16 << 20) + (2304 << 10))) ]
+    [ "$(field workspace plan)" -lt $((2 << 20)) ]
     [ -z "$(field context plan)$(field communicators plan)" ]
     mics-plan --model=gpt2-nano --global-batch=4 --seq=64 --json host.json |
         jq -e '.memory | .context_bytes == 0 and .communicator_bytes == 0'

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_switches.c - libFuzzer target for the reader of Slurm's topology.conf and for lists of hosts.
+ * fuzz_switches.c - libFuzzer target for the reader of topology.conf and for lists of hosts.
  *
  * What is accepted orders any hosts: each exactly once. A list that is accepted has names that may
  * be used as they are.

@@ -54,8 +54,8 @@ static void switches_keep_each_group_under_one_leaf(void)
     CHECK_INT(use.groups * 100 + use.one_leaf * 10 + use.most, 102);
 }
 
-/* Leaves of 3, 3 and 2 nodes under a, leaves of 4 under b: one group of 2 must span leaves, and does
- * so under a. */
+/* Leaves of 3, 3 and 2 nodes under a, one leaf of 4 under b: one group of 2 must span leaves, and
+ * does so under a. */
 static void switches_combine_rests_under_the_lowest_switch(void)
 {
     struct mics_switch_use use;
