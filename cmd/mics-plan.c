@@ -12,6 +12,8 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
 #include "plan/search/search.h"
+#include "plan/usable_nodes.h"
+#include "probe/hostfile.h"
 #include "train/report/check.h"
 
 #include <stdlib.h>
@@ -38,6 +40,11 @@ enum {
     ID_TOKENS,
     ID_PRICE,
     ID_CHECK,
+    ID_HOSTS,
+    ID_SWITCHES,
+    ID_ALL_NODES,
+    ID_HOSTFILE,
+    ID_PROFILE,
 };
 
 static const struct cli_option options[] = {
@@ -71,6 +78,13 @@ static const struct cli_option options[] = {
      "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
     {ID_CHECK, "check", "PATH",
      "compare the plan with a measured run, its folder or metrics; the operand is the plan"},
+    {ID_HOSTS, "hosts", "FILE|LIST", "hosts of the nodes, as 'n[01-16,20]' or a line for each"},
+    {ID_SWITCHES, "switches", "FILE",
+     "order the hosts by the switches of Slurm's topology.conf in FILE"},
+    {ID_ALL_NODES, "all-nodes", NULL, "leave out no node, however slow"},
+    {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
+    {ID_PROFILE, "profile", "mics|pytorch",
+     "predict this trainer's kernels, or eager PyTorch's (default: mics)"},
 };
 
 static const struct cli_program program = {
@@ -86,9 +100,11 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct mics_search_options search;
+    struct mics_cluster_options cluster;
     struct mics_training training;
-    const char *model, *topology, *launch, *file, *trace, *check;
+    const char *model, *topology, *launch, *file, *trace, *hostfile, *check;
     bool schedule;
+    uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
 
 /* "21.96", "21.96USD", "USD 21.96", "$21.96": a positive number with a currency before or after. */
@@ -165,6 +181,7 @@ static enum mics_status handle_word(struct request *request, int id, const char 
 {
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
+    static const char *const profiles[] = {"mics", "pytorch"};
     uint32_t index = 0;
     enum mics_status status;
 
@@ -179,6 +196,8 @@ static enum mics_status handle_word(struct request *request, int id, const char 
         status = parse_word(value, dtypes, &index, err);
         *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =
             index ? MICS_BF16 : MICS_F32;
+    } else if (id == ID_PROFILE) {
+        status = parse_word(value, profiles, &request->profile, err);
     } else {
         status = parse_word(value, launchers, &index, err);
         request->launch = value;
@@ -226,6 +245,16 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return parse_price(value, &request->training, err);
     case ID_CHECK:
         request->check = value;
+        return MICS_OK;
+    case ID_HOSTS:
+    case ID_SWITCHES:
+    case ID_HOSTFILE:
+        *(id == ID_HOSTS      ? &request->cluster.hosts
+          : id == ID_SWITCHES ? &request->cluster.switches
+                              : &request->hostfile) = value;
+        return MICS_OK;
+    case ID_ALL_NODES:
+        request->cluster.all_nodes = true;
         return MICS_OK;
     default:
         return handle_word(request, id, value, err);
@@ -280,11 +309,21 @@ static void print_launch(const struct request *request, const struct mics_plan *
     const struct mics_shape *shape = &plan->choice.shape;
     const uint32_t n = mics_shape_world_size(shape);
 
-    if (strcmp(request->launch, "mpirun") == 0)
+    if (strcmp(request->launch, "mpirun") == 0) {
         printf("mpirun -n %u --map-by ppr:%u:node", n, shape->per_node);
-    else
-        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=block --mpi=pmix",
-               shape->nodes, n, shape->per_node);
+        if (request->hostfile) {
+            fputs(" --hostfile ", stdout);
+            print_word(request->hostfile);
+        }
+    } else {
+        if (request->hostfile) {
+            fputs("SLURM_HOSTFILE=", stdout);
+            print_word(request->hostfile);
+            putchar(' ');
+        }
+        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=%s --mpi=pmix",
+               shape->nodes, n, shape->per_node, request->hostfile ? "arbitrary" : "block");
+    }
     fputs(" mics-train -p ", stdout);
     print_word(request->common.output ? request->common.output : "plan.mp");
     fputs(" --data=FILES\n", stdout);
@@ -327,6 +366,18 @@ static enum mics_status write_plan(const struct request *request, const struct m
     return status;
 }
 
+static bool uses_srun(const struct request *request)
+{
+    return request->launch && strcmp(request->launch, "srun") == 0;
+}
+
+static enum mics_status write_hostfile(const struct request *request, const struct mics_plan *plan,
+                                       struct mics_err *err)
+{
+    return uses_srun(request) ? mics_hostfile_write_tasks(request->hostfile, plan->topology, err)
+                              : mics_hostfile_write(request->hostfile, plan->topology->doc, err);
+}
+
 /* --launch and --schedule use standard output; then the plan is written only to a file. */
 static enum mics_status write_results(const struct request *request, const struct mics_plan *plan,
                                       int argc, char **argv, struct mics_err *err)
@@ -336,6 +387,8 @@ static enum mics_status write_results(const struct request *request, const struc
 
     if (!uses_stdout || request->common.output)
         status = write_plan(request, plan, argc, argv, err);
+    if (status == MICS_OK && request->hostfile)
+        status = write_hostfile(request, plan, err);
     if (status == MICS_OK && request->launch)
         print_launch(request, plan);
     if (status == MICS_OK && request->schedule)
@@ -368,6 +421,48 @@ static enum mics_status check_run(const struct request *request, struct mics_err
     return status;
 }
 
+/* Nodes without a rank, and groups that switches separate. */
+static void report_nodes(const struct mics_plan *plan)
+{
+    enum { SHOWN = 16 };
+    const json_t *use = json_object_get(plan->topology->doc, "switch_use");
+    const json_int_t groups = json_integer_value(json_object_get(use, "groups"));
+    const json_int_t whole = json_integer_value(json_object_get(use, "one_leaf"));
+    const size_t count = json_array_size(json_object_get(plan->topology->doc, "left_out"));
+    char text[300];
+
+    for (size_t i = 0; i < SHOWN && mics_plan_left_out(plan, i, text, sizeof text); i++)
+        cli_warn("left out: %s", text);
+    if (count > SHOWN)
+        cli_warn("left out: %zu more nodes", count - SHOWN);
+    if (groups > whole)
+        cli_warn("%lld of %lld partition groups are under more than one leaf switch, at most %lld",
+                 (long long)(groups - whole), (long long)groups,
+                 (long long)json_integer_value(json_object_get(use, "most_leaves")));
+}
+
+/* What the prediction depends on beside the topology. */
+static void set_profile(const struct request *request, struct mics_topology *topology)
+{
+    const char *tf32 = getenv("MICS_TF32");
+
+    if (request->profile != MICS_AUTO)
+        topology->profile = (enum mics_profile)request->profile;
+    if (tf32 && strcmp(tf32, "1") == 0 && !mics_topology_is_host(topology))
+        topology->tf32 = true;
+}
+
+/* The types of this trainer are fp32 and bf16. */
+static void warn_if_type_is_missing(const struct mics_plan *plan)
+{
+    const struct mics_topology *topology = plan->topology;
+
+    if (strcmp(topology->flops_dtype, "f16") == 0)
+        cli_warn("%s multiplies 16-bit matrices in fp16, which mics-train does not have: planned "
+                 "in %s",
+                 topology->device, mics_dtype_name(plan->choice.dtype));
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -383,10 +478,15 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status == MICS_OK)
         status = open_topology(request, &topology, err);
     if (status == MICS_OK)
-        status = mics_plan_search(topology, model, &request->search, &plan, err);
+        set_profile(request, topology);
+    if (status == MICS_OK)
+        status = mics_plan_search_usable(topology, model, &request->search, &request->cluster,
+                                         &plan, err);
     if (status == MICS_OK) {
         topology = NULL; /* owned by the plan */
         model = NULL;
+        warn_if_type_is_missing(plan);
+        report_nodes(plan);
         plan->training = request->training;
         status = mics_plan_predict_classes(plan, err);
     }
@@ -406,7 +506,8 @@ static int check_usage_of_check(struct request *request, int argc, char **argv, 
     if (argc - operands > 1)
         return cli_usage("'%s': expected one plan only", argv[argc - 1]);
     if (request->model || request->topology || request->launch || request->schedule ||
-        request->trace || request->training.tokens > 0 || common->output || common->json)
+        request->trace || request->hostfile || request->cluster.hosts ||
+        request->cluster.switches || request->training.tokens > 0 || common->output || common->json)
         return cli_usage("--check only goes with a plan and --tsv");
     request->file = operands < argc ? argv[operands] : NULL;
     return -1;
@@ -439,7 +540,8 @@ int main(int argc, char **argv)
                                          .dtype = MICS_AUTO,
                                          .grad_dtype = MICS_AUTO,
                                          .clip = true},
-                              .file = "-"};
+                              .file = "-",
+                              .profile = MICS_AUTO};
     struct mics_err err;
     int operands, code;
 

@@ -7,6 +7,7 @@
  *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
  *              grad_dtype clip }   (recompute of v 1 is a boolean)
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
+ *              ? process_bytes ? pinned_bytes ? host_bytes_per_node
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
  *     ? operations (see op_class.h)
@@ -208,6 +209,23 @@ static enum mics_status check_gpu_memory(const struct mics_cursor *at,
     return status;
 }
 
+/* Older plans have no memory of the process, and 16 MiB as a host's workspace; the computed values
+ * are taken. */
+static enum mics_status check_host_memory(const struct mics_cursor *at,
+                                          const struct mics_memory *memory, struct mics_err *err)
+{
+    uint64_t older;
+    enum mics_status status;
+
+    if (!mics_cursor_has(at, "process_bytes"))
+        return mics_cursor_u64(at, "workspace_bytes", 0, INT64_MAX, &older, err);
+    status = expect_bytes(at, "process_bytes", memory->process_bytes, err);
+    if (status == MICS_OK)
+        status = expect_bytes(at, "pinned_bytes", memory->pinned_bytes, err);
+    return status == MICS_OK ? expect_bytes(at, "workspace_bytes", memory->workspace_bytes, err)
+                             : status;
+}
+
 static enum mics_status check_memory(const struct mics_cursor *root,
                                      const struct mics_memory *memory, struct mics_err *err)
 {
@@ -230,7 +248,7 @@ static enum mics_status check_memory(const struct mics_cursor *root,
     if (status == MICS_OK)
         status = expect_bytes(&at, "arena_bytes", memory->arena_bytes, err);
     if (status == MICS_OK)
-        status = expect_bytes(&at, "workspace_bytes", memory->workspace_bytes, err);
+        status = check_host_memory(&at, memory, err);
     if (status == MICS_OK)
         status = check_gpu_memory(&at, memory, version, err);
     if (status == MICS_OK)
@@ -446,14 +464,19 @@ static json_t *write_prediction(const struct mics_prediction *predicted)
     return NULL;
 }
 
-static json_t *write_memory(const struct mics_memory *memory)
+static json_t *write_memory(const struct mics_plan *plan)
 {
+    const struct mics_memory *memory = &plan->memory;
     json_t *object = json_object(), *regions = json_array();
     bool done = put_count(object, "arena_bytes", memory->arena_bytes) &&
                 put_count(object, "workspace_bytes", memory->workspace_bytes) &&
                 put_count(object, "context_bytes", memory->context_bytes) &&
                 put_count(object, "communicator_bytes", memory->communicator_bytes) &&
                 put_count(object, "snapshot_bytes", memory->snapshot_bytes) &&
+                put_count(object, "process_bytes", memory->process_bytes) &&
+                put_count(object, "pinned_bytes", memory->pinned_bytes) &&
+                put_count(object, "host_bytes_per_node",
+                          mics_memory_host(memory, plan->topology) * plan->topology->per_node) &&
                 put(object, "regions", regions);
 
     for (int i = 0; i < MICS_REGION_COUNT && done; i++) {
@@ -544,8 +567,7 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
     done =
         done && put_count(doc, "global_batch", plan->global_batch) &&
         put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
-        put(doc, "choice", write_choice(&plan->choice)) &&
-        put(doc, "memory", write_memory(&plan->memory)) &&
+        put(doc, "choice", write_choice(&plan->choice)) && put(doc, "memory", write_memory(plan)) &&
         put(doc, "predicted", write_prediction(&plan->predicted)) &&
         (!plan->has_classes || put(doc, "operations", mics_class_times_to_json(&plan->classes))) &&
         (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&

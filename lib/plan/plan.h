@@ -66,6 +66,8 @@ struct mics_memory {
     struct mics_region regions[MICS_REGION_COUNT];
     uint64_t arena_bytes;
     uint64_t workspace_bytes; /* outside the arena: of libraries; on a host also staging */
+    uint64_t process_bytes;   /* host memory: the program, its libraries, MPI */
+    uint64_t pinned_bytes;    /* host memory from which a GPU copies batches; 0 on a host */
     uint64_t context_bytes, communicator_bytes; /* outside the arena, on a GPU; 0 on a host */
     uint64_t snapshot_bytes; /* host memory: a checkpoint is written from it during training */
 };

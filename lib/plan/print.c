@@ -186,6 +186,14 @@ static void put_bytes(struct mics_table *table, const char *name, uint64_t bytes
     mics_table_share(table, tsv, limit ? (double)bytes / (double)limit : 0);
 }
 
+/* Host memory of a node. 0: unknown. */
+static uint64_t node_memory(const struct mics_plan *plan)
+{
+    const json_t *machine = json_object_get(plan->topology->doc, "machine");
+
+    return (uint64_t)json_integer_value(json_object_get(machine, "memory_bytes"));
+}
+
 static enum mics_status print_memory(FILE *out, const struct mics_plan *plan, int tsv,
                                      struct mics_err *err)
 {
@@ -213,8 +221,15 @@ static enum mics_status print_memory(FILE *out, const struct mics_plan *plan, in
     if (in_host)
         put_bytes(table, tsv ? "snapshot" : "+ snapshot for checkpoints", memory->snapshot_bytes,
                   limit, tsv);
+    if (in_host)
+        put_bytes(table, tsv ? "process" : "+ process and libraries", memory->process_bytes, limit,
+                  tsv);
     put_bytes(table, tsv ? "total" : "= total", total, limit, tsv);
     put_bytes(table, "limit", limit, limit, tsv);
+    if (!in_host)
+        put_bytes(table, tsv ? "host_node" : "host memory of a node",
+                  mics_memory_host(memory, plan->topology) * plan->topology->per_node,
+                  node_memory(plan), tsv);
     return mics_table_finish(table, out, tsv, err);
 }
 

@@ -98,14 +98,44 @@ static enum mics_status find_gpu(const struct mics_cursor *root, const char *id,
     return status == MICS_OK ? mics_cursor_fail(root, "gpus", err, "no '%s'", id) : status;
 }
 
+/* What kernels reach: the peak of each type is sustained in the same part. */
+static enum mics_status read_rates(const struct mics_cursor *gpu, double sustained,
+                                   struct mics_gpu_rates *out, struct mics_err *err)
+{
+    const struct figure figures[] = {{"f32_tflops", sustained * 1e12, &out->f32},
+                                     {"bf16_tflops", sustained * 1e12, &out->bf16},
+                                     {"f16_tflops", sustained * 1e12, &out->f16},
+                                     {"product_overhead_us", 1e-6, &out->product_overhead_s},
+                                     {"attention_factor", 1, &out->attention_factor}};
+    const struct figure more[] = {{"tf32_tflops", sustained * 1e12, &out->tf32},
+                                  {"pytorch_efficiency", 1, &out->pytorch_efficiency}};
+    const char *attention;
+    enum mics_status status;
+
+    if (!mics_cursor_has(gpu, "sms"))
+        return MICS_OK;
+    status = mics_cursor_u32(gpu, "sms", 1, 1 << 16, &out->sms, err);
+    if (status == MICS_OK)
+        status = read_figures(gpu, figures, sizeof figures / sizeof *figures, err);
+    for (size_t i = 0; i < sizeof more / sizeof *more && status == MICS_OK; i++)
+        if (mics_cursor_has(gpu, more[i].key))
+            status = read_figures(gpu, &more[i], 1, err);
+    if (status == MICS_OK)
+        status = mics_cursor_string(gpu, "attention", &attention, err);
+    if (status == MICS_OK && !mics_gpu_attention_is_known(attention))
+        return mics_cursor_fail(gpu, "attention", err, "'%s': expected A100 or H100", attention);
+    if (status == MICS_OK)
+        snprintf(out->attention, sizeof out->attention, "%s", attention);
+    return status;
+}
+
 static enum mics_status read_gpu(const struct mics_cursor *root, const char *id,
                                  struct mics_instance *out, struct mics_err *err)
 {
-    const struct figure figures[] = {{"peak_tflops", 1e12, &out->peak_flops},
-                                     {"sustained", 1, &out->flops},
-                                     {"memory_mib", 1 << 20, &out->memory_bytes},
-                                     {"memory_gb_per_s", 1e9, &out->memory_rate},
-                                     {"link_gb_per_s", 1e9, &out->link_rate}};
+    const struct figure figures[] = {
+        {"peak_tflops", 1e12, &out->peak_flops},     {"sustained", 1, &out->flops},
+        {"memory_mib", 1 << 20, &out->memory_bytes}, {"memory_gb_per_s", 1e9, &out->memory_rate},
+        {"memory_reached", 1, &out->memory_factor},  {"link_gb_per_s", 1e9, &out->link_rate}};
     struct mics_cursor gpus, gpu;
     enum mics_status status = find_gpu(root, id, &gpus, &gpu, err);
 
@@ -115,6 +145,8 @@ static enum mics_status read_gpu(const struct mics_cursor *root, const char *id,
         status = mics_cursor_string(&gpu, "flops_dtype", &out->flops_dtype, err);
     if (status == MICS_OK)
         status = read_figures(&gpu, figures, sizeof figures / sizeof *figures, err);
+    if (status == MICS_OK)
+        status = read_rates(&gpu, out->flops, &out->rates, err);
     out->flops *= out->peak_flops;
     return status;
 }
@@ -123,9 +155,7 @@ static enum mics_status read_common(const struct mics_cursor *root, struct mics_
                                     struct mics_err *err)
 {
     const struct figure latency = {"link_latency_us", 1e-6, &out->link_latency_s};
-    const struct figure figures[] = {{"memory_bandwidth", 1, &out->memory_factor},
-                                     {"link", 1, &out->link_factor},
-                                     {"net", 1, &out->net_factor}};
+    const struct figure figures[] = {{"link", 1, &out->link_factor}, {"net", 1, &out->net_factor}};
     struct mics_cursor reached;
     enum mics_status status = mics_cursor_object(root, "reached", &reached, err);
 
@@ -266,6 +296,31 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
     return report_unknown_gpu(catalogue, name, err);
 }
 
+bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out)
+{
+    struct mics_catalogue *catalogue = NULL;
+    bool found = false;
+
+    if (mics_catalogue_open(&catalogue, NULL) != MICS_OK)
+        return false;
+    for (size_t i = 0; i < json_array_size(catalogue->gpus) && !found; i++) {
+        const json_t *gpu = json_array_get(catalogue->gpus, i);
+        const char *id = json_string_value(json_object_get(gpu, "id"));
+        struct mics_instance instance;
+        char model[32];
+
+        snprintf(model, sizeof model, "%.*s", (int)strcspn(id, "-"), id);
+        if (!strstr(device, model))
+            continue;
+        found = mics_catalogue_find_gpu(catalogue, id, &instance, NULL) == MICS_OK &&
+                instance.rates.sms > 0;
+        if (found)
+            *out = instance.rates;
+    }
+    mics_catalogue_close(catalogue);
+    return found;
+}
+
 enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t cards,
                                        double card_rate, struct mics_topology *topology,
                                        struct mics_err *err)
@@ -273,6 +328,7 @@ enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t
     snprintf(topology->device, sizeof topology->device, "%s", gpu->gpu);
     snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "%s", gpu->flops_dtype);
     topology->flops = gpu->flops;
+    topology->rates = gpu->rates;
     topology->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
     topology->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
 

@@ -461,6 +461,19 @@ follows_fp32() # dtype grad-dtype tolerance
     fails 3 'it is of AdamW'
 }
 
+@test "train: an option that the plan's optimizer ignores is refused, also when resuming" {
+    a_node_is_one_rank
+    local sgd=$BATS_FILE_TMPDIR/sgd.mp
+    run --separate-stderr mics-train -p "$sgd" --beta1=0.5 --out=run --data="$BATS_FILE_TMPDIR/text"
+    fails 2 "mics-train: --beta1: the plan's optimizer is sgd, which does not use it"
+    [ ! -e run ]
+    run --separate-stderr one_rank --momentum=0.5 --steps=1 --out=run -q
+    fails 2 "mics-train: --momentum: the plan's optimizer is adamw, which does not use it"
+    mics-train -p "$sgd" --momentum=0.5 --steps=1 --sample=0 --out=run -q --data="$BATS_FILE_TMPDIR/text"
+    run --separate-stderr mics-train --resume=run --eps=1e-6 --steps=2 --out=run --data="$BATS_FILE_TMPDIR/text"
+    fails 2 "mics-train: --eps: the plan's optimizer is sgd, which does not use it"
+}
+
 @test "train: input that is not a plan is refused" {
     a_node_is_one_rank
     printf 'x' >bad.mp

@@ -20,13 +20,14 @@ static json_t *describe_ranks(const struct mics_job *job)
 {
     const struct mics_shape *shape = &job->plan->choice.shape;
 
-    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:I}", "device",
+    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:I,s:I}", "device",
                      job->device->description ? job->device->description : job->device->name,
                      "world_size", (json_int_t)job->world->size, "nodes", (json_int_t)shape->nodes,
                      "per_node", (json_int_t)shape->per_node, "p_param", (json_int_t)shape->p_param,
                      "p_grad", (json_int_t)shape->p_grad, "p_optim", (json_int_t)shape->p_optim,
                      "threads", (json_int_t)job->threads, "transport", job->comm->backend,
-                     "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine));
+                     "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine), "arena_used_bytes",
+                     (json_int_t)mics_engine_high_water(job->engine));
 }
 
 static json_t *describe_model_and_step(const struct mics_job *job, const struct mics_run *run)
@@ -38,7 +39,7 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
         "parameters", (json_int_t)job->plan->model->param_count, "strategy", choice->strategy,
         "micro_batch", (json_int_t)choice->micro_batch, "micro_steps",
         (json_int_t)choice->micro_steps, "seq", (json_int_t)choice->seq, "global_batch",
-        (json_int_t)run->global_batch, "arena_bytes", (json_int_t)job->plan->memory.arena_bytes,
+        (json_int_t)run->global_batch, "arena_bytes", (json_int_t)mics_engine_arena_bytes(job->engine),
         "after_step", (json_int_t)run->step);
 }
 

@@ -45,7 +45,7 @@ static void p4d_has_the_vendors_figures(void)
     CHECK_INT(topology->per_node, 8);
     CHECK_NEAR(topology->flops, 271e12, 1e12);
     CHECK_NEAR(topology->node_link.bandwidth_bytes, 240e9, 1);
-    CHECK_NEAR(topology->net_link.bandwidth_bytes, .85 * 50e9, 1);
+    CHECK_NEAR(topology->net_link.bandwidth_bytes, .96 * 50e9, 1);
     CHECK_NEAR(topology->net_link.latency_s, 75e-6, 1e-12);
     CHECK_INT(topology->memory_bytes, (40960ll - 512)
                                           << 20); /* nvidia-smi's total less the reserve */
