@@ -4,8 +4,8 @@
  *
  * The first is about the shards: the candidates that shard the parameters less decide it. If none
  * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
- * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and how much of it runs behind
- * computation.
+ * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and
+ * how much of it runs behind computation.
  */
 #include "plan/print.h"
 
