@@ -139,7 +139,8 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
                          : ".");
     } else if (smaller->nearest) {
         mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
-        append(text, "%u ranks are the fewest that hold one copy: ", p);
+        append(text, "%u ranks are the fewest that hold one copy of the %s: ", p,
+               holds_whole_state(&plan->choice.shape) ? "state" : "parameters");
         append_ranks(text, smaller->nearest->choice.shape.p_param);
         append(text, " would need %s more%s.", more,
                smaller->nearest->choice.shape.p_param == 1 ? "" : " each");
