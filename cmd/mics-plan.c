@@ -530,7 +530,8 @@ static int check_usage_of_check(struct request *request, int argc, char **argv, 
     if (argc - operands > 1)
         return cli_usage("'%s': expected one plan only", argv[argc - 1]);
     if (request->model || request->topology || request->launch || request->schedule ||
-        request->trace || request->training.tokens > 0 || common->output || common->json)
+        request->trace || request->hostfile || request->cluster.hosts ||
+        request->cluster.switches || request->training.tokens > 0 || common->output || common->json)
         return cli_usage("--check only goes with a plan and --tsv");
     request->file = operands < argc ? argv[operands] : NULL;
     return -1;

@@ -567,8 +567,7 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
     done =
         done && put_count(doc, "global_batch", plan->global_batch) &&
         put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
-        put(doc, "choice", write_choice(&plan->choice)) &&
-        put(doc, "memory", write_memory(plan)) &&
+        put(doc, "choice", write_choice(&plan->choice)) && put(doc, "memory", write_memory(plan)) &&
         put(doc, "predicted", write_prediction(&plan->predicted)) &&
         (!plan->has_classes || put(doc, "operations", mics_class_times_to_json(&plan->classes))) &&
         (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&

@@ -4,8 +4,8 @@
  *
  * The first is about the shards: the candidates that shard the parameters less decide it. If none
  * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
- * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and how much of it runs behind
- * computation.
+ * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and
+ * how much of it runs behind computation.
  */
 #include "plan/print.h"
 
@@ -139,7 +139,8 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
                          : ".");
     } else if (smaller->nearest) {
         mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
-        append(text, "%u ranks are the fewest that hold one copy: ", p);
+        append(text, "%u ranks are the fewest that hold one copy of the %s: ", p,
+               holds_whole_state(&plan->choice.shape) ? "state" : "parameters");
         append_ranks(text, smaller->nearest->choice.shape.p_param);
         append(text, " would need %s more%s.", more,
                smaller->nearest->choice.shape.p_param == 1 ? "" : " each");

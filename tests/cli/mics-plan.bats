@@ -208,7 +208,7 @@ on_terminal() # columns command...
     seven --strategy=mics:8 >eight
     seven --strategy=mics --memory="$(field total eight)" >plan
     [ "$(field p_param plan)" = 8 ]
-    grep -qE '^reasons	8 ranks are the fewest that hold one copy: 4 ranks would need .* more each\. ' plan
+    grep -qE '^reasons	8 ranks are the fewest that hold one copy of the state: 4 ranks would need .* more each\. ' plan
 }
 
 @test "plan: --tsv has all candidates with all figures" {

@@ -74,11 +74,15 @@ static void the_fewest_ranks_that_hold_a_copy_are_a_reason(void)
     begin("mics", 16, 16, 16);
     add("mics", 8, 8, 8, 13 * GIB + GIB / 8, 0);
     add("mics", 4, 4, 4, 20 * GIB, 0);
-    CHECK(
-        says("16 ranks are the fewest that hold one copy: 8 ranks would need 3.12 GiB more each."));
+    CHECK(says("16 ranks are the fewest that hold one copy of the state: 8 ranks would need 3.12 "
+               "GiB more each."));
     plan.alternative_count = 1;
     add("zero2", 1, 64, 64, 11 * GIB, 0);
-    CHECK(says("16 ranks are the fewest that hold one copy: one rank would need 1 GiB more."));
+    CHECK(says("16 ranks are the fewest that hold one copy of the state: one rank would need 1 GiB "
+               "more."));
+    begin("custom", 16, 16, 64);
+    add("custom", 8, 8, 64, 12 * GIB, 0);
+    CHECK(says("the fewest that hold one copy of the parameters: 8 ranks would need 2 GiB more"));
 }
 
 static void a_smaller_group_that_is_slower_is_a_reason(void)
@@ -105,7 +109,8 @@ static void a_smaller_group_that_is_slower_is_a_reason(void)
     CHECK(says("also fits on 8 ranks, with its optimizer state on 64, instead of 16, but a step "
                "would take as long and use larger groups."));
     add("mics", 8, 8, 8, 12 * GIB, 0);
-    CHECK(says("16 ranks are the fewest that hold one copy: 8 ranks would need 2 GiB more each."));
+    CHECK(says("16 ranks are the fewest that hold one copy of the state: 8 ranks would need 2 GiB "
+               "more each."));
     begin("custom", 16, 16, 64);
     add("mics", 8, 8, 8, 12 * GIB, 0);
     add("custom", 8, 8, 64, 9 * GIB, 2.5);
