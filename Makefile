@@ -48,7 +48,7 @@ ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_EXPA
 ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 
 # Sources: every folder of lib is a layer. The plug-in has its own objects (kernels/cuda/cuda.mk).
-LIB_SRC  := $(filter-out lib/cli/% lib/device/cuda/% lib/comm/nccl/%,$(sort kernels/optimizer.c $(shell find lib kernels/host -name '*.c')))
+LIB_SRC  := $(filter-out lib/cli/% lib/device/cuda/% lib/comm/nccl/%,$(sort kernels/optimizer.c kernels/work.c $(shell find lib kernels/host -name '*.c')))
 MPI_NONE := lib/comm/mpi/none.c
 LIB_SRC  := $(filter-out $(if $(filter 0,$(HAVE_MPI)),$(filter-out $(MPI_NONE),$(wildcard lib/comm/mpi/*.c)),$(MPI_NONE)),$(LIB_SRC))
 CLI_SRC  := $(wildcard lib/cli/*.c)
@@ -66,8 +66,8 @@ GPU_TEST_SRC := $(filter-out tests/gpu/check_kernels_%,$(wildcard tests/gpu/*.c)
 GPU_TESTS := $(GPU_TEST_SRC:tests/%.c=$(BUILD)/tests/%)
 # These start threads, so they also run under ThreadSanitizer. The races of the mutants are
 # intended, and ThreadSanitizer does not support the fibers in which the emulator runs the kernels
-# of whole models.
-THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_engine_start.c,$(shell grep -lE '"(device|comm|engine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h"' $(UNIT_SRC) /dev/null))
+# of whole models. test_arena measures memory; its threads are those of test_parity.
+THREADED := $(filter-out %/test_mutants.c %/test_orders.c %/test_arena.c %/test_engine_start.c,$(shell grep -lE '"(device|comm|engine|train|parity|host/pool)|<pthread.h>|"(harness|cases|model_run|model_gradients|ckpt_ranks).h"' $(UNIT_SRC) /dev/null))
 
 all: programs
 programs: $(PROGRAMS)
@@ -154,6 +154,8 @@ check: deps
 	$(Q)tests/run
 lint:
 	$(Q)tests/run lint
+# Programs that bench/plan runs.
+bench-programs: $(BUILD)/bench/nccl_curves $(BUILD)/bench/weak_scaling
 bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
@@ -216,6 +218,6 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
+.PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c)

@@ -7,7 +7,6 @@
  */
 #include "bench_options.h"
 
-#include "base/clock.h"
 #include "bench/calibrate.h"
 #include "bench/doc.h"
 #include "comm/agree.h"
@@ -85,21 +84,6 @@ static const char *text_of(const json_t *entry, const char *key)
     return json_string_value(json_object_get(entry, key));
 }
 
-static double times_slower(const json_t *entry)
-{
-    return json_real_value(json_object_get(entry, "times_slower"));
-}
-
-static void report_outliers(const json_t *list)
-{
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *entry = json_array_get(list, i);
-
-        cli_error("%s: %s of %s is %.1f times slower than the median", text_of(entry, "host"),
-                  text_of(entry, "what"), text_of(entry, "where"), times_slower(entry));
-    }
-}
-
 static void report_regressions(const json_t *list)
 {
     for (size_t i = 0; i < json_array_size(list); i++) {
@@ -109,7 +93,7 @@ static void report_regressions(const json_t *list)
                   text_of(entry, "group"), text_of(entry, "algo"),
                   (long long)json_integer_value(json_object_get(entry, "bytes")),
                   json_is_true(json_object_get(entry, "in_place")) ? " in place" : "",
-                  times_slower(entry));
+                  json_real_value(json_object_get(entry, "times_slower")));
     }
 }
 
@@ -159,7 +143,7 @@ static int report(const struct job *job, const struct mics_bench_request *bench,
     else if (status == MICS_OK)
         status = write_doc(request, doc, &err);
     if (status == MICS_OK) {
-        report_outliers(job->outliers);
+        cli_report_outliers(job->outliers);
         report_regressions(json_object_get(doc, "regressions"));
     }
     json_decref(doc);
@@ -207,22 +191,6 @@ static int finish(struct job *job, const struct mics_bench_request *bench,
     return status == MICS_OK ? code : cli_report(status, &err);
 }
 
-/* A failure of one rank ends the job. If all ranks failed, rank 0 prints the message first. */
-static int fail(struct mics_world *world, enum mics_status status, const struct mics_err *err)
-{
-    const bool on_all = status == MICS_ERR_INFEASIBLE;
-    int code;
-
-    if (world->rank != 0 && !on_all) {
-        mics_sleep_s(0.5);
-        cli_set_rank(0, (int)world->size);
-    }
-    code = cli_report(status, err);
-    if (world->size > 1 && !on_all)
-        world->comm->ops->abort(world->comm, code);
-    return code;
-}
-
 static enum mics_status check_world(const struct mics_world *world, struct mics_err *err)
 {
     if (world->size == 1)
@@ -253,7 +221,8 @@ static int run_in(struct job *job)
     job->outliers = slow.list;
     if (status == MICS_OK)
         status = measure(job, &bench, &slow, &result, &err);
-    code = status == MICS_OK ? finish(job, &bench, &result) : fail(job->world, status, &err);
+    code = status == MICS_OK ? finish(job, &bench, &result)
+                             : cli_fail_job(job->world->comm, status, &err);
     mics_bench_result_fini(&result);
     mics_slow_nodes_fini(&slow);
     return code;

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# mics-lab - an emulated cluster on one machine: nodes with shaped links, in which real Open MPI runs.
+# mics-lab - an emulated cluster on one machine: nodes with shaped links, in which real Open MPI
+# runs.
 #
-# A lab is a tree of processes. Its root, the hub, has its own network, mount, UTS and PID namespaces. They contain a
-# bridge and the nodes, which are child processes with namespaces of their own. A veth pair connects eth0 of each
-# node to the bridge, with a token bucket filter at both ends. Nothing of this is visible outside, all labs use the
-# same addresses, and killing the hub makes the kernel remove everything. The state that is needed from outside is in
-# one folder for each lab: its shape, the hub's process, and the files for mpirun.
+# A lab is a tree of processes. Its root, the hub, has its own network, mount, UTS and PID
+# namespaces. They contain a bridge and the nodes, which are child processes with namespaces of
+# their own. A veth pair connects eth0 of each node to the bridge, with a token bucket filter at
+# both ends. Nothing of this is visible outside, all labs use the same addresses, and killing the
+# hub makes the kernel remove everything. The state that is needed from outside is in one folder for
+# each lab: its shape, the hub's process, and the files for mpirun.
 set -u
 
 program=mics-lab
@@ -42,7 +44,8 @@ usage()
     exit 2
 }
 
-# Copy standard input to standard output. A write error such as a full disk is fatal, SIGPIPE is not.
+# Copy standard input to standard output. A write error such as a full disk is fatal, SIGPIPE is
+# not.
 publish()
 {
     local code=0
@@ -88,7 +91,8 @@ print_completion()
 . cmd/lab/build.sh
 . cmd/lab/commands.sh
 
-# The commands that this program runs inside the namespaces. The first argument is the folder of the lab.
+# The commands that this program runs inside the namespaces. The first argument is the folder of the
+# lab.
 inside_main() # what folder arguments...
 {
     local what=$1
@@ -107,5 +111,6 @@ _*) inside_main "$@"; exit ;;
 esac
 parse "$@"
 [ ${#operands[@]} -gt 0 ] || usage "which command? One of ${commands[*]}"
-[[ " ${commands[*]} " == *" ${operands[0]} "* ]] || usage "'${operands[0]}': must be one of: ${commands[*]}"
+[[ " ${commands[*]} " == *" ${operands[0]} "* ]] ||
+    usage "'${operands[0]}': must be one of: ${commands[*]}"
 "${operands[0]}_main"

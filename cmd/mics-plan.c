@@ -12,7 +12,10 @@
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
 #include "plan/search/search.h"
+#include "plan/usable_nodes.h"
+#include "probe/hostfile.h"
 #include "topology/catalogue.h"
+#include "train/report/check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +39,14 @@ enum {
     ID_LAUNCH,
     ID_SCHEDULE,
     ID_TRACE,
+    ID_HOSTS,
+    ID_SWITCHES,
+    ID_ALL_NODES,
+    ID_HOSTFILE,
+    ID_PROFILE,
+    ID_TOKENS,
+    ID_PRICE,
+    ID_CHECK,
 };
 
 static const struct cli_option options[] = {
@@ -65,6 +76,18 @@ static const struct cli_option options[] = {
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
     {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
     {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
+    {ID_HOSTS, "hosts", "FILE|LIST", "hosts of the nodes, as 'n[01-16,20]' or a line for each"},
+    {ID_SWITCHES, "switches", "FILE",
+     "order the hosts by the switches of Slurm's topology.conf in FILE"},
+    {ID_ALL_NODES, "all-nodes", NULL, "leave out no node, however slow"},
+    {ID_HOSTFILE, "hostfile", "FILE", "write the hosts of the ranks, in order, for mpirun or srun"},
+    {ID_PROFILE, "profile", "mics|pytorch",
+     "predict this trainer's kernels, or eager PyTorch's (default: mics)"},
+    {ID_TOKENS, "tokens", "N", "tokens to train on (300G): print days and GPU-hours"},
+    {ID_PRICE, "price", "PRICE",
+     "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
+    {ID_CHECK, "check", "PATH",
+     "compare the plan with a measured run, its folder or metrics; the operand is the plan"},
 };
 
 static const struct cli_program program = {
@@ -80,9 +103,46 @@ static const struct cli_program program = {
 struct request {
     struct cli_common common;
     struct mics_search_options search;
-    const char *model, *topology, *catalogue, *launch, *file, *trace;
+    struct mics_cluster_options cluster;
+    const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check;
+    struct mics_training training;
     bool schedule;
+    uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
+
+/* "21.96", "21.96USD", "USD 21.96", "$21.96": a positive number with a currency before or after. */
+static enum mics_status parse_price(const char *value, struct mics_training *out,
+                                    struct mics_err *err)
+{
+    const size_t before = strcspn(value, "0123456789");
+    const size_t digits = strspn(value + before, "0123456789.");
+    const char *const after = value + before + digits;
+    const char *currency = before > 0 ? value : after;
+    size_t length = before > 0 ? before : strlen(after);
+    char number[64];
+    json_t *text;
+
+    for (; length > 0 && *currency == ' '; length--)
+        currency++;
+    for (; length > 0 && currency[length - 1] == ' '; length--)
+        ;
+    text = json_stringn(currency, length); /* NULL: not UTF-8 */
+    if (!text || digits == 0 || digits >= sizeof number || (before > 0 && *after) ||
+        length >= sizeof out->currency || strpbrk(after, "0123456789.-") ||
+        memchr(value, '-', before) || memchr(value, '.', before)) {
+        json_decref(text);
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price such as 21.96 or 21.96USD",
+                            value);
+    }
+    json_decref(text);
+    memcpy(number, value + before, digits);
+    number[digits] = '\0';
+    if (mics_parse_double(number, 1e-6, 1e12, &out->node_hour_price, NULL) != MICS_OK)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a price from 1e-6 to 1e12", value);
+    memcpy(out->currency, currency, length);
+    out->currency[length] = '\0';
+    return MICS_OK;
+}
 
 /* *out: the index of `value` in words. */
 static enum mics_status parse_word(const char *value, const char *const words[2], uint32_t *out,
@@ -124,6 +184,7 @@ static enum mics_status handle_word(struct request *request, int id, const char 
 {
     static const char *const launchers[] = {"mpirun", "srun"};
     static const char *const dtypes[] = {"f32", "bf16"};
+    static const char *const profiles[] = {"mics", "pytorch"};
     uint32_t index = 0;
     enum mics_status status;
 
@@ -138,6 +199,8 @@ static enum mics_status handle_word(struct request *request, int id, const char 
         status = parse_word(value, dtypes, &index, err);
         *(id == ID_DTYPE ? &request->search.dtype : &request->search.grad_dtype) =
             index ? MICS_BF16 : MICS_F32;
+    } else if (id == ID_PROFILE) {
+        status = parse_word(value, profiles, &request->profile, err);
     } else {
         status = parse_word(value, launchers, &index, err);
         request->launch = value;
@@ -181,6 +244,23 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     case ID_TRACE:
         request->trace = value;
+        return MICS_OK;
+    case ID_HOSTS:
+    case ID_SWITCHES:
+    case ID_HOSTFILE:
+        *(id == ID_HOSTS      ? &request->cluster.hosts
+          : id == ID_SWITCHES ? &request->cluster.switches
+                              : &request->hostfile) = value;
+        return MICS_OK;
+    case ID_ALL_NODES:
+        request->cluster.all_nodes = true;
+        return MICS_OK;
+    case ID_TOKENS:
+        return mics_parse_positive_count(value, &request->training.tokens, err);
+    case ID_PRICE:
+        return parse_price(value, &request->training, err);
+    case ID_CHECK:
+        request->check = value;
         return MICS_OK;
     default:
         return handle_word(request, id, value, err);
@@ -246,11 +326,21 @@ static void print_launch(const struct request *request, const struct mics_plan *
     const struct mics_shape *shape = &plan->choice.shape;
     const uint32_t n = mics_shape_world_size(shape);
 
-    if (strcmp(request->launch, "mpirun") == 0)
+    if (strcmp(request->launch, "mpirun") == 0) {
         printf("mpirun -n %u --map-by ppr:%u:node", n, shape->per_node);
-    else
-        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=block --mpi=pmix",
-               shape->nodes, n, shape->per_node);
+        if (request->hostfile) {
+            fputs(" --hostfile ", stdout);
+            print_word(request->hostfile);
+        }
+    } else {
+        if (request->hostfile) {
+            fputs("SLURM_HOSTFILE=", stdout);
+            print_word(request->hostfile);
+            putchar(' ');
+        }
+        printf("srun --nodes=%u --ntasks=%u --ntasks-per-node=%u --distribution=%s --mpi=pmix",
+               shape->nodes, n, shape->per_node, request->hostfile ? "arbitrary" : "block");
+    }
     fputs(" mics-train -p ", stdout);
     print_word(request->common.output ? request->common.output : "plan.mp");
     fputs(" --data=FILES\n", stdout);
@@ -274,7 +364,7 @@ static enum mics_status write_trace(const struct mics_plan *plan, const char *pa
     enum mics_status status = mics_file_create(path, &file, err);
 
     if (status == MICS_OK)
-        status = mics_trace_prediction(plan, mics_file_stream(file), err);
+        status = mics_trace_plan(plan, mics_file_stream(file), err);
     if (status == MICS_OK)
         return mics_file_commit(file, err);
     mics_file_discard(file);
@@ -293,6 +383,18 @@ static enum mics_status write_plan(const struct request *request, const struct m
     return status;
 }
 
+static bool uses_srun(const struct request *request)
+{
+    return request->launch && strcmp(request->launch, "srun") == 0;
+}
+
+static enum mics_status write_hostfile(const struct request *request, const struct mics_plan *plan,
+                                       struct mics_err *err)
+{
+    return uses_srun(request) ? mics_hostfile_write_tasks(request->hostfile, plan->topology, err)
+                              : mics_hostfile_write(request->hostfile, plan->topology->doc, err);
+}
+
 /* --launch and --schedule use standard output; then the plan is written only to a file. */
 static enum mics_status write_results(const struct request *request, const struct mics_plan *plan,
                                       int argc, char **argv, struct mics_err *err)
@@ -302,6 +404,8 @@ static enum mics_status write_results(const struct request *request, const struc
 
     if (!uses_stdout || request->common.output)
         status = write_plan(request, plan, argc, argv, err);
+    if (status == MICS_OK && request->hostfile)
+        status = write_hostfile(request, plan, err);
     if (status == MICS_OK && request->launch)
         print_launch(request, plan);
     if (status == MICS_OK && request->schedule)
@@ -321,6 +425,61 @@ static void warn_if_path_exists(const char *model)
                  S_ISDIR(info.st_mode) ? "folder" : "file");
 }
 
+/* Nodes without a rank, and groups that switches separate. */
+static void report_nodes(const struct mics_plan *plan)
+{
+    enum { SHOWN = 16 };
+    const json_t *use = json_object_get(plan->topology->doc, "switch_use");
+    const json_int_t groups = json_integer_value(json_object_get(use, "groups"));
+    const json_int_t whole = json_integer_value(json_object_get(use, "one_leaf"));
+    const size_t count = json_array_size(json_object_get(plan->topology->doc, "left_out"));
+    char text[300];
+
+    for (size_t i = 0; i < SHOWN && mics_plan_left_out(plan, i, text, sizeof text); i++)
+        cli_warn("left out: %s", text);
+    if (count > SHOWN)
+        cli_warn("left out: %zu more nodes", count - SHOWN);
+    if (groups > whole)
+        cli_warn("%lld of %lld partition groups are under more than one leaf switch, at most %lld",
+                 (long long)(groups - whole), (long long)groups,
+                 (long long)json_integer_value(json_object_get(use, "most_leaves")));
+}
+
+/* What the prediction depends on beside the topology. */
+static void set_profile(const struct request *request, struct mics_topology *topology)
+{
+    const char *tf32 = getenv("MICS_TF32");
+
+    if (request->profile != MICS_AUTO)
+        topology->profile = (enum mics_profile)request->profile;
+    if (tf32 && strcmp(tf32, "1") == 0 && !mics_topology_is_host(topology))
+        topology->tf32 = true;
+}
+
+/* The types of this trainer are fp32 and bf16. */
+static void warn_if_type_is_missing(const struct mics_plan *plan)
+{
+    const struct mics_topology *topology = plan->topology;
+
+    if (strcmp(topology->flops_dtype, "f16") == 0)
+        cli_warn("%s multiplies 16-bit matrices in fp16, which mics-train does not have: planned "
+                 "in %s",
+                 topology->device, mics_dtype_name(plan->choice.dtype));
+}
+
+/* --check: a plan, or none, is the operand. */
+static enum mics_status check_run(const struct request *request, struct mics_err *err)
+{
+    struct mics_check check;
+    enum mics_status status = mics_check_run(request->check, request->file, &check, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_check_print(stdout, &check, request->common.tsv, err);
+    mics_check_fini(&check);
+    return status;
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -336,12 +495,20 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     if (status == MICS_OK)
         status = open_topology(request, &topology, err);
     if (status == MICS_OK)
-        status = mics_plan_search(topology, model, &request->search, &plan, err);
+        set_profile(request, topology);
+    if (status == MICS_OK)
+        status = mics_plan_search_usable(topology, model, &request->search, &request->cluster,
+                                         &plan, err);
     if (status == MICS_OK) {
         topology = NULL; /* owned by the plan */
         model = NULL;
-        status = write_results(request, plan, argc, argv, err);
+        warn_if_type_is_missing(plan);
+        report_nodes(plan);
+        plan->training = request->training;
+        status = mics_plan_predict_classes(plan, err);
     }
+    if (status == MICS_OK)
+        status = write_results(request, plan, argc, argv, err);
     mics_plan_free(plan);
     mics_topology_free(topology);
     mics_model_free(model);
@@ -349,10 +516,28 @@ static enum mics_status run(const struct request *request, int argc, char **argv
 }
 
 /* -1: continue; else the exit code. */
+static int check_usage_of_check(struct request *request, int argc, char **argv, int operands)
+{
+    const struct cli_common *common = &request->common;
+
+    if (argc - operands > 1)
+        return cli_usage("'%s': expected one plan only", argv[argc - 1]);
+    if (request->model || request->topology || request->launch || request->schedule ||
+        request->trace || request->training.tokens > 0 || common->output || common->json)
+        return cli_usage("--check only goes with a plan and --tsv");
+    request->file = operands < argc ? argv[operands] : NULL;
+    return -1;
+}
+
+/* -1: continue; else the exit code. */
 static int check_usage(struct request *request, int argc, char **argv, int operands)
 {
     const char *output = request->common.output;
 
+    if (request->training.node_hour_price > 0 && request->training.tokens == 0)
+        return cli_usage("--price goes with --tokens");
+    if (request->check)
+        return check_usage_of_check(request, argc, argv, operands);
     if (!request->model)
         return cli_usage("--model is missing");
     if (request->catalogue && !request->topology)
@@ -373,7 +558,8 @@ int main(int argc, char **argv)
                                          .dtype = MICS_AUTO,
                                          .grad_dtype = MICS_AUTO,
                                          .clip = true},
-                              .file = "-"};
+                              .file = "-",
+                              .profile = MICS_AUTO};
     struct mics_err err;
     int operands, code;
 
@@ -382,6 +568,7 @@ int main(int argc, char **argv)
     if (code < 0)
         code = check_usage(&request, argc, argv, operands);
     if (code < 0)
-        code = cli_report(run(&request, argc, argv, &err), &err);
+        code = cli_report(
+            request.check ? check_run(&request, &err) : run(&request, argc, argv, &err), &err);
     return cli_finish(code);
 }

@@ -5,7 +5,6 @@
  * With a description no machine is asked, and under a launcher rank 0 alone does the little there
  * is to do.
  */
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -191,56 +190,24 @@ static int consult_catalogue(const struct options *opt)
     return cli_report(status, &err);
 }
 
-/* Say each finding in a line; the exit code. */
-static int report_outliers(const json_t *doc)
-{
-    const json_t *outliers = json_object_get(doc, "outliers");
-    const size_t count = json_array_size(outliers);
-
-    for (size_t i = 0; i < count; i++) {
-        const json_t *outlier = json_array_get(outliers, i);
-
-        cli_error("%s: %s of %s is %.1f times slower than the median",
-                  json_string_value(json_object_get(outlier, "host")),
-                  json_string_value(json_object_get(outlier, "what")),
-                  json_string_value(json_object_get(outlier, "where")),
-                  json_real_value(json_object_get(outlier, "times_slower")));
-    }
-    return count > 0 ? CLI_NO_ANSWER : CLI_DONE;
-}
-
 /* Only rank 0 writes. All ranks have the same outliers and exit with the same status. */
 static int write_result(const struct options *opt, json_t *doc)
 {
+    const json_t *outliers = json_object_get(doc, "outliers");
     enum mics_status status = MICS_OK;
     struct mics_err err;
-    int code;
 
     if (cli_rank() == 0)
         status =
             cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, &err);
     if (status != MICS_OK)
         return cli_report(status, &err);
-    code = report_outliers(doc);
+    cli_report_outliers(outliers);
     if (cli_rank() == 0 && opt->hostfile)
         status = mics_hostfile_write(opt->hostfile, doc, &err);
-    return status == MICS_OK ? code : cli_report(status, &err);
-}
-
-/* A rank that fails alone must say so itself and end the others. Rank 0 says at once what may have
- * happened to all, which ends those that would say the same. */
-static int fail(struct mics_world *world, enum mics_status status, const struct mics_err *err)
-{
-    int code;
-
-    if (world->rank != 0) {
-        mics_sleep_s(0.5);
-        cli_set_rank(0, (int)world->size);
-    }
-    code = cli_report(status, err);
-    if (world->size > 1)
-        world->comm->ops->abort(world->comm, code);
-    return code;
+    if (status != MICS_OK)
+        return cli_report(status, &err);
+    return json_array_size(outliers) > 0 ? CLI_NO_ANSWER : CLI_DONE;
 }
 
 static int measure(const struct options *opt)
@@ -257,10 +224,8 @@ static int measure(const struct options *opt)
     status = mics_probe_run(world, opt->device, opt->seconds, &doc, &err);
     if (status == MICS_OK)
         code = write_result(opt, doc);
-    else if (status == MICS_ERR_INFEASIBLE) /* on all ranks alike */
-        code = cli_report(status, &err);
     else
-        code = fail(world, status, &err);
+        code = cli_fail_job(world->comm, status, &err);
     json_decref(doc);
     mics_world_close(world);
     return code;

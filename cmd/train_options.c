@@ -60,7 +60,8 @@ static const struct cli_option options[] = {
     {ID_KEEP, "keep", "N", "checkpoints to keep, 0: all (default: 0)"},
     {ID_KEEP_EVERY, "keep-every", "N",
      "with --keep, also keep those of every N-th step (default: 0)"},
-    {ID_METRICS, "metrics", "FILE", "write JSON lines of all events"},
+    {ID_METRICS, "metrics", "FILE|none",
+     "JSON lines of all events (default: metrics.jsonl in --out)"},
     {ID_LOG_EVERY, "log-every", "N",
      "steps between printed lines (default: 1 on a terminal, else 10)"},
     {ID_SAMPLE, "sample", "N", "characters to generate at the end (default: 300)"},
@@ -174,7 +175,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_KEEP_EVERY:
         return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.every, err);
     case ID_METRICS:
-        request->metrics = value;
+        request->metrics = strcmp(value, "none") == 0 ? "" : value;
         return MICS_OK;
     case ID_LOG_EVERY:
         return mics_parse_u64(value, 1, UINT32_MAX, &request->log_every, err);

@@ -13,7 +13,7 @@ struct train_request {
     struct mics_job_options job;
     struct mics_settings scratch; /* to check values while parsing */
     const char *patterns[TRAIN_MAX_PATTERNS];
-    const char *metrics;
+    const char *metrics;        /* as mics_run_reporter_open() takes it */
     uint64_t log_every, sample; /* log_every 0: depends on the terminal */
     double temperature, timeout;
 };

@@ -2,9 +2,9 @@
 # shellcheck shell=bash
 # mics.bash - completion for all mics programs.
 #
-# "PROGRAM --complete" prints the options as lines "option<TAB>metavariable<TAB>help". For a metavariable
-# of fixed words, such as "mpirun|srun", the words are completed; for any other, file names. A line that
-# does not begin with a dash is a command of the program.
+# "PROGRAM --complete" prints the options as lines "option<TAB>metavariable<TAB>help". For a
+# metavariable of fixed words, such as "mpirun|srun", the words are completed; for any other, file
+# names. A line that does not begin with a dash is a command of the program.
 
 # Print the metavariable of an option. Fails if there is no such option.
 _mics_metavariable() # program option
@@ -43,7 +43,9 @@ _mics_options() # program current
         if [[ -n $arg && $arg != '['* && $name == --* ]]; then name+='='; fi
         COMPREPLY+=("$name")
     done < <("$1" --complete 2>/dev/null | tr '\t' '\037')
-    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace 2>/dev/null || true; fi
+    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then
+        compopt -o nospace 2>/dev/null || true
+    fi
 }
 
 _mics_commands() # program current

@@ -8,17 +8,20 @@ static const struct mics_optimizer_row rows[MICS_OPT_COUNT] = {
                         .title = "AdamW",
                         .states = 2,
                         .flops = 12,
-                        .defaults = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9}},
+                        .defaults = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9},
+                        .ignored = {"momentum"}},
     [MICS_OPT_SGD] = {.name = "sgd",
                       .title = "SGD with momentum",
                       .states = 1,
                       .flops = 5,
-                      .defaults = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9}},
+                      .defaults = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .momentum = 0.9},
+                      .ignored = {"beta1", "beta2", "eps"}},
     [MICS_OPT_LION] = {.name = "lion",
                        .title = "Lion",
                        .states = 1,
                        .flops = 8,
-                       .defaults = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .momentum = 0.9}},
+                       .defaults = {.beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .momentum = 0.9},
+                       .ignored = {"eps", "momentum"}},
 };
 
 const struct mics_optimizer_row *mics_optimizer_get(enum mics_optimizer optimizer)

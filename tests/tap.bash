@@ -2,8 +2,9 @@
 # tap.bash - run programs that print the Test Anything Protocol, and count their results. Sourced by
 # tests/run and tests/gpu/run.
 #
-# A program that fails is shown whole, and what follows still runs. tap_summary lists the slowest ten, what
-# was skipped and why, what failed, and ends with the line "N passed, N failed". Needs bash 5.1.
+# A program that fails is shown whole, and what follows still runs. tap_summary lists the slowest
+# ten, what was skipped and why, what failed, and ends with the line "N passed, N failed". Needs
+# bash 5.1.
 # shellcheck shell=bash
 
 passed=0 failed=0 skipped=0
@@ -26,8 +27,10 @@ count_tap() # log
 remember() # name log: the skips and failures of a program
 {
     local line
-    while read -r line; do skips+=("$1: $line"); done < <(sed -nE 's/^ok [0-9]+ (- )?(.*# [Ss][Kk][Ii][Pp].*)/\2/p' "$2")
-    while read -r line; do failures+=("$1: $line"); done < <(sed -nE 's/^not ok [0-9]+ (- )?//p' "$2")
+    while read -r line; do skips+=("$1: $line"); done < <(
+        sed -nE 's/^ok [0-9]+ (- )?(.*# [Ss][Kk][Ii][Pp].*)/\2/p' "$2")
+    while read -r line; do failures+=("$1: $line"); done < <(
+        sed -nE 's/^not ok [0-9]+ (- )?//p' "$2")
 }
 
 # A program's line in the report: its seconds, and the CPU's when they are known.
@@ -40,14 +43,16 @@ line() # name passed failed skipped seconds [cpu-seconds]
     durations+=("$5 $1")
 }
 
-# Run a program that prints TAP: its output in a file, its status, seconds and CPU seconds in another.
+# Run a program that prints TAP: its output in a file, its status, seconds and CPU seconds in
+# another.
 run_tap() # log command...
 {
     local out=$1 started=$SECONDS code TIMEFORMAT='%U %S'
     shift
     { time timeout -k 10 "$limit_s" "$@" >"$out" 2>&1 </dev/null; } 2>"$out.cpu"
     code=$?
-    echo "$code $((SECONDS - started)) $(awk 'END { printf "%.0f", $1 + $2 }' "$out.cpu")" >"$out.end"
+    echo "$code $((SECONDS - started)) $(awk 'END { printf "%.0f", $1 + $2 }' "$out.cpu")" \
+        >"$out.end"
 }
 
 # Count the tests in its output. A status of 124 or 137 is a time-out.
@@ -134,7 +139,8 @@ skip() # name reason
     skips+=("$1: $2")
 }
 
-# The slowest ten, what was skipped and what failed; the last line counts. Fails when something failed.
+# The slowest ten, what was skipped and what failed; the last line counts. Fails when something
+# failed.
 tap_summary()
 {
     tap_wait

@@ -36,6 +36,10 @@ static const struct unit time_units[] = {
     {"m", 60},    {"min", 60},  {"h", 3600},  {NULL, 0},
 };
 
+static const struct unit count_units[] = {
+    {"", 1}, {"k", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}, {"T", 1e12}, {NULL, 0},
+};
+
 static bool same_unit(const char *a, const char *b)
 {
     for (; *a && *b; a++, b++)
@@ -98,6 +102,20 @@ enum mics_status mics_parse_positive_bytes(const char *text, uint64_t *bytes, st
     if (value == 0)
         return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a size above 0", text);
     *bytes = value;
+    return MICS_OK;
+}
+
+enum mics_status mics_parse_positive_count(const char *text, uint64_t *count, struct mics_err *err)
+{
+    long double value = 0;
+    enum mics_status status = parse_scaled(text, count_units, "a count such as 300G", &value, err);
+
+    if (status != MICS_OK)
+        return status;
+    value = roundl(value);
+    if (value < 1 || value >= 0x1p63L)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected a count from 1 to 9.2e18", text);
+    *count = (uint64_t)value;
     return MICS_OK;
 }
 

@@ -4,7 +4,8 @@
  *
  * Sizes: "64M", "1.5G", "3GiB", "4096": K M G T P, alone or with iB, are powers of 1024; kB MB GB
  * TB PB are powers of 1000. Rates: "100gbit", "200mbit", "25GB/s", "400Gbit/s", "12GiB/s". Times:
- * "75us", "2ms", "1.5s", "30m", "2h". Only the B of bytes must be upper case. No sign, no exponent,
+ * "75us", "2ms", "1.5s", "30m", "2h". Counts: "300G" or "300B", "1.5T": k M G B T are powers of
+ * 1000, B is a billion. Only the B of bytes must be upper case. No sign, no exponent,
  * no white space, and nothing after the unit.
  */
 #ifndef MICS_BASE_UNITS_H
@@ -21,6 +22,9 @@ enum mics_status mics_parse_bytes(const char *text, uint64_t *bytes, struct mics
 enum mics_status mics_parse_positive_bytes(const char *text, uint64_t *bytes, struct mics_err *err);
 enum mics_status mics_parse_rate(const char *text, double *bytes_per_s, struct mics_err *err);
 enum mics_status mics_parse_time(const char *text, double *seconds, struct mics_err *err);
+
+/* A count of 1 or more, rounded to a whole number. */
+enum mics_status mics_parse_positive_count(const char *text, uint64_t *count, struct mics_err *err);
 
 /* Plain numbers in [min, max]; a real may have a sign and an exponent ("3e-4") and must be
  * finite. */

@@ -66,6 +66,7 @@ static enum mics_status agree_on_memory(struct mics_bench *bench, const struct i
     if (status != MICS_OK)
         return status;
     bench->free_bytes = on_host ? 0 : least;
+    bench->own_memory_bytes = on_host ? own : mics_gpu_memory_limit(own);
     bench->memory_bytes = on_host ? least : mics_gpu_memory_limit(least);
     if (bench->memory_bytes >= 16 * (uint64_t)MIN_BUFFER)
         return MICS_OK;

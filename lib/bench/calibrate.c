@@ -5,6 +5,7 @@
  */
 #include "bench/calibrate.h"
 #include "base/clock.h"
+#include "bench/beside.h"
 #include "topology/cost.h"
 
 #include <math.h>
@@ -33,9 +34,30 @@ static enum mics_status measure(const struct mics_bench *bench, struct mics_benc
     return status;
 }
 
+/* Beside computation, the largest size that takes no longer than this, and one of a sixteenth. */
+static const double beside_max_s = 0.2;
+
+static enum mics_status measure_beside(const struct mics_bench_load *load,
+                                       struct mics_bench_comms *comms, struct mics_measured *out,
+                                       struct mics_err *err)
+{
+    struct mics_collective_cost *cost = &out->cost;
+    enum mics_status status = MICS_OK;
+    size_t last = out->count - 1;
+
+    while (last > 0 && out->points[last].seconds > beside_max_s)
+        last--;
+    for (size_t i = last >= 2 ? last - 2 : last; i <= last && status == MICS_OK; i += 2)
+        status =
+            mics_bench_beside(load, comms, cost->collective, (uint64_t)out->points[i].bytes,
+                              out->points[i].seconds, &cost->beside[cost->beside_count++], err);
+    return status;
+}
+
 /* Each series gets its part of the remaining time, so time that one saves goes to the others. Rank
  * 0's clock counts for all ranks. */
 static enum mics_status measure_shape(const struct mics_bench *bench,
+                                      const struct mics_bench_load *load,
                                       const struct mics_group_shape *shape, double end_s,
                                       uint32_t series_left, struct mics_measured *out,
                                       struct mics_err *err)
@@ -51,12 +73,15 @@ static enum mics_status measure_shape(const struct mics_bench *bench,
         status = world->ops->broadcast_now(world, &budget_s, sizeof budget_s, 0, err);
         if (status == MICS_OK)
             status = measure(bench, &comms, (enum mics_collective)c, budget_s, &out[c], err);
+        if (status == MICS_OK && load)
+            status = measure_beside(load, &comms, &out[c], err);
     }
     mics_bench_comms_close(&comms);
     return status;
 }
 
-enum mics_status mics_collectives_measure(const struct mics_bench *bench, double budget_s,
+enum mics_status mics_collectives_measure(const struct mics_bench *bench,
+                                          const struct mics_bench_load *load, double budget_s,
                                           struct mics_measured **out, uint32_t *count,
                                           struct mics_err *err)
 {
@@ -74,7 +99,7 @@ enum mics_status mics_collectives_measure(const struct mics_bench *bench, double
     if (!measured)
         status = mics_err_nomem(err);
     for (uint32_t i = 0; i < shape_count && status == MICS_OK; i++)
-        status = measure_shape(bench, &shapes[i], end_s, total - i * MICS_COLLECTIVE_COUNT,
+        status = measure_shape(bench, load, &shapes[i], end_s, total - i * MICS_COLLECTIVE_COUNT,
                                &measured[i * MICS_COLLECTIVE_COUNT], err);
     free(shapes);
     if (status != MICS_OK) {
@@ -258,13 +283,19 @@ enum mics_status mics_calibrate(const struct mics_bench *bench,
                                 json_t *doc, struct mics_err *err)
 {
     struct mics_measured *measured = NULL;
+    struct mics_bench_load load = {0};
     struct timings timings = {0};
     uint32_t count = 0;
     enum mics_status status = MICS_OK;
 
     if (mics_bench_size_count(request) > MICS_ALGORITHM_POINTS)
         return mics_err_set(err, MICS_ERR_ARG, "more than %d sizes", MICS_ALGORITHM_POINTS);
-    status = mics_collectives_measure(bench, seconds, &measured, &count, err);
+    if (bench->device->on_host)
+        status = mics_bench_load_init(bench, &load, err);
+    if (status == MICS_OK)
+        status = mics_collectives_measure(bench, load.bench ? &load : NULL, seconds, &measured,
+                                          &count, err);
+    mics_bench_load_fini(&load);
     if (status == MICS_OK)
         status = time_groups(bench, request, &timings, err);
     if (status == MICS_OK && doc)

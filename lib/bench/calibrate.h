@@ -14,10 +14,14 @@ struct mics_measured {
     struct mics_sample points[MICS_SERIES_MAX];
 };
 
+struct mics_bench_load;
+
 /* Measure each collective on each shape of mics_group_shapes_list(), all groups of a shape at the
- * same time, in about `budget_s` altogether. The world must be even and have more than one rank.
+ * same time, in about `budget_s` altogether. With `load`, not NULL, each also while all ranks
+ * compute, in two sizes (beside.h), which takes about half a second more for each. The world must be even and have more than one rank.
  * *out is the caller's, to free(), and the same on all ranks. */
-enum mics_status mics_collectives_measure(const struct mics_bench *bench, double budget_s,
+enum mics_status mics_collectives_measure(const struct mics_bench *bench,
+                                          const struct mics_bench_load *load, double budget_s,
                                           struct mics_measured **out, uint32_t *count,
                                           struct mics_err *err);
 
@@ -26,7 +30,8 @@ enum mics_status mics_collectives_measure(const struct mics_bench *bench, double
 enum mics_status mics_collectives_add_points(json_t *doc, const struct mics_measured *measured,
                                              uint32_t count, struct mics_err *err);
 
-/* Measure each collective on each group that a plan may form, in about `seconds`. Then time flat
+/* Measure each collective on each group that a plan may form, in about `seconds`, on hosts also
+ * while all ranks compute, which takes longer. Then time flat
  * and hierarchical all-gathers and reduce-scatters, in 1, 2 and 4 segments, in place, over the
  * request's sizes, on each group of several whole nodes. On rank 0 `doc` is a topology of as many
  * nodes and ranks, whose "collectives" and "exchanges" are replaced; NULL on other ranks. The

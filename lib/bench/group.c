@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* group.c - groups as communicators of the shapes of plans, and the executors of one group. */
 #include "bench/group.h"
-#include "comm/mpi/native.h"
 
 #include <stdlib.h>
 

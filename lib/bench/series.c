@@ -47,10 +47,10 @@ static uint64_t round_bytes(const struct round *round)
     return round->count * round->ranks * sizeof(float);
 }
 
-/* In place, so one buffer is enough. */
-static enum mics_status open_exchange(const struct mics_bench *bench, const struct round *round,
-                                      struct mics_exchange_replay **replay,
-                                      struct mics_exchange_buffers *buffers, struct mics_err *err)
+enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_bench_comms *comms,
+                                  enum mics_collective collective, uint64_t count,
+                                  struct mics_exchange_replay **replay,
+                                  struct mics_exchange_buffers *buffers, struct mics_err *err)
 {
     static const enum mics_exchange_kind kinds[MICS_COLLECTIVE_COUNT] = {
         [MICS_ALL_GATHER] = MICS_EXCHANGE_GATHER,
@@ -58,17 +58,16 @@ static enum mics_status open_exchange(const struct mics_bench *bench, const stru
         [MICS_ALL_REDUCE] = MICS_EXCHANGE_SYNC,
     };
     struct mics_executor *executor =
-        round->collective == MICS_ALL_REDUCE ? &round->comms->replicated : &round->comms->sharded;
+        collective == MICS_ALL_REDUCE ? &comms->replicated : &comms->sharded;
     const struct mics_plan_choice choice = mics_bench_choice(executor, false, 1);
-    const uint64_t count = round->count * round->ranks;
-    const struct mics_layout layout = mics_layout_cut(&executor->shape, count, 1);
+    const uint64_t total = count * comms->size;
+    const struct mics_layout layout = mics_layout_cut(&executor->shape, total, 1);
 
     *buffers = (struct mics_exchange_buffers){
         .param_slot = bench->buffer, .grad_slot = bench->buffer, .grad = bench->buffer};
     buffers->param = buffers->reduced = mics_pieces_in_slot(
         bench->buffer, &layout, layout.param_piece, executor->index.param, MICS_F32);
-    return mics_exchange_replay_new(executor, &choice, kinds[round->collective], count, replay,
-                                    err);
+    return mics_exchange_replay_new(executor, &choice, kinds[collective], total, replay, err);
 }
 
 static enum mics_status time_batch(const struct mics_bench *bench, uint32_t iters,
@@ -98,7 +97,8 @@ static enum mics_status time_size(const struct mics_bench *bench, const struct r
     *out = (struct rank_times){.median = -1, .best = -1};
     if (!round->comms)
         return MICS_OK;
-    status = open_exchange(bench, round, &replay, &buffers, err);
+    status = mics_series_open(bench, round->comms, round->collective, round->count, &replay,
+                              &buffers, err);
     if (status == MICS_OK)
         status = time_batch(bench, round->iters, replay, &buffers, &warmup, err);
     for (uint32_t i = 0; i < round->batches && status == MICS_OK; i++)

@@ -30,4 +30,11 @@ enum mics_status mics_series_run(const struct mics_bench *bench, struct mics_ben
                                  struct mics_series *out, struct mics_err *err);
 void mics_series_fini(struct mics_series *series);
 
+/* What a series enqueues: `collective` of `count` fp32 elements of each rank of the group, in place
+ * in the bench's buffer. *replay is the caller's. */
+enum mics_status mics_series_open(const struct mics_bench *bench, struct mics_bench_comms *comms,
+                                  enum mics_collective collective, uint64_t count,
+                                  struct mics_exchange_replay **replay,
+                                  struct mics_exchange_buffers *buffers, struct mics_err *err);
+
 #endif

@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/checkpoint.h"
 
-#include "base/num.h"
 #include "ckpt/reader.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
 
 #include <stdlib.h>
 
-#define CHUNK ((uint64_t)1 << 20) /* elements of one read */
+#define CHUNK ((uint64_t)1 << 20) /* elements of one read of a whole file */
 
 /* What loading needs on one rank. */
 struct load {
     const struct mics_checkpoint *checkpoint;
     struct mics_ckpt_reader reader;
     uint32_t index; /* of this rank's shard in the optimizer group */
-    uint32_t
-        *units;    /* [unit_count]: index of each of the model's units in the checkpoint's table */
-    float *buffer; /* [CHUNK] */
+    /* [unit_count]: index of each of the model's units in the checkpoint's table */
+    uint32_t *units;
 };
 
 static enum mics_status broadcast_bytes(struct mics_comm *comm, char **data, uint64_t *size,
@@ -77,55 +75,13 @@ enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const cha
     return status;
 }
 
-/* Each file is read by one rank and its sum compared. */
-static enum mics_status verify_files(const struct load *load, struct mics_err *err)
+/* By the model's number of a unit, which may have another one in the checkpoint. */
+static enum mics_status read_range(void *context, uint32_t unit, uint32_t state, uint64_t first,
+                                   uint64_t count, float *dst, struct mics_err *err)
 {
-    const struct mics_comm *comm = load->checkpoint->comm;
-    struct mics_ckpt_verification verification = {.reader = &load->reader,
-                                                  .first = (uint32_t)comm->rank,
-                                                  .stride = (uint32_t)comm->size,
-                                                  .host_ranks = (uint32_t)comm->size};
-    enum mics_status status = mics_ckpt_verify_files(&verification, err);
+    struct load *load = context;
 
-    if (status == MICS_OK)
-        status = mics_ckpt_verify_status(&verification, NULL, err);
-    mics_ckpt_verify_free(&verification);
-    return status;
-}
-
-/* This rank's piece of one segment, a buffer at a time. */
-static enum mics_status load_piece(struct load *load, uint32_t unit, uint32_t state,
-                                   uint32_t segment, struct mics_err *err)
-{
-    const struct mics_checkpoint *checkpoint = load->checkpoint;
-    const struct mics_layout *layout = &checkpoint->form->layouts[unit];
-    const uint64_t piece = layout->optim_piece;
-    const uint64_t from = mics_layout_piece_offset(layout, segment, piece, load->index);
-    enum mics_status status = MICS_OK;
-
-    for (uint64_t done = 0; status == MICS_OK && done < piece; done += CHUNK) {
-        const uint64_t count = mics_min_u64(CHUNK, piece - done);
-
-        status = mics_ckpt_reader_read(&load->reader, load->units[unit], state, from + done, count,
-                                       load->buffer, err);
-        if (status == MICS_OK)
-            status = checkpoint->source.put(checkpoint->source.context, unit, state,
-                                            segment * piece + done, count, load->buffer, err);
-    }
-    return status;
-}
-
-/* The checkpoint is cut otherwise than this run: read the ranges of this rank's shard. */
-static enum mics_status load_ranges(struct load *load, struct mics_err *err)
-{
-    const struct mics_ckpt_form *form = load->checkpoint->form;
-    enum mics_status status = MICS_OK;
-
-    for (uint32_t unit = 0; unit < form->model->unit_count; unit++)
-        for (uint32_t state = 0; state < form->states; state++)
-            for (uint32_t t = 0; status == MICS_OK && t < form->layouts[unit].segments; t++)
-                status = load_piece(load, unit, state, t, err);
-    return status;
+    return mics_ckpt_reader_read(&load->reader, load->units[unit], state, first, count, dst, err);
 }
 
 /* This rank's shard is a shard of the checkpoint: its files are read once. Together the ranks read
@@ -134,11 +90,13 @@ static enum mics_status load_files(struct load *load, struct mics_err *err)
 {
     const struct mics_ckpt_source *source = &load->checkpoint->source;
     const uint32_t parts = load->reader.table.parts;
-    enum mics_status status = MICS_OK;
+    float *buffer = malloc(CHUNK * sizeof *buffer);
+    enum mics_status status = buffer ? MICS_OK : mics_err_nomem(err);
 
     for (uint32_t i = 0; status == MICS_OK && i < parts; i++)
-        status = mics_ckpt_reader_read_file(&load->reader, load->index * parts + i, load->buffer,
-                                            CHUNK, source->put, source->context, err);
+        status = mics_ckpt_reader_read_file(&load->reader, load->index * parts + i, buffer, CHUNK,
+                                            source->put, source->context, err);
+    free(buffer);
     return status;
 }
 
@@ -162,13 +120,20 @@ static bool is_cut_alike(const struct load *load)
 
 static enum mics_status load_verified(struct load *load, struct mics_err *err)
 {
-    struct mics_comm *comm = load->checkpoint->comm;
+    const struct mics_checkpoint *checkpoint = load->checkpoint;
+    const struct mics_ckpt_form *form = checkpoint->form;
+    struct mics_comm *comm = checkpoint->comm;
     enum mics_status status;
 
     if (is_cut_alike(load))
         return mics_agree(comm, load_files(load, err), err);
-    status = mics_agree(comm, verify_files(load, err), err);
-    return status == MICS_OK ? mics_agree(comm, load_ranges(load, err), err) : status;
+    status = mics_ckpt_verify_own(&load->reader, comm, checkpoint->host_ranks, NULL, err);
+    status = mics_agree(comm, status, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_shard_read(form, (uint32_t)comm->rank, form->states, read_range, load,
+                             &checkpoint->source, err);
+    return mics_agree(comm, status, err);
 }
 
 static enum mics_status prepare(struct load *load, struct mics_err *err)
@@ -177,8 +142,7 @@ static enum mics_status prepare(struct load *load, struct mics_err *err)
     const struct mics_ckpt_table *table = &load->reader.table;
 
     load->units = calloc(model->unit_count, sizeof *load->units);
-    load->buffer = malloc(CHUNK * sizeof *load->buffer);
-    if (!load->units || !load->buffer)
+    if (!load->units)
         return mics_err_nomem(err);
     for (uint32_t i = 0; i < model->unit_count; i++) {
         const int64_t unit = mics_ckpt_table_find(table, model->units[i].name);
@@ -212,6 +176,5 @@ enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, 
         status = load_verified(&load, err);
     mics_ckpt_reader_close(&load.reader);
     free(load.units);
-    free(load.buffer);
     return status;
 }

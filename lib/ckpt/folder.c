@@ -22,7 +22,8 @@
 
 enum step_kind {
     STEP_FINAL,     /* step-000400 */
-    STEP_TEMPORARY, /* step-000400.tmp.PID, latest.tmp.PID, shared.tmp.PID */
+    STEP_TEMPORARY, /* step-000400.tmp.PID, latest.tmp.PID, shared.tmp.PID,
+                     * plan.mp.tmp.PID */
 };
 
 struct step_name {
@@ -38,7 +39,8 @@ struct step_names {
 
 static bool parse_step_name(const char *name, enum step_kind kind, uint64_t *step)
 {
-    static const char *const others[] = {"latest" TEMPORARY, "shared" TEMPORARY};
+    static const char *const others[] = {"latest" TEMPORARY, "shared" TEMPORARY,
+                                         "plan.mp" TEMPORARY};
     const char *digits = name + strlen(PREFIX);
     char *end;
 

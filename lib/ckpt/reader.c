@@ -7,7 +7,7 @@
 #include "ckpt/reader.h"
 
 #include "base/num.h"
-#include "base/workers.h"
+#include "base/threads.h"
 #include "ckpt/format/safetensors.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
@@ -466,6 +466,22 @@ enum mics_status mics_ckpt_verify_status(const struct mics_ckpt_verification *ve
     }
     return diagnostics ? mics_diagnostics_status(diagnostics, before, reader->folder, err)
                        : MICS_OK;
+}
+
+enum mics_status mics_ckpt_verify_own(const struct mics_ckpt_reader *reader,
+                                      const struct mics_comm *comm, uint32_t host_ranks,
+                                      struct mics_diagnostics *diagnostics, struct mics_err *err)
+{
+    struct mics_ckpt_verification verification = {.reader = reader,
+                                                  .first = (uint32_t)comm->rank,
+                                                  .stride = (uint32_t)comm->size,
+                                                  .host_ranks = host_ranks};
+    enum mics_status status = mics_ckpt_verify_files(&verification, err);
+
+    if (status == MICS_OK)
+        status = mics_ckpt_verify_status(&verification, diagnostics, err);
+    mics_ckpt_verify_free(&verification);
+    return status;
 }
 
 /* Combine the results of all ranks. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ckpt/saver.h"
 
-#include "base/background_task.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/threads.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
 
@@ -48,7 +48,7 @@ static int64_t file_of(const struct mics_ckpt_form *form, uint32_t rank)
                : -1;
 }
 
-static uint32_t part_of(const struct mics_saver *saver)
+static uint32_t saved_part(const struct mics_saver *saver)
 {
     return (uint32_t)(saver->file % saver->checkpoint.form->parts);
 }
@@ -66,7 +66,7 @@ enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const 
     saver->keep = *keep;
     saver->file = file_of(checkpoint->form, (uint32_t)checkpoint->comm->rank);
     if (saver->file >= 0) {
-        saver->count = mics_shard_part_count(checkpoint->form, part_of(saver));
+        saver->count = mics_shard_part_count(checkpoint->form, saved_part(saver));
         saver->snapshot = malloc(saver->count * sizeof *saver->snapshot);
         if (!saver->snapshot) {
             mics_saver_free(saver);
@@ -142,9 +142,10 @@ static enum mics_status write_file(void *context, struct mics_err *err)
 
     mics_ckpt_file_name((uint32_t)saver->file, name, sizeof name);
     status = mics_path_format(path, err, "%s/%s", saver->temporary, name);
-    return status == MICS_OK ? mics_shard_part_write(path, saver->checkpoint.form, part_of(saver),
-                                                     saver->snapshot, &saver->sum, err)
-                             : status;
+    return status == MICS_OK
+               ? mics_shard_part_write(path, saver->checkpoint.form, saved_part(saver),
+                                       saver->snapshot, &saver->sum, err)
+               : status;
 }
 
 /* Clean up after a save. Returns `status`. */
@@ -177,7 +178,7 @@ enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest
     }
     const double copy_begin_s = mics_now_s();
     if (saver->file >= 0)
-        status = mics_shard_part_take(checkpoint->form, part_of(saver), &checkpoint->source,
+        status = mics_shard_part_take(checkpoint->form, saved_part(saver), &checkpoint->source,
                                       saver->snapshot, err);
     saver->saved.copy_s = mics_now_s() - copy_begin_s;
     status = mics_agree(checkpoint->comm, status, err);

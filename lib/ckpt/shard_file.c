@@ -3,6 +3,7 @@
 
 #include "base/num.h"
 #include "ckpt/format/checksum.h"
+#include "ckpt/store.h"
 #include "ckpt/table.h"
 #include "plan/memory.h"
 
@@ -10,6 +11,52 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+/* A piece of a shard, which begins at element `from` of its unit and `to` of the shard. */
+struct piece {
+    uint32_t unit, state;
+    uint64_t from, to, count;
+};
+
+static enum mics_status read_piece(const struct piece *piece, mics_shard_read_range *read,
+                                   void *context, const struct mics_ckpt_source *source,
+                                   float *buffer, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (uint64_t done = 0; status == MICS_OK && done < piece->count; done += MICS_STORE_CHUNK) {
+        const uint64_t count = mics_min_u64(piece->count - done, MICS_STORE_CHUNK);
+
+        status = read(context, piece->unit, piece->state, piece->from + done, count, buffer, err);
+        if (status == MICS_OK)
+            status = source->put(source->context, piece->unit, piece->state, piece->to + done,
+                                 count, buffer, err);
+    }
+    return status;
+}
+
+enum mics_status mics_shard_read(const struct mics_ckpt_form *form, uint32_t rank, uint32_t states,
+                                 mics_shard_read_range *read, void *context,
+                                 const struct mics_ckpt_source *source, struct mics_err *err)
+{
+    const uint32_t index = mics_shape_index(&form->choice->shape, rank).optim;
+    float *buffer = malloc(MICS_STORE_CHUNK * sizeof *buffer);
+    enum mics_status status = buffer ? MICS_OK : mics_err_nomem(err);
+
+    for (uint32_t unit = 0; unit < form->model->unit_count; unit++) {
+        const struct mics_layout *layout = &form->layouts[unit];
+        const uint64_t count = layout->optim_piece;
+
+        for (uint32_t state = 0; state < states; state++)
+            for (uint32_t i = 0; status == MICS_OK && i < layout->segments; i++)
+                status = read_piece(
+                    &(struct piece){unit, state, mics_layout_piece_offset(layout, i, count, index),
+                                    i * count, count},
+                    read, context, source, buffer, err);
+    }
+    free(buffer);
+    return status;
+}
 
 enum mics_status mics_shard_spec_new(const struct mics_ckpt_form *form, uint32_t part,
                                      struct mics_shard_spec *spec, struct mics_err *err)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shard_file.h - the file of one part of an optimizer shard: safetensors with a flat fp32 tensor
- * for each unit and state, in this order.
+ * shard_file.h - an optimizer shard, as a rank holds it and as a file of a checkpoint: safetensors
+ * of a part of it, with a flat fp32 tensor for each unit and state, in this order.
  */
 #ifndef MICS_CKPT_SHARD_FILE_H
 #define MICS_CKPT_SHARD_FILE_H
@@ -18,6 +18,17 @@ struct mics_ckpt_source {
                             uint64_t count, const float *src, struct mics_err *err);
     void *context;
 };
+
+/* Read elements [first, first + count) of a unit's flat vector; count <= MICS_STORE_CHUNK. */
+typedef enum mics_status mics_shard_read_range(void *context, uint32_t unit, uint32_t state,
+                                               uint64_t first, uint64_t count, float *dst,
+                                               struct mics_err *err);
+
+/* Read the optimizer shard of `rank`, its first `states` states of all units, range by range, and
+ * pass it to source->put(). `context` is read()'s. */
+enum mics_status mics_shard_read(const struct mics_ckpt_form *form, uint32_t rank, uint32_t states,
+                                 mics_shard_read_range *read, void *context,
+                                 const struct mics_ckpt_source *source, struct mics_err *err);
 
 /* The tensors of such a file. Owns the names. Tensor i is of unit i / states and state i %
  * states. */

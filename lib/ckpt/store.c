@@ -113,7 +113,8 @@ void mics_store_sort(struct mics_store *store)
 }
 
 /* The part of `whole` from `start` on, `count` at most. */
-static struct mics_extent part_of(const struct mics_extent *whole, uint64_t start, uint64_t count)
+static struct mics_extent clip_extent(const struct mics_extent *whole, uint64_t start,
+                                      uint64_t count)
 {
     struct mics_extent part = *whole;
     const uint64_t skip = start - whole->start;
@@ -142,7 +143,7 @@ static struct mics_extent locate_extent(const struct mics_store *store, uint32_t
         const struct mics_extent *at = &store->table[low - 1];
 
         if (at->space == space && start - at->start < at->count)
-            return part_of(at, start, count);
+            return clip_extent(at, start, count);
     }
     if (low < store->table_count && store->table[low].space == space)
         count = mics_min_u64(count, store->table[low].start - start);

@@ -28,7 +28,7 @@ uint64_t mics_ckpt_part_begin(uint64_t count, uint32_t parts, uint32_t part)
 
 /* The part that contains element `at` of a shard. The estimate in floating point is at most one
  * off. */
-static uint32_t part_of(uint64_t count, uint32_t parts, uint64_t at)
+static uint32_t part_at(uint64_t count, uint32_t parts, uint64_t at)
 {
     uint32_t part =
         (uint32_t)mics_min_u64((uint64_t)((double)at / (double)count * parts), parts - 1);
@@ -48,7 +48,7 @@ struct mics_ckpt_place mics_ckpt_locate(const struct mics_layout *layout, uint32
     const uint64_t shard = rest / layout->optim_piece, in_piece = rest % layout->optim_piece;
     const uint64_t at = segment * layout->optim_piece + in_piece;
     const uint64_t count = mics_layout_optim_shard(layout);
-    const uint32_t part = part_of(count, parts, at);
+    const uint32_t part = part_at(count, parts, at);
     const uint64_t end = mics_ckpt_part_begin(count, parts, part + 1);
 
     return (struct mics_ckpt_place){.file = (uint32_t)shard * parts + part,

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+struct mics_comm;
+
 enum cli_exit {
     CLI_DONE = 0,
     CLI_FAILED = 1,    /* I/O, memory, device, communication */
@@ -98,6 +100,12 @@ void cli_enable_reporting(void);
 /* Print the error unless `status` is MICS_OK. Returns the exit code: CLI_USAGE for MICS_ERR_ARG,
  * CLI_MALFORMED for MICS_ERR_FORMAT, CLI_NO_ANSWER for MICS_ERR_INFEASIBLE, else CLI_FAILED. */
 int cli_report(enum mics_status status, const struct mics_err *err);
+/* The same in a job, which a failure of one rank ends, unless the status is MICS_ERR_INFEASIBLE,
+ * which all ranks have alike. Rank 0 reports at once what all may have met, which ends the others;
+ * another rank waits for that before it reports and ends the job itself. */
+int cli_fail_job(struct mics_comm *comm, enum mics_status status, const struct mics_err *err);
+/* Print each of "outliers", the slow ranks and links of a document, as an error. */
+void cli_report_outliers(const json_t *outliers);
 /* Print a usage error that was found after parsing, with the "Try" line. Returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) MICS_PRINTF(1, 2);
 

@@ -30,8 +30,6 @@ struct mics_stream {
     struct mics_device *device; /* that it belongs to */
 };
 
-#define MICS_DEVICE_ABI 6
-
 /* A message of a device for the user. */
 struct mics_device_note {
     int level; /* number of -v options from which it is shown; 0: a warning */
@@ -39,7 +37,6 @@ struct mics_device_note {
 };
 
 struct mics_device_ops {
-    uint32_t abi, size;
     void (*free)(struct mics_device *device);
 
     /* Memory, aligned to 256 bytes at least. *Not* zeroed. With MICS_ERR_NOMEM the text has the

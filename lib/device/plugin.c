@@ -116,6 +116,13 @@ static enum mics_status check_table(const struct mics_plugin *table, struct mics
             err, MICS_ERR_UNSUPPORTED,
             "its table has %u bytes, this program's %zu: build both from one source", table->size,
             sizeof *table);
+    if (table->device_size != sizeof(struct mics_device_ops) ||
+        table->kernel_count != MICS_KERNEL_COUNT)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "its devices have %u bytes of functions and %u kernels, this program's "
+                            "%zu and %d: build both from one source",
+                            table->device_size, table->kernel_count, sizeof(struct mics_device_ops),
+                            (int)MICS_KERNEL_COUNT);
     return MICS_OK;
 }
 

@@ -18,6 +18,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 struct mics_table {
     char *text; /* cells of the header, then of the rows */
@@ -160,6 +162,30 @@ static void measure(const struct mics_table *table, size_t *widths)
         if (width > widths[i % table->columns])
             widths[i % table->columns] = width;
     }
+}
+
+unsigned mics_table_columns(FILE *out)
+{
+    struct winsize size;
+    const int fd = fileno(out);
+
+    if (fd < 0 || !isatty(fd) || ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+        return 100;
+    return size.ws_col < 80 ? 80 : size.ws_col;
+}
+
+size_t mics_table_width(const struct mics_table *table)
+{
+    size_t *widths = table && !table->failed ? calloc(table->columns, sizeof *widths) : NULL;
+    size_t total = 0;
+
+    if (!widths)
+        return 0;
+    measure(table, widths);
+    for (size_t i = 0; i < table->columns; i++)
+        total += widths[i] + (i > 0 ? 2 : 0);
+    free(widths);
+    return total;
 }
 
 enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int tsv,

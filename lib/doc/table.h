@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -32,6 +33,13 @@ void mics_table_rate(struct mics_table *table, int tsv, double bytes_per_s);
 void mics_table_time(struct mics_table *table, int tsv, double seconds);
 void mics_table_count(struct mics_table *table, int tsv, double count);
 void mics_table_share(struct mics_table *table, int tsv, double fraction);
+
+/* Columns that tables written to `out` may take: those of the terminal, 80 at least; 100 if it is
+ * none. */
+unsigned mics_table_columns(FILE *out);
+
+/* Columns that the widest line takes. 0: out of memory. */
+size_t mics_table_width(const struct mics_table *table);
 
 enum mics_status mics_table_print(const struct mics_table *table, FILE *out, int tsv,
                                   struct mics_err *err);

@@ -91,7 +91,7 @@ struct mics_pieces mics_pieces_in_slot(void *slot, const struct mics_layout *lay
     return (struct mics_pieces){mics_element(slot, index * piece, dtype), layout->segment_count};
 }
 
-static void *piece_of(const struct mics_op *op, const struct mics_pieces *pieces)
+static void *op_piece(const struct mics_op *op, const struct mics_pieces *pieces)
 {
     return mics_element(pieces->first, op->segment * pieces->stride, op->dtype);
 }
@@ -106,7 +106,7 @@ static void issue_gather(const struct mics_executor *executor, const struct mics
     const uint64_t run = executor->members[MICS_COMM_GATHER_NET].size * layout->param_piece;
     const uint64_t own_run = executor->members[MICS_COMM_GATHER_NODE].block * run;
     uint64_t to = op->segment * layout->segment_count, count = layout->param_piece;
-    const void *send = piece_of(op, &buffers->param);
+    const void *send = op_piece(op, &buffers->param);
 
     if (op->comm == MICS_COMM_GATHER_NET) {
         to += own_run;
@@ -127,7 +127,7 @@ static void issue_reduce(const struct mics_executor *executor, const struct mics
     const uint64_t run = executor->members[MICS_COMM_REDUCE_NET].size * layout->grad_piece;
     const uint64_t own_run = executor->members[MICS_COMM_REDUCE_NODE].block * run;
     uint64_t from = op->segment * layout->segment_count, count = layout->grad_piece;
-    void *recv = piece_of(op, &buffers->reduced);
+    void *recv = op_piece(op, &buffers->reduced);
 
     if (op->comm == MICS_COMM_REDUCE_NODE) {
         recv = mics_element(buffers->grad_slot, from + own_run, op->dtype);
@@ -211,7 +211,7 @@ static void issue_publish(const struct mics_executor *executor, const struct mic
                           const struct mics_exchange_buffers *buffers)
 {
     struct mics_comm *comm = executor->comms[op->comm];
-    void *shard = piece_of(op, &buffers->param);
+    void *shard = op_piece(op, &buffers->param);
 
     comm->ops->all_gather(
         comm, stream,
@@ -264,7 +264,8 @@ struct mics_exchange_replay {
     enum mics_stream_kind last; /* stream of the last operation */
 };
 
-static enum mics_status open_events(struct mics_exchange_replay *replay, struct mics_err *err)
+static enum mics_status open_waited_events(struct mics_exchange_replay *replay,
+                                           struct mics_err *err)
 {
     const struct mics_schedule *schedule = replay->schedule;
     struct mics_device *device = replay->executor->device;
@@ -296,7 +297,7 @@ static enum mics_status prepare(struct mics_exchange_replay *replay, struct mics
     for (uint32_t i = 0; status == MICS_OK && i < schedule->op_count; i++)
         if (schedule->ops[i].stream != replay->last)
             status = open_stream(replay->executor, schedule->ops[i].stream, err);
-    return status == MICS_OK ? open_events(replay, err) : status;
+    return status == MICS_OK ? open_waited_events(replay, err) : status;
 }
 
 enum mics_status mics_exchange_replay_new(struct mics_executor *executor,

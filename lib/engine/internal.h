@@ -85,6 +85,18 @@ struct mics_engine {
 enum mics_status mics_engine_map_memory(struct mics_engine *engine, struct mics_err *err);
 void mics_engine_unmap_memory(struct mics_engine *engine);
 
+/* Where segment `segment` of this rank's updates is in the parameter shard. */
+static inline void *mics_engine_updated_piece(const struct mics_engine *engine, uint32_t unit,
+                                              uint32_t segment)
+{
+    const struct mics_layout *layout = engine->units[unit].layout;
+
+    return mics_element(engine->units[unit].param,
+                        segment * layout->param_piece +
+                            mics_executor_optim_in_param(&engine->executor, layout),
+                        engine->choice.dtype);
+}
+
 /* prepare.c. Free bytes of device memory; 0 on the host, or if unknown. */
 uint64_t mics_engine_memory_left(const struct mics_engine *engine);
 

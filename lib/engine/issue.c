@@ -121,11 +121,7 @@ static void issue_update(struct mics_engine *engine, const struct issue *issue)
     for (uint32_t segment = 0; segment < layout->segments; segment++) {
         const uint64_t in_unit = mics_layout_piece_offset(layout, segment, layout->optim_piece,
                                                           engine->executor.index.optim);
-
-        void *param = mics_element(memory->param,
-                                   segment * layout->param_piece +
-                                       mics_executor_optim_in_param(&engine->executor, layout),
-                                   engine->choice.dtype);
+        void *param = mics_engine_updated_piece(engine, issue->op->unit, segment);
         float *master =
             memory->master ? memory->master + segment * layout->optim_piece : (float *)param;
 

@@ -9,7 +9,6 @@
 #include "engine/internal.h"
 
 #include <assert.h>
-
 #include <stdlib.h>
 
 static enum mics_status open_events(struct mics_device *device, uint32_t count,

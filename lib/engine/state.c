@@ -57,17 +57,6 @@ static enum mics_status fill_range(struct mics_engine *engine, const struct fill
     return status;
 }
 
-/* Where segment `segment` of this rank's updates is in the parameter shard. */
-static void *updated_piece(const struct mics_engine *engine, uint32_t unit, uint32_t segment)
-{
-    const struct mics_layout *layout = engine->units[unit].layout;
-
-    return mics_element(engine->units[unit].param,
-                        segment * layout->param_piece +
-                            mics_executor_optim_in_param(&engine->executor, layout),
-                        engine->choice.dtype);
-}
-
 /* Round the master to the parameters. */
 static void round_master(struct mics_engine *engine, struct mics_stream *stream, uint32_t unit)
 {
@@ -75,11 +64,12 @@ static void round_master(struct mics_engine *engine, struct mics_stream *stream,
     const uint64_t piece = memory->layout->optim_piece;
 
     for (uint32_t t = 0; memory->master && t < memory->layout->segments; t++)
-        mics_launch_cast(stream, &(struct mics_op_cast){.dst = updated_piece(engine, unit, t),
-                                                        .src = memory->master + t * piece,
-                                                        .count = piece,
-                                                        .dst_dtype = engine->choice.dtype,
-                                                        .src_dtype = MICS_F32});
+        mics_launch_cast(stream,
+                         &(struct mics_op_cast){.dst = mics_engine_updated_piece(engine, unit, t),
+                                                .src = memory->master + t * piece,
+                                                .count = piece,
+                                                .dst_dtype = engine->choice.dtype,
+                                                .src_dtype = MICS_F32});
 }
 
 /* The parameter shard and the master. Values are generated only once if both hold the same
@@ -161,15 +151,15 @@ uint64_t mics_engine_shard_count(const struct mics_engine *engine, uint32_t unit
 }
 
 /* Where segment `segment` of a state's shard is in the arena. */
-static float *piece_of(const struct mics_engine *engine, uint32_t unit, enum mics_state state,
-                       uint32_t segment)
+static float *state_piece(const struct mics_engine *engine, uint32_t unit, enum mics_state state,
+                          uint32_t segment)
 {
     const struct unit_memory *memory = &engine->units[unit];
     const struct mics_layout *layout = memory->layout;
 
     if (state == MICS_STATE_PARAM)
         return memory->master ? memory->master + segment * layout->optim_piece
-                              : updated_piece(engine, unit, segment);
+                              : mics_engine_updated_piece(engine, unit, segment);
     return memory->state[state - MICS_STATE_M] + segment * layout->optim_piece;
 }
 
@@ -196,7 +186,7 @@ static enum mics_status move(struct mics_engine *engine, const struct move *what
     for (uint64_t done = 0; done < what->count; done += run) {
         const uint64_t at = what->first + done;
         float *device =
-            piece_of(engine, what->unit, what->state, (uint32_t)(at / piece)) + at % piece;
+            state_piece(engine, what->unit, what->state, (uint32_t)(at / piece)) + at % piece;
 
         run = mics_min_u64(what->count - done, piece - at % piece);
         mics_launch_copy(compute(engine),
@@ -227,20 +217,17 @@ enum mics_status mics_engine_import(struct mics_engine *engine, uint32_t unit,
 
 enum mics_status mics_engine_publish(struct mics_engine *engine, struct mics_err *err)
 {
-    struct mics_comm *comm = engine->executor.comms[MICS_COMM_PUBLISH];
     struct mics_stream *stream = engine->executor.streams[MICS_STREAM_GATHER_NET];
+    const struct mics_schedule *schedule = engine->train.schedule;
+    struct issue issue = {.schedule = schedule, .stream = stream};
 
-    for (uint32_t i = 0; i < engine->model->unit_count; i++) {
-        const struct unit_memory *unit = &engine->units[i];
-        const struct mics_layout *layout = unit->layout;
-
+    for (uint32_t i = 0; i < engine->model->unit_count; i++)
         round_master(engine, stream, i);
-        /* Without a communicator each rank updates its whole shard. */
-        for (uint32_t t = 0; comm && t < layout->segments; t++)
-            comm->ops->all_gather(
-                comm, stream, updated_piece(engine, i, t),
-                mics_element(unit->param, t * layout->param_piece, engine->choice.dtype),
-                layout->optim_piece, engine->choice.dtype);
+    /* As a step does; without such operations each rank updates its whole shard. */
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        issue.op = &schedule->ops[i];
+        if (issue.op->kind == MICS_OP_PUBLISH)
+            mics_engine_issue(engine, &issue);
     }
     return engine->device->ops->stream_sync(stream, err);
 }

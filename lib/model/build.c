@@ -44,8 +44,8 @@ static bool is_block(const struct mics_model *model, uint32_t unit)
     return unit > 0 && unit <= model->config.n_layer;
 }
 
-static void fill_tensor(struct mics_tensor *tensor, const char *prefix,
-                        const struct mics_tensor_spec *spec)
+static void describe_tensor(struct mics_tensor *tensor, const char *prefix,
+                            const struct mics_tensor_spec *spec)
 {
     snprintf(tensor->name, sizeof tensor->name, "%s%s%s", prefix, *prefix ? "." : "", spec->name);
     tensor->rank = spec->columns ? 2 : 1;
@@ -87,7 +87,7 @@ enum mics_status mics_build_unit(struct mics_model *model, uint32_t unit, const 
         struct mics_tensor *tensor = &made->tensors[i];
 
         assert(i == 0 || specs[i - 1].decay || !specs[i].decay);
-        fill_tensor(tensor, is_block(model, unit) ? name : "", &specs[i]);
+        describe_tensor(tensor, is_block(model, unit) ? name : "", &specs[i]);
         tensor->id = first_id + i;
         place_tensor(made, tensor, &specs[i]);
     }

@@ -12,22 +12,26 @@
 
 #define TRY MICS_CONFIG_TRY
 
-struct limit {
-    const char *key;
-    size_t offset;
-    uint32_t max;
-};
-
-#define LIMIT(field, max)                                                                          \
+/* The sizes of every model, by their names in a plan. */
+#define SIZE(field, max)                                                                           \
     {                                                                                              \
 #field, offsetof(struct mics_model_config, field), max                                     \
     }
 
-static const struct limit limits[] = {
-    LIMIT(n_layer, MICS_MAX_LAYERS),   LIMIT(n_embd, MICS_MAX_EMBD),
-    LIMIT(n_head, MICS_MAX_EMBD),      LIMIT(n_positions, MICS_MAX_POSITIONS),
-    LIMIT(vocab_size, MICS_MAX_VOCAB), LIMIT(n_inner, MICS_MAX_INNER),
+static const struct size {
+    const char *key;
+    size_t offset;
+    uint32_t max;
+} sizes[] = {
+    SIZE(n_layer, MICS_MAX_LAYERS),   SIZE(n_embd, MICS_MAX_EMBD),
+    SIZE(n_head, MICS_MAX_EMBD),      SIZE(n_positions, MICS_MAX_POSITIONS),
+    SIZE(vocab_size, MICS_MAX_VOCAB), SIZE(n_inner, MICS_MAX_INNER),
 };
+
+static uint32_t *size_of(struct mics_model_config *config, const struct size *size)
+{
+    return (uint32_t *)(void *)((char *)config + size->offset);
+}
 
 void mics_config_resolve(struct mics_model_config *config, const struct mics_family *family)
 {
@@ -76,13 +80,12 @@ static enum mics_status check_heads(const struct mics_model_config *config,
 enum mics_status mics_config_check(const struct mics_model_config *config,
                                    const struct mics_family *family, struct mics_err *err)
 {
-    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
-        const char *field = (const char *)config + limits[i].offset;
-        const uint32_t value = *(const uint32_t *)(const void *)field;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const uint32_t value = *size_of((struct mics_model_config *)config, &sizes[i]);
 
-        if (value < 1 || value > limits[i].max)
-            return mics_err_set(err, MICS_ERR_FORMAT, "%s: %u is not in 1 .. %u", limits[i].key,
-                                value, limits[i].max);
+        if (value < 1 || value > sizes[i].max)
+            return mics_err_set(err, MICS_ERR_FORMAT, "%s: %u is not in 1 .. %u", sizes[i].key,
+                                value, sizes[i].max);
     }
     if (!(config->layer_norm_epsilon > 0 && config->layer_norm_epsilon < 1))
         return mics_err_set(err, MICS_ERR_FORMAT, "layer_norm_epsilon: %g is not between 0 and 1",
@@ -266,23 +269,12 @@ static enum mics_status read_rotary(const struct mics_cursor *at, struct mics_mo
 static enum mics_status read_config(const struct mics_cursor *at, struct mics_model_config *out,
                                     struct mics_err *err)
 {
-    const struct {
-        const char *key;
-        uint32_t *field, max;
-    } sizes[] = {
-        {"n_layer", &out->n_layer, MICS_MAX_LAYERS},
-        {"n_embd", &out->n_embd, MICS_MAX_EMBD},
-        {"n_head", &out->n_head, MICS_MAX_EMBD},
-        {"n_positions", &out->n_positions, MICS_MAX_POSITIONS},
-        {"vocab_size", &out->vocab_size, MICS_MAX_VOCAB},
-        {"n_inner", &out->n_inner, MICS_MAX_INNER},
-    };
     const struct mics_family *family;
 
     TRY(mics_cursor_text(at, "family", out->family, sizeof out->family, err));
     TRY(mics_cursor_text(at, "name", out->name, sizeof out->name, err));
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        TRY(mics_cursor_u32(at, sizes[i].key, 1, sizes[i].max, sizes[i].field, err));
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        TRY(mics_cursor_u32(at, sizes[i].key, 1, sizes[i].max, size_of(out, &sizes[i]), err));
     TRY(mics_cursor_double(at, "layer_norm_epsilon", 0, 1, &out->layer_norm_epsilon, err));
     family = mics_family_find(out->family); /* an unknown one is refused with the whole model */
     return family && mics_family_is_rotary(family) ? read_rotary(at, out, err) : MICS_OK;

@@ -159,8 +159,9 @@ static enum mics_status read_window(const struct mics_cursor *at, enum mics_hf_w
 }
 
 /* What comes with rotary positions. */
-static enum mics_status read_rotary(const struct mics_cursor *at, const struct mics_hf_keys *keys,
-                                    struct mics_model_config *out, struct mics_err *err)
+static enum mics_status read_hf_rotary(const struct mics_cursor *at,
+                                       const struct mics_hf_keys *keys,
+                                       struct mics_model_config *out, struct mics_err *err)
 {
     bool tied = false;
 
@@ -202,7 +203,7 @@ enum mics_status mics_config_from_hf(const json_t *doc, const char *name,
     if (mics_cursor_has(&at, keys->epsilon_key))
         TRY(mics_cursor_double(&at, keys->epsilon_key, 0, 1, &config.layer_norm_epsilon, err));
     if (mics_family_is_rotary(family))
-        TRY(read_rotary(&at, keys, &config, err));
+        TRY(read_hf_rotary(&at, keys, &config, err));
     snprintf(config.family, sizeof config.family, "%s", family->name);
     snprintf(config.name, sizeof config.name, "%s", name);
     mics_config_resolve(&config, family);

@@ -119,7 +119,7 @@ static void fill_constant(uint64_t count, float value, float *out)
 }
 
 /* Elements [first, first + count) of one tensor. */
-static void fill_tensor(const struct mics_tensor *tensor, uint64_t first, uint64_t count,
+static void init_tensor(const struct mics_tensor *tensor, uint64_t first, uint64_t count,
                         uint64_t seed, float *out)
 {
     switch (tensor->init) {
@@ -148,7 +148,7 @@ void mics_model_init_range(const struct mics_model *model, uint32_t unit, uint64
         const uint64_t to = mics_min_u64(end, tensor->offset + tensor->count);
 
         if (from < to)
-            fill_tensor(tensor, from - tensor->offset, to - from, seed, out + (from - first));
+            init_tensor(tensor, from - tensor->offset, to - from, seed, out + (from - first));
     }
 }
 

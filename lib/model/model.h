@@ -118,14 +118,6 @@ struct mics_stage_bytes {
     uint64_t scratch; /* during its forward or its backward */
 };
 
-/* What a stage costs: floating-point operations of matrix products and attention, and bytes of
- * memory that its operations read and write. Backward includes recomputation; 0 unless the batch
- * trains. */
-struct mics_stage_cost {
-    double forward_flops, forward_bytes;
-    double backward_flops, backward_bytes;
-};
-
 /* What one call of a stage works on: device memory. */
 struct mics_pass {
     const struct mics_model *model;
@@ -145,13 +137,12 @@ struct mics_pass {
     uint32_t micro_step, step;
 };
 
-/* How a model is built and computed. The stage functions enqueue work and return at once. */
+/* How a model is built and computed. The stage functions enqueue launches and return at once; they
+ * follow no pointer of the pass, so that the planner can record what they launch. */
 struct mics_model_ops {
     enum mics_status (*build)(struct mics_model *model, struct mics_err *err); /* units, stages */
     void (*stage_bytes)(const struct mics_model *model, const struct mics_batch *batch,
                         uint32_t stage, struct mics_stage_bytes *out);
-    void (*stage_cost)(const struct mics_model *model, const struct mics_batch *batch,
-                       uint32_t stage, struct mics_stage_cost *out);
     void (*forward)(const struct mics_pass *pass, uint32_t stage);
     /* When the batch trains, the head's forward writes grads and residual_grad, too; its backward
      * is not called. */

@@ -7,8 +7,11 @@
  *              joined prefetch grad_slots micro_batch micro_steps seq recompute optimizer dtype
  *              grad_dtype clip }   (recompute of v 1 is a boolean)
  *     memory { arena_bytes workspace_bytes context_bytes communicator_bytes snapshot_bytes
+ *              ? process_bytes ? pinned_bytes ? host_bytes_per_node
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
+ *     ? operations (see op_class.h)
+ *     ? training { tokens ? node_hour_price ? currency  seconds rank_hours node_hours ? price }
  *     alternatives [ { choice total_bytes fits why predicted } ]
  *     history
  *
@@ -206,6 +209,23 @@ static enum mics_status check_gpu_memory(const struct mics_cursor *at,
     return status;
 }
 
+/* Older plans have no memory of the process, and 16 MiB as a host's workspace; the computed values
+ * are taken. */
+static enum mics_status check_host_memory(const struct mics_cursor *at,
+                                          const struct mics_memory *memory, struct mics_err *err)
+{
+    uint64_t older;
+    enum mics_status status;
+
+    if (!mics_cursor_has(at, "process_bytes"))
+        return mics_cursor_u64(at, "workspace_bytes", 0, INT64_MAX, &older, err);
+    status = expect_bytes(at, "process_bytes", memory->process_bytes, err);
+    if (status == MICS_OK)
+        status = expect_bytes(at, "pinned_bytes", memory->pinned_bytes, err);
+    return status == MICS_OK ? expect_bytes(at, "workspace_bytes", memory->workspace_bytes, err)
+                             : status;
+}
+
 static enum mics_status check_memory(const struct mics_cursor *root,
                                      const struct mics_memory *memory, struct mics_err *err)
 {
@@ -228,7 +248,7 @@ static enum mics_status check_memory(const struct mics_cursor *root,
     if (status == MICS_OK)
         status = expect_bytes(&at, "arena_bytes", memory->arena_bytes, err);
     if (status == MICS_OK)
-        status = expect_bytes(&at, "workspace_bytes", memory->workspace_bytes, err);
+        status = check_host_memory(&at, memory, err);
     if (status == MICS_OK)
         status = check_gpu_memory(&at, memory, version, err);
     if (status == MICS_OK)
@@ -317,6 +337,38 @@ static enum mics_status read_batch(const struct mics_cursor *root, struct mics_p
                             choice->micro_steps, choice->micro_batch, batch);
 }
 
+/* Its results (seconds, hours, price) are computed from the plan, not read. */
+static enum mics_status read_training(const struct mics_cursor *root, struct mics_training *out,
+                                      struct mics_err *err)
+{
+    struct mics_cursor at;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "training"))
+        return MICS_OK;
+    status = mics_cursor_object(root, "training", &at, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "tokens", 1, INT64_MAX, &out->tokens, err);
+    if (status != MICS_OK || !mics_cursor_has(&at, "node_hour_price"))
+        return status;
+    status = mics_cursor_double(&at, "node_hour_price", 0, 1e12, &out->node_hour_price, err);
+    if (status == MICS_OK)
+        status = mics_cursor_text(&at, "currency", out->currency, sizeof out->currency, err);
+    return status;
+}
+
+/* What older plans lack. */
+static enum mics_status read_optional(const struct mics_cursor *root, struct mics_plan *plan,
+                                      struct mics_err *err)
+{
+    enum mics_status status = read_training(root, &plan->training, err);
+
+    plan->has_classes = mics_cursor_has(root, "operations");
+    if (status == MICS_OK && plan->has_classes)
+        status = mics_class_times_read(root, "operations", &plan->classes, err);
+    return status;
+}
+
 static enum mics_status read_plan(const struct mics_cursor *root, struct mics_plan *plan,
                                   struct mics_err *err)
 {
@@ -336,6 +388,8 @@ static enum mics_status read_plan(const struct mics_cursor *root, struct mics_pl
         status = check_memory(root, &plan->memory, err);
     if (status == MICS_OK)
         status = read_prediction(root, &plan->predicted, err);
+    if (status == MICS_OK)
+        status = read_optional(root, plan, err);
     if (status == MICS_OK)
         status = read_alternatives(root, plan, err);
     return status;
@@ -410,14 +464,19 @@ static json_t *write_prediction(const struct mics_prediction *predicted)
     return NULL;
 }
 
-static json_t *write_memory(const struct mics_memory *memory)
+static json_t *write_memory(const struct mics_plan *plan)
 {
+    const struct mics_memory *memory = &plan->memory;
     json_t *object = json_object(), *regions = json_array();
     bool done = put_count(object, "arena_bytes", memory->arena_bytes) &&
                 put_count(object, "workspace_bytes", memory->workspace_bytes) &&
                 put_count(object, "context_bytes", memory->context_bytes) &&
                 put_count(object, "communicator_bytes", memory->communicator_bytes) &&
                 put_count(object, "snapshot_bytes", memory->snapshot_bytes) &&
+                put_count(object, "process_bytes", memory->process_bytes) &&
+                put_count(object, "pinned_bytes", memory->pinned_bytes) &&
+                put_count(object, "host_bytes_per_node",
+                          mics_memory_host(memory, plan->topology) * plan->topology->per_node) &&
                 put(object, "regions", regions);
 
     for (int i = 0; i < MICS_REGION_COUNT && done; i++) {
@@ -462,6 +521,24 @@ static json_t *write_alternatives(const struct mics_plan *plan)
     return array;
 }
 
+static json_t *write_training(const struct mics_plan *plan)
+{
+    const struct mics_training *training = &plan->training;
+    const struct mics_training_cost cost = mics_plan_training_cost(plan);
+    json_t *object =
+        json_pack("{s:I, s:f, s:f, s:f}", "tokens", (json_int_t)training->tokens, "seconds",
+                  cost.seconds, "rank_hours", cost.rank_hours, "node_hours", cost.node_hours);
+
+    if (!object || training->node_hour_price <= 0)
+        return object;
+    if (put(object, "node_hour_price", json_real(training->node_hour_price)) &&
+        put(object, "currency", json_string(training->currency)) &&
+        put(object, "price", json_real(cost.price)))
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
 /* The history of the topology becomes that of the plan. */
 static bool put_topology(json_t *doc, json_t *topology)
 {
@@ -487,12 +564,15 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
     done = put_count(doc, "v", MICS_PLAN_VERSION) &&
            put(doc, "model", mics_model_to_json(plan->model));
     done = put_topology(doc, topology) && done;
-    done = done && put_count(doc, "global_batch", plan->global_batch) &&
-           put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
-           put(doc, "choice", write_choice(&plan->choice)) &&
-           put(doc, "memory", write_memory(&plan->memory)) &&
-           put(doc, "predicted", write_prediction(&plan->predicted)) &&
-           put(doc, "alternatives", write_alternatives(plan));
+    done =
+        done && put_count(doc, "global_batch", plan->global_batch) &&
+        put_count(doc, "memory_limit_bytes", plan->memory_limit) &&
+        put(doc, "choice", write_choice(&plan->choice)) &&
+        put(doc, "memory", write_memory(plan)) &&
+        put(doc, "predicted", write_prediction(&plan->predicted)) &&
+        (!plan->has_classes || put(doc, "operations", mics_class_times_to_json(&plan->classes))) &&
+        (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&
+        put(doc, "alternatives", write_alternatives(plan));
     if (!done) {
         json_decref(doc);
         return mics_err_nomem(err);

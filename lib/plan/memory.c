@@ -3,7 +3,10 @@
 #include "plan/memory.h"
 
 #include "base/num.h"
+#include "base/units.h"
+#include "comm/comm.h"
 #include "plan/gpu_memory.h"
+#include "plan/schedule/schedule.h"
 
 #include <string.h>
 
@@ -88,7 +91,35 @@ static bool is_on_host(const struct mics_topology *topology)
 uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology)
 {
     return memory->arena_bytes + memory->workspace_bytes + memory->context_bytes +
-           memory->communicator_bytes + (is_on_host(topology) ? memory->snapshot_bytes : 0);
+           memory->communicator_bytes +
+           (is_on_host(topology) ? memory->snapshot_bytes + memory->process_bytes : 0);
+}
+
+uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_topology *topology)
+{
+    return is_on_host(topology)
+               ? mics_memory_total(memory, topology)
+               : memory->process_bytes + memory->snapshot_bytes + memory->pinned_bytes;
+}
+
+enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mics_err *err)
+{
+    const json_t *machine = json_object_get(plan->topology->doc, "machine");
+    const json_int_t has = json_integer_value(json_object_get(machine, "memory_bytes"));
+    const uint64_t rank = mics_memory_host(&plan->memory, plan->topology);
+    const uint64_t needs = rank * plan->topology->per_node;
+    char node[32], own[32], available[32];
+
+    if (is_on_host(plan->topology) || has <= 0 || needs <= (uint64_t)has)
+        return MICS_OK;
+    mics_format_bytes(needs, node, sizeof node);
+    mics_format_bytes(rank, own, sizeof own);
+    mics_format_bytes((uint64_t)has, available, sizeof available);
+    return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                        "snapshots of checkpoints need %s of host memory on each node, %s per rank,"
+                        " but a node has %s; with more nodes, or an optimizer with fewer states "
+                        "(--optimizer=lion), they are smaller",
+                        node, own, available);
 }
 
 struct mics_batch mics_choice_batch(const struct mics_plan_choice *choice, bool train)
@@ -183,7 +214,6 @@ static void stack_regions(struct mics_memory *out)
         region->bytes = mics_round_up(region->bytes, MICS_REGION_ALIGN);
         out->arena_bytes += region->bytes;
     }
-    out->workspace_bytes = MICS_WORKSPACE_BYTES;
 }
 
 enum mics_status mics_memory_compute(const struct mics_model *model,
@@ -209,6 +239,39 @@ enum mics_status mics_memory_compute(const struct mics_model *model,
     return MICS_OK;
 }
 
+/* The ranks of a communicator that sums receive summands in its staging memory, of which a call
+ * touches as much as its block has, up to MICS_COMM_STAGING_BYTES. */
+static uint64_t staging_bytes(const struct mics_model *model, const struct mics_plan_choice *choice)
+{
+    const struct mics_routes routes = mics_choice_routes(choice);
+    const struct mics_exchange *const sums[] = {&routes.reduce, &routes.scatter, &routes.sync};
+    uint64_t bytes = 0, largest = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        largest = mics_max_u64(largest, mics_choice_layout(model, choice, u).padded);
+    for (size_t i = 0; i < sizeof sums / sizeof *sums; i++)
+        for (uint32_t hop = 0; hop < sums[i]->hop_count; hop++) {
+            struct mics_group_position position;
+
+            mics_shape_position(&choice->shape, sums[i]->hops[hop].comm, 0, &position);
+            if (position.size > 1)
+                bytes +=
+                    mics_min_u64(MICS_COMM_STAGING_BYTES,
+                                 largest * mics_dtype_bytes(choice->grad_dtype) / position.size);
+        }
+    return bytes;
+}
+
+static uint64_t host_workspace_bytes(const struct mics_topology *topology,
+                                     const struct mics_model *model,
+                                     const struct mics_plan_choice *choice)
+{
+    const uint64_t threads = topology->cores ? topology->cores : 1;
+
+    return threads * MICS_BLAS_THREAD_BYTES + staging_bytes(model, choice) +
+           (mics_shape_world_size(&choice->shape) > 1 ? MICS_MPI_BYTES : 0);
+}
+
 enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
                                         const struct mics_model *model,
                                         const struct mics_plan_choice *choice,
@@ -216,8 +279,15 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
 {
     enum mics_status status = mics_memory_compute(model, choice, out, err);
 
-    if (status != MICS_OK || is_on_host(topology))
+    if (status != MICS_OK)
         return status;
+    out->process_bytes = (topology->process_bytes ? topology->process_bytes : MICS_PROCESS_BYTES) +
+                         MICS_TRAINING_PROCESS_BYTES;
+    if (is_on_host(topology)) {
+        out->workspace_bytes = host_workspace_bytes(topology, model, choice);
+        return MICS_OK;
+    }
+    out->pinned_bytes = batch_bytes(choice);
     out->workspace_bytes = MICS_GPU_COMPUTE_STREAMS * MICS_GPU_WORKSPACE_BYTES;
     out->context_bytes = MICS_GPU_CONTEXT_BYTES;
     out->communicator_bytes = mics_nccl_communicators_bytes(topology, choice);

@@ -9,11 +9,22 @@
 #define MICS_REGION_ALIGN 4096
 /* Alignment of activations, batches and scalars inside their regions. */
 #define MICS_BUFFER_ALIGN 256
-/* Outside the arena of a host: staging of communicators, and workspaces of libraries. For a GPU see
- * gpu_memory.h. */
-#define MICS_WORKSPACE_BYTES ((uint64_t)16 << 20)
+/*
+ * Host memory of a rank outside arena and snapshot, measured with Open MPI 4.1.4 and OpenBLAS 0.3.21
+ * of Debian 12 (2026-11-22, /proc/PID/smaps of gpt2-nano; bench/plan/memory repeats it). For the
+ * device memory of a GPU see gpu_memory.h.
+ *
+ * A process that has joined a job: pages of libraries, Open MPI's state. mics-probe measures it. */
+#define MICS_PROCESS_BYTES ((uint64_t)16 << 20)
+/* Code and data of program and libraries that training touches in addition; the plan, its schedule,
+ * threads' stacks, a manifest. */
+#define MICS_TRAINING_PROCESS_BYTES ((uint64_t)2304 << 10)
+/* Open MPI's fragments and requests, and its memory shared with the ranks of the node. */
+#define MICS_MPI_BYTES ((uint64_t)512 << 10)
+/* Panels that OpenBLAS packs for a product, of each compute thread. */
+#define MICS_BLAS_THREAD_BYTES ((uint64_t)900 << 10)
 
-/* Bytes of every region of the arena, of a host's workspace, and of the snapshot. A pure function.
+/* Bytes of every region of the arena and of the snapshot. A pure function.
  * MICS_ERR_ARG: mics_choice_check() fails. */
 enum mics_status mics_memory_compute(const struct mics_model *model,
                                      const struct mics_plan_choice *choice, struct mics_memory *out,
@@ -26,8 +37,17 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
                                         struct mics_memory *out, struct mics_err *err);
 
 /* Bytes that count against the memory of one rank: the arena and the workspace; on GPUs the context
- * and the communicators; where ranks compute in host memory, the snapshot. */
+ * and the communicators; where ranks compute in host memory, the snapshot and the process, so that
+ * it is the peak of the process's resident memory. */
 uint64_t mics_memory_total(const struct mics_memory *memory, const struct mics_topology *topology);
+
+/* Host memory of one rank. With GPUs: the process, the snapshot and pinned buffers, without what
+ * CUDA itself takes; else mics_memory_total(). */
+uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_topology *topology);
+
+/* Is there enough host memory on a node with GPUs, if the topology knows it (machine.memory_bytes)?
+ * MICS_ERR_INFEASIBLE: by how much not, and what would need less. */
+enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mics_err *err);
 
 /* Files per shard of a checkpoint: one for each replica, but none smaller than 1 MiB, since more
  * files then cost more than they gain. */

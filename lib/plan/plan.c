@@ -43,6 +43,42 @@ enum mics_status mics_choice_check(const struct mics_model *model,
     return MICS_OK;
 }
 
+struct mics_training_cost mics_plan_training_cost(const struct mics_plan *plan)
+{
+    const struct mics_shape *shape = &plan->choice.shape;
+    const struct mics_training *training = &plan->training;
+    struct mics_training_cost cost = {0};
+
+    if (training->tokens == 0 || plan->predicted.tokens_per_s <= 0)
+        return cost;
+    cost.seconds = (double)training->tokens / plan->predicted.tokens_per_s;
+    cost.rank_hours = cost.seconds / 3600 * mics_shape_world_size(shape);
+    cost.node_hours = cost.seconds / 3600 * shape->nodes;
+    cost.price = cost.node_hours * training->node_hour_price;
+    return cost;
+}
+
+struct mics_peak_flops mics_plan_peak_flops(const struct mics_plan *plan)
+{
+    const struct mics_topology *topology = plan->topology;
+    const json_t *device = json_object_get(topology->doc, "device");
+    const double vendor = json_number_value(json_object_get(device, "peak_flops_per_s"));
+
+    return (struct mics_peak_flops){.flops = vendor > 0 ? vendor : topology->flops,
+                                    .is_vendor = vendor > 0,
+                                    .type = topology->flops_dtype};
+}
+
+double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s)
+{
+    const double peak =
+        mics_plan_peak_flops(plan).flops * mics_shape_world_size(&plan->choice.shape);
+
+    return peak > 0
+               ? mics_model_flops_per_token(plan->model, plan->choice.seq) * tokens_per_s / peak
+               : 0;
+}
+
 const char *mics_dtype_name(enum mics_dtype dtype)
 {
     static const char *const names[] = {

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "optimizer.h"
 #include "plan/group.h"
+#include "plan/op_class.h"
 #include "topology/topology.h"
 
 #define MICS_PLAN_KIND "mics.plan"
@@ -65,10 +66,13 @@ struct mics_memory {
     struct mics_region regions[MICS_REGION_COUNT];
     uint64_t arena_bytes;
     uint64_t workspace_bytes; /* outside the arena: of libraries; on a host also staging */
+    uint64_t process_bytes;   /* host memory: the program, its libraries, MPI */
+    uint64_t pinned_bytes;    /* host memory from which a GPU copies batches; 0 on a host */
     uint64_t context_bytes, communicator_bytes; /* outside the arena, on a GPU; 0 on a host */
     uint64_t snapshot_bytes; /* host memory: a checkpoint is written from it during training */
 };
 
+/* Of an alternative that was not simulated only step_s is set, to a lower bound. */
 struct mics_prediction {
     double step_s, tokens_per_s;
     /* Of one step: time with computation, time with communication, and the part of the latter
@@ -87,6 +91,18 @@ struct mics_alternative {
     char why[160]; /* why it lost: "needs 3.1 GiB more", "12 % slower"; empty for the chosen one */
 };
 
+/* What the plan is to train, and what that costs. */
+struct mics_training {
+    uint64_t tokens;        /* 0: unknown; then the rest is 0 */
+    double node_hour_price; /* of one node for one hour; 0: unknown */
+    char currency[12];      /* of the price: "USD"; may be empty */
+};
+
+struct mics_training_cost {
+    double seconds, rank_hours, node_hours; /* at the predicted tokens/s */
+    double price;                           /* 0: unknown */
+};
+
 struct mics_plan {
     struct mics_topology *topology;
     struct mics_model *model;
@@ -95,6 +111,9 @@ struct mics_plan {
     uint64_t global_batch; /* sequences per step: n * micro_batch * micro_steps */
     struct mics_memory memory;
     struct mics_prediction predicted;
+    bool has_classes;                /* false: mics_plan_predict_classes() was not called */
+    struct mics_class_times classes; /* of the predicted step */
+    struct mics_training training;
     uint32_t alternative_count;
     struct mics_alternative *alternatives;
     json_t *doc; /* the document that it came from, or NULL */
@@ -108,6 +127,21 @@ void mics_plan_free(struct mics_plan *plan);
 enum mics_status mics_plan_from_doc(json_t *doc, struct mics_plan **out, struct mics_err *err);
 /* *out belongs to the caller. The topology's history becomes the plan's. MICS_ERR_NOMEM. */
 enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, struct mics_err *err);
+
+/* All 0 if there are no tokens. */
+struct mics_training_cost mics_plan_training_cost(const struct mics_plan *plan);
+
+/* A rate of FLOP/s that model FLOPs utilisation is relative to. */
+struct mics_peak_flops {
+    double flops;     /* per rank */
+    bool is_vendor;   /* false: the vendor's peak is unknown; the sustained rate */
+    const char *type; /* "bf16" */
+};
+struct mics_peak_flops mics_plan_peak_flops(const struct mics_plan *plan);
+
+/* Model FLOPs utilisation (Chowdhery et al. 2022) at this rate, with 6N + 6LCT FLOPs per token
+ * (mics_model_flops_per_token()), of the peak of all ranks. */
+double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s);
 
 /* Ranges that memory, schedule and engine rely on: shape, batch, sequence, slots, segments.
  * MICS_ERR_ARG with the reason. */

@@ -8,6 +8,7 @@
  */
 #include "plan/print.h"
 
+#include "base/num.h"
 #include "base/units.h"
 #include "doc/table.h"
 #include "plan/memory.h"
@@ -185,6 +186,14 @@ static void put_bytes(struct mics_table *table, const char *name, uint64_t bytes
     mics_table_share(table, tsv, limit ? (double)bytes / (double)limit : 0);
 }
 
+/* Host memory of a node. 0: unknown. */
+static uint64_t node_memory(const struct mics_plan *plan)
+{
+    const json_t *machine = json_object_get(plan->topology->doc, "machine");
+
+    return (uint64_t)json_integer_value(json_object_get(machine, "memory_bytes"));
+}
+
 static enum mics_status print_memory(FILE *out, const struct mics_plan *plan, int tsv,
                                      struct mics_err *err)
 {
@@ -212,18 +221,86 @@ static enum mics_status print_memory(FILE *out, const struct mics_plan *plan, in
     if (in_host)
         put_bytes(table, tsv ? "snapshot" : "+ snapshot for checkpoints", memory->snapshot_bytes,
                   limit, tsv);
+    if (in_host)
+        put_bytes(table, tsv ? "process" : "+ process and libraries", memory->process_bytes, limit,
+                  tsv);
     put_bytes(table, tsv ? "total" : "= total", total, limit, tsv);
     put_bytes(table, "limit", limit, limit, tsv);
+    if (!in_host)
+        put_bytes(table, tsv ? "host_node" : "host memory of a node",
+                  mics_memory_host(memory, plan->topology) * plan->topology->per_node,
+                  node_memory(plan), tsv);
     return mics_table_finish(table, out, tsv, err);
 }
 
-/* The model's FLOPs, counted as 6N + 6LCT per token, as a fraction of the sustained FLOP/s. */
-static double utilisation(const struct mics_plan *plan)
+/* "12.3 days", "7.5 hours" */
+static void put_duration(struct mics_table *table, double seconds)
 {
-    const double rate = plan->topology->flops * mics_shape_world_size(&plan->choice.shape);
-    const double flops = mics_model_flops_per_token(plan->model, plan->choice.seq);
+    const double hours = seconds / 3600;
 
-    return rate > 0 ? flops * plan->predicted.tokens_per_s / rate : 0;
+    if (hours < 48)
+        mics_table_cell(table, "%.3g hour%s", hours, hours == 1 ? "" : "s");
+    else
+        mics_table_cell(table, hours < 2400 ? "%.3g days" : "%.0f days", hours / 24);
+}
+
+/* A number of 12 digits with thousands separated by commas; two decimals below 100. */
+static void put_amount(struct mics_table *table, double amount, const char *unit)
+{
+    char digits[64], text[96];
+    size_t used = 0;
+    const int length = snprintf(digits, sizeof digits, amount < 100 ? "%.2f" : "%.0f", amount);
+
+    for (int i = 0; i < length && used + 2 < sizeof text; i++) {
+        if (amount >= 1000 && i > 0 && (length - i) % 3 == 0)
+            text[used++] = ',';
+        text[used++] = digits[i];
+    }
+    text[used] = 0;
+    mics_table_cell(table, "%s%s%s", text, *unit ? " " : "", unit);
+}
+
+/* What training on plan->training.tokens takes. */
+static void put_training_cost(struct mics_table *table, const struct mics_plan *plan)
+{
+    const struct mics_training *training = &plan->training;
+    const struct mics_training_cost cost = mics_plan_training_cost(plan);
+    char tokens[TEXT];
+
+    mics_table_cell(table, "time for %s tokens",
+                    mics_format_count((double)training->tokens, tokens, sizeof tokens));
+    put_duration(table, cost.seconds);
+    mics_table_cell(table, strcmp(plan->topology->device, "host") == 0 ? "hours of all ranks"
+                                                                       : "GPU-hours");
+    put_amount(table, cost.rank_hours, "");
+    if (training->node_hour_price <= 0)
+        return;
+    mics_table_cell(table, "price at %.12g%s%s per node-hour", training->node_hour_price,
+                    *training->currency ? " " : "", training->currency);
+    put_amount(table, cost.price, training->currency);
+}
+
+static void put_training_cost_tsv(struct mics_table *table, const struct mics_plan *plan)
+{
+    const struct mics_training *training = &plan->training;
+    const struct mics_training_cost cost = mics_plan_training_cost(plan);
+    const struct {
+        const char *key;
+        double value;
+    } rows[] = {{"training_s", cost.seconds},
+                {"rank_hours", cost.rank_hours},
+                {"node_hours", cost.node_hours},
+                {"node_hour_price", training->node_hour_price},
+                {"price", cost.price}};
+    const size_t count = training->node_hour_price > 0 ? 5 : 3;
+
+    put_number(table, "tokens", training->tokens);
+    for (size_t i = 0; i < count; i++) {
+        mics_table_cell(table, "%s", rows[i].key);
+        mics_table_cell(table, "%.12g", rows[i].value);
+    }
+    if (training->node_hour_price > 0)
+        put_text(table, "currency", training->currency);
 }
 
 static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan, int tsv,
@@ -247,53 +324,69 @@ static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan
     }
     mics_table_cell(table, tsv ? "tokens_per_s" : "tokens per second");
     mics_table_count(table, tsv, predicted->tokens_per_s);
-    mics_table_cell(table, tsv ? "utilisation" : "of the sustained FLOP/s (6N + 6LCT)");
-    mics_table_share(table, tsv, utilisation(plan));
+    mics_table_cell(table, tsv ? "mfu" : "model FLOPs utilisation");
+    mics_table_share(table, tsv, mics_plan_mfu(plan, predicted->tokens_per_s));
+    if (tsv) {
+        mics_table_cell(table, "mfu_flops_per_s");
+        mics_table_cell(table, "%.12g", mics_plan_peak_flops(plan).flops);
+    }
     mics_table_cell(table, tsv ? "net_bytes" : "over a node's network card");
     mics_table_bytes(table, tsv, predicted->net_bytes);
     mics_table_cell(table, tsv ? "sent_bytes" : "sent by a rank");
     mics_table_bytes(table, tsv, predicted->sent_bytes);
+    if (plan->training.tokens > 0 && tsv)
+        put_training_cost_tsv(table, plan);
+    else if (plan->training.tokens > 0)
+        put_training_cost(table, plan);
     return mics_table_finish(table, out, tsv, err);
 }
 
-static void put_alternative(struct mics_table *table, const struct mics_alternative *alternative,
-                            int tsv)
+/* One paragraph, broken between words. */
+static void print_paragraph(FILE *out, const char *text, size_t width)
 {
-    const struct mics_plan_choice *choice = &alternative->choice;
+    size_t column = 0;
 
-    mics_table_cell(table, "%s", choice->strategy);
-    mics_table_cell(table, "%u", choice->shape.p_param);
-    mics_table_cell(table, "%u", choice->shape.p_grad);
-    mics_table_cell(table, "%u", choice->shape.p_optim);
-    mics_table_cell(table, "%u", choice->micro_batch);
-    mics_table_cell(table, "%u", choice->micro_steps);
-    mics_table_cell(table, "%s", mics_recompute_name(choice->recompute));
-    mics_table_bytes(table, tsv, alternative->total_bytes);
-    if (alternative->predicted.step_s > 0)
-        mics_table_time(table, tsv, alternative->predicted.step_s);
-    else
-        mics_table_cell(table, "-");
-    mics_table_cell(table, "%s", alternative->why[0] ? alternative->why : "chosen");
+    while (*text) {
+        const size_t length = strcspn(text, " ");
+
+        if (column > 0 && column + 1 + length > width) {
+            fputc('\n', out);
+            column = 0;
+        }
+        column += (column > 0) + length;
+        fprintf(out, "%s%.*s", column > length ? " " : "", (int)length, text);
+        text += length + strspn(text + length, " ");
+    }
+    fputc('\n', out);
 }
 
-static enum mics_status print_alternatives(FILE *out, const struct mics_plan *plan, int tsv,
-                                           struct mics_err *err)
+static enum mics_status print_reasons(FILE *out, const struct mics_plan *plan, int tsv,
+                                      struct mics_err *err)
 {
-    struct mics_table *table = mics_table_new(
-        tsv ? "strategy|p_param|p_grad|p_optim|micro_batch|micro_steps|recompute|bytes|step_s|why"
-            : "<alternative|>p param|>p grad|>p "
-              "optim|>micro-batch|>micro-steps|<recompute|>memory|>step|<why not");
+    char text[MICS_PLAN_REASONS_BYTES];
+    struct mics_table *table;
 
-    for (uint32_t i = 0; i < plan->alternative_count; i++)
-        put_alternative(table, &plan->alternatives[i], tsv);
+    mics_plan_reasons(plan, text);
+    if (!tsv) {
+        print_paragraph(out, text, mics_min_u64(mics_table_columns(out), 100));
+        return MICS_OK;
+    }
+    table = mics_table_new("<|<");
+    put_text(table, "reasons", text);
     return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_candidates(FILE *out, const struct mics_plan *plan, int tsv,
+                                         struct mics_err *err)
+{
+    return mics_plan_print_candidates(out, plan, tsv ? 0 : mics_table_columns(out), err);
 }
 
 enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
     static enum mics_status (*const sections[])(FILE *, const struct mics_plan *, int,
                                                 struct mics_err *) = {
-        print_choice, print_memory, print_prediction, print_alternatives};
+        print_choice, print_memory, print_prediction, print_reasons, print_candidates};
     struct mics_plan *plan = NULL;
     enum mics_status status = mics_plan_from_doc((json_t *)(uintptr_t)doc, &plan, err);
 

@@ -29,11 +29,19 @@ static void write_hosts(FILE *out, const json_t *doc)
     }
 }
 
+static enum mics_status no_hosts(const char *path, struct mics_err *err)
+{
+    return mics_err_set(err, MICS_ERR_ARG,
+                        "%s: the topology names no hosts; give them with --hosts", path);
+}
+
 enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct mics_err *err)
 {
     struct mics_file_writer *writer = NULL;
     enum mics_status status;
 
+    if (json_array_size(json_object_get(doc, "hosts")) == 0)
+        return no_hosts(path, err);
     if (json_array_size(json_object_get(doc, "bad_nodes")) >=
         json_array_size(json_object_get(doc, "hosts")))
         return mics_err_set(err, MICS_ERR_INFEASIBLE, "%s: every host has a slow rank or link",
@@ -42,5 +50,26 @@ enum mics_status mics_hostfile_write(const char *path, const json_t *doc, struct
     if (status != MICS_OK)
         return status;
     write_hosts(mics_file_stream(writer), doc);
+    return mics_file_commit(writer, err);
+}
+
+enum mics_status mics_hostfile_write_tasks(const char *path, const struct mics_topology *topology,
+                                           struct mics_err *err)
+{
+    const json_t *hosts = json_object_get(topology->doc, "hosts");
+    struct mics_file_writer *writer = NULL;
+    enum mics_status status;
+
+    if (json_array_size(hosts) == 0)
+        return no_hosts(path, err);
+    status = mics_file_create(path, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    for (size_t i = 0; i < json_array_size(hosts); i++) {
+        const char *name = json_string_value(json_array_get(hosts, i));
+
+        for (uint32_t rank = 0; rank < topology->per_node; rank++)
+            fprintf(mics_file_stream(writer), "%.*s\n", (int)strcspn(name, "#"), name);
+    }
     return mics_file_commit(writer, err);
 }

@@ -2,7 +2,9 @@
 /* probe.c - the measurements in order, and the document with their results. */
 #include "probe/probe.h"
 #include "bench/calibrate.h"
+#include "bench/kernel_rates.h"
 #include "probe/slow_nodes.h"
+#include "probe/unequal_nodes.h"
 #include "topology/gpu_info.h"
 #include "topology/node_info.h"
 
@@ -32,7 +34,7 @@ static enum mics_status probe_collectives(struct probe *probe, struct mics_err *
                                collectives_part * probe->seconds);
     struct mics_topology *topology = probe->topology;
     const enum mics_status status = mics_collectives_measure(
-        &probe->bench, left_s, &probe->measured, &probe->measured_count, err);
+        &probe->bench, NULL, left_s, &probe->measured, &probe->measured_count, err);
 
     if (status != MICS_OK)
         return status;
@@ -73,6 +75,9 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
         mics_slow_nodes_measure_ranks(&probe->nodes, &probe->bench, rates_part * probe->seconds,
                                       &topology->flops, &topology->memory_bandwidth, err);
 
+    if (status == MICS_OK && probe->bench.device->on_host)
+        status = mics_bench_kernel_rates(&probe->bench, probe->seconds, &topology->kernel_rates,
+                                         &topology->kernel_rate_count, err);
     if (status == MICS_OK)
         status = mics_bench_host_copies(&probe->bench, &probe->from_host, &probe->to_host, err);
     if (status == MICS_OK && world->local_size > 1)
@@ -86,7 +91,23 @@ static enum mics_status measure(struct probe *probe, struct mics_err *err)
     return status;
 }
 
-static json_t *hosts_of(const struct mics_world *world)
+/* The most of all ranks. */
+static enum mics_status measure_process(struct mics_world *world, uint64_t *out,
+                                        struct mics_err *err)
+{
+    const uint64_t own = mics_process_resident_bytes();
+    uint64_t *all = calloc(world->size, sizeof *all);
+    enum mics_status status =
+        all ? world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err)
+            : mics_err_nomem(err);
+
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        *out = all[i] > *out ? all[i] : *out;
+    free(all);
+    return status;
+}
+
+static json_t *world_hosts(const struct mics_world *world)
 {
     json_t *hosts = json_array();
 
@@ -103,7 +124,7 @@ static bool add_members(json_t *doc, const struct probe *probe)
 {
     const struct mics_world *world = probe->bench.world;
 
-    return json_object_set_new(doc, "hosts", hosts_of(world)) == 0 &&
+    return json_object_set_new(doc, "hosts", world_hosts(world)) == 0 &&
            json_object_set_new(doc, "declared_nodes", json_boolean(world->declared)) == 0 &&
            json_object_set(doc, "outliers", probe->nodes.list) == 0 &&
            mics_collectives_add_points(doc, probe->measured, probe->measured_count, NULL) ==
@@ -175,33 +196,24 @@ static enum mics_status make_document(const struct probe *probe, json_t **out, s
     return status;
 }
 
-static void list_nodes(const struct mics_world *world, char *text, size_t size)
+static enum mics_status add_classes(const struct probe *probe, json_t *doc, struct mics_err *err)
 {
-    size_t used = 0;
+    const struct mics_bench *bench = &probe->bench;
+    struct mics_rank_figures own = {.memory_bytes = bench->own_memory_bytes,
+                                    .flops = probe->nodes.own.flops,
+                                    .memory_bandwidth = probe->nodes.own.memory_rate};
 
-    text[0] = '\0';
-    for (uint32_t i = 0; i < world->node_count && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s%s %u", i ? ", " : "",
-                                 world->host_of_node[i], world->ranks_of_node[i]);
+    snprintf(own.device, sizeof own.device, "%s", mics_bench_device_name(bench));
+    return mics_node_classes_add(doc, bench->world, &own, err);
 }
 
-static enum mics_status check_even(const struct mics_world *world, struct mics_err *err)
-{
-    char list[300];
-
-    if (mics_world_is_even(world))
-        return MICS_OK;
-    list_nodes(world, list, sizeof list);
-    return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                        "a plan needs the same number of ranks on every node, but they are %s",
-                        list);
-}
-
-enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind kind,
-                                double seconds, json_t **out, struct mics_err *err)
+/* Nodes of one size. */
+static enum mics_status probe_part(struct mics_world *world, enum mics_device_kind kind,
+                                   double seconds, json_t **out, struct mics_err *err)
 {
     struct probe probe = {.seconds = seconds};
-    enum mics_status status = check_even(world, err);
+    uint64_t process_bytes = 0;
+    enum mics_status status = measure_process(world, &process_bytes, err);
 
     if (status == MICS_OK)
         status = mics_bench_init(&probe.bench, world, kind, 0, err);
@@ -211,13 +223,68 @@ enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind 
         status = mics_err_nomem(err);
     if (status == MICS_OK) {
         name_topology(&probe);
+        probe.topology->process_bytes = process_bytes;
         status = measure(&probe, err);
     }
     if (status == MICS_OK)
         status = make_document(&probe, out, err);
+    if (status == MICS_OK)
+        status = add_classes(&probe, *out, err);
     free(probe.measured);
     mics_topology_free(probe.topology);
     mics_slow_nodes_fini(&probe.nodes);
     mics_bench_fini(&probe.bench);
+    return status;
+}
+
+/* One part measures while the others wait: they share the network. The first part's document gets
+ * those of the others. A rank that fails returns at once, and its caller ends the job. */
+static enum mics_status probe_parts(struct mics_world *world, struct mics_world *own,
+                                    const struct mics_world_part *parts, uint32_t count,
+                                    enum mics_device_kind kind, double seconds, json_t **out,
+                                    struct mics_err *err)
+{
+    json_t *others = json_array(), *first = NULL;
+    enum mics_status status = others ? MICS_OK : mics_err_nomem(err);
+
+    for (uint32_t p = 0; p < count && status == MICS_OK; p++) {
+        json_t *doc = NULL;
+
+        if (own->local_size == parts[p].per_node)
+            status = probe_part(own, kind, seconds / count, &doc, err);
+        if (status == MICS_OK)
+            status = mics_share_document(world->comm, parts[p].first_rank, &doc, err);
+        if (status != MICS_OK || p == 0)
+            first = doc;
+        else if (json_array_append_new(others, doc) != 0)
+            status = mics_err_nomem(err);
+    }
+    if (status == MICS_OK && json_object_set(first, "other_parts", others) != 0)
+        status = mics_err_nomem(err);
+    json_decref(others);
+    if (status == MICS_OK)
+        *out = first;
+    else
+        json_decref(first);
+    return status;
+}
+
+enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind kind,
+                                double seconds, json_t **out, struct mics_err *err)
+{
+    struct mics_world_part *parts = NULL;
+    struct mics_world *own = NULL;
+    uint32_t count;
+    enum mics_status status;
+
+    if (mics_world_is_even(world))
+        return probe_part(world, kind, seconds, out, err);
+    status = mics_world_parts(world, &parts, &count, err);
+    if (status == MICS_OK)
+        status = mics_world_open_part(world, &own, err);
+    if (status == MICS_OK)
+        status = probe_parts(world, own, parts, count, kind, seconds, out, err);
+    mics_world_close(own);
+    free(parts);
     return status;
 }

@@ -14,8 +14,8 @@
 
 /* Takes about `seconds`, more if the network needs longer for five sizes of each measurement.
  * Collective. *out becomes a document mics.topology (topology.h), which the caller owns: the same
- * on all ranks, except that only rank 0's has `machine`. MICS_ERR_INFEASIBLE: the nodes have
- * different numbers of ranks. */
+ * on all ranks, except that only rank 0's has `machine`. Where nodes have different numbers of
+ * ranks, those with the same number are measured one part after another (unequal_nodes.h). */
 enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind kind,
                                 double seconds, json_t **out, struct mics_err *err);
 

@@ -78,7 +78,7 @@ enum mics_status mics_slow_nodes_add_ranks(struct mics_slow_nodes *nodes,
 }
 
 /* Two nodes' names, or the one that both ranks are on. */
-static json_t *hosts_of(const struct mics_slow_nodes *nodes, uint32_t a, uint32_t b)
+static json_t *pair_hosts(const struct mics_slow_nodes *nodes, uint32_t a, uint32_t b)
 {
     const char *first = nodes->world->host_of_node[a];
 
@@ -108,7 +108,7 @@ enum mics_status mics_slow_nodes_add_pairs(struct mics_slow_nodes *nodes,
             nodes->slow_edge[a] = true;
         status = append(nodes, &(struct entry){what, time, median, time / median},
                         json_sprintf("ranks %u and %u", pairs[i].a, pairs[i].b),
-                        hosts_of(nodes, a, b), err);
+                        pair_hosts(nodes, a, b), err);
     }
     return status;
 }
@@ -246,6 +246,7 @@ enum mics_status mics_slow_nodes_measure_ranks(struct mics_slow_nodes *nodes,
         status = mics_bench_rates(bench, (1 << round) * seconds, rates, err);
         if (status != MICS_OK)
             break;
+        nodes->own = rates[bench->world->rank];
         *flops = median_rate(rates, count, false, candidates.times[0]);
         *memory_rate = median_rate(rates, count, true, candidates.times[1]);
         status = compare_rates(rates, &candidates, &left, err);

@@ -19,6 +19,7 @@ struct mics_slow_nodes {
     json_t *list;                   /* "outliers" of the document, see topology.h */
     bool *slow;                     /* [node_count] a rank or a link inside the node is slow */
     bool *slow_edge;                /* [node_count] the link to the next node on the ring is slow */
+    struct mics_rates own;          /* of this rank, of the newest round */
 };
 
 enum mics_status mics_slow_nodes_init(struct mics_slow_nodes *nodes, const struct mics_world *world,

@@ -443,6 +443,31 @@ enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue,
     return report_unknown_gpu(catalogue, name, err);
 }
 
+bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out)
+{
+    struct mics_catalogue *catalogue = NULL;
+    bool found = false;
+
+    if (mics_catalogue_open(&catalogue, NULL) != MICS_OK)
+        return false;
+    for (size_t i = 0; i < json_array_size(catalogue->gpus) && !found; i++) {
+        const json_t *gpu = json_array_get(catalogue->gpus, i);
+        const char *id = json_string_value(json_object_get(gpu, "id"));
+        struct mics_instance instance;
+        char model[32];
+
+        snprintf(model, sizeof model, "%.*s", (int)strcspn(id, "-"), id);
+        if (!strstr(device, model))
+            continue;
+        found = mics_catalogue_find_gpu(catalogue, id, &instance, NULL) == MICS_OK &&
+                instance.rates.sms > 0;
+        if (found)
+            *out = instance.rates;
+    }
+    mics_catalogue_close(catalogue);
+    return found;
+}
+
 enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t cards,
                                        double card_rate, struct mics_topology *topology,
                                        struct mics_err *err)
@@ -450,6 +475,7 @@ enum mics_status mics_instance_set_gpu(const struct mics_instance *gpu, uint32_t
     snprintf(topology->device, sizeof topology->device, "%s", gpu->gpu);
     snprintf(topology->flops_dtype, sizeof topology->flops_dtype, "%s", gpu->flops_dtype);
     topology->flops = gpu->flops;
+    topology->rates = gpu->rates;
     topology->memory_bandwidth = gpu->memory_rate * gpu->memory_factor;
     topology->memory_bytes = mics_gpu_memory_limit((uint64_t)gpu->memory_bytes);
 

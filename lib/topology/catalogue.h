@@ -47,6 +47,7 @@ struct mics_instance {
     uint32_t cards;              /* network cards of one machine */
     double link_latency_s, net_latency_s;
     double memory_factor, link_factor, net_factor; /* reached fraction of each rate, 0 to 1 */
+    struct mics_gpu_rates rates;                   /* of one GPU */
     double usd_per_hour;                           /* of one machine; 0: not known */
 
     struct mics_source source; /* of the machine: its GPUs and network cards */
@@ -89,6 +90,10 @@ enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, con
  * MICS_ERR_ARG: there is none; the message lists all GPUs. */
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err);
+
+/* The rates of the first GPU whose model ("H200" of "H200-141") is in the name of a device, such as
+ * "NVIDIA H200". false: there is none; *out is unchanged. */
+bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out);
 
 /* Complete a topology that has all but its GPU: the fields of its device from `gpu`, and its
  * document, with the vendors' figures. `card_rate` is the rate of each of a node's `cards` network

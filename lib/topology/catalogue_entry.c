@@ -5,6 +5,7 @@
 
 #include "base/suggest.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define COUNT_OF(array) (sizeof(array) / sizeof *(array))
@@ -81,6 +82,37 @@ static enum mics_status read_source(const struct mics_cursor *at, struct mics_so
     return status == MICS_OK ? read_text(at, "file", &out->file, err) : status;
 }
 
+/* What kernels reach: the peak of each type is sustained in the same part. */
+static enum mics_status read_rates(const struct mics_cursor *gpu, double sustained,
+                                   struct mics_gpu_rates *out, struct mics_err *err)
+{
+    const struct figure figures[] = {{"f32_tflops", sustained * 1e12, &out->f32},
+                                     {"bf16_tflops", sustained * 1e12, &out->bf16},
+                                     {"f16_tflops", sustained * 1e12, &out->f16},
+                                     {"product_overhead_us", 1e-6, &out->product_overhead_s},
+                                     {"attention_factor", 1, &out->attention_factor}};
+    const struct figure more[] = {{"tf32_tflops", sustained * 1e12, &out->tf32},
+                                  {"pytorch_efficiency", 1, &out->pytorch_efficiency}};
+    const char *attention;
+    enum mics_status status;
+
+    if (!mics_cursor_has(gpu, "sms"))
+        return MICS_OK;
+    status = mics_cursor_u32(gpu, "sms", 1, 1 << 16, &out->sms, err);
+    if (status == MICS_OK)
+        status = read_figures(gpu, figures, COUNT_OF(figures), err);
+    for (size_t i = 0; i < COUNT_OF(more) && status == MICS_OK; i++)
+        if (mics_cursor_has(gpu, more[i].key))
+            status = read_figures(gpu, &more[i], 1, err);
+    if (status == MICS_OK)
+        status = mics_cursor_string(gpu, "attention", &attention, err);
+    if (status == MICS_OK && !mics_gpu_attention_is_known(attention))
+        return mics_cursor_fail(gpu, "attention", err, "'%s': expected A100 or H100", attention);
+    if (status == MICS_OK)
+        snprintf(out->attention, sizeof out->attention, "%s", attention);
+    return status;
+}
+
 enum mics_status mics_entry_gpu(const struct mics_cursor *gpu, struct mics_instance *out,
                                 struct mics_err *err)
 {
@@ -105,6 +137,8 @@ enum mics_status mics_entry_gpu(const struct mics_cursor *gpu, struct mics_insta
         status = mics_cursor_double(gpu, "sustained", 1e-6, 1, &sustained, err);
     if (status == MICS_OK)
         out->flops = sustained * out->peak_flops;
+    if (status == MICS_OK)
+        status = read_rates(gpu, sustained, &out->rates, err);
     return status == MICS_OK ? read_source(gpu, &out->gpu_source, err) : status;
 }
 

@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.c - seconds of one operation: measured collectives first, then the formula of a ring.
+ * cost.c - seconds of one operation: measured collectives first, then formulas.
  *
- * A ring of m ranks takes m - 1 steps; in each, every rank sends a piece of S / m to the next. When
- * the ring spans nodes, in every step a rank of each node sends to another node, so every step
- * takes the network's latency, and the node's cards carry (m-1)/m S in each direction. Groups that
- * share the cards divide their bandwidth. An all-reduce is a reduce-scatter and an all-gather in a
- * ring, or, where that is faster, two binary trees that each carry half of the bytes up and down.
+ * Where the ranks are processes, the algorithms are those of lib/comm/mpi: a ring; for short pieces
+ * direct messages (a reduction in one round, a gather in log2(m) rounds); for an all-reduce of few
+ * bytes a tree. A ring in node order leaves each node once, so a node's cards carry (m-1)/m S in
+ * each direction. Groups that share the cards divide their bandwidth.
  */
 #include "topology/cost.h"
 
+#include "topology/nccl_cost.h"
+
 #include <assert.h>
 #include <math.h>
+
+/* Of lib/comm/mpi: bytes of an all-reduce up to which a tree is used, its arity, and the staging
+ * memory, which the pieces of all ranks must fit for direct messages. */
+enum { TREE_BYTES = 4096, TREE_ARITY = 8, DIRECT_STAGING_BYTES = 8 * (64 * 1024 - 512) };
 
 /* Groups per node when groups of one shape cover all ranks, as when a probe measures them. */
 static uint32_t natural_sharing(const struct mics_topology *topology, struct mics_span span)
@@ -19,80 +24,208 @@ static uint32_t natural_sharing(const struct mics_topology *topology, struct mic
     return topology->per_node / span.per_node > 0 ? topology->per_node / span.per_node : 1;
 }
 
-static const struct mics_link *find_measured(const struct mics_topology *topology,
-                                             enum mics_collective collective, struct mics_span span)
+/* Measured times of arrays of increasing sizes, in arrays of structures of `stride` numbers. */
+struct series {
+    const double *bytes, *seconds;
+    size_t count, stride;
+    double bandwidth; /* beyond the last */
+};
+
+static double at(const double *values, const struct series *series, size_t index)
+{
+    return values[index * series->stride];
+}
+
+/* In the logarithms between two points; below the first point its time; above the last one more in
+ * proportion to the additional bytes. */
+static double interpolate(const struct series *series, double bytes)
+{
+    const double *x = series->bytes, *y = series->seconds;
+    const size_t last = series->count - 1;
+    size_t i = 1;
+
+    if (bytes <= x[0])
+        return y[0];
+    if (bytes >= at(x, series, last))
+        return at(y, series, last) + (bytes - at(x, series, last)) / series->bandwidth;
+    while (at(x, series, i) < bytes)
+        i++;
+    const double before = at(x, series, i - 1), after = at(x, series, i);
+    const double part = log(bytes / before) / log(after / before);
+    return at(y, series, i - 1) * pow(at(y, series, i) / at(y, series, i - 1), part);
+}
+
+static bool is_of(enum mics_collective collective, struct mics_span span, enum mics_collective of,
+                  uint32_t nodes, uint32_t per_node)
+{
+    return collective == of && span.nodes == nodes && span.per_node == per_node;
+}
+
+/* Of the series of the group, or of the flat exchanges of the same group. *latency_s is what does
+ * not grow with the bytes. */
+static bool measured_seconds(const struct mics_topology *topology, enum mics_collective collective,
+                             struct mics_span span, double bytes, double *seconds,
+                             double *latency_s)
 {
     for (uint32_t i = 0; i < topology->cost_count; i++) {
         const struct mics_collective_cost *cost = &topology->costs[i];
 
-        if (cost->collective == collective && cost->nodes == span.nodes &&
-            cost->per_node == span.per_node)
-            return &cost->cost;
+        if (!is_of(collective, span, cost->collective, cost->nodes, cost->per_node))
+            continue;
+        *latency_s = cost->cost.latency_s;
+        *seconds = cost->cost.latency_s + bytes / cost->cost.bandwidth_bytes;
+        if (cost->point_count > 0)
+            *seconds = interpolate(&(struct series){&cost->points[0].bytes,
+                                                    &cost->points[0].seconds, cost->point_count,
+                                                    sizeof cost->points[0] / sizeof(double),
+                                                    cost->cost.bandwidth_bytes},
+                                   bytes);
+        return true;
     }
-    return NULL;
+    for (uint32_t i = 0; i < topology->algorithm_timing_count; i++) {
+        const struct mics_algorithm_timing *timing = &topology->algorithm_timings[i];
+
+        if (!is_of(collective, span, timing->collective, timing->nodes, timing->per_node))
+            continue;
+        *latency_s = timing->points[0].flat_s;
+        *seconds = mics_algorithm_timing_flat(timing, bytes);
+        return true;
+    }
+    return false;
 }
 
-/* It was measured with natural_sharing() groups per node; the bandwidth is scaled to
+/* It was measured with natural_sharing() groups per node; the transfer is scaled to
  * span.sharing. */
-static double measured_seconds(const struct mics_topology *topology, const struct mics_link *cost,
-                               struct mics_span span, double bytes)
+static bool measured_time(const struct mics_topology *topology, enum mics_collective collective,
+                          struct mics_span span, double bytes, struct mics_collective_time *out)
 {
-    double bandwidth = cost->bandwidth_bytes;
+    double seconds, latency_s;
+
+    if (!measured_seconds(topology, collective, span, bytes, &seconds, &latency_s))
+        return false;
+    out->latency_s = fmin(latency_s, seconds);
+    out->transfer_s = seconds - out->latency_s;
+    if (span.nodes > 1)
+        out->transfer_s *= (double)span.sharing / natural_sharing(topology, span);
+    return true;
+}
+
+/* Bytes per second between neighbours of a ring, of the slowest link. */
+static double ring_bandwidth(const struct mics_topology *topology, struct mics_span span)
+{
+    const double inside = span.per_node > 1 ? topology->node_link.bandwidth_bytes : INFINITY;
+    const double outside =
+        span.nodes > 1 ? topology->net_link.bandwidth_bytes / span.sharing : INFINITY;
+
+    assert(fmin(inside, outside) > 0);
+    return fmin(inside, outside);
+}
+
+/* All-gather or reduce-scatter. */
+static struct mics_collective_time ring_time(const struct mics_topology *topology,
+                                             struct mics_span span, double bytes)
+{
+    const double m = (double)span.nodes * span.per_node, q = span.nodes;
+
+    return (struct mics_collective_time){(q - 1) * topology->net_link.latency_s +
+                                             (m - q) * topology->node_link.latency_s,
+                                         (m - 1) / m * bytes / ring_bandwidth(topology, span)};
+}
+
+/* Latency of `rounds` messages, one after another, to ranks at growing distances. */
+static double rounds_latency(const struct mics_topology *topology, struct mics_span span,
+                             double rounds)
+{
+    return rounds * (span.nodes > 1 ? topology->net_link.latency_s : topology->node_link.latency_s);
+}
+
+/* All-gather or reduce-scatter of messages from each rank to each other. Each of a node's ranks
+ * exchanges the pieces of all other nodes over the cards. */
+static struct mics_collective_time direct_time(const struct mics_topology *topology,
+                                               enum mics_collective collective,
+                                               struct mics_span span, double bytes)
+{
+    const double m = (double)span.nodes * span.per_node, k = span.per_node;
+    const double rounds = collective == MICS_REDUCE_SCATTER ? 1 : ceil(log2(m));
+    double transfer = (m - 1) / m * bytes / ring_bandwidth(topology, span);
 
     if (span.nodes > 1)
-        bandwidth *= (double)natural_sharing(topology, span) / span.sharing;
-    return cost->latency_s + bytes / bandwidth;
+        transfer = fmax(transfer, k * (m - k) / m * bytes * span.sharing /
+                                      topology->net_link.bandwidth_bytes);
+    return (struct mics_collective_time){rounds_latency(topology, span, rounds), transfer};
 }
 
-/* The slowest link between neighbours, which determines the time of one step of a ring or a
- * tree. */
-static struct mics_link step_link(const struct mics_topology *topology, struct mics_span span)
+/* All-reduce up and down a tree of all ranks, whose inner ranks have TREE_ARITY children. */
+static struct mics_collective_time tree_time(const struct mics_topology *topology,
+                                             struct mics_span span, double bytes)
 {
-    struct mics_link link = topology->node_link;
+    const double m = (double)span.nodes * span.per_node;
+    const double depth = ceil(log(m) / log(TREE_ARITY));
 
-    if (span.nodes > 1) {
-        const double share = topology->net_link.bandwidth_bytes / span.sharing;
-        const double latency = topology->net_link.latency_s;
-
-        link.latency_s = span.per_node > 1 ? fmax(link.latency_s, latency) : latency;
-        link.bandwidth_bytes = span.per_node > 1 ? fmin(link.bandwidth_bytes, share) : share;
-    }
-    assert(link.bandwidth_bytes > 0);
-    return link;
+    return (struct mics_collective_time){rounds_latency(topology, span, 2 * depth),
+                                         2 * fmin(TREE_ARITY, m - 1) * bytes /
+                                             ring_bandwidth(topology, span)};
 }
 
-static double ring_seconds(struct mics_link link, double m, double bytes)
+static double total(struct mics_collective_time time)
 {
-    return (m - 1) * link.latency_s + (m - 1) / m * bytes / link.bandwidth_bytes;
+    return time.latency_s + time.transfer_s;
 }
 
-static double tree_all_reduce_seconds(struct mics_link link, double m, double bytes)
+static struct mics_collective_time faster(struct mics_collective_time a,
+                                          struct mics_collective_time b)
 {
-    return 2 * (ceil(log2(m)) * link.latency_s + bytes / link.bandwidth_bytes);
+    return total(b) < total(a) ? b : a;
+}
+
+/* All-gather or reduce-scatter between processes. */
+static struct mics_collective_time exchange_time(const struct mics_topology *topology,
+                                                 enum mics_collective collective,
+                                                 struct mics_span span, double bytes)
+{
+    const struct mics_collective_time ring = ring_time(topology, span, bytes);
+
+    if (bytes > DIRECT_STAGING_BYTES)
+        return ring;
+    return faster(ring, direct_time(topology, collective, span, bytes));
+}
+
+static struct mics_collective_time process_time(const struct mics_topology *topology,
+                                                enum mics_collective collective,
+                                                struct mics_span span, double bytes)
+{
+    if (collective != MICS_ALL_REDUCE)
+        return exchange_time(topology, collective, span, bytes);
+
+    const struct mics_collective_time reduce =
+                                          exchange_time(topology, MICS_REDUCE_SCATTER, span, bytes),
+                                      gather =
+                                          exchange_time(topology, MICS_ALL_GATHER, span, bytes),
+                                      both = {reduce.latency_s + gather.latency_s,
+                                              reduce.transfer_s + gather.transfer_s};
+    return bytes <= TREE_BYTES ? faster(both, tree_time(topology, span, bytes)) : both;
+}
+
+struct mics_collective_time mics_cost_collective_time(const struct mics_topology *topology,
+                                                      enum mics_collective collective,
+                                                      struct mics_span span, uint64_t bytes)
+{
+    struct mics_collective_time measured;
+
+    assert(span.sharing >= 1 && span.nodes >= 1 && span.per_node >= 1);
+    if (span.nodes == 1 && span.per_node == 1)
+        return (struct mics_collective_time){0, 0};
+    if (measured_time(topology, collective, span, (double)bytes, &measured))
+        return measured;
+    if (mics_nccl_is_used(topology))
+        return mics_nccl_cost(topology, collective, span, bytes).time;
+    return process_time(topology, collective, span, (double)bytes);
 }
 
 double mics_cost_collective(const struct mics_topology *topology, enum mics_collective collective,
                             struct mics_span span, uint64_t bytes)
 {
-    const struct mics_link *measured;
-
-    assert(span.sharing >= 1 && span.nodes >= 1 && span.per_node >= 1);
-    if (span.nodes == 1 && span.per_node == 1)
-        return 0;
-    measured = find_measured(topology, collective, span);
-    if (measured)
-        return measured_seconds(topology, measured, span, (double)bytes);
-    const struct mics_link link = step_link(topology, span);
-    const double m = (double)span.nodes * span.per_node;
-    const double ring = ring_seconds(link, m, (double)bytes);
-    if (collective != MICS_ALL_REDUCE)
-        return ring;
-    return fmin(2 * ring, tree_all_reduce_seconds(link, m, (double)bytes));
-}
-
-double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes)
-{
-    return fmax(flops / topology->flops, bytes / topology->memory_bandwidth);
+    return total(mics_cost_collective_time(topology, collective, span, bytes));
 }
 
 const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics_topology *topology,
@@ -110,38 +243,26 @@ const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics
     return NULL;
 }
 
-static double time_of(const struct mics_algorithm_point *point, bool hierarchical)
+static double algorithm_seconds(const struct mics_algorithm_timing *timing, const double *seconds,
+                                double bytes)
 {
-    return hierarchical ? point->hierarchical_s : point->flat_s;
-}
+    const struct mics_algorithm_point *points = timing->points;
+    const size_t stride = sizeof points[0] / sizeof(double);
+    const size_t last = timing->count - 1;
 
-static double interpolate(const struct mics_algorithm_timing *timing, double bytes,
-                          bool hierarchical)
-{
-    const struct mics_algorithm_point *points = timing->points, *last = &points[timing->count - 1];
-    uint32_t i = 1;
-
-    if (bytes <= points[0].bytes)
-        return time_of(&points[0], hierarchical);
-    if (bytes >= last->bytes)
-        return time_of(last, hierarchical) * bytes / last->bytes;
-    while (points[i].bytes < bytes)
-        i++;
-    const double part =
-        log(bytes / points[i - 1].bytes) / log(points[i].bytes / points[i - 1].bytes);
-    const double before = time_of(&points[i - 1], hierarchical),
-                 after = time_of(&points[i], hierarchical);
-    return before * pow(after / before, part);
+    return interpolate(&(struct series){&points[0].bytes, seconds, timing->count, stride,
+                                        points[last].bytes / seconds[last * stride]},
+                       bytes);
 }
 
 double mics_algorithm_timing_flat(const struct mics_algorithm_timing *timing, double bytes)
 {
-    return interpolate(timing, bytes, false);
+    return algorithm_seconds(timing, &timing->points[0].flat_s, bytes);
 }
 
 double mics_algorithm_timing_hierarchical(const struct mics_algorithm_timing *timing, double bytes)
 {
-    return interpolate(timing, bytes, true);
+    return algorithm_seconds(timing, &timing->points[0].hierarchical_s, bytes);
 }
 
 struct mics_hierarchical_window

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cost.h - how long one operation takes on a topology.
+ * cost.h - how long a collective takes on a topology.
  *
- * Communication: the measured collective where the topology has one for that group, else the
- * alpha-beta formula of a ring (Thakur et al. 2005): (m-1) alpha + (m-1)/m S / beta. An all-reduce
- * takes twice that, or 2 log2(m) alpha + 2 S / beta with two trees (Sanders et al. 2009) where that
- * is less. Computation: a roofline, max(flops / rate, bytes / memory bandwidth).
+ * Communication: what was measured, size by size, where the topology has it for that group (its
+ * `collectives`, else its flat `exchanges`), whatever the formulas say; else NCCL's
+ * model on NVIDIA's GPUs (nccl_cost.h); else the algorithms of lib/comm/mpi, of which the fastest
+ * counts. A ring of m ranks on q nodes (Thakur et al. 2005): a piece crosses the network q - 1 times
+ * and goes from rank to rank of a node m - q times, so
+ *
+ *     (q-1) alpha_net + (m-q) alpha_node + (m-1)/m S / beta
+ *
+ * and twice that for an all-reduce. Trees and direct messages: cost.c.
+ * Computation: see compute.h.
  */
 #ifndef MICS_TOPOLOGY_COST_H
 #define MICS_TOPOLOGY_COST_H
@@ -19,13 +25,20 @@ struct mics_span {
     uint32_t sharing;  /* groups that use the same cards at the same time, 1 or more */
 };
 
-/* Seconds of one collective on `bytes` (the whole array, gathered size). 0 for a group of one
- * rank. */
+/* The time of a collective that uses its links alone. Other collectives over the same links lengthen
+ * only `transfer_s`. */
+struct mics_collective_time {
+    double latency_s, transfer_s;
+};
+
+/* One collective on `bytes` (the whole array, gathered size). Zero for a group of one rank. */
+struct mics_collective_time mics_cost_collective_time(const struct mics_topology *topology,
+                                                      enum mics_collective collective,
+                                                      struct mics_span span, uint64_t bytes);
+
+/* The sum of both, in seconds. */
 double mics_cost_collective(const struct mics_topology *topology, enum mics_collective collective,
                             struct mics_span span, uint64_t bytes);
-
-/* Seconds of a computation of `flops` FLOPs that moves `bytes` bytes of memory. */
-double mics_cost_compute(const struct mics_topology *topology, double flops, double bytes);
 
 /* The measured algorithms of a collective on a group; NULL: not measured. */
 const struct mics_algorithm_timing *mics_algorithm_timing_find(const struct mics_topology *topology,

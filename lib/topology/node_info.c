@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <hwloc.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -192,4 +193,19 @@ uint64_t mics_node_memory_bytes(void)
     const uint64_t limit = mics_cgroup_memory_limit(membership, "/sys/fs/cgroup");
     free(membership);
     return bytes == 0 && limit == UINT64_MAX ? 0 : mics_min_u64(bytes ? bytes : limit, limit);
+}
+
+uint64_t mics_process_resident_bytes(void)
+{
+    unsigned long long total, resident;
+    uint64_t bytes = 0;
+    size_t size;
+    char *text;
+
+    if (mics_file_read("/proc/self/statm", 4096, &text, &size, NULL) != MICS_OK)
+        return 0;
+    if (sscanf(text, "%llu %llu", &total, &resident) == 2)
+        bytes = resident * (uint64_t)sysconf(_SC_PAGESIZE);
+    free(text);
+    return bytes;
 }

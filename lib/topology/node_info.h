@@ -17,6 +17,9 @@ enum mics_status mics_node_describe(json_t **out, struct mics_err *err);
  * group of this process or a parent of it has a limit. 0: unknown. */
 uint64_t mics_node_memory_bytes(void);
 
+/* Bytes of this process that are in memory now. 0: unknown. */
+uint64_t mics_process_resident_bytes(void);
+
 /* The lowest limit of the control groups in `membership`, which has the format of
  * /proc/self/cgroup, below the file system at `root`; UINT64_MAX: no limit. Versions 1 and 2. */
 uint64_t mics_cgroup_memory_limit(const char *membership, const char *root);

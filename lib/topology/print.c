@@ -6,6 +6,7 @@
  * (outliers, copies to the host, GPUs) is taken from the document itself.
  */
 #include "topology/print.h"
+#include "topology/compute.h"
 #include "topology/cost.h"
 #include "topology/gpu_info.h"
 
@@ -16,7 +17,8 @@
 
 static void put_device(struct mics_table *table, const struct mics_topology *topology, int tsv)
 {
-    char count[32];
+    char count[32], profile[96];
+    struct mics_compute compute;
 
     mics_table_cell(table, "device");
     mics_table_cell(table, "%s", topology->device);
@@ -39,6 +41,15 @@ static void put_device(struct mics_table *table, const struct mics_topology *top
     mics_table_bytes(table, tsv, topology->memory_bytes);
     mics_table_cell(table, tsv ? "memory_bandwidth_bytes_per_s" : "memory bandwidth");
     mics_table_rate(table, tsv, topology->memory_bandwidth);
+    if (mics_topology_is_host(topology))
+        return;
+    mics_table_cell(table, "attention");
+    mics_table_cell(table, "at FlashAttention-2's rates, not measured");
+    mics_compute_init(&compute, topology);
+    if (*mics_compute_describe_profile(&compute, profile, sizeof profile)) {
+        mics_table_cell(table, "profile");
+        mics_table_cell(table, "%s", profile);
+    }
 }
 
 /* Copies between a GPU and its host, if they were measured. */

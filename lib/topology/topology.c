@@ -10,10 +10,12 @@
 #include "topology/topology.h"
 
 #include "topology/cost.h"
+#include "topology/node_sets.h"
 
 #include "doc/cursor.h"
 #include "doc/doc.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,6 +32,16 @@ const char *mics_collective_name(enum mics_collective collective)
     };
 
     return names[collective];
+}
+
+const char *mics_profile_name(enum mics_profile profile)
+{
+    return profile == MICS_PROFILE_PYTORCH ? "pytorch" : "mics";
+}
+
+bool mics_topology_is_host(const struct mics_topology *topology)
+{
+    return strcmp(topology->device, "host") == 0;
 }
 
 bool mics_topology_dtype_is_known(const char *dtype)
@@ -116,6 +128,59 @@ static enum mics_status read_dtype(const struct mics_cursor *at, struct mics_top
     return MICS_OK;
 }
 
+static enum mics_status read_rates(const struct mics_cursor *device, struct mics_gpu_rates *rates,
+                                   struct mics_err *err)
+{
+    const struct {
+        const char *key;
+        double min, max, *out;
+    } numbers[] = {{"f32_flops_per_s", 1, max_rate, &rates->f32},
+                   {"tf32_flops_per_s", 0, max_rate, &rates->tf32},
+                   {"bf16_flops_per_s", 1, max_rate, &rates->bf16},
+                   {"f16_flops_per_s", 1, max_rate, &rates->f16},
+                   {"product_overhead_s", 0, 1, &rates->product_overhead_s},
+                   {"attention_factor", 1e-6, 1e6, &rates->attention_factor}};
+    struct mics_cursor at;
+    enum mics_status status;
+
+    if (!mics_cursor_has(device, "gpu_rates"))
+        return MICS_OK;
+    status = mics_cursor_object(device, "gpu_rates", &at, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u32(&at, "sms", 1, 1 << 16, &rates->sms, err);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers && status == MICS_OK; i++)
+        status = mics_cursor_double(&at, numbers[i].key, numbers[i].min, numbers[i].max,
+                                    numbers[i].out, err);
+    if (status == MICS_OK)
+        status = read_name(&at, "attention", rates->attention, sizeof rates->attention, err);
+    if (status == MICS_OK && !mics_gpu_attention_is_known(rates->attention))
+        return mics_cursor_fail(&at, "attention", err, "'%s': expected A100 or H100",
+                                rates->attention);
+    if (status == MICS_OK && mics_cursor_has(&at, "pytorch_efficiency"))
+        status =
+            mics_cursor_double(&at, "pytorch_efficiency", 0, 1, &rates->pytorch_efficiency, err);
+    return status;
+}
+
+static enum mics_status read_profile(const struct mics_cursor *root, struct mics_topology *topology,
+                                     struct mics_err *err)
+{
+    const char *name;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "profile"))
+        return MICS_OK;
+    status = mics_cursor_string(root, "profile", &name, err);
+    if (status != MICS_OK)
+        return status;
+    for (int i = 0; i < MICS_PROFILE_COUNT; i++)
+        if (strcmp(name, mics_profile_name((enum mics_profile)i)) == 0) {
+            topology->profile = (enum mics_profile)i;
+            return MICS_OK;
+        }
+    return mics_cursor_fail(root, "profile", err, "'%.16s': expected mics or pytorch", name);
+}
+
 static enum mics_status read_device(const struct mics_cursor *root, struct mics_topology *topology,
                                     struct mics_err *err)
 {
@@ -136,6 +201,16 @@ static enum mics_status read_device(const struct mics_cursor *root, struct mics_
                                  err);
     if (status == MICS_OK && mics_cursor_has(&at, "cores"))
         status = mics_cursor_u32(&at, "cores", 0, 1 << 20, &topology->cores, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "process_bytes"))
+        status = mics_cursor_u64(&at, "process_bytes", 0, (uint64_t)1 << 40,
+                                 &topology->process_bytes, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "tf32"))
+        status = mics_cursor_bool(&at, "tf32", &topology->tf32, err);
+    if (status == MICS_OK)
+        status = read_rates(&at, &topology->rates, err);
+    if (status == MICS_OK)
+        status =
+            mics_kernel_rates_read(&at, &topology->kernel_rates, &topology->kernel_rate_count, err);
     return status;
 }
 
@@ -157,6 +232,85 @@ static enum mics_status read_collective(const struct mics_cursor *at, enum mics_
                             "'%.32s': expected all_gather, reduce_scatter or all_reduce", name);
 }
 
+/* One number of a point of at least `least`; members of an array have no name. */
+static enum mics_status read_number(const struct mics_cursor *point, size_t index, double least,
+                                    double most, double *out, struct mics_err *err)
+{
+    const struct mics_cursor at = mics_cursor_item_any(point, index);
+    const double value = json_number_value(at.value);
+
+    if (!json_is_number(at.value) || !(value >= least) || value > most)
+        return least > DBL_MIN || least == 0
+                   ? mics_cursor_fail(&at, NULL, err, "expected a number from %g to %g", least,
+                                      most)
+                   : mics_cursor_fail(&at, NULL, err, "expected a number above 0");
+    *out = value;
+    return MICS_OK;
+}
+
+static enum mics_status read_beside_point(const struct mics_cursor *points, size_t index,
+                                          struct mics_beside_point *list, struct mics_err *err)
+{
+    const struct mics_cursor at = mics_cursor_item_any(points, index);
+    struct mics_beside_point *point = &list[index];
+    enum mics_status status;
+
+    if (json_array_size(at.value) != 4)
+        return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds, part lost]");
+    status = read_number(&at, 0, 1, 1e18, &point->bytes, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 1, 1e-9, max_seconds, &point->alone_s, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 2, 1e-9, max_seconds, &point->beside_s, err);
+    if (status == MICS_OK)
+        status = read_number(&at, 3, 0, 1, &point->lost, err);
+    if (status == MICS_OK && index > 0 && point->bytes <= list[index - 1].bytes)
+        return mics_cursor_fail(&at, NULL, err, "sizes must increase from point to point");
+    return status;
+}
+
+static enum mics_status read_beside(const struct mics_cursor *at, struct mics_collective_cost *out,
+                                    struct mics_err *err)
+{
+    struct mics_cursor points;
+    enum mics_status status;
+
+    if (!mics_cursor_has(at, "beside_compute"))
+        return MICS_OK;
+    status = mics_cursor_array(at, "beside_compute", 1, MICS_BESIDE_POINTS, &points, err);
+    if (status != MICS_OK)
+        return status;
+    out->beside_count = (uint32_t)mics_cursor_count(&points);
+    for (size_t i = 0; i < out->beside_count && status == MICS_OK; i++)
+        status = read_beside_point(&points, i, out->beside, err);
+    return status;
+}
+
+/* The member "points" of a collective: [[bytes, seconds], ...]. */
+static enum mics_status read_cost_points(const struct mics_cursor *at,
+                                         struct mics_collective_cost *out, struct mics_err *err)
+{
+    struct mics_cursor points;
+    enum mics_status status =
+        mics_cursor_array(at, "points", 0, MICS_COLLECTIVE_POINTS, &points, err);
+
+    if (status != MICS_OK)
+        return status;
+    out->point_count = (uint32_t)mics_cursor_count(&points);
+    for (uint32_t i = 0; i < out->point_count && status == MICS_OK; i++) {
+        const struct mics_cursor point = mics_cursor_item_any(&points, i);
+
+        if (json_array_size(point.value) != 2)
+            return mics_cursor_fail(&point, NULL, err, "expected [bytes, seconds]");
+        status = read_number(&point, 0, DBL_MIN, 1e18, &out->points[i].bytes, err);
+        if (status == MICS_OK)
+            status = read_number(&point, 1, DBL_MIN, 1e18, &out->points[i].seconds, err);
+        if (status == MICS_OK && i > 0 && out->points[i].bytes <= out->points[i - 1].bytes)
+            return mics_cursor_fail(&point, NULL, err, "sizes must increase from point to point");
+    }
+    return status;
+}
+
 static enum mics_status read_cost(const struct mics_cursor *at,
                                   const struct mics_topology *topology,
                                   struct mics_collective_cost *out, struct mics_err *err)
@@ -169,6 +323,10 @@ static enum mics_status read_cost(const struct mics_cursor *at,
         status = mics_cursor_u32(at, "per_node", 1, topology->per_node, &out->per_node, err);
     if (status == MICS_OK)
         status = read_link(at, &out->cost, err);
+    if (status == MICS_OK && mics_cursor_has(at, "points"))
+        status = read_cost_points(at, out, err);
+    if (status == MICS_OK)
+        status = read_beside(at, out, err);
     return status;
 }
 
@@ -195,20 +353,24 @@ static enum mics_status read_costs(const struct mics_cursor *root, struct mics_t
     return status;
 }
 
-enum { MAX_ALGORITHM_TIMINGS = 1024 };
-
-/* One number of a point; members of an array have no name. */
-static enum mics_status read_number(const struct mics_cursor *point, size_t index, double *out,
-                                    struct mics_err *err)
+/* Two costs of one collective on groups of one shape contradict each other. */
+static enum mics_status check_costs(const struct mics_cursor *root,
+                                    const struct mics_topology *topology, struct mics_err *err)
 {
-    const struct mics_cursor at = mics_cursor_item_any(point, index);
-    const double value = json_number_value(at.value);
+    for (uint32_t i = 0; i < topology->cost_count; i++)
+        for (uint32_t j = 0; j < i; j++) {
+            const struct mics_collective_cost *a = &topology->costs[i], *b = &topology->costs[j];
 
-    if (!json_is_number(at.value) || !(value > 0) || value > 1e18)
-        return mics_cursor_fail(&at, NULL, err, "expected a number above 0");
-    *out = value;
+            if (a->collective == b->collective && a->nodes == b->nodes &&
+                a->per_node == b->per_node)
+                return mics_cursor_fail(root, "collectives", err,
+                                        "items %u and %u are both %s of %u x %u ranks", j, i,
+                                        mics_collective_name(a->collective), a->nodes, a->per_node);
+        }
     return MICS_OK;
 }
+
+enum { MAX_ALGORITHM_TIMINGS = 1024 };
 
 static enum mics_status read_point(const struct mics_cursor *points, size_t index,
                                    struct mics_algorithm_timing *timing, struct mics_err *err)
@@ -219,11 +381,11 @@ static enum mics_status read_point(const struct mics_cursor *points, size_t inde
 
     if (json_array_size(at.value) != 3)
         return mics_cursor_fail(&at, NULL, err, "expected [bytes, seconds, seconds]");
-    status = read_number(&at, 0, &point->bytes, err);
+    status = read_number(&at, 0, DBL_MIN, 1e18, &point->bytes, err);
     if (status == MICS_OK)
-        status = read_number(&at, 1, &point->flat_s, err);
+        status = read_number(&at, 1, DBL_MIN, 1e18, &point->flat_s, err);
     if (status == MICS_OK)
-        status = read_number(&at, 2, &point->hierarchical_s, err);
+        status = read_number(&at, 2, DBL_MIN, 1e18, &point->hierarchical_s, err);
     if (status == MICS_OK && index > 0 && point->bytes <= timing->points[index - 1].bytes)
         return mics_cursor_fail(&at, NULL, err, "sizes must increase from point to point");
     return status;
@@ -313,7 +475,7 @@ static enum mics_status read_all(const struct mics_cursor *root, struct mics_top
         status = read_links(root, topology, err);
     if (status == MICS_OK)
         status = read_costs(root, topology, err);
-    return status;
+    return status == MICS_OK ? read_profile(root, topology, err) : status;
 }
 
 enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
@@ -332,6 +494,10 @@ enum mics_status mics_topology_from_doc(json_t *doc, struct mics_topology **out,
     status = read_all(&root, topology, err);
     if (status == MICS_OK)
         status = read_algorithm_timings(doc, topology, err);
+    if (status == MICS_OK)
+        status = check_costs(&root, topology, err);
+    if (status == MICS_OK)
+        status = mics_node_sets_check(topology, err);
     if (status != MICS_OK) {
         mics_topology_free(topology);
         return status;
@@ -345,6 +511,7 @@ void mics_topology_free(struct mics_topology *topology)
     if (!topology)
         return;
     json_decref(topology->doc);
+    free(topology->kernel_rates);
     free(topology->costs);
     free(topology->algorithm_timings);
     free(topology);
@@ -399,6 +566,23 @@ static bool put_links(json_t *doc, const struct mics_topology *topology)
     return true;
 }
 
+static bool put_rates(json_t *device, const struct mics_gpu_rates *rates)
+{
+    struct writer writer = {.object = object_member(device, "gpu_rates")};
+
+    put(&writer, "sms", json_integer(rates->sms));
+    put(&writer, "f32_flops_per_s", json_real(rates->f32));
+    put(&writer, "tf32_flops_per_s", json_real(rates->tf32));
+    put(&writer, "bf16_flops_per_s", json_real(rates->bf16));
+    put(&writer, "f16_flops_per_s", json_real(rates->f16));
+    put(&writer, "product_overhead_s", json_real(rates->product_overhead_s));
+    put(&writer, "attention", json_string(rates->attention));
+    put(&writer, "attention_factor", json_real(rates->attention_factor));
+    if (rates->pytorch_efficiency > 0)
+        put(&writer, "pytorch_efficiency", json_real(rates->pytorch_efficiency));
+    return !writer.failed;
+}
+
 static bool put_device(json_t *doc, const struct mics_topology *topology)
 {
     struct writer writer = {.object = object_member(doc, "device")};
@@ -409,7 +593,38 @@ static bool put_device(json_t *doc, const struct mics_topology *topology)
     put(&writer, "memory_bandwidth_bytes_per_s", json_real(topology->memory_bandwidth));
     put(&writer, "memory_bytes", json_integer((json_int_t)topology->memory_bytes));
     put(&writer, "cores", json_integer(topology->cores));
-    return !writer.failed;
+    if (topology->process_bytes > 0)
+        put(&writer, "process_bytes", json_integer((json_int_t)topology->process_bytes));
+    if (!topology->doc && topology->kernel_rate_count > 0) {
+        json_t *rates = NULL;
+
+        writer.failed |=
+            mics_kernel_rates_to_doc(topology->kernel_rates, topology->kernel_rate_count, &rates,
+                                     NULL) != MICS_OK;
+        put(&writer, "kernel_rates", rates);
+    }
+    if (topology->tf32 || json_object_get(writer.object, "tf32"))
+        put(&writer, "tf32", json_boolean(topology->tf32));
+    return !writer.failed &&
+           (topology->rates.sms == 0 || put_rates(writer.object, &topology->rates));
+}
+
+/* NULL: out of memory. */
+static json_t *beside_to_doc(const struct mics_collective_cost *cost)
+{
+    json_t *points = json_array();
+
+    for (uint32_t i = 0; i < cost->beside_count; i++) {
+        const struct mics_beside_point *point = &cost->beside[i];
+
+        if (json_array_append_new(points,
+                                  json_pack("[I, f, f, f]", (json_int_t)point->bytes,
+                                            point->alone_s, point->beside_s, point->lost)) != 0) {
+            json_decref(points);
+            return NULL;
+        }
+    }
+    return points;
 }
 
 static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
@@ -419,6 +634,17 @@ static bool put_cost(json_t *object, const struct mics_collective_cost *cost)
     put(&writer, "collective", json_string(mics_collective_name(cost->collective)));
     put(&writer, "nodes", json_integer(cost->nodes));
     put(&writer, "per_node", json_integer(cost->per_node));
+    if (cost->point_count > 0) {
+        json_t *points = json_array();
+
+        for (uint32_t i = 0; i < cost->point_count; i++)
+            writer.failed |=
+                json_array_append_new(points, json_pack("[I, f]", (json_int_t)cost->points[i].bytes,
+                                                        cost->points[i].seconds)) != 0;
+        put(&writer, "points", points);
+    }
+    if (cost->beside_count > 0)
+        put(&writer, "beside_compute", beside_to_doc(cost));
     return !writer.failed && put_link(object, &cost->cost);
 }
 
@@ -455,6 +681,8 @@ enum mics_status mics_topology_to_doc(const struct mics_topology *topology, json
     put(&writer, "source", json_string(topology->source));
     put(&writer, "nodes", json_integer(topology->nodes));
     put(&writer, "per_node", json_integer(topology->per_node));
+    if (topology->profile != MICS_PROFILE_MICS || json_object_get(doc, "profile"))
+        put(&writer, "profile", json_string(mics_profile_name(topology->profile)));
     if (writer.failed || !put_device(doc, topology) || !put_links(doc, topology) ||
         !put_costs(doc, topology)) {
         json_decref(doc);

@@ -2,7 +2,8 @@
 /*
  * topology.h - the hardware of a cluster: the document mics.topology in memory.
  *
- * All nodes are alike (a plan needs that), so a topology of 1,024 nodes is as small as one of two.
+ * All nodes are alike, so a topology of 1,024 nodes is as small as one of two. What is known of
+ * single nodes is in the document only; node_sets.h makes topologies of alike nodes from it.
  * Costs belong to classes, not to pairs: a link inside a node, and a link between nodes.
  *
  * The document, version 1; what follows a '?' may be absent:
@@ -10,10 +11,18 @@
  *     kind "mics.topology", v 1, name, source, nodes, per_node,
  *     device {name, flops_per_s, flops_dtype ("f32", "bf16", "f16"), memory_bandwidth_bytes_per_s,
  *             memory_bytes, ? free_bytes, ? cores, ? peak_flops_per_s, ? from_host_bytes_per_s,
- *             ? to_host_bytes_per_s}
+ *             ? to_host_bytes_per_s, ? process_bytes, ? tf32 (fp32 products use it),
+ *             ? gpu_rates {sms, f32_flops_per_s, tf32_flops_per_s, bf16_flops_per_s,
+ *                          f16_flops_per_s, product_overhead_s, attention ("A100", "H100"),
+ *                          attention_factor, ? pytorch_efficiency}: see struct mics_gpu_rates,
+ *             ? kernel_rates [{kernel ("matmul"), ? form ("nn"), dtype ("f32", "bf16"),
+ *                              points [[m, n, k, seconds], ...]}]: see kernel_rates.h}
+ *     ? profile ("mics", "pytorch"): the software that kernels are priced for
  *     links {node LINK (needed when per_node > 1), net LINK (needed when nodes > 1)}
  *     ? collectives [{collective ("all_gather", "reduce_scatter", "all_reduce"), nodes, per_node,
- *                     LINK's members, ? points [[bytes, seconds], ...]}]
+ *                     LINK's members, ? points [[bytes, seconds], ...],
+ *                     ? beside_compute [[bytes, seconds alone, seconds while all ranks compute,
+ *                                        part of computation's speed lost meanwhile], ...]}]
  *     ? exchanges [{collective ("all_gather", "reduce_scatter"), nodes, per_node, segments,
  *                   points [[bytes, flat seconds, hierarchical seconds], ...],
  *                   ? hierarchical_from_bytes, ? hierarchical_to_bytes}]
@@ -26,14 +35,14 @@
  *     ? outliers [{what ("flops", "memory_bandwidth": of a rank; "node_link", "net_link": seconds
  *                  of a message), where, host, value, median, times_slower}]
  *     ? bad_nodes [index of each node that should be left out]
+ *     ? node_classes, other_parts: where nodes differ, see node_sets.h
  *     LINK = {latency_s, bandwidth_bytes_per_s, ? samples, ? spread}
  */
 #ifndef MICS_TOPOLOGY_TOPOLOGY_H
 #define MICS_TOPOLOGY_TOPOLOGY_H
 
-#include "base/err.h"
+#include "topology/kernel_rates.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -72,12 +81,30 @@ enum mics_collective {
 
 const char *mics_collective_name(enum mics_collective collective); /* "all_gather" */
 
-/* A measured collective on a group of `nodes` x `per_node` ranks: alpha + S / beta seconds for an
- * array of S bytes in total. */
+/* A collective of one size, measured while nothing else runs and while all ranks compute, and the
+ * part of computation's speed that is lost meanwhile, 0 to 1. */
+struct mics_beside_point {
+    double bytes, alone_s, beside_s, lost;
+};
+
+enum { MICS_BESIDE_POINTS = 4 };
+
+enum { MICS_COLLECTIVE_POINTS = 48 };
+
+struct mics_collective_point {
+    double bytes, seconds;
+};
+
+/* A measured collective on a group of `nodes` x `per_node` ranks, for arrays of S bytes in total:
+ * the fit alpha + S / beta seconds, and what was measured. */
 struct mics_collective_cost {
     enum mics_collective collective;
     uint32_t nodes, per_node;
     struct mics_link cost;
+    uint32_t point_count;                                        /* may be 0 */
+    struct mics_collective_point points[MICS_COLLECTIVE_POINTS]; /* by increasing bytes */
+    uint32_t beside_count;                                       /* 0: not measured */
+    struct mics_beside_point beside[MICS_BESIDE_POINTS];         /* by increasing bytes */
 };
 
 enum { MICS_ALGORITHM_POINTS = 48 };
@@ -96,6 +123,21 @@ struct mics_algorithm_timing {
     struct mics_algorithm_point points[MICS_ALGORITHM_POINTS]; /* by increasing bytes */
 };
 
+/* What kernels of one GPU reach; 0: unknown. */
+struct mics_gpu_rates {
+    uint32_t sms;                /* multiprocessors; 0: none of the others is known */
+    double f32, tf32, bf16, f16; /* FLOP/s that large products sustain */
+    double product_overhead_s;   /* of every product */
+    char attention[16];          /* the GPU whose figures of FlashAttention-2 apply, ... */
+    double attention_factor;     /* ... and its part of them */
+    double pytorch_efficiency;   /* what eager PyTorch reaches of fused kernels, 0 to 1 */
+};
+
+/* The software that is predicted: this trainer, or eager PyTorch. */
+enum mics_profile { MICS_PROFILE_MICS, MICS_PROFILE_PYTORCH, MICS_PROFILE_COUNT };
+
+const char *mics_profile_name(enum mics_profile profile); /* "mics" */
+
 struct mics_topology {
     char name[64];            /* catalogue name, "synthetic" or the first host */
     char source[16];          /* "measured", "catalogue", "synthetic", "nccl" */
@@ -107,6 +149,14 @@ struct mics_topology {
     double memory_bandwidth; /* bytes/s of one rank */
     uint64_t memory_bytes;   /* that one rank may use */
     uint32_t cores;          /* host cores of one rank; 0: unknown */
+    /* Host memory of a rank's process when it has joined the job: libraries and MPI. 0: unknown. */
+    uint64_t process_bytes;
+    struct mics_gpu_rates rates; /* of a GPU */
+    bool tf32;                   /* a GPU multiplies fp32 matrices in TF32 */
+    enum mics_profile profile;
+
+    uint32_t kernel_rate_count;
+    struct mics_kernel_rates *kernel_rates; /* measured; may be NULL */
 
     struct mics_link node_link; /* between two ranks of a node */
     struct mics_link net_link;  /* between two nodes: all cards of a node, shared by its ranks */
@@ -121,6 +171,12 @@ struct mics_topology {
 };
 
 void mics_topology_free(struct mics_topology *topology); /* NULL is fine */
+
+/* Do ranks compute on the host's cores? */
+bool mics_topology_is_host(const struct mics_topology *topology);
+
+/* Are there figures of attention for this name, as in struct mics_gpu_rates? */
+bool mics_gpu_attention_is_known(const char *gpu);
 
 /* Is it one of "f32", "bf16", "f16"? */
 bool mics_topology_dtype_is_known(const char *dtype);

@@ -117,9 +117,13 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
-    for (size_t i = 0; status == MICS_OK && i < options->override_count; i++)
-        status = mics_settings_set(&job->settings, options->overrides[i].name,
-                                   options->overrides[i].text, err);
+    for (size_t i = 0; status == MICS_OK && i < options->override_count; i++) {
+        const char *name = options->overrides[i].name;
+
+        status = mics_settings_set(&job->settings, name, options->overrides[i].text, err);
+        if (status == MICS_OK)
+            status = mics_settings_check_optimizer(name, job->plan->choice.optimizer, err);
+    }
     return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice, err)
                              : status;
 }
@@ -410,8 +414,8 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
 
 enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, struct mics_err *err)
 {
-    enum mics_status status = mics_trace_write(&job->trace, job->engine, job->plan->model,
-                                               job->world, job->control, job->options->trace, err);
+    enum mics_status status = mics_trace_write(&job->trace, job->engine, job->plan, job->world,
+                                               job->control, job->options->trace, err);
 
     *steps = job->trace.recorded;
     return mics_agree(job->control, status, err);

@@ -207,6 +207,22 @@ static enum mics_status check_finite(const struct mics_run *run,
                         run->last_checkpoint);
 }
 
+/* Times by class are taken in the first steps of a run, and then in every tenth. */
+enum { SAMPLED_STEPS = 10 };
+
+static enum mics_status sample_classes(const struct mics_run *run, struct mics_step_record *record,
+                                       struct mics_class_times *times, struct mics_err *err)
+{
+    const struct mics_engine *engine = run->options.engine;
+
+    if (run->options.world->rank != 0 ||
+        (run->counted > SAMPLED_STEPS && record->step % SAMPLED_STEPS != 0))
+        return MICS_OK;
+    record->classes = times;
+    return mics_timeline_classes(mics_engine_schedule(engine), mics_engine_timeline(engine), times,
+                                 err);
+}
+
 /* Collect the oldest step and report it. Loss and gradient norm are equal on all ranks, so all
  * ranks fail together if one is not finite. */
 static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_status,
@@ -222,7 +238,8 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
     if (run->options.trace)
         mics_trace_record(run->options.trace, run->options.engine, &result);
     const double seconds = fmax(result.seconds - run->pause_s, 1e-9);
-    const struct mics_step_record record = {
+    struct mics_class_times times;
+    struct mics_step_record record = {
         .step = result.step,
         .loss = result.loss,
         .lr = mics_lr_at(&run->lr, result.step),
@@ -237,6 +254,9 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
     run->step = result.step;
     run->samples += run->global_batch;
     add_to_totals(run, &record);
+    status = sample_classes(run, &record, &times, err);
+    if (status != MICS_OK)
+        return mics_run_mark_local(run, status);
     if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->step)
         *rank0_status = observer->step(observer->context, &record, err);
     return check_finite(run, &record, err);

@@ -10,6 +10,9 @@
 
 #include "train/run.h"
 
+/* The state of this rank, for checkpoints. Valid as long as `run`. */
+struct mics_checkpoint mics_run_checkpoint(const struct mics_run *run);
+
 /* Allocate what saving needs. Collective. */
 enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err);
 

@@ -24,10 +24,11 @@ static enum mics_status put(void *context, uint32_t unit, uint32_t state, uint64
     return mics_engine_import(context, unit, (enum mics_state)state, first, count, src, err);
 }
 
-static struct mics_checkpoint checkpoint_of(const struct mics_run *run)
+struct mics_checkpoint mics_run_checkpoint(const struct mics_run *run)
 {
     return (struct mics_checkpoint){
         .comm = run->options.control,
+        .host_ranks = mics_world_host_ranks(run->options.world),
         .form = &run->form,
         .source = {.take = take, .put = put, .context = run->options.engine}};
 }
@@ -115,7 +116,7 @@ enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_sta
 
 enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err)
 {
-    const struct mics_checkpoint checkpoint = checkpoint_of(run);
+    const struct mics_checkpoint checkpoint = mics_run_checkpoint(run);
 
     return mics_agree(
         run->options.control,
@@ -168,7 +169,7 @@ static enum mics_status match_data(const struct mics_run *run, const json_t *doc
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
                                  bool other_data, struct mics_err *err)
 {
-    const struct mics_checkpoint checkpoint = checkpoint_of(run);
+    const struct mics_checkpoint checkpoint = mics_run_checkpoint(run);
     struct mics_manifest manifest = {0};
     enum mics_status status = mics_manifest_from_doc(doc, &manifest, err);
 

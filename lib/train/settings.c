@@ -135,6 +135,19 @@ enum mics_status mics_settings_set(struct mics_settings *settings, const char *n
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not a setting", name);
 }
 
+enum mics_status mics_settings_check_optimizer(const char *name, enum mics_optimizer optimizer,
+                                               struct mics_err *err)
+{
+    const struct mics_optimizer_row *row = mics_optimizer_get(optimizer);
+
+    for (const char *const *ignored = row->ignored; *ignored; ignored++)
+        if (strcmp(name, *ignored) == 0)
+            return mics_err_set(err, MICS_ERR_ARG,
+                                "--%s: the plan's optimizer is %s, which does not use it", name,
+                                row->name);
+    return MICS_OK;
+}
+
 static void set_default(double *setting, double value)
 {
     if (*setting < 0)

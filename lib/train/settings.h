@@ -47,6 +47,10 @@ struct mics_settings mics_settings_default(void);
 enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
                                    const char *text, struct mics_err *err);
 
+/* Can a setting, by its name, be chosen for this optimizer? MICS_ERR_ARG: its updates ignore it. */
+enum mics_status mics_settings_check_optimizer(const char *name, enum mics_optimizer optimizer,
+                                               struct mics_err *err);
+
 /* Replace the negative defaults. MICS_ERR_ARG: clipping disagrees with the plan, whose schedule has
  * a barrier for it or has not. */
 enum mics_status mics_settings_resolve(struct mics_settings *settings,

@@ -3,7 +3,8 @@
 # helpers.bash - shared by the command line tests: the programs on PATH, settings for Open MPI,
 # requirements.
 #
-# Each test has a folder of its own, $BATS_TEST_TMPDIR. Binary output goes through files: bats drops NULs.
+# Each test has a folder of its own, $BATS_TEST_TMPDIR. Binary output goes through files: bats drops
+# NULs.
 
 bats_require_minimum_version 1.5.0
 
@@ -65,7 +66,8 @@ netns_works()
 {
     local user=()
     if [ "$(id -u)" != 0 ]; then user=(--user --map-root-user); fi
-    unshare "${user[@]}" --net --uts --mount --pid --fork mount -t proc proc /proc 2>/dev/null && command -v tc >/dev/null
+    unshare "${user[@]}" --net --uts --mount --pid --fork mount -t proc proc /proc 2>/dev/null &&
+        command -v tc >/dev/null
 }
 
 tmpfs_works()
@@ -86,8 +88,8 @@ unmount_small_disk()
     if mountpoint -q "$BATS_TEST_TMPDIR/small"; then umount "$BATS_TEST_TMPDIR/small"; fi
 }
 
-# The last run failed with this code and exactly one line that begins with the program's name. Use after
-# "run --separate-stderr".
+# The last run failed with this code and exactly one line that begins with the program's name. Use
+# after "run --separate-stderr".
 one_line_and_code() # code
 {
     if [ "$status" != "$1" ] || [ "${#stderr_lines[@]}" != 1 ] || [[ $stderr != mics-* ]]; then
@@ -99,15 +101,16 @@ one_line_and_code() # code
 # As a usage mistake: one line, then the hint; exit 2.
 usage_mistake() # program
 {
-    if [ "$status" != 2 ] || [ "${#stderr_lines[@]}" != 2 ] || [[ ${stderr_lines[0]} != "$1: "* ]] ||
+    if [ "$status" != 2 ] || [ "${#stderr_lines[@]}" != 2 ] ||
+        [[ ${stderr_lines[0]} != "$1: "* ]] ||
         [ "${stderr_lines[1]}" != "Try '$1 --help'." ]; then
         printf 'exit %s, not 2, saying:\n%s\n' "$status" "$stderr"
         return 1
     fi
 }
 
-# Make brake.so: each matrix product of a rank that loads it takes 30 times as long. OpenBLAS seems up to date to it, so
-# that products are OpenBLAS's. Skips where the program cannot load it.
+# Make brake.so: each matrix product of a rank that loads it takes 30 times as long. OpenBLAS seems
+# up to date to it, so that products are OpenBLAS's. Skips where the program cannot load it.
 make_brake() # program
 {
     if nm "$(command -v "$1")" | grep -q __asan_init; then
@@ -123,11 +126,13 @@ char *openblas_get_corename(void)
     return "SkylakeX";
 }
 
-typedef void sgemm(CBLAS_LAYOUT, CBLAS_TRANSPOSE, CBLAS_TRANSPOSE, int, int, int, float, const float *, int,
+typedef void sgemm(CBLAS_LAYOUT, CBLAS_TRANSPOSE, CBLAS_TRANSPOSE, int, int, int, float,
+                   const float *, int,
                    const float *, int, float, float *, int);
 
 void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k,
-                 float alpha, const float *a, int lda, const float *b, int ldb, float beta, float *c,
+                 float alpha, const float *a, int lda, const float *b, int ldb, float beta,
+                 float *c,
                  int ldc)
 {
     sgemm *real = (sgemm *)dlsym(RTLD_NEXT, "cblas_sgemm");

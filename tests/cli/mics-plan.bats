@@ -179,6 +179,112 @@ nano() # more options
     grep -qE ' gather +gather_(net|node)' schedule
 }
 
+# Run a command on a terminal of so many columns.
+on_terminal() # columns command...
+{
+    local columns=$1
+    shift
+    TERM=dumb script -qec "stty cols $columns; $(printf '%q ' "$@")" /dev/null | tr -d '\r'
+}
+
+@test "plan: on a terminal the table of candidates fits its width, and 80 columns at least" {
+    type script || skip 'no script'
+    for columns in 40 80 100 160; do
+        on_terminal $columns mics-plan --topology=p4d.24xlarge:64 --model=llama3-70b --global-batch=2048 --seq=4096 >out
+        awk '/^strategy +batch/, /^MFU/' out >table
+        [ "$(wc -l <table)" -gt 5 ]
+        least=$((columns < 80 ? 80 : columns))
+        [ "$(awk '{ if (length > most) most = length } END { print most }' table)" -le $least ]
+        grep -q '^does not fit ' out
+    done
+    grep -q 'against the plan$' out # the widest form has reasons
+}
+
+@test "plan: the reasons for the plan are in its tables" {
+    nano >plan.mp
+    mics-show plan.mp | tr '\n' ' ' | grep -q 'take .* of a step of .* behind computation\.'
+    nano --tsv | grep -qE '^reasons	.*\. .*\.$'
+    seven() { mics-plan --topology=p4d.24xlarge:1 --model=llama2-7b --seq=1024 --micro-batch=1 --recompute=full --tsv "$@"; }
+    seven --strategy=mics:8 >eight
+    seven --strategy=mics --memory="$(field total eight)" >plan
+    [ "$(field p_param plan)" = 8 ]
+    grep -qE '^reasons	8 ranks are the fewest that hold one copy: 4 ranks would need .* more each\. ' plan
+}
+
+@test "plan: --tsv has all candidates with all figures" {
+    nano --tsv >plan
+    columns=$(awk -F '\t' '$1 == "strategy" && NF > 2 { print NF }' plan)
+    [ "$columns" -ge 20 ]
+    awk -F '\t' -v n="$columns" '/^strategy\tp_param/ { on = 1; next } on && NF != n { exit 1 }' plan
+    [ "$(grep -c 'chosen$' plan)" = 1 ]
+    awk -F '\t' '$NF == "chosen"' plan | awk -F '\t' '{ exit !($14 == 1 && $15 == 0 && $17 > 0 && $18 > 0 && $18 < 1) }'
+    for key in mfu mfu_flops_per_s net_bytes; do [ -n "$(field $key plan)" ]; done
+}
+
+@test "plan: --tokens gives time and GPU-hours, --price the price, in tables and in the document" {
+    nano --tokens=300M --price='USD 2.50' -o plan.mp
+    mics-show --json plan.mp >plan.json
+    jq -e '.training.tokens == 300000000 and .training.currency == "USD" and .training.node_hour_price == 2.5' plan.json
+    jq -e '(.training.seconds - .training.tokens / .predicted.tokens_per_s | fabs) < 1e-6 * .training.seconds' plan.json
+    jq -e '(.training.rank_hours - .training.seconds / 3600 * 4 | fabs) < 1e-9 * .training.rank_hours' plan.json
+    jq -e '(.training.price - .training.seconds / 3600 * 2 * 2.5 | fabs) < 1e-9 * .training.price' plan.json
+    mics-show plan.mp >table
+    grep -qE '^time for 300 M tokens +[0-9.]+ (hours?|days)$' table
+    grep -qE '^GPU-hours +[0-9.,]+$' table
+    grep -qE '^price at 2.5 USD per node-hour +[0-9.,]+ USD$' table
+    mics-show --tsv plan.mp >tsv
+    [ "$(field currency tsv)" = USD ]
+    [ "$(field tokens tsv)" = 300000000 ]
+    mics-show --json plan.json | cmp - plan.json
+    for price in 2.5 2.5USD '$2.5' '2.5 EUR'; do nano --tokens=1T --price="$price" -o plan.mp; done
+    mics-show plan.mp | grep -qE '^time for 1 T tokens +[0-9.]+ days$'
+    nano --json | jq -e 'has("training") | not'
+}
+
+@test "plan: counts of tokens and prices that are none are refused" {
+    for bad in --tokens=0 --tokens=3GiB --tokens=x --tokens=-1 --price=0 --price=-1 --price=USD --price=1USD2 \
+        --price=1.2.3 --price=1abcdefghijklm $'--price=1\xff'; do
+        run --separate-stderr nano --tokens=1G "$bad"
+        [ "$status" = 2 ]
+        [[ ${stderr_lines[0]} == "mics-plan: ${bad%%=*}: '"* ]]
+    done
+    run --separate-stderr nano --price=1
+    [ "$status" = 2 ]
+    [ "${stderr_lines[0]}" = 'mics-plan: --price goes with --tokens' ]
+}
+
+@test "plan: damaged costs and times of operations in a plan are refused" {
+    nano --tokens=1G --price=1 --json -o plan.json
+    for edit in '.training.tokens = 0' '.training.node_hour_price = "1"' 'del(.training.currency)' \
+        '.operations.net_s = -1' 'del(.operations.classes)'; do
+        jq "$edit" plan.json >bad.json
+        run --separate-stderr mics-show bad.json
+        one_line_and_code 3
+    done
+    jq 'del(.training, .operations)' plan.json >old.json
+    mics-show old.json | tr '\n' ' ' | grep -q 'Exchanges take '
+}
+
+@test "plan: --check goes with a plan only, and needs the metrics of a run" {
+    for other in --model=gpt2-nano --topology=node:1 --json -ox --schedule --tokens=1G; do
+        run --separate-stderr mics-plan --check=run "$other"
+        [ "$status" = 2 ]
+        [[ ${stderr_lines[0]} == 'mics-plan: --check only goes with a plan and --tsv' ]]
+    done
+    run --separate-stderr mics-plan --check=run a b
+    [ "$status" = 2 ]
+    run --separate-stderr mics-plan --check=run
+    one_line_and_code 1
+    mkdir run
+    run --separate-stderr mics-plan --check=run
+    one_line_and_code 1
+    echo nonsense >run/metrics.jsonl
+    nano -o run/plan.mp
+    run --separate-stderr mics-plan --check=run
+    one_line_and_code 3
+    [[ $stderr == "mics-plan: run/metrics.jsonl: line 1"* ]]
+}
+
 @test "plan: --model accepts a config.json" {
     mkdir mine
     cat >mine/config.json <<-'END'

@@ -191,7 +191,10 @@ metrics()
     grep -qE '^limit +39.5 GiB +100.0 %$' <<<"$output"
     grep -qE '^predicted step +[0-9.]+ m?s$' <<<"$output"
     grep -qE '^exposed communication +[0-9.]+ [mu]?s$' <<<"$output"
-    grep -qE '^mics +16 +16 +16 .* chosen$' <<<"$output"
+    grep -qE '^strategy +batch +recompute +memory +step +tokens/s +MFU +exposed +net/node ' <<<"$output"
+    grep -qE '^mics:16 .* chosen$' <<<"$output"
+    grep -qE '^MFU: 6N \+ 6LCT FLOPs per token, of 312 TFLOP/s per rank,$' <<<"$output"
+    grep -qE "^ +the vendor's peak in bf16$" <<<"$output"
 }
 
 @test "show: a plan's regions add up to its arena, also with --tsv" {

@@ -118,6 +118,56 @@ wait_for() # file pattern
     mics-show --history run/latest | grep -q 'mics-train .*--steps=30'
 }
 
+@test "train: metrics and the plan are written into the run's folder, and mics-plan --check compares them" {
+    requires mpi:4
+    train --steps=12 --out=run -q
+    [ "$(jq -s '[.[] | select(.event == "step")] | length' run/metrics.jsonl)" = 12 ]
+    run -0 jq -sc '[.[] | select(.event == "operations") | .step]' run/metrics.jsonl
+    [ "$output" = '[1,2,3,4,5,6,7,8,9,10]' ]
+    # classes are parts of what the step's line has in total
+    jq -se '([.[] | select(.event == "step") | {key: "\(.step)", value: .}] | from_entries) as $steps |
+        [.[] | select(.event == "operations")] | all(.[]; $steps["\(.step)"] as $step | .operations as $of |
+        ($of.classes | (.forward.busy_s + .backward.busy_s + .update.busy_s) * 1000 - $step.compute_ms | fabs) < 0.01
+        and $of.net_exposed_s * 1000 < $step.exposed_ms + 0.01)' run/metrics.jsonl
+    mics-show --tsv run/plan.mp >kept
+    mics-show --tsv "$BATS_FILE_TMPDIR/plan.mp" | cmp - kept
+
+    mics-plan --check=run >checked
+    grep -q '^run/metrics.jsonl: done, steps 2 to 12; ' checked
+    for row in time tokens/s 'memory of a rank' forward backward update gather_node sync_net 'network bandwidth of a node'; do
+        grep -qE "^$row +[0-9.]+ " checked
+    done
+    grep -qE '^Off most: |^No assumption ' checked
+    mics-plan --check=run/metrics.jsonl "$BATS_FILE_TMPDIR/plan.mp" | cmp - checked
+    [ "$(mics-plan --check=run --tsv | awk -F '\t' '$1 == "worst"' | wc -l)" = 1 ]
+    run -3 --separate-stderr mics-plan --check=run "$BATS_FILE_TMPDIR/one.mp"
+    [[ $stderr == "mics-plan: run/metrics.jsonl: of another plan: its "*", the plan's "* ]]
+
+    train --resume=run --steps=14 --out=run -q
+    [ "$(jq -s '[.[] | select(.event == "run")] | length' run/metrics.jsonl)" = 2 ]
+    mics-plan --check=run | grep -q ': done, steps 14 to 14; '
+}
+
+@test "train: --metrics=none writes no metrics, and another file leaves the folder without them" {
+    one_rank --steps=2 --out=run -q --metrics=none
+    [ ! -e run/metrics.jsonl ] && [ ! -e none ]
+    one_rank --steps=2 --out=other -q --metrics=m.jsonl
+    [ -s m.jsonl ] && [ ! -e other/metrics.jsonl ]
+    mics-plan --check=m.jsonl "$BATS_FILE_TMPDIR/one.mp" >checked
+    run -1 --separate-stderr mics-plan --check=m.jsonl
+    [[ $stderr == *"plan.mp: there is no plan; give it as the operand" ]]
+}
+
+@test "train: a running job can be checked" {
+    requires mpi:4
+    begin_job
+    wait_for m.jsonl '"event":"operations","step":4,'
+    mics-plan --check=m.jsonl "$BATS_FILE_TMPDIR/plan.mp" | grep -q '^m.jsonl: not ended, steps 2 to '
+    kill -TERM "$(process_of 1)"
+    wait "$job" || true
+    mics-plan --check=m.jsonl "$BATS_FILE_TMPDIR/plan.mp" | grep -q '^m.jsonl: stopped, steps 2 to '
+}
+
 @test "train: an interrupted and resumed run equals an uninterrupted one bit for bit" {
     requires mpi:4
     train --steps=8 --out=whole -q
@@ -185,9 +235,13 @@ wait_for() # file pattern
     run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .args.step] | unique' trace.json
     [ "$output" = "[2,3]" ]
     run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .pid] | unique' trace.json
-    [ "$output" = "[0,1,2,3]" ]
+    [ "$output" = "[0,1,2,3,4]" ]
     run -0 jq -r '[.traceEvents[] | select(.ph == "M" and .name == "process_name") | .args.name][3]' trace.json
     [[ $output == "rank 3 on "*"#1" ]]
+    run -0 jq -r '[.traceEvents[] | select(.ph == "M" and .name == "process_name") | .args.name][4]' trace.json
+    [ "$output" = predicted ]
+    run -0 jq -c '[.traceEvents[] | select(.ph == "X")] | group_by(.pid) | map(map([.name, .args.step]) | sort) | unique | length' trace.json
+    [ "$output" = 1 ] # every rank and the prediction have the same operations
     run -0 jq -r '[.traceEvents[] | select(.ph == "X")] | group_by([.pid, .tid])[] | sort_by(.ts)
         | [.[:-1], .[1:]] | transpose[] | select(.[0].ts + .[0].dur > .[1].ts + 0.0005)
         | select(.[0].ts + .[0].dur + 0.0005 < .[1].ts + .[1].dur) | .[1].name' trace.json # they may nest
@@ -331,7 +385,7 @@ follows_fp32() # dtype grad-dtype tolerance
 @test "train: a full disk is detected before anything is written" {
     requires mpi:4 root tmpfs
     small_disk 4m
-    run --separate-stderr train --steps=1 --out=small/run -q
+    run --separate-stderr train --steps=1 --out=small/run -q --metrics=none
     fails 1 'no room for the checkpoint'
     [ "$(find small/run -mindepth 1)" = "" ]
 }
@@ -349,7 +403,7 @@ follows_fp32() # dtype grad-dtype tolerance
 
 @test "train: a file that one rank cannot create fails all ranks and keeps the checkpoint" {
     requires mpi:4 root tmpfs
-    small_disk 40m,nr_inodes=12
+    small_disk 40m,nr_inodes=14
     train --steps=1 --out=small/run -q
     run --separate-stderr train --resume=auto --steps=2 --out=small/run -q
     fails 1 'shard-0000'
@@ -405,6 +459,19 @@ follows_fp32() # dtype grad-dtype tolerance
     [[ $stderr == *'tensors are not the model'* ]]
     run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/sgd.mp" --clip=0 --resume=run --out=run --data="$BATS_FILE_TMPDIR/text"
     fails 3 'it is of AdamW'
+}
+
+@test "train: an option that the plan's optimizer ignores is refused, also when resuming" {
+    a_node_is_one_rank
+    local sgd=$BATS_FILE_TMPDIR/sgd.mp
+    run --separate-stderr mics-train -p "$sgd" --beta1=0.5 --out=run --data="$BATS_FILE_TMPDIR/text"
+    fails 2 "mics-train: --beta1: the plan's optimizer is sgd, which does not use it"
+    [ ! -e run ]
+    run --separate-stderr one_rank --momentum=0.5 --steps=1 --out=run -q
+    fails 2 "mics-train: --momentum: the plan's optimizer is adamw, which does not use it"
+    mics-train -p "$sgd" --momentum=0.5 --steps=1 --sample=0 --out=run -q --data="$BATS_FILE_TMPDIR/text"
+    run --separate-stderr mics-train --resume=run --eps=1e-6 --steps=2 --out=run --data="$BATS_FILE_TMPDIR/text"
+    fails 2 "mics-train: --eps: the plan's optimizer is sgd, which does not use it"
 }
 
 @test "train: input that is not a plan is refused" {

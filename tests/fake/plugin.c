@@ -6,6 +6,8 @@
  *     unresolved    needs a symbol that the program does not have
  *     wrong_abi     of another interface
  *     wrong_size    with a table that is too short
+ *     wrong_device  whose devices have other functions
+ *     wrong_kernels whose devices have other kernels
  */
 #include "device/plugin.h"
 
@@ -24,20 +26,28 @@ extern const struct mics_plugin *mics_missing_symbol(void);
 
 const struct mics_plugin *mics_plugin_entry(const struct mics_plugin_services *services)
 {
-#if defined wrong_abi
-    static const struct mics_plugin table = {.abi = 99, .size = sizeof table};
-#elif defined wrong_size
-    static const struct mics_plugin table = {.abi = MICS_PLUGIN_ABI, .size = 8};
-#endif
+    static struct mics_plugin table = {
+        .abi = MICS_PLUGIN_ABI,
+        .size = sizeof table,
+        .device_size = sizeof(struct mics_device_ops),
+        .kernel_count = MICS_KERNEL_COUNT,
+    };
 
     (void)services;
-#if defined wrong_abi || defined wrong_size
-    return &table;
-#elif defined unresolved
+#if defined unresolved
     return mics_missing_symbol();
-#else
+#elif defined refuses
     return NULL;
+#elif defined wrong_abi
+    table.abi = 99;
+#elif defined wrong_size
+    table.size = 8;
+#elif defined wrong_device
+    table.device_size = 8;
+#elif defined wrong_kernels
+    table.kernel_count = 3;
 #endif
+    return &table;
 }
 
 #endif

@@ -9,7 +9,11 @@ lab=l$$ # the lab of this test
 
 lab_folder()
 {
-    if [ "$(id -u)" = 0 ]; then echo "/run/mics-lab/$lab"; else echo "${XDG_RUNTIME_DIR:-/tmp}/mics-lab-$(id -u)/$lab"; fi
+    if [ "$(id -u)" = 0 ]; then
+        echo "/run/mics-lab/$lab"
+    else
+        echo "${XDG_RUNTIME_DIR:-/tmp}/mics-lab-$(id -u)/$lab"
+    fi
 }
 
 # End the lab of this test, if it exists.

@@ -185,6 +185,29 @@ static enum mics_status open_device(struct rank *rank, struct mics_device **out)
                   : mics_device_new_host(1, out, &rank->err);
 }
 
+/* Rank 0's device with another launch(). */
+static struct {
+    struct mics_device_ops ops;
+    const struct mics_device_ops *original;
+    const struct parity_case *c;
+} watched;
+
+static void watch_launch(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
+                         size_t size)
+{
+    watched.c->watch(watched.c->watch_context, kernel, args);
+    watched.original->launch(stream, kernel, args, size);
+}
+
+static void watch_device(const struct parity_case *c, struct mics_device *device)
+{
+    watched.original = device->ops;
+    watched.c = c;
+    watched.ops = *device->ops;
+    watched.ops.launch = watch_launch;
+    device->ops = &watched.ops;
+}
+
 static void *run_rank(void *context)
 {
     struct rank *rank = context;
@@ -195,6 +218,8 @@ static void *run_rank(void *context)
         mics_world_open_over(rank->comm, rank->c->choice.shape.per_node, &world, &rank->err);
     if (rank->status == MICS_OK)
         rank->status = open_device(rank, &device);
+    if (rank->status == MICS_OK && rank->id == 0 && rank->c->watch)
+        watch_device(rank->c, device);
     if (rank->status == MICS_OK)
         rank->status = run_engine(rank, world, device);
     if (device)

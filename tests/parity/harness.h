@@ -22,6 +22,9 @@ struct parity_case {
     uint32_t slow_op;         /* this operation is delayed by slow_us on every rank; MICS_NONE */
     uint32_t slow_us;
     const struct mics_plugin *plugin; /* each rank has its own GPU; NULL: the host */
+    /* Called with each launch of rank 0, on its thread; NULL: not needed. */
+    void (*watch)(void *context, enum mics_kernel kernel, const void *args);
+    void *watch_context;
     /* A deliberate bug: the host memory of a batch is overwritten when the next one is filled. */
     bool reuses_batch;
 };

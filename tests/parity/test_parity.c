@@ -98,9 +98,26 @@ static void check_case(struct walk *walk, const struct parity_case *c)
     parity_result_free(result);
 }
 
+/* Under ThreadSanitizer, where it takes minutes, only every third of the cuts of 4 and 8 ranks is
+ * run, others in each walk: other builds check the numbers, and the threads do the same in all. */
+static bool is_left_out(const struct mics_shape *shape)
+{
+#ifdef __SANITIZE_THREAD__
+    static int visits;
+
+    return mics_shape_world_size(shape) >= 4 && visits++ % 3 != 0;
+#else
+    (void)shape;
+    return false;
+#endif
+}
+
 static void visit(const struct mics_shape *shape, void *context)
 {
     struct walk *walk = context;
+
+    if (is_left_out(shape))
+        return;
     struct parity_case c = {
         .model = walk->model,
         .choice = walk->base,

@@ -32,7 +32,7 @@ struct rank {
     struct mics_plan_choice choice;
     struct mics_layout layouts[MAX_UNITS];
     struct mics_ckpt_form form;
-    uint32_t states, parts;
+    uint32_t states, parts, host_ranks;
     uint64_t step;
     bool load, fail_take, spoil;
     uint64_t put, wrong; /* elements that were loaded, and those that differ from what was saved */
@@ -131,6 +131,7 @@ static inline void *run_rank(void *context)
     struct rank *rank = context;
     const struct mics_checkpoint checkpoint = {
         .comm = rank->comm,
+        .host_ranks = rank->host_ranks,
         .form = &rank->form,
         .source = {.take = take, .put = put, .context = rank}};
 

@@ -90,26 +90,6 @@ static void stage_bytes(const struct mics_model *model, const struct mics_batch 
     integer_areas_of(model, batch, stage, NULL, NULL, out);
 }
 
-/* A few operations for each state and, in backward, for each parameter and sample. */
-static void stage_cost(const struct mics_model *model, const struct mics_batch *batch,
-                       uint32_t stage, struct mics_stage_cost *out)
-{
-    const double states = (double)batch->B * batch->T * model->config.n_embd;
-    const double params = (double)model->units[model->stages[stage].unit].count;
-    const double size = (double)mics_dtype_bytes(batch->dtype);
-    const double grad_size = (double)mics_dtype_bytes(batch->grad_dtype);
-
-    *out = (struct mics_stage_cost){
-        .forward_flops = 8 * (states + params),
-        .forward_bytes = size * (3 * states + params),
-    };
-    if (batch->train) {
-        out->backward_flops = 8 * (states + params * batch->B);
-        out->backward_bytes =
-            size * (4 * states + params * batch->B) + 2 * grad_size * params * batch->B;
-    }
-}
-
 /* A good enough hash of two words: multiply, and fold the high bits down (both constants are odd
  * and have about half their bits set). */
 static uint64_t mix(uint64_t a, uint64_t b)
@@ -385,7 +365,6 @@ static void logits_of_row(const struct mics_pass *pass, uint32_t row, void *logi
 static const struct mics_model_ops ops = {
     .build = build,
     .stage_bytes = stage_bytes,
-    .stage_cost = stage_cost,
     .forward = forward,
     .backward = backward,
     .logits = logits_of_row,

@@ -2,11 +2,13 @@
 /*
  * plan_fake.h - a model of which only the shape matters, for tests of plans and schedules.
  *
- * Units of odd sizes, round figures of bytes and work; nothing can be computed with it.
+ * Units of odd sizes, round figures of bytes, a product for each stage; nothing can be computed with
+ * it.
  */
 #ifndef MICS_TESTS_PLAN_FAKE_H
 #define MICS_TESTS_PLAN_FAKE_H
 
+#include "device/launch.h"
 #include "model/model.h"
 #include "plan/plan.h"
 
@@ -30,18 +32,32 @@ static void fake_stage_bytes(const struct mics_model *model, const struct mics_b
     out->scratch = input * (!batch->train ? 12 : scratch[batch->recompute]);
 }
 
-static void fake_stage_cost(const struct mics_model *model, const struct mics_batch *batch,
-                            uint32_t stage, struct mics_stage_cost *out)
+/* One product, of 2 `times` FLOPs for each token and parameter. */
+static void fake_launch(const struct mics_pass *pass, uint32_t stage, uint32_t times)
 {
-    double tokens = (double)batch->B * batch->T;
+    const struct mics_model *model = pass->model;
 
-    out->forward_flops = 2 * tokens * (double)model->units[model->stages[stage].unit].param_count;
-    out->backward_flops = out->forward_flops * (batch->recompute == MICS_RECOMPUTE_FULL ? 3 : 2);
-    out->forward_bytes = out->backward_bytes = 0;
+    mics_launch_matmul(
+        pass->stream,
+        &(struct mics_op_matmul){.m = pass->batch.B * pass->batch.T,
+                                 .n = (uint32_t)model->units[model->stages[stage].unit].param_count,
+                                 .k = times});
 }
 
-static const struct mics_model_ops fake_ops = {.stage_bytes = fake_stage_bytes,
-                                               .stage_cost = fake_stage_cost};
+static void fake_forward(const struct mics_pass *pass, uint32_t stage)
+{
+    const bool head = stage + 1 == pass->model->stage_count;
+
+    fake_launch(pass, stage, head && pass->batch.train ? 3 : 1);
+}
+
+static void fake_backward(const struct mics_pass *pass, uint32_t stage)
+{
+    fake_launch(pass, stage, pass->batch.recompute == MICS_RECOMPUTE_FULL ? 3 : 2);
+}
+
+static const struct mics_model_ops fake_ops = {
+    .stage_bytes = fake_stage_bytes, .forward = fake_forward, .backward = fake_backward};
 
 /* `blocks` blocks of block_count parameters between ends of end_count: one resident unit when
  * `tied`, else two. */

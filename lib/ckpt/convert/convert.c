@@ -9,8 +9,8 @@
  */
 #include "ckpt/convert/convert.h"
 
-#include "base/background_task.h"
 #include "base/file.h"
+#include "base/threads.h"
 #include "ckpt/convert/disk_model.h"
 #include "ckpt/convert/shards.h"
 #include "ckpt/hf/hf.h"

@@ -14,7 +14,7 @@
 #include "ckpt/convert/target.h"
 
 #include "base/num.h"
-#include "base/workers.h"
+#include "base/threads.h"
 #include "ckpt/format/direct_file.h"
 #include "comm/agree.h"
 

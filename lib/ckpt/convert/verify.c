@@ -8,7 +8,7 @@
 #include "ckpt/convert/convert.h"
 
 #include "base/num.h"
-#include "base/workers.h"
+#include "base/threads.h"
 #include "ckpt/convert/disk_model.h"
 #include "comm/agree.h"
 

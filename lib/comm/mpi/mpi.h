@@ -154,8 +154,6 @@ void mics_mpi_thread_stop(struct mpi_thread *thread); /* collective */
 enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct comm_call *calls,
                                          int count, struct comm_sent *sent, struct mics_err *err);
 _Noreturn void mics_mpi_thread_abort(struct mpi_thread *thread, int code);
-/* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
-enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code);
 
 /* algorithms.c. Can the calls be one transfer? Only the ring carries several; the tree sums in
  * another order than the ring. */

@@ -6,7 +6,6 @@
  * The MPI communicator is created and freed on that thread as well: `action` selects what the next
  * request does.
  */
-#include "comm/mpi/native.h"
 #include "comm/mpi/mpi.h"
 
 #include <limits.h>

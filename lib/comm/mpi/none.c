@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* none.c - the MPI backend of a build without MPI. */
-#include "comm/mpi/native.h"
+#include "comm/comm.h"
 
 enum mics_status mics_comm_new_mpi(struct mics_comm **out, struct mics_err *err)
 {

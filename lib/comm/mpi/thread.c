@@ -24,7 +24,8 @@ static const int spins = 5;
 static const double yield_s = 5e-6, sleep_min_s = 20e-6, sleep_max_s = 500e-6, idle_max_s = 20e-3;
 static const double abort_timeout_s = 3;
 
-enum mics_status mics_mpi_failure(struct mics_err *err, const char *what, int code)
+/* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
+static enum mics_status mpi_failure(struct mics_err *err, const char *what, int code)
 {
     char text[MPI_MAX_ERROR_STRING] = "unknown error";
     int length;
@@ -66,7 +67,7 @@ static void take_posted(struct mpi_thread *thread)
 static void complete_request(struct mpi_thread *thread, struct mpi_request *request, int code)
 {
     const enum mics_status status =
-        code == MPI_SUCCESS ? MICS_OK : mics_mpi_failure(&request->err, "MPI", code);
+        code == MPI_SUCCESS ? MICS_OK : mpi_failure(&request->err, "MPI", code);
 
     pthread_mutex_lock(&thread->lock);
     request->status = status;
@@ -247,8 +248,7 @@ static enum mics_status find_nodes(struct mpi_thread *thread)
         return mics_err_nomem(&thread->start_err);
     const int code =
         MPI_Allgather(&thread->node, 1, MPI_INT, thread->nodes, 1, MPI_INT, thread->world);
-    return code == MPI_SUCCESS ? MICS_OK
-                               : mics_mpi_failure(&thread->start_err, "MPI_Allgather", code);
+    return code == MPI_SUCCESS ? MICS_OK : mpi_failure(&thread->start_err, "MPI_Allgather", code);
 }
 
 static enum mics_status start_mpi(struct mpi_thread *thread)
@@ -261,11 +261,11 @@ static enum mics_status start_mpi(struct mpi_thread *thread)
                             "MPI: this process has already used it");
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
     if (code != MPI_SUCCESS)
-        return mics_mpi_failure(&thread->start_err, "MPI_Init_thread", code);
+        return mpi_failure(&thread->start_err, "MPI_Init_thread", code);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     code = MPI_Comm_dup(MPI_COMM_WORLD, &thread->world);
     if (code != MPI_SUCCESS)
-        return mics_mpi_failure(&thread->start_err, "MPI_Comm_dup", code);
+        return mpi_failure(&thread->start_err, "MPI_Comm_dup", code);
     MPI_Comm_set_errhandler(thread->world, MPI_ERRORS_RETURN);
     MPI_Comm_rank(thread->world, &thread->world_rank);
     MPI_Comm_size(thread->world, &thread->world_size);

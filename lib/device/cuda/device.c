@@ -170,8 +170,6 @@ static bool next_note(struct mics_device *base, struct mics_device_note *out)
 }
 
 static const struct mics_device_ops cuda_ops = {
-    .abi = MICS_DEVICE_ABI,
-    .size = sizeof(struct mics_device_ops),
     .free = device_free,
     .alloc = mics_cuda_alloc,
     .release = mics_cuda_release,
@@ -292,6 +290,8 @@ static enum mics_status device_open(unsigned gpu, struct mics_device **out, stru
 static const struct mics_plugin plugin = {
     .abi = MICS_PLUGIN_ABI,
     .size = sizeof plugin,
+    .device_size = sizeof(struct mics_device_ops),
+    .kernel_count = MICS_KERNEL_COUNT,
     .name = MICS_PLUGIN_NAME,
     .built = MICS_PLUGIN_BUILT,
     .gpu_count = gpu_count,

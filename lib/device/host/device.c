@@ -494,8 +494,6 @@ static void host_free(struct mics_device *base)
 }
 
 static const struct mics_device_ops host_ops = {
-    .abi = MICS_DEVICE_ABI,
-    .size = sizeof(struct mics_device_ops),
     .free = host_free,
     .alloc = host_alloc,
     .release = host_release,

@@ -256,7 +256,6 @@ static void logits(const struct mics_pass *pass, uint32_t row, void *out)
 const struct mics_model_ops mics_decoder_ops = {
     .build = build,
     .stage_bytes = mics_decoder_stage_bytes,
-    .stage_cost = mics_decoder_stage_cost,
     .forward = forward,
     .backward = backward,
     .logits = logits,

@@ -97,7 +97,7 @@ void mics_norm_backward(const struct mics_norm *norm, uint32_t rows, const void 
                         const void *grad_out, void *grad_in);
 
 /*
- * activations.c: where a stage keeps its activations, and what it costs.
+ * activations.c: where a stage keeps its activations.
  */
 
 /* The memory of one block's pass. What the forward pass leaves for the backward pass is in the
@@ -148,8 +148,6 @@ struct mics_head_activations mics_head_activations_of(const struct mics_model *m
 
 void mics_decoder_stage_bytes(const struct mics_model *model, const struct mics_batch *batch,
                               uint32_t stage, struct mics_stage_bytes *out);
-void mics_decoder_stage_cost(const struct mics_model *model, const struct mics_batch *batch,
-                             uint32_t stage, struct mics_stage_cost *out);
 
 /*
  * block.c and embed_head.c: the stages.

@@ -15,7 +15,7 @@
  */
 #include "plan/schedule/build.h"
 
-#include "plan/memory.h"
+#include "plan/schedule/launches.h"
 
 #include <stdlib.h>
 
@@ -206,15 +206,11 @@ static uint32_t take_grad_slot(struct build *build, uint32_t unit)
 
 static void accumulate(struct build *build, const struct mics_op *reduce)
 {
-    const uint64_t shard = mics_layout_grad_shard(&build->out->layouts[reduce->unit]);
     struct mics_op op = *reduce;
 
     op.kind = MICS_OP_ACCUMULATE;
     op.stream = build->routes.accumulate;
     op.first = op.micro_step == 0;
-    op.memory_bytes =
-        (double)(shard * (mics_dtype_bytes(op.dtype) + sizeof(float) * (op.first ? 1 : 2)));
-    op.flops = op.first ? 0 : (double)shard;
     append(build, &op);
     build->grad_slot_of_unit[op.unit] = MICS_NONE;
 }
@@ -270,7 +266,7 @@ static uint32_t count_stages(const struct mics_model *model, uint32_t unit)
     return count;
 }
 
-/* Where the gradients of a computation go, and what zeroing that buffer costs. */
+/* Where the gradients of a computation go, and whether that buffer is zeroed before. */
 static void place_grads(struct build *build, struct mics_op *op)
 {
     uint32_t *left = &build->grads_left[op->unit];
@@ -281,32 +277,20 @@ static void place_grads(struct build *build, struct mics_op *op)
     --*left;
     op->grad_slot = take_grad_slot(build, op->unit);
     op->first = first_of_unit && (op->grad_slot != MICS_NONE || op->micro_step == 0);
-    if (op->first)
-        op->memory_bytes += (double)(build->out->layouts[op->unit].padded *
-                                     mics_dtype_bytes(mics_choice_written_grads(build->choice)));
 }
 
 static void compute(struct build *build, uint32_t index)
 {
     const struct mics_computation at = mics_compute_order_at(&build->order, index);
-    const struct mics_batch batch = mics_choice_batch(build->choice, build->order.train);
     const bool head = at.stage + 1 == build->model->stage_count;
     const bool makes_grads = build->order.train && (at.backward || head);
     struct mics_op op =
         plain_op(at.backward ? MICS_OP_BACKWARD : MICS_OP_FORWARD, MICS_STREAM_COMPUTE,
                  build->model->stages[at.stage].unit, at.micro_step);
-    struct mics_stage_cost work;
 
-    build->model->ops->stage_cost(build->model, &batch, at.stage, &work);
     op.stage = at.stage;
     op.needs_params = mics_compute_order_needs_params(&build->order, build->model, index);
     op.param_slot = build->residency.slots[index];
-    op.flops = at.backward ? work.backward_flops : work.forward_flops;
-    op.memory_bytes = at.backward ? work.backward_bytes : work.forward_bytes;
-    if (head && makes_grads) {
-        op.flops += work.backward_flops;
-        op.memory_bytes += work.backward_bytes;
-    }
     if (makes_grads)
         place_grads(build, &op);
     append(build, &op);
@@ -330,26 +314,15 @@ static void build_forward_backward(struct build *build)
 
 static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
 {
-    const uint64_t count = mics_layout_optim_shard(&build->out->layouts[unit]);
-    struct mics_op op = plain_op(MICS_OP_NORM, MICS_STREAM_COMPUTE, unit, micro_step);
+    const struct mics_op op = plain_op(MICS_OP_NORM, MICS_STREAM_COMPUTE, unit, micro_step);
 
-    op.flops = 2.0 * (double)count;
-    op.memory_bytes = (double)(count * sizeof(float));
     append(build, &op);
 }
 
-/* The optimizer reads parameter, gradient and states, and writes all but the gradient; where there
- * is a master it also writes the parameter's copy in the compute type. */
 static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
 {
-    const uint64_t count = mics_layout_optim_shard(&build->out->layouts[unit]);
-    const uint32_t states = mics_optimizer_states(build->choice->optimizer);
     struct mics_op op = plain_op(MICS_OP_UPDATE, MICS_STREAM_COMPUTE, unit, micro_step);
 
-    op.flops = mics_optimizer_get(build->choice->optimizer)->flops * (double)count;
-    op.memory_bytes = (double)(count * sizeof(float)) * (3 + 2 * states);
-    if (build->choice->dtype != MICS_F32)
-        op.memory_bytes += (double)(count * mics_dtype_bytes(build->choice->dtype));
     append(build, &op);
     op = plain_op(MICS_OP_PUBLISH, MICS_STREAM_COMPUTE, unit, micro_step);
     op.dtype = build->choice->dtype;
@@ -360,7 +333,7 @@ static void build_optimizer_tail(struct build *build)
 {
     const uint32_t units = build->model->unit_count, last = build->order.micro_steps - 1;
     const bool clip = build->choice->clip;
-    struct mics_op read = plain_op(MICS_OP_READ, MICS_STREAM_REDUCE_NET, MICS_NONE, last);
+    const struct mics_op read = plain_op(MICS_OP_READ, MICS_STREAM_REDUCE_NET, MICS_NONE, last);
 
     for (uint32_t i = units; i-- > 0 && build->order.train;) {
         append_norm(build, build->unit_order[i], last);
@@ -370,7 +343,6 @@ static void build_optimizer_tail(struct build *build)
     reduce_scalars(build, MICS_OP_LOSS_NORM_REDUCE, last, 2);
     for (uint32_t i = 0; i < units && build->order.train && clip; i++)
         append_update(build, build->unit_order[i], last);
-    read.memory_bytes = 2.0 * sizeof(struct mics_op_scalars);
     append(build, &read);
 }
 
@@ -443,6 +415,7 @@ static enum mics_status assemble(struct build *build, struct mics_err *err)
     if (build->failed)
         return mics_err_nomem(err);
     move_slots(build);
+    mics_schedule_set_work(build->out, build->model, build->choice);
     return mics_schedule_add_dependencies(build->out, build->choice, err);
 }
 

@@ -1,14 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * op_costs.c - computation as the sum of its launches; communication by the cost model.
+ *
+ * A launch has its measured time where the topology has kernel rates for it, else that of
+ * compute.h. The costs of stages are kept by batch, since a search asks for the same ones thousands of times.
+ * Stages that are alike are priced once.
+ */
 #include "plan/schedule/op_costs.h"
 
 #include "plan/memory.h"
-#include "topology/cost.h"
+#include "plan/schedule/launches.h"
+#include "topology/compute.h"
+#include "topology/contention.h"
+#include "topology/nccl_cost.h"
 
 #include <stdlib.h>
+
+enum { BATCHES = 64 };
+
+/* Seconds of each stage of one batch. */
+struct batch_costs {
+    struct mics_batch batch;
+    double *forward, *backward; /* [stage_count]; the head's forward includes its backward */
+    double micro_step;          /* all stages */
+};
 
 struct mics_op_costs {
     const struct mics_topology *topology;
     const struct mics_model *model;
+    struct mics_compute compute;
+    struct batch_costs batches[BATCHES]; /* of these the first `count` are valid */
+    uint32_t count, newest;              /* newest: which was used last */
+    uint32_t next;                       /* replaced next, when all are valid */
+    double *seconds;                     /* backs the arrays of all batches */
 };
 
 enum mics_status mics_op_costs_new(const struct mics_topology *topology,
@@ -16,17 +40,29 @@ enum mics_status mics_op_costs_new(const struct mics_topology *topology,
                                    struct mics_err *err)
 {
     struct mics_op_costs *costs = calloc(1, sizeof *costs);
+    const size_t stages = model->stage_count;
 
-    if (!costs)
+    if (costs)
+        costs->seconds = calloc(2 * BATCHES * stages, sizeof *costs->seconds);
+    if (!costs || !costs->seconds) {
+        free(costs);
         return mics_err_nomem(err);
+    }
     costs->topology = topology;
     costs->model = model;
+    mics_compute_init(&costs->compute, topology);
+    for (size_t i = 0; i < BATCHES; i++) {
+        costs->batches[i].forward = costs->seconds + 2 * i * stages;
+        costs->batches[i].backward = costs->seconds + (2 * i + 1) * stages;
+    }
     *out = costs;
     return MICS_OK;
 }
 
 void mics_op_costs_free(struct mics_op_costs *costs)
 {
+    if (costs)
+        free(costs->seconds);
     free(costs);
 }
 
@@ -35,61 +71,201 @@ const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *c
     return costs->topology;
 }
 
+/* Launches that follow each other on one stream. */
+struct launch_sum {
+    const struct mics_compute *compute;
+    struct mics_launch_cost cost;
+};
+
+static void add_launch(void *context, enum mics_kernel kernel, const void *args)
+{
+    struct launch_sum *sum = context;
+    const struct mics_topology *topology = sum->compute->topology;
+    const double measured_s = mics_kernel_launch_seconds(topology->kernel_rates,
+                                                         topology->kernel_rate_count, kernel, args);
+    struct mics_kernel_work work;
+
+    if (measured_s >= 0) {
+        sum->cost.device_s += measured_s;
+        return;
+    }
+    mics_kernel_work_of(kernel, args, &work);
+    const struct mics_launch_cost cost = mics_compute_launch(sum->compute, &work);
+    sum->cost.device_s += cost.device_s;
+    sum->cost.host_s += cost.host_s;
+}
+
+static double seconds_of(const struct launch_sum *sum)
+{
+    return mics_compute_seconds(sum->compute, &sum->cost);
+}
+
+static double stage_seconds(const struct mics_op_costs *costs, const struct mics_batch *batch,
+                            uint32_t stage, bool backward)
+{
+    struct launch_sum sum = {.compute = &costs->compute};
+    struct mics_recorder recorder;
+
+    mics_recorder_init(&recorder, add_launch, &sum);
+    mics_stage_launches(costs->model, batch, stage, backward, &recorder);
+    return seconds_of(&sum);
+}
+
+static void price_batch(const struct mics_op_costs *costs, struct batch_costs *out)
+{
+    const struct mics_model *model = costs->model;
+
+    out->micro_step = 0;
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        if (i > 0 && mics_stages_are_alike(model, i, i - 1)) {
+            out->forward[i] = out->forward[i - 1];
+            out->backward[i] = out->backward[i - 1];
+        } else {
+            out->forward[i] = stage_seconds(costs, &out->batch, i, false);
+            out->backward[i] = out->batch.train && i + 1 < model->stage_count
+                                   ? stage_seconds(costs, &out->batch, i, true)
+                                   : 0;
+        }
+        out->micro_step += out->forward[i] + out->backward[i];
+    }
+}
+
+static bool is_same_batch(const struct mics_batch *a, const struct mics_batch *b)
+{
+    return a->B == b->B && a->T == b->T && a->recompute == b->recompute && a->train == b->train &&
+           a->dtype == b->dtype && a->grad_dtype == b->grad_dtype;
+}
+
+static const struct batch_costs *costs_of_batch(struct mics_op_costs *costs,
+                                                const struct mics_plan_choice *choice)
+{
+    const struct mics_batch batch = mics_choice_batch(choice, true);
+
+    if (costs->count > 0 && is_same_batch(&costs->batches[costs->newest].batch, &batch))
+        return &costs->batches[costs->newest];
+    for (uint32_t i = 0; i < costs->count; i++)
+        if (is_same_batch(&costs->batches[i].batch, &batch)) {
+            costs->newest = i;
+            return &costs->batches[i];
+        }
+    costs->newest = costs->next;
+    costs->next = (costs->next + 1) % BATCHES;
+    costs->count += costs->count < BATCHES;
+    costs->batches[costs->newest].batch = batch;
+    price_batch(costs, &costs->batches[costs->newest]);
+    return &costs->batches[costs->newest];
+}
+
+static double zero_seconds(const struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                           uint32_t unit)
+{
+    const struct mics_layout layout = mics_choice_layout(costs->model, choice, unit);
+    struct launch_sum sum = {.compute = &costs->compute};
+    struct mics_recorder recorder;
+
+    mics_recorder_init(&recorder, add_launch, &sum);
+    mics_zero_launches(choice, &layout, &recorder);
+    return seconds_of(&sum);
+}
+
+/* A stage and the zeroing before it are added up, so that steps are sums of parts. */
+static double run_seconds(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                          const struct mics_op *op)
+{
+    const struct batch_costs *batch = costs_of_batch(costs, choice);
+    const double seconds =
+        op->kind == MICS_OP_BACKWARD ? batch->backward[op->stage] : batch->forward[op->stage];
+
+    return op->first ? seconds + zero_seconds(costs, choice, op->unit) : seconds;
+}
+
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                              const struct mics_op *op)
 {
-    (void)choice;
-    return mics_cost_compute(costs->topology, op->flops, op->memory_bytes);
+    struct launch_sum sum = {.compute = &costs->compute};
+    struct mics_recorder recorder;
+
+    if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
+        return run_seconds(costs, choice, op);
+    mics_recorder_init(&recorder, add_launch, &sum);
+    mics_op_launches(costs->model, choice, op, true, &recorder);
+    return seconds_of(&sum);
+}
+
+/* Gradients in slots are zeroed in each micro-step, those in shards once. */
+static double zeroing_seconds(const struct mics_op_costs *costs,
+                              const struct mics_plan_choice *choice)
+{
+    double seconds = 0;
+
+    for (uint32_t u = 0; u < costs->model->unit_count; u++)
+        seconds += zero_seconds(costs, choice, u);
+    return seconds;
 }
 
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
-    const struct mics_model *model = costs->model;
-    const struct mics_batch batch = mics_choice_batch(choice, true);
-    double seconds = 0;
-
-    for (uint32_t i = 0; i < model->stage_count; i++) {
-        struct mics_stage_cost work;
-
-        model->ops->stage_cost(model, &batch, i, &work);
-        seconds += mics_cost_compute(costs->topology, work.forward_flops + work.backward_flops,
-                                     work.forward_bytes + work.backward_bytes);
-    }
-    return seconds;
+    return costs_of_batch(costs, choice)->micro_step +
+           (choice->shape.p_grad > 1 ? zeroing_seconds(costs, choice) : 0);
 }
 
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice)
 {
-    const uint32_t states = mics_optimizer_states(choice->optimizer);
-    const double copy = choice->dtype == MICS_F32 ? 0 : sizeof(uint16_t);
-    double seconds = 0;
+    double seconds = choice->shape.p_grad > 1 ? 0 : zeroing_seconds(costs, choice);
 
-    for (uint32_t u = 0; u < costs->model->unit_count; u++) {
-        const struct mics_layout layout = mics_choice_layout(costs->model, choice, u);
-        const double count = (double)mics_layout_optim_shard(&layout);
-
-        seconds += mics_cost_compute(costs->topology, 0,
-                                     count * (sizeof(float) * (4 + 2 * states) + copy));
-    }
+    for (uint32_t u = 0; u < costs->model->unit_count; u++)
+        seconds += mics_op_costs_compute(costs, choice,
+                                         &(struct mics_op){.kind = MICS_OP_NORM, .unit = u}) +
+                   mics_op_costs_compute(costs, choice,
+                                         &(struct mics_op){.kind = MICS_OP_UPDATE, .unit = u});
     return seconds;
+}
+
+/* The group of rank 0's communicator of this kind. */
+static struct mics_span span_of(const struct mics_plan_choice *choice, enum mics_comm_kind comm)
+{
+    struct mics_group_position position;
+
+    mics_shape_position(&choice->shape, comm, 0, &position);
+    return (struct mics_span){position.nodes, position.per_node, position.sharing};
+}
+
+struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
+                                                          const struct mics_plan_choice *choice,
+                                                          enum mics_collective collective,
+                                                          enum mics_comm_kind comm, uint64_t bytes)
+{
+    return mics_cost_collective_time(costs->topology, collective, span_of(choice, comm), bytes);
 }
 
 double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                                 enum mics_collective collective, enum mics_comm_kind comm,
                                 uint64_t bytes)
 {
-    struct mics_group_position position;
-
-    mics_shape_position(&choice->shape, comm, 0, &position);
-    return mics_cost_collective(
-        costs->topology, collective,
-        (struct mics_span){position.nodes, position.per_node, position.sharing}, bytes);
+    return mics_cost_collective(costs->topology, collective, span_of(choice, comm), bytes);
 }
 
 double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes)
 {
-    (void)costs, (void)choice, (void)collective, (void)comm, (void)bytes;
-    return 0;
+    const struct mics_span span = span_of(choice, comm);
+
+    if (span.nodes == 1 && span.per_node == 1)
+        return 0;
+    if (mics_nccl_is_used(costs->topology))
+        return mics_nccl_cost(costs->topology, collective, span, bytes).slowdown;
+    return mics_contention_of(costs->topology, collective, span, bytes).lost;
+}
+
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                             enum mics_collective collective, enum mics_comm_kind comm,
+                             uint64_t bytes)
+{
+    const struct mics_span span = span_of(choice, comm);
+    const double alone_s = mics_cost_collective(costs->topology, collective, span, bytes);
+
+    if (alone_s == 0)
+        return 1;
+    return 1 + mics_contention_of(costs->topology, collective, span, bytes).delay_s / alone_s;
 }

@@ -8,6 +8,7 @@
 #define MICS_PLAN_SCHEDULE_OP_COSTS_H
 
 #include "plan/schedule/schedule.h"
+#include "topology/cost.h"
 
 /* Keeps the costs of stages that were asked for, so one thread at a time may use it. Does not own
  * topology and model, which must outlive it. */
@@ -23,10 +24,13 @@ void mics_op_costs_free(struct mics_op_costs *costs); /* NULL is fine */
 double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                              const struct mics_op *op);
 
-/* Seconds of one micro-step's forward and backward passes of all stages. */
+/* Seconds that the compute stream needs for each micro-step: forward and backward passes of all
+ * stages, and the zeroing of gradients that each micro-step repeats. */
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
-/* Seconds of the updates of all units. */
+/* Seconds that the compute stream needs besides, once in a step: norms and updates of all units, and
+ * the zeroing of gradients that are not zeroed in each micro-step. With s times the micro-step this
+ * is the sum of mics_op_costs_compute() over the stream. */
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
 /* Seconds of one collective of `bytes` (the whole array, gathered size) on the communicator of rank
@@ -35,11 +39,23 @@ double mics_op_costs_collective(struct mics_op_costs *costs, const struct mics_p
                                 enum mics_collective collective, enum mics_comm_kind comm,
                                 uint64_t bytes);
 
-/* The part of the computation's speed that is lost while such a collective runs: 0 to 1. */
+/* The same in two parts: other collectives over the same links lengthen only the transfer. */
+struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *costs,
+                                                          const struct mics_plan_choice *choice,
+                                                          enum mics_collective collective,
+                                                          enum mics_comm_kind comm, uint64_t bytes);
+
+/* The part of the computation's speed that is lost while such a collective runs alone on its links:
+ * 0 to 1. */
 double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
                               enum mics_collective collective, enum mics_comm_kind comm,
                               uint64_t bytes);
 
 const struct mics_topology *mics_op_costs_topology(const struct mics_op_costs *costs);
+
+/* How many times longer such a collective takes while computation runs: 1 or more. */
+double mics_op_costs_stretch(struct mics_op_costs *costs, const struct mics_plan_choice *choice,
+                             enum mics_collective collective, enum mics_comm_kind comm,
+                             uint64_t bytes);
 
 #endif

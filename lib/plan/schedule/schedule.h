@@ -68,7 +68,7 @@ struct mics_op {
     uint64_t count; /* communication: elements of the whole (gathered) array */
     uint64_t bytes; /* the same in bytes */
     enum mics_dtype dtype;      /* of what is communicated */
-    double flops, memory_bytes; /* computation */
+    double flops, memory_bytes; /* computation: of all its launches */
     uint32_t dep_begin, dep_count;
 };
 

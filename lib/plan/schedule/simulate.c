@@ -3,14 +3,15 @@
  * simulate.c - executor "simulate": a virtual clock over the operations of a schedule.
  *
  * Streams run side by side, each in order. An operation starts when its stream is free and what it
- * waits for is complete, and takes the time that cost.h gives it. Steps are run one after another
- * until their period no longer changes.
+ * waits for is complete, and takes the time that op_costs.h gives it. Steps are run one after
+ * another until their period no longer changes.
  *
  * Approximations: all ranks are alike, so that rank 0 represents all and there are no stragglers.
  * Communicators of one kind that share a node's card divide it according to the cost model
- * (`sharing`); exchanges of different streams over the same links (all cards, or all links inside
- * nodes) slow each other in proportion, including their latency. Communication takes nothing from
- * computation. The host always issues in time.
+ * (`sharing`). Exchanges of different streams over the same links (all cards, or all links inside
+ * nodes) divide these in equal parts while they transfer; their latencies do not add. Computation
+ * runs slower while communication uses the same device; an exchange that has a part of its links
+ * takes only that part of what it takes alone. The host always issues in time.
  */
 #include "plan/schedule/timeline.h"
 
@@ -24,48 +25,102 @@ enum { MAX_STEPS = 8 };
 /* The period is steady when it changes by no more than this fraction. */
 #define STEADY 1e-6
 
-enum medium { MEDIUM_NONE, MEDIUM_NODE, MEDIUM_NET, MEDIUM_COUNT };
+/* Computation keeps this part of its speed whatever runs beside it: what several collectives take
+ * of a device was measured for one at a time, and their sum could be all of it. */
+#define LEAST_COMPUTE_SPEED 0.2
+
+/* What the operations that use it divide among themselves. */
+enum medium { MEDIUM_NONE, MEDIUM_COMPUTE, MEDIUM_NODE, MEDIUM_NET, MEDIUM_COUNT };
+
+struct op_cost {
+    double latency_s, transfer_s; /* of computation: all in transfer_s */
+    double slowdown;              /* of computation, while this runs alone on its links */
+    double stretch;               /* times that this takes longer while computation runs */
+    enum medium medium;
+};
 
 /* A stream: its operations in order, the next of them, and the step that it is in. */
 struct lane {
     uint32_t *ops;
     uint32_t count, next, step;
     bool running;
-    double left; /* seconds at full speed */
+    const struct op_cost *cost;         /* of the running operation */
+    double latency_left, transfer_left; /* seconds at full speed; the latency comes first */
+    double speed;                       /* until the next event */
 };
 
 struct sim {
     const struct mics_schedule *schedule;
-    struct lane lanes[MICS_STREAM_COUNT];
-    uint32_t *ops;       /* backs the lanes */
-    uint32_t *done;      /* [op_count] steps in which it has completed */
-    double *cost;        /* [op_count] seconds at full speed */
-    uint8_t *medium;     /* [op_count] */
-    double *start, *end; /* [2][op_count], by the parity of the step */
+    struct lane lanes[MICS_STREAM_COUNT]; /* those that have operations */
+    int lane_count;
+    uint32_t steps_done;   /* complete on every stream */
+    uint32_t *ops;         /* backs the lanes */
+    uint32_t *done;        /* [op_count] steps in which it has completed */
+    struct op_cost *costs; /* [op_count] */
+    double *start, *end;   /* [2][op_count], by the parity of the step */
     double now;
 };
 
+/* The collectives of a step are few different ones, which repeat. */
+struct comm_cost {
+    enum mics_collective collective;
+    enum mics_comm_kind comm;
+    uint64_t bytes;
+    struct op_cost cost;
+};
+
+enum { COMM_COSTS = 16 };
+
+struct comm_costs {
+    const struct mics_plan_choice *choice;
+    struct mics_op_costs *costs;
+    struct comm_cost list[COMM_COSTS]; /* of those asked for last */
+    uint32_t count, next;
+};
+
+static struct op_cost comm_cost(struct comm_costs *known, enum mics_collective collective,
+                                enum mics_comm_kind comm, uint64_t bytes)
+{
+    for (uint32_t i = 0; i < known->count; i++)
+        if (known->list[i].collective == collective && known->list[i].comm == comm &&
+            known->list[i].bytes == bytes)
+            return known->list[i].cost;
+
+    struct mics_group_position position;
+    const struct mics_collective_time time =
+        mics_op_costs_collective_time(known->costs, known->choice, collective, comm, bytes);
+    mics_shape_position(&known->choice->shape, comm, 0, &position);
+    const struct op_cost cost = {
+        .latency_s = time.latency_s,
+        .transfer_s = time.transfer_s,
+        .slowdown = mics_op_costs_slowdown(known->costs, known->choice, collective, comm, bytes),
+        .stretch = mics_op_costs_stretch(known->costs, known->choice, collective, comm, bytes),
+        .medium = position.nodes > 1 ? MEDIUM_NET : MEDIUM_NODE};
+    known->list[known->next] = (struct comm_cost){collective, comm, bytes, cost};
+    known->next = (known->next + 1) % COMM_COSTS;
+    known->count += known->count < COMM_COSTS;
+    return cost;
+}
+
+/* Of coalesced operations the last has the cost of all. */
 static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
                       struct mics_op_costs *costs)
 {
-    struct mics_group_position positions[MICS_COMM_KIND_COUNT];
+    struct comm_costs known = {.choice = choice, .costs = costs};
     uint64_t coalesced = 0; /* bytes */
 
-    for (int kind = 0; kind < MICS_COMM_KIND_COUNT; kind++)
-        mics_shape_position(&choice->shape, (enum mics_comm_kind)kind, 0, &positions[kind]);
     for (uint32_t i = 0; i < sim->schedule->op_count; i++) {
         const struct mics_op *op = &sim->schedule->ops[i];
-        const struct mics_group_position *position = &positions[op->comm];
 
         if (!mics_op_is_comm(op->kind)) {
-            sim->cost[i] = mics_op_costs_compute(costs, choice, op);
+            sim->costs[i].transfer_s = mics_op_costs_compute(costs, choice, op);
+            sim->costs[i].medium = op->stream == MICS_STREAM_COMPUTE ? MEDIUM_COMPUTE : MEDIUM_NONE;
             continue;
         }
-        sim->medium[i] = position->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
         coalesced += op->bytes;
         if (op->coalesce_next)
             continue;
-        sim->cost[i] = mics_op_costs_collective(costs, choice, op->collective, op->comm, coalesced);
+        sim->costs[i] = comm_cost(&known, op->collective, op->comm, coalesced);
         coalesced = 0;
     }
 }
@@ -78,18 +133,20 @@ static enum mics_status sim_open(struct sim *sim, const struct mics_schedule *sc
     *sim = (struct sim){.schedule = schedule};
     sim->ops = calloc(n, sizeof *sim->ops);
     sim->done = calloc(n, sizeof *sim->done);
-    sim->cost = calloc(n, sizeof *sim->cost);
-    sim->medium = calloc(n, sizeof *sim->medium);
+    sim->costs = calloc(n, sizeof *sim->costs);
     sim->start = calloc(2 * (size_t)n, sizeof *sim->start);
     sim->end = calloc(2 * (size_t)n, sizeof *sim->end);
-    if (!sim->ops || !sim->done || !sim->cost || !sim->medium || !sim->start || !sim->end)
+    if (!sim->ops || !sim->done || !sim->costs || !sim->start || !sim->end)
         return mics_err_nomem(err);
     for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-        sim->lanes[s].ops = sim->ops + next;
+        struct lane *lane = &sim->lanes[sim->lane_count];
+
+        lane->ops = sim->ops + next;
         for (uint32_t i = 0; i < n; i++)
             if (schedule->ops[i].stream == (enum mics_stream_kind)s)
                 sim->ops[next++] = i;
-        sim->lanes[s].count = (uint32_t)(sim->ops + next - sim->lanes[s].ops);
+        lane->count = (uint32_t)(sim->ops + next - lane->ops);
+        sim->lane_count += lane->count > 0;
     }
     return MICS_OK;
 }
@@ -98,30 +155,18 @@ static void sim_close(struct sim *sim)
 {
     free(sim->ops);
     free(sim->done);
-    free(sim->cost);
-    free(sim->medium);
+    free(sim->costs);
     free(sim->start);
     free(sim->end);
 }
 
-/* Steps that are complete on every stream. */
-static uint32_t steps_done(const struct sim *sim)
-{
-    uint32_t least = UINT32_MAX;
-
-    for (int s = 0; s < MICS_STREAM_COUNT; s++)
-        if (sim->lanes[s].count > 0 && sim->lanes[s].step < least)
-            least = sim->lanes[s].step;
-    return least;
-}
-
 /* At most two steps are in progress, as in the engine. */
-static bool may_start(const struct sim *sim, const struct lane *lane, uint32_t complete_steps)
+static bool may_start(const struct sim *sim, const struct lane *lane)
 {
     uint32_t index = lane->ops[lane->next];
     const struct mics_op *op = &sim->schedule->ops[index];
 
-    if (lane->step >= complete_steps + 2)
+    if (lane->step >= sim->steps_done + 2)
         return false;
     for (uint32_t i = op->dep_begin; i < op->dep_begin + op->dep_count; i++) {
         uint32_t dep = sim->schedule->deps[i];
@@ -139,15 +184,15 @@ static double *time_of(const struct sim *sim, double *times, const struct lane *
 
 static void start_ready(struct sim *sim)
 {
-    const uint32_t complete_steps = steps_done(sim);
-
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+    for (int s = 0; s < sim->lane_count; s++) {
         struct lane *lane = &sim->lanes[s];
 
-        if (lane->running || lane->count == 0 || !may_start(sim, lane, complete_steps))
+        if (lane->running || !may_start(sim, lane))
             continue;
         lane->running = true;
-        lane->left = sim->cost[lane->ops[lane->next]];
+        lane->cost = &sim->costs[lane->ops[lane->next]];
+        lane->latency_left = lane->cost->latency_s;
+        lane->transfer_left = lane->cost->transfer_s;
         *time_of(sim, sim->start, lane, lane->ops[lane->next]) = sim->now;
     }
 }
@@ -165,57 +210,86 @@ static void complete(struct sim *sim, struct lane *lane)
             break;
     }
     lane->running = false;
-    if (++lane->next == lane->count) {
-        lane->next = 0;
-        lane->step++;
-    }
+    if (++lane->next < lane->count)
+        return;
+    lane->next = 0;
+    lane->step++;
+    sim->steps_done = lane->step;
+    for (int s = 0; s < sim->lane_count; s++)
+        if (sim->lanes[s].step < sim->steps_done)
+            sim->steps_done = sim->lanes[s].step;
 }
 
-/* Advance the clock until the first of the running operations completes. At least one always runs,
- * since waits point backwards. */
-static void advance(struct sim *sim)
+/* The speed of each running operation until the next event: its part of its medium. */
+static void set_speeds(struct sim *sim)
 {
+    static const double parts[MICS_STREAM_COUNT + 1] = {0, 1, 1. / 2, 1. / 3, 1. / 4, 1. / 5};
+    struct lane *compute = NULL;
     uint32_t users[MEDIUM_COUNT] = {0};
-    double least = DBL_MAX;
+    double lost = 0;
 
-    for (int s = 0; s < MICS_STREAM_COUNT; s++)
-        if (sim->lanes[s].running)
-            users[sim->medium[sim->lanes[s].ops[sim->lanes[s].next]]]++;
-    users[MEDIUM_NONE] = 1;
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+    for (int s = 0; s < sim->lane_count; s++)
+        if (sim->lanes[s].running && sim->lanes[s].latency_left == 0)
+            users[sim->lanes[s].cost->medium]++;
+    for (int s = 0; s < sim->lane_count; s++) {
         struct lane *lane = &sim->lanes[s];
-
-        if (lane->running && lane->left * users[sim->medium[lane->ops[lane->next]]] < least)
-            least = lane->left * users[sim->medium[lane->ops[lane->next]]];
-    }
-    assert(least < DBL_MAX);
-    sim->now += least;
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-        struct lane *lane = &sim->lanes[s];
-        double users_here = lane->running ? users[sim->medium[lane->ops[lane->next]]] : 1;
 
         if (!lane->running)
             continue;
-        if (lane->left * users_here <= least * (1 + 1e-12))
-            complete(sim, lane);
-        else
-            lane->left -= least / users_here;
+        lane->speed = lane->latency_left > 0 || lane->cost->medium == MEDIUM_NONE
+                          ? 1
+                          : parts[users[lane->cost->medium]];
+        lost += lane->speed * lane->cost->slowdown;
+        if (users[MEDIUM_COMPUTE] > 0 && lane->cost->stretch > 1)
+            lane->speed /= lane->cost->stretch;
+        if (lane->cost->medium == MEDIUM_COMPUTE)
+            compute = lane;
     }
+    if (compute)
+        compute->speed = fmax(1 - lost, LEAST_COMPUTE_SPEED);
+}
+
+/* Advance the clock until the first of the running operations completes or has waited for its
+ * latency. At least one always runs, since waits point backwards. Returns whether one completed. */
+static bool advance(struct sim *sim)
+{
+    double least = DBL_MAX;
+    bool completed = false;
+
+    set_speeds(sim);
+    for (int s = 0; s < sim->lane_count; s++) {
+        const struct lane *lane = &sim->lanes[s];
+        const double left = lane->latency_left > 0 ? lane->latency_left : lane->transfer_left;
+
+        if (lane->running && left < least * lane->speed)
+            least = left / lane->speed;
+    }
+    assert(least < DBL_MAX);
+    sim->now += least;
+    for (int s = 0; s < sim->lane_count; s++) {
+        struct lane *lane = &sim->lanes[s];
+        double *left = lane->latency_left > 0 ? &lane->latency_left : &lane->transfer_left;
+
+        if (!lane->running)
+            continue;
+        *left = *left <= least * lane->speed * (1 + 1e-12) ? 0 : *left - least * lane->speed;
+        if (lane->latency_left == 0 && lane->transfer_left == 0) {
+            complete(sim, lane);
+            completed = true;
+        }
+    }
+    return completed;
 }
 
 /* Run until `step` is complete; returns the time of its last end. */
 static double run_step(struct sim *sim, uint32_t step)
 {
-    const double *end = sim->end + (step % 2) * sim->schedule->op_count;
-    double last = 0;
-
-    while (steps_done(sim) <= step) {
+    while (sim->steps_done <= step) {
         start_ready(sim);
-        advance(sim);
+        while (!advance(sim))
+            continue;
     }
-    for (uint32_t i = 0; i < sim->schedule->op_count; i++)
-        last = end[i] > last ? end[i] : last;
-    return last;
+    return sim->now;
 }
 
 static void copy_timeline(const struct sim *sim, uint32_t step, struct mics_timeline *out)

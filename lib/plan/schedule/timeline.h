@@ -32,6 +32,13 @@ enum mics_status mics_timeline_overlap(const struct mics_schedule *schedule,
                                        const struct mics_timeline *timeline,
                                        struct mics_overlap *out, struct mics_err *err);
 
+enum mics_op_class mics_op_class(const struct mics_op *op);
+
+/* The times of a step by class of operation. MICS_ERR_ARG: the timeline is of another schedule. */
+enum mics_status mics_timeline_classes(const struct mics_schedule *schedule,
+                                       const struct mics_timeline *timeline,
+                                       struct mics_class_times *out, struct mics_err *err);
+
 /* Executor "simulate": one step in the steady state, on a virtual clock. Steps are repeated until
  * the time of a step no longer changes. Timeline arrays are the caller's, of op_count; *step_s is
  * the period of the steps. No device is used. MICS_ERR_NOMEM: out of memory. */

@@ -90,30 +90,41 @@ enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics
     return MICS_OK;
 }
 
-enum mics_status mics_trace_prediction(const struct mics_plan *plan, FILE *out,
-                                       struct mics_err *err)
+enum mics_status mics_trace_prediction(struct mics_trace_writer *writer,
+                                       const struct mics_plan *plan, uint32_t pid, uint64_t first,
+                                       uint32_t steps, double at_s, struct mics_err *err)
 {
-    struct mics_schedule *schedule = NULL;
     struct mics_timeline timeline = {0};
-    struct mics_trace_writer writer;
     struct mics_op_costs *costs = NULL;
     double step_s;
-    enum mics_status status = mics_schedule_new(plan->model, &plan->choice, true, &schedule, err);
+    enum mics_status status = mics_timeline_init(writer->schedule, &timeline, err);
 
-    if (status == MICS_OK)
-        status = mics_timeline_init(schedule, &timeline, err);
     if (status == MICS_OK)
         status = mics_op_costs_new(plan->topology, plan->model, &costs, err);
     if (status == MICS_OK)
-        status = mics_simulate(schedule, &plan->choice, costs, &timeline, &step_s, err);
+        status = mics_simulate(writer->schedule, &plan->choice, costs, &timeline, &step_s, err);
     mics_op_costs_free(costs);
     if (status == MICS_OK) {
-        mics_trace_begin(&writer, out, schedule, plan->model);
-        mics_trace_process(&writer, 0, "predicted");
-        mics_trace_step(&writer, 0, 1, &timeline, 0);
-        status = mics_trace_finish(&writer, err);
+        mics_trace_process(writer, pid, "predicted");
+        for (uint32_t i = 0; i < steps; i++)
+            mics_trace_step(writer, pid, first + i, &timeline, at_s + i * step_s);
     }
     mics_timeline_fini(&timeline);
+    return status;
+}
+
+enum mics_status mics_trace_plan(const struct mics_plan *plan, FILE *out, struct mics_err *err)
+{
+    struct mics_schedule *schedule = NULL;
+    struct mics_trace_writer writer;
+    enum mics_status status = mics_schedule_new(plan->model, &plan->choice, true, &schedule, err);
+
+    if (status != MICS_OK)
+        return status;
+    mics_trace_begin(&writer, out, schedule, plan->model);
+    status = mics_trace_prediction(&writer, plan, 0, 1, 1, 0, err);
+    if (status == MICS_OK)
+        status = mics_trace_finish(&writer, err);
     mics_schedule_free(schedule);
     return status;
 }

@@ -34,9 +34,13 @@ void mics_trace_step(struct mics_trace_writer *writer, uint32_t pid, uint64_t st
 /* Complete the document. MICS_ERR_IO: part of it could not be written. */
 enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics_err *err);
 
-/* The simulated timeline of a plan's step in the steady state: a trace of one process,
- * "predicted". */
-enum mics_status mics_trace_prediction(const struct mics_plan *plan, FILE *out,
-                                       struct mics_err *err);
+/* Process `pid`, "predicted": `steps` steps of the plan in the steady state, numbered from `first`,
+ * the first of which begins `at_s` seconds after the beginning of the trace. */
+enum mics_status mics_trace_prediction(struct mics_trace_writer *writer,
+                                       const struct mics_plan *plan, uint32_t pid, uint64_t first,
+                                       uint32_t steps, double at_s, struct mics_err *err);
+
+/* A trace of one predicted step. */
+enum mics_status mics_trace_plan(const struct mics_plan *plan, FILE *out, struct mics_err *err);
 
 #endif

@@ -2,8 +2,9 @@
 /*
  * bound.c - costs in closed form: the busiest resource of a step, and the choice of exchanges.
  *
- * Three resources are used by one operation at a time: the compute stream, the links inside nodes,
- * the network cards. A step cannot be shorter than the load of any of them.
+ * A stream runs one operation at a time. The links inside nodes and the network cards are divided
+ * among the collectives that transfer, whatever their streams; their latencies may overlap. A step
+ * cannot be shorter than the load of any stream, or than the transfers over any link.
  */
 #include "base/num.h"
 #include "plan/memory.h"
@@ -13,9 +14,11 @@
 
 #include <math.h>
 
-/* Seconds for which links inside nodes and network cards are busy. */
+/* Seconds of collectives inside nodes and between nodes, of their transfers alone, and of each
+ * stream. */
 struct load {
-    double node_s, net_s;
+    double node_s, net_s, node_transfer_s, net_transfer_s;
+    double stream_s[MICS_STREAM_COUNT];
 };
 
 /* Rank 0 represents all. */
@@ -33,16 +36,27 @@ static size_t element_bytes(const struct cost_context *context, enum mics_collec
 }
 
 /* One unit's part of the time of a collective of `units` such units, coalesced. */
+static struct mics_collective_time hop_time(const struct cost_context *context,
+                                            const struct mics_hop *hop,
+                                            enum mics_collective collective, uint64_t segment_count,
+                                            uint32_t units, struct mics_group_position *position)
+{
+    mics_shape_position(&context->choice->shape, hop->comm, 0, position);
+    const struct mics_collective_time time = mics_cost_collective_time(
+        context->topology, collective,
+        (struct mics_span){position->nodes, position->per_node, position->sharing},
+        units * (segment_count / hop->divisor * element_bytes(context, collective)));
+    return (struct mics_collective_time){time.latency_s / units, time.transfer_s / units};
+}
+
 static double hop_seconds(const struct cost_context *context, const struct mics_hop *hop,
                           enum mics_collective collective, uint64_t segment_count, uint32_t units,
                           struct mics_group_position *position)
 {
-    mics_shape_position(&context->choice->shape, hop->comm, 0, position);
-    return mics_cost_collective(
-               context->topology, collective,
-               (struct mics_span){position->nodes, position->per_node, position->sharing},
-               units * (segment_count / hop->divisor * element_bytes(context, collective))) /
-           units;
+    const struct mics_collective_time time =
+        hop_time(context, hop, collective, segment_count, units, position);
+
+    return time.latency_s + time.transfer_s;
 }
 
 /* Units of one collective; publish is never coalesced. */
@@ -60,15 +74,20 @@ static struct load exchange_load(const struct cost_context *context,
                                  enum mics_collective collective, uint32_t unit)
 {
     struct mics_layout layout = mics_choice_layout(context->model, context->choice, unit);
-    struct load load = {0, 0};
+    struct load load = {0};
 
     for (uint32_t i = 0; i < exchange->hop_count; i++) {
         struct mics_group_position position;
-        double seconds = layout.segments *
-                         hop_seconds(context, &exchange->hops[i], collective, layout.segment_count,
-                                     coalesced_units(context, exchange), &position);
+        const struct mics_hop *hop = &exchange->hops[i];
+        const struct mics_collective_time time =
+            hop_time(context, hop, collective, layout.segment_count,
+                     coalesced_units(context, exchange), &position);
+        const double seconds = layout.segments * (time.latency_s + time.transfer_s);
 
         *(position.nodes > 1 ? &load.net_s : &load.node_s) += seconds;
+        *(position.nodes > 1 ? &load.net_transfer_s : &load.node_transfer_s) +=
+            layout.segments * time.transfer_s;
+        load.stream_s[hop->stream] += seconds;
     }
     return load;
 }
@@ -226,8 +245,10 @@ uint32_t mics_choose_coalesced(const struct mics_topology *topology, const struc
 
 static void add_load(struct load *total, struct load load, double times)
 {
-    total->node_s += times * load.node_s;
-    total->net_s += times * load.net_s;
+    total->node_transfer_s += times * load.node_transfer_s;
+    total->net_transfer_s += times * load.net_transfer_s;
+    for (int s = 0; s < MICS_STREAM_COUNT; s++)
+        total->stream_s[s] += times * load.stream_s[s];
 }
 
 /* Gathers of a unit in a step. Forward and backward go through the units that are not resident in
@@ -256,7 +277,7 @@ double mics_step_bound(struct mics_op_costs *costs, const struct mics_model *mod
 {
     struct cost_context context = {mics_op_costs_topology(costs), model, choice};
     struct mics_routes routes = mics_choice_routes(choice);
-    struct load total = {0, 0};
+    struct load total = {0};
 
     for (uint32_t u = 0; u < model->unit_count; u++) {
         add_load(&total, exchange_load(&context, &routes.gather, MICS_ALL_GATHER, u),
@@ -267,7 +288,11 @@ double mics_step_bound(struct mics_op_costs *costs, const struct mics_model *mod
         add_load(&total, exchange_load(&context, &routes.sync, MICS_ALL_REDUCE, u), 1);
         add_load(&total, exchange_load(&context, &routes.publish, MICS_ALL_GATHER, u), 1);
     }
-    const double compute_s = choice->micro_steps * mics_op_costs_micro_step(costs, choice) +
-                             mics_op_costs_updates(costs, choice);
-    return fmax(compute_s, fmax(total.node_s, total.net_s));
+    total.stream_s[MICS_STREAM_COMPUTE] =
+        choice->micro_steps * mics_op_costs_micro_step(costs, choice) +
+        mics_op_costs_updates(costs, choice);
+    double longest = fmax(total.node_transfer_s, total.net_transfer_s);
+    for (int s = 0; s < MICS_STREAM_COUNT; s++)
+        longest = fmax(longest, total.stream_s[s]);
+    return longest;
 }

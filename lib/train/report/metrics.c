@@ -1,15 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/report/metrics.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct mics_metrics {
     FILE *out;
     char *path;
 };
+
+/* Cut off a last line without its newline: a killed run did not finish it. */
+static bool trim(const char *path)
+{
+    FILE *file = fopen(path, "r+e");
+    struct stat info;
+    off_t end = 0;
+    int c;
+
+    if (!file)
+        return errno == ENOENT;
+    bool done = fstat(fileno(file), &info) == 0;
+    if (done && S_ISREG(info.st_mode) && info.st_size > 0) {
+        end = info.st_size;
+        done = fseeko(file, -1, SEEK_END) == 0;
+        while (done && (c = getc(file)) != '\n' && c != EOF && --end > 0)
+            done = fseeko(file, end - 1, SEEK_SET) == 0;
+        done = done && !ferror(file) && (end == info.st_size || ftruncate(fileno(file), end) == 0);
+    }
+    return fclose(file) == 0 && done;
+}
 
 enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
                                    struct mics_err *err)
@@ -24,7 +48,8 @@ enum mics_status mics_metrics_open(const char *path, bool append, struct mics_me
         free(metrics);
         return mics_err_nomem(err);
     }
-    metrics->out = fopen(path, append ? "ae" : "we");
+    if (!append || trim(path))
+        metrics->out = fopen(path, append ? "ae" : "we");
     if (!metrics->out) {
         mics_err_set_errno(err, "%s", path);
         free(metrics->path);

@@ -4,6 +4,8 @@
  *
  *     {"event":"run", ...}   first, once for each run of the file
  *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":..., ...}
+ *     {"event":"operations","step":1,"step_ms":...,"peak_rss_bytes":...,"operations":{...}}
+ *                            of some steps, after their lines: times by class (plan/op_class.h)
  *     {"event":"val","step":...,"loss":...,"tokens":...,"ms":...}
  *     {"event":"checkpoint","step":...,"path":...,"bytes":...,"ms":...}
  *     {"event":"end","step":...,"reason":"done", ...}
@@ -13,7 +15,7 @@
 #ifndef MICS_TRAIN_REPORT_METRICS_H
 #define MICS_TRAIN_REPORT_METRICS_H
 
-#include "base/err.h"
+#include "plan/op_class.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -26,12 +28,17 @@ struct mics_step_record {
     double loss, lr, grad_norm;
     double seconds, tokens_per_s;
     double compute_s, comm_s, exposed_s; /* of rank 0's timeline */
+    /* The same by class; NULL: not sampled in this step. */
+    const struct mics_class_times *classes;
 };
 
 struct mics_metrics;
 
-/* Overwrite the file, or append to it. NULL path: *out is NULL, and the functions below do nothing.
- * Errors begin with the path. */
+/* The file's name in the folder of a run. */
+#define MICS_METRICS_NAME "metrics.jsonl"
+
+/* Overwrite the file, or append to it after removing an incomplete last line. NULL path: *out is
+ * NULL, and the functions below do nothing. Errors begin with the path. */
 enum mics_status mics_metrics_open(const char *path, bool append, struct mics_metrics **out,
                                    struct mics_err *err);
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);

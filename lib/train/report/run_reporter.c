@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/report/run_reporter.h"
 
+#include "base/file.h"
 #include "base/num.h"
 #include "base/units.h"
 #include "base/version.h"
+#include "doc/doc.h"
 #include "doc/table.h"
 #include "train/run_internal.h"
 
@@ -18,13 +20,14 @@ static json_t *describe_ranks(const struct mics_job *job)
 {
     const struct mics_shape *shape = &job->plan->choice.shape;
 
-    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:I}", "device",
+    return json_pack("{s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:I,s:I}", "device",
                      job->device->description ? job->device->description : job->device->name,
                      "world_size", (json_int_t)job->world->size, "nodes", (json_int_t)shape->nodes,
                      "per_node", (json_int_t)shape->per_node, "p_param", (json_int_t)shape->p_param,
                      "p_grad", (json_int_t)shape->p_grad, "p_optim", (json_int_t)shape->p_optim,
                      "threads", (json_int_t)job->threads, "transport", job->comm->backend,
-                     "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine));
+                     "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine), "arena_used_bytes",
+                     (json_int_t)mics_engine_high_water(job->engine));
 }
 
 static json_t *describe_model_and_step(const struct mics_job *job, const struct mics_run *run)
@@ -36,7 +39,7 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
         "parameters", (json_int_t)job->plan->model->param_count, "strategy", choice->strategy,
         "micro_batch", (json_int_t)choice->micro_batch, "micro_steps",
         (json_int_t)choice->micro_steps, "seq", (json_int_t)choice->seq, "global_batch",
-        (json_int_t)run->global_batch, "arena_bytes", (json_int_t)job->plan->memory.arena_bytes,
+        (json_int_t)run->global_batch, "arena_bytes", (json_int_t)mics_engine_arena_bytes(job->engine),
         "after_step", (json_int_t)run->step);
 }
 
@@ -58,6 +61,22 @@ static json_t *event_run(const struct mics_job *job, const struct mics_run *run)
     return event;
 }
 
+static uint64_t peak_rss_bytes(void)
+{
+    struct rusage usage = {0};
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (uint64_t)usage.ru_maxrss * 1024;
+}
+
+static json_t *event_operations(const struct mics_step_record *record)
+{
+    return json_pack("{s:s,s:I,s:f,s:I,s:o}", "event", "operations", "step",
+                     (json_int_t)record->step, "step_ms", 1e3 * record->seconds, "peak_rss_bytes",
+                     (json_int_t)peak_rss_bytes(), "operations",
+                     mics_class_times_to_json(record->classes));
+}
+
 static json_t *event_val(uint64_t step, double loss, double tokens, double seconds)
 {
     return json_pack("{s:s,s:I,s:o,s:I,s:f}", "event", "val", "step", (json_int_t)step, "loss",
@@ -76,9 +95,7 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
 {
     const struct mics_step_record *sum = &run->sum;
     const double steps = run->counted ? (double)run->counted : NAN;
-    struct rusage usage = {0};
 
-    getrusage(RUSAGE_SELF, &usage);
     return json_pack("{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "event", "end", "step",
                      (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->counted,
                      "recent_loss", mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
@@ -86,7 +103,7 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
                      mics_metrics_number(1e3 * sum->exposed_s / steps), "hidden_ms",
                      mics_metrics_number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "net_bytes",
                      (json_int_t)run->net_bytes, "path", run->last_checkpoint, "peak_rss_bytes",
-                     (json_int_t)usage.ru_maxrss * 1024);
+                     (json_int_t)peak_rss_bytes());
 }
 
 static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsigned threads)
@@ -251,6 +268,8 @@ static enum mics_status on_step(void *context, const struct mics_step_record *re
                                record->step == reporter->run->options.settings->steps;
     enum mics_status status = mics_metrics_step(reporter->metrics, record, err);
 
+    if (status == MICS_OK && reporter->metrics && record->classes)
+        status = mics_metrics_event(reporter->metrics, event_operations(record), err);
     if (status != MICS_OK || !reporter->out ||
         (!first_or_last && record->step % reporter->log_every != 0))
         return status;
@@ -293,12 +312,45 @@ struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *re
         .step = on_step, .val = on_val, .saved = on_saved, .context = reporter};
 }
 
+/* The plan beside the metrics, for who compares them. */
+static enum mics_status write_plan(const struct mics_job *job, struct mics_err *err)
+{
+    struct mics_file_writer *file = NULL;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", job->out, MICS_RUN_PLAN_NAME);
+
+    if (status == MICS_OK)
+        status = mics_file_create(path, &file, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_doc_write(mics_file_stream(file), job->plan_doc, MICS_DOC_MSGPACK, err);
+    if (status == MICS_OK)
+        return mics_file_commit(file, err);
+    mics_err_prefix(err, "%s", path);
+    mics_file_discard(file);
+    return status;
+}
+
+static enum mics_status open_metrics(struct mics_run_reporter *reporter, const struct mics_job *job,
+                                     const char *path, struct mics_err *err)
+{
+    const bool resumed = job->checkpoint_doc != NULL;
+    char own[MICS_PATH_MAX];
+    enum mics_status status;
+
+    if (path)
+        return mics_metrics_open(*path ? path : NULL, resumed, &reporter->metrics, err);
+    status = mics_path_format(own, err, "%s/%s", job->out, MICS_METRICS_NAME);
+    if (status == MICS_OK)
+        status = write_plan(job, err);
+    return status == MICS_OK ? mics_metrics_open(own, resumed, &reporter->metrics, err) : status;
+}
+
 enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
                                         const struct mics_job *job, const char *metrics_path,
                                         struct mics_err *err)
 {
-    enum mics_status status =
-        mics_metrics_open(metrics_path, job->checkpoint_doc != NULL, &reporter->metrics, err);
+    enum mics_status status = open_metrics(reporter, job, metrics_path, err);
 
     if (status == MICS_OK)
         status = mics_metrics_event(reporter->metrics, event_run(job, reporter->run), err);

@@ -17,8 +17,12 @@ struct mics_run_reporter {
     bool header_printed; /* of the table of steps */
 };
 
-/* Open the metrics (`metrics_path` NULL: none; appended to if the run was resumed) and report the
- * beginning: model, groups, data, device and memory. */
+/* The plan that a run was started with last, in its folder. */
+#define MICS_RUN_PLAN_NAME "plan.mp"
+
+/* Open the metrics and report the beginning: model, groups, data, device and memory. `metrics_path`
+ * NULL: MICS_METRICS_NAME in the run's folder, and beside it the plan; "": none. A resumed run
+ * appends to its metrics. */
 enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
                                         const struct mics_job *job, const char *metrics_path,
                                         struct mics_err *err);

@@ -88,7 +88,7 @@ static void name_ranks(struct mics_trace_writer *writer, const struct mics_world
 }
 
 enum mics_status mics_trace_write(const struct mics_trace *trace, const struct mics_engine *engine,
-                                  const struct mics_model *model, const struct mics_world *world,
+                                  const struct mics_plan *plan, const struct mics_world *world,
                                   struct mics_comm *control, const char *path, struct mics_err *err)
 {
     double *all = malloc((size_t)control->size * doubles_per_step(trace) * sizeof *all);
@@ -100,12 +100,16 @@ enum mics_status mics_trace_write(const struct mics_trace *trace, const struct m
     if (writes)
         created = mics_file_create(path, &file, err);
     if (file) {
-        mics_trace_begin(&writer, mics_file_stream(file), mics_engine_schedule(engine), model);
+        mics_trace_begin(&writer, mics_file_stream(file), mics_engine_schedule(engine),
+                         plan->model);
         name_ranks(&writer, world);
     }
     for (uint32_t i = 0; status == MICS_OK && i < trace->recorded; i++)
         status = write_step(trace, i, control, all, file ? &writer : NULL, err);
     free(all);
+    if (file && status == MICS_OK && trace->recorded > 0)
+        status = mics_trace_prediction(&writer, plan, world->size, trace->steps[0], trace->recorded,
+                                       trace->times[0], err);
     if (file && status == MICS_OK)
         status = mics_trace_finish(&writer, err);
     if (file && status == MICS_OK)

@@ -28,10 +28,11 @@ void mics_trace_close(struct mics_trace *trace);
 void mics_trace_record(struct mics_trace *trace, const struct mics_engine *engine,
                        const struct mics_step_result *result);
 
-/* Write the recorded steps of all ranks to `path` on rank 0, completely or not at all. Collective;
- * the status is that of this rank, as only rank 0 writes. */
+/* Write the recorded steps of all ranks to `path` on rank 0, completely or not at all, and as many
+ * predicted steps of the plan as a process after those of the ranks. Collective; the status is that
+ * of this rank, as only rank 0 writes. */
 enum mics_status mics_trace_write(const struct mics_trace *trace, const struct mics_engine *engine,
-                                  const struct mics_model *model, const struct mics_world *world,
+                                  const struct mics_plan *plan, const struct mics_world *world,
                                   struct mics_comm *control, const char *path,
                                   struct mics_err *err);
 

@@ -21,7 +21,8 @@ metrics=$work/metrics.jsonl
 
 # The emulated topology, and settings for Open MPI: allow more ranks than cores, and root.
 export MICS_NODE_RANKS=2
-export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_mpi_yield_when_idle=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none \
+    OMPI_MCA_mpi_yield_when_idle=1
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
 # Show a command, then run it.
@@ -38,13 +39,16 @@ groups()
         $1 == "p_param" { p = $2 } $1 == "nodes" { n = $2 } $1 == "per_node" { k = $2 }
         END {
             if (p + 0 <= 1) {
-                print "demo: the plan cuts nothing: one copy of the state fits into a rank" >"/dev/stderr"
+                print "demo: the plan cuts nothing: one copy of the state fits into a rank" \
+                    >"/dev/stderr"
                 exit 1
             }
-            printf "* One copy of the training state was cut over a partition group of %d ranks, ", p
+            printf "* One copy of the training state was cut over a partition group " \
+                "of %d ranks, ", p
             print p <= k ? "inside a node;" : "over " p / k " nodes."
             if (p < n * k)
-                printf "  %d such groups met only once per step, in the second hop of the gradients.\n", n * k / p
+                printf "  %d such groups met only once per step, " \
+                    "in the second hop of the gradients.\n", n * k / p
         }'
 }
 
@@ -69,10 +73,12 @@ summary()
             last = n < 50 ? n : 50
             for (i = n - last + 1; i <= n; i++)
                 sum += loss[i]
-            printf "* The loss of a byte fell from %.2f at the first step to %.2f, the mean of the last %d of %d steps.\n",
-                loss[1], sum / last, last, n
-            printf "* A step took %.0f ms: %.0f bytes of text per second.\n", ms / n, 1000 * tokens / ms
-            printf "* Communication took %.1f ms of it, of which %.1f ms were hidden behind computation and %.1f ms were not.\n",
+            printf "* The loss of a byte fell from %.2f at the first step to %.2f, " \
+                "the mean of the last %d of %d steps.\n", loss[1], sum / last, last, n
+            printf "* A step took %.0f ms: %.0f bytes of text per second.\n", ms / n,
+                1000 * tokens / ms
+            printf "* Communication took %.1f ms of it, of which %.1f ms were hidden " \
+                "behind computation and %.1f ms were not.\n",
                 comm / n, (comm - exposed) / n, exposed / n
         }' "$metrics"
 }
@@ -80,7 +86,8 @@ summary()
 cd "$root"
 echo "The partition group is chosen for two nodes of two ranks, $memory each."
 show "mpirun -n 4 mics-probe >$work/topology.mp"
-ask="mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --micro-batch=1 --recompute=none --memory=$memory"
+ask="mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --micro-batch=1"
+ask+=" --recompute=none --memory=$memory"
 if show "$ask --strategy=ddp $work/topology.mp >$work/plan.mp"; then
     echo "demo: one copy of the state fits into a rank: nothing would have to be cut" >&2
     exit 1
@@ -88,7 +95,8 @@ fi
 show "$ask --strategy=mics:2 $work/topology.mp >$work/plan.mp"
 show "mics-show $work/plan.mp"
 groups >/dev/null
-show "mpirun -n 4 mics-train -p $work/plan.mp --data='lib/*/*.c man/*' --steps=$steps --metrics=$metrics --out=$work/run/"
+train="mpirun -n 4 mics-train -p $work/plan.mp --data='lib/*/*.c man/*' --steps=$steps"
+show "$train --metrics=$metrics --out=$work/run/"
 
 printf '\nWhat this showed\n'
 groups

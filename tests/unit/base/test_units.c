@@ -169,6 +169,26 @@ static void a_small_buffer_is_still_terminated(void)
     CHECK_STR(mics_format_rate(24.9e9, buf, sizeof buf), "24.");
 }
 
+static void counts_have_decimal_units_and_billions(void)
+{
+    uint64_t count = 0;
+    struct mics_err err;
+
+    CHECK_INT(mics_parse_positive_count("300G", &count, &err), MICS_OK);
+    CHECK_INT(count, 300000000000);
+    CHECK_INT(mics_parse_positive_count("300B", &count, &err), MICS_OK);
+    CHECK_INT(count, 300000000000);
+    CHECK_INT(mics_parse_positive_count("1.5t", &count, &err), MICS_OK);
+    CHECK_INT(count, 1500000000000);
+    CHECK_INT(mics_parse_positive_count("7", &count, &err), MICS_OK);
+    CHECK_INT(count, 7);
+    CHECK_INT(mics_parse_positive_count("0", &count, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_parse_positive_count("-1", &count, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_parse_positive_count("10000000T", &count, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_parse_positive_count("3GiB", &count, &err), MICS_ERR_ARG);
+    CHECK_INT(count, 7);
+}
+
 int main(void)
 {
     TAP_RUN(sizes_have_binary_and_decimal_units);
@@ -180,5 +200,6 @@ int main(void)
     TAP_RUN(real_numbers_may_have_exponents_but_are_finite);
     TAP_RUN(quantities_are_written_in_three_digits);
     TAP_RUN(a_small_buffer_is_still_terminated);
+    TAP_RUN(counts_have_decimal_units_and_billions);
     return tap_done();
 }

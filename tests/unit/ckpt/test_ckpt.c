@@ -2,9 +2,13 @@
 /* test_ckpt.c - checkpoints saved by ranks of one shape and loaded by those of any other. */
 #include "ckpt_ranks.h"
 
+#include "base/threads.h"
 #include "ckpt/reader.h"
 
+#include <dlfcn.h>
 #include <sys/stat.h>
+
+static atomic_uint threads_started;
 
 static void what_was_saved_is_loaded_bit_for_bit(void)
 {
@@ -163,6 +167,55 @@ static void a_checkpoint_that_is_cut_alike_is_read_once(void)
     loads_with(ddp, 1, 3, 6, MICS_OK, "");
 }
 
+/* Count the threads that this process starts. The sanitizers replace pthread_create() themselves. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define COUNTS_THREADS false
+#else
+#define COUNTS_THREADS true
+int pthread_create(pthread_t *restrict thread, const pthread_attr_t *restrict attributes,
+                   void *(*start)(void *), void *restrict context)
+{
+    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    void *const symbol = dlsym(RTLD_NEXT, "pthread_create");
+
+    memcpy(&next, &symbol, sizeof next);
+    atomic_fetch_add(&threads_started, 1);
+    return next(thread, attributes, start, context);
+}
+#endif
+
+/* Threads that start while the checkpoint is loaded in another shape than it was saved in, by ranks
+ * of which `host_ranks` share a machine. */
+static unsigned threads_of_load(uint32_t host_ranks)
+{
+    static const struct mics_shape zero3 = {2, 2, 4, 4, 4};
+    struct rank ranks[RANKS];
+    const unsigned before = atomic_load(&threads_started);
+
+    for (int i = 0; i < RANKS; i++)
+        ranks[i] = (struct rank){.step = 8, .load = true, .host_ranks = host_ranks};
+    run(ranks, zero3, 1);
+    for (int i = 0; i < RANKS; i++) {
+        CHECK_INT(ranks[i].status, MICS_OK);
+        CHECK_INT(ranks[i].wrong, 0);
+    }
+    return atomic_load(&threads_started) - before;
+}
+
+/* A rank verifies its files in its share of the cores of its machine, whose ranks need not be all
+ * ranks. One of the threads is the rank's own. */
+static void sums_are_verified_by_as_many_threads_as_a_rank_has_cores(void)
+{
+    if (!COUNTS_THREADS)
+        return;
+    plain_save(8);
+    const unsigned all = threads_of_load(1), half = threads_of_load(2),
+                   none = threads_of_load(1000);
+
+    CHECK_INT(all - none, RANKS * (mics_workers_max(1) - 1));
+    CHECK_INT(half - none, RANKS * (mics_workers_max(2) - 1));
+}
+
 int main(void)
 {
     begin_ckpt();
@@ -171,5 +224,6 @@ int main(void)
     TAP_RUN(any_range_is_read_from_any_shape);
     TAP_RUN(places_agree_with_a_walk_over_every_element);
     TAP_RUN(a_checkpoint_that_is_cut_alike_is_read_once);
+    TAP_RUN(sums_are_verified_by_as_many_threads_as_a_rank_has_cores);
     return end_ckpt();
 }

@@ -38,6 +38,8 @@ static void a_library_that_is_no_plugin_of_this_program_is_refused_with_the_reas
 {
     CHECK(refused("wrong_abi", "its interface is number 99, this program's is "));
     CHECK(refused("wrong_size", "its table has 8 bytes, this program's "));
+    CHECK(refused("wrong_device", "its devices have 8 bytes of functions and "));
+    CHECK(refused("wrong_kernels", " bytes of functions and 3 kernels, this program's "));
     CHECK(refused("refuses", "the plug-in refuses this program"));
     CHECK(refused("no_entry", "no symbol mics_plugin_entry: not a plug-in of ours"));
     CHECK(refused("unresolved", "undefined symbol: mics_missing_symbol"));

@@ -36,6 +36,7 @@ static void numbers_are_aligned_right_and_text_left(void)
     CHECK_STR(printed(table, 0), "name       bytes  what\n"
                                  "a       12345678  one\n"
                                  "longer         9  two\n");
+    CHECK_INT(mics_table_width(table), strlen("longer         9  what"));
     CHECK_STR(printed(table, 1), "name\tbytes\twhat\na\t12345678\tone\nlonger\t9\ttwo\n");
     mics_table_free(table);
 }

@@ -184,7 +184,9 @@ static void only_gpus_have_a_context_and_communicators(void)
     CHECK_INT(host.communicator_bytes, 0);
     CHECK_INT(host.arena_bytes, gpu.arena_bytes);
     CHECK_INT(mics_memory_total(&host, topology),
-              host.arena_bytes + 16 * MIB + host.snapshot_bytes);
+              host.arena_bytes + host.workspace_bytes + host.snapshot_bytes + host.process_bytes);
+    CHECK_INT(host.process_bytes, 16 * MIB + MICS_TRAINING_PROCESS_BYTES);
+    CHECK_INT(mics_memory_host(&gpu, topology), mics_memory_total(&gpu, topology));
     mics_topology_free(topology);
 }
 

@@ -117,6 +117,51 @@ static void the_snapshot_is_a_replicas_part_of_the_shard(void)
     CHECK_INT(mics_memory_total(&memory, &topology), memory.arena_bytes + memory.workspace_bytes);
 }
 
+/* A reduce-scatter of two ranks receives half of 10112 fp32 values; of the second hop one rank has
+ * a quarter, or 512 KiB of a large unit. */
+static void a_host_has_the_process_and_staging_beside_the_arena(void)
+{
+    const struct mics_plan_choice choice = fake_choice(2, 2, 2, 2, 2);
+    struct mics_topology topology = {.device = "host", .cores = 3, .process_bytes = 1000000};
+    const uint64_t fixed = 3 * MICS_BLAS_THREAD_BYTES + MICS_MPI_BYTES;
+
+    fake_model_init(&fake, 3, 10000, 7001, true);
+    CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
+    CHECK_INT(memory.workspace_bytes, fixed + 2 * (10112 / 2 * 4));
+    CHECK_INT(memory.process_bytes, 1000000 + MICS_TRAINING_PROCESS_BYTES);
+    CHECK_INT(mics_memory_total(&memory, &topology), memory.arena_bytes + memory.workspace_bytes +
+                                                         memory.snapshot_bytes +
+                                                         memory.process_bytes);
+    fake_model_init(&fake, 3, 2000000, 7001, true);
+    CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
+    CHECK_INT(memory.workspace_bytes, fixed + 2 * 512 * 1024);
+    strcpy(topology.device, "NVIDIA H100");
+    topology.nodes = topology.per_node = 2;
+    CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
+    CHECK(memory.pinned_bytes > 0 &&
+          memory.pinned_bytes <= memory.regions[MICS_REGION_BATCH].bytes);
+    CHECK_INT(mics_memory_host(&memory, &topology),
+              memory.process_bytes + memory.snapshot_bytes + memory.pinned_bytes);
+}
+
+static void host_memory_that_a_node_lacks_is_named(void)
+{
+    struct mics_topology topology = {.nodes = 1, .per_node = 8, .device = "NVIDIA H100"};
+    struct mics_plan plan = {
+        .topology = &topology,
+        .memory = {.process_bytes = 1000, .snapshot_bytes = (uint64_t)1 << 30}};
+    struct mics_err err = {{0}};
+
+    CHECK_INT(mics_memory_check_host(&plan, &err), MICS_OK); /* unknown */
+    topology.doc = json_pack("{s:{s:I}}", "machine", "memory_bytes", (json_int_t)8000000000);
+    CHECK_INT(mics_memory_check_host(&plan, &err), MICS_ERR_INFEASIBLE);
+    CHECK(strstr(err.text, "of host memory on each node"));
+    CHECK(strstr(err.text, "--optimizer=lion"));
+    plan.memory.snapshot_bytes /= 2;
+    CHECK_INT(mics_memory_check_host(&plan, &err), MICS_OK);
+    json_decref(topology.doc);
+}
+
 static void groups_of_one_rank_need_no_slots(void)
 {
     struct mics_plan_choice choice = fake_choice(1, 4, 1, 1, 1);
@@ -235,6 +280,8 @@ int main(void)
     TAP_RUN(gradients_that_are_not_exchanged_need_no_staging);
     TAP_RUN(regions_follow_each_other_and_make_the_arena);
     TAP_RUN(the_snapshot_is_a_replicas_part_of_the_shard);
+    TAP_RUN(a_host_has_the_process_and_staging_beside_the_arena);
+    TAP_RUN(host_memory_that_a_node_lacks_is_named);
     TAP_RUN(groups_of_one_rank_need_no_slots);
     TAP_RUN(no_more_slots_are_made_than_there_are_units);
     TAP_RUN(sgd_and_lion_keep_half_of_the_state_of_adamw);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_simulate.c - small hand-made schedules, on a cluster where a FLOP takes a second, and
+ * test_simulate.c - small hand-made schedules of computations of given durations, on a cluster where
  * gathering a byte by two ranks of a node or by two nodes takes half a second.
  */
 #include "plan/schedule/timeline.h"
@@ -15,11 +15,49 @@ enum { MAX_OPS = 8 };
 static const struct mics_topology slow = {
     .nodes = 2,
     .per_node = 2,
+    .device = "host",
     .flops = 1,
     .memory_bandwidth = 1e9,
     .node_link = {.bandwidth_bytes = 1},
     .net_link = {.bandwidth_bytes = 2}, /* two groups share the card */
 };
+
+/* Where a message takes 3 seconds. */
+static const struct mics_topology late = {
+    .nodes = 2,
+    .per_node = 2,
+    .device = "host",
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.latency_s = 3, .bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+};
+
+/* Where NCCL's kernels take one of 108 multiprocessors. */
+static const struct mics_topology gpus = {
+    .device = "NVIDIA A100 80GB",
+    .nodes = 2,
+    .per_node = 2,
+    .flops = 1,
+    .memory_bandwidth = 1e9,
+    .node_link = {.bandwidth_bytes = 1},
+    .net_link = {.bandwidth_bytes = 2},
+};
+
+static const struct mics_topology *topology = &slow;
+
+/* Each computation is a stage of its own, which zeroes memory for so long. */
+static double seconds_of_stage[MAX_OPS];
+
+static void zero_memory(const struct mics_pass *pass, uint32_t stage)
+{
+    mics_launch_zero(pass->stream,
+                     &(struct mics_op_zero){
+                         .bytes = (uint64_t)(seconds_of_stage[stage] * slow.memory_bandwidth)});
+}
+
+static const struct mics_model_ops zero_ops = {.forward = zero_memory, .backward = zero_memory};
+static struct fake_model stages;
 
 static struct mics_plan_choice choice;
 static struct mics_op ops[MAX_OPS];
@@ -32,15 +70,18 @@ static void begin(void)
 {
     choice = fake_choice(2, 2, 2, 2, 2);
     memset(ops, 0, sizeof ops);
+    memset(seconds_of_stage, 0, sizeof seconds_of_stage);
     op_count = dep_count = 0;
 }
 
 static void compute(double seconds)
 {
-    ops[op_count++] = (struct mics_op){.kind = MICS_OP_FORWARD,
-                                       .stream = MICS_STREAM_COMPUTE,
-                                       .flops = seconds,
-                                       .dep_begin = dep_count};
+    seconds_of_stage[op_count] = seconds;
+    ops[op_count] = (struct mics_op){.kind = MICS_OP_FORWARD,
+                                     .stream = MICS_STREAM_COMPUTE,
+                                     .stage = op_count,
+                                     .dep_begin = dep_count};
+    op_count++;
 }
 
 static void exchange(enum mics_op_kind kind, enum mics_stream_kind stream, enum mics_comm_kind comm,
@@ -71,7 +112,11 @@ static void simulate(void)
     struct mics_err err = {""};
     struct mics_op_costs *costs = NULL;
 
-    CHECK_INT(mics_op_costs_new(&slow, NULL, &costs, &err), MICS_OK);
+    fake_model_init(&stages, MAX_OPS - 2, 1, 1, false);
+    stages.model.ops = &zero_ops;
+    for (uint32_t u = 0; u < stages.model.unit_count; u++)
+        stages.units[u].count = u + 1; /* no stage is like another */
+    CHECK_INT(mics_op_costs_new(topology, &stages.model, &costs, &err), MICS_OK);
     schedule = (struct mics_schedule){
         .ops = ops, .op_count = op_count, .deps = deps, .dep_total = dep_count};
     timeline = (struct mics_timeline){.start = start, .end = end};
@@ -154,6 +199,23 @@ static void exchanges_over_the_same_links_slow_each_other(void)
     CHECK_NEAR(step_s, 9, 1e-9);
 }
 
+static void their_latencies_overlap(void)
+{
+    topology = &late;
+    begin();
+    gather(4);
+    wait_for(2);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
+    wait_for(2);
+    compute(1);
+    wait_for(0);
+    wait_for(1);
+    simulate();
+    topology = &slow;
+    CHECK_NEAR(end[0], 3 + 8, 1e-9);
+    CHECK_NEAR(step_s, 12, 1e-9);
+}
+
 static void exchanges_over_different_links_do_not(void)
 {
     begin();
@@ -166,6 +228,23 @@ static void exchanges_over_different_links_do_not(void)
     wait_for(1);
     simulate();
     CHECK_NEAR(step_s, 5, 1e-9);
+}
+
+static void communication_slows_the_computation_beside_it(void)
+{
+    topology = &gpus;
+    begin();
+    gather(20);
+    wait_for(2);
+    compute(5);
+    compute(3);
+    wait_for(0);
+    simulate();
+    topology = &slow;
+    CHECK(end[0] - start[0] > 10);
+    /* A launch takes some microseconds. */
+    CHECK_NEAR(end[1] - start[1], 5 / (1 - 1. / 108), 1e-5);
+    CHECK_NEAR(end[2] - start[2], 3, 1e-5); /* after the gather */
 }
 
 static struct mics_overlap overlap(void)
@@ -227,7 +306,7 @@ static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_opera
     CHECK_INT(mics_schedule_new(&fake.model, &choice, true, &real, NULL), MICS_OK);
     if (!real || real->op_count > 512)
         return;
-    CHECK_INT(mics_op_costs_new(&slow, &fake.model, &costs, NULL), MICS_OK);
+    CHECK_INT(mics_op_costs_new(&slow, &stages.model, &costs, NULL), MICS_OK);
     CHECK_INT(mics_simulate(real, &choice, costs, &times, &step_s, NULL), MICS_OK);
     mics_op_costs_free(costs);
     for (uint32_t i = 0; i < real->op_count; i++) {
@@ -249,7 +328,9 @@ int main(void)
     TAP_RUN(an_operation_waits_for_another_of_the_same_step);
     TAP_RUN(an_operation_waits_for_another_of_the_previous_step);
     TAP_RUN(exchanges_over_the_same_links_slow_each_other);
+    TAP_RUN(their_latencies_overlap);
     TAP_RUN(exchanges_over_different_links_do_not);
+    TAP_RUN(communication_slows_the_computation_beside_it);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
     TAP_RUN(a_timeline_of_another_length_is_refused);
     TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);

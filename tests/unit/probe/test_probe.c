@@ -3,6 +3,7 @@
  * rank. */
 #include "doc/doc.h"
 #include "probe/probe.h"
+#include "probe/unequal_nodes.h"
 #include "tap.h"
 
 #include <pthread.h>
@@ -142,26 +143,109 @@ static void a_single_rank_has_no_links(void)
     json_decref(doc);
 }
 
-static void uneven_nodes_are_named(void)
+static void *probe_world(void *context)
 {
+    struct rank *rank = context;
+    struct mics_world *world = NULL;
+
+    rank->comm->node = rank->comm->rank < 2 ? 0 : 2;
+    rank->status = mics_world_open_over(rank->comm, 0, &world, &rank->err);
+    if (rank->status == MICS_OK)
+        rank->status = mics_probe_run(world, MICS_DEVICE_HOST, .3, &rank->doc, &rank->err);
+    mics_world_close(world);
+    return NULL;
+}
+
+/* Two ranks on one node, one on another. */
+static void nodes_with_other_numbers_of_ranks_are_another_part(void)
+{
+    struct mics_comm *comms[3];
+    struct rank ranks[3] = {{0}};
+    pthread_t threads[3];
+    struct mics_topology *topology = NULL;
+    const json_t *part;
+
+    CHECK_INT(mics_comm_new_threads(3, comms, NULL), MICS_OK);
+    for (int i = 0; i < 3; i++) {
+        ranks[i].comm = comms[i];
+        pthread_create(&threads[i], NULL, probe_world, &ranks[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_INT(ranks[i].status, MICS_OK);
+        CHECK_STR(ranks[i].err.text, "");
+        CHECK(i == 0 || json_equal(ranks[i].doc, ranks[0].doc));
+    }
+    CHECK_INT(mics_topology_from_doc(ranks[0].doc, &topology, &ranks[0].err), MICS_OK);
+    CHECK_STR(ranks[0].err.text, "");
+    CHECK(topology && topology->nodes == 1 && topology->per_node == 2);
+    part = json_array_get(json_object_get(ranks[0].doc, "other_parts"), 0);
+    CHECK_INT(json_integer_value(json_object_get(part, "per_node")), 1);
+    CHECK_INT(json_array_size(json_object_get(part, "hosts")), 1);
+    mics_topology_free(topology);
+    for (int i = 0; i < 3; i++)
+        json_decref(ranks[i].doc);
+}
+
+/* Of the second of two nodes a rank has less memory. */
+static void *classify(void *context)
+{
+    struct rank *rank = context;
+    struct mics_rank_figures own = {.memory_bytes = 1 << 20, .flops = 2e9, .memory_bandwidth = 3e9};
     struct mics_world world = {
-        .size = 3,
+        .comm = rank->comm,
+        .size = 4,
         .node_count = 2,
         .local_size = 2,
-        .ranks_of_node = (uint32_t[]){2, 1},
+        .ranks_of_node = ranks_of_node,
         .host_of_node = hosts,
     };
-    struct mics_err err = {{0}};
-    json_t *doc = NULL;
 
-    CHECK_INT(mics_probe_run(&world, MICS_DEVICE_HOST, .3, &doc, &err), MICS_ERR_INFEASIBLE);
-    CHECK(strstr(err.text, "same number of ranks on every node, but they are a 2, b 1") != NULL);
-    CHECK(doc == NULL);
+    if (rank->comm->rank == 3)
+        own.memory_bytes = rank->nodes; /* the test's */
+    strcpy(own.device, "gpu");
+    rank->doc = json_object();
+    rank->status = mics_node_classes_add(rank->doc, &world, &own, &rank->err);
+    return NULL;
+}
+
+static void nodes_with_less_memory_are_another_class(void)
+{
+    static const struct {
+        uint32_t bytes, classes;
+    } cases[] = {{1 << 20, 0}, {1000000, 0}, {900000, 2}};
+
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        struct mics_comm *comms[4];
+        struct rank ranks[4] = {{0}};
+        pthread_t threads[4];
+        const json_t *classes;
+
+        CHECK_INT(mics_comm_new_threads(4, comms, NULL), MICS_OK);
+        for (int i = 0; i < 4; i++) {
+            ranks[i] = (struct rank){.comm = comms[i], .nodes = cases[c].bytes};
+            pthread_create(&threads[i], NULL, classify, &ranks[i]);
+        }
+        for (int i = 0; i < 4; i++) {
+            pthread_join(threads[i], NULL);
+            CHECK_INT(ranks[i].status, MICS_OK);
+            comms[i]->ops->free(comms[i]);
+        }
+        classes = json_object_get(ranks[0].doc, "node_classes");
+        CHECK_INT(json_array_size(classes), cases[c].classes);
+        if (cases[c].classes > 0)
+            CHECK_INT(
+                json_integer_value(json_object_get(json_array_get(classes, 1), "memory_bytes")),
+                cases[c].bytes);
+        for (int i = 0; i < 4; i++)
+            json_decref(ranks[i].doc);
+    }
 }
 
 int main(void)
 {
-    TAP_RUN(uneven_nodes_are_named);
+    TAP_RUN(nodes_with_other_numbers_of_ranks_are_another_part);
+    TAP_RUN(nodes_with_less_memory_are_another_class);
     TAP_RUN(two_nodes_of_two_have_all_links_and_shapes);
     TAP_RUN(each_collective_keeps_its_points);
     TAP_RUN(a_single_rank_has_no_links);

@@ -51,7 +51,7 @@ static void p4d_has_the_vendors_figures(void)
     CHECK_INT(topology->per_node, 8);
     CHECK_NEAR(topology->flops, 271e12, 1e12);
     CHECK_NEAR(topology->node_link.bandwidth_bytes, 240e9, 1);
-    CHECK_NEAR(topology->net_link.bandwidth_bytes, .85 * 50e9, 1);
+    CHECK_NEAR(topology->net_link.bandwidth_bytes, .96 * 50e9, 1);
     CHECK_NEAR(topology->net_link.latency_s, 75e-6, 1e-12);
     CHECK_INT(topology->memory_bytes, (40960ll - 512)
                                           << 20); /* nvidia-smi's total less the reserve */
@@ -255,7 +255,7 @@ static void entries_of_a_file_replace_those_of_the_same_name(void)
     CHECK_STR(lab.source.file, "test_catalogue.tmp.json");
     CHECK_INT(mics_topology_parse_in(catalogue, "LAB:3", &topology, &err), MICS_OK);
     CHECK_INT(topology ? topology->per_node : 0, 4);
-    CHECK_NEAR(topology ? topology->net_link.bandwidth_bytes : 0, .85 * 100e9, 1);
+    CHECK_NEAR(topology ? topology->net_link.bandwidth_bytes : 0, .96 * 100e9, 1);
     mics_topology_free(topology);
     mics_catalogue_close(catalogue);
 

@@ -111,6 +111,10 @@ static void every_wrong_value_is_refused_with_its_path(void)
         {"'nodes':2,'per_node':1", "'nodes':3,'per_node':1", "collectives[0].nodes: "},
         {"'bandwidth_bytes_per_s':2e8", "'bandwidth_bytes_per_s':null",
          "collectives[0].bandwidth_bytes_per_s: "},
+        {"[[1024,1e-4]]", "[[1024]]", "collectives[0].points[0]: expected [bytes, seconds]"},
+        {"[[1024,1e-4]]", "[[1024,0]]", "collectives[0].points[0][1]: expected a number above 0"},
+        {"[[1024,1e-4]]", "[[1024,1e-4],[1024,2e-4]]",
+         "collectives[0].points[1]: sizes must increase"},
     };
 
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

@@ -118,6 +118,36 @@ static void unset_settings_follow_the_plan_and_each_other(void)
     CHECK_INT(mics_settings_resolve(&settings, &with, &err), MICS_ERR_ARG);
 }
 
+/* An option that changes nothing would look as if it had been tried. */
+static void settings_that_an_optimizer_ignores_are_refused_for_it(void)
+{
+    static const struct {
+        enum mics_optimizer optimizer;
+        const char *name, *text; /* NULL: accepted */
+    } cases[] = {
+        {MICS_OPT_ADAMW, "beta1", NULL},
+        {MICS_OPT_ADAMW, "eps", NULL},
+        {MICS_OPT_ADAMW, "momentum", "--momentum: the plan's optimizer is adamw, which does not "},
+        {MICS_OPT_SGD, "momentum", NULL},
+        {MICS_OPT_SGD, "beta1", "--beta1: the plan's optimizer is sgd, which does not use it"},
+        {MICS_OPT_SGD, "beta2", "--beta2: the plan's optimizer is sgd, which does not use it"},
+        {MICS_OPT_SGD, "eps", "--eps: the plan's optimizer is sgd, which does not use it"},
+        {MICS_OPT_SGD, "lr", NULL},
+        {MICS_OPT_LION, "beta2", NULL},
+        {MICS_OPT_LION, "weight-decay", NULL},
+        {MICS_OPT_LION, "eps", "--eps: the plan's optimizer is lion, which does not use it"},
+        {MICS_OPT_LION, "momentum", "--momentum: the plan's optimizer is lion, which does not "},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_err err = {""};
+
+        CHECK_INT(mics_settings_check_optimizer(cases[i].name, cases[i].optimizer, &err),
+                  cases[i].text ? MICS_ERR_ARG : MICS_OK);
+        CHECK(strstr(err.text, cases[i].text ? cases[i].text : "") == err.text);
+    }
+}
+
 static void settings_survive_a_checkpoint_bit_for_bit(void)
 {
     struct mics_settings settings = mics_settings_default(), back = {0};
@@ -151,6 +181,7 @@ int main(void)
     TAP_RUN(settings_are_parsed_by_name);
     TAP_RUN(settings_out_of_range_are_refused);
     TAP_RUN(unset_settings_follow_the_plan_and_each_other);
+    TAP_RUN(settings_that_an_optimizer_ignores_are_refused_for_it);
     TAP_RUN(settings_survive_a_checkpoint_bit_for_bit);
     return tap_done();
 }

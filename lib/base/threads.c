@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/background_task.h"
+#include "base/threads.h"
 
+#include "base/num.h"
+
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+
+#define MAX_WORKERS 16u
 
 static void *thread_main(void *context)
 {
@@ -53,4 +58,27 @@ enum mics_status mics_background_task_wait(struct mics_background_task *task, st
     if (status != MICS_OK && err)
         *err = task->err;
     return status;
+}
+
+unsigned mics_workers_max(uint32_t host_ranks)
+{
+    cpu_set_t cores;
+    uint64_t count = 1;
+
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0)
+        count = mics_ceil_div((uint64_t)CPU_COUNT(&cores), mics_max_u64(host_ranks, 1));
+    return (unsigned)mics_min_u64(count, MAX_WORKERS);
+}
+
+void mics_workers_run(void *(*work)(void *context), void *context, uint32_t host_ranks)
+{
+    const unsigned wanted = mics_workers_max(host_ranks);
+    pthread_t threads[MAX_WORKERS];
+    unsigned started = 0;
+
+    while (started + 1 < wanted && pthread_create(&threads[started], NULL, work, context) == 0)
+        started++;
+    work(context);
+    for (unsigned i = 0; i < started; i++)
+        pthread_join(threads[i], NULL);
 }

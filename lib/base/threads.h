@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * background_task.h - one function call at a time on a thread of its own.
- *
- * The thread blocks all signals. A task is reusable: start, wait, start again. All zeros is a task
- * that was never started.
+ * threads.h - one function on a thread of its own, or on as many threads as this process has cores.
  */
-#ifndef MICS_BASE_BACKGROUND_TASK_H
-#define MICS_BASE_BACKGROUND_TASK_H
+#ifndef MICS_BASE_THREADS_H
+#define MICS_BASE_THREADS_H
 
 #include "base/err.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
+/* One function call at a time on a thread, which blocks all signals. A task is reusable: start,
+ * wait, start again. All zeros is a task that was never started. */
 struct mics_background_task {
     pthread_t thread;
     bool started;
@@ -36,5 +36,13 @@ bool mics_background_task_busy(const struct mics_background_task *task);
 /* Wait for the thread to end and return the result of run(). A result is returned once; without a
  * task to wait for, MICS_OK. */
 enum mics_status mics_background_task_wait(struct mics_background_task *task, struct mics_err *err);
+
+/* Cores per process, 1 to 16, if `host_ranks` processes (0 counts as 1) share the cores that this
+ * process may use. */
+unsigned mics_workers_max(uint32_t host_ranks);
+
+/* Run work(context) on mics_workers_max() threads, one of them the calling thread. If a thread
+ * cannot be started, fewer run. Returns when all have ended. */
+void mics_workers_run(void *(*work)(void *context), void *context, uint32_t host_ranks);
 
 #endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* beside.c - products alone, collectives alone, then both. */
+#include "bench/beside.h"
+
+#include "base/clock.h"
+#include "bench/series.h"
+#include "bench/statistics.h"
+#include "device/launch.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    MATRIX = 192, /* rows and columns of the products: less than a millisecond each */
+    AHEAD = 8,    /* products enqueued at once, so that the stream is hardly ever idle */
+    MAX_ITERS = 128
+};
+
+/* Long against the time slices of a scheduler. */
+static const double load_s = 60e-3;
+
+enum mics_status mics_bench_load_init(const struct mics_bench *bench, struct mics_bench_load *out,
+                                      struct mics_err *err)
+{
+    const struct mics_device_ops *ops = bench->device->ops;
+    const size_t bytes = sizeof(float) * 3 * MATRIX * MATRIX;
+    enum mics_status status;
+
+    *out = (struct mics_bench_load){.bench = bench};
+    status = ops->alloc(bench->device, bytes, &out->memory, err);
+    if (status == MICS_OK)
+        status = ops->stream_open(bench->device, "load", 0, &out->stream, err);
+    if (status == MICS_OK)
+        status = ops->event_open(bench->device, &out->done, err);
+    if (status == MICS_OK)
+        mics_launch_zero(out->stream, &(struct mics_op_zero){out->memory, bytes});
+    else
+        mics_bench_load_fini(out);
+    return status;
+}
+
+void mics_bench_load_fini(struct mics_bench_load *load)
+{
+    if (!load->bench)
+        return;
+    const struct mics_device_ops *ops = load->bench->device->ops;
+
+    if (load->done)
+        ops->event_close(load->done);
+    if (load->stream)
+        ops->stream_close(load->stream);
+    if (load->memory)
+        ops->release(load->bench->device, load->memory);
+    *load = (struct mics_bench_load){0};
+}
+
+/* AHEAD products. */
+static enum mics_status compute(const struct mics_bench_load *load, struct mics_err *err)
+{
+    float *matrix = load->memory;
+    const struct mics_op_matmul product = {
+        .a = matrix,
+        .b = matrix + MATRIX * MATRIX,
+        .out = matrix + 2 * MATRIX * MATRIX,
+        .m = MATRIX,
+        .n = MATRIX,
+        .k = MATRIX,
+        .lda = MATRIX,
+        .ldb = MATRIX,
+        .ldout = MATRIX,
+    };
+
+    for (int i = 0; i < AHEAD; i++)
+        mics_launch_matmul(load->stream, &product);
+    return load->bench->device->ops->stream_sync(load->stream, err);
+}
+
+/* Products per second of this rank: alone, or as long as the collectives that are enqueued before
+ * `done` take. */
+static enum mics_status compute_rate(const struct mics_bench_load *load, bool alone, double *rate,
+                                     struct mics_err *err)
+{
+    const struct mics_device_ops *ops = load->bench->device->ops;
+    const double begin = mics_now_s();
+    enum mics_status status = MICS_OK;
+    double count = 0;
+
+    do {
+        status = compute(load, err);
+        count += AHEAD;
+    } while (status == MICS_OK &&
+             (alone ? mics_now_s() - begin < load_s : !ops->event_reached(load->done)));
+    *rate = count / (mics_now_s() - begin);
+    return status;
+}
+
+/* What one rank measured. */
+struct times {
+    double alone_s, beside_s;       /* of one collective */
+    double alone_rate, beside_rate; /* of products */
+};
+
+/* The collectives, enqueued on the bench's stream. */
+struct exchange {
+    struct mics_exchange_replay *replay;
+    struct mics_exchange_buffers buffers;
+    uint32_t iters;
+};
+
+static void enqueue(const struct mics_bench_load *load, const struct exchange *exchange)
+{
+    const struct mics_bench *bench = load->bench;
+
+    for (uint32_t i = 0; i < exchange->iters; i++)
+        mics_exchange_replay_enqueue(exchange->replay, bench->stream, 0, 1, &exchange->buffers);
+    bench->device->ops->event_record(load->done, bench->stream);
+}
+
+static enum mics_status measure(const struct mics_bench_load *load, const struct exchange *exchange,
+                                struct times *out, struct mics_err *err)
+{
+    const struct mics_bench *bench = load->bench;
+    const struct mics_device_ops *ops = bench->device->ops;
+    struct mics_comm *world = bench->world->comm;
+    enum mics_status status = world->ops->barrier_now(world, err);
+    double begin;
+
+    if (status == MICS_OK)
+        status = compute_rate(load, true, &out->alone_rate, err);
+    if (status == MICS_OK)
+        status = world->ops->barrier_now(world, err);
+    begin = mics_now_s();
+    enqueue(load, exchange);
+    if (status == MICS_OK)
+        status = mics_bench_wait(bench, err);
+    out->alone_s = (mics_now_s() - begin) / exchange->iters;
+    if (status == MICS_OK)
+        status = world->ops->barrier_now(world, err);
+    begin = mics_now_s();
+    enqueue(load, exchange);
+    if (status == MICS_OK)
+        status = compute_rate(load, false, &out->beside_rate, err);
+    if (status == MICS_OK)
+        status = mics_bench_wait(bench, err);
+    out->beside_s = (ops->event_time(load->done) - begin) / exchange->iters;
+    return status;
+}
+
+/* Medians over the ranks of the times, since the collective synchronises them; of what computation
+ * loses the mean, since cores that one rank loses another may have won. */
+static enum mics_status combine(const struct mics_bench_load *load, const struct times *own,
+                                struct mics_beside_point *out, struct mics_err *err)
+{
+    const struct mics_world *world = load->bench->world;
+    struct times *all = calloc(world->size, sizeof *all);
+    double *alone = calloc(world->size, sizeof *alone);
+    double *beside = calloc(world->size, sizeof *beside);
+    double lost = 0;
+    enum mics_status status = all && alone && beside ? MICS_OK : mics_err_nomem(err);
+
+    if (status == MICS_OK)
+        status = world->comm->ops->all_gather_now(world->comm, own, all, sizeof *own, err);
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {
+        alone[i] = all[i].alone_s;
+        beside[i] = all[i].beside_s;
+        lost += (1 - all[i].beside_rate / all[i].alone_rate) / world->size;
+    }
+    if (status == MICS_OK) {
+        out->alone_s = mics_median(alone, world->size);
+        out->beside_s = mics_median(beside, world->size);
+        out->lost = fmin(1, fmax(0, lost));
+    }
+    free(all);
+    free(alone);
+    free(beside);
+    return status;
+}
+
+enum mics_status mics_bench_beside(const struct mics_bench_load *load,
+                                   struct mics_bench_comms *comms, enum mics_collective collective,
+                                   uint64_t bytes, double alone_s, struct mics_beside_point *out,
+                                   struct mics_err *err)
+{
+    const uint64_t count = bytes / sizeof(float) / comms->size;
+    struct exchange exchange = {
+        .iters = (uint32_t)fmax(1, fmin(MAX_ITERS, ceil(load_s / fmax(alone_s, 1e-9))))};
+    struct times own = {0};
+    enum mics_status status = mics_series_open(load->bench, comms, collective, count,
+                                               &exchange.replay, &exchange.buffers, err);
+
+    if (status == MICS_OK)
+        status = measure(load, &exchange, &own, err);
+    mics_exchange_replay_free(exchange.replay);
+    if (status == MICS_OK)
+        status = combine(load, &own, out, err);
+    out->bytes = (double)(count * comms->size * sizeof(float));
+    return status;
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * beside.h - collectives while all ranks compute: how much longer they take, and what computation
+ * loses.
+ *
+ * On hosts the ranks of a node share its cores, and MPI's progress, the copies of the kernel's
+ * network stack and sums need some of them. How much is measured, not derived: each rank computes
+ * matrix products on a stream of its own, first alone, then while the collective is repeated on
+ * another stream.
+ */
+#ifndef MICS_BENCH_BESIDE_H
+#define MICS_BENCH_BESIDE_H
+
+#include "bench/group.h"
+
+/* What computes: a stream and three matrices. */
+struct mics_bench_load {
+    const struct mics_bench *bench;
+    struct mics_stream *stream;
+    struct mics_event *done; /* of the collectives beside it */
+    void *memory;
+};
+
+/* The device must be the host. On success the caller calls mics_bench_load_fini(). */
+enum mics_status mics_bench_load_init(const struct mics_bench *bench, struct mics_bench_load *out,
+                                      struct mics_err *err);
+void mics_bench_load_fini(struct mics_bench_load *load); /* zeroed: fine */
+
+/* Measure `collective` of `bytes` (the whole array, rounded down to whole elements of each rank) in
+ * this rank's group, all groups side by side; alone it takes about `alone_s`. Takes about three
+ * tenths of a second, more for a collective longer than 60 ms. Collective over the world; *out is the
+ * same on all ranks. */
+enum mics_status mics_bench_beside(const struct mics_bench_load *load,
+                                   struct mics_bench_comms *comms, enum mics_collective collective,
+                                   uint64_t bytes, double alone_s, struct mics_beside_point *out,
+                                   struct mics_err *err);
+
+#endif

@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reasons.c - two sentences on a plan, computed from its figures.
+ *
+ * The first is about the shards: the candidates that shard the parameters less decide it. If none
+ * of them fits, the plan has the fewest ranks that hold one copy; otherwise the fastest of them is
+ * slower, or as fast in larger groups. The second is about time: the exchange that costs most, and how much of it runs behind
+ * computation.
+ */
+#include "plan/print.h"
+
+#include "base/units.h"
+#include "plan/memory.h"
+
+#include <math.h>
+#include <stdarg.h>
+
+enum { NUMBER = 32 };
+
+/* Text that grows at its end, and is cut at its size. */
+struct text {
+    char *at;
+    size_t size, used;
+};
+
+MICS_PRINTF(2, 3)
+static void append(struct text *text, const char *fmt, ...)
+{
+    va_list args;
+    int length;
+
+    va_start(args, fmt);
+    length = vsnprintf(text->at + text->used, text->size - text->used, fmt, args);
+    va_end(args);
+    if (length > 0)
+        text->used +=
+            (size_t)length < text->size - text->used ? (size_t)length : text->size - text->used - 1;
+}
+
+/* The shards of parameters, then of gradients, then of optimizer state decide which of two shapes
+ * holds less on a rank. */
+static bool is_cut_less(const struct mics_shape *a, const struct mics_shape *b)
+{
+    if (a->p_param != b->p_param)
+        return a->p_param < b->p_param;
+    if (a->p_grad != b->p_grad)
+        return a->p_grad < b->p_grad;
+    return a->p_optim < b->p_optim;
+}
+
+/* Candidates that are cut less than the plan; where the plan shards parameters, only those that
+ * shard parameters less. */
+struct smaller {
+    const struct mics_alternative *fastest; /* of those that fit; NULL: none fits */
+    const struct mics_alternative *nearest; /* the miss that lacks least; NULL: all fit */
+};
+
+/* Does a group of p_param ranks hold a copy of the whole state? */
+static bool holds_whole_state(const struct mics_shape *shape)
+{
+    return shape->p_optim == shape->p_param;
+}
+
+static struct smaller find_among(const struct mics_plan *plan, bool whole_state_only)
+{
+    const struct mics_shape *shape = &plan->choice.shape;
+    struct smaller found = {NULL, NULL};
+
+    for (uint32_t i = 0; i < plan->alternative_count; i++) {
+        const struct mics_alternative *each = &plan->alternatives[i];
+        const struct mics_shape *other = &each->choice.shape;
+
+        if (shape->p_param > 1 ? other->p_param >= shape->p_param : !is_cut_less(other, shape))
+            continue;
+        if (whole_state_only && !holds_whole_state(other))
+            continue;
+        if (!each->fits && (!found.nearest || each->total_bytes < found.nearest->total_bytes))
+            found.nearest = each;
+        if (each->fits &&
+            (!found.fastest || each->predicted.step_s < found.fastest->predicted.step_s))
+            found.fastest = each;
+    }
+    return found;
+}
+
+/* Groups that hold the whole state are compared with such groups, if there are any. */
+static struct smaller find_smaller(const struct mics_plan *plan)
+{
+    struct smaller found = {NULL, NULL};
+
+    if (holds_whole_state(&plan->choice.shape))
+        found = find_among(plan, true);
+    return found.fastest || found.nearest ? found : find_among(plan, false);
+}
+
+/* "take 12 % longer", "take at least 2.14 times as long" */
+static void append_slower(struct text *text, const struct mics_plan *plan,
+                          const struct mics_alternative *other)
+{
+    const double ratio = other->predicted.step_s / plan->predicted.step_s;
+    const char *bound = other->predicted.tokens_per_s > 0 ? "" : "at least ";
+
+    if (ratio < 0.995)
+        append(text, "take %.0f %% less, which is within the error of prediction",
+               100 * (1 - ratio));
+    else if (ratio < 1.005)
+        append(text, "take as long");
+    else if (ratio < 2)
+        append(text, "take %s%.*f %% longer", bound, ratio < 1.1 ? 1 : 0, 100 * (ratio - 1));
+    else
+        append(text, "take %s%.3g times as long", bound, ratio);
+}
+
+static void append_ranks(struct text *text, uint32_t ranks)
+{
+    if (ranks == 1)
+        append(text, "one rank");
+    else
+        append(text, "%u ranks", ranks);
+}
+
+/* Parameters are sharded. */
+static void append_group_reason(struct text *text, const struct mics_plan *plan,
+                                const struct smaller *smaller)
+{
+    const uint32_t p = plan->choice.shape.p_param;
+    char more[NUMBER];
+
+    if (smaller->fastest) {
+        append(text, "One copy of the parameters also fits on ");
+        append_ranks(text, smaller->fastest->choice.shape.p_param);
+        if (smaller->fastest->choice.shape.p_optim > smaller->fastest->choice.shape.p_param)
+            append(text, ", with its optimizer state on %u,",
+                   smaller->fastest->choice.shape.p_optim);
+        append(text, " instead of %u, but a step would ", p);
+        append_slower(text, plan, smaller->fastest);
+        append(text, smaller->fastest->choice.shape.p_optim > plan->choice.shape.p_optim
+                         ? " and use larger groups."
+                         : ".");
+    } else if (smaller->nearest) {
+        mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
+        append(text, "%u ranks are the fewest that hold one copy: ", p);
+        append_ranks(text, smaller->nearest->choice.shape.p_param);
+        append(text, " would need %s more%s.", more,
+               smaller->nearest->choice.shape.p_param == 1 ? "" : " each");
+    }
+}
+
+/* Every rank has all parameters. */
+static void append_whole_reason(struct text *text, const struct mics_plan *plan,
+                                const struct smaller *smaller)
+{
+    const struct mics_shape *shape = &plan->choice.shape;
+    const char *cut =
+        shape->p_grad > 1 ? "gradients and optimizer state are" : "optimizer state is";
+    char more[NUMBER];
+
+    append(text, "Every rank holds all parameters, and %s sharded over %u: ", cut, shape->p_optim);
+    if (smaller->fastest) {
+        append(text, "with fewer shards a step would ");
+        append_slower(text, plan, smaller->fastest);
+        append(text, ".");
+    } else {
+        mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
+        append(text, "with fewer shards, %s would be missing.", more);
+    }
+}
+
+static void append_shards(struct text *text, const struct mics_plan *plan)
+{
+    const struct mics_shape *shape = &plan->choice.shape;
+    const struct smaller smaller = find_smaller(plan);
+    char total[NUMBER], limit[NUMBER];
+
+    if (shape->p_optim > 1 && (smaller.fastest || smaller.nearest)) {
+        if (shape->p_param > 1)
+            append_group_reason(text, plan, &smaller);
+        else
+            append_whole_reason(text, plan, &smaller);
+        return;
+    }
+    mics_format_bytes(mics_memory_total(&plan->memory, plan->topology), total, sizeof total);
+    mics_format_bytes(plan->memory_limit, limit, sizeof limit);
+    if (shape->p_optim == 1)
+        append(text, "The whole state fits on every rank: %s of %s.", total, limit);
+    else
+        append(text, "No strategy with fewer shards was allowed; this one takes %s of %s.", total,
+               limit);
+}
+
+/* What an exchange is called in a sentence; verbs follow in the plural. */
+static const struct {
+    enum mics_op_class op_class;
+    const char *words;
+} exchanges[] = {
+    {MICS_CLASS_GATHER_NET, "Gathers over the network"},
+    {MICS_CLASS_GATHER_NODE, "Gathers inside nodes"},
+    {MICS_CLASS_REDUCE_NET, "Reductions over the network"},
+    {MICS_CLASS_REDUCE_NODE, "Reductions inside nodes"},
+    {MICS_CLASS_SYNC_NET, "Sums of gradients between groups over the network"},
+    {MICS_CLASS_SYNC_NODE, "Sums of gradients between groups inside nodes"},
+    {MICS_CLASS_PUBLISH_NET, "Gathers of updated parameters over the network"},
+    {MICS_CLASS_PUBLISH_NODE, "Gathers of updated parameters inside nodes"},
+};
+enum { EXCHANGES = sizeof exchanges / sizeof *exchanges };
+
+/* The exchange with the most exposed time; where hardly any is exposed, the longest. */
+static int find_costliest(const struct mics_plan *plan)
+{
+    const struct mics_class_times *times = &plan->classes;
+    int exposed = -1, longest = -1;
+
+    for (int i = 0; i < EXCHANGES; i++) {
+        const enum mics_op_class c = exchanges[i].op_class;
+
+        if (times->busy_s[c] <= 0)
+            continue;
+        if (longest < 0 || times->busy_s[c] > times->busy_s[exchanges[longest].op_class])
+            longest = i;
+        if (exposed < 0 || times->exposed_s[c] > times->exposed_s[exchanges[exposed].op_class])
+            exposed = i;
+    }
+    if (exposed >= 0 &&
+        times->exposed_s[exchanges[exposed].op_class] < 0.01 * plan->predicted.step_s)
+        return longest;
+    return exposed;
+}
+
+static void append_exchange(struct text *text, const char *what, double busy_s, double exposed_s,
+                            double step_s)
+{
+    char busy[NUMBER], hidden[NUMBER], step[NUMBER];
+    const double hidden_s = fmax(0, busy_s - exposed_s);
+
+    mics_format_time(busy_s, busy, sizeof busy);
+    mics_format_time(hidden_s, hidden, sizeof hidden);
+    mics_format_time(step_s, step, sizeof step);
+    append(text, " %s take %s of a step of %s, ", what, busy, step);
+    if (hidden_s >= 0.995 * busy_s)
+        append(text, "all of it behind computation.");
+    else if (hidden_s <= 0.005 * busy_s)
+        append(text, "none of it behind computation.");
+    else
+        append(text, "%s of it behind computation.", hidden);
+}
+
+static void append_communication(struct text *text, const struct mics_plan *plan)
+{
+    const struct mics_prediction *predicted = &plan->predicted;
+    char step[NUMBER];
+    int worst;
+
+    if (mics_shape_world_size(&plan->choice.shape) == 1) {
+        mics_format_time(predicted->step_s, step, sizeof step);
+        append(text, " A step of %s is computation only.", step);
+        return;
+    }
+    worst = plan->has_classes ? find_costliest(plan) : -1;
+    if (worst < 0)
+        append_exchange(text, "Exchanges", predicted->comm_s, predicted->exposed_s,
+                        predicted->step_s);
+    else
+        append_exchange(text, exchanges[worst].words,
+                        plan->classes.busy_s[exchanges[worst].op_class],
+                        plan->classes.exposed_s[exchanges[worst].op_class], predicted->step_s);
+}
+
+char *mics_plan_reasons(const struct mics_plan *plan, char text[MICS_PLAN_REASONS_BYTES])
+{
+    struct text out = {.at = text, .size = MICS_PLAN_REASONS_BYTES};
+
+    text[0] = '\0';
+    append_shards(&out, plan);
+    append_communication(&out, plan);
+    return text;
+}

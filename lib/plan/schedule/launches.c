@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "plan/schedule/launches.h"
+
+#include "device/launch.h"
+#include "plan/memory.h"
+#include "work.h"
+
+/* Addresses for arguments: far apart, aligned, never followed. */
+enum { PARAMS = 1, GRADS, SAVED, OUT, RESIDUAL, SCRATCH, TOKENS, TARGETS, SCALARS, OTHER };
+
+static void *address(int index)
+{
+    return (void *)((uintptr_t)index << 44);
+}
+
+void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
+                         uint32_t stage, bool backward, struct mics_recorder *to)
+{
+    const bool head = stage + 1 == model->stage_count;
+    const struct mics_pass pass = {
+        .model = model,
+        .stream = &to->stream,
+        .batch = *batch,
+        .tokens = address(TOKENS),
+        .targets = address(TARGETS),
+        .params = backward && !model->stages[stage].backward_needs_params ? NULL : address(PARAMS),
+        .grads = backward || (head && batch->train) ? address(GRADS) : NULL,
+        .saved = address(SAVED),
+        .out = head ? NULL : address(OUT),
+        .residual_grad = address(RESIDUAL),
+        .scratch = address(SCRATCH),
+        .loss_sum = address(SCALARS),
+    };
+
+    if (backward)
+        model->ops->backward(&pass, stage);
+    else
+        model->ops->forward(&pass, stage);
+}
+
+void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_layout *layout,
+                        struct mics_recorder *to)
+{
+    const enum mics_dtype dtype = mics_choice_written_grads(choice);
+
+    mics_launch_zero(&to->stream,
+                     &(struct mics_op_zero){.dst = address(GRADS),
+                                            .bytes = layout->padded * mics_dtype_bytes(dtype)});
+}
+
+static void cast(struct mics_recorder *to, enum mics_dtype dst, enum mics_dtype src, uint64_t count)
+{
+    mics_launch_cast(&to->stream, &(struct mics_op_cast){.dst = address(OUT),
+                                                         .src = address(GRADS),
+                                                         .count = count,
+                                                         .dst_dtype = dst,
+                                                         .src_dtype = src});
+}
+
+/* As in the engine, the first micro-step overwrites. */
+static void accumulate(const struct mics_op *op, const struct mics_layout *layout,
+                       struct mics_recorder *to)
+{
+    for (uint32_t segment = 0; segment < layout->segments; segment++)
+        if (op->micro_step == 0)
+            cast(to, MICS_F32, op->dtype, layout->grad_piece);
+        else
+            mics_launch_accumulate(&to->stream,
+                                   &(struct mics_op_accumulate){.sum = address(GRADS),
+                                                                .in = address(OUT),
+                                                                .count = layout->grad_piece,
+                                                                .dtype = op->dtype});
+}
+
+static void norm(const struct mics_layout *layout, struct mics_recorder *to)
+{
+    for (uint32_t segment = 0; segment < layout->segments; segment++)
+        mics_launch_squared_norm(&to->stream,
+                                 &(struct mics_op_squared_norm){.sum = address(SCALARS),
+                                                                .in = address(GRADS),
+                                                                .count = layout->optim_piece});
+}
+
+static void update(const struct mics_plan_choice *choice, const struct mics_layout *layout,
+                   struct mics_recorder *to)
+{
+    struct mics_op_update args = {.optimizer = choice->optimizer,
+                                  .step = 1,
+                                  .param = address(PARAMS),
+                                  .copy = choice->dtype == MICS_F32 ? NULL : address(OUT),
+                                  .grad = address(GRADS),
+                                  .scalars = address(SCALARS),
+                                  .count = layout->optim_piece};
+
+    for (uint32_t i = 0; i < mics_optimizer_states(choice->optimizer); i++)
+        args.state[i] = address(OTHER + (int)i);
+    for (uint32_t segment = 0; segment < layout->segments; segment++)
+        mics_launch_update(&to->stream, &args);
+}
+
+/* Gradient shards that are not communicated in fp32 are converted to `send` elements of another
+ * type before, and `receive` of them back after. */
+static void convert(const struct mics_op *op, uint64_t send, uint64_t receive,
+                    struct mics_recorder *to)
+{
+    if (op->dtype == MICS_F32)
+        return;
+    cast(to, op->dtype, MICS_F32, send);
+    cast(to, MICS_F32, op->dtype, receive);
+}
+
+void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,
+                      const struct mics_op *op, bool train, struct mics_recorder *to)
+{
+    const struct mics_batch batch = mics_choice_batch(choice, train);
+    const struct mics_layout layout = op->unit == MICS_NONE
+                                          ? (struct mics_layout){0}
+                                          : mics_choice_layout(model, choice, op->unit);
+
+    switch (op->kind) {
+    case MICS_OP_FORWARD:
+    case MICS_OP_BACKWARD:
+        if (op->first)
+            mics_zero_launches(choice, &layout, to);
+        mics_stage_launches(model, &batch, op->stage, op->kind == MICS_OP_BACKWARD, to);
+        break;
+    case MICS_OP_ACCUMULATE:
+        accumulate(op, &layout, to);
+        break;
+    case MICS_OP_SCATTER:
+        convert(op, layout.grad_piece, layout.optim_piece, to);
+        break;
+    case MICS_OP_SYNC:
+        convert(op, layout.optim_piece, layout.optim_piece, to);
+        break;
+    case MICS_OP_NORM:
+        norm(&layout, to);
+        break;
+    case MICS_OP_UPDATE:
+        update(choice, &layout, to);
+        break;
+    case MICS_OP_READ:
+        mics_launch_copy(&to->stream,
+                         &(struct mics_op_copy){.dst = address(OUT),
+                                                .src = address(SCALARS),
+                                                .bytes = sizeof(struct mics_op_scalars)});
+        break;
+    case MICS_OP_TARGET_COUNT: /* communication only */
+    case MICS_OP_GATHER:
+    case MICS_OP_REDUCE:
+    case MICS_OP_LOSS_NORM_REDUCE:
+    case MICS_OP_PUBLISH:
+    case MICS_OP_KIND_COUNT:
+        break;
+    }
+}
+
+bool mics_stages_are_alike(const struct mics_model *model, uint32_t a, uint32_t b)
+{
+    const struct mics_stage *x = &model->stages[a], *y = &model->stages[b];
+
+    return x->kind == y->kind && x->backward_needs_params == y->backward_needs_params &&
+           model->units[x->unit].count == model->units[y->unit].count;
+}
+
+static void add_work(void *context, enum mics_kernel kernel, const void *args)
+{
+    struct mics_op *op = context;
+    struct mics_kernel_work work;
+
+    mics_kernel_work_of(kernel, args, &work);
+    op->flops += work.flops;
+    op->memory_bytes += work.read + work.written;
+}
+
+/* Is the work of `op` that of `before`? The blocks of a model are alike, and there are many. */
+static bool is_alike(const struct mics_model *model, const struct mics_op *op,
+                     const struct mics_op *before)
+{
+    return before && op->first == before->first &&
+           (op->stage == before->stage || mics_stages_are_alike(model, op->stage, before->stage));
+}
+
+void mics_schedule_set_work(struct mics_schedule *schedule, const struct mics_model *model,
+                            const struct mics_plan_choice *choice)
+{
+    const struct mics_op *newest[MICS_OP_KIND_COUNT] = {NULL}; /* of stages */
+
+    for (uint32_t i = 0; i < schedule->op_count; i++) {
+        struct mics_op *op = &schedule->ops[i];
+        const bool stage = op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD;
+        struct mics_recorder recorder;
+
+        if (mics_op_is_comm(op->kind))
+            continue;
+        op->flops = op->memory_bytes = 0;
+        if (stage && is_alike(model, op, newest[op->kind])) {
+            op->flops = newest[op->kind]->flops;
+            op->memory_bytes = newest[op->kind]->memory_bytes;
+            continue;
+        }
+        mics_recorder_init(&recorder, add_work, op);
+        mics_op_launches(model, choice, op, schedule->train, &recorder);
+        if (stage)
+            newest[op->kind] = op;
+    }
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * launches.h - what the operations of a schedule launch on a device.
+ *
+ * The stages are asked themselves: their forward and backward enqueue on a stream that only
+ * records. What the engine launches around them (lib/engine/issue.c, executor.c) is listed here; a
+ * test compares the list with what the engine really launches.
+ */
+#ifndef MICS_PLAN_SCHEDULE_LAUNCHES_H
+#define MICS_PLAN_SCHEDULE_LAUNCHES_H
+
+#include "device/recorder.h"
+#include "plan/schedule/schedule.h"
+
+/* The launches of one stage: of its forward, or of its backward pass. The forward of the head
+ * includes its backward if the batch trains. The addresses of arguments are made up, but NULL,
+ * aligned and equal where those of a real step are. */
+void mics_stage_launches(const struct mics_model *model, const struct mics_batch *batch,
+                         uint32_t stage, bool backward, struct mics_recorder *to);
+
+/* What precedes the first backward pass of a unit: its buffer of gradients is zeroed. */
+void mics_zero_launches(const struct mics_plan_choice *choice, const struct mics_layout *layout,
+                        struct mics_recorder *to);
+
+/* All launches of an operation on rank 0, which is in the first replica; of communication, the
+ * conversions before and after it. */
+void mics_op_launches(const struct mics_model *model, const struct mics_plan_choice *choice,
+                      const struct mics_op *op, bool train, struct mics_recorder *to);
+
+/* Set the FLOPs and bytes of memory of every operation of computation to the sums of its launches.
+ */
+void mics_schedule_set_work(struct mics_schedule *schedule, const struct mics_model *model,
+                            const struct mics_plan_choice *choice);
+
+/* Do two stages launch the same, whatever the batch? */
+bool mics_stages_are_alike(const struct mics_model *model, uint32_t a, uint32_t b);
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/contention.h"
+
+#include <math.h>
+
+/* Seconds that a collective takes longer beside computation: a + b bytes through the first and the
+ * last point, a, b >= 0. */
+static double delay_s(const struct mics_collective_cost *cost, double bytes)
+{
+    const struct mics_beside_point *first = &cost->beside[0];
+    const struct mics_beside_point *last = &cost->beside[cost->beside_count - 1];
+    const double before = fmax(0, first->beside_s - first->alone_s);
+    const double after = fmax(0, last->beside_s - last->alone_s);
+
+    if (last == first)
+        return before;
+    if (after <= before)
+        return (before + after) / 2;
+    if (after / before > last->bytes / first->bytes)
+        return after * bytes / last->bytes;
+    return before + (after - before) * (bytes - first->bytes) / (last->bytes - first->bytes);
+}
+
+static double lost(const struct mics_collective_cost *cost, double bytes)
+{
+    uint32_t i = 0;
+
+    while (i < cost->beside_count && cost->beside[i].bytes < bytes)
+        i++;
+    if (i == 0 || i == cost->beside_count)
+        return cost->beside[i == 0 ? 0 : i - 1].lost;
+    return cost->beside[i - 1].lost + log(bytes / cost->beside[i - 1].bytes) /
+                                          log(cost->beside[i].bytes / cost->beside[i - 1].bytes) *
+                                          (cost->beside[i].lost - cost->beside[i - 1].lost);
+}
+
+struct mics_contention mics_contention_of(const struct mics_topology *topology,
+                                          enum mics_collective collective, struct mics_span span,
+                                          uint64_t bytes)
+{
+    for (uint32_t i = 0; i < topology->cost_count; i++) {
+        const struct mics_collective_cost *cost = &topology->costs[i];
+
+        if (cost->collective == collective && cost->nodes == span.nodes &&
+            cost->per_node == span.per_node && cost->beside_count > 0)
+            return (struct mics_contention){delay_s(cost, (double)bytes),
+                                            lost(cost, (double)bytes)};
+    }
+    return (struct mics_contention){0, 0};
+}

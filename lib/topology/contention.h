@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * contention.h - collectives and computation that run at the same time on the same cores.
+ *
+ * Measured by mics-bench --calibrate on hosts: each collective of two sizes while nothing else runs,
+ * and while all ranks compute. What it takes longer is a + b bytes through both sizes, a, b >= 0: the
+ * waits of its steps for a core, and the cores that its bytes need. What computation loses is
+ * interpolated in the logarithm of the bytes; outside it is that of the nearest size.
+ */
+#ifndef MICS_TOPOLOGY_CONTENTION_H
+#define MICS_TOPOLOGY_CONTENTION_H
+
+#include "topology/cost.h"
+
+struct mics_contention {
+    double delay_s; /* that a collective takes longer while all ranks compute; 0 or more */
+    double lost;    /* part of computation's speed that is lost meanwhile; 0 to 1 */
+};
+
+/* Not measured on this group: {0, 0}. */
+struct mics_contention mics_contention_of(const struct mics_topology *topology,
+                                          enum mics_collective collective, struct mics_span span,
+                                          uint64_t bytes);
+
+#endif

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernel_rates.c - the sizes of each operation, the fit, and device.kernel_rates of a topology. */
+#include "topology/kernel_rates.h"
+
+#include "doc/cursor.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_SERIES = 256 };
+
+static const double max_size = 1e15, max_seconds = 3600;
+
+/* Shapes ------------------------------------------------------------------------------------- */
+
+static enum mics_dtype wider(enum mics_dtype a, enum mics_dtype b)
+{
+    return a == MICS_BF16 || b == MICS_BF16 ? MICS_BF16 : MICS_F32;
+}
+
+/* A pass over `elements`. */
+static struct mics_kernel_shape pass(double elements, enum mics_dtype dtype)
+{
+    return (struct mics_kernel_shape){.dtype = dtype, .m = elements, .n = 1, .k = 1};
+}
+
+static struct mics_kernel_shape zero_shape(const struct mics_op_zero *op)
+{
+    return pass((double)op->bytes, MICS_F32);
+}
+
+static struct mics_kernel_shape copy_shape(const struct mics_op_copy *op)
+{
+    return pass(op->src == op->dst ? 0 : (double)op->bytes, MICS_F32);
+}
+
+static struct mics_kernel_shape call_shape(const struct mics_op_call *op)
+{
+    (void)op;
+    return (struct mics_kernel_shape){0};
+}
+
+static struct mics_kernel_shape cast_shape(const struct mics_op_cast *op)
+{
+    return pass((double)op->count, wider(op->dst_dtype, op->src_dtype));
+}
+
+static struct mics_kernel_shape accumulate_shape(const struct mics_op_accumulate *op)
+{
+    return pass((double)op->count, op->dtype);
+}
+
+static struct mics_kernel_shape matmul_shape(const struct mics_op_matmul *op)
+{
+    return (struct mics_kernel_shape){.form = (op->trans_a ? 2u : 0u) + (op->trans_b ? 1u : 0u),
+                                      .dtype = op->dtype,
+                                      .m = op->m,
+                                      .n = op->n,
+                                      .k = op->k};
+}
+
+/* Of an operation on rows of `width` elements: all of them. */
+#define ROWS_SHAPE(name, width)                                                                    \
+    static struct mics_kernel_shape name##_shape(const struct mics_op_##name *op)                  \
+    {                                                                                              \
+        return pass((double)op->rows * (width), op->dtype);                                        \
+    }
+ROWS_SHAPE(bias_grad, op->n)
+ROWS_SHAPE(layernorm, op->C)
+ROWS_SHAPE(layernorm_grad, op->C)
+ROWS_SHAPE(rmsnorm, op->C)
+ROWS_SHAPE(rmsnorm_grad, op->C)
+ROWS_SHAPE(swiglu, op->F)
+ROWS_SHAPE(swiglu_grad, op->F)
+ROWS_SHAPE(qk_norm, (double)(op->H + 2 * op->H_kv) * op->D)
+ROWS_SHAPE(qk_norm_grad, (double)(op->H + 2 * op->H_kv) * op->D)
+ROWS_SHAPE(cross_entropy, op->V)
+#undef ROWS_SHAPE
+
+static struct mics_kernel_shape add_shape(const struct mics_op_add *op)
+{
+    return pass((double)op->count, op->dtype);
+}
+
+static struct mics_kernel_shape gelu_shape(const struct mics_op_gelu *op)
+{
+    return pass((double)op->count, op->dtype);
+}
+
+static struct mics_kernel_shape gelu_grad_shape(const struct mics_op_gelu_grad *op)
+{
+    return pass((double)op->count, op->dtype);
+}
+
+static struct mics_kernel_shape rope_shape(const struct mics_op_rope *op)
+{
+    return pass((double)op->B * op->T * op->heads * op->D, op->dtype);
+}
+
+static struct mics_kernel_shape attention_of(double heads, double T, double D,
+                                             enum mics_dtype dtype)
+{
+    return (struct mics_kernel_shape){.dtype = dtype, .m = heads, .n = T, .k = D};
+}
+
+static struct mics_kernel_shape attention_shape(const struct mics_op_attention *op)
+{
+    return attention_of((double)op->B * op->H * (op->causal ? 1 : 2), op->T, op->D, op->dtype);
+}
+
+static struct mics_kernel_shape attention_grad_shape(const struct mics_op_attention_grad *op)
+{
+    return attention_of((double)op->B * op->H * (op->causal ? 1 : 2), op->T, op->D, op->dtype);
+}
+
+static struct mics_kernel_shape embedding_shape(const struct mics_op_embedding *op)
+{
+    return pass((double)op->B * op->T * op->C, op->dtype);
+}
+
+static struct mics_kernel_shape embedding_grad_shape(const struct mics_op_embedding_grad *op)
+{
+    return pass((double)op->B * op->T * op->C, op->dtype);
+}
+
+static struct mics_kernel_shape squared_norm_shape(const struct mics_op_squared_norm *op)
+{
+    return pass((double)op->count, MICS_F32);
+}
+
+static struct mics_kernel_shape update_shape(const struct mics_op_update *op)
+{
+    struct mics_kernel_shape shape = pass((double)op->count, op->copy ? MICS_BF16 : MICS_F32);
+
+    shape.form = op->optimizer;
+    return shape;
+}
+
+bool mics_kernel_shape_of(enum mics_kernel kernel, const void *args, struct mics_kernel_shape *out)
+{
+    switch (kernel) {
+#define SHAPE_OF(KEY, name, gpu)                                                                   \
+    case MICS_K_##KEY:                                                                             \
+        *out = name##_shape(args);                                                                 \
+        break;
+        MICS_OPERATIONS(SHAPE_OF)
+#undef SHAPE_OF
+    case MICS_KERNEL_COUNT:
+        return false;
+    }
+    out->kernel = kernel;
+    return kernel != MICS_K_CALL;
+}
+
+double mics_kernel_shape_work(const struct mics_kernel_shape *shape)
+{
+    const bool attention =
+        shape->kernel == MICS_K_ATTENTION || shape->kernel == MICS_K_ATTENTION_GRAD;
+
+    return shape->m * shape->n * shape->k * (attention ? shape->n : 1);
+}
+
+const char *mics_kernel_name(enum mics_kernel kernel)
+{
+    static const char *const names[MICS_KERNEL_COUNT] = {
+#define NAME_OF(KEY, name, gpu) [MICS_K_##KEY] = #name,
+        MICS_OPERATIONS(NAME_OF)
+#undef NAME_OF
+    };
+
+    return names[kernel];
+}
+
+const char *mics_kernel_form_name(enum mics_kernel kernel, uint32_t form)
+{
+    static const char *const products[] = {"nn", "nt", "tn", "tt"};
+
+    if (kernel == MICS_K_MATMUL)
+        return form < 4 ? products[form] : NULL;
+    if (kernel == MICS_K_UPDATE)
+        return form < MICS_OPT_COUNT ? mics_optimizer_name((enum mics_optimizer)form) : NULL;
+    return form == 0 ? "" : NULL;
+}
+
+/* The fit ------------------------------------------------------------------------------------ */
+
+/* The factors of the terms in seconds / work. */
+static void factors_of(double m, double n, double k, double *out)
+{
+    out[0] = 1;
+    out[1] = 1 / m;
+    out[2] = 1 / n;
+    out[3] = 1 / k;
+}
+
+/* Solve the `size` x `size` system by elimination with pivots; false: it is singular. */
+static bool solve(double system[MICS_KERNEL_TERMS][MICS_KERNEL_TERMS + 1], int size, double *out)
+{
+    for (int i = 0; i < size; i++) {
+        int pivot = i;
+
+        for (int r = i + 1; r < size; r++)
+            if (fabs(system[r][i]) > fabs(system[pivot][i]))
+                pivot = r;
+        if (!(fabs(system[pivot][i]) > 1e-10))
+            return false;
+        for (int c = 0; c <= size; c++) {
+            const double swapped = system[i][c];
+
+            system[i][c] = system[pivot][c];
+            system[pivot][c] = swapped;
+        }
+        for (int r = i + 1; r < size; r++)
+            for (int c = size; c >= i; c--)
+                system[r][c] -= system[r][i] / system[i][i] * system[i][c];
+    }
+    for (int i = size - 1; i >= 0; i--) {
+        out[i] = system[i][size];
+        for (int c = i + 1; c < size; c++)
+            out[i] -= system[i][c] * out[c];
+        out[i] /= system[i][i];
+    }
+    return true;
+}
+
+/* factors[point][term], each divided by the measured seconds / work and then scaled by the largest
+ * of its term, so that all numbers are of the order of 1. */
+struct rows {
+    uint32_t count;
+    double factors[MICS_KERNEL_POINTS][MICS_KERNEL_TERMS], scale[MICS_KERNEL_TERMS];
+};
+
+static void make_rows(const struct mics_kernel_rates *rates, struct rows *out)
+{
+    *out = (struct rows){.count = rates->count};
+    for (uint32_t i = 0; i < rates->count; i++) {
+        const struct mics_kernel_point *p = &rates->points[i];
+        const struct mics_kernel_shape shape = {
+            .kernel = rates->kernel, .m = p->m, .n = p->n, .k = p->k};
+
+        factors_of(p->m, p->n, p->k, out->factors[i]);
+        for (int t = 0; t < MICS_KERNEL_TERMS; t++) {
+            out->factors[i][t] *= mics_kernel_shape_work(&shape) / p->seconds;
+            out->scale[t] = fmax(out->scale[t], out->factors[i][t]);
+        }
+    }
+    for (uint32_t i = 0; i < rates->count; i++)
+        for (int t = 0; t < MICS_KERNEL_TERMS; t++)
+            out->factors[i][t] /= out->scale[t];
+}
+
+/* Least squares with the terms in `set` only: those terms, the others 0. Returns the sum of squared
+ * relative deviations; infinite: singular, or a term is negative. */
+static double fit_terms(const struct rows *rows, unsigned set, double *terms)
+{
+    double system[MICS_KERNEL_TERMS][MICS_KERNEL_TERMS + 1] = {{0}}, found[MICS_KERNEL_TERMS];
+    int index[MICS_KERNEL_TERMS], size = 0;
+    double sum = 0;
+
+    for (int t = 0; t < MICS_KERNEL_TERMS; t++) {
+        terms[t] = 0;
+        if (set >> t & 1)
+            index[size++] = t;
+    }
+    for (uint32_t i = 0; i < rows->count; i++)
+        for (int r = 0; r < size; r++) {
+            for (int c = 0; c < size; c++)
+                system[r][c] += rows->factors[i][index[r]] * rows->factors[i][index[c]];
+            system[r][size] += rows->factors[i][index[r]];
+        }
+    if (!solve(system, size, found))
+        return INFINITY;
+    for (int r = 0; r < size; r++) {
+        if (!(found[r] >= 0))
+            return INFINITY;
+        terms[index[r]] = found[r];
+    }
+    for (uint32_t i = 0; i < rows->count; i++) {
+        double deviation = -1;
+
+        for (int t = 0; t < MICS_KERNEL_TERMS; t++)
+            deviation += rows->factors[i][t] * terms[t];
+        sum += deviation * deviation;
+    }
+    return sum;
+}
+
+/* Each subset of the terms is tried, smaller ones first among equals; `a` alone always fits, so the
+ * minimum under terms >= 0 is found. */
+void mics_kernel_rates_fit(struct mics_kernel_rates *rates)
+{
+    struct rows rows;
+    double least = INFINITY, terms[MICS_KERNEL_TERMS];
+
+    make_rows(rates, &rows);
+    for (unsigned set = 1; set < 1u << MICS_KERNEL_TERMS; set++) {
+        const double sum = fit_terms(&rows, set, terms);
+
+        if (!(sum < least * (1 - 1e-9)))
+            continue;
+        least = sum;
+        for (int t = 0; t < MICS_KERNEL_TERMS; t++)
+            rates->terms[t] = terms[t] / rows.scale[t];
+    }
+}
+
+double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
+                                 const struct mics_kernel_shape *shape)
+{
+    double factors[MICS_KERNEL_TERMS], seconds = 0;
+
+    if (shape->m == 0 || shape->n == 0 || shape->k == 0)
+        return 0;
+    factors_of(shape->m, shape->n, shape->k, factors);
+    for (int t = 0; t < MICS_KERNEL_TERMS; t++)
+        seconds += rates->terms[t] * factors[t];
+    return seconds * mics_kernel_shape_work(shape);
+}
+
+static double seconds_of(const struct mics_kernel_rates *list, uint32_t count,
+                         const struct mics_kernel_shape *shape)
+{
+    for (uint32_t i = 0; i < count; i++)
+        if (list[i].kernel == shape->kernel && list[i].form == shape->form &&
+            list[i].dtype == shape->dtype)
+            return mics_kernel_rates_seconds(&list[i], shape);
+    return -1;
+}
+
+double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t count,
+                                  enum mics_kernel kernel, const void *args)
+{
+    const struct mics_op_matmul *product = args;
+    struct mics_kernel_shape shape;
+
+    if (!mics_kernel_shape_of(kernel, args, &shape))
+        return -1;
+    const double seconds = seconds_of(list, count, &shape);
+    if (kernel != MICS_K_MATMUL || seconds < 0 || (!product->pre_gelu && !product->gelu_of))
+        return seconds;
+    struct mics_kernel_shape gelu = pass(shape.m * shape.n, shape.dtype);
+    gelu.kernel = product->pre_gelu ? MICS_K_GELU : MICS_K_GELU_GRAD;
+    return seconds + fmax(0, seconds_of(list, count, &gelu));
+}
+
+/* The document ------------------------------------------------------------------------------- */
+
+static enum mics_status read_kernel(const struct mics_cursor *at, struct mics_kernel_rates *rates,
+                                    struct mics_err *err)
+{
+    const char *name, *form = "";
+    enum mics_status status = mics_cursor_string(at, "kernel", &name, err);
+    uint32_t kernel = 0;
+
+    if (status == MICS_OK && mics_cursor_has(at, "form"))
+        status = mics_cursor_string(at, "form", &form, err);
+    if (status != MICS_OK)
+        return status;
+    while (kernel < MICS_KERNEL_COUNT && strcmp(name, mics_kernel_name((enum mics_kernel)kernel)))
+        kernel++;
+    if (kernel == MICS_KERNEL_COUNT || kernel == MICS_K_CALL)
+        return mics_cursor_fail(at, "kernel", err, "'%.32s': no such operation", name);
+    rates->kernel = (enum mics_kernel)kernel;
+    for (const char *known; (known = mics_kernel_form_name(rates->kernel, rates->form)) != NULL;
+         rates->form++)
+        if (strcmp(form, known) == 0)
+            return MICS_OK;
+    return mics_cursor_fail(at, "form", err, "'%.32s': no such form of '%s'", form, name);
+}
+
+static enum mics_status read_dtype(const struct mics_cursor *at, enum mics_dtype *out,
+                                   struct mics_err *err)
+{
+    const char *name;
+    const enum mics_status status = mics_cursor_string(at, "dtype", &name, err);
+
+    if (status != MICS_OK)
+        return status;
+    if (strcmp(name, "f32") != 0 && strcmp(name, "bf16") != 0)
+        return mics_cursor_fail(at, "dtype", err, "'%.16s': expected f32 or bf16", name);
+    *out = strcmp(name, "f32") == 0 ? MICS_F32 : MICS_BF16;
+    return MICS_OK;
+}
+
+static enum mics_status read_point(const struct mics_cursor *points, size_t index,
+                                   struct mics_kernel_point *out, struct mics_err *err)
+{
+    const struct mics_cursor at = mics_cursor_item_any(points, index);
+    double numbers[4];
+
+    if (!json_is_array(at.value) || json_array_size(at.value) != 4)
+        return mics_cursor_fail(&at, NULL, err, "expected [m, n, k, seconds]");
+    for (size_t i = 0; i < 4; i++) {
+        const struct mics_cursor number = mics_cursor_item_any(&at, i);
+
+        numbers[i] = json_number_value(number.value);
+        if (i < 3 && (!json_is_number(number.value) || !(numbers[i] >= 1) || numbers[i] > max_size))
+            return mics_cursor_fail(&number, NULL, err, "expected a size from 1 to 1e15");
+        if (!json_is_number(number.value) || !(numbers[i] > 1e-12) ||
+            (i == 3 && numbers[i] > max_seconds))
+            return mics_cursor_fail(&number, NULL, err, "expected seconds from 1e-12 to 3600");
+    }
+    *out = (struct mics_kernel_point){numbers[0], numbers[1], numbers[2], numbers[3]};
+    return MICS_OK;
+}
+
+static enum mics_status read_series(const struct mics_cursor *at, struct mics_kernel_rates *rates,
+                                    struct mics_err *err)
+{
+    struct mics_cursor points;
+    enum mics_status status = read_kernel(at, rates, err);
+
+    if (status == MICS_OK)
+        status = read_dtype(at, &rates->dtype, err);
+    if (status == MICS_OK)
+        status = mics_cursor_array(at, "points", 1, MICS_KERNEL_POINTS, &points, err);
+    if (status != MICS_OK)
+        return status;
+    rates->count = (uint32_t)mics_cursor_count(&points);
+    for (size_t i = 0; i < rates->count && status == MICS_OK; i++)
+        status = read_point(&points, i, &rates->points[i], err);
+    if (status == MICS_OK)
+        mics_kernel_rates_fit(rates);
+    return status;
+}
+
+static enum mics_status read_item(const struct mics_cursor *array, size_t index,
+                                  struct mics_kernel_rates *list, struct mics_err *err)
+{
+    struct mics_cursor at;
+    enum mics_status status = mics_cursor_item(array, index, &at, err);
+
+    if (status == MICS_OK)
+        status = read_series(&at, &list[index], err);
+    for (size_t i = 0; i < index && status == MICS_OK; i++)
+        if (list[i].kernel == list[index].kernel && list[i].form == list[index].form &&
+            list[i].dtype == list[index].dtype)
+            return mics_cursor_fail(&at, NULL, err, "same operation, form and type as in item %zu",
+                                    i);
+    return status;
+}
+
+enum mics_status mics_kernel_rates_read(const struct mics_cursor *device,
+                                        struct mics_kernel_rates **out, uint32_t *count,
+                                        struct mics_err *err)
+{
+    struct mics_kernel_rates *list;
+    struct mics_cursor array;
+    enum mics_status status;
+
+    *out = NULL;
+    *count = 0;
+    if (!mics_cursor_has(device, "kernel_rates"))
+        return MICS_OK;
+    status = mics_cursor_array(device, "kernel_rates", 0, MAX_SERIES, &array, err);
+    const size_t size = status == MICS_OK ? mics_cursor_count(&array) : 0;
+    if (size == 0)
+        return status;
+    list = calloc(size, sizeof *list);
+    if (!list)
+        return mics_err_nomem(err);
+    for (size_t i = 0; i < size && status == MICS_OK; i++)
+        status = read_item(&array, i, list, err);
+    if (status != MICS_OK) {
+        free(list);
+        return status;
+    }
+    *out = list;
+    *count = (uint32_t)size;
+    return MICS_OK;
+}
+
+static json_t *series_to_doc(const struct mics_kernel_rates *rates)
+{
+    json_t *series = json_object(), *points = json_array();
+    const char *form = mics_kernel_form_name(rates->kernel, rates->form);
+    bool failed = false;
+
+    for (uint32_t i = 0; i < rates->count; i++) {
+        const struct mics_kernel_point *p = &rates->points[i];
+
+        failed |= json_array_append_new(points, json_pack("[I, I, I, f]", (json_int_t)p->m,
+                                                          (json_int_t)p->n, (json_int_t)p->k,
+                                                          p->seconds)) != 0;
+    }
+    failed |=
+        json_object_set_new(series, "kernel", json_string(mics_kernel_name(rates->kernel))) != 0;
+    if (form[0])
+        failed |= json_object_set_new(series, "form", json_string(form)) != 0;
+    failed |= json_object_set_new(series, "dtype",
+                                  json_string(rates->dtype == MICS_F32 ? "f32" : "bf16")) != 0;
+    failed |= json_object_set_new(series, "points", points) != 0;
+    if (failed) {
+        json_decref(series);
+        return NULL;
+    }
+    return series;
+}
+
+enum mics_status mics_kernel_rates_to_doc(const struct mics_kernel_rates *list, uint32_t count,
+                                          json_t **out, struct mics_err *err)
+{
+    json_t *array = json_array();
+    bool failed = !array;
+
+    for (uint32_t i = 0; i < count; i++)
+        failed |= json_array_append_new(array, series_to_doc(&list[i])) != 0;
+    if (failed) {
+        json_decref(array);
+        return mics_err_nomem(err);
+    }
+    *out = array;
+    return MICS_OK;
+}

@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * kernel_rates.h - measured seconds of a device's operations, and from them those of any size.
+ *
+ * The work of an operation is the product of up to three sizes: m n k multiplications of a matrix
+ * product, heads T^2 D of attention, elements or bytes of a pass over memory. Each series of points
+ * has one operation, form and type. Its times per unit of work are fitted by
+ *
+ *     seconds / work = a + b / m + c / n + d / k,    a, b, c, d >= 0:
+ *
+ * the rate of large operations, and for each size what is done once however large that size is
+ * (for a product: b n k + c m k + d m n packs or adds its operands). Squared deviations relative to
+ * the measured times are minimal; with two sizes of a pass over memory the fit is the line through
+ * both. Beyond the measured sizes the same formula holds, and is above 0.
+ */
+#ifndef MICS_TOPOLOGY_KERNEL_RATES_H
+#define MICS_TOPOLOGY_KERNEL_RATES_H
+
+#include "base/err.h"
+#include "ops.h"
+
+#include <jansson.h>
+
+/* What determines the time of a launch on a host. */
+struct mics_kernel_shape {
+    enum mics_kernel kernel;
+    /* A product: (trans_a ? 2 : 0) + (trans_b ? 1 : 0), and for an update the optimizer; else 0. */
+    uint32_t form;
+    enum mics_dtype dtype; /* MICS_BF16 if any operand has it */
+    double m, n, k;        /* 1 where the operation has fewer sizes */
+};
+
+/* false: its time depends on more than its arguments (a call). `args` is the operation's
+ * structure; what its pointers point to is not read. */
+bool mics_kernel_shape_of(enum mics_kernel kernel, const void *args, struct mics_kernel_shape *out);
+
+/* m n k; of attention m n^2 k. */
+double mics_kernel_shape_work(const struct mics_kernel_shape *shape);
+
+const char *mics_kernel_name(enum mics_kernel kernel); /* "matmul" */
+/* "nn", "nt", "tn", "adamw"; NULL: the operation has no form of this number. The only form of most
+ * operations is "". */
+const char *mics_kernel_form_name(enum mics_kernel kernel, uint32_t form);
+
+enum { MICS_KERNEL_POINTS = 16, MICS_KERNEL_TERMS = 4 };
+
+struct mics_kernel_point {
+    double m, n, k, seconds;
+};
+
+/* The points of one operation, form and type, and their fit. */
+struct mics_kernel_rates {
+    enum mics_kernel kernel;
+    uint32_t form;
+    enum mics_dtype dtype;
+    uint32_t count; /* 1 or more */
+    struct mics_kernel_point points[MICS_KERNEL_POINTS];
+    double terms[MICS_KERNEL_TERMS]; /* a, b, c, d */
+};
+
+/* Set `terms`. Sizes are 1 or more, times above 0. */
+void mics_kernel_rates_fit(struct mics_kernel_rates *rates);
+
+/* Seconds by the fit. */
+double mics_kernel_rates_seconds(const struct mics_kernel_rates *rates,
+                                 const struct mics_kernel_shape *shape);
+
+/* Seconds of a launch by `list`, whatever it computes: a GELU that is part of a product is priced
+ * as one of its own. Negative: the list has no series for it. */
+double mics_kernel_launch_seconds(const struct mics_kernel_rates *list, uint32_t count,
+                                  enum mics_kernel kernel, const void *args);
+
+/* The value of a document's device.kernel_rates: [{kernel, ? form, dtype, points [[m, n, k, seconds],
+ * ...]}]. *out is the caller's, to free(); an empty array gives none. MICS_ERR_FORMAT: the path of
+ * the wrong value below `device`, and why. */
+struct mics_cursor;
+enum mics_status mics_kernel_rates_read(const struct mics_cursor *device,
+                                        struct mics_kernel_rates **out, uint32_t *count,
+                                        struct mics_err *err);
+/* *out belongs to the caller. */
+enum mics_status mics_kernel_rates_to_doc(const struct mics_kernel_rates *list, uint32_t count,
+                                          json_t **out, struct mics_err *err);
+
+#endif

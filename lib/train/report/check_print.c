@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check_print.c - a comparison of prediction and measurement as tables. */
+#include "base/units.h"
+#include "doc/table.h"
+#include "train/report/check.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* An overlap, not a rate, is off if the time in use agrees so well. */
+#define SAME_BUSY 0.05
+
+enum quantity { FLOPS, BYTES_PER_S, SECONDS };
+
+static const struct {
+    const char *key, *words;
+    enum quantity quantity;
+} names[MICS_ASSUME_COUNT] = {
+    [MICS_ASSUME_COMPUTE] = {"compute", "rate of forward and backward", FLOPS},
+    [MICS_ASSUME_UPDATE] = {"update", "memory bandwidth of updates", BYTES_PER_S},
+    [MICS_ASSUME_NET] = {"net", "network bandwidth of a node", BYTES_PER_S},
+    [MICS_ASSUME_NODE] = {"node", "bandwidth of a rank inside nodes", BYTES_PER_S},
+    [MICS_ASSUME_SCALARS] = {"scalars", "sums of loss and norm", SECONDS},
+    [MICS_ASSUME_OTHER] = {"other", "time in which nothing runs", SECONDS},
+};
+
+enum { TEXT = 48 };
+
+/* "48 GFLOP/s", "19 MB/s", "3.1 ms" */
+static const char *format(enum quantity quantity, double value, char text[TEXT])
+{
+    char number[TEXT];
+
+    if (quantity == FLOPS)
+        snprintf(text, TEXT, "%.40sFLOP/s", mics_format_count(value, number, sizeof number));
+    else if (quantity == BYTES_PER_S)
+        snprintf(text, TEXT, "%.40sB/s", mics_format_count(value, number, sizeof number));
+    else
+        mics_format_time(value, text, TEXT);
+    return text;
+}
+
+static void put_ratio(struct mics_table *table, double predicted, double measured)
+{
+    if (predicted > 0)
+        mics_table_cell(table, "%.3g", measured / predicted);
+    else
+        mics_table_cell(table, "-");
+}
+
+static enum mics_status print_summary(FILE *out, const struct mics_check *check, int tsv,
+                                      struct mics_err *err)
+{
+    const struct mics_prediction *predicted = &check->plan->predicted;
+    struct mics_table *table = mics_table_new(tsv ? "quantity|predicted|measured|ratio"
+                                                  : "<of a step|>predicted|>measured|>ratio");
+
+    mics_table_cell(table, tsv ? "step_s" : "time");
+    mics_table_time(table, tsv, predicted->step_s);
+    mics_table_time(table, tsv, check->measured.step_s);
+    put_ratio(table, predicted->step_s, check->measured.step_s);
+    mics_table_cell(table, tsv ? "tokens_per_s" : "tokens/s");
+    mics_table_count(table, tsv, predicted->tokens_per_s);
+    mics_table_count(table, tsv, check->tokens_per_s);
+    put_ratio(table, predicted->tokens_per_s, check->tokens_per_s);
+    mics_table_cell(table, tsv ? "memory_bytes" : "memory of a rank");
+    mics_table_bytes(table, tsv, check->predicted_bytes);
+    mics_table_bytes(table, tsv, check->memory_bytes);
+    put_ratio(table, (double)check->predicted_bytes, (double)check->memory_bytes);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_classes(FILE *out, const struct mics_check *check, int tsv,
+                                      struct mics_err *err)
+{
+    const struct mics_class_times *p = &check->predicted.classes, *m = &check->measured.classes;
+    struct mics_table *table = mics_table_new(
+        tsv ? "class|predicted_s|measured_s|ratio|predicted_exposed_s|measured_exposed_s"
+            : "<operations|>predicted|>measured|>ratio|>predicted exposed|>measured exposed");
+
+    for (int c = 0; c < MICS_CLASS_COUNT; c++) {
+        if (p->busy_s[c] <= 0 && m->busy_s[c] <= 0)
+            continue;
+        mics_table_cell(table, "%s", mics_op_class_name((enum mics_op_class)c));
+        mics_table_time(table, tsv, p->busy_s[c]);
+        mics_table_time(table, tsv, m->busy_s[c]);
+        put_ratio(table, p->busy_s[c], m->busy_s[c]);
+        if (!tsv && (1u << c & MICS_CLASSES_COMPUTE)) {
+            mics_table_cell(table, "-");
+            mics_table_cell(table, "-");
+        } else {
+            mics_table_time(table, tsv, p->exposed_s[c]);
+            mics_table_time(table, tsv, m->exposed_s[c]);
+        }
+    }
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_assumptions(FILE *out, const struct mics_check *check, int tsv,
+                                          struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new(tsv ? "assumption|predicted|measured|ratio|added_s"
+                           : "<assumption|>predicted|>measured|>ratio|>adds");
+
+    for (int i = 0; i < MICS_ASSUME_COUNT; i++) {
+        const struct mics_assumption_check *each = &check->assumptions[i];
+        const enum quantity quantity = names[i].quantity;
+        char text[TEXT];
+
+        if (each->predicted <= 0 && each->measured <= 0)
+            continue;
+        mics_table_cell(table, "%s", tsv ? names[i].key : names[i].words);
+        if (tsv) {
+            mics_table_cell(table, "%.12g", each->predicted);
+            mics_table_cell(table, "%.12g", each->measured);
+        } else {
+            mics_table_cell(table, "%s", format(quantity, each->predicted, text));
+            mics_table_cell(table, "%s", format(quantity, each->measured, text));
+        }
+        put_ratio(table, each->predicted, each->measured);
+        mics_table_time(table, tsv, each->added_s);
+    }
+    return mics_table_finish(table, out, tsv, err);
+}
+
+/* "network bandwidth: predicted 24 MB/s, measured 19 MB/s" */
+static void print_worst(FILE *out, const struct mics_check *check)
+{
+    const enum mics_assumption worst = mics_check_worst(check);
+    char texts[3][TEXT];
+
+    if (worst == MICS_ASSUME_COUNT) {
+        fprintf(out, "No assumption changes a step by more than 2 %%.\n");
+        return;
+    }
+    const struct mics_assumption_check *each = &check->assumptions[worst];
+    const char *direction = each->added_s > 0 ? "longer" : "shorter";
+
+    mics_format_time(fabs(each->added_s), texts[2], TEXT);
+    if (names[worst].quantity == BYTES_PER_S && worst != MICS_ASSUME_UPDATE &&
+        fabs(each->busy_ratio - 1) < SAME_BUSY) {
+        fprintf(out, "Off most: overlap of exchanges %s with computation.\n",
+                worst == MICS_ASSUME_NET ? "over the network" : "inside nodes");
+    } else {
+        fprintf(out, "Off most: %s: predicted %s, measured %s.\n", names[worst].words,
+                format(names[worst].quantity, each->predicted, texts[0]),
+                format(names[worst].quantity, each->measured, texts[1]));
+    }
+    fprintf(out, "It makes a step %s %s than predicted.\n", texts[2], direction);
+}
+
+enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,
+                                  struct mics_err *err)
+{
+    static enum mics_status (*const tables[])(FILE *, const struct mics_check *, int,
+                                              struct mics_err *) = {print_summary, print_classes,
+                                                                    print_assumptions};
+    enum mics_status status = MICS_OK;
+
+    if (!tsv)
+        fprintf(out,
+                "%s: %s, steps %" PRIu64 " to %" PRIu64 "; medians, of %" PRIu64
+                " steps by operation\n\n",
+                check->metrics, check->state, check->first, check->last, check->samples);
+    for (size_t i = 0; i < sizeof tables / sizeof *tables && status == MICS_OK; i++) {
+        status = tables[i](out, check, tsv, err);
+        if (status == MICS_OK)
+            fputc('\n', out);
+    }
+    if (status == MICS_OK && tsv)
+        fprintf(out, "worst\t%s\n",
+                mics_check_worst(check) == MICS_ASSUME_COUNT ? "none"
+                                                             : names[mics_check_worst(check)].key);
+    else if (status == MICS_OK)
+        print_worst(out, check);
+    return status;
+}

@@ -1,0 +1,164 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-plan on clusters as they are: slow and unequal nodes, switches, host files, and topologies
+# that contradict themselves.
+
+load helpers
+
+setup()
+{
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# A topology of four nodes of two ranks, changed by a jq program.
+cluster() # program
+{
+    mics-probe --topology='node:4 gpu:2 flops:1T mem:8G membw:100GB/s link:50GB/s,3us net:10gbit,20us' --json |
+        jq ". + {hosts: [\"n1\", \"n2\", \"n3\", \"n4\"]} | $1" >topo.json
+}
+
+plan() # more options
+{
+    mics-plan --model=gpt2-nano --seq=256 "$@"
+}
+
+@test "plan: --hostfile has the hosts of --hosts for mpirun, and --launch uses it" {
+    run -0 --separate-stderr plan --topology='node:3 gpu:2' --hosts='a[08-10]' --hostfile=hosts --launch=mpirun
+    [[ $output == 'mpirun -n 6 --map-by ppr:2:node --hostfile hosts mics-train '* ]]
+    [ -z "$stderr" ]
+    [ "$(cat hosts)" = $'a08 slots=2\na09 slots=2\na10 slots=2' ]
+    printf 'x slots=4\n# y\nz\n\nw # last\n' >list
+    plan --topology='node:3 gpu:2' --hosts=list --hostfile=hosts -o plan.mp
+    [ "$(cat hosts)" = $'x slots=2\nz slots=2\nw slots=2' ]
+    mics-show --json plan.mp | jq -e '.topology.hosts == ["x", "z", "w"]'
+}
+
+@test "plan: with --launch=srun, --hostfile has a line for each task" {
+    run -0 plan --topology='node:2 gpu:2' --hosts=a,b --hostfile=tasks --launch=srun
+    [[ $output == 'SLURM_HOSTFILE=tasks srun --nodes=2 --ntasks=4 --ntasks-per-node=2 --distribution=arbitrary '* ]]
+    [ "$(cat tasks)" = $'a\na\nb\nb' ]
+}
+
+@test "plan: --switches keeps partition groups under one leaf switch where possible" {
+    printf 'SwitchName=s0 Nodes=n[1,3]\nSwitchName=s1 Nodes=n[2,4]\nSwitchName=top Switches=s[0-1]\n' >topology.conf
+    cluster .
+    run -0 --separate-stderr plan --strategy=mics:4 --switches=topology.conf --hostfile=hosts --json topo.json
+    [ "$(cut -d' ' -f1 hosts | xargs)" = 'n1 n3 n2 n4' ]
+    jq -e '.topology.switch_use == {groups: 2, one_leaf: 2, most_leaves: 1, unknown_hosts: 0}' <<<"$output"
+    [ -z "$stderr" ]
+    run -0 --separate-stderr plan --strategy=zero3 --switches=topology.conf --json topo.json
+    [ "$stderr" = 'mics-plan: 1 of 1 partition groups are under more than one leaf switch, at most 2' ]
+}
+
+@test "plan: hosts and switches that cannot be used are one line" {
+    cluster .
+    printf 'SwitchName=s0 Nodes=n[1-4]\n' >topology.conf
+    printf 'SwitchName=s0 Nodes=m[1-4]\n' >other.conf
+    printf 'SwitchName=s0 Nodes=n[1-2\n' >broken.conf
+    while IFS='|' read -r code options message; do
+        # shellcheck disable=SC2086
+        run -"$code" --separate-stderr plan $options -o plan.mp
+        echo "$stderr"
+        [ "${#stderr_lines[@]}" = 1 ] || [ "$code" = 2 ]
+        [[ ${stderr_lines[0]} == *"$message"* ]]
+        [ ! -e plan.mp ]
+        [ ! -e x ]
+    done <<'END'
+2|--topology=node:4 --hosts=n[1-3]|3 hosts, but the topology has 4 nodes
+2|--topology=node:4 --switches=topology.conf|topology.conf: the topology names no hosts; give them with --hosts
+2|--switches=other.conf topo.json|other.conf: 'n1' and the other hosts are under no switch
+3|--switches=broken.conf topo.json|broken.conf: line 1: '[' without ']'
+1|--switches=none.conf topo.json|none.conf
+3|--topology=node:4 --hosts=n[4-1]|expected numbers and ranges in brackets
+END
+    run -2 --separate-stderr plan --topology=node:4 --hostfile=x
+    [[ $stderr == *'x: the topology names no hosts; give them with --hosts'* ]]
+    [ ! -e x ]
+}
+
+@test "plan: bad nodes are left out, with the reason, unless --all-nodes is given" {
+    cluster '. + {bad_nodes: [2], outliers: [{what: "flops", where: "rank 5", host: "n3", value: 1e11, median: 1e12, times_slower: 10}]}'
+    run -0 --separate-stderr plan --json --hostfile=hosts topo.json
+    [ "$stderr" = 'mics-plan: left out: n3: flops of rank 5 is 10.0 times slower than the median' ]
+    jq -e '.topology | .nodes == 3 and .hosts == ["n1", "n2", "n4"] and .left_out[0].node == 2' <<<"$output"
+    [ "$(cut -d' ' -f1 hosts | xargs)" = 'n1 n2 n4' ]
+    printf '%s' "$output" >plan.json
+    mics-show plan.json >/dev/null
+    run -0 --separate-stderr plan --json --all-nodes topo.json
+    [ -z "$stderr" ]
+    jq -e '.topology | .nodes == 4 and .device.flops_per_s == 1e11' <<<"$output"
+    cluster '. + {bad_nodes: [0, 1, 2, 3]}'
+    run -4 --separate-stderr plan topo.json
+    [ "$stderr" = 'mics-plan: every node is in bad_nodes' ]
+    cluster '. + {bad_nodes: [2]}'
+    run -2 --separate-stderr plan --global-batch=8 topo.json
+    [[ $stderr == *'not a multiple of the ranks, 6'* ]]
+    [[ $stderr == *--all-nodes* ]]
+}
+
+@test "plan: a slower class of nodes is left out if the rest is faster without it" {
+    class='{device: "gpu", memory_bytes: 8000000000, memory_bandwidth_bytes_per_s: 1e11}'
+    cluster ". + {node_classes: [$class + {nodes: [0, 1, 3], flops_per_s: 1e12}, $class + {nodes: [2], flops_per_s: 1e11}]}"
+    run -0 --separate-stderr plan --json --global-batch=24 topo.json
+    [[ $stderr == 'mics-plan: left out: n3: a plan without its class is faster: gpu with '*' FLOP/s per rank' ]]
+    jq -e '.topology | .nodes == 3 and .device.flops_per_s == 1e12' <<<"$output"
+    # A little slower, it is worth having.
+    cluster ". + {node_classes: [$class + {nodes: [0, 1, 3], flops_per_s: 1e12}, $class + {nodes: [2], flops_per_s: 9.9e11}]}"
+    run -0 --separate-stderr plan --json --global-batch=24 topo.json
+    [ -z "$stderr" ]
+    jq -e '.topology.nodes == 4' <<<"$output"
+}
+
+@test "plan: of nodes with other numbers of ranks, the faster part is used" {
+    cluster '. as $all | . + {other_parts: [$all + {per_node: 1, nodes: 1, hosts: ["odd"]}]}'
+    run -0 --separate-stderr plan --json topo.json
+    [ "$stderr" = 'mics-plan: left out: odd: it has 1 rank, the nodes of this plan have 2' ]
+    jq -e '.topology.nodes == 4' <<<"$output"
+    run -4 --separate-stderr plan --all-nodes topo.json
+    [ "$stderr" = 'mics-plan: a plan for all nodes needs the same number of ranks on each' ]
+}
+
+@test "plan: a topology that contradicts itself is one line and exit 3" {
+    while IFS='|' read -r program message; do
+        cluster "$program"
+        run -3 --separate-stderr plan topo.json
+        echo "$stderr"
+        [ "${#stderr_lines[@]}" = 1 ]
+        [[ $stderr == "mics-plan: topo.json: $message"* ]]
+    done <<'END'
+.hosts = ["n1"]|hosts: 1 names, but "nodes" says 4
+.hosts[3] = "n1"|hosts: 'n1' is listed twice
+.bad_nodes = [7]|bad_nodes[0]: expected the index of a node, 0 to 3
+.links.net.bandwidth_bytes_per_s = 0|links.net.bandwidth_bytes_per_s:
+.links.net.bandwidth_bytes_per_s = -5|links.net.bandwidth_bytes_per_s:
+.links.node.latency_s = -1e-6|links.node.latency_s:
+.device.memory_bandwidth_bytes_per_s = 0|device.memory_bandwidth_bytes_per_s:
+del(.links.net)|links.net:
+.outliers = [{what: "net_link", value: 1, median: 2, times_slower: 4}]|outliers[0].times_slower: says 4, but
+END
+    run -2 --separate-stderr plan --topology='node:2 net:0gbit,1us'
+    [ "${#stderr_lines[@]}" -le 2 ]
+    run -2 --separate-stderr plan --topology='node:2 net:-1gbit,1us'
+    [ "${#stderr_lines[@]}" -le 2 ]
+}
+
+@test "plan: one rank is planned for, without links" {
+    run -0 --separate-stderr plan --topology='node:1 gpu:1' --json
+    [ -z "$stderr" ]
+    jq -e '.predicted.comm_s == 0 and .predicted.sent_bytes == 0' <<<"$output"
+}
+
+@test "plan: host memory is in the plan, compared with the node's, and absent from older plans" {
+    cluster '.machine = {memory_bytes: 1e12}'
+    plan --json -o plan.json topo.json
+    jq -e '.memory | .host_bytes_per_node == 2 * (.process_bytes + .snapshot_bytes + .pinned_bytes)' plan.json
+    jq 'del(.memory.process_bytes, .memory.pinned_bytes, .memory.host_bytes_per_node)' plan.json >older.json
+    mics-show older.json >/dev/null
+    jq '.memory.process_bytes += 1' plan.json >lie.json
+    run -3 --separate-stderr mics-show lie.json
+    [[ $stderr == *'memory.process_bytes: says '* ]]
+    cluster '.machine = {memory_bytes: 20000000}'
+    run -4 --separate-stderr plan -o none.mp topo.json
+    [[ $stderr == *'of host memory on each node'*'--optimizer=lion'* ]]
+    [ ! -e none.mp ]
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_op_costs.c - the work and the seconds of a step's operations. */
+#include "plan/memory.h"
+#include "plan/schedule/op_costs.h"
+#include "tap.h"
+
+#include "plan_fake.h"
+
+static struct mics_model *open_model(const char *name)
+{
+    struct mics_model *model = NULL;
+
+    CHECK_INT(mics_model_open(name, &model, NULL), MICS_OK);
+    return model;
+}
+
+static struct mics_plan_choice choice_of(uint32_t p, uint32_t micro_batch, uint32_t seq)
+{
+    struct mics_plan_choice choice = fake_choice(1, 8, p, p, 8);
+
+    choice.micro_batch = micro_batch;
+    choice.seq = seq;
+    choice.micro_steps = 2;
+    choice.dtype = choice.grad_dtype = MICS_BF16;
+    return choice;
+}
+
+static struct mics_schedule *schedule_of(const struct mics_model *model,
+                                         const struct mics_plan_choice *choice)
+{
+    struct mics_schedule *schedule = NULL;
+
+    CHECK_INT(mics_schedule_new(model, choice, true, &schedule, NULL), MICS_OK);
+    return schedule;
+}
+
+/* Per token, of forward and backward; the products of attention that are computed again, and what
+ * is no product but counts as a parameter, are known. */
+static void flops_of_the_stages_are_those_of_the_model(void)
+{
+    static const struct {
+        const char *model;
+        double again, small, tolerance;
+    } cases[] = {{"gpt2", 12.0 * 768 * 1024, 6.0 * (1024 * 768 + 12 * 13 * 768), 0.001},
+                 {"tinyllama-1.1b", 22.0 * 2048 * 1024, 6.0 * 45 * 2048, 1e-9}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_model *model = open_model(cases[i].model);
+        const struct mics_plan_choice choice = choice_of(8, 4, 1024);
+        struct mics_schedule *schedule = schedule_of(model, &choice);
+        double flops = 0;
+
+        for (uint32_t k = 0; k < schedule->op_count; k++)
+            if (schedule->ops[k].stage != MICS_NONE && schedule->ops[k].micro_step == 0)
+                flops += schedule->ops[k].flops / (4 * 1024);
+        CHECK_NEAR((flops - cases[i].again) /
+                       (mics_model_flops_per_token(model, 1024) - cases[i].small),
+                   1, cases[i].tolerance);
+        mics_schedule_free(schedule);
+        mics_model_free(model);
+    }
+}
+
+/* The bounds of the search rely on it. */
+static void a_step_is_the_sum_of_its_operations(void)
+{
+    static const char *const topologies[] = {"p4d", "p5", "node:1 gpu:8"};
+
+    for (size_t i = 0; i < sizeof topologies / sizeof *topologies; i++)
+        for (uint32_t p = 1; p <= 8; p *= 8) {
+            struct mics_model *model = open_model("gpt2");
+            const struct mics_plan_choice choice = choice_of(p, 4, 512);
+            struct mics_schedule *schedule = schedule_of(model, &choice);
+            struct mics_topology *topology = NULL;
+            struct mics_op_costs *costs = NULL;
+            double sum = 0;
+
+            CHECK_INT(mics_topology_parse(topologies[i], &topology, NULL), MICS_OK);
+            CHECK_INT(mics_op_costs_new(topology, model, &costs, NULL), MICS_OK);
+            for (uint32_t k = 0; k < schedule->op_count; k++)
+                if (schedule->ops[k].stream == MICS_STREAM_COMPUTE)
+                    sum += mics_op_costs_compute(costs, &choice, &schedule->ops[k]);
+            CHECK_NEAR(choice.micro_steps * mics_op_costs_micro_step(costs, &choice) +
+                           mics_op_costs_updates(costs, &choice),
+                       sum, 1e-9 * sum);
+            mics_op_costs_free(costs);
+            mics_topology_free(topology);
+            mics_schedule_free(schedule);
+            mics_model_free(model);
+        }
+}
+
+/* More batches than are kept, each asked for twice. */
+static void costs_do_not_depend_on_what_was_asked_before(void)
+{
+    struct mics_model *model = open_model("llama-nano");
+    struct mics_topology *topology = NULL;
+    struct mics_op_costs *costs = NULL;
+    double first[100];
+
+    CHECK_INT(mics_topology_parse("p5", &topology, NULL), MICS_OK);
+    CHECK_INT(mics_op_costs_new(topology, model, &costs, NULL), MICS_OK);
+    for (uint32_t pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < 100; i++) {
+            struct mics_plan_choice choice = choice_of(8, 1 + i / 3, 128);
+
+            choice.recompute = (enum mics_recompute)(i % 3);
+            const double seconds = mics_op_costs_micro_step(costs, &choice);
+            if (pass == 0)
+                first[i] = seconds;
+            CHECK_NEAR(seconds, first[i], 0);
+            CHECK(i % 3 == 0 || seconds > first[i - i % 3]);
+        }
+    mics_op_costs_free(costs);
+    mics_topology_free(topology);
+    mics_model_free(model);
+}
+
+int main(void)
+{
+    TAP_RUN(flops_of_the_stages_are_those_of_the_model);
+    TAP_RUN(a_step_is_the_sum_of_its_operations);
+    TAP_RUN(costs_do_not_depend_on_what_was_asked_before);
+    return tap_done();
+}

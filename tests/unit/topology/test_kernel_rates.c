@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_kernel_rates.c - times of operations from measured points, collectives beside computation,
+ * and both in documents. */
+#include "doc/doc.h"
+#include "tap.h"
+#include "topology/contention.h"
+
+#include <stdlib.h>
+
+static struct mics_err err;
+
+/* Products whose packing costs: seconds = work * (a + b / m + c / n + d / k). */
+static double product_s(double m, double n, double k)
+{
+    return m * n * k * (2e-11 + 3e-9 / m + 1e-9 / n + 2e-9 / k);
+}
+
+static struct mics_kernel_rates product_rates(void)
+{
+    struct mics_kernel_rates rates = {.kernel = MICS_K_MATMUL, .count = 8};
+
+    for (int i = 0; i < 8; i++) {
+        struct mics_kernel_point *point = &rates.points[i];
+
+        *point =
+            (struct mics_kernel_point){i & 1 ? 768 : 96, i & 2 ? 768 : 96, i & 4 ? 768 : 96, 0};
+        point->seconds = product_s(point->m, point->n, point->k);
+    }
+    mics_kernel_rates_fit(&rates);
+    return rates;
+}
+
+static void products_of_other_shapes_follow_from_two_sizes_of_each_dimension(void)
+{
+    const struct mics_kernel_rates rates = product_rates();
+    struct mics_op_matmul product = {.m = 1024, .n = 384, .k = 1536};
+
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) /
+                   product_s(1024, 384, 1536),
+               1, 1e-9);
+    product = (struct mics_op_matmul){.m = 8, .n = 300, .k = 20};
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) /
+                   product_s(8, 300, 20),
+               1, 1e-9);
+}
+
+static void forms_and_types_that_were_not_measured_have_no_time(void)
+{
+    const struct mics_kernel_rates rates = product_rates();
+    struct mics_op_matmul product = {.m = 8, .n = 8, .k = 8, .trans_a = true};
+
+    CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) < 0);
+    product = (struct mics_op_matmul){.m = 8, .n = 8, .k = 8, .dtype = MICS_BF16};
+    CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_MATMUL, &product) < 0);
+    CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_CALL, &(struct mics_op_call){0}) < 0);
+    CHECK(mics_kernel_launch_seconds(NULL, 0, MICS_K_MATMUL, &product) < 0);
+}
+
+static void an_epilogue_costs_as_much_as_a_gelu(void)
+{
+    struct mics_kernel_rates rates[2] = {
+        product_rates(),
+        {.kernel = MICS_K_GELU, .count = 2, .points = {{1000, 1, 1, 2e-6}, {100000, 1, 1, 1e-4}}}};
+    const struct mics_op_matmul product = {.m = 100, .n = 100, .k = 50, .pre_gelu = &rates};
+
+    mics_kernel_rates_fit(&rates[1]);
+    const double gelu_s =
+        mics_kernel_launch_seconds(rates, 2, MICS_K_GELU, &(struct mics_op_gelu){.count = 10000});
+    CHECK_NEAR(gelu_s, 2e-6 + 9000 * (1e-4 - 2e-6) / 99000, 1e-12);
+    CHECK_NEAR(mics_kernel_launch_seconds(rates, 2, MICS_K_MATMUL, &product),
+               product_s(100, 100, 50) + gelu_s, 1e-12);
+}
+
+/* Without bounds the constant, or a slope, would be negative. */
+static void a_fit_is_never_negative(void)
+{
+    struct mics_kernel_rates rates = {
+        .kernel = MICS_K_ADD, .count = 2, .points = {{1000, 1, 1, 1e-6}, {100000, 1, 1, 5e-4}}};
+
+    mics_kernel_rates_fit(&rates);
+    for (double count = 1; count < 1e12; count *= 7) {
+        const struct mics_op_add add = {.count = (uint64_t)count};
+
+        CHECK(mics_kernel_launch_seconds(&rates, 1, MICS_K_ADD, &add) > 0);
+    }
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ADD, &(struct mics_op_add){0}), 0, 0);
+}
+
+static void attention_grows_with_the_square_of_the_length(void)
+{
+    struct mics_kernel_rates rates = {
+        .kernel = MICS_K_ATTENTION, .count = 1, .points = {{4, 512, 64, 1e-3}}};
+    struct mics_op_attention attention = {.B = 2, .H = 2, .T = 1024, .D = 64, .causal = true};
+
+    mics_kernel_rates_fit(&rates);
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ATTENTION, &attention), 4e-3, 1e-12);
+    attention.causal = false;
+    CHECK_NEAR(mics_kernel_launch_seconds(&rates, 1, MICS_K_ATTENTION, &attention), 8e-3, 1e-12);
+}
+
+static json_t *topology_with(const char *rates, const char *collectives)
+{
+    json_t *doc = NULL, *value;
+    struct mics_topology *topology = NULL;
+
+    CHECK_INT(mics_topology_parse("node:2 gpu:2 mem:4G", &topology, &err), MICS_OK);
+    CHECK_INT(mics_topology_to_doc(topology, &doc, &err), MICS_OK);
+    mics_topology_free(topology);
+    if (rates) {
+        CHECK((value = json_loads(rates, 0, NULL)) != NULL);
+        json_object_set_new(json_object_get(doc, "device"), "kernel_rates", value);
+    }
+    if (collectives) {
+        CHECK((value = json_loads(collectives, 0, NULL)) != NULL);
+        json_object_set_new(doc, "collectives", value);
+    }
+    return doc;
+}
+
+static void rates_are_read_and_written(void)
+{
+    json_t *doc = topology_with("[{\"kernel\": \"matmul\", \"form\": \"tn\", \"dtype\": \"f32\","
+                                "  \"points\": [[96, 96, 96, 1e-3]]},"
+                                " {\"kernel\": \"gelu\", \"dtype\": \"bf16\","
+                                "  \"points\": [[10, 1, 1, 1e-6], [1000, 1, 1, 1e-5]]}]",
+                                NULL),
+           *rates = NULL;
+    struct mics_topology *topology = NULL;
+    const struct mics_op_matmul product = {.m = 192, .n = 96, .k = 96, .trans_a = true};
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
+    CHECK_INT(topology->kernel_rate_count, 2);
+    CHECK_NEAR(mics_kernel_launch_seconds(topology->kernel_rates, 2, MICS_K_MATMUL, &product), 2e-3,
+               1e-12);
+    CHECK_INT(mics_kernel_rates_to_doc(topology->kernel_rates, 2, &rates, &err), MICS_OK);
+    CHECK(json_equal(
+              json_array_get(rates, 1),
+              json_array_get(json_object_get(json_object_get(doc, "device"), "kernel_rates"), 1)) ||
+          json_array_size(rates) == 2);
+    json_decref(rates);
+    mics_topology_free(topology);
+    json_decref(doc);
+}
+
+static void check_refused(const char *rates, const char *collectives, const char *message)
+{
+    json_t *doc = topology_with(rates, collectives);
+    struct mics_topology *topology = NULL;
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_ERR_FORMAT);
+    CHECK_STR(err.text, message);
+    json_decref(doc);
+}
+
+#define SERIES(kernel, rest) "[{\"kernel\": \"" kernel "\", \"dtype\": \"f32\"" rest "}]"
+#define BESIDE(points)                                                                             \
+    "[{\"collective\": \"all_gather\", \"nodes\": 2, \"per_node\": 2, \"latency_s\": 1e-3, "       \
+    "\"bandwidth_bytes_per_s\": 1e7, \"beside_compute\": " points "}]"
+
+static void wrong_points_are_refused_with_their_path(void)
+{
+    check_refused(SERIES("call", ", \"points\": [[1, 1, 1, 1]]"), NULL,
+                  "device.kernel_rates[0].kernel: 'call': no such operation");
+    check_refused(SERIES("matmul", ", \"points\": [[1, 1, 1, 1]]"), NULL,
+                  "device.kernel_rates[0].form: '': no such form of 'matmul'");
+    check_refused(SERIES("add", ", \"points\": []"), NULL,
+                  "device.kernel_rates[0].points: expected 1 to 16 items, found 0");
+    check_refused(SERIES("add", ", \"points\": [[1, 1, 1]]"), NULL,
+                  "device.kernel_rates[0].points[0]: expected [m, n, k, seconds]");
+    check_refused(SERIES("add", ", \"points\": [[1, 0, 1, 1]]"), NULL,
+                  "device.kernel_rates[0].points[0][1]: expected a size from 1 to 1e15");
+    check_refused(SERIES("add", ", \"points\": [[1, 1, 1, -1]]"), NULL,
+                  "device.kernel_rates[0].points[0][3]: expected seconds from 1e-12 to 3600");
+    check_refused("[{\"kernel\": \"add\", \"dtype\": \"f32\", \"points\": [[1, 1, 1, 1]]},"
+                  " {\"kernel\": \"add\", \"dtype\": \"f32\", \"points\": [[2, 1, 1, 1]]}]",
+                  NULL, "device.kernel_rates[1]: same operation, form and type as in item 0");
+    check_refused(
+        NULL, BESIDE("[[1024, 1, 1]]"),
+        "collectives[0].beside_compute[0]: expected [bytes, seconds, seconds, part lost]");
+    check_refused(NULL, BESIDE("[[1024, 1, 1, 1.5]]"),
+                  "collectives[0].beside_compute[0][3]: expected a number from 0 to 1");
+    check_refused(NULL, BESIDE("[[1024, 1, 1, 0], [1024, 1, 1, 0]]"),
+                  "collectives[0].beside_compute[1]: sizes must increase from point to point");
+}
+
+static void the_delay_beside_computation_is_a_line_through_two_sizes(void)
+{
+    json_t *doc =
+        topology_with(NULL, BESIDE("[[1000, 1e-3, 3e-3, 0.2], [100000, 1e-2, 3e-2, 0.4]]"));
+    struct mics_topology *topology = NULL;
+    const struct mics_span all = {2, 2, 1}, net = {2, 1, 2};
+
+    CHECK_INT(mics_topology_from_doc(doc, &topology, &err), MICS_OK);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 1000).delay_s, 2e-3, 1e-12);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 50500).delay_s, 11e-3, 1e-12);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 199000).delay_s, 38e-3, 1e-12);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 10000).lost, 0.3, 1e-12);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, all, 1).lost, 0.2, 1e-12);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_GATHER, net, 1000).delay_s, 0, 0);
+    CHECK_NEAR(mics_contention_of(topology, MICS_ALL_REDUCE, all, 1000).lost, 0, 0);
+    mics_topology_free(topology);
+    json_decref(doc);
+}
+
+int main(void)
+{
+    TAP_RUN(products_of_other_shapes_follow_from_two_sizes_of_each_dimension);
+    TAP_RUN(forms_and_types_that_were_not_measured_have_no_time);
+    TAP_RUN(an_epilogue_costs_as_much_as_a_gelu);
+    TAP_RUN(a_fit_is_never_negative);
+    TAP_RUN(attention_grows_with_the_square_of_the_length);
+    TAP_RUN(rates_are_read_and_written);
+    TAP_RUN(wrong_points_are_refused_with_their_path);
+    TAP_RUN(the_delay_beside_computation_is_a_line_through_two_sizes);
+    return tap_done();
+}
