@@ -204,17 +204,32 @@ static uint32_t take_grad_slot(struct build *build, uint32_t unit)
     return *slot;
 }
 
+struct mics_op mics_accumulate_op(const struct mics_layout *layout, enum mics_dtype dtype,
+                                  bool first)
+{
+    const uint64_t shard = mics_layout_grad_shard(layout);
+
+    return (struct mics_op){
+        .kind = MICS_OP_ACCUMULATE,
+        .first = first,
+        .dtype = dtype,
+        .memory_bytes =
+            (double)(shard * (mics_dtype_bytes(dtype) + sizeof(float) * (first ? 1 : 2))),
+        .flops = first ? 0 : (double)shard,
+    };
+}
+
 static void accumulate(struct build *build, const struct mics_op *reduce)
 {
-    const uint64_t shard = mics_layout_grad_shard(&build->out->layouts[reduce->unit]);
+    const struct mics_op cost = mics_accumulate_op(&build->out->layouts[reduce->unit],
+                                                   reduce->dtype, reduce->micro_step == 0);
     struct mics_op op = *reduce;
 
     op.kind = MICS_OP_ACCUMULATE;
     op.stream = build->routes.accumulate;
-    op.first = op.micro_step == 0;
-    op.memory_bytes =
-        (double)(shard * (mics_dtype_bytes(op.dtype) + sizeof(float) * (op.first ? 1 : 2)));
-    op.flops = op.first ? 0 : (double)shard;
+    op.first = cost.first;
+    op.memory_bytes = cost.memory_bytes;
+    op.flops = cost.flops;
     append(build, &op);
     build->grad_slot_of_unit[op.unit] = MICS_NONE;
 }
@@ -328,28 +343,44 @@ static void build_forward_backward(struct build *build)
     }
 }
 
-static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
+struct mics_op mics_norm_op(const struct mics_layout *layout, uint32_t unit, uint32_t micro_step)
 {
-    const uint64_t count = mics_layout_optim_shard(&build->out->layouts[unit]);
+    const uint64_t count = mics_layout_optim_shard(layout);
     struct mics_op op = plain_op(MICS_OP_NORM, MICS_STREAM_COMPUTE, unit, micro_step);
 
     op.flops = 2.0 * (double)count;
     op.memory_bytes = (double)(count * sizeof(float));
-    append(build, &op);
+    return op;
 }
 
 /* The optimizer reads parameter, gradient and states, and writes all but the gradient; where there
  * is a master it also writes the parameter's copy in the compute type. */
-static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
+struct mics_op mics_update_op(const struct mics_layout *layout,
+                              const struct mics_plan_choice *choice, uint32_t unit,
+                              uint32_t micro_step)
 {
-    const uint64_t count = mics_layout_optim_shard(&build->out->layouts[unit]);
-    const uint32_t states = mics_optimizer_states(build->choice->optimizer);
+    const uint64_t count = mics_layout_optim_shard(layout);
+    const uint32_t states = mics_optimizer_states(choice->optimizer);
     struct mics_op op = plain_op(MICS_OP_UPDATE, MICS_STREAM_COMPUTE, unit, micro_step);
 
-    op.flops = mics_optimizer_get(build->choice->optimizer)->flops * (double)count;
+    op.flops = mics_optimizer_get(choice->optimizer)->flops * (double)count;
     op.memory_bytes = (double)(count * sizeof(float)) * (3 + 2 * states);
-    if (build->choice->dtype != MICS_F32)
-        op.memory_bytes += (double)(count * mics_dtype_bytes(build->choice->dtype));
+    if (choice->dtype != MICS_F32)
+        op.memory_bytes += (double)(count * mics_dtype_bytes(choice->dtype));
+    return op;
+}
+
+static void append_norm(struct build *build, uint32_t unit, uint32_t micro_step)
+{
+    const struct mics_op op = mics_norm_op(&build->out->layouts[unit], unit, micro_step);
+
+    append(build, &op);
+}
+
+static void append_update(struct build *build, uint32_t unit, uint32_t micro_step)
+{
+    struct mics_op op = mics_update_op(&build->out->layouts[unit], build->choice, unit, micro_step);
+
     append(build, &op);
     op = plain_op(MICS_OP_PUBLISH, MICS_STREAM_COMPUTE, unit, micro_step);
     op.dtype = build->choice->dtype;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build.h - the parts that mics_schedule_new() is made of. Private to lib/plan/schedule. */
+/* build.h - the parts that mics_schedule_new() is made of. Private to lib/plan. */
 #ifndef MICS_PLAN_SCHEDULE_BUILD_H
 #define MICS_PLAN_SCHEDULE_BUILD_H
 
@@ -49,6 +49,14 @@ enum mics_status mics_residency_init(const struct mics_model *model,
                                      const struct mics_slot_set *slots, struct mics_residency *out,
                                      struct mics_err *err);
 void mics_residency_fini(struct mics_residency *residency);
+
+/* What accumulating the gradients of a unit costs, and its norm and update. */
+struct mics_op mics_accumulate_op(const struct mics_layout *layout, enum mics_dtype dtype,
+                                  bool first);
+struct mics_op mics_norm_op(const struct mics_layout *layout, uint32_t unit, uint32_t micro_step);
+struct mics_op mics_update_op(const struct mics_layout *layout,
+                              const struct mics_plan_choice *choice, uint32_t unit,
+                              uint32_t micro_step);
 
 /* Fill in what every operation of a schedule waits for (dependencies.c). MICS_ERR_NOMEM. */
 enum mics_status mics_schedule_add_dependencies(struct mics_schedule *schedule,
