@@ -32,11 +32,18 @@ struct mics_exchange_option {
     bool hierarchical_gather, hierarchical_reduce;
 };
 
+/* One point of the space of settings. */
+struct mics_search_point {
+    uint32_t entry, option, level, micro_batch; /* indices */
+    uint32_t prefetch;
+};
+
 /* A strategy in a search, and the best of its settings. */
 struct mics_search_entry {
     struct mics_candidate candidate;
-    struct mics_setting least; /* the setting that needs the least memory */
-    double bound_s;            /* no setting that fits is faster; INFINITY: none fits */
+    struct mics_setting least;        /* the setting that needs the least memory */
+    double bound_s;                   /* no setting that fits is faster; INFINITY: none fits */
+    struct mics_search_point fastest; /* has that bound; its prefetch may be too large */
     struct mics_exchange_option *options;
     struct mics_exchange_times **times; /* [option_count] */
     uint32_t option_count;
@@ -89,12 +96,6 @@ enum mics_status mics_search_candidates(const struct mics_topology *topology, co
 enum mics_status mics_search_space_init(struct mics_search *search, struct mics_err *err);
 void mics_search_space_fini(struct mics_search *search);
 
-/* One point of the space. */
-struct mics_search_point {
-    uint32_t entry, option, level, micro_batch; /* indices */
-    uint32_t prefetch;
-};
-
 struct mics_plan_choice mics_search_choice(const struct mics_search *search,
                                            const struct mics_search_point *point);
 /* The least and the most prefetch that an option can have; false: none. Most is a necessary
@@ -107,8 +108,8 @@ enum mics_status mics_search_bytes(const struct mics_search *search,
                                    const struct mics_plan_choice *choice, uint64_t *bytes,
                                    struct mics_err *err);
 
-/* Every setting that fits, of prefetch depths in the list and the most that fits: no bound is
- * used. Stops when visit() fails. For tests and benchmarks, which compare it with the search. */
+/* Every setting that fits; no bound is used. Stops when visit() fails. For tests and benchmarks,
+ * which compare it with the search. */
 enum mics_status mics_search_visit(struct mics_search *search,
                                    enum mics_status (*visit)(void *context,
                                                              const struct mics_plan_choice *choice,
@@ -117,6 +118,9 @@ enum mics_status mics_search_visit(struct mics_search *search,
 
 /* report.c */
 
+/* Will the alternatives of a plan have a row for it? */
+bool mics_search_is_listed(const struct mics_search *search, const struct mics_search_entry *entry,
+                           const struct mics_search_entry *chosen);
 /* The alternatives of a plan: one row for each family, of those that are worth reading. */
 enum mics_status mics_search_report(const struct mics_search *search,
                                     const struct mics_search_entry *chosen, struct mics_plan *plan,

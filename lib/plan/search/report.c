@@ -37,9 +37,9 @@ static bool fits(const struct mics_search *search, const struct mics_search_entr
 /* Custom strategies with equal parameter groups are one family; every other strategy is its own. */
 static bool same_family(const struct mics_search_entry *a, const struct mics_search_entry *b)
 {
-    return strcmp(a->candidate.strategy, "custom") == 0 &&
-           strcmp(b->candidate.strategy, "custom") == 0 &&
-           a->candidate.shape.p_param == b->candidate.shape.p_param;
+    return a->candidate.shape.p_param == b->candidate.shape.p_param &&
+           strcmp(a->candidate.strategy, "custom") == 0 &&
+           strcmp(b->candidate.strategy, "custom") == 0;
 }
 
 /* Which of two entries of a family represents it: the one that fits, the faster, the smaller. */
@@ -86,7 +86,7 @@ static double rank_of(const struct mics_search *search, const struct mics_search
     if (entry == chosen || is_zero_family(entry))
         return 0;
     if (fits(search, entry))
-        return least_seconds(entry) / chosen->predicted.step_s;
+        return entry->bound_s / chosen->predicted.step_s;
     return 1e6 + (double)entry->least.total_bytes;
 }
 
@@ -133,12 +133,16 @@ static uint32_t select_rows(const struct mics_search *search,
     return kept;
 }
 
-/* Why an entry lost. Entries are in the order of simplicity. */
+/* Why an entry lost. Entries are in the order of simplicity. The bound decides how much slower it is
+ * at least; if that is nothing, or all, its simulated step decides. */
 static void explain(const struct mics_search *search, const struct mics_search_entry *entry,
                     const struct mics_search_entry *chosen, struct mics_alternative *out)
 {
-    const double slower = least_seconds(entry) / chosen->predicted.step_s - 1;
-    const char *bound = entry->simulated ? "" : "at least ";
+    const double step_s = chosen->predicted.step_s;
+    const bool by_bound = entry->bound_s > (1 + MICS_STEP_TIE) * step_s &&
+                          entry->bound_s < 0.99 * entry->predicted.step_s;
+    const double slower = (by_bound ? entry->bound_s : entry->predicted.step_s) / step_s - 1;
+    const char *bound = by_bound ? "at least " : "";
     char more[32];
 
     if (entry == chosen)
@@ -147,9 +151,9 @@ static void explain(const struct mics_search *search, const struct mics_search_e
         mics_format_bytes(out->total_bytes - search->options.memory_limit, more, sizeof more);
         snprintf(out->why, sizeof out->why, "needs %s more", more);
     } else if (slower < MICS_STEP_TIE && entry > chosen) {
-        snprintf(out->why, sizeof out->why, "at most %.1f %% faster, but cut further",
-                 100 * fmax(0.1, ceil(1000 * -slower) / 10 / 100));
-    } else if (slower < 0.1) {
+        snprintf(out->why, sizeof out->why, "as fast within %.1f %%, but cut further",
+                 100 * MICS_STEP_TIE);
+    } else if (slower < 0.095) {
         snprintf(out->why, sizeof out->why, "%s%.1f %% slower", bound, 100 * fmax(0, slower));
     } else if (slower < 1) {
         snprintf(out->why, sizeof out->why, "%s%.0f %% slower", bound, 100 * slower);
@@ -167,11 +171,16 @@ static void report_alternative(const struct mics_search *search,
     *out = (struct mics_alternative){.fits = fits(search, entry)};
     if (entry->simulated)
         out->predicted = entry->predicted;
-    else if (out->fits)
-        out->predicted.step_s = entry->bound_s;
     out->choice = setting->choice;
     out->total_bytes = setting->total_bytes;
     explain(search, entry, chosen, out);
+}
+
+bool mics_search_is_listed(const struct mics_search *search, const struct mics_search_entry *entry,
+                           const struct mics_search_entry *chosen)
+{
+    return represents_family(search, (uint32_t)(entry - search->entries), chosen) &&
+           rank_of(search, entry, chosen) <= LISTED_SLOWDOWN;
 }
 
 enum mics_status mics_search_report(const struct mics_search *search,

@@ -118,7 +118,6 @@ struct node {
     uint16_t micro_batch;
     uint8_t option, level;
     bool is_setting;
-    bool most; /* the most prefetch that may fit: one less is tried if it does not */
 };
 
 struct queue {
@@ -265,11 +264,15 @@ static enum mics_status push_cell(struct progress *progress, struct node node, s
             status = bound_choice(search, &node, passes, &bound, err);
         if (status != MICS_OK)
             return status;
+        if (bound < entry->bound_s) {
+            entry->bound_s = bound;
+            entry->fastest = point;
+            entry->fastest.prefetch = most;
+        }
         least_bound = fmin(least_bound, bound);
     }
     if (isinf(least_bound))
         return MICS_OK;
-    entry->bound_s = fmin(entry->bound_s, least_bound);
     node.bound = (float)least_bound;
     node.option = 0;
     node.prefetch = 0;
@@ -313,14 +316,9 @@ static enum mics_status expand(struct progress *progress, const struct node *cel
             continue;
         for (uint32_t d = 0; d < space->prefetch_count && status == MICS_OK; d++) {
             node.prefetch = space->prefetches[d];
-            node.most = false;
-            if (node.prefetch >= least && node.prefetch < most)
+            if (node.prefetch >= least && node.prefetch <= most)
                 status = push_setting(progress, node, passes, err);
         }
-        node.prefetch = most;
-        node.most = true;
-        if (status == MICS_OK)
-            status = push_setting(progress, node, passes, err);
         if (status != MICS_OK)
             return status;
     }
@@ -349,29 +347,17 @@ static enum mics_status simulate(struct progress *progress, uint32_t index,
     return MICS_OK;
 }
 
-/* A setting that does not fit after all is tried with less prefetch, if no other node has that. */
-static enum mics_status try_setting(struct progress *progress, struct node node,
+static enum mics_status try_setting(struct progress *progress, const struct node *node,
                                     struct mics_err *err)
 {
-    struct mics_search *search = progress->search;
-    const struct mics_search_point point = point_of(&node);
+    const struct mics_search *search = progress->search;
+    const struct mics_search_point point = point_of(node);
     struct mics_setting setting = {.choice = mics_search_choice(search, &point)};
-    const struct mics_pass_times *passes;
-    uint32_t least, most;
     enum mics_status status = mics_search_bytes(search, &setting.choice, &setting.total_bytes, err);
 
-    if (status != MICS_OK)
+    if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
         return status;
-    if (setting.total_bytes <= search->options.memory_limit)
-        return simulate(progress, node.entry, &setting, err);
-    if (!node.most || !mics_search_prefetch_range(search, &point, &least, &most) ||
-        node.prefetch-- <= least)
-        return MICS_OK;
-    for (uint32_t d = 0; d < search->space.prefetch_count; d++)
-        if (search->space.prefetches[d] == node.prefetch)
-            return MICS_OK;
-    status = passes_of(search, &node, &passes, err);
-    return status == MICS_OK ? push_setting(progress, node, passes, err) : status;
+    return simulate(progress, node->entry, &setting, err);
 }
 
 /* Cells of strategies that fit. */
@@ -408,7 +394,7 @@ static enum mics_status simulate_by_bound(struct progress *progress, struct mics
 
         if (is_pruned(progress, node.bound))
             continue; /* of nearly equal bounds, a smaller one may follow */
-        status = node.is_setting ? try_setting(progress, node, err) : expand(progress, &node, err);
+        status = node.is_setting ? try_setting(progress, &node, err) : expand(progress, &node, err);
     }
     return status;
 }
@@ -517,6 +503,39 @@ static enum mics_status simplify(struct progress *progress, struct mics_search_e
     return status;
 }
 
+/* Simulate the setting with the least bound of each strategy that fits and will be listed. */
+static enum mics_status simulate_listed(struct progress *progress,
+                                        const struct mics_search_entry *chosen,
+                                        struct mics_err *err)
+{
+    struct mics_search *search = progress->search;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
+        struct mics_search_entry *entry = &search->entries[i];
+        struct mics_search_point point = entry->fastest;
+        struct mics_setting setting = entry->least;
+
+        if (entry->simulated || isinf(entry->bound_s) ||
+            !mics_search_is_listed(search, entry, chosen))
+            continue;
+        for (bool fits = false; !fits; point.prefetch--) {
+            struct mics_setting trial = {.choice = mics_search_choice(search, &point)};
+
+            status = mics_search_bytes(search, &trial.choice, &trial.total_bytes, err);
+            if (status != MICS_OK)
+                return status;
+            fits = trial.total_bytes <= search->options.memory_limit;
+            if (fits)
+                setting = trial;
+            else if (point.prefetch <= search->space.prefetches[0])
+                break;
+        }
+        status = simulate(progress, i, &setting, err);
+    }
+    return status;
+}
+
 /* The plan of the chosen entry, without topology and model. */
 static enum mics_status make_plan(const struct mics_search *search,
                                   const struct mics_search_entry *chosen, struct mics_plan **out,
@@ -558,6 +577,8 @@ static enum mics_status search_plan(struct mics_search *search, struct mics_plan
             status = try_simpler_entries(&progress, &chosen, err);
         if (status == MICS_OK)
             status = simplify(&progress, chosen, err);
+        if (status == MICS_OK)
+            status = simulate_listed(&progress, chosen, err);
         if (status == MICS_OK)
             status = make_plan(search, chosen, out, err);
     }

@@ -65,28 +65,19 @@ static enum mics_status list_micro_batches(struct mics_search *search, struct mi
     return MICS_OK;
 }
 
-/* 0, 1, 2, 3, 5, 7, 11, 15, 23, ...: coalesced units need one less than a power of two. At last a
- * slot for each unit. */
+/* From none to a slot for each unit. */
 static enum mics_status list_prefetches(struct mics_search *search, struct mics_err *err)
 {
     struct mics_search_space *space = &search->space;
-    const uint32_t all = space->rotating > 0 ? space->rotating - 1 : 0;
+    const uint32_t wanted = search->options.prefetch;
+    const uint32_t count = wanted == MICS_AUTO && space->rotating > 0 ? space->rotating : 1;
 
-    space->prefetches = malloc(40 * sizeof *space->prefetches);
+    space->prefetches = malloc(count * sizeof *space->prefetches);
     if (!space->prefetches)
         return mics_err_nomem(err);
-    if (search->options.prefetch != MICS_AUTO) {
-        space->prefetches[space->prefetch_count++] = search->options.prefetch;
-        return MICS_OK;
-    }
-    for (uint32_t value = 0; value < all;) {
-        space->prefetches[space->prefetch_count++] = value;
-        if (value < 3)
-            value++;
-        else /* 4m - 1 and 6m - 1 */
-            value = ((value + 1) & value) == 0 ? (value + 1) / 2 * 3 - 1 : (value + 1) / 3 * 4 - 1;
-    }
-    space->prefetches[space->prefetch_count++] = all;
+    for (uint32_t i = 0; i < count; i++)
+        space->prefetches[i] = wanted == MICS_AUTO ? i : wanted;
+    space->prefetch_count = count;
     return MICS_OK;
 }
 
@@ -245,7 +236,8 @@ static void keep_measured(const struct mics_search *search, struct mics_search_e
 static enum mics_status list_options(const struct mics_search *search,
                                      struct mics_search_entry *entry, struct mics_err *err)
 {
-    static const uint32_t segments[] = {1, 2, 4}, coalesced[] = {0, 1, 3, MICS_COALESCED_MAX};
+    enum { SEGMENTS = 3, COALESCED = MICS_COALESCED_MAX + 1 };
+    static const uint32_t segments[SEGMENTS] = {1, 2, 4};
     const struct mics_search_options *options = &search->options;
     const struct mics_shape *shape = &entry->candidate.shape;
     const enum mics_hierarchy wanted = options->hierarchical;
@@ -255,15 +247,15 @@ static enum mics_status list_options(const struct mics_search *search,
         mics_shape_has_hierarchy(shape, shape->p_grad) && wanted != MICS_HIERARCHY_OFF;
     const uint32_t least = wanted == MICS_HIERARCHY_ON ? gather + 2 * reduce : 0;
 
-    entry->options = calloc(3 * 4 * 4, sizeof *entry->options);
+    entry->options = calloc(SEGMENTS * COALESCED * 4, sizeof *entry->options);
     if (!entry->options)
         return mics_err_nomem(err);
-    for (uint32_t s = 0; s < (options->segments ? 1 : 3); s++)
-        for (uint32_t c = 0; c < (options->coalesce ? 1 : 4); c++)
+    for (uint32_t s = 0; s < (options->segments ? 1 : SEGMENTS); s++)
+        for (uint32_t c = 0; c < (options->coalesce ? 1 : COALESCED); c++)
             for (uint32_t flags = least; flags < 4; flags++) {
                 const struct mics_exchange_option option = {
                     .segments = options->segments ? options->segments : segments[s],
-                    .coalesced = options->coalesce ? options->coalesce - 1 : coalesced[c],
+                    .coalesced = options->coalesce ? options->coalesce - 1 : c,
                     .hierarchical_gather = flags & 1,
                     .hierarchical_reduce = flags & 2,
                 };
@@ -410,33 +402,26 @@ bool mics_search_prefetch_range(const struct mics_search *search,
     return *least <= *most;
 }
 
-/* The depths of one point: those of the list, and the most that fits. */
 static enum mics_status
 visit_point(struct mics_search *search, struct mics_search_point point,
             enum mics_status (*visit)(void *, const struct mics_plan_choice *, struct mics_err *),
             void *context, struct mics_err *err)
 {
     const struct mics_search_space *space = &search->space;
-    uint32_t least, most, done = UINT32_MAX;
+    uint32_t least, most;
     enum mics_status status = MICS_OK;
 
     if (!mics_search_prefetch_range(search, &point, &least, &most))
         return MICS_OK;
-    for (uint32_t i = 0; i <= space->prefetch_count && status == MICS_OK; i++) {
+    for (uint32_t i = 0; i < space->prefetch_count && status == MICS_OK; i++) {
         struct mics_plan_choice choice;
         uint64_t bytes = 0;
 
-        point.prefetch = i < space->prefetch_count ? space->prefetches[i] : most;
-        if (least == most)
-            point.prefetch = most;
-        if (point.prefetch < least || point.prefetch > most || point.prefetch == done)
+        point.prefetch = space->prefetches[i];
+        if (point.prefetch < least || point.prefetch > most)
             continue;
-        do {
-            choice = mics_search_choice(search, &point);
-            status = mics_search_bytes(search, &choice, &bytes, err);
-        } while (status == MICS_OK && bytes > search->options.memory_limit &&
-                 i == space->prefetch_count && point.prefetch-- > least && point.prefetch != done);
-        done = point.prefetch;
+        choice = mics_search_choice(search, &point);
+        status = mics_search_bytes(search, &choice, &bytes, err);
         if (status == MICS_OK && bytes <= search->options.memory_limit)
             status = visit(context, &choice, err);
     }
