@@ -223,7 +223,7 @@ static uint64_t least_bytes(const struct mics_search *search, const struct mics_
     return bytes;
 }
 
-/* Ways out, each of which was checked to fit, separated by commas. */
+/* Ways out, each of which was checked to fit. */
 struct remedies {
     const struct mics_search *search;
     char text[1024];
@@ -236,7 +236,7 @@ static void add_remedy(struct remedies *remedies, const char *format, ...)
 {
     const size_t used = strlen(remedies->text), left = sizeof remedies->text - used;
     va_list args;
-    int written = snprintf(remedies->text + used, left, "%s", used ? ", " : "");
+    int written = snprintf(remedies->text + used, left, "%s", used ? ", or " : "");
 
     va_start(args, format);
     vsnprintf(remedies->text + used + written, left - (size_t)written, format, args);
@@ -271,37 +271,45 @@ static void suggest_sequence(struct remedies *remedies)
         add_remedy(remedies, "--seq=%u", 64 * fits);
 }
 
-/* The least number of such nodes that fits one sequence per rank. */
-static void suggest_nodes(struct remedies *remedies)
+/* The least number of such nodes, with as many sequences of `seq` tokens per rank; 0: none. */
+static uint32_t find_nodes(const struct remedies *remedies, uint32_t seq)
 {
     const struct mics_search *search = remedies->search;
     struct mics_topology topology = *search->topology;
     struct mics_search_options options = search->options;
+    const uint64_t per_node = search->options.global_batch / topology.nodes;
     uint32_t too_few = topology.nodes, enough = 0;
 
-    if (topology.net_link.bandwidth_bytes <= 0)
-        return; /* one machine, without a network */
+    options.seq = seq;
     options.strategy = "zero3";
-    for (uint32_t nodes = 2 * too_few; nodes <= MICS_MAX_NODES && enough == 0; nodes *= 2) {
-        topology.nodes = nodes;
-        options.global_batch =
-            (uint64_t)nodes * topology.per_node * (options.micro_batch ? options.micro_batch : 1);
-        if (would_fit(remedies, &topology, &options))
-            enough = nodes;
-        else
-            too_few = nodes;
-    }
-    while (enough > 0 && too_few + 1 < enough) {
-        topology.nodes = too_few + (enough - too_few) / 2;
-        options.global_batch = (uint64_t)topology.nodes * topology.per_node *
-                               (options.micro_batch ? options.micro_batch : 1);
+    for (uint32_t step = too_few; step > 0;) {
+        topology.nodes = enough == 0 ? 2 * too_few : too_few + step;
+        if (topology.nodes > MICS_MAX_NODES)
+            return 0;
+        options.global_batch = topology.nodes * per_node;
         if (would_fit(remedies, &topology, &options))
             enough = topology.nodes;
         else
             too_few = topology.nodes;
+        step = enough == 0 ? too_few : (enough - too_few) / 2;
     }
-    if (enough > 0)
-        add_remedy(remedies, "%u such nodes", enough);
+    return enough;
+}
+
+static void suggest_nodes(struct remedies *remedies)
+{
+    const uint32_t seq = remedies->search->options.seq;
+    uint32_t nodes = find_nodes(remedies, seq);
+
+    if (nodes > 0)
+        add_remedy(remedies, "%u such nodes", nodes);
+    if (remedies->text[0])
+        return;
+    for (uint32_t shorter = seq / 2; nodes == 0 && shorter >= 64; shorter /= 2) {
+        nodes = find_nodes(remedies, shorter);
+        if (nodes > 0)
+            add_remedy(remedies, "%u such nodes with --seq=%u", nodes, shorter);
+    }
 }
 
 /* Options that were fixed and could be left out, one at a time. */
@@ -319,6 +327,11 @@ static void suggest_options(struct remedies *remedies)
     options.micro_batch = 1;
     if (given.micro_batch > 1 && would_fit(remedies, topology, &options))
         add_remedy(remedies, "--micro-batch=1");
+    options = given;
+    options.global_batch = (uint64_t)topology->nodes * topology->per_node *
+                           (given.micro_batch ? given.micro_batch : 1);
+    if (given.global_batch > options.global_batch && would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--global-batch=%" PRIu64, options.global_batch);
     options = given;
     options.prefetch = 0;
     if (given.prefetch != MICS_AUTO && given.prefetch > 0 &&
@@ -349,6 +362,7 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
     struct remedies remedies = {.search = search};
     const struct mics_setting *least = &search->entries[0].least;
     const uint64_t limit_bytes = search->options.memory_limit;
+    const bool has_network = search->topology->net_link.bandwidth_bytes > 0;
     char need[32], limit[32], more[32];
 
     for (uint32_t i = 1; i < search->count; i++)
@@ -359,7 +373,8 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
     mics_format_bytes(least->total_bytes - limit_bytes, more, sizeof more);
     suggest_options(&remedies);
     suggest_sequence(&remedies);
-    suggest_nodes(&remedies);
+    if (has_network)
+        suggest_nodes(&remedies);
     return mics_err_set(
         err, MICS_ERR_INFEASIBLE,
         "no plan fits %s per rank: %s (%u, %u, %u) with micro-batch %u and recompute %s needs %s, "
@@ -367,7 +382,8 @@ enum mics_status mics_search_report_infeasible(const struct mics_search *search,
         limit, least->choice.strategy, least->choice.shape.p_param, least->choice.shape.p_grad,
         least->choice.shape.p_optim, least->choice.micro_batch,
         mics_recompute_name(least->choice.recompute), need, more,
-        remedies.text[0] ? "any of these fits: "
-                         : "neither shorter sequences nor more nodes are enough",
+        remedies.text[0] ? "it fits with "
+        : has_network    ? "no shorter sequence and no number of such nodes is enough"
+                         : "no shorter sequence is enough",
         remedies.text);
 }

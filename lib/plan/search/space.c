@@ -29,33 +29,41 @@ static uint32_t count_rotating(const struct mics_model *model)
     return count;
 }
 
+static int compare_u32(const void *left, const void *right)
+{
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+static bool is_micro_batch(const struct mics_search_options *options, uint64_t share,
+                           uint64_t batch)
+{
+    if (options->micro_batch && batch != options->micro_batch)
+        return false;
+    return share % batch == 0 && batch <= INT32_MAX / options->seq && share / batch <= 1u << 20;
+}
+
 /* Divisors of a rank's share of the batch that mics_choice_check() accepts, increasing. */
 static enum mics_status list_micro_batches(struct mics_search *search, struct mics_err *err)
 {
+    enum { MOST = 16384 }; /* a number up to 2^40 has less than 7000 divisors */
     const struct mics_search_options *options = &search->options;
     const uint64_t n = (uint64_t)search->topology->nodes * search->topology->per_node;
-    const uint64_t share = options->global_batch / n, most_steps = 1u << 20;
-    const uint64_t most = mics_min_u64(share, INT32_MAX / options->seq);
+    const uint64_t share = options->global_batch / n;
     struct mics_search_space *space = &search->space;
-    uint32_t capacity = 64;
 
-    space->micro_batches = malloc(capacity * sizeof *space->micro_batches);
-    for (uint64_t batch = mics_max_u64(1, mics_ceil_div(share, most_steps));
-         space->micro_batches && batch <= most; batch++) {
-        if (share % batch != 0 || (options->micro_batch && batch != options->micro_batch))
-            continue;
-        if (space->micro_batch_count == capacity) {
-            capacity *= 2;
-            uint32_t *more = realloc(space->micro_batches, capacity * sizeof *more);
-
-            if (!more)
-                return mics_err_nomem(err);
-            space->micro_batches = more;
-        }
-        space->micro_batches[space->micro_batch_count++] = (uint32_t)batch;
-    }
+    space->micro_batches = malloc(MOST * sizeof *space->micro_batches);
     if (!space->micro_batches)
         return mics_err_nomem(err);
+    for (uint64_t low = 1; low <= share / low; low++) {
+        if (is_micro_batch(options, share, low))
+            space->micro_batches[space->micro_batch_count++] = (uint32_t)low;
+        if (share % low == 0 && share / low != low && is_micro_batch(options, share, share / low))
+            space->micro_batches[space->micro_batch_count++] = (uint32_t)(share / low);
+    }
+    qsort(space->micro_batches, space->micro_batch_count, sizeof *space->micro_batches,
+          compare_u32);
     if (space->micro_batch_count == 0)
         return mics_err_set(err, MICS_ERR_ARG,
                             "global batch %llu: %llu sequences of %u per rank cannot be divided "
