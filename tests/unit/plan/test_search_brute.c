@@ -14,24 +14,24 @@ static struct mics_err err;
 static const struct mics_model_config gpt = {
     .family = "gpt2",
     .name = "gpt",
-    .n_layer = 4,
-    .n_embd = 128,
-    .n_head = 2,
-    .n_positions = 256,
-    .vocab_size = 500,
-    .n_inner = 512,
+    .n_layer = 8,
+    .n_embd = 1024,
+    .n_head = 16,
+    .n_positions = 1024,
+    .vocab_size = 20000,
+    .n_inner = 4096,
     .layer_norm_epsilon = 1e-5,
 };
 
 static const struct mics_model_config llama = {
     .family = "llama",
     .name = "llama",
-    .n_layer = 3,
-    .n_embd = 128,
-    .n_head = 2,
-    .n_positions = 256,
-    .vocab_size = 3000,
-    .n_inner = 256,
+    .n_layer = 6,
+    .n_embd = 1024,
+    .n_head = 8,
+    .n_positions = 1024,
+    .vocab_size = 32000,
+    .n_inner = 2816,
     .layer_norm_epsilon = 1e-5,
     .rope_theta = 1e4,
     .untied = true,
@@ -43,34 +43,38 @@ struct brute_case {
     struct mics_search_options options;
 };
 
-#define AUTO .seq = 128, .recompute = MICS_AUTO, .prefetch = MICS_AUTO, .clip = true
+#define AUTO .recompute = MICS_AUTO, .prefetch = MICS_AUTO, .clip = true
 
 /* Odd batches, all dimensions, clusters on which different resources decide. */
 static const struct brute_case cases[] = {
-    {"node:2 gpu:2 flops:1T mem:1G membw:100GB/s link:10GB/s,3us net:10gbit,30us",
+    {"node:2 gpu:2 flops:100T mem:4G membw:1TB/s link:100GB/s,3us net:100gbit,30us",
      &gpt,
-     {AUTO, .global_batch = 4 * 6}},
-    {"node:2 gpu:2 flops:5T mem:876M membw:200GB/s link:2GB/s,5us net:10gbit,50us",
+     {AUTO, .seq = 512, .global_batch = 4 * 6, .segments = 1}},
+    {"node:2 gpu:2 flops:100T mem:2.5G membw:1TB/s link:20GB/s,5us net:25gbit,50us",
      &llama,
-     {AUTO, .global_batch = 4 * 9}},
-    {"node:1 gpu:6 flops:1T mem:1G membw:100GB/s link:5GB/s,10us",
+     {AUTO, .seq = 1024, .global_batch = 4 * 9, .coalesce = 1}},
+    {"node:1 gpu:6 flops:50T mem:2.5G membw:500GB/s link:10GB/s,10us",
      &gpt,
-     {AUTO, .global_batch = 6 * 15}},
-    {"node:4 gpu:1 flops:500G mem:1480M membw:50GB/s net:1gbit,100us",
+     {AUTO, .seq = 1024, .global_batch = 6 * 15}},
+    {"node:4 gpu:1 flops:30T mem:4G membw:500GB/s net:10gbit,100us",
      &llama,
-     {AUTO, .global_batch = 4 * 7}},
-    {"node:3 gpu:2 flops:2T mem:892M membw:100GB/s link:20GB/s,3us net:25gbit,20us",
+     {AUTO, .seq = 512, .global_batch = 4 * 7, .grad_dtype = MICS_BF16, .dtype = MICS_BF16}},
+    {"node:3 gpu:2 flops:200T mem:2.5G membw:2TB/s link:200GB/s,3us net:25gbit,20us",
      &gpt,
-     {AUTO, .global_batch = 6 * 5, .segments = 1}},
-    {"node:2 gpu:4 flops:3T mem:1G membw:300GB/s link:30GB/s,2us net:5gbit,200us",
+     {AUTO, .seq = 256, .global_batch = 6 * 5, .coalesce = 2}},
+    {"node:2 gpu:4 flops:100T mem:3G membw:1TB/s link:100GB/s,2us net:50gbit,200us",
      &gpt,
-     {AUTO, .global_batch = 8 * 3, .coalesce = 1}},
-    {"node:4 gpu:2 flops:1T mem:920M membw:100GB/s link:10GB/s,3us net:10gbit,10us",
+     {AUTO, .seq = 512, .global_batch = 8 * 3, .hierarchical = MICS_HIERARCHY_ON}},
+    {"node:4 gpu:2 flops:50T mem:3G membw:1TB/s link:50GB/s,3us net:100gbit,10us",
      &llama,
-     {.seq = 64, .recompute = MICS_AUTO, .prefetch = 2, .global_batch = 8 * 21}},
-    {"node:2 gpu:2 flops:300G mem:880M membw:20GB/s link:1GB/s,20us net:1gbit,300us",
+     {.seq = 256, .recompute = MICS_AUTO, .prefetch = 2, .global_batch = 8 * 21, .coalesce = 1}},
+    {"node:2 gpu:2 flops:20T mem:3G membw:200GB/s link:5GB/s,20us net:5gbit,300us",
      &gpt,
-     {.seq = 256, .recompute = MICS_AUTO, .prefetch = MICS_AUTO, .global_batch = 4 * 10}},
+     {.seq = 1024,
+      .recompute = MICS_AUTO,
+      .prefetch = MICS_AUTO,
+      .global_batch = 4 * 10,
+      .segments = 2}},
 };
 enum { CASES = sizeof cases / sizeof *cases };
 
@@ -179,7 +183,7 @@ static void settings_are_discarded_only_if_they_do_not_fit(void)
         struct mics_model *model = NULL;
         struct mics_search search;
         struct mics_search_options options = cases[i].options;
-        uint64_t limits[3] = {(uint64_t)880 << 20, (uint64_t)1000 << 20, (uint64_t)1500 << 20};
+        uint64_t limits[3] = {(uint64_t)1500 << 20, (uint64_t)2500 << 20, (uint64_t)4000 << 20};
 
         options.prefetch = MICS_AUTO;
         CHECK_INT(mics_topology_parse(cases[i].cluster, &topology, &err), MICS_OK);
