@@ -364,10 +364,12 @@ static struct unit_times time_unit(struct mics_bounds *bounds,
     times.reduce_chain = add_exchange(&exchange, &times.reduce);
     exchange.route = &routes->scatter;
     exchange.coalesced = choice->grad_dtype == MICS_F32 ? most : 1;
-    times.second_hop_chain = add_exchange(&exchange, &times.second_hop);
+    const double scatter = add_exchange(&exchange, &times.second_hop);
     exchange.route = &routes->sync;
     exchange.collective = MICS_ALL_REDUCE;
-    times.second_hop_chain += add_exchange(&exchange, &times.second_hop);
+    const double sync = add_exchange(&exchange, &times.second_hop);
+    /* Each has one hop; a segment is synchronised while the next one is scattered. */
+    times.second_hop_chain = fmax(scatter, sync) + fmin(scatter, sync) / exchange.layout.segments;
     for (int later = 0; later < 2 && choice->shape.p_grad > 1; later++)
         times.accumulate[later] =
             compute_seconds(bounds, choice, unit, MICS_OP_ACCUMULATE, (uint32_t)later);
