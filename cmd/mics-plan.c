@@ -33,6 +33,9 @@ enum {
     ID_RECOMPUTE,
     ID_OPTIMIZER,
     ID_PREFETCH,
+    ID_SEGMENTS,
+    ID_COALESCE,
+    ID_HIERARCHICAL,
     ID_DTYPE,
     ID_GRAD_DTYPE,
     ID_NO_CLIP,
@@ -58,15 +61,21 @@ static const struct cli_option options[] = {
     {ID_GLOBAL_BATCH, "global-batch", "N",
      "sequences per step, over all ranks (default: one per rank)"},
     {ID_MICRO_BATCH, "micro-batch", "N",
-     "sequences per rank and micro-step (default: the most that fit)"},
+     "sequences per rank and micro-step (default: the fastest divisor)"},
     {ID_SEQ, "seq", "N", "tokens per sequence (default: all positions of the model)"},
     {ID_MEMORY, "memory", "SIZE", "memory per rank (default: that of the topology)"},
     {ID_STRATEGY, "strategy", "auto|ddp|zero1|zero2|zero3|mics",
-     "how state is sharded; mics:P: in groups of P ranks (default: auto)"},
+     "how state is sharded; mics:P: in groups of P ranks; P,G,O: groups of parameters, gradients, "
+     "optimizer state (default: auto)"},
     {ID_RECOMPUTE, "recompute", "auto|none|selective|full",
      "what the backward pass recomputes (default: auto)"},
     {ID_OPTIMIZER, "optimizer", MICS_OPTIMIZER_NAMES, "optimizer (default: adamw)"},
     {ID_PREFETCH, "prefetch", "N", "units gathered ahead (default: the fastest number that fits)"},
+    {ID_SEGMENTS, "segments", "N",
+     "segments in which large units are exchanged (default: the fastest of 1, 2, 4)"},
+    {ID_COALESCE, "coalesce", "N", "units exchanged together, 1 to 8 (default: the fastest)"},
+    {ID_HIERARCHICAL, "hierarchical", "auto|on|off",
+     "exchanges of groups that span nodes in two hops (default: auto)"},
     {ID_DTYPE, "dtype", "f32|bf16",
      "parameters and activations (default: bf16 if the FLOP/s are bf16)"},
     {ID_GRAD_DTYPE, "grad-dtype", "bf16|f32",
@@ -179,6 +188,21 @@ static enum mics_status parse_recompute(const char *value, uint32_t *out, struct
     return MICS_OK;
 }
 
+static enum mics_status parse_hierarchical(const char *value, enum mics_hierarchy *out,
+                                           struct mics_err *err)
+{
+    static const char *const words[] = {
+        [MICS_HIERARCHY_AUTO] = "auto", [MICS_HIERARCHY_ON] = "on", [MICS_HIERARCHY_OFF] = "off"};
+
+    for (int i = MICS_HIERARCHY_AUTO; i <= MICS_HIERARCHY_OFF; i++) {
+        if (strcmp(value, words[i]) == 0) {
+            *out = (enum mics_hierarchy)i;
+            return MICS_OK;
+        }
+    }
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, on or off", value);
+}
+
 static enum mics_status handle_word(struct request *request, int id, const char *value,
                                     struct mics_err *err)
 {
@@ -236,6 +260,12 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_parse_positive_bytes(value, &search->memory_limit, err);
     case ID_PREFETCH:
         return parse_count(value, 0, 65535, &search->prefetch, err);
+    case ID_SEGMENTS:
+        return parse_count(value, 1, 64, &search->segments, err);
+    case ID_COALESCE:
+        return parse_count(value, 1, MICS_COALESCED_MAX + 1, &search->coalesce, err);
+    case ID_HIERARCHICAL:
+        return parse_hierarchical(value, &search->hierarchical, err);
     case ID_NO_CLIP:
         search->clip = false;
         return MICS_OK;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* build.h - the parts that mics_schedule_new() is made of. Private to lib/plan/schedule. */
+/* build.h - the parts that mics_schedule_new() is made of. Private to lib/plan. */
 #ifndef MICS_PLAN_SCHEDULE_BUILD_H
 #define MICS_PLAN_SCHEDULE_BUILD_H
 

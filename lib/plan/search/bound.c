@@ -1,298 +1,309 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bound.c - costs in closed form: the busiest resource of a step, and the choice of exchanges.
+ * bound.c - a lower bound of the period of the steps, in closed form.
  *
- * A stream runs one operation at a time. The links inside nodes and the network cards are divided
- * among the collectives that transfer, whatever their streams; their latencies may overlap. A step
- * cannot be shorter than the load of any stream, or than the transfers over any link.
+ * The step is divided into parts that follow each other in time: from the norm of the gradients
+ * (without clipping: from the last update) to the first head; from each head to the next; from the
+ * last head to the norm. A part takes at least as long as
+ *   - its computation, which one stream does in order;
+ *   - what cannot leave it of each link and stream: gathers into slots that a computation of the
+ *     part frees and another reads, reductions of slots that are written again, at the end all;
+ *   - the use of slots: a slot is gathered into or read by one operation at a time;
+ *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an update.
+ * The whole step takes at least the load of each resource. Exchanges of different streams share
+ * links in the simulation, which adds nothing to their loads; contention and the slowdown of
+ * computation by communication only prolong a step.
  */
 #include "base/num.h"
-#include "plan/memory.h"
-#include "plan/schedule/schedule.h"
-#include "plan/search/internal.h"
-#include "topology/cost.h"
+#include "plan/search/bound_times.h"
 
 #include <math.h>
+#include <stdlib.h>
 
-/* Seconds of collectives inside nodes and between nodes, of their transfers alone, and of each
- * stream. */
-struct load {
-    double node_s, net_s, node_transfer_s, net_transfer_s;
-    double stream_s[MICS_STREAM_COUNT];
-};
-
-/* Rank 0 represents all. */
-struct cost_context {
-    const struct mics_topology *topology;
-    const struct mics_model *model;
+/* What a step consists of. */
+struct parts {
+    const struct mics_bounds *bounds;
     const struct mics_plan_choice *choice;
+    const struct mics_pass_times *passes; /* [2] */
+    const struct mics_exchange_times *times;
+    const uint32_t *gathers;        /* by window and class; NULL: parameters are not gathered */
+    const uint32_t *gathers_of_two; /* of two micro-steps, where there are more than three */
+    uint32_t param_slots, grad_slots;
+    struct unit_times first; /* the unit of stage 0 */
 };
 
-/* Gathers are of parameters, all other collectives of gradients. */
-static size_t element_bytes(const struct cost_context *context, enum mics_collective collective)
+/* Loads of one part, and the time for which its slots are in use, by exchanges. */
+struct content {
+    struct load load;
+    double param_slots, grad_slots;
+    double resident_chain; /* of reductions of resident units */
+};
+
+static void add_load(struct load *total, const struct load *load, double times)
 {
-    return mics_dtype_bytes(collective == MICS_ALL_GATHER ? context->choice->dtype
-                                                          : context->choice->grad_dtype);
+    for (int i = 0; i < RESOURCE_COUNT; i++)
+        total->seconds[i] += times * load->seconds[i];
 }
 
-/* One unit's part of the time of a collective of `units` such units, coalesced. */
-static struct mics_collective_time hop_time(const struct cost_context *context,
-                                            const struct mics_hop *hop,
-                                            enum mics_collective collective, uint64_t segment_count,
-                                            uint32_t units, struct mics_group_position *position)
+static void add_gathers(const struct parts *parts, enum gather_window window,
+                        struct content *content)
 {
-    mics_shape_position(&context->choice->shape, hop->comm, 0, position);
-    const struct mics_collective_time time = mics_cost_collective_time(
-        context->topology, collective,
-        (struct mics_span){position->nodes, position->per_node, position->sharing},
-        units * (segment_count / hop->divisor * element_bytes(context, collective)));
-    return (struct mics_collective_time){time.latency_s / units, time.transfer_s / units};
-}
+    const struct mics_bounds *bounds = parts->bounds;
 
-static double hop_seconds(const struct cost_context *context, const struct mics_hop *hop,
-                          enum mics_collective collective, uint64_t segment_count, uint32_t units,
-                          struct mics_group_position *position)
-{
-    const struct mics_collective_time time =
-        hop_time(context, hop, collective, segment_count, units, position);
+    for (uint32_t c = 0; c < bounds->class_count && parts->gathers; c++) {
+        const double count = parts->gathers[window * bounds->class_count + c];
 
-    return time.latency_s + time.transfer_s;
-}
-
-/* Units of one collective; publish is never coalesced. */
-static uint32_t coalesced_units(const struct cost_context *context,
-                                const struct mics_exchange *exchange)
-{
-    const bool is_publish = exchange->hop_count > 0 && exchange->hops[0].comm == MICS_COMM_PUBLISH;
-
-    return is_publish ? 1 : context->choice->coalesced + 1;
-}
-
-/* Load of exchanging one unit once. */
-static struct load exchange_load(const struct cost_context *context,
-                                 const struct mics_exchange *exchange,
-                                 enum mics_collective collective, uint32_t unit)
-{
-    struct mics_layout layout = mics_choice_layout(context->model, context->choice, unit);
-    struct load load = {0};
-
-    for (uint32_t i = 0; i < exchange->hop_count; i++) {
-        struct mics_group_position position;
-        const struct mics_hop *hop = &exchange->hops[i];
-        const struct mics_collective_time time =
-            hop_time(context, hop, collective, layout.segment_count,
-                     coalesced_units(context, exchange), &position);
-        const double seconds = layout.segments * (time.latency_s + time.transfer_s);
-
-        *(position.nodes > 1 ? &load.net_s : &load.node_s) += seconds;
-        *(position.nodes > 1 ? &load.net_transfer_s : &load.node_transfer_s) +=
-            layout.segments * time.transfer_s;
-        load.stream_s[hop->stream] += seconds;
+        add_load(&content->load, &parts->times->units[c].gather, count);
+        if (!bounds->classes[c].resident)
+            content->param_slots += count * parts->times->units[c].gather_chain;
     }
-    return load;
 }
 
-/* The measured time of an exchange on such a group; false: it was not measured. A flat exchange is
- * one collective per segment. */
-static bool measured_seconds(const struct cost_context *context,
-                             const struct mics_exchange *exchange, enum mics_collective collective,
-                             uint32_t unit, double *seconds)
+static void add_reduce(const struct parts *parts, uint32_t c, double count, bool later,
+                       struct content *content)
 {
-    const enum mics_comm_kind group =
-        collective == MICS_ALL_GATHER ? MICS_COMM_GATHER : MICS_COMM_REDUCE;
-    const struct mics_layout layout = mics_choice_layout(context->model, context->choice, unit);
-    const double bytes = (double)(layout.padded * element_bytes(context, collective));
-    const double parts = layout.segments;
-    const struct mics_algorithm_timing *timing;
-    struct mics_group_position position;
+    const struct unit_times *unit = &parts->times->units[c];
 
-    mics_shape_position(&context->choice->shape, group, 0, &position);
-    timing = mics_algorithm_timing_find(context->topology, collective, position.nodes,
-                                        position.per_node, layout.segments);
-    if (!timing || exchange->hop_count == 0)
-        return false;
-    *seconds = exchange->hop_count == 2 ? mics_algorithm_timing_hierarchical(timing, bytes)
-                                        : parts * mics_algorithm_timing_flat(timing, bytes / parts);
-    return true;
+    add_load(&content->load, &unit->reduce, count);
+    content->load.seconds[parts->times->accumulate] += count * unit->accumulate[later];
+    if (!parts->bounds->classes[c].resident)
+        content->grad_slots += count * unit->reduce_chain;
+    else
+        content->resident_chain = fmax(content->resident_chain, unit->reduce_chain);
 }
 
-/* Time to exchange one unit, measured if available: its hops overlap from segment to segment. */
-static double exchange_seconds(const struct cost_context *context,
-                               const struct mics_exchange *exchange,
-                               enum mics_collective collective, uint32_t unit)
+/* The first `count` units whose gradients a micro-step completes, of those that are not resident. */
+static void add_first_reduces(const struct parts *parts, uint32_t count, bool later,
+                              struct content *content)
 {
-    double measured;
+    const uint32_t classes = parts->bounds->class_count;
+    const uint32_t *counts =
+        parts->bounds->reduced + (size_t)mics_min_u64(count, parts->bounds->rotating) * classes;
 
-    if (measured_seconds(context, exchange, collective, unit, &measured))
-        return measured;
-    struct load load = exchange_load(context, exchange, collective, unit);
-    uint32_t segments = mics_choice_layout(context->model, context->choice, unit).segments;
-
-    return fmax(load.node_s, load.net_s) + fmin(load.node_s, load.net_s) / segments;
+    for (uint32_t c = 0; c < classes && parts->choice->shape.p_grad > 1; c++)
+        add_reduce(parts, c, counts[c], later, content);
 }
 
-/* Is the unit read in the forward pass only? */
-static bool is_read_once(const struct mics_model *model, uint32_t unit)
+static void add_resident_reduces(const struct parts *parts, bool later, struct content *content)
 {
-    for (uint32_t i = 0; i < model->stage_count; i++)
-        if (model->stages[i].unit == unit && model->stages[i].backward_needs_params)
-            return false;
-    return true;
+    for (uint32_t c = 0; c < parts->bounds->class_count && parts->choice->shape.p_grad > 1; c++)
+        if (parts->bounds->classes[c].resident)
+            add_reduce(parts, c, parts->bounds->classes[c].count, later, content);
 }
 
-/* One micro-step: each unit is gathered for the forward and for the backward that reads it, and
- * reduced once. */
-static double gathers_seconds(const struct cost_context *context)
+static double busiest(const struct load *load)
 {
-    struct mics_routes routes = mics_choice_routes(context->choice);
-    double seconds = 0;
+    double most = 0;
 
-    for (uint32_t u = 0; u < context->model->unit_count; u++)
-        seconds += (is_read_once(context->model, u) ? 1 : 2) *
-                   exchange_seconds(context, &routes.gather, MICS_ALL_GATHER, u);
+    for (int i = 0; i < RESOURCE_COUNT; i++)
+        most = fmax(most, load->seconds[i]);
+    return most;
+}
+
+/* The least time of a part with `compute` seconds of computation, of which some occupy slots. */
+static double part_seconds(const struct parts *parts, const struct content *content, double compute,
+                           double in_param_slots, double in_grad_slots)
+{
+    double seconds = fmax(compute, busiest(&content->load));
+
+    if (parts->gathers && parts->param_slots > 0)
+        seconds = fmax(seconds, (content->param_slots + in_param_slots) / parts->param_slots);
+    if (parts->choice->shape.p_grad > 1 && parts->grad_slots > 0)
+        seconds = fmax(seconds, (content->grad_slots + in_grad_slots) / parts->grad_slots);
     return seconds;
 }
 
-static double reduces_seconds(const struct cost_context *context)
+/* From the norm, or without clipping from the last update, which is that of stage 0's unit, to the
+ * first head. Gathers follow each other in their streams, after that of stage 0's unit, which its
+ * update precedes. */
+static double first_part(const struct parts *parts)
 {
-    struct mics_routes routes = mics_choice_routes(context->choice);
+    const struct mics_bounds *bounds = parts->bounds;
+    const struct mics_pass_times *pass = &parts->passes[0];
+    double start = parts->first.publish_chain, updates = 0;
+    struct content content = {.resident_chain = 0};
+
+    add_gathers(parts, WINDOW_FIRST, &content);
+    if (parts->gathers)
+        start += parts->first.gather_chain;
+    if (!parts->choice->clip) {
+        add_load(&content.load, &parts->first.publish, 1);
+        return fmax(start + pass->forward,
+                    part_seconds(parts, &content, pass->forward, pass->forward_params, 0));
+    }
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        updates += bounds->classes[c].count * parts->times->units[c].update;
+        add_load(&content.load, &parts->times->units[c].publish, bounds->classes[c].count);
+    }
+    return fmax(fmax(parts->first.update + start, updates) + pass->forward,
+                part_seconds(parts, &content, pass->forward, pass->forward_params, 0));
+}
+
+/* From one head to the next. A rotating gradient slot is written again `grad_slots` units later, a
+ * resident one by the next head. */
+static double between_heads(const struct parts *parts, bool later)
+{
+    const struct mics_model *model = parts->bounds->model;
+    const struct mics_pass_times *pass = &parts->passes[later], *next = &parts->passes[1];
+    const enum gather_window windows = later ? WINDOW_LATER_BACKWARD : WINDOW_BACKWARD;
+    const uint32_t rotating = parts->bounds->rotating;
+    const uint32_t reduced = rotating > parts->grad_slots ? rotating - parts->grad_slots : 0;
+    const bool head_rotates = !model->units[model->stages[model->stage_count - 1].unit].resident;
+    struct content backward = {.resident_chain = 0}, forward = backward, all = backward;
+    double apart, together;
+
+    add_gathers(parts, windows, &backward);
+    add_first_reduces(parts, reduced, later, &backward);
+    add_gathers(parts, windows + 1, &forward);
+    add_resident_reduces(parts, later, &forward);
+    add_gathers(parts, windows + 2, &all);
+    add_first_reduces(parts, reduced + (head_rotates && rotating >= parts->grad_slots), later,
+                      &all);
+    add_resident_reduces(parts, later, &all);
+    apart = part_seconds(parts, &backward, pass->backward, pass->backward_params,
+                         pass->backward_grads) +
+            pass->last +
+            fmax(forward.resident_chain,
+                 part_seconds(parts, &forward, next->forward, next->forward_params, 0));
+    together = part_seconds(parts, &all, pass->backward + pass->last + next->forward,
+                            pass->backward_params + next->forward_params, pass->backward_grads);
+    return fmax(apart, together);
+}
+
+/* From the last head to the norm, and without clipping to the last update. */
+static double last_part(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    const bool later = parts->choice->micro_steps > 1;
+    const struct mics_pass_times *pass = &parts->passes[later];
+    const double backward = pass->backward + pass->last;
+    struct content content = {.resident_chain = 0};
+    double tail = 0, seconds;
+
+    add_gathers(parts, WINDOW_LAST, &content);
+    add_first_reduces(parts, bounds->rotating, later, &content);
+    add_resident_reduces(parts, later, &content);
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct unit_times *unit = &parts->times->units[c];
+        const double count = bounds->classes[c].count;
+
+        add_load(&content.load, &unit->second_hop, count);
+        tail += count * (unit->norm + (parts->choice->clip ? 0 : unit->update));
+    }
+    tail -= parts->first.norm + (parts->choice->clip ? 0 : parts->first.update);
+    seconds =
+        part_seconds(parts, &content, backward + tail, pass->backward_params, pass->backward_grads);
+    seconds = fmax(seconds, backward + parts->first.reduce_chain + parts->first.second_hop_chain);
+    return seconds + parts->first.norm +
+           (parts->choice->clip ? parts->times->norm_reduce : parts->first.update);
+}
+
+/* All computation of a step. */
+static double compute_seconds(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
     double seconds = 0;
 
-    for (uint32_t u = 0; u < context->model->unit_count; u++)
-        seconds += exchange_seconds(context, &routes.reduce, MICS_REDUCE_SCATTER, u);
+    for (int later = 0; later < 2; later++) {
+        const struct mics_pass_times *pass = &parts->passes[later];
+
+        seconds += (later ? parts->choice->micro_steps - 1 : 1) *
+                   (pass->forward + pass->head + pass->backward + pass->last);
+    }
+    for (uint32_t c = 0; c < bounds->class_count; c++)
+        seconds += bounds->classes[c].count *
+                   (parts->times->units[c].norm + parts->times->units[c].update);
     return seconds;
 }
 
-/* A hierarchy and more segments must each save at least 1 %. */
-void mics_choose_exchanges(const struct mics_topology *topology, const struct mics_model *model,
-                           struct mics_plan_choice *choice)
+/* Gathers of a step of more than three micro-steps, all but the first of which are alike. */
+static double gather_count(const struct parts *parts, uint32_t c)
 {
-    static const uint32_t counts[] = {1, 2, 4};
-    struct mics_plan_choice trial = *choice;
-    struct cost_context context = {topology, model, &trial};
-    double best = INFINITY;
+    const uint32_t steps = parts->choice->micro_steps;
+    const double three = parts->gathers[WINDOW_STEP * parts->bounds->class_count + c];
 
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        double gather, reduce, hierarchical;
-
-        trial.segments = counts[i];
-        trial.hierarchical_gather = trial.hierarchical_reduce = false;
-        gather = gathers_seconds(&context);
-        reduce = reduces_seconds(&context);
-        trial.hierarchical_gather = trial.hierarchical_reduce = true;
-        hierarchical = gathers_seconds(&context);
-        trial.hierarchical_gather = hierarchical < 0.99 * gather;
-        gather = fmin(gather, hierarchical);
-        hierarchical = reduces_seconds(&context);
-        trial.hierarchical_reduce = hierarchical < 0.99 * reduce;
-        reduce = fmin(reduce, hierarchical);
-        if (gather + reduce >= 0.99 * best)
-            continue;
-        best = gather + reduce;
-        choice->segments = trial.segments;
-        choice->hierarchical_gather = trial.hierarchical_gather;
-        choice->hierarchical_reduce = trial.hierarchical_reduce;
-    }
-    if (isinf(best)) /* one rank: no exchange takes time */
-        choice->segments = 1;
+    if (steps <= 3)
+        return three;
+    return three +
+           (steps - 3) *
+               (three - parts->gathers_of_two[WINDOW_STEP * parts->bounds->class_count + c]);
 }
 
-/* The fraction of the time of an exchange of `units` coalesced units that does not grow with the
- * bytes; of its worst hop. */
-static double latency_share(const struct cost_context *context,
-                            const struct mics_exchange *exchange, enum mics_collective collective,
-                            uint32_t units)
+/* All loads of a step. */
+static double load_seconds(const struct parts *parts)
 {
-    const struct mics_layout layout =
-        mics_choice_layout(context->model, context->choice, context->model->unit_count / 2);
-    double worst = 0;
+    const struct mics_bounds *bounds = parts->bounds;
+    const double steps = parts->choice->micro_steps;
+    struct load load = parts->times->scalars;
 
-    for (uint32_t i = 0; i < exchange->hop_count; i++) {
-        const struct mics_hop *hop = &exchange->hops[i];
-        struct mics_group_position position;
-        const double one =
-            hop_seconds(context, hop, collective, layout.segment_count, 1, &position);
-        const double two =
-            2 * hop_seconds(context, hop, collective, layout.segment_count, 2, &position);
-        const double latency = fmax(0, 2 * one - two);
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct unit_times *unit = &parts->times->units[c];
+        const double count = bounds->classes[c].count;
 
-        worst = fmax(worst, latency / (latency + units * (one - latency)));
+        if (parts->gathers)
+            add_load(&load, &unit->gather, gather_count(parts, c));
+        add_load(&load, &unit->reduce, steps * count);
+        load.seconds[parts->times->accumulate] +=
+            count * (unit->accumulate[0] + (steps - 1) * unit->accumulate[1]);
+        add_load(&load, &unit->second_hop, count);
+        add_load(&load, &unit->publish, count);
     }
-    return worst;
+    return busiest(&load);
 }
 
-uint32_t mics_choose_coalesced(const struct mics_topology *topology, const struct mics_model *model,
-                               const struct mics_plan_choice *choice)
+enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
+                                  const struct mics_pass_times *passes,
+                                  const struct mics_exchange_times *times, double *out,
+                                  struct mics_err *err)
 {
-    static const uint32_t counts[] = {0, 1, 3, MICS_COALESCED_MAX};
-    const struct cost_context context = {topology, model, choice};
-    const struct mics_routes routes = mics_choice_routes(choice);
-    uint32_t coalesced = 0;
+    const uint32_t steps = choice->micro_steps;
+    struct parts parts = {
+        .bounds = bounds,
+        .choice = choice,
+        .passes = passes,
+        .times = times,
+        .param_slots = (uint32_t)mics_min_u64(choice->prefetch + 1, bounds->rotating),
+        .grad_slots = (uint32_t)mics_min_u64(choice->grad_slots, bounds->rotating),
+        .first = times->units[bounds->class_of[bounds->model->stages[0].unit]],
+    };
+    double seconds;
 
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-        const uint32_t units = counts[i] + 1;
-
-        if (i > 0 && 2 * units > model->unit_count)
-            break;
-        coalesced = counts[i];
-        if (latency_share(&context, &routes.gather, MICS_ALL_GATHER, units) <= 0.1 &&
-            latency_share(&context, &routes.reduce, MICS_REDUCE_SCATTER, units) <= 0.1 &&
-            latency_share(&context, &routes.sync, MICS_ALL_REDUCE, units) <= 0.1)
-            break;
+    if (choice->shape.p_param > 1) {
+        parts.gathers = mics_bounds_gathers(bounds, parts.param_slots, steps);
+        parts.gathers_of_two = mics_bounds_gathers(bounds, parts.param_slots, 2);
+        if (!parts.gathers || !parts.gathers_of_two)
+            return mics_err_nomem(err);
     }
-    return coalesced;
+    seconds = fmax(compute_seconds(&parts), load_seconds(&parts));
+    if (bounds->model->stage_count > 1) {
+        double sum = first_part(&parts) + passes[0].head + last_part(&parts);
+
+        if (steps > 1)
+            sum += between_heads(&parts, false) + passes[1].head;
+        if (steps > 2)
+            sum += (steps - 2) * (between_heads(&parts, true) + passes[1].head);
+        seconds = fmax(seconds, sum);
+    }
+    *out = seconds;
+    return MICS_OK;
 }
 
-static void add_load(struct load *total, struct load load, double times)
+enum mics_status mics_step_bound(struct mics_op_costs *costs, const struct mics_model *model,
+                                 const struct mics_plan_choice *choice, double *out,
+                                 struct mics_err *err)
 {
-    total->node_transfer_s += times * load.node_transfer_s;
-    total->net_transfer_s += times * load.net_transfer_s;
-    for (int s = 0; s < MICS_STREAM_COUNT; s++)
-        total->stream_s[s] += times * load.stream_s[s];
-}
+    struct mics_bounds *bounds = NULL;
+    struct mics_exchange_times *times = NULL;
+    const struct mics_pass_times *passes;
+    enum mics_status status = mics_bounds_new(costs, model, &bounds, err);
 
-/* Gathers of a unit in a step. Forward and backward go through the units that are not resident in
- * opposite directions, and each finds gathered, one per slot, those that were used last before it
- * turned: at the head before a backward, at the embedding before a forward. A unit that only the
- * forward reads stays if there are slots for all. */
-static double gather_times(const struct cost_context *context, uint32_t unit)
-{
-    const struct mics_unit *units = context->model->units;
-    const uint32_t slots = context->choice->prefetch + 1, steps = context->choice->micro_steps;
-    uint32_t before = 0, after = 0;
-
-    if (units[unit].resident)
-        return 1;
-    for (uint32_t u = 0; u < context->model->unit_count; u++) {
-        before += u < unit && !units[u].resident;
-        after += u > unit && !units[u].resident;
-    }
-    if (is_read_once(context->model, unit))
-        return after >= slots ? steps : 1;
-    return 1 + (after >= slots ? steps : 0) + (before >= slots ? steps - 1 : 0);
-}
-
-double mics_step_bound(struct mics_op_costs *costs, const struct mics_model *model,
-                       const struct mics_plan_choice *choice)
-{
-    struct cost_context context = {mics_op_costs_topology(costs), model, choice};
-    struct mics_routes routes = mics_choice_routes(choice);
-    struct load total = {0};
-
-    for (uint32_t u = 0; u < model->unit_count; u++) {
-        add_load(&total, exchange_load(&context, &routes.gather, MICS_ALL_GATHER, u),
-                 gather_times(&context, u));
-        add_load(&total, exchange_load(&context, &routes.reduce, MICS_REDUCE_SCATTER, u),
-                 choice->micro_steps);
-        add_load(&total, exchange_load(&context, &routes.scatter, MICS_REDUCE_SCATTER, u), 1);
-        add_load(&total, exchange_load(&context, &routes.sync, MICS_ALL_REDUCE, u), 1);
-        add_load(&total, exchange_load(&context, &routes.publish, MICS_ALL_GATHER, u), 1);
-    }
-    total.stream_s[MICS_STREAM_COMPUTE] =
-        choice->micro_steps * mics_op_costs_micro_step(costs, choice) +
-        mics_op_costs_updates(costs, choice);
-    double longest = fmax(total.node_transfer_s, total.net_transfer_s);
-    for (int s = 0; s < MICS_STREAM_COUNT; s++)
-        longest = fmax(longest, total.stream_s[s]);
-    return longest;
+    if (status == MICS_OK)
+        status = mics_bounds_passes(bounds, choice, &passes, err);
+    if (status == MICS_OK)
+        status = mics_bounds_exchanges(bounds, choice, &times, err);
+    if (status == MICS_OK)
+        status = mics_bounds_step(bounds, choice, passes, times, out, err);
+    mics_exchange_times_free(times);
+    mics_bounds_free(bounds);
+    return status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* predict.c - from a simulated schedule to the figures of a plan. */
 #include "plan/schedule/timeline.h"
+#include "plan/search/bound.h"
 #include "plan/search/search.h"
 
 #include <math.h>
@@ -86,6 +87,7 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
     const uint32_t s = choice->micro_steps;
     const uint64_t n = mics_shape_world_size(&choice->shape);
     struct mics_prediction shorter, result = {0};
+    double bound_s = 0;
     enum mics_status status;
 
     if (s <= DIRECT_MICRO_STEPS) {
@@ -96,6 +98,9 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
             status = predict_direct(costs, model, choice, DIRECT_MICRO_STEPS - 1, &shorter, err);
         if (status == MICS_OK)
             extrapolate(&result, &shorter, s - DIRECT_MICRO_STEPS);
+        if (status == MICS_OK)
+            status = mics_step_bound(costs, model, choice, &bound_s, err);
+        result.step_s = fmax(result.step_s, bound_s);
     }
     if (status != MICS_OK)
         return status;

@@ -1,24 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * search.c - the plan with the shortest predicted step that fits, and why each alternative lost.
+ * search.c - the plan with the shortest predicted step that fits: branch and bound.
  *
- * For each strategy the settings that fit are bounded in closed form. The best two of each level of
- * recomputation are simulated, strategy by strategy in the order of their bounds, until the next
- * bound exceeds the best step found. Of the steps within MICS_STEP_TIE the simplest strategy wins.
+ * A queue in the order of lower bounds holds cells (a strategy, a level of recomputation and a
+ * micro-batch) and settings (a cell with an exchange option and a prefetch depth). A cell's bound is
+ * the least of its settings. A cell is replaced by its settings, a setting is simulated, until the
+ * next bound is not more than MICS_STEP_PRUNE below the best step. Of the steps within MICS_STEP_TIE
+ * the simplest strategy wins, and of its settings the simplest.
  */
 #include "plan/search/search.h"
 
-#include "base/units.h"
 #include "plan/memory.h"
 #include "plan/search/internal.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { SIMULATED_SETTINGS = 2 }; /* of a level of recomputation */
 
 /* "not a multiple of the ranks, 8; 8 and 16 are" */
 static enum mics_status refuse_batch(uint64_t batch, uint64_t unit, const char *what,
@@ -77,146 +75,465 @@ static enum mics_status find_entries(struct mics_search *search, struct mics_err
     search->entries = calloc(search->count, sizeof *search->entries);
     if (!search->entries)
         status = mics_err_nomem(err);
-    for (uint32_t i = 0; i < search->count && status == MICS_OK; i++)
-        status = mics_search_settings(search, &candidates[i], &search->entries[i], err);
+    for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
+        search->entries[i].candidate = candidates[i];
+        search->entries[i].bound_s = INFINITY;
+    }
     free(candidates);
     return status;
 }
 
-static enum mics_status simulate_entry(const struct mics_search *search,
-                                       struct mics_search_entry *entry, struct mics_err *err)
+enum mics_status mics_search_init(struct mics_search *search, const struct mics_topology *topology,
+                                  const struct mics_model *model,
+                                  const struct mics_search_options *options, struct mics_err *err)
 {
-    uint32_t simulated[MICS_RECOMPUTE_LEVELS] = {0};
+    enum mics_status status;
 
-    for (uint32_t i = 0; i < entry->setting_count; i++) {
-        const struct mics_plan_choice *choice = &entry->settings[i].choice;
-        struct mics_prediction predicted;
-        enum mics_status status;
+    *search = (struct mics_search){.topology = topology, .model = model, .options = *options};
+    status = complete_options(search, err);
+    if (status == MICS_OK)
+        status = mics_op_costs_new(topology, model, &search->costs, err);
+    if (status == MICS_OK)
+        status = mics_bounds_new(search->costs, model, &search->bounds, err);
+    if (status == MICS_OK)
+        status = find_entries(search, err);
+    if (status == MICS_OK)
+        status = mics_search_space_init(search, err);
+    return status;
+}
 
-        if (simulated[choice->recompute]++ >= SIMULATED_SETTINGS)
-            continue;
-        status = mics_plan_predict(search->costs, search->model, choice, &predicted, err);
+void mics_search_fini(struct mics_search *search)
+{
+    mics_search_space_fini(search);
+    mics_bounds_free(search->bounds);
+    mics_op_costs_free(search->costs);
+    free(search->entries);
+}
+
+/* What waits in the queue. */
+struct node {
+    float bound;
+    uint32_t entry;
+    uint32_t prefetch;
+    uint16_t micro_batch;
+    uint8_t option, level;
+    bool is_setting;
+};
+
+struct queue {
+    struct node *nodes; /* a binary heap */
+    size_t count, capacity;
+};
+
+/* Bounds that differ by less than a thousandth are equal: then settings come before cells, and
+ * simple ones before others. */
+static int compare_simplicity(const struct node *a, const struct node *b)
+{
+    const int64_t keys[][2] = {
+        {!a->is_setting, !b->is_setting},
+        {a->entry, b->entry},
+        {a->level, b->level},
+        {-(int64_t)a->micro_batch, -(int64_t)b->micro_batch},
+        {a->option, b->option},
+        {a->prefetch == 0 ? UINT32_MAX : a->prefetch, b->prefetch == 0 ? UINT32_MAX : b->prefetch},
+    };
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i][0] != keys[i][1])
+            return keys[i][0] < keys[i][1] ? -1 : 1;
+    return 0;
+}
+
+static float rounded(double bound)
+{
+    return (float)floor(log(bound) * 1000);
+}
+
+static bool precedes(const struct node *a, const struct node *b)
+{
+    const float x = rounded(a->bound), y = rounded(b->bound);
+
+    return x != y ? x < y : compare_simplicity(a, b) < 0;
+}
+
+static enum mics_status push(struct queue *queue, const struct node *node, struct mics_err *err)
+{
+    size_t i = queue->count++;
+
+    if (i == queue->capacity) {
+        const size_t capacity = queue->capacity ? 2 * queue->capacity : 4096;
+        struct node *nodes = realloc(queue->nodes, capacity * sizeof *nodes);
+
+        if (!nodes)
+            return mics_err_nomem(err);
+        queue->nodes = nodes;
+        queue->capacity = capacity;
+    }
+    for (; i > 0 && precedes(node, &queue->nodes[(i - 1) / 2]); i = (i - 1) / 2)
+        queue->nodes[i] = queue->nodes[(i - 1) / 2];
+    queue->nodes[i] = *node;
+    return MICS_OK;
+}
+
+static struct node pop(struct queue *queue)
+{
+    const struct node first = queue->nodes[0], last = queue->nodes[--queue->count];
+    size_t i = 0;
+
+    for (;;) {
+        size_t child = 2 * i + 1;
+
+        if (child >= queue->count)
+            break;
+        if (child + 1 < queue->count && precedes(&queue->nodes[child + 1], &queue->nodes[child]))
+            child++;
+        if (!precedes(&queue->nodes[child], &last))
+            break;
+        queue->nodes[i] = queue->nodes[child];
+        i = child;
+    }
+    if (queue->count > 0)
+        queue->nodes[i] = last;
+    return first;
+}
+
+struct progress {
+    struct mics_search *search;
+    struct queue queue;
+    double best_s; /* of what was simulated */
+};
+
+static struct mics_search_point point_of(const struct node *node)
+{
+    return (struct mics_search_point){.entry = node->entry,
+                                      .option = node->option,
+                                      .level = node->level,
+                                      .micro_batch = node->micro_batch,
+                                      .prefetch = node->prefetch};
+}
+
+static enum mics_status bound_choice(struct mics_search *search, const struct node *node,
+                                     const struct mics_pass_times *passes, double *out,
+                                     struct mics_err *err)
+{
+    const struct mics_search_point point = point_of(node);
+    const struct mics_plan_choice choice = mics_search_choice(search, &point);
+    struct mics_search_entry *entry = &search->entries[node->entry];
+
+    if (!entry->times[node->option]) {
+        const enum mics_status status =
+            mics_bounds_exchanges(search->bounds, &choice, &entry->times[node->option], err);
+
         if (status != MICS_OK)
             return status;
-        if (entry->simulated && predicted.step_s > 0.99 * entry->predicted.step_s)
+    }
+    return mics_bounds_step(search->bounds, &choice, passes, entry->times[node->option], out, err);
+}
+
+static enum mics_status passes_of(struct mics_search *search, const struct node *node,
+                                  const struct mics_pass_times **out, struct mics_err *err)
+{
+    const struct mics_search_point point = point_of(node);
+    const struct mics_plan_choice choice = mics_search_choice(search, &point);
+
+    return mics_bounds_passes(search->bounds, &choice, out, err);
+}
+
+/* The least bound of a cell: with all the prefetch that fits each option. */
+static enum mics_status push_cell(struct progress *progress, struct node node, struct mics_err *err)
+{
+    struct mics_search *search = progress->search;
+    struct mics_search_entry *entry = &search->entries[node.entry];
+    const struct mics_pass_times *passes = NULL;
+    double least_bound = INFINITY;
+
+    for (uint32_t i = 0; i < entry->option_count; i++) {
+        struct mics_search_point point;
+        uint32_t least, most;
+        double bound;
+        enum mics_status status = MICS_OK;
+
+        node.option = (uint8_t)i;
+        point = point_of(&node);
+        if (!mics_search_prefetch_range(search, &point, &least, &most))
             continue;
+        node.prefetch = most;
+        if (!passes)
+            status = passes_of(search, &node, &passes, err);
+        if (status == MICS_OK)
+            status = bound_choice(search, &node, passes, &bound, err);
+        if (status != MICS_OK)
+            return status;
+        if (bound < entry->bound_s) {
+            entry->bound_s = bound;
+            entry->fastest = point;
+            entry->fastest.prefetch = most;
+        }
+        least_bound = fmin(least_bound, bound);
+    }
+    if (isinf(least_bound))
+        return MICS_OK;
+    node.bound = (float)least_bound;
+    node.option = 0;
+    node.prefetch = 0;
+    return push(&progress->queue, &node, err);
+}
+
+static bool is_pruned(const struct progress *progress, double bound)
+{
+    return bound >= (1 - MICS_STEP_PRUNE) * progress->best_s;
+}
+
+static enum mics_status push_setting(struct progress *progress, struct node node,
+                                     const struct mics_pass_times *passes, struct mics_err *err)
+{
+    double bound;
+    enum mics_status status = bound_choice(progress->search, &node, passes, &bound, err);
+
+    if (status != MICS_OK || is_pruned(progress, bound))
+        return status;
+    node.is_setting = true;
+    node.bound = (float)bound;
+    return push(&progress->queue, &node, err);
+}
+
+static enum mics_status expand(struct progress *progress, const struct node *cell,
+                               struct mics_err *err)
+{
+    struct mics_search *search = progress->search;
+    const struct mics_search_space *space = &search->space;
+    const struct mics_pass_times *passes;
+    enum mics_status status = passes_of(search, cell, &passes, err);
+    struct node node = *cell;
+
+    for (uint32_t i = 0; i < search->entries[cell->entry].option_count; i++) {
+        struct mics_search_point point;
+        uint32_t least, most;
+
+        node.option = (uint8_t)i;
+        point = point_of(&node);
+        if (!mics_search_prefetch_range(search, &point, &least, &most))
+            continue;
+        for (uint32_t d = 0; d < space->prefetch_count && status == MICS_OK; d++) {
+            node.prefetch = space->prefetches[d];
+            if (node.prefetch >= least && node.prefetch <= most)
+                status = push_setting(progress, node, passes, err);
+        }
+        if (status != MICS_OK)
+            return status;
+    }
+    return status;
+}
+
+/* Keep the better of the settings of a strategy. */
+static enum mics_status simulate(struct progress *progress, uint32_t index,
+                                 const struct mics_setting *setting, struct mics_err *err)
+{
+    struct mics_search *search = progress->search;
+    struct mics_search_entry *entry = &search->entries[index];
+    struct mics_prediction predicted;
+    enum mics_status status =
+        mics_plan_predict(search->costs, search->model, &setting->choice, &predicted, err);
+
+    if (status != MICS_OK)
+        return status;
+    search->simulations++;
+    progress->best_s = fmin(progress->best_s, predicted.step_s);
+    if (!entry->simulated || predicted.step_s < entry->predicted.step_s) {
+        entry->best = *setting;
         entry->predicted = predicted;
-        entry->best = i;
         entry->simulated = true;
     }
     return MICS_OK;
 }
 
-/* The entry with the lowest bound of those that are not simulated; NULL: all are. */
-static struct mics_search_entry *next_by_bound(struct mics_search *search)
+static enum mics_status try_setting(struct progress *progress, const struct node *node,
+                                    struct mics_err *err)
 {
-    struct mics_search_entry *best = NULL;
+    const struct mics_search *search = progress->search;
+    const struct mics_search_point point = point_of(node);
+    struct mics_setting setting = {.choice = mics_search_choice(search, &point)};
+    enum mics_status status = mics_search_bytes(search, &setting.choice, &setting.total_bytes, err);
 
-    for (uint32_t i = 0; i < search->count; i++) {
+    if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
+        return status;
+    return simulate(progress, node->entry, &setting, err);
+}
+
+/* Cells of strategies that fit. */
+static enum mics_status push_cells(struct progress *progress, struct mics_err *err)
+{
+    const struct mics_search *search = progress->search;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
         struct mics_search_entry *entry = &search->entries[i];
+        struct node node = {.entry = i};
 
-        if (entry->setting_count > 0 && !entry->simulated &&
-            (!best || entry->settings[0].bound_s < best->settings[0].bound_s))
-            best = entry;
+        if (entry->least.total_bytes > search->options.memory_limit)
+            continue;
+        entry->times = calloc(entry->option_count, sizeof(struct mics_exchange_times *));
+        if (!entry->times)
+            return mics_err_nomem(err);
+        for (uint32_t level = 0; level < search->space.level_count; level++)
+            for (uint32_t b = 0; b < search->space.micro_batch_count && status == MICS_OK; b++) {
+                node.level = (uint8_t)level;
+                node.micro_batch = (uint16_t)b;
+                status = push_cell(progress, node, err);
+            }
     }
-    return best;
+    return status;
 }
 
-/* Simulate until every remaining bound exceeds the best step by more than a tie. */
-static enum mics_status simulate_entries(struct mics_search *search, struct mics_err *err)
+static enum mics_status simulate_by_bound(struct progress *progress, struct mics_err *err)
 {
-    double best = INFINITY;
+    enum mics_status status = push_cells(progress, err);
 
-    for (;;) {
-        struct mics_search_entry *entry = next_by_bound(search);
-        enum mics_status status;
+    while (status == MICS_OK && progress->queue.count > 0) {
+        const struct node node = pop(&progress->queue);
 
-        if (!entry || entry->settings[0].bound_s > (1 + MICS_STEP_TIE) * best)
-            break;
-        status = simulate_entry(search, entry, err);
-        if (status != MICS_OK)
-            return status;
-        best = fmin(best, entry->predicted.step_s);
+        if (is_pruned(progress, node.bound))
+            continue; /* of nearly equal bounds, a smaller one may follow */
+        status = node.is_setting ? try_setting(progress, &node, err) : expand(progress, &node, err);
     }
-    for (uint32_t i = 0; i < search->count; i++)
-        if (!search->entries[i].simulated && search->entries[i].setting_count > 0)
-            search->entries[i].predicted.step_s = search->entries[i].settings[0].bound_s;
-    return MICS_OK;
+    return status;
 }
 
-/* The simplest of the fastest. NULL: none fits. */
-static const struct mics_search_entry *choose_entry(const struct mics_search *search)
+/* The simplest of the fastest that were simulated. NULL: none fits. */
+static struct mics_search_entry *choose_entry(const struct progress *progress)
 {
-    double best = INFINITY;
+    const struct mics_search *search = progress->search;
 
-    for (uint32_t i = 0; i < search->count; i++)
-        if (search->entries[i].simulated)
-            best = fmin(best, search->entries[i].predicted.step_s);
     for (uint32_t i = 0; i < search->count; i++)
         if (search->entries[i].simulated &&
-            search->entries[i].predicted.step_s <= (1 + MICS_STEP_TIE) * best)
+            search->entries[i].predicted.step_s <= (1 + MICS_STEP_TIE) * progress->best_s)
             return &search->entries[i];
     return NULL;
 }
 
-/* Nothing fits: by how much the setting that needs the least memory exceeds the limit. */
-static enum mics_status report_infeasible(const struct mics_search *search, struct mics_err *err)
+/* Take the setting if it fits and its step is as fast as the best, within a tie. */
+static enum mics_status accept_if_equal(struct progress *progress, struct mics_search_entry *entry,
+                                        const struct mics_plan_choice *choice, bool *accepted,
+                                        struct mics_err *err)
 {
-    const struct mics_setting *least = &search->entries[0].least;
-    char need[32], limit[32], more[32], cut[48];
+    const struct mics_search *search = progress->search;
+    struct mics_setting setting = {.choice = *choice};
+    struct mics_prediction predicted;
+    enum mics_status status = mics_search_bytes(search, choice, &setting.total_bytes, err);
 
-    for (uint32_t i = 1; i < search->count; i++)
-        if (search->entries[i].least.total_bytes < least->total_bytes)
-            least = &search->entries[i].least;
-    mics_format_bytes(least->total_bytes, need, sizeof need);
-    mics_format_bytes(search->options.memory_limit, limit, sizeof limit);
-    mics_format_bytes(least->total_bytes - search->options.memory_limit, more, sizeof more);
-    snprintf(cut, sizeof cut, "%s (%u, %u, %u)", least->choice.strategy,
-             least->choice.shape.p_param, least->choice.shape.p_grad, least->choice.shape.p_optim);
-    return mics_err_set(err, MICS_ERR_INFEASIBLE,
-                        "no plan fits %s per rank: %s with micro-batch %u needs %s, %s more", limit,
-                        cut, least->choice.micro_batch, need, more);
+    *accepted = false;
+    if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
+        return status;
+    status = mics_plan_predict(search->costs, search->model, choice, &predicted, err);
+    if (status != MICS_OK || predicted.step_s > (1 + MICS_STEP_TIE) * progress->best_s)
+        return status;
+    entry->best = setting;
+    entry->predicted = predicted;
+    entry->simulated = true;
+    *accepted = true;
+    return MICS_OK;
 }
 
-/* Why an entry lost. Entries are in the order of simplicity. */
-static void explain(const struct mics_search *search, const struct mics_search_entry *entry,
-                    const struct mics_search_entry *chosen, struct mics_alternative *out)
+/* A simpler strategy with the same setting, whose bound does not exceed a tie. */
+static enum mics_status try_simpler_entries(struct progress *progress,
+                                            struct mics_search_entry **chosen, struct mics_err *err)
 {
-    const double slower = entry->predicted.step_s / chosen->predicted.step_s - 1;
-    const char *bound = entry->simulated ? "" : "at least ";
-    char more[32];
+    enum { TRIED = 8 };
+    struct mics_search *search = progress->search;
+    uint32_t tried = 0;
 
-    if (entry == chosen)
-        return;
-    if (!out->fits) {
-        mics_format_bytes(out->total_bytes - search->options.memory_limit, more, sizeof more);
-        snprintf(out->why, sizeof out->why, "needs %s more", more);
-    } else if (slower < MICS_STEP_TIE && entry > chosen) {
-        snprintf(out->why, sizeof out->why, "as fast within %.0f %%, but cut further",
-                 100 * MICS_STEP_TIE);
-    } else if (slower < MICS_STEP_TIE) {
-        snprintf(out->why, sizeof out->why, "%.1f %% slower", 100 * slower);
-    } else if (slower < 1) {
-        snprintf(out->why, sizeof out->why, "%s%.0f %% slower", bound, 100 * slower);
-    } else {
-        snprintf(out->why, sizeof out->why, "%s%.1f times the step", bound, 1 + slower);
+    for (struct mics_search_entry *entry = search->entries; entry < *chosen && tried < TRIED;
+         entry++) {
+        struct mics_plan_choice choice = (*chosen)->best.choice;
+        bool accepted;
+        enum mics_status status;
+
+        if (entry->bound_s > (1 + MICS_STEP_TIE) * progress->best_s)
+            continue;
+        choice.shape = entry->candidate.shape;
+        memcpy(choice.strategy, entry->least.choice.strategy, sizeof choice.strategy);
+        choice.hierarchical_gather &= mics_shape_has_hierarchy(&choice.shape, choice.shape.p_param);
+        choice.hierarchical_reduce &= mics_shape_has_hierarchy(&choice.shape, choice.shape.p_grad);
+        if (choice.shape.p_param == 1 && search->options.prefetch == MICS_AUTO)
+            choice.prefetch = 0;
+        tried++;
+        status = accept_if_equal(progress, entry, &choice, &accepted, err);
+        if (status != MICS_OK)
+            return status;
+        if (accepted) {
+            *chosen = entry;
+            return MICS_OK;
+        }
     }
+    return MICS_OK;
 }
 
-static void report_alternative(const struct mics_search *search,
-                               const struct mics_search_entry *entry,
-                               const struct mics_search_entry *chosen, struct mics_alternative *out)
+/* Settings with less of one thing, each in turn, on top of what was accepted. */
+static enum mics_status simplify(struct progress *progress, struct mics_search_entry *entry,
+                                 struct mics_err *err)
 {
-    const struct mics_setting *setting = &entry->least;
+    const struct mics_search_options *options = &progress->search->options;
+    enum { COALESCING, SEGMENTS, FLAT, PREFETCH_1, PREFETCH_2, PREFETCH_3, COUNT };
+    enum mics_status status = MICS_OK;
 
-    *out = (struct mics_alternative){.fits = entry->setting_count > 0};
-    if (out->fits) {
-        setting = &entry->settings[entry->best];
-        out->predicted = entry->predicted;
+    for (int i = 0; i < COUNT && status == MICS_OK; i++) {
+        struct mics_plan_choice choice = entry->best.choice;
+        const uint32_t depth = (uint32_t)(i - PREFETCH_1 + 1);
+        bool accepted;
+
+        if (i == COALESCING && options->coalesce == 0) {
+            choice.coalesced = 0;
+            choice.grad_slots = 2;
+        } else if (i == SEGMENTS && options->segments == 0 &&
+                   progress->search->topology->algorithm_timing_count == 0) {
+            choice.segments = 1;
+        } else if (i == FLAT && options->hierarchical == MICS_HIERARCHY_AUTO &&
+                   progress->search->topology->algorithm_timing_count == 0) {
+            choice.hierarchical_gather = choice.hierarchical_reduce = false;
+        } else if (i >= PREFETCH_1 && options->prefetch == MICS_AUTO && depth < choice.prefetch &&
+                   2 * choice.coalesced < depth) {
+            choice.prefetch = depth;
+        }
+        if (memcmp(&choice, &entry->best.choice, sizeof choice) == 0)
+            continue;
+        status = accept_if_equal(progress, entry, &choice, &accepted, err);
+        if (accepted && i >= PREFETCH_1)
+            break;
     }
-    out->choice = setting->choice;
-    out->total_bytes = setting->total_bytes;
-    explain(search, entry, chosen, out);
+    return status;
+}
+
+/* Simulate the setting with the least bound of each strategy that fits and will be listed. */
+static enum mics_status simulate_listed(struct progress *progress,
+                                        const struct mics_search_entry *chosen,
+                                        struct mics_err *err)
+{
+    struct mics_search *search = progress->search;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t i = 0; i < search->count && status == MICS_OK; i++) {
+        struct mics_search_entry *entry = &search->entries[i];
+        struct mics_search_point point = entry->fastest;
+        struct mics_setting setting = entry->least;
+
+        if (entry->simulated || isinf(entry->bound_s) ||
+            !mics_search_is_listed(search, entry, chosen))
+            continue;
+        for (bool fits = false; !fits; point.prefetch--) {
+            struct mics_setting trial = {.choice = mics_search_choice(search, &point)};
+
+            status = mics_search_bytes(search, &trial.choice, &trial.total_bytes, err);
+            if (status != MICS_OK)
+                return status;
+            fits = trial.total_bytes <= search->options.memory_limit;
+            if (fits)
+                setting = trial;
+            else if (point.prefetch <= search->space.prefetches[0])
+                break;
+        }
+        status = simulate(progress, i, &setting, err);
+    }
+    return status;
 }
 
 /* The plan of the chosen entry, without topology and model. */
@@ -229,45 +546,56 @@ static enum mics_status make_plan(const struct mics_search *search,
 
     if (!plan)
         return mics_err_nomem(err);
-    plan->choice = chosen->settings[chosen->best].choice;
+    plan->choice = chosen->best.choice;
     plan->memory_limit = search->options.memory_limit;
     plan->global_batch = search->options.global_batch;
     plan->predicted = chosen->predicted;
-    plan->alternative_count = search->count;
-    plan->alternatives = calloc(search->count, sizeof *plan->alternatives);
-    status = plan->alternatives ? mics_memory_compute_on(search->topology, search->model,
-                                                         &plan->choice, &plan->memory, err)
-                                : mics_err_nomem(err);
+    status =
+        mics_memory_compute_on(search->topology, search->model, &plan->choice, &plan->memory, err);
+    if (status == MICS_OK)
+        status = mics_search_report(search, chosen, plan, err);
     if (status != MICS_OK) {
         mics_plan_free(plan);
         return status;
     }
-    for (uint32_t i = 0; i < search->count; i++)
-        report_alternative(search, &search->entries[i], chosen, &plan->alternatives[i]);
     *out = plan;
     return MICS_OK;
+}
+
+static enum mics_status search_plan(struct mics_search *search, struct mics_plan **out,
+                                    struct mics_err *err)
+{
+    struct progress progress = {.search = search, .best_s = INFINITY};
+    enum mics_status status = simulate_by_bound(&progress, err);
+
+    if (status == MICS_OK) {
+        struct mics_search_entry *chosen = choose_entry(&progress);
+
+        if (!chosen)
+            status = mics_search_report_infeasible(search, err);
+        if (status == MICS_OK)
+            status = try_simpler_entries(&progress, &chosen, err);
+        if (status == MICS_OK)
+            status = simplify(&progress, chosen, err);
+        if (status == MICS_OK)
+            status = simulate_listed(&progress, chosen, err);
+        if (status == MICS_OK)
+            status = make_plan(search, chosen, out, err);
+    }
+    free(progress.queue.nodes);
+    return status;
 }
 
 enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_model *model,
                                   const struct mics_search_options *options, struct mics_plan **out,
                                   struct mics_err *err)
 {
-    struct mics_search search = {.topology = topology, .model = model, .options = *options};
-    const struct mics_search_entry *chosen = NULL;
-    enum mics_status status = complete_options(&search, err);
+    struct mics_search search;
+    enum mics_status status = mics_search_init(&search, topology, model, options, err);
 
     if (status == MICS_OK)
-        status = mics_op_costs_new(topology, model, &search.costs, err);
-    if (status == MICS_OK)
-        status = find_entries(&search, err);
-    if (status == MICS_OK)
-        status = simulate_entries(&search, err);
-    if (status == MICS_OK) {
-        chosen = choose_entry(&search);
-        status = chosen ? make_plan(&search, chosen, out, err) : report_infeasible(&search, err);
-    }
-    mics_op_costs_free(search.costs);
-    free(search.entries);
+        status = search_plan(&search, out, err);
+    mics_search_fini(&search);
     if (status != MICS_OK)
         return status;
     (*out)->topology = topology;

@@ -66,7 +66,7 @@ static void exactly_one_alternative_is_chosen_and_every_other_has_a_reason(void)
         if (!a->fits)
             CHECK(strncmp(a->why, "needs ", 6) == 0 && a->total_bytes > plan->memory_limit);
         if (a->fits)
-            CHECK(a->predicted.step_s * 1.03 >= plan->predicted.step_s);
+            CHECK(a->predicted.step_s * 1.01 >= plan->predicted.step_s);
     }
     CHECK_INT(chosen, 1);
     mics_plan_free(plan);
@@ -228,8 +228,8 @@ static void the_lowest_level_of_recomputation_that_fits_is_chosen(void)
     CHECK_INT(status, MICS_ERR_INFEASIBLE);
 }
 
-/* Without recomputation only one sequence fits, with twice as many gathers. */
-static void a_micro_batch_is_not_halved_to_keep_more(void)
+/* Without recomputation smaller groups do not fit, or only smaller micro-batches. */
+static void recomputation_is_tried_even_where_plans_fit_without(void)
 {
     struct mics_search_options options = usual;
     struct mics_plan *plan;
@@ -250,7 +250,7 @@ static void a_micro_batch_is_not_halved_to_keep_more(void)
     mics_plan_free(plan);
     options.recompute = MICS_RECOMPUTE_NONE;
     plan = search("p4d.24xlarge:2", "gpt2-20b", &options, &status);
-    CHECK(plan && plan->choice.micro_batch == 1 && plan->predicted.step_s > 1.2 * step_s);
+    CHECK(plan && plan->predicted.step_s > 1.2 * step_s);
     mics_plan_free(plan);
 }
 
@@ -459,7 +459,7 @@ int main(void)
     TAP_RUN(given_options_are_kept);
     TAP_RUN(units_are_coalesced_where_latency_dominates);
     TAP_RUN(the_lowest_level_of_recomputation_that_fits_is_chosen);
-    TAP_RUN(a_micro_batch_is_not_halved_to_keep_more);
+    TAP_RUN(recomputation_is_tried_even_where_plans_fit_without);
     TAP_RUN(recomputation_is_predicted_to_cost_time);
     TAP_RUN(invalid_options_are_refused_with_the_closest_valid_ones);
     TAP_RUN(a_thousand_nodes_are_planned_quickly);

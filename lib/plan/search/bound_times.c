@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * bound_times.c - the ingredients of the bound: the operations' own costs, added up by classes of
+ * equal units, and the gathers that residency forces into each part of the step.
+ */
+#include "plan/search/bound_times.h"
+
+#include "base/num.h"
+#include "plan/schedule/build.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct passes_entry {
+    struct passes_entry *next;
+    uint32_t micro_batch, seq;
+    enum mics_recompute recompute;
+    enum mics_dtype dtype, grad_dtype;
+    bool cut_grads;
+    struct mics_pass_times times[2];
+};
+
+/* Is the unit read in the forward pass only? */
+static bool is_read_once(const struct mics_model *model, uint32_t unit)
+{
+    for (uint32_t i = 0; i < model->stage_count; i++)
+        if (model->stages[i].unit == unit && model->stages[i].backward_needs_params)
+            return false;
+    return true;
+}
+
+static bool are_alike(const struct mics_model *model, uint32_t a, uint32_t b)
+{
+    return model->units[a].count == model->units[b].count &&
+           model->units[a].resident == model->units[b].resident &&
+           is_read_once(model, a) == is_read_once(model, b);
+}
+
+static void classify_units(struct mics_bounds *bounds)
+{
+    const struct mics_model *model = bounds->model;
+
+    for (uint32_t u = 0; u < model->unit_count; u++) {
+        uint32_t c = 0;
+
+        while (c < bounds->class_count && !are_alike(model, bounds->classes[c].unit, u))
+            c++;
+        if (c == bounds->class_count)
+            bounds->classes[bounds->class_count++] =
+                (struct unit_class){.unit = u, .resident = model->units[u].resident};
+        bounds->classes[c].count++;
+        bounds->class_of[u] = c;
+        bounds->rotating += !model->units[u].resident;
+    }
+}
+
+/* reduced[k]: the classes of the first k rotating units whose gradients a backward completes. */
+static void count_reduced(struct mics_bounds *bounds)
+{
+    const struct mics_model *model = bounds->model;
+    uint32_t *counts = bounds->reduced;
+
+    for (uint32_t i = model->stage_count; i-- > 0;) {
+        const uint32_t unit = model->stages[i].unit;
+
+        if (model->units[unit].resident)
+            continue;
+        memcpy(counts + bounds->class_count, counts, bounds->class_count * sizeof *counts);
+        counts += bounds->class_count;
+        counts[bounds->class_of[unit]]++;
+    }
+}
+
+enum mics_status mics_bounds_new(struct mics_op_costs *costs, const struct mics_model *model,
+                                 struct mics_bounds **out, struct mics_err *err)
+{
+    struct mics_bounds *bounds = calloc(1, sizeof *bounds);
+
+    if (!bounds)
+        return mics_err_nomem(err);
+    bounds->costs = costs;
+    bounds->model = model;
+    bounds->classes = calloc(model->unit_count, sizeof *bounds->classes);
+    bounds->class_of = calloc(model->unit_count, sizeof *bounds->class_of);
+    if (bounds->classes && bounds->class_of) {
+        classify_units(bounds);
+        const size_t slots = bounds->rotating + 1, classes = bounds->class_count;
+
+        bounds->gathers = calloc(slots * 3 * WINDOW_COUNT * classes, sizeof *bounds->gathers);
+        bounds->have_gathers = calloc(slots * 3, sizeof *bounds->have_gathers);
+        bounds->reduced = calloc(slots * classes, sizeof *bounds->reduced);
+    }
+    if (!bounds->gathers || !bounds->have_gathers || !bounds->reduced) {
+        mics_bounds_free(bounds);
+        return mics_err_nomem(err);
+    }
+    count_reduced(bounds);
+    *out = bounds;
+    return MICS_OK;
+}
+
+void mics_bounds_free(struct mics_bounds *bounds)
+{
+    if (!bounds)
+        return;
+    while (bounds->passes) {
+        struct passes_entry *next = bounds->passes->next;
+
+        free(bounds->passes);
+        bounds->passes = next;
+    }
+    free(bounds->classes);
+    free(bounds->class_of);
+    free(bounds->gathers);
+    free(bounds->have_gathers);
+    free(bounds->reduced);
+    free(bounds);
+}
+
+/* Moments of a step are numbered 2 i when computation i starts, and 2 i + 1 when it ends. */
+struct span {
+    uint32_t from, to;
+};
+
+/* Count the gathers that can begin no earlier than span.from and must end by span.to. */
+static void count_fetches(const struct mics_bounds *bounds, const struct mics_residency *residency,
+                          struct span span, uint32_t *counts)
+{
+    for (uint32_t i = 0; i < residency->fetch_count; i++) {
+        const struct mics_fetch *fetch = &residency->fetches[i];
+        const uint32_t from = fetch->former == MICS_NONE ? 0 : 2 * fetch->former + 1;
+
+        if (from >= span.from && 2 * fetch->needed <= span.to)
+            counts[bounds->class_of[fetch->unit]]++;
+    }
+}
+
+static void count_windows(const struct mics_bounds *bounds, const struct mics_compute_order *order,
+                          const struct mics_residency *residency, uint32_t *counts)
+{
+    const uint32_t n = order->stage_count, length = 2 * n - 1, classes = bounds->class_count;
+    const uint32_t head = n - 1, last = 2 * n - 2;
+
+    count_fetches(bounds, residency, (struct span){0, UINT32_MAX}, counts + WINDOW_STEP * classes);
+    count_fetches(bounds, residency, (struct span){0, 2 * head}, counts + WINDOW_FIRST * classes);
+    for (uint32_t i = 0; i + 1 < order->micro_steps; i++) {
+        const uint32_t begin = i * length, next = begin + length;
+        uint32_t *at =
+            counts + (i == 0 ? WINDOW_BACKWARD : WINDOW_LATER_BACKWARD) * (size_t)classes;
+
+        count_fetches(bounds, residency, (struct span){2 * (begin + head) + 1, 2 * (begin + last)},
+                      at);
+        count_fetches(bounds, residency, (struct span){2 * (begin + last) + 1, 2 * (next + head)},
+                      at + classes);
+        count_fetches(bounds, residency, (struct span){2 * (begin + head) + 1, 2 * (next + head)},
+                      at + 2 * (size_t)classes);
+    }
+    count_fetches(bounds, residency,
+                  (struct span){2 * ((order->micro_steps - 1) * length + head) + 1, UINT32_MAX},
+                  counts + WINDOW_LAST * classes);
+}
+
+const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
+                                    uint32_t micro_steps)
+{
+    const uint32_t kept = bounds->rotating < slots ? bounds->rotating : slots;
+    const uint32_t steps = micro_steps < 3 ? micro_steps : 3;
+    const size_t index = 3 * (size_t)kept + steps - 1;
+    uint32_t *counts = bounds->gathers + index * WINDOW_COUNT * bounds->class_count;
+    const struct mics_compute_order order = {bounds->model->stage_count, steps, true};
+    const struct mics_slot_set set = {.rotating = kept,
+                                      .total = kept + bounds->model->unit_count - bounds->rotating};
+    struct mics_residency residency;
+
+    if (bounds->have_gathers[index])
+        return counts;
+    if (mics_residency_init(bounds->model, &order, &set, &residency, NULL) != MICS_OK)
+        return NULL;
+    count_windows(bounds, &order, &residency, counts);
+    mics_residency_fini(&residency);
+    bounds->have_gathers[index] = true;
+    return counts;
+}
+
+/* A choice with the same computation and nearly no communication; false: all ranks hold all
+ * gradients, as `choice` does. The smallest group has the least padding. */
+static struct mics_plan_choice pricing_choice(const struct mics_plan_choice *choice)
+{
+    const uint32_t k = choice->shape.per_node, n = mics_shape_world_size(&choice->shape);
+    struct mics_plan_choice pricing = *choice;
+    uint32_t p = 2;
+
+    while (p < n && (k > 1 ? k : n) % p != 0)
+        p++;
+    pricing.shape.p_param = 1;
+    pricing.shape.p_grad = pricing.shape.p_optim = choice->shape.p_grad > 1 ? p : 1;
+    pricing.hierarchical_gather = pricing.hierarchical_reduce = false;
+    pricing.segments = 1;
+    pricing.prefetch = pricing.coalesced = 0;
+    pricing.micro_steps = 2;
+    return pricing;
+}
+
+static void add_pass(const struct mics_model *model, const struct mics_op *op, double seconds,
+                     struct mics_pass_times *out)
+{
+    const bool rotates = !model->units[op->unit].resident;
+
+    if (op->stage + 1 == model->stage_count) {
+        out->head += seconds;
+    } else if (op->kind == MICS_OP_FORWARD) {
+        out->forward += seconds;
+        out->forward_params += rotates ? seconds : 0;
+    } else if (op->stage == 0) {
+        out->last += seconds;
+    } else {
+        out->backward += seconds;
+        out->backward_params += rotates && op->needs_params ? seconds : 0;
+        out->backward_grads += rotates ? seconds : 0;
+    }
+}
+
+static enum mics_status price_passes(struct mics_bounds *bounds,
+                                     const struct mics_plan_choice *choice,
+                                     struct mics_pass_times times[2], struct mics_err *err)
+{
+    const struct mics_plan_choice pricing = pricing_choice(choice);
+    struct mics_schedule *schedule = NULL;
+    enum mics_status status = mics_schedule_new(bounds->model, &pricing, true, &schedule, err);
+
+    for (uint32_t i = 0; status == MICS_OK && i < schedule->op_count; i++) {
+        const struct mics_op *op = &schedule->ops[i];
+
+        if (op->kind == MICS_OP_FORWARD || op->kind == MICS_OP_BACKWARD)
+            add_pass(bounds->model, op, mics_op_costs_compute(bounds->costs, &pricing, op),
+                     &times[op->micro_step]);
+    }
+    mics_schedule_free(schedule);
+    return status;
+}
+
+enum mics_status mics_bounds_passes(struct mics_bounds *bounds,
+                                    const struct mics_plan_choice *choice,
+                                    const struct mics_pass_times **out, struct mics_err *err)
+{
+    const bool cut_grads = choice->shape.p_grad > 1;
+    struct passes_entry *entry = bounds->passes;
+    enum mics_status status;
+
+    for (; entry; entry = entry->next)
+        if (entry->micro_batch == choice->micro_batch && entry->seq == choice->seq &&
+            entry->recompute == choice->recompute && entry->dtype == choice->dtype &&
+            entry->grad_dtype == choice->grad_dtype && entry->cut_grads == cut_grads) {
+            *out = entry->times;
+            return MICS_OK;
+        }
+    entry = calloc(1, sizeof *entry);
+    if (!entry)
+        return mics_err_nomem(err);
+    status = price_passes(bounds, choice, entry->times, err);
+    if (status != MICS_OK) {
+        free(entry);
+        return status;
+    }
+    entry->next = bounds->passes;
+    entry->micro_batch = choice->micro_batch;
+    entry->seq = choice->seq;
+    entry->recompute = choice->recompute;
+    entry->dtype = choice->dtype;
+    entry->grad_dtype = choice->grad_dtype;
+    entry->cut_grads = cut_grads;
+    bounds->passes = entry;
+    *out = entry->times;
+    return MICS_OK;
+}
+
+/* An exchange of one unit. */
+struct unit_exchange {
+    struct mics_bounds *bounds;
+    const struct mics_plan_choice *choice;
+    struct mics_layout layout;
+    const struct mics_exchange *route;
+    enum mics_collective collective;
+    enum mics_dtype dtype;
+    uint32_t coalesced; /* most units of one collective */
+    bool gathers;       /* on the streams of gathers */
+};
+
+static struct mics_collective_time collective_time(const struct unit_exchange *exchange,
+                                                   enum mics_comm_kind comm, uint64_t bytes)
+{
+    return mics_op_costs_collective_time(exchange->bounds->costs, exchange->choice,
+                                         exchange->collective, comm, bytes);
+}
+
+/* Add the unit's part of the load to *load. Of coalesced units each has its part of one
+ * collective's time. Returns the least time from begin to end: the hops of one segment follow each
+ * other, and each hop takes the segments one by one. */
+static double add_exchange(const struct unit_exchange *exchange, struct load *load)
+{
+    const double segments = exchange->layout.segments;
+    double sum = 0, longest = 0;
+
+    for (uint32_t h = 0; h < exchange->route->hop_count; h++) {
+        const struct mics_hop *hop = &exchange->route->hops[h];
+        const uint64_t bytes =
+            exchange->layout.segment_count / hop->divisor * mics_dtype_bytes(exchange->dtype);
+        const struct mics_collective_time one = collective_time(exchange, hop->comm, bytes),
+                                          all = collective_time(exchange, hop->comm,
+                                                                exchange->coalesced * bytes);
+        const double alone = one.latency_s + one.transfer_s;
+        const bool net =
+            hop->stream == MICS_STREAM_GATHER_NET || hop->stream == MICS_STREAM_REDUCE_NET;
+        const enum resource node_stream =
+            exchange->gathers ? GATHER_NODE_STREAM : REDUCE_NODE_STREAM;
+
+        load->seconds[net ? NETWORK : NODE_LINKS] +=
+            segments * fmin(one.transfer_s, all.transfer_s / exchange->coalesced);
+        load->seconds[net ? node_stream + 1 : node_stream] +=
+            segments * fmin(alone, (all.latency_s + all.transfer_s) / exchange->coalesced);
+        sum += alone;
+        longest = fmax(longest, alone);
+    }
+    return sum + (segments - 1) * longest;
+}
+
+static double compute_seconds(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
+                              uint32_t unit, enum mics_op_kind kind, uint32_t micro_step)
+{
+    const struct mics_op op = {.kind = kind,
+                               .unit = unit,
+                               .micro_step = micro_step,
+                               .first = micro_step == 0,
+                               .dtype = choice->grad_dtype};
+
+    return mics_op_costs_compute(bounds->costs, choice, &op);
+}
+
+static struct unit_times time_unit(struct mics_bounds *bounds,
+                                   const struct mics_plan_choice *choice,
+                                   const struct mics_routes *routes, uint32_t unit)
+{
+    const uint32_t most = choice->coalesced + 1;
+    struct unit_exchange exchange = {.bounds = bounds,
+                                     .choice = choice,
+                                     .layout = mics_choice_layout(bounds->model, choice, unit),
+                                     .route = &routes->gather,
+                                     .collective = MICS_ALL_GATHER,
+                                     .dtype = choice->dtype,
+                                     .coalesced = most,
+                                     .gathers = true};
+    struct unit_times times = {.norm = 0};
+
+    times.gather_chain = add_exchange(&exchange, &times.gather);
+    exchange.route = &routes->publish;
+    exchange.coalesced = 1;
+    times.publish_chain = add_exchange(&exchange, &times.publish);
+    exchange.route = &routes->reduce;
+    exchange.collective = MICS_REDUCE_SCATTER;
+    exchange.dtype = choice->grad_dtype;
+    exchange.coalesced = most;
+    exchange.gathers = false;
+    times.reduce_chain = add_exchange(&exchange, &times.reduce);
+    exchange.route = &routes->scatter;
+    exchange.coalesced = choice->grad_dtype == MICS_F32 ? most : 1;
+    const double scatter = add_exchange(&exchange, &times.second_hop);
+    exchange.route = &routes->sync;
+    exchange.collective = MICS_ALL_REDUCE;
+    const double sync = add_exchange(&exchange, &times.second_hop);
+    /* Each has one hop; a segment is synchronised while the next one is scattered. */
+    times.second_hop_chain = fmax(scatter, sync) + fmin(scatter, sync) / exchange.layout.segments;
+    for (int later = 0; later < 2 && choice->shape.p_grad > 1; later++)
+        times.accumulate[later] =
+            compute_seconds(bounds, choice, unit, MICS_OP_ACCUMULATE, (uint32_t)later);
+    times.reduce_chain += fmin(times.accumulate[0], times.accumulate[1]);
+    times.norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
+    times.update = compute_seconds(bounds, choice, unit, MICS_OP_UPDATE, 0);
+    return times;
+}
+
+/* The number of targets, and loss and norm. */
+static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
+                         struct mics_exchange_times *times)
+{
+    struct mics_group_position world;
+
+    mics_shape_position(&choice->shape, MICS_COMM_WORLD, 0, &world);
+    if (world.size == 1)
+        return;
+    const struct mics_collective_time norm = mics_op_costs_collective_time(
+                                          bounds->costs, choice, MICS_ALL_REDUCE, MICS_COMM_WORLD,
+                                          2 * sizeof(double)),
+                                      targets = mics_op_costs_collective_time(
+                                          bounds->costs, choice, MICS_ALL_REDUCE, MICS_COMM_WORLD,
+                                          sizeof(double));
+    times->norm_reduce = norm.latency_s + norm.transfer_s;
+    times->scalars.seconds[world.nodes > 1 ? NETWORK : NODE_LINKS] =
+        norm.transfer_s + targets.transfer_s;
+    times->scalars.seconds[REDUCE_NET_STREAM] =
+        times->norm_reduce + targets.latency_s + targets.transfer_s;
+}
+
+enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
+                                       const struct mics_plan_choice *choice,
+                                       struct mics_exchange_times **out, struct mics_err *err)
+{
+    const struct mics_routes routes = mics_choice_routes(choice);
+    struct mics_exchange_times *times =
+        calloc(1, sizeof *times + bounds->class_count * sizeof times->units[0]);
+
+    if (!times)
+        return mics_err_nomem(err);
+    times->accumulate =
+        routes.accumulate == MICS_STREAM_REDUCE_NET ? REDUCE_NET_STREAM : REDUCE_NODE_STREAM;
+    for (uint32_t c = 0; c < bounds->class_count; c++)
+        times->units[c] = time_unit(bounds, choice, &routes, bounds->classes[c].unit);
+    time_scalars(bounds, choice, times);
+    *out = times;
+    return MICS_OK;
+}
+
+void mics_exchange_times_free(struct mics_exchange_times *times)
+{
+    free(times);
+}

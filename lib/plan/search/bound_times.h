@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bound_times.h - what bound.c adds up. Private to these two files. */
+#ifndef MICS_PLAN_SEARCH_BOUND_TIMES_H
+#define MICS_PLAN_SEARCH_BOUND_TIMES_H
+
+#include "plan/search/bound.h"
+
+/* The links inside nodes and the network cards, which are divided among the collectives that
+ * transfer, while their latencies may overlap; and the streams of communication, which run one
+ * operation at a time. On those of reductions gradients are also accumulated. */
+enum resource {
+    NODE_LINKS,
+    NETWORK,
+    GATHER_NODE_STREAM,
+    GATHER_NET_STREAM,
+    REDUCE_NODE_STREAM,
+    REDUCE_NET_STREAM,
+    RESOURCE_COUNT
+};
+
+struct load {
+    double seconds[RESOURCE_COUNT];
+};
+
+/* One unit of a class. A chain is the least time from the begin of an exchange to its end. */
+struct unit_times {
+    struct load gather, reduce, second_hop, publish;
+    double gather_chain, reduce_chain, second_hop_chain, publish_chain;
+    double accumulate[2]; /* in the first and in a later micro-step; in reduce_chain: the less */
+    double norm, update;
+};
+
+struct mics_exchange_times {
+    struct load scalars;       /* of the two reductions of scalars */
+    double norm_reduce;        /* the second of them */
+    enum resource accumulate;  /* the stream */
+    struct unit_times units[]; /* [class_count] */
+};
+
+/* Gathers, by class, that fall completely into a part of the step. `between` are the parts from one
+ * head to the next, of the first two micro-steps and of two later ones. */
+enum gather_window {
+    WINDOW_STEP,  /* all */
+    WINDOW_FIRST, /* before the first head */
+    WINDOW_BACKWARD,
+    WINDOW_FORWARD,
+    WINDOW_BETWEEN,
+    WINDOW_LATER_BACKWARD,
+    WINDOW_LATER_FORWARD,
+    WINDOW_LATER_BETWEEN,
+    WINDOW_LAST, /* after the last head */
+    WINDOW_COUNT
+};
+
+/* Units that are alike. */
+struct unit_class {
+    uint32_t unit; /* one of them */
+    uint32_t count;
+    bool resident;
+};
+
+struct mics_bounds {
+    struct mics_op_costs *costs;
+    const struct mics_model *model;
+    struct unit_class *classes;
+    uint32_t class_count;
+    uint32_t *class_of; /* [unit_count] */
+    uint32_t rotating;  /* units that are not resident */
+    uint32_t *gathers;  /* [rotating + 1][3][WINDOW_COUNT][class_count]; by slots, micro-steps */
+    bool *have_gathers; /* [rotating + 1][3] */
+    uint32_t *reduced;  /* [rotating + 1][class_count]: the first units whose gradients come */
+    struct passes_entry *passes;
+};
+
+/* Counts of gathers by window and class, with this many slots and micro-steps (1, 2, or 3 for more);
+ * NULL: out of memory. */
+const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
+                                    uint32_t micro_steps);
+
+#endif

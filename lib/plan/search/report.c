@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * report.c - what a search found besides the plan: the strategies that lost, and why; or, if
+ * nothing fits, the nearest miss and what would make it fit.
+ */
+#include "base/num.h"
+#include "base/units.h"
+#include "plan/memory.h"
+#include "plan/search/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    MAX_ROWS = 32,
+    MISSES = 2 /* strategies of MiCS that do not fit, of which the nearest are listed */
+};
+
+/* Steps that are longer than this many times the plan's are not listed, but for the ZeRO family. */
+#define LISTED_SLOWDOWN 2.0
+
+/* No setting of an entry is faster. */
+static double least_seconds(const struct mics_search_entry *entry)
+{
+    return entry->simulated ? entry->predicted.step_s : entry->bound_s;
+}
+
+static bool fits(const struct mics_search *search, const struct mics_search_entry *entry)
+{
+    return entry->least.total_bytes <= search->options.memory_limit;
+}
+
+/* Custom strategies with equal parameter groups are one family; every other strategy is its own. */
+static bool same_family(const struct mics_search_entry *a, const struct mics_search_entry *b)
+{
+    return a->candidate.shape.p_param == b->candidate.shape.p_param &&
+           strcmp(a->candidate.strategy, "custom") == 0 &&
+           strcmp(b->candidate.strategy, "custom") == 0;
+}
+
+/* Which of two entries of a family represents it: the one that fits, the faster, the smaller. */
+static bool is_better(const struct mics_search *search, const struct mics_search_entry *a,
+                      const struct mics_search_entry *b)
+{
+    if (fits(search, a) != fits(search, b))
+        return fits(search, a);
+    if (!fits(search, a))
+        return a->least.total_bytes < b->least.total_bytes;
+    if (a->simulated != b->simulated)
+        return a->simulated;
+    return least_seconds(a) < least_seconds(b);
+}
+
+static bool represents_family(const struct mics_search *search, uint32_t index,
+                              const struct mics_search_entry *chosen)
+{
+    const struct mics_search_entry *entry = &search->entries[index];
+
+    if (entry == chosen)
+        return true;
+    for (uint32_t i = 0; i < search->count; i++) {
+        const struct mics_search_entry *other = &search->entries[i];
+
+        if (i != index && same_family(entry, other) &&
+            (other == chosen || is_better(search, other, entry) ||
+             (i < index && !is_better(search, entry, other))))
+            return false;
+    }
+    return true;
+}
+
+static bool is_zero_family(const struct mics_search_entry *entry)
+{
+    return strcmp(entry->candidate.strategy, "mics") != 0 &&
+           strcmp(entry->candidate.strategy, "custom") != 0;
+}
+
+/* Lower is listed first. */
+static double rank_of(const struct mics_search *search, const struct mics_search_entry *entry,
+                      const struct mics_search_entry *chosen)
+{
+    if (entry == chosen || is_zero_family(entry))
+        return 0;
+    if (fits(search, entry))
+        return entry->bound_s / chosen->predicted.step_s;
+    return 1e6 + (double)entry->least.total_bytes;
+}
+
+struct row {
+    double rank;
+    uint32_t entry;
+};
+
+static int compare_rows(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return a->entry < b->entry ? -1 : a->entry > b->entry;
+}
+
+static int compare_entries(const void *left, const void *right)
+{
+    const struct row *a = left, *b = right;
+
+    return a->entry < b->entry ? -1 : a->entry > b->entry;
+}
+
+/* The rows to list, in the order of simplicity; the number of them. */
+static uint32_t select_rows(const struct mics_search *search,
+                            const struct mics_search_entry *chosen, struct row *rows)
+{
+    uint32_t count = 0, kept = 0, misses = 0;
+
+    for (uint32_t i = 0; i < search->count; i++)
+        if (represents_family(search, i, chosen))
+            rows[count++] = (struct row){rank_of(search, &search->entries[i], chosen), i};
+    qsort(rows, count, sizeof *rows, compare_rows);
+    for (uint32_t i = 0; i < count && kept < MAX_ROWS; i++) {
+        const bool miss = rows[i].rank >= 1e6;
+
+        if (!(miss ? misses < MISSES : rows[i].rank <= LISTED_SLOWDOWN))
+            continue;
+        misses += miss;
+        rows[kept++] = rows[i];
+    }
+    qsort(rows, kept, sizeof *rows, compare_entries);
+    return kept;
+}
+
+/* Why an entry lost. Entries are in the order of simplicity. The bound decides how much slower it is
+ * at least; if that is nothing, or all, its simulated step decides. */
+static void explain(const struct mics_search *search, const struct mics_search_entry *entry,
+                    const struct mics_search_entry *chosen, struct mics_alternative *out)
+{
+    const double step_s = chosen->predicted.step_s;
+    const bool by_bound = entry->bound_s > (1 + MICS_STEP_TIE) * step_s &&
+                          entry->bound_s < 0.99 * entry->predicted.step_s;
+    const double slower = (by_bound ? entry->bound_s : entry->predicted.step_s) / step_s - 1;
+    const char *bound = by_bound ? "at least " : "";
+    char more[32];
+
+    if (entry == chosen)
+        return;
+    if (!out->fits) {
+        mics_format_bytes(out->total_bytes - search->options.memory_limit, more, sizeof more);
+        snprintf(out->why, sizeof out->why, "needs %s more", more);
+    } else if (slower < MICS_STEP_TIE && entry > chosen) {
+        snprintf(out->why, sizeof out->why, "as fast within %.1f %%, but cut further",
+                 100 * MICS_STEP_TIE);
+    } else if (slower < 0.095) {
+        snprintf(out->why, sizeof out->why, "%s%.1f %% slower", bound, 100 * fmax(0, slower));
+    } else if (slower < 1) {
+        snprintf(out->why, sizeof out->why, "%s%.0f %% slower", bound, 100 * slower);
+    } else {
+        snprintf(out->why, sizeof out->why, "%s%.1f times the step", bound, 1 + slower);
+    }
+}
+
+static void report_alternative(const struct mics_search *search,
+                               const struct mics_search_entry *entry,
+                               const struct mics_search_entry *chosen, struct mics_alternative *out)
+{
+    const struct mics_setting *setting = entry->simulated ? &entry->best : &entry->least;
+
+    *out = (struct mics_alternative){.fits = fits(search, entry)};
+    if (entry->simulated)
+        out->predicted = entry->predicted;
+    out->choice = setting->choice;
+    out->total_bytes = setting->total_bytes;
+    explain(search, entry, chosen, out);
+}
+
+bool mics_search_is_listed(const struct mics_search *search, const struct mics_search_entry *entry,
+                           const struct mics_search_entry *chosen)
+{
+    return represents_family(search, (uint32_t)(entry - search->entries), chosen) &&
+           rank_of(search, entry, chosen) <= LISTED_SLOWDOWN;
+}
+
+enum mics_status mics_search_report(const struct mics_search *search,
+                                    const struct mics_search_entry *chosen, struct mics_plan *plan,
+                                    struct mics_err *err)
+{
+    struct row *rows = calloc(search->count, sizeof *rows);
+    uint32_t count;
+
+    if (!rows)
+        return mics_err_nomem(err);
+    count = select_rows(search, chosen, rows);
+    plan->alternatives = calloc(count, sizeof *plan->alternatives);
+    if (!plan->alternatives) {
+        free(rows);
+        return mics_err_nomem(err);
+    }
+    plan->alternative_count = count;
+    for (uint32_t i = 0; i < count; i++)
+        report_alternative(search, &search->entries[rows[i].entry], chosen, &plan->alternatives[i]);
+    free(rows);
+    return MICS_OK;
+}
+
+/* The least memory of a search with other options. 0: it cannot be computed. */
+static uint64_t least_bytes(const struct mics_search *search, const struct mics_topology *topology,
+                            const struct mics_search_options *options,
+                            struct mics_plan_choice *choice)
+{
+    struct mics_search other;
+    uint64_t bytes = 0;
+
+    if (mics_search_init(&other, topology, search->model, options, NULL) == MICS_OK)
+        for (uint32_t i = 0; i < other.count; i++)
+            if (bytes == 0 || other.entries[i].least.total_bytes < bytes) {
+                bytes = other.entries[i].least.total_bytes;
+                *choice = other.entries[i].least.choice;
+            }
+    mics_search_fini(&other);
+    return bytes;
+}
+
+/* Ways out, each of which was checked to fit. */
+struct remedies {
+    const struct mics_search *search;
+    char text[1024];
+};
+
+static void add_remedy(struct remedies *remedies, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+static void add_remedy(struct remedies *remedies, const char *format, ...)
+{
+    const size_t used = strlen(remedies->text), left = sizeof remedies->text - used;
+    va_list args;
+    int written = snprintf(remedies->text + used, left, "%s", used ? ", or " : "");
+
+    va_start(args, format);
+    vsnprintf(remedies->text + used + written, left - (size_t)written, format, args);
+    va_end(args);
+}
+
+static bool would_fit(const struct remedies *remedies, const struct mics_topology *topology,
+                      const struct mics_search_options *options)
+{
+    struct mics_plan_choice choice;
+    const uint64_t bytes = least_bytes(remedies->search, topology, options, &choice);
+
+    return bytes > 0 && bytes <= options->memory_limit;
+}
+
+/* The longest sequence that fits, in steps of 64 tokens. */
+static void suggest_sequence(struct remedies *remedies)
+{
+    struct mics_search_options options = remedies->search->options;
+    uint32_t fits = 0, too_long = (options.seq - 1) / 64 + 1;
+
+    while (fits + 1 < too_long) {
+        const uint32_t middle = (fits + too_long) / 2;
+
+        options.seq = 64 * middle;
+        if (would_fit(remedies, remedies->search->topology, &options))
+            fits = middle;
+        else
+            too_long = middle;
+    }
+    if (fits > 0)
+        add_remedy(remedies, "--seq=%u", 64 * fits);
+}
+
+/* The least number of such nodes, with as many sequences of `seq` tokens per rank; 0: none. */
+static uint32_t find_nodes(const struct remedies *remedies, uint32_t seq)
+{
+    const struct mics_search *search = remedies->search;
+    struct mics_topology topology = *search->topology;
+    struct mics_search_options options = search->options;
+    const uint64_t per_node = search->options.global_batch / topology.nodes;
+    uint32_t too_few = topology.nodes, enough = 0;
+
+    options.seq = seq;
+    options.strategy = "zero3";
+    for (uint32_t step = too_few; step > 0;) {
+        topology.nodes = enough == 0 ? 2 * too_few : too_few + step;
+        if (topology.nodes > MICS_MAX_NODES)
+            return 0;
+        options.global_batch = topology.nodes * per_node;
+        if (would_fit(remedies, &topology, &options))
+            enough = topology.nodes;
+        else
+            too_few = topology.nodes;
+        step = enough == 0 ? too_few : (enough - too_few) / 2;
+    }
+    return enough;
+}
+
+static void suggest_nodes(struct remedies *remedies)
+{
+    const uint32_t seq = remedies->search->options.seq;
+    uint32_t nodes = find_nodes(remedies, seq);
+
+    if (nodes > 0)
+        add_remedy(remedies, "%u such nodes", nodes);
+    if (remedies->text[0])
+        return;
+    for (uint32_t shorter = seq / 2; nodes == 0 && shorter >= 64; shorter /= 2) {
+        nodes = find_nodes(remedies, shorter);
+        if (nodes > 0)
+            add_remedy(remedies, "%u such nodes with --seq=%u", nodes, shorter);
+    }
+}
+
+/* Options that were fixed and could be left out, one at a time. */
+static void suggest_options(struct remedies *remedies)
+{
+    const struct mics_search_options given = remedies->search->options;
+    const struct mics_topology *topology = remedies->search->topology;
+    struct mics_search_options options = given;
+
+    options.recompute = MICS_RECOMPUTE_FULL;
+    if (given.recompute != MICS_AUTO && given.recompute != MICS_RECOMPUTE_FULL &&
+        would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--recompute=full");
+    options = given;
+    options.micro_batch = 1;
+    if (given.micro_batch > 1 && would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--micro-batch=1");
+    options = given;
+    options.global_batch = (uint64_t)topology->nodes * topology->per_node *
+                           (given.micro_batch ? given.micro_batch : 1);
+    if (given.global_batch > options.global_batch && would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--global-batch=%" PRIu64, options.global_batch);
+    options = given;
+    options.prefetch = 0;
+    if (given.prefetch != MICS_AUTO && given.prefetch > 0 &&
+        would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--prefetch=0");
+    options = given;
+    options.coalesce = 1;
+    if (given.coalesce > 1 && would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--coalesce=1");
+    options = given;
+    options.strategy = "auto";
+    if (strcmp(given.strategy, "auto") != 0 && would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--strategy=auto");
+    options = given;
+    options.dtype = options.grad_dtype = MICS_BF16;
+    if (given.dtype != MICS_BF16 && would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--dtype=bf16");
+    options = given;
+    options.optimizer = MICS_OPT_LION;
+    if (mics_optimizer_states(given.optimizer) > mics_optimizer_states(MICS_OPT_LION) &&
+        would_fit(remedies, topology, &options))
+        add_remedy(remedies, "--optimizer=lion");
+}
+
+enum mics_status mics_search_report_infeasible(const struct mics_search *search,
+                                               struct mics_err *err)
+{
+    struct remedies remedies = {.search = search};
+    const struct mics_setting *least = &search->entries[0].least;
+    const uint64_t limit_bytes = search->options.memory_limit;
+    const bool has_network = search->topology->net_link.bandwidth_bytes > 0;
+    char need[32], limit[32], more[32];
+
+    for (uint32_t i = 1; i < search->count; i++)
+        if (search->entries[i].least.total_bytes < least->total_bytes)
+            least = &search->entries[i].least;
+    mics_format_bytes(least->total_bytes, need, sizeof need);
+    mics_format_bytes(limit_bytes, limit, sizeof limit);
+    mics_format_bytes(least->total_bytes - limit_bytes, more, sizeof more);
+    suggest_options(&remedies);
+    suggest_sequence(&remedies);
+    if (has_network)
+        suggest_nodes(&remedies);
+    return mics_err_set(
+        err, MICS_ERR_INFEASIBLE,
+        "no plan fits %s per rank: %s (%u, %u, %u) with micro-batch %u and recompute %s needs %s, "
+        "%s more; %s%s",
+        limit, least->choice.strategy, least->choice.shape.p_param, least->choice.shape.p_grad,
+        least->choice.shape.p_optim, least->choice.micro_batch,
+        mics_recompute_name(least->choice.recompute), need, more,
+        remedies.text[0] ? "it fits with "
+        : has_network    ? "no shorter sequence and no number of such nodes is enough"
+                         : "no shorter sequence is enough",
+        remedies.text);
+}

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * space.c - the settings of each strategy: the dimensions, the memory of each point, and a walk
+ * over all that fit.
+ *
+ * Memory is the sum of what groups, slots, activations and communicators need, so that bytes of
+ * few settings give those of all: a setting whose sum exceeds the limit by more than the rounding
+ * of regions cannot fit. What remains is computed exactly before it is simulated.
+ */
+#include "base/num.h"
+#include "plan/memory.h"
+#include "plan/search/internal.h"
+#include "topology/cost.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Regions are rounded to 4 KiB, tensors to less: no sum is wrong by more. */
+static const uint64_t rounding_bytes = (uint64_t)1 << 20;
+
+static uint32_t count_rotating(const struct mics_model *model)
+{
+    uint32_t count = 0;
+
+    for (uint32_t u = 0; u < model->unit_count; u++)
+        count += !model->units[u].resident;
+    return count;
+}
+
+static int compare_u32(const void *left, const void *right)
+{
+    const uint32_t a = *(const uint32_t *)left, b = *(const uint32_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+static bool is_micro_batch(const struct mics_search_options *options, uint64_t share,
+                           uint64_t batch)
+{
+    if (options->micro_batch && batch != options->micro_batch)
+        return false;
+    return share % batch == 0 && batch <= INT32_MAX / options->seq && share / batch <= 1u << 20;
+}
+
+/* Divisors of a rank's share of the batch that mics_choice_check() accepts, increasing. */
+static enum mics_status list_micro_batches(struct mics_search *search, struct mics_err *err)
+{
+    enum { MOST = 16384 }; /* a number up to 2^40 has less than 7000 divisors */
+    const struct mics_search_options *options = &search->options;
+    const uint64_t n = (uint64_t)search->topology->nodes * search->topology->per_node;
+    const uint64_t share = options->global_batch / n;
+    struct mics_search_space *space = &search->space;
+
+    space->micro_batches = malloc(MOST * sizeof *space->micro_batches);
+    if (!space->micro_batches)
+        return mics_err_nomem(err);
+    for (uint64_t low = 1; low <= share / low; low++) {
+        if (is_micro_batch(options, share, low))
+            space->micro_batches[space->micro_batch_count++] = (uint32_t)low;
+        if (share % low == 0 && share / low != low && is_micro_batch(options, share, share / low))
+            space->micro_batches[space->micro_batch_count++] = (uint32_t)(share / low);
+    }
+    qsort(space->micro_batches, space->micro_batch_count, sizeof *space->micro_batches,
+          compare_u32);
+    if (space->micro_batch_count == 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "global batch %llu: %llu sequences of %u per rank cannot be divided "
+                            "into at most 1048576 micro-steps of 1 to 2^31-1 tokens",
+                            (unsigned long long)options->global_batch, (unsigned long long)share,
+                            options->seq);
+    return MICS_OK;
+}
+
+/* From none to a slot for each unit. */
+static enum mics_status list_prefetches(struct mics_search *search, struct mics_err *err)
+{
+    struct mics_search_space *space = &search->space;
+    const uint32_t wanted = search->options.prefetch;
+    const uint32_t count = wanted == MICS_AUTO && space->rotating > 0 ? space->rotating : 1;
+
+    space->prefetches = malloc(count * sizeof *space->prefetches);
+    if (!space->prefetches)
+        return mics_err_nomem(err);
+    for (uint32_t i = 0; i < count; i++)
+        space->prefetches[i] = wanted == MICS_AUTO ? i : wanted;
+    space->prefetch_count = count;
+    return MICS_OK;
+}
+
+static void list_levels(struct mics_search *search)
+{
+    for (uint32_t level = 0; level < MICS_RECOMPUTE_LEVELS; level++)
+        if (search->options.recompute == MICS_AUTO || search->options.recompute == level)
+            search->space.levels[search->space.level_count++] = level;
+}
+
+enum mics_status mics_search_bytes(const struct mics_search *search,
+                                   const struct mics_plan_choice *choice, uint64_t *bytes,
+                                   struct mics_err *err)
+{
+    struct mics_memory memory;
+    enum mics_status status =
+        mics_memory_compute_on(search->topology, search->model, choice, &memory, err);
+
+    if (status == MICS_OK)
+        *bytes = mics_memory_total(&memory, search->topology);
+    return status;
+}
+
+struct mics_plan_choice mics_search_choice(const struct mics_search *search,
+                                           const struct mics_search_point *point)
+{
+    const struct mics_search_options *options = &search->options;
+    const struct mics_search_entry *entry = &search->entries[point->entry];
+    const struct mics_exchange_option *option = &entry->options[point->option];
+    const uint32_t n = mics_shape_world_size(&entry->candidate.shape);
+    struct mics_plan_choice choice = {
+        .shape = entry->candidate.shape,
+        .hierarchical_gather = option->hierarchical_gather,
+        .hierarchical_reduce = option->hierarchical_reduce,
+        .segments = option->segments,
+        .prefetch = point->prefetch,
+        .grad_slots = 2 * (option->coalesced + 1),
+        .coalesced = option->coalesced,
+        .micro_batch = search->space.micro_batches[point->micro_batch],
+        .seq = options->seq,
+        .recompute = (enum mics_recompute)search->space.levels[point->level],
+        .optimizer = options->optimizer,
+        .dtype = (enum mics_dtype)options->dtype,
+        .grad_dtype = (enum mics_dtype)options->grad_dtype,
+        .clip = options->clip,
+    };
+
+    choice.micro_steps = (uint32_t)(options->global_batch / n / choice.micro_batch);
+    snprintf(choice.strategy, sizeof choice.strategy, "%s", entry->candidate.strategy);
+    return choice;
+}
+
+/* Activations of each level and micro-batch, of the first strategy. */
+static enum mics_status measure_activations(struct mics_search *search, struct mics_err *err)
+{
+    struct mics_search_space *space = &search->space;
+    struct mics_search_point point = {.prefetch = 0};
+    uint64_t base = 0;
+
+    space->activation_bytes = calloc((size_t)space->level_count * space->micro_batch_count,
+                                     sizeof *space->activation_bytes);
+    if (!space->activation_bytes)
+        return mics_err_nomem(err);
+    for (point.level = 0; point.level < space->level_count; point.level++)
+        for (point.micro_batch = 0; point.micro_batch < space->micro_batch_count;
+             point.micro_batch++) {
+            const struct mics_plan_choice choice = mics_search_choice(search, &point);
+            uint64_t bytes = 0;
+            enum mics_status status = mics_search_bytes(search, &choice, &bytes, err);
+
+            if (status != MICS_OK)
+                return status;
+            if (point.level == 0 && point.micro_batch == 0)
+                base = bytes;
+            space->activation_bytes[point.level * space->micro_batch_count + point.micro_batch] =
+                (int64_t)(bytes - base);
+        }
+    return MICS_OK;
+}
+
+/* Is there a unit that so many segments cut? */
+static bool has_segments(const struct mics_search *search, const struct mics_shape *shape,
+                         uint32_t segments)
+{
+    const struct mics_plan_choice choice = {.shape = *shape, .segments = segments};
+
+    for (uint32_t u = 0; u < search->model->unit_count; u++)
+        if (mics_choice_layout(search->model, &choice, u).segments > 1)
+            return true;
+    return segments == 1;
+}
+
+static bool can_coalesce(const struct mics_search *search, const struct mics_shape *shape,
+                         uint32_t coalesced)
+{
+    if (coalesced == 0 || search->options.coalesce > 0)
+        return true;
+    return mics_shape_world_size(shape) > 1 && 2 * (coalesced + 1) <= search->model->unit_count &&
+           (shape->p_grad > 1 || search->options.grad_dtype == MICS_F32);
+}
+
+/* Seconds of exchanging all units once, as measured by mics-bench; false: not measured. */
+static bool measured_seconds(const struct mics_search *search, const struct mics_shape *shape,
+                             enum mics_collective collective,
+                             const struct mics_exchange_option *option, double *seconds)
+{
+    const struct mics_plan_choice choice = {.shape = *shape, .segments = option->segments};
+    const bool gathers = collective == MICS_ALL_GATHER;
+    const uint32_t dtype = gathers ? search->options.dtype : search->options.grad_dtype;
+    const bool hierarchical = gathers ? option->hierarchical_gather : option->hierarchical_reduce;
+    struct mics_group_position position;
+
+    *seconds = 0;
+    mics_shape_position(shape, gathers ? MICS_COMM_GATHER : MICS_COMM_REDUCE, 0, &position);
+    for (uint32_t u = 0; u < search->model->unit_count; u++) {
+        const struct mics_layout layout = mics_choice_layout(search->model, &choice, u);
+        const double bytes = (double)(layout.padded * mics_dtype_bytes((enum mics_dtype)dtype));
+        const struct mics_algorithm_timing *timing = mics_algorithm_timing_find(
+            search->topology, collective, position.nodes, position.per_node, layout.segments);
+
+        if (!timing)
+            return false;
+        *seconds += hierarchical ? mics_algorithm_timing_hierarchical(timing, bytes)
+                                 : layout.segments *
+                                       mics_algorithm_timing_flat(timing, bytes / layout.segments);
+    }
+    return true;
+}
+
+/* Where flat and hierarchical exchanges of this group were measured against each other, by segments,
+ * only the fastest is an option. */
+static void keep_measured(const struct mics_search *search, struct mics_search_entry *entry)
+{
+    const struct mics_shape *shape = &entry->candidate.shape;
+    double best = INFINITY;
+    uint32_t kept = 0;
+
+    if (search->topology->algorithm_timing_count == 0 || entry->option_count < 2)
+        return;
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < entry->option_count; i++) {
+            double gather = 0, reduce = 0;
+
+            if (!measured_seconds(search, shape, MICS_ALL_GATHER, &entry->options[i], &gather) ||
+                !measured_seconds(search, shape, MICS_REDUCE_SCATTER, &entry->options[i], &reduce))
+                return;
+            /* Forward and backward gather each unit. */
+            if (pass == 0)
+                best = fmin(best, 2 * gather + reduce);
+            else if (2 * gather + reduce <= best)
+                entry->options[kept++] = entry->options[i];
+        }
+    entry->option_count = kept;
+}
+
+static enum mics_status list_options(const struct mics_search *search,
+                                     struct mics_search_entry *entry, struct mics_err *err)
+{
+    enum { SEGMENTS = 3, COALESCED = MICS_COALESCED_MAX + 1 };
+    static const uint32_t segments[SEGMENTS] = {1, 2, 4};
+    const struct mics_search_options *options = &search->options;
+    const struct mics_shape *shape = &entry->candidate.shape;
+    const enum mics_hierarchy wanted = options->hierarchical;
+    const bool gather =
+        mics_shape_has_hierarchy(shape, shape->p_param) && wanted != MICS_HIERARCHY_OFF;
+    const bool reduce =
+        mics_shape_has_hierarchy(shape, shape->p_grad) && wanted != MICS_HIERARCHY_OFF;
+    const uint32_t least = wanted == MICS_HIERARCHY_ON ? gather + 2 * reduce : 0;
+
+    entry->options = calloc(SEGMENTS * COALESCED * 4, sizeof *entry->options);
+    if (!entry->options)
+        return mics_err_nomem(err);
+    for (uint32_t s = 0; s < (options->segments ? 1 : SEGMENTS); s++)
+        for (uint32_t c = 0; c < (options->coalesce ? 1 : COALESCED); c++)
+            for (uint32_t flags = least; flags < 4; flags++) {
+                const struct mics_exchange_option option = {
+                    .segments = options->segments ? options->segments : segments[s],
+                    .coalesced = options->coalesce ? options->coalesce - 1 : c,
+                    .hierarchical_gather = flags & 1,
+                    .hierarchical_reduce = flags & 2,
+                };
+
+                if ((option.hierarchical_gather && !gather) ||
+                    (option.hierarchical_reduce && !reduce) ||
+                    (!options->segments && !has_segments(search, shape, option.segments)) ||
+                    !can_coalesce(search, shape, option.coalesced))
+                    continue;
+                entry->options[entry->option_count++] = option;
+            }
+    keep_measured(search, entry);
+    return MICS_OK;
+}
+
+static uint64_t largest_slot(const struct mics_search *search, const struct mics_shape *shape,
+                             enum mics_dtype dtype)
+{
+    const struct mics_plan_choice choice = {.shape = *shape, .segments = 1};
+    uint64_t most = 0;
+
+    for (uint32_t u = 0; u < search->model->unit_count; u++)
+        if (!search->model->units[u].resident)
+            most = mics_max_u64(most, mics_choice_layout(search->model, &choice, u).padded);
+    return most * mics_dtype_bytes(dtype);
+}
+
+static uint32_t hierarchy_of(const struct mics_exchange_option *option)
+{
+    return option->hierarchical_gather + 2 * option->hierarchical_reduce;
+}
+
+/* Bytes of the first level and micro-batch with each hierarchy, without coalescing, in as few
+ * segments as are allowed. Finds the setting that needs the least. */
+static enum mics_status measure_entry(struct mics_search *search, uint32_t index,
+                                      struct mics_err *err)
+{
+    struct mics_search_space *space = &search->space;
+    struct mics_search_entry *entry = &search->entries[index];
+    struct mics_search_point point = {.entry = index, .prefetch = space->prefetches[0]};
+    struct mics_search_point least = point;
+    enum mics_status status = MICS_OK;
+    uint64_t bytes;
+
+    if (entry->candidate.shape.p_param == 1 && search->options.prefetch == MICS_AUTO)
+        point.prefetch = least.prefetch = 0;
+    entry->param_slot_bytes =
+        entry->candidate.shape.p_param > 1
+            ? largest_slot(search, &entry->candidate.shape, (enum mics_dtype)search->options.dtype)
+            : 0;
+    entry->grad_slot_bytes = entry->candidate.shape.p_grad > 1
+                                 ? largest_slot(search, &entry->candidate.shape,
+                                                (enum mics_dtype)search->options.grad_dtype)
+                                 : 0;
+    for (uint32_t i = 0; i < entry->option_count && status == MICS_OK; i++) {
+        uint64_t *base = &entry->base_bytes[hierarchy_of(&entry->options[i])];
+
+        if (*base > 0)
+            continue; /* the first of this hierarchy has the fewest segments and slots */
+        point.option = i;
+        const struct mics_plan_choice choice = mics_search_choice(search, &point);
+        status = mics_search_bytes(search, &choice, base, err);
+        if (entry->least.total_bytes == 0 || *base < entry->least.total_bytes) {
+            entry->least.total_bytes = *base;
+            least.option = i;
+        }
+    }
+    for (uint32_t i = 0; i < space->level_count * space->micro_batch_count; i++)
+        if (space->activation_bytes[i] <
+            space->activation_bytes[least.level * space->micro_batch_count + least.micro_batch]) {
+            least.level = i / space->micro_batch_count;
+            least.micro_batch = i % space->micro_batch_count;
+        }
+    entry->least.choice = mics_search_choice(search, &least);
+    if (status == MICS_OK)
+        status = mics_search_bytes(search, &entry->least.choice, &bytes, err);
+    if (status == MICS_OK)
+        entry->least.total_bytes = bytes;
+    return status;
+}
+
+enum mics_status mics_search_space_init(struct mics_search *search, struct mics_err *err)
+{
+    enum mics_status status = list_micro_batches(search, err);
+
+    search->space.rotating = count_rotating(search->model);
+    list_levels(search);
+    if (status == MICS_OK)
+        status = list_prefetches(search, err);
+    for (uint32_t i = 0; i < search->count && status == MICS_OK; i++)
+        status = list_options(search, &search->entries[i], err);
+    if (status == MICS_OK)
+        status = measure_activations(search, err);
+    for (uint32_t i = 0; i < search->count && status == MICS_OK; i++)
+        status = measure_entry(search, i, err);
+    return status;
+}
+
+void mics_search_space_fini(struct mics_search *search)
+{
+    for (uint32_t i = 0; i < search->count && search->entries; i++) {
+        struct mics_search_entry *entry = &search->entries[i];
+
+        for (uint32_t k = 0; entry->times && k < entry->option_count; k++)
+            mics_exchange_times_free(entry->times[k]);
+        free(entry->times);
+        free(entry->options);
+    }
+    free(search->space.micro_batches);
+    free(search->space.prefetches);
+    free(search->space.activation_bytes);
+}
+
+bool mics_search_prefetch_range(const struct mics_search *search,
+                                const struct mics_search_point *point, uint32_t *least,
+                                uint32_t *most)
+{
+    const struct mics_search_space *space = &search->space;
+    const struct mics_search_entry *entry = &search->entries[point->entry];
+    const struct mics_exchange_option *option = &entry->options[point->option];
+    const uint64_t limit = search->options.memory_limit + rounding_bytes;
+    const uint64_t slots = mics_min_u64(2 * (option->coalesced + 1), space->rotating);
+    const uint32_t all = space->rotating > 0 ? space->rotating - 1 : 0;
+    const int64_t activations =
+        space->activation_bytes[point->level * space->micro_batch_count + point->micro_batch];
+    uint64_t bytes = entry->base_bytes[hierarchy_of(option)] + (uint64_t)activations;
+
+    if (search->options.coalesce == 0 && slots > 2)
+        bytes += (slots - 2) * entry->grad_slot_bytes;
+    if (bytes > limit)
+        return false;
+    if (entry->candidate.shape.p_param == 1 || search->options.prefetch != MICS_AUTO) {
+        *least = *most = search->options.prefetch != MICS_AUTO ? search->options.prefetch : 0;
+        return entry->candidate.shape.p_param == 1 || option->coalesced == 0 ||
+               search->options.coalesce > 0 || *least >= 2 * option->coalesced + 1;
+    }
+    /* Coalesced units need slots for two sets: one in transfer, one in use. */
+    *least = option->coalesced == 0 ? 0 : 2 * option->coalesced + 1;
+    if (search->options.coalesce > 0)
+        *least = (uint32_t)mics_min_u64(*least, all);
+    *most = all;
+    if (entry->param_slot_bytes > 0)
+        *most = (uint32_t)mics_min_u64(all, (limit - bytes) / entry->param_slot_bytes);
+    return *least <= *most;
+}
+
+static enum mics_status
+visit_point(struct mics_search *search, struct mics_search_point point,
+            enum mics_status (*visit)(void *, const struct mics_plan_choice *, struct mics_err *),
+            void *context, struct mics_err *err)
+{
+    const struct mics_search_space *space = &search->space;
+    uint32_t least, most;
+    enum mics_status status = MICS_OK;
+
+    if (!mics_search_prefetch_range(search, &point, &least, &most))
+        return MICS_OK;
+    for (uint32_t i = 0; i < space->prefetch_count && status == MICS_OK; i++) {
+        struct mics_plan_choice choice;
+        uint64_t bytes = 0;
+
+        point.prefetch = space->prefetches[i];
+        if (point.prefetch < least || point.prefetch > most)
+            continue;
+        choice = mics_search_choice(search, &point);
+        status = mics_search_bytes(search, &choice, &bytes, err);
+        if (status == MICS_OK && bytes <= search->options.memory_limit)
+            status = visit(context, &choice, err);
+    }
+    return status;
+}
+
+enum mics_status mics_search_visit(struct mics_search *search,
+                                   enum mics_status (*visit)(void *,
+                                                             const struct mics_plan_choice *,
+                                                             struct mics_err *),
+                                   void *context, struct mics_err *err)
+{
+    const struct mics_search_space *space = &search->space;
+    struct mics_search_point point = {.prefetch = 0};
+    enum mics_status status = MICS_OK;
+
+    for (point.entry = 0; point.entry < search->count; point.entry++)
+        for (point.option = 0; point.option < search->entries[point.entry].option_count;
+             point.option++)
+            for (point.level = 0; point.level < space->level_count; point.level++)
+                for (point.micro_batch = 0;
+                     point.micro_batch < space->micro_batch_count && status == MICS_OK;
+                     point.micro_batch++)
+                    status = visit_point(search, point, visit, context, err);
+    return status;
+}
