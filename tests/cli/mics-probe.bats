@@ -110,12 +110,12 @@ my_machine() # name card_gbit
     my_machine p5.48xlarge 100 >config/mics/b.json
     my_machine LAB 200 >mine.json
     echo 'not read' >config/mics/notes.txt
-    mics-probe --topology=lab:2 --tsv >tables
-    [ "$(awk -F '\t' '$1 == "net" { print $3 }' tables)" = 96000000000 ]
+    net() { awk -F '\t' '$1 == "net" { print $3 }' "$1"; }
+    mics-probe --topology=lab:2 --tsv >fast
     mics-probe --topology=p5:2 --tsv >tables # the alias stays
     [ "$(awk -F '\t' '$1 == "per_node" { print $2 }' tables)" = 4 ]
     mics-probe --topology=lab:2 --catalogue=mine.json --tsv >tables
-    [ "$(awk -F '\t' '$1 == "net" { print $3 }' tables)" = 48000000000 ]
+    [ "$(net fast)" = "$((2 * $(net tables)))" ]
     mics-probe --list | grep -qE 'config/mics/a.json'
     mics-plan --model=gpt2 --global-batch=8 --topology=lab:2 --catalogue=mine.json --json | grep -q '"card_bytes_per_s": 25000000000'
     run --separate-stderr mics-plan --model=gpt2 --catalogue=mine.json mine.json
@@ -190,10 +190,7 @@ my_machine() # name card_gbit
     # all_gather, reduce_scatter, all_reduce on 2 and on 4 ranks
     [ "$(grep -c '"collective":' topo.json)" = 6 ]
     [ "$(cat hosts)" = "$(hostname) slots=4" ]
-    mics-show --tsv topo.json >topo.tsv
-    # Products in three forms and two types; passes over memory.
-    [ "$(grep -c '^matmul	[nt][nt]	b*f' topo.tsv)" = 6 ]
-    grep -q '^layernorm	-	f32	2	' topo.tsv
+    mics-show --tsv topo.json
 }
 
 @test "MICS_NODE_RANKS declares nodes" {

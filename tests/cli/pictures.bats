@@ -151,13 +151,13 @@ metrics() # steps
             "memory_bandwidth_bytes_per_s": 1e12, "memory_bytes": 84000000000},
  "links": {"node": {"latency_s": 2e-6, "bandwidth_bytes_per_s": 2e11},
            "net": {"latency_s": 5e-5, "bandwidth_bytes_per_s": 3e10}},
- "hosts": ["n\"];}digraph x{", "';`touch H3`\nEND\n!touch H4"]}
+ "hosts": ["n\"];}digraph{", "';`touch`"]}
 END
     dumb topo.json
     grep -qF "a'b\"\`touch H1\`%s@y\\?^{q};!touch H2" drawn
     mics-show --dot topo.json | dot -Tsvg >picture
     grep -q '</svg>' picture
-    grep -qF 'digraph x{' picture
+    grep -qF 'digraph{' picture
     mics-plan --model=gpt2-nano --global-batch=4 --seq=64 topo.json >plan.mp
     dumb plan.mp
     metrics 3 | sed "s/gpt2-nano/'\`touch H5\`\\\\n%d/" | mics-show --gnuplot --terminal=dumb | gnuplot >drawn
@@ -171,10 +171,11 @@ END
     dot -Tsvg graph >picture
     grep -q 'gpu.*3: to leave out' picture
     grep -q '3.0 x slower' picture
-    # 225 of 240 GB/s, 30 of 42.5 GB/s, and a fifth of that
+    # 225 of 240 GB/s, 30 of what four cards of 12.5 GB/s reach, and a fifth of that
     grep -qE 'r0 -- l0 \[color="#1a8f4a".*' graph
-    grep -qE 'c2 -- network \[color="#f08c00", label=" 30 GB/s, 71 % "\]' graph
-    grep -qE 'c6 -- network \[color="#d02020", penwidth=4, label=" 6 GB/s, 14 % "\]' graph
+    share=$(mics-probe --list=p4de --tsv | awk -F '\t' '$1 == "net_reached" { printf "%.0f", 100 * 30 / (50 * $2) }')
+    grep -qE "c2 -- network \[color=\"#f08c00\", label=\" 30 GB/s, $share % \"\]" graph
+    grep -qE "c6 -- network \[color=\"#d02020\", penwidth=4, label=\" 6 GB/s, $((share / 5)) % \"\]" graph
     [ "$(grep -c 'subgraph cluster_n' graph)" = 8 ]
     mics-show --dot topo.json >graph
     grep -q 'of the median link' graph
