@@ -183,7 +183,7 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
             CHECK_INT(mics_topology_parse(clusters[c], &topology, &err), MICS_OK);
             CHECK_INT(mics_model_new(configs[m], &model, &err), MICS_OK);
             CHECK_INT(mics_op_costs_new(topology, model, &costs, &err), MICS_OK);
-            for (int i = 0; i < 250; i++) {
+            for (int i = 0; i < 400; i++) {
                 struct mics_plan_choice choice;
                 double ratio;
 
