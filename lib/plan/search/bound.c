@@ -9,7 +9,8 @@
  *   - what cannot leave it of each link and stream: gathers into slots that a computation of the
  *     part frees and another reads, reductions of slots that are written again, at the end all;
  *   - the use of slots: a slot is gathered into or read by one operation at a time;
- *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an update.
+ *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an
+ *     update.
  * The whole step takes at least the load of each resource. Exchanges of different streams share
  * links in the simulation, which adds nothing to their loads; contention and the slowdown of
  * computation by communication only prolong a step.
@@ -32,6 +33,8 @@ struct parts {
     uint32_t param_slots, grad_slots;
     struct unit_times first; /* the unit of stage 0 */
     double first_gather;     /* until its gather is complete */
+    double start;            /* until it is published and gathered, segment by segment */
+    double last_segment;     /* until its gather is complete when it is published */
     double last_reduction;   /* from its last gradient until its gradients are synchronised */
 };
 
@@ -76,7 +79,7 @@ static void add_reduce(const struct parts *parts, uint32_t c, double count, bool
             fmax(content->resident_chain, (unit->reduce.chain + unit->accumulate[later]));
 }
 
-/* The first `count` units whose gradients a micro-step completes, of those that are not resident. */
+/* The first `count` units whose gradients a micro-step completes, resident ones apart. */
 static void add_first_reduces(const struct parts *parts, uint32_t count, bool later,
                               struct content *content)
 {
@@ -124,12 +127,11 @@ static double first_part(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const struct mics_pass_times *pass = &parts->passes[0];
-    double start = parts->first.publish.chain, updates = 0;
+    const double start = parts->start;
+    double updates = 0;
     struct content content = {.resident_chain = 0};
 
     add_gathers(parts, WINDOW_FIRST, &content);
-    if (parts->gathers)
-        start += parts->first_gather;
     if (!parts->choice->clip) {
         add_load(&content.load, &parts->first.publish_load, 1);
         return fmax(start + pass->forward,
@@ -227,9 +229,9 @@ static double unclipped_turn(const struct parts *parts)
         add_load(&content.load, &unit->second_hop_load, count);
         add_load(&content.load, &unit->publish_load, count);
     }
-    compute = pass->backward + pass->last + fmax(optimizer, least + busiest(&publish));
-    return fmax(compute, busiest(&content.load)) + (parts->gathers ? parts->first_gather : 0) +
-           parts->passes[0].forward;
+    compute = pass->backward + pass->last +
+              fmax(optimizer + parts->start, least + busiest(&publish) + parts->last_segment);
+    return fmax(compute, busiest(&content.load) + parts->last_segment) + parts->passes[0].forward;
 }
 
 /* All computation of a step. */
@@ -355,6 +357,14 @@ static void time_sets(struct parts *parts)
                       parts->times->units[c].accumulate[later];
     parts->first_gather =
         set_seconds(parts, gathered, offsetof(struct unit_times, gather), &parts->first.gather);
+    if (!parts->gathers)
+        parts->first_gather = 0;
+    const double segments = parts->times->segments > 0 ? parts->times->segments : 64;
+    const double gather_segment = parts->first_gather / segments;
+    const double publish_segment = parts->first.publish.chain / segments;
+    parts->start =
+        fmax(parts->first.publish.chain + gather_segment, publish_segment + parts->first_gather);
+    parts->last_segment = parts->first.publish.chain > 0 ? gather_segment : parts->first_gather;
     parts->last_reduction =
         accumulate +
         set_seconds(parts, reduced, offsetof(struct unit_times, reduce), &parts->first.reduce) +

@@ -73,8 +73,8 @@ struct mics_bounds {
     struct passes_entry *passes;
 };
 
-/* Counts of gathers by window and class, with this many slots and micro-steps (1, 2, or 3 for more);
- * NULL: out of memory. */
+/* Counts of gathers by window and class, with this many slots and micro-steps (1, 2, or 3 for
+ * more). NULL: out of memory. */
 const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
                                     uint32_t micro_steps);
 
