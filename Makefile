@@ -160,6 +160,8 @@ bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
 	$(Q)$(BUILD)/bench/kernels
+bench-plan: all $(BUILD)/bench/plan_search
+	$(Q)BUILD=$(BUILD) bench/plan/run
 bench-lab: all
 	$(Q)for part in lab collectives training paced; do bench/$$part $(BUILD) || exit 1; done
 
@@ -201,6 +203,7 @@ help:
 #|   check        deps, build, and every test; the last line counts them
 #|   lint         only the checks of form
 #|   bench        start-up, planning time, memory, kernels, conversions (1 GB, some minutes)
+#|   bench-plan   predictions and choices against measurements, for docs/planning.md (many minutes)
 #|   bench-lab    collectives and training in an emulated cluster (needs mics-lab; many minutes)
 #|   install      programs, manual pages, completions, share/mics under $DESTDIR$PREFIX
 #|   uninstall    remove what install has installed
@@ -218,6 +221,6 @@ help:
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
-.PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-lab install uninstall dist clean help FORCE
+.PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-plan bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c)

@@ -6,8 +6,8 @@
  * usage: plan_search [SIMULATIONS]      (of one case by brute force, at most; default 1200)
  *
  * Brute force uses no bound. It simulates the grid of all strategies of the ZeRO family, (p, p, p)
- * and (p, p, n), each with every micro-batch, level of recomputation, prefetch of 0, 1, 2, 5 and the
- * most that fits, 1 or 4 coalesced units, and all exchanges flat or hierarchical; and as many
+ * and (p, p, n), each with every micro-batch, level of recomputation, prefetch of 0, 1, 2, 5 and
+ * the most that fits, 1 or 4 coalesced units, and all exchanges flat or hierarchical; and as many
  * settings again that are drawn from the whole space. Where the grid has more settings than
  * SIMULATIONS, so many of them are drawn. Ends with 1 if a plan is more than 1 % slower than the
  * best setting, or planning takes longer than 3 s of processor time.

@@ -83,7 +83,7 @@ nano() # more options
     [ "$last" -gt 1 ]
     run --separate-stderr nano --memory=18M
     one_line_and_code 4
-    [[ $stderr == *"no plan fits 18 MiB per rank"*"more" ]]
+    [[ $stderr == *"no plan fits 18 MiB per rank"*" more; "* ]]
     [ "$output" = "" ]
 }
 
@@ -123,11 +123,11 @@ nano() # more options
 @test "plan: each level of recomputation saves memory, and auto chooses one that fits" {
     last=0
     for level in full selective none; do
-        nano --micro-batch=2 --strategy=zero3 --prefetch=0 --recompute=$level --tsv >$level
+        nano --micro-batch=2 --strategy=zero3 --prefetch=0 --hierarchical=off --recompute=$level --tsv >$level
         [ "$(field recompute $level)" = $level ]
         [ "$(field activations $level)" -gt "$last" ]
         last=$(field activations $level)
-        nano --micro-batch=2 --strategy=zero3 --prefetch=0 --memory="$(field total $level)" --tsv >auto
+        nano --micro-batch=2 --strategy=zero3 --prefetch=0 --hierarchical=off --memory="$(field total $level)" --tsv >auto
         [ "$(field recompute auto)" = $level ]
     done
     nano --recompute=selective | mics-show | grep -q '^activations  *kept until backward, norms and GELU or SwiGLU recomputed'
@@ -370,6 +370,38 @@ on_terminal() # columns command...
     run --separate-stderr nano --global-batch=4 --micro-batch=3
     one_line_and_code 2
     [[ $stderr == *"the least is 12" ]]
+}
+
+@test "plan: segments, coalescing, hierarchy and a triple of group sizes can be requested" {
+    plan_two=(mics-plan --topology=p4d.24xlarge:2 --model=gpt2)
+    "${plan_two[@]}" --strategy=zero3 --segments=3 --coalesce=2 --hierarchical=on --tsv >plan
+    [ "$(field segments plan) $(field joined plan)" = "3 1" ]
+    [ "$(field hierarchical_gather plan) $(field hierarchical_reduce plan)" = "1 1" ]
+    "${plan_two[@]}" --strategy=2,4,8 --hierarchical=off --tsv >plan
+    [ "$(field strategy plan) $(field p_param plan) $(field p_grad plan) $(field p_optim plan)" = "custom 2 4 8" ]
+    "${plan_two[@]}" --strategy=1,16,16 --tsv >plan
+    [ "$(field strategy plan)" = zero2 ]
+    for bad in --segments=65 --coalesce=9 --hierarchical=yes --strategy=2,3,8 --strategy=2,4; do
+        run --separate-stderr "${plan_two[@]}" "$bad"
+        [ "$status" = 2 ]
+    done
+}
+
+@test "plan: if nothing fits, the message says what would, and that does fit" {
+    run --separate-stderr mics-plan --topology=p4d.24xlarge:1 --model=llama3-8b --seq=8192 --recompute=none \
+        --micro-batch=4 --global-batch=32
+    one_line_and_code 4
+    [[ $stderr =~ "it fits with --recompute=full, or --seq="([0-9]+) ]]
+    for way in --recompute=full "--recompute=none --seq=${BASH_REMATCH[1]}"; do
+        # shellcheck disable=SC2086
+        mics-plan --topology=p4d.24xlarge:1 --model=llama3-8b --seq=8192 --micro-batch=4 --global-batch=32 $way >plan.mp
+    done
+    run --separate-stderr mics-plan --topology=p4d.24xlarge:2 --model=llama3-70b
+    one_line_and_code 4
+    [[ $stderr =~ "it fits with "([0-9]+)" such nodes" ]]
+    mics-plan --topology="p4d.24xlarge:${BASH_REMATCH[1]}" --model=llama3-70b >plan.mp
+    run mics-plan --topology="p4d.24xlarge:$((BASH_REMATCH[1] - 1))" --model=llama3-70b
+    [ "$status" = 4 ]
 }
 
 @test "plan: invalid values exit 2 with the option's name" {

@@ -9,7 +9,8 @@
  *   - what cannot leave it of each link and stream: gathers into slots that a computation of the
  *     part frees and another reads, reductions of slots that are written again, at the end all;
  *   - the use of slots: a slot is gathered into or read by one operation at a time;
- *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an update.
+ *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an
+ *     update.
  * The whole step takes at least the load of each resource. Exchanges of different streams share
  * links in the simulation, which adds nothing to their loads; contention and the slowdown of
  * computation by communication only prolong a step.
@@ -18,6 +19,7 @@
 #include "plan/search/bound_times.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /* What a step consists of. */
@@ -30,6 +32,10 @@ struct parts {
     const uint32_t *gathers_of_two; /* of two micro-steps, where there are more than three */
     uint32_t param_slots, grad_slots;
     struct unit_times first; /* the unit of stage 0 */
+    double first_gather;     /* until its gather is complete */
+    double start;            /* until it is published and gathered, segment by segment */
+    double last_segment;     /* until its gather is complete when it is published */
+    double last_reduction;   /* from its last gradient until its gradients are synchronised */
 };
 
 /* Loads of one part, and the time for which its slots are in use, by exchanges. */
@@ -53,9 +59,9 @@ static void add_gathers(const struct parts *parts, enum gather_window window,
     for (uint32_t c = 0; c < bounds->class_count && parts->gathers; c++) {
         const double count = parts->gathers[window * bounds->class_count + c];
 
-        add_load(&content->load, &parts->times->units[c].gather, count);
+        add_load(&content->load, &parts->times->units[c].gather_load, count);
         if (!bounds->classes[c].resident)
-            content->param_slots += count * parts->times->units[c].gather_chain;
+            content->param_slots += count * parts->times->units[c].gather.chain;
     }
 }
 
@@ -64,15 +70,16 @@ static void add_reduce(const struct parts *parts, uint32_t c, double count, bool
 {
     const struct unit_times *unit = &parts->times->units[c];
 
-    add_load(&content->load, &unit->reduce, count);
+    add_load(&content->load, &unit->reduce_load, count);
     content->load.seconds[parts->times->accumulate] += count * unit->accumulate[later];
     if (!parts->bounds->classes[c].resident)
-        content->grad_slots += count * unit->reduce_chain;
+        content->grad_slots += count * (unit->reduce.chain + unit->accumulate[later]);
     else
-        content->resident_chain = fmax(content->resident_chain, unit->reduce_chain);
+        content->resident_chain =
+            fmax(content->resident_chain, (unit->reduce.chain + unit->accumulate[later]));
 }
 
-/* The first `count` units whose gradients a micro-step completes, of those that are not resident. */
+/* The first `count` units whose gradients a micro-step completes, resident ones apart. */
 static void add_first_reduces(const struct parts *parts, uint32_t count, bool later,
                               struct content *content)
 {
@@ -120,20 +127,19 @@ static double first_part(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const struct mics_pass_times *pass = &parts->passes[0];
-    double start = parts->first.publish_chain, updates = 0;
+    const double start = parts->start;
+    double updates = 0;
     struct content content = {.resident_chain = 0};
 
     add_gathers(parts, WINDOW_FIRST, &content);
-    if (parts->gathers)
-        start += parts->first.gather_chain;
     if (!parts->choice->clip) {
-        add_load(&content.load, &parts->first.publish, 1);
+        add_load(&content.load, &parts->first.publish_load, 1);
         return fmax(start + pass->forward,
                     part_seconds(parts, &content, pass->forward, pass->forward_params, 0));
     }
     for (uint32_t c = 0; c < bounds->class_count; c++) {
         updates += bounds->classes[c].count * parts->times->units[c].update;
-        add_load(&content.load, &parts->times->units[c].publish, bounds->classes[c].count);
+        add_load(&content.load, &parts->times->units[c].publish_load, bounds->classes[c].count);
     }
     return fmax(fmax(parts->first.update + start, updates) + pass->forward,
                 part_seconds(parts, &content, pass->forward, pass->forward_params, 0));
@@ -187,15 +193,45 @@ static double last_part(const struct parts *parts)
         const struct unit_times *unit = &parts->times->units[c];
         const double count = bounds->classes[c].count;
 
-        add_load(&content.load, &unit->second_hop, count);
+        add_load(&content.load, &unit->second_hop_load, count);
         tail += count * (unit->norm + (parts->choice->clip ? 0 : unit->update));
     }
     tail -= parts->first.norm + (parts->choice->clip ? 0 : parts->first.update);
     seconds =
         part_seconds(parts, &content, backward + tail, pass->backward_params, pass->backward_grads);
-    seconds = fmax(seconds, backward + parts->first.reduce_chain + parts->first.second_hop_chain);
+    seconds = fmax(seconds, backward + parts->last_reduction);
     return seconds + parts->first.norm +
            (parts->choice->clip ? parts->times->norm_reduce : parts->first.update);
+}
+
+/* Without clipping, from the last head to the first: units are updated, and published, in the order
+ * of the last backward, so that the unit that the next step needs first comes last, and all
+ * exchanges of gradients and updated parameters precede the first forward. */
+static double unclipped_turn(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    const bool later = parts->choice->micro_steps > 1;
+    const struct mics_pass_times *pass = &parts->passes[later];
+    struct content content = {.resident_chain = 0};
+    struct load publish = {{0}};
+    double optimizer = 0, least = INFINITY, compute;
+
+    add_gathers(parts, WINDOW_LAST, &content);
+    add_first_reduces(parts, bounds->rotating, later, &content);
+    add_resident_reduces(parts, later, &content);
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct unit_times *unit = &parts->times->units[c];
+        const double count = bounds->classes[c].count;
+
+        optimizer += count * (unit->norm + unit->update);
+        least = fmin(least, unit->norm + unit->update);
+        add_load(&publish, &unit->publish_load, count);
+        add_load(&content.load, &unit->second_hop_load, count);
+        add_load(&content.load, &unit->publish_load, count);
+    }
+    compute = pass->backward + pass->last +
+              fmax(optimizer + parts->start, least + busiest(&publish) + parts->last_segment);
+    return fmax(compute, busiest(&content.load) + parts->last_segment) + parts->passes[0].forward;
 }
 
 /* All computation of a step. */
@@ -241,14 +277,98 @@ static double load_seconds(const struct parts *parts)
         const double count = bounds->classes[c].count;
 
         if (parts->gathers)
-            add_load(&load, &unit->gather, gather_count(parts, c));
-        add_load(&load, &unit->reduce, steps * count);
+            add_load(&load, &unit->gather_load, gather_count(parts, c));
+        add_load(&load, &unit->reduce_load, steps * count);
         load.seconds[parts->times->accumulate] +=
             count * (unit->accumulate[0] + (steps - 1) * unit->accumulate[1]);
-        add_load(&load, &unit->second_hop, count);
-        add_load(&load, &unit->publish, count);
+        add_load(&load, &unit->second_hop_load, count);
+        add_load(&load, &unit->publish_load, count);
     }
     return busiest(&load);
+}
+
+/* Seconds of one segment of each hop, of `count` units together: those of the first stages, of
+ * which the first is the unit of stage 0. */
+static void add_hops(const struct parts *parts, uint32_t count, size_t exchange, double hops[2])
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    const uint32_t *counts = bounds->leading + (size_t)count * bounds->class_count;
+
+    hops[0] = hops[1] = 0;
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct exchange_times *times =
+            (const void *)((const char *)&parts->times->units[c] + exchange);
+
+        hops[0] += counts[c] * times->hops[0];
+        hops[1] += counts[c] * times->hops[1];
+    }
+}
+
+/* Two hops take the segments of a set one by one. */
+static double pipeline_seconds(const struct parts *parts, double first, double second)
+{
+    const double segments = parts->times->segments > 0 ? parts->times->segments : 1;
+
+    return first + second + (segments - 1) * fmax(first, second);
+}
+
+static double set_seconds(const struct parts *parts, uint32_t count, size_t exchange,
+                          const struct exchange_times *first)
+{
+    double hops[2];
+
+    add_hops(parts, count, exchange, hops);
+    return fmax(pipeline_seconds(parts, hops[0], hops[1]), first->chain);
+}
+
+/* A segment is synchronised when it is scattered, unless the stream scatters another first. */
+static double second_hop_seconds(const struct parts *parts, uint32_t scattered, uint32_t synced)
+{
+    const double segments = parts->times->segments > 0 ? parts->times->segments : 1;
+    double scatter[2], sync[2];
+
+    add_hops(parts, scattered, offsetof(struct unit_times, scatter), scatter);
+    add_hops(parts, synced, offsetof(struct unit_times, sync), sync);
+    return parts->times->one_second_stream ? segments * (scatter[0] + sync[0])
+                                           : pipeline_seconds(parts, scatter[0], sync[0]);
+}
+
+/* Units are coalesced with those of stage 0: the first set to be gathered, and the set of the last
+ * gradients, which is what remains of the units. Coalesced, they complete together; after that each
+ * stream takes what follows unit by unit, that of stage 0 last. */
+static void time_sets(struct parts *parts)
+{
+    const struct mics_plan_choice *choice = parts->choice;
+    const bool later = choice->micro_steps > 1, cut_grads = choice->shape.p_grad > 1;
+    const bool second_hop = choice->grad_dtype == MICS_F32; /* is coalesced, too */
+    const uint32_t units = parts->bounds->model->unit_count, classes = parts->bounds->class_count;
+    uint32_t gathered = (uint32_t)mics_min_u64(choice->coalesced + 1, units), reduced = gathered;
+    double accumulate = 0;
+
+    if (parts->gathers)
+        gathered = (uint32_t)mics_max_u64(1, mics_min_u64(gathered, parts->param_slots));
+    if (cut_grads)
+        reduced = (uint32_t)mics_max_u64(1, mics_min_u64(reduced, parts->grad_slots));
+    reduced = (units - 1) % reduced + 1;
+    if (parts->times->segments == 0)
+        gathered = reduced = 1;
+    for (uint32_t c = 0; c < classes; c++)
+        accumulate += parts->bounds->leading[(size_t)reduced * classes + c] *
+                      parts->times->units[c].accumulate[later];
+    parts->first_gather =
+        set_seconds(parts, gathered, offsetof(struct unit_times, gather), &parts->first.gather);
+    if (!parts->gathers)
+        parts->first_gather = 0;
+    const double segments = parts->times->segments > 0 ? parts->times->segments : 64;
+    const double gather_segment = parts->first_gather / segments;
+    const double publish_segment = parts->first.publish.chain / segments;
+    parts->start =
+        fmax(parts->first.publish.chain + gather_segment, publish_segment + parts->first_gather);
+    parts->last_segment = parts->first.publish.chain > 0 ? gather_segment : parts->first_gather;
+    parts->last_reduction =
+        accumulate +
+        set_seconds(parts, reduced, offsetof(struct unit_times, reduce), &parts->first.reduce) +
+        second_hop_seconds(parts, cut_grads || second_hop ? reduced : 1, second_hop ? reduced : 1);
 }
 
 enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
@@ -274,9 +394,14 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
         if (!parts.gathers || !parts.gathers_of_two)
             return mics_err_nomem(err);
     }
+    time_sets(&parts);
     seconds = fmax(compute_seconds(&parts), load_seconds(&parts));
     if (bounds->model->stage_count > 1) {
-        double sum = first_part(&parts) + passes[0].head + last_part(&parts);
+        double turn = last_part(&parts) + first_part(&parts), sum;
+
+        if (!choice->clip)
+            turn = fmax(turn, unclipped_turn(&parts));
+        sum = turn + passes[0].head;
 
         if (steps > 1)
             sum += between_heads(&parts, false) + passes[1].head;

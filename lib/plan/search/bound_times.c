@@ -72,6 +72,26 @@ static void count_reduced(struct mics_bounds *bounds)
     }
 }
 
+/* leading[k]: the classes of the first k units in the order of their first stages. */
+static void count_leading(struct mics_bounds *bounds)
+{
+    const struct mics_model *model = bounds->model;
+    uint32_t *counts = bounds->leading;
+
+    for (uint32_t i = 0; i < model->stage_count; i++) {
+        const uint32_t unit = model->stages[i].unit;
+        bool seen = false;
+
+        for (uint32_t j = 0; j < i; j++)
+            seen |= model->stages[j].unit == unit;
+        if (seen)
+            continue;
+        memcpy(counts + bounds->class_count, counts, bounds->class_count * sizeof *counts);
+        counts += bounds->class_count;
+        counts[bounds->class_of[unit]]++;
+    }
+}
+
 enum mics_status mics_bounds_new(struct mics_op_costs *costs, const struct mics_model *model,
                                  struct mics_bounds **out, struct mics_err *err)
 {
@@ -90,12 +110,14 @@ enum mics_status mics_bounds_new(struct mics_op_costs *costs, const struct mics_
         bounds->gathers = calloc(slots * 3 * WINDOW_COUNT * classes, sizeof *bounds->gathers);
         bounds->have_gathers = calloc(slots * 3, sizeof *bounds->have_gathers);
         bounds->reduced = calloc(slots * classes, sizeof *bounds->reduced);
+        bounds->leading = calloc((model->unit_count + 1) * classes, sizeof *bounds->leading);
     }
-    if (!bounds->gathers || !bounds->have_gathers || !bounds->reduced) {
+    if (!bounds->gathers || !bounds->have_gathers || !bounds->reduced || !bounds->leading) {
         mics_bounds_free(bounds);
         return mics_err_nomem(err);
     }
     count_reduced(bounds);
+    count_leading(bounds);
     *out = bounds;
     return MICS_OK;
 }
@@ -115,6 +137,7 @@ void mics_bounds_free(struct mics_bounds *bounds)
     free(bounds->gathers);
     free(bounds->have_gathers);
     free(bounds->reduced);
+    free(bounds->leading);
     free(bounds);
 }
 
@@ -295,12 +318,13 @@ static struct mics_collective_time collective_time(const struct unit_exchange *e
 }
 
 /* Add the unit's part of the load to *load. Of coalesced units each has its part of one
- * collective's time. Returns the least time from begin to end: the hops of one segment follow each
- * other, and each hop takes the segments one by one. */
-static double add_exchange(const struct unit_exchange *exchange, struct load *load)
+ * collective's time. In a chain, the hops of one segment follow each other, and each hop takes the
+ * segments one by one. */
+static struct exchange_times time_exchange(const struct unit_exchange *exchange, struct load *load)
 {
     const double segments = exchange->layout.segments;
-    double sum = 0, longest = 0;
+    struct exchange_times times = {.chain = 0};
+    double longest = 0;
 
     for (uint32_t h = 0; h < exchange->route->hop_count; h++) {
         const struct mics_hop *hop = &exchange->route->hops[h];
@@ -315,14 +339,17 @@ static double add_exchange(const struct unit_exchange *exchange, struct load *lo
         const enum resource node_stream =
             exchange->gathers ? GATHER_NODE_STREAM : REDUCE_NODE_STREAM;
 
+        const double part = fmin(alone, (all.latency_s + all.transfer_s) / exchange->coalesced);
+
         load->seconds[net ? NETWORK : NODE_LINKS] +=
             segments * fmin(one.transfer_s, all.transfer_s / exchange->coalesced);
-        load->seconds[net ? node_stream + 1 : node_stream] +=
-            segments * fmin(alone, (all.latency_s + all.transfer_s) / exchange->coalesced);
-        sum += alone;
+        load->seconds[net ? node_stream + 1 : node_stream] += segments * part;
+        times.hops[h] = part;
+        times.chain += alone;
         longest = fmax(longest, alone);
     }
-    return sum + (segments - 1) * longest;
+    times.chain += (segments - 1) * longest;
+    return times;
 }
 
 static double compute_seconds(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
@@ -352,28 +379,25 @@ static struct unit_times time_unit(struct mics_bounds *bounds,
                                      .gathers = true};
     struct unit_times times = {.norm = 0};
 
-    times.gather_chain = add_exchange(&exchange, &times.gather);
+    times.gather = time_exchange(&exchange, &times.gather_load);
     exchange.route = &routes->publish;
     exchange.coalesced = 1;
-    times.publish_chain = add_exchange(&exchange, &times.publish);
+    times.publish = time_exchange(&exchange, &times.publish_load);
     exchange.route = &routes->reduce;
     exchange.collective = MICS_REDUCE_SCATTER;
     exchange.dtype = choice->grad_dtype;
     exchange.coalesced = most;
     exchange.gathers = false;
-    times.reduce_chain = add_exchange(&exchange, &times.reduce);
+    times.reduce = time_exchange(&exchange, &times.reduce_load);
     exchange.route = &routes->scatter;
     exchange.coalesced = choice->grad_dtype == MICS_F32 ? most : 1;
-    const double scatter = add_exchange(&exchange, &times.second_hop);
+    times.scatter = time_exchange(&exchange, &times.second_hop_load);
     exchange.route = &routes->sync;
     exchange.collective = MICS_ALL_REDUCE;
-    const double sync = add_exchange(&exchange, &times.second_hop);
-    /* Each has one hop; a segment is synchronised while the next one is scattered. */
-    times.second_hop_chain = fmax(scatter, sync) + fmin(scatter, sync) / exchange.layout.segments;
+    times.sync = time_exchange(&exchange, &times.second_hop_load);
     for (int later = 0; later < 2 && choice->shape.p_grad > 1; later++)
         times.accumulate[later] =
             compute_seconds(bounds, choice, unit, MICS_OP_ACCUMULATE, (uint32_t)later);
-    times.reduce_chain += fmin(times.accumulate[0], times.accumulate[1]);
     times.norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
     times.update = compute_seconds(bounds, choice, unit, MICS_OP_UPDATE, 0);
     return times;
@@ -413,8 +437,14 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
         return mics_err_nomem(err);
     times->accumulate =
         routes.accumulate == MICS_STREAM_REDUCE_NET ? REDUCE_NET_STREAM : REDUCE_NODE_STREAM;
-    for (uint32_t c = 0; c < bounds->class_count; c++)
-        times->units[c] = time_unit(bounds, choice, &routes, bounds->classes[c].unit);
+    times->one_second_stream = routes.scatter.hops[0].stream == routes.sync.hops[0].stream;
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const uint32_t unit = bounds->classes[c].unit;
+        const uint32_t segments = mics_choice_layout(bounds->model, choice, unit).segments;
+
+        times->units[c] = time_unit(bounds, choice, &routes, unit);
+        times->segments = c == 0 || times->segments == segments ? segments : 0;
+    }
     time_scalars(bounds, choice, times);
     *out = times;
     return MICS_OK;

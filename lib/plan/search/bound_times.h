@@ -22,18 +22,27 @@ struct load {
     double seconds[RESOURCE_COUNT];
 };
 
-/* One unit of a class. A chain is the least time from the begin of an exchange to its end. */
+/* One exchange of one unit. */
+struct exchange_times {
+    double chain;   /* the least time from its begin to its end */
+    double hops[2]; /* of one segment; of coalesced units each has its part */
+};
+
+/* One unit of a class. */
 struct unit_times {
-    struct load gather, reduce, second_hop, publish;
-    double gather_chain, reduce_chain, second_hop_chain, publish_chain;
-    double accumulate[2]; /* in the first and in a later micro-step; in reduce_chain: the less */
+    struct load gather_load, reduce_load, second_hop_load, publish_load;
+    struct exchange_times gather, reduce, scatter, sync, publish;
+    double accumulate[2]; /* in the first and in a later micro-step */
     double norm, update;
 };
 
 struct mics_exchange_times {
-    struct load scalars;       /* of the two reductions of scalars */
-    double norm_reduce;        /* the second of them */
-    enum resource accumulate;  /* the stream */
+    struct load scalars;      /* of the two reductions of scalars */
+    double norm_reduce;       /* the second of them */
+    enum resource accumulate; /* the stream */
+    bool one_second_stream;   /* do scatter and sync share a stream? */
+    /* Of all units; 0: they differ, and are not coalesced. */
+    uint32_t segments;
     struct unit_times units[]; /* [class_count] */
 };
 
@@ -68,12 +77,13 @@ struct mics_bounds {
     uint32_t rotating;  /* units that are not resident */
     uint32_t *gathers;  /* [rotating + 1][3][WINDOW_COUNT][class_count]; by slots, micro-steps */
     bool *have_gathers; /* [rotating + 1][3] */
+    uint32_t *leading;  /* [unit_count + 1][class_count]: units of the first stages */
     uint32_t *reduced;  /* [rotating + 1][class_count]: the first units whose gradients come */
     struct passes_entry *passes;
 };
 
-/* Counts of gathers by window and class, with this many slots and micro-steps (1, 2, or 3 for more);
- * NULL: out of memory. */
+/* Counts of gathers by window and class, with this many slots and micro-steps (1, 2, or 3 for
+ * more). NULL: out of memory. */
 const uint32_t *mics_bounds_gathers(struct mics_bounds *bounds, uint32_t slots,
                                     uint32_t micro_steps);
 

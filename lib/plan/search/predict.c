@@ -98,12 +98,13 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
             status = predict_direct(costs, model, choice, DIRECT_MICRO_STEPS - 1, &shorter, err);
         if (status == MICS_OK)
             extrapolate(&result, &shorter, s - DIRECT_MICRO_STEPS);
-        if (status == MICS_OK)
-            status = mics_step_bound(costs, model, choice, &bound_s, err);
-        result.step_s = fmax(result.step_s, bound_s);
     }
+    if (status == MICS_OK)
+        status = mics_step_bound(costs, model, choice, &bound_s, err);
     if (status != MICS_OK)
         return status;
+    /* Neither extrapolated nor, where the periods of the steps alternate, the last of a few. */
+    result.step_s = fmax(result.step_s, bound_s);
     result.tokens_per_s = (double)(n * s * choice->micro_batch * choice->seq) / result.step_s;
     *out = result;
     return MICS_OK;

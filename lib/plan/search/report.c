@@ -133,8 +133,8 @@ static uint32_t select_rows(const struct mics_search *search,
     return kept;
 }
 
-/* Why an entry lost. Entries are in the order of simplicity. The bound decides how much slower it is
- * at least; if that is nothing, or all, its simulated step decides. */
+/* Why an entry lost. Entries are in the order of simplicity. The bound decides how much slower it
+ * is at least; if that is nothing, or all, its simulated step decides. */
 static void explain(const struct mics_search *search, const struct mics_search_entry *entry,
                     const struct mics_search_entry *chosen, struct mics_alternative *out)
 {

@@ -3,10 +3,10 @@
  * search.c - the plan with the shortest predicted step that fits: branch and bound.
  *
  * A queue in the order of lower bounds holds cells (a strategy, a level of recomputation and a
- * micro-batch) and settings (a cell with an exchange option and a prefetch depth). A cell's bound is
- * the least of its settings. A cell is replaced by its settings, a setting is simulated, until the
- * next bound is not more than MICS_STEP_PRUNE below the best step. Of the steps within MICS_STEP_TIE
- * the simplest strategy wins, and of its settings the simplest.
+ * micro-batch) and settings (a cell with an exchange option and a prefetch depth). The bound of a
+ * cell is the least of its settings. A cell is replaced by its settings, a setting is simulated,
+ * until the next bound is not more than MICS_STEP_PRUNE below the best step. Of the steps within
+ * MICS_STEP_TIE the simplest strategy wins, and of its settings the simplest.
  */
 #include "plan/search/search.h"
 

@@ -50,7 +50,8 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
                                   struct mics_err *err);
 
 /* Predict a step of a choice by simulating its schedule. A step of many micro-steps is extrapolated
- * from two short ones, since the micro-steps in the middle are alike, but not below its bound. */
+ * from two short ones, since the micro-steps in the middle are alike.
+ * Never below mics_step_bound(). */
 enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mics_model *model,
                                    const struct mics_plan_choice *choice,
                                    struct mics_prediction *out, struct mics_err *err);

@@ -215,8 +215,8 @@ static bool measured_seconds(const struct mics_search *search, const struct mics
     return true;
 }
 
-/* Where flat and hierarchical exchanges of this group were measured against each other, by segments,
- * only the fastest is an option. */
+/* Where flat and hierarchical exchanges of this group were measured against each other, by
+ * segments, only the fastest is an option. */
 static void keep_measured(const struct mics_search *search, struct mics_search_entry *entry)
 {
     const struct mics_shape *shape = &entry->candidate.shape;
