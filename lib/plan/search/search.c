@@ -319,6 +319,10 @@ static enum mics_status expand(struct progress *progress, const struct node *cel
             if (node.prefetch >= least && node.prefetch <= most)
                 status = push_setting(progress, node, passes, err);
         }
+        /* The most that fits, which rounding may reduce by one. */
+        for (node.prefetch = most; status == MICS_OK && most > least && node.prefetch + 2 > most;
+             node.prefetch--)
+            status = push_setting(progress, node, passes, err);
         if (status != MICS_OK)
             return status;
     }

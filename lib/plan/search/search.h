@@ -33,7 +33,7 @@ struct mics_search_options {
     enum mics_optimizer optimizer;
     uint32_t prefetch; /* units, or MICS_AUTO */
     uint32_t segments; /* of large units, 1 to 64; 0: 1, 2 or 4 */
-    uint32_t coalesce; /* units that are exchanged together, 1 to 8; 0: the fastest number */
+    uint32_t coalesce; /* units that are exchanged together, 1 to 8; 0: 1, 2, 4 or 8 */
     enum mics_hierarchy hierarchical;
     /* enum mics_dtype. MICS_AUTO: bf16 where the topology's FLOP/s are those of bf16, else f32. */
     uint32_t dtype;

@@ -73,7 +73,8 @@ static enum mics_status list_micro_batches(struct mics_search *search, struct mi
     return MICS_OK;
 }
 
-/* From none to a slot for each unit. */
+/* 0 to 8, then in steps of about an eighth, to a slot for each unit. The most that fits a setting is
+ * tried in addition. */
 static enum mics_status list_prefetches(struct mics_search *search, struct mics_err *err)
 {
     struct mics_search_space *space = &search->space;
@@ -83,9 +84,12 @@ static enum mics_status list_prefetches(struct mics_search *search, struct mics_
     space->prefetches = malloc(count * sizeof *space->prefetches);
     if (!space->prefetches)
         return mics_err_nomem(err);
-    for (uint32_t i = 0; i < count; i++)
-        space->prefetches[i] = wanted == MICS_AUTO ? i : wanted;
-    space->prefetch_count = count;
+    if (wanted != MICS_AUTO)
+        space->prefetches[space->prefetch_count++] = wanted;
+    for (uint32_t i = 0; i < count && wanted == MICS_AUTO; i += 1 + i / 8 * (i >= 8))
+        space->prefetches[space->prefetch_count++] = i;
+    if (space->prefetches[space->prefetch_count - 1] + 1 < count)
+        space->prefetches[space->prefetch_count++] = count - 1;
     return MICS_OK;
 }
 
@@ -244,8 +248,9 @@ static void keep_measured(const struct mics_search *search, struct mics_search_e
 static enum mics_status list_options(const struct mics_search *search,
                                      struct mics_search_entry *entry, struct mics_err *err)
 {
-    enum { SEGMENTS = 3, COALESCED = MICS_COALESCED_MAX + 1 };
+    enum { SEGMENTS = 3, COALESCED = 4 };
     static const uint32_t segments[SEGMENTS] = {1, 2, 4};
+    static const uint32_t coalesced[COALESCED] = {0, 1, 3, MICS_COALESCED_MAX};
     const struct mics_search_options *options = &search->options;
     const struct mics_shape *shape = &entry->candidate.shape;
     const enum mics_hierarchy wanted = options->hierarchical;
@@ -263,7 +268,7 @@ static enum mics_status list_options(const struct mics_search *search,
             for (uint32_t flags = least; flags < 4; flags++) {
                 const struct mics_exchange_option option = {
                     .segments = options->segments ? options->segments : segments[s],
-                    .coalesced = options->coalesce ? options->coalesce - 1 : c,
+                    .coalesced = options->coalesce ? options->coalesce - 1 : coalesced[c],
                     .hierarchical_gather = flags & 1,
                     .hierarchical_reduce = flags & 2,
                 };
