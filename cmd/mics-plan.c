@@ -233,24 +233,44 @@ static enum mics_status handle_word(struct request *request, int id, const char 
     return status;
 }
 
+/* Where the text of an option is kept as it is; NULL: it is parsed. */
+static const char **text_of(struct request *request, int id)
+{
+    switch (id) {
+    case ID_MODEL:
+        return &request->model;
+    case ID_TOPOLOGY:
+        return &request->topology;
+    case ID_CATALOGUE:
+        return &request->catalogue;
+    case ID_STRATEGY:
+        return &request->search.strategy;
+    case ID_TRACE:
+        return &request->trace;
+    case ID_HOSTS:
+        return &request->cluster.hosts;
+    case ID_SWITCHES:
+        return &request->cluster.switches;
+    case ID_HOSTFILE:
+        return &request->hostfile;
+    case ID_CHECK:
+        return &request->check;
+    default:
+        return NULL;
+    }
+}
+
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
 {
     struct request *request = context;
     struct mics_search_options *search = &request->search;
+    const char **text = text_of(request, id);
 
+    if (text) {
+        *text = value;
+        return MICS_OK;
+    }
     switch (id) {
-    case ID_MODEL:
-        request->model = value;
-        return MICS_OK;
-    case ID_TOPOLOGY:
-        request->topology = value;
-        return MICS_OK;
-    case ID_CATALOGUE:
-        request->catalogue = value;
-        return MICS_OK;
-    case ID_STRATEGY:
-        search->strategy = value;
-        return MICS_OK;
     case ID_GLOBAL_BATCH:
         return mics_parse_u64(value, 1, (uint64_t)1 << 40, &search->global_batch, err);
     case ID_MICRO_BATCH:
@@ -273,16 +293,6 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_SCHEDULE:
         request->schedule = true;
         return MICS_OK;
-    case ID_TRACE:
-        request->trace = value;
-        return MICS_OK;
-    case ID_HOSTS:
-    case ID_SWITCHES:
-    case ID_HOSTFILE:
-        *(id == ID_HOSTS      ? &request->cluster.hosts
-          : id == ID_SWITCHES ? &request->cluster.switches
-                              : &request->hostfile) = value;
-        return MICS_OK;
     case ID_ALL_NODES:
         request->cluster.all_nodes = true;
         return MICS_OK;
@@ -290,9 +300,6 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_parse_positive_count(value, &request->training.tokens, err);
     case ID_PRICE:
         return parse_price(value, &request->training, err);
-    case ID_CHECK:
-        request->check = value;
-        return MICS_OK;
     default:
         return handle_word(request, id, value, err);
     }

@@ -10,11 +10,12 @@
 /* Alignment of activations, batches and scalars inside their regions. */
 #define MICS_BUFFER_ALIGN 256
 /*
- * Host memory of a rank outside arena and snapshot, measured with Open MPI 4.1.4 and OpenBLAS 0.3.21
- * of Debian 12 (2026-11-22, /proc/PID/smaps of gpt2-nano; bench/plan/memory repeats it). For the
- * device memory of a GPU see gpu_memory.h.
+ * Host memory of a rank outside arena and snapshot, measured with Open MPI 4.1.4 and OpenBLAS
+ * 0.3.21 of Debian 12 (2026-11-22, /proc/PID/smaps of gpt2-nano; bench/plan/memory repeats it). For
+ * the device memory of a GPU see gpu_memory.h.
  *
- * A process that has joined a job: pages of libraries, Open MPI's state. mics-probe measures it. */
+ * A process that has joined a job: pages of libraries, Open MPI's state. mics-probe measures it.
+ */
 #define MICS_PROCESS_BYTES ((uint64_t)16 << 20)
 /* Code and data of program and libraries that training touches in addition; the plan, its schedule,
  * threads' stacks, a manifest. */

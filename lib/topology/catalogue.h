@@ -95,8 +95,8 @@ enum mics_status mics_catalogue_find(const struct mics_catalogue *catalogue, con
 enum mics_status mics_catalogue_find_gpu(const struct mics_catalogue *catalogue, const char *name,
                                          struct mics_instance *out, struct mics_err *err);
 
-/* The rates of the first built-in GPU whose model ("H200" of "H200-141") is in the name of a device,
- * such as "NVIDIA H200". false: there is none; *out is unchanged. */
+/* The rates of the first built-in GPU whose model ("H200" of "H200-141") is in the name of a
+ * device, such as "NVIDIA H200". false: there is none; *out is unchanged. */
 bool mics_catalogue_gpu_rates(const char *device, struct mics_gpu_rates *out);
 
 /* Complete a topology that has all but its GPU: the fields of its device from `gpu`, and its
@@ -115,7 +115,8 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
 enum mics_status mics_catalogue_print(FILE *out, const struct mics_catalogue *catalogue, int tsv,
                                       struct mics_err *err);
 
-/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: it is unknown. */
+/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: it is
+ * unknown. */
 enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_catalogue *catalogue,
                                                const char *name, int tsv, struct mics_err *err);
 

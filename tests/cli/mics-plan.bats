@@ -304,7 +304,7 @@ on_terminal() # columns command...
     awk -v a="$(field tokens_per_s mics)" -v b="$(field tokens_per_s eager)" 'BEGIN { exit !(b < 0.8 * a && b > 0.6 * a) }'
     [ "$(field profile eager)" = "eager PyTorch at 0.72 of fused kernels" ]
     [ "$(field attention eager)" = "at FlashAttention-2's rates, not measured" ]
-    ! grep -q '^profile' mics
+    run ! grep -q '^profile' mics
     mics-show --json eager.mp | grep -q '"profile": "pytorch"'
     run --separate-stderr nano --profile=jax
     [ "$status" = 2 ]

@@ -2,8 +2,8 @@
 /*
  * plan_fake.h - a model of which only the shape matters, for tests of plans and schedules.
  *
- * Units of odd sizes, round figures of bytes, a product for each stage; nothing can be computed with
- * it.
+ * Units of odd sizes, round figures of bytes, a product for each stage; nothing can be computed
+ * with it.
  */
 #ifndef MICS_TESTS_PLAN_FAKE_H
 #define MICS_TESTS_PLAN_FAKE_H

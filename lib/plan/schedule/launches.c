@@ -113,9 +113,10 @@ void mics_op_launches(const struct mics_model *model, const struct mics_plan_cho
                       const struct mics_op *op, bool train, struct mics_recorder *to)
 {
     const struct mics_batch batch = mics_choice_batch(choice, train);
-    const struct mics_layout layout = op->unit == MICS_NONE
-                                          ? (struct mics_layout){0}
-                                          : mics_choice_layout(model, choice, op->unit);
+    struct mics_layout layout = {0};
+
+    if (op->unit != MICS_NONE)
+        layout = mics_choice_layout(model, choice, op->unit);
 
     switch (op->kind) {
     case MICS_OP_FORWARD:

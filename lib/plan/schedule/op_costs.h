@@ -29,9 +29,9 @@ double mics_op_costs_compute(struct mics_op_costs *costs, const struct mics_plan
  * stages, and the zeroing of gradients that each micro-step repeats. */
 double mics_op_costs_micro_step(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
-/* Seconds that the compute stream needs besides, once in a step: norms and updates of all units, and
- * the zeroing of gradients that are not zeroed in each micro-step. With s times the micro-step this
- * is the sum of mics_op_costs_compute() over the stream. */
+/* Seconds that the compute stream needs besides, once in a step: norms and updates of all units,
+ * and the zeroing of gradients that are not zeroed in each micro-step. With s times the micro-step
+ * this is the sum of mics_op_costs_compute() over the stream. */
 double mics_op_costs_updates(struct mics_op_costs *costs, const struct mics_plan_choice *choice);
 
 /* Seconds of one collective of `bytes` (the whole array, gathered size) on the communicator of rank

@@ -108,8 +108,8 @@ enum mics_status mics_search_bytes(const struct mics_search *search,
                                    const struct mics_plan_choice *choice, uint64_t *bytes,
                                    struct mics_err *err);
 
-/* Every setting of the listed depths that fits; no bound is used. Stops when visit() fails. For tests and benchmarks,
- * which compare it with the search. */
+/* Every setting of the listed depths that fits; no bound is used. Stops when visit() fails. For
+ * tests and benchmarks, which compare it with the search. */
 enum mics_status mics_search_visit(struct mics_search *search,
                                    enum mics_status (*visit)(void *context,
                                                              const struct mics_plan_choice *choice,

@@ -73,8 +73,8 @@ static enum mics_status list_micro_batches(struct mics_search *search, struct mi
     return MICS_OK;
 }
 
-/* 0 to 8, then in steps of about an eighth, to a slot for each unit. The most that fits a setting is
- * tried in addition. */
+/* 0 to 8, then in steps of about an eighth, to a slot for each unit. The most that fits a setting
+ * is tried in addition. */
 static enum mics_status list_prefetches(struct mics_search *search, struct mics_err *err)
 {
     struct mics_search_space *space = &search->space;

@@ -26,8 +26,8 @@ static json_t *describe_ranks(const struct mics_job *job)
                      "per_node", (json_int_t)shape->per_node, "p_param", (json_int_t)shape->p_param,
                      "p_grad", (json_int_t)shape->p_grad, "p_optim", (json_int_t)shape->p_optim,
                      "threads", (json_int_t)job->threads, "transport", job->comm->backend,
-                     "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine), "arena_used_bytes",
-                     (json_int_t)mics_engine_high_water(job->engine));
+                     "comm_bytes", (json_int_t)mics_engine_comm_bytes(job->engine),
+                     "arena_used_bytes", (json_int_t)mics_engine_high_water(job->engine));
 }
 
 static json_t *describe_model_and_step(const struct mics_job *job, const struct mics_run *run)
@@ -39,8 +39,8 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
         "parameters", (json_int_t)job->plan->model->param_count, "strategy", choice->strategy,
         "micro_batch", (json_int_t)choice->micro_batch, "micro_steps",
         (json_int_t)choice->micro_steps, "seq", (json_int_t)choice->seq, "global_batch",
-        (json_int_t)run->global_batch, "arena_bytes", (json_int_t)mics_engine_arena_bytes(job->engine),
-        "after_step", (json_int_t)run->step);
+        (json_int_t)run->global_batch, "arena_bytes",
+        (json_int_t)mics_engine_arena_bytes(job->engine), "after_step", (json_int_t)run->step);
 }
 
 static json_t *event_run(const struct mics_job *job, const struct mics_run *run)

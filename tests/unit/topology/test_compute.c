@@ -54,7 +54,8 @@ static void square_products_of_an_a100_take_as_long_as_measured(void)
         CHECK_NEAR(tflops(&a100, measured[i].n), measured[i].tflops, 0.15 * measured[i].tflops);
 }
 
-/* H100: the average of the shapes of Llama 70B at tensor parallelism 8, 720 (SemiAnalysis, 2024). */
+/* H100: the average of the shapes of Llama 70B at tensor parallelism 8, 720 (SemiAnalysis,
+ * 2024). */
 static void large_products_of_an_h100_sustain_what_the_power_limit_leaves(void)
 {
     static const uint32_t nk[][2] = {{8192, 1280}, {1024, 8192}, {8192, 7168}, {3584, 8192}};
