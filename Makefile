@@ -160,7 +160,7 @@ bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
 	$(Q)$(BUILD)/bench/kernels
-bench-plan: all $(BUILD)/bench/plan_search
+bench-plan: all bench-programs
 	$(Q)BUILD=$(BUILD) bench/plan/run
 bench-lab: all
 	$(Q)for part in lab collectives training paced; do bench/$$part $(BUILD) || exit 1; done
