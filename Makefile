@@ -155,7 +155,7 @@ check: deps
 lint:
 	$(Q)tests/run lint
 # Programs that bench/plan runs.
-bench-programs: $(BUILD)/bench/nccl_curves $(BUILD)/bench/weak_scaling
+bench-programs: $(foreach p,nccl_curves weak_scaling plan_search,$(BUILD)/bench/$p)
 bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
