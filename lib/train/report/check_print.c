@@ -147,7 +147,11 @@ static void print_worst(FILE *out, const struct mics_check *check)
                 format(names[worst].quantity, each->predicted, texts[0]),
                 format(names[worst].quantity, each->measured, texts[1]));
     }
-    fprintf(out, "It makes a step %s %s than predicted.\n", texts[2], direction);
+    const double more_s = check->measured.step_s - check->predicted.step_s;
+
+    fprintf(out, "Alone it would make a step %s %s; ", texts[2], direction);
+    fprintf(out, "with the others, a step is %s %s than predicted.\n",
+            mics_format_time(fabs(more_s), texts[0], TEXT), more_s > 0 ? "longer" : "shorter");
 }
 
 enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,
