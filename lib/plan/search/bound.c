@@ -12,8 +12,9 @@
  *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an
  *     update.
  * The whole step takes at least the load of each resource. Exchanges of different streams share
- * links in the simulation, which adds nothing to their loads; contention and the slowdown of
- * computation by communication only prolong a step.
+ * links in the simulation, which adds nothing to their loads. What an exchange takes of the speed of
+ * computation is lost unless computation waits, so that a part takes at least its computation and
+ * what is lost; delays of communication by computation only prolong a step.
  */
 #include "base/num.h"
 #include "plan/search/bound_times.h"
@@ -49,6 +50,7 @@ static void add_load(struct load *total, const struct load *load, double times)
 {
     for (int i = 0; i < RESOURCE_COUNT; i++)
         total->seconds[i] += times * load->seconds[i];
+    total->lost += times * load->lost;
 }
 
 static void add_gathers(const struct parts *parts, enum gather_window window,
@@ -111,7 +113,8 @@ static double busiest(const struct load *load)
 static double part_seconds(const struct parts *parts, const struct content *content, double compute,
                            double in_param_slots, double in_grad_slots)
 {
-    double seconds = fmax(compute, busiest(&content->load));
+    const double lost = parts->times->counted * content->load.lost;
+    double seconds = fmax(compute + lost, busiest(&content->load));
 
     if (parts->gathers && parts->param_slots > 0)
         seconds = fmax(seconds, (content->param_slots + in_param_slots) / parts->param_slots);
@@ -213,7 +216,7 @@ static double unclipped_turn(const struct parts *parts)
     const bool later = parts->choice->micro_steps > 1;
     const struct mics_pass_times *pass = &parts->passes[later];
     struct content content = {.resident_chain = 0};
-    struct load publish = {{0}};
+    struct load publish = {.lost = 0};
     double optimizer = 0, least = INFINITY, compute;
 
     add_gathers(parts, WINDOW_LAST, &content);
@@ -265,8 +268,8 @@ static double gather_count(const struct parts *parts, uint32_t c)
                (three - parts->gathers_of_two[WINDOW_STEP * parts->bounds->class_count + c]);
 }
 
-/* All loads of a step. */
-static double load_seconds(const struct parts *parts)
+/* All computation and loads of a step. */
+static double whole_seconds(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const double steps = parts->choice->micro_steps;
@@ -284,7 +287,7 @@ static double load_seconds(const struct parts *parts)
         add_load(&load, &unit->second_hop_load, count);
         add_load(&load, &unit->publish_load, count);
     }
-    return busiest(&load);
+    return fmax(compute_seconds(parts) + parts->times->counted * load.lost, busiest(&load));
 }
 
 /* Seconds of one segment of each hop, of `count` units together: those of the first stages, of
@@ -395,7 +398,7 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
             return mics_err_nomem(err);
     }
     time_sets(&parts);
-    seconds = fmax(compute_seconds(&parts), load_seconds(&parts));
+    seconds = whole_seconds(&parts);
     if (bounds->model->stage_count > 1) {
         double turn = last_part(&parts) + first_part(&parts), sum;
 
