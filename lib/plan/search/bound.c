@@ -179,6 +179,22 @@ static double between_heads(const struct parts *parts, bool later)
     return fmax(apart, together);
 }
 
+/* From the last head until all gradients are computed. */
+static double last_backward(const struct parts *parts)
+{
+    const uint32_t rotating = parts->bounds->rotating;
+    const bool later = parts->choice->micro_steps > 1;
+    const struct mics_pass_times *pass = &parts->passes[later];
+    struct content content = {.resident_chain = 0};
+
+    add_gathers(parts, WINDOW_LAST, &content);
+    add_first_reduces(parts, rotating > parts->grad_slots ? rotating - parts->grad_slots : 0, later,
+                      &content);
+    return part_seconds(parts, &content, pass->backward, pass->backward_params,
+                        pass->backward_grads) +
+           pass->last;
+}
+
 /* From the last head to the norm, and without clipping to the last update. */
 static double last_part(const struct parts *parts)
 {
@@ -202,7 +218,7 @@ static double last_part(const struct parts *parts)
     tail -= parts->first.norm + (parts->choice->clip ? 0 : parts->first.update);
     seconds =
         part_seconds(parts, &content, backward + tail, pass->backward_params, pass->backward_grads);
-    seconds = fmax(seconds, backward + parts->last_reduction);
+    seconds = fmax(seconds, last_backward(parts) + fmax(tail, parts->last_reduction));
     return seconds + parts->first.norm +
            (parts->choice->clip ? parts->times->norm_reduce : parts->first.update);
 }
@@ -214,7 +230,6 @@ static double unclipped_turn(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const bool later = parts->choice->micro_steps > 1;
-    const struct mics_pass_times *pass = &parts->passes[later];
     struct content content = {.resident_chain = 0};
     struct load publish = {.lost = 0};
     double optimizer = 0, least = INFINITY, compute;
@@ -232,7 +247,7 @@ static double unclipped_turn(const struct parts *parts)
         add_load(&content.load, &unit->second_hop_load, count);
         add_load(&content.load, &unit->publish_load, count);
     }
-    compute = pass->backward + pass->last +
+    compute = last_backward(parts) +
               fmax(optimizer + parts->start, least + busiest(&publish) + parts->last_segment);
     return fmax(compute, busiest(&content.load) + parts->last_segment) + parts->passes[0].forward;
 }
