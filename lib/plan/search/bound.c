@@ -339,16 +339,23 @@ static double set_seconds(const struct parts *parts, uint32_t count, size_t exch
     return fmax(pipeline_seconds(parts, hops[0], hops[1]), first->chain);
 }
 
-/* A segment is synchronised when it is scattered, unless the stream scatters another first. */
-static double second_hop_seconds(const struct parts *parts, uint32_t scattered, uint32_t synced)
+/* From the last gradients, of `reduced` units together, until they are synchronised. A stream that
+ * scatters and synchronises first scatters all of a set. Of gradients that are not cut, all but the
+ * last unit's may be scattered before. */
+static double second_hop_seconds(const struct parts *parts, uint32_t reduced)
 {
+    const bool cut_grads = parts->choice->shape.p_grad > 1;
+    const bool coalesces = parts->choice->grad_dtype == MICS_F32;
+    const uint32_t scattered = cut_grads || coalesces ? reduced : 1;
     const double segments = parts->times->segments > 0 ? parts->times->segments : 1;
-    double scatter[2], sync[2];
+    double scatter[2], last[2], all[2];
 
     add_hops(parts, scattered, offsetof(struct unit_times, scatter), scatter);
-    add_hops(parts, synced, offsetof(struct unit_times, sync), sync);
-    return parts->times->one_second_stream ? segments * (scatter[0] + sync[0])
-                                           : pipeline_seconds(parts, scatter[0], sync[0]);
+    add_hops(parts, reduced, offsetof(struct unit_times, sync), all);
+    add_hops(parts, coalesces ? reduced : 1, offsetof(struct unit_times, sync), last);
+    if (parts->times->one_second_stream)
+        return segments * (scatter[0] + all[0]);
+    return fmax(pipeline_seconds(parts, scatter[0], last[0]), cut_grads ? segments * all[0] : 0);
 }
 
 /* Units are coalesced with those of stage 0: the first set to be gathered, and the set of the last
@@ -358,7 +365,6 @@ static void time_sets(struct parts *parts)
 {
     const struct mics_plan_choice *choice = parts->choice;
     const bool later = choice->micro_steps > 1, cut_grads = choice->shape.p_grad > 1;
-    const bool second_hop = choice->grad_dtype == MICS_F32; /* is coalesced, too */
     const uint32_t units = parts->bounds->model->unit_count, classes = parts->bounds->class_count;
     uint32_t gathered = (uint32_t)mics_min_u64(choice->coalesced + 1, units), reduced = gathered;
     double accumulate = 0;
@@ -386,7 +392,7 @@ static void time_sets(struct parts *parts)
     parts->last_reduction =
         accumulate +
         set_seconds(parts, reduced, offsetof(struct unit_times, reduce), &parts->first.reduce) +
-        second_hop_seconds(parts, cut_grads || second_hop ? reduced : 1, second_hop ? reduced : 1);
+        second_hop_seconds(parts, reduced);
 }
 
 enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
