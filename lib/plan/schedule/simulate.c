@@ -307,7 +307,7 @@ static void copy_timeline(const struct sim *sim, uint32_t step, struct mics_time
     out->op_count = n;
 }
 
-/* Do the last `cycle` periods repeat those before? ends[i] is the end of step i - 1, ends[0] is 0. */
+/* Do the last `cycle` periods repeat those before? ends[i] is the end of step i - 1, ends[0] 0. */
 static bool is_cycle(const double *ends, uint32_t steps, uint32_t cycle)
 {
     if (steps < 2 * cycle + 1) /* the first is not like the others */

@@ -12,7 +12,7 @@
  *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an
  *     update.
  * The whole step takes at least the load of each resource. Exchanges of different streams share
- * links in the simulation, which adds nothing to their loads. What an exchange takes of the speed of
+ * links in the simulation, which adds nothing to their loads. What exchanges take of the speed of
  * computation is lost unless computation waits, so that a part takes at least its computation and
  * what is lost; delays of communication by computation only prolong a step.
  */
