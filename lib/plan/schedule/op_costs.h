@@ -46,6 +46,10 @@ struct mics_collective_time mics_op_costs_collective_time(struct mics_op_costs *
                                                           enum mics_collective collective,
                                                           enum mics_comm_kind comm, uint64_t bytes);
 
+/* Computation keeps this part of its speed whatever runs beside it: what several collectives take
+ * of a device was measured for one at a time, and their sum could be all of it. */
+#define MICS_LEAST_COMPUTE_SPEED 0.2
+
 /* The part of the computation's speed that is lost while such a collective runs alone on its links:
  * 0 to 1. */
 double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_plan_choice *choice,

@@ -4,7 +4,8 @@
  *
  * Streams run side by side, each in order. An operation starts when its stream is free and what it
  * waits for is complete, and takes the time that op_costs.h gives it. Steps are run one after
- * another until their period no longer changes.
+ * another until their periods repeat: mostly each is like the last, but without clipping, where
+ * nothing divides steps, a few may alternate.
  *
  * Approximations: all ranks are alike, so that rank 0 represents all and there are no stragglers.
  * Communicators of one kind that share a node's card divide it according to the cost model
@@ -20,14 +21,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MAX_STEPS = 8 };
+/* Where the same few periods do not repeat, the mean of the last is taken. */
+enum { MAX_STEPS = 16, MAX_CYCLE = 4, MEAN_STEPS = 8 };
 
-/* The period is steady when it changes by no more than this fraction. */
+/* Periods are the same if they differ by no more than this fraction. */
 #define STEADY 1e-6
-
-/* Computation keeps this part of its speed whatever runs beside it: what several collectives take
- * of a device was measured for one at a time, and their sum could be all of it. */
-#define LEAST_COMPUTE_SPEED 0.2
 
 /* What the operations that use it divide among themselves. */
 enum medium { MEDIUM_NONE, MEDIUM_COMPUTE, MEDIUM_NODE, MEDIUM_NET, MEDIUM_COUNT };
@@ -248,7 +246,7 @@ static void set_speeds(struct sim *sim)
             compute = lane;
     }
     if (compute)
-        compute->speed = fmax(1 - lost, LEAST_COMPUTE_SPEED);
+        compute->speed = fmax(1 - lost, MICS_LEAST_COMPUTE_SPEED);
 }
 
 /* Advance the clock until the first of the running operations completes or has waited for its
@@ -309,27 +307,49 @@ static void copy_timeline(const struct sim *sim, uint32_t step, struct mics_time
     out->op_count = n;
 }
 
+/* Do the last `cycle` periods repeat those before? ends[i] is the end of step i - 1, ends[0] 0. */
+static bool is_cycle(const double *ends, uint32_t steps, uint32_t cycle)
+{
+    if (steps < 2 * cycle + 1) /* the first is not like the others */
+        return false;
+    for (uint32_t i = steps; i > steps - cycle; i--) {
+        const double period = ends[i] - ends[i - 1], before = ends[i - cycle] - ends[i - cycle - 1];
+
+        if (fabs(period - before) > STEADY * period)
+            return false;
+    }
+    return true;
+}
+
+/* The number of steps after which periods repeat; 0: not yet. */
+static uint32_t cycle_of(const double *ends, uint32_t steps)
+{
+    for (uint32_t cycle = 1; cycle <= MAX_CYCLE; cycle++)
+        if (is_cycle(ends, steps, cycle))
+            return cycle;
+    return 0;
+}
+
 enum mics_status mics_simulate(const struct mics_schedule *schedule,
                                const struct mics_plan_choice *choice, struct mics_op_costs *costs,
                                struct mics_timeline *timeline, double *step_s, struct mics_err *err)
 {
     struct sim sim;
     enum mics_status status = sim_open(&sim, schedule, err);
-    double before = 0, period = 0, change = DBL_MAX;
 
     if (status == MICS_OK) {
-        uint32_t step = 0;
+        double ends[MAX_STEPS + 1] = {0};
+        uint32_t steps = 0, cycle = 0;
 
         set_costs(&sim, choice, costs);
-        while (step < MAX_STEPS && (step < 3 || fabs(change) > STEADY * period)) {
-            double now = run_step(&sim, step++);
-
-            change = now - before - period;
-            period = now - before;
-            before = now;
+        while (steps < MAX_STEPS && cycle == 0) {
+            ends[steps + 1] = run_step(&sim, steps);
+            cycle = cycle_of(ends, ++steps);
         }
-        copy_timeline(&sim, step - 1, timeline);
-        *step_s = period;
+        if (cycle == 0)
+            cycle = MEAN_STEPS;
+        copy_timeline(&sim, steps - 1, timeline);
+        *step_s = (ends[steps] - ends[steps - cycle]) / cycle;
     }
     sim_close(&sim);
     return status;

@@ -40,8 +40,8 @@ enum mics_status mics_timeline_classes(const struct mics_schedule *schedule,
                                        struct mics_class_times *out, struct mics_err *err);
 
 /* Executor "simulate": one step in the steady state, on a virtual clock. Steps are repeated until
- * the time of a step no longer changes. Timeline arrays are the caller's, of op_count; *step_s is
- * the period of the steps. No device is used. MICS_ERR_NOMEM: out of memory. */
+ * their periods repeat. Timeline arrays are the caller's, of op_count; *step_s is the period of the
+ * steps, the mean of those that repeat. No device is used. MICS_ERR_NOMEM: out of memory. */
 enum mics_status mics_simulate(const struct mics_schedule *schedule,
                                const struct mics_plan_choice *choice, struct mics_op_costs *costs,
                                struct mics_timeline *timeline, double *step_s,

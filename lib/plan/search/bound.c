@@ -12,8 +12,9 @@
  *   - chains: the last unit's gradients are reduced, synchronised, and in the norm before an
  *     update.
  * The whole step takes at least the load of each resource. Exchanges of different streams share
- * links in the simulation, which adds nothing to their loads; contention and the slowdown of
- * computation by communication only prolong a step.
+ * links in the simulation, which adds nothing to their loads. What exchanges take of the speed of
+ * computation is lost unless computation waits, so that a part takes at least its computation and
+ * what is lost; delays of communication by computation only prolong a step.
  */
 #include "base/num.h"
 #include "plan/search/bound_times.h"
@@ -49,6 +50,7 @@ static void add_load(struct load *total, const struct load *load, double times)
 {
     for (int i = 0; i < RESOURCE_COUNT; i++)
         total->seconds[i] += times * load->seconds[i];
+    total->lost += times * load->lost;
 }
 
 static void add_gathers(const struct parts *parts, enum gather_window window,
@@ -111,7 +113,8 @@ static double busiest(const struct load *load)
 static double part_seconds(const struct parts *parts, const struct content *content, double compute,
                            double in_param_slots, double in_grad_slots)
 {
-    double seconds = fmax(compute, busiest(&content->load));
+    const double lost = parts->times->counted * content->load.lost;
+    double seconds = fmax(compute + lost, busiest(&content->load));
 
     if (parts->gathers && parts->param_slots > 0)
         seconds = fmax(seconds, (content->param_slots + in_param_slots) / parts->param_slots);
@@ -176,6 +179,22 @@ static double between_heads(const struct parts *parts, bool later)
     return fmax(apart, together);
 }
 
+/* From the last head until all gradients are computed. */
+static double last_backward(const struct parts *parts)
+{
+    const uint32_t rotating = parts->bounds->rotating;
+    const bool later = parts->choice->micro_steps > 1;
+    const struct mics_pass_times *pass = &parts->passes[later];
+    struct content content = {.resident_chain = 0};
+
+    add_gathers(parts, WINDOW_LAST, &content);
+    add_first_reduces(parts, rotating > parts->grad_slots ? rotating - parts->grad_slots : 0, later,
+                      &content);
+    return part_seconds(parts, &content, pass->backward, pass->backward_params,
+                        pass->backward_grads) +
+           pass->last;
+}
+
 /* From the last head to the norm, and without clipping to the last update. */
 static double last_part(const struct parts *parts)
 {
@@ -199,7 +218,7 @@ static double last_part(const struct parts *parts)
     tail -= parts->first.norm + (parts->choice->clip ? 0 : parts->first.update);
     seconds =
         part_seconds(parts, &content, backward + tail, pass->backward_params, pass->backward_grads);
-    seconds = fmax(seconds, backward + parts->last_reduction);
+    seconds = fmax(seconds, last_backward(parts) + fmax(tail, parts->last_reduction));
     return seconds + parts->first.norm +
            (parts->choice->clip ? parts->times->norm_reduce : parts->first.update);
 }
@@ -211,9 +230,8 @@ static double unclipped_turn(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const bool later = parts->choice->micro_steps > 1;
-    const struct mics_pass_times *pass = &parts->passes[later];
     struct content content = {.resident_chain = 0};
-    struct load publish = {{0}};
+    struct load publish = {.lost = 0};
     double optimizer = 0, least = INFINITY, compute;
 
     add_gathers(parts, WINDOW_LAST, &content);
@@ -229,7 +247,7 @@ static double unclipped_turn(const struct parts *parts)
         add_load(&content.load, &unit->second_hop_load, count);
         add_load(&content.load, &unit->publish_load, count);
     }
-    compute = pass->backward + pass->last +
+    compute = last_backward(parts) +
               fmax(optimizer + parts->start, least + busiest(&publish) + parts->last_segment);
     return fmax(compute, busiest(&content.load) + parts->last_segment) + parts->passes[0].forward;
 }
@@ -265,8 +283,8 @@ static double gather_count(const struct parts *parts, uint32_t c)
                (three - parts->gathers_of_two[WINDOW_STEP * parts->bounds->class_count + c]);
 }
 
-/* All loads of a step. */
-static double load_seconds(const struct parts *parts)
+/* All computation and loads of a step. */
+static double whole_seconds(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const double steps = parts->choice->micro_steps;
@@ -284,7 +302,7 @@ static double load_seconds(const struct parts *parts)
         add_load(&load, &unit->second_hop_load, count);
         add_load(&load, &unit->publish_load, count);
     }
-    return busiest(&load);
+    return fmax(compute_seconds(parts) + parts->times->counted * load.lost, busiest(&load));
 }
 
 /* Seconds of one segment of each hop, of `count` units together: those of the first stages, of
@@ -321,16 +339,23 @@ static double set_seconds(const struct parts *parts, uint32_t count, size_t exch
     return fmax(pipeline_seconds(parts, hops[0], hops[1]), first->chain);
 }
 
-/* A segment is synchronised when it is scattered, unless the stream scatters another first. */
-static double second_hop_seconds(const struct parts *parts, uint32_t scattered, uint32_t synced)
+/* From the last gradients, of `reduced` units together, until they are synchronised. A stream that
+ * scatters and synchronises first scatters all of a set. Of gradients that are not cut, all but the
+ * last unit's may be scattered before. */
+static double second_hop_seconds(const struct parts *parts, uint32_t reduced)
 {
+    const bool cut_grads = parts->choice->shape.p_grad > 1;
+    const bool coalesces = parts->choice->grad_dtype == MICS_F32;
+    const uint32_t scattered = cut_grads || coalesces ? reduced : 1;
     const double segments = parts->times->segments > 0 ? parts->times->segments : 1;
-    double scatter[2], sync[2];
+    double scatter[2], last[2], all[2];
 
     add_hops(parts, scattered, offsetof(struct unit_times, scatter), scatter);
-    add_hops(parts, synced, offsetof(struct unit_times, sync), sync);
-    return parts->times->one_second_stream ? segments * (scatter[0] + sync[0])
-                                           : pipeline_seconds(parts, scatter[0], sync[0]);
+    add_hops(parts, reduced, offsetof(struct unit_times, sync), all);
+    add_hops(parts, coalesces ? reduced : 1, offsetof(struct unit_times, sync), last);
+    if (parts->times->one_second_stream)
+        return segments * (scatter[0] + all[0]);
+    return fmax(pipeline_seconds(parts, scatter[0], last[0]), cut_grads ? segments * all[0] : 0);
 }
 
 /* Units are coalesced with those of stage 0: the first set to be gathered, and the set of the last
@@ -340,7 +365,6 @@ static void time_sets(struct parts *parts)
 {
     const struct mics_plan_choice *choice = parts->choice;
     const bool later = choice->micro_steps > 1, cut_grads = choice->shape.p_grad > 1;
-    const bool second_hop = choice->grad_dtype == MICS_F32; /* is coalesced, too */
     const uint32_t units = parts->bounds->model->unit_count, classes = parts->bounds->class_count;
     uint32_t gathered = (uint32_t)mics_min_u64(choice->coalesced + 1, units), reduced = gathered;
     double accumulate = 0;
@@ -368,7 +392,7 @@ static void time_sets(struct parts *parts)
     parts->last_reduction =
         accumulate +
         set_seconds(parts, reduced, offsetof(struct unit_times, reduce), &parts->first.reduce) +
-        second_hop_seconds(parts, cut_grads || second_hop ? reduced : 1, second_hop ? reduced : 1);
+        second_hop_seconds(parts, reduced);
 }
 
 enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
@@ -395,7 +419,7 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
             return mics_err_nomem(err);
     }
     time_sets(&parts);
-    seconds = fmax(compute_seconds(&parts), load_seconds(&parts));
+    seconds = whole_seconds(&parts);
     if (bounds->model->stage_count > 1) {
         double turn = last_part(&parts) + first_part(&parts), sum;
 

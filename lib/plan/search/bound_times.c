@@ -9,6 +9,7 @@
 #include "plan/schedule/build.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -111,8 +112,11 @@ enum mics_status mics_bounds_new(struct mics_op_costs *costs, const struct mics_
         bounds->have_gathers = calloc(slots * 3, sizeof *bounds->have_gathers);
         bounds->reduced = calloc(slots * classes, sizeof *bounds->reduced);
         bounds->leading = calloc((model->unit_count + 1) * classes, sizeof *bounds->leading);
+        bounds->hops = calloc(classes, sizeof *bounds->hops);
+        bounds->group = calloc(classes, sizeof *bounds->group);
     }
-    if (!bounds->gathers || !bounds->have_gathers || !bounds->reduced || !bounds->leading) {
+    if (!bounds->hops || !bounds->group || !bounds->gathers || !bounds->have_gathers ||
+        !bounds->reduced || !bounds->leading) {
         mics_bounds_free(bounds);
         return mics_err_nomem(err);
     }
@@ -138,6 +142,8 @@ void mics_bounds_free(struct mics_bounds *bounds)
     free(bounds->have_gathers);
     free(bounds->reduced);
     free(bounds->leading);
+    free(bounds->hops);
+    free(bounds->group);
     free(bounds);
 }
 
@@ -298,58 +304,134 @@ enum mics_status mics_bounds_passes(struct mics_bounds *bounds,
     return MICS_OK;
 }
 
-/* An exchange of one unit. */
+/* An exchange of all units. */
 struct unit_exchange {
     struct mics_bounds *bounds;
     const struct mics_plan_choice *choice;
-    struct mics_layout layout;
     const struct mics_exchange *route;
     enum mics_collective collective;
     enum mics_dtype dtype;
-    uint32_t coalesced; /* most units of one collective */
-    bool gathers;       /* on the streams of gathers */
+    uint32_t coalesced;    /* most units of one collective */
+    bool gathers;          /* on the streams of gathers */
+    size_t exchange, load; /* where in struct unit_times */
 };
 
-static struct mics_collective_time collective_time(const struct unit_exchange *exchange,
-                                                   enum mics_comm_kind comm, uint64_t bytes)
+static void price_collective(const struct unit_exchange *exchange, enum mics_comm_kind comm,
+                             uint64_t bytes, double amounts[AMOUNT_COUNT])
 {
-    return mics_op_costs_collective_time(exchange->bounds->costs, exchange->choice,
-                                         exchange->collective, comm, bytes);
+    struct mics_op_costs *costs = exchange->bounds->costs;
+    const struct mics_collective_time time =
+        mics_op_costs_collective_time(costs, exchange->choice, exchange->collective, comm, bytes);
+
+    amounts[AMOUNT_SECONDS] = time.latency_s + time.transfer_s;
+    amounts[AMOUNT_TRANSFER] = time.transfer_s;
+    amounts[AMOUNT_LOST] =
+        amounts[AMOUNT_SECONDS] *
+        mics_op_costs_slowdown(costs, exchange->choice, exchange->collective, comm, bytes);
 }
 
-/* Add the unit's part of the load to *load. Of coalesced units each has its part of one
- * collective's time. In a chain, the hops of one segment follow each other, and each hop takes the
- * segments one by one. */
-static struct exchange_times time_exchange(const struct unit_exchange *exchange, struct load *load)
+/* Account for one collective of `counts` units of each class. */
+static void price_group(const struct unit_exchange *exchange, enum mics_comm_kind comm,
+                        const uint32_t *counts)
 {
-    const double segments = exchange->layout.segments;
-    struct exchange_times times = {.chain = 0};
-    double longest = 0;
+    struct class_hop *hops = exchange->bounds->hops;
+    double all[AMOUNT_COUNT], sum[AMOUNT_COUNT] = {0};
+    uint64_t bytes = 0;
+
+    for (uint32_t c = 0; c < exchange->bounds->class_count; c++) {
+        bytes += counts[c] * hops[c].bytes;
+        for (int a = 0; a < AMOUNT_COUNT; a++)
+            sum[a] += counts[c] * hops[c].alone[a];
+    }
+    price_collective(exchange, comm, bytes, all);
+    for (uint32_t c = 0; c < exchange->bounds->class_count; c++) {
+        if (counts[c] == 0)
+            continue;
+        for (int a = 0; a < AMOUNT_COUNT; a++)
+            if (sum[a] > 0)
+                hops[c].part[a] = fmin(hops[c].part[a], all[a] / sum[a]);
+        hops[c].least_s = fmin(hops[c].least_s, all[AMOUNT_SECONDS]);
+        hops[c].most_lost = fmax(hops[c].most_lost, all[AMOUNT_LOST] / all[AMOUNT_SECONDS]);
+    }
+}
+
+/* All groups that can be coalesced: up to exchange->coalesced units, with equally many segments, of
+ * which bounds->group has those of the classes before c. */
+static void price_groups(const struct unit_exchange *exchange, enum mics_comm_kind comm, uint32_t c,
+                         uint32_t size, uint32_t segments)
+{
+    const struct mics_bounds *bounds = exchange->bounds;
+    const uint32_t left = exchange->coalesced - size;
+
+    if (c == bounds->class_count) {
+        if (size > 1)
+            price_group(exchange, comm, bounds->group);
+        return;
+    }
+    for (uint32_t n = 0; n <= left && n <= bounds->classes[c].count; n++) {
+        if (n > 0 && segments > 0 && bounds->hops[c].segments != segments)
+            break;
+        bounds->group[c] = n;
+        price_groups(exchange, comm, c + 1, size + n, n > 0 ? bounds->hops[c].segments : segments);
+    }
+    bounds->group[c] = 0;
+}
+
+/* Price one hop of each class. Of a group's collective each unit has the part that its own would
+ * take of the sum of all units' own: the least of all groups that it can be in, so that the parts
+ * of any group never exceed its collective. */
+static void price_hop(const struct unit_exchange *exchange, const struct mics_hop *hop)
+{
+    const struct mics_bounds *bounds = exchange->bounds;
+
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct mics_layout layout =
+            mics_choice_layout(bounds->model, exchange->choice, bounds->classes[c].unit);
+        struct class_hop *own = &bounds->hops[c];
+
+        *own = (struct class_hop){.segments = layout.segments, .part = {1, 1, 1}};
+        own->bytes = layout.segment_count / hop->divisor * mics_dtype_bytes(exchange->dtype);
+        price_collective(exchange, hop->comm, own->bytes, own->alone);
+        own->least_s = own->alone[AMOUNT_SECONDS];
+        own->most_lost = own->alone[AMOUNT_LOST] / own->least_s;
+    }
+    if (exchange->coalesced > 1)
+        price_groups(exchange, hop->comm, 0, 0, 0);
+}
+
+/* Add each unit's part of the loads. In a chain, the hops of one segment follow each other, and
+ * each hop takes the segments one by one. */
+static void time_exchange(const struct unit_exchange *exchange, struct mics_exchange_times *out)
+{
+    const struct mics_bounds *bounds = exchange->bounds;
 
     for (uint32_t h = 0; h < exchange->route->hop_count; h++) {
         const struct mics_hop *hop = &exchange->route->hops[h];
-        const uint64_t bytes =
-            exchange->layout.segment_count / hop->divisor * mics_dtype_bytes(exchange->dtype);
-        const struct mics_collective_time one = collective_time(exchange, hop->comm, bytes),
-                                          all = collective_time(exchange, hop->comm,
-                                                                exchange->coalesced * bytes);
-        const double alone = one.latency_s + one.transfer_s;
         const bool net =
             hop->stream == MICS_STREAM_GATHER_NET || hop->stream == MICS_STREAM_REDUCE_NET;
-        const enum resource node_stream =
-            exchange->gathers ? GATHER_NODE_STREAM : REDUCE_NODE_STREAM;
+        const enum resource stream =
+            (exchange->gathers ? GATHER_NODE_STREAM : REDUCE_NODE_STREAM) + net;
 
-        const double part = fmin(alone, (all.latency_s + all.transfer_s) / exchange->coalesced);
+        price_hop(exchange, hop);
+        for (uint32_t c = 0; c < bounds->class_count; c++) {
+            const struct class_hop *own = &bounds->hops[c];
+            const double segments = own->segments;
+            struct load *load = (void *)((char *)&out->units[c] + exchange->load);
+            struct exchange_times *times = (void *)((char *)&out->units[c] + exchange->exchange);
+            double parts[AMOUNT_COUNT];
 
-        load->seconds[net ? NETWORK : NODE_LINKS] +=
-            segments * fmin(one.transfer_s, all.transfer_s / exchange->coalesced);
-        load->seconds[net ? node_stream + 1 : node_stream] += segments * part;
-        times.hops[h] = part;
-        times.chain += alone;
-        longest = fmax(longest, alone);
+            for (int a = 0; a < AMOUNT_COUNT; a++)
+                parts[a] = own->part[a] * own->alone[a];
+            load->seconds[net ? NETWORK : NODE_LINKS] += segments * parts[AMOUNT_TRANSFER];
+            load->seconds[stream] += segments * parts[AMOUNT_SECONDS];
+            load->lost += segments * parts[AMOUNT_LOST];
+            out->most_lost[stream] = fmax(out->most_lost[stream], own->most_lost);
+            times->hops[h] = parts[AMOUNT_SECONDS];
+            times->least[h] = own->least_s;
+            times->chain = times->least[0] + times->least[1] +
+                           (segments - 1) * fmax(times->least[0], times->least[1]);
+        }
     }
-    times.chain += (segments - 1) * longest;
-    return times;
 }
 
 static double compute_seconds(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
@@ -364,43 +446,62 @@ static double compute_seconds(struct mics_bounds *bounds, const struct mics_plan
     return mics_op_costs_compute(bounds->costs, choice, &op);
 }
 
-static struct unit_times time_unit(struct mics_bounds *bounds,
-                                   const struct mics_plan_choice *choice,
-                                   const struct mics_routes *routes, uint32_t unit)
+static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
+                           const struct mics_routes *routes, struct mics_exchange_times *times)
 {
     const uint32_t most = choice->coalesced + 1;
-    struct unit_exchange exchange = {.bounds = bounds,
-                                     .choice = choice,
-                                     .layout = mics_choice_layout(bounds->model, choice, unit),
-                                     .route = &routes->gather,
-                                     .collective = MICS_ALL_GATHER,
-                                     .dtype = choice->dtype,
-                                     .coalesced = most,
-                                     .gathers = true};
-    struct unit_times times = {.norm = 0};
+    const struct unit_exchange exchanges[] = {
+        {.route = &routes->gather,
+         .collective = MICS_ALL_GATHER,
+         .dtype = choice->dtype,
+         .coalesced = most,
+         .gathers = true,
+         .exchange = offsetof(struct unit_times, gather),
+         .load = offsetof(struct unit_times, gather_load)},
+        {.route = &routes->publish,
+         .collective = MICS_ALL_GATHER,
+         .dtype = choice->dtype,
+         .coalesced = 1,
+         .gathers = true,
+         .exchange = offsetof(struct unit_times, publish),
+         .load = offsetof(struct unit_times, publish_load)},
+        {.route = &routes->reduce,
+         .collective = MICS_REDUCE_SCATTER,
+         .dtype = choice->grad_dtype,
+         .coalesced = most,
+         .exchange = offsetof(struct unit_times, reduce),
+         .load = offsetof(struct unit_times, reduce_load)},
+        {.route = &routes->scatter,
+         .collective = MICS_REDUCE_SCATTER,
+         .dtype = choice->grad_dtype,
+         .coalesced = choice->grad_dtype == MICS_F32 ? most : 1,
+         .exchange = offsetof(struct unit_times, scatter),
+         .load = offsetof(struct unit_times, second_hop_load)},
+        {.route = &routes->sync,
+         .collective = MICS_ALL_REDUCE,
+         .dtype = choice->grad_dtype,
+         .coalesced = choice->grad_dtype == MICS_F32 ? most : 1,
+         .exchange = offsetof(struct unit_times, sync),
+         .load = offsetof(struct unit_times, second_hop_load)},
+    };
 
-    times.gather = time_exchange(&exchange, &times.gather_load);
-    exchange.route = &routes->publish;
-    exchange.coalesced = 1;
-    times.publish = time_exchange(&exchange, &times.publish_load);
-    exchange.route = &routes->reduce;
-    exchange.collective = MICS_REDUCE_SCATTER;
-    exchange.dtype = choice->grad_dtype;
-    exchange.coalesced = most;
-    exchange.gathers = false;
-    times.reduce = time_exchange(&exchange, &times.reduce_load);
-    exchange.route = &routes->scatter;
-    exchange.coalesced = choice->grad_dtype == MICS_F32 ? most : 1;
-    times.scatter = time_exchange(&exchange, &times.second_hop_load);
-    exchange.route = &routes->sync;
-    exchange.collective = MICS_ALL_REDUCE;
-    times.sync = time_exchange(&exchange, &times.second_hop_load);
+    for (size_t i = 0; i < sizeof exchanges / sizeof *exchanges; i++) {
+        struct unit_exchange exchange = exchanges[i];
+
+        exchange.bounds = bounds;
+        exchange.choice = choice;
+        time_exchange(&exchange, times);
+    }
+}
+
+static void time_computation(struct mics_bounds *bounds, const struct mics_plan_choice *choice,
+                             uint32_t unit, struct unit_times *times)
+{
     for (int later = 0; later < 2 && choice->shape.p_grad > 1; later++)
-        times.accumulate[later] =
+        times->accumulate[later] =
             compute_seconds(bounds, choice, unit, MICS_OP_ACCUMULATE, (uint32_t)later);
-    times.norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
-    times.update = compute_seconds(bounds, choice, unit, MICS_OP_UPDATE, 0);
-    return times;
+    times->norm = compute_seconds(bounds, choice, unit, MICS_OP_NORM, 0);
+    times->update = compute_seconds(bounds, choice, unit, MICS_OP_UPDATE, 0);
 }
 
 /* The number of targets, and loss and norm. */
@@ -423,6 +524,22 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
         norm.transfer_s + targets.transfer_s;
     times->scalars.seconds[REDUCE_NET_STREAM] =
         times->norm_reduce + targets.latency_s + targets.transfer_s;
+    for (int i = 1; i <= 2; i++)
+        times->most_lost[REDUCE_NET_STREAM] =
+            fmax(times->most_lost[REDUCE_NET_STREAM],
+                 mics_op_costs_slowdown(bounds->costs, choice, MICS_ALL_REDUCE, MICS_COMM_WORLD,
+                                        (size_t)i * sizeof(double)));
+}
+
+/* Computation keeps a least speed: of what all streams together could take of it at one moment,
+ * this part is always lost. */
+static double counted_part(const struct mics_exchange_times *times)
+{
+    double most = 0;
+
+    for (int stream = GATHER_NODE_STREAM; stream <= REDUCE_NET_STREAM; stream++)
+        most += times->most_lost[stream];
+    return most > 0 ? fmin(1, (1 - MICS_LEAST_COMPUTE_SPEED) / most) : 0;
 }
 
 enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
@@ -442,10 +559,12 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
         const uint32_t unit = bounds->classes[c].unit;
         const uint32_t segments = mics_choice_layout(bounds->model, choice, unit).segments;
 
-        times->units[c] = time_unit(bounds, choice, &routes, unit);
+        time_computation(bounds, choice, unit, &times->units[c]);
         times->segments = c == 0 || times->segments == segments ? segments : 0;
     }
+    time_exchanges(bounds, choice, &routes, times);
     time_scalars(bounds, choice, times);
+    times->counted = counted_part(times);
     *out = times;
     return MICS_OK;
 }

@@ -20,12 +20,26 @@ enum resource {
 
 struct load {
     double seconds[RESOURCE_COUNT];
+    double lost; /* seconds of computation, if it runs all the time */
+};
+
+/* What a collective costs: on its stream, on its links, and of computation. */
+enum amount { AMOUNT_SECONDS, AMOUNT_TRANSFER, AMOUNT_LOST, AMOUNT_COUNT };
+
+/* One hop of one segment of a unit of a class. */
+struct class_hop {
+    uint64_t bytes;
+    uint32_t segments;
+    double alone[AMOUNT_COUNT]; /* not coalesced */
+    double part[AMOUNT_COUNT];  /* at most 1; what remains of `alone` in any group */
+    double least_s, most_lost;  /* of a collective with this unit; most_lost is a fraction */
 };
 
 /* One exchange of one unit. */
 struct exchange_times {
-    double chain;   /* the least time from its begin to its end */
-    double hops[2]; /* of one segment; of coalesced units each has its part */
+    double chain;    /* the least time from its begin to its end */
+    double hops[2];  /* of one segment; of coalesced units each has its part */
+    double least[2]; /* of one segment: of the whole collective */
 };
 
 /* One unit of a class. */
@@ -37,10 +51,12 @@ struct unit_times {
 };
 
 struct mics_exchange_times {
-    struct load scalars;      /* of the two reductions of scalars */
-    double norm_reduce;       /* the second of them */
-    enum resource accumulate; /* the stream */
-    bool one_second_stream;   /* do scatter and sync share a stream? */
+    struct load scalars;              /* of the two reductions of scalars */
+    double norm_reduce;               /* the second of them */
+    enum resource accumulate;         /* the stream */
+    double most_lost[RESOURCE_COUNT]; /* of computation, by stream; fractions */
+    double counted;                   /* the part of load.lost that a step is longer, at least */
+    bool one_second_stream;           /* do scatter and sync share a stream? */
     /* Of all units; 0: they differ, and are not coalesced. */
     uint32_t segments;
     struct unit_times units[]; /* [class_count] */
@@ -80,6 +96,8 @@ struct mics_bounds {
     uint32_t *leading;  /* [unit_count + 1][class_count]: units of the first stages */
     uint32_t *reduced;  /* [rotating + 1][class_count]: the first units whose gradients come */
     struct passes_entry *passes;
+    struct class_hop *hops; /* [class_count]; while exchanges are timed */
+    uint32_t *group;        /* [class_count] */
 };
 
 /* Counts of gathers by window and class, with this many slots and micro-steps (1, 2, or 3 for
