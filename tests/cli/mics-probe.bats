@@ -216,6 +216,7 @@ my_machine() # name card_gbit
     run --separate-stderr env MICS_NODE_RANKS=2 mpirun -n 3 mics-probe --seconds=1
     [ "$status" = 2 ]
     [ "$output" = "" ]
+    echo "$stderr"
     [ "$(grep -c '^mics-probe: MICS_NODE_RANKS' <<<"$stderr")" = 1 ]
 }
 
