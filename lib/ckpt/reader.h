@@ -82,8 +82,8 @@ enum mics_status mics_ckpt_verify_status(const struct mics_ckpt_verification *ve
                                          struct mics_diagnostics *diagnostics,
                                          struct mics_err *err);
 
-/* Verify this rank's share of the files, among the ranks of `comm`: it fails where a file of its own
- * is damaged. Not collective. */
+/* Verify this rank's share of the files, among the ranks of `comm`: it fails where a file of its
+ * own is damaged. Not collective. */
 enum mics_status mics_ckpt_verify_own(const struct mics_ckpt_reader *reader,
                                       const struct mics_comm *comm, uint32_t host_ranks,
                                       struct mics_diagnostics *diagnostics, struct mics_err *err);

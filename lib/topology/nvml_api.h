@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* nvml_api.h - the part of NVML's interface that is used, by its names and numbers. For gpu_info.c and
- * its tests. */
+/* nvml_api.h - the part of NVML's interface that is used, by its names and numbers. For gpu_info.c
+ * and its tests. */
 #ifndef MICS_TOPOLOGY_NVML_API_H
 #define MICS_TOPOLOGY_NVML_API_H
 

@@ -167,7 +167,8 @@ static void a_checkpoint_that_is_cut_alike_is_read_once(void)
     loads_with(ddp, 1, 3, 6, MICS_OK, "");
 }
 
-/* Count the threads that this process starts. The sanitizers replace pthread_create() themselves. */
+/* Count the threads that this process starts. The sanitizers replace pthread_create()
+ * themselves. */
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 #define COUNTS_THREADS false
 #else
