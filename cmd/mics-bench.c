@@ -236,7 +236,7 @@ static int run(const struct bench_request *request)
     int code;
 
     if (status != MICS_OK)
-        return cli_report(status, &err);
+        return cli_fail_start(status, &err);
     cli_set_rank((int)job.world->rank, (int)job.world->size);
     code = run_in(&job);
     json_decref(job.baseline);

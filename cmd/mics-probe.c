@@ -219,7 +219,7 @@ static int measure(const struct options *opt)
     int code;
 
     if (status != MICS_OK)
-        return cli_report(status, &err);
+        return cli_fail_start(status, &err);
     cli_set_rank((int)world->rank, (int)world->size);
     status = mics_probe_run(world, opt->device, opt->seconds, &doc, &err);
     if (status == MICS_OK)

@@ -21,6 +21,15 @@ int cli_fail_job(struct mics_comm *comm, enum mics_status status, const struct m
     return code;
 }
 
+int cli_fail_start(enum mics_status status, const struct mics_err *err)
+{
+    const int code = cli_report(status, err);
+
+    if (cli_rank() != 0)
+        mics_sleep_s(LOCAL_FAILURE_DELAY_S);
+    return code;
+}
+
 static const char *text_of(const json_t *entry, const char *key)
 {
     return json_string_value(json_object_get(entry, key));
