@@ -9,7 +9,6 @@
 
 #include "base/clock.h"
 #include "base/num.h"
-#include "bench/statistics.h"
 #include "device/launch.h"
 
 #include <assert.h>
@@ -24,7 +23,7 @@ enum {
     WIDTH = 512, /* of rows */
     VOCABULARY = 1024,
     HEAD = 64,
-    ROUNDS = 3,
+    LAUNCHES = 3, /* at least, for each point */
     MAX_REPEATS = 100000,
     MAX_SERIES = 64,
     PRODUCT_SMALL = 96,
@@ -36,6 +35,9 @@ enum {
     HEADS = 4,
     PASS_SMALL = 32 << 10 /* elements; the large pass fills half of a piece in fp32 */
 };
+
+/* Of launches that are enqueued at once. */
+static const double batch_s = 1e-3;
 
 /* One launch: an operation with its form, type and sizes, as struct mics_kernel_shape. */
 struct launch {
@@ -343,55 +345,67 @@ static void choose_points(const struct mics_bench *bench, struct mics_kernel_rat
     }
 }
 
-static enum mics_status time_round(const struct launch *launch, const struct measured *row,
-                                   uint32_t repeats, double *seconds, struct mics_err *err)
+/* Launch batches of `repeats` until `window_s` have passed; *seconds: of one launch. */
+static enum mics_status time_window(const struct launch *launch, const struct measured *row,
+                                    uint32_t repeats, double window_s, double *seconds,
+                                    struct mics_err *err)
 {
     const struct mics_bench *bench = launch->bench;
     const double begin = mics_now_s();
-    enum mics_status status;
+    uint64_t count = 0;
+    double passed_s = 0;
+    enum mics_status status = MICS_OK;
 
-    for (uint32_t i = 0; i < repeats; i++)
-        row->launch(launch);
-    status = bench->device->ops->stream_sync(bench->stream, err);
-    *seconds = (mics_now_s() - begin) / repeats;
+    while (status == MICS_OK && (count == 0 || passed_s < window_s)) {
+        for (uint32_t i = 0; i < repeats; i++)
+            row->launch(launch);
+        status = bench->device->ops->stream_sync(bench->stream, err);
+        passed_s = mics_now_s() - begin;
+        count += repeats;
+    }
+    *seconds = passed_s / (double)count;
     return status;
 }
 
-/* One round on all ranks at once; *seconds: of the slowest rank. The exchange is the barrier before
- * the next round. `all` holds a number of each rank. */
+/* A window on all ranks at once. *seconds: the mean of the ranks of a node, which may share cores,
+ * in the slowest node. The exchange is the barrier before the next window. `all` holds a number of
+ * each rank. */
 static enum mics_status time_ranks(const struct launch *launch, const struct measured *row,
-                                   uint32_t repeats, double *all, double *seconds,
+                                   uint32_t repeats, double window_s, double *all, double *seconds,
                                    struct mics_err *err)
 {
     const struct mics_world *world = launch->bench->world;
     double own = 0;
-    enum mics_status status = time_round(launch, row, repeats, &own, err);
+    enum mics_status status = time_window(launch, row, repeats, window_s, &own, err);
 
     if (status == MICS_OK)
         status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
     *seconds = 0;
-    for (uint32_t i = 0; i < world->size; i++)
-        *seconds = fmax(*seconds, all[i]);
+    for (uint32_t node = 0, first = 0; node < world->node_count && status == MICS_OK; node++) {
+        const uint32_t count = world->ranks_of_node[node];
+        double sum = 0;
+
+        for (uint32_t i = first; i < first + count; i++)
+            sum += all[i];
+        *seconds = fmax(*seconds, sum / count);
+        first += count;
+    }
     return status;
 }
 
-/* Median of up to ROUNDS rounds, fewer where one takes more than `seconds`. The first run warms
- * caches and says how many launches make a round. */
+/* All ranks compute for the same time, rather than the same number of launches, so that those that
+ * share cores share them until the end. The first launch warms caches. */
 static enum mics_status time_point(const struct launch *launch, const struct measured *row,
                                    double seconds, double *all, double *out, struct mics_err *err)
 {
-    double rounds[ROUNDS], warm = 0, spent_s = 0;
-    int count = 0;
-    enum mics_status status = time_ranks(launch, row, 1, all, &warm, err);
-    const double wanted = seconds / ROUNDS / fmax(warm, 1e-9);
-    const uint32_t repeats = (uint32_t)fmax(1, fmin(MAX_REPEATS, wanted));
+    double warm_s = 0;
+    enum mics_status status = time_ranks(launch, row, 1, 0, all, &warm_s, err);
+    const uint32_t repeats = (uint32_t)fmax(1, fmin(MAX_REPEATS, batch_s / fmax(warm_s, 1e-9)));
 
-    while (status == MICS_OK && count < ROUNDS && (count == 0 || spent_s < 2 * seconds)) {
-        status = time_ranks(launch, row, repeats, all, &rounds[count], err);
-        spent_s += rounds[count++] * repeats;
-    }
     if (status == MICS_OK)
-        *out = fmax(mics_median(rounds, (size_t)count), 1e-11);
+        status =
+            time_ranks(launch, row, repeats, fmax(seconds, LAUNCHES * warm_s), all, out, err);
+    *out = fmax(*out, 1e-11);
     return status;
 }
 

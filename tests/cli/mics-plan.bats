@@ -350,10 +350,9 @@ on_terminal() # columns command...
     done
 }
 
-@test "plan: a thousand nodes take less than a second" {
-    SECONDS=0
+@test "plan: the whole space of a thousand nodes is searched in 3 s of computation" {
+    ulimit -t 3
     mics-plan --topology=p4d.24xlarge:1024 --model=gpt2-xl --global-batch=65536 >plan.mp
-    [ "$SECONDS" -le 2 ]
     mics-show plan.mp | grep -q '8192'
 }
 
@@ -544,7 +543,7 @@ on_gpu() # options...
     on_gpu --memory="$total" -o fits.mp
     run --separate-stderr on_gpu --memory=$((total - (1 << 20)))
     one_line_and_code 4
-    [[ $stderr == *" with micro-batch 1 needs "*", 1 MiB more" ]]
+    [[ $stderr == *" with micro-batch 1 and recompute none needs "*", 1 MiB more" ]]
     run --separate-stderr on_gpu --memory="$(($(field arena plan) + $(field workspace plan)))"
     one_line_and_code 4
     [[ $stderr == *", 2.18 GiB more" ]] # 640 + 724 + 872 MiB

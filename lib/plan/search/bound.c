@@ -124,27 +124,33 @@ static double part_seconds(const struct parts *parts, const struct content *cont
 }
 
 /* From the norm, or without clipping from the last update, which is that of stage 0's unit, to the
- * first head. Gathers follow each other in their streams, after that of stage 0's unit, which its
- * update precedes. */
+ * first forward. */
+static double start_seconds(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    double updates = 0;
+
+    if (!parts->choice->clip)
+        return parts->start;
+    for (uint32_t c = 0; c < bounds->class_count; c++)
+        updates += bounds->classes[c].count * parts->times->units[c].update;
+    return fmax(parts->first.update + parts->start, updates);
+}
+
+/* From the same to the first head. Gathers follow each other in their streams, after that of stage
+ * 0's unit, which its update precedes. */
 static double first_part(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const struct mics_pass_times *pass = &parts->passes[0];
-    const double start = parts->start;
-    double updates = 0;
     struct content content = {.resident_chain = 0};
 
     add_gathers(parts, WINDOW_FIRST, &content);
-    if (!parts->choice->clip) {
+    if (!parts->choice->clip)
         add_load(&content.load, &parts->first.publish_load, 1);
-        return fmax(start + pass->forward,
-                    part_seconds(parts, &content, pass->forward, pass->forward_params, 0));
-    }
-    for (uint32_t c = 0; c < bounds->class_count; c++) {
-        updates += bounds->classes[c].count * parts->times->units[c].update;
+    for (uint32_t c = 0; c < bounds->class_count && parts->choice->clip; c++)
         add_load(&content.load, &parts->times->units[c].publish_load, bounds->classes[c].count);
-    }
-    return fmax(fmax(parts->first.update + start, updates) + pass->forward,
+    return fmax(start_seconds(parts) + pass->forward,
                 part_seconds(parts, &content, pass->forward, pass->forward_params, 0));
 }
 
@@ -195,32 +201,51 @@ static double last_backward(const struct parts *parts)
            pass->last;
 }
 
-/* From the last head to the norm, and without clipping to the last update. */
+/* The optimizer's computation between the last gradient and the unit of stage 0. */
+static double other_norms(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    double seconds = 0;
+
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct unit_times *unit = &parts->times->units[c];
+
+        seconds +=
+            bounds->classes[c].count * (unit->norm + (parts->choice->clip ? 0 : unit->update));
+    }
+    return seconds - parts->first.norm - (parts->choice->clip ? 0 : parts->first.update);
+}
+
+/* The norm of the unit of stage 0 and of all, and without clipping its update. */
+static double last_norm(const struct parts *parts)
+{
+    return parts->first.norm +
+           (parts->choice->clip ? parts->times->norm_reduce : parts->first.update);
+}
+
+/* From the last gradient to the norm, and without clipping to the last update. */
+static double tail_seconds(const struct parts *parts)
+{
+    return fmax(other_norms(parts), parts->last_reduction) + last_norm(parts);
+}
+
+/* From the last head to the same. */
 static double last_part(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const bool later = parts->choice->micro_steps > 1;
     const struct mics_pass_times *pass = &parts->passes[later];
-    const double backward = pass->backward + pass->last;
+    const double compute = pass->backward + pass->last + other_norms(parts);
     struct content content = {.resident_chain = 0};
-    double tail = 0, seconds;
 
     add_gathers(parts, WINDOW_LAST, &content);
     add_first_reduces(parts, bounds->rotating, later, &content);
     add_resident_reduces(parts, later, &content);
-    for (uint32_t c = 0; c < bounds->class_count; c++) {
-        const struct unit_times *unit = &parts->times->units[c];
-        const double count = bounds->classes[c].count;
-
-        add_load(&content.load, &unit->second_hop_load, count);
-        tail += count * (unit->norm + (parts->choice->clip ? 0 : unit->update));
-    }
-    tail -= parts->first.norm + (parts->choice->clip ? 0 : parts->first.update);
-    seconds =
-        part_seconds(parts, &content, backward + tail, pass->backward_params, pass->backward_grads);
-    seconds = fmax(seconds, last_backward(parts) + fmax(tail, parts->last_reduction));
-    return seconds + parts->first.norm +
-           (parts->choice->clip ? parts->times->norm_reduce : parts->first.update);
+    for (uint32_t c = 0; c < bounds->class_count; c++)
+        add_load(&content.load, &parts->times->units[c].second_hop_load, bounds->classes[c].count);
+    return fmax(last_norm(parts) + part_seconds(parts, &content, compute, pass->backward_params,
+                                                pass->backward_grads),
+                last_backward(parts) + tail_seconds(parts));
 }
 
 /* Without clipping, from the last head to the first: units are updated, and published, in the order
@@ -252,10 +277,9 @@ static double unclipped_turn(const struct parts *parts)
     return fmax(compute, busiest(&content.load) + parts->last_segment) + parts->passes[0].forward;
 }
 
-/* All computation of a step. */
-static double compute_seconds(const struct parts *parts)
+/* All forward and backward computation of a step. */
+static double passes_seconds(const struct parts *parts)
 {
-    const struct mics_bounds *bounds = parts->bounds;
     double seconds = 0;
 
     for (int later = 0; later < 2; later++) {
@@ -264,6 +288,14 @@ static double compute_seconds(const struct parts *parts)
         seconds += (later ? parts->choice->micro_steps - 1 : 1) *
                    (pass->forward + pass->head + pass->backward + pass->last);
     }
+    return seconds;
+}
+
+static double optimizer_seconds(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    double seconds = 0;
+
     for (uint32_t c = 0; c < bounds->class_count; c++)
         seconds += bounds->classes[c].count *
                    (parts->times->units[c].norm + parts->times->units[c].update);
@@ -283,8 +315,8 @@ static double gather_count(const struct parts *parts, uint32_t c)
                (three - parts->gathers_of_two[WINDOW_STEP * parts->bounds->class_count + c]);
 }
 
-/* All computation and loads of a step. */
-static double whole_seconds(const struct parts *parts)
+/* All loads of a step. */
+static struct load step_load(const struct parts *parts)
 {
     const struct mics_bounds *bounds = parts->bounds;
     const double steps = parts->choice->micro_steps;
@@ -302,7 +334,44 @@ static double whole_seconds(const struct parts *parts)
         add_load(&load, &unit->second_hop_load, count);
         add_load(&load, &unit->publish_load, count);
     }
-    return fmax(compute_seconds(parts) + parts->times->counted * load.lost, busiest(&load));
+    return load;
+}
+
+/* Least times: from the last gradient to the first forward and to the first head, and from the last
+ * head to both. */
+struct turn {
+    double gradient_to_forward, gradient_to_head, head_to_forward, head_to_head;
+};
+
+static struct turn time_turn(const struct parts *parts)
+{
+    const double tail = tail_seconds(parts), last = last_part(parts);
+    const double start = start_seconds(parts), first = first_part(parts);
+    struct turn turn = {tail + start, tail + first, last + start, last + first};
+
+    if (!parts->choice->clip)
+        turn.head_to_head = fmax(turn.head_to_head, unclipped_turn(parts));
+    return turn;
+}
+
+/* All computation and loads of a step. In an interval that takes I at least, exchanges take no more
+ * than the part `most` of the speed, so that no more than most I of what they take is not lost
+ * outside of it: a step takes I, the computation outside, and all that is lost but most I. */
+static double whole_seconds(const struct parts *parts, const struct turn *turn)
+{
+    const struct load load = step_load(parts);
+    const struct mics_pass_times *first = &parts->passes[0];
+    const struct mics_pass_times *last = &parts->passes[parts->choice->micro_steps > 1];
+    const double lost = parts->times->counted * load.lost, passes = passes_seconds(parts);
+    const double backward = last->backward + last->last;
+    const double apart = 1 - parts->times->most_lost_at_once;
+    double seconds = fmax(passes + optimizer_seconds(parts) + lost, busiest(&load));
+
+    seconds = fmax(seconds, passes + lost + apart * turn->gradient_to_forward);
+    seconds = fmax(seconds, passes - first->forward + lost + apart * turn->gradient_to_head);
+    seconds = fmax(seconds, passes - backward + lost + apart * turn->head_to_forward);
+    return fmax(seconds,
+                passes - backward - first->forward + lost + apart * turn->head_to_head);
 }
 
 /* Seconds of one segment of each hop, of `count` units together: those of the first stages, of
@@ -410,6 +479,7 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
         .grad_slots = (uint32_t)mics_min_u64(choice->grad_slots, bounds->rotating),
         .first = times->units[bounds->class_of[bounds->model->stages[0].unit]],
     };
+    struct turn turn;
     double seconds;
 
     if (choice->shape.p_param > 1) {
@@ -419,13 +489,13 @@ enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_
             return mics_err_nomem(err);
     }
     time_sets(&parts);
-    seconds = whole_seconds(&parts);
+    if (bounds->model->stage_count > 1)
+        turn = time_turn(&parts);
+    else
+        turn = (struct turn){0};
+    seconds = whole_seconds(&parts, &turn);
     if (bounds->model->stage_count > 1) {
-        double turn = last_part(&parts) + first_part(&parts), sum;
-
-        if (!choice->clip)
-            turn = fmax(turn, unclipped_turn(&parts));
-        sum = turn + passes[0].head;
+        double sum = turn.head_to_head + passes[0].head;
 
         if (steps > 1)
             sum += between_heads(&parts, false) + passes[1].head;

@@ -531,15 +531,16 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
                                         (size_t)i * sizeof(double)));
 }
 
-/* Computation keeps a least speed: of what all streams together could take of it at one moment,
- * this part is always lost. */
-static double counted_part(const struct mics_exchange_times *times)
+/* Computation keeps a least speed: of what all streams together could take of it at one moment, a
+ * part is always lost. */
+static void count_lost(struct mics_exchange_times *times)
 {
     double most = 0;
 
     for (int stream = GATHER_NODE_STREAM; stream <= REDUCE_NET_STREAM; stream++)
         most += times->most_lost[stream];
-    return most > 0 ? fmin(1, (1 - MICS_LEAST_COMPUTE_SPEED) / most) : 0;
+    times->most_lost_at_once = fmin(most, 1 - MICS_LEAST_COMPUTE_SPEED);
+    times->counted = most > 0 ? fmin(1, (1 - MICS_LEAST_COMPUTE_SPEED) / most) : 0;
 }
 
 enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
@@ -564,7 +565,7 @@ enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,
     }
     time_exchanges(bounds, choice, &routes, times);
     time_scalars(bounds, choice, times);
-    times->counted = counted_part(times);
+    count_lost(times);
     *out = times;
     return MICS_OK;
 }

@@ -55,6 +55,7 @@ struct mics_exchange_times {
     double norm_reduce;               /* the second of them */
     enum resource accumulate;         /* the stream */
     double most_lost[RESOURCE_COUNT]; /* of computation, by stream; fractions */
+    double most_lost_at_once;         /* by all streams; a fraction */
     double counted;                   /* the part of load.lost that a step is longer, at least */
     bool one_second_stream;           /* do scatter and sync share a stream? */
     /* Of all units; 0: they differ, and are not coalesced. */

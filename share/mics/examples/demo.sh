@@ -4,18 +4,17 @@
 #
 # usage: demo.sh [FOLDER-OF-PROGRAMS]
 #
-# Four ranks emulate two nodes of two, each with less memory than a full copy of the training state
-# takes. So the planner must shard the state over a partition group. Groups of one node are
-# requested with "--strategy=mics:2", because on one machine the network is as fast as the links
-# inside a node, and the planner would see no advantage in them. DEMO_STEPS (600) sets the number of
-# steps, DEMO_MEMORY the memory of each rank; the run is kept in DEMO_FOLDER, or in a new folder of
-# TMPDIR.
+# Four ranks emulate two nodes of two, each with 1 to 2 MiB less memory than training with a full
+# copy of the state needs. So the planner must shard the state over a partition group. Groups of one
+# node are requested with "--strategy=mics:2", because on one machine the network is as fast as the
+# links inside a node, and the planner would see no advantage in them. DEMO_STEPS (600) sets the
+# number of steps, DEMO_MEMORY the memory of each rank; the run is kept in DEMO_FOLDER, or in a new
+# folder of TMPDIR.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 if [ -n "${1:-}" ]; then PATH=$(cd "$1" && pwd):$PATH; fi
 steps=${DEMO_STEPS:-600}
-memory=${DEMO_MEMORY:-39M}
 work=${DEMO_FOLDER:-$(mktemp -d "${TMPDIR:-/tmp}/mics-demo.XXXXXX")}
 metrics=$work/metrics.jsonl
 
@@ -52,6 +51,13 @@ groups()
         }'
 }
 
+# Less than one copy of the state needs in each rank: "45M".
+too_little()
+{
+    mics-plan "${options[@]}" --strategy=ddp --tsv "$work/topology.mp" |
+        awk -F '\t' '$1 == "total" { print int($2 / 1048576) - 1 "M" }'
+}
+
 # From the metrics: first and last losses, and how much communication was hidden.
 summary()
 {
@@ -84,10 +90,11 @@ summary()
 }
 
 cd "$root"
-echo "The partition group is chosen for two nodes of two ranks, $memory each."
 show "mpirun -n 4 mics-probe >$work/topology.mp"
-ask="mics-plan --model=gpt2-nano --global-batch=8 --seq=256 --micro-batch=1"
-ask+=" --recompute=none --memory=$memory"
+options=(--model=gpt2-nano --global-batch=8 --seq=256 --micro-batch=1 --recompute=none)
+memory=${DEMO_MEMORY:-$(too_little)}
+printf '\nThe partition group is chosen for two nodes of two ranks, %s each.\n' "$memory"
+ask="mics-plan ${options[*]} --memory=$memory"
 if show "$ask --strategy=ddp $work/topology.mp >$work/plan.mp"; then
     echo "demo: one copy of the state fits into a rank: nothing would have to be cut" >&2
     exit 1
