@@ -50,8 +50,12 @@ stay() { sleep infinity & wait; }
 
 init_namespaces() # host name
 {
-    mount -t proc proc /proc && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && hostname "$1" && ip link set lo up &&
-        echo 5 >/proc/sys/net/ipv4/tcp_retries2 # a connection to a node that was cut off fails in 15 s, not 15 minutes
+    mount -t proc proc /proc && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && hostname "$1" &&
+        ip link set lo up || return
+    # A connection to a node that was cut off fails in 15 s, not 15 minutes.
+    echo 5 >/proc/sys/net/ipv4/tcp_retries2
+    # The same on all machines: flows that share a link of a lab get equal parts in milliseconds.
+    echo reno >/proc/sys/net/ipv4/tcp_congestion_control
 }
 
 # On the first node an unused IP address resolves to the last node, for measure().

@@ -51,6 +51,7 @@ static void add_load(struct load *total, const struct load *load, double times)
     for (int i = 0; i < RESOURCE_COUNT; i++)
         total->seconds[i] += times * load->seconds[i];
     total->lost += times * load->lost;
+    total->latency += times * load->latency;
 }
 
 static void add_gathers(const struct parts *parts, enum gather_window window,
@@ -100,6 +101,13 @@ static void add_resident_reduces(const struct parts *parts, bool later, struct c
             add_reduce(parts, c, parts->bounds->classes[c].count, later, content);
 }
 
+/* What these exchanges take of the computation, at least, unless it waits. */
+static double lost_seconds(const struct mics_exchange_times *times, const struct load *load)
+{
+    return fmax(times->counted * load->lost,
+                times->counted_of_transfers * load->lost - times->lost_in_latency * load->latency);
+}
+
 static double busiest(const struct load *load)
 {
     double most = 0;
@@ -113,7 +121,7 @@ static double busiest(const struct load *load)
 static double part_seconds(const struct parts *parts, const struct content *content, double compute,
                            double in_param_slots, double in_grad_slots)
 {
-    const double lost = parts->times->counted * content->load.lost;
+    const double lost = lost_seconds(parts->times, &content->load);
     double seconds = fmax(compute + lost, busiest(&content->load));
 
     if (parts->gathers && parts->param_slots > 0)
@@ -362,7 +370,7 @@ static double whole_seconds(const struct parts *parts, const struct turn *turn)
     const struct load load = step_load(parts);
     const struct mics_pass_times *first = &parts->passes[0];
     const struct mics_pass_times *last = &parts->passes[parts->choice->micro_steps > 1];
-    const double lost = parts->times->counted * load.lost, passes = passes_seconds(parts);
+    const double lost = lost_seconds(parts->times, &load), passes = passes_seconds(parts);
     const double backward = last->backward + last->last;
     const double apart = 1 - parts->times->most_lost_at_once;
     double seconds = fmax(passes + optimizer_seconds(parts) + lost, busiest(&load));

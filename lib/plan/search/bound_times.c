@@ -317,7 +317,7 @@ struct unit_exchange {
 };
 
 static void price_collective(const struct unit_exchange *exchange, enum mics_comm_kind comm,
-                             uint64_t bytes, double amounts[AMOUNT_COUNT])
+                             uint64_t bytes, double amounts[AMOUNT_COUNT], double *latency_s)
 {
     struct mics_op_costs *costs = exchange->bounds->costs;
     const struct mics_collective_time time =
@@ -325,6 +325,7 @@ static void price_collective(const struct unit_exchange *exchange, enum mics_com
 
     amounts[AMOUNT_SECONDS] = time.latency_s + time.transfer_s;
     amounts[AMOUNT_TRANSFER] = time.transfer_s;
+    *latency_s = time.latency_s;
     amounts[AMOUNT_LOST] =
         amounts[AMOUNT_SECONDS] *
         mics_op_costs_slowdown(costs, exchange->choice, exchange->collective, comm, bytes);
@@ -335,7 +336,7 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
                         const uint32_t *counts)
 {
     struct class_hop *hops = exchange->bounds->hops;
-    double all[AMOUNT_COUNT], sum[AMOUNT_COUNT] = {0};
+    double all[AMOUNT_COUNT], sum[AMOUNT_COUNT] = {0}, latency_s;
     uint64_t bytes = 0;
 
     for (uint32_t c = 0; c < exchange->bounds->class_count; c++) {
@@ -343,7 +344,7 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
         for (int a = 0; a < AMOUNT_COUNT; a++)
             sum[a] += counts[c] * hops[c].alone[a];
     }
-    price_collective(exchange, comm, bytes, all);
+    price_collective(exchange, comm, bytes, all, &latency_s);
     for (uint32_t c = 0; c < exchange->bounds->class_count; c++) {
         if (counts[c] == 0)
             continue;
@@ -352,6 +353,7 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
                 hops[c].part[a] = fmin(hops[c].part[a], all[a] / sum[a]);
         hops[c].least_s = fmin(hops[c].least_s, all[AMOUNT_SECONDS]);
         hops[c].most_lost = fmax(hops[c].most_lost, all[AMOUNT_LOST] / all[AMOUNT_SECONDS]);
+        hops[c].most_latency_s = fmax(hops[c].most_latency_s, latency_s);
     }
 }
 
@@ -391,7 +393,7 @@ static void price_hop(const struct unit_exchange *exchange, const struct mics_ho
 
         *own = (struct class_hop){.segments = layout.segments, .part = {1, 1, 1}};
         own->bytes = layout.segment_count / hop->divisor * mics_dtype_bytes(exchange->dtype);
-        price_collective(exchange, hop->comm, own->bytes, own->alone);
+        price_collective(exchange, hop->comm, own->bytes, own->alone, &own->most_latency_s);
         own->least_s = own->alone[AMOUNT_SECONDS];
         own->most_lost = own->alone[AMOUNT_LOST] / own->least_s;
     }
@@ -425,6 +427,7 @@ static void time_exchange(const struct unit_exchange *exchange, struct mics_exch
             load->seconds[net ? NETWORK : NODE_LINKS] += segments * parts[AMOUNT_TRANSFER];
             load->seconds[stream] += segments * parts[AMOUNT_SECONDS];
             load->lost += segments * parts[AMOUNT_LOST];
+            load->latency += segments * own->most_latency_s;
             out->most_lost[stream] = fmax(out->most_lost[stream], own->most_lost);
             times->hops[h] = parts[AMOUNT_SECONDS];
             times->least[h] = own->least_s;
@@ -532,15 +535,21 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
 }
 
 /* Computation keeps a least speed: of what all streams together could take of it at one moment, a
- * part is always lost. */
+ * part is always lost. Of two transfers on the same links each has half the speed, and takes half,
+ * so that only the latencies of all four streams add up. */
 static void count_lost(struct mics_exchange_times *times)
 {
-    double most = 0;
+    const double *most = times->most_lost, limit = 1 - MICS_LEAST_COMPUTE_SPEED;
+    const double transfers = fmax(most[GATHER_NODE_STREAM], most[REDUCE_NODE_STREAM]) +
+                             fmax(most[GATHER_NET_STREAM], most[REDUCE_NET_STREAM]);
+    double all = 0;
 
     for (int stream = GATHER_NODE_STREAM; stream <= REDUCE_NET_STREAM; stream++)
-        most += times->most_lost[stream];
-    times->most_lost_at_once = fmin(most, 1 - MICS_LEAST_COMPUTE_SPEED);
-    times->counted = most > 0 ? fmin(1, (1 - MICS_LEAST_COMPUTE_SPEED) / most) : 0;
+        all += most[stream];
+    times->most_lost_at_once = fmin(all, limit);
+    times->counted = all > limit ? limit / all : 1;
+    times->counted_of_transfers = transfers > limit ? limit / transfers : 1;
+    times->lost_in_latency = fmax(0, times->counted_of_transfers * all - limit);
 }
 
 enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,

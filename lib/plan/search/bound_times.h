@@ -20,7 +20,8 @@ enum resource {
 
 struct load {
     double seconds[RESOURCE_COUNT];
-    double lost; /* seconds of computation, if it runs all the time */
+    double lost;    /* seconds of computation, if it runs all the time */
+    double latency; /* the most seconds before transfers begin */
 };
 
 /* What a collective costs: on its stream, on its links, and of computation. */
@@ -32,7 +33,8 @@ struct class_hop {
     uint32_t segments;
     double alone[AMOUNT_COUNT]; /* not coalesced */
     double part[AMOUNT_COUNT];  /* at most 1; what remains of `alone` in any group */
-    double least_s, most_lost;  /* of a collective with this unit; most_lost is a fraction */
+    /* Of a collective with this unit; most_lost is a fraction. */
+    double least_s, most_lost, most_latency_s;
 };
 
 /* One exchange of one unit. */
@@ -56,7 +58,9 @@ struct mics_exchange_times {
     enum resource accumulate;         /* the stream */
     double most_lost[RESOURCE_COUNT]; /* of computation, by stream; fractions */
     double most_lost_at_once;         /* by all streams; a fraction */
-    double counted;                   /* the part of load.lost that a step is longer, at least */
+    /* The part of load.lost by which a step is longer, at least: of all, and of what transfers take;
+     * and what is not lost in a second of latency then. */
+    double counted, counted_of_transfers, lost_in_latency;
     bool one_second_stream;           /* do scatter and sync share a stream? */
     /* Of all units; 0: they differ, and are not coalesced. */
     uint32_t segments;

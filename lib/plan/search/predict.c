@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* predict.c - from a simulated schedule to the figures of a plan. */
 #include "plan/schedule/timeline.h"
-#include "plan/search/bound.h"
-#include "plan/search/search.h"
+#include "plan/search/internal.h"
 
 #include <math.h>
 
@@ -80,14 +79,14 @@ static void extrapolate(struct mics_prediction *b, const struct mics_prediction 
     b->sent_bytes += times * (b->sent_bytes - a->sent_bytes);
 }
 
-enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mics_model *model,
-                                   const struct mics_plan_choice *choice,
-                                   struct mics_prediction *out, struct mics_err *err)
+enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
+                                         const struct mics_model *model,
+                                         const struct mics_plan_choice *choice, double bound_s,
+                                         struct mics_prediction *out, struct mics_err *err)
 {
     const uint32_t s = choice->micro_steps;
     const uint64_t n = mics_shape_world_size(&choice->shape);
     struct mics_prediction shorter, result = {0};
-    double bound_s = 0;
     enum mics_status status;
 
     if (s <= DIRECT_MICRO_STEPS) {
@@ -99,8 +98,6 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
         if (status == MICS_OK)
             extrapolate(&result, &shorter, s - DIRECT_MICRO_STEPS);
     }
-    if (status == MICS_OK)
-        status = mics_step_bound(costs, model, choice, &bound_s, err);
     if (status != MICS_OK)
         return status;
     /* Neither extrapolated nor, where the periods of the steps alternate, the last of a few. */
@@ -108,4 +105,16 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
     result.tokens_per_s = (double)(n * s * choice->micro_batch * choice->seq) / result.step_s;
     *out = result;
     return MICS_OK;
+}
+
+enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mics_model *model,
+                                   const struct mics_plan_choice *choice,
+                                   struct mics_prediction *out, struct mics_err *err)
+{
+    double bound_s;
+    enum mics_status status = mics_step_bound(costs, model, choice, &bound_s, err);
+
+    if (status == MICS_OK)
+        status = mics_plan_predict_above(costs, model, choice, bound_s, out, err);
+    return status;
 }
