@@ -14,6 +14,8 @@
  */
 #include "plan/schedule/timeline.h"
 
+#include "topology/cost.h"
+
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -46,7 +48,7 @@ struct sim {
 };
 
 static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
-                      struct mics_op_costs *costs)
+                      const struct mics_topology *topology)
 {
     struct mics_group_position positions[MICS_COMM_KIND_COUNT];
     uint64_t coalesced = 0; /* bytes */
@@ -56,16 +58,17 @@ static void set_costs(struct sim *sim, const struct mics_plan_choice *choice,
     for (uint32_t i = 0; i < sim->schedule->op_count; i++) {
         const struct mics_op *op = &sim->schedule->ops[i];
         const struct mics_group_position *position = &positions[op->comm];
+        struct mics_span span = {position->nodes, position->per_node, position->sharing};
 
         if (!mics_op_is_comm(op->kind)) {
-            sim->cost[i] = mics_op_costs_compute(costs, choice, op);
+            sim->cost[i] = mics_cost_compute(topology, op->flops, op->memory_bytes);
             continue;
         }
         sim->medium[i] = position->nodes > 1 ? MEDIUM_NET : MEDIUM_NODE;
         coalesced += op->bytes;
         if (op->coalesce_next)
             continue;
-        sim->cost[i] = mics_op_costs_collective(costs, choice, op->collective, op->comm, coalesced);
+        sim->cost[i] = mics_cost_collective(topology, op->collective, span, coalesced);
         coalesced = 0;
     }
 }
@@ -234,8 +237,9 @@ static void copy_timeline(const struct sim *sim, uint32_t step, struct mics_time
 }
 
 enum mics_status mics_simulate(const struct mics_schedule *schedule,
-                               const struct mics_plan_choice *choice, struct mics_op_costs *costs,
-                               struct mics_timeline *timeline, double *step_s, struct mics_err *err)
+                               const struct mics_plan_choice *choice,
+                               const struct mics_topology *topology, struct mics_timeline *timeline,
+                               double *step_s, struct mics_err *err)
 {
     struct sim sim;
     enum mics_status status = sim_open(&sim, schedule, err);
@@ -244,7 +248,7 @@ enum mics_status mics_simulate(const struct mics_schedule *schedule,
     if (status == MICS_OK) {
         uint32_t step = 0;
 
-        set_costs(&sim, choice, costs);
+        set_costs(&sim, choice, topology);
         while (step < MAX_STEPS && (step < 3 || fabs(change) > STEADY * period)) {
             double now = run_step(&sim, step++);
 
@@ -284,25 +288,19 @@ static enum mics_status expect_same_ops(const struct mics_schedule *run,
 }
 
 static enum mics_status compute_durations(const struct mics_schedule *schedule,
-                                          const struct mics_plan *plan, double **out,
+                                          const struct mics_topology *topology, double **out,
                                           struct mics_err *err)
 {
-    struct mics_op_costs *costs = NULL;
     double *seconds = calloc(schedule->op_count, sizeof *seconds);
-    enum mics_status status =
-        seconds ? mics_op_costs_new(plan->topology, plan->model, &costs, err) : mics_err_nomem(err);
 
-    if (status != MICS_OK) {
-        free(seconds);
-        return status;
-    }
+    if (!seconds)
+        return mics_err_nomem(err);
     for (uint32_t i = 0; i < schedule->op_count; i++) {
         const struct mics_op *op = &schedule->ops[i];
 
         if (!mics_op_is_comm(op->kind))
-            seconds[i] = mics_op_costs_compute(costs, &plan->choice, op);
+            seconds[i] = mics_cost_compute(topology, op->flops, op->memory_bytes);
     }
-    mics_op_costs_free(costs);
     *out = seconds;
     return MICS_OK;
 }
@@ -319,7 +317,7 @@ enum mics_status mics_op_durations_new(const struct mics_plan *run,
     if (status == MICS_OK)
         status = expect_same_ops(run_schedule, paced_schedule, err);
     if (status == MICS_OK)
-        status = compute_durations(paced_schedule, paced_by, out, err);
+        status = compute_durations(paced_schedule, paced_by->topology, out, err);
     mics_schedule_free(run_schedule);
     mics_schedule_free(paced_schedule);
     return status;

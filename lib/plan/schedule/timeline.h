@@ -6,7 +6,7 @@
 #ifndef MICS_PLAN_SCHEDULE_TIMELINE_H
 #define MICS_PLAN_SCHEDULE_TIMELINE_H
 
-#include "plan/schedule/op_costs.h"
+#include "plan/schedule/schedule.h"
 
 /* Seconds from the beginning of the step; arrays of op_count. */
 struct mics_timeline {
@@ -36,9 +36,9 @@ enum mics_status mics_timeline_overlap(const struct mics_schedule *schedule,
  * the time of a step no longer changes. Timeline arrays are the caller's, of op_count; *step_s is
  * the period of the steps. No device is used. MICS_ERR_NOMEM: out of memory. */
 enum mics_status mics_simulate(const struct mics_schedule *schedule,
-                               const struct mics_plan_choice *choice, struct mics_op_costs *costs,
-                               struct mics_timeline *timeline, double *step_s,
-                               struct mics_err *err);
+                               const struct mics_plan_choice *choice,
+                               const struct mics_topology *topology, struct mics_timeline *timeline,
+                               double *step_s, struct mics_err *err);
 
 /* Seconds of each operation of the training schedule of `run`, 0 for communication, by the roofline
  * of the topology of `paced_by`. They are for the paced device, which computes nothing while

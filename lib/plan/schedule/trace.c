@@ -96,17 +96,13 @@ enum mics_status mics_trace_prediction(const struct mics_plan *plan, FILE *out,
     struct mics_schedule *schedule = NULL;
     struct mics_timeline timeline = {0};
     struct mics_trace_writer writer;
-    struct mics_op_costs *costs = NULL;
     double step_s;
     enum mics_status status = mics_schedule_new(plan->model, &plan->choice, true, &schedule, err);
 
     if (status == MICS_OK)
         status = mics_timeline_init(schedule, &timeline, err);
     if (status == MICS_OK)
-        status = mics_op_costs_new(plan->topology, plan->model, &costs, err);
-    if (status == MICS_OK)
-        status = mics_simulate(schedule, &plan->choice, costs, &timeline, &step_s, err);
-    mics_op_costs_free(costs);
+        status = mics_simulate(schedule, &plan->choice, plan->topology, &timeline, &step_s, err);
     if (status == MICS_OK) {
         mics_trace_begin(&writer, out, schedule, plan->model);
         mics_trace_process(&writer, 0, "predicted");

@@ -224,6 +224,30 @@ uint32_t mics_choose_coalesced(const struct mics_topology *topology, const struc
     return coalesced;
 }
 
+static double compute_seconds(const struct cost_context *context)
+{
+    struct mics_batch batch = mics_choice_batch(context->choice, true);
+    uint32_t states = mics_optimizer_states(context->choice->optimizer);
+    double micro_step = 0, update = 0;
+
+    for (uint32_t i = 0; i < context->model->stage_count; i++) {
+        struct mics_stage_cost work;
+
+        context->model->ops->stage_cost(context->model, &batch, i, &work);
+        micro_step += mics_cost_compute(context->topology, work.forward_flops + work.backward_flops,
+                                        work.forward_bytes + work.backward_bytes);
+    }
+    for (uint32_t u = 0; u < context->model->unit_count; u++) {
+        struct mics_layout layout = mics_choice_layout(context->model, context->choice, u);
+        double count = (double)mics_layout_optim_shard(&layout);
+        double copy = context->choice->dtype == MICS_F32 ? 0 : sizeof(uint16_t);
+
+        update += mics_cost_compute(context->topology, 0,
+                                    count * (sizeof(float) * (4 + 2 * states) + copy));
+    }
+    return micro_step * context->choice->micro_steps + update;
+}
+
 static void add_load(struct load *total, struct load load, double times)
 {
     total->node_s += times * load.node_s;
@@ -251,10 +275,10 @@ static double gather_times(const struct cost_context *context, uint32_t unit)
     return 1 + (after >= slots ? steps : 0) + (before >= slots ? steps - 1 : 0);
 }
 
-double mics_step_bound(struct mics_op_costs *costs, const struct mics_model *model,
+double mics_step_bound(const struct mics_topology *topology, const struct mics_model *model,
                        const struct mics_plan_choice *choice)
 {
-    struct cost_context context = {mics_op_costs_topology(costs), model, choice};
+    struct cost_context context = {topology, model, choice};
     struct mics_routes routes = mics_choice_routes(choice);
     struct load total = {0, 0};
 
@@ -267,7 +291,5 @@ double mics_step_bound(struct mics_op_costs *costs, const struct mics_model *mod
         add_load(&total, exchange_load(&context, &routes.sync, MICS_ALL_REDUCE, u), 1);
         add_load(&total, exchange_load(&context, &routes.publish, MICS_ALL_GATHER, u), 1);
     }
-    const double compute_s = choice->micro_steps * mics_op_costs_micro_step(costs, choice) +
-                             mics_op_costs_updates(costs, choice);
-    return fmax(compute_s, fmax(total.node_s, total.net_s));
+    return fmax(compute_seconds(&context), fmax(total.node_s, total.net_s));
 }

@@ -38,7 +38,6 @@ struct mics_search_entry {
 struct mics_search {
     const struct mics_topology *topology;
     const struct mics_model *model;
-    struct mics_op_costs *costs;
     struct mics_search_options options; /* with defaults filled in */
     struct mics_search_entry *entries;  /* simplest strategy first */
     uint32_t count;
@@ -70,7 +69,7 @@ uint32_t mics_choose_coalesced(const struct mics_topology *topology, const struc
 
 /* A lower bound in seconds of the predicted step of a choice: the load of the busiest resource of
  * computation, links inside nodes, and network cards. */
-double mics_step_bound(struct mics_op_costs *costs, const struct mics_model *model,
+double mics_step_bound(const struct mics_topology *topology, const struct mics_model *model,
                        const struct mics_plan_choice *choice);
 
 #endif

@@ -28,8 +28,8 @@ static void count_bytes(const struct mics_schedule *schedule, const struct mics_
 
 static enum mics_status predict_schedule(const struct mics_schedule *schedule,
                                          const struct mics_plan_choice *choice,
-                                         struct mics_op_costs *costs, struct mics_prediction *out,
-                                         struct mics_err *err)
+                                         const struct mics_topology *topology,
+                                         struct mics_prediction *out, struct mics_err *err)
 {
     struct mics_timeline timeline;
     struct mics_overlap overlap;
@@ -38,7 +38,7 @@ static enum mics_status predict_schedule(const struct mics_schedule *schedule,
 
     if (status != MICS_OK)
         return status;
-    status = mics_simulate(schedule, choice, costs, &timeline, &step_s, err);
+    status = mics_simulate(schedule, choice, topology, &timeline, &step_s, err);
     if (status == MICS_OK)
         status = mics_timeline_overlap(schedule, &timeline, &overlap, err);
     if (status == MICS_OK) {
@@ -52,7 +52,8 @@ static enum mics_status predict_schedule(const struct mics_schedule *schedule,
     return status;
 }
 
-static enum mics_status predict_direct(struct mics_op_costs *costs, const struct mics_model *model,
+static enum mics_status predict_direct(const struct mics_topology *topology,
+                                       const struct mics_model *model,
                                        const struct mics_plan_choice *choice, uint32_t micro_steps,
                                        struct mics_prediction *out, struct mics_err *err)
 {
@@ -63,7 +64,7 @@ static enum mics_status predict_direct(struct mics_op_costs *costs, const struct
     shortened.micro_steps = micro_steps;
     status = mics_schedule_new(model, &shortened, true, &schedule, err);
     if (status == MICS_OK)
-        status = predict_schedule(schedule, &shortened, costs, out, err);
+        status = predict_schedule(schedule, &shortened, topology, out, err);
     mics_schedule_free(schedule);
     return status;
 }
@@ -79,7 +80,8 @@ static void extrapolate(struct mics_prediction *b, const struct mics_prediction 
     b->sent_bytes += times * (b->sent_bytes - a->sent_bytes);
 }
 
-enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mics_model *model,
+enum mics_status mics_plan_predict(const struct mics_topology *topology,
+                                   const struct mics_model *model,
                                    const struct mics_plan_choice *choice,
                                    struct mics_prediction *out, struct mics_err *err)
 {
@@ -89,11 +91,11 @@ enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mic
     enum mics_status status;
 
     if (s <= DIRECT_MICRO_STEPS) {
-        status = predict_direct(costs, model, choice, s, &result, err);
+        status = predict_direct(topology, model, choice, s, &result, err);
     } else {
-        status = predict_direct(costs, model, choice, DIRECT_MICRO_STEPS, &result, err);
+        status = predict_direct(topology, model, choice, DIRECT_MICRO_STEPS, &result, err);
         if (status == MICS_OK)
-            status = predict_direct(costs, model, choice, DIRECT_MICRO_STEPS - 1, &shorter, err);
+            status = predict_direct(topology, model, choice, DIRECT_MICRO_STEPS - 1, &shorter, err);
         if (status == MICS_OK)
             extrapolate(&result, &shorter, s - DIRECT_MICRO_STEPS);
     }

@@ -95,7 +95,7 @@ static enum mics_status simulate_entry(const struct mics_search *search,
 
         if (simulated[choice->recompute]++ >= SIMULATED_SETTINGS)
             continue;
-        status = mics_plan_predict(search->costs, search->model, choice, &predicted, err);
+        status = mics_plan_predict(search->topology, search->model, choice, &predicted, err);
         if (status != MICS_OK)
             return status;
         if (entry->simulated && predicted.step_s > 0.99 * entry->predicted.step_s)
@@ -257,8 +257,6 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
     enum mics_status status = complete_options(&search, err);
 
     if (status == MICS_OK)
-        status = mics_op_costs_new(topology, model, &search.costs, err);
-    if (status == MICS_OK)
         status = find_entries(&search, err);
     if (status == MICS_OK)
         status = simulate_entries(&search, err);
@@ -266,7 +264,6 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
         chosen = choose_entry(&search);
         status = chosen ? make_plan(&search, chosen, out, err) : report_infeasible(&search, err);
     }
-    mics_op_costs_free(search.costs);
     free(search.entries);
     if (status != MICS_OK)
         return status;

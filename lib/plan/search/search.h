@@ -10,7 +10,7 @@
 #ifndef MICS_PLAN_SEARCH_SEARCH_H
 #define MICS_PLAN_SEARCH_SEARCH_H
 
-#include "plan/schedule/op_costs.h"
+#include "plan/plan.h"
 
 #define MICS_AUTO UINT32_MAX
 
@@ -39,7 +39,8 @@ enum mics_status mics_plan_search(struct mics_topology *topology, struct mics_mo
 
 /* Predict a step of a choice by simulating its schedule. A step of many micro-steps is extrapolated
  * from two short ones, since the micro-steps in the middle are alike. */
-enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mics_model *model,
+enum mics_status mics_plan_predict(const struct mics_topology *topology,
+                                   const struct mics_model *model,
                                    const struct mics_plan_choice *choice,
                                    struct mics_prediction *out, struct mics_err *err);
 

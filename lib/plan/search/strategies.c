@@ -239,7 +239,7 @@ static enum mics_status try_setting(const struct mics_search *search,
         entry->least = setting;
     if (!fits)
         return MICS_OK;
-    setting.bound_s = mics_step_bound(search->costs, search->model, &setting.choice);
+    setting.bound_s = mics_step_bound(search->topology, search->model, &setting.choice);
     insert(entry, &setting);
     return MICS_OK;
 }

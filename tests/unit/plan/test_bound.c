@@ -45,18 +45,15 @@ static double simulated(const struct mics_model *model, const struct mics_plan_c
 {
     struct mics_schedule *schedule = NULL;
     struct mics_timeline timeline = {0};
-    struct mics_op_costs *costs = NULL;
     double step_s = 0;
 
-    CHECK_INT(mics_op_costs_new(topology, model, &costs, NULL), MICS_OK);
     CHECK_INT(mics_schedule_new(model, choice, true, &schedule, NULL), MICS_OK);
     if (!schedule)
         return 0;
     timeline.op_count = schedule->op_count;
     timeline.start = calloc(schedule->op_count, sizeof *timeline.start);
     timeline.end = calloc(schedule->op_count, sizeof *timeline.end);
-    CHECK_INT(mics_simulate(schedule, choice, costs, &timeline, &step_s, NULL), MICS_OK);
-    mics_op_costs_free(costs);
+    CHECK_INT(mics_simulate(schedule, choice, topology, &timeline, &step_s, NULL), MICS_OK);
     free(timeline.start);
     free(timeline.end);
     mics_schedule_free(schedule);
@@ -66,11 +63,9 @@ static double simulated(const struct mics_model *model, const struct mics_plan_c
 static void check_model(const struct mics_model_config *config)
 {
     struct mics_model *model = NULL;
-    struct mics_op_costs *costs = NULL;
     double closest = 0;
 
     CHECK_INT(mics_model_new(config, &model, NULL), MICS_OK);
-    CHECK_INT(mics_op_costs_new(topology, model, &costs, NULL), MICS_OK);
     for (uint32_t steps = 1; steps <= 8; steps *= 2)
         for (uint32_t prefetch = 0; prefetch < 10; prefetch++) {
             const struct mics_plan_choice choice = {
@@ -84,7 +79,7 @@ static void check_model(const struct mics_model_config *config)
                 .seq = 8,
                 .optimizer = MICS_OPT_ADAMW,
             };
-            const double bound = mics_step_bound(costs, model, &choice);
+            const double bound = mics_step_bound(topology, model, &choice);
             const double step = simulated(model, &choice);
 
             CHECK(bound > 0 && bound <= step * (1 + 1e-9));
@@ -94,7 +89,6 @@ static void check_model(const struct mics_model_config *config)
             closest = bound / step > closest ? bound / step : closest;
         }
     CHECK(closest > 0.9);
-    mics_op_costs_free(costs);
     mics_model_free(model);
 }
 

@@ -69,14 +69,11 @@ static void wait_for(uint32_t dep)
 static void simulate(void)
 {
     struct mics_err err = {""};
-    struct mics_op_costs *costs = NULL;
 
-    CHECK_INT(mics_op_costs_new(&slow, NULL, &costs, &err), MICS_OK);
     schedule = (struct mics_schedule){
         .ops = ops, .op_count = op_count, .deps = deps, .dep_total = dep_count};
     timeline = (struct mics_timeline){.start = start, .end = end};
-    CHECK_INT(mics_simulate(&schedule, &choice, costs, &timeline, &step_s, &err), MICS_OK);
-    mics_op_costs_free(costs);
+    CHECK_INT(mics_simulate(&schedule, &choice, &slow, &timeline, &step_s, &err), MICS_OK);
     CHECK_INT(timeline.op_count, op_count);
 }
 
@@ -220,16 +217,13 @@ static void a_step_takes_no_less_than_its_computation_and_no_more_than_all_opera
     struct mics_schedule *real = NULL;
     double computing = 0, all = 0, from[512], to[512];
     struct mics_timeline times = {.start = from, .end = to};
-    struct mics_op_costs *costs = NULL;
 
     fake_model_init(&fake, 4, 10000, 7001, true);
     choice = fake_choice(2, 2, 4, 4, 4);
     CHECK_INT(mics_schedule_new(&fake.model, &choice, true, &real, NULL), MICS_OK);
     if (!real || real->op_count > 512)
         return;
-    CHECK_INT(mics_op_costs_new(&slow, &fake.model, &costs, NULL), MICS_OK);
-    CHECK_INT(mics_simulate(real, &choice, costs, &times, &step_s, NULL), MICS_OK);
-    mics_op_costs_free(costs);
+    CHECK_INT(mics_simulate(real, &choice, &slow, &times, &step_s, NULL), MICS_OK);
     for (uint32_t i = 0; i < real->op_count; i++) {
         all += to[i] - from[i];
         computing += real->ops[i].stream == MICS_STREAM_COMPUTE ? to[i] - from[i] : 0;
