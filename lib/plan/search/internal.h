@@ -11,7 +11,7 @@
  * than MICS_STEP_PRUNE faster than the best step, and steps whose times differ by less than
  * MICS_STEP_TIE count as equal. Of equal steps the simpler strategy, with the smaller groups, is
  * chosen. */
-#define MICS_STEP_PRUNE 0.004
+#define MICS_STEP_PRUNE 0.002
 #define MICS_STEP_TIE   0.005
 
 /* A strategy by name and cut. */
