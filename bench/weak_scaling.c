@@ -6,8 +6,8 @@
  *
  * usage: weak_scaling CONFIG.json
  *
- * p4d.24xlarge, 16, 32 and 64 nodes; sequences of 512 tokens in 4 micro-steps, with micro-batch 8 as
- * in the MiCS paper and with half of it, which hides less communication.
+ * p4d.24xlarge, 16, 32 and 64 nodes; sequences of 512 tokens in 4 micro-steps, with micro-batch 8
+ * as in the MiCS paper and with half of it, which hides less communication.
  */
 #include "plan/search/search.h"
 

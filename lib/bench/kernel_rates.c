@@ -403,8 +403,7 @@ static enum mics_status time_point(const struct launch *launch, const struct mea
     const uint32_t repeats = (uint32_t)fmax(1, fmin(MAX_REPEATS, batch_s / fmax(warm_s, 1e-9)));
 
     if (status == MICS_OK)
-        status =
-            time_ranks(launch, row, repeats, fmax(seconds, LAUNCHES * warm_s), all, out, err);
+        status = time_ranks(launch, row, repeats, fmax(seconds, LAUNCHES * warm_s), all, out, err);
     *out = fmax(*out, 1e-11);
     return status;
 }

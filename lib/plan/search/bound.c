@@ -613,7 +613,7 @@ static void time_sets(struct parts *parts)
     parts->start =
         fmax(parts->first.publish.chain + gather_segment, publish_segment + parts->first_gather);
     parts->last_segment = parts->first.publish.chain > 0 ? gather_segment : parts->first_gather;
-    /* Coalesced, the second exchange waits until all are accumulated; else it follows unit by unit. */
+    /* Coalesced, the second exchange waits until all are accumulated; else it goes unit by unit. */
     parts->last_reduction =
         set_seconds(parts, reduced, offsetof(struct unit_times, reduce), &parts->first.reduce) +
         (choice->grad_dtype == MICS_F32

@@ -61,8 +61,8 @@ struct mics_exchange_times {
     enum resource accumulate;         /* the stream */
     double most_lost[RESOURCE_COUNT]; /* of computation, by stream; fractions */
     double most_lost_at_once;         /* by all streams; a fraction */
-    /* The part of load.lost by which a step is longer, at least: of all, and of what transfers take;
-     * and what is not lost then in a second of latency. */
+    /* The part of load.lost by which a step is longer, at least: of all, and of what transfers
+     * take; and what is not lost then in a second of latency. */
     double counted, counted_of_transfers, node_excess, net_excess;
     bool one_second_stream; /* do scatter and sync share a stream? */
     /* Of all units; 0: they differ, and are not coalesced. */
