@@ -248,7 +248,8 @@ int main(void)
            "30 %%. Without the rows that another source contradicts the worst is %.1f %%.\n",
            row_count, 100 * deviations[row_count / 2], 100 * worst, worst_cluster,
            size_text(worst_bytes, size), within_30, 100 * worst_undisputed);
-    puts("\nThree constants that NCCL's own model lacks were chosen in sight of some of these rows: the "
+    puts("\nThree constants that NCCL's own model lacks were chosen in sight of some of these "
+         "rows: the "
          "latency of rings of 256 and more ranks, a tree's factors for medium sizes with NVLink "
          "SHARP, and 20 us for a hop between nodes with EFA.");
     return 0;
