@@ -3,9 +3,10 @@
  * kernel_rates.h - how long the operations of training take on this device, in a few sizes.
  *
  * All ranks run the same operation at the same time, as in training. The mean of a node's ranks
- * counts, of the slowest node: ranks that share cores take turns, and collectives wait for nodes. Products are measured in the three forms of a layer's
- * passes and two sizes of each dimension, attention in two lengths and head sizes, passes over
- * memory in two lengths, each in fp32 and bf16.
+ * counts, of the slowest node: ranks that share cores take turns, and collectives wait for nodes.
+ * Products are measured in the three forms of a layer's passes and two sizes of each dimension,
+ * attention in two lengths and head sizes, passes over memory in two lengths, each in fp32 and
+ * bf16.
  */
 #ifndef MICS_BENCH_KERNEL_RATES_H
 #define MICS_BENCH_KERNEL_RATES_H

@@ -26,7 +26,7 @@ struct mics_nccl_node {
  * and described clusters. */
 struct mics_nccl_node mics_nccl_node_from_topology(const struct mics_topology *topology);
 
-/* Channels of rings and trees of a communicator that spans `nodes`, with `per_node` ranks on each. */
+/* Channels of rings and trees of a communicator on `nodes`, with `per_node` ranks on each. */
 uint32_t mics_nccl_channels(const struct mics_nccl_node *node, uint32_t nodes, uint32_t per_node);
 
 struct mics_nccl_cost {
