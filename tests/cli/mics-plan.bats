@@ -266,10 +266,10 @@ on_terminal() # columns command...
 }
 
 @test "plan: --check goes with a plan only, and needs the metrics of a run" {
-    for other in --model=gpt2-nano --topology=node:1 --json -ox --schedule --tokens=1G; do
+    for other in --model=gpt2-nano --topology=node:1 -ox --schedule --tokens=1G; do
         run --separate-stderr mics-plan --check=run "$other"
         [ "$status" = 2 ]
-        [[ ${stderr_lines[0]} == 'mics-plan: --check only goes with a plan and --tsv' ]]
+        [[ ${stderr_lines[0]} == 'mics-plan: --check only goes with a plan, --json and --tsv' ]]
     done
     run --separate-stderr mics-plan --check=run a b
     [ "$status" = 2 ]
