@@ -15,7 +15,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -338,13 +337,12 @@ static enum mics_status simulate(struct progress *progress, uint32_t index,
     struct mics_search *search = progress->search;
     struct mics_search_entry *entry = &search->entries[index];
     struct mics_prediction predicted;
-    enum mics_status status = mics_plan_predict_above(
-        search->costs, search->model, &setting->choice, bound_s, &predicted, err);
+    enum mics_status status = mics_plan_predict_above(search->costs, search->model,
+                                                      &setting->choice, bound_s, &predicted, err);
 
     if (status != MICS_OK)
         return status;
     search->simulations++;
-    { const struct mics_plan_choice *c = &setting->choice; fprintf(stderr, "SIM %g %g %g %u,%u,%u s%u b%u r%d pf%u co%u seg%u h%d%d\n", bound_s, predicted.step_s, progress->best_s, c->shape.p_param, c->shape.p_grad, c->shape.p_optim, c->micro_steps, c->micro_batch, c->recompute, c->prefetch, c->coalesced, c->segments, c->hierarchical_gather, c->hierarchical_reduce); }
     progress->best_s = fmin(progress->best_s, predicted.step_s);
     if (!entry->simulated || predicted.step_s < entry->predicted.step_s) {
         entry->best = *setting;
