@@ -516,11 +516,19 @@ static void warn_if_type_is_missing(const struct mics_plan *plan)
 static enum mics_status check_run(const struct request *request, struct mics_err *err)
 {
     struct mics_check check;
+    json_t *doc = NULL;
     enum mics_status status = mics_check_run(request->check, request->file, &check, err);
 
     if (status != MICS_OK)
         return status;
-    status = mics_check_print(stdout, &check, request->common.tsv, err);
+    if (request->common.json) {
+        status = mics_check_to_doc(&check, &doc, err);
+        if (status == MICS_OK)
+            status = mics_doc_write(stdout, doc, MICS_DOC_JSON, err);
+        json_decref(doc);
+    } else {
+        status = mics_check_print(stdout, &check, request->common.tsv, err);
+    }
     mics_check_fini(&check);
     return status;
 }
@@ -569,8 +577,8 @@ static int check_usage_of_check(struct request *request, int argc, char **argv, 
         return cli_usage("'%s': expected one plan only", argv[argc - 1]);
     if (request->model || request->topology || request->launch || request->schedule ||
         request->trace || request->hostfile || request->cluster.hosts ||
-        request->cluster.switches || request->training.tokens > 0 || common->output || common->json)
-        return cli_usage("--check only goes with a plan and --tsv");
+        request->cluster.switches || request->training.tokens > 0 || common->output)
+        return cli_usage("--check only goes with a plan, --json and --tsv");
     request->file = operands < argc ? argv[operands] : NULL;
     return -1;
 }

@@ -3,8 +3,8 @@
  * gpu_memory.c - device memory of NCCL's communicators, by channels, peers and buffer sizes.
  *
  * Source: NCCL 2.28.9, src/init.cc (buffer sizes), src/channel.cc (tables), src/transport/p2p.cc
- * and net.cc (connections), src/transport/nvls.cc, src/transport/generic.cc (peers),
- * src/graph/search.cc and connect.cc (channels). Every communicator of mics is created by
+ * and net.cc (connections), src/transport/nvls.cc, src/transport/generic.cc (peers).
+ * Every communicator of mics is created by
  * ncclCommInitRankConfig() and shares nothing with others.
  *
  * Assumed: NCCL allocates with cuMemCreate() in pieces of 2 MiB (NCCL_CUMEM_ENABLE, its default),
@@ -18,8 +18,6 @@
 #include "base/num.h"
 #include "plan/schedule/schedule.h"
 
-#include <math.h>
-
 #define MIB ((uint64_t)1 << 20)
 
 /* Buffers of each channel and connection, by protocol (Simple, LL128, LL): 4 MiB; 640 threads x 120
@@ -29,7 +27,7 @@ static const uint64_t simple_bytes = 4 * MIB, ll128_bytes = 640 * 120 * 8 * 8,
                       ll_bytes = 512 * 8 * 8 * 16, flags_bytes = 4096;
 static const uint64_t piece_bytes = 2 * MIB, nvls_buffer_bytes = MIB;
 
-enum { MAX_CHANNELS = 64, TREE_NET_PEERS = 3 };
+enum { TREE_NET_PEERS = 3 };
 
 static uint64_t allocated(uint64_t bytes)
 {
@@ -44,39 +42,6 @@ static uint64_t connection_bytes(bool net)
     const uint64_t send = net ? allocated(simple_bytes + ll128_bytes) : allocated(flags_bytes);
 
     return receive + send;
-}
-
-struct mics_nccl_node mics_nccl_node_from_topology(const struct mics_topology *topology)
-{
-    const double link = topology->per_node > 1 ? topology->node_link.bandwidth_bytes : 0;
-    const double net = topology->nodes > 1 ? topology->net_link.bandwidth_bytes : 0;
-    /* Reached by a GPU: A100 240 GB/s, H100 360, B200 720. */
-    const double hopper_rate = 300e9, blackwell_rate = 550e9, ring_rate = 20e9, card_rate = 12.5e9;
-    struct mics_nccl_node node = {.per_node = topology->per_node};
-
-    node.hopper = link == 0 || link >= hopper_rate;
-    if (link >= blackwell_rate) {
-        node.channels = 32;
-        node.nvls_channels = 32;
-    } else if (link >= hopper_rate) {
-        node.channels = 24;
-        node.nvls_channels = 16;
-    } else {
-        /* Two per 20 GB/s, up to 24 of an A100: V100 12, PCI Express 2. */
-        node.channels = 2 * (uint32_t)fmin(12, fmax(1, ceil(0.99 * link / ring_rate)));
-    }
-    node.cards = (uint32_t)fmin(topology->per_node, fmax(1, ceil(net / card_rate)));
-    return node;
-}
-
-/* Across nodes NCCL has two channels per card that is close to the ranks; from Hopper on four, if
- * there are at most 4 such cards. */
-static uint32_t net_channels(const struct mics_nccl_node *node, uint32_t per_node)
-{
-    const uint32_t cards =
-        (uint32_t)mics_max_u64(1, (uint64_t)node->cards * per_node / node->per_node);
-
-    return (uint32_t)mics_min_u64(MAX_CHANNELS, cards * (node->hopper && cards <= 4 ? 4 : 2));
 }
 
 /* Tables of peers and ranks: three per channel and two of the communicator; with NVLink SHARP one
@@ -138,7 +103,7 @@ uint64_t mics_nccl_comm_bytes(const struct mics_nccl_node *node, const struct mi
 {
     const uint64_t ranks = (uint64_t)comm->nodes * comm->per_node;
     const bool nvls = node->nvls_channels > 0 && comm->per_node > 1;
-    const uint64_t channels = comm->nodes > 1 ? net_channels(node, comm->per_node) : node->channels;
+    const uint64_t channels = mics_nccl_channels(node, comm->nodes, comm->per_node);
     uint64_t bytes;
 
     if (ranks <= 1)

@@ -10,6 +10,7 @@
 #define MICS_PLAN_GPU_MEMORY_H
 
 #include "plan/plan.h"
+#include "topology/nccl_cost.h"
 
 /* The context, and the code of mics, cuBLASLt and NCCL that is loaded when it is first used. A
  * context of PyTorch with one kernel loaded takes 0.47 GiB of an A100 with CUDA 12.1, and 0.92 GiB
@@ -22,18 +23,6 @@
  * memory of its own. */
 #define MICS_GPU_WORKSPACE_BYTES ((uint64_t)32 << 20)
 #define MICS_GPU_COMPUTE_STREAMS 1
-
-/* NCCL's channels on one node: rings over all links, each with buffers of its own. */
-struct mics_nccl_node {
-    uint32_t per_node;      /* GPUs */
-    uint32_t channels;      /* of a communicator inside the node */
-    uint32_t nvls_channels; /* NVLink SHARP; 0: not available (before Hopper) */
-    uint32_t cards;         /* network cards, or bundles of them: at most one for each GPU */
-    bool hopper;            /* or later */
-};
-
-/* Derived from the rates of the links, so that it works for measured and described clusters. */
-struct mics_nccl_node mics_nccl_node_from_topology(const struct mics_topology *topology);
 
 /* One communicator: the ranks that it spans, and its use. */
 struct mics_nccl_comm {

@@ -188,7 +188,7 @@ double mics_compute_seconds(const struct mics_compute *compute,
     return fmax(launches->device_s, launches->host_s) / compute->efficiency;
 }
 
-/* The most multiprocessors of any GPU of the catalogue. */
+/* A GPU of which nothing else is known has at most so many multiprocessors. */
 enum { SMS_MAX = 148 };
 
 /* The rates of a topology that does not have them, in proportion to its FLOP/s: what the catalogue
@@ -197,16 +197,11 @@ enum { SMS_MAX = 148 };
 static struct mics_gpu_rates derive_rates(const struct mics_topology *topology)
 {
     const bool f32 = strcmp(topology->flops_dtype, "f32") == 0;
-    struct mics_gpu_rates rates = {.sms = 108,
-                                   .f32 = 17e12,
-                                   .tf32 = 136e12,
-                                   .bf16 = 272e12,
-                                   .f16 = 272e12,
-                                   .product_overhead_s = 5e-6,
-                                   .attention = "A100",
-                                   .attention_factor = 1};
+    struct mics_gpu_rates rates = {0};
     const bool known = mics_catalogue_gpu_rates(topology->device, &rates);
 
+    if (!known)
+        (void)mics_catalogue_gpu_rates("A100", &rates);
     if (!known && f32)
         rates.f32 = rates.tf32 = rates.bf16; /* no faster type is known */
     const double scale =

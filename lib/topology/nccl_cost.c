@@ -18,6 +18,8 @@
  */
 #include "topology/nccl_cost.h"
 
+#include "base/num.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -25,6 +27,7 @@ enum generation { VOLTA, AMPERE, HOPPER, BLACKWELL, GENERATIONS };
 enum algorithm { TREE, RING, ALGORITHMS };
 enum protocol { LL, LL128, SIMPLE, PROTOCOLS };
 enum medium { NVLINK, PCI, NET, MEDIA };
+enum { MAX_CHANNELS = 64 };
 enum scale { NODES_1, NODES_2, NODES_MORE, SCALES };
 
 static const double base_us[ALGORITHMS][PROTOCOLS] = {{6.8, 14, 8.4}, {6.6, 14, 8.4}};
@@ -65,9 +68,6 @@ static const double tree_correction[PROTOCOLS][CORRECTIONS] = {
      .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9},
 };
 
-/* Multiprocessors. NCCL occupies one per channel. */
-static const double multiprocessors[GENERATIONS] = {80, 108, 132, 148};
-
 /* A channel is used for this many bytes at least: 512 threads of 64 bytes each. */
 static const double channel_bytes = 512 * 64;
 
@@ -96,12 +96,13 @@ struct group {
     enum medium inside;
     double link, net; /* GB/s: of a GPU inside the node; of a node, the group's part */
     double card_us;   /* that the network adds to a hop */
-    double channels, nvls_channels;
+    double channels, nvls_channels; /* nvls_channels 0: no NVLink SHARP */
     bool can_use_ll, can_use_ll128;
 };
 
 static enum generation generation_of(const struct mics_topology *topology)
 {
+    const double link = topology->per_node > 1 ? topology->node_link.bandwidth_bytes : 0;
     static const struct {
         const char *name;
         enum generation generation;
@@ -112,30 +113,47 @@ static enum generation generation_of(const struct mics_topology *topology)
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strstr(topology->device, known[i].name))
             return known[i].generation;
-    return AMPERE;
+    /* By what a GPU reaches over its links: A100 240 GB/s, H100 360, B200 720. */
+    return link >= 550e9 ? BLACKWELL : link >= 300e9 || link == 0 ? HOPPER : AMPERE;
 }
 
-/* Channels, as in plan/gpu_memory.c: on a node by the links of a GPU; between nodes two per card
- * that is close to the ranks, from Hopper on four if there are at most 4 such cards. */
+struct mics_nccl_node mics_nccl_node_from_topology(const struct mics_topology *topology)
+{
+    const double link = topology->per_node > 1 ? topology->node_link.bandwidth_bytes : 0;
+    const double net = topology->nodes > 1 ? topology->net_link.bandwidth_bytes : 0;
+    const double ring_rate = 20e9, card_rate = 12.5e9, slowest_nvls = 300e9;
+    const enum generation generation = generation_of(topology);
+    const double rings = fmax(1, ceil(0.99 * link / ring_rate));
+    struct mics_nccl_node node = {.per_node = topology->per_node, .hopper = generation >= HOPPER};
+
+    /* Two per 20 GB/s: V100 12, A100 and H100 24, B200 32, PCI Express 2. */
+    node.channels = 2 * (uint32_t)fmin(generation == BLACKWELL ? 16 : 12, rings);
+    if (node.hopper && link >= slowest_nvls)
+        node.nvls_channels = generation == BLACKWELL ? 32 : 16;
+    node.cards = (uint32_t)fmin(topology->per_node, fmax(1, ceil(net / card_rate)));
+    return node;
+}
+
+/* Across nodes NCCL has two channels per card that is close to the ranks; from Hopper on four, if
+ * there are at most 4 such cards. */
+uint32_t mics_nccl_channels(const struct mics_nccl_node *node, uint32_t nodes, uint32_t per_node)
+{
+    const uint64_t cards = mics_max_u64(1, (uint64_t)node->cards * per_node / node->per_node);
+
+    if (nodes == 1)
+        return node->channels;
+    return (uint32_t)mics_min_u64(MAX_CHANNELS, cards * (node->hopper && cards <= 4 ? 4 : 2));
+}
+
 static void set_channels(struct group *group, const struct mics_topology *topology)
 {
-    const double ring_rate = 20, card_rate = 12.5, all = topology->per_node;
-    const double cards =
-        fmin(all, fmax(1, ceil(topology->net_link.bandwidth_bytes * 1e-9 / card_rate)));
-    const double near = fmax(1, floor(cards * group->k / all));
+    const struct mics_nccl_node node = mics_nccl_node_from_topology(topology);
 
-    group->nvls_channels = group->generation == BLACKWELL ? 32 : 16;
-    if (group->q > 1)
-        group->channels = near * (group->generation >= HOPPER && near <= 4 ? 4 : 2);
-    else if (group->generation == BLACKWELL)
-        group->channels = 32;
-    else if (group->generation == HOPPER)
-        group->channels = 24;
-    else
-        group->channels = 2 * fmin(12, fmax(1, ceil(.99 * group->link / ring_rate)));
+    group->channels = mics_nccl_channels(&node, (uint32_t)group->q, (uint32_t)group->k);
+    group->nvls_channels = node.nvls_channels;
     /* Before Hopper LL128 goes only between a GPU and a card below the same switch. */
     group->can_use_ll128 = group->can_use_ll && group->inside == NVLINK &&
-                           (group->q == 1 || group->generation >= HOPPER || cards >= all);
+                           (group->q == 1 || node.hopper || node.cards >= node.per_node);
 }
 
 static struct group make_group(const struct mics_topology *topology,
@@ -325,25 +343,11 @@ static struct option fastest(const struct group *group)
         if (reduces)
             take_faster(&best, tree(group, (enum protocol)p));
     }
-    if (reduces && group->generation >= HOPPER && group->inside == NVLINK &&
-        group->k >= nvls_least_ranks[group->generation])
+    if (reduces && group->nvls_channels > 0 && group->k >= nvls_least_ranks[group->generation])
         take_faster(&best, nvls(group));
     if (!reduces && group->q > 1 && group->k == 1)
         take_faster(&best, pat(group));
     return best;
-}
-
-/* The multiprocessors that NCCL occupies, and the part of the memory's bandwidth that it takes from
- * the others. Measured: matrix products 30 to 40 % slower on an H100 (pytorch issue 179937), 43 %,
- * attention 45 % and passes over memory 60 % on an A100 (nccl issue 1428). */
-static double slowdown_of(const struct option *option, const struct group *group,
-                          const struct mics_topology *topology)
-{
-    const double channels = fmin(option->channels, ceil(group->bytes / channel_bytes));
-    const double seconds = (option->latency_us + option->transfer_us) * 1e-6;
-    const double memory = option->memory_bytes / seconds / topology->memory_bandwidth;
-
-    return 1 - (1 - fmax(1, channels) / multiprocessors[group->generation]) * (1 - fmin(memory, 1));
 }
 
 struct mics_nccl_cost mics_nccl_cost(const struct mics_topology *topology,
@@ -354,6 +358,20 @@ struct mics_nccl_cost mics_nccl_cost(const struct mics_topology *topology,
     const struct option option = fastest(&group);
 
     return (struct mics_nccl_cost){.time = {option.latency_us * 1e-6, option.transfer_us * 1e-6},
-                                   .algorithm = option.name,
-                                   .slowdown = slowdown_of(&option, &group, topology)};
+                                   .algorithm = option.name};
+}
+
+/* NCCL occupies a multiprocessor per channel, and takes a part of the memory's bandwidth from the
+ * others. Measured: matrix products 30 to 40 % slower on an H100 (pytorch issue 179937), 43 %,
+ * attention 45 % and passes over memory 60 % on an A100 (nccl issue 1428). */
+double mics_nccl_slowdown(const struct mics_topology *topology, uint32_t multiprocessors,
+                          enum mics_collective collective, struct mics_span span, uint64_t bytes)
+{
+    const struct group group = make_group(topology, collective, span, (double)bytes);
+    const struct option option = fastest(&group);
+    const double channels = fmax(1, fmin(option.channels, ceil(group.bytes / channel_bytes)));
+    const double seconds = (option.latency_us + option.transfer_us) * 1e-6;
+    const double memory = option.memory_bytes / seconds / topology->memory_bandwidth;
+
+    return 1 - fmax(0, 1 - channels / multiprocessors) * (1 - fmin(memory, 1));
 }

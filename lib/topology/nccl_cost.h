@@ -12,10 +12,26 @@
 
 #include "topology/cost.h"
 
+/* A node, as NCCL divides its links into channels: rings over all links, each with buffers and a
+ * multiprocessor of its own. */
+struct mics_nccl_node {
+    uint32_t per_node;      /* GPUs */
+    uint32_t channels;      /* of a communicator inside the node */
+    uint32_t nvls_channels; /* NVLink SHARP; 0: not available (before Hopper) */
+    uint32_t cards;         /* network cards, or bundles of them: at most one for each GPU */
+    bool hopper;            /* or later */
+};
+
+/* Derived from the rates of the links and the generation of the GPU, so that it works for measured
+ * and described clusters. */
+struct mics_nccl_node mics_nccl_node_from_topology(const struct mics_topology *topology);
+
+/* Channels of rings and trees of a communicator on `nodes`, with `per_node` ranks on each. */
+uint32_t mics_nccl_channels(const struct mics_nccl_node *node, uint32_t nodes, uint32_t per_node);
+
 struct mics_nccl_cost {
     struct mics_collective_time time;
     const char *algorithm; /* "ring LL128": what NCCL is assumed to choose */
-    double slowdown;       /* part of the speed of computation beside it that is lost, 0 to 1 */
 };
 
 /* Are the devices of the topology GPUs that communicate by NCCL? A description such as "node:4
@@ -26,5 +42,10 @@ bool mics_nccl_is_used(const struct mics_topology *topology);
 struct mics_nccl_cost mics_nccl_cost(const struct mics_topology *topology,
                                      enum mics_collective collective, struct mics_span span,
                                      uint64_t bytes);
+
+/* The part of the speed of computation beside it that is lost, 0 to 1, on a GPU with so many
+ * multiprocessors. */
+double mics_nccl_slowdown(const struct mics_topology *topology, uint32_t multiprocessors,
+                          enum mics_collective collective, struct mics_span span, uint64_t bytes);
 
 #endif

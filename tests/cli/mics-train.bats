@@ -140,6 +140,21 @@ wait_for() # file pattern
     grep -qE '^Off most: |^No assumption ' checked
     mics-plan --check=run/metrics.jsonl "$BATS_FILE_TMPDIR/plan.mp" | cmp - checked
     [ "$(mics-plan --check=run --tsv | awk -F '\t' '$1 == "worst"' | wc -l)" = 1 ]
+    # the document has the numbers of the tables
+    mics-plan --check=run --tsv >checked.tsv
+    mics-plan --check=run --json | tee check.json | jq -r '"step_s\t\(.predicted.step_s)\t\(.measured.step_s)",
+        (.assumptions | to_entries[] | "\(.key)\t\(.value.predicted)\t\(.value.measured)"),
+        (.predicted.operations.classes.forward.busy_s as $p | "forward\t\($p)\t\(.measured.operations.classes.forward.busy_s)"),
+        "worst\t\(.worst // "none")"' >members
+    [ "$(wc -l <members)" -ge 6 ]
+    while IFS=$'\t' read -r name predicted measured; do
+        awk -F '\t' -v name="$name" -v p="$predicted" -v m="$measured" '
+            function near(a, b) { return a == b || (a - b) ^ 2 <= (1e-6 * b) ^ 2 }
+            $1 == name && near($2, p) && near($3, m) { found = 1 } END { exit !found }' checked.tsv
+    done <members
+    jq -e '.kind == "mics.check" and .v == 1 and .state == "done" and .first_step == 2 and .last_step == 12 and
+        .sampled_steps == 9' check.json
+    mics-show check.json | grep -q 'mics.check'
     run -3 --separate-stderr mics-plan --check=run "$BATS_FILE_TMPDIR/one.mp"
     [[ $stderr == "mics-plan: run/metrics.jsonl: of another plan: its "*", the plan's "* ]]
 

@@ -4,7 +4,7 @@
  *
  * What is accepted has GPUs, and numbers in the ranges that a topology needs.
  *
- * sources: lib/base lib/doc lib/topology
+ * sources: lib/base lib/doc lib/topology kernels/optimizer.c
  */
 #include "topology/nccl_topo.h"
 

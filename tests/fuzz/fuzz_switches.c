@@ -5,7 +5,7 @@
  * What is accepted orders any hosts: each exactly once. A list that is accepted has names that may
  * be used as they are.
  *
- * sources: lib/base lib/doc lib/topology
+ * sources: lib/base lib/doc lib/topology kernels/optimizer.c
  */
 #include "topology/switches.h"
 

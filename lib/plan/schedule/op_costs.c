@@ -254,7 +254,8 @@ double mics_op_costs_slowdown(struct mics_op_costs *costs, const struct mics_pla
     if (span.nodes == 1 && span.per_node == 1)
         return 0;
     if (mics_nccl_is_used(costs->topology))
-        return mics_nccl_cost(costs->topology, collective, span, bytes).slowdown;
+        return mics_nccl_slowdown(costs->topology, costs->compute.rates.sms, collective, span,
+                                  bytes);
     return mics_contention_of(costs->topology, collective, span, bytes).lost;
 }
 

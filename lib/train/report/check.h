@@ -10,6 +10,8 @@
 
 #include <stdio.h>
 
+#define MICS_CHECK_VERSION 1
+
 /* Medians over steps. */
 struct mics_step_times {
     double step_s;
@@ -59,6 +61,10 @@ void mics_check_fini(struct mics_check *check);
 /* The assumption with the largest |added_s|; MICS_ASSUME_COUNT: none adds or saves 2 % of the
  * predicted step. */
 enum mics_assumption mics_check_worst(const struct mics_check *check);
+
+/* The document "mics.check", which belongs to the caller. */
+enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
+                                   struct mics_err *err);
 
 /* Tables, and a sentence on the worst assumption. */
 enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_print.c - a comparison of prediction and measurement as tables. */
+/* check_print.c - a comparison of prediction and measurement as tables, or as a document. */
 #include "base/units.h"
+#include "doc/doc.h"
 #include "doc/table.h"
 #include "train/report/check.h"
 
@@ -152,6 +153,61 @@ static void print_worst(FILE *out, const struct mics_check *check)
     fprintf(out, "Alone it would make a step %s %s; ", texts[2], direction);
     fprintf(out, "with the others, a step is %s %s than predicted.\n",
             mics_format_time(fabs(more_s), texts[0], TEXT), more_s > 0 ? "longer" : "shorter");
+}
+
+/* NULL: out of memory. */
+static json_t *step_to_json(const struct mics_step_times *times, double tokens_per_s,
+                            uint64_t memory_bytes)
+{
+    return json_pack("{s:f, s:f, s:I, s:o}", "step_s", times->step_s, "tokens_per_s", tokens_per_s,
+                     "memory_bytes", (json_int_t)memory_bytes, "operations",
+                     mics_class_times_to_json(&times->classes));
+}
+
+/* NULL: out of memory. */
+static json_t *assumptions_to_json(const struct mics_check *check)
+{
+    json_t *object = json_object();
+
+    for (int i = 0; i < MICS_ASSUME_COUNT; i++) {
+        const struct mics_assumption_check *each = &check->assumptions[i];
+
+        if (each->predicted <= 0 && each->measured <= 0)
+            continue;
+        if (json_object_set_new(object, names[i].key,
+                                json_pack("{s:f, s:f, s:f}", "predicted", each->predicted,
+                                          "measured", each->measured, "added_s", each->added_s)) !=
+            0) {
+            json_decref(object);
+            return NULL;
+        }
+    }
+    return object;
+}
+
+enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
+                                   struct mics_err *err)
+{
+    const enum mics_assumption worst = mics_check_worst(check);
+    json_t *doc = mics_doc_new("mics.check", MICS_CHECK_VERSION);
+    json_t *members = json_pack(
+        "{s:s, s:s, s:I, s:I, s:I, s:o, s:o, s:o, s:s?}", "metrics", check->metrics, "state",
+        check->state, "first_step", (json_int_t)check->first, "last_step", (json_int_t)check->last,
+        "sampled_steps", (json_int_t)check->samples, "predicted",
+        step_to_json(&check->predicted, check->plan->predicted.tokens_per_s,
+                     check->predicted_bytes),
+        "measured", step_to_json(&check->measured, check->tokens_per_s, check->memory_bytes),
+        "assumptions", assumptions_to_json(check), "worst",
+        worst == MICS_ASSUME_COUNT ? NULL : names[worst].key);
+    const bool complete = doc && members && json_object_update(doc, members) == 0;
+
+    json_decref(members);
+    if (!complete) {
+        json_decref(doc);
+        return mics_err_nomem(err);
+    }
+    *out = doc;
+    return MICS_OK;
 }
 
 enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,
