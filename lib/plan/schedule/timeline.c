@@ -47,6 +47,7 @@ struct walk {
     const struct mics_timeline *timeline;
     uint32_t classes; /* those that are counted; 0: computation and communication */
     double period_s, begin_s, end_s;
+    int steps;                               /* 1: no operation runs beyond the period */
     struct lane lanes[2][MICS_STREAM_COUNT]; /* of the step, and of the step before */
 };
 
@@ -89,19 +90,24 @@ static void skip_to_counted(const struct walk *walk, struct lane *lane, int step
 static void set_period(struct walk *walk)
 {
     const struct mics_timeline *timeline = walk->timeline;
-    double first = INFINITY, last = -INFINITY;
+    double first = INFINITY, last = -INFINITY, end_s = -INFINITY;
 
     walk->begin_s = walk->end_s = INFINITY;
+    walk->steps = 1;
     for (uint32_t i = 0; i < timeline->op_count; i++) {
-        walk->begin_s = fmin(walk->begin_s, timeline->start[i]);
+        const double start = timeline->start[i], end = timeline->end[i];
+
+        walk->begin_s = start < walk->begin_s ? start : walk->begin_s;
+        end_s = end > end_s ? end : end_s;
         if (walk->schedule->ops[i].stream == MICS_STREAM_COMPUTE) {
-            first = fmin(first, timeline->start[i]);
-            last = fmax(last, timeline->end[i]);
+            first = start < first ? start : first;
+            last = end > last ? end : last;
         }
     }
-    if (timeline->period_s > 0) {
-        walk->period_s = fmax(timeline->period_s, last - first);
+    walk->period_s = fmax(timeline->period_s, last - first);
+    if (timeline->period_s > 0 && end_s > walk->begin_s + walk->period_s) {
         walk->end_s = walk->begin_s + walk->period_s;
+        walk->steps = 2;
     }
 }
 
@@ -111,13 +117,11 @@ static struct walk walk_begin(const struct mics_schedule *schedule,
     struct walk walk = {.schedule = schedule, .timeline = timeline, .classes = classes};
 
     set_period(&walk);
-    for (int step = 0; step < 2; step++)
+    for (int step = 0; step < walk.steps; step++)
         for (int s = 0; s < MICS_STREAM_COUNT; s++) {
             struct lane *lane = &walk.lanes[step][s];
 
             lane->stream = (enum mics_stream_kind)s;
-            if (step && walk.period_s <= 0)
-                lane->next = schedule->op_count;
             skip_to_counted(&walk, lane, step);
         }
     return walk;
@@ -130,7 +134,7 @@ static bool take_earliest(struct walk *walk, struct span *out)
     double earliest = 0;
     int best_step = 0;
 
-    for (int step = 0; step < 2; step++)
+    for (int step = 0; step < walk->steps; step++)
         for (int s = 0; s < MICS_STREAM_COUNT; s++) {
             struct lane *lane = &walk->lanes[step][s];
 
