@@ -38,8 +38,7 @@ struct mics_optimizer_row {
     struct {
         double beta1, beta2, eps, momentum;
     } defaults; /* of settings that are not given; all are set, and recorded with a run */
-    const char
-        *ignored[4]; /* of these, the names of those that the update does not use, then NULL */
+    const char *ignored[4]; /* the names of those of them that the update does not use, then NULL */
 };
 
 const struct mics_optimizer_row *mics_optimizer_get(enum mics_optimizer optimizer);

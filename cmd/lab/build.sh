@@ -13,8 +13,8 @@ write_files()
     for ((i = 1; i <= nodes; i++)); do echo "node$i slots=$slots"; done >"$lab/hostfile"
     # mpirun calls this instead of ssh, with a host and the words of a shell command.
     # shellcheck disable=SC2016
-    printf '#!/bin/sh\nread -r pid <"%s/$1" || exit 1\nshift\nexec nsenter -t "$pid" -n -u -m -p -- sh -c "$*"\n' \
-        "$lab" >"$lab/agent"
+    printf '#!/bin/sh\nread -r pid <"%s/$1" || exit 1\nshift\nexec %s -- sh -c "$*"\n' \
+        "$lab" 'nsenter -t "$pid" -n -u -m -p' >"$lab/agent"
     chmod +x "$lab/agent"
 }
 
@@ -24,7 +24,8 @@ mpirun_options()
         "--mca plm_rsh_agent $lab/agent --mca orte_tmpdir_base $lab/tmp" \
         "--mca oob_tcp_if_include $subnet.0/24 --mca btl_tcp_if_include $subnet.0/24" \
         "--mca pml ob1 --mca btl self,vader,tcp" \
-        "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 2 --mca oob_tcp_keepalive_probes 5" \
+        "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 2" \
+        "--mca oob_tcp_keepalive_probes 5" \
         "--mca rmaps_base_oversubscribe 1 --mca mpi_yield_when_idle 1"
 }
 
@@ -42,25 +43,31 @@ destroy() # folder
 
 can_isolate()
 {
-    local how=(unshare --net --uts --mount --pid --fork) tool
+    local how=(unshare --net --uts --mount --pid --fork) tool why=''
     for tool in ip tc unshare nsenter mpirun; do
-        command -v "$tool" >/dev/null || fail 1 "$tool is not installed (Debian: iproute2, util-linux, openmpi-bin)"
+        command -v "$tool" >/dev/null ||
+            fail 1 "$tool is not installed (Debian: iproute2, util-linux, openmpi-bin)"
     done
-    if [ "$(id -u)" != 0 ]; then how+=(--user --map-root-user); fi
-    "${how[@]}" mount -t proc proc /proc 2>/dev/null ||
-        fail 1 "no network namespaces here$([ "$(id -u)" = 0 ] || echo ': not root, and the system allows users none')"
+    if [ "$(id -u)" != 0 ]; then
+        how+=(--user --map-root-user)
+        why=': not root, and the system allows users none'
+    fi
+    "${how[@]}" mount -t proc proc /proc 2>/dev/null || fail 1 "no network namespaces here$why"
     isolate=("${how[@]}")
 }
 
-# Measure a transfer from the first node to the last: datagrams to an unused IP address that resolves to the last node's
-# hardware address, where they are counted and dropped. measured= bits per second.
+# Measure a transfer from the first node to the last: datagrams to an unused IP address that
+# resolves to the last node's hardware address, where they are counted and dropped.
+# measured= bits per second.
 measure()
 {
     local size=8900 urgent=()
     if [ "$rate_bits" -lt 100000000 ]; then size=1400; fi
-    if chrt -f 1 true 2>/dev/null; then urgent=(chrt -f 1); fi # do not measure the load of the machine
+    # Do not measure the load of the machine.
+    if chrt -f 1 true 2>/dev/null; then urgent=(chrt -f 1); fi
     in_node 1 "${urgent[@]}" bash -c \
-        "dd if=/dev/zero bs=$size status=none >/dev/udp/$subnet.253/9 & read -r; kill \$!" 2>/dev/null < <(
+        "dd if=/dev/zero bs=$size status=none >/dev/udp/$subnet.253/9 & read -r; kill \$!" \
+        2>/dev/null < <(
             in_node "$nodes" "${urgent[@]}" "$self" _count "$lab" >"$lab/measured"
             echo
         )
@@ -83,7 +90,9 @@ count_main()
     from=$(received)
     sleep 0.5
     to=$(received)
-    awk -v a="$from" -v b="$to" 'BEGIN { split(a, x); split(b, y); printf "%.0f", (y[2] - x[2]) * 8e6 / (y[1] - x[1]) }'
+    awk -v a="$from" -v b="$to" 'BEGIN {
+        split(a, x); split(b, y)
+        printf "%.0f", (y[2] - x[2]) * 8e6 / (y[1] - x[1]) }'
 }
 
 # The bytes that each node has sent and received since its link was created: "node1 SENT RECEIVED".
@@ -103,7 +112,13 @@ traffic_table()
 {
     printf '%-8s %15s %15s\n' node sent received
     count_traffic | awk -v before="$lab/traffic" '
-        BEGIN { while ((getline line <before) > 0) { split(line, f, " "); sent[f[1]] = f[2]; received[f[1]] = f[3] } }
+        BEGIN {
+            while ((getline line <before) > 0) {
+                split(line, f, " ")
+                sent[f[1]] = f[2]
+                received[f[1]] = f[3]
+            }
+        }
         { printf "%-8s %15.0f %15.0f\n", $1, $2 - sent[$1], $3 - received[$1] }'
 }
 
@@ -136,7 +151,7 @@ check_measured()
 # Create the lab $name. It is destroyed again if this program exits before keep=1.
 build()
 {
-    local starter measured=''
+    local starter measured='' carries='no link to measure'
     find_labs
     can_isolate
     take_rate --net "$net"
@@ -145,14 +160,16 @@ build()
     keep=0
     trap 'end_lab' EXIT
     write_files || fail 1 "'$lab': cannot be written"
-    "${isolate[@]}" --kill-child=KILL "$self" _hub "$lab" "$name" "$rate_bits" </dev/null >/dev/null 2>&1 &
+    "${isolate[@]}" --kill-child=KILL "$self" _hub "$lab" "$name" "$rate_bits" \
+        </dev/null >/dev/null 2>&1 &
     starter=$!
     disown
     wait_until_built "$starter"
     check_measured
     count_traffic >"$lab/traffic"
-    say "lab '$name': $nodes nodes of $slots slots, $(format_rate "$rate_bits") links${delay:+, delay $delay}" \
-        "(measured: $(if [ -n "$measured" ]; then format_rate "$measured"; else echo 'no link to measure'; fi))"
+    if [ -n "$measured" ]; then carries=$(format_rate "$measured"); fi
+    say "lab '$name': $nodes nodes of $slots slots, $(format_rate "$rate_bits")" \
+        "links${delay:+, delay $delay} (measured: $carries)"
 }
 
 end_lab()

@@ -58,7 +58,8 @@ up_main()
     trap 'exit 130' INT
     trap 'exit 143' TERM
     build
-    echo "$program exec --name=$name -- mpirun -n $((nodes * slots)) $(mpirun_options)" | publish || exit
+    echo "$program exec --name=$name -- mpirun -n $((nodes * slots)) $(mpirun_options)" | publish ||
+        exit
     keep=1
 }
 
@@ -90,7 +91,8 @@ list_lab() # folder
     local n=- s=- rate=- rest carries=-
     { read -r n s rate rest <"$1/shape"; } 2>/dev/null
     if [ -s "$1/measured" ]; then carries=$(format_rate "$(cat "$1/measured")"); fi
-    printf '%-20s %5s %5s %10s %14s %s\n' "$(basename "$1")" "$n" "$s" "$rate" "$carries" "$(state_of "$1")"
+    printf '%-20s %5s %5s %10s %14s %s\n' \
+        "$(basename "$1")" "$n" "$s" "$rate" "$carries" "$(state_of "$1")"
 }
 
 list_main()
@@ -134,8 +136,8 @@ cut_main()
     say "node$node of lab '$name' is disconnected"
 }
 
-# The kernel takes up to a second to notice that a link is up again, and drops packets until then. Failed entries of
-# neighbour tables would delay the next resolution, so they are flushed.
+# The kernel takes up to a second to notice that a link is up again, and drops packets until then.
+# Failed entries of neighbour tables would delay the next resolution, so they are flushed.
 revive() # node
 {
     local i until=$((SECONDS + 10))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# folder.sh - the state of labs as seen from outside: one folder for each, with its shape and processes. Part of mics-lab.
+# folder.sh - the state of labs as seen from outside: one folder for each, with its shape and
+# processes. Part of mics-lab.
 
 find_labs()
 {
@@ -12,7 +13,8 @@ find_labs()
     [ -O "$labs" ] || fail 1 "'$labs' belongs to another user"
 }
 
-# The start time of a process in clock ticks. Together with the PID it identifies a process uniquely.
+# The start time of a process in clock ticks. Together with the PID it identifies a process
+# uniquely.
 start_time() # pid
 {
     local stat
@@ -66,5 +68,6 @@ choose_lab()
 take_node() # text: node=
 {
     node=${1#node}
-    [[ $node =~ ^[1-9][0-9]{0,2}$ && $node -le $nodes ]] || usage "'$1': no node of lab '$name', which has node1 to node$nodes"
+    [[ $node =~ ^[1-9][0-9]{0,2}$ && $node -le $nodes ]] ||
+        usage "'$1': no node of lab '$name', which has node1 to node$nodes"
 }

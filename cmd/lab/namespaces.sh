@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# namespaces.sh - the namespaces of a lab: runs commands in them, and sets up the hub and the nodes. Part of mics-lab.
+# namespaces.sh - the namespaces of a lab: runs commands in them, and sets up the hub and the nodes.
+# Part of mics-lab.
 
 # Run a command in the namespaces that are the files in a folder.
 in_namespaces() # folder command...
@@ -35,7 +36,9 @@ shape() # device rate_bits
     local burst
     burst=$(awk -v n="$2" 'BEGIN { b = n / 8 * 0.005; printf "%.0f", b < 20000 ? 20000 : b }')
     echo "qdisc replace dev $1 root handle 1: tbf rate $2bit burst $burst latency 50ms"
-    if [ -n "$delay" ]; then echo "qdisc replace dev $1 parent 1:1 handle 10: netem delay $delay limit 100000"; fi
+    if [ -n "$delay" ]; then
+        echo "qdisc replace dev $1 parent 1:1 handle 10: netem delay $delay limit 100000"
+    fi
 }
 
 shape_link() # node rate_bits
@@ -50,8 +53,12 @@ stay() { sleep infinity & wait; }
 
 init_namespaces() # host name
 {
-    mount -t proc proc /proc && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && hostname "$1" && ip link set lo up &&
-        echo 5 >/proc/sys/net/ipv4/tcp_retries2 # a connection to a node that was cut off fails in 15 s, not 15 minutes
+    mount -t proc proc /proc && mount -t tmpfs -o mode=1777 tmpfs /dev/shm && hostname "$1" &&
+        ip link set lo up &&
+        # A connection to a node that was cut off fails in 15 s, not 15 minutes.
+        echo 5 >/proc/sys/net/ipv4/tcp_retries2 &&
+        # Not what the machine has, which may learn the rate of a link for seconds (bbr).
+        echo reno >/proc/sys/net/ipv4/tcp_congestion_control
 }
 
 # On the first node an unused IP address resolves to the last node, for measure().
@@ -79,7 +86,8 @@ start_nodes()
 {
     local i
     for ((i = 1; i <= nodes; i++)); do
-        unshare --net --uts --mount --pid --fork --kill-child=KILL "$self" _node "$lab" "$i" "$rate_bits" &
+        unshare --net --uts --mount --pid --fork --kill-child=KILL \
+            "$self" _node "$lab" "$i" "$rate_bits" &
         disown
     done
 }
@@ -105,8 +113,8 @@ hub_build()
     local i
     init_namespaces "$name" && mount --bind "$lab/hosts" /etc/hosts || return
     start_nodes
-    printf '%s\n' 'link add br0 mtu 9000 type bridge' "address add $subnet.254/24 dev br0" 'link set br0 up' |
-        ip -batch - || return
+    printf '%s\n' 'link add br0 mtu 9000 type bridge' "address add $subnet.254/24 dev br0" \
+        'link set br0 up' | ip -batch - || return
     if [ -n "$delay" ] && ! tc qdisc add dev br0 root netem delay "$delay" 2>/dev/null; then
         echo '--delay: this kernel has no netem, so links cannot be delayed'
         return 1

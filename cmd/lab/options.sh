@@ -8,7 +8,8 @@ take_count() # option value most
 
 take_name() # option value
 {
-    [[ $2 =~ ^[a-z0-9][a-z0-9-]{0,31}$ ]] || usage "--$1: '$2': must be at most 32 lower-case letters, digits and '-'"
+    [[ $2 =~ ^[a-z0-9][a-z0-9-]{0,31}$ ]] ||
+        usage "--$1: '$2': must be at most 32 lower-case letters, digits and '-'"
 }
 
 take_option() # name value
@@ -17,7 +18,11 @@ take_option() # name value
     nodes) take_count nodes "$2" 128 && nodes=$2 ;;
     slots) take_count slots "$2" 128 && slots=$2 ;;
     net) take_rate --net "$2" && net=$2 ;;
-    delay) [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms)$ ]] || usage "--delay: '$2': must be a time, as 500us or 1ms" && delay=$2 ;;
+    delay)
+        [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms)$ ]] ||
+            usage "--delay: '$2': must be a time, as 500us or 1ms"
+        delay=$2
+        ;;
     name) take_name name "$2" && name=$2 ;;
     traffic) traffic=1 ;;
     quiet) quiet=1 ;;
@@ -30,7 +35,8 @@ take_option() # name value
 take_long() # --name[=value] next...
 {
     local given=${1#--} line option arg letter text
-    line=$(grep -E "^$(printf '%s' "${given%%=*}" | tr -cd 'a-z-')\|" <<<"$options") || usage "${1%%=*}: unknown option"
+    line=$(grep -E "^$(printf '%s' "${given%%=*}" | tr -cd 'a-z-')\|" <<<"$options") ||
+        usage "${1%%=*}: unknown option"
     IFS='|' read -r option arg letter text <<<"$line"
     [ "$option" = "${given%%=*}" ] || usage "${1%%=*}: unknown option"
     consumed=1
@@ -70,7 +76,8 @@ expect() # least most: operands of the command
 {
     local count=$((${#operands[@]} - 1))
     [ $count -ge "$1" ] || usage "${operands[0]}: an operand is missing"
-    [ $count -le "$2" ] || usage "${operands[0]}: '${operands[$2 + 1]}': no such operand is expected"
+    [ $count -le "$2" ] ||
+        usage "${operands[0]}: '${operands[$2 + 1]}': no such operand is expected"
 }
 
 no_job() { [ ${#job[@]} = 0 ] || usage "${operands[0]} takes no command to run"; }
@@ -93,5 +100,6 @@ take_rate() # what text
 
 format_rate() # bits per second
 {
-    awk -v n="$1" 'BEGIN { if (n >= 1e9) printf "%.3g Gbit/s", n / 1e9; else printf "%.4g Mbit/s", n / 1e6 }'
+    awk -v n="$1" 'BEGIN {
+        if (n >= 1e9) printf "%.3g Gbit/s", n / 1e9; else printf "%.4g Mbit/s", n / 1e6 }'
 }

@@ -368,8 +368,10 @@ on_terminal() # columns command...
 }
 
 @test "plan: the whole space of a thousand nodes is searched in 3 s of computation" {
-    ulimit -t 3
-    mics-plan --topology=p4d.24xlarge:1024 --model=gpt2-xl --global-batch=65536 >plan.mp
+    (
+        ulimit -t 3
+        mics-plan --topology=p4d.24xlarge:1024 --model="$root/bench/plan/gpt-100b.json" --seq=2048 --global-batch=32768 -o plan.mp
+    )
     mics-show plan.mp | grep -q '8192'
 }
 

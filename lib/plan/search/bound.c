@@ -51,6 +51,8 @@ static void add_load(struct load *total, const struct load *load, double times)
     for (int i = 0; i < RESOURCE_COUNT; i++)
         total->seconds[i] += times * load->seconds[i];
     total->lost += times * load->lost;
+    total->node_latency += times * load->node_latency;
+    total->net_latency += times * load->net_latency;
 }
 
 static void add_gathers(const struct parts *parts, enum gather_window window,
@@ -100,6 +102,14 @@ static void add_resident_reduces(const struct parts *parts, bool later, struct c
             add_reduce(parts, c, parts->bounds->classes[c].count, later, content);
 }
 
+/* What these exchanges take of the computation, at least, unless it waits. */
+static double lost_seconds(const struct mics_exchange_times *times, const struct load *load)
+{
+    return fmax(times->counted * load->lost, times->counted_of_transfers * load->lost -
+                                                 times->node_excess * load->node_latency -
+                                                 times->net_excess * load->net_latency);
+}
+
 static double busiest(const struct load *load)
 {
     double most = 0;
@@ -113,7 +123,7 @@ static double busiest(const struct load *load)
 static double part_seconds(const struct parts *parts, const struct content *content, double compute,
                            double in_param_slots, double in_grad_slots)
 {
-    const double lost = parts->times->counted * content->load.lost;
+    const double lost = lost_seconds(parts->times, &content->load);
     double seconds = fmax(compute + lost, busiest(&content->load));
 
     if (parts->gathers && parts->param_slots > 0)
@@ -354,24 +364,165 @@ static struct turn time_turn(const struct parts *parts)
     return turn;
 }
 
-/* All computation and loads of a step. In an interval that takes I at least, exchanges take no more
- * than the part `most` of the speed, so that no more than most I of what they take is not lost
- * outside of it: a step takes I, the computation outside, and all that is lost but most I. */
+/* What is left of an interval when exchanges take `lost` seconds of computation, or the most that
+ * they can. */
+static double seconds_left(double seconds, double lost)
+{
+    return seconds - fmin(lost, (1 - MICS_LEAST_COMPUTE_SPEED) * seconds);
+}
+
+/* What reductions inside nodes can take after the last gradient but one: no more units than have
+ * slots, and the last one, are not reduced yet. INFINITY: second exchanges are on that stream. */
+static double most_lost_to_reductions(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    double rotating = 0, resident = 0;
+
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct unit_times *unit = &parts->times->units[c];
+
+        if (unit->second_hop_load.seconds[REDUCE_NODE_STREAM] > 0)
+            return INFINITY;
+        if (bounds->classes[c].resident)
+            resident += bounds->classes[c].count * unit->most_lost_to_reduce;
+        else
+            rotating = fmax(rotating, unit->most_lost_to_reduce);
+    }
+    return resident + (parts->grad_slots + 1) * rotating;
+}
+
+/* With clipping, nothing but reductions runs from the last gradients to the norm. */
+static double left_of_tail(const struct parts *parts, double seconds)
+{
+    const double *most = parts->times->most_lost;
+
+    return seconds_left(seconds,
+                        most[REDUCE_NET_STREAM] * seconds + fmin(most[REDUCE_NODE_STREAM] * seconds,
+                                                                 most_lost_to_reductions(parts)));
+}
+
+/* From the gradients of the second unit to the norm: the streams take what is left of the units of
+ * the first two stages one by one. */
+static double longer_tail(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    const bool later = parts->choice->micro_steps > 1;
+    const uint32_t *counts = bounds->leading + (size_t)2 * bounds->class_count;
+    struct content content = {.resident_chain = 0};
+    double first_hop = INFINITY;
+
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct unit_times *unit = &parts->times->units[c];
+
+        if (counts[c] == 0)
+            continue;
+        if (parts->choice->shape.p_grad > 1)
+            add_reduce(parts, c, counts[c], later, &content);
+        add_load(&content.load, &unit->second_hop_load, counts[c]);
+        first_hop =
+            fmin(first_hop,
+                 unit->reduce_load.seconds[REDUCE_NODE_STREAM] > 0 ? unit->reduce.least[0] : 0);
+    }
+    return fmax(first_hop + content.load.seconds[REDUCE_NET_STREAM],
+                content.load.seconds[REDUCE_NODE_STREAM]) +
+           last_norm(parts);
+}
+
+/* Has a stage between the first and the head another unit? */
+static bool has_second_unit(const struct mics_model *model)
+{
+    return model->stage_count > 2 && model->stages[1].unit != model->stages[0].unit;
+}
+
+/* Of the time from the last gradient to the norm, and of what precedes it, what is more than their
+ * computation and what exchanges take of it. */
+static double tail_pause(const struct parts *parts)
+{
+    const struct mics_model *model = parts->bounds->model;
+    const struct mics_pass_times *pass = &parts->passes[parts->choice->micro_steps > 1];
+    const double tail = left_of_tail(parts, tail_seconds(parts));
+
+    if (!has_second_unit(model) || model->stages[0].backward_needs_params)
+        return tail;
+    return fmax(tail, left_of_tail(parts, longer_tail(parts)) - pass->last);
+}
+
+/* With clipping, only gathers of updated parameters run from the norm to the first head, and those
+ * inside nodes follow the exchange of the same segment between nodes, if there is one. */
+static double left_of_start(const struct parts *parts, double seconds)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    const double *most = parts->times->most_lost;
+    double node = 0;
+
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        const struct unit_times *unit = &parts->times->units[c];
+        const double net = unit->gather_load.seconds[GATHER_NET_STREAM] +
+                           unit->publish_load.seconds[GATHER_NET_STREAM];
+
+        node = fmax(node, net > 0 && unit->publish_load.seconds[GATHER_NODE_STREAM] == 0
+                              ? unit->most_lost_to_gather / net
+                              : most[GATHER_NODE_STREAM]);
+    }
+    return seconds_left(
+        seconds, parts->times->scalars.lost +
+                     (fmin(node, most[GATHER_NODE_STREAM]) + most[GATHER_NET_STREAM]) * seconds);
+}
+
+/* From the norm to the forward of the second stage: its unit is published and gathered after that
+ * of the first. */
+static double longer_start(const struct parts *parts)
+{
+    const struct mics_bounds *bounds = parts->bounds;
+    const uint32_t *counts = bounds->leading + (size_t)2 * bounds->class_count;
+    const struct unit_times *second =
+        &parts->times->units[bounds->class_of[bounds->model->stages[1].unit]];
+    struct load load = {.lost = 0};
+
+    for (uint32_t c = 0; c < bounds->class_count; c++) {
+        add_load(&load, &parts->times->units[c].publish_load, counts[c]);
+        if (parts->gathers)
+            add_load(&load, &parts->times->units[c].gather_load, counts[c]);
+    }
+    if (parts->gathers && second->gather_load.seconds[GATHER_NODE_STREAM] > 0 &&
+        load.seconds[GATHER_NET_STREAM] > 0)
+        load.seconds[GATHER_NET_STREAM] +=
+            second->gather.least[second->gather_load.seconds[GATHER_NET_STREAM] > 0];
+    return parts->first.update +
+           fmax(load.seconds[GATHER_NET_STREAM], load.seconds[GATHER_NODE_STREAM]);
+}
+
+/* The same of the time from the norm to the first forward, and to the second. */
+static double start_pause(const struct parts *parts)
+{
+    const struct mics_model *model = parts->bounds->model;
+    const double start = left_of_start(parts, start_seconds(parts));
+
+    if (!has_second_unit(model))
+        return start;
+    return fmax(start, left_of_start(parts, longer_start(parts)) - parts->passes[0].first_forward);
+}
+
+/* All computation and loads of a step. In an interval of I seconds exchanges take no more than a
+ * part of I. What else they take is lost outside: a step takes the rest of I, the computation
+ * outside, and all that is lost. */
 static double whole_seconds(const struct parts *parts, const struct turn *turn)
 {
     const struct load load = step_load(parts);
     const struct mics_pass_times *first = &parts->passes[0];
     const struct mics_pass_times *last = &parts->passes[parts->choice->micro_steps > 1];
-    const double lost = parts->times->counted * load.lost, passes = passes_seconds(parts);
+    const double lost = lost_seconds(parts->times, &load), passes = passes_seconds(parts);
     const double backward = last->backward + last->last;
-    const double apart = 1 - parts->times->most_lost_at_once;
+    const double rest = 1 - parts->times->most_lost_at_once;
     double seconds = fmax(passes + optimizer_seconds(parts) + lost, busiest(&load));
 
-    seconds = fmax(seconds, passes + lost + apart * turn->gradient_to_forward);
-    seconds = fmax(seconds, passes - first->forward + lost + apart * turn->gradient_to_head);
-    seconds = fmax(seconds, passes - backward + lost + apart * turn->head_to_forward);
-    return fmax(seconds,
-                passes - backward - first->forward + lost + apart * turn->head_to_head);
+    seconds = fmax(seconds, passes + lost + rest * turn->gradient_to_forward);
+    seconds = fmax(seconds, passes - first->forward + lost + rest * turn->gradient_to_head);
+    seconds = fmax(seconds, passes - backward + lost + rest * turn->head_to_forward);
+    seconds = fmax(seconds, passes - backward - first->forward + lost + rest * turn->head_to_head);
+    if (parts->choice->clip && parts->bounds->model->stage_count > 1)
+        seconds = fmax(seconds, passes + lost + tail_pause(parts) + start_pause(parts));
+    return seconds;
 }
 
 /* Seconds of one segment of each hop, of `count` units together: those of the first stages, of
@@ -436,7 +587,7 @@ static void time_sets(struct parts *parts)
     const bool later = choice->micro_steps > 1, cut_grads = choice->shape.p_grad > 1;
     const uint32_t units = parts->bounds->model->unit_count, classes = parts->bounds->class_count;
     uint32_t gathered = (uint32_t)mics_min_u64(choice->coalesced + 1, units), reduced = gathered;
-    double accumulate = 0;
+    double accumulate = 0, first_accumulate = INFINITY;
 
     if (parts->gathers)
         gathered = (uint32_t)mics_max_u64(1, mics_min_u64(gathered, parts->param_slots));
@@ -445,9 +596,13 @@ static void time_sets(struct parts *parts)
     reduced = (units - 1) % reduced + 1;
     if (parts->times->segments == 0)
         gathered = reduced = 1;
-    for (uint32_t c = 0; c < classes; c++)
-        accumulate += parts->bounds->leading[(size_t)reduced * classes + c] *
-                      parts->times->units[c].accumulate[later];
+    for (uint32_t c = 0; c < classes; c++) {
+        const uint32_t count = parts->bounds->leading[(size_t)reduced * classes + c];
+
+        accumulate += count * parts->times->units[c].accumulate[later];
+        if (count > 0)
+            first_accumulate = fmin(first_accumulate, parts->times->units[c].accumulate[later]);
+    }
     parts->first_gather =
         set_seconds(parts, gathered, offsetof(struct unit_times, gather), &parts->first.gather);
     if (!parts->gathers)
@@ -458,10 +613,13 @@ static void time_sets(struct parts *parts)
     parts->start =
         fmax(parts->first.publish.chain + gather_segment, publish_segment + parts->first_gather);
     parts->last_segment = parts->first.publish.chain > 0 ? gather_segment : parts->first_gather;
+    /* Coalesced, the second exchange waits until all are accumulated; else it follows unit by unit. */
     parts->last_reduction =
-        accumulate +
         set_seconds(parts, reduced, offsetof(struct unit_times, reduce), &parts->first.reduce) +
-        second_hop_seconds(parts, reduced);
+        (choice->grad_dtype == MICS_F32
+             ? accumulate + second_hop_seconds(parts, reduced)
+             : fmax(accumulate + second_hop_seconds(parts, 1),
+                    first_accumulate + second_hop_seconds(parts, reduced)));
 }
 
 enum mics_status mics_bounds_step(struct mics_bounds *bounds, const struct mics_plan_choice *choice,

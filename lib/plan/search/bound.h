@@ -23,10 +23,11 @@ void mics_bounds_free(struct mics_bounds *bounds); /* NULL is fine */
 /* Computation of one micro-step. Stages are numbered 0 to n-1; n-1 is the head, which computes
  * forward and backward at once. */
 struct mics_pass_times {
-    double forward;  /* stages 0 to n-2 */
-    double head;     /* stage n-1 */
-    double backward; /* stages n-2 to 1 */
-    double last;     /* stage 0 backward */
+    double forward;       /* stages 0 to n-2 */
+    double head;          /* stage n-1 */
+    double backward;      /* stages n-2 to 1 */
+    double last;          /* stage 0 backward */
+    double first_forward; /* stage 0 */
     /* The parts of forward and backward that read a rotating parameter slot, and the part of
      * backward that writes a rotating gradient slot. */
     double forward_params, backward_params, backward_grads;

@@ -241,6 +241,7 @@ static void add_pass(const struct mics_model *model, const struct mics_op *op, d
     } else if (op->kind == MICS_OP_FORWARD) {
         out->forward += seconds;
         out->forward_params += rotates ? seconds : 0;
+        out->first_forward += op->stage == 0 ? seconds : 0;
     } else if (op->stage == 0) {
         out->last += seconds;
     } else {
@@ -314,10 +315,11 @@ struct unit_exchange {
     uint32_t coalesced;    /* most units of one collective */
     bool gathers;          /* on the streams of gathers */
     size_t exchange, load; /* where in struct unit_times */
+    size_t most_lost;      /* the same; 0: nowhere */
 };
 
 static void price_collective(const struct unit_exchange *exchange, enum mics_comm_kind comm,
-                             uint64_t bytes, double amounts[AMOUNT_COUNT])
+                             uint64_t bytes, double amounts[AMOUNT_COUNT], double *latency_s)
 {
     struct mics_op_costs *costs = exchange->bounds->costs;
     const struct mics_collective_time time =
@@ -325,6 +327,7 @@ static void price_collective(const struct unit_exchange *exchange, enum mics_com
 
     amounts[AMOUNT_SECONDS] = time.latency_s + time.transfer_s;
     amounts[AMOUNT_TRANSFER] = time.transfer_s;
+    *latency_s = time.latency_s;
     amounts[AMOUNT_LOST] =
         amounts[AMOUNT_SECONDS] *
         mics_op_costs_slowdown(costs, exchange->choice, exchange->collective, comm, bytes);
@@ -335,7 +338,7 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
                         const uint32_t *counts)
 {
     struct class_hop *hops = exchange->bounds->hops;
-    double all[AMOUNT_COUNT], sum[AMOUNT_COUNT] = {0};
+    double all[AMOUNT_COUNT], sum[AMOUNT_COUNT] = {0}, latency_s;
     uint64_t bytes = 0;
 
     for (uint32_t c = 0; c < exchange->bounds->class_count; c++) {
@@ -343,7 +346,7 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
         for (int a = 0; a < AMOUNT_COUNT; a++)
             sum[a] += counts[c] * hops[c].alone[a];
     }
-    price_collective(exchange, comm, bytes, all);
+    price_collective(exchange, comm, bytes, all, &latency_s);
     for (uint32_t c = 0; c < exchange->bounds->class_count; c++) {
         if (counts[c] == 0)
             continue;
@@ -352,6 +355,9 @@ static void price_group(const struct unit_exchange *exchange, enum mics_comm_kin
                 hops[c].part[a] = fmin(hops[c].part[a], all[a] / sum[a]);
         hops[c].least_s = fmin(hops[c].least_s, all[AMOUNT_SECONDS]);
         hops[c].most_lost = fmax(hops[c].most_lost, all[AMOUNT_LOST] / all[AMOUNT_SECONDS]);
+        hops[c].most_latency_s = fmax(hops[c].most_latency_s, latency_s);
+        if (sum[AMOUNT_LOST] > 0)
+            hops[c].most_part = fmax(hops[c].most_part, all[AMOUNT_LOST] / sum[AMOUNT_LOST]);
     }
 }
 
@@ -389,9 +395,9 @@ static void price_hop(const struct unit_exchange *exchange, const struct mics_ho
             mics_choice_layout(bounds->model, exchange->choice, bounds->classes[c].unit);
         struct class_hop *own = &bounds->hops[c];
 
-        *own = (struct class_hop){.segments = layout.segments, .part = {1, 1, 1}};
+        *own = (struct class_hop){.segments = layout.segments, .part = {1, 1, 1}, .most_part = 1};
         own->bytes = layout.segment_count / hop->divisor * mics_dtype_bytes(exchange->dtype);
-        price_collective(exchange, hop->comm, own->bytes, own->alone);
+        price_collective(exchange, hop->comm, own->bytes, own->alone, &own->most_latency_s);
         own->least_s = own->alone[AMOUNT_SECONDS];
         own->most_lost = own->alone[AMOUNT_LOST] / own->least_s;
     }
@@ -425,7 +431,11 @@ static void time_exchange(const struct unit_exchange *exchange, struct mics_exch
             load->seconds[net ? NETWORK : NODE_LINKS] += segments * parts[AMOUNT_TRANSFER];
             load->seconds[stream] += segments * parts[AMOUNT_SECONDS];
             load->lost += segments * parts[AMOUNT_LOST];
+            *(net ? &load->net_latency : &load->node_latency) += segments * own->most_latency_s;
             out->most_lost[stream] = fmax(out->most_lost[stream], own->most_lost);
+            if (exchange->most_lost > 0 && !net)
+                *(double *)((char *)&out->units[c] + exchange->most_lost) +=
+                    segments * own->most_part * own->alone[AMOUNT_LOST];
             times->hops[h] = parts[AMOUNT_SECONDS];
             times->least[h] = own->least_s;
             times->chain = times->least[0] + times->least[1] +
@@ -457,7 +467,8 @@ static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_ch
          .coalesced = most,
          .gathers = true,
          .exchange = offsetof(struct unit_times, gather),
-         .load = offsetof(struct unit_times, gather_load)},
+         .load = offsetof(struct unit_times, gather_load),
+         .most_lost = offsetof(struct unit_times, most_lost_to_gather)},
         {.route = &routes->publish,
          .collective = MICS_ALL_GATHER,
          .dtype = choice->dtype,
@@ -470,7 +481,8 @@ static void time_exchanges(struct mics_bounds *bounds, const struct mics_plan_ch
          .dtype = choice->grad_dtype,
          .coalesced = most,
          .exchange = offsetof(struct unit_times, reduce),
-         .load = offsetof(struct unit_times, reduce_load)},
+         .load = offsetof(struct unit_times, reduce_load),
+         .most_lost = offsetof(struct unit_times, most_lost_to_reduce)},
         {.route = &routes->scatter,
          .collective = MICS_REDUCE_SCATTER,
          .dtype = choice->grad_dtype,
@@ -524,23 +536,35 @@ static void time_scalars(struct mics_bounds *bounds, const struct mics_plan_choi
         norm.transfer_s + targets.transfer_s;
     times->scalars.seconds[REDUCE_NET_STREAM] =
         times->norm_reduce + targets.latency_s + targets.transfer_s;
-    for (int i = 1; i <= 2; i++)
-        times->most_lost[REDUCE_NET_STREAM] =
-            fmax(times->most_lost[REDUCE_NET_STREAM],
-                 mics_op_costs_slowdown(bounds->costs, choice, MICS_ALL_REDUCE, MICS_COMM_WORLD,
-                                        (size_t)i * sizeof(double)));
+    *(world.nodes > 1 ? &times->scalars.net_latency : &times->scalars.node_latency) =
+        norm.latency_s + targets.latency_s;
+    for (int i = 1; i <= 2; i++) {
+        const double slowdown = mics_op_costs_slowdown(bounds->costs, choice, MICS_ALL_REDUCE,
+                                                       MICS_COMM_WORLD, (size_t)i * sizeof(double));
+
+        times->most_lost[REDUCE_NET_STREAM] = fmax(times->most_lost[REDUCE_NET_STREAM], slowdown);
+        times->scalars.lost +=
+            slowdown * (i == 1 ? targets.latency_s + targets.transfer_s : times->norm_reduce);
+    }
 }
 
 /* Computation keeps a least speed: of what all streams together could take of it at one moment, a
- * part is always lost. */
+ * part is always lost. Of two transfers on the same links each has half the speed, and takes half,
+ * so that two streams add up only while one of them waits for its latency. */
 static void count_lost(struct mics_exchange_times *times)
 {
-    double most = 0;
+    const double *most = times->most_lost, limit = 1 - MICS_LEAST_COMPUTE_SPEED;
+    const double node = fmax(most[GATHER_NODE_STREAM], most[REDUCE_NODE_STREAM]);
+    const double net = fmax(most[GATHER_NET_STREAM], most[REDUCE_NET_STREAM]);
+    const double nets = most[GATHER_NET_STREAM] + most[REDUCE_NET_STREAM];
+    const double all = most[GATHER_NODE_STREAM] + most[REDUCE_NODE_STREAM] + nets;
+    const double counted = node + net > limit ? limit / (node + net) : 1;
 
-    for (int stream = GATHER_NODE_STREAM; stream <= REDUCE_NET_STREAM; stream++)
-        most += times->most_lost[stream];
-    times->most_lost_at_once = fmin(most, 1 - MICS_LEAST_COMPUTE_SPEED);
-    times->counted = most > 0 ? fmin(1, (1 - MICS_LEAST_COMPUTE_SPEED) / most) : 0;
+    times->most_lost_at_once = fmin(all, limit);
+    times->counted = all > limit ? limit / all : 1;
+    times->counted_of_transfers = counted;
+    times->node_excess = fmax(0, counted * all - limit);
+    times->net_excess = fmax(0, counted * (node + nets) - limit);
 }
 
 enum mics_status mics_bounds_exchanges(struct mics_bounds *bounds,

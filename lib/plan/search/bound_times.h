@@ -21,6 +21,8 @@ enum resource {
 struct load {
     double seconds[RESOURCE_COUNT];
     double lost; /* seconds of computation, if it runs all the time */
+    /* The most seconds before transfers begin, inside nodes and between them. */
+    double node_latency, net_latency;
 };
 
 /* What a collective costs: on its stream, on its links, and of computation. */
@@ -32,7 +34,9 @@ struct class_hop {
     uint32_t segments;
     double alone[AMOUNT_COUNT]; /* not coalesced */
     double part[AMOUNT_COUNT];  /* at most 1; what remains of `alone` in any group */
-    double least_s, most_lost;  /* of a collective with this unit; most_lost is a fraction */
+    double most_part;           /* at least 1; what may become of alone[AMOUNT_LOST] */
+    /* Of a collective with this unit; most_lost is a fraction. */
+    double least_s, most_lost, most_latency_s;
 };
 
 /* One exchange of one unit. */
@@ -48,6 +52,7 @@ struct unit_times {
     struct exchange_times gather, reduce, scatter, sync, publish;
     double accumulate[2]; /* in the first and in a later micro-step */
     double norm, update;
+    double most_lost_to_gather, most_lost_to_reduce; /* by the hop inside nodes */
 };
 
 struct mics_exchange_times {
@@ -56,8 +61,10 @@ struct mics_exchange_times {
     enum resource accumulate;         /* the stream */
     double most_lost[RESOURCE_COUNT]; /* of computation, by stream; fractions */
     double most_lost_at_once;         /* by all streams; a fraction */
-    double counted;                   /* the part of load.lost that a step is longer, at least */
-    bool one_second_stream;           /* do scatter and sync share a stream? */
+    /* The part of load.lost by which a step is longer, at least: of all, and of what transfers take;
+     * and what is not lost then in a second of latency. */
+    double counted, counted_of_transfers, node_excess, net_excess;
+    bool one_second_stream; /* do scatter and sync share a stream? */
     /* Of all units; 0: they differ, and are not coalesced. */
     uint32_t segments;
     struct unit_times units[]; /* [class_count] */

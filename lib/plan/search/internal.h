@@ -116,6 +116,12 @@ enum mics_status mics_search_visit(struct mics_search *search,
                                                              struct mics_err *err),
                                    void *context, struct mics_err *err);
 
+/* mics_plan_predict() of a choice whose mics_step_bound() is known. */
+enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
+                                         const struct mics_model *model,
+                                         const struct mics_plan_choice *choice, double bound_s,
+                                         struct mics_prediction *out, struct mics_err *err);
+
 /* report.c */
 
 /* Will the alternatives of a plan have a row for it? */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* predict.c - from a simulated schedule to the figures of a plan. */
 #include "plan/schedule/timeline.h"
-#include "plan/search/bound.h"
-#include "plan/search/search.h"
+#include "plan/search/internal.h"
 
 #include <math.h>
 
@@ -27,10 +26,11 @@ static void count_bytes(const struct mics_schedule *schedule, const struct mics_
     }
 }
 
-static enum mics_status predict_schedule(const struct mics_schedule *schedule,
-                                         const struct mics_plan_choice *choice,
-                                         struct mics_op_costs *costs, struct mics_prediction *out,
-                                         struct mics_err *err)
+/* The times of a step by class of operation as well, if `classes` is not NULL. */
+static enum mics_status simulate_schedule(const struct mics_schedule *schedule,
+                                          const struct mics_plan_choice *choice,
+                                          struct mics_op_costs *costs, struct mics_prediction *out,
+                                          struct mics_class_times *classes, struct mics_err *err)
 {
     struct mics_timeline timeline;
     struct mics_overlap overlap;
@@ -42,6 +42,8 @@ static enum mics_status predict_schedule(const struct mics_schedule *schedule,
     status = mics_simulate(schedule, choice, costs, &timeline, &step_s, err);
     if (status == MICS_OK)
         status = mics_timeline_overlap(schedule, &timeline, &overlap, err);
+    if (status == MICS_OK && classes)
+        status = mics_timeline_classes(schedule, &timeline, classes, err);
     if (status == MICS_OK) {
         *out = (struct mics_prediction){.step_s = step_s,
                                         .compute_s = overlap.compute_s,
@@ -53,9 +55,10 @@ static enum mics_status predict_schedule(const struct mics_schedule *schedule,
     return status;
 }
 
-static enum mics_status predict_direct(struct mics_op_costs *costs, const struct mics_model *model,
+static enum mics_status simulate_steps(struct mics_op_costs *costs, const struct mics_model *model,
                                        const struct mics_plan_choice *choice, uint32_t micro_steps,
-                                       struct mics_prediction *out, struct mics_err *err)
+                                       struct mics_prediction *out,
+                                       struct mics_class_times *classes, struct mics_err *err)
 {
     struct mics_plan_choice shortened = *choice;
     struct mics_schedule *schedule = NULL;
@@ -64,7 +67,7 @@ static enum mics_status predict_direct(struct mics_op_costs *costs, const struct
     shortened.micro_steps = micro_steps;
     status = mics_schedule_new(model, &shortened, true, &schedule, err);
     if (status == MICS_OK)
-        status = predict_schedule(schedule, &shortened, costs, out, err);
+        status = simulate_schedule(schedule, &shortened, costs, out, classes, err);
     mics_schedule_free(schedule);
     return status;
 }
@@ -80,32 +83,83 @@ static void extrapolate(struct mics_prediction *b, const struct mics_prediction 
     b->sent_bytes += times * (b->sent_bytes - a->sent_bytes);
 }
 
-enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mics_model *model,
-                                   const struct mics_plan_choice *choice,
-                                   struct mics_prediction *out, struct mics_err *err)
+/* The same of times by class. */
+static void extrapolate_classes(struct mics_class_times *b, const struct mics_class_times *a,
+                                double times)
+{
+    const struct mics_class_times before = *b;
+
+    mics_class_times_add(b, &before, times);
+    mics_class_times_add(b, a, -times);
+    for (int c = 0; c < MICS_CLASS_COUNT; c++)
+        b->exposed_s[c] = fmax(0, b->exposed_s[c]);
+    b->net_exposed_s = fmax(0, b->net_exposed_s);
+    b->node_exposed_s = fmax(0, b->node_exposed_s);
+}
+
+/* Simulate a step, or two short ones if it has many micro-steps. */
+static enum mics_status simulate(struct mics_op_costs *costs, const struct mics_model *model,
+                                 const struct mics_plan_choice *choice, struct mics_prediction *out,
+                                 struct mics_class_times *classes, struct mics_err *err)
 {
     const uint32_t s = choice->micro_steps;
-    const uint64_t n = mics_shape_world_size(&choice->shape);
-    struct mics_prediction shorter, result = {0};
-    double bound_s = 0;
-    enum mics_status status;
+    const uint32_t direct = s < DIRECT_MICRO_STEPS ? s : DIRECT_MICRO_STEPS;
+    struct mics_prediction shorter;
+    struct mics_class_times shorter_classes;
+    enum mics_status status = simulate_steps(costs, model, choice, direct, out, classes, err);
 
-    if (s <= DIRECT_MICRO_STEPS) {
-        status = predict_direct(costs, model, choice, s, &result, err);
-    } else {
-        status = predict_direct(costs, model, choice, DIRECT_MICRO_STEPS, &result, err);
-        if (status == MICS_OK)
-            status = predict_direct(costs, model, choice, DIRECT_MICRO_STEPS - 1, &shorter, err);
-        if (status == MICS_OK)
-            extrapolate(&result, &shorter, s - DIRECT_MICRO_STEPS);
-    }
-    if (status == MICS_OK)
-        status = mics_step_bound(costs, model, choice, &bound_s, err);
+    if (status != MICS_OK || s == direct)
+        return status;
+    status = simulate_steps(costs, model, choice, direct - 1, &shorter,
+                            classes ? &shorter_classes : NULL, err);
+    if (status != MICS_OK)
+        return status;
+    extrapolate(out, &shorter, s - direct);
+    if (classes)
+        extrapolate_classes(classes, &shorter_classes, s - direct);
+    return MICS_OK;
+}
+
+enum mics_status mics_plan_predict_above(struct mics_op_costs *costs,
+                                         const struct mics_model *model,
+                                         const struct mics_plan_choice *choice, double bound_s,
+                                         struct mics_prediction *out, struct mics_err *err)
+{
+    const uint64_t n = mics_shape_world_size(&choice->shape);
+    struct mics_prediction result = {0};
+    enum mics_status status = simulate(costs, model, choice, &result, NULL, err);
+
     if (status != MICS_OK)
         return status;
     /* Neither extrapolated nor, where the periods of the steps alternate, the last of a few. */
     result.step_s = fmax(result.step_s, bound_s);
-    result.tokens_per_s = (double)(n * s * choice->micro_batch * choice->seq) / result.step_s;
+    result.tokens_per_s =
+        (double)(n * choice->micro_steps * choice->micro_batch * choice->seq) / result.step_s;
     *out = result;
     return MICS_OK;
+}
+
+enum mics_status mics_plan_predict(struct mics_op_costs *costs, const struct mics_model *model,
+                                   const struct mics_plan_choice *choice,
+                                   struct mics_prediction *out, struct mics_err *err)
+{
+    double bound_s;
+    enum mics_status status = mics_step_bound(costs, model, choice, &bound_s, err);
+
+    if (status == MICS_OK)
+        status = mics_plan_predict_above(costs, model, choice, bound_s, out, err);
+    return status;
+}
+
+enum mics_status mics_plan_predict_classes(struct mics_plan *plan, struct mics_err *err)
+{
+    struct mics_op_costs *costs = NULL;
+    struct mics_prediction predicted;
+    enum mics_status status = mics_op_costs_new(plan->topology, plan->model, &costs, err);
+
+    if (status == MICS_OK)
+        status = simulate(costs, plan->model, &plan->choice, &predicted, &plan->classes, err);
+    mics_op_costs_free(costs);
+    plan->has_classes = status == MICS_OK;
+    return status;
 }

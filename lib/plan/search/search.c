@@ -329,15 +329,16 @@ static enum mics_status expand(struct progress *progress, const struct node *cel
     return status;
 }
 
-/* Keep the better of the settings of a strategy. */
+/* Simulate a setting with this bound, and keep the better of those of its strategy. */
 static enum mics_status simulate(struct progress *progress, uint32_t index,
-                                 const struct mics_setting *setting, struct mics_err *err)
+                                 const struct mics_setting *setting, double bound_s,
+                                 struct mics_err *err)
 {
     struct mics_search *search = progress->search;
     struct mics_search_entry *entry = &search->entries[index];
     struct mics_prediction predicted;
-    enum mics_status status =
-        mics_plan_predict(search->costs, search->model, &setting->choice, &predicted, err);
+    enum mics_status status = mics_plan_predict_above(search->costs, search->model,
+                                                      &setting->choice, bound_s, &predicted, err);
 
     if (status != MICS_OK)
         return status;
@@ -354,14 +355,21 @@ static enum mics_status simulate(struct progress *progress, uint32_t index,
 static enum mics_status try_setting(struct progress *progress, const struct node *node,
                                     struct mics_err *err)
 {
-    const struct mics_search *search = progress->search;
+    struct mics_search *search = progress->search;
     const struct mics_search_point point = point_of(node);
     struct mics_setting setting = {.choice = mics_search_choice(search, &point)};
+    const struct mics_pass_times *passes;
+    double bound_s;
     enum mics_status status = mics_search_bytes(search, &setting.choice, &setting.total_bytes, err);
 
     if (status != MICS_OK || setting.total_bytes > search->options.memory_limit)
         return status;
-    return simulate(progress, node->entry, &setting, err);
+    status = passes_of(search, node, &passes, err);
+    if (status == MICS_OK)
+        status = bound_choice(search, node, passes, &bound_s, err);
+    if (status == MICS_OK)
+        status = simulate(progress, node->entry, &setting, bound_s, err);
+    return status;
 }
 
 /* Cells of strategies that fit. */
@@ -519,6 +527,7 @@ static enum mics_status simulate_listed(struct progress *progress,
         struct mics_search_entry *entry = &search->entries[i];
         struct mics_search_point point = entry->fastest;
         struct mics_setting setting = entry->least;
+        double bound_s;
 
         if (entry->simulated || isinf(entry->bound_s) ||
             !mics_search_is_listed(search, entry, chosen))
@@ -535,7 +544,9 @@ static enum mics_status simulate_listed(struct progress *progress,
             else if (point.prefetch <= search->space.prefetches[0])
                 break;
         }
-        status = simulate(progress, i, &setting, err);
+        status = mics_step_bound(search->costs, search->model, &setting.choice, &bound_s, err);
+        if (status == MICS_OK)
+            status = simulate(progress, i, &setting, bound_s, err);
     }
     return status;
 }
