@@ -478,7 +478,7 @@ static void report_nodes(const struct mics_plan *plan)
     if (count > SHOWN)
         cli_warn("left out: %zu more nodes", count - SHOWN);
     if (groups > whole)
-        cli_warn("%lld of %lld partition groups are under more than one leaf switch, at most %lld",
+        cli_warn("partition groups under more than one leaf switch: %lld of %lld, under up to %lld",
                  (long long)(groups - whole), (long long)groups,
                  (long long)json_integer_value(json_object_get(use, "most_leaves")));
 }
@@ -499,6 +499,18 @@ static enum mics_status set_profile(const struct request *request, struct mics_t
     if (tf32 && strcmp(tf32, "1") == 0 && !host)
         topology->tf32 = true;
     return MICS_OK;
+}
+
+/* A plan for memory that the ranks do not have cannot run on them. */
+static void warn_if_memory_is_missing(const struct request *request, const struct mics_plan *plan)
+{
+    const uint64_t wanted = request->search.memory_limit, present = plan->topology->memory_bytes;
+    char texts[2][32];
+
+    if (wanted > present)
+        cli_warn("--memory: %s is more than the %s of a rank in the topology",
+                 mics_format_bytes(wanted, texts[0], sizeof texts[0]),
+                 mics_format_bytes(present, texts[1], sizeof texts[1]));
 }
 
 /* The types of this trainer are fp32 and bf16. */
@@ -556,6 +568,7 @@ static enum mics_status run(const struct request *request, int argc, char **argv
         topology = NULL; /* owned by the plan */
         model = NULL;
         warn_if_type_is_missing(plan);
+        warn_if_memory_is_missing(request, plan);
         report_nodes(plan);
         plan->training = request->training;
         status = mics_plan_predict_classes(plan, err);

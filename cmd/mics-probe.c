@@ -36,7 +36,7 @@ static const struct cli_option option_table[] = {
     {OPT_NODES, "nodes", "N", "with --nccl-topo, number of these machines (default: 1)"},
     {OPT_GPU, "gpu", "NAME", "with --nccl-topo, model of their GPUs (default: by PCI device)"},
     {OPT_LIST, "list", "[NAME]",
-     "list the instances of the catalogue, or all figures of one, with their sources"},
+     "list the catalogue, or all figures of an instance or GPU, with sources"},
     {OPT_CATALOGUE, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)"},
     {OPT_DEVICE, "device", "auto|host|cuda",

@@ -239,6 +239,7 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
         .seconds = end - engine->last_end_s,
         .begin_s = begin,
     };
+    engine->timeline.period_s = out->seconds;
     engine->last_end_s = end;
     return mics_timeline_overlap(engine->train.schedule, &engine->timeline, &out->overlap, err);
 }

@@ -37,8 +37,9 @@ enum mics_status mics_config_check(const struct mics_model_config *config,
 
 /* The configuration of a built-in name, or NULL. */
 const struct mics_model_config *mics_preset_find(const char *name);
-/* All names, with commas between; cut to `size`. Returns buf. */
+/* All names, with commas between, or up to three similar to `name`; cut to `size`. Return buf. */
 char *mics_preset_names(char *buf, size_t size);
+char *mics_preset_similar(const char *name, char *buf, size_t size);
 
 /* Read a Hugging Face config.json. `name` becomes the model's. */
 enum mics_status mics_config_from_hf(const json_t *doc, const char *name,

@@ -104,11 +104,21 @@ bool mics_model_is_name(const char *text)
     return mics_preset_find(text) != NULL;
 }
 
+static enum mics_status fail_unknown(const char *text, struct mics_err *err)
+{
+    char names[1024];
+
+    if (*mics_preset_similar(text, names, sizeof names))
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': no such model or file; similar: %s", text,
+                            names);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': no such model or file; the models are %s", text,
+                        mics_preset_names(names, sizeof names));
+}
+
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err)
 {
     const struct mics_model_config *preset = mics_preset_find(text);
     struct stat info;
-    char names[1024];
 
     if (preset)
         return mics_model_new(preset, out, err);
@@ -116,6 +126,5 @@ enum mics_status mics_model_open(const char *text, struct mics_model **out, stru
         return S_ISDIR(info.st_mode) ? open_folder(text, out, err) : open_file(text, out, err);
     if (looks_like_path(text))
         return mics_err_set_errno(err, "%s", text);
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': no such model or file; the models are %s", text,
-                        mics_preset_names(names, sizeof names));
+    return fail_unknown(text, err);
 }

@@ -12,6 +12,8 @@
  */
 #include "model/config.h"
 
+#include "base/suggest.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -97,6 +99,16 @@ const struct mics_model_config *mics_preset_find(const char *name)
         if (strcmp(presets[i].name, name) == 0)
             return &presets[i];
     return NULL;
+}
+
+char *mics_preset_similar(const char *name, char *buf, size_t size)
+{
+    struct mics_suggestions similar;
+
+    mics_suggest_init(&similar, name);
+    for (size_t i = 0; i < PRESET_COUNT; i++)
+        mics_suggest_offer(&similar, presets[i].name);
+    return mics_suggest_list(&similar, buf, size);
 }
 
 char *mics_preset_names(char *buf, size_t size)

@@ -10,6 +10,7 @@
 
 #include "base/units.h"
 #include "doc/table.h"
+#include "plan/search/internal.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -103,9 +104,7 @@ static void list_open(struct list *list, const struct mics_alternative **items,
     choose_shown(list, fits ? SHOW_FITTING : SHOW_MISSING);
 }
 
-/* "mics:8", "zero3"; for other shards the numbers of parameters, gradients and optimizer state,
- * where n is all ranks: "8/8/n". */
-static void format_strategy(const struct mics_plan_choice *choice, char text[TEXT])
+char *mics_plan_format_strategy(const struct mics_plan_choice *choice, char *text, size_t size)
 {
     const struct mics_shape *shape = &choice->shape;
     const uint32_t n = mics_shape_world_size(shape);
@@ -115,11 +114,12 @@ static void format_strategy(const struct mics_plan_choice *choice, char text[TEX
     for (int i = 0; i < 3; i++)
         snprintf(parts[i], sizeof parts[i], sizes[i] == n ? "n" : "%u", sizes[i]);
     if (strcmp(choice->strategy, "mics") == 0)
-        snprintf(text, TEXT, "mics:%u", shape->p_param);
+        snprintf(text, size, "mics:%u", shape->p_param);
     else if (strcmp(choice->strategy, "custom") != 0)
-        snprintf(text, TEXT, "%s", choice->strategy);
+        snprintf(text, size, "%s", choice->strategy);
     else
-        snprintf(text, TEXT, "%s/%s/%s", parts[0], parts[1], parts[2]);
+        snprintf(text, size, "%s/%s/%s", parts[0], parts[1], parts[2]);
+    return text;
 }
 
 /* "31.2 GiB", or compact "31.2G". */
@@ -147,8 +147,7 @@ static void put_setting(struct mics_table *table, const struct mics_alternative 
     };
     char strategy[TEXT];
 
-    format_strategy(choice, strategy);
-    mics_table_cell(table, "%s%s", strategy,
+    mics_table_cell(table, "%s%s", mics_plan_format_strategy(choice, strategy, sizeof strategy),
                     form == FORM_COMPACT && is_chosen(candidate) ? " *" : "");
     mics_table_cell(table, form == FORM_COMPACT ? "%ux%u" : "%u x %u", choice->micro_batch,
                     choice->micro_steps);
@@ -158,27 +157,32 @@ static void put_setting(struct mics_table *table, const struct mics_alternative 
     put_size(table, candidate->total_bytes, form);
 }
 
-/* "chosen", "+12 %", "2.14 times" */
+/* "chosen", "equal", "+12 %", "2.14 times", ">= +12 %" */
 static void put_comparison(struct mics_table *table, const struct mics_plan *plan,
                            const struct mics_alternative *candidate)
 {
     const double ratio = candidate->predicted.step_s / plan->predicted.step_s;
+    const char *bound = is_bound(candidate) ? ">= " : "";
 
     if (is_chosen(candidate))
         mics_table_cell(table, "chosen");
+    else if (fabs(ratio - 1) < 0.0005)
+        mics_table_cell(table, "%sequal", bound);
     else if (ratio < 2)
-        mics_table_cell(table, "%+.*f %%", ratio < 1.1 ? 1 : 0, 100 * (ratio - 1));
+        mics_table_cell(table, "%s%+.*f %%", bound, ratio < 1.1 ? 1 : 0, 100 * (ratio - 1));
     else
-        mics_table_cell(table, "%.3g times", ratio);
+        mics_table_cell(table, "%s%.3g times", bound, ratio);
 }
 
+/* Of a bound, the cells of what is not known are empty. */
 static void put_times(struct mics_table *table, const struct mics_plan *plan,
                       const struct mics_alternative *candidate, enum form form)
 {
     const struct mics_prediction *predicted = &candidate->predicted;
     const uint64_t tokens = plan->global_batch * candidate->choice.seq;
     const double tokens_per_s = predicted->step_s > 0 ? (double)tokens / predicted->step_s : 0;
-    const char *above = is_bound(candidate) ? ">" : "", *below = is_bound(candidate) ? "<" : "";
+    const char *above = !is_bound(candidate) ? "" : form == FORM_COMPACT ? ">=" : ">= ";
+    const char *below = !is_bound(candidate) ? "" : form == FORM_COMPACT ? "<=" : "<= ";
     char text[TEXT];
 
     mics_table_cell(table, "%s%s", above, mics_format_time(predicted->step_s, text, sizeof text));
@@ -186,8 +190,8 @@ static void put_times(struct mics_table *table, const struct mics_plan *plan,
     mics_table_cell(table, form == FORM_COMPACT ? "%s%.1f" : "%s%.1f %%", below,
                     100 * mics_plan_mfu(plan, tokens_per_s));
     if (is_bound(candidate)) {
-        mics_table_cell(table, "-");
-        mics_table_cell(table, "-");
+        mics_table_cell(table, "%s", "");
+        mics_table_cell(table, "%s", "");
     } else {
         mics_table_time(table, 0, predicted->exposed_s);
         put_size(table, predicted->net_bytes, form);
@@ -198,11 +202,11 @@ static struct mics_table *tabulate_fitting(const struct mics_plan *plan, const s
                                            enum form form)
 {
     static const char *const headers[FORM_COUNT] = {
-        [FORM_REASONS] = "<strategy|>batch|<recompute|>memory|>step|>tokens/s|>MFU|>exposed|"
+        [FORM_REASONS] = "<fits|>batch|<recompute|>memory|>step|>tokens/s|>MFU|>exposed|"
                          ">net/node|<against the plan",
-        [FORM_FULL] = "<strategy|>batch|<recompute|>memory|>step|>tokens/s|>MFU|>exposed|"
+        [FORM_FULL] = "<fits|>batch|<recompute|>memory|>step|>tokens/s|>MFU|>exposed|"
                       ">net/node|<vs plan",
-        [FORM_COMPACT] = "<strategy|>batch|<rec.|>mem.|>step|>tok/s|>MFU %|>exposed|>net",
+        [FORM_COMPACT] = "<fits|>batch|<rec.|>mem.|>step|>tok/s|>MFU %|>exposed|>net",
     };
     struct mics_table *table = mics_table_new(headers[form]);
 
@@ -235,12 +239,13 @@ static void print_legend(FILE *out, const struct mics_plan *plan, const struct l
                          enum form form)
 {
     const struct mics_peak_flops peak = mics_plan_peak_flops(plan);
-    bool has_bounds = false, has_custom = false;
+    bool has_bounds = false, has_custom = false, has_faster = false;
     char flops[TEXT];
 
     for (uint32_t i = 0; i < fitting->shown; i++) {
         has_bounds |= is_bound(fitting->items[i]);
         has_custom |= strcmp(fitting->items[i]->choice.strategy, "custom") == 0;
+        has_faster |= fitting->items[i]->predicted.step_s < plan->predicted.step_s;
     }
     fprintf(out, "MFU: 6N + 6LCT FLOPs per token, of %sFLOP/s per rank,\n",
             mics_format_count(peak.flops, flops, sizeof flops));
@@ -254,9 +259,13 @@ static void print_legend(FILE *out, const struct mics_plan *plan, const struct l
         fprintf(out,
                 "a/b/c: shards of parameters, gradients and optimizer state; n: all %u ranks\n",
                 mics_shape_world_size(&plan->choice.shape));
+    if (has_faster)
+        fprintf(out,
+                "steps within %g %% count as equal; of these the plan has the smallest groups\n",
+                100 * MICS_STEP_TIE);
     if (has_bounds)
         fprintf(out,
-                "> and <: not simulated; the busiest resource alone takes longer than the plan\n");
+                ">=, <=: not simulated: the busiest resource alone takes longer than the plan\n");
 }
 
 static enum mics_status print_fitting(FILE *out, const struct mics_plan *plan,

@@ -85,8 +85,9 @@ static void put_groups(struct mics_table *table, const struct mics_plan_choice *
 {
     const struct mics_shape *shape = &choice->shape;
     const uint32_t n = mics_shape_world_size(shape), p = shape->p_param;
+    char strategy[TEXT];
 
-    put_text(table, "strategy", choice->strategy);
+    put_text(table, "strategy", mics_plan_format_strategy(choice, strategy, sizeof strategy));
     mics_table_cell(table, "partition group");
     put_span(table, shape, p);
     mics_table_cell(table, "replication group");
@@ -178,12 +179,16 @@ static enum mics_status print_choice(FILE *out, const struct mics_plan *plan, in
     return mics_table_finish(table, out, tsv, err);
 }
 
+/* limit 0: it is not known. */
 static void put_bytes(struct mics_table *table, const char *name, uint64_t bytes, uint64_t limit,
                       int tsv)
 {
     mics_table_cell(table, "%s", name);
     mics_table_bytes(table, tsv, bytes);
-    mics_table_share(table, tsv, limit ? (double)bytes / (double)limit : 0);
+    if (limit > 0 || tsv)
+        mics_table_share(table, tsv, limit ? (double)bytes / (double)limit : 0);
+    else
+        mics_table_cell(table, "%s", "");
 }
 
 /* Host memory of a node. 0: unknown. */
@@ -330,7 +335,7 @@ static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan
         mics_table_cell(table, "mfu_flops_per_s");
         mics_table_cell(table, "%.12g", mics_plan_peak_flops(plan).flops);
     }
-    mics_table_cell(table, tsv ? "net_bytes" : "over a node's network card");
+    mics_table_cell(table, tsv ? "net_bytes" : "network bytes per node");
     mics_table_bytes(table, tsv, predicted->net_bytes);
     mics_table_cell(table, tsv ? "sent_bytes" : "sent by a rank");
     mics_table_bytes(table, tsv, predicted->sent_bytes);

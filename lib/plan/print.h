@@ -18,6 +18,10 @@ enum mics_status mics_plan_print(FILE *out, const json_t *doc, int tsv, struct m
 enum mics_status mics_plan_print_candidates(FILE *out, const struct mics_plan *plan, unsigned width,
                                             struct mics_err *err);
 
+/* "mics:8", "zero3"; for other shards the numbers of parameters, gradients and optimizer state,
+ * where n is all ranks: "8/8/n". Returns `text`. */
+char *mics_plan_format_strategy(const struct mics_plan_choice *choice, char *text, size_t size);
+
 enum { MICS_PLAN_REASONS_BYTES = 512 };
 
 /* Why the plan was chosen, in two sentences: why so many shards and no fewer, and what

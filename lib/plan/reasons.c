@@ -119,6 +119,23 @@ static void append_ranks(struct text *text, uint32_t ranks)
         append(text, "%u ranks", ranks);
 }
 
+/* A smaller group holds the parameters, too. */
+static void append_slower_group(struct text *text, const struct mics_plan *plan,
+                                const struct mics_alternative *other)
+{
+    const struct mics_shape *shape = &plan->choice.shape, *smaller = &other->choice.shape;
+
+    append(text, "One copy of the %s also fits on ",
+           holds_whole_state(shape) && holds_whole_state(smaller) ? "state" : "parameters");
+    append_ranks(text, smaller->p_param);
+    append(text, " instead of %u", shape->p_param);
+    if (!holds_whole_state(smaller))
+        append(text, ", with the optimizer state on %u", smaller->p_optim);
+    append(text, ", but a step would ");
+    append_slower(text, plan, other);
+    append(text, smaller->p_optim > shape->p_optim ? " and use larger groups." : ".");
+}
+
 /* Parameters are sharded. */
 static void append_group_reason(struct text *text, const struct mics_plan *plan,
                                 const struct smaller *smaller)
@@ -127,16 +144,7 @@ static void append_group_reason(struct text *text, const struct mics_plan *plan,
     char more[NUMBER];
 
     if (smaller->fastest) {
-        append(text, "One copy of the parameters also fits on ");
-        append_ranks(text, smaller->fastest->choice.shape.p_param);
-        if (smaller->fastest->choice.shape.p_optim > smaller->fastest->choice.shape.p_param)
-            append(text, ", with its optimizer state on %u,",
-                   smaller->fastest->choice.shape.p_optim);
-        append(text, " instead of %u, but a step would ", p);
-        append_slower(text, plan, smaller->fastest);
-        append(text, smaller->fastest->choice.shape.p_optim > plan->choice.shape.p_optim
-                         ? " and use larger groups."
-                         : ".");
+        append_slower_group(text, plan, smaller->fastest);
     } else if (smaller->nearest) {
         mics_format_bytes(smaller->nearest->total_bytes - plan->memory_limit, more, sizeof more);
         append(text, "%u ranks are the fewest that hold one copy of the %s: ", p,
@@ -236,13 +244,13 @@ static void append_exchange(struct text *text, const char *what, double busy_s, 
     mics_format_time(busy_s, busy, sizeof busy);
     mics_format_time(hidden_s, hidden, sizeof hidden);
     mics_format_time(step_s, step, sizeof step);
-    append(text, " %s take %s of a step of %s, ", what, busy, step);
+    append(text, " %s take %s of a step of %s; ", what, busy, step);
     if (hidden_s >= 0.995 * busy_s)
-        append(text, "all of it behind computation.");
+        append(text, "all of it overlaps with computation.");
     else if (hidden_s <= 0.005 * busy_s)
-        append(text, "none of it behind computation.");
+        append(text, "none of it overlaps with computation.");
     else
-        append(text, "%s of it behind computation.", hidden);
+        append(text, "%s of it overlap with computation.", hidden);
 }
 
 static void append_communication(struct text *text, const struct mics_plan *plan)

@@ -101,7 +101,7 @@ static enum mics_status search_usable(struct mics_topology *topology, struct mic
     if (status == MICS_OK)
         status = keep_left_out(plan, sets[chosen].left_out, err);
     else if (count > 0 && json_array_size(sets[0].left_out) > 0) {
-        snprintf(text, sizeof text, "without %zu of the nodes, as --all-nodes would not be",
+        snprintf(text, sizeof text, "%zu of the nodes left out (--all-nodes leaves out none)",
                  json_array_size(sets[0].left_out));
         mics_err_prefix(err, "%s", text);
     }

@@ -20,6 +20,9 @@
  *                figures of FlashAttention-2 apply), attention_factor (part of these),
  *                ? pytorch_efficiency (of eager PyTorch, relative to fused kernels), SOURCE}
  *     SOURCE = ? source (text), ? date ("2026-11-22"): of all figures of the same map
+ *
+ * sustained, memory_mib, memory_reached, f32_tflops, bf16_tflops, product_overhead_us,
+ * attention_factor and pytorch_efficiency are numbers, or {value, SOURCE}.
  */
 #ifndef MICS_TOPOLOGY_CATALOGUE_H
 #define MICS_TOPOLOGY_CATALOGUE_H
@@ -56,7 +59,10 @@ struct mics_instance {
 
     struct mics_source source; /* of the machine: its GPUs and network cards */
     struct mics_source gpu_source, net_latency_source, price_source, link_latency_source;
-    struct mics_source link_factor_source, net_factor_source, kernels_source;
+    struct mics_source link_factor_source, net_factor_source;
+    struct mics_source flops_source, memory_source, memory_factor_source;
+    struct mics_source kernels_source, f32_source, bf16_source, overhead_source, attention_source;
+    struct mics_source pytorch_source;
 };
 
 /* The built-in catalogue alone. *out belongs to the caller, who calls mics_catalogue_close(). */
@@ -115,7 +121,7 @@ enum mics_status mics_instance_topology(const struct mics_instance *instance, ui
 enum mics_status mics_catalogue_print(FILE *out, const struct mics_catalogue *catalogue, int tsv,
                                       struct mics_err *err);
 
-/* All figures of the instance `name`, each with its source and date. MICS_ERR_ARG: it is
+/* All figures of the instance or the GPU `name`, each with its source and date. MICS_ERR_ARG: it is
  * unknown. */
 enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_catalogue *catalogue,
                                                const char *name, int tsv, struct mics_err *err);

@@ -42,28 +42,6 @@ enum mics_status mics_entry_check_members(const struct mics_cursor *at, const ch
     return MICS_OK;
 }
 
-/* A number of the catalogue; `scale` converts from the unit that it has there. */
-struct figure {
-    const char *key;
-    double scale;
-    double *out;
-};
-
-static enum mics_status read_figures(const struct mics_cursor *at, const struct figure *figures,
-                                     size_t count, struct mics_err *err)
-{
-    for (size_t i = 0; i < count; i++) {
-        double value;
-        const enum mics_status status =
-            mics_cursor_double(at, figures[i].key, 1e-6, 1e9, &value, err);
-
-        if (status != MICS_OK)
-            return status;
-        *figures[i].out = value * figures[i].scale;
-    }
-    return MICS_OK;
-}
-
 /* Optional text; NULL if absent. */
 static enum mics_status read_text(const struct mics_cursor *at, const char *key, const char **out,
                                   struct mics_err *err)
@@ -72,6 +50,7 @@ static enum mics_status read_text(const struct mics_cursor *at, const char *key,
     return mics_cursor_has(at, key) ? mics_cursor_string(at, key, out, err) : MICS_OK;
 }
 
+/* What the map does not state stays: a map inside a file's entry is of the same file. */
 static enum mics_status read_source(const struct mics_cursor *at, struct mics_source *out,
                                     struct mics_err *err)
 {
@@ -79,7 +58,52 @@ static enum mics_status read_source(const struct mics_cursor *at, struct mics_so
 
     if (status == MICS_OK)
         status = read_text(at, "date", &out->date, err);
-    return status == MICS_OK ? read_text(at, "file", &out->file, err) : status;
+    if (status == MICS_OK && mics_cursor_has(at, "file"))
+        status = mics_cursor_string(at, "file", &out->file, err);
+    return status;
+}
+
+/* A number of the catalogue; `scale` converts from the unit that it has there. With `source` it may
+ * have one of its own, as {value, source, date}; *source is before that of the map. */
+struct figure {
+    const char *key;
+    double scale;
+    double *out;
+    struct mics_source *source; /* or NULL */
+};
+
+static enum mics_status read_figure(const struct mics_cursor *at, const struct figure *figure,
+                                    const struct mics_source *source, struct mics_err *err)
+{
+    const bool own = figure->source && json_is_object(json_object_get(at->value, figure->key));
+    struct mics_cursor map;
+    double value;
+    enum mics_status status = MICS_OK;
+
+    if (figure->source)
+        *figure->source = *source;
+    if (own)
+        status = mics_cursor_object(at, figure->key, &map, err);
+    if (own && status == MICS_OK)
+        status = read_source(&map, figure->source, err);
+    if (status == MICS_OK)
+        status = mics_cursor_double(own ? &map : at, own ? "value" : figure->key, 1e-6, 1e9, &value,
+                                    err);
+    if (status == MICS_OK)
+        *figure->out = value * figure->scale;
+    return status;
+}
+
+/* `source`: of the map `at`. */
+static enum mics_status read_figures(const struct mics_cursor *at, const struct figure *figures,
+                                     size_t count, const struct mics_source *source,
+                                     struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; i < count && status == MICS_OK; i++)
+        status = read_figure(at, &figures[i], source, err);
+    return status;
 }
 
 /* What kernels reach: the peak of each type is sustained in the same part. */
@@ -87,13 +111,15 @@ static enum mics_status read_kernels(const struct mics_cursor *gpu, double susta
                                      struct mics_instance *out, struct mics_err *err)
 {
     struct mics_gpu_rates *rates = &out->rates;
-    const struct figure figures[] = {{"f32_tflops", sustained * 1e12, &rates->f32},
-                                     {"bf16_tflops", sustained * 1e12, &rates->bf16},
-                                     {"f16_tflops", sustained * 1e12, &rates->f16},
-                                     {"product_overhead_us", 1e-6, &rates->product_overhead_s},
-                                     {"attention_factor", 1, &rates->attention_factor}};
-    const struct figure more[] = {{"tf32_tflops", sustained * 1e12, &rates->tf32},
-                                  {"pytorch_efficiency", 1, &rates->pytorch_efficiency}};
+    const struct figure figures[] = {
+        {"f32_tflops", sustained * 1e12, &rates->f32, &out->f32_source},
+        {"bf16_tflops", sustained * 1e12, &rates->bf16, &out->bf16_source},
+        {"f16_tflops", sustained * 1e12, &rates->f16, NULL},
+        {"product_overhead_us", 1e-6, &rates->product_overhead_s, &out->overhead_source},
+        {"attention_factor", 1, &rates->attention_factor, &out->attention_source}};
+    const struct figure more[] = {
+        {"tf32_tflops", sustained * 1e12, &rates->tf32, NULL},
+        {"pytorch_efficiency", 1, &rates->pytorch_efficiency, &out->pytorch_source}};
     struct mics_cursor at;
     const char *attention;
     enum mics_status status;
@@ -101,31 +127,36 @@ static enum mics_status read_kernels(const struct mics_cursor *gpu, double susta
     if (!mics_cursor_has(gpu, "kernels"))
         return MICS_OK;
     status = mics_cursor_object(gpu, "kernels", &at, err);
+    out->kernels_source = out->gpu_source;
+    if (status == MICS_OK)
+        status = read_source(&at, &out->kernels_source, err);
     if (status == MICS_OK)
         status = mics_cursor_u32(&at, "sms", 1, 1 << 16, &rates->sms, err);
     if (status == MICS_OK)
-        status = read_figures(&at, figures, COUNT_OF(figures), err);
+        status = read_figures(&at, figures, COUNT_OF(figures), &out->kernels_source, err);
     for (size_t i = 0; i < COUNT_OF(more) && status == MICS_OK; i++)
         if (mics_cursor_has(&at, more[i].key))
-            status = read_figures(&at, &more[i], 1, err);
+            status = read_figure(&at, &more[i], &out->kernels_source, err);
     if (status == MICS_OK)
         status = mics_cursor_string(&at, "attention", &attention, err);
     if (status == MICS_OK && !mics_gpu_attention_is_known(attention))
         return mics_cursor_fail(&at, "attention", err, "'%.32s': expected A100 or H100", attention);
     if (status == MICS_OK)
         snprintf(rates->attention, sizeof rates->attention, "%s", attention);
-    return status == MICS_OK ? read_source(&at, &out->kernels_source, err) : status;
+    return status;
 }
 
 enum mics_status mics_entry_gpu(const struct mics_cursor *gpu, struct mics_instance *out,
                                 struct mics_err *err)
 {
-    const struct figure figures[] = {{"peak_tflops", 1e12, &out->peak_flops},
-                                     {"memory_mib", 1 << 20, &out->memory_bytes},
-                                     {"memory_gb_per_s", 1e9, &out->memory_rate},
-                                     {"memory_reached", 1, &out->memory_factor},
-                                     {"link_gb_per_s", 1e9, &out->link_rate}};
     double sustained;
+    const struct figure figures[] = {
+        {"peak_tflops", 1e12, &out->peak_flops, NULL},
+        {"sustained", 1, &sustained, &out->flops_source},
+        {"memory_mib", 1 << 20, &out->memory_bytes, &out->memory_source},
+        {"memory_gb_per_s", 1e9, &out->memory_rate, NULL},
+        {"memory_reached", 1, &out->memory_factor, &out->memory_factor_source},
+        {"link_gb_per_s", 1e9, &out->link_rate, NULL}};
     enum mics_status status = mics_cursor_string(gpu, "id", &out->gpu_id, err);
 
     if (status == MICS_OK)
@@ -136,14 +167,16 @@ enum mics_status mics_entry_gpu(const struct mics_cursor *gpu, struct mics_insta
         return mics_cursor_fail(gpu, "flops_dtype", err, "'%.32s': expected f32, bf16 or f16",
                                 out->flops_dtype);
     if (status == MICS_OK)
-        status = read_figures(gpu, figures, COUNT_OF(figures), err);
+        status = read_source(gpu, &out->gpu_source, err);
     if (status == MICS_OK)
-        status = mics_cursor_double(gpu, "sustained", 1e-6, 1, &sustained, err);
-    if (status == MICS_OK)
-        out->flops = sustained * out->peak_flops;
-    if (status == MICS_OK)
-        status = read_kernels(gpu, sustained, out, err);
-    return status == MICS_OK ? read_source(gpu, &out->gpu_source, err) : status;
+        status = read_figures(gpu, figures, COUNT_OF(figures), &out->gpu_source, err);
+    if (status == MICS_OK && (sustained > 1 || out->memory_factor > 1))
+        return mics_cursor_fail(gpu, sustained > 1 ? "sustained" : "memory_reached", err,
+                                "expected a part of the peak, at most 1");
+    if (status != MICS_OK)
+        return status;
+    out->flops = sustained * out->peak_flops;
+    return read_kernels(gpu, sustained, out, err);
 }
 
 enum mics_status mics_entry_reached(const struct mics_cursor *root, struct mics_instance *out,
@@ -171,12 +204,12 @@ enum mics_status mics_entry_reached(const struct mics_cursor *root, struct mics_
 enum mics_status mics_entry_link_latency(const struct mics_cursor *root, struct mics_instance *out,
                                          struct mics_err *err)
 {
-    const struct figure figure = {"us", 1e-6, &out->link_latency_s};
+    const struct figure figure = {"us", 1e-6, &out->link_latency_s, NULL};
     struct mics_cursor latency;
     enum mics_status status = mics_cursor_object(root, "link_latency", &latency, err);
 
     if (status == MICS_OK)
-        status = read_figures(&latency, &figure, 1, err);
+        status = read_figure(&latency, &figure, NULL, err);
     return status == MICS_OK ? read_source(&latency, &out->link_latency_source, err) : status;
 }
 
@@ -203,24 +236,25 @@ static enum mics_status read_aliases(const struct mics_cursor *at, struct mics_i
 static enum mics_status read_network(const struct mics_cursor *at, struct mics_instance *out,
                                      struct mics_err *err)
 {
-    const struct figure rate = {"card_gbit", 1e9 / 8, &out->card_rate};
-    const struct figure latency = {"us", 1e-6, &out->net_latency_s};
+    const struct figure rate = {"card_gbit", 1e9 / 8, &out->card_rate, NULL};
+    const struct figure latency = {"us", 1e-6, &out->net_latency_s, NULL};
     struct mics_cursor net_latency;
     enum mics_status status = mics_cursor_u32(at, "cards", 1, 1024, &out->cards, err);
 
     if (status == MICS_OK)
-        status = read_figures(at, &rate, 1, err);
+        status = read_figure(at, &rate, NULL, err);
     if (status == MICS_OK)
         status = mics_cursor_object(at, "net_latency", &net_latency, err);
     if (status == MICS_OK)
-        status = read_figures(&net_latency, &latency, 1, err);
+        status = read_figure(&net_latency, &latency, NULL, err);
+    out->net_latency_source.file = out->source.file;
     return status == MICS_OK ? read_source(&net_latency, &out->net_latency_source, err) : status;
 }
 
 static enum mics_status read_price(const struct mics_cursor *at, struct mics_instance *out,
                                    struct mics_err *err)
 {
-    const struct figure figure = {"usd_per_hour", 1, &out->usd_per_hour};
+    const struct figure figure = {"usd_per_hour", 1, &out->usd_per_hour, NULL};
     struct mics_cursor price;
     enum mics_status status;
 
@@ -228,7 +262,8 @@ static enum mics_status read_price(const struct mics_cursor *at, struct mics_ins
         return MICS_OK;
     status = mics_cursor_object(at, "price", &price, err);
     if (status == MICS_OK)
-        status = read_figures(&price, &figure, 1, err);
+        status = read_figure(&price, &figure, NULL, err);
+    out->price_source.file = out->source.file;
     return status == MICS_OK ? read_source(&price, &out->price_source, err) : status;
 }
 
@@ -243,6 +278,8 @@ enum mics_status mics_entry_instance(const struct mics_cursor *at, struct mics_i
         return mics_cursor_fail(at, "name", err, "'%.64s': expected a name without colon or blank",
                                 out->name);
     if (status == MICS_OK)
+        status = read_source(at, &out->source, err);
+    if (status == MICS_OK)
         status = read_aliases(at, out, err);
     if (status == MICS_OK)
         status = mics_cursor_string(at, "gpu", &out->gpu_id, err);
@@ -250,7 +287,5 @@ enum mics_status mics_entry_instance(const struct mics_cursor *at, struct mics_i
         status = mics_cursor_u32(at, "gpus", 1, MICS_MAX_PER_NODE, &out->gpus, err);
     if (status == MICS_OK)
         status = read_network(at, out, err);
-    if (status == MICS_OK)
-        status = read_price(at, out, err);
-    return status == MICS_OK ? read_source(at, &out->source, err) : status;
+    return status == MICS_OK ? read_price(at, out, err) : status;
 }

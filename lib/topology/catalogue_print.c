@@ -247,63 +247,89 @@ static void put_detail(struct mics_table *table, const struct detail *detail, in
                                            : "-");
 }
 
-static void put_names(struct mics_table *table, const struct mics_instance *instance, int tsv)
+static void put_name(struct mics_table *table, const char *what, const char *name,
+                     const struct mics_source *source)
 {
-    mics_table_cell(table, tsv ? "name" : "instance");
-    mics_table_cell(table, "%s", instance->name);
-    mics_table_cell(table, "-");
-    mics_table_cell(table, "-");
-    for (size_t i = 0; i < json_array_size(instance->aliases); i++) {
-        mics_table_cell(table, "alias");
-        mics_table_cell(table, "%s", json_string_value(json_array_get(instance->aliases, i)));
-        mics_table_cell(table, "-");
-        mics_table_cell(table, "-");
-    }
-    mics_table_cell(table, tsv ? "gpu" : "GPU");
-    mics_table_cell(table, "%s", instance->gpu);
-    mics_table_cell(table, "%s", or_dash(instance->gpu_source.date));
-    mics_table_cell(table, "%s", or_dash(instance->gpu_source.text));
+    mics_table_cell(table, "%s", what);
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%s", or_dash(source->date));
+    mics_table_cell(table, "%s", or_dash(source->text ? source->text : source->file));
+}
+
+static void put_details(struct mics_table *table, const struct detail *details, size_t count,
+                        int tsv)
+{
+    for (size_t i = 0; i < count; i++)
+        if (details[i].value > 0)
+            put_detail(table, &details[i], tsv);
+}
+
+static void put_gpu_details(struct mics_table *table, const struct mics_instance *i, int tsv)
+{
+    const struct detail details[] = {
+        {"dense peak of a GPU", "peak_flops_per_s", FLOPS, i->peak_flops, &i->gpu_source},
+        {"sustained in large products", "flops_per_s", FLOPS, i->flops, &i->flops_source},
+        {"memory of a GPU", "memory_bytes", BYTES, i->memory_bytes, &i->memory_source},
+        {"its bandwidth", "memory_bytes_per_s", RATE, i->memory_rate, &i->gpu_source},
+        {"of it reached", "memory_reached", SHARE, i->memory_factor, &i->memory_factor_source},
+        {"multiprocessors", "sms", NUMBER, i->rates.sms, &i->kernels_source},
+        {"sustained in fp32", "f32_flops_per_s", FLOPS, i->rates.f32, &i->f32_source},
+        {"sustained in TF32", "tf32_flops_per_s", FLOPS, i->rates.tf32, &i->kernels_source},
+        {"sustained in bf16", "bf16_flops_per_s", FLOPS, i->rates.bf16, &i->bf16_source},
+        {"sustained in fp16", "f16_flops_per_s", FLOPS, i->rates.f16, &i->kernels_source},
+        {"overhead of a product", "product_overhead_s", TIME, i->rates.product_overhead_s,
+         &i->overhead_source},
+        {strcmp(i->rates.attention, "H100") == 0 ? "attention, of an H100's"
+                                                 : "attention, of an A100's",
+         "attention_factor", SHARE, i->rates.attention_factor, &i->attention_source},
+        {"eager PyTorch reaches", "pytorch_efficiency", SHARE, i->rates.pytorch_efficiency,
+         &i->pytorch_source},
+        {"link of a GPU, one way", "link_bytes_per_s", RATE, i->link_rate, &i->gpu_source},
+        {"of it reached", "link_reached", SHARE, i->link_factor, &i->link_factor_source},
+        {"latency of the link", "link_latency_s", TIME, i->link_latency_s, &i->link_latency_source},
+    };
+
+    put_details(table, details, sizeof details / sizeof *details, tsv);
+}
+
+/* The instance's name, machine and network; its GPU between these. */
+static void put_instance_details(struct mics_table *table, const struct mics_instance *i, int tsv)
+{
+    const struct mics_source none = {NULL, NULL, NULL};
+    const struct detail machine[] = {{"GPUs", "gpus", NUMBER, i->gpus, &i->source}};
+    const struct detail network[] = {
+        {"network cards", "cards", NUMBER, i->cards, &i->source},
+        {"rate of a card, one way", "card_bytes_per_s", RATE, i->card_rate, &i->source},
+        {"of it reached", "net_reached", SHARE, i->net_factor, &i->net_factor_source},
+        {"latency between nodes", "net_latency_s", TIME, i->net_latency_s, &i->net_latency_source},
+        {"price of an hour", "usd_per_hour", PRICE, i->usd_per_hour, &i->price_source},
+    };
+
+    put_name(table, tsv ? "name" : "instance", i->name, &none);
+    for (size_t k = 0; k < json_array_size(i->aliases); k++)
+        put_name(table, "alias", json_string_value(json_array_get(i->aliases, k)), &none);
+    put_name(table, tsv ? "gpu" : "GPU", i->gpu, &i->gpu_source);
+    put_details(table, machine, 1, tsv);
+    put_gpu_details(table, i, tsv);
+    put_details(table, network, sizeof network / sizeof *network, tsv);
 }
 
 enum mics_status mics_catalogue_print_instance(FILE *out, const struct mics_catalogue *catalogue,
                                                const char *name, int tsv, struct mics_err *err)
 {
-    struct mics_instance i;
-    enum mics_status status = mics_catalogue_find(catalogue, name, &i, err);
+    struct mics_instance found;
+    const bool is_gpu = mics_catalogue_find_gpu(catalogue, name, &found, NULL) == MICS_OK;
+    enum mics_status status = is_gpu ? MICS_OK : mics_catalogue_find(catalogue, name, &found, err);
+    struct mics_table *table;
 
     if (status != MICS_OK)
         return status;
-    const struct detail details[] = {
-        {"GPUs", "gpus", NUMBER, i.gpus, &i.source},
-        {"dense peak of a GPU", "peak_flops_per_s", FLOPS, i.peak_flops, &i.gpu_source},
-        {"sustained in large products", "flops_per_s", FLOPS, i.flops, &i.gpu_source},
-        {"memory of a GPU", "memory_bytes", BYTES, i.memory_bytes, &i.gpu_source},
-        {"its bandwidth", "memory_bytes_per_s", RATE, i.memory_rate, &i.gpu_source},
-        {"of it reached", "memory_reached", SHARE, i.memory_factor, &i.gpu_source},
-        {"multiprocessors", "sms", NUMBER, i.rates.sms, &i.kernels_source},
-        {"sustained in fp32", "f32_flops_per_s", FLOPS, i.rates.f32, &i.kernels_source},
-        {"sustained in TF32", "tf32_flops_per_s", FLOPS, i.rates.tf32, &i.kernels_source},
-        {"sustained in bf16", "bf16_flops_per_s", FLOPS, i.rates.bf16, &i.kernels_source},
-        {"sustained in fp16", "f16_flops_per_s", FLOPS, i.rates.f16, &i.kernels_source},
-        {"overhead of a product", "product_overhead_s", TIME, i.rates.product_overhead_s,
-         &i.kernels_source},
-        {"eager PyTorch reaches", "pytorch_efficiency", SHARE, i.rates.pytorch_efficiency,
-         &i.kernels_source},
-        {"link of a GPU, one way", "link_bytes_per_s", RATE, i.link_rate, &i.gpu_source},
-        {"of it reached", "link_reached", SHARE, i.link_factor, &i.link_factor_source},
-        {"latency of the link", "link_latency_s", TIME, i.link_latency_s, &i.link_latency_source},
-        {"network cards", "cards", NUMBER, i.cards, &i.source},
-        {"rate of a card, one way", "card_bytes_per_s", RATE, i.card_rate, &i.source},
-        {"of it reached", "net_reached", SHARE, i.net_factor, &i.net_factor_source},
-        {"latency between nodes", "net_latency_s", TIME, i.net_latency_s, &i.net_latency_source},
-        {"price of an hour", "usd_per_hour", PRICE, i.usd_per_hour, &i.price_source},
-    };
-    struct mics_table *table =
-        mics_table_new(tsv ? "figure|value|date|source" : "<figure|<value|<date|<source");
-
-    put_names(table, &i, tsv);
-    for (size_t k = 0; k < sizeof details / sizeof *details; k++)
-        if (details[k].value > 0)
-            put_detail(table, &details[k], tsv);
+    table = mics_table_new(tsv ? "figure|value|date|source" : "<figure|<value|<date|<source");
+    if (is_gpu) {
+        put_name(table, tsv ? "gpu" : "GPU", found.gpu, &found.gpu_source);
+        put_gpu_details(table, &found, tsv);
+    } else {
+        put_instance_details(table, &found, tsv);
+    }
     return mics_table_finish(table, out, tsv, err);
 }

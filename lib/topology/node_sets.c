@@ -36,7 +36,7 @@ static void explain_bad(const struct mics_topology *part, size_t node, char *tex
     double worst = 0;
     size_t i;
 
-    snprintf(text, size, "it is one of the topology's bad_nodes");
+    snprintf(text, size, "the topology lists it as slow (bad_nodes)");
     json_array_foreach(outliers, i, outlier)
     {
         const char *hosts = json_string_value(json_object_get(outlier, "host"));
@@ -298,7 +298,8 @@ static enum mics_status add_sets(struct builder *builder, struct mics_topology *
                     status = leave_out_part(&builder->sets[first], parts[other], err);
     }
     if (status == MICS_OK && builder->count == 0)
-        status = mics_err_set(err, MICS_ERR_INFEASIBLE, "every node is in bad_nodes");
+        status = mics_err_set(err, MICS_ERR_INFEASIBLE,
+                              "every node is slow (bad_nodes); --all-nodes leaves out none");
     return status;
 }
 

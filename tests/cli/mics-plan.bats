@@ -64,6 +64,23 @@ nano() # more options
     [ "$output" = "$with" ]
 }
 
+@test "plan: an unknown model is refused with similar ones, and too much memory is warned of" {
+    run --separate-stderr mics-plan --topology=p4d:1 --model=gpt2-xxl -o plan.mp
+    one_line_and_code 2
+    [[ $stderr == *"--model: 'gpt2-xxl': no such model or file; similar: gpt2, gpt2-xl" ]]
+    run --separate-stderr mics-plan --topology=p4d:1 --model=zzz -o plan.mp
+    one_line_and_code 2
+    [[ $stderr == *"; the models are gpt2-nano, "*", qwen3-32b" ]]
+    [ ! -e plan.mp ]
+    run -0 --separate-stderr mics-plan --topology=p4d:1 --model=gpt2-nano --memory=80G -o plan.mp
+    [ "$stderr" = 'mics-plan: --memory: 80 GiB is more than the 39.5 GiB of a rank in the topology' ]
+}
+
+@test "plan: computation and exposed communication are no more than the step" {
+    mics-plan --topology=p4d:4 --model=gpt2-large --global-batch=256 --strategy=8,8,16 --json |
+        jq -e '.predicted | .compute_s + .exposed_s <= 1.0001 * .step_s and .exposed_s > 0'
+}
+
 @test "plan: equal commands write equal documents" {
     nano >a.mp
     nano >b.mp
@@ -191,7 +208,7 @@ on_terminal() # columns command...
     type script || skip 'no script'
     for columns in 40 80 100 160; do
         on_terminal $columns mics-plan --topology=p4d.24xlarge:64 --model=llama3-70b --global-batch=2048 --seq=4096 >out
-        awk '/^strategy +batch/, /^MFU/' out >table
+        awk '/^fits +batch/, /^MFU/' out >table
         [ "$(wc -l <table)" -gt 5 ]
         least=$((columns < 80 ? 80 : columns))
         [ "$(awk '{ if (length > most) most = length } END { print most }' table)" -le $least ]
@@ -202,7 +219,7 @@ on_terminal() # columns command...
 
 @test "plan: the reasons for the plan are in its tables" {
     nano >plan.mp
-    mics-show plan.mp | tr '\n' ' ' | grep -q 'take .* of a step of .* behind computation\.'
+    mics-show plan.mp | tr '\n' ' ' | grep -q 'take .* of a step of .* with computation\.'
     nano --tsv | grep -qE '^reasons	.*\. .*\.$'
     seven() { mics-plan --topology=p4d.24xlarge:1 --model=llama2-7b --seq=1024 --micro-batch=1 --recompute=full --tsv "$@"; }
     seven --strategy=mics:8 >eight

@@ -96,6 +96,7 @@ my_machine() # name card_gbit
     grep -qE '^price of an hour +55.04 USD +2026-07-28  AWS price list' <<<"$output"
     run ! grep -qE -- '- +-$' <(mics-probe --list=p5 | tail -n +4)
     [ "$(mics-probe --list=p5 --tsv | awk -F '\t' '$1 == "cards" { print $2 }')" = 32 ]
+    mics-probe --list=h100-80 | grep -qE '^sustained in large products +745 TFLOP/s +2026-11-22 +wave model'
     run --separate-stderr mics-probe --list=p55
     usage_mistake mics-probe
     [[ ${stderr_lines[0]} == "mics-probe: --list: 'p55': unknown instance; similar: "* ]]

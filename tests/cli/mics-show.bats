@@ -183,7 +183,7 @@ metrics()
     [ "$status" = 0 ]
     [ "$stderr" = "" ]
     grep -qE '^model +gpt2: 124 M parameters, 12 layers of 768' <<<"$output"
-    grep -qE '^strategy +mics$' <<<"$output"
+    grep -qE '^strategy +mics:16$' <<<"$output"
     grep -qE '^partition group +16 ranks: 2 nodes x 8$' <<<"$output"
     grep -qE '^replication group +1 copy ' <<<"$output"
     grep -qE '^batch +64 sequences of 512 = 16 ranks x [0-9]+ x [0-9]+ micro-steps?$' <<<"$output"
@@ -191,7 +191,7 @@ metrics()
     grep -qE '^limit +39.5 GiB +100.0 %$' <<<"$output"
     grep -qE '^predicted step +[0-9.]+ m?s$' <<<"$output"
     grep -qE '^exposed communication +[0-9.]+ [mu]?s$' <<<"$output"
-    grep -qE '^strategy +batch +recompute +memory +step +tokens/s +MFU +exposed +net/node ' <<<"$output"
+    grep -qE '^fits +batch +recompute +memory +step +tokens/s +MFU +exposed +net/node ' <<<"$output"
     grep -qE '^mics:16 .* chosen$' <<<"$output"
     grep -qE '^MFU: 6N \+ 6LCT FLOPs per token, of 312 TFLOP/s per rank,$' <<<"$output"
     grep -qE "^ +the vendor's peak in bf16$" <<<"$output"

@@ -349,7 +349,7 @@ enum mics_status mics_simulate(const struct mics_schedule *schedule,
         if (cycle == 0)
             cycle = MEAN_STEPS;
         copy_timeline(&sim, steps - 1, timeline);
-        *step_s = (ends[steps] - ends[steps - cycle]) / cycle;
+        *step_s = timeline->period_s = (ends[steps] - ends[steps - cycle]) / cycle;
     }
     sim_close(&sim);
     return status;

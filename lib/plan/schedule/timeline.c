@@ -5,8 +5,9 @@
  *
  * Operations of one stream follow each other in time, so each stream is a sorted list of intervals.
  * One walk over the streams that always takes the earliest start sees all intervals in order,
- * without sorting and without memory. Computation is what the compute stream does; accumulating
- * gradients on a communication stream counts as neither.
+ * without sorting and without memory. Where steps overlap, times are those of one period.
+ * Computation is what the compute stream does; accumulating gradients on a communication stream
+ * counts as neither.
  */
 #include "plan/schedule/timeline.h"
 
@@ -38,11 +39,22 @@ struct lane {
     uint32_t next; /* op */
 };
 
+/* Where steps overlap, what runs in one period is the operations of a step until the next begins,
+ * and the end of the step before, from where this one begins: the same operations, a period
+ * earlier. Both are walked, and cut to the period. */
 struct walk {
     const struct mics_schedule *schedule;
     const struct mics_timeline *timeline;
     uint32_t classes; /* those that are counted; 0: computation and communication */
-    struct lane lanes[MICS_STREAM_COUNT];
+    double period_s, begin_s, end_s;
+    int steps;                               /* 1: no operation runs beyond the period */
+    struct lane lanes[2][MICS_STREAM_COUNT]; /* of the step, and of the step before */
+};
+
+/* An operation and the part of its time in the period. */
+struct span {
+    uint32_t op;
+    double from, to;
 };
 
 static bool is_counted(const struct walk *walk, const struct mics_op *op)
@@ -52,13 +64,51 @@ static bool is_counted(const struct walk *walk, const struct mics_op *op)
     return op->stream == MICS_STREAM_COMPUTE || mics_op_is_comm(op->kind);
 }
 
-static void skip_to_counted(const struct walk *walk, struct lane *lane)
+/* Seconds by which the operations of a step are moved to be those of the step before. */
+static double shift_of(const struct walk *walk, int step)
+{
+    return step ? -walk->period_s : 0;
+}
+
+static bool is_in_period(const struct walk *walk, uint32_t op, int step)
+{
+    return step == 0 || walk->timeline->end[op] + shift_of(walk, step) > walk->begin_s;
+}
+
+static void skip_to_counted(const struct walk *walk, struct lane *lane, int step)
 {
     const struct mics_schedule *schedule = walk->schedule;
 
-    while (lane->next < schedule->op_count && (schedule->ops[lane->next].stream != lane->stream ||
-                                               !is_counted(walk, &schedule->ops[lane->next])))
+    while (lane->next < schedule->op_count &&
+           (schedule->ops[lane->next].stream != lane->stream ||
+            !is_counted(walk, &schedule->ops[lane->next]) || !is_in_period(walk, lane->next, step)))
         lane->next++;
+}
+
+/* Sets the period that is walked. Computation of two steps never overlaps: measured periods that
+ * are shorter than it come from steps of different lengths. */
+static void set_period(struct walk *walk)
+{
+    const struct mics_timeline *timeline = walk->timeline;
+    double first = INFINITY, last = -INFINITY, end_s = -INFINITY;
+
+    walk->begin_s = walk->end_s = INFINITY;
+    walk->steps = 1;
+    for (uint32_t i = 0; i < timeline->op_count; i++) {
+        const double start = timeline->start[i], end = timeline->end[i];
+
+        walk->begin_s = start < walk->begin_s ? start : walk->begin_s;
+        end_s = end > end_s ? end : end_s;
+        if (walk->schedule->ops[i].stream == MICS_STREAM_COMPUTE) {
+            first = start < first ? start : first;
+            last = end > last ? end : last;
+        }
+    }
+    walk->period_s = fmax(timeline->period_s, last - first);
+    if (timeline->period_s > 0 && end_s > walk->begin_s + walk->period_s) {
+        walk->end_s = walk->begin_s + walk->period_s;
+        walk->steps = 2;
+    }
 }
 
 static struct walk walk_begin(const struct mics_schedule *schedule,
@@ -66,31 +116,48 @@ static struct walk walk_begin(const struct mics_schedule *schedule,
 {
     struct walk walk = {.schedule = schedule, .timeline = timeline, .classes = classes};
 
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-        walk.lanes[s].stream = (enum mics_stream_kind)s;
-        skip_to_counted(&walk, &walk.lanes[s]);
-    }
+    set_period(&walk);
+    for (int step = 0; step < walk.steps; step++)
+        for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+            struct lane *lane = &walk.lanes[step][s];
+
+            lane->stream = (enum mics_stream_kind)s;
+            skip_to_counted(&walk, lane, step);
+        }
     return walk;
 }
 
-/* The operation with the earliest start of those that are left; MICS_NONE: none is left. */
-static uint32_t take_earliest(struct walk *walk)
+/* The operation with the earliest start of those that are left. false: none is left. */
+static bool take_earliest(struct walk *walk, struct span *out)
 {
     struct lane *best = NULL;
-    uint32_t op;
+    double earliest = 0;
+    int best_step = 0;
 
-    for (int s = 0; s < MICS_STREAM_COUNT; s++) {
-        struct lane *lane = &walk->lanes[s];
+    for (int step = 0; step < walk->steps; step++)
+        for (int s = 0; s < MICS_STREAM_COUNT; s++) {
+            struct lane *lane = &walk->lanes[step][s];
 
-        if (lane->next < walk->schedule->op_count &&
-            (!best || walk->timeline->start[lane->next] < walk->timeline->start[best->next]))
+            if (lane->next == walk->schedule->op_count)
+                continue;
+            const double from = walk->timeline->start[lane->next] + shift_of(walk, step);
+
+            if (best && from >= earliest)
+                continue;
             best = lane;
-    }
+            best_step = step;
+            earliest = from;
+        }
     if (!best)
-        return MICS_NONE;
-    op = best->next++;
-    skip_to_counted(walk, best);
-    return op;
+        return false;
+    *out = (struct span){
+        .op = best->next,
+        .from = fmax(earliest, walk->begin_s),
+        .to = fmin(walk->timeline->end[best->next] + shift_of(walk, best_step), walk->end_s),
+    };
+    best->next++;
+    skip_to_counted(walk, best, best_step);
+    return true;
 }
 
 /* A union of intervals that are added in the order of their starts. */
@@ -122,25 +189,22 @@ enum mics_status mics_timeline_overlap(const struct mics_schedule *schedule,
                                        const struct mics_timeline *timeline,
                                        struct mics_overlap *out, struct mics_err *err)
 {
+    struct interval_union compute = {.end = -INFINITY}, comm = compute, any = compute;
     struct walk walk;
-    struct interval_union compute = {0}, comm = {0}, any = {0};
-    double begin = 0, end = 0;
-    uint32_t op, seen = 0;
+    struct span span;
+    double end = 0;
     enum mics_status status = expect_timeline_of(schedule, timeline, err);
 
     if (status != MICS_OK)
         return status;
     walk = walk_begin(schedule, timeline, 0);
-    while ((op = take_earliest(&walk)) != MICS_NONE) {
-        const double from = timeline->start[op], to = timeline->end[op];
-
-        if (seen++ == 0)
-            begin = end = compute.end = comm.end = any.end = from;
-        end = to > end ? to : end;
-        add_interval(schedule->ops[op].stream == MICS_STREAM_COMPUTE ? &compute : &comm, from, to);
-        add_interval(&any, from, to);
+    while (take_earliest(&walk, &span)) {
+        add_interval(schedule->ops[span.op].stream == MICS_STREAM_COMPUTE ? &compute : &comm,
+                     span.from, span.to);
+        add_interval(&any, span.from, span.to);
+        end = fmax(end, timeline->end[span.op]);
     }
-    *out = (struct mics_overlap){.span_s = end - begin,
+    *out = (struct mics_overlap){.span_s = schedule->op_count ? end - walk.begin_s : 0,
                                  .compute_s = compute.total,
                                  .comm_s = comm.total,
                                  .exposed_s = any.total - compute.total};
@@ -196,10 +260,10 @@ static double seconds_of(const struct mics_schedule *schedule, const struct mics
 {
     struct walk walk = walk_begin(schedule, timeline, classes);
     struct interval_union any = {.end = -INFINITY};
-    uint32_t op;
+    struct span span;
 
-    while ((op = take_earliest(&walk)) != MICS_NONE)
-        add_interval(&any, timeline->start[op], timeline->end[op]);
+    while (take_earliest(&walk, &span))
+        add_interval(&any, span.from, span.to);
     return any.total;
 }
 

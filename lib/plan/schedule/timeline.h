@@ -12,6 +12,7 @@
 struct mics_timeline {
     uint32_t op_count;
     double *start, *end;
+    double period_s; /* after which the next step does the same; 0: no other step overlaps */
 };
 
 /* Arrays of op_count for a schedule. *out belongs to the caller, who calls mics_timeline_fini().
@@ -20,8 +21,11 @@ enum mics_status mics_timeline_init(const struct mics_schedule *schedule, struct
                                     struct mics_err *err);
 void mics_timeline_fini(struct mics_timeline *timeline);
 
+/* In one period, in which the end of a step may run beside the beginning of the next: gathers of
+ * updated parameters run behind the next forward pass. Computation, exposed communication and the
+ * time in which neither runs add up to the period. */
 struct mics_overlap {
-    double span_s;    /* first start to last end */
+    double span_s;    /* of the step, first start to last end */
     double compute_s; /* time with computation */
     double comm_s;    /* time with at least one communication operation */
     double exposed_s; /* the part of comm_s without computation */
@@ -34,14 +38,16 @@ enum mics_status mics_timeline_overlap(const struct mics_schedule *schedule,
 
 enum mics_op_class mics_op_class(const struct mics_op *op);
 
-/* The times of a step by class of operation. MICS_ERR_ARG: the timeline is of another schedule. */
+/* The times of one period by class of operation. MICS_ERR_ARG: the timeline is of another
+ * schedule. */
 enum mics_status mics_timeline_classes(const struct mics_schedule *schedule,
                                        const struct mics_timeline *timeline,
                                        struct mics_class_times *out, struct mics_err *err);
 
 /* Executor "simulate": one step in the steady state, on a virtual clock. Steps are repeated until
- * their periods repeat. Timeline arrays are the caller's, of op_count; *step_s is the period of the
- * steps, the mean of those that repeat. No device is used. MICS_ERR_NOMEM: out of memory. */
+ * their periods repeat. Timeline arrays are the caller's, of op_count; *step_s and
+ * timeline->period_s are the period of the steps, the mean of those that repeat. No device is used.
+ * MICS_ERR_NOMEM: out of memory. */
 enum mics_status mics_simulate(const struct mics_schedule *schedule,
                                const struct mics_plan_choice *choice, struct mics_op_costs *costs,
                                struct mics_timeline *timeline, double *step_s,

@@ -92,8 +92,8 @@ static void a_smaller_group_that_is_slower_is_a_reason(void)
     begin("mics", 16, 16, 16);
     other = add("mics", 8, 8, 8, 9 * GIB, 2.5);
     add("mics", 4, 4, 4, 20 * GIB, 0);
-    CHECK(says("One copy of the parameters also fits on 8 ranks instead of 16, but a step would "
-               "take 25 % longer."));
+    CHECK(says("One copy of the state also fits on 8 ranks instead of 16, but a step would take "
+               "25 % longer."));
     other->predicted.step_s = 2.1;
     CHECK(says("would take 5.0 % longer."));
     other->predicted.step_s = 5;
@@ -106,15 +106,15 @@ static void a_smaller_group_that_is_slower_is_a_reason(void)
     CHECK(says("would take at least 50 % longer."));
     begin("mics", 16, 16, 16); /* no smaller group holds the whole state */
     add("custom", 8, 8, 64, 9 * GIB, 2.001);
-    CHECK(says("also fits on 8 ranks, with its optimizer state on 64, instead of 16, but a step "
-               "would take as long and use larger groups."));
+    CHECK(says("One copy of the parameters also fits on 8 ranks instead of 16, with the optimizer "
+               "state on 64, but a step would take as long and use larger groups."));
     add("mics", 8, 8, 8, 12 * GIB, 0);
     CHECK(says("16 ranks are the fewest that hold one copy of the state: 8 ranks would need 2 GiB "
                "more each."));
     begin("custom", 16, 16, 64);
     add("mics", 8, 8, 8, 12 * GIB, 0);
     add("custom", 8, 8, 64, 9 * GIB, 2.5);
-    CHECK(says("also fits on 8 ranks, with its optimizer state on 64, instead of 16, but a step "
+    CHECK(says("also fits on 8 ranks instead of 16, with the optimizer state on 64, but a step "
                "would take 25 % longer."));
 }
 
@@ -145,17 +145,17 @@ static void a_strategy_without_smaller_ones_says_so(void)
 static void the_costliest_exchange_is_named_with_what_is_hidden(void)
 {
     begin("mics", 16, 16, 16);
-    CHECK(says(" Exchanges take 1 s of a step of 2 s, 750 ms of it behind computation."));
+    CHECK(says(" Exchanges take 1 s of a step of 2 s; 750 ms of it overlap with computation."));
     plan.has_classes = true;
     plan.classes.busy_s[MICS_CLASS_GATHER_NET] = 0.31;
     plan.classes.exposed_s[MICS_CLASS_GATHER_NET] = 0.03;
     plan.classes.busy_s[MICS_CLASS_REDUCE_NODE] = 0.5;
-    CHECK(says(" Gathers over the network take 310 ms of a step of 2 s, 280 ms of it behind "
-               "computation."));
+    CHECK(says(" Gathers over the network take 310 ms of a step of 2 s; 280 ms of it overlap "
+               "with computation."));
     plan.classes.exposed_s[MICS_CLASS_GATHER_NET] = 0.31;
-    CHECK(says("none of it behind computation."));
+    CHECK(says("none of it overlaps with computation."));
     plan.classes.exposed_s[MICS_CLASS_GATHER_NET] = 0.01; /* below 1 % of the step */
-    CHECK(says(" Reductions inside nodes take 500 ms of a step of 2 s, all of it behind "));
+    CHECK(says(" Reductions inside nodes take 500 ms of a step of 2 s; all of it overlaps with "));
 }
 
 static void one_rank_communicates_nothing(void)
@@ -199,11 +199,17 @@ static void the_table_fits_the_width_and_names_its_peak(void)
     CHECK(strstr(print(80), "MFU: 6N + 6LCT FLOPs per token, of 1 TFLOP/s per rank") != NULL);
     CHECK(strstr(print(80), "sustained in bf16 (the topology has no vendor's peak)") != NULL);
     CHECK(strstr(print(80), "32/32/n ") != NULL && strstr(print(80), "n: all 64 ranks") != NULL);
-    CHECK(strstr(print(80), ">17 s") != NULL &&
-          strstr(print(80), "> and <: not simulated") != NULL);
+    CHECK(strstr(print(80), ">=17 s") != NULL &&
+          strstr(print(80), ">=, <=: not simulated") != NULL);
+    CHECK(strstr(print(100), " >= 17 s") != NULL && strstr(print(100), " - ") == NULL);
     CHECK(strstr(print(80), "103 GiB\n") != NULL);
     CHECK(widest(print(100)) <= 100);
-    CHECK(strstr(print(100), "  +18 %\n") != NULL && strstr(print(100), "  8.5 times\n") != NULL);
+    CHECK(strstr(print(100), "  +18 %\n") != NULL &&
+          strstr(print(100), "  >= 8.5 times\n") != NULL);
+    CHECK(strstr(print(80), "count as equal") == NULL);
+    add("mics", 32, 32, 32, 9 * GIB, 1.9999);
+    CHECK(strstr(print(100), "  equal\n") != NULL && widest(print(80)) <= 80);
+    CHECK(strstr(print(80), "steps within 0.5 % count as equal; ") != NULL);
     CHECK(widest(print(200)) <= 200 &&
           strstr(print(200), "  it lost for a reason of many words\n") != NULL);
     topology.doc = json_pack("{s:{s:f}}", "device", "peak_flops_per_s", 2e12);

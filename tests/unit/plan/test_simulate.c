@@ -332,6 +332,7 @@ static void exposed_communication_is_what_no_computation_covers(void)
     compute(1);
     exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
     simulate();
+    timeline.period_s = 0;
     set_times(0, 0, 2);   /* alone until 1 */
     set_times(1, 1, 4);   /* computes */
     set_times(2, 3, 6);   /* alone from 4 to 5 */
@@ -341,6 +342,41 @@ static void exposed_communication_is_what_no_computation_covers(void)
     CHECK_NEAR(overlap().compute_s, 5, 1e-9);
     CHECK_NEAR(overlap().comm_s, 8, 1e-9);
     CHECK_NEAR(overlap().exposed_s, 4, 1e-9);
+}
+
+static void an_exchange_that_the_next_step_covers_is_not_exposed(void)
+{
+    begin();
+    compute(1);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
+    simulate();
+    set_times(0, 0, 5);
+    set_times(1, 4, 8);
+    timeline.period_s = 6; /* the next step computes from 6 on: only 5 to 6 is exposed */
+    CHECK_NEAR(overlap().span_s, 8, 1e-9);
+    CHECK_NEAR(overlap().compute_s, 5, 1e-9);
+    CHECK_NEAR(overlap().comm_s, 4, 1e-9);
+    CHECK_NEAR(overlap().exposed_s, 1, 1e-9);
+    timeline.period_s = 4; /* shorter than the computation */
+    CHECK_NEAR(overlap().compute_s, 5, 1e-9);
+    CHECK_NEAR(overlap().exposed_s, 0, 1e-9);
+    timeline.period_s = 20;
+    CHECK_NEAR(overlap().exposed_s, 3, 1e-9);
+    timeline.period_s = 0;
+    CHECK_NEAR(overlap().exposed_s, 3, 1e-9);
+}
+
+/* Of every plan with a step of its own; the rest is idle time. */
+static void computation_and_exposed_communication_fit_the_period(void)
+{
+    begin();
+    compute(3);
+    gather(1);
+    compute(2);
+    exchange(MICS_OP_REDUCE, MICS_STREAM_REDUCE_NODE, MICS_COMM_REDUCE, 4);
+    simulate();
+    CHECK_NEAR(timeline.period_s, step_s, 1e-12);
+    CHECK(overlap().compute_s + overlap().exposed_s <= step_s + 1e-9);
 }
 
 static void a_timeline_of_another_length_is_refused(void)
@@ -396,6 +432,8 @@ int main(void)
     TAP_RUN(shared_cores_slow_both_as_long_as_both_run);
     TAP_RUN(a_launch_takes_its_measured_time);
     TAP_RUN(exposed_communication_is_what_no_computation_covers);
+    TAP_RUN(an_exchange_that_the_next_step_covers_is_not_exposed);
+    TAP_RUN(computation_and_exposed_communication_fit_the_period);
     TAP_RUN(a_timeline_of_another_length_is_refused);
     TAP_RUN(a_step_takes_no_less_than_its_computation_and_no_more_than_all_operations);
     return tap_done();

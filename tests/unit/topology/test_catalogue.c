@@ -219,9 +219,36 @@ static void every_figure_has_a_source_and_a_date(void)
     json_decref(wrong);
 }
 
+/* A rate that is fitted, or read from a log, has not the source of the vendor's figures. */
+static void figures_have_sources_of_their_own(void)
+{
+    struct mics_catalogue *catalogue = NULL;
+
+    CHECK_INT(mics_catalogue_open(&catalogue, NULL), MICS_OK);
+    for (size_t i = 0; i < mics_catalogue_gpu_count(catalogue); i++) {
+        struct mics_instance gpu;
+
+        CHECK_INT(mics_catalogue_get_gpu(catalogue, i, &gpu, NULL), MICS_OK);
+        const struct mics_source *own[] = {&gpu.flops_source, &gpu.memory_source,
+                                           &gpu.memory_factor_source, &gpu.overhead_source,
+                                           &gpu.attention_source};
+
+        for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+            CHECK(own[k]->text && is_date(own[k]->date));
+            CHECK(own[k]->text && strcmp(own[k]->text, gpu.gpu_source.text) != 0);
+        }
+    }
+    mics_catalogue_close(catalogue);
+}
+
 #define MACHINE(rest)                                                                              \
     "{\"instances\": [{\"name\": \"lab\", \"aliases\": [\"p4d\"], \"gpu\": \"A100-80\", "          \
     "\"gpus\": 4, \"cards\": 2, \"card_gbit\": 400, \"net_latency\": {\"us\": 4}" rest "}]}"
+
+#define GPU(sustained)                                                                             \
+    "{\"gpus\": [{\"id\": \"x\", \"name\": \"x\", \"flops_dtype\": \"bf16\", "                     \
+    "\"peak_tflops\": 1, \"memory_mib\": 1, \"memory_gb_per_s\": 1, \"memory_reached\": 1, "       \
+    "\"link_gb_per_s\": 1, \"sustained\": " sustained "}]}"
 
 /* Write the text to a file, add it to a built-in catalogue. */
 static enum mics_status add_text(const char *text, struct mics_catalogue **catalogue,
@@ -253,21 +280,28 @@ static void entries_of_a_file_replace_those_of_the_same_name(void)
     CHECK_INT(mics_catalogue_find(catalogue, "p4d", &lab, &err), MICS_OK); /* its alias wins */
     CHECK_STR(lab.name, "lab");
     CHECK_STR(lab.source.file, "test_catalogue.tmp.json");
+    CHECK_STR(lab.net_latency_source.file, "test_catalogue.tmp.json");
+    CHECK(lab.net_latency_source.text == NULL);
     CHECK_INT(mics_topology_parse_in(catalogue, "LAB:3", &topology, &err), MICS_OK);
     CHECK_INT(topology ? topology->per_node : 0, 4);
     CHECK_NEAR(topology ? topology->net_link.bandwidth_bytes : 0, .96 * 100e9, 1);
     mics_topology_free(topology);
     mics_catalogue_close(catalogue);
 
-    CHECK_INT(add_text("{\"gpus\": [{\"id\": \"h100-80\", \"name\": \"slow\", \"flops_dtype\": "
-                       "\"bf16\", \"peak_tflops\": 100, \"sustained\": 0.5, \"memory_mib\": 1024, "
-                       "\"memory_gb_per_s\": 1, \"memory_reached\": 1, \"link_gb_per_s\": 1}], "
-                       "\"link_latency\": {\"us\": 7}}",
-                       &catalogue, &err),
-              MICS_OK);
+    CHECK_INT(
+        add_text("{\"gpus\": [{\"id\": \"h100-80\", \"name\": \"slow\", \"flops_dtype\": "
+                 "\"bf16\", \"peak_tflops\": 100, \"sustained\": {\"value\": 0.5, \"source\": "
+                 "\"measured\"}, \"memory_mib\": 1024, "
+                 "\"memory_gb_per_s\": 1, \"memory_reached\": 1, \"link_gb_per_s\": 1}], "
+                 "\"link_latency\": {\"us\": 7}}",
+                 &catalogue, &err),
+        MICS_OK);
     CHECK_INT(mics_catalogue_find(catalogue, "p5", &lab, &err), MICS_OK);
     CHECK_STR(lab.gpu, "slow");
     CHECK_NEAR(lab.flops, 50e12, 1);
+    CHECK_STR(lab.flops_source.text, "measured");
+    CHECK_STR(lab.flops_source.file, "test_catalogue.tmp.json");
+    CHECK_STR(lab.memory_source.file, "test_catalogue.tmp.json");
     CHECK_NEAR(lab.link_latency_s, 7e-6, 1e-12);
     mics_catalogue_close(catalogue);
 }
@@ -296,6 +330,9 @@ static void a_damaged_file_is_refused_with_its_name_and_the_path(void)
          "instances[0].card_gbit: expected"},
         {"{\"reached\": {\"link\": {\"share\": 1.5}}}", "reached.link.share: expected"},
         {"{\"gpus\": [{\"id\": \"x\"}]}", "gpus[0].name: missing"},
+        {GPU("1.5"), "gpus[0].sustained: expected a part of the peak, at most 1"},
+        {GPU("{\"value\": 0}"), "gpus[0].sustained.value: expected"},
+        {GPU("{}"), "gpus[0].sustained.value: missing"},
     };
     static const char prefix[] = "test_catalogue.tmp.json: ";
 
@@ -321,6 +358,7 @@ int main(void)
     TAP_RUN(no_two_machines_share_a_name);
     TAP_RUN(an_unknown_name_is_refused_with_similar_ones);
     TAP_RUN(every_figure_has_a_source_and_a_date);
+    TAP_RUN(figures_have_sources_of_their_own);
     TAP_RUN(entries_of_a_file_replace_those_of_the_same_name);
     TAP_RUN(a_damaged_file_is_refused_with_its_name_and_the_path);
     return tap_done();
