@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * token_file.h - files of token ids, mapped into memory: llm.c's .bin (versions 1 and 2), Megatron's
+ * .bin with .idx, and raw 16 or 32 bit ids (nanoGPT's).
+ */
+#ifndef MICS_DATA_TOKEN_FILE_H
+#define MICS_DATA_TOKEN_FILE_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mics_token_format { MICS_TOKENS_LLMC, MICS_TOKENS_MEGATRON, MICS_TOKENS_RAW };
+
+/* Immutable once open, so any number of threads may read it. */
+struct mics_token_file {
+    char *path;
+    enum mics_token_format format;
+    const unsigned char *bytes; /* of the ids; mapped, read only */
+    uint32_t width;             /* bytes of an id: 1, 2, 4 or 8 */
+    uint64_t count;             /* ids */
+    /* Where documents begin, increasing, with `count` at the end; NULL: the format does not say. */
+    const uint64_t *documents;
+    uint64_t document_count;
+    uint64_t mapped_bytes, device, inode;
+    void *mapping, *index; /* to be released */
+};
+
+/* Open a file; of Megatron's either the .bin, the .idx, or the prefix of both. `width` is that of
+ * raw ids, 0 for 2. Header, index and size are checked against each other; ids are checked where
+ * they are read. MICS_ERR_FORMAT: one line with path and reason. */
+enum mics_status mics_token_file_open(const char *path, uint32_t width, struct mics_token_file *out,
+                                      struct mics_err *err);
+void mics_token_file_close(struct mics_token_file *file); /* all zeros is fine */
+
+/* ids[length] from `first` on; first + length <= count. MICS_ERR_FORMAT: an id that is not below
+ * `vocab_size`, with path and position. */
+enum mics_status mics_token_file_read(const struct mics_token_file *file, uint64_t first,
+                                      uint32_t length, uint32_t vocab_size, int32_t *ids,
+                                      struct mics_err *err);
+
+/* A file that is being written, next to its final name, which it gets when it is complete. Ids of
+ * up to 65,536 tokens take 2 bytes, others 4. */
+struct mics_token_writer;
+
+enum mics_status mics_token_writer_open(const char *path, enum mics_token_format format,
+                                        uint32_t vocab_size, struct mics_token_writer **out,
+                                        struct mics_err *err);
+/* Append a document, or the next part of one if `end` is false. */
+enum mics_status mics_token_writer_append(struct mics_token_writer *writer, const uint32_t *ids,
+                                          size_t count, bool end, struct mics_err *err);
+/* Complete the file. *checksum: XXH64 of the ids, as they are in the file. */
+enum mics_status mics_token_writer_finish(struct mics_token_writer *writer, uint64_t *checksum,
+                                          struct mics_err *err);
+/* Close, and remove what is not complete. NULL is fine. */
+void mics_token_writer_free(struct mics_token_writer *writer);
+
+#endif
