@@ -117,14 +117,11 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
-    for (size_t i = 0; status == MICS_OK && i < options->override_count; i++) {
-        const char *name = options->overrides[i].name;
-
-        status = mics_settings_set(&job->settings, name, options->overrides[i].text, err);
-        if (status == MICS_OK)
-            status = mics_settings_check_optimizer(name, job->plan->choice.optimizer, err);
-    }
-    return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice, err)
+    if (status == MICS_OK)
+        status = mics_settings_override(&job->settings, options->overrides, options->override_count,
+                                        job->plan->choice.optimizer, err);
+    return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice,
+                                                     job->plan->model->param_count, err)
                              : status;
 }
 

@@ -15,11 +15,6 @@
 
 #define MICS_JOB_MAX_OVERRIDES 64
 
-/* A setting from the command line, which overrides the checkpoint's. */
-struct mics_setting_override {
-    const char *name, *text;
-};
-
 struct mics_job_options {
     const char *plan;            /* path, "-" for standard input; NULL: the checkpoint's own plan */
     const char *const *patterns; /* of the data */
