@@ -96,7 +96,7 @@ static __device__ __forceinline__ float2 query_stats(const struct grad_pair &of,
 template <typename P> struct grad_warp {
     unsigned row; /* the first */
     typename P::left one, two;
-    float2 stats[P::M][2];                                        /* of own queries */
+    float2 stats[P::M][2];      /* of own queries */
     unsigned document[P::M][2]; /* where those of own queries begin, or of own keys end */
     float sum_one[P::M][P::D / 8][4], sum_two[P::M][P::D / 8][4]; /* the second for keys only */
 };

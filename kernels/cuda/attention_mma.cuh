@@ -52,7 +52,7 @@ template <typename P> struct forward_warp {
     typename P::left queries;
     float out[P::M][P::D / 8][4];
     float max[P::M][2],
-        sum[P::M][2]; /* the maximum in base 2; the sum is the lane's own part of it */
+        sum[P::M][2];           /* the maximum in base 2; the sum is the lane's own part of it */
     unsigned document[P::M][2]; /* where those of the queries begin */
 };
 

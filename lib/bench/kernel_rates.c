@@ -115,12 +115,11 @@ static void launch_attention(const struct launch *launch)
                                                           piece(launch, 1), 1, T, H, H, D, true,
                                                           s->dtype, NULL});
     else
-        mics_launch_attention_grad(
-            launch->bench->stream,
-            &(struct mics_op_attention_grad){piece(launch, 0), statistics(launch, 1),
-                                             piece(launch, 1), piece(launch, 2), piece(launch, 3),
-                                             statistics(launch, 0), 1, T, H, H, D, true, s->dtype,
-                                             NULL});
+        mics_launch_attention_grad(launch->bench->stream,
+                                   &(struct mics_op_attention_grad){
+                                       piece(launch, 0), statistics(launch, 1), piece(launch, 1),
+                                       piece(launch, 2), piece(launch, 3), statistics(launch, 0), 1,
+                                       T, H, H, D, true, s->dtype, NULL});
 }
 
 /* Norms. */

@@ -106,7 +106,7 @@ bool mics_recompute_parse(const char *name, enum mics_recompute *out);
 struct mics_batch {
     uint32_t B, T;
     enum mics_recompute recompute;
-    bool train;                 /* false: forward only */
+    bool train;     /* false: forward only */
     bool documents; /* attention stays within documents, which the targets end (kernels/ops.h) */
     enum mics_dtype dtype;      /* of parameters and activations */
     enum mics_dtype grad_dtype; /* of the gradients of parameters that a backward pass adds to */
