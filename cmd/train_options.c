@@ -11,6 +11,9 @@
 
 enum {
     ID_DATA = 256,
+    ID_TOKENIZER,
+    ID_PACK,
+    ID_MASK_PROMPT,
     ID_OUT,
     ID_RESUME,
     ID_INIT,
@@ -33,7 +36,12 @@ enum {
 
 static const struct cli_option options[] = {
     {'p', "plan", "FILE", "plan (default: standard input; with --resume: from the checkpoint)"},
-    {ID_DATA, "data", "PATTERNS", "text files to train on, shell patterns separated by blanks"},
+    {ID_DATA, "data", "PATTERNS",
+     "files to train on (text, .jsonl, tokens): shell patterns, or WEIGHT:PATTERN"},
+    {ID_TOKENIZER, "tokenizer", "PATH|bytes", "of text and JSON lines (default: bytes)"},
+    {ID_PACK, "pack", "concat|document",
+     "cut sequences from all documents, or keep documents apart (default: concat)"},
+    {ID_MASK_PROMPT, "mask-prompt", NULL, "of JSON lines, learn the answers only"},
     {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
     {ID_RESUME, "resume", "PATH|auto", "continue from a checkpoint; auto: from the latest, if any"},
     {ID_INIT, "init", "PATH", "initial parameters, from a checkpoint or a Hugging Face folder"},
@@ -154,6 +162,15 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     case ID_DATA:
         return take_pattern(request, value, err);
+    case ID_TOKENIZER:
+        job->tokenizer = value;
+        return MICS_OK;
+    case ID_PACK:
+        job->pack = value;
+        return mics_pack_parse(value, &(enum mics_pack){0}, err);
+    case ID_MASK_PROMPT:
+        job->mask_prompt = true;
+        return MICS_OK;
     case ID_OUT:
         job->out = value;
         return MICS_OK;
