@@ -8,8 +8,8 @@
  *     "tokenizer": {"fingerprint": "0123456789abcdef", "size": 50257, "begin": 50256, "end": 50256,
  *                   "files": [{"name": "tokenizer.json", "bytes": 1355256, "xxh64": "..."}]}
  *
- * where only `files` is always there: empty for the tokenizer of bytes. The files are in the folder
- * of the document. data/tokenizer_doc.h makes such a map of an open tokenizer.
+ * where only `files` is always there: empty for the tokenizer of bytes. The files are beside a
+ * manifest, and those of a data set in a folder of their own (data/disk_tokenizer.h).
  */
 #ifndef MICS_CKPT_TOKENIZER_FILES_H
 #define MICS_CKPT_TOKENIZER_FILES_H
