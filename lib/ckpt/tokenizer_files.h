@@ -17,6 +17,7 @@
 #include "base/err.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,9 +41,12 @@ enum mics_status mics_tokenizer_files_add(struct mics_tokenizer_files *files, co
 
 /* Append the files of a tokenizer that are in `folder`, of those whose names `files` does not have
  * yet: what makes ids, and what other programs read beside it (chat template, settings of
- * generation). To no files nothing is added unless one of them makes ids. */
+ * generation). */
 enum mics_status mics_tokenizer_files_find(struct mics_tokenizer_files *files, const char *folder,
                                            struct mics_err *err);
+
+/* Is there one by which text becomes ids? */
+bool mics_tokenizer_files_make_ids(const struct mics_tokenizer_files *files);
 
 /* Append the files that `tokenizer`, such a map as above or NULL, lists, from `folder`.
  * MICS_ERR_FORMAT: the map is malformed, a name is not that of such a file, or a file is missing or

@@ -123,7 +123,6 @@ enum mics_status mics_disk_tokenizer_open(const char *path, struct mics_disk_tok
 enum mics_status mics_disk_tokenizer_open_model(const char *path, struct mics_disk_tokenizer *out,
                                                 struct mics_err *err)
 {
-    struct mics_tokenizer_files files = {0};
     enum mics_status status;
     bool found;
 
@@ -132,11 +131,9 @@ enum mics_status mics_disk_tokenizer_open_model(const char *path, struct mics_di
         return MICS_OK;
     if (!mics_hf_is_folder(path))
         return open_checkpoint(path, out, &found, err);
-    status = mics_tokenizer_files_find(&files, path, err);
-    if (status == MICS_OK && files.count) {
+    status = mics_tokenizer_files_find(&out->files, path, err);
+    if (status == MICS_OK && mics_tokenizer_files_make_ids(&out->files))
         status = mics_tokenizer_open(path, &out->tokenizer, err);
-        out->files = files;
-    }
     return status;
 }
 
