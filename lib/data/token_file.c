@@ -26,14 +26,15 @@ const char *mics_token_format_name(enum mics_token_format format)
 
 const struct mics_llmc_form mics_llmc_forms[2] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
-void mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX])
+enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
+                                   struct mics_err *err)
 {
     size_t length = strlen(path);
 
     if (length > 4 &&
         (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0))
         length -= 4;
-    snprintf(prefix, MICS_PATH_MAX, "%.*s", (int)length, path);
+    return mics_path_format(prefix, err, "%.*s", (int)length, path);
 }
 
 struct mapping {
@@ -77,15 +78,14 @@ static enum mics_status find_files(const char *path, char bin[MICS_PATH_MAX],
     char prefix[MICS_PATH_MAX];
     struct stat info;
 
-    if (strlen(path) + 5 > MICS_PATH_MAX)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': the path is too long", path);
-    mics_token_prefix(path, prefix);
-    const bool exact = strcmp(path, prefix) == 0 && stat(path, &info) == 0;
+    enum mics_status status = mics_token_prefix(path, prefix, err);
 
     index[0] = '\0';
-    enum mics_status status = exact ? mics_path_format(bin, err, "%s", path)
-                                    : mics_path_format(bin, err, "%s.bin", prefix);
+    if (status != MICS_OK)
+        return status;
+    const bool exact = strcmp(path, prefix) == 0 && stat(path, &info) == 0;
 
+    status = mics_path_format(bin, err, "%s%s", prefix, exact ? "" : ".bin");
     if (status == MICS_OK && !exact)
         status = mics_path_format(index, err, "%s.idx", prefix);
     if (status == MICS_OK && index[0] && stat(index, &info) != 0) {

@@ -6,7 +6,7 @@
 #ifndef MICS_DATA_TOKEN_FILE_H
 #define MICS_DATA_TOKEN_FILE_H
 
-#include "base/err.h"
+#include "base/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,6 +16,10 @@ enum mics_token_format { MICS_TOKENS_LLMC, MICS_TOKENS_MEGATRON, MICS_TOKENS_RAW
 
 /* "llmc", "megatron", "raw" */
 const char *mics_token_format_name(enum mics_token_format format);
+
+/* The path without .bin or .idx at its end. */
+enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
+                                   struct mics_err *err);
 
 /* Immutable once open, so any number of threads may read it. */
 struct mics_token_file {

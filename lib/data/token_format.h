@@ -3,8 +3,6 @@
 #ifndef MICS_DATA_TOKEN_FORMAT_H
 #define MICS_DATA_TOKEN_FORMAT_H
 
-#include "base/file.h"
-
 #include <stdint.h>
 
 /* llm.c's files begin with 256 words of 32 bits: magic, version, number of tokens, zeros. */
@@ -17,8 +15,5 @@ struct mics_llmc_form {
 };
 
 extern const struct mics_llmc_form mics_llmc_forms[2]; /* of GPT-2, of Llama 3 */
-
-/* The path without .bin or .idx; it has less than MICS_PATH_MAX bytes. */
-void mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX]);
 
 #endif

@@ -55,11 +55,10 @@ static enum mics_status begin(struct mics_token_writer *writer, const char *path
 {
     char prefix[MICS_PATH_MAX];
 
-    if (strlen(path) + 5 > MICS_PATH_MAX)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': the path is too long", path);
-    mics_token_prefix(path, prefix);
-    enum mics_status status = mics_path_format(writer->bin, err, "%s.bin", prefix);
+    enum mics_status status = mics_token_prefix(path, prefix, err);
 
+    if (status == MICS_OK)
+        status = mics_path_format(writer->bin, err, "%s.bin", prefix);
     if (status == MICS_OK)
         status = mics_path_format(writer->idx, err, "%s.idx", prefix);
     if (status == MICS_OK)
