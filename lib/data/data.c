@@ -371,15 +371,14 @@ enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t windo
 enum mics_status mics_data_checksum(const struct mics_data *data, uint64_t samples, uint64_t *out,
                                     struct mics_err *err)
 {
-    const uint64_t count = mics_min_u64(samples, CHECKED_SAMPLES),
-                   step = count ? samples / count : 0;
+    const uint64_t count = mics_min_u64(samples, CHECKED_SAMPLES);
     const size_t bytes = data->seq * sizeof(int32_t);
     int32_t *tokens = malloc(2 * bytes);
     enum mics_status status = tokens ? MICS_OK : mics_err_nomem(err);
 
     *out = 0;
     for (uint64_t i = 0; status == MICS_OK && i < count; i++) {
-        status = mics_data_read_train(data, i * step, tokens, tokens + data->seq, err);
+        status = mics_data_read_train(data, i * samples / count, tokens, tokens + data->seq, err);
         *out = XXH64(tokens, 2 * bytes, *out);
     }
     free(tokens);

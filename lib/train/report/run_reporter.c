@@ -43,11 +43,17 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
         (json_int_t)mics_engine_arena_bytes(job->engine), "after_step", (json_int_t)run->step);
 }
 
-static json_t *event_run(const struct mics_job *job, const struct mics_run *run)
+/* *out: NULL if out of memory. */
+static enum mics_status event_run(const struct mics_job *job, const struct mics_run *run,
+                                  json_t **out, struct mics_err *err)
 {
+    json_t *training = NULL;
+    enum mics_status status = mics_run_training_json(run, &training, err);
+
+    if (status != MICS_OK)
+        return status;
     json_t *event = json_pack("{s:s,s:s}", "event", "run", "version", MICS_VERSION);
-    json_t *parts[] = {describe_model_and_step(job, run), describe_ranks(job),
-                       mics_run_training_json(run)};
+    json_t *parts[] = {describe_model_and_step(job, run), describe_ranks(job), training};
     int failed = event == NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -56,9 +62,10 @@ static json_t *event_run(const struct mics_job *job, const struct mics_run *run)
     }
     if (failed) {
         json_decref(event);
-        return NULL;
+        event = NULL;
     }
-    return event;
+    *out = event;
+    return MICS_OK;
 }
 
 static uint64_t peak_rss_bytes(void)
@@ -136,10 +143,10 @@ static void print_model_and_data(FILE *out, const struct mics_run *run)
     fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,
             mics_format_count((double)model->param_count, buf[0], sizeof buf[0]),
             mics_optimizer_get(choice->optimizer)->title);
-    fprintf(out,
-            "data      %zu documents, %s: %s tokens to train on, %" PRIu64 " validation windows\n",
-            (size_t)data->documents, mics_format_bytes(data->bytes, buf[0], sizeof buf[0]),
-            mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows);
+    fprintf(
+        out, "data      %zu documents, %s: %s tokens to train on, %" PRIu64 " validation windows\n",
+        (size_t)data->documents, mics_format_bytes(data->bytes, buf[0], sizeof buf[0]),
+        mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows);
     fprintf(out, "step      %" PRIu64 " sequences of %u: %u ranks x %u x %u micro-step%s%s\n",
             run->global_batch, choice->seq, choice->shape.nodes * choice->shape.per_node,
             choice->micro_batch, choice->micro_steps, choice->micro_steps == 1 ? "" : "s",
@@ -350,10 +357,13 @@ enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
                                         const struct mics_job *job, const char *metrics_path,
                                         struct mics_err *err)
 {
+    json_t *event = NULL;
     enum mics_status status = open_metrics(reporter, job, metrics_path, err);
 
     if (status == MICS_OK)
-        status = mics_metrics_event(reporter->metrics, event_run(job, reporter->run), err);
+        status = event_run(job, reporter->run, &event, err);
+    if (status == MICS_OK)
+        status = mics_metrics_event(reporter->metrics, event, err);
     if (status == MICS_OK && reporter->out)
         status =
             report_begin(reporter->out, reporter->run, job->device, job->comm, job->threads, err);

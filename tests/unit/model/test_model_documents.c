@@ -9,21 +9,21 @@ static const uint32_t lengths[DOCUMENTS] = {7, 1, 9};
 
 static struct mics_model *make_model(const char *family)
 {
-    const struct mics_model_config config = {.family = family,
-                                             .name = "documents",
-                                             .n_layer = 2,
-                                             .n_embd = 24,
-                                             .n_head = 4,
-                                             .n_positions = T,
-                                             .vocab_size = 31,
-                                             .n_inner = 40,
-                                             .layer_norm_epsilon = 1e-5,
-                                             .n_kv_head = 2,
-                                             .head_dim = 6,
-                                             .rope_theta = 1e4};
+    struct mics_model_config config = {.name = "documents",
+                                       .n_layer = 2,
+                                       .n_embd = 24,
+                                       .n_head = 4,
+                                       .n_positions = T,
+                                       .vocab_size = 31,
+                                       .n_inner = 40,
+                                       .layer_norm_epsilon = 1e-5,
+                                       .n_kv_head = 2,
+                                       .head_dim = 6,
+                                       .rope_theta = 1e4};
     struct mics_model *model = NULL;
     struct mics_err err = {""};
 
+    snprintf(config.family, sizeof config.family, "%s", family);
     CHECK_INT(mics_model_new(&config, &model, &err), MICS_OK);
     CHECK_STR(err.text, "");
     return model;
