@@ -144,9 +144,9 @@ $(BUILD)/settings: FORCE
 	@echo '$(SETTINGS)' | cmp -s - $@ || echo '$(SETTINGS)' >$@
 
 deps:
-	$(Q)tools/deps build check
+	$(Q)tools/deps build check demo
 demo-deps:
-	$(Q)tools/deps build
+	$(Q)tools/deps build demo
 demo: demo-deps
 	$(Q)$(MAKE) programs
 	$(Q)share/mics/examples/demo.sh $(BUILD)
@@ -199,7 +199,7 @@ help:
 #|   all          the programs and, with nvcc, the GPU's plug-in, into $BUILD (default)
 #|   programs     only the programs
 #|   deps         install the Debian packages that building and checking need
-#|   demo         deps, build, and train a sharded GPT on four ranks
+#|   demo         deps, build, and go from text to a sharded GPT that writes text
 #|   check        deps, build, and every test; the last line counts them
 #|   lint         only the checks of form
 #|   bench        start-up, planning time, memory, kernels, conversions (1 GB, some minutes)

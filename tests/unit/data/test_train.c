@@ -169,7 +169,7 @@ static void merge_words(struct word *words, const char *left, const char *right)
         for (int i = 0; i + 1 < words[w].count; i++) {
             if (!is_pair(&words[w], i, left, right))
                 continue;
-            strcat(words[w].tokens[i], words[w].tokens[i + 1]);
+            memcpy(words[w].tokens[i] + strlen(left), right, strlen(right) + 1);
             words[w].count--;
             memmove(words[w].tokens[i + 1], words[w].tokens[i + 2],
                     (size_t)(words[w].count - i - 1) * sizeof *words[w].tokens);
