@@ -26,7 +26,7 @@ member()
     [ "$(member out/corpus '[.tokens, .documents, .id_bytes, .vocab_size]')" = '[40,2,2,257]' ]
     [ "$(stat -c %s out/corpus.bin)" = 80 ]
     [ "$(mics-show --json printed | jq -c .tokens)" = 40 ]
-    mics-show --history out/corpus.mp | grep -q 'mics-data encode -t bytes'
+    mics-show --history out/corpus.mp | grep -q 'mics-data -t bytes .*encode'
     mics-show printed | grep -qE '^bytes per token +0.95$'
 }
 
