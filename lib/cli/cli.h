@@ -117,8 +117,8 @@ int cli_usage(const char *fmt, ...) MICS_PRINTF(1, 2);
  * "dumb"? */
 bool cli_supports_escapes(int fd);
 
-/* A line of progress on standard error, overwritten each time. All zeros but `begin_s`, when the work
- * began (mics_now_s()). */
+/* A line of progress on standard error, overwritten each time. All zeros but `begin_s`, when the
+ * work began (mics_now_s()). */
 struct cli_progress {
     double begin_s;
     bool shown;
