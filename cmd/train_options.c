@@ -119,13 +119,22 @@ static enum mics_status take_pattern(struct train_request *request, const char *
     return MICS_OK;
 }
 
-static enum mics_status take_pack(struct mics_job_options *job, const char *value,
+/* What to train on, and how sequences are made of it. */
+static enum mics_status take_data(struct train_request *request, int id, const char *value,
                                   struct mics_err *err)
 {
+    struct mics_job_options *job = &request->job;
     enum mics_pack pack;
 
-    job->pack = value;
-    return mics_pack_parse(value, &pack, err);
+    if (id == ID_DATA)
+        return take_pattern(request, value, err);
+    if (id == ID_TOKENIZER)
+        job->tokenizer = value;
+    else if (id == ID_PACK)
+        job->pack = value;
+    else
+        job->mask_prompt = true;
+    return id == ID_PACK ? mics_pack_parse(value, &pack, err) : MICS_OK;
 }
 
 /* When checkpoints are written, and which are kept. */
@@ -181,15 +190,10 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         job->plan = value;
         return MICS_OK;
     case ID_DATA:
-        return take_pattern(request, value, err);
     case ID_TOKENIZER:
-        job->tokenizer = value;
-        return MICS_OK;
     case ID_PACK:
-        return take_pack(job, value, err);
     case ID_MASK_PROMPT:
-        job->mask_prompt = true;
-        return MICS_OK;
+        return take_data(request, id, value, err);
     case ID_OUT:
         job->out = value;
         return MICS_OK;
