@@ -24,7 +24,7 @@ VERSION := $(shell sed -n 's/^.define MICS_VERSION "\(.*\)"/\1/p' lib/base/versi
 
 # Libraries. msgpack-c is called msgpack before its version 6.
 have     = $(shell pkg-config --exists $(1) 2>/dev/null && echo yes)
-PKGS    := jansson hwloc openblas libxxhash $(if $(call have,msgpack-c),msgpack-c,msgpack)
+PKGS    := jansson hwloc openblas libxxhash libpcre2-8 $(if $(call have,msgpack-c),msgpack-c,msgpack)
 HAVE_MPI := $(if $(filter 0,$(MPI)),0,$(if $(call have,ompi-c),1,$(if $(filter 1,$(MPI)),missing,0)))
 ifneq ($(HAVE_MPI),0)
 PKGS    += ompi-c
@@ -144,9 +144,9 @@ $(BUILD)/settings: FORCE
 	@echo '$(SETTINGS)' | cmp -s - $@ || echo '$(SETTINGS)' >$@
 
 deps:
-	$(Q)tools/deps build check
+	$(Q)tools/deps build check demo
 demo-deps:
-	$(Q)tools/deps build
+	$(Q)tools/deps build demo
 demo: demo-deps
 	$(Q)$(MAKE) programs
 	$(Q)share/mics/examples/demo.sh $(BUILD)
@@ -199,7 +199,7 @@ help:
 #|   all          the programs and, with nvcc, the GPU's plug-in, into $BUILD (default)
 #|   programs     only the programs
 #|   deps         install the Debian packages that building and checking need
-#|   demo         deps, build, and train a sharded GPT on four ranks
+#|   demo         deps, build, and go from text to a sharded GPT that writes text
 #|   check        deps, build, and every test; the last line counts them
 #|   lint         only the checks of form
 #|   bench        start-up, planning time, memory, kernels, conversions (1 GB, some minutes)

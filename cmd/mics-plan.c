@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "cli/cli.h"
 #include "doc/doc.h"
+#include "model/config.h"
 #include "plan/print.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
@@ -23,6 +24,7 @@
 
 enum {
     ID_MODEL = 256,
+    ID_VOCAB,
     ID_TOPOLOGY,
     ID_CATALOGUE,
     ID_GLOBAL_BATCH,
@@ -55,6 +57,7 @@ enum {
 static const struct cli_option options[] = {
     {ID_MODEL, "model", "MODEL",
      "name (gpt2-nano, gpt2, ...), config.json, or its folder; required"},
+    {ID_VOCAB, "vocab", "N", "tokens of a model by name (default: those of the released model)"},
     {ID_TOPOLOGY, "topology", "TEXT",
      "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'"},
     {ID_CATALOGUE, "catalogue", "FILE", "with --topology, add the instances and GPUs in FILE"},
@@ -116,6 +119,7 @@ struct request {
     struct mics_cluster_options cluster;
     const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check;
     struct mics_training training;
+    uint32_t vocab_size; /* 0: the model's */
     bool schedule;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
@@ -271,6 +275,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     }
     switch (id) {
+    case ID_VOCAB:
+        return parse_count(value, 1, MICS_MAX_VOCAB, &request->vocab_size, err);
     case ID_GLOBAL_BATCH:
         return mics_parse_u64(value, 1, (uint64_t)1 << 40, &search->global_batch, err);
     case ID_MICRO_BATCH:
@@ -303,6 +309,22 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     default:
         return handle_word(request, id, value, err);
     }
+}
+
+static enum mics_status open_model(const struct request *request, struct mics_model **out,
+                                   struct mics_err *err)
+{
+    const struct mics_model_config *preset = mics_preset_find(request->model);
+    struct mics_model_config config;
+
+    if (request->vocab_size == 0)
+        return mics_model_open(request->model, out, err);
+    if (!preset)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "'%s' is no model by name, so --vocab does not apply", request->model);
+    config = *preset;
+    config.vocab_size = request->vocab_size;
+    return mics_model_new(&config, out, err);
 }
 
 static enum mics_status describe_topology(const struct request *request, struct mics_topology **out,
@@ -551,7 +573,7 @@ static enum mics_status run(const struct request *request, int argc, char **argv
     struct mics_topology *topology = NULL;
     struct mics_model *model = NULL;
     struct mics_plan *plan = NULL;
-    enum mics_status status = mics_model_open(request->model, &model, err);
+    enum mics_status status = open_model(request, &model, err);
 
     if (status != MICS_OK)
         mics_err_prefix(err, "--model");

@@ -62,8 +62,7 @@ struct request {
     char **paths;
     int path_count;
     bool has_dtype, has_file_bytes;
-    double begin_s;
-    bool progress_shown;
+    struct cli_progress progress;
 };
 
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
@@ -98,28 +97,6 @@ static void report_problem(void *context, const char *text)
 {
     (void)context;
     cli_error("%s", text);
-}
-
-/* One line, overwritten each time; on a terminal only. */
-static void show_progress(void *context, uint64_t done, uint64_t total)
-{
-    struct request *request = context;
-    const double seconds = mics_now_s() - request->begin_s;
-    char size[32], rate[32];
-
-    if (seconds < 0.5 || total == 0)
-        return;
-    fprintf(stderr, "\r\033[K%3d %% of %s, %s/s", (int)(100 * (double)done / (double)total),
-            mics_format_bytes(total, size, sizeof size),
-            mics_format_bytes((uint64_t)((double)done / seconds), rate, sizeof rate));
-    request->progress_shown = true;
-}
-
-static void clear_progress(struct request *request)
-{
-    if (request->progress_shown)
-        fputs("\r\033[K", stderr);
-    request->progress_shown = false;
 }
 
 static enum mics_status print_dry(const struct request *request,
@@ -204,7 +181,7 @@ static enum mics_status report_result(const struct request *request,
         return print_dry(request, report, err);
     cli_note(1, "%s: %u files, %s, in %s", request->common.output, report->files,
              mics_format_bytes(report->bytes, size, sizeof size),
-             mics_format_time(mics_now_s() - request->begin_s, time, sizeof time));
+             mics_format_time(mics_now_s() - request->progress.begin_s, time, sizeof time));
     if (convert->base && report->tokenizer_files == 0)
         cli_warn("%s: has no tokenizer files", convert->base);
     return MICS_OK;
@@ -222,7 +199,7 @@ static enum mics_status convert(struct request *request, struct mics_err *err)
                                    (size_t)request->path_count, &report, err);
     else
         status = make_shards(request, &report, err);
-    clear_progress(request);
+    cli_progress_clear(&request->progress);
     return status == MICS_OK ? report_result(request, &report, err) : status;
 }
 
@@ -255,7 +232,7 @@ static enum mics_status verify(struct request *request, struct mics_err *err)
     enum mics_status status =
         mics_convert_verify(&request->convert, request->paths[0], &report, err);
 
-    clear_progress(request);
+    cli_progress_clear(&request->progress);
     if (status == MICS_OK && request->convert.comm->rank == 0)
         cli_note(1, "%s: %u files, %s: undamaged", request->paths[0], report.files,
                  mics_format_bytes(report.bytes, size, sizeof size));
@@ -289,11 +266,10 @@ static int run_on_all_ranks(struct request *request,
     if (status != MICS_OK)
         return cli_report(status, &err);
     cli_set_rank(convert->comm->rank, convert->comm->size);
-    request->begin_s = mics_now_s();
-    if (convert->comm->rank == 0 && cli_supports_escapes(STDERR_FILENO) &&
-        request->common.verbosity >= 0) {
-        convert->progress = show_progress;
-        convert->progress_context = request;
+    request->progress.begin_s = mics_now_s();
+    if (convert->comm->rank == 0 && cli_progress_wanted()) {
+        convert->progress = cli_progress_show;
+        convert->progress_context = &request->progress;
     }
     status = count_host_ranks(convert, &err);
     if (status == MICS_OK)

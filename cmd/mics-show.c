@@ -10,6 +10,7 @@
 #include "ckpt/folder.h"
 #include "ckpt/manifest.h"
 #include "cli/cli.h"
+#include "data/dataset.h"
 #include "doc/doc.h"
 #include "doc/gnuplot.h"
 #include "doc/history.h"
@@ -55,7 +56,7 @@ static const struct kind {
 } kinds[] = {
     {MICS_TOPOLOGY_KIND, mics_topology_print}, {MICS_PLAN_KIND, mics_plan_print},
     {MICS_BENCH_KIND, mics_bench_print},       {MICS_CHECKPOINT_KIND, mics_manifest_print},
-    {MICS_METRICS_KIND, mics_metrics_print},
+    {MICS_METRICS_KIND, mics_metrics_print},   {MICS_DATASET_KIND, mics_dataset_print},
 };
 
 struct request {

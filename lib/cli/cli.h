@@ -13,6 +13,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 
 struct mics_comm;
@@ -115,6 +116,20 @@ int cli_usage(const char *fmt, ...) MICS_PRINTF(1, 2);
 /* May escape sequences be written to `fd`: is it a terminal, NO_COLOR not set and TERM not
  * "dumb"? */
 bool cli_supports_escapes(int fd);
+
+/* A line of progress on standard error, overwritten each time. All zeros but `begin_s`, when the work
+ * began (mics_now_s()). */
+struct cli_progress {
+    double begin_s;
+    bool shown;
+};
+
+/* Is progress to be shown: standard error is a terminal, and -q was not given? */
+bool cli_progress_wanted(void);
+/* A mics_progress_callback, after the first half second; `progress` is a struct cli_progress. */
+void cli_progress_show(void *progress, uint64_t done, uint64_t total);
+/* Remove the line, before something else is printed. */
+void cli_progress_clear(void *progress);
 
 /* Write a document to -o FILE or standard output, in the requested form: JSON with --json, its
  * table by `print` (NULL: JSON) on a terminal or with --tsv, else msgpack. Adds to the history

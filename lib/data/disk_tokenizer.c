@@ -4,6 +4,7 @@
 #include "ckpt/folder.h"
 #include "ckpt/hf/hf.h"
 #include "ckpt/manifest.h"
+#include "data/token_file.h"
 #include "doc/doc.h"
 
 #include <inttypes.h>
@@ -182,31 +183,38 @@ enum mics_status mics_dataset_write_tokenizer(const struct mics_disk_tokenizer *
     return status == MICS_OK ? mics_disk_tokenizer_to_json(tokenizer, listed, err) : status;
 }
 
+enum mics_status mics_dataset_read(const char *path, char folder[MICS_PATH_MAX], json_t **doc,
+                                   struct mics_err *err)
+{
+    char prefix[MICS_PATH_MAX], name[MICS_PATH_MAX];
+    enum mics_status status = mics_token_prefix(path, prefix, err);
+
+    *doc = NULL;
+    if (status == MICS_OK)
+        status = mics_path_format(folder, err, "%s.tokenizer", prefix);
+    if (status == MICS_OK)
+        status = mics_path_format(name, err, "%s.mp", prefix);
+    if (status != MICS_OK || access(name, F_OK) != 0)
+        return status;
+    status = mics_doc_read_file(name, doc, err);
+    if (status != MICS_OK)
+        return status;
+    status = mics_doc_expect(*doc, MICS_DATASET_KIND, MICS_DATASET_VERSION, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "%s", name);
+        json_decref(*doc);
+        *doc = NULL;
+    }
+    return status;
+}
+
 enum mics_status mics_dataset_read_tokenizer(const char *path, char folder[MICS_PATH_MAX],
                                              json_t **listed, struct mics_err *err)
 {
-    char name[MICS_PATH_MAX];
-    size_t length = strlen(path);
     json_t *doc = NULL;
-    enum mics_status status;
+    enum mics_status status = mics_dataset_read(path, folder, &doc, err);
 
-    *listed = NULL;
-    if (length > 4 &&
-        (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0))
-        length -= 4;
-    status = mics_path_format(folder, err, "%.*s.tokenizer", (int)length, path);
-    if (status == MICS_OK)
-        status = mics_path_format(name, err, "%.*s.mp", (int)length, path);
-    if (status != MICS_OK || access(name, F_OK) != 0)
-        return status;
-    status = mics_doc_read_file(name, &doc, err);
-    if (status == MICS_OK) {
-        status = mics_doc_expect(doc, MICS_DATASET_KIND, MICS_DATASET_VERSION, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "%s", name);
-    }
-    if (status == MICS_OK)
-        *listed = json_incref(json_object_get(doc, "tokenizer"));
+    *listed = json_incref(json_object_get(doc, "tokenizer"));
     json_decref(doc);
     return status;
 }

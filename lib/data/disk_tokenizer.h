@@ -51,9 +51,11 @@ enum mics_status mics_disk_tokenizer_to_json(const struct mics_disk_tokenizer *t
 enum mics_status mics_dataset_write_tokenizer(const struct mics_disk_tokenizer *tokenizer,
                                               const char *prefix, json_t **listed,
                                               struct mics_err *err);
-/* *listed = the map "tokenizer" in the document of a file of tokens (PREFIX.bin, PREFIX.idx, or
- * PREFIX), a new reference, and the folder that its files are in; NULL: it has no document, or that
- * none. */
+/* *doc = the document of a file of tokens (PREFIX.bin, PREFIX.idx, or PREFIX), a new reference, or
+ * NULL: it has none; and the folder that its tokenizer's files are in. */
+enum mics_status mics_dataset_read(const char *path, char folder[MICS_PATH_MAX], json_t **doc,
+                                   struct mics_err *err);
+/* The same for *listed = its map "tokenizer"; NULL: it has no document, or that none. */
 enum mics_status mics_dataset_read_tokenizer(const char *path, char folder[MICS_PATH_MAX],
                                              json_t **listed, struct mics_err *err);
 

@@ -6,13 +6,20 @@
 #ifndef MICS_DATA_TOKEN_FILE_H
 #define MICS_DATA_TOKEN_FILE_H
 
-#include "base/err.h"
+#include "base/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 enum mics_token_format { MICS_TOKENS_LLMC, MICS_TOKENS_MEGATRON, MICS_TOKENS_RAW };
+
+/* "llmc", "megatron", "raw" */
+const char *mics_token_format_name(enum mics_token_format format);
+
+/* The path without .bin or .idx at its end. */
+enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
+                                   struct mics_err *err);
 
 /* Immutable once open, so any number of threads may read it. */
 struct mics_token_file {
@@ -41,17 +48,26 @@ enum mics_status mics_token_file_read(const struct mics_token_file *file, uint64
                                       uint32_t length, uint32_t vocab_size, int32_t *ids,
                                       struct mics_err *err);
 
+/* XXH64 of all ids, as they are in the file. Reads the whole file. */
+uint64_t mics_token_file_checksum(const struct mics_token_file *file);
+
 /* A file that is being written, next to its final name, which it gets when it is complete. Ids of
- * up to 65,536 tokens take 2 bytes, others 4. */
+ * up to 65,536 tokens take 2 bytes, others 4. Memory: 4 bytes for each document of Megatron's. */
 struct mics_token_writer;
 
+/* Begin PREFIX.bin, and PREFIX.idx of Megatron's; `path` is PREFIX, or one of these. MICS_ERR_ARG:
+ * MICS_TOKENS_RAW, which is only read. MICS_ERR_FORMAT: PREFIX.idx of another file is there, which
+ * would make a file of llm.c look like one of Megatron. */
 enum mics_status mics_token_writer_open(const char *path, enum mics_token_format format,
                                         uint32_t vocab_size, struct mics_token_writer **out,
                                         struct mics_err *err);
-/* Append a document, or the next part of one if `end` is false. */
+/* Append a document, or the next part of one if `end` is false; of no tokens nothing.
+ * MICS_ERR_FORMAT: an id is not below vocab_size, or the format cannot have so many tokens: 2^31 in
+ * a file of llm.c, or in a document of Megatron's. */
 enum mics_status mics_token_writer_append(struct mics_token_writer *writer, const uint32_t *ids,
                                           size_t count, bool end, struct mics_err *err);
-/* Complete the file. *checksum: XXH64 of the ids, as they are in the file. */
+/* Complete the file, also its last document. *checksum: XXH64 of the ids, as they are in the file.
+ * MICS_ERR_FORMAT: there are no tokens. */
 enum mics_status mics_token_writer_finish(struct mics_token_writer *writer, uint64_t *checksum,
                                           struct mics_err *err);
 /* Close, and remove what is not complete. NULL is fine. */

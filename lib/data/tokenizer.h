@@ -71,6 +71,10 @@ enum mics_status mics_encode(struct mics_encoder *encoder, const char *text, siz
                              const uint32_t **ids, size_t *count, uint64_t *special,
                              struct mics_err *err);
 
+/* The largest cut <= size so that text[0, cut) and what follows may be encoded apart, without
+ * MICS_TOKENIZER_TEMPLATE, and give the ids of the whole; 0: no such place is known. */
+size_t mics_tokenizer_cut(const struct mics_tokenizer *tokenizer, const char *text, size_t size);
+
 /* A decoder of ids that come one by one: it keeps what may still change. */
 struct mics_decoder;
 

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data_train.h"
+
+#include "base/file.h"
+#include "cli/cli.h"
+#include "data/tokenizer/train.h"
+
+#include <inttypes.h>
+
+static enum mics_status write_file(const char *folder, const struct mics_tokenizer_file *file,
+                                   struct mics_err *err)
+{
+    struct mics_file_writer *writer;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder, file->name);
+
+    if (status == MICS_OK)
+        status = mics_file_create(path, &writer, err);
+    if (status != MICS_OK)
+        return status;
+    fwrite(file->bytes, 1, file->size, mics_file_stream(writer));
+    return mics_file_commit(writer, err);
+}
+
+/* tokenizer.json is the last, so that it is there only if all are. */
+static enum mics_status
+write_files(const char *folder, const struct mics_trained_tokenizer *trained, struct mics_err *err)
+{
+    enum mics_status status = mics_file_make_folders(folder, err);
+
+    for (int i = MICS_TRAINED_FILES - 1; i >= 0 && status == MICS_OK; i--)
+        status = write_file(folder, &trained->files[i], err);
+    return status;
+}
+
+static void report(const struct data_train_request *request, uint64_t asked,
+                   const struct mics_trained_tokenizer *trained)
+{
+    cli_note(0, "%s: %" PRIu32 " tokens, each of %.2f bytes of this text on average",
+             request->folder, trained->vocab_size,
+             (double)trained->bytes / (double)trained->tokens);
+    cli_note(1, "%" PRIu64 " bytes, %" PRIu64 " different pieces", trained->bytes, trained->pieces);
+    if (trained->vocab_size < asked)
+        cli_warn("the text is too small for %" PRIu64 " tokens", asked);
+}
+
+enum mics_status data_train(const struct data_train_request *request, struct mics_err *err)
+{
+    const uint64_t asked = request->vocab_size ? request->vocab_size : DATA_TRAIN_VOCAB_SIZE;
+    const struct mics_tokenizer_train_options options = {
+        .vocab_size = (uint32_t)asked,
+        .min_count = request->min_count ? request->min_count : DATA_TRAIN_MIN_COUNT,
+        .progress = request->progress,
+        .progress_context = request->progress_context,
+    };
+    struct mics_trained_tokenizer trained = {.bytes = 0};
+    struct mics_corpus corpus = {.count = 0};
+    enum mics_status status =
+        mics_corpus_open(request->patterns, request->pattern_count, &corpus, err);
+
+    if (status == MICS_OK)
+        status = mics_tokenizer_train(&corpus, &options, &trained, err);
+    if (request->clear_progress)
+        request->clear_progress(request->progress_context);
+    if (status == MICS_OK)
+        status = write_files(request->folder, &trained, err);
+    if (status == MICS_OK)
+        report(request, asked, &trained);
+    mics_trained_tokenizer_free(&trained);
+    mics_corpus_close(&corpus);
+    return status;
+}

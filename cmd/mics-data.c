@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mics-data - text to tokens on disk: encodes text, shows files of tokens, trains tokenizers.
+ *
+ * encode writes PREFIX.bin, PREFIX.idx of Megatron's format, PREFIX.tokenizer with the tokenizer's
+ * files, and PREFIX.mp, the document mics.dataset, which it also writes to standard output.
+ */
+#include "base/clock.h"
+#include "base/num.h"
+#include "base/units.h"
+#include "cli/cli.h"
+#include "data/dataset.h"
+#include "data_train.h"
+#include "doc/doc.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SAMPLE_TOKENS     64
+#define MAX_SAMPLE_TOKENS 1000000
+
+enum {
+    ID_FORMAT = 256,
+    ID_FIELD,
+    ID_SPECIAL,
+    ID_DTYPE,
+    ID_AT,
+    ID_SAMPLE,
+    ID_CHECK,
+    ID_VOCAB,
+    ID_MIN_COUNT
+};
+
+static const struct cli_option options[] = {
+    {'o', "output", "PATH", "encode: prefix of the files to write; train: folder of the tokenizer"},
+    {'t', "tokenizer", "PATH", "tokenizer: a file, a model's folder, a checkpoint, or 'bytes'"},
+    {ID_FORMAT, "format", "megatron|llmc", "encode: format of the tokens (default: megatron)"},
+    {ID_FIELD, "field", "NAME", "encode: member of JSON lines that has the text (default: text)"},
+    {ID_SPECIAL, "special", NULL, "encode: special tokens in the text are control tokens"},
+    {ID_DTYPE, "dtype", "u16|u32", "show: ids of a file without header (default: u16)"},
+    {ID_AT, "at", "N", "show: position of the sample (default: 0)"},
+    {ID_SAMPLE, "sample", "N", "show: tokens of the sample, 0 for none (default: 64)"},
+    {ID_CHECK, "check", NULL, "show: read all tokens, compare the checksum, find ids out of range"},
+    {ID_VOCAB, "vocab", "N", "train: tokens of the vocabulary (default: 32768)"},
+    {ID_MIN_COUNT, "min-count", "N", "train: how often a pair occurs to be merged (default: 2)"},
+};
+
+static const struct cli_command commands[] = {
+    {"encode", "encode text files and JSON lines to a file of tokens"},
+    {"show", "print what a file of tokens has, and a sample"},
+    {"train", "make a tokenizer from text: byte-level BPE"},
+};
+
+static const struct cli_program program = {
+    .name = "mics-data",
+    .synopsis = "COMMAND [options] PATH...",
+    .summary = "Encode text to tokens on disk, show them, and train tokenizers.",
+    .options = options,
+    .option_count = sizeof options / sizeof *options,
+    .shared = CLI_FORMAT | CLI_VERBOSE | CLI_HISTORY,
+    .commands = commands,
+    .command_count = sizeof commands / sizeof *commands,
+};
+
+struct request {
+    struct cli_common common;
+    struct cli_progress progress;
+    const char *tokenizer, *field;
+    enum mics_token_format format;
+    bool special, check;
+    uint32_t width; /* 0: not given */
+    uint64_t at, sample, vocab, min_count;
+    uint64_t given; /* options, a bit for each row of the table */
+    char **paths;
+    int path_count, argc;
+    char **argv;
+};
+
+static uint64_t option_bit(int id)
+{
+    uint64_t row = 0;
+
+    while (options[row].id != id)
+        row++;
+    return (uint64_t)1 << row;
+}
+
+/* One of two words. */
+static enum mics_status parse_word(const char *value, const char *first, const char *second,
+                                   bool *is_second, struct mics_err *err)
+{
+    *is_second = strcmp(value, second) == 0;
+    if (*is_second || strcmp(value, first) == 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG, "'%s': expected %s or %s", value, first, second);
+}
+
+static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
+{
+    struct request *request = context;
+    enum mics_status status = MICS_OK;
+    bool second = false;
+
+    request->given |= option_bit(id);
+    switch (id) {
+    case 'o':
+        request->common.output = value;
+        break;
+    case 't':
+        request->tokenizer = value;
+        break;
+    case ID_FORMAT:
+        status = parse_word(value, "megatron", "llmc", &second, err);
+        request->format = second ? MICS_TOKENS_LLMC : MICS_TOKENS_MEGATRON;
+        break;
+    case ID_FIELD:
+        request->field = value;
+        break;
+    case ID_SPECIAL:
+        request->special = true;
+        break;
+    case ID_DTYPE:
+        status = parse_word(value, "u16", "u32", &second, err);
+        request->width = second ? 4 : 2;
+        break;
+    case ID_AT:
+        return mics_parse_u64(value, 0, INT64_MAX, &request->at, err);
+    case ID_SAMPLE:
+        return mics_parse_u64(value, 0, MAX_SAMPLE_TOKENS, &request->sample, err);
+    case ID_CHECK:
+        request->check = true;
+        break;
+    case ID_VOCAB:
+        return mics_parse_positive_count(value, &request->vocab, err);
+    default:
+        return mics_parse_positive_count(value, &request->min_count, err);
+    }
+    return status;
+}
+
+/* ---- encode ---- */
+
+static enum mics_status write_doc(const char *path, const json_t *doc, struct mics_err *err)
+{
+    struct mics_file_writer *writer = NULL;
+    enum mics_status status = mics_file_create(path, &writer, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_doc_write(mics_file_stream(writer), doc, MICS_DOC_MSGPACK, err);
+    if (status == MICS_OK)
+        return mics_file_commit(writer, err);
+    mics_file_discard(writer);
+    return status;
+}
+
+static void report_special(const struct request *request, const struct mics_encode_report *report)
+{
+    if (report->special > 0)
+        cli_note(0,
+                 "%" PRIu64 " special token%s in the text %s ordinary text; --special makes them "
+                 "control tokens",
+                 report->special, report->special == 1 ? "" : "s",
+                 report->special == 1 ? "is" : "are");
+    const double seconds = mics_now_s() - request->progress.begin_s;
+    char size[32], rate[32];
+
+    cli_note(1, "%s of text in %.1f s, %s/s", mics_format_bytes(report->bytes, size, sizeof size),
+             seconds,
+             mics_format_bytes((uint64_t)((double)report->bytes / seconds), rate, sizeof rate));
+}
+
+/* The tokens are on disk: write the rest. */
+static enum mics_status describe(const struct request *request, const char *prefix,
+                                 const struct mics_disk_tokenizer *tokenizer,
+                                 const struct mics_corpus *corpus,
+                                 const struct mics_encode_report *report, uint64_t checksum,
+                                 struct mics_err *err)
+{
+    struct cli_common common = request->common;
+    struct mics_token_file file = {.path = NULL};
+    json_t *doc = NULL, *listed = NULL;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s.mp", prefix);
+
+    if (status == MICS_OK)
+        status = mics_dataset_write_tokenizer(tokenizer, prefix, &listed, err);
+    if (status == MICS_OK)
+        status = mics_token_file_open(prefix, 0, &file, err);
+    if (status == MICS_OK)
+        status = mics_dataset_to_doc(&file, &doc, err);
+    if (status == MICS_OK)
+        status = mics_dataset_add_source(doc, checksum, corpus, report,
+                                         mics_tokenizer_size(tokenizer->tokenizer), listed, err);
+    if (status == MICS_OK && !common.no_history)
+        status = mics_doc_add_history(doc, program.name, request->argc, request->argv, err);
+    if (status == MICS_OK)
+        status = write_doc(path, doc, err);
+    common.output = NULL;
+    common.no_history = true; /* it has it already */
+    if (status == MICS_OK)
+        status = cli_write_document(&common, doc, 0, NULL, mics_dataset_print, err);
+    json_decref(doc);
+    mics_token_file_close(&file);
+    return status;
+}
+
+/* Encode to PREFIX.bin. A document of earlier tokens is removed before they are replaced. */
+static enum mics_status write_tokens(struct request *request, const char *prefix,
+                                     const struct mics_tokenizer *tokenizer,
+                                     const struct mics_corpus *corpus,
+                                     struct mics_encode_report *report, uint64_t *checksum,
+                                     struct mics_err *err)
+{
+    const struct mics_encode_options encoding = {
+        .tokenizer = tokenizer,
+        .field = request->field,
+        .special = request->special,
+        .progress = cli_progress_wanted() ? cli_progress_show : NULL,
+        .progress_context = &request->progress};
+    struct mics_token_writer *writer = NULL;
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s.mp", prefix);
+
+    request->progress.begin_s = mics_now_s();
+    if (status == MICS_OK)
+        status = mics_token_writer_open(prefix, request->format, mics_tokenizer_size(tokenizer),
+                                        &writer, err);
+    if (status == MICS_OK)
+        status = mics_encode_corpus(corpus, &encoding, writer, report, err);
+    cli_progress_clear(&request->progress);
+    if (status == MICS_OK) {
+        unlink(path);
+        status = mics_token_writer_finish(writer, checksum, err);
+    }
+    mics_token_writer_free(writer);
+    return status;
+}
+
+static enum mics_status make_parent(const char *prefix, struct mics_err *err)
+{
+    char parent[MICS_PATH_MAX];
+
+    mics_path_parent(prefix, parent);
+    return mics_file_make_folders(parent, err);
+}
+
+static enum mics_status encode(struct request *request, struct mics_err *err)
+{
+    struct mics_disk_tokenizer tokenizer = {.tokenizer = NULL};
+    struct mics_corpus corpus = {.count = 0};
+    struct mics_encode_report report = {.bytes = 0};
+    char prefix[MICS_PATH_MAX];
+    uint64_t checksum = 0;
+    enum mics_status status = mics_token_prefix(request->common.output, prefix, err);
+
+    if (status == MICS_OK)
+        status = mics_disk_tokenizer_open(request->tokenizer, &tokenizer, err);
+    if (status == MICS_OK)
+        status = mics_corpus_open((const char *const *)request->paths, (size_t)request->path_count,
+                                  &corpus, err);
+    if (status == MICS_OK)
+        status = mics_handle_sigbus(mics_corpus_find_path, &corpus, program.name, err);
+    if (status == MICS_OK)
+        status = make_parent(prefix, err);
+    if (status == MICS_OK && mics_tokenizer_end(tokenizer.tokenizer) == MICS_NO_TOKEN)
+        cli_warn("%s: the tokenizer has no token that ends a document", request->tokenizer);
+    if (status == MICS_OK)
+        status =
+            write_tokens(request, prefix, tokenizer.tokenizer, &corpus, &report, &checksum, err);
+    if (status == MICS_OK)
+        report_special(request, &report);
+    if (status == MICS_OK)
+        status = describe(request, prefix, &tokenizer, &corpus, &report, checksum, err);
+    mics_corpus_close(&corpus);
+    mics_disk_tokenizer_close(&tokenizer);
+    return status;
+}
+
+/* ---- show ---- */
+
+/* Text for a terminal: control characters but newlines and tabs become '?'. */
+static void print_text(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        const unsigned char c = (unsigned char)text[i];
+
+        putchar((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f ? '?' : c);
+    }
+}
+
+static enum mics_status decode_sample(const struct mics_tokenizer *tokenizer, const int32_t *ids,
+                                      uint32_t count, struct mics_err *err)
+{
+    struct mics_decoder *decoder = NULL;
+    const char *text = NULL;
+    size_t size = 0;
+    enum mics_status status = mics_decoder_new(tokenizer, false, &decoder, err);
+
+    if (status == MICS_OK)
+        status = mics_decode(decoder, (const uint32_t *)ids, count, &text, &size, err);
+    if (status == MICS_OK) {
+        print_text(text, size);
+        status = mics_decode_end(decoder, &text, &size, err);
+    }
+    if (status == MICS_OK) {
+        print_text(text, size);
+        putchar('\n');
+    }
+    mics_decoder_free(decoder);
+    return status;
+}
+
+static enum mics_status print_sample(const struct request *request,
+                                     const struct mics_token_file *file,
+                                     const struct mics_tokenizer *tokenizer, struct mics_err *err)
+{
+    const uint32_t vocab = tokenizer ? mics_tokenizer_size(tokenizer) : UINT32_MAX;
+
+    if (request->sample == 0)
+        return MICS_OK;
+    if (request->at >= file->count)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s': there is no token %" PRIu64 " among %" PRIu64, file->path,
+                            request->at, file->count);
+    const uint32_t count = (uint32_t)mics_min_u64(request->sample, file->count - request->at);
+    int32_t *ids = malloc(count * sizeof *ids);
+    enum mics_status status =
+        ids ? mics_token_file_read(file, request->at, count, vocab, ids, err) : mics_err_nomem(err);
+
+    if (status == MICS_OK) {
+        putchar('\n');
+        if (tokenizer)
+            status = decode_sample(tokenizer, ids, count, err);
+        for (uint32_t i = 0; !tokenizer && i < count; i++)
+            printf("%" PRId32 "%c", ids[i], i + 1 < count ? ' ' : '\n');
+    }
+    free(ids);
+    return status;
+}
+
+/* *out is closed by the caller, also after an error. */
+static enum mics_status open_tokenizer(const struct request *request, const json_t *doc,
+                                       const char *folder, struct mics_disk_tokenizer *out,
+                                       struct mics_err *err)
+{
+    const json_t *listed = json_object_get(doc, "tokenizer");
+
+    if (!request->tokenizer)
+        return mics_disk_tokenizer_open_listed(listed, folder, out, err);
+    enum mics_status status = mics_disk_tokenizer_open(request->tokenizer, out, err);
+
+    if (status == MICS_OK && !mics_tokenizer_is_listed(out->tokenizer, listed))
+        cli_warn("%s: not the tokenizer that the tokens were made with", request->tokenizer);
+    return status;
+}
+
+/* The document beside the file, or one of what the file itself tells. */
+static enum mics_status read_doc(const char *path, const struct mics_token_file *file,
+                                 char folder[MICS_PATH_MAX], json_t **doc, struct mics_err *err)
+{
+    enum mics_status status = mics_dataset_read(path, folder, doc, err);
+
+    if (status == MICS_OK && !*doc)
+        return mics_dataset_to_doc(file, doc, err);
+    if (status == MICS_OK) {
+        status = mics_dataset_match(*doc, file, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "the document of '%s'", path);
+    }
+    return status;
+}
+
+static enum mics_status print_all(const struct request *request, const struct mics_token_file *file,
+                                  const struct mics_tokenizer *tokenizer, const json_t *doc,
+                                  struct mics_err *err)
+{
+    if (request->common.json)
+        return mics_doc_write(stdout, doc, MICS_DOC_JSON, err);
+    enum mics_status status = mics_dataset_print(stdout, doc, request->common.tsv, err);
+
+    if (status == MICS_OK && !request->common.tsv)
+        status = print_sample(request, file, tokenizer, err);
+    return status;
+}
+
+static enum mics_status show(struct request *request, struct mics_err *err)
+{
+    struct mics_disk_tokenizer tokenizer = {.tokenizer = NULL};
+    struct mics_token_file file = {.path = NULL};
+    const char *path = request->paths[0];
+    char folder[MICS_PATH_MAX];
+    json_t *doc = NULL;
+    enum mics_status status = mics_token_file_open(path, request->width, &file, err);
+
+    if (status == MICS_OK)
+        status = read_doc(path, &file, folder, &doc, err);
+    if (status == MICS_OK)
+        status = open_tokenizer(request, doc, folder, &tokenizer, err);
+    if (status == MICS_OK && request->width && file.format != MICS_TOKENS_RAW)
+        cli_warn("%s: --dtype has no effect: the file says what its ids are", path);
+    if (status == MICS_OK && request->check) {
+        const uint32_t vocab =
+            tokenizer.tokenizer ? mics_tokenizer_size(tokenizer.tokenizer) : INT32_MAX;
+
+        status = mics_dataset_check(doc, &file, vocab, err);
+    }
+    if (status == MICS_OK)
+        status = print_all(request, &file, tokenizer.tokenizer, doc, err);
+    if (status == MICS_OK && request->check)
+        cli_note(0, "%s: undamaged%s", file.path,
+                 json_object_get(doc, "xxh64") ? "" : ", as far as ids tell: there is no checksum");
+    json_decref(doc);
+    mics_disk_tokenizer_close(&tokenizer);
+    mics_token_file_close(&file);
+    return status;
+}
+
+/* ---- train ---- */
+
+static enum mics_status train(struct request *request, struct mics_err *err)
+{
+    const struct data_train_request training = {
+        .patterns = (const char *const *)request->paths,
+        .pattern_count = (size_t)request->path_count,
+        .folder = request->common.output,
+        .vocab_size = request->vocab,
+        .min_count = request->min_count,
+        .progress = cli_progress_wanted() ? cli_progress_show : NULL,
+        .clear_progress = cli_progress_clear,
+        .progress_context = &request->progress,
+    };
+
+    request->progress.begin_s = mics_now_s();
+    return data_train(&training, err);
+}
+
+/* ---- commands ---- */
+
+static const struct command_spec {
+    const char *command;
+    enum mics_status (*run)(struct request *request, struct mics_err *err);
+    bool makes, encodes;
+    bool one_path;
+    int takes[8]; /* options */
+} command_specs[] = {
+    {"encode", encode, true, true, false, {'o', 't', ID_FORMAT, ID_FIELD, ID_SPECIAL}},
+    {"show", show, false, false, true, {'t', ID_DTYPE, ID_AT, ID_SAMPLE, ID_CHECK}},
+    {"train", train, true, false, false, {'o', ID_VOCAB, ID_MIN_COUNT}},
+};
+
+static const struct command_spec *find_command(const char *command)
+{
+    for (size_t i = 0; i < sizeof command_specs / sizeof *command_specs; i++)
+        if (strcmp(command_specs[i].command, command) == 0)
+            return &command_specs[i];
+    return NULL;
+}
+
+/* -1: go on; else the exit code. */
+static int check_options(const struct request *request, const struct command_spec *spec)
+{
+    const char *output = request->common.output;
+    uint64_t taken = 0;
+
+    for (const int *id = spec->takes; *id; id++)
+        taken |= option_bit(*id);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        if (request->given & ~taken & option_bit(options[i].id))
+            return cli_usage("%s: does not take --%s", spec->command, options[i].name);
+    if (spec->makes && !output)
+        return cli_usage("%s: -o PATH is missing", spec->command);
+    if (spec->encodes && !request->tokenizer)
+        return cli_usage("%s: -t PATH is missing, or -t bytes for a token per byte", spec->command);
+    if (output &&
+        (strcmp(output, "-") == 0 || (spec->encodes && output[strlen(output) - 1] == '/')))
+        return cli_usage("--output: '%s' is not a path to write", output);
+    if (request->path_count == 0)
+        return cli_usage("%s: a path is missing", spec->command);
+    if (spec->one_path && request->path_count > 1)
+        return cli_usage("%s: '%s': too many paths", spec->command, request->paths[1]);
+    return -1;
+}
+
+static int run(struct request *request, char **operands, int count)
+{
+    const struct command_spec *spec = count ? find_command(operands[0]) : NULL;
+    struct mics_err err = {""};
+
+    if (count == 0)
+        return cli_usage("no command: expected encode, show or train");
+    if (!spec)
+        return cli_usage("'%s': unknown command", operands[0]);
+    request->paths = operands + 1;
+    request->path_count = count - 1;
+    const int code = check_options(request, spec);
+
+    return code >= 0 ? code : cli_report(spec->run(request, &err), &err);
+}
+
+int main(int argc, char **argv)
+{
+    struct request request = {.field = "text",
+                              .format = MICS_TOKENS_MEGATRON,
+                              .sample = SAMPLE_TOKENS,
+                              .argc = argc,
+                              .argv = argv};
+    int operands, code;
+
+    cli_init(&program);
+    code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
+    if (code < 0)
+        code = run(&request, argv + operands, argc - operands);
+    return cli_finish(code);
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/token_file.h"
+
+#include "base/file.h"
+#include "data/token_format.h"
+#include "data/token_index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#define RAW_WIDTH 2
+
+const char *mics_token_format_name(enum mics_token_format format)
+{
+    static const char *const names[] = {"llmc", "megatron", "raw"};
+
+    return names[format];
+}
+
+const struct mics_llmc_form mics_llmc_forms[2] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
+                                   struct mics_err *err)
+{
+    size_t length = strlen(path);
+
+    if (length > 4 &&
+        (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0))
+        length -= 4;
+    return mics_path_format(prefix, err, "%.*s", (int)length, path);
+}
+
+struct mapping {
+    unsigned char *bytes; /* NULL: empty */
+    uint64_t size, device, inode;
+};
+
+static enum mics_status map(const char *path, struct mapping *out, struct mics_err *err)
+{
+    struct stat info;
+    enum mics_status status = MICS_OK;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    *out = (struct mapping){0};
+    if (fd < 0 || fstat(fd, &info) != 0)
+        status = mics_err_set_errno(err, "'%s'", path);
+    else if (!S_ISREG(info.st_mode))
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' is not a regular file", path);
+    else
+        *out = (struct mapping){.size = (uint64_t)info.st_size,
+                                .device = (uint64_t)info.st_dev,
+                                .inode = (uint64_t)info.st_ino};
+    if (status == MICS_OK && out->size > 0) {
+        void *bytes = mmap(NULL, out->size, PROT_READ, MAP_SHARED, fd, 0);
+
+        if (bytes == MAP_FAILED)
+            status = mics_err_set_errno(err, "'%s': cannot map", path);
+        else
+            out->bytes = bytes;
+    }
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+/* The file that has the ids: `path`, or, if there is none, what it is the prefix of. *index: its
+ * index, if there is one, else empty. */
+static enum mics_status find_files(const char *path, char bin[MICS_PATH_MAX],
+                                   char index[MICS_PATH_MAX], struct mics_err *err)
+{
+    char prefix[MICS_PATH_MAX];
+    struct stat info;
+
+    enum mics_status status = mics_token_prefix(path, prefix, err);
+
+    index[0] = '\0';
+    if (status != MICS_OK)
+        return status;
+    const bool exact = strcmp(path, prefix) == 0 && stat(path, &info) == 0;
+
+    status = mics_path_format(bin, err, "%s%s", prefix, exact ? "" : ".bin");
+    if (status == MICS_OK && !exact)
+        status = mics_path_format(index, err, "%s.idx", prefix);
+    if (status == MICS_OK && index[0] && stat(index, &info) != 0) {
+        if (errno != ENOENT || strcmp(path, index) == 0)
+            return mics_err_set_errno(err, "'%s'", index);
+        index[0] = '\0';
+    }
+    return status;
+}
+
+static enum mics_status open_index(struct mics_token_file *file, const char *path,
+                                   struct mics_err *err)
+{
+    struct mics_token_index index = {.count = 0};
+    struct mapping mapping;
+    enum mics_status status = map(path, &mapping, err);
+
+    if (status != MICS_OK)
+        return status;
+    status = mics_token_index_parse(mapping.bytes, mapping.size, &index, err);
+    if (mapping.bytes)
+        munmap(mapping.bytes, mapping.size);
+    if (status == MICS_OK && index.count * index.width != file->mapped_bytes) {
+        free(index.documents);
+        status = mics_err_set(err, MICS_ERR_FORMAT,
+                              "it describes %" PRIu64 " bytes, but '%s' has %" PRIu64,
+                              index.count * index.width, file->path, file->mapped_bytes);
+    }
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "'%s'", path);
+        return status;
+    }
+    file->format = MICS_TOKENS_MEGATRON;
+    file->width = index.width;
+    file->count = index.count;
+    file->index = index.documents;
+    file->documents = index.documents;
+    file->document_count = index.document_count;
+    return MICS_OK;
+}
+
+/* *found: the file has a header of llm.c, and is what it says. */
+static enum mics_status open_llmc(struct mics_token_file *file, bool *found, struct mics_err *err)
+{
+    int32_t header[MICS_LLMC_HEADER / 4];
+    const struct mics_llmc_form *form = NULL;
+
+    *found = false;
+    if (file->mapped_bytes < sizeof header)
+        return MICS_OK;
+    memcpy(header, file->bytes, sizeof header);
+    if (header[0] == MICS_LLMC_EVAL_MAGIC)
+        return mics_err_set(err, MICS_ERR_FORMAT, "'%s': questions of llm.c, not text", file->path);
+    for (size_t i = 0; i < 2; i++)
+        if (header[0] == mics_llmc_forms[i].magic)
+            form = &mics_llmc_forms[i];
+    if (!form)
+        return MICS_OK;
+    if (header[1] != form->version)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s': version %d of llm.c's files: %d is expected after %d",
+                            file->path, header[1], form->version, form->magic);
+    const uint64_t room = file->mapped_bytes - sizeof header;
+
+    if (header[2] < 0 || (uint64_t)header[2] * form->width != room)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s': the header says %d tokens of %" PRIu32 " bytes, but %" PRIu64
+                            " bytes follow it",
+                            file->path, header[2], form->width, room);
+    *found = true;
+    file->format = MICS_TOKENS_LLMC;
+    file->width = form->width;
+    file->count = (uint64_t)header[2];
+    file->bytes += sizeof header;
+    return MICS_OK;
+}
+
+static enum mics_status open_raw(struct mics_token_file *file, uint32_t width, struct mics_err *err)
+{
+    file->format = MICS_TOKENS_RAW;
+    file->width = width ? width : RAW_WIDTH;
+    file->count = file->mapped_bytes / file->width;
+    if (file->mapped_bytes % file->width != 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s': %" PRIu64 " bytes are not a whole number of ids of %" PRIu32
+                            " bytes",
+                            file->path, file->mapped_bytes, file->width);
+    return MICS_OK;
+}
+
+enum mics_status mics_token_file_open(const char *path, uint32_t width, struct mics_token_file *out,
+                                      struct mics_err *err)
+{
+    char bin[MICS_PATH_MAX], index[MICS_PATH_MAX];
+    struct mapping mapping = {0};
+    bool found = false;
+
+    *out = (struct mics_token_file){0};
+    enum mics_status status = find_files(path, bin, index, err);
+
+    if (status == MICS_OK)
+        status = map(bin, &mapping, err);
+    if (status != MICS_OK)
+        return status;
+    *out = (struct mics_token_file){.path = strdup(bin),
+                                    .bytes = mapping.bytes,
+                                    .mapping = mapping.bytes,
+                                    .mapped_bytes = mapping.size,
+                                    .device = mapping.device,
+                                    .inode = mapping.inode};
+    if (!out->path)
+        status = mics_err_nomem(err);
+    else if (index[0])
+        status = open_index(out, index, err);
+    else {
+        status = open_llmc(out, &found, err);
+        if (status == MICS_OK && !found)
+            status = open_raw(out, width, err);
+    }
+    if (status == MICS_OK && out->count == 0)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s': there are no tokens", out->path);
+    if (status != MICS_OK)
+        mics_token_file_close(out);
+    return status;
+}
+
+void mics_token_file_close(struct mics_token_file *file)
+{
+    if (file->mapping)
+        munmap(file->mapping, file->mapped_bytes);
+    free(file->index);
+    free(file->path);
+    *file = (struct mics_token_file){0};
+}
+
+static uint64_t get_id(const struct mics_token_file *file, uint64_t position)
+{
+    uint64_t id = 0;
+
+    memcpy(&id, file->bytes + position * file->width, file->width);
+    return id;
+}
+
+static enum mics_status refuse_id(const struct mics_token_file *file, uint64_t position,
+                                  uint32_t vocab_size, struct mics_err *err)
+{
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "'%s': token %" PRIu64 " is %" PRIu64
+                        ", outside of the vocabulary of %" PRIu32,
+                        file->path, position, get_id(file, position), vocab_size);
+}
+
+enum mics_status mics_token_file_read(const struct mics_token_file *file, uint64_t first,
+                                      uint32_t length, uint32_t vocab_size, int32_t *ids,
+                                      struct mics_err *err)
+{
+    const uint64_t limit = vocab_size < INT32_MAX ? vocab_size : INT32_MAX;
+    uint64_t largest = 0;
+
+    for (uint32_t i = 0; i < length; i++) {
+        uint16_t narrow;
+        uint64_t id;
+
+        if (file->width == 2) {
+            memcpy(&narrow, file->bytes + (first + i) * 2, 2);
+            id = narrow;
+        } else {
+            id = get_id(file, first + i);
+        }
+        largest = id > largest ? id : largest;
+        ids[i] = (int32_t)id;
+    }
+    if (length == 0 || largest < limit)
+        return MICS_OK;
+    while (get_id(file, first) < limit)
+        first++;
+    return refuse_id(file, first, vocab_size, err);
+}
+
+uint64_t mics_token_file_checksum(const struct mics_token_file *file)
+{
+    return XXH64(file->bytes, file->count * file->width, 0);
+}

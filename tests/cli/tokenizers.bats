@@ -1,0 +1,126 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Tokenizers that travel from the data through checkpoints to models, and refusals of others.
+
+load helpers
+
+# A byte-level tokenizer without merges, whose ids are not those of bytes: ID ends a text.
+tokenizer() # folder id
+{
+    mkdir -p "$1"
+    jq -n --argjson eos "$2" '[range(33; 127), range(161; 173), range(174; 256)] as $own
+        | ($own + [range(256; 324)]) as $characters
+        | {version: "1.0", truncation: null, padding: null,
+           added_tokens: [{id: $eos, content: "<|endoftext|>", single_word: false, lstrip: false, rstrip: false,
+                           normalized: false, special: true}],
+           normalizer: null, post_processor: null,
+           pre_tokenizer: {type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true},
+           decoder: {type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true},
+           model: {type: "BPE", dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null,
+                   fuse_unk: false, byte_fallback: false, ignore_merges: false, merges: [],
+                   vocab: ([$characters | to_entries[] | {key: ([.value] | implode), value: (.key + if .key >= $eos then 1 else 0 end)}]
+                           | from_entries)}}' >"$1/tokenizer.json"
+    echo '{"model_max_length": 32}' >"$1/tokenizer_config.json"
+}
+
+setup_file()
+{
+    requires jq
+    cd "$BATS_FILE_TMPDIR" || return
+    tokenizer own 0
+    tokenizer other 9
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=2 --seq=32 -o plan.mp
+    head -c 20000 "$root/man/mics.7" >text
+    printf '%0.s\x05\x00\x40\x00' {1..500} >ids.bin
+    train --tokenizer=own --data=text --steps=2 --out=run
+    mics-shard merge run -o hf
+}
+
+setup()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    out=$BATS_TEST_TMPDIR/out
+}
+
+train()
+{
+    mics-train -q -p plan.mp --val-every=0 --sample=0 "$@"
+}
+
+refused() # words...
+{
+    [ "$status" = 3 ]
+    [ "${#stderr_lines[@]}" = 1 ]
+    local words
+    for words in "$@"; do [[ $stderr == *"$words"* ]]; done
+    [ ! -e "$out/latest" ]
+}
+
+listed() # path
+{
+    mics-show --json "$1/manifest.mp" | jq -c '.tokenizer'
+}
+
+@test "a checkpoint and a merged model have the tokenizer's files, and the end of a text" {
+    for file in tokenizer.json tokenizer_config.json; do
+        cmp "own/$file" "run/latest/$file"
+        cmp "own/$file" "hf/$file"
+    done
+    listed run/latest | jq -e '.size == 257 and .end == 0 and (.fingerprint | length == 16) and (.files | length == 2)'
+    jq -e '.eos_token_id == 0 and .bos_token_id == 0' hf/config.json
+    mics-shard verify run
+    mics-show run/latest/manifest.mp | grep -q tokenizer_config.json
+}
+
+@test "a run is resumed with its own tokenizer only, wherever that comes from" {
+    train --tokenizer=own --data=text --steps=3 --resume=run --out="$out-1"
+    train --tokenizer=run --data=text --steps=3 --resume=run --out="$out-2"
+    [ "$(listed "$out-1/latest")" = "$(listed "$out-2/latest")" ]
+    cmp "$out-1/latest/shard-00000.safetensors" "$out-2/latest/shard-00000.safetensors"
+    for option in --data=text --tokenizer=other --tokenizer=bytes --other-data; do
+        run --separate-stderr train --data=text "$option" --steps=3 --resume=run --out="$out"
+        refused "run/latest: trained with another tokenizer (tokenizer.json, 257 ids; now " "--tokenizer=run/latest has that one"
+    done
+}
+
+@test "a model with a tokenizer begins with no other, and with bytes only if they are insisted on" {
+    for model in hf run; do
+        train --tokenizer=own --data=text --steps=1 --init=$model --out="$out-$model"
+        run --separate-stderr train --data=text --steps=1 --init=$model --out="$out"
+        refused "--init=$model: the model has a tokenizer (tokenizer.json, 257 ids), and the data would be bytes" "--tokenizer=bytes insists"
+        run --separate-stderr train --tokenizer=other --data=text --steps=1 --init=$model --out="$out"
+        refused "--init=$model: the model has another tokenizer"
+    done
+    train --tokenizer=bytes --data=text --steps=1 --init=hf --out="$out"
+    listed "$out/latest" | jq -e '.size == 257 and .end == 256 and .files == []'
+    run --separate-stderr train --tokenizer=own --data=text --steps=2 --resume="$out" --out="$out-b"
+    [ "$status" = 3 ]
+    [[ $stderr == *"(bytes; now tokenizer.json, 257 ids): --tokenizer=bytes has that one"* ]]
+}
+
+@test "files of tokens that do not say what they are get the tokenizer of the model" {
+    train --data=ids.bin --steps=1 --out="$out-none"
+    [ "$(listed "$out-none/latest")" = null ]
+    train --data=ids.bin --steps=1 --init=hf --out="$out"
+    cmp own/tokenizer.json "$out/latest/tokenizer.json"
+    [ "$(listed "$out/latest")" = "$(listed run/latest)" ]
+    train --data=ids.bin --steps=2 --resume="$out" --out="$out-on"
+    [ "$(listed "$out-on/latest")" = "$(listed run/latest)" ]
+}
+
+@test "a data set says what tokenizer it has, which is that of all data" {
+    cp ids.bin "$BATS_TEST_TMPDIR/set.bin"
+    mkdir "$BATS_TEST_TMPDIR/set.tokenizer"
+    cp own/* "$BATS_TEST_TMPDIR/set.tokenizer"
+    set=$BATS_TEST_TMPDIR/set
+    mics-show --json run/latest/manifest.mp | jq '{kind: "mics.dataset", v: 1, tokenizer}' >"$set.mp"
+    train --data="$set.bin" --steps=1 --out="$out-1"
+    [ "$(listed "$out-1/latest")" = "$(listed run/latest)" ]
+    train --data="$set.bin" --steps=1 --init=hf --out="$out-2"
+    train --data="1:$set.bin 1:text" --tokenizer=own --steps=1 --out="$out-3"
+    run --separate-stderr train --data="1:$set.bin 1:text" --steps=1 --out="$out"
+    refused "set.bin: encoded with another tokenizer (tokenizer.json, 257 ids) than the rest of the data or --tokenizer (bytes)"
+    echo >>"$set.tokenizer/tokenizer.json"
+    run --separate-stderr train --data="$set.bin" --steps=1 --out="$out"
+    refused "set.tokenizer/tokenizer.json: damaged"
+}
