@@ -9,8 +9,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* Bytes of text that a thread takes at a time. */
-#define CHUNK_BYTES ((uint64_t)1 << 20)
+/* Bytes of text that a thread takes at a time, and at most, where there is no place to cut. */
+#define CHUNK_BYTES     ((uint64_t)1 << 20)
+#define MAX_CHUNK_BYTES ((uint64_t)1 << 30)
 
 /* Open addressing; an empty slot has size 0. */
 struct piece_table {
@@ -84,17 +85,17 @@ static bool is_blank(unsigned char byte)
  * character of ASCII that is no blank and a blank after it, so cutting there changes no piece. */
 static uint64_t chunk_end(const struct mics_document *document, uint64_t first)
 {
+    const uint64_t last = mics_min_u64(first + MAX_CHUNK_BYTES, document->size);
     uint64_t end = first + CHUNK_BYTES;
 
-    while (end < document->size &&
-           !(is_blank(document->bytes[end]) && !is_blank(document->bytes[end - 1]) &&
-             document->bytes[end - 1] < 0x80))
+    while (end < last && !(is_blank(document->bytes[end]) && !is_blank(document->bytes[end - 1]) &&
+                           document->bytes[end - 1] < 0x80))
         end++;
-    return mics_min_u64(end, document->size);
+    return mics_min_u64(end, last);
 }
 
 /* Take the next chunk; false: there is none. */
-static bool take_chunk(struct piece_counter *counter, const unsigned char **bytes, uint64_t *size)
+static bool take_chunk(struct piece_counter *counter, const unsigned char **bytes, uint32_t *size)
 {
     const struct mics_corpus *corpus = counter->corpus;
     bool found = false;
@@ -110,7 +111,7 @@ static bool take_chunk(struct piece_counter *counter, const unsigned char **byte
         const uint64_t end = chunk_end(document, counter->offset);
 
         *bytes = document->bytes + counter->offset;
-        *size = end - counter->offset;
+        *size = (uint32_t)(end - counter->offset);
         counter->offset = end;
         found = true;
     }
@@ -119,14 +120,19 @@ static bool take_chunk(struct piece_counter *counter, const unsigned char **byte
 }
 
 static bool count_chunk(const struct mics_splitter *splitter, struct piece_table *table,
-                        const unsigned char *bytes, uint64_t size)
+                        const unsigned char *bytes, uint32_t size)
 {
-    for (uint64_t at = 0; at < size;) {
-        const size_t length = mics_split_next(splitter, bytes + at, size - at);
+    uint32_t lengths[64];
 
-        if (!add_piece(table, bytes + at, length, 1))
-            return false;
-        at += length;
+    while (size > 0) {
+        const uint32_t count = mics_split_next(splitter, bytes, size, lengths, 64);
+
+        for (uint32_t i = 0; i < count; i++) {
+            if (!add_piece(table, bytes, lengths[i], 1))
+                return false;
+            bytes += lengths[i];
+            size -= lengths[i];
+        }
     }
     return true;
 }
@@ -137,7 +143,7 @@ static void *count_chunks(void *context)
     struct piece_counter *counter = context;
     struct piece_table table = {.count = 0};
     const unsigned char *bytes;
-    uint64_t size;
+    uint32_t size;
     bool fits = true;
 
     while (fits && take_chunk(counter, &bytes, &size)) {

@@ -138,15 +138,14 @@ compared_row() # strategy
         }' "$1"
 }
 
-# ZeRO-3 and MiCS on four nodes of two ranks with links of 200 Mbit/s, four micro-steps a step.
+# ZeRO-3 and MiCS on four nodes of two ranks with links of 50 Mbit/s, eight micro-steps a step.
 compare_strategies()
 {
-    local strategy cluster='mics-lab run -q --nodes=4 --slots=2 --net=200mbit --'
+    local strategy cluster='mics-lab run -q --nodes=4 --slots=2 --net=50mbit --'
     unset MICS_NODE_RANKS
-    show "$cluster mics-probe >lab.mp"
     for strategy in zero3 mics:2; do
-        show "mics-plan $model --global-batch=32 --seq=128 --micro-batch=1 --strategy=$strategy" \
-            "lab.mp >lab-$strategy.mp"
+        show "mics-plan $model --global-batch=64 --seq=64 --micro-batch=1 --strategy=$strategy" \
+            "--topology='node:4 gpu:2' -o lab-$strategy.mp"
         show "$cluster mics-train -q -p lab-$strategy.mp --data=data/corpus --steps=$compared" \
             "--sample=0 --val-every=0 --out=lab-$strategy --metrics=lab-$strategy.jsonl"
     done
@@ -191,7 +190,7 @@ show "mics-sample run/latest --prompt='And the king said' --max-tokens=60 --seed
 show "mics-shard merge run/latest -o hf"
 
 if mics-lab run -q --nodes=1 --slots=1 -- true 2>/dev/null; then
-    title 'Four nodes with links of 200 Mbit/s: ZeRO-3 and MiCS'
+    title 'Four nodes with links of 50 Mbit/s: ZeRO-3 and MiCS'
     compare_strategies
 else
     title 'ZeRO-3 and MiCS are not compared: mics-lab needs namespaces, which are not allowed here'
