@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * token_file.h - files of token ids, mapped into memory: llm.c's .bin (versions 1 and 2), Megatron's
- * .bin with .idx, and raw 16 or 32 bit ids (nanoGPT's).
+ * token_file.h - files of token ids, mapped into memory: llm.c's .bin (versions 1 and 2),
+ * Megatron's .bin with .idx, and raw 16 or 32 bit ids (nanoGPT's).
  */
 #ifndef MICS_DATA_TOKEN_FILE_H
 #define MICS_DATA_TOKEN_FILE_H
