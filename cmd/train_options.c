@@ -119,6 +119,35 @@ static enum mics_status take_pattern(struct train_request *request, const char *
     return MICS_OK;
 }
 
+/* What to train on, and how sequences are made of it. */
+static enum mics_status take_data(struct train_request *request, int id, const char *value,
+                                  struct mics_err *err)
+{
+    struct mics_job_options *job = &request->job;
+    enum mics_pack pack;
+
+    if (id == ID_DATA)
+        return take_pattern(request, value, err);
+    if (id == ID_TOKENIZER)
+        job->tokenizer = value;
+    else if (id == ID_PACK)
+        job->pack = value;
+    else
+        job->mask_prompt = true;
+    return id == ID_PACK ? mics_pack_parse(value, &pack, err) : MICS_OK;
+}
+
+/* When checkpoints are written, and which are kept. */
+static enum mics_status take_save(struct mics_job_options *job, int id, const char *value,
+                                  struct mics_err *err)
+{
+    uint64_t *const number = id == ID_SAVE_EVERY ? &job->save_every
+                             : id == ID_KEEP     ? &job->keep.last
+                                                 : &job->keep.every;
+
+    return mics_parse_u64(value, 0, UINT32_MAX, number, err);
+}
+
 static enum mics_status take_device(struct mics_job_options *job, const char *value,
                                     struct mics_err *err)
 {
@@ -161,16 +190,10 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         job->plan = value;
         return MICS_OK;
     case ID_DATA:
-        return take_pattern(request, value, err);
     case ID_TOKENIZER:
-        job->tokenizer = value;
-        return MICS_OK;
     case ID_PACK:
-        job->pack = value;
-        return mics_pack_parse(value, &(enum mics_pack){0}, err);
     case ID_MASK_PROMPT:
-        job->mask_prompt = true;
-        return MICS_OK;
+        return take_data(request, id, value, err);
     case ID_OUT:
         job->out = value;
         return MICS_OK;
@@ -187,11 +210,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         job->other_data = true;
         return MICS_OK;
     case ID_SAVE_EVERY:
-        return mics_parse_u64(value, 0, UINT32_MAX, &job->save_every, err);
     case ID_KEEP:
-        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.last, err);
     case ID_KEEP_EVERY:
-        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.every, err);
+        return take_save(job, id, value, err);
     case ID_METRICS:
         request->metrics = strcmp(value, "none") == 0 ? "" : value;
         return MICS_OK;

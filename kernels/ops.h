@@ -343,8 +343,9 @@ struct mics_op_embedding_grad {
 
 /* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad`
  * is set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses.
- * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. logits: [rows, V] with
- * rows of ld elements, 0: V; the elements between rows are neither read nor written. */
+ * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. logits:
+ * [rows, V] with rows of ld elements, 0: V; the elements between rows are neither read nor
+ * written. */
 struct mics_op_cross_entropy {
     void *logits;
     const int32_t *targets;

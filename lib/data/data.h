@@ -13,10 +13,10 @@
  *
  * Order. A source treats its tokens as a ring: an epoch begins at a random offset and cuts the ring
  * into floor(tokens / seq) windows, so window borders differ from epoch to epoch. Within an epoch
- * each window comes once, in an order that is a keyed permutation of [0, windows): a Feistel network
- * over the next even power of two, iterated until the result is in range (cycle walking: Black and
- * Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). With MICS_PACK_DOCUMENT the windows are
- * the rows of source.h instead, the same in all epochs.
+ * each window comes once, in an order that is a keyed permutation of [0, windows): a Feistel
+ * network over the next even power of two, iterated until the result is in range (cycle walking:
+ * Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). With MICS_PACK_DOCUMENT the
+ * windows are the rows of source.h instead, the same in all epochs.
  *
  * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked, and for
  * padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the end of a document.

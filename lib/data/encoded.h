@@ -42,8 +42,8 @@ enum mics_status mics_encoded_texts(const struct mics_corpus *corpus,
                                     struct mics_encoded *out, struct mics_err *err);
 
 /* Encode files of JSON lines. Each line is an object with a string "text", or with "prompt" and
- * "answer" or "completion", which become one document; blank lines are skipped. MICS_ERR_FORMAT: the
- * same, or a line is not such an object, with file and line. */
+ * "answer" or "completion", which become one document; blank lines are skipped. MICS_ERR_FORMAT:
+ * the same, or a line is not such an object, with file and line. */
 enum mics_status mics_encoded_lines(const struct mics_corpus *corpus,
                                     const struct mics_encoded_options *options,
                                     struct mics_encoded *out, struct mics_err *err);

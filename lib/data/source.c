@@ -2,6 +2,7 @@
 #include "data/source.h"
 
 #include "base/num.h"
+#include "data/disk_tokenizer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -201,6 +202,26 @@ static uint64_t train_tokens(const struct mics_token_span *span, double val_frac
     return wanted; /* inside of the last document */
 }
 
+/* The token that ends documents, by the data set that a file belongs to, or by the tokenizer that
+ * is named. MICS_NO_TOKEN: neither tells. */
+static enum mics_status find_end(const struct mics_token_file *file,
+                                 const struct mics_tokenizer *tokenizer, uint32_t *end,
+                                 struct mics_err *err)
+{
+    char folder[MICS_PATH_MAX];
+    json_t *listed = NULL;
+    enum mics_status status = mics_dataset_read_tokenizer(file->path, folder, &listed, err);
+    const json_t *value = json_object_get(listed, "end");
+
+    *end = MICS_NO_TOKEN;
+    if (json_is_integer(value))
+        *end = (uint32_t)json_integer_value(value);
+    else if (tokenizer)
+        *end = mics_tokenizer_end(tokenizer);
+    json_decref(listed);
+    return status;
+}
+
 static enum mics_status add_token_file(struct mics_source *source, size_t index,
                                        const struct mics_source_options *options,
                                        struct mics_err *err)
@@ -210,17 +231,20 @@ static enum mics_status add_token_file(struct mics_source *source, size_t index,
                                    .count = file->count,
                                    .documents = file->documents,
                                    .document_count = file->document_count};
-    const uint32_t end =
-        options->tokenizer ? mics_tokenizer_end(options->tokenizer) : MICS_NO_TOKEN;
     enum mics_status status = MICS_OK;
 
     if (!span.documents && options->pack == MICS_PACK_DOCUMENT) {
-        if (end == MICS_NO_TOKEN)
+        uint32_t end;
+
+        status = find_end(file, options->tokenizer, &end, err);
+        if (status == MICS_OK && end == MICS_NO_TOKEN)
             return mics_err_set(err, MICS_ERR_FORMAT,
                                 "'%s' does not say where documents end, and there is no tokenizer "
                                 "that tells: --tokenizer is needed for --pack=document",
                                 file->path);
-        status = find_documents(file, end, &source->documents[index], &span.document_count, err);
+        if (status == MICS_OK)
+            status =
+                find_documents(file, end, &source->documents[index], &span.document_count, err);
         span.documents = source->documents[index];
     }
     if (status != MICS_OK)

@@ -40,8 +40,8 @@ struct mics_engine_options {
 };
 
 /* Fill this rank's tokens and targets [B, T] of a micro-step: tokens below the vocabulary's size,
- * targets likewise or negative (not counted; MICS_TARGET_LAST also ends a document). Called once per micro-step from mics_engine_submit() and
- * mics_engine_eval(). */
+ * targets likewise or negative (not counted; MICS_TARGET_LAST also ends a document). Called once
+ * per micro-step from mics_engine_submit() and mics_engine_eval(). */
 typedef void mics_engine_fill(void *context, uint32_t micro_step, int32_t *tokens,
                               int32_t *targets);
 

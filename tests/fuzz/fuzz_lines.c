@@ -4,7 +4,7 @@
  *
  * Whatever is accepted must be documents end to end, of bytes and ends.
  *
- * sources: lib/base lib/data
+ * sources: lib/base lib/doc lib/data/encoded.c lib/data/tokenizer.c lib/data/tokenizer
  */
 #include "data/encoded.h"
 #include "data/tokens.h"
