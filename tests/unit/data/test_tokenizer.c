@@ -85,7 +85,7 @@ static void pairs_merge_in_the_order_of_the_file(void)
 
     CHECK_STR(pieces_of(tokenizer, "hello world", 11, 0, NULL), "hello| world|");
     CHECK_STR(pieces_of(tokenizer, "hell  word", 10, 0, NULL), "hell| | wor|d|");
-    CHECK_STR(pieces_of(tokenizer, "aaaaa", 5, 0, NULL), "aaaa|a|");
+    CHECK_STR(pieces_of(tokenizer, "aaaaa", 5, 0, NULL), "aa|aaa|");
     CHECK_STR(pieces_of(tokenizer, "", 0, 0, NULL), "");
     CHECK_STR(pieces_of(tokenizer, "a\xff\xc3he", 5, 0, NULL), "a|\xff|\xc3|he|");
     CHECK_STR(pieces_of(tokenizer, "<|endoftext|>a", 14, 0, &special),
@@ -248,7 +248,7 @@ static void matches_are_isolated_removed_or_merged(void)
 
 static void an_expression_that_explodes_ends_with_a_message(void)
 {
-    static const char explode[] = "(?:a+)+b";
+    static const char explode[] = "(?:a+)+[bc]";
     unsigned char text[40];
     struct mics_splitter splitter;
     struct mics_pieces pieces = {.text = text};
