@@ -2,8 +2,8 @@
 /*
  * vocab_merges.c - GPT-2's files: vocab.json, tokens and their ids, and merges.txt, a pair a line.
  *
- * Which regular expression cuts the text is not in them: it is GPT-2's, unless tokenizer_config.json
- * names another class of tokenizers.
+ * Which regular expression cuts the text is not in them: it is GPT-2's, and refused if
+ * tokenizer_config.json names another class of tokenizers.
  */
 #include "data/tokenizer/internal.h"
 
