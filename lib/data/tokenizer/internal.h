@@ -266,8 +266,8 @@ struct mics_added_match {
     uint32_t id;
 };
 
-/* Copies the text. MICS_ERR_FORMAT: no text. MICS_ERR_UNSUPPORTED: single_word. The token's text for
- * decoding is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
+/* Copies the text. MICS_ERR_FORMAT: no text. MICS_ERR_UNSUPPORTED: single_word. The text that a
+ * token decodes to is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
 enum mics_status mics_added_add(struct mics_added *added, const struct mics_added_token *token,
                                 struct mics_err *err);
 /* After the last one, before mics_added_next(). */
