@@ -25,6 +25,8 @@ struct mics_text {
     size_t size, capacity;
 };
 
+/* Room for `size` bytes in all, aligned as malloc() does. MICS_ERR_NOMEM, without a message. */
+enum mics_status mics_text_reserve(struct mics_text *text, size_t size);
 /* MICS_ERR_NOMEM, without a message. */
 enum mics_status mics_text_append(struct mics_text *text, const void *bytes, size_t size);
 
@@ -88,6 +90,8 @@ struct mics_bpe {
 
 /* All byte_ids and `unknown` none. */
 void mics_bpe_init(struct mics_bpe *bpe);
+/* Set byte_ids of byte-level BPE, whose tokens are complete. */
+void mics_bpe_find_bytes(struct mics_bpe *bpe, const struct mics_vocab *vocab);
 /* Room for `count` merges at once; may be left out. */
 enum mics_status mics_bpe_reserve(struct mics_bpe *bpe, size_t count, struct mics_err *err);
 /* Of the same pair twice the later one counts, as in the tokenizers library. */
@@ -96,6 +100,43 @@ enum mics_status mics_bpe_add_merge(struct mics_bpe *bpe, uint32_t left, uint32_
 const struct mics_merge *mics_bpe_find_merge(const struct mics_bpe *bpe, uint32_t left,
                                              uint32_t right); /* NULL: none */
 void mics_bpe_fini(struct mics_bpe *bpe);
+
+/* Ids that grow. All zeros is empty; whoever has it calls free(ids). */
+struct mics_ids {
+    uint32_t *ids;
+    size_t count, capacity;
+};
+
+/* Room for `count` more. MICS_ERR_NOMEM, without a message. */
+enum mics_status mics_ids_reserve(struct mics_ids *ids, size_t count);
+
+/* Memory for the merging of a piece, reused. All zeros is empty. */
+struct mics_bpe_memory {
+    struct mics_text symbols, heap;
+};
+
+/* Append the ids of piece[length], which is UTF-8 if `characters`. They are at most `length`, for
+ * which `ids` has room. MICS_ERR_NOMEM, without a message. */
+enum mics_status mics_bpe_encode(const struct mics_bpe *bpe, const struct mics_vocab *vocab,
+                                 const unsigned char *piece, uint32_t length,
+                                 struct mics_bpe_memory *memory, struct mics_ids *ids);
+void mics_bpe_memory_fini(struct mics_bpe_memory *memory);
+
+/* ---- pieces that were seen before (pieces.c) ---- */
+
+/* A cache of the ids of pieces. One thread at a time. */
+struct mics_piece_cache;
+
+/* NULL: out of memory. */
+struct mics_piece_cache *mics_piece_cache_new(const struct mics_bpe *bpe,
+                                              const struct mics_vocab *vocab);
+void mics_piece_cache_free(struct mics_piece_cache *cache); /* NULL is fine */
+/* Append the ids of pieces that follow each other from text[0] on, with `lengths`, of a text of
+ * `size` bytes; `ids` has room for as many ids as bytes, and 16. MICS_ERR_NOMEM, without a message.
+ */
+enum mics_status mics_piece_cache_encode(struct mics_piece_cache *cache, const unsigned char *text,
+                                         size_t size, const uint32_t *lengths, uint32_t count,
+                                         struct mics_ids *ids);
 
 /* ---- pieces of a text (split.c, regex.c) ---- */
 
@@ -162,19 +203,40 @@ struct mics_splitter {
 enum mics_status mics_splitter_init(struct mics_splitter *splitter, const char *pattern,
                                     size_t length, struct mics_err *err);
 void mics_splitter_fini(struct mics_splitter *splitter);
-/* Length of the first piece of text[size], size >= 1; of known kinds and WHOLE only. */
-size_t mics_split_next(const struct mics_splitter *splitter, const unsigned char *text,
-                       size_t size);
+/* Lengths of the first `most` pieces of text[size], size >= 1, or of all if they are fewer; of
+ * known kinds and WHOLE only. Returns how many. */
+uint32_t mics_split_next(const struct mics_splitter *splitter, const unsigned char *text,
+                         uint32_t size, uint32_t *lengths, uint32_t most);
 /* Append the pieces of pieces->text[offset, offset + length) for any kind and behavior; `invert`
  * exchanges matches and the text between them. */
 enum mics_status mics_split(const struct mics_splitter *splitter, enum mics_split_behavior behavior,
                             bool invert, size_t offset, size_t length, struct mics_pieces *pieces,
                             struct mics_err *err);
 
-/* Is it \p{L}, \p{N} or \s of the tokenizers library? */
-bool mics_is_letter(const struct mics_splitter *splitter, uint32_t character);
-bool mics_is_number(const struct mics_splitter *splitter, uint32_t character);
+/* White space, \s of the tokenizers library. */
 bool mics_is_space(uint32_t character);
+
+/* The character at `text`, which is UTF-8, and the bytes that it has. */
+static inline unsigned mics_utf8_next(const unsigned char *text, uint32_t *character)
+{
+    const uint32_t c = text[0];
+
+    if (c < 0x80) {
+        *character = c;
+        return 1;
+    }
+    if (c < 0xe0) {
+        *character = (c & 0x1f) << 6 | (text[1] & 0x3f);
+        return 2;
+    }
+    if (c < 0xf0) {
+        *character = (c & 0x0f) << 12 | (text[1] & 0x3fu) << 6 | (text[2] & 0x3f);
+        return 3;
+    }
+    *character =
+        (c & 0x07) << 18 | (text[1] & 0x3fu) << 12 | (text[2] & 0x3fu) << 6 | (text[3] & 0x3f);
+    return 4;
+}
 
 /* ---- added tokens (added.c) ---- */
 
@@ -186,19 +248,34 @@ struct mics_added_token {
     bool single_word, strip_left, strip_right;
 };
 
+/* Tokens that begin with the same byte, longest first; the first `prefix` bytes are equal. */
+struct mics_added_range {
+    uint32_t begin, end, prefix;
+};
+
 struct mics_added {
     struct mics_added_token *tokens; /* sorted by mics_added_finish() */
     uint32_t count, capacity;
-    struct {
-        uint32_t begin, end; /* tokens that begin with this byte, longest first */
-    } first[2][256];         /* [normalized] */
-    bool any[2], spaces;     /* spaces: a token has, or swallows, white space */
+    struct mics_added_range first[2][256]; /* [normalized][first byte] */
+    int lead[2];                           /* the only first byte; -1: no tokens, 256: several */
+    bool spaces;                           /* a token has or swallows white space */
 };
 
-/* Copies the text. The token's text for decoding is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
+struct mics_added_match {
+    size_t begin, end; /* with the white space that it swallows */
+    uint32_t id;
+};
+
+/* Copies the text. MICS_ERR_FORMAT: no text; MICS_ERR_UNSUPPORTED: single_word. The token's text for decoding is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
 enum mics_status mics_added_add(struct mics_added *added, const struct mics_added_token *token,
                                 struct mics_err *err);
+/* After the last one, before mics_added_next(). */
 void mics_added_finish(struct mics_added *added);
+/* The first token in text[from, size), among those that are looked for in normalized text or those
+ * that are not. Special ones are passed over and added to *ordinary, unless `special`. */
+bool mics_added_next(const struct mics_added *added, bool normalized, bool special,
+                     const unsigned char *text, size_t size, size_t from,
+                     struct mics_added_match *match, uint64_t *ordinary);
 void mics_added_fini(struct mics_added *added);
 
 /* ---- the tokenizer ---- */
@@ -262,6 +339,8 @@ enum mics_status mics_tokenizer_read_sentencepiece(struct mics_tokenizer *tokeni
 enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokenizer,
                                                   const struct mics_tokenizer_file *file,
                                                   struct mics_err *err);
+/* Does the file begin with a line of tiktoken's form? */
+bool mics_tokenizer_is_tiktoken(const struct mics_tokenizer_file *file);
 enum mics_status mics_tokenizer_read_tiktoken(struct mics_tokenizer *tokenizer,
                                               const struct mics_tokenizer_file *file,
                                               struct mics_err *err);

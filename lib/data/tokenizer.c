@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/file.h"
+#include "data/tokenizer/internal.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+/* Files that a tokenizer is read from, the first that is there, and who reads them. tokenizer.model
+ * is the name of two formats. */
+static const struct reader {
+    const char *name; /* of the file; "*.x": any that ends so */
+    bool (*accepts)(const struct mics_tokenizer_file *file);
+    enum mics_status (*read)(struct mics_tokenizer *tokenizer,
+                             const struct mics_tokenizer_file *file, struct mics_err *err);
+} readers[] = {
+    {"vocab.json", NULL, mics_tokenizer_read_vocab_merges},
+    {"encoder.json", NULL, mics_tokenizer_read_vocab_merges},
+    {"tokenizer.model", mics_tokenizer_is_tiktoken, mics_tokenizer_read_tiktoken},
+    {"*.tiktoken", NULL, mics_tokenizer_read_tiktoken},
+};
+
+/* Files beside it that belong to it. */
+static const char *const companions[] = {
+    "merges.txt",        "vocab.bpe",           "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja",
+};
+
+/* Of these, those that decide ids. */
+#define DECIDING_COMPANIONS 2
+
+/* What ends a document, where the files do not say: the first of these that is a token. */
+static const char *const ends[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+
+static bool has_name(const char *name, const char *pattern)
+{
+    const size_t length = strlen(name), suffix = strlen(pattern) - 1;
+
+    if (pattern[0] != '*')
+        return strcmp(name, pattern) == 0;
+    return length > suffix && strcmp(name + length - suffix, pattern + 1) == 0;
+}
+
+const struct mics_tokenizer_file *mics_tokenizer_file(const struct mics_tokenizer *tokenizer,
+                                                      const char *name)
+{
+    for (size_t i = 0; i < tokenizer->file_count; i++)
+        if (has_name(tokenizer->files[i].name, name))
+            return &tokenizer->files[i];
+    return NULL;
+}
+
+void mics_tokenizer_free(struct mics_tokenizer *tokenizer)
+{
+    if (tokenizer == NULL)
+        return;
+    mics_vocab_fini(&tokenizer->vocab);
+    mics_bpe_fini(&tokenizer->bpe);
+    mics_added_fini(&tokenizer->added);
+    mics_splitter_fini(&tokenizer->splitter);
+    if (tokenizer->normalizer.free_state != NULL)
+        tokenizer->normalizer.free_state(tokenizer->normalizer.state);
+    if (tokenizer->pretokenizer.free_state != NULL)
+        tokenizer->pretokenizer.free_state(tokenizer->pretokenizer.state);
+    for (size_t i = 0; i < tokenizer->file_count; i++)
+        free(tokenizer->files[i].bytes);
+    free(tokenizer->files);
+    free(tokenizer);
+}
+
+static struct mics_tokenizer *new_tokenizer(void)
+{
+    struct mics_tokenizer *tokenizer = calloc(1, sizeof *tokenizer);
+
+    if (tokenizer == NULL)
+        return NULL;
+    mics_bpe_init(&tokenizer->bpe);
+    tokenizer->end = MICS_NO_TOKEN;
+    return tokenizer;
+}
+
+enum mics_status mics_tokenizer_open_bytes(struct mics_tokenizer **out, struct mics_err *err)
+{
+    *out = new_tokenizer();
+    if (*out == NULL)
+        return mics_err_nomem(err);
+    (*out)->is_bytes = true;
+    (*out)->end = 256;
+    (*out)->fingerprint = XXH64("bytes", 5, 0);
+    return MICS_OK;
+}
+
+/* Add a file; `bytes` go over to the tokenizer, also after a failure. */
+static enum mics_status add_file(struct mics_tokenizer *tokenizer, const char *name, void *bytes,
+                                 size_t size, struct mics_err *err)
+{
+    struct mics_tokenizer_file *grown =
+        realloc(tokenizer->files, (tokenizer->file_count + 1) * sizeof *grown);
+
+    if (grown == NULL || strlen(name) >= sizeof grown->name) {
+        tokenizer->files = grown == NULL ? tokenizer->files : grown;
+        free(bytes);
+        return grown == NULL ? mics_err_nomem(err)
+                             : mics_err_set(err, MICS_ERR_FORMAT,
+                                            "\"%s\": the name is longer "
+                                            "than %zu bytes",
+                                            name, sizeof grown->name - 1);
+    }
+    tokenizer->files = grown;
+    grown += tokenizer->file_count++;
+    *grown = (struct mics_tokenizer_file){.bytes = bytes, .size = size};
+    strcpy(grown->name, name);
+    return MICS_OK;
+}
+
+/* Read a file of a folder, if it is there. */
+static enum mics_status load_file(struct mics_tokenizer *tokenizer, const char *folder,
+                                  const char *name, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], *bytes;
+    struct stat info;
+    size_t size;
+    enum mics_status status = mics_path_format(path, err, "%s/%s", folder, name);
+
+    if (status != MICS_OK || (stat(path, &info) != 0 && errno == ENOENT))
+        return status;
+    status = mics_file_read(path, MICS_TOKENIZER_MAX_BYTES, &bytes, &size, err);
+    return status == MICS_OK ? add_file(tokenizer, name, bytes, size, err) : status;
+}
+
+/* Which of the files, or of those in a folder, is the tokenizer? */
+static const struct reader *find_reader(const struct mics_tokenizer *tokenizer,
+                                        const struct mics_tokenizer_file **file)
+{
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++) {
+        *file = mics_tokenizer_file(tokenizer, readers[i].name);
+        if (*file != NULL && (readers[i].accepts == NULL || readers[i].accepts(*file)))
+            return &readers[i];
+    }
+    return NULL;
+}
+
+static uint64_t fingerprint(const struct mics_tokenizer *tokenizer,
+                            const struct mics_tokenizer_file *main_file)
+{
+    XXH64_state_t *state = XXH64_createState();
+    uint64_t sum = 0;
+
+    if (state == NULL)
+        return 0;
+    XXH64_reset(state, 0);
+    for (size_t i = 0; i <= DECIDING_COMPANIONS; i++) {
+        const struct mics_tokenizer_file *file =
+            i == 0 ? main_file : mics_tokenizer_file(tokenizer, companions[i - 1]);
+
+        if (file != NULL) {
+            const uint64_t size = file->size;
+
+            XXH64_update(state, file->name, strlen(file->name) + 1);
+            XXH64_update(state, &size, sizeof size);
+            XXH64_update(state, file->bytes, file->size);
+        }
+    }
+    sum = XXH64_digest(state);
+    XXH64_freeState(state);
+    return sum;
+}
+
+/* Read the files that the tokenizer has. */
+static enum mics_status read_files(struct mics_tokenizer *tokenizer, struct mics_err *err)
+{
+    const struct mics_tokenizer_file *file;
+    const struct reader *reader = find_reader(tokenizer, &file);
+    enum mics_status status;
+
+    if (reader == NULL)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "no tokenizer.json, vocab.json, tokenizer.model or .tiktoken");
+    status = reader->read(tokenizer, file, err);
+    if (status != MICS_OK)
+        return status;
+    mics_added_finish(&tokenizer->added);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0] && tokenizer->end == MICS_NO_TOKEN; i++)
+        tokenizer->end = mics_tokenizer_id(tokenizer, ends[i]);
+    tokenizer->fingerprint = fingerprint(tokenizer, file);
+    return MICS_OK;
+}
+
+/* The files of a folder that a tokenizer can have. */
+static enum mics_status load_folder(struct mics_tokenizer *tokenizer, const char *folder,
+                                    struct mics_err *err)
+{
+    char pattern[MICS_PATH_MAX];
+    glob_t found = {0};
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; i < sizeof readers / sizeof readers[0] && status == MICS_OK; i++) {
+        if (i > 0 && strcmp(readers[i].name, readers[i - 1].name) == 0)
+            continue;
+        if (readers[i].name[0] != '*') {
+            status = load_file(tokenizer, folder, readers[i].name, err);
+            continue;
+        }
+        status = mics_path_format(pattern, err, "%s/%s", folder, readers[i].name);
+        if (status == MICS_OK && glob(pattern, 0, NULL, &found) == 0)
+            status = load_file(tokenizer, folder, strrchr(found.gl_pathv[0], '/') + 1, err);
+        globfree(&found);
+    }
+    return status;
+}
+
+static enum mics_status load(struct mics_tokenizer *tokenizer, const char *path,
+                             struct mics_err *err)
+{
+    char folder[MICS_PATH_MAX];
+    struct stat info;
+    enum mics_status status;
+
+    if (stat(path, &info) != 0)
+        return mics_err_set_errno(err, "%s", path);
+    if (S_ISDIR(info.st_mode)) {
+        status = mics_path_format(folder, err, "%s", path);
+        if (status == MICS_OK)
+            status = load_folder(tokenizer, folder, err);
+    } else {
+        const char *slash = strrchr(path, '/');
+
+        mics_path_parent(path, folder);
+        status = load_file(tokenizer, folder, slash == NULL ? path : slash + 1, err);
+    }
+    for (size_t i = 0; i < sizeof companions / sizeof companions[0] && status == MICS_OK; i++)
+        if (mics_tokenizer_file(tokenizer, companions[i]) == NULL)
+            status = load_file(tokenizer, folder, companions[i], err);
+    return status;
+}
+
+enum mics_status mics_tokenizer_open(const char *path, struct mics_tokenizer **out,
+                                     struct mics_err *err)
+{
+    struct mics_tokenizer *tokenizer = new_tokenizer();
+    enum mics_status status;
+
+    *out = NULL;
+    if (tokenizer == NULL)
+        return mics_err_nomem(err);
+    status = load(tokenizer, path, err);
+    if (status == MICS_OK) {
+        status = read_files(tokenizer, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", path);
+    }
+    if (status != MICS_OK) {
+        mics_tokenizer_free(tokenizer);
+        return status;
+    }
+    *out = tokenizer;
+    return MICS_OK;
+}
+
+enum mics_status mics_tokenizer_open_files(const struct mics_tokenizer_file *files, size_t count,
+                                           struct mics_tokenizer **out, struct mics_err *err)
+{
+    struct mics_tokenizer *tokenizer = new_tokenizer();
+    enum mics_status status = MICS_OK;
+
+    *out = NULL;
+    if (tokenizer == NULL)
+        return mics_err_nomem(err);
+    for (size_t i = 0; i < count && status == MICS_OK; i++) {
+        unsigned char *copy = malloc(files[i].size + 1);
+
+        if (copy == NULL) {
+            status = mics_err_nomem(err);
+            break;
+        }
+        memcpy(copy, files[i].bytes, files[i].size);
+        copy[files[i].size] = '\0';
+        status = add_file(tokenizer, files[i].name, copy, files[i].size, err);
+    }
+    if (status == MICS_OK)
+        status = read_files(tokenizer, err);
+    if (status != MICS_OK) {
+        mics_tokenizer_free(tokenizer);
+        return status;
+    }
+    *out = tokenizer;
+    return MICS_OK;
+}
+
+bool mics_tokenizer_is_bytes(const struct mics_tokenizer *tokenizer)
+{
+    return tokenizer->is_bytes;
+}
+
+uint32_t mics_tokenizer_size(const struct mics_tokenizer *tokenizer)
+{
+    return tokenizer->is_bytes ? 257 : tokenizer->vocab.size;
+}
+
+uint32_t mics_tokenizer_end(const struct mics_tokenizer *tokenizer)
+{
+    return tokenizer->end;
+}
+
+uint32_t mics_tokenizer_begin(const struct mics_tokenizer *tokenizer)
+{
+    return tokenizer->before_count > 0 ? tokenizer->before[0] : MICS_NO_TOKEN;
+}
+
+uint32_t mics_tokenizer_id(const struct mics_tokenizer *tokenizer, const char *token)
+{
+    const size_t length = strlen(token);
+
+    for (uint32_t i = 0; i < tokenizer->added.count; i++) {
+        const struct mics_token *added = &tokenizer->vocab.tokens[tokenizer->added.tokens[i].id];
+
+        if (added->length == length &&
+            memcmp(tokenizer->vocab.text.bytes + added->offset, token, length) == 0)
+            return tokenizer->added.tokens[i].id;
+    }
+    return mics_vocab_find(&tokenizer->vocab, token, length);
+}
+
+bool mics_tokenizer_is_special(const struct mics_tokenizer *tokenizer, uint32_t id)
+{
+    if (tokenizer->is_bytes)
+        return id == 256;
+    return id < tokenizer->vocab.size &&
+           (tokenizer->vocab.tokens[id].flags & MICS_TOKEN_SPECIAL) != 0;
+}
+
+const struct mics_tokenizer_file *mics_tokenizer_files(const struct mics_tokenizer *tokenizer,
+                                                       size_t *count)
+{
+    *count = tokenizer->file_count;
+    return tokenizer->files;
+}
+
+uint64_t mics_tokenizer_fingerprint(const struct mics_tokenizer *tokenizer)
+{
+    return tokenizer->fingerprint;
+}
+
+size_t mics_tokenizer_cut(const struct mics_tokenizer *tokenizer, const char *text, size_t size)
+{
+    if (tokenizer->is_bytes)
+        return size;
+    if (!tokenizer->cut_before_space || tokenizer->added.spaces)
+        return 0;
+    for (size_t at = size; at-- > 1;) {
+        const unsigned char before = (unsigned char)text[at - 1];
+
+        /* Before a space, after printable ASCII: no white space, and no part of a character. */
+        if (text[at] == ' ' && before > 0x20 && before < 0x7f)
+            return at;
+    }
+    return 0;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "data/tokenizer/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum mics_status mics_added_add(struct mics_added *added, const struct mics_added_token *token,
+                                struct mics_err *err)
+{
+    struct mics_added_token copy = *token;
+
+    if (token->length == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "added token %lu: the text is empty",
+                            (unsigned long)token->id);
+    if (token->single_word)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "added token %lu: single_word is not supported",
+                            (unsigned long)token->id);
+    if (added->count == added->capacity) {
+        const uint32_t capacity = added->capacity == 0 ? 64 : 2 * added->capacity;
+        struct mics_added_token *grown = realloc(added->tokens, capacity * sizeof *grown);
+
+        if (grown == NULL)
+            return mics_err_nomem(err);
+        added->tokens = grown;
+        added->capacity = capacity;
+    }
+    copy.text = malloc(token->length);
+    if (copy.text == NULL)
+        return mics_err_nomem(err);
+    memcpy(copy.text, token->text, token->length);
+    added->tokens[added->count++] = copy;
+    return MICS_OK;
+}
+
+/* By `normalized`, then by the first byte, then longest first. */
+static int compare_tokens(const void *a, const void *b)
+{
+    const struct mics_added_token *x = a, *y = b;
+
+    if (x->normalized != y->normalized)
+        return x->normalized ? 1 : -1;
+    if (x->text[0] != y->text[0])
+        return (unsigned char)x->text[0] < (unsigned char)y->text[0] ? -1 : 1;
+    if (x->length != y->length)
+        return x->length > y->length ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* Count in how many bytes both begin alike. */
+static uint32_t common_prefix(const struct mics_added_token *a, const struct mics_added_token *b,
+                              uint32_t most)
+{
+    uint32_t length = 0;
+
+    while (length < most && length < a->length && length < b->length &&
+           a->text[length] == b->text[length])
+        length++;
+    return length;
+}
+
+void mics_added_finish(struct mics_added *added)
+{
+    memset(added->first, 0, sizeof added->first);
+    added->lead[0] = added->lead[1] = -1;
+    added->spaces = false;
+    if (added->count > 0)
+        qsort(added->tokens, added->count, sizeof *added->tokens, compare_tokens);
+    for (uint32_t i = 0; i < added->count; i++) {
+        const struct mics_added_token *token = &added->tokens[i];
+        const int lead = (unsigned char)token->text[0];
+        struct mics_added_range *range = &added->first[token->normalized][lead];
+        int *leads = &added->lead[token->normalized];
+
+        if (range->end == 0) {
+            range->begin = i;
+            range->prefix = token->length;
+        }
+        range->end = i + 1;
+        range->prefix = common_prefix(&added->tokens[range->begin], token, range->prefix);
+        *leads = *leads == -1 || *leads == lead ? lead : 256;
+        if (token->strip_left || token->strip_right || memchr(token->text, ' ', token->length))
+            added->spaces = true;
+    }
+}
+
+void mics_added_fini(struct mics_added *added)
+{
+    for (uint32_t i = 0; i < added->count; i++)
+        free(added->tokens[i].text);
+    free(added->tokens);
+    *added = (struct mics_added){0};
+}
+
+/* The longest token that text[size] begins with; NULL: none. */
+static const struct mics_added_token *match_at(const struct mics_added *added, bool normalized,
+                                               const unsigned char *text, size_t size)
+{
+    const struct mics_added_range *range = &added->first[normalized][text[0]];
+
+    if (range->end == 0 || size < range->prefix ||
+        memcmp(added->tokens[range->begin].text, text, range->prefix) != 0)
+        return NULL;
+    for (uint32_t i = range->begin; i < range->end; i++)
+        if (added->tokens[i].length <= size &&
+            memcmp(added->tokens[i].text, text, added->tokens[i].length) == 0)
+            return &added->tokens[i];
+    return NULL;
+}
+
+/* Where a token can begin, at or after text[at]; `size`: nowhere. */
+static size_t next_lead(const struct mics_added *added, bool normalized, const unsigned char *text,
+                        size_t size, size_t at)
+{
+    const int lead = added->lead[normalized];
+
+    if (lead < 256) {
+        const unsigned char *found = at < size ? memchr(text + at, lead, size - at) : NULL;
+
+        return found == NULL ? size : (size_t)(found - text);
+    }
+    while (at < size && added->first[normalized][text[at]].end == 0)
+        at++;
+    return at;
+}
+
+/* The white space that ends at text[at], not further than `from`, and that begins there. */
+static size_t strip_left(const unsigned char *text, size_t from, size_t at)
+{
+    while (at > from) {
+        size_t before = at - 1;
+        uint32_t character;
+
+        while (before > from && (text[before] & 0xc0) == 0x80)
+            before--;
+        (void)mics_utf8_next(text + before, &character);
+        if (!mics_is_space(character))
+            break;
+        at = before;
+    }
+    return at;
+}
+
+static size_t strip_right(const unsigned char *text, size_t size, size_t at)
+{
+    uint32_t character;
+
+    while (at < size) {
+        const unsigned length = mics_utf8_next(text + at, &character);
+
+        if (!mics_is_space(character))
+            break;
+        at += length;
+    }
+    return at;
+}
+
+bool mics_added_next(const struct mics_added *added, bool normalized, bool special,
+                     const unsigned char *text, size_t size, size_t from,
+                     struct mics_added_match *match, uint64_t *ordinary)
+{
+    size_t at = from;
+
+    if (added->lead[normalized] < 0)
+        return false;
+    while ((at = next_lead(added, normalized, text, size, at)) < size) {
+        const struct mics_added_token *token = match_at(added, normalized, text + at, size - at);
+
+        if (token == NULL) {
+            at++;
+        } else if (token->special && !special) {
+            *ordinary += 1;
+            at += token->length;
+        } else {
+            match->begin = token->strip_left ? strip_left(text, from, at) : at;
+            match->end = at + token->length;
+            if (token->strip_right)
+                match->end = strip_right(text, size, match->end);
+            match->id = token->id;
+            return true;
+        }
+    }
+    return false;
+}
