@@ -17,9 +17,11 @@ static const struct reader {
     enum mics_status (*read)(struct mics_tokenizer *tokenizer,
                              const struct mics_tokenizer_file *file, struct mics_err *err);
 } readers[] = {
+    {"tokenizer.json", NULL, mics_tokenizer_read_json},
     {"vocab.json", NULL, mics_tokenizer_read_vocab_merges},
     {"encoder.json", NULL, mics_tokenizer_read_vocab_merges},
     {"tokenizer.model", mics_tokenizer_is_tiktoken, mics_tokenizer_read_tiktoken},
+    {"tokenizer.model", NULL, mics_tokenizer_read_sentencepiece},
     {"*.tiktoken", NULL, mics_tokenizer_read_tiktoken},
 };
 
