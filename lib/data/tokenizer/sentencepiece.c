@@ -417,7 +417,6 @@ static enum mics_status fill(struct mics_tokenizer *tokenizer, struct model *mod
         status = set_normalizer(tokenizer, model->dummy_prefix, err);
     for (size_t i = 0; status == MICS_OK && i < model->count; i++)
         status = add_token(tokenizer, &model->pieces[i], err);
-    mics_added_finish(&tokenizer->added);
     if (status != MICS_OK)
         return status;
     /* Models say -1 if they have none. Those that are trained to have it begin with it. */

@@ -373,7 +373,6 @@ static enum mics_status read_added(const struct reader *reader)
         if (status == MICS_OK)
             status = read_added_token(reader, &token);
     }
-    mics_added_finish(&reader->tokenizer->added);
     return status;
 }
 

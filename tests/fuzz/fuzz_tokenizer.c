@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fuzz_tokenizer.c - libFuzzer target for the files of tokenizers.
+ *
+ * The input is one file, whose first byte chooses its name, and, after a NUL, a second one and a
+ * text. A tokenizer that is accepted must encode the text to ids that it has, and decode them to
+ * UTF-8.
+ *
+ * sources: lib/base lib/doc lib/data/tokenizer lib/data/tokenizer.c
+ */
+#include "base/utf8.h"
+#include "data/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* A failure here is the bug that is looked for. */
+static void must(int condition)
+{
+    if (!condition)
+        abort();
+}
+
+static const struct {
+    const char *first, *second;
+} names[] = {
+    {"tokenizer.json", "tokenizer_config.json"},
+    {"tokenizer.model", "tokenizer_config.json"},
+    {"vocab.json", "merges.txt"},
+    {"x.tiktoken", "tokenizer_config.json"},
+};
+
+static void check_text(const struct mics_tokenizer *tokenizer, const char *text, size_t size)
+{
+    struct mics_err err = {.text = ""};
+    struct mics_encoder *encoder = NULL;
+    struct mics_decoder *decoder = NULL;
+    const uint32_t *ids = NULL;
+    const char *decoded = NULL;
+    size_t count = 0, length = 0;
+
+    must(mics_encoder_new(tokenizer, &encoder, &err) == MICS_OK);
+    if (mics_encode(encoder, text, size, MICS_TOKENIZER_TEMPLATE, &ids, &count, NULL, &err) ==
+        MICS_OK) {
+        for (size_t i = 0; i < count; i++)
+            must(ids[i] < mics_tokenizer_size(tokenizer));
+        must(mics_decoder_new(tokenizer, false, &decoder, &err) == MICS_OK);
+        must(mics_decode(decoder, ids, count, &decoded, &length, &err) == MICS_OK);
+        must(mics_utf8_check(decoded, length, NULL));
+        must(mics_decode_end(decoder, &decoded, &length, &err) == MICS_OK);
+        must(mics_utf8_check(decoded, length, NULL));
+    } else {
+        must(err.text[0] != '\0');
+    }
+    mics_decoder_free(decoder);
+    mics_encoder_free(encoder);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char text[] = "ab a1  \xc3\xa9 e\xcc\x81\n<s> \xff\xe2\x96\x81 \xe4\xb8\xad it's";
+
+    if (size < 2)
+        return 0;
+
+    const size_t kind = data[0] % (sizeof names / sizeof names[0]);
+    /* A model of SentencePiece has NULs of its own. */
+    const uint8_t *end = kind == 1 ? NULL : memchr(data + 1, 0, size - 1);
+    const size_t first = end ? (size_t)(end - data) - 1 : size - 1;
+    struct mics_tokenizer_file files[2] = {
+        {.bytes = (unsigned char *)data + 1, .size = first},
+        {.bytes = (unsigned char *)data + 1 + first, .size = size - 1 - first},
+    };
+    struct mics_err err = {.text = ""};
+    struct mics_tokenizer *tokenizer = NULL;
+
+    if (files[1].size > 0) { /* without the NUL */
+        files[1].bytes++;
+        files[1].size--;
+    }
+    strcpy(files[0].name, names[kind].first);
+    strcpy(files[1].name, names[kind].second);
+    if (mics_tokenizer_open_files(files, 2, &tokenizer, &err) == MICS_OK)
+        check_text(tokenizer, text, sizeof text - 1);
+    else
+        must(tokenizer == NULL && err.text[0] != '\0');
+    mics_tokenizer_free(tokenizer);
+    return 0;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ids and texts are those of the tokenizers library 0.23.3 (tests/reference/check_tokenizers.py
+ * compares with it on real tokenizers). */
+#include "data/tokenizer.h"
+#include "tap.h"
+
+#include <stdlib.h>
+
+/* A tokenizer in the style of SentencePiece; ' stands for ". */
+static const char *const sp =
+    "{'version': '1.0', 'truncation': null, 'added_tokens': ["
+    "{'id': 0, 'content': '<unk>', 'special': true, 'normalized': false},"
+    "{'id': 1, 'content': '<s>', 'special': true, 'normalized': false},"
+    "{'id': 17, 'content': '[X]', 'special': false, 'normalized': true, 'rstrip': true}],"
+    "'normalizer': {'type': 'Sequence', 'normalizers': [{'type': 'Prepend', 'prepend': '▁'},"
+    "{'type': 'Replace', 'pattern': {'String': ' '}, 'content': '▁'}]}, 'pre_tokenizer': null,"
+    "'post_processor': {'type': 'TemplateProcessing', 'single': ["
+    "{'SpecialToken': {'id': '<s>', 'type_id': 0}}, {'Sequence': {'id': 'A', 'type_id': 0}}],"
+    "'special_tokens': {'<s>': {'id': '<s>', 'ids': [1], 'tokens': ['<s>']}}},"
+    "'decoder': {'type': 'Sequence', 'decoders': ["
+    "{'type': 'Replace', 'pattern': {'String': '▁'}, 'content': ' '}, {'type': 'ByteFallback'},"
+    "{'type': 'Fuse'}, {'type': 'Strip', 'content': ' ', 'start': 1, 'stop': 0}]},"
+    "'model': {'type': 'BPE', 'unk_token': '<unk>', 'fuse_unk': true, 'byte_fallback': true,"
+    "'vocab': {'<unk>': 0, '<s>': 1, '<0xC3>': 2, '<0xA9>': 3, '▁': 4, 'a': 5, 'b': 6, 'ab': 7,"
+    "'▁ab': 8, '▁a': 9, '▁▁': 10, '>': 11, '>▁': 12, '<': 13, 's': 14, '[': 15, 'X': 16},"
+    "'merges': [['a', 'b'], ['▁', 'ab'], ['▁', '▁'], ['▁', 'a'], ['>', '▁']]}}";
+
+/* The text with its first `find` replaced, and ' by "; belongs to the caller. */
+static char *edit(const char *text, const char *find, const char *replacement)
+{
+    const char *found = strstr(text, find);
+    char *out = malloc(strlen(text) + strlen(replacement) + 1);
+
+    if (!found || !out)
+        abort();
+    sprintf(out, "%.*s%s%s", (int)(found - text), text, replacement, found + strlen(find));
+    for (char *c = out; *c != '\0'; c++)
+        if (*c == '\'')
+            *c = '"';
+    return out;
+}
+
+static enum mics_status open_json(char *json, struct mics_tokenizer **out, struct mics_err *err)
+{
+    const struct mics_tokenizer_file file = {
+        .name = "tokenizer.json", .bytes = (unsigned char *)json, .size = strlen(json)};
+    const enum mics_status status = mics_tokenizer_open_files(&file, 1, out, err);
+
+    free(json);
+    return status;
+}
+
+static void ids_are_those_of_the_library(void)
+{
+    static const struct {
+        const char *text;
+        uint32_t ids[8], count;
+        const char *decoded;
+    } cases[] = {
+        {"ab ab", {8, 8}, 2, "ab ab"},
+        {"a  ab", {9, 4, 8}, 3, "a  ab"},
+        {"é", {4, 2, 3}, 3, "é"},
+        {"b> ab", {4, 6, 11, 8}, 4, "b> ab"},
+        {"b> b", {4, 6, 12, 6}, 4, "b> b"},
+        {"a [X] b", {9, 17, 4, 6}, 4, "a[X] b"},
+        {"中中b", {4, 0, 6}, 3, "<unk>b"},
+        {"<s>a", {4, 13, 14, 11, 5}, 5, "<s>a"},
+        {"", {0}, 0, ""},
+    };
+    struct mics_tokenizer *tokenizer = NULL;
+    struct mics_encoder *encoder = NULL;
+    struct mics_err err = {.text = ""};
+
+    CHECK_INT(open_json(edit(sp, "'", "'"), &tokenizer, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    if (!tokenizer || mics_encoder_new(tokenizer, &encoder, &err) != MICS_OK)
+        return;
+    CHECK_INT(mics_tokenizer_size(tokenizer), 18);
+    CHECK_INT(mics_tokenizer_begin(tokenizer), 1);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mics_decoder *decoder = NULL;
+        const uint32_t *ids = NULL;
+        const char *text = NULL;
+        uint64_t special = 0;
+        size_t count = 0, size = 0;
+
+        CHECK_INT(mics_encode(encoder, cases[i].text, strlen(cases[i].text), 0, &ids, &count,
+                              &special, &err),
+                  MICS_OK);
+        CHECK_INT(count, cases[i].count);
+        for (size_t k = 0; k < count && k < cases[i].count; k++)
+            CHECK_INT(ids[k], cases[i].ids[k]);
+        CHECK_INT(special, strstr(cases[i].text, "<s>") != NULL);
+        CHECK_INT(mics_decoder_new(tokenizer, false, &decoder, &err), MICS_OK);
+        CHECK_INT(mics_decode(decoder, ids, count, &text, &size, &err), MICS_OK);
+        CHECK(size == strlen(cases[i].decoded) && memcmp(text, cases[i].decoded, size) == 0);
+        mics_decoder_free(decoder);
+    }
+    mics_encoder_free(encoder);
+    mics_tokenizer_free(tokenizer);
+}
+
+static void what_is_not_supported_is_named(void)
+{
+    static const struct {
+        const char *find, *replacement, *message;
+    } cases[] = {
+        {"'1.0'", "'2.0'", "version: '2.0' is not supported, only '1.0'"},
+        {"'truncation': null", "'truncation': {}", "truncation: not supported"},
+        {"'truncation'", "'shuffle': 1, 'truncation'", "shuffle: not supported"},
+        {"'Prepend'", "'Lowercase'",
+         "normalizer.normalizers[0].type: normalizer 'Lowercase' is not supported"},
+        {"'pre_tokenizer': null", "'pre_tokenizer': {'type': 'BertPreTokenizer'}",
+         "pre_tokenizer.type: pre-tokenizer 'BertPreTokenizer' is not supported"},
+        {"'BPE'", "'Unigram'", "model.type: model 'Unigram' is not supported, only BPE"},
+        {"'Fuse'", "'CTC'",
+         "decoder.decoders[2]: decoder 'CTC' is not supported here with these "
+         "settings"},
+        {"'TemplateProcessing'", "'Pairs'",
+         "post_processor.type: post-processor 'Pairs' is not supported"},
+        {"'ids': [1]", "'ids': [99]",
+         "post_processor.special_tokens.<s>.ids[0]: id 99 is not in the vocabulary"},
+        {"'fuse_unk'", "'dropout': 0.1, 'fuse_unk'", "model.dropout: not supported"},
+        {"['a', 'b']", "['a', 'q']", "model.merges[0]: token 'q' is not in the vocabulary"},
+        {"['a', 'b']", "['a', 's']", "model.merges[0]: token 'as' is not in the vocabulary"},
+        {"['a', 'b']", "'a b c'", "model.merges[0]: expected two tokens"},
+        {"'a': 5", "'a': -5", "model.vocab.a: expected an id below 16777216"},
+        {"'unk_token': '<unk>'", "'unk_token': '<u>'",
+         "model.unk_token: token '<u>' is not in the vocabulary"},
+        {"'id': 1, 'content'", "'id': 2, 'content'",
+         "added_tokens[1].id: is 2, but the vocabulary has 1"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mics_tokenizer *tokenizer = NULL;
+        struct mics_err err = {.text = ""};
+        char want[256];
+
+        snprintf(want, sizeof want, "tokenizer.json: %s", cases[i].message);
+        CHECK_INT(open_json(edit(sp, cases[i].find, cases[i].replacement), &tokenizer, &err),
+                  MICS_ERR_FORMAT);
+        CHECK_STR(err.text, want);
+        CHECK(tokenizer == NULL);
+    }
+}
+
+/* A tokenizer of bytes with a list of pre-tokenizers and NFC. */
+static void pieces_and_normal_forms_are_those_of_the_library(void)
+{
+    static const char *const json =
+        "{'version': '1.0', 'normalizer': {'type': 'NFC'}, 'pre_tokenizer': {'type': 'Sequence',"
+        "'pretokenizers': [{'type': 'Digits', 'individual_digits': true}, {'type': 'Split',"
+        "'pattern': {'String': '.'}, 'behavior': 'Removed', 'invert': false}, {'type': 'ByteLevel',"
+        "'add_prefix_space': true, 'trim_offsets': true}]}, 'decoder': {'type': 'ByteLevel'},"
+        "'model': {'vocab': {'1': 0, 'Ġ': 1, 'a': 2, 'Ġa': 3, 'Ã': 4, '©': 5, 'Ã©': 6, '11': 7},"
+        "'merges': ['#version: 0.2', 'Ġ a', 'Ã ©', '1 1']}}";
+    /* e and U+0301 are one character, each digit is a piece, and a full stop goes. */
+    static const char *const text = "11.a.e\xcc\x81 a";
+    static const uint32_t want[] = {1, 0, 1, 0, 3, 1, 6, 3};
+    struct mics_tokenizer *tokenizer = NULL;
+    struct mics_encoder *encoder = NULL;
+    struct mics_err err = {.text = ""};
+    const uint32_t *ids = NULL;
+    size_t count = 0;
+
+    CHECK_INT(open_json(edit(json, "'", "'"), &tokenizer, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    if (!tokenizer || mics_encoder_new(tokenizer, &encoder, &err) != MICS_OK)
+        return;
+    CHECK_INT(mics_encode(encoder, text, strlen(text), 0, &ids, &count, NULL, &err), MICS_OK);
+    CHECK_INT(count, 8);
+    for (size_t i = 0; i < count && i < 8; i++)
+        CHECK_INT(ids[i], want[i]);
+    mics_encoder_free(encoder);
+    mics_tokenizer_free(tokenizer);
+}
+
+int main(void)
+{
+    TAP_RUN(ids_are_those_of_the_library);
+    TAP_RUN(what_is_not_supported_is_named);
+    TAP_RUN(pieces_and_normal_forms_are_those_of_the_library);
+    return tap_done();
+}
