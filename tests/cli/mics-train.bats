@@ -212,7 +212,7 @@ wait_for() # file pattern
     train --steps=10 --lr-schedule=wsd --lr-decay=4 --warmup=2 --save-every=5 --out=run -q
     rates() { jq -r 'select(.event == "step") | .lr * 1e6 | round' run/metrics.jsonl | tr '\n' ' '; }
     [ "$(rates)" = "1500 3000 3000 3000 3000 3000 1650 1091 662 300 " ]
-    jq -e 'select(.event == "run") | .settings.lr == 0.003 and .settings.lr_decay == 4' run/metrics.jsonl
+    jq -se 'map(select(.event == "run"))[0].settings | .lr == 0.003 and .lr_decay == 4' run/metrics.jsonl
     rm run/metrics.jsonl
     train --resume=run/step-000005 --steps=8 --lr=1e-3 --out=run -q
     [ "$(rates)" = "364 221 100 " ]
