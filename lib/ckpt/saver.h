@@ -51,8 +51,8 @@ void mics_saver_free(struct mics_saver *saver);
 uint64_t mics_saver_bytes(const struct mics_saver *saver);
 
 /* Start saving as OUT/step-N. No save may be in progress. The caller sets the manifest's step (on
- * all ranks) and its samples, plan, training, tokenizer and history (at least on rank 0). The saver takes over
- * the references in it and clears *manifest. */
+ * all ranks) and its samples, plan, training, tokenizer and history (at least on rank 0). The saver
+ * takes over the references in it and clears *manifest. */
 enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest *manifest,
                                   struct mics_err *err);
 

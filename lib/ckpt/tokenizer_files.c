@@ -23,6 +23,8 @@ static const char *const known_names[] = {
     "tokenizer.model",
     "vocab.json",
     "merges.txt",
+    "encoder.json",
+    "vocab.bpe",
     "vocab.txt",
     "tekken.json",
     "tokenizer_config.json",
@@ -32,7 +34,7 @@ static const char *const known_names[] = {
     "chat_template.jinja",
 };
 
-enum { ID_NAMES = 6 };
+enum { ID_NAMES = 8 };
 
 static bool has_suffix(const char *name, const char *suffix)
 {

@@ -207,6 +207,21 @@ wait_for() # file pattern
     same_numbers whole/step-000006 parts/step-000006
 }
 
+@test "train: the rate is stable, then decays; a lower one lowers its floor when resumed" {
+    requires mpi:4 jq
+    train --steps=10 --lr-schedule=wsd --lr-decay=4 --warmup=2 --save-every=5 --out=run -q
+    rates() { jq -r 'select(.event == "step") | .lr * 1e6 | round' run/metrics.jsonl | tr '\n' ' '; }
+    [ "$(rates)" = "1500 3000 3000 3000 3000 3000 1650 1091 662 300 " ]
+    jq -se 'map(select(.event == "run"))[0].settings | .lr == 0.003 and .lr_decay == 4' run/metrics.jsonl
+    rm run/metrics.jsonl
+    train --resume=run/step-000005 --steps=8 --lr=1e-3 --out=run -q
+    [ "$(rates)" = "364 221 100 " ]
+    run --separate-stderr train --resume=run --steps=9 --min-lr=1e-2 --out=run -q
+    fails 2 '--min-lr=0.01 exceeds --lr=0.001'
+    run --separate-stderr train --lr-decay=3 --out=new -q
+    fails 2 '--lr-decay: goes with --lr-schedule=wsd'
+}
+
 @test "train: Lion resumes bit for bit, in other groups too, and its momentum is not taken for SGD's" {
     plan() # optimizer ranks topology...
     {

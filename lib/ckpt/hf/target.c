@@ -259,7 +259,7 @@ enum mics_status mics_hf_add_special_tokens(json_t *config, const struct mics_mo
     }
     if (!has_id(json_object_get(config, "eos_token_id"), end))
         failed |= json_object_set_new(config, "eos_token_id", json_integer(end));
-    if (begin != end || !model->source)
+    if (begin != end || !model->source || !json_object_get(config, "bos_token_id"))
         failed |= json_object_set_new(config, "bos_token_id", json_integer(begin));
     return failed ? mics_err_nomem(err) : MICS_OK;
 }
