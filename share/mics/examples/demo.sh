@@ -166,8 +166,8 @@ else
     exit 1
 fi
 show "mics-data train --vocab=$vocab '$text' -o tokenizer"
-show "mics-data encode -t tokenizer '$text' -o data/corpus >/dev/null"
-show "mics-data show data/corpus"
+show "mics-data encode -t tokenizer '$text' -o data/corpus | mics-show"
+show "mics-data show data/corpus --sample=32 | tail -n 4"
 
 title 'A plan'
 show "mpirun -n 4 mics-probe >topology.mp"
