@@ -595,3 +595,12 @@ on_gpu() # options...
     one_line_and_code 3
     [[ $stderr == *"memory.context_bytes: says 671088639, but this choice takes 671088640"* ]]
 }
+
+@test "--vocab: a model by name takes another vocabulary; others keep theirs" {
+    cd "$BATS_TEST_TMPDIR"
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --vocab=2048 --global-batch=8 -o plan.mp
+    mics-show --json plan.mp | grep -q '"vocab_size": *2048'
+    run --separate-stderr mics-plan --topology='node:1 gpu:2' --model="$root/tests/reference/gpt2-tiny" --vocab=2048
+    [ "$status" = 2 ]
+    [[ $stderr == *"is no model by name, so --vocab does not apply"* ]]
+}

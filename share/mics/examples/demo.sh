@@ -166,8 +166,8 @@ else
     exit 1
 fi
 show "mics-data train --vocab=$vocab '$text' -o tokenizer"
-show "mkdir -p data && mics-data encode -t tokenizer '$text' -o data/corpus >data/corpus.mp"
-show "mics-data show data/corpus"
+show "mics-data encode -t tokenizer '$text' -o data/corpus | mics-show"
+show "mics-data show data/corpus --sample=32 | tail -n 4"
 
 title 'A plan'
 show "mpirun -n 4 mics-probe >topology.mp"
@@ -186,7 +186,7 @@ groups >/dev/null
 
 title 'Training, and text again'
 show "mpirun -n 4 mics-train -p plan.mp --data=data/corpus --steps=$steps --out=run"
-show "mics-sample run/latest --prompt='And the king said' --max-tokens=60 --seed=1"
+show "mics-sample run/latest --prompt='And the king said' --echo --max-tokens=60"
 show "mics-shard merge run/latest -o hf"
 
 if mics-lab run -q --nodes=1 --slots=1 -- true 2>/dev/null; then
