@@ -36,7 +36,8 @@ struct abort_context {
 static enum mics_status print_sample(const struct train_request *request,
                                      const struct mics_job *job, struct mics_err *err)
 {
-    const struct mics_sample_options sample = {.count = (uint32_t)request->sample,
+    const struct mics_sample_options sample = {.tokenizer = job->tokenizer,
+                                               .count = (uint32_t)request->sample,
                                                .temperature = request->temperature,
                                                .seed = job->settings.seed,
                                                .seq = job->plan->choice.seq,
@@ -55,6 +56,15 @@ static enum mics_status print_sample(const struct train_request *request,
     return status;
 }
 
+/* Files of tokens do not say what text they are of. */
+static bool can_decode(const struct mics_job *job)
+{
+    for (size_t i = 0; !job->tokenizer && i < job->data.source_count; i++)
+        if (job->data.sources[i].kind == MICS_SOURCE_TOKENS)
+            return false;
+    return true;
+}
+
 static enum mics_status open_reporter(struct mics_run_reporter *reporter,
                                       const struct train_request *request,
                                       const struct mics_job *job, struct mics_err *err)
@@ -63,6 +73,9 @@ static enum mics_status open_reporter(struct mics_run_reporter *reporter,
     reporter->log_every = request->log_every ? request->log_every : isatty(STDOUT_FILENO) ? 1 : 10;
     if (job->settings.val_every && job->data.val_windows == 0)
         cli_warn("data: too little text for validation: there will be none");
+    if (job->data.special)
+        cli_warn("data: special tokens in the text (%llu) are taken as ordinary text",
+                 (unsigned long long)job->data.special);
     return mics_run_reporter_open(reporter, job, request->metrics, err);
 }
 
@@ -91,7 +104,7 @@ static enum mics_status prepare(const struct train_request *request, struct mics
         return status;
     status = mics_signals_install(train_program.name, job->world->rank == 0, err);
     if (status == MICS_OK)
-        status = mics_corpus_handle_sigbus(&job->data.corpus, train_program.name, err);
+        status = mics_handle_sigbus(mics_data_find_path, &job->data, train_program.name, err);
     if (status == MICS_OK && job->world->rank == 0)
         status = open_reporter(reporter, request, job, err);
     return mics_agree(job->control, status, err);
@@ -166,7 +179,7 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
         status = mics_run_steps(run, end, err);
     if (status == MICS_OK && job->options->trace)
         status = write_trace(job, err);
-    if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample)
+    if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample && can_decode(job))
         status = mics_run_mark_local(run, print_sample(request, job, err));
     if (status == MICS_OK && job->world->rank == 0)
         status = mics_run_reporter_end(reporter, *end, err);

@@ -11,6 +11,9 @@
 
 enum {
     ID_DATA = 256,
+    ID_TOKENIZER,
+    ID_PACK,
+    ID_MASK_PROMPT,
     ID_OUT,
     ID_RESUME,
     ID_INIT,
@@ -33,7 +36,12 @@ enum {
 
 static const struct cli_option options[] = {
     {'p', "plan", "FILE", "plan (default: standard input; with --resume: from the checkpoint)"},
-    {ID_DATA, "data", "PATTERNS", "text files to train on, shell patterns separated by blanks"},
+    {ID_DATA, "data", "PATTERNS",
+     "files to train on (text, .jsonl, tokens): shell patterns, or WEIGHT:PATTERN"},
+    {ID_TOKENIZER, "tokenizer", "PATH|bytes", "of text and JSON lines (default: bytes)"},
+    {ID_PACK, "pack", "concat|document",
+     "cut sequences from all documents, or keep documents apart (default: concat)"},
+    {ID_MASK_PROMPT, "mask-prompt", NULL, "of JSON lines, learn the answers only"},
     {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
     {ID_RESUME, "resume", "PATH|auto", "continue from a checkpoint; auto: from the latest, if any"},
     {ID_INIT, "init", "PATH", "initial parameters, from a checkpoint or a Hugging Face folder"},
@@ -41,21 +49,22 @@ static const struct cli_option options[] = {
     {ID_OTHER_DATA, "other-data", NULL, "resume with different data"},
     {ID_SETTING, "steps", "N", "steps to train in total (default: 600)"},
     {ID_SETTING + 1, "seed", "N", "seed of parameters, order of data and sample (default: 1)"},
-    {ID_SETTING + 2, "lr", "RATE", "highest learning rate (default: 3e-3)"},
+    {ID_SETTING + 2, "lr", "RATE", "highest learning rate (default: by the model's size)"},
     {ID_SETTING + 3, "min-lr", "RATE", "learning rate of the last step (default: a tenth of --lr)"},
-    {ID_SETTING + 4, "lr-schedule", "constant|linear|cosine",
+    {ID_SETTING + 4, "lr-schedule", "constant|linear|cosine|wsd",
      "decay to --min-lr (default: cosine)"},
     {ID_SETTING + 5, "warmup", "N", "steps of warm-up (default: a tenth of --steps, at most 100)"},
-    {ID_SETTING + 6, "beta1", "X", "of AdamW and Lion (default: 0.9)"},
-    {ID_SETTING + 7, "beta2", "X", "of AdamW (default: 0.95) and Lion (default: 0.99)"},
-    {ID_SETTING + 8, "eps", "X", "of AdamW (default: 1e-8)"},
-    {ID_SETTING + 9, "momentum", "X", "of SGD (default: 0.9)"},
-    {ID_SETTING + 10, "weight-decay", "X", "of matrices (default: 0.1)"},
-    {ID_SETTING + 11, "clip", "NORM",
+    {ID_SETTING + 6, "lr-decay", "N", "steps of the decay of wsd (default: a fifth of --steps)"},
+    {ID_SETTING + 7, "beta1", "X", "of AdamW and Lion (default: 0.9)"},
+    {ID_SETTING + 8, "beta2", "X", "of AdamW (default: 0.95) and Lion (default: 0.99)"},
+    {ID_SETTING + 9, "eps", "X", "of AdamW (default: 1e-8)"},
+    {ID_SETTING + 10, "momentum", "X", "of SGD (default: 0.9)"},
+    {ID_SETTING + 11, "weight-decay", "X", "of matrices (default: 0.1)"},
+    {ID_SETTING + 12, "clip", "NORM",
      "largest gradient norm (default: 1 if planned with clipping)"},
-    {ID_SETTING + 12, "val-fraction", "X", "fraction of each file for validation (default: 0.05)"},
-    {ID_SETTING + 13, "val-every", "N", "steps between validations, 0: none (default: 100)"},
-    {ID_SETTING + 14, "val-batches", "N", "global batches per validation (default: 8)"},
+    {ID_SETTING + 13, "val-fraction", "X", "fraction of each file for validation (default: 0.05)"},
+    {ID_SETTING + 14, "val-every", "N", "steps between validations, 0: none (default: 100)"},
+    {ID_SETTING + 15, "val-batches", "N", "global batches per validation (default: 8)"},
     {ID_SAVE_EVERY, "save-every", "N", "steps between checkpoints (default: only at the end)"},
     {ID_KEEP, "keep", "N", "checkpoints to keep, 0: all (default: 0)"},
     {ID_KEEP_EVERY, "keep-every", "N",
@@ -153,6 +162,15 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     case ID_DATA:
         return take_pattern(request, value, err);
+    case ID_TOKENIZER:
+        job->tokenizer = value;
+        return MICS_OK;
+    case ID_PACK:
+        job->pack = value;
+        return mics_pack_parse(value, &(enum mics_pack){0}, err);
+    case ID_MASK_PROMPT:
+        job->mask_prompt = true;
+        return MICS_OK;
     case ID_OUT:
         job->out = value;
         return MICS_OK;

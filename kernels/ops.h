@@ -282,6 +282,11 @@ struct mics_op_rope {
     struct mics_rope_scaling scaling; /* all 0: plain */
 };
 
+/* Targets that no loss is computed of. LAST also ends a document: attention of operations that are
+ * given the targets does not cross it. */
+#define MICS_TARGET_NONE (-1)
+#define MICS_TARGET_LAST (-2)
+
 /* The widest head (D) that every device takes. */
 #define MICS_HEAD_MAX 256
 
@@ -289,7 +294,11 @@ struct mics_op_rope {
  * by side in each row; scaled by 1/sqrt(D), causal or full. H_kv divides H: query head h uses key
  * head h / (H / H_kv) (grouped queries, Ainslie et al. 2023; without grouping H_kv = H). lse[B, H,
  * T] is the log of each row's sum of exponentials, saved for the backward pass. Computed in blocks:
- * no T x T matrix is stored (Dao, FlashAttention-2, 2023). */
+ * no T x T matrix is stored (Dao, FlashAttention-2, 2023).
+ *
+ * With targets[B, T] sequences are made of documents: a token with MICS_TARGET_LAST is the last of
+ * its document, and no token sees one of another document. Only if causal. NULL: whole
+ * sequences. */
 struct mics_op_attention {
     void *out;
     float *lse;
@@ -297,9 +306,10 @@ struct mics_op_attention {
     uint32_t B, T, H, H_kv, D;
     bool causal;
     enum mics_dtype dtype;
+    const int32_t *targets;
 };
 
-/* grad_qkv[B, T, (H + 2 H_kv) D] is written. `delta` is scratch of [B, H, T]. */
+/* grad_qkv[B, T, (H + 2 H_kv) D] is written. `delta` is scratch of [B, H, T]; targets as above. */
 struct mics_op_attention_grad {
     void *grad_qkv;
     float *delta;
@@ -308,6 +318,7 @@ struct mics_op_attention_grad {
     uint32_t B, T, H, H_kv, D;
     bool causal;
     enum mics_dtype dtype;
+    const int32_t *targets;
 };
 
 /* out[B, T, C] = wte[tokens] (+ wpe[t]). The caller has checked that all tokens are in [0, V). wpe
@@ -332,7 +343,7 @@ struct mics_op_embedding_grad {
 
 /* For each row with 0 <= target < V: *loss_sum += lse(logits) - logits[target], and, where `grad`
  * is set, logits become softmax(logits) - onehot(target): the gradient of the *sum* of the losses.
- * A row with another target (-1: masked) adds nothing and its gradient is 0. logits: [rows, V] with
+ * A row with another target (MICS_TARGET_NONE or LAST) adds nothing and its gradient is 0. logits: [rows, V] with
  * rows of ld elements, 0: V; the elements between rows are neither read nor written. */
 struct mics_op_cross_entropy {
     void *logits;

@@ -23,12 +23,13 @@ const struct kernel {
     const char *name;
     int capability;    /* 90: compute capability 9.0 and no other; 0: any */
     bool tensor_cores; /* bf16 heads of 8, 16, ... 128 only, in tensors aligned to 16 bytes */
+    bool documents;    /* takes targets */
     cudaError_t (*forward)(const struct mics_cuda_at *at, const struct mics_op_attention *args);
     cudaError_t (*grad)(const struct mics_cuda_at *at, const struct mics_op_attention_grad *args);
 } kernels[] = {
-    {"mma", 0, true, mics_cuda_attention_mma, mics_cuda_attention_grad_mma},
-    {"plain", 0, false, mics_cuda_attention_plain, mics_cuda_attention_grad_plain},
-    {"hopper", 90, true, mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper},
+    {"mma", 0, true, true, mics_cuda_attention_mma, mics_cuda_attention_grad_mma},
+    {"plain", 0, false, true, mics_cuda_attention_plain, mics_cuda_attention_grad_plain},
+    {"hopper", 90, true, false, mics_cuda_attention_hopper, mics_cuda_attention_grad_hopper},
 };
 
 /* Which kernel a GPU gets: the row of the highest compute capability up to its own. `hopper` gets a
@@ -68,11 +69,13 @@ struct heads {
     enum mics_dtype dtype;
     uint32_t D;
     bool aligned; /* all tensors of `dtype`, to 16 bytes */
+    bool documents;
 };
 
 struct heads heads_of(const struct mics_op_attention *args)
 {
-    return {args->dtype, args->D, (((uintptr_t)args->qkv | (uintptr_t)args->out) & 15) == 0};
+    return {args->dtype, args->D, (((uintptr_t)args->qkv | (uintptr_t)args->out) & 15) == 0,
+            args->targets != nullptr};
 }
 
 struct heads heads_of(const struct mics_op_attention_grad *args)
@@ -80,11 +83,14 @@ struct heads heads_of(const struct mics_op_attention_grad *args)
     return {args->dtype, args->D,
             (((uintptr_t)args->grad_qkv | (uintptr_t)args->grad_out | (uintptr_t)args->out |
               (uintptr_t)args->qkv) &
-             15) == 0};
+             15) == 0,
+            args->targets != nullptr};
 }
 
 bool takes(const struct kernel *kernel, const struct heads &heads)
 {
+    if (heads.documents && !kernel->documents)
+        return false;
     if (!kernel->tensor_cores)
         return heads.D <= MICS_HEAD_MAX;
     return heads.dtype == MICS_BF16 && heads.D % 8 == 0 && heads.D <= 128 && heads.aligned;
@@ -106,6 +112,10 @@ enum mics_status check(enum mics_attention_kernel chosen, bool named, const stru
 {
     if (!named || takes(&kernels[chosen], heads))
         return MICS_OK;
+    if (heads.documents && !kernels[chosen].documents)
+        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                            "MICS_CUDA_ATTENTION=%s: does not take documents",
+                            kernels[chosen].name);
     return mics_err_set(err, MICS_ERR_UNSUPPORTED,
                         "MICS_CUDA_ATTENTION=%s: takes bf16 heads of 8, 16, ... 128 in tensors "
                         "aligned to 16 bytes; these are %s heads of %u%s",
@@ -161,6 +171,8 @@ cudaError_t mics_cuda_attention(const struct mics_cuda_at *at, const struct mics
         return cudaErrorNotSupported;
     if (args->B == 0 || args->T == 0 || args->H == 0)
         return cudaSuccess;
+    if (args->targets && !args->causal)
+        return cudaErrorInvalidValue;
     return kernel->forward(at, args);
 }
 
@@ -174,5 +186,7 @@ cudaError_t mics_cuda_attention_grad(const struct mics_cuda_at *at,
         return cudaErrorNotSupported;
     if (args->B == 0 || args->T == 0 || args->H == 0)
         return cudaSuccess;
+    if (args->targets && !args->causal)
+        return cudaErrorInvalidValue;
     return kernel->grad(at, args);
 }

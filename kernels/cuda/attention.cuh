@@ -21,6 +21,42 @@
 
 typedef __nv_bfloat16 mics_bf16;
 
+/* The score of a key of an earlier document. Not an infinity: a query may see nothing of the first
+ * tiles, whose sums vanish when the first score follows that is one. */
+#define MICS_HIDDEN_SCORE (-1e30f)
+
+/* The largest `value` of a warp. */
+static __device__ __forceinline__ unsigned mics_warp_max(unsigned value)
+{
+    for (int step = 16; step > 0; step /= 2)
+        value = max(value, __shfl_xor_sync(~0u, value, step));
+    return value;
+}
+
+/* The first token of the document of token t; a whole warp calls it with one t. */
+static __device__ __forceinline__ unsigned mics_document_begin(const int32_t *targets, unsigned t)
+{
+    unsigned begin = 0;
+
+    for (unsigned i = threadIdx.x % 32; i < t; i += 32)
+        if (targets[i] == MICS_TARGET_LAST)
+            begin = i + 1;
+    return mics_warp_max(begin);
+}
+
+/* The last token of the document of token t < T, likewise. */
+static __device__ __forceinline__ unsigned mics_document_end(const int32_t *targets, unsigned t,
+                                                             unsigned T)
+{
+    unsigned after = 0; /* T minus the first end that the lane finds */
+
+    for (unsigned i = t + threadIdx.x % 32; i < T && after == 0; i += 32)
+        if (targets[i] == MICS_TARGET_LAST)
+            after = T - i;
+    after = mics_warp_max(after);
+    return after ? T - after : T - 1;
+}
+
 /* Rows in global memory. */
 struct mics_rows {
     const mics_bf16 *at;

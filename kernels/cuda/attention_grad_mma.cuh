@@ -34,6 +34,7 @@ struct backward {
     unsigned blocks; /* of own rows of a head */
     float scale;
     bool causal;
+    const int32_t *targets; /* nullptr: no documents */
 };
 
 /* D: of tiles. m_: blocks of 16 rows of each warp. slice_: streamed rows of a product. held_:
@@ -95,7 +96,8 @@ static __device__ __forceinline__ float2 query_stats(const struct grad_pair &of,
 template <typename P> struct grad_warp {
     unsigned row; /* the first */
     typename P::left one, two;
-    float2 stats[P::M][2];                                        /* of own queries */
+    float2 stats[P::M][2];      /* of own queries */
+    unsigned document[P::M][2]; /* where those of own queries begin, or of own keys end */
     float sum_one[P::M][P::D / 8][4], sum_two[P::M][P::D / 8][4]; /* the second for keys only */
 };
 
@@ -126,6 +128,9 @@ grad_soften(float (&s)[P::M][P::slice / 8][4], float (&ds)[P::M][P::slice / 8][4
 
                     if (masked &&
                         ((!P::keys && c >= f.T) || (f.causal && (P::keys ? c < r : c > r))))
+                        p = 0;
+                    if (masked && f.targets &&
+                        (P::keys ? c > warp.document[m][i / 2] : c < warp.document[m][i / 2]))
                         p = 0;
                     s[m][n][i] = p;
                     ds[m][n][i] = p * (ds[m][n][i] - of.y);
@@ -158,7 +163,7 @@ grad_slice(struct grad_warp<P> &warp, mics_shared_at one, mics_shared_at two, co
            unsigned column, const struct backward &f, const struct mics_lane &lane)
 {
     unsigned first = warp.row, last = warp.row + P::M * 16 - 1, end = column + P::slice - 1;
-    bool masked = !P::keys && end >= f.T;
+    bool masked = f.targets || (!P::keys && end >= f.T);
 
     if (column >= f.T || (f.causal && (P::keys ? end < first : column > last)))
         return;
@@ -192,6 +197,35 @@ static __device__ __forceinline__ void grad_fetch(const struct backward &f,
         mics_copy_async_word_or_zero(stats + (i % 2 * (2 * P::step) + threadIdx.x) * 4,
                                      query < f.T ? from + query : from, query < f.T);
     mics_copy_commit();
+}
+
+/* Where the documents of a warp's own queries begin, or those of its own keys end. */
+template <typename P>
+static __device__ __forceinline__ void grad_documents(struct grad_warp<P> &warp,
+                                                      const int32_t *targets, unsigned T)
+{
+    const unsigned last = min(warp.row + P::M * 16, T);
+    const unsigned document = warp.row >= T ? T
+                              : P::keys     ? mics_document_end(targets, last - 1, T)
+                                            : mics_document_begin(targets, warp.row);
+
+#pragma unroll
+    for (int m = 0; m < P::M; m++)
+        warp.document[m][0] = warp.document[m][1] = document;
+    for (unsigned i = 0; i < last - min(warp.row, last); i++) {
+        const unsigned t = P::keys ? last - 1 - i : warp.row + i;
+        const bool ends = targets[t] == MICS_TARGET_LAST;
+
+#pragma unroll
+        for (int m = 0; m < P::M; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const unsigned row = warp.row + mics_row_of(m, 2 * half);
+
+                if (ends && (P::keys ? t >= row : t < row))
+                    warp.document[m][half] = P::keys ? t : t + 1;
+            }
+    }
 }
 
 /* Take the block's own tiles. */
@@ -255,15 +289,22 @@ __global__ void __launch_bounds__(P::threads, P::residents) grad_rows(const stru
     mics_shared_at at = mics_shared(memory), ring = at + P::ring_at;
     struct mics_lane lane = mics_lane_in_tile<P::D>();
     struct grad_walk walk = {b, P::keys ? head * group : head / group, P::keys ? group : 1, 0, 0};
+    const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T : nullptr;
     struct grad_warp<P> warp;
 
     if (f.causal && P::keys)
         walk.first = first / P::step;
     if (f.causal && !P::keys)
         end = min(first + P::rows, f.T);
+    if (targets && P::keys)
+        end = mics_document_end(targets, min(first + P::rows, f.T) - 1, f.T) + 1;
+    if (targets && !P::keys)
+        walk.first = mics_document_begin(targets, first) / P::step;
     walk.tiles = (end + P::step - 1) / P::step - walk.first;
     grad_begin<P>(warp, f, P::keys ? key_pair(f, b, head) : query_pair(f, b, head), first, at,
                   lane);
+    if (targets)
+        grad_documents<P>(warp, targets, f.T);
     grad_fetch<P>(f, walk, 0, ring, at + P::stats_at);
     for (unsigned i = 0; i < walk.tiles * walk.heads; i++) {
         mics_shared_at one = ring + i % 2 * (2 * P::tile_bytes), two = one + P::tile_bytes;
@@ -313,6 +354,7 @@ static inline struct backward backward_of(const struct mics_op_attention_grad *a
         .blocks = 0,
         .scale = 1 / sqrtf((float)args->D),
         .causal = args->causal,
+        .targets = args->targets,
     };
 }
 

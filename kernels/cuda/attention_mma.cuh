@@ -33,6 +33,7 @@ struct forward {
     unsigned blocks;             /* of queries of a head */
     float scale;                 /* of scores, in base 2 */
     bool causal;
+    const int32_t *targets; /* nullptr: no documents */
 };
 
 /* D: of tiles. m_: blocks of 16 queries of each warp. keys_: of a tile. held_: queries stay in
@@ -51,7 +52,8 @@ template <typename P> struct forward_warp {
     typename P::left queries;
     float out[P::M][P::D / 8][4];
     float max[P::M][2],
-        sum[P::M][2]; /* the maximum in base 2; the sum is the lane's own part of it */
+        sum[P::M][2];           /* the maximum in base 2; the sum is the lane's own part of it */
+    unsigned document[P::M][2]; /* where those of the queries begin */
 };
 
 /* Scores of one tile of keys. */
@@ -76,6 +78,22 @@ static __device__ __forceinline__ void mask(struct forward_scores<P> &to, unsign
                 if (key + (unsigned)n * 8 + mics_lane_column() + (unsigned)(i % 2) > last)
                     to.s[m][n][i] = -INFINITY;
         }
+}
+
+/* Keys before a query's document get MICS_HIDDEN_SCORE. */
+template <typename P>
+static __device__ __forceinline__ void hide(struct forward_scores<P> &to,
+                                            const struct forward_warp<P> &warp, unsigned key)
+{
+#pragma unroll
+    for (int m = 0; m < P::M; m++)
+#pragma unroll
+        for (int n = 0; n < P::keys / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (key + (unsigned)n * 8 + mics_lane_column() + (unsigned)(i % 2) <
+                    warp.document[m][i / 2])
+                    to.s[m][n][i] = MICS_HIDDEN_SCORE;
 }
 
 /* The largest score of a row over the four lanes that share it. */
@@ -150,6 +168,8 @@ attend_tile(struct forward_warp<P> &warp, mics_shared_at keys, mics_shared_at va
     mics_scores<P::D, P::M, P::keys>(of.s, warp.queries, keys, lane);
     if (masked)
         mask<P>(of, warp.row, key, f);
+    if (masked && f.targets)
+        hide<P>(of, warp, key);
     raise<P>(warp, of, f.scale);
     soften<P>(warp, of, f.scale);
     mics_add_rows<P::D, P::M, P::keys>(warp.out, of.s, values, lane);
@@ -208,6 +228,28 @@ static __device__ __forceinline__ void fetch(const struct head &head, unsigned j
     mics_copy_commit();
 }
 
+/* Where the documents of a warp's queries begin. */
+template <typename P>
+static __device__ __forceinline__ void find_documents(struct forward_warp<P> &warp,
+                                                      const int32_t *targets, unsigned T)
+{
+    const unsigned begin = mics_document_begin(targets, min(warp.row, T));
+
+#pragma unroll
+    for (int m = 0; m < P::M; m++)
+        warp.document[m][0] = warp.document[m][1] = begin;
+    for (unsigned t = warp.row; t < min(warp.row + P::M * 16, T); t++) {
+        const bool ends = targets[t] == MICS_TARGET_LAST;
+
+#pragma unroll
+        for (int m = 0; m < P::M; m++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                if (ends && t < warp.row + mics_row_of(m, 2 * half))
+                    warp.document[m][half] = t + 1;
+    }
+}
+
 template <typename P>
 static __device__ __forceinline__ void begin(struct forward_warp<P> &warp, unsigned row)
 {
@@ -235,24 +277,28 @@ __global__ void __launch_bounds__(P::threads, P::residents) attend(const struct 
     mics_shared_at at = mics_shared(memory), ring = at + P::ring_at;
     struct mics_lane lane = mics_lane_in_tile<P::D>();
     struct head head = head_of(f, b, h);
+    const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T : nullptr;
+    unsigned start = targets ? mics_document_begin(targets, first) / P::keys : 0;
     struct forward_warp<P> warp;
 
     begin<P>(warp, first + in_tile);
+    if (targets)
+        find_documents<P>(warp, targets, f.T);
     mics_tile_load<P::D, P::queries, P::threads>(at, head.queries, first);
-    fetch<P>(head, 0, ring);
-    for (unsigned key = 0, j = 0; key < seen; key += P::keys, j++) {
+    fetch<P>(head, start, ring);
+    for (unsigned key = start * P::keys, j = start; key < seen; key += P::keys, j++) {
         mics_shared_at keys = ring + j % 2 * (2 * P::tile_bytes), values = keys + P::tile_bytes;
         unsigned end = key + P::keys;
 
         mics_copy_wait<0>();
         __syncthreads();
-        if (j == 0)
+        if (j == start)
             warp.queries.begin(at, in_tile, lane);
         if (end < seen)
             fetch<P>(head, j + 1, ring);
         if (f.causal && key > last)
             continue;
-        if (end > f.T || (f.causal && end - 1 > warp.row))
+        if (targets || end > f.T || (f.causal && end - 1 > warp.row))
             attend_tile<P, true>(warp, keys, values, key, f, lane);
         else
             attend_tile<P, false>(warp, keys, values, key, f, lane);
@@ -289,6 +335,7 @@ static inline struct forward forward_of(const struct mics_op_attention *args)
         .blocks = 0,
         .scale = MICS_LOG2E / sqrtf((float)args->D),
         .causal = args->causal,
+        .targets = args->targets,
     };
 }
 

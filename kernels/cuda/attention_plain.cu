@@ -130,6 +130,7 @@ template <typename T> struct plain_forward {
     unsigned T_, H, H_kv, D, blocks;
     float scale;
     bool causal;
+    const int32_t *targets; /* nullptr: no documents */
 };
 
 struct plain_row {
@@ -168,11 +169,17 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attend_plain(const struct plain
     unsigned kv = h / (f.H / f.H_kv), end = f.causal ? min(first + TILE, f.T_) : f.T_;
     size_t stride = (size_t)(f.H + 2 * f.H_kv) * f.D;
     const T *from = f.qkv + b * f.T_ * stride;
+    const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T_ : nullptr;
+    unsigned begin = targets ? mics_document_begin(targets, first) : 0, document = begin;
     struct plain_row stats = {-INFINITY, 0};
     float out[width / SHARE] = {};
 
+    for (unsigned t = first; targets && t < min(query, f.T_); t++)
+        if (targets[t] == MICS_TARGET_LAST)
+            document = t + 1;
+
     plain_load(queries, from + h * f.D, stride, first, f.T_, f.D);
-    for (unsigned key = 0; key < end; key += TILE) {
+    for (unsigned key = begin / TILE * TILE; key < end; key += TILE) {
         float s[COLUMNS], factor;
 
         plain_load(keys, from + (f.H + kv) * f.D, stride, key, f.T_, f.D);
@@ -183,6 +190,8 @@ __global__ void __launch_bounds__(PLAIN_THREADS) attend_plain(const struct plain
             bool seen = key + c < f.T_ && (!f.causal || key + c <= query);
 
             s[j] = seen ? plain_dot(queries + r * ld, keys + c * ld, f.D) * f.scale : -INFINITY;
+            if (key + c < document)
+                s[j] = MICS_HIDDEN_SCORE;
         }
         factor = plain_soften(row, s, &stats);
         __syncwarp();
@@ -219,7 +228,7 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_atten
         .out = static_cast<T *>(args->out), .lse = args->lse,
         .qkv = static_cast<const T *>(args->qkv), .T_ = args->T, .H = args->H, .H_kv = args->H_kv,
         .D = args->D, .blocks = plain_blocks(args->T), .scale = 1 / sqrtf((float)args->D),
-        .causal = args->causal,
+        .causal = args->causal, .targets = args->targets,
     };
 
     return args->D <= 64    ? launch<T, 64>(f, args->B, at->stream)
@@ -238,6 +247,7 @@ template <typename T> struct plain_backward {
     unsigned T_, B, H, H_kv, D, blocks;
     float scale;
     bool causal;
+    const int32_t *targets; /* nullptr: no documents */
 };
 
 /* delta[b, h, t] = sum over d of grad_out * out, one warp for each. 2 flops an element. */
@@ -296,10 +306,12 @@ static __device__ struct plain_tiles plain_carve(float *memory, unsigned D)
 }
 
 /* P and dS of the thread's row with the tile that begins at row `column` of the other side. `h` is
- * the head of the queries. */
+ * the head of the queries; `document` is where that of the own query begins, or of the own key
+ * ends. */
 template <bool keys, typename T>
 static __device__ void plain_scores(const struct plain_tiles &at, const struct plain_backward<T> &f,
-                                    size_t h_of_all, unsigned own, unsigned column)
+                                    size_t h_of_all, unsigned own, unsigned document,
+                                    unsigned column)
 {
     unsigned ld = plain_ld(f.D), r = threadIdx.x / SHARE;
 
@@ -307,7 +319,8 @@ static __device__ void plain_scores(const struct plain_tiles &at, const struct p
         unsigned query = keys ? column + c : own, key = keys ? own : column + c;
         float p = 0, ds = 0;
 
-        if (query < f.T_ && key < f.T_ && (!f.causal || key <= query)) {
+        if (query < f.T_ && key < f.T_ && (!f.causal || key <= query) &&
+            (keys ? query <= document : key >= document)) {
             float s = plain_dot(at.own_one + r * ld, at.one + c * ld, f.D) * f.scale;
 
             p = expf(s - f.lse[h_of_all * f.T_ + query]);
@@ -330,9 +343,24 @@ __global__ void __launch_bounds__(PLAIN_THREADS) grad_plain(const struct plain_b
     unsigned head = blockIdx.x / f.blocks % heads, b = blockIdx.x / f.blocks / heads;
     unsigned begin = keys && f.causal ? first : 0;
     unsigned end = !keys && f.causal ? min(first + TILE, f.T_) : f.T_;
+    const int32_t *targets = f.targets ? f.targets + (size_t)b * f.T_ : nullptr;
+    unsigned document = keys ? f.T_ - 1 : 0; /* of the own row, see plain_scores() */
     struct plain_pair<T> mine = keys ? key_pair(f, b, head) : query_pair(f, b, head);
     float sum_one[width / SHARE] = {}, sum_two[width / SHARE] = {};
 
+    if (targets && keys) {
+        unsigned last = min(first + TILE, f.T_) - 1;
+
+        document = mics_document_end(targets, last, f.T_);
+        end = document + 1;
+        for (unsigned t = last + 1; t-- > own;)
+            document = targets[t] == MICS_TARGET_LAST ? t : document;
+    } else if (targets) {
+        document = mics_document_begin(targets, first);
+        begin = document / TILE * TILE;
+        for (unsigned t = first; t < min(own, f.T_); t++)
+            document = targets[t] == MICS_TARGET_LAST ? t + 1 : document;
+    }
     plain_load(at.own_one, mine.one, mine.ld_one, first, f.T_, f.D);
     plain_load(at.own_two, mine.two, mine.ld_two, first, f.T_, f.D);
     for (unsigned i = 0; i < (keys ? group : 1); i++) {
@@ -343,7 +371,7 @@ __global__ void __launch_bounds__(PLAIN_THREADS) grad_plain(const struct plain_b
             plain_load(at.one, other.one, other.ld_one, column, f.T_, f.D);
             plain_load(at.two, other.two, other.ld_two, column, f.T_, f.D);
             __syncthreads();
-            plain_scores<keys>(at, f, (size_t)b * f.H + h, own, column);
+            plain_scores<keys>(at, f, (size_t)b * f.H + h, own, document, column);
             plain_add<width>(sum_one, at.ds, at.one, f.D);
             if (keys)
                 plain_add<width>(sum_two, at.p, at.two, f.D);
@@ -396,7 +424,7 @@ static cudaError_t run(const struct mics_cuda_at *at, const struct mics_op_atten
         .lse = args->lse, .stride = (size_t)(args->H + 2 * args->H_kv) * args->D,
         .ld_out = (size_t)args->H * args->D, .T_ = args->T, .B = args->B, .H = args->H,
         .H_kv = args->H_kv, .D = args->D, .blocks = plain_blocks(args->T),
-        .scale = 1 / sqrtf((float)args->D), .causal = args->causal,
+        .scale = 1 / sqrtf((float)args->D), .causal = args->causal, .targets = args->targets,
     };
 
     return args->D <= 64    ? launch_all<T, 64>(f, at->stream)

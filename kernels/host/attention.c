@@ -31,6 +31,7 @@ struct head {
     size_t ld, ld_out;
     uint32_t T, D;
     bool causal;
+    const int32_t *targets; /* [T] of the sequence; NULL: it is one document */
 };
 
 static inline struct head head_at(const void *qkv, enum mics_dtype dtype, uint32_t b, uint32_t h,
@@ -113,6 +114,41 @@ static inline void mask_diagonal(float *scores, uint32_t keys)
             scores[j * BLOCK + i] = -INFINITY;
 }
 
+/*
+ * Documents. A query sees keys from the first token of its document on. The score of an earlier key
+ * becomes a number instead of an infinity, because a query may see none of the first block of keys
+ * of its block of queries: its sums, which are then of equal scores, are multiplied by 0 when the
+ * first key follows that it sees.
+ */
+
+#define HIDDEN (-1e30f)
+
+/* first[i]: the first token that query `query` + i sees, ascending. */
+static void find_documents(uint32_t first[BLOCK], const struct head *head, uint32_t query)
+{
+    const uint32_t rows = block_size(head->T, query);
+    uint32_t begin = head->targets ? query : 0;
+
+    while (begin > 0 && head->targets[begin - 1] != MICS_TARGET_LAST)
+        begin--;
+    for (uint32_t i = 0; i < BLOCK; i++) {
+        first[i] = begin;
+        if (head->targets && i < rows && head->targets[query + i] == MICS_TARGET_LAST)
+            begin = query + i + 1;
+    }
+}
+
+/* In a block of keys from `key` on, hide those before the document of each query. */
+static void hide_documents(float *scores, const uint32_t first[BLOCK], uint32_t key, uint32_t keys)
+{
+    if (first[BLOCK - 1] <= key)
+        return;
+    for (uint32_t j = 0; j < keys; j++)
+        for (uint32_t i = 0; i < BLOCK; i++)
+            if (key + j < first[i])
+                scores[j * BLOCK + i] = HIDDEN;
+}
+
 /* Keys that a vector of queries sees of a block. */
 static inline uint32_t keys_seen(bool diagonal, uint32_t keys, unsigned v)
 {
@@ -132,6 +168,7 @@ struct forward_block {
     float out[MICS_HOST_HEAD_MAX * BLOCK];   /* [D][query] */
     float scores[BLOCK * BLOCK];             /* [key][query], then their exponentials */
     float max[BLOCK], sum[BLOCK];            /* [query] */
+    uint32_t first[BLOCK];                   /* [query], key that it sees */
     float wide[2]
               [BLOCK * MICS_HOST_HEAD_MAX]; /* keys and values in bf16; before them the queries */
 };
@@ -214,22 +251,24 @@ static struct rows rows_at(const struct head *head, size_t part, uint32_t t, uin
     return widen_rows(head->qkv, part + t * head->ld, head->ld, rows, head->D, head->dtype, buffer);
 }
 
+/* `first`: nothing has been summed yet. */
 static void attend_keys(struct forward_block *block, const struct head *head, uint32_t query,
-                        uint32_t key)
+                        uint32_t key, bool first)
 {
     uint32_t keys = block_size(head->T, key);
     bool diagonal = head->causal && key == query;
 
     score_keys(block, rows_at(head, head->key, key, keys, block->wide[0]), keys, head->D, diagonal);
+    hide_documents(block->scores, block->first, key, keys);
     for (unsigned v = 0; v < VECTORS; v++) {
         mics_vf rescale = softmax_column(block, v, keys_seen(diagonal, keys, v));
         float *column = block->out + v * MICS_LANES;
 
-        for (uint32_t d = 0; key > 0 && d < head->D; d++, column += BLOCK)
+        for (uint32_t d = 0; !first && d < head->D; d++, column += BLOCK)
             mics_vstore(column, mics_vload(column) * rescale);
     }
     add_values(block, rows_at(head, head->value, key, keys, block->wide[1]), keys, head->D,
-               diagonal, key == 0);
+               diagonal, first);
 }
 
 static void load_queries(struct forward_block *block, const struct head *head, uint32_t query,
@@ -247,12 +286,15 @@ static void attend(const struct head *head, uint32_t query, void *out, size_t fi
     uint32_t stop = head->causal ? query + rows : head->T;
 
     load_queries(&block, head, query, rows);
+    find_documents(block.first, head, query);
     for (unsigned i = 0; i < BLOCK; i++) {
         block.max[i] = -INFINITY;
         block.sum[i] = 0;
     }
-    for (uint32_t key = 0; key < stop; key += BLOCK)
-        attend_keys(&block, head, query, key);
+    const uint32_t start = block.first[0] / BLOCK * BLOCK;
+
+    for (uint32_t key = start; key < stop; key += BLOCK)
+        attend_keys(&block, head, query, key, key == start);
     for (unsigned i = 0; i < rows; i++)
         lse[i] = block.max[i] + logf(block.sum[i]);
     for (unsigned i = 0; i < BLOCK; i++)
@@ -276,6 +318,8 @@ static void attend_blocks(void *context, uint64_t begin, uint64_t end)
             head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D);
 
         head.causal = args->causal;
+        if (args->targets)
+            head.targets = args->targets + (size_t)b * args->T;
         attend(&head, query, args->out,
                ((size_t)b * args->T + query) * head.ld_out + (size_t)h * args->D,
                args->lse + ((size_t)b * args->H + h) * args->T + query);
@@ -287,6 +331,7 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
     uint64_t work = mics_ceil_div(args->T, BLOCK) * args->B * args->H;
 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
+    assert(args->causal || !args->targets);
     if (work > 0)
         mics_pool_run(pool, work, 1, attend_blocks, (void *)args);
 }
@@ -334,6 +379,7 @@ struct grad_block {
     float p[BLOCK * BLOCK], ds[BLOCK * BLOCK]; /* [key][query] */
     float wide[2][BLOCK * MICS_HOST_HEAD_MAX]; /* rows widened from bf16 */
     float lse[BLOCK], delta[BLOCK];            /* [query] */
+    uint32_t first[BLOCK];                     /* [query], key that it sees */
     uint32_t rows, width;
     float scale;
 };
@@ -372,6 +418,7 @@ static void load_block(struct grad_block *block, const struct head *head, const 
     copy_rows(block->query, block->width, from, rows, D, block->scale);
     copy_rows(block->out, block->width, out, rows, D, 1.0f);
     memset(block->grad_t, 0, (size_t)D * BLOCK * sizeof(float));
+    find_documents(block->first, head, query);
     for (uint32_t i = 0; i < BLOCK; i++) {
         block->lse[i] = i < block->rows ? grads->lse[query + i] : 0;
         block->delta[i] = i < block->rows ? grads->delta[query + i] : 0;
@@ -476,6 +523,7 @@ static void grad_keys(struct grad_block *block, const struct head *head, uint32_
     }
     if (diagonal)
         mask_diagonal(block->p, count);
+    hide_documents(block->p, block->first, key, count);
     for (unsigned v = 0; v < VECTORS; v++)
         probabilities(block, v, keys_seen(diagonal, count, v));
     for (s.from = 0; s.from < count; s.from += s.span) {
@@ -508,7 +556,9 @@ static void grad_head(const struct head *head, const struct grads *grads)
 
     for (uint32_t query = 0; query < head->T; query += BLOCK) {
         load_block(&block, head, grads, query);
-        for (uint32_t key = 0; key < (head->causal ? query + block.rows : head->T); key += BLOCK) {
+        const uint32_t stop = head->causal ? query + block.rows : head->T;
+
+        for (uint32_t key = block.first[0] / BLOCK * BLOCK; key < stop; key += BLOCK) {
             struct sums sums = {.ld = head->ld};
 
             if (!bf16) {
@@ -569,6 +619,8 @@ static struct pair pair_at(const struct mics_op_attention_grad *args, uint32_t b
     };
 
     pair.head.causal = args->causal;
+    if (args->targets)
+        pair.head.targets = args->targets + (size_t)b * args->T;
     return pair;
 }
 
@@ -608,6 +660,8 @@ static void grad_shared_keys(const struct mics_op_attention_grad *args, uint32_t
 
             for (uint32_t query = args->causal ? key : 0; query < args->T; query += BLOCK) {
                 load_block(&block, &pair.head, &pair.grads, query);
+                if (block.first[0] >= key + BLOCK)
+                    break; /* these queries, and later ones, are of later documents */
                 grad_keys(&block, &pair.head, query, key, &sums, false);
             }
         }
@@ -641,6 +695,7 @@ void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_atten
     uint64_t groups = (uint64_t)args->B * args->H_kv;
 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
+    assert(args->causal || !args->targets);
     if (groups > 0 && args->T > 0)
         mics_pool_run(pool, groups, 1, grad_groups, (void *)args);
 }

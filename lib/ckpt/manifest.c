@@ -84,6 +84,7 @@ void mics_manifest_free(struct mics_manifest *manifest)
 {
     json_decref(manifest->plan);
     json_decref(manifest->training);
+    json_decref(manifest->tokenizer);
     json_decref(manifest->history);
     free(manifest->files);
     *manifest = (struct mics_manifest){0};
@@ -136,6 +137,8 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
 
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
         failed |= json_object_set_new(doc, members[i].key, members[i].value) != 0;
+    if (manifest->tokenizer)
+        failed |= json_object_set(doc, "tokenizer", manifest->tokenizer) != 0;
     if (failed) {
         json_decref(doc);
         return mics_err_nomem(err);
@@ -202,6 +205,11 @@ static enum mics_status read_members(const struct mics_cursor *root, struct mics
         status = mics_cursor_object(root, "training", &part, err);
     if (status == MICS_OK)
         manifest->training = json_incref((json_t *)part.value);
+    if (status == MICS_OK && mics_cursor_has(root, "tokenizer")) {
+        status = mics_cursor_object(root, "tokenizer", &part, err);
+        if (status == MICS_OK)
+            manifest->tokenizer = json_incref((json_t *)part.value);
+    }
     if (status == MICS_OK && mics_cursor_has(root, "history")) {
         status = mics_cursor_array(root, "history", 0, SIZE_MAX, &part, err);
         if (status == MICS_OK)
@@ -289,6 +297,8 @@ static enum mics_status print_summary(FILE *out, const struct mics_cursor *root,
     mics_table_bytes(table, tsv, total_bytes(manifest));
     if (status == MICS_OK) {
         mics_tree_print_rows(table, "training", manifest->training, tsv);
+        if (manifest->tokenizer)
+            mics_tree_print_rows(table, "tokenizer", manifest->tokenizer, tsv);
         return mics_table_finish(table, out, tsv, err);
     }
     mics_table_free(table);

@@ -38,6 +38,7 @@ struct mics_manifest {
     uint64_t samples;    /* sequences seen by all ranks */
     json_t *plan;        /* the document mics.plan */
     json_t *training;    /* settings and data of the run; only the trainer interprets it */
+    json_t *tokenizer;   /* tokenizer_files.h; NULL: not known */
     json_t *history;     /* array, or NULL */
     uint32_t file_count; /* p_optim * parts (table.h) */
     struct mics_file_sum *files;

@@ -21,7 +21,8 @@ struct mics_saver {
     struct mics_checkpoint checkpoint;
     const char *out;
     struct mics_keep keep;
-    int64_t file; /* that this rank writes; -1: none */
+    const struct mics_tokenizer_files *tokenizer; /* or NULL */
+    int64_t file;                                 /* that this rank writes; -1: none */
     uint64_t count;
     float *snapshot; /* [count] */
     enum stage stage;
@@ -79,6 +80,11 @@ enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const 
     return MICS_OK;
 }
 
+void mics_saver_add_tokenizer(struct mics_saver *saver, const struct mics_tokenizer_files *files)
+{
+    saver->tokenizer = files;
+}
+
 void mics_saver_free(struct mics_saver *saver)
 {
     if (!saver)
@@ -105,12 +111,18 @@ bool mics_saver_busy(const struct mics_saver *saver)
     return mics_background_task_busy(&saver->task);
 }
 
+static uint64_t tokenizer_bytes(const struct mics_saver *saver)
+{
+    return saver->tokenizer ? mics_tokenizer_files_bytes(saver->tokenizer) : 0;
+}
+
 static enum mics_status make_temporary(const struct mics_saver *saver, struct mics_err *err)
 {
     const struct mics_ckpt_form *form = saver->checkpoint.form;
     const uint64_t files = (uint64_t)form->choice->shape.p_optim * form->parts;
-    enum mics_status status = mics_check_space(
-        saver->out, mics_shard_file_bytes(form) * files + MANIFEST_RESERVE, "the checkpoint", err);
+    const uint64_t bytes = mics_shard_file_bytes(form) * files + tokenizer_bytes(saver);
+    enum mics_status status =
+        mics_check_space(saver->out, bytes + MANIFEST_RESERVE, "the checkpoint", err);
 
     if (status == MICS_OK)
         status = mics_file_remove_tree(saver->temporary, err);
@@ -253,8 +265,12 @@ static enum mics_status write_manifest(const struct mics_saver *saver, struct mi
 static enum mics_status publish(void *context, struct mics_err *err)
 {
     struct mics_saver *saver = context;
-    enum mics_status status = write_manifest(saver, err);
+    enum mics_status status = MICS_OK;
 
+    if (saver->tokenizer)
+        status = mics_tokenizer_files_write(saver->tokenizer, saver->temporary, err);
+    if (status == MICS_OK)
+        status = write_manifest(saver, err);
     if (status == MICS_OK)
         status = mics_checkpoint_publish(saver->out, saver->temporary, saver->saved.path, err);
     if (status == MICS_OK)
@@ -275,7 +291,7 @@ static enum mics_status start_publishing(struct mics_saver *saver, struct mics_e
     if (status != MICS_OK)
         return end_save(saver, status);
     saver->stage = PUBLISHING;
-    saver->saved.bytes += saver->encoded_bytes;
+    saver->saved.bytes += saver->encoded_bytes + tokenizer_bytes(saver);
     if (comm->rank == 0)
         mics_background_task_start(&saver->task, publish, saver);
     return MICS_OK;

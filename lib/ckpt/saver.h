@@ -22,6 +22,7 @@
 #define MICS_CKPT_SAVER_H
 
 #include "ckpt/checkpoint.h"
+#include "ckpt/tokenizer_files.h"
 
 #include <stdbool.h>
 
@@ -41,6 +42,8 @@ struct mics_saved {
 enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const char *out,
                                 const struct mics_keep *keep, struct mics_saver **out_saver,
                                 struct mics_err *err);
+/* Have rank 0 write these files into each checkpoint. They must outlive the saver. */
+void mics_saver_add_tokenizer(struct mics_saver *saver, const struct mics_tokenizer_files *files);
 /* Waits for this rank's thread. NULL is fine. */
 void mics_saver_free(struct mics_saver *saver);
 
@@ -48,7 +51,7 @@ void mics_saver_free(struct mics_saver *saver);
 uint64_t mics_saver_bytes(const struct mics_saver *saver);
 
 /* Start saving as OUT/step-N. No save may be in progress. The caller sets the manifest's step (on
- * all ranks) and its samples, plan, training and history (at least on rank 0). The saver takes over
+ * all ranks) and its samples, plan, training, tokenizer and history (at least on rank 0). The saver takes over
  * the references in it and clears *manifest. */
 enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest *manifest,
                                   struct mics_err *err);

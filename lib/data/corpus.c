@@ -90,12 +90,12 @@ static int on_glob_error(const char *path, int code)
     return code != ENOENT;
 }
 
+/* Add what `pattern` matches. */
 static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
                                struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
     const bool wildcard = has_wildcard(pattern);
-    size_t before = corpus->count;
     glob_t found = {0};
     int code = glob(pattern, GLOB_NOSORT, on_glob_error, &found);
 
@@ -105,9 +105,28 @@ static enum mics_status expand(struct mics_corpus *corpus, const char *pattern,
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s': a folder cannot be read", pattern);
     for (size_t i = 0; status == MICS_OK && i < found.gl_pathc; i++)
         status = add_path(corpus, found.gl_pathv[i], wildcard, err);
+    globfree(&found);
+    return status;
+}
+
+enum mics_status mics_corpus_add(struct mics_corpus *corpus, const char *pattern,
+                                 const char *suffix, struct mics_err *err)
+{
+    const size_t before = corpus->count, length = strlen(pattern) + 1;
+    enum mics_status status = expand(corpus, pattern, err);
+
+    if (status == MICS_OK && corpus->count == before && suffix && !has_wildcard(pattern)) {
+        char *longer = malloc(length + strlen(suffix));
+
+        if (!longer)
+            return mics_err_nomem(err);
+        memcpy(longer, pattern, length);
+        strcat(longer, suffix);
+        status = expand(corpus, longer, err);
+        free(longer);
+    }
     if (status == MICS_OK && corpus->count == before)
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' matches no file", pattern);
-    globfree(&found);
     return status;
 }
 
@@ -122,22 +141,13 @@ static const char *word_end(const char *text)
     return text;
 }
 
-static enum mics_status expand_words(struct mics_corpus *corpus, const char *text,
-                                     struct mics_err *err)
+const char *mics_corpus_next_word(const char **text, size_t *length)
 {
-    enum mics_status status = MICS_OK;
+    const char *begin = *text + strspn(*text, " \t\n"), *end = word_end(begin);
 
-    while (status == MICS_OK && *(text += strspn(text, " \t\n"))) {
-        const char *end = word_end(text);
-        char *pattern = strndup(text, (size_t)(end - text));
-
-        if (!pattern)
-            return mics_err_nomem(err);
-        status = expand(corpus, pattern, err);
-        free(pattern);
-        text = end;
-    }
-    return status;
+    *text = end;
+    *length = (size_t)(end - begin);
+    return *begin ? begin : NULL;
 }
 
 static int by_path(const void *a, const void *b)
@@ -173,15 +183,8 @@ static void deduplicate(struct mics_corpus *corpus)
     qsort(all, kept, sizeof *all, by_path);
 }
 
-static enum mics_status find_files(const char *const *patterns, size_t pattern_count,
-                                   struct mics_corpus *corpus, struct mics_err *err)
+enum mics_status mics_corpus_sort(struct mics_corpus *corpus, struct mics_err *err)
 {
-    for (size_t i = 0; i < pattern_count; i++) {
-        enum mics_status status = expand_words(corpus, patterns[i], err);
-
-        if (status != MICS_OK)
-            return status;
-    }
     if (corpus->count == 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "no pattern is given");
     deduplicate(corpus);
@@ -222,34 +225,58 @@ static enum mics_status map(struct mics_document *document, struct mics_err *err
     return status;
 }
 
-static uint64_t fingerprint_document(uint64_t seed, const struct mics_document *document)
+uint64_t mics_corpus_fingerprint(uint64_t seed, const void *bytes, uint64_t size)
 {
-    const unsigned char *bytes = document->bytes;
-    uint64_t size = document->size, half = FINGERPRINT_WHOLE / 2;
+    const uint64_t half = FINGERPRINT_WHOLE / 2;
     uint64_t hash = XXH64(&size, sizeof size, seed);
 
     if (size <= FINGERPRINT_WHOLE)
         return size ? XXH64(bytes, size, hash) : hash;
     hash = XXH64(bytes, half, hash);
-    return XXH64(bytes + size - half, half, hash);
+    return XXH64((const unsigned char *)bytes + size - half, half, hash);
+}
+
+enum mics_status mics_corpus_map(struct mics_corpus *corpus, struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    corpus->bytes = 0;
+    for (size_t i = 0; status == MICS_OK && i < corpus->count; i++) {
+        const struct mics_document *document = &corpus->documents[i];
+
+        status = map(&corpus->documents[i], err);
+        corpus->bytes += document->size;
+        if (status == MICS_OK)
+            corpus->fingerprint =
+                mics_corpus_fingerprint(corpus->fingerprint, document->bytes, document->size);
+    }
+    if (status == MICS_OK && corpus->bytes == 0)
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s'%s: no text, only empty files",
+                              corpus->documents[0].path, corpus->count > 1 ? " and others" : "");
+    return status;
 }
 
 enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_count,
                                   struct mics_corpus *corpus, struct mics_err *err)
 {
-    enum mics_status status;
+    enum mics_status status = MICS_OK;
+    size_t length;
 
     *corpus = (struct mics_corpus){0};
-    status = find_files(patterns, pattern_count, corpus, err);
-    for (size_t i = 0; status == MICS_OK && i < corpus->count; i++) {
-        status = map(&corpus->documents[i], err);
-        corpus->bytes += corpus->documents[i].size;
-        if (status == MICS_OK)
-            corpus->fingerprint = fingerprint_document(corpus->fingerprint, &corpus->documents[i]);
+    for (size_t i = 0; status == MICS_OK && i < pattern_count; i++) {
+        const char *text = patterns[i], *word;
+
+        while (status == MICS_OK && (word = mics_corpus_next_word(&text, &length))) {
+            char *pattern = strndup(word, length);
+
+            status = pattern ? mics_corpus_add(corpus, pattern, NULL, err) : mics_err_nomem(err);
+            free(pattern);
+        }
     }
-    if (status == MICS_OK && corpus->bytes == 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s'%s: no text, only empty files",
-                              corpus->documents[0].path, corpus->count > 1 ? " and others" : "");
+    if (status == MICS_OK)
+        status = mics_corpus_sort(corpus, err);
+    if (status == MICS_OK)
+        status = mics_corpus_map(corpus, err);
     if (status != MICS_OK)
         mics_corpus_close(corpus);
     return status;
@@ -269,12 +296,13 @@ void mics_corpus_close(struct mics_corpus *corpus)
 }
 
 /* For the handler of SIGBUS. */
-static const struct mics_corpus *guarded_corpus;
+static mics_find_mapping *find_mapping;
+static const void *mappings;
 static const char *program_name;
 
-/* The path of the document that `address` is mapped from, or NULL. Async-signal-safe. */
-static const char *find_path(const struct mics_corpus *corpus, const void *address)
+const char *mics_corpus_find_path(const void *context, const void *address)
 {
+    const struct mics_corpus *corpus = context;
     const unsigned char *byte = address;
 
     for (size_t i = 0; i < corpus->count; i++) {
@@ -294,7 +322,7 @@ static struct iovec text(const char *string)
 
 static void on_sigbus(int number, siginfo_t *info, void *context)
 {
-    const char *path = find_path(guarded_corpus, info->si_addr);
+    const char *path = find_mapping(mappings, info->si_addr);
 
     (void)context;
     if (path) {
@@ -307,12 +335,13 @@ static void on_sigbus(int number, siginfo_t *info, void *context)
     signal(number, SIG_DFL); /* the access is repeated, and ends the process */
 }
 
-enum mics_status mics_corpus_handle_sigbus(const struct mics_corpus *corpus, const char *program,
-                                           struct mics_err *err)
+enum mics_status mics_handle_sigbus(mics_find_mapping *find, const void *context,
+                                    const char *program, struct mics_err *err)
 {
     struct sigaction action = {.sa_sigaction = on_sigbus, .sa_flags = SA_SIGINFO};
 
-    guarded_corpus = corpus;
+    find_mapping = find;
+    mappings = context;
     program_name = program;
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGBUS, &action, NULL) != 0)

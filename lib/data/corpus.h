@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * corpus.h - the text files of a training run, found by patterns and mapped into memory.
+ * corpus.h - the files of a data set, found by patterns; those of text are mapped into memory.
  *
  * Documents are sorted by path (by bytes, whatever the locale), so every rank and every run has
  * them in the same order. A file that several patterns match, or that has two names, counts once.
@@ -18,7 +18,7 @@
 
 struct mics_document {
     char *path;
-    const unsigned char *bytes; /* mapped, read only; NULL for an empty file */
+    const unsigned char *bytes; /* mapped, read only; NULL: empty, or not mapped */
     uint64_t size;
     uint64_t device, inode;
 };
@@ -28,25 +28,43 @@ struct mics_corpus {
     struct mics_document *documents;
     size_t count, capacity;
     uint64_t bytes;       /* of all documents */
-    uint64_t fingerprint; /* see mics_corpus_open() */
+    uint64_t fingerprint; /* see mics_corpus_map() */
 };
 
-/* Open the files that match `patterns`: shell patterns as of glob(3), several in one string
- * separated by blanks, a blank in a name written "\ ". A pattern with wildcards skips the folders
- * that it matches. MICS_ERR_FORMAT, with the pattern or path quoted: a pattern without wildcards
- * names a folder or a file that is not regular, a pattern matches no file, or there is no text at
- * all.
- *
- * The fingerprint is XXH64 over the sizes of the documents and their bytes; of documents over 1 MiB
- * the first and the last 512 KiB count. It does not depend on names. */
+/* The next of several words in one string that blanks separate, a blank in a word written "\ ":
+ * *text moves behind it, and *length is its length. NULL: there is none. */
+const char *mics_corpus_next_word(const char **text, size_t *length);
+
+/* Find the files that match a pattern as of glob(3), and add them. With wildcards it skips folders.
+ * `suffix`, unless NULL, is appended where nothing matches a pattern without wildcards.
+ * MICS_ERR_FORMAT, with the pattern or path quoted: a pattern without wildcards names a folder or a
+ * file that is not regular, or it matches no file. */
+enum mics_status mics_corpus_add(struct mics_corpus *corpus, const char *pattern,
+                                 const char *suffix, struct mics_err *err);
+/* Sort the files that were added, keeping one name of each. MICS_ERR_FORMAT: none, or too many. */
+enum mics_status mics_corpus_sort(struct mics_corpus *corpus, struct mics_err *err);
+
+/* Map the files. MICS_ERR_FORMAT: there is no text at all. The fingerprint is that of all
+ * documents, one after another. It does not depend on names. */
+enum mics_status mics_corpus_map(struct mics_corpus *corpus, struct mics_err *err);
+
+/* XXH64 over `size` and the bytes; of more than 1 MiB the first and the last 512 KiB count. */
+uint64_t mics_corpus_fingerprint(uint64_t seed, const void *bytes, uint64_t size);
+
+/* All of these for text: the words of `patterns` are patterns. */
 enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_count,
                                   struct mics_corpus *corpus, struct mics_err *err);
 void mics_corpus_close(struct mics_corpus *corpus); /* all zeros is fine */
 
+/* The path of the file that `address` is mapped from, or NULL. Async-signal-safe. */
+typedef const char *mics_find_mapping(const void *context, const void *address);
+/* Such a function for the text of a corpus. */
+const char *mics_corpus_find_path(const void *corpus, const void *address);
+
 /* Handle SIGBUS, which reading a mapped file that was truncated raises: print one line with the
  * path on standard error and exit with status 1. A SIGBUS from elsewhere ends the process as usual.
- * For one corpus of the process; it and `program`, which begins the line, must not go away. */
-enum mics_status mics_corpus_handle_sigbus(const struct mics_corpus *corpus, const char *program,
-                                           struct mics_err *err);
+ * `context` and `program`, which begins the line, must not go away. */
+enum mics_status mics_handle_sigbus(mics_find_mapping *find, const void *context,
+                                    const char *program, struct mics_err *err);
 
 #endif

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/data.h"
 
+#include "base/num.h"
 #include "base/philox.h"
+#include "base/units.h"
+#include "ops.h"
 
 #include <assert.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #define FEISTEL_ROUNDS 6
 
@@ -12,62 +18,184 @@
 #define STREAM_PERMUTE ((uint64_t)0x6f72646572 << 24)
 #define STREAM_OFFSET  ((uint64_t)0x7374617274 << 24)
 
-static enum mics_status split_documents(struct mics_data *data, double val_fraction,
-                                        struct mics_err *err)
+#define CHECKED_SAMPLES 64
+
+/* The golden ratio in 32 bits, odd; and the part that all weights share. */
+#define GOLDEN 0x9e3779b9u
+#define WHOLE  ((uint64_t)1 << 32)
+
+/*
+ * Opening.
+ */
+
+/* WEIGHT:PATTERN. false: no weight. */
+static bool split_weight(const char *word, double *weight, const char **pattern)
+{
+    const size_t digits = strspn(word, "0123456789.eE+-");
+    char text[32];
+
+    if (digits == 0 || word[digits] != ':' || digits >= sizeof text)
+        return false;
+    memcpy(text, word, digits);
+    text[digits] = '\0';
+    *pattern = word + digits + 1;
+    return mics_parse_double(text, 0, 1e9, weight, NULL) == MICS_OK;
+}
+
+/* Add a word's files to the source that it belongs to: a new one, if it has a weight. */
+static enum mics_status add_word(struct mics_data *data, struct mics_corpus *corpora,
+                                 const char *word, struct mics_err *err)
+{
+    const char *pattern = word;
+    double weight = 0;
+    const bool weighted = split_weight(word, &weight, &pattern);
+    const bool first = data->source_count == 0;
+
+    if (weighted && weight <= 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "'%s': a weight must be greater than 0", word);
+    if (!first && weighted != (data->weights[0] > 0))
+        return mics_err_set(err, MICS_ERR_FORMAT, "'%s' has %s weight, but others have %s", word,
+                            weighted ? "a" : "no", weighted ? "none" : "one");
+    if (data->source_count == MICS_DATA_MAX_SOURCES)
+        return mics_err_set(err, MICS_ERR_FORMAT, "more than %d data sets", MICS_DATA_MAX_SOURCES);
+    if (first || weighted) {
+        corpora[data->source_count] = (struct mics_corpus){0};
+        data->weights[data->source_count++] = weight;
+    }
+    return mics_corpus_add(&corpora[data->source_count - 1], pattern, ".bin", err);
+}
+
+static enum mics_status add_words(struct mics_data *data, struct mics_corpus *corpora,
+                                  const char *text, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
+    const char *begin;
+    size_t length;
 
-    for (size_t i = 0; status == MICS_OK && i < data->corpus.count; i++) {
-        const struct mics_document *document = &data->corpus.documents[i];
-        uint64_t val = (uint64_t)((double)document->size * val_fraction);
-        uint64_t train = document->size - val;
+    while (status == MICS_OK && (begin = mics_corpus_next_word(&text, &length))) {
+        char *word = strndup(begin, length);
 
-        if (document->size == 0)
-            continue;
-        status = mics_tokens_append(&data->train, document->bytes, train, err);
-        if (status == MICS_OK)
-            status = mics_tokens_append(&data->val, document->bytes + train, val, err);
+        status = word ? add_word(data, corpora, word, err) : mics_err_nomem(err);
+        free(word);
     }
     return status;
 }
 
-static enum mics_status count_windows(struct mics_data *data, struct mics_err *err)
+/* From weights to their parts of [0, WHOLE). */
+static enum mics_status divide(struct mics_data *data, struct mics_err *err)
 {
-    if (data->train.count < (uint64_t)data->seq + 1)
-        return mics_err_set(
-            err, MICS_ERR_FORMAT, "%llu tokens to train on are too few: one sequence needs %llu",
-            (unsigned long long)data->train.count, (unsigned long long)data->seq + 1);
-    data->train_windows = data->train.count / data->seq;
-    data->val_windows = data->val.count ? (data->val.count - 1) / data->seq : 0;
+    double sum = 0, below = 0;
+
+    for (size_t i = 0; i < data->source_count; i++) {
+        data->weights[i] = data->source_count == 1 ? 1 : data->weights[i];
+        sum += data->weights[i];
+    }
+    for (size_t i = 0; i < data->source_count; i++) {
+        data->weights[i] /= sum;
+        below += data->weights[i];
+        data->limits[i] =
+            i + 1 == data->source_count ? WHOLE : (uint64_t)llround(below * (double)WHOLE);
+        if (data->limits[i] <= (i ? data->limits[i - 1] : 0))
+            return mics_err_set(err, MICS_ERR_FORMAT, "data set %zu has a weight of only %g of all",
+                                i + 1, data->weights[i]);
+    }
     return MICS_OK;
+}
+
+static void add_up(struct mics_data *data)
+{
+    data->fingerprint = data->sources[0].fingerprint;
+    for (size_t i = 0; i < data->source_count; i++) {
+        const struct mics_source *source = &data->sources[i];
+        const uint64_t words[] = {source->fingerprint, data->limits[i]};
+
+        data->train_windows += source->train.windows;
+        data->val_windows += source->val.windows;
+        data->train_tokens += source->train.tokens.count;
+        data->documents += source->document_count;
+        data->bytes += source->corpus.bytes;
+        data->special += source->encoded.special;
+        if (data->source_count > 1)
+            data->fingerprint = XXH64(words, sizeof words, data->fingerprint);
+    }
+    if (data->pack != MICS_PACK_CONCAT || data->mask_prompt) {
+        const uint32_t way[] = {data->pack, data->mask_prompt};
+
+        data->fingerprint = XXH64(way, sizeof way, data->fingerprint);
+    }
+}
+
+static enum mics_status open_sources(const struct mics_data_options *options,
+                                     struct mics_data *data, struct mics_corpus *corpora,
+                                     struct mics_err *err)
+{
+    const struct mics_source_options source = {.tokenizer = options->tokenizer,
+                                               .val_fraction = options->val_fraction,
+                                               .seq = options->seq,
+                                               .vocab_size = options->vocab_size,
+                                               .pack = options->pack,
+                                               .mask_prompt = options->mask_prompt};
+    enum mics_status status = MICS_OK;
+
+    if (data->source_count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT, "no pattern is given");
+    data->sources = calloc(data->source_count, sizeof *data->sources);
+    if (!data->sources)
+        return mics_err_nomem(err);
+    status = divide(data, err);
+    for (size_t i = 0; status == MICS_OK && i < data->source_count; i++) {
+        status = mics_corpus_sort(&corpora[i], err);
+        if (status == MICS_OK)
+            status = mics_source_open(&corpora[i], &source, &data->sources[i], err);
+    }
+    return status;
 }
 
 enum mics_status mics_data_open(const struct mics_data_options *options, struct mics_data *data,
                                 struct mics_err *err)
 {
-    enum mics_status status;
+    struct mics_corpus corpora[MICS_DATA_MAX_SOURCES] = {{0}};
+    enum mics_status status = MICS_OK;
 
-    *data = (struct mics_data){.seq = options->seq, .seed = options->seed};
-    if (options->vocab_size < MICS_TOKEN_VOCAB_SIZE)
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "token %d (end of document) is outside the model's vocabulary of %u",
-                            MICS_TOKEN_END, options->vocab_size);
-    status = mics_corpus_open(options->patterns, options->pattern_count, &data->corpus, err);
+    *data = (struct mics_data){.seq = options->seq,
+                               .vocab_size = options->vocab_size,
+                               .seed = options->seed,
+                               .pack = options->pack,
+                               .mask_prompt = options->mask_prompt};
+    for (size_t i = 0; status == MICS_OK && i < options->pattern_count; i++)
+        status = add_words(data, corpora, options->patterns[i], err);
     if (status == MICS_OK)
-        status = split_documents(data, options->val_fraction, err);
+        status = open_sources(options, data, corpora, err);
+    for (size_t i = 0; i < MICS_DATA_MAX_SOURCES; i++)
+        mics_corpus_close(&corpora[i]);
     if (status == MICS_OK)
-        status = count_windows(data, err);
-    if (status != MICS_OK)
+        add_up(data);
+    else
         mics_data_close(data);
     return status;
 }
 
 void mics_data_close(struct mics_data *data)
 {
-    mics_tokens_free(&data->train);
-    mics_tokens_free(&data->val);
-    mics_corpus_close(&data->corpus);
+    for (size_t i = 0; data->sources && i < data->source_count; i++)
+        mics_source_close(&data->sources[i]);
+    free(data->sources);
+    *data = (struct mics_data){0};
 }
+
+const char *mics_data_find_path(const void *context, const void *address)
+{
+    const struct mics_data *data = context;
+    const char *path = NULL;
+
+    for (size_t i = 0; !path && i < data->source_count; i++)
+        path = mics_source_find_path(&data->sources[i], address);
+    return path;
+}
+
+/*
+ * Order.
+ */
 
 /* Bits of each half of the smallest even power of two >= count. */
 static unsigned half_bits(uint64_t count)
@@ -105,29 +233,157 @@ uint64_t mics_data_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64
     return index;
 }
 
-/* `seq` tokens from `position` on, and their targets, of which only the last is not a token too. */
-static void read_window(const struct mics_tokens *from, uint64_t position, uint32_t seq,
-                        int32_t *tokens, int32_t *targets)
+/* The sum of floor((a i + b) / m) over 0 <= i < n, modulo 2^64; n, a, b <= 2^32, 1 <= m <= 2^32. */
+static uint64_t floor_sum(uint64_t n, uint64_t m, uint64_t a, uint64_t b)
 {
-    mics_tokens_read(from, position, seq, tokens);
-    memcpy(targets, tokens + 1, (seq - 1) * sizeof *targets);
-    mics_tokens_read(from, position + seq, 1, targets + seq - 1);
+    uint64_t sum = 0;
+
+    while (n > 0) {
+        sum += (n % 2 ? (n - 1) / 2 * n : n / 2 * (n - 1)) * (a / m) + n * (b / m);
+        a %= m;
+        b %= m;
+        const uint64_t last = a * n + b, next = m;
+
+        n = last / m; /* the same sum, counted by rows instead of columns */
+        b = last % m;
+        m = a;
+        a = next;
+    }
+    return sum;
 }
 
-void mics_data_read_train(const struct mics_data *data, uint64_t sample, int32_t *tokens,
-                          int32_t *targets)
+/* How many of the first `samples` samples are below `limit` of [0, WHOLE): GOLDEN is odd, so WHOLE
+ * samples in a row take each value once. */
+static uint64_t count_below(uint64_t samples, uint64_t limit)
 {
-    const uint64_t epoch = sample / data->train_windows, index = sample % data->train_windows;
-    const uint64_t window = mics_data_permute(data->seed, epoch, data->train_windows, index);
-    const uint64_t offset = mics_philox_u64(data->seed, STREAM_OFFSET, epoch) % data->train.count;
+    const uint64_t rest = samples % WHOLE;
 
-    read_window(&data->train, offset + window * data->seq, data->seq, tokens, targets);
+    return samples / WHOLE * limit + floor_sum(rest, WHOLE, GOLDEN, 0) + rest -
+           floor_sum(rest, WHOLE, GOLDEN, WHOLE - limit);
 }
 
-void mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,
-                        int32_t *targets)
+uint64_t mics_data_source_samples(const struct mics_data *data, size_t source, uint64_t samples)
 {
-    read_window(&data->val, window * data->seq, data->seq, tokens, targets);
+    return count_below(samples, data->limits[source]) -
+           (source ? count_below(samples, data->limits[source - 1]) : 0);
+}
+
+/* The source of a sample; *sample becomes its number among the samples of that source. */
+static size_t find_source(const struct mics_data *data, uint64_t *sample)
+{
+    const uint64_t at = (uint32_t)(*sample * GOLDEN);
+    size_t source = 0;
+
+    if (data->source_count == 1)
+        return 0;
+    while (at >= data->limits[source])
+        source++;
+    *sample = mics_data_source_samples(data, source, *sample);
+    return source;
+}
+
+/*
+ * Reading.
+ */
+
+/* From tokens[seq] and the one that follows the last of them. */
+static void make_targets(uint32_t seq, uint32_t next, int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t i = 0; i < seq; i++) {
+        const uint32_t token = i + 1 < seq ? (uint32_t)tokens[i + 1] : next;
+
+        targets[i] = token & MICS_TOKEN_PROMPT ? MICS_TARGET_NONE : (int32_t)token;
+        tokens[i] = (int32_t)((uint32_t)tokens[i] & ~MICS_TOKEN_PROMPT);
+    }
+}
+
+static enum mics_status read_window(const struct mics_data *data, const struct mics_tokens *from,
+                                    uint64_t position, int32_t *tokens, int32_t *targets,
+                                    struct mics_err *err)
+{
+    uint32_t next = 0;
+    enum mics_status status =
+        mics_tokens_read(from, position, data->seq, data->vocab_size, (uint32_t *)tokens, err);
+
+    if (status == MICS_OK)
+        status = mics_tokens_read(from, position + data->seq, 1, data->vocab_size, &next, err);
+    if (status == MICS_OK)
+        make_targets(data->seq, next, tokens, targets);
+    return status;
+}
+
+/* A row of whole documents and padding, or a piece of one document. */
+static enum mics_status read_row(const struct mics_data *data, const struct mics_part *part,
+                                 uint64_t row, int32_t *tokens, int32_t *targets,
+                                 struct mics_err *err)
+{
+    const uint64_t begin = part->rows[row], end = part->rows[row + 1];
+    const uint32_t length = (uint32_t)(end - begin);
+    uint32_t next = 0;
+    enum mics_status status =
+        mics_tokens_read(&part->tokens, begin, length, data->vocab_size, (uint32_t *)tokens, err);
+
+    if (status == MICS_OK)
+        status = mics_tokens_read(&part->tokens, end, 1, data->vocab_size, &next, err);
+    if (status != MICS_OK)
+        return status;
+    make_targets(length, next, tokens, targets);
+    for (uint64_t at = begin; at < end;) {
+        at = mics_tokens_document_end(&part->tokens, at);
+        if (at <= end)
+            targets[at - begin - 1] = MICS_TARGET_LAST;
+    }
+    for (uint32_t i = length; i < data->seq; i++) {
+        tokens[i] = 0;
+        targets[i] = MICS_TARGET_NONE;
+    }
+    return MICS_OK;
+}
+
+enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sample,
+                                      int32_t *tokens, int32_t *targets, struct mics_err *err)
+{
+    const size_t source = find_source(data, &sample);
+    const struct mics_part *part = &data->sources[source].train;
+    const uint64_t seed = data->seed + source * 0x9e3779b97f4a7c15u;
+    const uint64_t epoch = sample / part->windows, index = sample % part->windows;
+    const uint64_t window = mics_data_permute(seed, epoch, part->windows, index);
+
+    if (part->rows)
+        return read_row(data, part, window, tokens, targets, err);
+    const uint64_t offset = mics_philox_u64(seed, STREAM_OFFSET, epoch) % part->tokens.count;
+
+    return read_window(data, &part->tokens, offset + window * data->seq, tokens, targets, err);
+}
+
+enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,
+                                    int32_t *targets, struct mics_err *err)
+{
+    const struct mics_source *source = data->sources;
+
+    for (; window >= source->val.windows; source++)
+        window -= source->val.windows;
+    if (source->val.rows)
+        return read_row(data, &source->val, window, tokens, targets, err);
+    return read_window(data, &source->val.tokens, window * data->seq, tokens, targets, err);
+}
+
+enum mics_status mics_data_checksum(const struct mics_data *data, uint64_t samples, uint64_t *out,
+                                    struct mics_err *err)
+{
+    const uint64_t count = mics_min_u64(samples, CHECKED_SAMPLES),
+                   step = count ? samples / count : 0;
+    const size_t bytes = data->seq * sizeof(int32_t);
+    int32_t *tokens = malloc(2 * bytes);
+    enum mics_status status = tokens ? MICS_OK : mics_err_nomem(err);
+
+    *out = 0;
+    for (uint64_t i = 0; status == MICS_OK && i < count; i++) {
+        status = mics_data_read_train(data, i * step, tokens, tokens + data->seq, err);
+        *out = XXH64(tokens, 2 * bytes, *out);
+    }
+    free(tokens);
+    return status;
 }
 
 uint64_t mics_data_batch_slot(uint32_t micro_step, uint32_t world_size, uint32_t rank,

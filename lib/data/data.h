@@ -1,58 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * data.h - text files as training and validation sequences.
+ * data.h - data sets as training and validation sequences.
  *
- * The last `val_fraction` of the bytes of each document is for validation and the rest for
- * training, so both have the same kind of text. Each part is one sequence of tokens (tokens.h), cut
- * into windows of `seq` tokens; the targets are the tokens shifted by one.
+ * The data are one source (source.h) or a blend of several with weights. The tokens of sample i of
+ * the training need no table and no state: they are a pure function of (seed, i, the data),
+ * whatever the number of ranks.
  *
- * Training treats its tokens as a ring: an epoch begins at a random offset and cuts the ring into
- * floor(tokens / seq) windows, so window borders differ from epoch to epoch. Within an epoch each
- * window comes once, in an order that is a keyed permutation of [0, windows): a Feistel network
+ * Blend. Sample i is of the source in whose part of [0, 1) the fraction of i times the golden ratio
+ * lies, in 32 bits; the parts are as large as the weights. Of any samples in a row, each source so
+ * has its share, but for a few. The samples of a source are counted by the sum of floors of a line,
+ * as in Graham, Knuth and Patashnik, "Concrete Mathematics", 3.5, in O(log i).
+ *
+ * Order. A source treats its tokens as a ring: an epoch begins at a random offset and cuts the ring
+ * into floor(tokens / seq) windows, so window borders differ from epoch to epoch. Within an epoch
+ * each window comes once, in an order that is a keyed permutation of [0, windows): a Feistel network
  * over the next even power of two, iterated until the result is in range (cycle walking: Black and
- * Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). So the tokens of sample i need no table
- * and no state: they are a pure function of (seed, i, the text), whatever the number of ranks.
+ * Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). With MICS_PACK_DOCUMENT the windows are
+ * the rows of source.h instead, the same in all epochs.
+ *
+ * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked, and for
+ * padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the end of a document.
  *
  * Validation windows begin at the first token and are always the same.
  */
 #ifndef MICS_DATA_DATA_H
 #define MICS_DATA_DATA_H
 
-#include "data/corpus.h"
-#include "data/tokens.h"
+#include "data/source.h"
+
+#define MICS_DATA_MAX_SOURCES 64
 
 struct mics_data_options {
-    const char *const *patterns; /* see mics_corpus_open() */
+    /* Words separated by blanks: each a pattern of files (corpus.h) or WEIGHT:PATTERN, which is a
+     * source of its own. All have weights or none has. */
+    const char *const *patterns;
     size_t pattern_count;
-    double val_fraction; /* in [0, 0.5] */
-    uint32_t seq;        /* T >= 1 */
-    uint32_t vocab_size; /* of the model */
+    const struct mics_tokenizer *tokenizer; /* of text and JSON lines; NULL: bytes */
+    double val_fraction;                    /* in [0, 0.5] */
+    uint32_t seq;                           /* T >= 1 */
+    uint32_t vocab_size;                    /* of the model */
     uint64_t seed;
+    enum mics_pack pack;
+    bool mask_prompt; /* prompts of JSON lines are no targets */
 };
 
 /* Immutable once open, so any number of threads may read it. */
 struct mics_data {
-    struct mics_corpus corpus;
-    struct mics_tokens train, val;
-    uint64_t train_windows; /* of an epoch; >= 1 */
+    struct mics_source *sources;            /* [source_count] */
+    double weights[MICS_DATA_MAX_SOURCES];  /* their sum is 1 */
+    uint64_t limits[MICS_DATA_MAX_SOURCES]; /* ends of their parts of [0, 2^32) */
+    size_t source_count;
+    /* Sums over the sources. */
+    uint64_t train_windows; /* sequences of an epoch; >= 1 */
     uint64_t val_windows;   /* 0: too little text for validation */
-    uint32_t seq;
+    uint64_t train_tokens, documents, bytes;
+    uint64_t special;     /* special tokens in the text, which were encoded as ordinary text */
+    uint64_t fingerprint; /* of files, tokenizer, weights and packing, but not of names */
+    uint32_t seq, vocab_size;
     uint64_t seed;
+    enum mics_pack pack;
+    bool mask_prompt;
 };
 
-/* MICS_ERR_FORMAT: no such files, no text, less text than one sequence, or a vocabulary that does
- * not include the tokens. */
+/* MICS_ERR_FORMAT: no such files, no text, less text than one sequence, a vocabulary that does not
+ * include the tokens, or weights that are none. */
 enum mics_status mics_data_open(const struct mics_data_options *options, struct mics_data *data,
                                 struct mics_err *err);
 void mics_data_close(struct mics_data *data); /* all zeros is fine */
 
-/* tokens[T], targets[T] of training sample `sample`, counted from the beginning of training. */
-void mics_data_read_train(const struct mics_data *data, uint64_t sample, int32_t *tokens,
-                          int32_t *targets);
+/* tokens[T], targets[T] of training sample `sample`, counted from the beginning of training.
+ * MICS_ERR_FORMAT: an id in a file is not in the vocabulary; with file and position. */
+enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sample,
+                                      int32_t *tokens, int32_t *targets, struct mics_err *err);
 
 /* tokens[T], targets[T] of validation window `window` < val_windows. */
-void mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,
-                        int32_t *targets);
+enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,
+                                    int32_t *targets, struct mics_err *err);
+
+/* How many of the first `samples` samples are of source `source`; divided by its train.windows,
+ * its epochs. */
+uint64_t mics_data_source_samples(const struct mics_data *data, size_t source, uint64_t samples);
+
+/* XXH64 over tokens and targets of up to 64 of the first `samples` samples, evenly spread: of what
+ * was read. */
+enum mics_status mics_data_checksum(const struct mics_data *data, uint64_t samples, uint64_t *out,
+                                    struct mics_err *err);
 
 /* The sequence in a step's global batch that is row `row` of a rank's micro-step. Each micro-step
  * takes the next world_size * micro_batch sequences, in the order of the ranks; so for all
@@ -64,5 +96,8 @@ uint64_t mics_data_batch_slot(uint32_t micro_step, uint32_t world_size, uint32_t
 /* The image of `index` under the permutation of [0, count) that (seed, epoch) select. index <
  * count, 1 <= count <= 2^62. */
 uint64_t mics_data_permute(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t index);
+
+/* The path of the file that `address` is mapped from, or NULL: for mics_handle_sigbus(). */
+const char *mics_data_find_path(const void *data, const void *address);
 
 #endif

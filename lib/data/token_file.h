@@ -9,6 +9,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum mics_token_format { MICS_TOKENS_LLMC, MICS_TOKENS_MEGATRON, MICS_TOKENS_RAW };

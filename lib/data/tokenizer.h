@@ -12,7 +12,7 @@
 #ifndef MICS_DATA_TOKENIZER_H
 #define MICS_DATA_TOKENIZER_H
 
-#include "base/err.h"
+#include "ckpt/tokenizer_files.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,13 +22,6 @@
 
 /* Immutable once open: any number of threads may use it, each with its own mics_encoder. */
 struct mics_tokenizer;
-
-/* A file of a tokenizer, as it was read; it travels with datasets and checkpoints. */
-struct mics_tokenizer_file {
-    char name[64]; /* without folder */
-    unsigned char *bytes;
-    size_t size;
-};
 
 /* Open the tokenizer of a file, or of the folder that has its files. MICS_ERR_FORMAT: one line with
  * the file and what is wrong with it or not supported. */

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/tokens.h"
 
-#include <stdlib.h>
+#include "base/num.h"
 
-enum mics_status mics_tokens_append(struct mics_tokens *tokens, const unsigned char *bytes,
-                                    uint64_t size, struct mics_err *err)
+#include <stdlib.h>
+#include <string.h>
+
+enum mics_status mics_tokens_append(struct mics_tokens *tokens, const struct mics_token_span *span,
+                                    struct mics_err *err)
 {
-    if (size == 0)
+    if (span->count == 0)
         return MICS_OK;
     if (tokens->span_count == tokens->capacity) {
         size_t capacity = tokens->capacity ? 2 * tokens->capacity : 64;
@@ -17,9 +20,9 @@ enum mics_status mics_tokens_append(struct mics_tokens *tokens, const unsigned c
         tokens->spans = spans;
         tokens->capacity = capacity;
     }
-    tokens->spans[tokens->span_count++] =
-        (struct mics_token_span){.bytes = bytes, .size = size, .first = tokens->count};
-    tokens->count += size + 1;
+    tokens->spans[tokens->span_count] = *span;
+    tokens->spans[tokens->span_count++].first = tokens->count;
+    tokens->count += span->count;
     return MICS_OK;
 }
 
@@ -45,20 +48,67 @@ static size_t find_span(const struct mics_tokens *tokens, uint64_t position)
     return low;
 }
 
-void mics_tokens_read(const struct mics_tokens *tokens, uint64_t position, uint32_t length,
-                      int32_t *out)
+/* `length` tokens of a span from its token `offset` on. */
+static enum mics_status read_span(const struct mics_token_span *span, uint64_t offset,
+                                  uint32_t length, uint32_t vocab_size, uint32_t *out,
+                                  struct mics_err *err)
 {
-    position %= tokens->count;
-    for (size_t i = find_span(tokens, position); length > 0; i = (i + 1) % tokens->span_count) {
-        const struct mics_token_span *span = &tokens->spans[i];
-        uint64_t offset = position - span->first;
+    if (span->file)
+        return mics_token_file_read(span->file, span->offset + offset, length, vocab_size,
+                                    (int32_t *)out, err);
+    if (span->ids)
+        memcpy(out, span->ids + offset, length * sizeof *out);
+    for (uint32_t i = 0; span->bytes && i < length; i++)
+        out[i] = offset + i + 1 < span->count ? span->bytes[offset + i] : MICS_TOKEN_END;
+    return MICS_OK;
+}
 
-        for (; length > 0 && offset < span->size; length--)
-            *out++ = span->bytes[offset++];
-        if (length == 0)
-            return;
-        *out++ = MICS_TOKEN_END;
-        length--;
+enum mics_status mics_tokens_read(const struct mics_tokens *tokens, uint64_t position,
+                                  uint32_t length, uint32_t vocab_size, uint32_t *out,
+                                  struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    position %= tokens->count;
+    for (size_t i = find_span(tokens, position); status == MICS_OK && length > 0;
+         i = (i + 1) % tokens->span_count) {
+        const struct mics_token_span *span = &tokens->spans[i];
+        const uint64_t offset = position - span->first;
+        const uint32_t some = (uint32_t)mics_min_u64(length, span->count - offset);
+
+        status = read_span(span, offset, some, vocab_size, out, err);
+        out += some;
+        length -= some;
         position = tokens->spans[(i + 1) % tokens->span_count].first;
     }
+    return status;
+}
+
+/* The smallest of documents[count] that is above `value`; the last one is. */
+static uint64_t next_document(const uint64_t *documents, uint64_t count, uint64_t value)
+{
+    uint64_t low = 0, high = count;
+
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+
+        if (documents[middle] > value)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return documents[low];
+}
+
+uint64_t mics_tokens_document_end(const struct mics_tokens *tokens, uint64_t position)
+{
+    const struct mics_token_span *span = &tokens->spans[find_span(tokens, position)];
+    const uint64_t end = span->first + span->count;
+
+    if (!span->documents)
+        return end;
+    const uint64_t next = next_document(span->documents, span->document_count,
+                                        span->offset + (position - span->first));
+
+    return mics_min_u64(end, span->first + (next - span->offset));
 }

@@ -13,7 +13,7 @@
 #include "device/device.h"
 
 /* Raised with every change of this file, device.h, comm.h, or kernels/ops.h. */
-#define MICS_PLUGIN_ABI   5
+#define MICS_PLUGIN_ABI   6
 #define MICS_PLUGIN_ENTRY "mics_plugin_entry"
 #define MICS_PLUGIN_FILE  "libmics-cuda.so"
 

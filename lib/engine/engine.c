@@ -187,6 +187,7 @@ enum mics_status mics_engine_submit(struct mics_engine *engine, const struct mic
         .logits_row = MICS_NONE,
         .read = &engine->results[parity],
     };
+    issue.batch.documents = engine->options.documents;
     engine->submitted++;
     mics_replay_run(engine, &engine->train, &issue);
     return engine->device->ops->failure(engine->device, err);
@@ -233,12 +234,14 @@ enum mics_status mics_engine_collect(struct mics_engine *engine, struct mics_ste
     read_timeline(engine, parity, &begin, &end);
     *out = (struct mics_step_result){
         .step = engine->flights[parity].step,
-        .loss = scalars->loss_sum / scalars->targets,
         .targets = scalars->targets,
-        .grad_norm = sqrt(scalars->squared_norm) / scalars->targets,
         .seconds = end - engine->last_end_s,
         .begin_s = begin,
     };
+    if (scalars->targets > 0) {
+        out->loss = scalars->loss_sum / scalars->targets;
+        out->grad_norm = sqrt(scalars->squared_norm) / scalars->targets;
+    }
     engine->timeline.period_s = out->seconds;
     engine->last_end_s = end;
     return mics_timeline_overlap(engine->train.schedule, &engine->timeline, &out->overlap, err);
@@ -313,6 +316,7 @@ enum mics_status mics_engine_eval(struct mics_engine *engine, mics_engine_fill *
         .logits_row = MICS_NONE,
         .read = scalars,
     };
+    issue.batch.documents = engine->options.documents;
     mics_replay_run(engine, &engine->eval, &issue);
     status = mics_replay_wait(engine, &engine->eval, 0, err);
     if (status != MICS_OK)

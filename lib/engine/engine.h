@@ -29,6 +29,7 @@ struct mics_engine_options {
     const struct mics_schedule
         *schedule; /* NULL: built from the choice. Tests pass mutated ones. */
     struct mics_optimizer_settings optimizer; /* its clip must agree with choice->clip */
+    bool documents; /* attention stays within documents, which targets end (kernels/ops.h) */
     /* [operations of the training schedule] seconds. If it is set, each operation only takes its
      * time instead of computing, communication stays real, and the loss is 0. NULL: compute. */
     const double *op_durations;
@@ -39,7 +40,7 @@ struct mics_engine_options {
 };
 
 /* Fill this rank's tokens and targets [B, T] of a micro-step: tokens below the vocabulary's size,
- * targets likewise or -1 (not counted). Called once per micro-step from mics_engine_submit() and
+ * targets likewise or negative (not counted; MICS_TARGET_LAST also ends a document). Called once per micro-step from mics_engine_submit() and
  * mics_engine_eval(). */
 typedef void mics_engine_fill(void *context, uint32_t micro_step, int32_t *tokens,
                               int32_t *targets);
@@ -53,7 +54,7 @@ struct mics_step_input {
 
 struct mics_step_result {
     uint32_t step;
-    double loss;      /* mean over the step's targets, all ranks */
+    double loss;      /* mean over the step's targets, all ranks; 0 without any */
     double targets;   /* counted, all ranks */
     double grad_norm; /* of the mean gradient */
     double seconds;   /* since the end of the step before; of the first step since its beginning */

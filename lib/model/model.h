@@ -106,7 +106,8 @@ bool mics_recompute_parse(const char *name, enum mics_recompute *out);
 struct mics_batch {
     uint32_t B, T;
     enum mics_recompute recompute;
-    bool train;                 /* false: forward only */
+    bool train;     /* false: forward only */
+    bool documents; /* attention stays within documents, which the targets end (kernels/ops.h) */
     enum mics_dtype dtype;      /* of parameters and activations */
     enum mics_dtype grad_dtype; /* of the gradients of parameters that a backward pass adds to */
 };
@@ -123,7 +124,7 @@ struct mics_pass {
     const struct mics_model *model;
     struct mics_stream *stream;
     struct mics_batch batch;
-    const int32_t *tokens, *targets; /* [B, T]; target -1: not counted */
+    const int32_t *tokens, *targets; /* [B, T]; a negative target is not counted */
     const void
         *params; /* the unit's flat vector, of batch.dtype; NULL in a backward without them */
     void *grads; /* the same layout, accumulated into; NULL in forward */

@@ -117,14 +117,11 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", job->checkpoint);
     }
-    for (size_t i = 0; status == MICS_OK && i < options->override_count; i++) {
-        const char *name = options->overrides[i].name;
-
-        status = mics_settings_set(&job->settings, name, options->overrides[i].text, err);
-        if (status == MICS_OK)
-            status = mics_settings_check_optimizer(name, job->plan->choice.optimizer, err);
-    }
-    return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice, err)
+    if (status == MICS_OK)
+        status = mics_settings_override(&job->settings, options->overrides, options->override_count,
+                                        job->plan->choice.optimizer, err);
+    return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice,
+                                                     job->plan->model->param_count, err)
                              : status;
 }
 
@@ -243,28 +240,61 @@ static enum mics_status open_pace(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
+static enum mics_status open_tokenizer(struct mics_job *job, struct mics_err *err)
+{
+    const char *path = job->options->tokenizer;
+    enum mics_status status = MICS_OK;
+
+    if (path && strcmp(path, "bytes") == 0)
+        status = mics_tokenizer_open_bytes(&job->tokenizer, err);
+    else if (path)
+        status = mics_tokenizer_open(path, &job->tokenizer, err);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "tokenizer");
+    return mics_agree(job->control, status, err);
+}
+
+/* How sequences are made: as the command line says, else as in the checkpoint. */
+static enum mics_status choose_packing(const struct mics_job *job,
+                                       struct mics_data_options *options, struct mics_err *err)
+{
+    const json_t *training = json_object_get(job->checkpoint_doc, "training");
+    const json_t *then = json_object_get(training, "data");
+    const char *pack = job->options->pack;
+
+    options->mask_prompt =
+        job->options->mask_prompt || json_is_true(json_object_get(then, "mask_prompt"));
+    if (!pack)
+        pack = json_string_value(json_object_get(then, "pack"));
+    return pack ? mics_pack_parse(pack, &options->pack, err) : MICS_OK;
+}
+
 /* Map the data and compare its fingerprint with that of rank 0: all ranks must have the same
  * text. */
 static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
 {
-    const struct mics_data_options options = {.patterns = job->options->patterns,
-                                              .pattern_count = job->options->pattern_count,
-                                              .val_fraction = job->settings.val_fraction,
-                                              .seq = job->plan->choice.seq,
-                                              .vocab_size = job->plan->model->config.vocab_size,
-                                              .seed = job->settings.seed};
-    enum mics_status status = mics_data_open(&options, &job->data, err);
+    struct mics_data_options options = {.patterns = job->options->patterns,
+                                        .pattern_count = job->options->pattern_count,
+                                        .tokenizer = job->tokenizer,
+                                        .val_fraction = job->settings.val_fraction,
+                                        .seq = job->plan->choice.seq,
+                                        .vocab_size = job->plan->model->config.vocab_size,
+                                        .seed = job->settings.seed};
+    enum mics_status status = choose_packing(job, &options, err);
     uint64_t fingerprint;
+
+    if (status == MICS_OK)
+        status = mics_data_open(&options, &job->data, err);
 
     if (status != MICS_OK)
         mics_err_prefix(err, "data");
     status = mics_agree(job->control, status, err);
     if (status != MICS_OK)
         return status;
-    fingerprint = job->data.corpus.fingerprint;
+    fingerprint = job->data.fingerprint;
     status =
         job->control->ops->broadcast_now(job->control, &fingerprint, sizeof fingerprint, 0, err);
-    if (status == MICS_OK && fingerprint != job->data.corpus.fingerprint)
+    if (status == MICS_OK && fingerprint != job->data.fingerprint)
         status = mics_err_set(err, MICS_ERR_FORMAT, "data: the files differ from those on rank 0");
     return mics_agree(job->control, status, err);
 }
@@ -274,7 +304,8 @@ static enum mics_status open_engine(struct mics_job *job, struct mics_err *err)
     struct mics_engine_options options = {.model = job->plan->model,
                                           .choice = &job->plan->choice,
                                           .world = job->world,
-                                          .optimizer = mics_settings_optimizer(&job->settings)};
+                                          .optimizer = mics_settings_optimizer(&job->settings),
+                                          .documents = job->data.pack == MICS_PACK_DOCUMENT};
     enum mics_status status;
 
     job->threads = mics_threads_per_rank(mics_world_host_ranks(job->world));
@@ -318,6 +349,7 @@ enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
         {"waiting for the plan", MICS_STARTUP_LIMIT_NONE, read_plan},
         {"reading the settings", MICS_STARTUP_LIMIT_DEFAULT, merge_settings},
         {"comparing the plan with the ranks", MICS_STARTUP_LIMIT_DEFAULT, check_shape},
+        {"reading the tokenizer", MICS_STARTUP_LIMIT_IO, open_tokenizer},
         {"reading the data", MICS_STARTUP_LIMIT_IO, open_data},
         {"opening the output folder", MICS_STARTUP_LIMIT_IO, open_shared_folder},
         {"creating communicators and allocating memory", MICS_STARTUP_LIMIT_DEFAULT, open_engine},
@@ -430,6 +462,7 @@ void mics_job_close(struct mics_job *job)
         job->comm->ops->free(job->comm);
     mics_job_device_close(&job->chosen);
     mics_data_close(&job->data);
+    mics_tokenizer_free(job->tokenizer);
     mics_plan_free(job->plan);
     json_decref(job->plan_doc);
     json_decref(job->history_doc);

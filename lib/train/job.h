@@ -15,15 +15,13 @@
 
 #define MICS_JOB_MAX_OVERRIDES 64
 
-/* A setting from the command line, which overrides the checkpoint's. */
-struct mics_setting_override {
-    const char *name, *text;
-};
-
 struct mics_job_options {
     const char *plan;            /* path, "-" for standard input; NULL: the checkpoint's own plan */
     const char *const *patterns; /* of the data */
     size_t pattern_count;
+    const char *tokenizer; /* file or folder, "bytes"; NULL: bytes */
+    const char *pack;      /* see mics_pack_parse(); NULL: the checkpoint's, concat for a new run */
+    bool mask_prompt;
     const char *out;
     const char *resume; /* a checkpoint or a run's folder; "auto": `out` if it has one; or NULL */
     const char *init;   /* as in struct mics_run_options */
@@ -52,6 +50,7 @@ struct mics_job {
     char out[MICS_PATH_MAX], checkpoint[MICS_PATH_MAX];
     struct mics_settings settings;
     struct mics_plan *plan;
+    struct mics_tokenizer *tokenizer; /* options->tokenizer; NULL: none is named */
     struct mics_data data;
     int lock; /* of `out`, on rank 0; -1: none */
     unsigned threads;

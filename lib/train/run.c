@@ -78,6 +78,8 @@ struct batch {
     uint32_t rank, world_size, micro_batch, seq;
     uint64_t first; /* training: first sample of the step; validation: first slot of the pass */
     uint64_t total; /* validation: windows to evaluate */
+    enum mics_status status;
+    struct mics_err err; /* of the first read that failed */
 };
 
 static struct batch make_batch(const struct mics_run *run)
@@ -97,22 +99,53 @@ static uint64_t slot_of_row(const struct batch *batch, uint32_t micro_step, uint
                                                batch->micro_batch, row);
 }
 
+/* A row without targets, for what is not read. */
+static void mask_row(uint32_t seq, int32_t *tokens, int32_t *targets)
+{
+    for (uint32_t i = 0; i < seq; i++) {
+        tokens[i] = 0;
+        targets[i] = MICS_TARGET_NONE;
+    }
+}
+
+/* After a read that failed the batch is still computed, of rows without targets. */
+static void note_read(struct batch *batch, enum mics_status status, const struct mics_err *err,
+                      int32_t *tokens, int32_t *targets)
+{
+    if (status == MICS_OK)
+        return;
+    mask_row(batch->seq, tokens, targets);
+    if (batch->status == MICS_OK)
+        batch->err = *err;
+    batch->status = status;
+}
+
+static enum mics_status check_reads(const struct batch *batch, struct mics_err *err)
+{
+    return batch->status == MICS_OK ? MICS_OK
+                                    : mics_err_set(err, batch->status, "data: %s", batch->err.text);
+}
+
 static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
-    const struct batch *batch = context;
+    struct batch *batch = context;
+    struct mics_err err = {""};
 
     for (uint32_t row = 0; row < batch->micro_batch; row++) {
         const size_t offset = (size_t)row * batch->seq;
 
-        mics_data_read_train(batch->data, slot_of_row(batch, micro_step, row), tokens + offset,
-                             targets + offset);
+        note_read(batch,
+                  mics_data_read_train(batch->data, slot_of_row(batch, micro_step, row),
+                                       tokens + offset, targets + offset, &err),
+                  &err, tokens + offset, targets + offset);
     }
 }
 
 /* Slot i of `total` evaluates window floor(i * windows / total); slots past the end are masked. */
 static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
-    const struct batch *batch = context;
+    struct batch *batch = context;
+    struct mics_err err = {""};
 
     for (uint32_t row = 0; row < batch->micro_batch; row++) {
         const uint64_t slot = slot_of_row(batch, micro_step, row);
@@ -121,10 +154,12 @@ static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_
         if (slot < batch->total) {
             const uint64_t window = slot * batch->data->val_windows / batch->total;
 
-            mics_data_read_val(batch->data, window, tokens + offset, targets + offset);
+            note_read(
+                batch,
+                mics_data_read_val(batch->data, window, tokens + offset, targets + offset, &err),
+                &err, tokens + offset, targets + offset);
         } else {
-            memset(tokens + offset, 0, batch->seq * sizeof *tokens);
-            memset(targets + offset, 0xff, batch->seq * sizeof *targets); /* -1: no target */
+            mask_row(batch->seq, tokens + offset, targets + offset);
         }
     }
 }
@@ -147,6 +182,8 @@ static enum mics_status validate(struct mics_run *run, enum mics_status *rank0_s
         enum mics_status status =
             mics_engine_eval(options->engine, fill_val, &batch, &pass_loss, &pass_targets, err);
 
+        if (status == MICS_OK)
+            status = check_reads(&batch, err);
         if (status != MICS_OK)
             return mics_run_mark_local(run, status);
         loss += pass_loss;
@@ -167,7 +204,11 @@ static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_
                                     .fill_context = &batch};
 
     batch.first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
-    return mics_run_mark_local(run, mics_engine_submit(run->options.engine, &input, err));
+    enum mics_status status = mics_engine_submit(run->options.engine, &input, err);
+
+    if (status == MICS_OK)
+        status = check_reads(&batch, err);
+    return mics_run_mark_local(run, status);
 }
 
 static void add_to_totals(struct mics_run *run, const struct mics_step_record *record)

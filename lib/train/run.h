@@ -86,8 +86,8 @@ void mics_run_fini(struct mics_run *run); /* all zeros is fine */
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err);
 
 /* Load state, step and samples of the checkpoint `folder`, whose manifest is `doc`.
- * MICS_ERR_FORMAT: it was trained on other data (by fingerprint, split and sequence length) and
- * `other_data` is false. Collective. */
+ * MICS_ERR_FORMAT: it was trained on other data (by fingerprint, split, sequence length, packing,
+ * order, or by what was read) and `other_data` is false. Collective. */
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
                                  bool other_data, struct mics_err *err);
 /* Read the settings in a manifest. */

@@ -31,8 +31,8 @@ enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *ra
 /* Replace the initial parameters by those of options->init. Collective. */
 enum mics_status mics_run_load_init(struct mics_run *run, struct mics_err *err);
 
-/* The member "training" of a checkpoint's manifest: data and settings. A new reference; NULL: out
- * of memory. */
-json_t *mics_run_training_json(const struct mics_run *run);
+/* The member "training" of a checkpoint's manifest: data and settings. *out: a new reference. */
+enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out,
+                                        struct mics_err *err);
 
 #endif

@@ -33,24 +33,59 @@ struct mics_checkpoint mics_run_checkpoint(const struct mics_run *run)
         .source = {.take = take, .put = put, .context = run->options.engine}};
 }
 
-static void format_fingerprint(const struct mics_data *data, char text[17])
+/* What was read of each source: a new array, or NULL if out of memory. */
+static json_t *sources_to_json(const struct mics_data *data, uint64_t samples)
 {
-    snprintf(text, 17, "%016" PRIx64, data->corpus.fingerprint);
+    json_t *list = json_array();
+
+    for (size_t i = 0; list && i < data->source_count; i++) {
+        const struct mics_part *part = &data->sources[i].train;
+        const uint64_t read = mics_data_source_samples(data, i, samples);
+        json_t *source = json_pack("{s:f,s:I,s:I,s:I}", "weight", data->weights[i], "train_tokens",
+                                   (json_int_t)part->tokens.count, "samples", (json_int_t)read,
+                                   "epoch", (json_int_t)(read / part->windows));
+
+        if (json_array_append_new(list, source) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
 }
 
-json_t *mics_run_training_json(const struct mics_run *run)
+/* NULL with *status MICS_OK: out of memory. */
+static json_t *data_to_json(const struct mics_run *run, enum mics_status *status,
+                            struct mics_err *err)
 {
     const struct mics_data *data = run->options.data;
-    json_t *settings = mics_settings_to_json(run->options.settings);
-    char fingerprint[17];
+    char fingerprint[17], checksum[17];
+    uint64_t read;
 
-    format_fingerprint(data, fingerprint);
-    return settings
-               ? json_pack("{s:o,s:{s:s,s:I,s:I,s:I,s:I}}", "settings", settings, "data",
-                           "fingerprint", fingerprint, "documents", (json_int_t)data->corpus.count,
-                           "bytes", (json_int_t)data->corpus.bytes, "train_tokens",
-                           (json_int_t)data->train.count, "seq", (json_int_t)data->seq)
-               : NULL;
+    *status = mics_data_checksum(data, run->samples, &read, err);
+    if (*status != MICS_OK)
+        return NULL;
+    snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, data->fingerprint);
+    snprintf(checksum, sizeof checksum, "%016" PRIx64, read);
+    return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b,s:o}", "fingerprint", fingerprint,
+                     "read_xxh64", checksum, "documents", (json_int_t)data->documents, "bytes",
+                     (json_int_t)data->bytes, "train_tokens", (json_int_t)data->train_tokens, "seq",
+                     (json_int_t)data->seq, "tokens", (json_int_t)(run->samples * data->seq),
+                     "seed", (json_int_t)data->seed, "pack", mics_pack_name(data->pack),
+                     "mask_prompt", data->mask_prompt, "sources",
+                     sources_to_json(data, run->samples));
+}
+
+enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out,
+                                        struct mics_err *err)
+{
+    enum mics_status status;
+    json_t *data = data_to_json(run, &status, err);
+    json_t *settings = mics_settings_to_json(run->options.settings);
+
+    *out = data && settings ? json_pack("{s:O,s:O}", "settings", settings, "data", data) : NULL;
+    json_decref(data);
+    json_decref(settings);
+    return status != MICS_OK || *out ? status : mics_err_nomem(err);
 }
 
 /* End a stage of the save. When the checkpoint is complete, rank 0's observer is called. */
@@ -102,10 +137,9 @@ enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_sta
     manifest = (struct mics_manifest){.step = run->step,
                                       .samples = run->samples,
                                       .plan = json_incref(run->options.plan_doc),
-                                      .history = json_incref(run->options.history),
-                                      .training = mics_run_training_json(run)};
+                                      .history = json_incref(run->options.history)};
     status =
-        mics_agree(run->options.control, manifest.training ? MICS_OK : mics_err_nomem(err), err);
+        mics_agree(run->options.control, mics_run_training_json(run, &manifest.training, err), err);
     if (status == MICS_OK)
         status = mics_saver_begin(run->saver, &manifest, err);
     if (status == MICS_OK)
@@ -136,34 +170,87 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings 
     return status;
 }
 
+/* What a checkpoint says about its data. */
+struct data_record {
+    const char *fingerprint, *pack, *read; /* the last may be NULL, as in older checkpoints */
+    uint64_t tokens, seq, seed;
+};
+
+static enum mics_status read_record(const json_t *doc, struct data_record *out,
+                                    struct mics_err *err)
+{
+    struct mics_cursor root = mics_cursor_root(doc), training, at;
+    enum mics_status status = mics_cursor_object(&root, "training", &training, err);
+
+    *out = (struct data_record){.pack = mics_pack_name(MICS_PACK_CONCAT)};
+    if (status == MICS_OK)
+        status = mics_cursor_object(&training, "data", &at, err);
+    if (status == MICS_OK)
+        status = mics_cursor_string(&at, "fingerprint", &out->fingerprint, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &out->tokens, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &out->seq, err);
+    if (status != MICS_OK || !mics_cursor_has(&at, "read_xxh64"))
+        return status;
+    status = mics_cursor_string(&at, "read_xxh64", &out->read, err);
+    if (status == MICS_OK)
+        status = mics_cursor_string(&at, "pack", &out->pack, err);
+    return status == MICS_OK ? mics_cursor_u64(&at, "seed", 0, INT64_MAX, &out->seed, err) : status;
+}
+
+/* Fingerprints have few of the bytes of large files; so what was read is compared as well. */
+static enum mics_status match_read(const struct mics_run *run, const struct data_record *then,
+                                   struct mics_err *err)
+{
+    char now[17];
+    uint64_t read;
+    enum mics_status status = mics_data_checksum(run->options.data, run->samples, &read, err);
+
+    if (status != MICS_OK)
+        return status;
+    snprintf(now, sizeof now, "%016" PRIx64, read);
+    if (strcmp(then->read, now) == 0)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "the data differ from what was read (checksum %s, now %s): --other-data "
+                        "resumes with the data that is there now",
+                        then->read, now);
+}
+
 static enum mics_status match_data(const struct mics_run *run, const json_t *doc,
                                    struct mics_err *err)
 {
     const struct mics_data *data = run->options.data;
-    struct mics_cursor root = mics_cursor_root(doc), training, at;
-    const char *then = NULL;
-    uint64_t tokens = 0, seq = 0;
+    struct data_record then;
     char now[17];
-    enum mics_status status = mics_cursor_object(&root, "training", &training, err);
+    enum mics_status status = read_record(doc, &then, err);
 
-    if (status == MICS_OK)
-        status = mics_cursor_object(&training, "data", &at, err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(&at, "fingerprint", &then, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &tokens, err);
-    if (status == MICS_OK)
-        status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &seq, err);
     if (status != MICS_OK)
         return status;
-    format_fingerprint(data, now);
-    if (strcmp(then, now) == 0 && tokens == data->train.count && seq == data->seq)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "trained on other data (%llu tokens in sequences of %llu, fingerprint %s; "
-                        "now %llu in %u, %s): --other-data resumes with the data that is there now",
-                        (unsigned long long)tokens, (unsigned long long)seq, then,
-                        (unsigned long long)data->train.count, data->seq, now);
+    if (then.seq != data->seq)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "trained on sequences of %llu tokens, the plan has %u: --other-data "
+                            "resumes with the plan's",
+                            (unsigned long long)then.seq, data->seq);
+    if (strcmp(then.pack, mics_pack_name(data->pack)) != 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "trained with --pack=%s, now --pack=%s: --other-data resumes with that",
+                            then.pack, mics_pack_name(data->pack));
+    if (then.read && then.seed != data->seed)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "trained in the order of --seed=%llu, now --seed=%llu: --other-data "
+                            "resumes in that",
+                            (unsigned long long)then.seed, (unsigned long long)data->seed);
+    snprintf(now, sizeof now, "%016" PRIx64, data->fingerprint);
+    if (strcmp(then.fingerprint, now) != 0 || then.tokens != data->train_tokens)
+        return mics_err_set(
+            err, MICS_ERR_FORMAT,
+            "trained on other data (%llu tokens, fingerprint %s; now %llu, %s): --other-data "
+            "resumes with the data that is there now",
+            (unsigned long long)then.tokens, then.fingerprint,
+            (unsigned long long)data->train_tokens, now);
+    return then.read ? match_read(run, &then, err) : MICS_OK;
 }
 
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,

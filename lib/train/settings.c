@@ -15,9 +15,10 @@ static const char *const lr_names[] = {
     [MICS_LR_CONSTANT] = "constant",
     [MICS_LR_LINEAR] = "linear",
     [MICS_LR_COSINE] = "cosine",
+    [MICS_LR_WSD] = "wsd",
 };
 
-/* From 1 at the end of the warm-up (progress 0) to 0 at the last step (progress 1). */
+/* From 1 where the decay begins (progress 0) to 0 at the last step (progress 1). */
 static double decay(enum mics_lr_kind kind, double progress)
 {
     switch (kind) {
@@ -25,14 +26,25 @@ static double decay(enum mics_lr_kind kind, double progress)
         return 1 - progress;
     case MICS_LR_COSINE:
         return 0.5 * (1 + cos(acos(-1.0) * progress));
+    case MICS_LR_WSD:
+        return 1 - sqrt(progress);
     case MICS_LR_CONSTANT:
         break;
     }
     return 1;
 }
 
+/* The last step at the peak of a rate that decays. */
+static uint64_t decay_begin(const struct mics_lr *lr)
+{
+    if (lr->kind != MICS_LR_WSD)
+        return lr->warmup;
+    return mics_max_u64(lr->warmup, lr->steps > lr->decay ? lr->steps - lr->decay : 0);
+}
+
 double mics_lr_at(const struct mics_lr *lr, uint64_t step)
 {
+    const uint64_t begin = decay_begin(lr);
     double progress;
 
     if (step < lr->warmup)
@@ -41,7 +53,9 @@ double mics_lr_at(const struct mics_lr *lr, uint64_t step)
         return lr->peak;
     if (step >= lr->steps)
         return lr->floor;
-    progress = (double)(step - lr->warmup) / (double)(lr->steps - lr->warmup);
+    if (step <= begin)
+        return lr->peak;
+    progress = (double)(step - begin) / (double)(lr->steps - begin);
     return lr->floor + (lr->peak - lr->floor) * decay(lr->kind, progress);
 }
 
@@ -54,35 +68,39 @@ static enum mics_status parse_lr_kind(const char *text, enum mics_lr_kind *out,
             return MICS_OK;
         }
     }
-    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of constant, linear, cosine", text);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of constant, linear, cosine, wsd",
+                        text);
 }
 
 #define MAX_INTEGER 0x1p53 /* JSON's safe range: a double represents every integer below */
 
 enum type { INTEGER, REAL, SCHEDULE };
 
-/* `min` and `max` of numbers. */
+/* `min` and `max` of numbers. `optional`: one that is negative is not written, and need not be
+ * there. */
 static const struct setting {
     const char *name;
     enum type type;
     size_t offset;
     double min, max;
+    bool optional;
 } table[] = {
-    {"steps", INTEGER, offsetof(struct mics_settings, steps), 1, 1e12},
-    {"seed", INTEGER, offsetof(struct mics_settings, seed), 0, MAX_INTEGER},
-    {"lr", REAL, offsetof(struct mics_settings, lr), 0, 1e9},
-    {"min-lr", REAL, offsetof(struct mics_settings, min_lr), 0, 1e9},
-    {"lr-schedule", SCHEDULE, offsetof(struct mics_settings, lr_schedule), 0, 0},
-    {"warmup", INTEGER, offsetof(struct mics_settings, warmup), 0, 1e12},
-    {"beta1", REAL, offsetof(struct mics_settings, beta1), 0, 0.999999},
-    {"beta2", REAL, offsetof(struct mics_settings, beta2), 0, 0.999999},
-    {"eps", REAL, offsetof(struct mics_settings, eps), 1e-15, 1},
-    {"momentum", REAL, offsetof(struct mics_settings, momentum), 0, 0.999999},
-    {"weight-decay", REAL, offsetof(struct mics_settings, weight_decay), 0, 1e6},
-    {"clip", REAL, offsetof(struct mics_settings, clip), 0, 1e9},
-    {"val-fraction", REAL, offsetof(struct mics_settings, val_fraction), 0, 0.5},
-    {"val-every", INTEGER, offsetof(struct mics_settings, val_every), 0, 1e12},
-    {"val-batches", INTEGER, offsetof(struct mics_settings, val_batches), 0, 1e9},
+    {"steps", INTEGER, offsetof(struct mics_settings, steps), 1, 1e12, false},
+    {"seed", INTEGER, offsetof(struct mics_settings, seed), 0, MAX_INTEGER, false},
+    {"lr", REAL, offsetof(struct mics_settings, lr), 0, 1e9, false},
+    {"min-lr", REAL, offsetof(struct mics_settings, min_lr), 0, 1e9, false},
+    {"lr-schedule", SCHEDULE, offsetof(struct mics_settings, lr_schedule), 0, 0, false},
+    {"warmup", INTEGER, offsetof(struct mics_settings, warmup), 0, 1e12, false},
+    {"lr-decay", INTEGER, offsetof(struct mics_settings, lr_decay), 1, 1e12, true},
+    {"beta1", REAL, offsetof(struct mics_settings, beta1), 0, 0.999999, false},
+    {"beta2", REAL, offsetof(struct mics_settings, beta2), 0, 0.999999, false},
+    {"eps", REAL, offsetof(struct mics_settings, eps), 1e-15, 1, false},
+    {"momentum", REAL, offsetof(struct mics_settings, momentum), 0, 0.999999, false},
+    {"weight-decay", REAL, offsetof(struct mics_settings, weight_decay), 0, 1e6, false},
+    {"clip", REAL, offsetof(struct mics_settings, clip), 0, 1e9, false},
+    {"val-fraction", REAL, offsetof(struct mics_settings, val_fraction), 0, 0.5, false},
+    {"val-every", INTEGER, offsetof(struct mics_settings, val_every), 0, 1e12, false},
+    {"val-batches", INTEGER, offsetof(struct mics_settings, val_batches), 0, 1e9, false},
 };
 
 #define COUNT (sizeof table / sizeof *table)
@@ -92,10 +110,11 @@ struct mics_settings mics_settings_default(void)
     return (struct mics_settings){
         .steps = 600,
         .seed = 1,
-        .lr = 3e-3,
+        .lr = -1,
         .min_lr = -1,
         .lr_schedule = MICS_LR_COSINE,
         .warmup = -1,
+        .lr_decay = -1,
         .beta1 = -1,
         .beta2 = -1,
         .eps = -1,
@@ -135,8 +154,9 @@ enum mics_status mics_settings_set(struct mics_settings *settings, const char *n
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not a setting", name);
 }
 
-enum mics_status mics_settings_check_optimizer(const char *name, enum mics_optimizer optimizer,
-                                               struct mics_err *err)
+/* Do the optimizer's updates use a setting? */
+static enum mics_status check_optimizer(const char *name, enum mics_optimizer optimizer,
+                                        struct mics_err *err)
 {
     const struct mics_optimizer_row *row = mics_optimizer_get(optimizer);
 
@@ -148,10 +168,61 @@ enum mics_status mics_settings_check_optimizer(const char *name, enum mics_optim
     return MICS_OK;
 }
 
+enum mics_status mics_settings_override(struct mics_settings *settings,
+                                        const struct mics_setting_override *overrides, size_t count,
+                                        enum mics_optimizer optimizer, struct mics_err *err)
+{
+    const double lr = settings->lr, min_lr = settings->min_lr;
+    bool has_lr = false, has_min_lr = false, has_decay = false;
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; status == MICS_OK && i < count; i++) {
+        const char *name = overrides[i].name;
+
+        has_lr |= strcmp(name, "lr") == 0;
+        has_min_lr |= strcmp(name, "min-lr") == 0;
+        has_decay |= strcmp(name, "lr-decay") == 0;
+        status = mics_settings_set(settings, name, overrides[i].text, err);
+        if (status == MICS_OK)
+            status = check_optimizer(name, optimizer, err);
+    }
+    if (has_lr && !has_min_lr) /* exactly as it was if lr is */
+        settings->min_lr = lr > 0 ? min_lr * (settings->lr / lr) : -1;
+    if (status != MICS_OK || settings->lr_schedule == MICS_LR_WSD)
+        return status;
+    settings->lr_decay = -1;
+    return has_decay ? mics_err_set(err, MICS_ERR_ARG, "--lr-decay: goes with --lr-schedule=wsd")
+                     : MICS_OK;
+}
+
+double mics_settings_default_lr(uint64_t params)
+{
+    const double rate = 6e-4 * cbrt(125e6 / (double)mics_max_u64(params, 1));
+    char rounded[32];
+
+    snprintf(rounded, sizeof rounded, "%.1e", fmin(rate, 3e-3));
+    return strtod(rounded, NULL);
+}
+
 static void set_default(double *setting, double value)
 {
     if (*setting < 0)
         *setting = value;
+}
+
+static enum mics_status resolve_lr(struct mics_settings *settings, uint64_t params,
+                                   struct mics_err *err)
+{
+    set_default(&settings->lr, mics_settings_default_lr(params));
+    set_default(&settings->min_lr, settings->lr / 10);
+    if (settings->warmup < 0)
+        settings->warmup = (int64_t)mics_min_u64(settings->steps / 10, 100);
+    if (settings->lr_decay < 0 && settings->lr_schedule == MICS_LR_WSD)
+        settings->lr_decay = (int64_t)mics_max_u64(settings->steps / 5, 1);
+    if (settings->min_lr <= settings->lr)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG, "--min-lr=%g exceeds --lr=%g", settings->min_lr,
+                        settings->lr);
 }
 
 static void resolve_optimizer(struct mics_settings *settings, enum mics_optimizer optimizer)
@@ -165,12 +236,13 @@ static void resolve_optimizer(struct mics_settings *settings, enum mics_optimize
 }
 
 enum mics_status mics_settings_resolve(struct mics_settings *settings,
-                                       const struct mics_plan_choice *choice, struct mics_err *err)
+                                       const struct mics_plan_choice *choice, uint64_t params,
+                                       struct mics_err *err)
 {
-    if (settings->min_lr < 0)
-        settings->min_lr = settings->lr / 10;
-    if (settings->warmup < 0)
-        settings->warmup = (int64_t)mics_min_u64(settings->steps / 10, 100);
+    const enum mics_status status = resolve_lr(settings, params, err);
+
+    if (status != MICS_OK)
+        return status;
     resolve_optimizer(settings, choice->optimizer);
     if (settings->clip < 0)
         settings->clip = choice->clip ? 1 : 0;
@@ -196,6 +268,13 @@ static const char *key_of(const struct setting *setting, char *buf, size_t size)
     return buf;
 }
 
+/* Is it an optional setting, of which there are integers only, that is not set? */
+static bool is_absent(const struct mics_settings *settings, const struct setting *setting)
+{
+    return setting->optional &&
+           *(const int64_t *)(const void *)((const char *)settings + setting->offset) < 0;
+}
+
 static json_t *value_of(const struct mics_settings *settings, const struct setting *setting)
 {
     const void *value = (const char *)settings + setting->offset;
@@ -217,6 +296,8 @@ json_t *mics_settings_to_json(const struct mics_settings *settings)
     char key[32];
 
     for (size_t i = 0; object && i < COUNT; i++) {
+        if (is_absent(settings, &table[i]))
+            continue;
         if (json_object_set_new(object, key_of(&table[i], key, sizeof key),
                                 value_of(settings, &table[i])) != 0) {
             json_decref(object);
@@ -235,6 +316,8 @@ static enum mics_status read_setting(const struct mics_cursor *cursor,
     char key[32];
 
     key_of(setting, key, sizeof key);
+    if (setting->optional && !mics_cursor_has(cursor, key))
+        return MICS_OK;
     switch (setting->type) {
     case INTEGER:
         return mics_cursor_u64(cursor, key, (uint64_t)setting->min, (uint64_t)setting->max,
@@ -255,7 +338,7 @@ enum mics_status mics_settings_from_json(const json_t *value, struct mics_settin
                                          struct mics_err *err)
 {
     const struct mics_cursor cursor = mics_cursor_root(value);
-    struct mics_settings read = {0};
+    struct mics_settings read = {.lr_decay = -1};
     enum mics_status status = MICS_OK;
 
     if (!json_is_object(value))
@@ -273,7 +356,8 @@ struct mics_lr mics_settings_lr(const struct mics_settings *settings)
                             .peak = settings->lr,
                             .floor = settings->min_lr,
                             .warmup = (uint64_t)settings->warmup,
-                            .steps = settings->steps};
+                            .steps = settings->steps,
+                            .decay = settings->lr_decay < 0 ? 0 : (uint64_t)settings->lr_decay};
 }
 
 struct mics_optimizer_settings mics_settings_optimizer(const struct mics_settings *settings)

@@ -7,8 +7,15 @@
  * command line.
  *
  * The learning rate rises linearly over `warmup` steps to its peak, reached at step `warmup`. Then
- * it is constant, or falls to its floor, linearly or along half a cosine (Loshchilov and Hutter,
- * "SGDR", 2017), which it reaches at step `steps`.
+ * it is constant, or falls to its floor, which it reaches at step `steps`: linearly, along half a
+ * cosine (Loshchilov and Hutter, "SGDR", 2017), or, warm-up-stable-decay, only in the last `decay`
+ * steps, as one minus a square root (Haegele et al., "Scaling Laws and Compute-Optimal Training
+ * Beyond Fixed Training Durations", 2024).
+ *
+ * The peak's default depends on N, the number of parameters: 6e-4 (125e6 / N)^(1/3), rounded to two
+ * digits, and at most 3e-3. It agrees with the models of GPT-3 at both ends (Brown et al.,
+ * "Language Models are Few-Shot Learners", 2020, table 2.1: 6e-4 for 125M, 6e-5 for 175B), and is
+ * at most 1.4 times theirs between them.
  */
 #ifndef MICS_TRAIN_SETTINGS_H
 #define MICS_TRAIN_SETTINGS_H
@@ -17,12 +24,13 @@
 
 #include <jansson.h>
 
-enum mics_lr_kind { MICS_LR_CONSTANT, MICS_LR_LINEAR, MICS_LR_COSINE };
+enum mics_lr_kind { MICS_LR_CONSTANT, MICS_LR_LINEAR, MICS_LR_COSINE, MICS_LR_WSD };
 
 struct mics_lr {
     enum mics_lr_kind kind;
     double peak, floor;
     uint64_t warmup, steps;
+    uint64_t decay; /* steps of MICS_LR_WSD; what the warm-up leaves if that is less */
 };
 
 /* The learning rate of step >= 1. */
@@ -31,9 +39,12 @@ double mics_lr_at(const struct mics_lr *lr, uint64_t step);
 struct mics_settings {
     uint64_t steps; /* in total, over all runs of a training */
     uint64_t seed;
-    double lr, min_lr; /* min_lr < 0: a tenth of lr, until resolved */
+    double lr;     /* the peak; < 0: by the model's size, until resolved */
+    double min_lr; /* at most lr; < 0: a tenth of lr, until resolved */
     enum mics_lr_kind lr_schedule;
     int64_t warmup; /* steps; < 0: a tenth of `steps` but at most 100, until resolved */
+    int64_t
+        lr_decay; /* steps of MICS_LR_WSD, of others < 0; < 0: a fifth of `steps`, until resolved */
     double beta1, beta2, eps, momentum; /* < 0: as the optimizer's row says, until resolved */
     double weight_decay;
     double clip; /* < 0: as planned, until resolved */
@@ -47,17 +58,30 @@ struct mics_settings mics_settings_default(void);
 enum mics_status mics_settings_set(struct mics_settings *settings, const char *name,
                                    const char *text, struct mics_err *err);
 
-/* Can a setting, by its name, be chosen for this optimizer? MICS_ERR_ARG: its updates ignore it. */
-enum mics_status mics_settings_check_optimizer(const char *name, enum mics_optimizer optimizer,
-                                               struct mics_err *err);
+/* A setting from the command line. */
+struct mics_setting_override {
+    const char *name, *text;
+};
 
-/* Replace the negative defaults. MICS_ERR_ARG: clipping disagrees with the plan, whose schedule has
- * a barrier for it or has not. */
+/* Set those of the command line, for a training with `optimizer`, in `settings`, which are the
+ * defaults or a checkpoint's. If lr is among them and min_lr is not, the latter keeps its ratio to
+ * lr. MICS_ERR_ARG: a value is not valid, or the optimizer or the schedule ignores the setting. */
+enum mics_status mics_settings_override(struct mics_settings *settings,
+                                        const struct mics_setting_override *overrides, size_t count,
+                                        enum mics_optimizer optimizer, struct mics_err *err);
+
+/* The default of lr for a model of `params` parameters. */
+double mics_settings_default_lr(uint64_t params);
+
+/* Replace the negative defaults, for a model of `params` parameters. MICS_ERR_ARG: min_lr exceeds
+ * lr; or clipping disagrees with the plan, whose schedule has a barrier for it or has not. */
 enum mics_status mics_settings_resolve(struct mics_settings *settings,
-                                       const struct mics_plan_choice *choice, struct mics_err *err);
+                                       const struct mics_plan_choice *choice, uint64_t params,
+                                       struct mics_err *err);
 
 json_t *mics_settings_to_json(const struct mics_settings *settings); /* NULL: out of memory */
-/* MICS_ERR_FORMAT unless every setting is there, of its type and in its range. */
+/* MICS_ERR_FORMAT unless every setting is there, of its type and in its range; lr_decay may be
+ * absent. */
 enum mics_status mics_settings_from_json(const json_t *value, struct mics_settings *settings,
                                          struct mics_err *err);
 

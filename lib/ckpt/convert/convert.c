@@ -14,6 +14,7 @@
 #include "ckpt/convert/disk_model.h"
 #include "ckpt/convert/shards.h"
 #include "ckpt/hf/hf.h"
+#include "ckpt/tokenizer_files.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
 #include "plan/memory.h"
@@ -23,7 +24,7 @@
 #include <unistd.h>
 
 #define SHARDS_RESERVE   ((uint64_t)1 << 20)  /* bytes for the manifest */
-#define HF_RESERVE       ((uint64_t)16 << 20) /* bytes for index, configuration, tokenizer */
+#define HF_RESERVE       ((uint64_t)16 << 20) /* bytes for index and configuration */
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
 /* One conversion. Must not be moved: its parts point to each other. */
@@ -39,6 +40,8 @@ struct job {
 
     json_t *config; /* of merge and cast; NULL: write no config.json */
     struct mics_hf_target hf_files;
+
+    struct mics_tokenizer_files tokenizer; /* rank 0 */
 };
 
 static void close_job(struct job *job)
@@ -46,6 +49,7 @@ static void close_job(struct job *job)
     mics_shard_target_free(&job->shards);
     mics_hf_target_free(&job->hf_files);
     mics_manifest_free(&job->manifest);
+    mics_tokenizer_files_free(&job->tokenizer);
     json_decref(job->config);
     mics_hf_close(&job->hf);
     mics_shard_source_close(&job->source);
@@ -193,7 +197,8 @@ static enum mics_status run_job(struct job *job, enum mics_status prepared,
 
     if (status == MICS_OK)
         status = mics_output_folder_create(&folder, request->comm, request->out,
-                                           mics_target_bytes(output->target) + output->reserve,
+                                           mics_target_bytes(output->target) + output->reserve +
+                                               mics_tokenizer_files_bytes(&job->tokenizer),
                                            request->dry_run, err);
     if (status == MICS_OK)
         status = write_files(request, store, output->target, source, &folder, err);
@@ -242,13 +247,59 @@ static enum mics_status prepare_shards(struct job *job, const json_t *history, s
     return status == MICS_OK ? report_target(job, &job->shards.target, err) : status;
 }
 
+/* The tokenizer that is in the folder of Hugging Face files, or --base. */
+static enum mics_status find_tokenizer(struct job *job, const char *folder, struct mics_err *err)
+{
+    return folder[0] && job->request->comm->rank == 0
+               ? mics_tokenizer_files_find(&job->tokenizer, folder, err)
+               : MICS_OK;
+}
+
+/* The tokenizer that a checkpoint lists. */
+static enum mics_status load_tokenizer(struct job *job, const struct mics_ckpt_reader *reader,
+                                       struct mics_err *err)
+{
+    return job->request->comm->rank == 0
+               ? mics_tokenizer_files_load(&job->tokenizer, reader->manifest.tokenizer,
+                                           reader->folder, err)
+               : MICS_OK;
+}
+
+static enum mics_status write_tokenizer(const struct job *job, struct mics_output_folder *folder,
+                                        struct mics_err *err)
+{
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; status == MICS_OK && i < job->tokenizer.count; i++) {
+        const struct mics_tokenizer_file *file = &job->tokenizer.items[i];
+
+        status = mics_output_folder_write(folder, file->name, file->bytes, file->size, err);
+    }
+    job->report->tokenizer_files = (unsigned)job->tokenizer.count;
+    return status;
+}
+
 static enum mics_status finish_shards(struct job *job, struct mics_output_folder *folder,
                                       struct mics_err *err)
 {
-    const enum mics_status status = mics_shard_target_write_manifest(&job->shards, &job->plan.form,
-                                                                     &job->manifest, folder, err);
+    enum mics_status status = write_tokenizer(job, folder, err);
 
+    if (status == MICS_OK)
+        status = mics_shard_target_write_manifest(&job->shards, &job->plan.form, &job->manifest,
+                                                  folder, err);
     return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
+}
+
+/* Begin's and end's ids are not known here, where files are not interpreted. */
+static enum mics_status split_tokenizer(struct job *job, struct mics_err *err)
+{
+    enum mics_status status = find_tokenizer(job, job->hf.folder, err);
+
+    if (status != MICS_OK || job->tokenizer.count == 0)
+        return status;
+    job->manifest.tokenizer =
+        json_pack("{s:o}", "files", mics_tokenizer_files_to_json(&job->tokenizer));
+    return job->manifest.tokenizer ? MICS_OK : mics_err_nomem(err);
 }
 
 /* config.json has what no tensor's shape shows: the number of heads, the epsilon of the norm. */
@@ -286,6 +337,8 @@ static enum mics_status prepare_split(struct job *job, const char *const *paths,
         status = match_config(&job->hf, job->plan.plan->model, err);
     if (status == MICS_OK)
         status = mics_hf_match(&job->hf, job->plan.plan->model, diagnostics, err);
+    if (status == MICS_OK)
+        status = split_tokenizer(job, err);
     return status == MICS_OK ? prepare_shards(job, job->plan.doc, err) : status;
 }
 
@@ -341,7 +394,10 @@ static enum mics_status prepare_reshard(struct job *job, const char *path, json_
     job->manifest.samples = reader->manifest.samples;
     job->manifest.plan = json_incref(plan_doc);
     job->manifest.training = json_incref(reader->manifest.training);
+    job->manifest.tokenizer = json_incref(reader->manifest.tokenizer);
     status = check_reshard(&job->source, &job->plan, err);
+    if (status == MICS_OK)
+        status = load_tokenizer(job, reader, err);
     return status == MICS_OK ? prepare_shards(job, reader->doc, err) : status;
 }
 
@@ -360,9 +416,14 @@ enum mics_status mics_convert_reshard(const struct mics_convert_request *request
 static enum mics_status prepare_hf_files(struct job *job, struct mics_err *err)
 {
     const char *base = job->request->base;
+    enum mics_status status = MICS_OK;
 
     if (base && access(base, R_OK | X_OK) != 0)
         return mics_err_set_errno(err, "%s", base);
+    if (base)
+        status = find_tokenizer(job, base, err);
+    if (status != MICS_OK)
+        return status;
     return report_target(job, &job->hf_files.target, err);
 }
 
@@ -373,8 +434,8 @@ static enum mics_status finish_hf_files(struct job *job, struct mics_output_fold
     enum mics_status status =
         mics_hf_target_write_metadata(&job->hf_files, job->config, request->dtype, folder, err);
 
-    if (status == MICS_OK && request->base)
-        status = mics_hf_copy_tokenizer(request->base, folder, &job->report->tokenizer_files, err);
+    if (status == MICS_OK)
+        status = write_tokenizer(job, folder, err);
     return status == MICS_OK ? mics_output_folder_commit(folder, err) : status;
 }
 
@@ -390,7 +451,12 @@ static enum mics_status prepare_merge(struct job *job, const char *path, struct 
     if (status != MICS_OK)
         return status;
     job->config = mics_model_to_hf_config(model);
-    return job->config ? prepare_hf_files(job, err) : mics_err_nomem(err);
+    status = job->config ? mics_hf_add_special_tokens(job->config, model,
+                                                      job->source.reader.manifest.tokenizer, err)
+                         : mics_err_nomem(err);
+    if (status == MICS_OK && !request->base)
+        status = load_tokenizer(job, &job->source.reader, err);
+    return status == MICS_OK ? prepare_hf_files(job, err) : status;
 }
 
 enum mics_status mics_convert_merge(const struct mics_convert_request *request, const char *path,
@@ -437,6 +503,8 @@ static enum mics_status prepare_cast(struct job *job, const char *const *paths, 
     if (status == MICS_OK)
         status = mics_hf_target_of_hf(&job->hf, request->dtype, request->file_bytes, &job->hf_files,
                                       err);
+    if (status == MICS_OK && !request->base)
+        status = find_tokenizer(job, job->hf.folder, err);
     return status == MICS_OK ? prepare_hf_files(job, err) : status;
 }
 

@@ -36,14 +36,15 @@ struct mics_convert_request {
 
     enum mics_storage_dtype dtype; /* merge and cast: type to write */
     uint64_t file_bytes;           /* merge and cast: most bytes of a file */
-    const char *base;              /* merge and cast: folder of tokenizer files, or NULL */
+    /* merge and cast: folder of tokenizer files, instead of the source's; or NULL */
+    const char *base;
 };
 
 struct mics_convert_report {
     uint32_t files;
-    uint64_t bytes;      /* to be written */
-    uint64_t free_bytes; /* on the disk, before */
-    unsigned tokenizer_files;
+    uint64_t bytes;           /* to be written */
+    uint64_t free_bytes;      /* on the disk, before */
+    unsigned tokenizer_files; /* written */
 };
 
 /* Hugging Face files (a folder, or single files) to the shards of a plan: parameters only. The plan
@@ -66,8 +67,8 @@ enum mics_status mics_convert_cast(const struct mics_convert_request *request,
                                    const char *const *paths, size_t count,
                                    struct mics_convert_report *report, struct mics_err *err);
 
-/* Check that a model is complete and undamaged: sizes, headers, the sums of a checkpoint, and that
- * the numbers of Hugging Face files are finite. Every bad file is reported. Of the request, uses
+/* Check that a model is complete and undamaged: sizes, headers, the sums of a checkpoint and of its
+ * tokenizer's files, and that the numbers of Hugging Face files are finite. Every bad file is reported. Of the request, uses
  * only comm, host_ranks, diagnostics and progress. */
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err);

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "base/threads.h"
 #include "ckpt/convert/disk_model.h"
+#include "ckpt/tokenizer_files.h"
 #include "comm/agree.h"
 
 #include <pthread.h>
@@ -127,6 +128,20 @@ static enum mics_status check_numbers(const struct mics_convert_request *request
                                    hf->folder[0] ? hf->folder : hf->files[0].name, err);
 }
 
+/* Compare the sums of the tokenizer's files, on rank 0, and agree. */
+static enum mics_status verify_tokenizer(const struct mics_convert_request *request,
+                                         const struct mics_ckpt_reader *reader,
+                                         struct mics_err *err)
+{
+    struct mics_tokenizer_files files = {0};
+    enum mics_status status = MICS_OK;
+
+    if (request->comm->rank == 0)
+        status = mics_tokenizer_files_load(&files, reader->manifest.tokenizer, reader->folder, err);
+    mics_tokenizer_files_free(&files);
+    return mics_agree(request->comm, status, err);
+}
+
 enum mics_status mics_convert_verify(const struct mics_convert_request *request, const char *path,
                                      struct mics_convert_report *report, struct mics_err *err)
 {
@@ -140,6 +155,8 @@ enum mics_status mics_convert_verify(const struct mics_convert_request *request,
     status = mics_agree(request->comm, status, err);
     if (status == MICS_OK && !disk.is_hf)
         status = mics_convert_verify_sums(request, &disk.shards.reader, err);
+    if (status == MICS_OK && !disk.is_hf)
+        status = verify_tokenizer(request, &disk.shards.reader, err);
     else if (status == MICS_OK && request->comm->rank == 0)
         status = check_numbers(request, &disk.hf, err);
     if (disk.is_hf)

@@ -92,15 +92,18 @@ enum mics_status mics_hf_target_of_hf(const struct mics_hf *hf, enum mics_storag
                                       struct mics_err *err);
 void mics_hf_target_free(struct mics_hf_target *target); /* all zeros is fine */
 
+/* Set in a config.json the tokens that begin and end a text, where `tokenizer` (tokenizer_files.h;
+ * or NULL) knows them: otherwise generation would not stop. A configuration that came with the
+ * model, model->source, keeps further ends, and a beginning of its own. MICS_ERR_FORMAT: a token is
+ * not in the vocabulary. */
+enum mics_status mics_hf_add_special_tokens(json_t *config, const struct mics_model *model,
+                                            const json_t *tokenizer, struct mics_err *err);
+
 /* Write the index, if there are several files, and config.json: the document `config`, unless it is
  * NULL, with the type of the numbers. */
 enum mics_status mics_hf_target_write_metadata(const struct mics_hf_target *target,
                                                const json_t *config, enum mics_storage_dtype dtype,
                                                struct mics_output_folder *folder,
                                                struct mics_err *err);
-
-/* Copy the files of a tokenizer that are in `base` into the folder. *count: how many there were. */
-enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_output_folder *folder,
-                                        unsigned *count, struct mics_err *err);
 
 #endif

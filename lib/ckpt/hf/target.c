@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * target.c - the files of a model for Hugging Face: as few as the size of one allows, filled in
- * order, and what stands beside them: index, configuration, tokenizer.
+ * order, and what stands beside them: index and configuration.
  */
 #include "ckpt/hf/hf.h"
 
-#include "base/file.h"
+#include "doc/cursor.h"
 #include "model/family.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-
-#define MAX_TOKENIZER_BYTES ((size_t)256 << 20)
 
 void mics_hf_target_free(struct mics_hf_target *target)
 {
@@ -232,41 +229,37 @@ enum mics_status mics_hf_target_write_metadata(const struct mics_hf_target *targ
     return status;
 }
 
-static enum mics_status copy_file(const char *base, const char *name,
-                                  struct mics_output_folder *folder, unsigned *count,
-                                  struct mics_err *err)
+/* Does `ids`, a token or a list of them, have `id`? */
+static bool has_id(const json_t *ids, uint32_t id)
 {
-    char path[MICS_PATH_MAX], *data = NULL;
-    size_t size = 0;
-    enum mics_status status = mics_path_format(path, err, "%s/%s", base, name);
-
-    if (status != MICS_OK || access(path, F_OK) != 0)
-        return status;
-    status = mics_file_read(path, MAX_TOKENIZER_BYTES, &data, &size, err);
-    if (status == MICS_OK)
-        status = mics_output_folder_write(folder, name, data, size, err);
-    free(data);
-    ++*count;
-    return status;
+    for (size_t i = 0; i < json_array_size(ids); i++)
+        if (json_integer_value(json_array_get(ids, i)) == id)
+            return true;
+    return json_is_integer(ids) && json_integer_value(ids) == id;
 }
 
-enum mics_status mics_hf_copy_tokenizer(const char *base, struct mics_output_folder *folder,
-                                        unsigned *count, struct mics_err *err)
+enum mics_status mics_hf_add_special_tokens(json_t *config, const struct mics_model *model,
+                                            const json_t *tokenizer, struct mics_err *err)
 {
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "tokenizer.model",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "vocab.txt",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "generation_config.json",
-                                        "chat_template.jinja"};
-    enum mics_status status = MICS_OK;
+    const struct mics_cursor at = mics_cursor_root(tokenizer);
+    const uint32_t last = model->config.vocab_size - 1;
+    uint32_t begin = 0, end = 0;
+    enum mics_status status;
+    int failed = 0;
 
-    *count = 0;
-    for (size_t i = 0; status == MICS_OK && i < sizeof names / sizeof *names; i++)
-        status = copy_file(base, names[i], folder, count, err);
-    return status;
+    if (!tokenizer || !mics_cursor_has(&at, "end"))
+        return MICS_OK;
+    status = mics_cursor_u32(&at, "end", 0, last, &end, err);
+    begin = end;
+    if (status == MICS_OK && mics_cursor_has(&at, "begin"))
+        status = mics_cursor_u32(&at, "begin", 0, last, &begin, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "tokenizer");
+        return status;
+    }
+    if (!has_id(json_object_get(config, "eos_token_id"), end))
+        failed |= json_object_set_new(config, "eos_token_id", json_integer(end));
+    if (begin != end || !model->source)
+        failed |= json_object_set_new(config, "bos_token_id", json_integer(begin));
+    return failed ? mics_err_nomem(err) : MICS_OK;
 }

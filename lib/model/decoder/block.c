@@ -173,6 +173,12 @@ static void prepare_heads_backward(const struct block *block)
     }
 }
 
+/* What ends documents, or NULL. */
+static const int32_t *document_targets(const struct mics_pass *pass)
+{
+    return pass->batch.documents ? pass->targets : NULL;
+}
+
 static void attend(const struct block *block)
 {
     mics_launch_attention(block->pass->stream, &(struct mics_op_attention){
@@ -186,6 +192,7 @@ static void attend(const struct block *block)
                                                    .D = block->is.D,
                                                    .causal = true,
                                                    .dtype = block->pass->batch.dtype,
+                                                   .targets = document_targets(block->pass),
                                                });
 }
 
@@ -323,6 +330,7 @@ static void attention_backward(const struct block *block, const void *grad_middl
                                                  .D = block->is.D,
                                                  .causal = true,
                                                  .dtype = pass->batch.dtype,
+                                                 .targets = document_targets(pass),
                                              });
     prepare_heads_backward(block);
     branch_backward(block, &block->qkv, areas->wide_b, &block->norm_1, areas->in, areas->normed_1);

@@ -138,8 +138,8 @@ static void print_model_and_data(FILE *out, const struct mics_run *run)
             mics_optimizer_get(choice->optimizer)->title);
     fprintf(out,
             "data      %zu documents, %s: %s tokens to train on, %" PRIu64 " validation windows\n",
-            data->corpus.count, mics_format_bytes(data->corpus.bytes, buf[0], sizeof buf[0]),
-            mics_format_count((double)data->train.count, buf[1], sizeof buf[1]), data->val_windows);
+            (size_t)data->documents, mics_format_bytes(data->bytes, buf[0], sizeof buf[0]),
+            mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows);
     fprintf(out, "step      %" PRIu64 " sequences of %u: %u ranks x %u x %u micro-step%s%s\n",
             run->global_batch, choice->seq, choice->shape.nodes * choice->shape.per_node,
             choice->micro_batch, choice->micro_steps, choice->micro_steps == 1 ? "" : "s",

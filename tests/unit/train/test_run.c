@@ -168,7 +168,7 @@ static struct rank make_rank(struct mics_shape shape)
                                               .clip = true}};
     rank.settings.steps = 6;
     rank.settings.val_every = 0;
-    CHECK_INT(mics_settings_resolve(&rank.settings, &rank.plan.choice, NULL), MICS_OK);
+    CHECK_INT(mics_settings_resolve(&rank.settings, &rank.plan.choice, 1, NULL), MICS_OK);
     return rank;
 }
 

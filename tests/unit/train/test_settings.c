@@ -11,7 +11,7 @@ static struct mics_lr schedule(enum mics_lr_kind kind)
 
 static void the_warm_up_is_a_straight_line_to_the_peak(void)
 {
-    for (int kind = MICS_LR_CONSTANT; kind <= MICS_LR_COSINE; kind++) {
+    for (int kind = MICS_LR_CONSTANT; kind <= MICS_LR_WSD; kind++) {
         struct mics_lr lr = schedule((enum mics_lr_kind)kind);
 
         CHECK_NEAR(mics_lr_at(&lr, 1), 0.1, 1e-12);
@@ -48,6 +48,22 @@ static void a_cosine_is_half_way_in_the_middle(void)
         CHECK(mics_lr_at(&lr, step) > mics_lr_at(&lr, step + 1));
 }
 
+static void a_stable_rate_falls_in_the_last_steps_only(void)
+{
+    struct mics_lr lr = schedule(MICS_LR_WSD);
+
+    lr.decay = 16;
+    CHECK_NEAR(mics_lr_at(&lr, 11), 1.0, 0);
+    CHECK_NEAR(mics_lr_at(&lr, 94), 1.0, 0);
+    CHECK_NEAR(mics_lr_at(&lr, 95), 0.1 + 0.9 * 0.75, 1e-12);
+    CHECK_NEAR(mics_lr_at(&lr, 98), 0.1 + 0.9 * 0.5, 1e-12);
+    CHECK_NEAR(mics_lr_at(&lr, 103), 0.1 + 0.9 * 0.25, 1e-12);
+    CHECK_NEAR(mics_lr_at(&lr, 110), 0.1, 1e-12);
+    lr.decay = 500; /* begins after the warm-up */
+    CHECK_NEAR(mics_lr_at(&lr, 10), 1.0, 0);
+    CHECK_NEAR(mics_lr_at(&lr, 35), 0.1 + 0.9 * 0.5, 1e-12);
+}
+
 static void without_warm_up_the_first_step_has_nearly_the_peak(void)
 {
     struct mics_lr lr = schedule(MICS_LR_COSINE);
@@ -66,7 +82,7 @@ static void an_unknown_schedule_is_refused_with_the_valid_names(void)
     CHECK_INT(mics_settings_set(&settings, "lr-schedule", "linear", &err), MICS_OK);
     CHECK_INT(settings.lr_schedule, MICS_LR_LINEAR);
     CHECK_INT(mics_settings_set(&settings, "lr-schedule", "cos", &err), MICS_ERR_ARG);
-    CHECK_STR(err.text, "'cos' is not one of constant, linear, cosine");
+    CHECK_STR(err.text, "'cos' is not one of constant, linear, cosine, wsd");
 }
 
 static void settings_are_parsed_by_name(void)
@@ -108,14 +124,96 @@ static void unset_settings_follow_the_plan_and_each_other(void)
 
     settings.lr = 0.5;
     settings.steps = 40;
-    CHECK_INT(mics_settings_resolve(&settings, &with, &err), MICS_OK);
+    CHECK_INT(mics_settings_resolve(&settings, &with, 1, &err), MICS_OK);
     CHECK_NEAR(settings.min_lr, 0.05, 1e-12);
     CHECK_INT(settings.warmup, 4);
     CHECK_NEAR(settings.clip, 1, 0);
-    CHECK_INT(mics_settings_resolve(&settings, &without, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_settings_resolve(&settings, &without, 1, &err), MICS_ERR_ARG);
     settings.clip = 0;
-    CHECK_INT(mics_settings_resolve(&settings, &without, &err), MICS_OK);
-    CHECK_INT(mics_settings_resolve(&settings, &with, &err), MICS_ERR_ARG);
+    CHECK_INT(mics_settings_resolve(&settings, &without, 1, &err), MICS_OK);
+    CHECK_INT(mics_settings_resolve(&settings, &with, 1, &err), MICS_ERR_ARG);
+}
+
+static void the_default_rate_is_that_of_gpt3_at_both_ends(void)
+{
+    static const struct {
+        uint64_t params;
+        double rate;
+    } cases[] = {
+        {1, 3e-3},
+        {1000000, 3e-3},
+        {124439808, 6e-4},
+        {1300000000, 2.7e-4},
+        {8030261248, 1.5e-4},
+        {175000000000, 5.4e-5},
+    };
+    struct mics_plan_choice choice = {.clip = true};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct mics_settings settings = mics_settings_default();
+
+        CHECK_INT(mics_settings_resolve(&settings, &choice, cases[i].params, NULL), MICS_OK);
+        CHECK_NEAR(settings.lr, cases[i].rate, 0);
+        CHECK_NEAR(settings.min_lr, cases[i].rate / 10, 0);
+    }
+}
+
+/* What a run that is resumed with `given` gets, after one with `before`. */
+static enum mics_status resume(struct mics_settings *settings,
+                               const struct mics_setting_override *before, size_t before_count,
+                               const struct mics_setting_override *given, size_t count,
+                               struct mics_err *err)
+{
+    const struct mics_plan_choice choice = {.clip = true};
+
+    *settings = mics_settings_default();
+    CHECK_INT(mics_settings_override(settings, before, before_count, MICS_OPT_ADAMW, err), MICS_OK);
+    CHECK_INT(mics_settings_resolve(settings, &choice, 1, err), MICS_OK);
+    if (mics_settings_override(settings, given, count, MICS_OPT_ADAMW, err) != MICS_OK)
+        return MICS_ERR_ARG;
+    return mics_settings_resolve(settings, &choice, 1, err);
+}
+
+static void the_lowest_rate_follows_the_highest(void)
+{
+    const struct mics_setting_override before[] = {{"lr", "0.003"}, {"min-lr", "0.0001"}};
+    const struct mics_setting_override same[] = {{"lr", "0.003"}};
+    const struct mics_setting_override lower[] = {{"lr", "0.00003"}};
+    const struct mics_setting_override both[] = {{"min-lr", "0.00002"}, {"lr", "0.00003"}};
+    const struct mics_setting_override above[] = {{"lr", "0.00003"}, {"min-lr", "0.00004"}};
+    struct mics_settings settings;
+    struct mics_err err = {""};
+
+    CHECK_INT(resume(&settings, before, 2, same, 1, &err), MICS_OK);
+    CHECK_NEAR(settings.min_lr, 0.0001, 0);
+    CHECK_INT(resume(&settings, before, 2, lower, 1, &err), MICS_OK);
+    CHECK_NEAR(settings.min_lr, 0.000001, 1e-18);
+    CHECK_INT(resume(&settings, before, 1, lower, 1, &err), MICS_OK);
+    CHECK_NEAR(settings.min_lr, 0.000003, 1e-18);
+    CHECK_INT(resume(&settings, before, 2, both, 2, &err), MICS_OK);
+    CHECK_NEAR(settings.min_lr, 0.00002, 0);
+    CHECK_INT(resume(&settings, before, 2, above, 2, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "--min-lr=4e-05 exceeds --lr=3e-05");
+}
+
+static void the_decay_is_of_its_schedule_only(void)
+{
+    const struct mics_setting_override wsd[] = {{"lr-schedule", "wsd"}};
+    const struct mics_setting_override short_wsd[] = {{"lr-decay", "7"}, {"lr-schedule", "wsd"}};
+    const struct mics_setting_override steps[] = {{"steps", "2000"}};
+    const struct mics_setting_override cosine[] = {{"lr-schedule", "cosine"}};
+    const struct mics_setting_override mixed[] = {{"lr-schedule", "cosine"}, {"lr-decay", "7"}};
+    struct mics_settings settings;
+    struct mics_err err = {""};
+
+    CHECK_INT(resume(&settings, wsd, 1, steps, 1, &err), MICS_OK);
+    CHECK_INT(settings.lr_decay, 120); /* of the first run's 600 steps */
+    CHECK_INT(resume(&settings, short_wsd, 2, steps, 1, &err), MICS_OK);
+    CHECK_INT(settings.lr_decay, 7);
+    CHECK_INT(resume(&settings, short_wsd, 2, cosine, 1, &err), MICS_OK);
+    CHECK(settings.lr_decay < 0);
+    CHECK_INT(resume(&settings, wsd, 1, mixed, 2, &err), MICS_ERR_ARG);
+    CHECK_STR(err.text, "--lr-decay: goes with --lr-schedule=wsd");
 }
 
 /* An option that changes nothing would look as if it had been tried. */
@@ -140,12 +238,35 @@ static void settings_that_an_optimizer_ignores_are_refused_for_it(void)
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct mics_setting_override given = {.name = cases[i].name, .text = "0.5"};
+        struct mics_settings settings = mics_settings_default();
         struct mics_err err = {""};
 
-        CHECK_INT(mics_settings_check_optimizer(cases[i].name, cases[i].optimizer, &err),
+        CHECK_INT(mics_settings_override(&settings, &given, 1, cases[i].optimizer, &err),
                   cases[i].text ? MICS_ERR_ARG : MICS_OK);
         CHECK(strstr(err.text, cases[i].text ? cases[i].text : "") == err.text);
     }
+}
+
+static void a_checkpoint_has_the_decay_of_its_schedule(void)
+{
+    struct mics_settings settings = mics_settings_default(), back = {0};
+    struct mics_plan_choice choice = {.clip = true};
+    json_t *json;
+
+    CHECK_INT(mics_settings_resolve(&settings, &choice, 1, NULL), MICS_OK);
+    json = mics_settings_to_json(&settings);
+    CHECK(!json_object_get(json, "lr_decay"));
+    CHECK_INT(mics_settings_from_json(json, &back, NULL), MICS_OK);
+    CHECK(back.lr_decay < 0);
+    json_decref(json);
+    settings.lr_schedule = MICS_LR_WSD;
+    CHECK_INT(mics_settings_resolve(&settings, &choice, 1, NULL), MICS_OK);
+    json = mics_settings_to_json(&settings);
+    CHECK_INT(mics_settings_from_json(json, &back, NULL), MICS_OK);
+    CHECK_INT(back.lr_decay, 120);
+    CHECK_INT(mics_settings_lr(&back).decay, 120);
+    json_decref(json);
 }
 
 static void settings_survive_a_checkpoint_bit_for_bit(void)
@@ -156,7 +277,7 @@ static void settings_survive_a_checkpoint_bit_for_bit(void)
     json_t *json;
 
     settings.lr = 1.0 / 3;
-    CHECK_INT(mics_settings_resolve(&settings, &choice, &err), MICS_OK);
+    CHECK_INT(mics_settings_resolve(&settings, &choice, 1, &err), MICS_OK);
     json = mics_settings_to_json(&settings);
     CHECK_INT(mics_settings_from_json(json, &back, &err), MICS_OK);
     CHECK(settings.lr - back.lr >= 0 && settings.lr - back.lr <= 0);
@@ -176,12 +297,17 @@ int main(void)
     TAP_RUN(a_constant_rate_does_not_change);
     TAP_RUN(a_linear_rate_falls_to_the_floor_and_stays_there);
     TAP_RUN(a_cosine_is_half_way_in_the_middle);
+    TAP_RUN(a_stable_rate_falls_in_the_last_steps_only);
     TAP_RUN(without_warm_up_the_first_step_has_nearly_the_peak);
     TAP_RUN(an_unknown_schedule_is_refused_with_the_valid_names);
     TAP_RUN(settings_are_parsed_by_name);
     TAP_RUN(settings_out_of_range_are_refused);
     TAP_RUN(unset_settings_follow_the_plan_and_each_other);
+    TAP_RUN(the_default_rate_is_that_of_gpt3_at_both_ends);
+    TAP_RUN(the_lowest_rate_follows_the_highest);
+    TAP_RUN(the_decay_is_of_its_schedule_only);
     TAP_RUN(settings_that_an_optimizer_ignores_are_refused_for_it);
+    TAP_RUN(a_checkpoint_has_the_decay_of_its_schedule);
     TAP_RUN(settings_survive_a_checkpoint_bit_for_bit);
     return tap_done();
 }
