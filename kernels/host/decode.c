@@ -90,8 +90,8 @@ void mics_host_few_rows(struct mics_pool *pool, const struct mics_op_matmul *arg
 #define KEYS 128 /* of a block */
 
 struct query {
-    const float *at;              /* [D] */
-    const float *keys, *values;   /* [length, ld], of this head */
+    const float *at;            /* [D] */
+    const float *keys, *values; /* [length, ld], of this head */
     size_t ld;
     uint32_t D;
     float scale;
@@ -154,8 +154,8 @@ static void add_values(struct query *query, uint32_t first, uint32_t count)
             sum[v] = mics_vload(query->out + d + v * MICS_LANES);
         for (uint32_t i = 0; i < count; i++)
             for (unsigned v = 0; v < 4; v++)
-                sum[v] += query->scores[i] *
-                          mics_vload(values + i * query->ld + d + v * MICS_LANES);
+                sum[v] +=
+                    query->scores[i] * mics_vload(values + i * query->ld + d + v * MICS_LANES);
         for (unsigned v = 0; v < 4; v++)
             mics_vstore(query->out + d + v * MICS_LANES, sum[v]);
     }

@@ -86,10 +86,10 @@ static void find_stops(const struct texts *texts, struct text *text)
 
     for (size_t i = 0; i < options->stop_count; i++) {
         const char *stop = options->stops[i];
-        const char *found = text->size == text->ready
-                                ? NULL
-                                : memmem(text->bytes + text->ready, text->size - text->ready, stop,
-                                         strlen(stop));
+        const char *found =
+            text->size == text->ready
+                ? NULL
+                : memmem(text->bytes + text->ready, text->size - text->ready, stop, strlen(stop));
         const size_t maybe = held_back(text, stop);
 
         if (found && (!first || found < first))
@@ -337,8 +337,7 @@ enum mics_status mics_texts_run(const struct mics_texts_options *options,
 
     *times = (struct mics_texts_times){0};
     texts.running = calloc(options->sequences, sizeof *texts.running);
-    texts.logits =
-        malloc((size_t)options->sequences * options->logits_size * sizeof *texts.logits);
+    texts.logits = malloc((size_t)options->sequences * options->logits_size * sizeof *texts.logits);
     status = texts.running && texts.logits ? MICS_OK : mics_err_nomem(err);
     while (status == MICS_OK && any) {
         status = fill(&texts, err);

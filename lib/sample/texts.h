@@ -15,12 +15,7 @@
 
 /* Why a text ended: a token that ends documents, a stop string, the number of tokens asked for, or
  * the longest sequence that the model takes. */
-enum mics_text_end {
-    MICS_TEXT_END_OF_DOCUMENT,
-    MICS_TEXT_STOP,
-    MICS_TEXT_LENGTH,
-    MICS_TEXT_LIMIT
-};
+enum mics_text_end { MICS_TEXT_END_OF_DOCUMENT, MICS_TEXT_STOP, MICS_TEXT_LENGTH, MICS_TEXT_LIMIT };
 
 /* "end", "stop", "length", "limit" */
 const char *mics_text_end_name(enum mics_text_end end);
@@ -43,7 +38,7 @@ struct mics_texts_options {
     struct mics_sampler *sampler;
     /* NULL: the text is the ids, as numbers with blanks between. */
     const struct mics_tokenizer *tokenizer;
-    bool keep_special; /* print special tokens, too */
+    bool keep_special;    /* print special tokens, too */
     const uint32_t *ends; /* ids that end a text */
     size_t end_count;
     const char *const *stops; /* strings, not empty, at which it ends; they are not part of it */

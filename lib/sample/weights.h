@@ -13,7 +13,7 @@ struct mics_weights {
     struct mics_disk_model disk;
     const struct mics_model *model; /* the disk's */
     float **params;                 /* [unit_count] flat vectors */
-    char folder[MICS_PATH_MAX];     /* of the model's files: of a run, that of its latest checkpoint */
+    char folder[MICS_PATH_MAX]; /* of the model's files: of a run, that of its latest checkpoint */
 };
 
 /* Read all parameters, by as many threads as there are cores. Sums of a checkpoint's files are not

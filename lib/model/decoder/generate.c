@@ -17,9 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CHUNK_ROWS  256
-#define FIRST_KEPT  64 /* rows allocated at first */
-#define TRANSPOSE   16 /* side of a square that stays in the first cache */
+#define CHUNK_ROWS 256
+#define FIRST_KEPT 64 /* rows allocated at first */
+#define TRANSPOSE  16 /* side of a square that stays in the first cache */
 
 /* A tensor that a family has not is NULL. Matrices are [out, in]. */
 struct linear {
@@ -186,11 +186,11 @@ static size_t lay_out(struct mics_generator *g, float *memory)
         float **area;
         size_t width;
     } areas[] = {
-        {&g->stream, s->C},   {&g->middle, s->C},
-        {&g->normed, s->C},   {&g->qkv, s->W},
+        {&g->stream, s->C},      {&g->middle, s->C},
+        {&g->normed, s->C},      {&g->qkv, s->W},
         {&g->hidden, s->hidden}, {&g->activated, s->F},
-        {&g->attention, s->A}, {&g->attended, qk_norm ? s->W : 0},
-        {&g->rotation, s->D}, {&g->stats, mics_max_u64(2, (uint64_t)s->H + s->H_kv)},
+        {&g->attention, s->A},   {&g->attended, qk_norm ? s->W : 0},
+        {&g->rotation, s->D},    {&g->stats, mics_max_u64(2, (uint64_t)s->H + s->H_kv)},
     };
     size_t used = 0;
 
@@ -221,8 +221,8 @@ enum mics_status mics_generator_new(const struct mics_generator_options *options
     made->kept = calloc((size_t)options->sequences * layers, sizeof *made->kept);
     made->lengths = calloc(options->sequences, sizeof *made->lengths);
     made->memory = malloc(lay_out(made, NULL) * sizeof *made->memory);
-    status = made->layers && made->kept && made->lengths && made->memory ? MICS_OK
-                                                                         : mics_err_nomem(err);
+    status =
+        made->layers && made->kept && made->lengths && made->memory ? MICS_OK : mics_err_nomem(err);
     if (status == MICS_OK)
         status = transpose_blocks(made, err);
     if (status != MICS_OK) {
@@ -239,8 +239,9 @@ void mics_generator_free(struct mics_generator *generator)
 {
     if (!generator)
         return;
-    for (size_t i = 0; generator->kept && i < (size_t)generator->options.sequences *
-                                                  generator->model->config.n_layer; i++) {
+    for (size_t i = 0; generator->kept &&
+                       i < (size_t)generator->options.sequences * generator->model->config.n_layer;
+         i++) {
         free(generator->kept[i].keys);
         free(generator->kept[i].values);
     }
@@ -369,8 +370,7 @@ static void attend(struct mics_generator *g, uint32_t layer)
 
         memcpy(kept->keys + g->position[row] * width, key, bytes);
         memcpy(kept->values + g->position[row] * width, key + width, bytes);
-        g->seen[row] =
-            (struct mics_kept_rows){kept->keys, kept->values, g->position[row] + 1};
+        g->seen[row] = (struct mics_kept_rows){kept->keys, kept->values, g->position[row] + 1};
     }
     mics_host_kept_attention(g->options.pool, &(struct mics_kept_attention){
                                                   .out = g->attention,
@@ -387,10 +387,9 @@ static void attend(struct mics_generator *g, uint32_t layer)
 static void activate(const struct mics_generator *g)
 {
     if (g->model->family->mlp == MICS_MLP_SWIGLU)
-        mics_host_swiglu(
-            g->options.pool,
-            &(struct mics_op_swiglu){
-                .out = g->activated, .in = g->hidden, .rows = g->rows, .F = g->is.F});
+        mics_host_swiglu(g->options.pool,
+                         &(struct mics_op_swiglu){
+                             .out = g->activated, .in = g->hidden, .rows = g->rows, .F = g->is.F});
     else
         mics_host_gelu(g->options.pool,
                        &(struct mics_op_gelu){.out = g->activated,
@@ -525,8 +524,8 @@ enum mics_status mics_generator_append(struct mics_generator *g,
     enum mics_status status = check_inputs(g, inputs, count, err);
 
     for (uint32_t i = 0; status == MICS_OK && i < count; i++)
-        status = reserve(g, inputs[i].sequence, g->lengths[inputs[i].sequence] + inputs[i].count,
-                         err);
+        status =
+            reserve(g, inputs[i].sequence, g->lengths[inputs[i].sequence] + inputs[i].count, err);
     if (status != MICS_OK)
         return status;
     for (uint32_t i = 0; i < count; i++)
