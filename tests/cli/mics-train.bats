@@ -599,6 +599,41 @@ follows_fp32() # dtype grad-dtype tolerance
     [ "$(readlink run/latest)" = step-000002 ]
 }
 
+@test "train: data sets are blended, packed and masked, and a resume keeps that" {
+    a_node_is_one_rank
+    for i in $(seq 300); do echo "{\"prompt\": \"$i+$i=\", \"answer\": \"$((i + i))\"}"; done >sums.jsonl
+    data="3:sums.jsonl 1:$BATS_FILE_TMPDIR/text"
+    train_all=(mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$data" --pack=document --mask-prompt --sample=0 --val-every=2)
+    "${train_all[@]}" --steps=6 --save-every=3 --out=whole -q
+    mics-show --json whole/latest/manifest.mp >manifest.json
+    [ "$(jq -c '.training.data | [.pack, .mask_prompt, .seed, .tokens, (.sources | map(.samples))]' manifest.json)" = \
+        '["document",true,1,384,[9,3]]' ]
+    [ "$(jq -c '.training.data.sources | map(.weight)' manifest.json)" = '[0.75,0.25]' ]
+    mics-train --resume=whole/step-000003 --data="$data" --out=parts --sample=0 -q
+    cmp whole/step-000006/shard-00000.safetensors parts/step-000006/shard-00000.safetensors
+    for other in --pack=concat --seed=2 --val-fraction=0.2; do
+        run --separate-stderr mics-train --resume=whole/step-000003 --data="$data" --out=parts "$other"
+        fails 3 'whole/step-000003: trained '
+    done
+    sed -i 's/7+7=/7-7=/' sums.jsonl
+    run --separate-stderr mics-train --resume=whole/step-000003 --data="$data" --out=parts
+    fails 3 'trained on other data'
+}
+
+@test "train: what is wrong with a data set is said in one line" {
+    a_node_is_one_rank
+    printf '{"text": "%0100d"}\n{"words": 3}\n' 0 >bad.jsonl
+    run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=bad.jsonl --out=run
+    fails 3 "data: 'bad.jsonl': line 2: no string \"text\""
+    run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="0.5:bad.jsonl $BATS_FILE_TMPDIR/text" --out=run
+    fails 3 'has no weight'
+    head -c 4000 /dev/zero | tr '\0' '\377' >ids.bin
+    run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=ids --steps=1 --val-every=0 --out=run
+    [ "$status" != 0 ]
+    [[ "$stderr" = *ids.bin*65535* ]]
+    [ ! -e run/latest ]
+}
+
 @test "train: a file that is truncated while in use is named" {
     a_node_is_one_rank
     for i in 1 2 3 4 5 6 7 8; do cat "$BATS_FILE_TMPDIR/text"; done >text

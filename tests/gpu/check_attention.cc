@@ -36,6 +36,7 @@ struct attention_case {
     std::vector<double> qkv, grad_out;  /* inputs */
     std::vector<double> out, lse, grad; /* expected; grad is that of qkv */
     std::vector<double> got_out, got_lse, got_grad;
+    std::vector<int32_t> targets; /* [B, T]; empty: no documents */
 };
 
 static const struct attention_shape shapes[] = {
@@ -112,6 +113,16 @@ static double dot(const double *a, const double *b, unsigned D)
     return sum;
 }
 
+/* The first key that query i sees. */
+static unsigned first_key(const struct attention_case &c, unsigned b, unsigned i)
+{
+    if (c.targets.empty())
+        return 0;
+    while (i > 0 && c.targets[b * c.shape.T + i - 1] != MICS_TARGET_LAST)
+        i--;
+    return i;
+}
+
 /* Probabilities of query i; the log of the sum of exponentials of its scores. */
 static double softmax(const struct attention_case &c, unsigned b, unsigned h, unsigned i,
                       std::vector<double> *p)
@@ -119,14 +130,16 @@ static double softmax(const struct attention_case &c, unsigned b, unsigned h, un
     const struct attention_shape &s = c.shape;
     double max = -INFINITY, sum = 0;
 
+    const unsigned first = first_key(c, b, i);
+
     p->assign(s.causal ? i + 1 : s.T, 0);
-    for (unsigned j = 0; j < p->size(); j++) {
+    for (unsigned j = first; j < p->size(); j++) {
         (*p)[j] = dot(&c.qkv[place_of(s, b, i, h).query], &c.qkv[place_of(s, b, j, h).key], s.D) /
                   std::sqrt((double)s.D);
         max = std::fmax(max, (*p)[j]);
     }
-    for (double &one : *p)
-        sum += one = std::exp(one - max);
+    for (unsigned j = first; j < p->size(); j++)
+        sum += (*p)[j] = std::exp((*p)[j] - max);
     for (double &one : *p)
         one /= sum;
     return max + std::log(sum);
@@ -176,10 +189,16 @@ static struct attention_case make_inputs(const struct attention_shape &s, enum m
 
 /* The same, and the results. */
 static struct attention_case make_case(const struct attention_shape &s, enum mics_dtype dtype,
-                                       double size)
+                                       double size, unsigned longest = 0)
 {
     struct attention_case c = make_inputs(s, dtype, size);
     std::vector<double> p;
+    uint32_t state = longest;
+
+    for (unsigned i = 0, left = 1; longest && i < s.B * s.T; i++) {
+        c.targets.push_back(--left ? 1 : MICS_TARGET_LAST);
+        left = left ? left : draw(&state, 1, longest);
+    }
 
     for (unsigned b = 0; b < s.B; b++)
         for (unsigned h = 0; h < s.H; h++)
@@ -281,15 +300,23 @@ static cudaError_t run_case(struct attention_case *c, unsigned shift = 0)
     const struct array grad = on_device(c->grad.size(), c->dtype, nullptr, shift, &error);
     const struct array lse = on_device(c->lse.size(), MICS_F32, nullptr, 0, &error);
     const struct array delta = on_device(c->lse.size(), MICS_F32, nullptr, 0, &error);
-    const struct mics_op_attention forward = {out.at, (float *)lse.at, qkv.at, s.B,      s.T,
-                                              s.H,    s.H_kv,          s.D,    s.causal, c->dtype};
+    int32_t *targets = nullptr;
+
+    if (!c->targets.empty()) {
+        const size_t bytes = c->targets.size() * sizeof(int32_t);
+
+        note(&error, cudaMalloc((void **)&targets, bytes));
+        note(&error, cudaMemcpy(targets, c->targets.data(), bytes, cudaMemcpyHostToDevice));
+    }
+    const struct mics_op_attention forward = {
+        out.at, (float *)lse.at, qkv.at, s.B, s.T, s.H, s.H_kv, s.D, s.causal, c->dtype, targets};
     const struct mics_op_attention_grad backward = {grad.at,     (float *)delta.at,
                                                     grad_out.at, out.at,
                                                     qkv.at,      (float *)lse.at,
                                                     s.B,         s.T,
                                                     s.H,         s.H_kv,
                                                     s.D,         s.causal,
-                                                    c->dtype};
+                                                    c->dtype,    targets};
 
     if (error == cudaSuccess) {
         error = mics_cuda_attention(&at, &forward);
@@ -303,6 +330,7 @@ static cudaError_t run_case(struct attention_case *c, unsigned shift = 0)
     }
     for (const struct array *one : {&qkv, &grad_out, &out, &grad, &lse, &delta})
         cudaFree(one->memory);
+    cudaFree(targets);
     return error;
 }
 
@@ -390,14 +418,22 @@ static void choose_kernels(void)
     exit(1);
 }
 
-static void check(const struct attention_shape &shape, enum mics_dtype dtype, double size)
+static bool takes_documents(const char *kernel)
 {
-    struct attention_case c = make_case(shape, dtype, size);
+    return strcmp(kernel, "hopper") != 0;
+}
+
+/* longest: of documents; 0: none. */
+static void check(const struct attention_shape &shape, enum mics_dtype dtype, double size,
+                  unsigned longest = 0)
+{
+    struct attention_case c = make_case(shape, dtype, size, longest);
     const double slack = size > 1 ? 3 : 1;
     const bool tensor_cores = dtype == MICS_BF16 && shape.D % 8 == 0 && shape.D <= 128;
 
     for (const char *kernel : kernels)
-        CHECK(check_kernel(&c, kernel, slack) == (tensor_cores || is_plain(kernel)));
+        CHECK(check_kernel(&c, kernel, slack) ==
+              ((tensor_cores || is_plain(kernel)) && (longest == 0 || takes_documents(kernel))));
     if (!named)
         CHECK(check_kernel(&c, "", slack));
 }
@@ -425,6 +461,17 @@ static void bf16_attention_of_random_shapes_agrees_with_double(void)
                                         8 * draw(&state, 1, 16), draw(&state, 0, 1) == 1};
 
         check(shape, MICS_BF16, 1);
+    }
+}
+
+static void no_token_sees_another_document(void)
+{
+    for (unsigned longest : {1, 5, 40, 130}) {
+        check({2, 130, 2, 1, 64, true}, MICS_BF16, 2, longest);
+        check({1, 300, 1, 1, 64, true}, MICS_BF16, 1, longest);
+        check({1, 257, 2, 2, 128, true}, MICS_BF16, 1, longest);
+        if (!named || is_plain(named))
+            check({2, 100, 2, 1, 17, true}, MICS_F32, 1, longest);
     }
 }
 
@@ -565,8 +612,8 @@ static void by_default_mma_has_aligned_bf16_heads_and_plain_the_rest(void)
 
 static void a_named_kernel_is_not_replaced(void)
 {
-    const struct mics_op_attention fp32 = {nullptr, nullptr, nullptr, 1,    1,
-                                           1,       1,       64,      true, MICS_F32};
+    const struct mics_op_attention fp32 = {nullptr, nullptr, nullptr, 1,        1,      1,
+                                           1,       64,      true,    MICS_F32, nullptr};
     struct attention_case c = make_case({1, 5, 1, 1, 64, true}, MICS_F32, 1);
     struct mics_err err = {};
 
@@ -603,6 +650,7 @@ int main(void)
     TAP_RUN(bf16_attention_agrees_with_double);
     TAP_RUN(bf16_attention_of_large_scores_agrees_with_double);
     TAP_RUN(bf16_attention_of_random_shapes_agrees_with_double);
+    TAP_RUN(no_token_sees_another_document);
     TAP_RUN(fp32_attention_agrees_with_double);
     TAP_RUN(odd_heads_agree_with_double);
     TAP_RUN(long_sequences_agree_with_double);

@@ -8,33 +8,37 @@
  */
 #include "record.h"
 
+#include <stdlib.h>
+
 struct shape {
     uint32_t B, T, H, H_kv, D;
     bool causal;
+    uint32_t document; /* tokens of a document; 0: sequences are not divided */
 };
 
 /* Whole and partial tiles of 64 and 128 rows; narrow heads, which are filled up to 64 or 128;
  * grouped queries. */
 static const struct shape mma_shapes[] = {
-    {1, 77, 2, 1, 64, true},  {2, 33, 2, 2, 64, false},   {1, 200, 1, 1, 40, true},
-    {1, 77, 2, 1, 128, true}, {1, 130, 1, 1, 128, false}, {2, 33, 1, 1, 80, true},
-    {1, 65, 2, 2, 96, false},
+    {1, 77, 2, 1, 64, true, 0},  {2, 33, 2, 2, 64, false, 0},   {1, 200, 1, 1, 40, true, 0},
+    {1, 77, 2, 1, 128, true, 0}, {1, 130, 1, 1, 128, false, 0}, {2, 33, 1, 1, 80, true, 0},
+    {1, 65, 2, 2, 96, false, 0}, {1, 200, 1, 1, 64, true, 70},  {1, 77, 1, 1, 128, true, 9},
 };
 
 /* Longer ones also go round the rings of tiles. */
 static const struct shape hopper_shapes[] = {
-    {1, 77, 2, 1, 64, true},   {1, 390, 1, 1, 64, true},  {2, 33, 1, 1, 64, false},
-    {1, 200, 1, 1, 40, false}, {1, 200, 2, 1, 128, true}, {1, 130, 1, 1, 128, false},
-    {1, 33, 2, 1, 80, true},   {1, 129, 1, 1, 96, false},
+    {1, 77, 2, 1, 64, true, 0},   {1, 390, 1, 1, 64, true, 0},  {2, 33, 1, 1, 64, false, 0},
+    {1, 200, 1, 1, 40, false, 0}, {1, 200, 2, 1, 128, true, 0}, {1, 130, 1, 1, 128, false, 0},
+    {1, 33, 2, 1, 80, true, 0},   {1, 129, 1, 1, 96, false, 0},
 };
 
 /* Heads of each width of the kernels, of lengths that the tensor cores do not take. Without those
  * every product is an instruction of its own, so they are small: one goes beyond a tile of 32 rows,
  * one has grouped queries. */
-static const struct shape plain_shapes[] = {{1, 33, 1, 1, 9, true},
-                                            {2, 5, 2, 1, 20, false},
-                                            {1, 4, 1, 1, 65, false},
-                                            {1, 3, 1, 1, 129, true}};
+static const struct shape plain_shapes[] = {{1, 33, 1, 1, 9, true, 0},
+                                            {2, 5, 2, 1, 20, false, 0},
+                                            {1, 4, 1, 1, 65, false, 0},
+                                            {1, 3, 1, 1, 129, true, 0},
+                                            {1, 33, 1, 1, 9, true, 10}};
 
 static struct mics_op_attention forward_of(struct shape s)
 {
@@ -50,9 +54,30 @@ static void begin(struct recorder *r, const char *kernel, const char *direction,
 
     if (mics_cuda_attention_choose(kernel, r->chip->capability, &r->at.attention, &err) != MICS_OK)
         gpu_die("%s", err.text);
-    record_begin(r, 0, "attention%s_%s_%s_%ux%u_heads_%u_%u_of_%u_%s", direction, kernel,
-                 record_dtype_name(dtype), s.B, s.T, s.H, s.H_kv, s.D,
-                 s.causal ? "causal" : "full");
+    record_begin(r, 0, "attention%s_%s_%s_%ux%u_heads_%u_%u_of_%u_%s%s", direction, kernel,
+                 record_dtype_name(dtype), s.B, s.T, s.H, s.H_kv, s.D, s.causal ? "causal" : "full",
+                 s.document ? "_documents" : "");
+}
+
+/* Where documents end, in sequences of shape `s`; NULL: nowhere. The caller frees it. */
+static int32_t *make_targets(struct shape s)
+{
+    const size_t rows = (size_t)s.B * s.T;
+    int32_t *targets = s.document ? calloc(rows, sizeof *targets) : NULL;
+
+    if (s.document && !targets)
+        gpu_die("out of memory");
+    for (size_t i = 0; targets && i < rows; i++)
+        if (i % s.T % s.document == s.document - 1)
+            targets[i] = MICS_TARGET_LAST;
+    return targets;
+}
+
+/* The same on the GPU. */
+static const int32_t *send_targets(struct recorder *r, struct shape s, const int32_t *targets)
+{
+    return targets ? record_bytes(r, "targets", targets, (size_t)s.B * s.T * sizeof *targets)
+                   : NULL;
 }
 
 static void expect(struct recorder *r, const struct tensor *tensor)
@@ -67,6 +92,7 @@ static void forward_case(struct recorder *r, const char *kernel, enum mics_dtype
 {
     struct mics_op_attention args = forward_of(s);
     const size_t rows = (size_t)s.B * s.T;
+    int32_t *targets = make_targets(s);
     struct tensor qkv, out, lse;
 
     begin(r, kernel, "", dtype, s);
@@ -77,15 +103,18 @@ static void forward_case(struct recorder *r, const char *kernel, enum mics_dtype
     args.out = out.device;
     args.lse = lse.device;
     args.dtype = dtype;
+    args.targets = send_targets(r, s, targets);
     record_ran(r, mics_cuda_attention(&r->at, &args));
     args.qkv = qkv.values;
     args.out = out.values;
     args.lse = lse.values;
     args.dtype = MICS_F32;
+    args.targets = targets;
     mics_host_attention(r->pool, &args);
     expect(r, &out);
     record_expect(r, &lse, 1e-5);
     record_end(r);
+    free(targets);
 }
 
 static void backward_case(struct recorder *r, const char *kernel, enum mics_dtype dtype,
@@ -95,6 +124,7 @@ static void backward_case(struct recorder *r, const char *kernel, enum mics_dtyp
     struct mics_op_attention_grad args = {
         .B = s.B, .T = s.T, .H = s.H, .H_kv = s.H_kv, .D = s.D, .causal = s.causal};
     const size_t rows = (size_t)s.B * s.T;
+    int32_t *targets = make_targets(s);
     struct tensor qkv, out, lse, grad_out, grad, delta;
 
     begin(r, kernel, "_grad", dtype, s);
@@ -107,6 +137,7 @@ static void backward_case(struct recorder *r, const char *kernel, enum mics_dtyp
     forward.qkv = qkv.values;
     forward.out = out.values;
     forward.lse = lse.values;
+    forward.targets = targets;
     mics_host_attention(r->pool, &forward);
     record_send(r, &out);
     record_send(r, &lse);
@@ -117,6 +148,7 @@ static void backward_case(struct recorder *r, const char *kernel, enum mics_dtyp
     args.qkv = qkv.device;
     args.lse = lse.device;
     args.dtype = dtype;
+    args.targets = send_targets(r, s, targets);
     record_ran(r, mics_cuda_attention_grad(&r->at, &args));
     args.grad_qkv = grad.values;
     args.delta = delta.values;
@@ -125,10 +157,12 @@ static void backward_case(struct recorder *r, const char *kernel, enum mics_dtyp
     args.qkv = qkv.values;
     args.lse = lse.values;
     args.dtype = MICS_F32;
+    args.targets = targets;
     mics_host_attention_grad(r->pool, &args);
     expect(r, &grad);
     record_expect(r, &delta, 2e-5);
     record_end(r);
+    free(targets);
 }
 
 static void both_cases(struct recorder *r, const char *kernel, enum mics_dtype dtype,

@@ -54,8 +54,9 @@ static void remove_folder(void)
     CHECK_INT(system(command), 0);
 }
 
-static enum mics_status open_data(const char *pattern, double val_fraction, uint32_t vocab_size,
-                                  struct mics_data *data, struct mics_err *err)
+static enum mics_status open_packed(const char *pattern, double val_fraction, uint32_t vocab_size,
+                                    enum mics_pack pack, bool mask, struct mics_data *data,
+                                    struct mics_err *err)
 {
     char text[512];
     const char *patterns[] = {text};
@@ -73,8 +74,16 @@ static enum mics_status open_data(const char *pattern, double val_fraction, uint
                                               .val_fraction = val_fraction,
                                               .seq = SEQ,
                                               .vocab_size = vocab_size,
-                                              .seed = 7};
+                                              .seed = 7,
+                                              .pack = pack,
+                                              .mask_prompt = mask};
     return mics_data_open(&options, data, err);
+}
+
+static enum mics_status open_data(const char *pattern, double val_fraction, uint32_t vocab_size,
+                                  struct mics_data *data, struct mics_err *err)
+{
+    return open_packed(pattern, val_fraction, vocab_size, MICS_PACK_CONCAT, false, data, err);
 }
 
 static void refuses(const char *pattern, uint32_t vocab_size, const char *word)
@@ -99,10 +108,11 @@ static void files_are_sorted_and_counted_once(void)
     snprintf(link_path, sizeof link_path, "%s/z.txt", folder);
     CHECK_INT(symlink(path, link_path), 0);
     CHECK_INT(open_data("%/b.txt %/*.txt %/./a.txt", 0, 257, &data, &err), MICS_OK);
-    CHECK_INT(data.corpus.count, 4); /* a, b, empty, "with blank" */
-    CHECK_INT(data.corpus.bytes, 23);
-    CHECK(data.corpus.count == 4 && strstr(data.corpus.documents[1].path, "b.txt") != NULL);
-    CHECK_INT(data.train.count, 26);
+    CHECK_INT(data.sources[0].corpus.count, 4); /* a, b, empty, "with blank" */
+    CHECK_INT(data.bytes, 23);
+    CHECK(data.sources[0].corpus.count == 4 &&
+          strstr(data.sources[0].corpus.documents[1].path, "b.txt") != NULL);
+    CHECK_INT(data.train_tokens, 26);
     mics_data_close(&data);
     unlink(link_path);
 }
@@ -113,7 +123,7 @@ static void a_backslash_escapes_a_blank_in_a_name(void)
     struct mics_err err = {""};
 
     CHECK_INT(open_data("%/with\\ blank.txt %/sub/*", 0, 257, &data, &err), MICS_OK);
-    CHECK_INT(data.corpus.count, 21);
+    CHECK_INT(data.sources[0].corpus.count, 21);
     mics_data_close(&data);
 }
 
@@ -123,7 +133,7 @@ static void wildcards_skip_folders_but_a_named_one_is_refused(void)
     struct mics_err err = {""};
 
     CHECK_INT(open_data("%/*", 0, 257, &data, &err), MICS_OK);
-    CHECK_INT(data.corpus.count, 4);
+    CHECK_INT(data.sources[0].corpus.count, 4);
     mics_data_close(&data);
     refuses("%/sub", 257, "is a folder");
     refuses("%/su[b]", 257, "matches no file");
@@ -144,15 +154,15 @@ static void documents_end_with_their_own_token(void)
 {
     struct mics_data data;
     struct mics_err err = {""};
-    int32_t tokens[30];
+    uint32_t tokens[30];
 
     CHECK_INT(open_data("%/*.txt", 0, 257, &data, &err), MICS_OK);
-    mics_tokens_read(&data.train, 8, 6, tokens);
+    CHECK_INT(mics_tokens_read(&data.sources[0].train.tokens, 8, 6, 257, tokens, &err), MICS_OK);
     CHECK_INT(tokens[0], '8');
     CHECK_INT(tokens[1], '9');
     CHECK_INT(tokens[2], MICS_TOKEN_END);
     CHECK_INT(tokens[3], 'b');
-    mics_tokens_read(&data.train, 24, 30, tokens); /* wraps around */
+    mics_tokens_read(&data.sources[0].train.tokens, 24, 30, 257, tokens, &err); /* wraps around */
     CHECK_INT(tokens[0], 'z');
     CHECK_INT(tokens[1], MICS_TOKEN_END);
     CHECK_INT(tokens[2], '0');
@@ -166,8 +176,8 @@ static void the_end_of_every_document_is_for_validation(void)
     struct mics_err err = {""};
 
     CHECK_INT(open_data("%/sub/*", 0.2, 257, &data, &err), MICS_OK);
-    CHECK_INT(data.train.count, 20 * 81);
-    CHECK_INT(data.val.count, 20 * 21);
+    CHECK_INT(data.train_tokens, 20 * 81);
+    CHECK_INT(data.sources[0].val.tokens.count, 20 * 21);
     CHECK_INT(data.train_windows, 20 * 81 / SEQ);
     CHECK_INT(data.val_windows, (20 * 21 - 1) / SEQ);
     mics_data_close(&data);
@@ -181,13 +191,13 @@ static void targets_are_the_tokens_shifted_by_one(void)
 
     CHECK_INT(open_data("%/sub/* %/*.txt", 0.1, 257, &data, &err), MICS_OK);
     for (uint64_t i = 0; i < 3 * data.train_windows; i++) {
-        mics_data_read_train(&data, i, tokens, targets);
+        CHECK_INT(mics_data_read_train(&data, i, tokens, targets, &err), MICS_OK);
         CHECK(memcmp(tokens + 1, targets, (SEQ - 1) * sizeof *tokens) == 0);
         for (int t = 0; t < SEQ; t++)
             CHECK(targets[t] >= 0 && targets[t] < MICS_TOKEN_VOCAB_SIZE);
     }
     for (uint64_t i = 0; i < data.val_windows; i++) {
-        mics_data_read_val(&data, i, tokens, targets);
+        CHECK_INT(mics_data_read_val(&data, i, tokens, targets, &err), MICS_OK);
         CHECK(memcmp(tokens + 1, targets, (SEQ - 1) * sizeof *tokens) == 0);
     }
     mics_data_close(&data);
@@ -233,7 +243,7 @@ static void an_epoch_sees_every_token_but_the_remainder_once(void)
 
     CHECK_INT(open_data("%/sub/*", 0, 257, &data, &err), MICS_OK);
     for (uint64_t i = 0; i < data.train_windows; i++) {
-        mics_data_read_train(&data, data.train_windows + i, tokens, targets);
+        mics_data_read_train(&data, data.train_windows + i, tokens, targets, &err);
         for (int t = 0; t < SEQ; t++)
             counted[tokens[t]]++;
     }
@@ -242,7 +252,7 @@ static void an_epoch_sees_every_token_but_the_remainder_once(void)
         total += counted[c];
     }
     CHECK_INT(total + counted[MICS_TOKEN_END], data.train_windows * SEQ);
-    CHECK(total + counted[MICS_TOKEN_END] > (int)data.train.count - SEQ);
+    CHECK(total + counted[MICS_TOKEN_END] > (int)data.train_tokens - SEQ);
     mics_data_close(&data);
 }
 
@@ -279,11 +289,211 @@ static void a_fingerprint_depends_on_the_text_but_not_on_names(void)
     CHECK_INT(open_data("%/0.txt %/b.txt", 0, 257, &two, &err), MICS_OK);
     put_file("0.txt", "0123456798", 10);
     CHECK_INT(open_data("%/0.txt %/b.txt", 0, 257, &three, &err), MICS_OK);
-    CHECK(one.corpus.fingerprint == two.corpus.fingerprint);
-    CHECK(one.corpus.fingerprint != three.corpus.fingerprint);
+    CHECK(one.fingerprint == two.fingerprint);
+    CHECK(one.fingerprint != three.fingerprint);
     mics_data_close(&one);
     mics_data_close(&two);
     mics_data_close(&three);
+}
+
+/* Each source has its share of every run of samples, and its samples come in order. */
+static void a_blend_has_the_weights_at_every_step(void)
+{
+    static const char *const blends[] = {"0.7:%/a.txt 0.3:%/sub/*", "1:%/a.txt 1:%/b.txt 2:%/sub/*",
+                                         "0.001:%/a.txt 5:%/sub/*"};
+    struct mics_data data;
+    struct mics_err err = {""};
+
+    put_file("a.txt", "0123456789abcdefghijklmnop", 26);
+    put_file("b.txt", "bbbbbbbbbbbbbbbbbbbbbbbbbb", 26);
+    for (size_t b = 0; b < sizeof blends / sizeof *blends; b++) {
+        uint64_t counts[3] = {0};
+
+        CHECK_INT(open_data(blends[b], 0, 257, &data, &err), MICS_OK);
+        for (uint64_t i = 0; i < 3000; i++) {
+            int32_t tokens[SEQ], targets[SEQ];
+            size_t source = 0;
+
+            for (size_t k = 0; k < data.source_count; k++) {
+                const uint64_t now = mics_data_source_samples(&data, k, i);
+
+                CHECK_INT(now, counts[k]);
+                CHECK(fabs((double)now - data.weights[k] * (double)i) < 4);
+                if (mics_data_source_samples(&data, k, i + 1) != now)
+                    source = k;
+            }
+            counts[source]++;
+            CHECK_INT(mics_data_read_train(&data, i, tokens, targets, &err), MICS_OK);
+            if (source + 1 == data.source_count)
+                CHECK(tokens[0] >= 'A' && (tokens[0] <= 'T' || tokens[0] == MICS_TOKEN_END));
+            else
+                CHECK(tokens[0] >= '0' && !(tokens[0] >= 'A' && tokens[0] <= 'T'));
+        }
+        mics_data_close(&data);
+    }
+    put_file("a.txt", "0123456789", 10);
+    put_file("b.txt", "bbbbbbbbbb", 10);
+}
+
+static void a_blend_counts_samples_beyond_32_bits(void)
+{
+    struct mics_data data;
+    struct mics_err err = {""};
+    const uint64_t samples = ((uint64_t)5 << 32) + 123;
+
+    CHECK_INT(open_data("1:%/sub/00.c 3:%/sub/*", 0, 257, &data, &err), MICS_OK);
+    CHECK_INT(mics_data_source_samples(&data, 0, samples) +
+                  mics_data_source_samples(&data, 1, samples),
+              samples);
+    CHECK(fabs((double)mics_data_source_samples(&data, 1, samples) / (double)samples - 0.75) <
+          1e-6);
+    mics_data_close(&data);
+}
+
+static void blends_without_sense_are_refused(void)
+{
+    refuses("0.5:%/sub/* %/a.txt", 257, "has no weight");
+    refuses("%/sub/* 0.5:%/a.txt", 257, "has a weight");
+    refuses("0:%/sub/*", 257, "greater than 0");
+    refuses("1:%/sub/* 1e-12:%/sub/00.c", 257, "weight of only");
+}
+
+static const char lines[] = "{\"prompt\": \"12+3=\", \"answer\": \"15\"}\n\n"
+                            "{\"text\": \"plain\"}\n"
+                            "{\"prompt\": \"6*7=\", \"completion\": \"42\"}\n"
+                            "{\"text\": \"longer than a sequence, of 16 tokens\"}";
+
+/* Documents of 8, 6, 7 and 36 tokens: rows [8 + 6], [7], [16], [16], [4]. */
+static void packed_documents_are_whole_and_padded(void)
+{
+    static const int lengths[] = {14, 7, 16, 16, 5};
+    struct mics_data data;
+    struct mics_err err = {""};
+    int32_t tokens[SEQ], targets[SEQ];
+    bool seen[5] = {false};
+
+    put_file("pairs.jsonl", lines, sizeof lines - 1);
+    CHECK_INT(open_packed("%/pairs.jsonl", 0, 257, MICS_PACK_DOCUMENT, true, &data, &err), MICS_OK);
+    CHECK_INT(data.documents, 4);
+    CHECK_INT(data.train_windows, 5);
+    for (uint64_t i = 0; i < 5; i++) {
+        const uint64_t *rows = data.sources[0].train.rows;
+        uint64_t row = mics_data_permute(7, 0, 5, i);
+
+        seen[row] = true;
+        CHECK_INT(rows[row + 1] - rows[row], lengths[row]);
+        CHECK_INT(mics_data_read_train(&data, i, tokens, targets, &err), MICS_OK);
+        for (int t = lengths[row]; t < SEQ; t++)
+            CHECK(targets[t] == -1);
+        if (row == 0) {
+            static const int32_t want[] = {-1, -1,  -1,  -1,  '1', '5', 256,
+                                           -2, 'l', 'a', 'i', 'n', 256, -2};
+
+            for (int t = 0; t < 14; t++)
+                CHECK_INT(targets[t], want[t]);
+            CHECK_INT(tokens[0], '1');
+            CHECK_INT(tokens[7], 256);
+            CHECK_INT(tokens[8], 'p');
+        }
+        if (row == 2) { /* a piece goes on in the next row */
+            CHECK_INT(targets[15], 'q');
+            CHECK_INT(tokens[15], 'e');
+        }
+    }
+    CHECK(seen[0] && seen[1] && seen[2] && seen[3] && seen[4]);
+    mics_data_close(&data);
+}
+
+static void prompts_are_no_targets_if_masked(void)
+{
+    struct mics_data data;
+    struct mics_err err = {""};
+    int32_t tokens[SEQ], targets[SEQ];
+    int counted[2] = {0, 0};
+
+    put_file("pairs.jsonl", lines, sizeof lines - 1);
+    for (int mask = 0; mask < 2; mask++) {
+        CHECK_INT(open_packed("%/pairs.jsonl", 0, 257, MICS_PACK_CONCAT, mask, &data, &err),
+                  MICS_OK);
+        for (uint64_t i = 0; i < data.train_windows; i++) {
+            mics_data_read_train(&data, i, tokens, targets, &err);
+            for (int t = 0; t < SEQ; t++) {
+                CHECK(tokens[t] >= 0 && tokens[t] < 257);
+                CHECK(t + 1 == SEQ || targets[t] == tokens[t + 1] || (mask && targets[t] == -1));
+                counted[mask] += targets[t] >= 0;
+            }
+        }
+        mics_data_close(&data);
+    }
+    CHECK_INT(counted[0], 48);
+    CHECK(counted[1] >= 48 - 9 && counted[1] < 48);
+}
+
+static void refuses_lines(const char *text, const char *word)
+{
+    put_file("bad.jsonl", text, strlen(text));
+    refuses("%/bad.jsonl", 257, word);
+}
+
+static void bad_lines_are_refused_with_file_and_line(void)
+{
+    refuses_lines("{\"text\": \"a\"}\n{\"txt\": \"a\"}\n",
+                  "bad.jsonl': line 2: no string \"text\"");
+    refuses_lines("{\"prompt\": \"a\"}\n", "line 1: no string \"answer\", nor \"completion\"");
+    refuses_lines("{\"text\": 5}\n", "no string \"text\"");
+    refuses_lines("\n[1]\n", "line 2: not a JSON object");
+    refuses_lines("{\"text\": \"a\"\n", "line 1: column");
+    refuses_lines("{\"text\": \"\xff\"}\n", "line 1: column");
+    refuses_lines("{\"text\": \"a\"}\n", "too few");
+    refuses("%/pairs.jsonl %/sub/*", 257, "give weights to mix them");
+}
+
+static void what_was_read_has_a_checksum(void)
+{
+    struct mics_data data;
+    struct mics_err err = {""};
+    uint64_t sums[3];
+    char text[100];
+
+    CHECK_INT(open_data("%/sub/*", 0, 257, &data, &err), MICS_OK);
+    CHECK_INT(mics_data_checksum(&data, 100, &sums[0], &err), MICS_OK);
+    CHECK_INT(mics_data_checksum(&data, 101, &sums[1], &err), MICS_OK);
+    mics_data_close(&data);
+    memset(text, 'z', sizeof text);
+    put_file("sub/03.c", text, sizeof text);
+    CHECK_INT(open_data("%/sub/*", 0, 257, &data, &err), MICS_OK);
+    CHECK_INT(mics_data_checksum(&data, 100, &sums[2], &err), MICS_OK);
+    CHECK(sums[0] != sums[1] && sums[0] != sums[2]);
+    mics_data_close(&data);
+}
+
+/* Raw ids of 16 bits. */
+static void ids_of_a_file_are_checked_where_they_are_read(void)
+{
+    struct mics_data data;
+    struct mics_err err = {""};
+    uint16_t ids[200];
+    int32_t tokens[SEQ], targets[SEQ];
+    enum mics_status status = MICS_OK;
+
+    for (uint16_t i = 0; i < 200; i++)
+        ids[i] = i;
+    put_file("ids.bin", (const char *)ids, sizeof ids);
+    for (int prefix = 0; prefix < 2; prefix++) {
+        CHECK_INT(open_data(prefix ? "%/ids" : "%/ids.bin", 0.1, 200, &data, &err), MICS_OK);
+        CHECK_INT(data.train_tokens, 180);
+        CHECK_INT(data.val_windows, 1);
+        CHECK_INT(mics_data_read_val(&data, 0, tokens, targets, &err), MICS_OK);
+        CHECK_INT(tokens[0], 180);
+        CHECK_INT(targets[SEQ - 1], 196);
+        mics_data_close(&data);
+    }
+    CHECK_INT(open_data("%/ids.bin", 0, 100, &data, &err), MICS_OK);
+    for (uint64_t i = 0; status == MICS_OK && i < data.train_windows; i++)
+        status = mics_data_read_train(&data, i, tokens, targets, &err);
+    CHECK_INT(status, MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "ids.bin") != NULL);
+    mics_data_close(&data);
 }
 
 int main(void)
@@ -301,6 +511,14 @@ int main(void)
     TAP_RUN(an_epoch_sees_every_token_but_the_remainder_once);
     TAP_RUN(a_step_has_the_same_samples_whatever_the_number_of_ranks);
     TAP_RUN(a_fingerprint_depends_on_the_text_but_not_on_names);
+    TAP_RUN(a_blend_has_the_weights_at_every_step);
+    TAP_RUN(a_blend_counts_samples_beyond_32_bits);
+    TAP_RUN(blends_without_sense_are_refused);
+    TAP_RUN(packed_documents_are_whole_and_padded);
+    TAP_RUN(prompts_are_no_targets_if_masked);
+    TAP_RUN(bad_lines_are_refused_with_file_and_line);
+    TAP_RUN(what_was_read_has_a_checksum);
+    TAP_RUN(ids_of_a_file_are_checked_where_they_are_read);
     remove_folder();
     return tap_done();
 }

@@ -6,7 +6,8 @@
 struct shape {
     uint32_t B, T, H, D;
     bool causal;
-    uint32_t H_kv; /* 0: H */
+    uint32_t H_kv;      /* 0: H */
+    uint32_t documents; /* tokens of the longest document; 0: sequences are not divided */
 };
 
 static const struct shape shapes[] = {
@@ -16,6 +17,11 @@ static const struct shape shapes[] = {
     {1, 70, 2, 5, false, 0},  {1, 20, 1, 256, true, 0}, {1, 200, 2, 80, true, 0},
     {3, 1, 2, 4, false, 0},   {2, 9, 4, 6, true, 2},    {1, 70, 6, 16, true, 1},
     {1, 66, 3, 8, false, 1},  {2, 130, 4, 64, true, 2},
+};
+
+static const struct shape documents[] = {
+    {1, 1, 1, 1, true, 0, 1},    {2, 31, 3, 8, true, 0, 7},    {1, 64, 2, 17, true, 0, 64},
+    {2, 130, 4, 64, true, 2, 9}, {1, 200, 2, 80, true, 0, 70}, {2, 300, 2, 16, true, 1, 300},
 };
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
@@ -28,6 +34,7 @@ struct problem {
     double *p;             /* [T], one row of probabilities */
     double *out, *lse, *grad_qkv;
     float *got_out, *got_lse, *got_grad, *delta;
+    int32_t *targets; /* [rows], or NULL */
 };
 
 /* Where the key of position j for query head h is in qkv, and behind it by H_kv D its value. */
@@ -52,16 +59,44 @@ static double score(const struct problem *t, size_t b, size_t h, size_t i, size_
     return sum / sqrt(t->s.D);
 }
 
-/* Probabilities of query i into t->p; returns how many keys it sees. */
+/* Documents of 1, 2, ... tokens up to the longest, and again: across the blocks of keys. */
+static int32_t *make_targets(const struct problem *t)
+{
+    int32_t *targets = malloc(t->rows * sizeof *targets);
+    uint32_t length = 0, wanted = 1;
+
+    for (size_t i = 0; i < t->rows; i++) {
+        length = i % t->s.T == 0 ? 1 : length + 1;
+        targets[i] = (int32_t)(i % 3) - 1; /* some are not counted */
+        if (length >= wanted) {
+            targets[i] = MICS_TARGET_LAST;
+            length = 0;
+            wanted = wanted % t->s.documents + 1;
+        }
+    }
+    return targets;
+}
+
+/* The first key that query i sees. */
+static size_t first_key(const struct problem *t, size_t b, size_t i)
+{
+    size_t j = i;
+
+    while (t->targets && j > 0 && t->targets[b * t->s.T + j - 1] != MICS_TARGET_LAST)
+        j--;
+    return t->targets ? j : 0;
+}
+
+/* Probabilities of query i into t->p, 0 for keys of other documents; returns how many there are. */
 static size_t probabilities(struct problem *t, size_t b, size_t h, size_t i, double *lse)
 {
-    size_t keys = t->s.causal ? i + 1 : t->s.T;
+    size_t keys = t->s.causal ? i + 1 : t->s.T, first = first_key(t, b, i);
     double max = -INFINITY, sum = 0;
 
-    for (size_t j = 0; j < keys; j++)
+    for (size_t j = first; j < keys; j++)
         max = fmax(max, t->p[j] = score(t, b, h, i, j));
     for (size_t j = 0; j < keys; j++)
-        sum += t->p[j] = exp(t->p[j] - max);
+        sum += t->p[j] = j < first ? 0 : exp(t->p[j] - max);
     for (size_t j = 0; j < keys; j++)
         t->p[j] /= sum;
     *lse = max + log(sum);
@@ -107,7 +142,8 @@ static void run_kernels(struct problem *t, struct mics_pool *pool)
                                         .H = s.H,
                                         .H_kv = s.H_kv,
                                         .D = s.D,
-                                        .causal = s.causal};
+                                        .causal = s.causal,
+                                        .targets = t->targets};
     struct mics_op_attention_grad backward = {.grad_qkv = t->got_grad,
                                               .delta = t->delta,
                                               .grad_out = t->grad_out,
@@ -119,7 +155,8 @@ static void run_kernels(struct problem *t, struct mics_pool *pool)
                                               .H = s.H,
                                               .H_kv = s.H_kv,
                                               .D = s.D,
-                                              .causal = s.causal};
+                                              .causal = s.causal,
+                                              .targets = t->targets};
 
     mics_host_attention(pool, &forward);
     mics_host_attention_grad(pool, &backward);
@@ -131,6 +168,7 @@ static struct problem make_problem(struct shape s, float size)
 
     t.s.H_kv = s.H_kv ? s.H_kv : s.H;
     t.W = ((size_t)s.H + 2 * (size_t)t.s.H_kv) * s.D;
+    t.targets = s.documents ? make_targets(&t) : NULL;
     t.qkv = random_floats(t.rows * t.W, 11);
     for (size_t i = 0; i < t.rows * t.W; i++)
         t.qkv[i] *= size;
@@ -152,8 +190,8 @@ static struct problem make_problem(struct shape s, float size)
 
 static void free_problem(struct problem *t)
 {
-    void *all[] = {t->qkv,      t->grad_out, t->p,       t->out,      t->lse,
-                   t->grad_qkv, t->got_out,  t->got_lse, t->got_grad, t->delta};
+    void *all[] = {t->qkv,     t->grad_out, t->p,        t->out,   t->lse,    t->grad_qkv,
+                   t->got_out, t->got_lse,  t->got_grad, t->delta, t->targets};
 
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
         free(all[i]);
@@ -168,6 +206,19 @@ static void outputs_and_gradients_agree_with_plain_loops(void)
         CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-6);
         CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
         CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 1e-5);
+        free_problem(&t);
+    }
+}
+
+static void no_token_sees_another_document(void)
+{
+    for (size_t i = 0; i < sizeof documents / sizeof *documents; i++) {
+        struct problem t = make_problem(documents[i], 3.0f);
+
+        run_kernels(&t, pools[i % POOLS]);
+        CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 4e-6);
+        CHECK_CLOSE(t.got_lse, t.lse, t.rows * t.s.H, 2e-6);
+        CHECK_CLOSE(t.got_grad, t.grad_qkv, t.rows * t.W, 2e-5);
         free_problem(&t);
     }
 }
@@ -278,6 +329,7 @@ int main(void)
 {
     open_pools();
     TAP_RUN(outputs_and_gradients_agree_with_plain_loops);
+    TAP_RUN(no_token_sees_another_document);
     TAP_RUN(large_scores_neither_overflow_nor_vanish);
     TAP_RUN(threads_do_not_change_attention);
     TAP_RUN(the_references_gradient_is_that_of_its_output);

@@ -402,7 +402,8 @@ static void losses_of_bf16_logits_agree(void)
 }
 
 /* Queries and keys of a size that makes the scores matter. */
-static void check_attention(uint32_t T, uint32_t D, uint32_t H, uint32_t H_kv, bool causal)
+static void check_attention(uint32_t T, uint32_t D, uint32_t H, uint32_t H_kv, bool causal,
+                            const int32_t *targets)
 {
     enum { B = 2 };
     const size_t rows = B * (size_t)T, C = (size_t)H * D, ld = C + 2 * (size_t)H_kv * D;
@@ -421,7 +422,8 @@ static void check_attention(uint32_t T, uint32_t D, uint32_t H, uint32_t H_kv, b
                                                         .H_kv = H_kv,
                                                         .D = D,
                                                         .causal = causal,
-                                                        .dtype = typed ? MICS_BF16 : MICS_F32});
+                                                        .dtype = typed ? MICS_BF16 : MICS_F32,
+                                                        .targets = targets});
     CHECK_ROUNDED(t[0]);
     CHECK_ROUNDED(t[1]);
     mics_numbers_to_f32(MICS_STORAGE_BF16, t[0].typed, t[0].wide, t[0].count);
@@ -439,10 +441,23 @@ static void check_attention(uint32_t T, uint32_t D, uint32_t H, uint32_t H_kv, b
                                                        .H_kv = H_kv,
                                                        .D = D,
                                                        .causal = causal,
-                                                       .dtype = typed ? MICS_BF16 : MICS_F32});
+                                                       .dtype = typed ? MICS_BF16 : MICS_F32,
+                                                       .targets = targets});
     CHECK_NEARLY(t[3], 3e-5);
     CHECK_NEARLY(t[4], 3e-5);
     drop(t, 6);
+}
+
+/* Documents of 1, 2, 3, ... tokens. */
+static void attention_within_documents_in_bf16_is_rounded_once(void)
+{
+    int32_t targets[2 * 200] = {0};
+
+    for (size_t i = 0, length = 1; i < 2 * 200; i += length++)
+        targets[i] = MICS_TARGET_LAST;
+    check_attention(31, 16, 2, 2, true, targets);
+    check_attention(64, 33, 4, 2, true, targets);
+    check_attention(200, 64, 3, 1, true, targets);
 }
 
 static void attention_in_bf16_is_rounded_once(void)
@@ -451,11 +466,11 @@ static void attention_in_bf16_is_rounded_once(void)
 
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
         for (unsigned causal = 0; causal < 2; causal++) {
-            check_attention(lengths[i], 16, 2, 2, causal);
-            check_attention(lengths[i], 33, 4, 2, causal);
-            check_attention(lengths[i], 64, 3, 1, causal);
+            check_attention(lengths[i], 16, 2, 2, causal, NULL);
+            check_attention(lengths[i], 33, 4, 2, causal, NULL);
+            check_attention(lengths[i], 64, 3, 1, causal, NULL);
         }
-    check_attention(130, 256, 1, 1, true);
+    check_attention(130, 256, 1, 1, true, NULL);
 }
 
 int main(void)
@@ -467,6 +482,7 @@ int main(void)
     TAP_RUN(a_residual_in_bf16_is_normalised_as_it_is_stored);
     TAP_RUN(embeddings_of_all_types_agree);
     TAP_RUN(attention_in_bf16_is_rounded_once);
+    TAP_RUN(attention_within_documents_in_bf16_is_rounded_once);
     TAP_RUN(losses_of_bf16_logits_agree);
     return close_pools();
 }

@@ -25,6 +25,7 @@ struct rank {
     struct mics_settings settings;
     const char *out, *resume; /* in the folder; resume NULL: a new run */
     uint64_t save_every;
+    const struct mics_data *data;
     uint64_t fail_at; /* the observer fails at this step; 0: never */
     double losses[16];
     double val_loss;
@@ -90,7 +91,7 @@ static enum mics_status train(struct rank *rank, struct mics_world *world,
         .world = world,
         .control = control,
         .engine = engine,
-        .data = &data,
+        .data = rank->data,
         .out = out,
         .save_every = rank->save_every,
         .observer = {.step = on_step, .val = on_val, .context = rank}};
@@ -117,12 +118,13 @@ static enum mics_status run_with_engine(struct rank *rank, struct mics_world *wo
 
     if (status != MICS_OK)
         return status;
-    const struct mics_engine_options options = {.model = model,
-                                                .choice = &rank->plan.choice,
-                                                .world = world,
-                                                .device = device,
-                                                .optimizer =
-                                                    mics_settings_optimizer(&rank->settings)};
+    const struct mics_engine_options options = {
+        .model = model,
+        .choice = &rank->plan.choice,
+        .world = world,
+        .device = device,
+        .optimizer = mics_settings_optimizer(&rank->settings),
+        .documents = rank->data->pack == MICS_PACK_DOCUMENT};
     status = mics_engine_new(&options, &engine, &rank->err);
     if (status == MICS_OK)
         status = train(rank, world, control, engine);
@@ -152,7 +154,7 @@ static void *run_rank(void *context)
 
 static struct rank make_rank(struct mics_shape shape)
 {
-    struct rank rank = {.out = "out", .settings = mics_settings_default()};
+    struct rank rank = {.out = "out", .data = &data, .settings = mics_settings_default()};
     const uint32_t n = shape.nodes * shape.per_node;
 
     rank.plan = (struct mics_plan){.model = model,
@@ -234,6 +236,71 @@ static void resumed_equals_uninterrupted_bit_for_bit(void)
         CHECK(!same_file("whole/step-000003/shard-00000.safetensors",
                          "parts/step-000006/shard-00000.safetensors"));
     }
+}
+
+/* One run of six steps, and one that is resumed after the second and the fourth, each time on
+ * another number of ranks; an epoch has more than 48 sequences. */
+static void check_resumed_twice(const struct mics_data *of)
+{
+    struct rank rank = make_rank(one);
+
+    rank.data = of;
+    rank.out = "whole";
+    const struct rank whole = run(rank);
+
+    rank.out = "often";
+    rank.save_every = 2;
+    CHECK_INT(run(rank).status, MICS_OK);
+    rank = make_rank(mics2);
+    rank.data = of;
+    rank.save_every = 2;
+    rank.out = "parts";
+    rank.resume = "often/step-000002";
+    CHECK_INT(run(rank).status, MICS_OK);
+    rank = make_rank((struct mics_shape){1, 2, 2, 2, 2});
+    rank.data = of;
+    rank.out = "whole";
+    rank.resume = "parts/step-000004";
+    const struct rank twice = run(rank);
+
+    CHECK_INT(whole.status, MICS_OK);
+    CHECK_STR(twice.err.text, "");
+    CHECK_INT(twice.last_step, 6);
+    CHECK_NEAR(twice.losses[5], whole.losses[5], 1e-4);
+    CHECK_NEAR(twice.losses[6], whole.losses[6], 1e-4);
+}
+
+static struct mics_data open_other(enum mics_pack pack, const char *pattern)
+{
+    const struct mics_data_options options = {.patterns = &pattern,
+                                              .pattern_count = 1,
+                                              .seq = 16,
+                                              .vocab_size = 257,
+                                              .seed = 1,
+                                              .pack = pack};
+    struct mics_data other;
+    struct mics_err err = {""};
+
+    CHECK_INT(mics_data_open(&options, &other, &err), MICS_OK);
+    CHECK_STR(err.text, "");
+    return other;
+}
+
+static void resumed_twice_in_one_epoch_on_other_numbers_of_ranks_sees_the_same_samples(void)
+{
+    char pattern[256];
+
+    check_resumed_twice(&data);
+    snprintf(pattern, sizeof pattern, "0.8:%s/text 0.2:%s/lines.jsonl", folder, folder);
+    struct mics_data blend = open_other(MICS_PACK_CONCAT, pattern);
+
+    check_resumed_twice(&blend);
+    mics_data_close(&blend);
+    snprintf(pattern, sizeof pattern, "%s/lines.jsonl", folder);
+    struct mics_data documents = open_other(MICS_PACK_DOCUMENT, pattern);
+
+    check_resumed_twice(&documents);
+    mics_data_close(&documents);
 }
 
 /* Each checkpoint is written while the next step is computed. */
@@ -356,6 +423,12 @@ static void write_text(char path[128])
     for (int i = 0; i < 400; i++)
         fprintf(out, "line %d has the square %d\n", i, i * i);
     fclose(out);
+    snprintf(path, 128, "%s/lines.jsonl", folder);
+    out = fopen(path, "w");
+    for (int i = 0; i < 200; i++)
+        fprintf(out, "{\"prompt\": \"%d\", \"answer\": \"%d\"}\n", i, i * i);
+    fclose(out);
+    snprintf(path, 128, "%s/text", folder);
 }
 
 int main(void)
@@ -393,6 +466,7 @@ int main(void)
         CHECK_INT(mics_file_make_folders(path, &err), MICS_OK);
     }
     TAP_RUN(resumed_equals_uninterrupted_bit_for_bit);
+    TAP_RUN(resumed_twice_in_one_epoch_on_other_numbers_of_ranks_sees_the_same_samples);
     TAP_RUN(saving_after_every_step_does_not_change_training);
     TAP_RUN(a_save_that_fails_in_the_background_ends_the_run_on_all_ranks);
     TAP_RUN(losses_do_not_depend_on_the_number_of_ranks);
