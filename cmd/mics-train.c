@@ -39,7 +39,7 @@ struct abort_context {
 static enum mics_status print_sample(const struct train_request *request,
                                      const struct mics_job *job, struct mics_err *err)
 {
-    const struct mics_sample_options sample = {.tokenizer = job->tokenizer,
+    const struct mics_sample_options sample = {.tokenizer = job->tokenizer.tokenizer,
                                                .count = (uint32_t)request->sample,
                                                .temperature = request->temperature,
                                                .seed = job->settings.seed,
@@ -62,7 +62,7 @@ static enum mics_status print_sample(const struct train_request *request,
 /* Files of tokens do not say what text they are of. */
 static bool can_decode(const struct mics_job *job)
 {
-    for (size_t i = 0; !job->tokenizer && i < job->data.source_count; i++)
+    for (size_t i = 0; !job->tokenizer.tokenizer && i < job->data.source_count; i++)
         if (job->data.sources[i].kind == MICS_SOURCE_TOKENS)
             return false;
     return true;

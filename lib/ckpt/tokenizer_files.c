@@ -128,7 +128,7 @@ static enum mics_status find_tiktoken(struct mics_tokenizer_files *files, const 
     return status;
 }
 
-static bool make_ids(const struct mics_tokenizer_files *files)
+bool mics_tokenizer_files_make_ids(const struct mics_tokenizer_files *files)
 {
     for (size_t i = 0; i < ID_NAMES; i++)
         if (contains(files, known_names[i]))
@@ -142,17 +142,12 @@ static bool make_ids(const struct mics_tokenizer_files *files)
 enum mics_status mics_tokenizer_files_find(struct mics_tokenizer_files *files, const char *folder,
                                            struct mics_err *err)
 {
-    const bool alone = files->count == 0;
     enum mics_status status = MICS_OK;
 
     for (size_t i = 0; status == MICS_OK && i < sizeof known_names / sizeof *known_names; i++)
         if (exists(folder, known_names[i]) && !contains(files, known_names[i]))
             status = read_file(files, folder, known_names[i], err);
-    if (status == MICS_OK)
-        status = find_tiktoken(files, folder, err);
-    if (status == MICS_OK && alone && !make_ids(files))
-        mics_tokenizer_files_free(files);
-    return status;
+    return status == MICS_OK ? find_tiktoken(files, folder, err) : status;
 }
 
 /* The name comes from outside, and is one in the folder of a model or checkpoint: it may not lead

@@ -8,8 +8,8 @@
  *     "tokenizer": {"fingerprint": "0123456789abcdef", "size": 50257, "begin": 50256, "end": 50256,
  *                   "files": [{"name": "tokenizer.json", "bytes": 1355256, "xxh64": "..."}]}
  *
- * where only `files` is always there: empty for the tokenizer of bytes. The files are in the folder
- * of the document. data/tokenizer_doc.h makes such a map of an open tokenizer.
+ * where only `files` is always there: empty for the tokenizer of bytes. The files are beside a
+ * manifest, and those of a data set in a folder of their own (data/disk_tokenizer.h).
  */
 #ifndef MICS_CKPT_TOKENIZER_FILES_H
 #define MICS_CKPT_TOKENIZER_FILES_H
@@ -17,6 +17,7 @@
 #include "base/err.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -40,9 +41,12 @@ enum mics_status mics_tokenizer_files_add(struct mics_tokenizer_files *files, co
 
 /* Append the files of a tokenizer that are in `folder`, of those whose names `files` does not have
  * yet: what makes ids, and what other programs read beside it (chat template, settings of
- * generation). To no files nothing is added unless one of them makes ids. */
+ * generation). */
 enum mics_status mics_tokenizer_files_find(struct mics_tokenizer_files *files, const char *folder,
                                            struct mics_err *err);
+
+/* Is there one by which text becomes ids? */
+bool mics_tokenizer_files_make_ids(const struct mics_tokenizer_files *files);
 
 /* Append the files that `tokenizer`, such a map as above or NULL, lists, from `folder`.
  * MICS_ERR_FORMAT: the map is malformed, a name is not that of such a file, or a file is missing or

@@ -7,6 +7,7 @@
 #include "comm/staged.h"
 #include "doc/doc.h"
 #include "plan/schedule/timeline.h"
+#include "train/job_tokenizer.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -243,20 +244,6 @@ static enum mics_status open_pace(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
-static enum mics_status open_tokenizer(struct mics_job *job, struct mics_err *err)
-{
-    const char *path = job->options->tokenizer;
-    enum mics_status status = MICS_OK;
-
-    if (path && strcmp(path, "bytes") == 0)
-        status = mics_tokenizer_open_bytes(&job->tokenizer, err);
-    else if (path)
-        status = mics_tokenizer_open(path, &job->tokenizer, err);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "tokenizer");
-    return mics_agree(job->control, status, err);
-}
-
 /* How sequences are made: as the command line says, else as in the checkpoint. */
 static enum mics_status choose_packing(const struct mics_job *job,
                                        struct mics_data_options *options, struct mics_err *err)
@@ -278,7 +265,7 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
 {
     struct mics_data_options options = {.patterns = job->options->patterns,
                                         .pattern_count = job->options->pattern_count,
-                                        .tokenizer = job->tokenizer,
+                                        .tokenizer = job->tokenizer.tokenizer,
                                         .val_fraction = job->settings.val_fraction,
                                         .val_only = job->options->eval,
                                         .seq = job->plan->choice.seq,
@@ -353,8 +340,9 @@ enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
         {"waiting for the plan", MICS_STARTUP_LIMIT_NONE, read_plan},
         {"reading the settings", MICS_STARTUP_LIMIT_DEFAULT, merge_settings},
         {"comparing the plan with the ranks", MICS_STARTUP_LIMIT_DEFAULT, check_shape},
-        {"reading the tokenizer", MICS_STARTUP_LIMIT_IO, open_tokenizer},
+        {"reading the tokenizer", MICS_STARTUP_LIMIT_IO, mics_job_open_tokenizer},
         {"reading the data", MICS_STARTUP_LIMIT_IO, open_data},
+        {"comparing tokenizers", MICS_STARTUP_LIMIT_IO, mics_job_match_tokenizer},
         {"opening the output folder", MICS_STARTUP_LIMIT_IO, open_shared_folder},
         {"creating communicators and allocating memory", MICS_STARTUP_LIMIT_DEFAULT, open_engine},
     };
@@ -431,6 +419,8 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                                  .engine = job->engine,
                                                  .device = job->device,
                                                  .data = &job->data,
+                                                 .tokenizer_files = &job->tokenizer.files,
+                                                 .tokenizer_doc = job->tokenizer_doc,
                                                  .out = job->out,
                                                  .init = options->init,
                                                  .save_every = options->save_every,
@@ -467,7 +457,8 @@ void mics_job_close(struct mics_job *job)
         job->comm->ops->free(job->comm);
     mics_job_device_close(&job->chosen);
     mics_data_close(&job->data);
-    mics_tokenizer_free(job->tokenizer);
+    mics_disk_tokenizer_close(&job->tokenizer);
+    json_decref(job->tokenizer_doc);
     mics_plan_free(job->plan);
     json_decref(job->plan_doc);
     json_decref(job->history_doc);

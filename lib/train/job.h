@@ -9,6 +9,7 @@
 #define MICS_TRAIN_JOB_H
 
 #include "comm/job_device.h"
+#include "data/disk_tokenizer.h"
 #include "train/run.h"
 #include "train/watch/fault_injection.h"
 #include "train/watch/watchdog.h"
@@ -51,7 +52,8 @@ struct mics_job {
     char out[MICS_PATH_MAX], checkpoint[MICS_PATH_MAX];
     struct mics_settings settings;
     struct mics_plan *plan;
-    struct mics_tokenizer *tokenizer; /* options->tokenizer; NULL: none is named */
+    struct mics_disk_tokenizer tokenizer; /* job_tokenizer.h */
+    json_t *tokenizer_doc;                /* for checkpoints; NULL: not known */
     struct mics_data data;
     int lock; /* of `out`, on rank 0; -1: none */
     unsigned threads;

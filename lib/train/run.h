@@ -42,7 +42,9 @@ struct mics_run_options {
     struct mics_engine *engine;
     struct mics_device *device; /* the engine's */
     const struct mics_data *data;
-    const char *out;     /* folder of the run */
+    const struct mics_tokenizer_files *tokenizer_files; /* for the checkpoints; or NULL */
+    json_t *tokenizer_doc;                              /* what they say of it; or NULL */
+    const char *out;                                    /* folder of the run */
     const char *init;    /* model on disk with the initial parameters of a new run, or NULL */
     uint64_t save_every; /* steps; 0: save at the end only */
     struct mics_keep keep;

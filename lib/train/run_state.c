@@ -137,6 +137,7 @@ enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_sta
     manifest = (struct mics_manifest){.step = run->step,
                                       .samples = run->samples,
                                       .plan = json_incref(run->options.plan_doc),
+                                      .tokenizer = json_incref(run->options.tokenizer_doc),
                                       .history = json_incref(run->options.history)};
     status =
         mics_agree(run->options.control, mics_run_training_json(run, &manifest.training, err), err);
@@ -152,9 +153,12 @@ enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err)
 {
     const struct mics_checkpoint checkpoint = mics_run_checkpoint(run);
 
-    return mics_agree(
-        run->options.control,
-        mics_saver_new(&checkpoint, run->options.out, &run->options.keep, &run->saver, err), err);
+    enum mics_status status =
+        mics_saver_new(&checkpoint, run->options.out, &run->options.keep, &run->saver, err);
+
+    if (status == MICS_OK && run->options.tokenizer_files)
+        mics_saver_add_tokenizer(run->saver, run->options.tokenizer_files);
+    return mics_agree(run->options.control, status, err);
 }
 
 enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,

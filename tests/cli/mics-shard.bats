@@ -123,6 +123,37 @@ tensor_bytes() # file name
     [ ! -e "$out/other" ]
 }
 
+@test "a tokenizer's files go through split, reshard and merge, and their sums are compared" {
+    requires jq
+    mics-shard cast tiny --dtype=f32 -o "$out-hf"
+    echo '{"version": "1.0"}' >"$out-hf/tokenizer.json"
+    echo '{"eos_token_id": 28}' >"$out-hf/generation_config.json"
+    mics-shard split "$out-hf" -p zero3.mp -o "$out-s"
+    cmp "$out-hf/tokenizer.json" "$out-s/tokenizer.json"
+    mics-show --json "$out-s/manifest.mp" | jq -e '[.tokenizer.files[].name] == ["tokenizer.json", "generation_config.json"]'
+    mics-shard verify "$out-s"
+    mics-shard reshard "$out-s" -p mics:2.mp -o "$out-r"
+    mics-shard merge "$out-r" -o "$out"
+    mics-shard cast "$out" --dtype=bf16 -o "$out-c"
+    for name in tokenizer.json generation_config.json; do
+        cmp "$out-hf/$name" "$out/$name"
+        cmp "$out-hf/$name" "$out-c/$name"
+    done
+    mkdir other
+    echo '{"version": "2.0"}' >other/tokenizer.json
+    mics-shard merge "$out-r" --base=other -o "$out-b"
+    cmp other/tokenizer.json "$out-b/tokenizer.json"
+    [ ! -e "$out-b/generation_config.json" ]
+    echo '{"version": "1.1"}' >"$out-r/tokenizer.json"
+    for damaged in "verify $out-r" "merge $out-r -o $out-m"; do
+        read -ra words <<<"$damaged"
+        run --separate-stderr mics-shard "${words[@]}"
+        one_line_and_code 3
+        [[ $stderr == *"tokenizer.json: damaged: 19 bytes with XXH64 "* ]]
+        [ ! -e "$out-m" ]
+    done
+}
+
 @test "masks and a tied head are ignored, a different head is refused" {
     requires perl
     perl -MJSON::PP -e 'open F, "<:raw", "tiny/model.safetensors"; read F, $n, 8; read F, $h, unpack "Q<", $n; local $/; $d = <F>;

@@ -35,6 +35,7 @@ struct rank {
     uint32_t states, parts, host_ranks;
     uint64_t step;
     bool load, fail_take, spoil;
+    const struct mics_tokenizer_files *tokenizer; /* to be saved with it, or NULL */
     uint64_t put, wrong; /* elements that were loaded, and those that differ from what was saved */
     enum mics_status status;
     struct mics_err err;
@@ -103,6 +104,11 @@ static inline enum mics_status save(struct rank *rank, const struct mics_checkpo
     enum mics_status status = mics_agree(
         rank->comm, mics_saver_new(checkpoint, folder, &keep, &saver, &rank->err), &rank->err);
 
+    if (status == MICS_OK && rank->tokenizer) {
+        manifest.tokenizer =
+            json_pack("{s:o}", "files", mics_tokenizer_files_to_json(rank->tokenizer));
+        mics_saver_add_tokenizer(saver, rank->tokenizer);
+    }
     if (status == MICS_OK)
         status = mics_saver_begin(saver, &manifest, &rank->err);
     while (status == MICS_OK && !done)

@@ -295,6 +295,8 @@ static enum mics_status split_tokenizer(struct job *job, struct mics_err *err)
 {
     enum mics_status status = find_tokenizer(job, job->hf.folder, err);
 
+    if (status == MICS_OK && !mics_tokenizer_files_make_ids(&job->tokenizer))
+        mics_tokenizer_files_free(&job->tokenizer);
     if (status != MICS_OK || job->tokenizer.count == 0)
         return status;
     job->manifest.tokenizer =
