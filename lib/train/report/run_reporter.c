@@ -46,9 +46,9 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
 static json_t *event_run(const struct mics_job *job, const struct mics_run *run)
 {
     json_t *event = json_pack("{s:s,s:s}", "event", "run", "version", MICS_VERSION);
-    json_t *parts[] = {describe_model_and_step(job, run), describe_ranks(job),
-                       mics_run_training_json(run)};
-    int failed = event == NULL;
+    json_t *training = NULL;
+    int failed = mics_run_training_json(run, &training, NULL) != MICS_OK || event == NULL;
+    json_t *parts[] = {describe_model_and_step(job, run), describe_ranks(job), training};
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         failed |= !parts[i] || json_object_update(event, parts[i]) != 0;
