@@ -85,6 +85,7 @@ def check_texts(name, folder, model):
     limit = model.config.max_position_embeddings
     prompts = prompts_of(model.config.vocab_size, limit)
     want = [greedy(model, prompt, min(60, limit - len(prompt))) for prompt in prompts]
+    check(f"{name}: generate() makes texts worth comparing", sum(map(len, want)) > 200)
     for batch in (1, 3, 16):
         got = sample(folder, prompts, 60, f"--batch={batch}")
         check(f"{name}: greedy texts, {batch} at a time, are those of generate()",
