@@ -9,6 +9,7 @@
 #include "train_options.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 #include "comm/agree.h"
 #include "data/corpus.h"
 #include "train/report/run_reporter.h"
@@ -16,8 +17,10 @@
 #include "train/watch/signals.h"
 #include "train/watch/watchdog.h"
 
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* How long other ranks wait for rank 0 to report a failure and end the job: after a failure of
@@ -49,7 +52,7 @@ static enum mics_status print_sample(const struct train_request *request,
         return mics_err_nomem(err);
     status = mics_sample_generate(job->engine, &sample, text, err);
     if (status == MICS_OK && job->world->rank == 0) {
-        mics_sample_make_printable(text);
+        mics_utf8_make_printable(text, strlen(text));
         printf("\n%s\n", text);
     }
     free(text);
@@ -102,6 +105,10 @@ static enum mics_status prepare(const struct train_request *request, struct mics
         status = mics_job_start(job, &observer, run, err);
     if (status != MICS_OK)
         return status;
+    if (job->options->eval)
+        return mics_agree(
+            job->control,
+            mics_handle_sigbus(mics_data_find_path, &job->data, train_program.name, err), err);
     status = mics_signals_install(train_program.name, job->world->rank == 0, err);
     if (status == MICS_OK)
         status = mics_handle_sigbus(mics_data_find_path, &job->data, train_program.name, err);
@@ -165,6 +172,18 @@ static void stop_startup_watchdog(struct train_request *request)
     request->job.startup = NULL;
 }
 
+static enum mics_status evaluate(const struct mics_job *job, struct mics_run *run,
+                                 struct mics_err *err)
+{
+    struct mics_eval eval = {0};
+    enum mics_status status = mics_run_eval(run, &eval, err);
+
+    if (status == MICS_OK && job->world->rank == 0)
+        printf("loss %.6f, perplexity %.6g, of %.0f tokens in %.1f s (%.0f tokens/s)\n", eval.loss,
+               exp(eval.loss), eval.targets, eval.seconds, eval.targets / eval.seconds);
+    return status;
+}
+
 static enum mics_status train(struct train_request *request, struct mics_job *job,
                               struct mics_run *run, struct mics_run_reporter *reporter,
                               struct abort_context *context, enum mics_run_end *end,
@@ -175,6 +194,8 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
     if (status == MICS_OK)
         status = start_watchdog(request, job, run, context, err);
     stop_startup_watchdog(request);
+    if (status == MICS_OK && request->job.eval)
+        return evaluate(job, run, err);
     if (status == MICS_OK)
         status = mics_run_steps(run, end, err);
     if (status == MICS_OK && job->options->trace)

@@ -18,6 +18,7 @@ enum {
     ID_RESUME,
     ID_INIT,
     ID_OVERWRITE,
+    ID_EVAL,
     ID_OTHER_DATA,
     ID_SAVE_EVERY,
     ID_KEEP,
@@ -45,6 +46,7 @@ static const struct cli_option options[] = {
     {ID_OUT, "out", "FOLDER", "folder for the checkpoints (default: run)"},
     {ID_RESUME, "resume", "PATH|auto", "continue from a checkpoint; auto: from the latest, if any"},
     {ID_INIT, "init", "PATH", "initial parameters, from a checkpoint or a Hugging Face folder"},
+    {ID_EVAL, "eval", NULL, "print loss and perplexity of --init on all of --data; train nothing"},
     {ID_OVERWRITE, "overwrite", NULL, "start a new run in a folder that has checkpoints"},
     {ID_OTHER_DATA, "other-data", NULL, "resume with different data"},
     {ID_SETTING, "steps", "N", "steps to train in total (default: 600)"},
@@ -203,6 +205,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_INIT:
         job->init = value;
         return MICS_OK;
+    case ID_EVAL:
+        job->eval = true;
+        return MICS_OK;
     case ID_OVERWRITE:
         job->overwrite = true;
         return MICS_OK;
@@ -253,6 +258,10 @@ int train_parse(int argc, char **argv, struct train_request *request)
         return cli_usage("--pace goes with --device=paced");
     if (request->job.paced && (request->job.resume || request->job.init))
         return cli_usage("--device=paced computes nothing: it cannot resume or initialise");
+    if (request->job.eval && !request->job.init)
+        return cli_usage("--eval needs the model: --init=PATH");
+    if (request->job.eval && (request->job.resume || request->job.trace || request->job.paced))
+        return cli_usage("--eval goes without --resume, --trace and --device=paced");
     if (request->job.pattern_count == 0)
         return cli_usage("--data is missing");
     if (!request->job.plan && !request->job.resume && isatty(STDIN_FILENO))

@@ -48,3 +48,20 @@ bool mics_utf8_check(const char *text, size_t size, size_t *bad)
     }
     return true;
 }
+
+void mics_utf8_make_printable(char *text, size_t size)
+{
+    while (size > 0) {
+        const unsigned char *byte = (const unsigned char *)text;
+        const size_t length = mics_utf8_length(text, size);
+        const bool c0 =
+            length == 1 && ((*byte < 0x20 && *byte != '\n' && *byte != '\t') || *byte == 0x7f);
+        const bool c1 = length == 2 && byte[0] == 0xc2 && byte[1] < 0xa0;
+        const size_t used = length && !c1 ? length : 1;
+
+        if (length == 0 || c0 || c1)
+            *text = '?';
+        text += used;
+        size -= used;
+    }
+}

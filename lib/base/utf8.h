@@ -14,4 +14,8 @@ size_t mics_utf8_length(const char *text, size_t size);
  * sequence. */
 bool mics_utf8_check(const char *text, size_t size, size_t *bad);
 
+/* Replace by '?' what must not reach a terminal: control characters except newline and tab, and
+ * bytes that are not UTF-8. */
+void mics_utf8_make_printable(char *text, size_t size);
+
 #endif

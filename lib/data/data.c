@@ -131,6 +131,7 @@ static enum mics_status open_sources(const struct mics_data_options *options,
 {
     const struct mics_source_options source = {.tokenizer = options->tokenizer,
                                                .val_fraction = options->val_fraction,
+                                               .val_only = options->val_only,
                                                .seq = options->seq,
                                                .vocab_size = options->vocab_size,
                                                .pack = options->pack,

@@ -37,8 +37,9 @@ struct mics_data_options {
     size_t pattern_count;
     const struct mics_tokenizer *tokenizer; /* of text and JSON lines; NULL: bytes */
     double val_fraction;                    /* in [0, 0.5] */
-    uint32_t seq;                           /* T >= 1 */
-    uint32_t vocab_size;                    /* of the model */
+    bool val_only;       /* all tokens are for validation, whatever val_fraction is */
+    uint32_t seq;        /* T >= 1 */
+    uint32_t vocab_size; /* of the model */
     uint64_t seed;
     enum mics_pack pack;
     bool mask_prompt; /* prompts of JSON lines are no targets */
@@ -51,8 +52,8 @@ struct mics_data {
     uint64_t limits[MICS_DATA_MAX_SOURCES]; /* ends of their parts of [0, 2^32) */
     size_t source_count;
     /* Sums over the sources. */
-    uint64_t train_windows; /* sequences of an epoch; >= 1 */
-    uint64_t val_windows;   /* 0: too little text for validation */
+    uint64_t train_windows; /* sequences of an epoch; >= 1, with val_only 0 */
+    uint64_t val_windows;   /* 0: too little text for validation; with val_only >= 1 */
     uint64_t train_tokens, documents, bytes;
     uint64_t special;     /* special tokens in the text, which were encoded as ordinary text */
     uint64_t fingerprint; /* of files, tokenizer, weights and packing, but not of names */

@@ -327,13 +327,15 @@ static enum mics_status count_windows(struct mics_source *source,
                                       struct mics_err *err)
 {
     const uint64_t train = source->train.tokens.count, val = source->val.tokens.count;
+    const uint64_t used = options->val_only ? val : train;
     const bool pack = options->pack == MICS_PACK_DOCUMENT;
     enum mics_status status = MICS_OK;
 
-    if (train < (pack ? 2 : (uint64_t)options->seq + 1))
+    if (used < (pack ? 2 : (uint64_t)options->seq + 1))
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "%llu tokens to train on are too few: one sequence needs %llu",
-                            (unsigned long long)train, (unsigned long long)options->seq + 1);
+                            "%llu tokens%s are too few: one sequence needs %llu",
+                            (unsigned long long)used, options->val_only ? "" : " to train on",
+                            (unsigned long long)options->seq + 1);
     if (!pack) {
         source->train.windows = train / options->seq;
         source->val.windows = val ? (val - 1) / options->seq : 0;
@@ -347,14 +349,22 @@ enum mics_status mics_source_open(struct mics_corpus *corpus,
                                   const struct mics_source_options *options,
                                   struct mics_source *out, struct mics_err *err)
 {
+    struct mics_source_options parts = *options;
     enum mics_status status;
 
     *out = (struct mics_source){.corpus = *corpus};
     *corpus = (struct mics_corpus){0};
+    parts.val_fraction = options->val_only ? 0 : options->val_fraction;
     status = find_kind(out, err);
     if (status == MICS_OK)
-        status = out->kind == MICS_SOURCE_TOKENS ? open_tokens(out, options, err)
-                                                 : open_text(out, options, err);
+        status = out->kind == MICS_SOURCE_TOKENS ? open_tokens(out, &parts, err)
+                                                 : open_text(out, &parts, err);
+    if (options->val_only) {
+        const struct mics_part all = out->train;
+
+        out->train = out->val;
+        out->val = all;
+    }
     if (status == MICS_OK)
         status = count_windows(out, options, err);
     if (status != MICS_OK)

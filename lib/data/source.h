@@ -39,6 +39,7 @@ struct mics_part {
 struct mics_source_options {
     const struct mics_tokenizer *tokenizer; /* NULL: bytes */
     double val_fraction;
+    bool val_only; /* all is for validation */
     uint32_t seq, vocab_size;
     enum mics_pack pack;
     bool mask_prompt;

@@ -186,6 +186,9 @@ static enum mics_status open_shared_folder(struct mics_job *job, struct mics_err
 {
     const bool lead = job->world->rank == 0;
     char probe[MICS_PATH_MAX];
+
+    if (job->options->eval)
+        return MICS_OK;
     enum mics_status status =
         mics_path_format(probe, err, "%s/shared.tmp.%ld", job->out, (long)getpid());
 
@@ -264,6 +267,7 @@ static enum mics_status open_data(struct mics_job *job, struct mics_err *err)
                                         .pattern_count = job->options->pattern_count,
                                         .tokenizer = job->tokenizer.tokenizer,
                                         .val_fraction = job->settings.val_fraction,
+                                        .val_only = job->options->eval,
                                         .seq = job->plan->choice.seq,
                                         .vocab_size = job->plan->model->config.vocab_size,
                                         .seed = job->settings.seed};
@@ -421,6 +425,7 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
                                                  .init = options->init,
                                                  .save_every = options->save_every,
                                                  .keep = options->keep,
+                                                 .eval = options->eval,
                                                  .paced = options->paced,
                                                  .observer = *observer};
     status = mics_run_init(run, &run_options, err);

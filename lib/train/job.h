@@ -27,6 +27,7 @@ struct mics_job_options {
     const char *resume; /* a checkpoint or a run's folder; "auto": `out` if it has one; or NULL */
     const char *init;   /* as in struct mics_run_options */
     bool other_data, overwrite;
+    bool eval; /* of `init` on all of the data; nothing is trained or written */
     uint64_t save_every;
     struct mics_keep keep;
     enum mics_device_kind kind;

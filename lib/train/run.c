@@ -46,7 +46,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
     run->rank_flags = calloc(options->world->size, sizeof *run->rank_flags);
     if (!run->rank_flags)
         return mics_err_nomem(err);
-    return mics_run_open_saver(run, err);
+    return options->eval ? MICS_OK : mics_run_open_saver(run, err);
 }
 
 void mics_run_fini(struct mics_run *run)
@@ -164,35 +164,62 @@ static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_
     }
 }
 
-/* Mean loss over at most val_batches * global_batch windows, spread evenly over the validation
- * text. All steps must be collected. Collective. */
-static enum mics_status validate(struct mics_run *run, enum mics_status *rank0_status,
-                                 struct mics_err *err)
+/* The sums of loss and targets over `windows` windows, spread evenly over the text for validation.
+ * All steps must be collected. Collective. */
+static enum mics_status evaluate(struct mics_run *run, uint64_t windows, double *loss,
+                                 double *targets, struct mics_err *err)
 {
-    const struct mics_run_options *options = &run->options;
-    const struct mics_run_observer *observer = &options->observer;
     struct batch batch = make_batch(run);
     const uint64_t pass_windows = (uint64_t)batch.world_size * batch.micro_batch;
-    double begin = mics_now_s(), loss = 0, targets = 0;
 
-    batch.total = mics_min_u64(options->settings->val_batches * run->global_batch,
-                               options->data->val_windows);
+    *loss = *targets = 0;
+    batch.total = windows;
     for (; batch.first < batch.total; batch.first += pass_windows) {
         double pass_loss = 0, pass_targets = 0;
         enum mics_status status =
-            mics_engine_eval(options->engine, fill_val, &batch, &pass_loss, &pass_targets, err);
+            mics_engine_eval(run->options.engine, fill_val, &batch, &pass_loss, &pass_targets, err);
 
         if (status == MICS_OK)
             status = check_reads(&batch, err);
         if (status != MICS_OK)
             return mics_run_mark_local(run, status);
-        loss += pass_loss;
-        targets += pass_targets;
+        *loss += pass_loss;
+        *targets += pass_targets;
     }
-    if (batch.total > 0 && options->world->rank == 0 && observer->val)
+    return MICS_OK;
+}
+
+/* Over at most val_batches * global_batch windows. */
+static enum mics_status validate(struct mics_run *run, enum mics_status *rank0_status,
+                                 struct mics_err *err)
+{
+    const struct mics_run_options *options = &run->options;
+    const struct mics_run_observer *observer = &options->observer;
+    const uint64_t windows = mics_min_u64(options->settings->val_batches * run->global_batch,
+                                          options->data->val_windows);
+    double begin = mics_now_s(), loss, targets;
+    enum mics_status status = evaluate(run, windows, &loss, &targets, err);
+
+    if (status == MICS_OK && windows > 0 && options->world->rank == 0 && observer->val)
         *rank0_status = observer->val(observer->context, run->step, loss / targets, targets,
                                       mics_now_s() - begin, err);
-    return MICS_OK;
+    return status;
+}
+
+enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, struct mics_err *err)
+{
+    const double begin = mics_now_s();
+    double loss = 0;
+    enum mics_status status =
+        evaluate(run, run->options.data->val_windows, &loss, &out->targets, err);
+
+    if (status == MICS_OK && !(out->targets > 0))
+        return mics_err_set(err, MICS_ERR_FORMAT, "data: there is no token to predict");
+    out->loss = loss / out->targets;
+    out->seconds = mics_now_s() - begin;
+    if (status == MICS_OK && !isfinite(out->loss))
+        return mics_err_set(err, MICS_ERR_DEVICE, "the loss is %g", out->loss);
+    return status;
 }
 
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)

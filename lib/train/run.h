@@ -48,6 +48,7 @@ struct mics_run_options {
     const char *init;    /* model on disk with the initial parameters of a new run, or NULL */
     uint64_t save_every; /* steps; 0: save at the end only */
     struct mics_keep keep;
+    bool eval;  /* for mics_run_eval(): nothing is trained or saved */
     bool paced; /* nothing is computed, so parameters are not initialised, validated or saved */
     struct mics_run_observer observer;
     struct mics_trace *trace; /* of this rank; NULL: none */
@@ -99,6 +100,16 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings 
 /* Train to the last step, or until all ranks agree to stop, and write the last checkpoint.
  * Collective. */
 enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, struct mics_err *err);
+
+struct mics_eval {
+    double loss;    /* mean over all targets, natural logarithm */
+    double targets; /* counted, all ranks */
+    double seconds;
+};
+
+/* Evaluate all of the data that is for validation. MICS_ERR_DEVICE: the loss is not finite.
+ * Collective. */
+enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, struct mics_err *err);
 
 /* Unless `status` is MICS_OK, record a failure that the other ranks may not know of. Returns
  * `status`. */

@@ -20,8 +20,4 @@ enum mics_status mics_sample_generate(struct mics_engine *engine,
                                       const struct mics_sample_options *options, char *text,
                                       struct mics_err *err);
 
-/* Replace by '?' what must not reach a terminal: control characters except newline and tab, and
- * bytes that are not UTF-8. */
-void mics_sample_make_printable(char *text);
-
 #endif
