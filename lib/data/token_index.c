@@ -107,7 +107,7 @@ static enum mics_status walk(const struct arrays *arrays, struct mics_token_inde
 enum mics_status mics_token_index_parse(const unsigned char *bytes, size_t size,
                                         struct mics_token_index *out, struct mics_err *err)
 {
-    struct arrays arrays;
+    struct arrays arrays = {0};
 
     *out = (struct mics_token_index){0};
     enum mics_status status = read_header(bytes, size, &out->width, &arrays, err);

@@ -26,7 +26,7 @@ static const struct form {
     {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0x80},
 };
 
-/* A normal form; or `content` in place of each `pattern`; or, without a pattern, before the text. */
+/* A normal form; or `content` in place of each `pattern`; or, without one, before the text. */
 struct step {
     const struct form *form;
     char *pattern, *content;

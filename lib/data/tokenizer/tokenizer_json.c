@@ -333,6 +333,8 @@ static enum mics_status read_added_token(const struct reader *reader,
         status = read_flag(cursor, "rstrip", &added.strip_right, err);
     if (status != MICS_OK || text[0] == '\0')
         return status;
+    if (added.single_word)
+        return mics_cursor_fail(cursor, "single_word", err, "not supported");
 
     const uint32_t known = find_id(reader, text);
 

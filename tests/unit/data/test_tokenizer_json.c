@@ -127,6 +127,7 @@ static void what_is_not_supported_is_named(void)
         {"'a': 5", "'a': -5", "model.vocab.a: expected an id below 16777216"},
         {"'unk_token': '<unk>'", "'unk_token': '<u>'",
          "model.unk_token: token '<u>' is not in the vocabulary"},
+        {"'rstrip'", "'single_word'", "added_tokens[2].single_word: not supported"},
         {"'id': 1, 'content'", "'id': 2, 'content'",
          "added_tokens[1].id: is 2, but the vocabulary has 1"},
     };
