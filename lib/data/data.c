@@ -341,8 +341,9 @@ static enum mics_status read_row(const struct mics_data *data, const struct mics
     return MICS_OK;
 }
 
-enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sample,
-                                      int32_t *tokens, int32_t *targets, struct mics_err *err)
+/* The part that a sample is of, and its row there or, without rows, where its window begins. */
+static const struct mics_part *find_sample(const struct mics_data *data, uint64_t sample,
+                                           uint64_t *at)
 {
     const size_t source = find_source(data, &sample);
     const struct mics_part *part = &data->sources[source].train;
@@ -350,11 +351,28 @@ enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sam
     const uint64_t epoch = sample / part->windows, index = sample % part->windows;
     const uint64_t window = mics_data_permute(seed, epoch, part->windows, index);
 
-    if (part->rows)
-        return read_row(data, part, window, tokens, targets, err);
-    const uint64_t offset = mics_philox_u64(seed, STREAM_OFFSET, epoch) % part->tokens.count;
+    *at = window;
+    if (!part->rows)
+        *at = mics_philox_u64(seed, STREAM_OFFSET, epoch) % part->tokens.count + window * data->seq;
+    return part;
+}
 
-    return read_window(data, &part->tokens, offset + window * data->seq, tokens, targets, err);
+enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sample,
+                                      int32_t *tokens, int32_t *targets, struct mics_err *err)
+{
+    uint64_t at;
+    const struct mics_part *part = find_sample(data, sample, &at);
+
+    return part->rows ? read_row(data, part, at, tokens, targets, err)
+                      : read_window(data, &part->tokens, at, tokens, targets, err);
+}
+
+void mics_data_prefetch(const struct mics_data *data, uint64_t sample)
+{
+    uint64_t at;
+    const struct mics_part *part = find_sample(data, sample, &at);
+
+    mics_tokens_prefetch(&part->tokens, part->rows ? part->rows[at] : at, data->seq + 1);
 }
 
 enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,

@@ -74,6 +74,9 @@ void mics_data_close(struct mics_data *data); /* all zeros is fine */
 enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sample,
                                       int32_t *tokens, int32_t *targets, struct mics_err *err);
 
+/* Ask the kernel to read ahead what that sample needs from files. */
+void mics_data_prefetch(const struct mics_data *data, uint64_t sample);
+
 /* tokens[T], targets[T] of validation window `window` < val_windows. */
 enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t window, int32_t *tokens,
                                     int32_t *targets, struct mics_err *err);

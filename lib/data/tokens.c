@@ -5,6 +5,8 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum mics_status mics_tokens_append(struct mics_tokens *tokens, const struct mics_token_span *span,
                                     struct mics_err *err)
@@ -82,6 +84,22 @@ enum mics_status mics_tokens_read(const struct mics_tokens *tokens, uint64_t pos
         position = tokens->spans[(i + 1) % tokens->span_count].first;
     }
     return status;
+}
+
+void mics_tokens_prefetch(const struct mics_tokens *tokens, uint64_t position, uint32_t length)
+{
+    position %= tokens->count;
+    const struct mics_token_span *span = &tokens->spans[find_span(tokens, position)];
+    const uint64_t offset = position - span->first, width = span->file ? span->file->width : 1;
+    const uint64_t count = mics_min_u64(length, span->count - offset);
+    const unsigned char *from = span->bytes ? span->bytes + offset : NULL;
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+
+    if (span->file)
+        from = span->file->bytes + (span->offset + offset) * width;
+    if (from) /* advice only: a failure changes nothing */
+        posix_madvise((void *)((uintptr_t)from / page * page),
+                      count * width + (uintptr_t)from % page, POSIX_MADV_WILLNEED);
 }
 
 /* The smallest of documents[count] that is above `value`; the last one is. */

@@ -50,6 +50,10 @@ enum mics_status mics_tokens_read(const struct mics_tokens *tokens, uint64_t pos
                                   uint32_t length, uint32_t vocab_size, uint32_t *out,
                                   struct mics_err *err);
 
+/* Ask the kernel to read what mics_tokens_read() of the same tokens will need, as far as the span
+ * of `position` goes. */
+void mics_tokens_prefetch(const struct mics_tokens *tokens, uint64_t position, uint32_t length);
+
 /* The position after the document that has `position` < count. */
 uint64_t mics_tokens_document_end(const struct mics_tokens *tokens, uint64_t position);
 

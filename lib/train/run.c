@@ -222,6 +222,15 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
     return status;
 }
 
+/* While a step computes, the files are read for the one after it. */
+static void prefetch(const struct mics_run *run, struct batch *batch)
+{
+    batch->first += run->global_batch;
+    for (uint32_t i = 0; i < run->options.plan->choice.micro_steps; i++)
+        for (uint32_t row = 0; row < batch->micro_batch; row++)
+            mics_data_prefetch(batch->data, slot_of_row(batch, i, row));
+}
+
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
     struct batch batch = make_batch(run);
@@ -235,6 +244,8 @@ static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_
 
     if (status == MICS_OK)
         status = check_reads(&batch, err);
+    if (status == MICS_OK)
+        prefetch(run, &batch);
     return mics_run_mark_local(run, status);
 }
 
