@@ -141,7 +141,8 @@ static void score_block(struct query *query, uint32_t first, uint32_t count)
         query->out[d] *= rescale;
 }
 
-/* out += the values of keys [first, first + count), weighted; four vectors of channels at a time. */
+/* out += the values of keys [first, first + count), weighted; four vectors of channels at a
+ * time. */
 static void add_values(struct query *query, uint32_t first, uint32_t count)
 {
     const float *values = query->values + (size_t)first * query->ld;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sampler.c - only as many tokens are sorted as the draw looks at: they come one by one from a heap,
- * which takes linear time to build.
+ * sampler.c - only as many tokens are sorted as the draw looks at: they come one by one from a
+ * heap, which takes linear time to build.
  */
 #include "sample/sampler.h"
 
