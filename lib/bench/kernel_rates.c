@@ -23,7 +23,8 @@ enum {
     WIDTH = 512, /* of rows */
     VOCABULARY = 1024,
     HEAD = 64,
-    LAUNCHES = 3, /* at least, for each point */
+    LAUNCHES = 3, /* for each point, if they take no more than LONGEST times its part */
+    LONGEST = 10,
     MAX_REPEATS = 100000,
     MAX_SERIES = 64,
     PRODUCT_SMALL = 96,
@@ -394,16 +395,18 @@ static enum mics_status time_ranks(const struct launch *launch, const struct mea
 }
 
 /* All ranks compute for the same time, rather than the same number of launches, so that those that
- * share cores share them until the end. The first launch warms caches. */
+ * share cores share them until the end. The first launch warms caches. Long launches get more than
+ * `seconds`, but not without limit. */
 static enum mics_status time_point(const struct launch *launch, const struct measured *row,
                                    double seconds, double *all, double *out, struct mics_err *err)
 {
     double warm_s = 0;
     enum mics_status status = time_ranks(launch, row, 1, 0, all, &warm_s, err);
     const uint32_t repeats = (uint32_t)fmax(1, fmin(MAX_REPEATS, batch_s / fmax(warm_s, 1e-9)));
+    const double wanted_s = fmin(LAUNCHES * warm_s, LONGEST * seconds);
 
     if (status == MICS_OK)
-        status = time_ranks(launch, row, repeats, fmax(seconds, LAUNCHES * warm_s), all, out, err);
+        status = time_ranks(launch, row, repeats, fmax(seconds, wanted_s), all, out, err);
     *out = fmax(*out, 1e-11);
     return status;
 }

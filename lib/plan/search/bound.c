@@ -14,7 +14,10 @@
  * The whole step takes at least the load of each resource. Exchanges of different streams share
  * links in the simulation, which adds nothing to their loads. What exchanges take of the speed of
  * computation is lost unless computation waits, so that a part takes at least its computation and
- * what is lost; delays of communication by computation only prolong a step.
+ * what is lost; delays of communication by computation only prolong a step. A step is at least the
+ * intervals between the last gradient and the next forward, the computation outside of them, and
+ * what exchanges take outside: of all that they take, not more than can run in those intervals, in
+ * which there are only reductions, and then only gathers.
  */
 #include "base/num.h"
 #include "plan/search/bound_times.h"

@@ -305,13 +305,14 @@ static void a_bad_configuration_names_the_key_and_the_reason(void)
     }
 }
 
-static void an_unknown_name_lists_the_known_ones(void)
+static void an_unknown_name_lists_similar_ones_or_all(void)
 {
     struct mics_model *model = NULL;
 
     CHECK_INT(mics_model_open("gpt3", &model, &err), MICS_ERR_ARG);
-    CHECK(strstr(err.text, "'gpt3'") && strstr(err.text, "gpt2-nano") &&
-          strstr(err.text, "gpt2-xl"));
+    CHECK(strstr(err.text, "'gpt3'") && strstr(err.text, "similar: gpt2"));
+    CHECK_INT(mics_model_open("something", &model, &err), MICS_ERR_ARG);
+    CHECK(strstr(err.text, "gpt2-nano") && strstr(err.text, "gpt2-xl"));
     CHECK_INT(mics_model_open("/nonexistent/config.json", &model, &err), MICS_ERR_IO);
     CHECK(model == NULL);
 }
@@ -384,7 +385,7 @@ int main(void)
     TAP_RUN(a_plan_with_another_number_of_parameters_is_refused);
     TAP_RUN(a_hugging_face_configuration_is_read);
     TAP_RUN(a_bad_configuration_names_the_key_and_the_reason);
-    TAP_RUN(an_unknown_name_lists_the_known_ones);
+    TAP_RUN(an_unknown_name_lists_similar_ones_or_all);
     TAP_RUN(a_vocabulary_has_room_for_whole_pieces_of_16_or_of_128_bytes);
     TAP_RUN(flops_are_six_for_each_parameter_and_attention);
     TAP_RUN(each_level_saves_less_and_bytes_are_multiples_of_256);
