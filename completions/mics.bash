@@ -78,4 +78,5 @@ _mics()
     fi
 }
 
-complete -F _mics mics-probe mics-plan mics-train mics-show mics-lab mics-bench mics-shard mics-data mics-sample
+complete -F _mics mics-probe mics-plan mics-train mics-show mics-lab mics-bench mics-shard \
+    mics-data mics-sample

@@ -55,7 +55,7 @@ enum mics_status mics_doc_add_history(json_t *doc, const char *program, int argc
                                       struct mics_err *err);
 
 /* Read one JSON object that is no document of mics, from memory, with limits of its own: depth as
- * above, and `max_values`. *out belongs to the caller. MICS_ERR_FORMAT with line, column, offset. */
+ * above, and `max_values`. *out is the caller's. MICS_ERR_FORMAT with line, column, offset. */
 enum mics_status mics_json_read_object(const char *text, size_t size, size_t max_values,
                                        json_t **out, struct mics_err *err);
 

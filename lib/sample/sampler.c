@@ -52,7 +52,7 @@ void mics_sampler_free(struct mics_sampler *sampler)
 /* Does token a come before b? */
 static bool precedes(const float *logits, uint32_t a, uint32_t b)
 {
-    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+    return logits[a] > logits[b] || (a < b && logits[a] == logits[b]);
 }
 
 static void sift_down(uint32_t *heap, uint32_t count, uint32_t at, const float *logits)

@@ -41,7 +41,7 @@ struct titles {
 static struct titles make_titles(const struct mics_disk_tokenizer *theirs,
                                  const struct mics_disk_tokenizer *ours)
 {
-    struct titles titles;
+    struct titles titles = {.theirs = ""};
 
     mics_tokenizer_title(theirs->tokenizer, titles.theirs, sizeof titles.theirs);
     mics_tokenizer_title(ours->tokenizer, titles.ours, sizeof titles.ours);

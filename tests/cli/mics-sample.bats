@@ -33,15 +33,15 @@ refused() # code text command...
 }
 
 @test "greedy texts of every family are those of transformers" {
-    local lines=0
+    local printed=0
     while IFS=: read -r model prompt want; do
         if [[ $model == '#'* ]]; then continue; fi
         got=$(mics-sample "$reference/$model" --ids --temperature=0 --max-tokens=24 --prompt="${prompt# }")
         # generate() ends one token earlier where the model takes no more.
         [[ "$got " == "${want# } "* ]]
-        lines=$((lines + 1))
+        printed=$((printed + 1))
     done <"$reference/generate.txt"
-    [ "$lines" -ge 15 ]
+    [ "$printed" -ge 15 ]
 }
 
 @test "a text depends neither on what is generated beside it nor on the number of threads" {

@@ -153,7 +153,8 @@ static void pieces_and_normal_forms_are_those_of_the_library(void)
         "'pretokenizers': [{'type': 'Digits', 'individual_digits': true}, {'type': 'Split',"
         "'pattern': {'String': '.'}, 'behavior': 'Removed', 'invert': false}, {'type': 'ByteLevel',"
         "'add_prefix_space': true, 'trim_offsets': true}]}, 'decoder': {'type': 'ByteLevel'},"
-        "'model': {'vocab': {'1': 0, 'Ġ': 1, 'a': 2, 'Ġa': 3, 'Ã': 4, '©': 5, 'Ã©': 6, '11': 7},"
+        "'model': {'vocab': {'1': 0, 'Ġ': 1, 'a': 2, 'Ġa': 3, 'Ã': 4, '©': 5, "
+        "'Ã©': 6, '11': 7},"
         "'merges': ['#version: 0.2', 'Ġ a', 'Ã ©', '1 1']}}";
     /* e and U+0301 are one character, each digit is a piece, and a full stop goes. */
     static const char *const text = "11.a.e\xcc\x81 a";
