@@ -250,7 +250,6 @@ int main(void)
            size_text(worst_bytes, size), within_30, 100 * worst_undisputed);
     puts("\nThree constants that NCCL's own model lacks were chosen in sight of some of these "
          "rows: the latency of rings of 256 and more ranks, a tree's factors for medium sizes with "
-         "NVLink "
-         "SHARP, and 20 us for a hop between nodes with EFA.");
+         "NVLink SHARP, and 20 us for a hop between nodes with EFA.");
     return deviations[row_count / 2] > .15 || worst > .3;
 }

@@ -10,7 +10,7 @@
 
 #include "base/units.h"
 #include "doc/table.h"
-#include "plan/search/internal.h"
+#include "plan/search/search.h"
 
 #include <math.h>
 #include <stdlib.h>

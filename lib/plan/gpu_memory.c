@@ -3,9 +3,8 @@
  * gpu_memory.c - device memory of NCCL's communicators, by channels, peers and buffer sizes.
  *
  * Source: NCCL 2.28.9, src/init.cc (buffer sizes), src/channel.cc (tables), src/transport/p2p.cc
- * and net.cc (connections), src/transport/nvls.cc, src/transport/generic.cc (peers).
- * Every communicator of mics is created by
- * ncclCommInitRankConfig() and shares nothing with others.
+ * and net.cc (connections), src/transport/nvls.cc, src/transport/generic.cc (peers). Every
+ * communicator of mics is created by ncclCommInitRankConfig() and shares nothing with others.
  *
  * Assumed: NCCL allocates with cuMemCreate() in pieces of 2 MiB (NCCL_CUMEM_ENABLE, its default),
  * so that algorithms are connected when they are first used; GPUDirect RDMA between nodes, without

@@ -36,6 +36,12 @@ start_job() # program...
     [ ! -e "$(lab_folder)" ]
 }
 
+@test "congestion is controlled by reno, whatever the machine has" {
+    mics-lab run -q --name="$lab" --nodes=2 --slots=1 -- cat /proc/sys/net/ipv4/tcp_congestion_control >out
+    [ "$(sort -u out)" = reno ]
+    [ "$(wc -l <out)" = 2 ]
+}
+
 @test "the job's exit code is the lab's" {
     # shellcheck disable=SC2016
     run mics-lab run -q --name="$lab" --nodes=2 --slots=1 -- sh -c 'exit $((OMPI_COMM_WORLD_RANK * 7))'

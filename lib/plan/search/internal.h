@@ -7,12 +7,9 @@
 #include "plan/search/bound.h"
 #include "plan/search/search.h"
 
-/* The plan is at most 1 % slower than the best: a setting is not simulated if its bound is less
- * than MICS_STEP_PRUNE faster than the best step, and steps whose times differ by less than
- * MICS_STEP_TIE count as equal. Of equal steps the simpler strategy, with the smaller groups, is
- * chosen. */
+/* A setting is not simulated if its bound is less than this part faster than the best step. With
+ * MICS_STEP_TIE the plan is at most 1 % slower than the best. */
 #define MICS_STEP_PRUNE 0.002
-#define MICS_STEP_TIE   0.005
 
 /* A strategy by name and cut. */
 struct mics_candidate {

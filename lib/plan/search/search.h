@@ -14,6 +14,10 @@
 
 #define MICS_AUTO UINT32_MAX
 
+/* Steps that differ by no more than this part count as equal. Of equal steps the simpler strategy,
+ * with the smaller groups, is chosen. */
+#define MICS_STEP_TIE 0.005
+
 /* Exchanges of groups that span nodes. */
 enum mics_hierarchy {
     MICS_HIERARCHY_AUTO, /* each of gathers and reductions: what is faster */

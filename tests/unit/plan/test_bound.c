@@ -42,40 +42,62 @@ static const struct mics_model_config wide_ends = {
 
 static struct mics_err err;
 
-static double simulated(struct mics_op_costs *costs, const struct mics_model *model,
-                        const struct mics_plan_choice *choice)
+/* A model on a cluster, with the costs of its operations. */
+struct priced {
+    struct mics_topology *topology;
+    struct mics_model *model;
+    struct mics_op_costs *costs;
+};
+
+static struct priced open_priced(const char *cluster, const struct mics_model_config *config)
+{
+    struct priced priced = {NULL, NULL, NULL};
+
+    CHECK_INT(mics_topology_parse(cluster, &priced.topology, &err), MICS_OK);
+    CHECK_INT(mics_model_new(config, &priced.model, &err), MICS_OK);
+    CHECK_INT(mics_op_costs_new(priced.topology, priced.model, &priced.costs, &err), MICS_OK);
+    return priced;
+}
+
+static void close_priced(struct priced *priced)
+{
+    mics_op_costs_free(priced->costs);
+    mics_model_free(priced->model);
+    mics_topology_free(priced->topology);
+}
+
+static double simulated(const struct priced *priced, const struct mics_plan_choice *choice)
 {
     struct mics_schedule *schedule = NULL;
     struct mics_timeline timeline = {0};
     double step_s = 0;
 
-    CHECK_INT(mics_schedule_new(model, choice, true, &schedule, &err), MICS_OK);
+    CHECK_INT(mics_schedule_new(priced->model, choice, true, &schedule, &err), MICS_OK);
     if (!schedule)
         return 0;
     CHECK_INT(mics_timeline_init(schedule, &timeline, &err), MICS_OK);
-    CHECK_INT(mics_simulate(schedule, choice, costs, &timeline, &step_s, &err), MICS_OK);
+    CHECK_INT(mics_simulate(schedule, choice, priced->costs, &timeline, &step_s, &err), MICS_OK);
     mics_timeline_fini(&timeline);
     mics_schedule_free(schedule);
     return step_s;
 }
 
 /* The bound relative to the simulated step, which it must not exceed. */
-static double check_bound(struct mics_op_costs *costs, const struct mics_model *model,
-                          const struct mics_plan_choice *choice)
+static double check_bound(const struct priced *priced, const struct mics_plan_choice *choice)
 {
-    const double step = simulated(costs, model, choice);
+    const double step = simulated(priced, choice);
     double bound = 0;
 
-    CHECK_INT(mics_step_bound(costs, model, choice, &bound, &err), MICS_OK);
+    CHECK_INT(mics_step_bound(priced->costs, priced->model, choice, &bound, &err), MICS_OK);
     CHECK(bound > 0 && bound <= step * (1 + 1e-6));
     if (bound > step * (1 + 1e-6))
         printf(
             "# %s (%u, %u, %u) of %u x %u, prefetch %u, %u grad slots, coalesced %u, %u segments, "
             "hierarchical %d %d, micro-batch %u, %u micro-steps, recompute %d, clip %d: bound %g "
             "of %g s\n",
-            model->config.name, choice->shape.p_param, choice->shape.p_grad, choice->shape.p_optim,
-            choice->shape.nodes, choice->shape.per_node, choice->prefetch, choice->grad_slots,
-            choice->coalesced, choice->segments, choice->hierarchical_gather,
+            priced->model->config.name, choice->shape.p_param, choice->shape.p_grad,
+            choice->shape.p_optim, choice->shape.nodes, choice->shape.per_node, choice->prefetch,
+            choice->grad_slots, choice->coalesced, choice->segments, choice->hierarchical_gather,
             choice->hierarchical_reduce, choice->micro_batch, choice->micro_steps,
             choice->recompute, choice->clip, bound, step);
     return bound / step;
@@ -83,14 +105,9 @@ static double check_bound(struct mics_op_costs *costs, const struct mics_model *
 
 static void check_slow_links(const struct mics_model_config *config)
 {
-    struct mics_topology *topology = NULL;
-    struct mics_model *model = NULL;
-    struct mics_op_costs *costs = NULL;
+    struct priced priced = open_priced(SLOW_LINKS, config);
     double closest = 0;
 
-    CHECK_INT(mics_topology_parse(SLOW_LINKS, &topology, &err), MICS_OK);
-    CHECK_INT(mics_model_new(config, &model, &err), MICS_OK);
-    CHECK_INT(mics_op_costs_new(topology, model, &costs, &err), MICS_OK);
     for (uint32_t steps = 1; steps <= 8; steps *= 2)
         for (uint32_t prefetch = 0; prefetch < 10; prefetch++) {
             const struct mics_plan_choice choice = {
@@ -104,14 +121,12 @@ static void check_slow_links(const struct mics_model_config *config)
                 .seq = 8,
                 .optimizer = MICS_OPT_ADAMW,
             };
-            const double ratio = check_bound(costs, model, &choice);
+            const double ratio = check_bound(&priced, &choice);
 
             closest = ratio > closest ? ratio : closest;
         }
     CHECK(closest > 0.9);
-    mics_op_costs_free(costs);
-    mics_model_free(model);
-    mics_topology_free(topology);
+    close_priced(&priced);
 }
 
 static void the_bound_is_no_longer_than_a_simulated_step(void)
@@ -145,20 +160,11 @@ static void the_bound_holds_where_accumulation_and_exchange_overlap(void)
         .grad_dtype = MICS_BF16,
         .clip = true,
     };
-    struct mics_topology *topology = NULL;
-    struct mics_model *model = NULL;
-    struct mics_op_costs *costs = NULL;
+    struct priced priced = open_priced(
+        "node:8 gpu:2 flops:100G membw:50GB/s link:50GB/s,1us net:10gbit,100us", &wide_ends);
 
-    CHECK_INT(mics_topology_parse("node:8 gpu:2 flops:100G membw:50GB/s link:50GB/s,1us "
-                                  "net:10gbit,100us",
-                                  &topology, &err),
-              MICS_OK);
-    CHECK_INT(mics_model_new(&wide_ends, &model, &err), MICS_OK);
-    CHECK_INT(mics_op_costs_new(topology, model, &costs, &err), MICS_OK);
-    CHECK(check_bound(costs, model, &choice) > 0.99);
-    mics_op_costs_free(costs);
-    mics_model_free(model);
-    mics_topology_free(topology);
+    CHECK(check_bound(&priced, &choice) > 0.99);
+    close_priced(&priced);
 }
 
 static uint32_t random_state = 1;
@@ -215,26 +221,20 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
 
     for (size_t c = 0; c < sizeof clusters / sizeof *clusters; c++)
         for (size_t m = 0; m < 2; m++) {
-            struct mics_topology *topology = NULL;
-            struct mics_model *model = NULL;
-            struct mics_op_costs *costs = NULL;
 
-            CHECK_INT(mics_topology_parse(clusters[c], &topology, &err), MICS_OK);
-            CHECK_INT(mics_model_new(configs[m], &model, &err), MICS_OK);
-            CHECK_INT(mics_op_costs_new(topology, model, &costs, &err), MICS_OK);
+            struct priced priced = open_priced(clusters[c], configs[m]);
+
             for (int i = 0; i < 400; i++) {
                 struct mics_plan_choice choice;
                 double ratio;
 
-                draw_choice(topology, &choice);
-                ratio = check_bound(costs, model, &choice);
+                draw_choice(priced.topology, &choice);
+                ratio = check_bound(&priced, &choice);
                 sum += ratio;
                 least = ratio < least ? ratio : least;
                 count++;
             }
-            mics_op_costs_free(costs);
-            mics_model_free(model);
-            mics_topology_free(topology);
+            close_priced(&priced);
         }
     printf("# %u settings: bound / step %.3f on average, at least %.3f\n", count, sum / count,
            least);
@@ -245,32 +245,24 @@ static void the_bound_holds_for_settings_of_all_kinds(void)
  * all of them. */
 static void the_bound_holds_for_extrapolated_steps(void)
 {
-    struct mics_topology *topology = NULL;
-    struct mics_model *model = NULL;
-    struct mics_op_costs *costs = NULL;
+    struct priced priced = open_priced(
+        "node:2 gpu:4 flops:1T membw:1TB/s link:10GB/s,3us net:10gbit,30us", &wide_ends);
 
-    CHECK_INT(
-        mics_topology_parse("node:2 gpu:4 flops:1T membw:1TB/s link:10GB/s,3us net:10gbit,30us",
-                            &topology, &err),
-        MICS_OK);
-    CHECK_INT(mics_model_new(&wide_ends, &model, &err), MICS_OK);
-    CHECK_INT(mics_op_costs_new(topology, model, &costs, &err), MICS_OK);
     for (int i = 0; i < 60; i++) {
         struct mics_plan_choice choice;
         struct mics_prediction predicted;
         double bound = 0;
 
-        draw_choice(topology, &choice);
+        draw_choice(priced.topology, &choice);
         choice.micro_steps = 16 + draw(16);
-        CHECK(check_bound(costs, model, &choice) > 0.3);
-        CHECK_INT(mics_step_bound(costs, model, &choice, &bound, &err), MICS_OK);
-        CHECK_INT(mics_plan_predict(costs, model, &choice, &predicted, &err), MICS_OK);
+        CHECK(check_bound(&priced, &choice) > 0.3);
+        CHECK_INT(mics_step_bound(priced.costs, priced.model, &choice, &bound, &err), MICS_OK);
+        CHECK_INT(mics_plan_predict(priced.costs, priced.model, &choice, &predicted, &err),
+                  MICS_OK);
         CHECK(predicted.step_s >= bound);
-        CHECK_NEAR(predicted.step_s / simulated(costs, model, &choice), 1, 0.02);
+        CHECK_NEAR(predicted.step_s / simulated(&priced, &choice), 1, 0.02);
     }
-    mics_op_costs_free(costs);
-    mics_model_free(model);
-    mics_topology_free(topology);
+    close_priced(&priced);
 }
 
 int main(void)
