@@ -11,12 +11,12 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1, 1, true, 0},    {1, 2, 1, 3, true, 0},    {2, 31, 3, 8, true, 0},
-    {1, 32, 2, 16, false, 0}, {1, 33, 2, 17, true, 0},  {2, 64, 2, 32, true, 0},
-    {1, 65, 1, 33, true, 0},  {1, 65, 2, 64, false, 0}, {1, 129, 1, 48, true, 0},
-    {1, 70, 2, 5, false, 0},  {1, 20, 1, 256, true, 0}, {1, 200, 2, 80, true, 0},
-    {3, 1, 2, 4, false, 0},   {2, 9, 4, 6, true, 2},    {1, 70, 6, 16, true, 1},
-    {1, 66, 3, 8, false, 1},  {2, 130, 4, 64, true, 2},
+    {1, 1, 1, 1, true, 0, 0},    {1, 2, 1, 3, true, 0, 0},    {2, 31, 3, 8, true, 0, 0},
+    {1, 32, 2, 16, false, 0, 0}, {1, 33, 2, 17, true, 0, 0},  {2, 64, 2, 32, true, 0, 0},
+    {1, 65, 1, 33, true, 0, 0},  {1, 65, 2, 64, false, 0, 0}, {1, 129, 1, 48, true, 0, 0},
+    {1, 70, 2, 5, false, 0, 0},  {1, 20, 1, 256, true, 0, 0}, {1, 200, 2, 80, true, 0, 0},
+    {3, 1, 2, 4, false, 0, 0},   {2, 9, 4, 6, true, 2, 0},    {1, 70, 6, 16, true, 1, 0},
+    {1, 66, 3, 8, false, 1, 0},  {2, 130, 4, 64, true, 2, 0},
 };
 
 static const struct shape documents[] = {
@@ -225,7 +225,7 @@ static void no_token_sees_another_document(void)
 
 static void large_scores_neither_overflow_nor_vanish(void)
 {
-    struct problem t = make_problem((struct shape){1, 130, 1, 32, true, 1}, 15.0f);
+    struct problem t = make_problem((struct shape){1, 130, 1, 32, true, 1, 0}, 15.0f);
 
     run_kernels(&t, pools[0]);
     CHECK_CLOSE(t.got_out, t.out, t.rows * t.C, 2e-4);
@@ -236,7 +236,7 @@ static void large_scores_neither_overflow_nor_vanish(void)
 
 static void threads_do_not_change_attention(void)
 {
-    struct problem t = make_problem((struct shape){2, 150, 3, 20, true, 1}, 1.0f);
+    struct problem t = make_problem((struct shape){2, 150, 3, 20, true, 1, 0}, 1.0f);
     float *out, *grad;
 
     run_kernels(&t, pools[0]);
@@ -255,7 +255,7 @@ static void threads_do_not_change_attention(void)
 /* d(sum of grad_out * out) / d(one input), from the reference's own forward pass. */
 static void the_references_gradient_is_that_of_its_output(void)
 {
-    struct problem t = make_problem((struct shape){1, 9, 4, 3, true, 2}, 1.0f);
+    struct problem t = make_problem((struct shape){1, 9, 4, 3, true, 2, 0}, 1.0f);
     const float step = 1.0f / 1024;
 
     for (size_t i = 0; i < t.rows * t.W; i += 7) {
@@ -282,7 +282,7 @@ static void the_references_gradient_is_that_of_its_output(void)
 
 static void nan_in_a_value_reaches_the_queries_that_see_it(void)
 {
-    struct problem t = make_problem((struct shape){1, 100, 1, 8, true, 1}, 1.0f);
+    struct problem t = make_problem((struct shape){1, 100, 1, 8, true, 1, 0}, 1.0f);
 
     t.qkv[70 * 3 * t.C] = NAN; /* a query */
     run_kernels(&t, pools[1]);
