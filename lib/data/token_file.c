@@ -283,10 +283,12 @@ static enum mics_status refuse_id(const struct mics_token_file *file, uint64_t p
 {
     const uint64_t id = get_id(file, position), sign = (uint64_t)file->is_signed << 63;
 
-    return mics_err_set(
-        err, MICS_ERR_FORMAT,
-        "'%s': token %" PRIu64 " is %s%" PRIu64 ", outside of the vocabulary of %" PRIu32,
-        file->path, position, id & sign ? "-" : "", id & sign ? -id : id, vocab_size);
+    char limit[48] = "not an id";
+
+    if (vocab_size < INT32_MAX)
+        snprintf(limit, sizeof limit, "outside of the vocabulary of %" PRIu32, vocab_size);
+    return mics_err_set(err, MICS_ERR_FORMAT, "'%s': token %" PRIu64 " is %s%" PRIu64 ", %s",
+                        file->path, position, id & sign ? "-" : "", id & sign ? -id : id, limit);
 }
 
 enum mics_status mics_token_file_read(const struct mics_token_file *file, uint64_t first,
