@@ -372,10 +372,11 @@ static enum mics_status count_windows(struct mics_source *source,
     enum mics_status status = MICS_OK;
 
     if (used < (pack ? 2 : (uint64_t)options->seq + 1))
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "%llu tokens%s are too few: one sequence needs %llu",
-                            (unsigned long long)used, options->val_only ? "" : " to train on",
-                            (unsigned long long)options->seq + 1);
+        return mics_err_set(
+            err, MICS_ERR_FORMAT, "'%s'%s: %llu tokens%s are too few: one sequence needs %llu",
+            source->corpus.documents[0].path, source->corpus.count > 1 ? " and others" : "",
+            (unsigned long long)used, options->val_only ? "" : " to train on",
+            (unsigned long long)options->seq + 1);
     if (!pack) {
         source->train.windows = train / options->seq;
         source->val.windows = val ? (val - 1) / options->seq : 0;
