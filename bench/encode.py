@@ -97,7 +97,10 @@ def main():
     if other is not None:
         rivals.append((f"tiktoken {tiktoken.__version__}", 3, lambda: [
             i for p in parts for i in other.encode_ordinary(p)]))
-    name_of_text = f"{os.path.basename(path)}, {os.path.basename(text)} ({size:.1f} MB)"
+    name = os.path.basename(path)
+    if name == "tokenizer.json":
+        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    name_of_text = f"{name}, {os.path.basename(text)} ({size:.1f} MB)"
     for name, reach, encode in rivals:
         seconds, found = fastest(passes, encode)
         equal = found == ids
