@@ -21,6 +21,7 @@ struct mics_document {
     const unsigned char *bytes; /* mapped, read only; NULL: empty, or not mapped */
     uint64_t size;
     uint64_t device, inode;
+    uint32_t id_bytes; /* of tokens without a header, where the pattern says it, else 0 */
 };
 
 /* Immutable once open. */

@@ -42,10 +42,22 @@ static bool split_weight(const char *word, double *weight, const char **pattern)
     return mics_parse_double(text, 0, 1e9, weight, NULL) == MICS_OK;
 }
 
-/* Add a word's files to the source that it belongs to: a new one, if it has a weight. */
-static enum mics_status add_word(struct mics_data *data, struct mics_corpus *corpora,
-                                 const char *word, struct mics_err *err)
+/* Cut PATTERN:u16 or PATTERN:u32 behind the pattern. Bytes of an id; 0: no type. */
+static uint32_t split_type(char *word)
 {
+    char *type = strrchr(word, ':');
+
+    if (!type || type == word || (strcmp(type, ":u16") != 0 && strcmp(type, ":u32") != 0))
+        return 0;
+    *type = '\0';
+    return type[2] == '1' ? 2 : 4;
+}
+
+/* Add a word's files to the source that it belongs to: a new one, if it has a weight. */
+static enum mics_status add_word(struct mics_data *data, struct mics_corpus *corpora, char *word,
+                                 struct mics_err *err)
+{
+    const uint32_t id_bytes = split_type(word);
     const char *pattern = word;
     double weight = 0;
     const bool weighted = split_weight(word, &weight, &pattern);
@@ -62,7 +74,13 @@ static enum mics_status add_word(struct mics_data *data, struct mics_corpus *cor
         corpora[data->source_count] = (struct mics_corpus){0};
         data->weights[data->source_count++] = weight;
     }
-    return mics_corpus_add(&corpora[data->source_count - 1], pattern, ".bin", err);
+    struct mics_corpus *corpus = &corpora[data->source_count - 1];
+    const size_t before = corpus->count;
+    const enum mics_status status = mics_corpus_add(corpus, pattern, ".bin", err);
+
+    for (size_t i = before; i < corpus->count; i++)
+        corpus->documents[i].id_bytes = id_bytes;
+    return status;
 }
 
 static enum mics_status add_words(struct mics_data *data, struct mics_corpus *corpora,

@@ -32,7 +32,8 @@
 
 struct mics_data_options {
     /* Words separated by blanks: each a pattern of files (corpus.h) or WEIGHT:PATTERN, which is a
-     * source of its own. All have weights or none has. */
+     * source of its own. All have weights or none has. A pattern of files of ids without a header
+     * may end in ":u16" or ":u32", their type. */
     const char *const *patterns;
     size_t pattern_count;
     const struct mics_tokenizer *tokenizer; /* of text and JSON lines; NULL: bytes */

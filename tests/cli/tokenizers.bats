@@ -113,7 +113,9 @@ listed() # path
     mkdir "$BATS_TEST_TMPDIR/set.tokenizer"
     cp own/* "$BATS_TEST_TMPDIR/set.tokenizer"
     set=$BATS_TEST_TMPDIR/set
-    mics-show --json run/latest/manifest.mp | jq '{kind: "mics.dataset", v: 1, tokenizer}' >"$set.mp"
+    mics-show --json run/latest/manifest.mp |
+        jq --argjson size "$(stat -c %s ids.bin)" \
+            '{kind: "mics.dataset", v: 1, tokens: ($size / 2), id_bytes: 2, tokenizer}' >"$set.mp"
     train --data="$set.bin" --steps=1 --out="$out-1"
     [ "$(listed "$out-1/latest")" = "$(listed run/latest)" ]
     train --data="$set.bin" --steps=1 --init=hf --out="$out-2"
