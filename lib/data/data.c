@@ -298,7 +298,8 @@ static void make_targets(uint32_t seq, uint32_t next, int32_t *tokens, int32_t *
     }
 }
 
-/* `length` <= seq tokens from `position` on, the token after the last as its target, and padding. */
+/* `length` <= seq tokens from `position` on, the token after the last as its target, and
+ * padding. */
 static enum mics_status read_window(const struct mics_data *data, const struct mics_tokens *from,
                                     uint64_t position, uint32_t length, int32_t *tokens,
                                     int32_t *targets, struct mics_err *err)

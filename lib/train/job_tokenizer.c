@@ -2,8 +2,8 @@
 /*
  * job_tokenizer.c - which tokenizer a job has, and whether it is that of what the job continues.
  *
- * Text has the tokenizer of the command line, or that of the checkpoint to resume or of the model to
- * evaluate, or bytes; files of tokens have what their data set says, which may be nothing. A
+ * Text has the tokenizer of the command line, or that of the checkpoint to resume or of the model
+ * to evaluate, or bytes; files of tokens have what their data set says, which may be nothing. A
  * checkpoint is resumed only with the tokenizer that it was trained with, and a model begins or is
  * evaluated only with one whose ids are the same text, unless bytes are insisted on. Where the data
  * do not say, it is that of the checkpoint or of the model.
