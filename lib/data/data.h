@@ -21,7 +21,9 @@
  * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked, and for
  * padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the end of a document.
  *
- * Validation windows begin at the first token and are always the same.
+ * Validation windows begin at the first token of each source and are always the same. The last is
+ * as short as what is left, and padded; so with MICS_PACK_CONCAT every token but the first of a
+ * source is a target once, unless it is masked.
  */
 #ifndef MICS_DATA_DATA_H
 #define MICS_DATA_DATA_H

@@ -369,17 +369,18 @@ static enum mics_status count_windows(struct mics_source *source,
     const uint64_t train = source->train.tokens.count, val = source->val.tokens.count;
     const uint64_t used = options->val_only ? val : train;
     const bool pack = options->pack == MICS_PACK_DOCUMENT;
+    const uint64_t least = pack || options->val_only ? 2 : (uint64_t)options->seq + 1;
     enum mics_status status = MICS_OK;
 
-    if (used < (pack ? 2 : (uint64_t)options->seq + 1))
+    if (used < least)
         return mics_err_set(
             err, MICS_ERR_FORMAT, "'%s'%s: %llu tokens%s are too few: one sequence needs %llu",
             source->corpus.documents[0].path, source->corpus.count > 1 ? " and others" : "",
             (unsigned long long)used, options->val_only ? "" : " to train on",
-            (unsigned long long)options->seq + 1);
+            (unsigned long long)least);
     if (!pack) {
         source->train.windows = train / options->seq;
-        source->val.windows = val ? (val - 1) / options->seq : 0;
+        source->val.windows = val ? mics_ceil_div(val - 1, options->seq) : 0;
         return MICS_OK;
     }
     status = pack_documents(&source->train, options->seq, err);
