@@ -146,9 +146,9 @@ $(BUILD)/settings: FORCE
 deps:
 	$(Q)tools/deps build check demo
 demo-deps:
-	$(Q)tools/deps build demo
+	$(Q)tools/deps build $(if $(DEMO_TEXT),,demo)
 demo: demo-deps
-	$(Q)$(MAKE) programs
+	$(Q)$(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) programs
 	$(Q)share/mics/examples/demo.sh $(BUILD)
 check: deps
 	$(Q)tests/run

@@ -42,6 +42,21 @@ static bool split_weight(const char *word, double *weight, const char **pattern)
     return mics_parse_double(text, 0, 1e9, weight, NULL) == MICS_OK;
 }
 
+/* The document of a file of tokens stands for that file. */
+static enum mics_status add_files(struct mics_corpus *corpus, const char *pattern,
+                                  struct mics_err *err)
+{
+    const size_t length = strlen(pattern);
+    const bool is_document = length > 3 && strcmp(pattern + length - 3, ".mp") == 0;
+    char bin[MICS_PATH_MAX];
+    enum mics_status status = MICS_OK;
+
+    if (is_document)
+        status = mics_path_format(bin, err, "%.*s.bin", (int)length - 3, pattern);
+    return status == MICS_OK ? mics_corpus_add(corpus, is_document ? bin : pattern, ".bin", err)
+                             : status;
+}
+
 /* Add a word's files to the source that it belongs to: a new one, if it has a weight. */
 static enum mics_status add_word(struct mics_data *data, struct mics_corpus *corpora,
                                  const char *word, struct mics_err *err)
@@ -62,7 +77,7 @@ static enum mics_status add_word(struct mics_data *data, struct mics_corpus *cor
         corpora[data->source_count] = (struct mics_corpus){0};
         data->weights[data->source_count++] = weight;
     }
-    return mics_corpus_add(&corpora[data->source_count - 1], pattern, ".bin", err);
+    return add_files(&corpora[data->source_count - 1], pattern, err);
 }
 
 static enum mics_status add_words(struct mics_data *data, struct mics_corpus *corpora,
