@@ -60,6 +60,14 @@ member()
     [ "$stderr" = "mics-data: 'text' is a folder, not a file of tokens" ]
 }
 
+@test "data: the document of a data set stands for its tokens when training" {
+    mics-data encode -q -t bytes 'text/*.txt' -o corpus >/dev/null
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --seq=8 -o plan.mp
+    mics-train -q -p plan.mp --data=corpus.mp --steps=1 --out=one --val-every=0 >/dev/null
+    mics-train -q -p plan.mp --data=corpus.bin --steps=1 --out=two --val-every=0 >/dev/null
+    cmp one/step-000001/*.safetensors two/step-000001/*.safetensors
+}
+
 @test "data: the result does not depend on the number of cores" {
     requires taskset
     for i in {1..40}; do
