@@ -148,7 +148,7 @@ deps:
 demo-deps:
 	$(Q)tools/deps build $(if $(DEMO_TEXT),,demo)
 demo: demo-deps
-	$(Q)$(MAKE) $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) programs
+	$(Q)$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) programs
 	$(Q)share/mics/examples/demo.sh $(BUILD)
 check: deps
 	$(Q)tests/run

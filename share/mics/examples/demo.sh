@@ -95,8 +95,8 @@ find_text()
             ln -s "$file" "$(printf 'corpus/%04d-%s' $((++i)) "${file##*/}")"
         done
     elif command -v bible >/dev/null; then
-        echo "The text is the King James Bible, from Debian's package bible-kjv-text; its copyright" \
-            'has expired.'
+        echo "The text is the King James Bible, from Debian's package bible-kjv-text;" \
+            'its copyright has expired.'
         write_books
     else
         fail "no text: install the Debian package bible-kjv, or name files of text of your own," \
@@ -230,7 +230,7 @@ show "mpirun -n 4 mics-probe >topology.mp"
 model="--model=gpt2-nano --vocab=$vocab"
 read -r -a options <<<"$model --global-batch=8 --seq=256 --micro-batch=1 --recompute=none"
 memory=${DEMO_MEMORY:-$(too_little)}
-printf '\nA rank gets %s, which is too little for a whole copy in each, as the planner must say:\n' \
+printf '\nA rank gets %s, which is too little for a whole copy in each, as the planner says:\n' \
     "$memory"
 ask="mics-plan ${options[*]} --memory=$memory"
 if show "$ask --strategy=ddp topology.mp >plan.mp"; then
@@ -242,8 +242,8 @@ show "mics-show plan.mp"
 groups >/dev/null
 
 title 'Training, and text again' \
-    'About a minute on two cores. The loss is that of the next token, in nats: at first it is that' \
-    "of chance, which is ln($vocab)."
+    'About a minute on two cores. The loss is that of the next token, in nats: at first it is' \
+    "that of chance, which is ln($vocab)."
 show "mpirun -n 4 mics-train -p plan.mp --data=data/corpus --steps=$steps --log-every=20 --out=run"
 show "mics-sample run/latest --prompt='And the king said' --echo --top-p=0.9 --max-tokens=60"
 show "mics-shard merge run/latest -o hf"
