@@ -2,8 +2,10 @@
 # mics - build. `make help` lists the targets and the settings.
 
 BUILD  ?= build
-# One spelling, so that recorded dependencies are found however the folder is spelled.
-override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
+# One spelling, so that recorded dependencies are found however the folder is spelled. It is relative
+# if it can be, because make separates paths at blanks.
+override BUILD := $(shell realpath -m -s --relative-base=. -- '$(BUILD)')
+$(if $(word 2,$(BUILD)),$(error BUILD: '$(BUILD)': a path with blanks))
 PREFIX ?= /usr/local
 MARCH  ?= native
 CFLAGS ?= -O2 -g
