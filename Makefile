@@ -2,8 +2,10 @@
 # mics - build. `make help` lists the targets and the settings.
 
 BUILD  ?= build
-# One spelling, so that recorded dependencies are found however the folder is spelled.
-override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
+# One spelling, so that recorded dependencies are found however the folder is spelled. It is relative
+# if it can be, because make separates paths at blanks.
+override BUILD := $(shell realpath -m -s --relative-base=. -- '$(BUILD)')
+$(if $(word 2,$(BUILD)),$(error BUILD: '$(BUILD)': a path with blanks))
 PREFIX ?= /usr/local
 MARCH  ?= native
 CFLAGS ?= -O2 -g
@@ -146,9 +148,9 @@ $(BUILD)/settings: FORCE
 deps:
 	$(Q)tools/deps build check demo
 demo-deps:
-	$(Q)tools/deps build demo
+	$(Q)tools/deps build $(if $(DEMO_TEXT),,demo)
 demo: demo-deps
-	$(Q)$(MAKE) programs
+	$(Q)$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) programs
 	$(Q)share/mics/examples/demo.sh $(BUILD)
 check: deps
 	$(Q)tests/run

@@ -53,6 +53,21 @@ static uint32_t split_type(char *word)
     return type[2] == '1' ? 2 : 4;
 }
 
+/* The document of a file of tokens stands for that file. */
+static enum mics_status add_files(struct mics_corpus *corpus, const char *pattern,
+                                  struct mics_err *err)
+{
+    const size_t length = strlen(pattern);
+    const bool is_document = length > 3 && strcmp(pattern + length - 3, ".mp") == 0;
+    char bin[MICS_PATH_MAX];
+    enum mics_status status = MICS_OK;
+
+    if (is_document)
+        status = mics_path_format(bin, err, "%.*s.bin", (int)length - 3, pattern);
+    return status == MICS_OK ? mics_corpus_add(corpus, is_document ? bin : pattern, ".bin", err)
+                             : status;
+}
+
 /* Add a word's files to the source that it belongs to: a new one, if it has a weight. */
 static enum mics_status add_word(struct mics_data *data, struct mics_corpus *corpora, char *word,
                                  struct mics_err *err)
@@ -76,7 +91,7 @@ static enum mics_status add_word(struct mics_data *data, struct mics_corpus *cor
     }
     struct mics_corpus *corpus = &corpora[data->source_count - 1];
     const size_t before = corpus->count;
-    const enum mics_status status = mics_corpus_add(corpus, pattern, ".bin", err);
+    const enum mics_status status = add_files(corpus, pattern, err);
 
     for (size_t i = before; i < corpus->count; i++)
         corpus->documents[i].id_bytes = id_bytes;

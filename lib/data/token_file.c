@@ -36,6 +36,8 @@ enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
     if (length > 4 &&
         (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0))
         length -= 4;
+    else if (length > 3 && strcmp(path + length - 3, ".mp") == 0)
+        length -= 3;
     return mics_path_format(prefix, err, "%.*s", (int)length, path);
 }
 
@@ -53,6 +55,8 @@ static enum mics_status map(const char *path, struct mapping *out, struct mics_e
     *out = (struct mapping){0};
     if (fd < 0 || fstat(fd, &info) != 0)
         status = mics_err_set_errno(err, "'%s'", path);
+    else if (S_ISDIR(info.st_mode))
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' is a folder, not a file of tokens", path);
     else if (!S_ISREG(info.st_mode))
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' is not a regular file", path);
     else

@@ -17,7 +17,7 @@ enum mics_token_format { MICS_TOKENS_LLMC, MICS_TOKENS_MEGATRON, MICS_TOKENS_RAW
 /* "llmc", "megatron", "raw" */
 const char *mics_token_format_name(enum mics_token_format format);
 
-/* The path without .bin or .idx at its end. */
+/* The path without .bin, .idx or .mp (its document) at its end. */
 enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
                                    struct mics_err *err);
 
