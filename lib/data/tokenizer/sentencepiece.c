@@ -392,12 +392,11 @@ static enum mics_status set_normalizer(struct mics_tokenizer *tokenizer, bool du
         dummy_prefix ? json_pack("{ss ss}", "type", "Prepend", "prepend", MICS_METASPACE) : NULL,
         "type", "Replace", "pattern", "String", " ", "content", MICS_METASPACE);
     struct mics_cursor cursor = mics_cursor_root(root);
-    bool forms_only;
     enum mics_status status = MICS_ERR_NOMEM;
 
     if (!root)
         return mics_err_nomem(err);
-    status = mics_normalizer_read(&cursor, &tokenizer->normalizer, &forms_only, err);
+    status = mics_normalizer_read(&cursor, &tokenizer->normalizer, err);
     json_decref(root);
     return status;
 }

@@ -59,6 +59,14 @@ static unsigned char *new_classes(void)
     return classes;
 }
 
+bool mics_split_always(const unsigned char *classes, uint32_t before, uint32_t after)
+{
+    const int class = before < CLASS_LIMIT ? classes[before] : OTHER;
+
+    return (class == LETTER || class == NUMBER) &&
+           class != (after < CLASS_LIMIT ? classes[after] : OTHER);
+}
+
 /* A text that is being cut: [at, end) is left. */
 struct scan {
     const unsigned char *classes, *at, *end;

@@ -193,7 +193,8 @@ enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokeniz
         return status;
     }
     mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
-    tokenizer->cut_before_space = true;
-    return mics_splitter_init(&tokenizer->splitter, MICS_GPT2_PATTERN, sizeof MICS_GPT2_PATTERN - 1,
-                              err);
+    status = mics_splitter_init(&tokenizer->splitter, MICS_GPT2_PATTERN,
+                                sizeof MICS_GPT2_PATTERN - 1, err);
+    tokenizer->cut.classes = tokenizer->splitter.classes;
+    return status;
 }
