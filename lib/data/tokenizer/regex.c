@@ -3,8 +3,8 @@
  * regex.c - regular expressions by PCRE2, and what a splitter does with matches.
  *
  * Patterns are written for Oniguruma, in whose syntax ^ and $ match at every line. \s becomes
- * \p{White_Space}, because PCRE2's has U+180E, too; what means another thing to PCRE2 (\h, && in a
- * class) is refused, and \C, which would cut characters.
+ * \p{White_Space}, because PCRE2's has U+180E, too. What means another thing to PCRE2 is refused
+ * (\h; {1,3}+, which repeats; && in a class), and \C, which would cut characters.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
@@ -39,7 +39,8 @@ static enum mics_status refuse(const char *what, struct mics_err *err)
  * it; NULL: nothing. */
 static const char *differing(const char *pattern, size_t length, bool in_class)
 {
-    static const char *const outside[] = {"\\h", "\\H", "\\K", "\\Q", "\\G", "(*", "(?m", "(?i)"};
+    static const char *const outside[] = {"\\h", "\\H", "\\K",  "\\Q", "\\G",
+                                          "(*",  "(?m", "(?i)", "}+"};
     static const char *const inside[] = {"\\h", "\\H", "\\Q", "&&"};
     const char *const *names = in_class ? inside : outside;
     const size_t count =
@@ -73,7 +74,10 @@ static enum mics_status translate(const char *pattern, size_t length, struct mic
                 mics_text_append(out, part[1] == 's' ? "\\p{White_Space}" : "\\P{White_Space}", 15);
             continue;
         }
-        if (in_class && part[0] == '[') { /* [:name:] */
+        if (escape && strchr("pPx", part[1]) && length - i > 2 && part[2] == '{') {
+            while (taken < length - i && part[taken - 1] != '}')
+                taken++;
+        } else if (in_class && part[0] == '[') { /* [:name:] */
             while (taken < length - i && part[taken - 1] != ']')
                 taken++;
         } else if (!in_class && part[0] == '[') { /* with a ] that is its first member */

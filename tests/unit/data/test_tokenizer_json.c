@@ -138,6 +138,10 @@ static void what_is_not_supported_is_named(void)
          "'pre_tokenizer': {'type': 'Split', 'pattern': {'Regex': '[a&&b]'},"
          "'behavior': 'Isolated', 'invert': false}",
          "regular expression: && is not supported"},
+        {"'pre_tokenizer': null",
+         "'pre_tokenizer': {'type': 'Split', 'pattern': {'Regex': '\\\\p{N}{1,3}+'},"
+         "'behavior': 'Isolated', 'invert': false}",
+         "regular expression: }+ is not supported"},
         {"'ByteFallback'", "'ByteFallback', 'x': 1", "decoder.decoders[1].x: not supported"},
         {"'TemplateProcessing',", "'TemplateProcessing', 'x': 1,",
          "post_processor.x: not supported"},
