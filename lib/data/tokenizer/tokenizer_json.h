@@ -21,7 +21,8 @@ enum mics_status mics_json_check_members(const struct mics_cursor *cursor, const
 extern const char *const mics_byte_level_members[];
 
 /* Read member "normalizer" of `root`: NFC, NFD, NFKC, NFKD, Prepend, Replace of a string, or a
- * Sequence of them. Absent or null leaves *out unchanged. MICS_ERR_FORMAT: something else, by its path and name. */
+ * Sequence of them. Absent or null leaves *out unchanged. MICS_ERR_FORMAT: something else, by its
+ * path and name. */
 enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out,
                                       struct mics_err *err);
 
