@@ -7,7 +7,7 @@
  *   pre-tokenizer -> BPE of each piece -> ids; before and after them what the template adds
  *
  * vocab.c tokens and merges; bpe.c, pieces.c ids of a piece; split.c, regex.c pieces of a text;
- * added.c added tokens; cut.c where long texts may be cut; encode.c and decode.c the two directions;
+ * added.c added tokens; cut.c where long texts may be cut; encode.c, decode.c the two directions;
  * vocab_merges.c, tiktoken.c, tokenizer_json.c, sentencepiece.c readers; normalizer.c,
  * pretokenizer.c, post_processor.c what tokenizer.json asks for beyond the known families;
  * ../tokenizer.c chooses the reader.
