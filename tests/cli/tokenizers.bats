@@ -18,8 +18,8 @@ tokenizer() # folder id
            decoder: {type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true},
            model: {type: "BPE", dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null,
                    fuse_unk: false, byte_fallback: false, ignore_merges: false, merges: [],
-                   vocab: ([$characters | to_entries[] | {key: ([.value] | implode), value: (.key + if .key >= $eos then 1 else 0 end)}]
-                           | from_entries)}}' >"$1/tokenizer.json"
+                   vocab: (([$characters | to_entries[] | {key: ([.value] | implode), value: (.key + if .key >= $eos then 1 else 0 end)}]
+                           | from_entries) + {"<|endoftext|>": $eos})}}' >"$1/tokenizer.json"
     echo '{"model_max_length": 32}' >"$1/tokenizer_config.json"
 }
 
