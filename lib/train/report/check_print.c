@@ -210,6 +210,25 @@ enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
     return MICS_OK;
 }
 
+enum mics_status mics_check_print_brief(FILE *out, const struct mics_check *check,
+                                        struct mics_err *err)
+{
+    enum mics_status status;
+
+    fprintf(out, "\nPredicted and measured, medians of steps %" PRIu64 " to %" PRIu64 ":\n\n",
+            check->first, check->last);
+    status = print_summary(out, check, 0, err);
+    if (status == MICS_OK) {
+        fputc('\n', out);
+        status = print_classes(out, check, 0, err);
+    }
+    if (status != MICS_OK)
+        return status;
+    fputc('\n', out);
+    print_worst(out, check);
+    return MICS_OK;
+}
+
 enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,
                                   struct mics_err *err)
 {
