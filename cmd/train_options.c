@@ -182,6 +182,9 @@ static enum mics_status take_trace_steps(struct mics_job_options *job, const cha
     job->trace_last = job->trace_first;
     if (status != MICS_OK || !dash)
         return status;
+    if (mics_parse_u64(dash + 1, 1, UINT32_MAX, &job->trace_last, err) == MICS_OK &&
+        job->trace_last < job->trace_first)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': the last step comes before the first", value);
     return mics_parse_u64(dash + 1, job->trace_first, job->trace_first + MAX_TRACE_STEPS - 1,
                           &job->trace_last, err);
 }
@@ -274,7 +277,8 @@ int train_parse(int argc, char **argv, struct train_request *request)
     if (code >= 0)
         return code;
     if (operands < argc)
-        return cli_usage("'%s': no operand is expected", argv[operands]);
+        return cli_usage("unexpected argument '%s'; plans go with -p, file patterns in quotes",
+                         argv[operands]);
     if (request->job.trace_first && !request->job.trace)
         return cli_usage("--trace-steps goes with --trace");
     if (request->job.pace && !request->job.paced)
