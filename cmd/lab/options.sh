@@ -33,7 +33,9 @@ take_option() # name value
 
 unknown_option() # --name
 {
-    usage "unknown option '$1'$(sed -n 's/^\([a-z-]*\)|.*/--\1/p' <<<"$options" | did_you_mean "$1")"
+    local names
+    names=$(sed -n 's/^\([a-z-]*\)|.*/--\1/p' <<<"$options")
+    usage "unknown option '$1'$(did_you_mean "$1" <<<"$names")"
 }
 
 # Handle one option. consumed=2 if its value was the next word.

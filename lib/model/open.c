@@ -109,13 +109,19 @@ bool mics_model_is_name(const char *text)
     return mics_preset_find(text) != NULL;
 }
 
+/* "/data/gpt2", "./gpt2", "config.json"; "gpt2" and "openai/gpt2" are names. */
+static bool looks_like_path(const char *text)
+{
+    return strchr("/.~", text[0]) || has_suffix(text, ".json");
+}
+
 static enum mics_status fail_unknown(const char *text, struct mics_err *err)
 {
     const char *slash = strrchr(text, '/');
     char names[128];
     const bool similar = *mics_preset_similar(slash ? slash + 1 : text, names, sizeof names);
 
-    if (slash || has_suffix(text, ".json"))
+    if (slash)
         return mics_err_set(err, MICS_ERR_ARG,
                             "'%s': no such file or folder; models are not downloaded%s%s", text,
                             similar ? ". By name, there is " : "", names);
@@ -132,7 +138,7 @@ enum mics_status mics_model_open(const char *text, struct mics_model **out, stru
         return mics_model_new(preset, out, err);
     if (stat(text, &info) == 0)
         return S_ISDIR(info.st_mode) ? open_folder(text, out, err) : open_file(text, out, err);
-    if (errno != ENOENT)
+    if (errno != ENOENT || looks_like_path(text))
         return mics_err_set_errno(err, "'%s'", text);
     return fail_unknown(text, err);
 }

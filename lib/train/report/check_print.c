@@ -77,7 +77,7 @@ static enum mics_status print_classes(FILE *out, const struct mics_check *check,
     const struct mics_class_times *p = &check->predicted.classes, *m = &check->measured.classes;
     struct mics_table *table = mics_table_new(
         tsv ? "class|predicted_s|measured_s|ratio|predicted_exposed_s|measured_exposed_s"
-            : "<operations|>predicted|>measured|>ratio|>predicted exposed|>measured exposed");
+            : "<operations|>predicted|>measured|>ratio|>pred. exposed|>meas. exposed");
 
     for (int c = 0; c < MICS_CLASS_COUNT; c++) {
         if (p->busy_s[c] <= 0 && m->busy_s[c] <= 0)
@@ -144,14 +144,14 @@ static void print_worst(FILE *out, const struct mics_check *check)
         fprintf(out, "Off most: overlap of exchanges %s with computation.\n",
                 worst == MICS_ASSUME_NET ? "over the network" : "inside nodes");
     } else {
-        fprintf(out, "Off most: %s: predicted %s, measured %s.\n", names[worst].words,
+        fprintf(out, "Off most: %s.\nPredicted %s, measured %s.\n", names[worst].words,
                 format(names[worst].quantity, each->predicted, texts[0]),
                 format(names[worst].quantity, each->measured, texts[1]));
     }
     const double more_s = check->measured.step_s - check->predicted.step_s;
 
     fprintf(out, "Alone it would make a step %s %s; ", texts[2], direction);
-    fprintf(out, "with the others, a step is %s %s than predicted.\n",
+    fprintf(out, "with the others, it is\n%s %s than predicted.\n",
             mics_format_time(fabs(more_s), texts[0], TEXT), more_s > 0 ? "longer" : "shorter");
 }
 

@@ -32,22 +32,24 @@ static void print_model_and_data(FILE *out, const struct mics_run *run)
     const struct mics_data *data = run->options.data;
     static const char *const recompute_text[MICS_RECOMPUTE_LEVELS] = {
         [MICS_RECOMPUTE_NONE] = "",
-        [MICS_RECOMPUTE_SELECTIVE] = ", recomputing norms and activation functions",
+        [MICS_RECOMPUTE_SELECTIVE] = ", recomputing norms, activations",
         [MICS_RECOMPUTE_FULL] = ", recomputing blocks",
     };
-    char buf[3][32];
+    const uint32_t ranks = choice->shape.nodes * choice->shape.per_node;
+    char buf[2][32];
 
     fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,
             mics_format_count((double)model->param_count, buf[0], sizeof buf[0]),
             mics_optimizer_get(choice->optimizer)->title);
-    fprintf(
-        out, "data      %zu documents, %s: %s tokens to train on, %" PRIu64 " validation windows\n",
-        (size_t)data->documents, mics_format_bytes(data->bytes, buf[0], sizeof buf[0]),
-        mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows);
-    fprintf(out, "step      %" PRIu64 " sequences of %u: %u ranks x %u x %u micro-step%s%s\n",
-            run->global_batch, choice->seq, choice->shape.nodes * choice->shape.per_node,
-            choice->micro_batch, choice->micro_steps, choice->micro_steps == 1 ? "" : "s",
-            recompute_text[choice->recompute]);
+    fprintf(out, "data      %zu document%s, %s\n", (size_t)data->documents,
+            data->documents == 1 ? "" : "s", mics_format_bytes(data->bytes, buf[0], sizeof buf[0]));
+    fprintf(out, "tokens    %s to train on, %" PRIu64 " sequence%s to validate with\n",
+            mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows,
+            data->val_windows == 1 ? "" : "s");
+    fprintf(out, "step      %" PRIu64 " sequence%s of %u: %u rank%s x %u x %u micro-step%s%s\n",
+            run->global_batch, run->global_batch == 1 ? "" : "s", choice->seq, ranks,
+            ranks == 1 ? "" : "s", choice->micro_batch, choice->micro_steps,
+            choice->micro_steps == 1 ? "" : "s", recompute_text[choice->recompute]);
 }
 
 static void put_row(struct mics_table *table, const char *name, uint64_t bytes)
@@ -172,8 +174,7 @@ void mics_run_text_end(FILE *out, const struct mics_run *run)
         fprintf(out, "%" PRIu64 " steps in %.1f s; mean loss of the last %" PRIu64 ": %.4f\n",
                 run->counted, sum->seconds, recent, mics_run_recent_loss(run));
         fprintf(out,
-                "communication per step: %.1f ms exposed, %.1f ms hidden under %.1f ms of "
-                "computation\n",
+                "communication per step: %.1f ms exposed, %.1f ms hidden; computation: %.1f ms\n",
                 1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
                 1e3 * sum->compute_s / steps);
         print_traffic(out, run);

@@ -29,7 +29,8 @@ struct mics_tensorboard_scalar {
 enum { MICS_TENSORBOARD_MAX_SCALARS = 32 };
 
 /* Create a file in `folder`, which is made if it is missing. `first_step`: the first step that this
- * run will write. Errors begin with a path. On success the caller calls mics_tensorboard_close(). */
+ * run will write. On success the caller calls mics_tensorboard_close(). Errors begin with
+ * a path. */
 enum mics_status mics_tensorboard_open(const char *folder, uint64_t first_step,
                                        struct mics_tensorboard **out, struct mics_err *err);
 
