@@ -21,6 +21,16 @@ nano() # more options
         --model=gpt2-nano --global-batch=8 --seq=256 "$@"
 }
 
+# What a mistaken command line says: a line of the message after the program's name.
+says() # message command...
+{
+    local message=$1
+    shift
+    run --separate-stderr "$@"
+    [ "$status" -gt 0 ]
+    [ "${stderr_lines[0]}" = "$message" ] || { echo "${stderr_lines[0]}"; return 1; }
+}
+
 @test "plan: writes a document that mics-show prints" {
     nano >plan.mp
     run mics-show plan.mp
@@ -447,16 +457,6 @@ on_terminal() # columns command...
     [ "$status" = 2 ]
     run --separate-stderr mics-plan --list-models --json
     [ "$status" = 2 ]
-}
-
-# What a mistaken command line says: a line of the message after the program's name.
-says() # message command...
-{
-    local message=$1
-    shift
-    run --separate-stderr "$@"
-    [ "$status" -gt 0 ]
-    [ "${stderr_lines[0]}" = "$message" ] || { echo "${stderr_lines[0]}"; return 1; }
 }
 
 @test "plan: a message says what is wrong and what to type instead" {
