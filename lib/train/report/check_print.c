@@ -150,8 +150,8 @@ static void print_worst(FILE *out, const struct mics_check *check)
     }
     const double more_s = check->measured.step_s - check->predicted.step_s;
 
-    fprintf(out, "Alone it would make a step %s %s; ", texts[2], direction);
-    fprintf(out, "with the others, it is\n%s %s than predicted.\n",
+    fprintf(out, "Alone it would make a step %s %s;\n", texts[2], direction);
+    fprintf(out, "with the others, a step is %s %s than predicted.\n",
             mics_format_time(fabs(more_s), texts[0], TEXT), more_s > 0 ? "longer" : "shorter");
 }
 

@@ -138,6 +138,7 @@ static void tell_state(struct mics_table *table, const json_t *doc)
     const uint64_t last = count_of(json_object_get(run, "settings"), "steps");
     const uint64_t starts = count_of(doc, "runs"), ends = count_of(doc, "ends");
     const bool ended = json_is_object(end);
+    const uint64_t killed = starts - ends - !ended; /* of those before the last */
     const json_t *curve = json_object_get(doc, "curve");
     const json_t *point = json_array_get(curve, json_array_size(curve) - 1);
     char of[32] = "";
@@ -152,7 +153,7 @@ static void tell_state(struct mics_table *table, const json_t *doc)
         return;
     mics_table_cell(table, "restarts");
     mics_table_cell(table, "%" PRIu64 ", %" PRIu64 " of them after a failure", starts - 1,
-                    starts - ends - !ended);
+                    killed < starts ? killed : 0);
 }
 
 static void tell_results(struct mics_table *table, const json_t *doc)
