@@ -139,6 +139,10 @@ wait_for() # file pattern
     done
     grep -qE '^Off most: |^No assumption ' checked
     mics-plan --check=run/metrics.jsonl "$BATS_FILE_TMPDIR/plan.mp" | cmp - checked
+    mics-show run >shown
+    grep -qE '^state +done at step 12 of 12$' shown
+    grep -q '^Predicted and measured, medians of steps 2 to 12:$' shown
+    mics-show --json run | jq -e '.check.measured.step_s > 0 and .ends == 1'
     [ "$(mics-plan --check=run --tsv | awk -F '\t' '$1 == "worst"' | wc -l)" = 1 ]
     # the document has the numbers of the tables
     mics-plan --check=run --tsv >checked.tsv
