@@ -113,5 +113,5 @@ parse "$@"
 [ ${#operands[@]} -gt 0 ] || usage "which command? One of ${commands[*]}"
 [[ " ${commands[*]} " == *" ${operands[0]} "* ]] ||
     usage "unknown command '${operands[0]}'$(
-        printf '%s\n' "${commands[@]}" | did_you_mean "${operands[0]}"); all: ${commands[*]}"
+        printf '%s\n' "${commands[@]}" | did_you_mean "${operands[0]}")"
 "${operands[0]}_main"

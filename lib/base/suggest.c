@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LENGTH = 64, TOO_FAR = 1000 };
+/* Two for each edit; a name in another one is between one edit and two. */
+enum { MAX_LENGTH = 64, CONTAINED = 3, TOO_FAR = 1000 };
 
 static unsigned min3(unsigned a, unsigned b, unsigned c)
 {
@@ -63,15 +64,19 @@ static const char *squeeze(const char *text, char out[MAX_LENGTH + 1])
     return out;
 }
 
+/* See CONTAINED. */
 static unsigned distance_of(const char *wanted, const char *name)
 {
     const unsigned found = edits(wanted, name);
 
     if (strcasecmp(wanted, name) == 0)
         return 0;
-    if (strlen(wanted) >= 2 && (strcasestr(name, wanted) || strcasestr(wanted, name)))
-        return 1;
-    return found * 3 <= strlen(name) ? found : TOO_FAR;
+    const bool near = found * 3 <= strlen(name),
+               has = strlen(wanted) >= 2 && (strcasestr(name, wanted) || strcasestr(wanted, name));
+
+    if (near && !(has && found > 1))
+        return 2 * found;
+    return has ? CONTAINED : TOO_FAR;
 }
 
 static unsigned distance(const char *wanted, const char *name)

@@ -77,7 +77,7 @@ says() # message command...
 @test "plan: an unknown model is refused with similar ones, and too much memory is warned of" {
     run --separate-stderr mics-plan --topology=p4d:1 --model=gpt2-xxl -o plan.mp
     one_line_and_code 2
-    [[ $stderr == *"--model: unknown model 'gpt2-xxl'; did you mean gpt2, gpt2-xl? All: mics-plan --list-models" ]]
+    [[ $stderr == *"--model: unknown model 'gpt2-xxl'; did you mean gpt2-xl, gpt2? All: mics-plan --list-models" ]]
     run --separate-stderr mics-plan --topology=p4d:1 --model=zzz -o plan.mp
     one_line_and_code 2
     [[ $stderr == *"--model: unknown model 'zzz'; all: mics-plan --list-models" ]]
