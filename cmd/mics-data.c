@@ -493,7 +493,7 @@ static int run(struct request *request, char **operands, int count)
     if (count == 0)
         return cli_usage("no command: expected encode, show or train");
     if (!spec)
-        return cli_usage("'%s': unknown command", operands[0]);
+        return cli_unknown_command(operands[0]);
     request->paths = operands + 1;
     request->path_count = count - 1;
     const int code = check_options(request, spec);

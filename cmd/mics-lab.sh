@@ -112,5 +112,6 @@ esac
 parse "$@"
 [ ${#operands[@]} -gt 0 ] || usage "which command? One of ${commands[*]}"
 [[ " ${commands[*]} " == *" ${operands[0]} "* ]] ||
-    usage "'${operands[0]}': must be one of: ${commands[*]}"
+    usage "unknown command '${operands[0]}'$(
+        printf '%s\n' "${commands[@]}" | did_you_mean "${operands[0]}")"
 "${operands[0]}_main"

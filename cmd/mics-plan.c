@@ -24,6 +24,7 @@
 
 enum {
     ID_MODEL = 256,
+    ID_LIST_MODELS,
     ID_VOCAB,
     ID_TOPOLOGY,
     ID_CATALOGUE,
@@ -57,6 +58,7 @@ enum {
 static const struct cli_option options[] = {
     {ID_MODEL, "model", "MODEL",
      "name (gpt2-nano, gpt2, ...), config.json, or its folder; required"},
+    {ID_LIST_MODELS, "list-models", NULL, "list the models by name"},
     {ID_VOCAB, "vocab", "N", "tokens of a model by name (default: those of the released model)"},
     {ID_TOPOLOGY, "topology", "TEXT",
      "plan for this cluster: p4d.24xlarge:16 or 'node:4 gpu:8 ...'"},
@@ -120,7 +122,7 @@ struct request {
     const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check;
     struct mics_training training;
     uint32_t vocab_size; /* 0: the model's */
-    bool schedule;
+    bool schedule, list_models;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
 
@@ -264,6 +266,15 @@ static const char **text_of(struct request *request, int id)
     }
 }
 
+/* A number alone is of bytes, which hardly anybody means here. */
+static enum mics_status parse_memory(const char *value, uint64_t *bytes, struct mics_err *err)
+{
+    if (strlen(value) < 6 && value[strspn(value, "0123456789")] == '\0' && *value > '0')
+        return mics_err_set(err, MICS_ERR_ARG, "'%s' means %s byte%s; did you mean %sG?", value,
+                            value, strcmp(value, "1") == 0 ? "" : "s", value);
+    return mics_parse_positive_bytes(value, bytes, err);
+}
+
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
 {
     struct request *request = context;
@@ -284,7 +295,7 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_SEQ:
         return parse_count(value, 1, INT32_MAX, &search->seq, err);
     case ID_MEMORY:
-        return mics_parse_positive_bytes(value, &search->memory_limit, err);
+        return parse_memory(value, &search->memory_limit, err);
     case ID_PREFETCH:
         return parse_count(value, 0, 65535, &search->prefetch, err);
     case ID_SEGMENTS:
@@ -298,6 +309,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     case ID_SCHEDULE:
         request->schedule = true;
+        return MICS_OK;
+    case ID_LIST_MODELS:
+        request->list_models = true;
         return MICS_OK;
     case ID_ALL_NODES:
         request->cluster.all_nodes = true;
@@ -321,7 +335,8 @@ static enum mics_status open_model(const struct request *request, struct mics_mo
         return mics_model_open(request->model, out, err);
     if (!preset)
         return mics_err_set(err, MICS_ERR_ARG,
-                            "'%s' is no model by name, so --vocab does not apply", request->model);
+                            "--vocab goes with a model by name (--list-models), not '%s'",
+                            request->model);
     config = *preset;
     config.vocab_size = request->vocab_size;
     return mics_model_new(&config, out, err);
@@ -609,7 +624,7 @@ static int check_usage_of_check(struct request *request, int argc, char **argv, 
     const struct cli_common *common = &request->common;
 
     if (argc - operands > 1)
-        return cli_usage("'%s': expected one plan only", argv[argc - 1]);
+        return cli_usage("unexpected argument '%s': --check takes one plan", argv[argc - 1]);
     if (request->model || request->topology || request->launch || request->schedule ||
         request->trace || request->hostfile || request->cluster.hosts ||
         request->cluster.switches || request->training.tokens > 0 || common->output)
@@ -628,16 +643,28 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
     if (request->check)
         return check_usage_of_check(request, argc, argv, operands);
     if (!request->model)
-        return cli_usage("--model is missing");
+        return cli_usage("--model is missing; --list-models lists names");
     if (request->catalogue && !request->topology)
         return cli_usage("--catalogue goes with --topology");
     if (argc - operands > (request->topology ? 0 : 1))
-        return cli_usage("'%s': expected one topology only", argv[argc - 1]);
+        return cli_usage("unexpected argument '%s': the topology is %s already", argv[argc - 1],
+                         request->topology ? "in --topology" : argv[operands]);
     if ((request->launch || request->schedule) && output && strcmp(output, "-") == 0)
         return cli_usage("--output is '-', where --launch and --schedule write");
     if (operands < argc)
         request->file = argv[operands];
     return -1;
+}
+
+static int list_models(const struct cli_common *common, int argc, char **argv, int operands)
+{
+    struct mics_err err;
+
+    if (operands < argc)
+        return cli_usage("unexpected argument '%s': --list-models stands alone", argv[operands]);
+    if (common->json || common->output)
+        return cli_usage("--list-models goes with --tsv only");
+    return cli_report(mics_presets_print(stdout, common->tsv, &err), &err);
 }
 
 int main(int argc, char **argv)
@@ -654,6 +681,8 @@ int main(int argc, char **argv)
 
     cli_init(&program);
     code = cli_parse(argc, argv, &request.common, handle, &request, &operands);
+    if (code < 0 && request.list_models)
+        code = list_models(&request.common, argc, argv, operands);
     if (code < 0)
         code = check_usage(&request, argc, argv, operands);
     if (code < 0)

@@ -108,7 +108,7 @@ static int parse(int argc, char **argv, struct options *opt)
     if (code >= 0)
         return code;
     if (operand < argc)
-        return cli_usage("'%s': no operand is expected; a description goes with --topology",
+        return cli_usage("unexpected argument '%s'; a description goes with --topology",
                          argv[operand]);
     if (opt->list && (opt->topology || opt->nccl_topo || opt->hostfile || opt->common.json))
         return cli_usage("--list goes with --tsv and -o only");

@@ -369,7 +369,7 @@ static int run(struct request *request, char **operands, int count)
     if (count == 0)
         return cli_usage("no command: expected split, merge, reshard, cast, list, verify or diff");
     if (!spec)
-        return cli_usage("'%s': unknown command", operands[0]);
+        return cli_unknown_command(operands[0]);
     request->command = spec->command;
     request->paths = operands + 1;
     request->path_count = count - 1;

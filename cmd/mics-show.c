@@ -18,11 +18,13 @@
 #include "plan/print.h"
 #include "show_pictures.h"
 #include "topology/print.h"
+#include "train/report/check.h"
 #include "train/report/metrics.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Metrics of long runs can exceed the size limit of documents. */
 #define MAX_INPUT_BYTES ((size_t)1 << 30)
@@ -110,8 +112,18 @@ static bool is_folder(const char *path)
     return strcmp(path, "-") != 0 && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* The file to read. For the folder of a checkpoint: its manifest; for the folder of a run: the
- * manifest of its latest checkpoint. */
+/* The folder of a run has its metrics, unless they are written elsewhere. */
+static bool is_run(const char *path)
+{
+    char file[MICS_PATH_MAX];
+
+    return is_folder(path) &&
+           mics_path_format(file, NULL, "%s/%s", path, MICS_METRICS_NAME) == MICS_OK &&
+           access(file, R_OK) == 0;
+}
+
+/* The file to read. For the folder of a run: its metrics, or without them the manifest of its
+ * latest checkpoint; for the folder of a checkpoint: its manifest. */
 static enum mics_status find_file(const char *path, char file[MICS_PATH_MAX], struct mics_err *err)
 {
     char folder[MICS_PATH_MAX];
@@ -120,6 +132,8 @@ static enum mics_status find_file(const char *path, char file[MICS_PATH_MAX], st
 
     if (!is_folder(path))
         return mics_path_format(file, err, "%s", path);
+    if (is_run(path))
+        return mics_path_format(file, err, "%s/%s", path, MICS_METRICS_NAME);
     status = mics_checkpoint_find(path, false, folder, &found, err);
     if (status != MICS_OK)
         return status;
@@ -174,17 +188,50 @@ static enum mics_status print(FILE *out, const struct request *request, const js
     return choose_printer(request, doc)(out, doc, request->common.tsv, err);
 }
 
+/* Of the folder of a run also: what its plan predicted against what was measured. That there is
+ * nothing to compare is no failure. */
+static enum mics_status add_check(FILE *out, const struct request *request, const char *path,
+                                  json_t *doc, struct mics_err *err)
+{
+    struct mics_check check;
+    struct mics_err why = {""};
+    json_t *check_doc = NULL;
+    enum mics_status status = mics_check_run(path, NULL, &check, &why);
+
+    if (status != MICS_OK) {
+        cli_warn("predicted times are not shown: %s", why.text);
+        return MICS_OK;
+    }
+    if (request->common.json) {
+        status = mics_check_to_doc(&check, &check_doc, err);
+        if (status == MICS_OK && json_object_set_new(doc, "check", check_doc) != 0)
+            status = mics_err_nomem(err);
+    } else if (request->common.tsv) {
+        fputc('\n', out);
+        status = mics_check_print(out, &check, 1, err);
+    } else {
+        status = mics_check_print_brief(out, &check, err);
+    }
+    mics_check_fini(&check);
+    return status;
+}
+
 static enum mics_status show(FILE *out, const struct request *request, const char *path,
                              struct mics_err *err)
 {
+    const bool checks = is_run(path) && !request->history;
     struct show_input input;
     enum mics_status status = load(path, &input, err);
 
+    if (status == MICS_OK && checks && request->common.json)
+        status = add_check(out, request, path, input.doc, err);
     if (status == MICS_OK) {
         status = print(out, request, input.doc, err);
         if (status == MICS_ERR_FORMAT)
             mics_err_prefix(err, "%s", input.name);
     }
+    if (status == MICS_OK && checks && !request->common.json)
+        status = add_check(out, request, path, input.doc, err);
     input_fini(&input);
     return status;
 }

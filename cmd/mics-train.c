@@ -68,18 +68,25 @@ static bool can_decode(const struct mics_job *job)
     return true;
 }
 
+static void print_warning(const char *text)
+{
+    cli_warn("%s", text);
+}
+
 static enum mics_status open_reporter(struct mics_run_reporter *reporter,
                                       const struct train_request *request,
                                       const struct mics_job *job, struct mics_err *err)
 {
     reporter->out = request->common.verbosity < 0 ? NULL : stdout;
-    reporter->log_every = request->log_every ? request->log_every : isatty(STDOUT_FILENO) ? 1 : 10;
+    reporter->is_terminal = cli_is_terminal(STDOUT_FILENO);
+    reporter->log_every = request->log_every;
+    reporter->warn = print_warning;
     if (job->settings.val_every && job->data.val_windows == 0)
         cli_warn("data: too little text for validation: there will be none");
     if (job->data.special)
         cli_warn("data: special tokens in the text (%llu) are taken as ordinary text",
                  (unsigned long long)job->data.special);
-    return mics_run_reporter_open(reporter, job, request->metrics, err);
+    return mics_run_reporter_open(reporter, job, &request->paths, err);
 }
 
 static void print_note(const struct mics_device_note *note)
@@ -237,7 +244,7 @@ static int run_job(struct train_request *request)
     struct abort_context context = {0};
     enum mics_run_end end = MICS_RUN_DONE;
     struct mics_err err = {""};
-    enum mics_status status, closed;
+    enum mics_status status;
     int code;
 
     status = mics_startup_watchdog_start(request->timeout, "joining the other ranks",
@@ -253,8 +260,8 @@ static int run_job(struct train_request *request)
     if (status != MICS_OK && run.local_failure)
         return abort_job(&job, &context, status, &err);
     mics_watchdog_stop(context.watchdog);
-    closed = mics_run_reporter_close(&reporter, status == MICS_OK ? &err : NULL);
-    code = cli_report(status == MICS_OK ? closed : status, &err);
+    mics_run_reporter_close(&reporter);
+    code = cli_report(status, &err);
     mics_run_fini(&run);
     mics_job_close(&job);
     return code == CLI_DONE && end == MICS_RUN_STOPPED ? CLI_STOPPED : code;

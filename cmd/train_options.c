@@ -24,6 +24,8 @@ enum {
     ID_KEEP,
     ID_KEEP_EVERY,
     ID_METRICS,
+    ID_TENSORBOARD,
+    ID_PROMETHEUS,
     ID_LOG_EVERY,
     ID_SAMPLE,
     ID_TEMPERATURE,
@@ -74,8 +76,10 @@ static const struct cli_option options[] = {
      "with --keep, also keep those of every N-th step (default: 0)"},
     {ID_METRICS, "metrics", "FILE|none",
      "JSON lines of all events (default: metrics.jsonl in --out)"},
-    {ID_LOG_EVERY, "log-every", "N",
-     "steps between printed lines (default: 1 on a terminal, else 10)"},
+    {ID_TENSORBOARD, "tensorboard", "FOLDER", "write event files for TensorBoard"},
+    {ID_PROMETHEUS, "prometheus", "FILE.prom",
+     "keep FILE up to date for Prometheus' textfile collector"},
+    {ID_LOG_EVERY, "log-every", "N", "steps between printed lines (default: by time)"},
     {ID_SAMPLE, "sample", "N", "characters to generate at the end (default: 300)"},
     {ID_TEMPERATURE, "temperature", "X",
      "of the sample; 0: the most likely character (default: 0.8)"},
@@ -179,8 +183,29 @@ static enum mics_status take_trace_steps(struct mics_job_options *job, const cha
     job->trace_last = job->trace_first;
     if (status != MICS_OK || !dash)
         return status;
+    if (mics_parse_u64(dash + 1, 1, UINT32_MAX, &job->trace_last, err) == MICS_OK &&
+        job->trace_last < job->trace_first)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': the last step comes before the first", value);
     return mics_parse_u64(dash + 1, job->trace_first, job->trace_first + MAX_TRACE_STEPS - 1,
                           &job->trace_last, err);
+}
+
+/* Prometheus' collector only reads files of this ending. */
+static enum mics_status take_output(struct mics_run_reporter_paths *paths, int id,
+                                    const char *value, struct mics_err *err)
+{
+    const size_t length = strlen(value);
+
+    if (id == ID_METRICS)
+        paths->metrics = strcmp(value, "none") == 0 ? "" : value;
+    else if (id == ID_TENSORBOARD)
+        paths->tensorboard = value;
+    else if (length < 5 || strcmp(value + length - 5, ".prom") != 0)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "'%s': the textfile collector only reads files named *.prom", value);
+    else
+        paths->prometheus = value;
+    return MICS_OK;
 }
 
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
@@ -220,8 +245,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_KEEP_EVERY:
         return take_save(job, id, value, err);
     case ID_METRICS:
-        request->metrics = strcmp(value, "none") == 0 ? "" : value;
-        return MICS_OK;
+    case ID_TENSORBOARD:
+    case ID_PROMETHEUS:
+        return take_output(&request->paths, id, value, err);
     case ID_LOG_EVERY:
         return mics_parse_u64(value, 1, UINT32_MAX, &request->log_every, err);
     case ID_SAMPLE:
@@ -252,7 +278,8 @@ int train_parse(int argc, char **argv, struct train_request *request)
     if (code >= 0)
         return code;
     if (operands < argc)
-        return cli_usage("'%s': no operand is expected", argv[operands]);
+        return cli_usage("unexpected argument '%s'; plans go with -p, file patterns in quotes",
+                         argv[operands]);
     if (request->job.trace_first && !request->job.trace)
         return cli_usage("--trace-steps goes with --trace");
     if (request->job.pace && !request->job.paced)

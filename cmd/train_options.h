@@ -4,7 +4,7 @@
 #define MICS_CMD_TRAIN_OPTIONS_H
 
 #include "cli/cli.h"
-#include "train/job.h"
+#include "train/report/run_reporter.h"
 
 #define TRAIN_MAX_PATTERNS 256
 
@@ -13,8 +13,8 @@ struct train_request {
     struct mics_job_options job;
     struct mics_settings scratch; /* to check values while parsing */
     const char *patterns[TRAIN_MAX_PATTERNS];
-    const char *metrics;        /* as mics_run_reporter_open() takes it */
-    uint64_t log_every, sample; /* log_every 0: depends on the terminal */
+    struct mics_run_reporter_paths paths;
+    uint64_t log_every, sample; /* log_every 0: by time */
     double temperature, timeout;
 };
 

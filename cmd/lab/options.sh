@@ -31,14 +31,21 @@ take_option() # name value
     esac
 }
 
+unknown_option() # --name
+{
+    local names
+    names=$(sed -n 's/^\([a-z-]*\)|.*/--\1/p' <<<"$options")
+    usage "unknown option '$1'$(did_you_mean "$1" <<<"$names")"
+}
+
 # Handle one option. consumed=2 if its value was the next word.
 take_long() # --name[=value] next...
 {
     local given=${1#--} line option arg letter text
     line=$(grep -E "^$(printf '%s' "${given%%=*}" | tr -cd 'a-z-')\|" <<<"$options") ||
-        usage "${1%%=*}: unknown option"
+        unknown_option "${1%%=*}"
     IFS='|' read -r option arg letter text <<<"$line"
-    [ "$option" = "${given%%=*}" ] || usage "${1%%=*}: unknown option"
+    [ "$option" = "${given%%=*}" ] || unknown_option "${1%%=*}"
     consumed=1
     if [ -z "$arg" ]; then
         [ "$given" = "$option" ] || usage "--$option: takes no value"
@@ -65,19 +72,46 @@ parse()
         -h) take_option help ;;
         -V) take_option version ;;
         -q) take_option quiet ;;
-        -?*) usage "$1: unknown option" ;;
+        -?*) usage "unknown option '$1'" ;;
         *) operands+=("$1") ;;
         esac
         shift $consumed
     done
 }
 
+unexpected() # operand
+{
+    if [ "${operands[0]}" = run ]; then
+        echo "put '--' before the program: $program run -- $1"
+    else
+        echo "${operands[0]}: unexpected argument '$1'"
+    fi
+}
+
+# The name among those on standard input that is most like the given one, as a question.
+did_you_mean() # name
+{
+    awk -v a="$1" '
+        function least(x, y, z) { x = x < y ? x : y; return x < z ? x : z }
+        function edits(a, b,   i, j, d) {
+            for (i = 0; i <= length(a); i++) d[i, 0] = i
+            for (j = 0; j <= length(b); j++) d[0, j] = j
+            for (i = 1; i <= length(a); i++)
+                for (j = 1; j <= length(b); j++)
+                    d[i, j] = least(d[i - 1, j] + 1, d[i, j - 1] + 1,
+                        d[i - 1, j - 1] + (substr(a, i, 1) != substr(b, j, 1)))
+            return d[length(a), length(b)]
+        }
+        { n = edits(a, $1); if (3 * n <= length($1) && (best == "" || n < fewest)) {
+            best = $1; fewest = n } }
+        END { if (best != "") printf "; did you mean %s?", best }'
+}
+
 expect() # least most: operands of the command
 {
     local count=$((${#operands[@]} - 1))
     [ $count -ge "$1" ] || usage "${operands[0]}: an operand is missing"
-    [ $count -le "$2" ] ||
-        usage "${operands[0]}: '${operands[$2 + 1]}': no such operand is expected"
+    [ $count -le "$2" ] || usage "$(unexpected "${operands[$2 + 1]}")"
 }
 
 no_job() { [ ${#job[@]} = 0 ] || usage "${operands[0]} takes no command to run"; }

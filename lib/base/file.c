@@ -268,8 +268,8 @@ FILE *mics_file_stream(struct mics_file_writer *writer)
     return writer->stream;
 }
 
-/* Flush, fsync and close the stream. 0, or -1 with errno. */
-static int finish_stream(struct mics_file_writer *writer)
+/* Flush, fsync if `durable`, and close the stream. 0, or -1 with errno. */
+static int finish_stream(struct mics_file_writer *writer, bool durable)
 {
     FILE *stream = writer->stream;
     int code = 0;
@@ -278,7 +278,7 @@ static int finish_stream(struct mics_file_writer *writer)
         code = errno;
     else if (ferror(stream))
         code = EIO;
-    else if (writer->temporary && fsync(fileno(stream)) != 0)
+    else if (durable && writer->temporary && fsync(fileno(stream)) != 0)
         code = errno;
     if (fclose(stream) != 0 && code == 0)
         code = errno;
@@ -300,20 +300,30 @@ static enum mics_status sync_parent(const char *path, struct mics_err *err)
     return mics_file_sync_folder(folder, err);
 }
 
-enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_err *err)
+static enum mics_status finish(struct mics_file_writer *writer, bool durable, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
-    if (finish_stream(writer) != 0 ||
+    if (finish_stream(writer, durable) != 0 ||
         (writer->temporary && rename(writer->temp_path, writer->target) != 0)) {
         status = mics_err_set_errno(err, "%s", writer->name);
         mics_file_discard(writer);
         return status;
     }
-    if (writer->temporary)
+    if (durable && writer->temporary)
         status = sync_parent(writer->target, err);
     writer_free(writer);
     return status;
+}
+
+enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_err *err)
+{
+    return finish(writer, true, err);
+}
+
+enum mics_status mics_file_publish(struct mics_file_writer *writer, struct mics_err *err)
+{
+    return finish(writer, false, err);
 }
 
 void mics_file_discard(struct mics_file_writer *writer)

@@ -37,6 +37,9 @@ FILE *mics_file_stream(struct mics_file_writer *writer);
 /* Flush, fsync, rename, fsync the folder, and free the writer, also after a failure. A failure
  * leaves no file behind. */
 enum mics_status mics_file_commit(struct mics_file_writer *writer, struct mics_err *err);
+/* The same without fsync, for a file that is replaced often and may be lost if the system crashes.
+ */
+enum mics_status mics_file_publish(struct mics_file_writer *writer, struct mics_err *err);
 
 /* Remove the temporary file and free the writer. NULL is fine. */
 void mics_file_discard(struct mics_file_writer *writer);

@@ -3,10 +3,12 @@
 #include "base/suggest.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_LENGTH = 64, TOO_FAR = 1000 };
+/* Two for each edit; a name in another one is between one edit and two. */
+enum { MAX_LENGTH = 64, CONTAINED = 3, TOO_FAR = 1000 };
 
 static unsigned min3(unsigned a, unsigned b, unsigned c)
 {
@@ -15,25 +17,34 @@ static unsigned min3(unsigned a, unsigned b, unsigned c)
     return ab < c ? ab : c;
 }
 
-/* Edits (insert, delete, reat) from a to b; row[j] is the distance to the first j characters of b.
- */
+static bool same(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Edits (insert, delete, replace, swap neighbours) from a to b; row[j] is the distance to the first
+ * j characters of b. */
 static unsigned edits(const char *a, const char *b)
 {
     const size_t length = strlen(b);
-    unsigned row[MAX_LENGTH + 1];
+    unsigned row[MAX_LENGTH + 1], above[MAX_LENGTH + 1] = {0}; /* the row before the last */
 
     if (length > MAX_LENGTH || strlen(a) > MAX_LENGTH)
         return TOO_FAR;
     for (size_t j = 0; j <= length; j++)
         row[j] = (unsigned)j;
     for (size_t i = 0; a[i]; i++) {
-        unsigned diagonal = row[0];
+        unsigned diagonal = row[0], corner = 0; /* above[j - 1], before it is overwritten */
 
         row[0] = (unsigned)i + 1;
         for (size_t j = 0; j < length; j++) {
-            const unsigned differs = tolower((unsigned char)a[i]) != tolower((unsigned char)b[j]);
-            const unsigned best = min3(row[j] + 1, row[j + 1] + 1, diagonal + differs);
+            const unsigned differs = !same(a[i], b[j]);
+            unsigned best = min3(row[j] + 1, row[j + 1] + 1, diagonal + differs);
 
+            if (i > 0 && j > 0 && same(a[i], b[j - 1]) && same(a[i - 1], b[j]))
+                best = min3(best, best, corner + 1);
+            corner = above[j];
+            above[j] = diagonal;
             diagonal = row[j + 1];
             row[j + 1] = best;
         }
@@ -41,13 +52,40 @@ static unsigned edits(const char *a, const char *b)
     return row[length];
 }
 
-static unsigned distance(const char *wanted, const char *name)
+/* Letters and digits only: "Llama-2-7b" and "llama2-7b" are one name. */
+static const char *squeeze(const char *text, char out[MAX_LENGTH + 1])
+{
+    size_t used = 0;
+
+    for (; *text && used < MAX_LENGTH; text++)
+        if (isalnum((unsigned char)*text))
+            out[used++] = *text;
+    out[used] = '\0';
+    return out;
+}
+
+/* See CONTAINED. */
+static unsigned distance_of(const char *wanted, const char *name)
 {
     const unsigned found = edits(wanted, name);
 
-    if (strlen(wanted) >= 2 && (strcasestr(name, wanted) || strcasestr(wanted, name)))
-        return 1;
-    return found * 3 <= strlen(name) ? found : TOO_FAR;
+    if (strcasecmp(wanted, name) == 0)
+        return 0;
+    const bool near = found * 3 <= strlen(name),
+               has = strlen(wanted) >= 2 && (strcasestr(name, wanted) || strcasestr(wanted, name));
+
+    if (near && !(has && found > 1))
+        return 2 * found;
+    return has ? CONTAINED : TOO_FAR;
+}
+
+static unsigned distance(const char *wanted, const char *name)
+{
+    char squeezed[2][MAX_LENGTH + 1];
+    const unsigned plain = distance_of(wanted, name);
+    const unsigned letters = distance_of(squeeze(wanted, squeezed[0]), squeeze(name, squeezed[1]));
+
+    return letters < plain ? letters : plain;
 }
 
 void mics_suggest_init(struct mics_suggestions *suggestions, const char *wanted)
@@ -78,10 +116,12 @@ void mics_suggest_offer(struct mics_suggestions *suggestions, const char *name)
 
 char *mics_suggest_list(const struct mics_suggestions *suggestions, char *buf, size_t size)
 {
+    const bool is_same = suggestions->count > 0 && suggestions->distances[0] == 0;
+    const size_t count = is_same ? 1 : suggestions->count;
     size_t used = 0;
 
     buf[0] = '\0';
-    for (size_t i = 0; i < suggestions->count && used < size; i++)
+    for (size_t i = 0; i < count && used < size; i++)
         used +=
             (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", suggestions->names[i]);
     return buf;

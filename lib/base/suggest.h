@@ -18,10 +18,11 @@ struct mics_suggestions {
 void mics_suggest_init(struct mics_suggestions *suggestions, const char *wanted);
 
 /* Keep `name` if it is one of the most similar: a few edits away (at most a third of its length),
- * or one of the two contains the other. */
+ * or one of the two contains the other. Case and punctuation do not matter. */
 void mics_suggest_offer(struct mics_suggestions *suggestions, const char *name);
 
-/* Write "a, b, c" to buf, truncated to its size; returns buf. */
+/* Write "a, b, c" to buf, truncated to its size; only "a" if that differs by punctuation at most.
+ * Returns buf. */
 char *mics_suggest_list(const struct mics_suggestions *suggestions, char *buf, size_t size);
 
 #endif

@@ -207,6 +207,31 @@ static enum mics_status run_group(struct run *run, enum mics_bench_group group,
     return status;
 }
 
+static int first_of(unsigned set)
+{
+    int index = 0;
+
+    while (set && !is_in(set, index))
+        index++;
+    return index;
+}
+
+/* Why no case applies. */
+static enum mics_status explain_nothing(const struct mics_bench_request *request, uint32_t ranks,
+                                        struct mics_err *err)
+{
+    const unsigned hops = 1u << MICS_BENCH_TWO_HOP | 1u << MICS_BENCH_ONE_HOP;
+    const int op = first_of(request->ops), algo = first_of(request->algos);
+
+    if (ranks > 1 && !is_in(request->ops, MICS_BENCH_SYNC) && !(request->algos & ~hops))
+        return mics_err_set(err, MICS_ERR_INFEASIBLE, "%s belongs to --op=sync, not to %s",
+                            mics_bench_algo_name((enum mics_bench_algo)algo),
+                            mics_bench_op_name((enum mics_bench_op)op));
+    return mics_err_set(err, MICS_ERR_INFEASIBLE,
+                        "none of these operations, algorithms and groups applies to %u rank%s",
+                        ranks, ranks == 1 ? "" : "s");
+}
+
 enum mics_status mics_bench_run(const struct mics_bench *bench,
                                 const struct mics_bench_request *request,
                                 mics_bench_observer *observer, void *context,
@@ -222,9 +247,7 @@ enum mics_status mics_bench_run(const struct mics_bench *bench,
         if (is_in(request->groups, group))
             status = run_group(&run, (enum mics_bench_group)group, err);
     if (status == MICS_OK && out->count == 0)
-        status = mics_err_set(err, MICS_ERR_INFEASIBLE,
-                              "no such operation, algorithm and group on these %u ranks",
-                              bench->world->size);
+        status = explain_nothing(request, bench->world->size, err);
     if (status != MICS_OK)
         mics_bench_result_fini(out);
     return status;

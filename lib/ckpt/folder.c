@@ -203,7 +203,9 @@ enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *bu
         status = find_newest(path, buf, found, err);
     if (status != MICS_OK || *found || automatic)
         return status;
-    return mics_err_set(err, MICS_ERR_FORMAT, "'%s' holds no checkpoint (neither %s nor latest/%s)",
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "'%s' is no checkpoint: it has neither %s nor latest/%s, and no "
+                        "model.safetensors either",
                         path, MICS_MANIFEST_NAME, MICS_MANIFEST_NAME);
 }
 

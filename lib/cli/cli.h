@@ -113,6 +113,14 @@ void cli_report_outliers(const json_t *outliers);
 /* Print a usage error that was found after parsing, with the "Try" line. Returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) MICS_PRINTF(1, 2);
 
+/* Is `fd` a terminal that a person reads? Under a launcher never: it gives its ranks a
+ * pseudo-terminal even if it writes to a pipe. */
+bool cli_is_terminal(int fd);
+
+/* The usage error of a command that the program does not have, with a similar one. Returns
+ * CLI_USAGE. */
+int cli_unknown_command(const char *name);
+
 /* May escape sequences be written to `fd`: is it a terminal, NO_COLOR not set and TERM not
  * "dumb"? */
 bool cli_supports_escapes(int fd);

@@ -19,8 +19,4 @@ extern struct cli_state cli_state;
 /* Does this rank print messages for the job? */
 bool cli_reports(void);
 
-/* Is `fd` a terminal that a person reads? Under a launcher never: it gives its ranks a
- * pseudo-terminal even if it writes to a pipe. */
-bool cli_is_terminal(int fd);
-
 #endif

@@ -2,6 +2,7 @@
 /* options.c - the tables of options: --help, completion, and parsing by getopt_long(). */
 #include "cli/cli_internal.h"
 
+#include "base/suggest.h"
 #include "base/version.h"
 
 #include <getopt.h>
@@ -178,6 +179,22 @@ static int count_prefixed(const struct cli_program *program, const char *name, s
     return count;
 }
 
+/* `word`: "--name", of this length. */
+static int unknown_option(const struct cli_program *program, const char *word, size_t length)
+{
+    const struct cli_option *option;
+    struct mics_suggestions similar;
+    char name[64];
+
+    snprintf(name, sizeof name, "%.*s", (int)length - 2, word + 2);
+    mics_suggest_init(&similar, name);
+    for (size_t i = 0; (option = option_at(program, i)) != NULL; i++)
+        mics_suggest_offer(&similar, option->name);
+    if (similar.count == 0)
+        return cli_usage("unknown option '--%s'", name);
+    return cli_usage("unknown option '--%s'; did you mean --%s?", name, similar.names[0]);
+}
+
 /* Print why getopt stopped at the argument `word` and returned `problem`, ':' or '?'. */
 static int report_getopt_error(const struct cli_program *program, const char *word, int problem)
 {
@@ -189,10 +206,23 @@ static int report_getopt_error(const struct cli_program *program, const char *wo
     if (option)
         return cli_usage("--%s: takes no value", option->name);
     if (optopt)
-        return cli_usage("-%c: unknown option", optopt);
+        return cli_usage("unknown option '-%c'", optopt);
     if (count_prefixed(program, word + 2, (size_t)length - 2) > 1)
-        return cli_usage("%.*s: ambiguous option", length, word);
-    return cli_usage("%.*s: unknown option", length, word);
+        return cli_usage("ambiguous option '%.*s'", length, word);
+    return unknown_option(program, word, (size_t)length);
+}
+
+int cli_unknown_command(const char *name)
+{
+    const struct cli_program *program = cli_state.program;
+    struct mics_suggestions similar;
+
+    mics_suggest_init(&similar, name);
+    for (size_t i = 0; i < program->command_count; i++)
+        mics_suggest_offer(&similar, program->commands[i].name);
+    if (similar.count == 0)
+        return cli_usage("unknown command '%s'", name);
+    return cli_usage("unknown command '%s'; did you mean %s?", name, similar.names[0]);
 }
 
 /* Handle a shared option. Returns -1 to continue, else the exit code. */

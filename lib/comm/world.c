@@ -74,8 +74,10 @@ static enum mics_status check_declared(const struct rank_info *all, uint32_t siz
                                 per_node, all[i].per_node, i);
     if (per_node > 0 && size % per_node != 0)
         return mics_err_set(err, MICS_ERR_ARG,
-                            "MICS_NODE_RANKS: %u ranks cannot be divided into nodes of %u", size,
-                            per_node);
+                            "this job has %u rank%s, but MICS_NODE_RANKS=%u needs a multiple of "
+                            "%u: start it with 'mpirun -n %u'",
+                            size, size == 1 ? "" : "s", per_node, per_node,
+                            per_node * (size / per_node + 1 > 2 ? size / per_node + 1 : 2));
     return MICS_OK;
 }
 

@@ -6,6 +6,7 @@
 #include <glob.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -13,6 +14,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 #include <xxhash.h>
+
+#define NO_FILE " matches no file"
 
 /* Documents up to this size count whole in the fingerprint. */
 #define FINGERPRINT_WHOLE ((uint64_t)1 << 20)
@@ -126,7 +129,7 @@ enum mics_status mics_corpus_add(struct mics_corpus *corpus, const char *pattern
         free(longer);
     }
     if (status == MICS_OK && corpus->count == before)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' matches no file", pattern);
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s'" NO_FILE, pattern);
     return status;
 }
 
@@ -148,6 +151,17 @@ const char *mics_corpus_next_word(const char **text, size_t *length)
     *text = end;
     *length = (size_t)(end - begin);
     return *begin ? begin : NULL;
+}
+
+void mics_corpus_explain_words(const char *text, struct mics_err *err)
+{
+    const size_t used = strlen(err->text), ending = strlen(NO_FILE);
+    size_t length;
+
+    if (used >= ending && strcmp(err->text + used - ending, NO_FILE) == 0 &&
+        mics_corpus_next_word(&text, &length) && mics_corpus_next_word(&text, &length))
+        snprintf(err->text + used, sizeof err->text - used,
+                 "; write a blank in a file name as '\\ '");
 }
 
 static int by_path(const void *a, const void *b)
@@ -277,6 +291,8 @@ enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_co
             status = pattern ? mics_corpus_add(corpus, pattern, NULL, err) : mics_err_nomem(err);
             free(pattern);
         }
+        if (status != MICS_OK)
+            mics_corpus_explain_words(patterns[i], err);
     }
     if (status == MICS_OK)
         status = mics_corpus_sort(corpus, err);

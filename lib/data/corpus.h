@@ -35,6 +35,9 @@ struct mics_corpus {
 /* The next of several words in one string that blanks separate, a blank in a word written "\ ":
  * *text moves behind it, and *length is its length. NULL: there is none. */
 const char *mics_corpus_next_word(const char **text, size_t *length);
+/* After a failure of mics_corpus_add() for a word of `text`: if no file matches and there are
+ * several words, say how a blank is written. */
+void mics_corpus_explain_words(const char *text, struct mics_err *err);
 
 /* Find the files that match a pattern as of glob(3), and add them. With wildcards it skips folders.
  * `suffix`, unless NULL, is appended where nothing matches a pattern without wildcards.

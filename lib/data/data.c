@@ -100,7 +100,7 @@ static enum mics_status add_words(struct mics_data *data, struct mics_corpus *co
                                   const char *text, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
-    const char *begin;
+    const char *begin, *all = text;
     size_t length;
 
     while (status == MICS_OK && (begin = mics_corpus_next_word(&text, &length))) {
@@ -109,6 +109,8 @@ static enum mics_status add_words(struct mics_data *data, struct mics_corpus *co
         status = word ? add_word(data, corpora, word, err) : mics_err_nomem(err);
         free(word);
     }
+    if (status != MICS_OK)
+        mics_corpus_explain_words(all, err);
     return status;
 }
 

@@ -60,7 +60,7 @@ enum mics_status mics_doc_decode(const void *data, size_t size, json_t **out, st
     enum mics_status status;
 
     if (size == 0)
-        return mics_err_set(err, MICS_ERR_FORMAT, "empty: no document");
+        return mics_err_set(err, MICS_ERR_FORMAT, "empty: there is no document in it");
     if (size > MICS_DOC_MAX_BYTES)
         return mics_err_set(err, MICS_ERR_FORMAT, "%zu bytes: a document has at most %u", size,
                             MICS_DOC_MAX_BYTES);

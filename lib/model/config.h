@@ -37,8 +37,9 @@ enum mics_status mics_config_check(const struct mics_model_config *config,
 
 /* The configuration of a built-in name, or NULL. */
 const struct mics_model_config *mics_preset_find(const char *name);
-/* All names, with commas between, or up to three similar to `name`; cut to `size`. Return buf. */
-char *mics_preset_names(char *buf, size_t size);
+/* A table of all of them. */
+enum mics_status mics_presets_print(FILE *out, int tsv, struct mics_err *err);
+/* Up to three similar to `name`, with commas between; cut to `size`. Returns buf. */
 char *mics_preset_similar(const char *name, char *buf, size_t size);
 
 /* Read a Hugging Face config.json. `name` becomes the model's. */

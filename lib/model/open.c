@@ -5,6 +5,7 @@
 #include "model/model.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,12 +58,23 @@ static enum mics_status read_json(const char *path, json_t **out, struct mics_er
     return MICS_OK;
 }
 
+static bool has_suffix(const char *text, const char *suffix)
+{
+    const size_t length = strlen(text), wanted = strlen(suffix);
+
+    return length >= wanted && strcmp(text + length - wanted, suffix) == 0;
+}
+
 static enum mics_status open_file(const char *path, struct mics_model **out, struct mics_err *err)
 {
     struct mics_model_config config;
     struct mics_model *model = NULL;
     json_t *doc = NULL;
     char name[sizeof config.name];
+
+    if (has_suffix(path, ".safetensors"))
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s' has weights; give its folder or its config.json", path);
     enum mics_status status = read_json(path, &doc, err);
 
     if (status != MICS_OK)
@@ -92,27 +104,29 @@ static enum mics_status open_folder(const char *path, struct mics_model **out, s
     return status;
 }
 
-static bool looks_like_path(const char *text)
-{
-    const size_t length = strlen(text);
-
-    return strchr(text, '/') || (length > 5 && strcmp(text + length - 5, ".json") == 0);
-}
-
 bool mics_model_is_name(const char *text)
 {
     return mics_preset_find(text) != NULL;
 }
 
+/* "/data/gpt2", "./gpt2", "config.json"; "gpt2" and "openai/gpt2" are names. */
+static bool looks_like_path(const char *text)
+{
+    return strchr("/.~", text[0]) || has_suffix(text, ".json");
+}
+
 static enum mics_status fail_unknown(const char *text, struct mics_err *err)
 {
-    char names[1024];
+    const char *slash = strrchr(text, '/');
+    char names[128];
+    const bool similar = *mics_preset_similar(slash ? slash + 1 : text, names, sizeof names);
 
-    if (*mics_preset_similar(text, names, sizeof names))
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': no such model or file; similar: %s", text,
-                            names);
-    return mics_err_set(err, MICS_ERR_ARG, "'%s': no such model or file; the models are %s", text,
-                        mics_preset_names(names, sizeof names));
+    if (slash)
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "'%s': no such file or folder; models are not downloaded%s%s", text,
+                            similar ? ". By name, there is " : "", names);
+    return mics_err_set(err, MICS_ERR_ARG, "unknown model '%s'; %s%s%s: mics-plan --list-models",
+                        text, similar ? "did you mean " : "", names, similar ? "? All" : "all");
 }
 
 enum mics_status mics_model_open(const char *text, struct mics_model **out, struct mics_err *err)
@@ -124,7 +138,7 @@ enum mics_status mics_model_open(const char *text, struct mics_model **out, stru
         return mics_model_new(preset, out, err);
     if (stat(text, &info) == 0)
         return S_ISDIR(info.st_mode) ? open_folder(text, out, err) : open_file(text, out, err);
-    if (looks_like_path(text))
-        return mics_err_set_errno(err, "%s", text);
+    if (errno != ENOENT || looks_like_path(text))
+        return mics_err_set_errno(err, "'%s'", text);
     return fail_unknown(text, err);
 }

@@ -13,6 +13,7 @@
 #include "model/config.h"
 
 #include "base/suggest.h"
+#include "doc/table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -111,12 +112,37 @@ char *mics_preset_similar(const char *name, char *buf, size_t size)
     return mics_suggest_list(&similar, buf, size);
 }
 
-char *mics_preset_names(char *buf, size_t size)
+static enum mics_status put_preset(struct mics_table *table, const struct mics_model_config *config,
+                                   int tsv, struct mics_err *err)
 {
-    size_t used = 0;
+    struct mics_model *model = NULL;
+    enum mics_status status = mics_model_new(config, &model, err);
 
-    buf[0] = '\0';
-    for (size_t i = 0; i < PRESET_COUNT && used < size; i++)
-        used += (size_t)snprintf(buf + used, size - used, "%s%s", i ? ", " : "", presets[i].name);
-    return buf;
+    if (status != MICS_OK)
+        return status;
+    mics_table_cell(table, "%s", config->name);
+    mics_table_count(table, tsv, (double)model->param_count);
+    mics_table_cell(table, "%u", config->n_layer);
+    mics_table_cell(table, "%u", config->n_embd);
+    mics_table_cell(table, "%u", config->vocab_size);
+    mics_table_cell(table, "%u", mics_model_max_seq(model));
+    mics_model_free(model);
+    return MICS_OK;
+}
+
+enum mics_status mics_presets_print(FILE *out, int tsv, struct mics_err *err)
+{
+    struct mics_table *table =
+        mics_table_new(tsv ? "model|parameters|layers|width|vocabulary|positions"
+                           : "<model|>parameters|>layers|>width|>vocabulary|>positions");
+
+    for (size_t i = 0; i < PRESET_COUNT; i++) {
+        enum mics_status status = put_preset(table, &presets[i], tsv, err);
+
+        if (status != MICS_OK) {
+            mics_table_free(table);
+            return status;
+        }
+    }
+    return mics_table_finish(table, out, tsv, err);
 }

@@ -29,9 +29,9 @@ enum mics_status mics_choice_check(const struct mics_model *model,
         return mics_err_set(err, MICS_ERR_ARG,
                             "micro-batch of %u sequences of %u: expected 1 to 2^31-1 tokens",
                             choice->micro_batch, choice->seq);
-    if (choice->micro_steps == 0 || choice->micro_steps > 1u << 20)
-        return mics_err_set(err, MICS_ERR_ARG, "%u micro-steps: expected 1 to 1048576",
-                            choice->micro_steps);
+    if (choice->micro_steps == 0 || choice->micro_steps > MICS_MICRO_STEPS_MAX)
+        return mics_err_set(err, MICS_ERR_ARG, "%u micro-steps: expected 1 to %d",
+                            choice->micro_steps, MICS_MICRO_STEPS_MAX);
     if (choice->segments == 0 || choice->segments > 64)
         return mics_err_set(err, MICS_ERR_ARG, "%u segments: expected 1 to 64", choice->segments);
     if (choice->coalesced > MICS_COALESCED_MAX)

@@ -143,6 +143,8 @@ struct mics_peak_flops mics_plan_peak_flops(const struct mics_plan *plan);
  * (mics_model_flops_per_token()), of the peak of all ranks. */
 double mics_plan_mfu(const struct mics_plan *plan, double tokens_per_s);
 
+enum { MICS_MICRO_STEPS_MAX = 1 << 20 };
+
 /* Ranges that memory, schedule and engine rely on: shape, batch, sequence, slots, segments.
  * MICS_ERR_ARG with the reason. */
 enum mics_status mics_choice_check(const struct mics_model *model,

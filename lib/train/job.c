@@ -69,6 +69,14 @@ static const char *plan_name(const struct mics_job *job)
     return path && strcmp(path, "-") != 0 ? path : "standard input";
 }
 
+/* Is there nothing on standard input? Waits for the first byte. */
+static bool is_input_empty(void)
+{
+    const int c = getc(stdin);
+
+    return c == EOF || ungetc(c, stdin) == EOF;
+}
+
 static enum mics_status read_plan_doc(const struct mics_job *job, json_t **doc,
                                       struct mics_err *err)
 {
@@ -80,6 +88,8 @@ static enum mics_status read_plan_doc(const struct mics_job *job, json_t **doc,
         return *doc ? MICS_OK
                     : mics_err_set(err, MICS_ERR_FORMAT, "%s: no plan in it", job->checkpoint);
     }
+    if (!path && is_input_empty())
+        return mics_err_set(err, MICS_ERR_FORMAT, "no plan on standard input; use -p FILE");
     status = mics_doc_read_file(path ? path : "-", doc, err);
     if (status == MICS_OK) {
         status = mics_doc_expect(*doc, MICS_PLAN_KIND, MICS_PLAN_VERSION, err);

@@ -208,11 +208,13 @@ static enum mics_status match_data(const struct mics_run *run, const struct data
     const struct mics_data *data = run->options.data;
     char now[17];
 
+    snprintf(now, sizeof now, "%016" PRIx64, data->fingerprint);
     if (then->seq != data->seq)
         return mics_err_set(err, MICS_ERR_FORMAT,
-                            "trained on sequences of %llu tokens, the plan has %u: --other-data "
-                            "resumes with the plan's",
-                            (unsigned long long)then->seq, data->seq);
+                            "the checkpoint has sequences of %llu tokens, the plan %u%s: "
+                            "--other-data resumes with the plan's",
+                            (unsigned long long)then->seq, data->seq,
+                            strcmp(then->fingerprint, now) == 0 ? "; the text is the same" : "");
     if (strcmp(then->pack, mics_pack_name(data->pack)) != 0)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "trained with --pack=%s, now --pack=%s: --other-data resumes with that",
@@ -222,7 +224,6 @@ static enum mics_status match_data(const struct mics_run *run, const struct data
                             "trained in the order of --seed=%llu, now --seed=%llu: --other-data "
                             "resumes in that",
                             (unsigned long long)then->seed, (unsigned long long)data->seed);
-    snprintf(now, sizeof now, "%016" PRIx64, data->fingerprint);
     if (strcmp(then->fingerprint, now) != 0 || then->tokens != data->train_tokens)
         return mics_err_set(
             err, MICS_ERR_FORMAT,

@@ -89,5 +89,5 @@ setup_file()
 @test "MICS_NODE_RANKS that does not divide the ranks is refused" {
     MICS_NODE_RANKS=3 run mpi 4 "$comm" world
     [ "$status" = 1 ]
-    [[ $output == *"MICS_NODE_RANKS: 4 ranks cannot be divided into nodes of 3"* ]]
+    [[ $output == *"this job has 4 ranks, but MICS_NODE_RANKS=3 needs a multiple of 3: start it with 'mpirun -n 6'"* ]]
 }

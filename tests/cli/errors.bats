@@ -95,7 +95,7 @@ setup()
 }
 
 @test "input that is not a document is refused" {
-    refused empty.mp "empty: no document" <<<": >empty.mp"
+    refused empty.mp "empty: there is no document in it" <<<": >empty.mp"
     refused text.mp "neither a msgpack map nor JSON" <<<"echo hello >text.mp"
     refused zero.mp "neither a msgpack map nor JSON" <<<"head -c 1000 /dev/zero >zero.mp"
     refused map.json "kind: missing" <<<"echo '{}' >map.json"

@@ -269,7 +269,7 @@ too_long()
     requires mpi:4
     run --separate-stderr bench --op=all_gather --algo=2-hop
     [ "$status" = 4 ]
-    [ "$(grep -c '^mics-bench: no such operation, algorithm and group on these 4 ranks$' <<<"$stderr")" = 1 ]
+    [ "$(grep -c '^mics-bench: 2-hop belongs to --op=sync, not to all_gather$' <<<"$stderr")" = 1 ]
     run --separate-stderr mics-bench --calibrate -b 4K -e 1M -i 4K
     usage_mistake mics-bench
 }

@@ -21,6 +21,16 @@ nano() # more options
         --model=gpt2-nano --global-batch=8 --seq=256 "$@"
 }
 
+# What a mistaken command line says: a line of the message after the program's name.
+says() # message command...
+{
+    local message=$1
+    shift
+    run --separate-stderr "$@"
+    [ "$status" -gt 0 ]
+    [ "${stderr_lines[0]}" = "$message" ] || { echo "${stderr_lines[0]}"; return 1; }
+}
+
 @test "plan: writes a document that mics-show prints" {
     nano >plan.mp
     run mics-show plan.mp
@@ -67,10 +77,10 @@ nano() # more options
 @test "plan: an unknown model is refused with similar ones, and too much memory is warned of" {
     run --separate-stderr mics-plan --topology=p4d:1 --model=gpt2-xxl -o plan.mp
     one_line_and_code 2
-    [[ $stderr == *"--model: 'gpt2-xxl': no such model or file; similar: gpt2, gpt2-xl" ]]
+    [[ $stderr == *"--model: unknown model 'gpt2-xxl'; did you mean gpt2-xl, gpt2? All: mics-plan --list-models" ]]
     run --separate-stderr mics-plan --topology=p4d:1 --model=zzz -o plan.mp
     one_line_and_code 2
-    [[ $stderr == *"; the models are gpt2-nano, "*", qwen3-32b" ]]
+    [[ $stderr == *"--model: unknown model 'zzz'; all: mics-plan --list-models" ]]
     [ ! -e plan.mp ]
     run -0 --separate-stderr mics-plan --topology=p4d:1 --model=gpt2-nano --memory=80G -o plan.mp
     [ "$stderr" = 'mics-plan: --memory: 80 GiB is more than the 39.5 GiB of a rank in the topology' ]
@@ -438,10 +448,47 @@ on_terminal() # columns command...
     done
 }
 
+@test "plan: --list-models lists every model by name, and each can be planned with" {
+    run -0 --separate-stderr mics-plan --list-models --tsv
+    [ "${lines[0]}" = 'model	parameters	layers	width	vocabulary	positions' ]
+    [ "${lines[4]}" = 'gpt2	124439808	12	768	50257	1024' ]
+    [ "${#lines[@]}" -gt 20 ]
+    run --separate-stderr mics-plan --list-models dgx-h100:1
+    [ "$status" = 2 ]
+    run --separate-stderr mics-plan --list-models --json
+    [ "$status" = 2 ]
+}
+
+@test "plan: a message says what is wrong and what to type instead" {
+    cd "$BATS_TEST_TMPDIR"
+    says "mics-plan: --model: unknown model 'gpt-2'; did you mean gpt2? All: mics-plan --list-models" \
+        mics-plan --model=gpt-2 --topology=dgx-h100:1
+    says "mics-plan: --model: 'meta-llama/Llama-2-7b-hf': no such file or folder; models are not downloaded. By name, there is llama2-7b" \
+        mics-plan --model=meta-llama/Llama-2-7b-hf --topology=dgx-h100:1
+    printf '\xf8\0\0\0\0\0\0\0{}' >model.safetensors
+    says "mics-plan: --model: 'model.safetensors' has weights; give its folder or its config.json" \
+        mics-plan --model=model.safetensors --topology=dgx-h100:1
+    says "mics-plan: --memory: '16' means 16 bytes; did you mean 16G?" \
+        mics-plan --model=gpt2 --topology=dgx-h100:1 --memory=16
+    says "mics-plan: --global-batch=1099511627776 is too large: at most 8388608 sequences here" \
+        mics-plan --model=gpt2 --topology=dgx-h100:1 --micro-batch=1 --global-batch=1099511627776
+    says "mics-plan: unknown option '--modle'; did you mean --model?" mics-plan --modle=gpt2
+    says "mics-shard: unknown command 'merg'; did you mean merge?" mics-shard merg a b
+    says "mics-data: unknown command 'trian'; did you mean train?" mics-data trian
+    says "mics-train: unexpected argument 'plan.mp'; plans go with -p, file patterns in quotes" \
+        mics-train --data=text plan.mp
+    says "mics-train: --trace-steps: '9-2': the last step comes before the first" \
+        mics-train --data=text --trace=t --trace-steps=9-2
+    says "mics-probe: unexpected argument 'node:1'; a description goes with --topology" \
+        mics-probe node:1
+    says "mics-lab: put '--' before the program: mics-lab run -- mics-probe" mics-lab run mics-probe
+    says "mics-lab: unknown option '--nods'; did you mean --nodes?" mics-lab --nods=3
+}
+
 @test "plan: no model, two topologies, or both --topology and a file exit 2" {
     run --separate-stderr mics-plan --topology='node:1'
     [ "$status" = 2 ]
-    [[ ${stderr_lines[0]} == "mics-plan: --model is missing" ]]
+    [[ ${stderr_lines[0]} == "mics-plan: --model is missing; --list-models lists names" ]]
     run --separate-stderr mics-plan --model=gpt2-nano a b
     [ "$status" = 2 ]
     run --separate-stderr nano a
@@ -602,5 +649,5 @@ on_gpu() # options...
     mics-show --json plan.mp | grep -q '"vocab_size": *2048'
     run --separate-stderr mics-plan --topology='node:1 gpu:2' --model="$root/tests/reference/gpt2-tiny" --vocab=2048
     [ "$status" = 2 ]
-    [[ $stderr == *"is no model by name, so --vocab does not apply"* ]]
+    [[ $stderr == *"--vocab goes with a model by name"* ]]
 }

@@ -244,6 +244,23 @@ manifest()
     [ "$(awk -F '\t' '$1 == "training.data.documents" { print $2 }' tables)" = 7 ]
 }
 
+@test "show: the folder of a run tells what happened, and without its plan only that" {
+    mkdir run
+    metrics >run/metrics.jsonl
+    run -0 --separate-stderr mics-show run
+    [[ ${stderr_lines[0]} == "mics-show: predicted times are not shown: run/plan.mp: "* ]]
+    grep -qE '^model +gpt2-nano, ' <<<"$output"
+    grep -qE '^state +done at step 100$' <<<"$output"
+    grep -qE '^restarts +1, 1 of them after a failure$' <<<"$output"
+    grep -qE '^validation +loss 3.5000 at step 100; lowest 3.5000 at step 100$' <<<"$output"
+    grep -qE '^saved +1 time, last run/step-000100, 5 B$' <<<"$output"
+    grep -qE '^ms per step ' <<<"$output"
+    metrics | grep -v '"end"' >run/metrics.jsonl
+    mics-show run 2>/dev/null >killed
+    grep -qE '^state +running or killed at step 100$' killed
+    [ "$(mics-show --json run 2>/dev/null | jq -c '[.runs, .ends, .check]')" = '[2,0,null]' ]
+}
+
 @test "show: a folder without a checkpoint and a malformed manifest are refused" {
     mkdir empty bad
     run --separate-stderr mics-show empty

@@ -35,6 +35,15 @@ static enum mics_status refuse_batch(uint64_t batch, uint64_t unit, const char *
                         batch, what, unit, below, below + unit);
 }
 
+/* The largest global batch of n ranks: MICS_MICRO_STEPS_MAX micro-steps. */
+static uint64_t unit_limit(const struct mics_search_options *options, uint64_t n)
+{
+    const uint64_t micro_batch =
+        options->micro_batch ? options->micro_batch : (uint64_t)INT32_MAX / options->seq;
+
+    return n * micro_batch * MICS_MICRO_STEPS_MAX;
+}
+
 /* Fill in defaults, and refuse what is invalid for this model and cluster. */
 static enum mics_status complete_options(struct mics_search *search, struct mics_err *err)
 {
@@ -52,6 +61,11 @@ static enum mics_status complete_options(struct mics_search *search, struct mics
         return status;
     if (options->global_batch == 0)
         options->global_batch = unit;
+    if (options->global_batch > unit_limit(options, n))
+        return mics_err_set(err, MICS_ERR_ARG,
+                            "--global-batch=%" PRIu64 " is too large: at most %" PRIu64
+                            " sequences here",
+                            options->global_batch, unit_limit(options, n));
     if (options->global_batch % unit != 0)
         return refuse_batch(options->global_batch, unit,
                             options->micro_batch ? "ranks times micro-batch" : "the ranks", err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check.c - reads the metrics and the plan of a run and compares them.
+ * check.c - compares what was measured of a run with its plan.
  *
  * Medians are taken member by member, so that a step that was disturbed counts no more than others.
  * An assumption is judged by what it adds to a step: computation by its time, exchanges by the part
@@ -8,50 +8,36 @@
  */
 #include "train/report/check.h"
 
-#include "base/file.h"
-#include "doc/doc.h"
 #include "plan/memory.h"
 #include "plan/schedule/timeline.h"
 #include "plan/search/search.h"
-#include "train/report/metrics.h"
-#include "train/report/run_reporter.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#define MAX_METRICS_BYTES ((size_t)1 << 30)
-#define NOTICEABLE        0.02 /* of a step */
+#define NOTICEABLE 0.02 /* of a step */
 
-struct sample {
-    uint64_t step;
-    struct mics_step_times times; /* of a line "step" only step_s */
-};
+/* Drop the first half of the samples. */
+static void drop_half(struct mics_step_samples *samples)
+{
+    const size_t kept = samples->count / 2;
 
-struct samples {
-    struct sample *items;
-    size_t count, capacity;
-};
+    memmove(samples->items, samples->items + samples->count - kept, kept * sizeof *samples->items);
+    samples->count = kept;
+}
 
-/* The last start in the metrics. */
-struct log {
-    struct samples steps, sampled; /* lines "step" and "operations" */
-    json_t *run;                   /* its line "run"; NULL: there is none yet */
-    uint64_t peak_rss_bytes;
-    const char *state;
-};
-
-static enum mics_status append(struct samples *samples, const struct sample *sample,
-                               struct mics_err *err)
+static enum mics_status append(struct mics_step_samples *samples, size_t limit,
+                               const struct mics_step_sample *sample, struct mics_err *err)
 {
     /* Of a step that was repeated only the last counts. */
     while (samples->count > 0 && samples->items[samples->count - 1].step >= sample->step)
         samples->count--;
+    if (limit && samples->count == limit)
+        drop_half(samples);
     if (samples->count == samples->capacity) {
         const size_t capacity = samples->capacity ? 2 * samples->capacity : 64;
-        struct sample *grown = realloc(samples->items, capacity * sizeof *grown);
+        struct mics_step_sample *grown = realloc(samples->items, capacity * sizeof *grown);
 
         if (!grown)
             return mics_err_nomem(err);
@@ -62,199 +48,28 @@ static enum mics_status append(struct samples *samples, const struct sample *sam
     return MICS_OK;
 }
 
-static void log_fini(struct log *log)
+enum mics_status mics_measured_add(struct mics_measured *measured, uint64_t step, double step_s,
+                                   const struct mics_class_times *classes, struct mics_err *err)
 {
-    free(log->steps.items);
-    free(log->sampled.items);
-    json_decref(log->run);
+    struct mics_step_sample sample = {.step = step, .times = {.step_s = step_s}};
+
+    if (classes)
+        sample.times.classes = *classes;
+    return append(classes ? &measured->sampled : &measured->steps, measured->limit, &sample, err);
 }
 
-static void note_memory(struct log *log, uint64_t bytes)
+void mics_measured_clear(struct mics_measured *measured)
 {
-    if (bytes > log->peak_rss_bytes)
-        log->peak_rss_bytes = bytes;
+    measured->steps.count = measured->sampled.count = 0;
+    measured->comm_bytes = measured->peak_rss_bytes = 0;
+    measured->state = "not ended";
 }
 
-static void begin_run(struct log *log, const struct mics_cursor *line)
+void mics_measured_fini(struct mics_measured *measured)
 {
-    json_decref(log->run);
-    log->run = json_incref((json_t *)(uintptr_t)line->value);
-    log->steps.count = log->sampled.count = 0;
-    log->peak_rss_bytes = 0;
-    log->state = "not ended";
-}
-
-static enum mics_status read_step(const struct mics_cursor *line, struct log *log,
-                                  bool with_operations, struct mics_err *err)
-{
-    struct sample sample = {0};
-    double step_ms = 0;
-    uint64_t rss = 0;
-    enum mics_status status = mics_cursor_u64(line, "step", 1, INT64_MAX, &sample.step, err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_double(line, "step_ms", 1e-9, 1e18, &step_ms, err);
-    sample.times.step_s = 1e-3 * step_ms;
-    if (status == MICS_OK && with_operations)
-        status = mics_class_times_read(line, "operations", &sample.times.classes, err);
-    if (status == MICS_OK && with_operations)
-        status = mics_cursor_u64(line, "peak_rss_bytes", 0, INT64_MAX, &rss, err);
-    note_memory(log, rss);
-    if (status != MICS_OK)
-        return status;
-    return append(with_operations ? &log->sampled : &log->steps, &sample, err);
-}
-
-static enum mics_status read_end(const struct mics_cursor *line, struct log *log,
-                                 struct mics_err *err)
-{
-    const char *reason;
-    uint64_t rss = 0;
-    enum mics_status status = mics_cursor_string(line, "reason", &reason, err);
-
-    if (status == MICS_OK && mics_cursor_has(line, "peak_rss_bytes"))
-        status = mics_cursor_u64(line, "peak_rss_bytes", 0, INT64_MAX, &rss, err);
-    if (status != MICS_OK)
-        return status;
-    note_memory(log, rss);
-    log->state = strcmp(reason, "done") == 0 ? "done" : "stopped";
-    return MICS_OK;
-}
-
-static enum mics_status read_line(const struct mics_cursor *line, struct log *log,
-                                  struct mics_err *err)
-{
-    const char *event;
-    enum mics_status status = mics_cursor_string(line, "event", &event, err);
-
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(event, "run") == 0) {
-        begin_run(log, line);
-        return MICS_OK;
-    }
-    if (!log->run)
-        return mics_cursor_fail(line, "event", err, "'%s' before the first 'run'", event);
-    if (strcmp(event, "step") == 0)
-        return read_step(line, log, false, err);
-    if (strcmp(event, "operations") == 0)
-        return read_step(line, log, true, err);
-    if (strcmp(event, "end") == 0)
-        return read_end(line, log, err);
-    return MICS_OK;
-}
-
-/* All zeros: an empty log. The caller calls log_fini(), also after a failure. */
-static enum mics_status read_log(const char *path, struct log *log, struct mics_err *err)
-{
-    char *data = NULL;
-    size_t size = 0;
-    json_t *line = NULL;
-    enum mics_status status = mics_file_read(path, MAX_METRICS_BYTES, &data, &size, err);
-
-    if (status != MICS_OK)
-        return status;
-    struct mics_lines lines = mics_lines_begin(data, size);
-
-    while ((status = mics_lines_next(&lines, &line, err)) == MICS_OK && line) {
-        const struct mics_cursor root = mics_cursor_root(line);
-
-        status = read_line(&root, log, err);
-        json_decref(line);
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "line %zu", lines.number);
-            break;
-        }
-    }
-    free(data);
-    if (status == MICS_OK && !log->run)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "no metrics of a run");
-    else if (status == MICS_OK && log->steps.count == 0)
-        status = mics_err_set(err, MICS_ERR_INFEASIBLE, "no step is complete yet");
-    else if (status == MICS_OK && log->sampled.count == 0)
-        status = mics_err_set(err, MICS_ERR_FORMAT,
-                              "no times of operations: written by an older mics-train");
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", path);
-    return status;
-}
-
-static enum mics_status find_files(const char *path, const char *plan_path, char *metrics,
-                                   char *plan, struct mics_err *err)
-{
-    char folder[MICS_PATH_MAX];
-    struct stat info;
-    enum mics_status status;
-
-    if (stat(path, &info) != 0)
-        return mics_err_set_errno(err, "%s", path);
-    if (S_ISDIR(info.st_mode)) {
-        status = mics_path_format(folder, err, "%s", path);
-        if (status == MICS_OK)
-            status = mics_path_format(metrics, err, "%s/%s", path, MICS_METRICS_NAME);
-    } else {
-        mics_path_parent(path, folder);
-        status = mics_path_format(metrics, err, "%s", path);
-    }
-    if (status != MICS_OK)
-        return status;
-    if (plan_path)
-        return mics_path_format(plan, err, "%s", plan_path);
-    status = mics_path_format(plan, err, "%s/%s", folder, MICS_RUN_PLAN_NAME);
-    if (status == MICS_OK && stat(plan, &info) != 0)
-        return mics_err_set(err, MICS_ERR_IO, "%s: there is no plan; give it as the operand", plan);
-    return status;
-}
-
-static enum mics_status read_plan(const char *path, struct mics_plan **out, struct mics_err *err)
-{
-    json_t *doc = NULL;
-    enum mics_status status = mics_doc_read_file(path, &doc, err);
-
-    if (status != MICS_OK)
-        return status;
-    status = mics_plan_from_doc(doc, out, err);
-    json_decref(doc);
-    if (status != MICS_OK)
-        mics_err_prefix(err, "%s", strcmp(path, "-") == 0 ? "standard input" : path);
-    else if (!(*out)->has_classes)
-        status = mics_plan_predict_classes(*out, err);
-    return status;
-}
-
-/* Was it this plan that the run executed? */
-static enum mics_status expect_plan(const struct log *log, const struct mics_plan *plan,
-                                    struct mics_err *err)
-{
-    const struct mics_plan_choice *choice = &plan->choice;
-    const struct {
-        const char *key;
-        uint64_t value;
-    } members[] = {
-        {"parameters", plan->model->param_count},
-        {"nodes", choice->shape.nodes},
-        {"per_node", choice->shape.per_node},
-        {"p_param", choice->shape.p_param},
-        {"p_grad", choice->shape.p_grad},
-        {"p_optim", choice->shape.p_optim},
-        {"micro_batch", choice->micro_batch},
-        {"micro_steps", choice->micro_steps},
-        {"seq", choice->seq},
-        {"arena_bytes", plan->memory.arena_bytes},
-    };
-    const struct mics_cursor run = mics_cursor_root(log->run);
-    enum mics_status status = MICS_OK;
-
-    for (size_t i = 0; i < sizeof members / sizeof *members && status == MICS_OK; i++) {
-        uint64_t value = 0;
-
-        status = mics_cursor_u64(&run, members[i].key, 0, INT64_MAX, &value, err);
-        if (status == MICS_OK && value != members[i].value)
-            status = mics_err_set(err, MICS_ERR_FORMAT,
-                                  "of another plan: its %s is %" PRIu64 ", the plan's %" PRIu64,
-                                  members[i].key, value, members[i].value);
-    }
-    return status;
+    free(measured->steps.items);
+    free(measured->sampled.items);
+    *measured = (struct mics_measured){0};
 }
 
 static int compare(const void *a, const void *b)
@@ -265,7 +80,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* Median of each member, over items [first, count), at least one. */
-static enum mics_status take_medians(const struct samples *samples, size_t first,
+static enum mics_status take_medians(const struct mics_step_samples *samples, size_t first,
                                      struct mics_step_times *out, struct mics_err *err)
 {
     const size_t count = samples->count - first;
@@ -284,19 +99,20 @@ static enum mics_status take_medians(const struct samples *samples, size_t first
 }
 
 /* The first step includes the start: connections, first touches of memory. */
-static size_t skip_first(const struct samples *samples, uint64_t first)
+static size_t skip_first(const struct mics_step_samples *samples, uint64_t first)
 {
     return samples->count > 1 && samples->items[0].step == first;
 }
 
-static enum mics_status measure(const struct log *log, struct mics_check *check,
+static enum mics_status measure(const struct mics_measured *measured, struct mics_check *check,
                                 struct mics_err *err)
 {
-    const struct samples *steps = &log->steps;
+    const struct mics_step_samples *steps = &measured->steps;
     const size_t skipped = skip_first(steps, steps->items[0].step);
-    const size_t skipped_samples = skip_first(&log->sampled, steps->items[0].step);
+    const size_t skipped_samples = skip_first(&measured->sampled, steps->items[0].step);
     struct mics_step_times all;
-    enum mics_status status = take_medians(&log->sampled, skipped_samples, &check->measured, err);
+    enum mics_status status =
+        take_medians(&measured->sampled, skipped_samples, &check->measured, err);
 
     if (status == MICS_OK)
         status = take_medians(steps, skipped, &all, err);
@@ -305,23 +121,22 @@ static enum mics_status measure(const struct log *log, struct mics_check *check,
     check->measured.step_s = all.step_s;
     check->first = steps->items[skipped].step;
     check->last = steps->items[steps->count - 1].step;
-    check->samples = log->sampled.count - skipped_samples;
-    check->state = log->state;
+    check->samples = measured->sampled.count - skipped_samples;
+    check->state = measured->state;
     check->tokens_per_s = (double)check->plan->global_batch * check->plan->choice.seq / all.step_s;
     return MICS_OK;
 }
 
-static void compare_memory(const struct log *log, struct mics_check *check)
+static void compare_memory(const struct mics_measured *measured, struct mics_check *check)
 {
     const struct mics_memory *memory = &check->plan->memory;
-    const json_t *comm = json_object_get(log->run, "comm_bytes");
 
     if (strcmp(check->plan->topology->device, "host") == 0) {
         check->predicted_bytes = mics_memory_total(memory, check->plan->topology);
-        check->memory_bytes = log->peak_rss_bytes;
+        check->memory_bytes = measured->peak_rss_bytes;
     } else {
         check->predicted_bytes = memory->arena_bytes + memory->communicator_bytes;
-        check->memory_bytes = memory->arena_bytes + (uint64_t)json_integer_value(comm);
+        check->memory_bytes = memory->arena_bytes + measured->comm_bytes;
     }
 }
 
@@ -453,42 +268,27 @@ static enum mics_status compare_assumptions(struct mics_check *check, struct mic
     return MICS_OK;
 }
 
-enum mics_status mics_check_run(const char *path, const char *plan_path, struct mics_check *out,
-                                struct mics_err *err)
+enum mics_status mics_check_measured(struct mics_plan *plan, const struct mics_measured *measured,
+                                     struct mics_check *out, struct mics_err *err)
 {
-    struct log log = {0};
-    char plan[MICS_PATH_MAX];
-    enum mics_status status;
+    enum mics_status status = MICS_OK;
 
-    *out = (struct mics_check){0};
-    status = find_files(path, plan_path, out->metrics, plan, err);
+    *out = (struct mics_check){.plan = plan};
+    if (measured->steps.count == 0)
+        return mics_err_set(err, MICS_ERR_INFEASIBLE, "no step is complete yet");
+    if (measured->sampled.count == 0)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "no times of operations: written by an older mics-train");
+    if (!plan->has_classes)
+        status = mics_plan_predict_classes(plan, err);
     if (status == MICS_OK)
-        status = read_log(out->metrics, &log, err);
-    if (status == MICS_OK)
-        status = read_plan(plan, &out->plan, err);
-    if (status == MICS_OK) {
-        status = expect_plan(&log, out->plan, err);
-        if (status != MICS_OK)
-            mics_err_prefix(err, "%s", out->metrics);
-    }
-    if (status == MICS_OK)
-        status = measure(&log, out, err);
-    if (status == MICS_OK) {
-        out->predicted = (struct mics_step_times){.step_s = out->plan->predicted.step_s,
-                                                  .classes = out->plan->classes};
-        compare_memory(&log, out);
-        status = compare_assumptions(out, err);
-    }
-    log_fini(&log);
+        status = measure(measured, out, err);
     if (status != MICS_OK)
-        mics_check_fini(out);
-    return status;
-}
-
-void mics_check_fini(struct mics_check *check)
-{
-    mics_plan_free(check->plan);
-    check->plan = NULL;
+        return status;
+    out->predicted =
+        (struct mics_step_times){.step_s = plan->predicted.step_s, .classes = plan->classes};
+    compare_memory(measured, out);
+    return compare_assumptions(out, err);
 }
 
 enum mics_assumption mics_check_worst(const struct mics_check *check)

@@ -18,6 +18,34 @@ struct mics_step_times {
     struct mics_class_times classes;
 };
 
+struct mics_step_sample {
+    uint64_t step;
+    struct mics_step_times times;
+};
+
+struct mics_step_samples {
+    struct mics_step_sample *items;
+    size_t count, capacity;
+};
+
+/* What was measured of one start of a run. */
+struct mics_measured {
+    struct mics_step_samples steps;   /* all, with step_s only */
+    struct mics_step_samples sampled; /* those with times by class */
+    size_t limit;                     /* of each, the last ones are kept; 0: no limit */
+    uint64_t comm_bytes;              /* of the communicators of rank 0, on a GPU */
+    uint64_t peak_rss_bytes;          /* of rank 0 */
+    const char *state;                /* "done", "stopped", or "not ended" */
+};
+
+/* Add a step to `steps` or, with `classes`, to `sampled`. */
+enum mics_status mics_measured_add(struct mics_measured *measured, uint64_t step, double step_s,
+                                   const struct mics_class_times *classes, struct mics_err *err);
+/* Forget everything but the limit. */
+void mics_measured_clear(struct mics_measured *measured);
+/* All zeros is fine. */
+void mics_measured_fini(struct mics_measured *measured);
+
 /* What the prediction rests on. */
 enum mics_assumption {
     MICS_ASSUME_COMPUTE, /* FLOP/s of forward and backward */
@@ -36,9 +64,9 @@ struct mics_assumption_check {
 };
 
 struct mics_check {
-    char metrics[1024]; /* path */
+    char metrics[1024]; /* path; empty: measured in this process */
     struct mics_plan *plan;
-    const char *state;    /* "done", "stopped", or "not ended" */
+    const char *state;    /* as in struct mics_measured */
     uint64_t first, last; /* steps that were measured; without the first of the run, which
                                  * includes the start, if there are more */
     uint64_t samples;     /* of them with times by class */
@@ -49,6 +77,12 @@ struct mics_check {
     uint64_t predicted_bytes; /* the same, predicted */
     struct mics_assumption_check assumptions[MICS_ASSUME_COUNT];
 };
+
+/* Compare. `plan` stays the caller's, and the check must not outlive it; its times by class are
+ * computed if it has none. MICS_ERR_INFEASIBLE: there is no step. MICS_ERR_FORMAT: there are no
+ * times by class. */
+enum mics_status mics_check_measured(struct mics_plan *plan, const struct mics_measured *measured,
+                                     struct mics_check *out, struct mics_err *err);
 
 /* `path`: the folder of a run, or its metrics; only the last start in them counts. `plan_path`:
  * NULL: plan.mp beside the metrics. On success the caller calls mics_check_fini().
@@ -65,6 +99,10 @@ enum mics_assumption mics_check_worst(const struct mics_check *check);
 /* The document "mics.check", which belongs to the caller. */
 enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
                                    struct mics_err *err);
+
+/* Only times by class of operation, and the sentence on the worst assumption. */
+enum mics_status mics_check_print_brief(FILE *out, const struct mics_check *check,
+                                        struct mics_err *err);
 
 /* Tables, and a sentence on the worst assumption. */
 enum mics_status mics_check_print(FILE *out, const struct mics_check *check, int tsv,

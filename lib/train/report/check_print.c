@@ -77,7 +77,7 @@ static enum mics_status print_classes(FILE *out, const struct mics_check *check,
     const struct mics_class_times *p = &check->predicted.classes, *m = &check->measured.classes;
     struct mics_table *table = mics_table_new(
         tsv ? "class|predicted_s|measured_s|ratio|predicted_exposed_s|measured_exposed_s"
-            : "<operations|>predicted|>measured|>ratio|>predicted exposed|>measured exposed");
+            : "<operations|>predicted|>measured|>ratio|>pred. exposed|>meas. exposed");
 
     for (int c = 0; c < MICS_CLASS_COUNT; c++) {
         if (p->busy_s[c] <= 0 && m->busy_s[c] <= 0)
@@ -144,13 +144,13 @@ static void print_worst(FILE *out, const struct mics_check *check)
         fprintf(out, "Off most: overlap of exchanges %s with computation.\n",
                 worst == MICS_ASSUME_NET ? "over the network" : "inside nodes");
     } else {
-        fprintf(out, "Off most: %s: predicted %s, measured %s.\n", names[worst].words,
+        fprintf(out, "Off most: %s.\nPredicted %s, measured %s.\n", names[worst].words,
                 format(names[worst].quantity, each->predicted, texts[0]),
                 format(names[worst].quantity, each->measured, texts[1]));
     }
     const double more_s = check->measured.step_s - check->predicted.step_s;
 
-    fprintf(out, "Alone it would make a step %s %s; ", texts[2], direction);
+    fprintf(out, "Alone it would make a step %s %s;\n", texts[2], direction);
     fprintf(out, "with the others, a step is %s %s than predicted.\n",
             mics_format_time(fabs(more_s), texts[0], TEXT), more_s > 0 ? "longer" : "shorter");
 }
@@ -207,6 +207,25 @@ enum mics_status mics_check_to_doc(const struct mics_check *check, json_t **out,
         return mics_err_nomem(err);
     }
     *out = doc;
+    return MICS_OK;
+}
+
+enum mics_status mics_check_print_brief(FILE *out, const struct mics_check *check,
+                                        struct mics_err *err)
+{
+    enum mics_status status;
+
+    fprintf(out, "\nPredicted and measured, medians of steps %" PRIu64 " to %" PRIu64 ":\n\n",
+            check->first, check->last);
+    status = print_summary(out, check, 0, err);
+    if (status == MICS_OK) {
+        fputc('\n', out);
+        status = print_classes(out, check, 0, err);
+    }
+    if (status != MICS_OK)
+        return status;
+    fputc('\n', out);
+    print_worst(out, check);
     return MICS_OK;
 }
 

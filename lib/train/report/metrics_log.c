@@ -106,10 +106,13 @@ static enum mics_status read_line(const struct mics_cursor *line, struct mics_me
     if (strcmp(event, "run") == 0) {
         log->runs++;
         keep_event(&log->run, line);
+        json_decref(log->end);
+        log->end = NULL; /* of the run before */
     } else if (strcmp(event, "checkpoint") == 0) {
         log->checkpoints++;
         keep_event(&log->checkpoint, line);
     } else if (strcmp(event, "end") == 0) {
+        log->ends++;
         keep_event(&log->end, line);
     }
     return MICS_OK;

@@ -38,8 +38,8 @@ struct mics_metrics_log {
     size_t step_count;
     struct mics_metrics_validation *vals;
     size_t val_count;
-    uint64_t runs, checkpoints;
-    json_t *run, *checkpoint, *end; /* the last event of each kind, or NULL */
+    uint64_t runs, ends, checkpoints; /* a run that was killed has no end */
+    json_t *run, *checkpoint, *end;   /* the last event of each kind, or NULL */
     bool last_line_truncated;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics_summary.c - sums up the metrics of a run in a document, and prints that document.
+ * metrics_summary.c - sums up the metrics of a run in a document.
  *
  * The summary has the first, last, least, greatest and median value of each field, and a curve of
  * at most CURVE_POINTS means over equal ranges of steps.
@@ -8,10 +8,7 @@
 #include "train/report/metrics.h"
 #include "train/report/metrics_log.h"
 
-#include "doc/cursor.h"
 #include "doc/doc.h"
-#include "doc/table.h"
-#include "doc/tree_print.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -175,6 +172,7 @@ static enum mics_status log_to_doc(const struct mics_metrics_log *log, json_t **
         json_t *value;
     } members[] = {
         {"runs", json_integer((json_int_t)log->runs)},
+        {"ends", json_integer((json_int_t)log->ends)},
         {"steps", json_integer((json_int_t)log->step_count)},
         {"last_line_cut", json_boolean(log->last_line_truncated)},
         {"fields", describe_fields(log)},
@@ -207,91 +205,5 @@ enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **
         return status;
     status = log_to_doc(&log, out, err);
     mics_metrics_log_fini(&log);
-    return status;
-}
-
-/* A number with six digits for people; "-" for null. */
-static void put_value(struct mics_table *table, const json_t *value, int tsv)
-{
-    if (json_is_real(value) && !tsv)
-        mics_table_cell(table, "%.6g", json_real_value(value));
-    else
-        mics_tree_print_cell(table, json_is_null(value) ? NULL : value);
-}
-
-/* One row for each item of the array `key`, one cell for each of the `count` members. */
-static enum mics_status print_items(FILE *out, const struct mics_cursor *root, const char *key,
-                                    struct mics_table *table, const char *const *members,
-                                    size_t count, int tsv, struct mics_err *err)
-{
-    struct mics_cursor items, item;
-    enum mics_status status = mics_cursor_array(root, key, 0, 1000, &items, err);
-
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&items); i++) {
-        status = mics_cursor_item(&items, i, &item, err);
-        for (size_t k = 0; status == MICS_OK && k < count; k++)
-            put_value(table, json_object_get(item.value, members[k]), tsv);
-    }
-    if (status != MICS_OK) {
-        mics_table_free(table);
-        return status;
-    }
-    fputc('\n', out);
-    return mics_table_finish(table, out, tsv, err);
-}
-
-static enum mics_status print_fields(FILE *out, const struct mics_cursor *root, int tsv,
-                                     struct mics_err *err)
-{
-    static const char *const members[] = {"name",   "first", "last",   "min",
-                                          "median", "max",   "last_50"};
-    struct mics_table *table = mics_table_new(
-        tsv ? "field|first|last|min|median|max|last_50"
-            : "<of all steps|>first|>last|>least|>median|>greatest|>mean of last 50");
-
-    return print_items(out, root, "fields", table, members, sizeof members / sizeof *members, tsv,
-                       err);
-}
-
-static enum mics_status print_curve(FILE *out, const struct mics_cursor *root, int tsv,
-                                    struct mics_err *err)
-{
-    static const char *const members[] = {"first", "last",      "loss",    "val_loss",
-                                          "lr",    "grad_norm", "step_ms", "tokens_per_s"};
-    struct mics_table *table = mics_table_new(
-        tsv ? "first|last|loss|val_loss|lr|grad_norm|step_ms|tokens_per_s"
-            : ">from step|>to step|>loss|>validation|>lr|>gradient norm|>ms per step|>tokens/s");
-
-    return print_items(out, root, "curve", table, members, sizeof members / sizeof *members, tsv,
-                       err);
-}
-
-/* The other members of the document. */
-static enum mics_status print_members(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
-{
-    static const char *const shown[] = {"steps",       "runs",       "last_line_cut", "validation",
-                                        "checkpoints", "checkpoint", "run",           "end"};
-    struct mics_table *table = mics_table_new("<|<");
-
-    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
-        const json_t *value = json_object_get(doc, shown[i]);
-
-        if (value && !json_is_null(value))
-            mics_tree_print_rows(table, shown[i], value, tsv);
-    }
-    return mics_table_finish(table, out, tsv, err);
-}
-
-enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
-{
-    const struct mics_cursor root = mics_cursor_root(doc);
-    enum mics_status status = mics_doc_expect(doc, MICS_METRICS_KIND, MICS_METRICS_VERSION, err);
-
-    if (status == MICS_OK)
-        status = print_members(out, doc, tsv, err);
-    if (status == MICS_OK)
-        status = print_fields(out, &root, tsv, err);
-    if (status == MICS_OK)
-        status = print_curve(out, &root, tsv, err);
     return status;
 }

@@ -1,18 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "train/report/run_reporter.h"
 
+#include "base/clock.h"
 #include "base/file.h"
-#include "base/num.h"
 #include "base/units.h"
 #include "base/version.h"
 #include "doc/doc.h"
-#include "doc/table.h"
+#include "train/report/run_text.h"
 #include "train/run_internal.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
+
+/* Between printed lines, unless log_every says. */
+#define TERMINAL_INTERVAL_S 0.2
+#define LOG_FIRST_S         1
+#define LOG_LAST_S          30
+#define LOG_FRACTION        0.05 /* of the time since the first step */
+
+/* The remaining time comes from a mean over about so many steps, pauses between them included. */
+#define RECENT_STEPS 200
+
+/* For the comparison at the end. */
+#define MEASURED_STEPS 8192
 
 /* The rare lines of the metrics, each a new reference; NULL: out of memory. */
 
@@ -113,153 +127,6 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
                      (json_int_t)peak_rss_bytes());
 }
 
-static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsigned threads)
-{
-    const struct mics_shape *shape = &choice->shape;
-
-    fprintf(out, "ranks     %u nodes of %u, %u thread%s each\n", shape->nodes, shape->per_node,
-            threads, threads == 1 ? "" : "s");
-    fprintf(out, "strategy  %s: parameters in groups of %u, gradients %u, optimizer %u",
-            choice->strategy, shape->p_param, shape->p_grad, shape->p_optim);
-    if (mics_shape_has_hierarchy(shape, shape->p_param))
-        fprintf(out, "; %s gathers", choice->hierarchical_gather ? "hierarchical" : "flat");
-    if (mics_shape_has_hierarchy(shape, shape->p_grad))
-        fprintf(out, "; %s reductions", choice->hierarchical_reduce ? "hierarchical" : "flat");
-    putc('\n', out);
-}
-
-static void print_model_and_data(FILE *out, const struct mics_run *run)
-{
-    const struct mics_plan_choice *choice = &run->options.plan->choice;
-    const struct mics_model *model = run->options.plan->model;
-    const struct mics_data *data = run->options.data;
-    static const char *const recompute_text[MICS_RECOMPUTE_LEVELS] = {
-        [MICS_RECOMPUTE_NONE] = "",
-        [MICS_RECOMPUTE_SELECTIVE] = ", recomputing norms and activation functions",
-        [MICS_RECOMPUTE_FULL] = ", recomputing blocks",
-    };
-    char buf[3][32];
-
-    fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,
-            mics_format_count((double)model->param_count, buf[0], sizeof buf[0]),
-            mics_optimizer_get(choice->optimizer)->title);
-    fprintf(
-        out, "data      %zu documents, %s: %s tokens to train on, %" PRIu64 " validation windows\n",
-        (size_t)data->documents, mics_format_bytes(data->bytes, buf[0], sizeof buf[0]),
-        mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows);
-    fprintf(out, "step      %" PRIu64 " sequences of %u: %u ranks x %u x %u micro-step%s%s\n",
-            run->global_batch, choice->seq, choice->shape.nodes * choice->shape.per_node,
-            choice->micro_batch, choice->micro_steps, choice->micro_steps == 1 ? "" : "s",
-            recompute_text[choice->recompute]);
-}
-
-static void put_row(struct mics_table *table, const char *name, uint64_t bytes)
-{
-    char buf[32];
-
-    mics_table_cell(table, "%s", name);
-    mics_table_cell(table, "%" PRIu64, bytes);
-    mics_table_cell(table, "%s", mics_format_bytes(bytes, buf, sizeof buf));
-}
-
-static enum mics_status print_memory(FILE *out, const struct mics_run *run, struct mics_err *err)
-{
-    const struct mics_memory *memory = &run->options.plan->memory;
-    const uint64_t comm_bytes = mics_engine_comm_bytes(run->options.engine);
-    struct mics_table *table = mics_table_new("<memory of a rank|>bytes|>size");
-    enum mics_status status;
-
-    if (!table)
-        return mics_err_nomem(err);
-    for (int i = 0; i < MICS_REGION_COUNT; i++)
-        put_row(table, memory->regions[i].name, memory->regions[i].bytes);
-    put_row(table, "arena", memory->arena_bytes);
-    put_row(table, "snapshot for checkpoints", mics_saver_bytes(run->saver));
-    if (comm_bytes)
-        put_row(table, "communicators (measured)", comm_bytes);
-    status = mics_table_print(table, out, 0, err);
-    mics_table_free(table);
-    return status;
-}
-
-/* "device    cuda: NVIDIA H200 (GPU 0), communication by nccl (2.28.9)" */
-static void print_device(FILE *out, const struct mics_device *device, const struct mics_comm *comm)
-{
-    fprintf(out, "device    %s: %s", device->name, device->description);
-    if (comm->size > 1)
-        fprintf(out, ", communication by %s", comm->backend);
-    if (comm->size > 1 && comm->detail)
-        fprintf(out, " (%s)", comm->detail);
-    putc('\n', out);
-}
-
-static enum mics_status report_begin(FILE *out, const struct mics_run *run,
-                                     const struct mics_device *device, const struct mics_comm *comm,
-                                     unsigned threads, struct mics_err *err)
-{
-    enum mics_status status;
-
-    print_model_and_data(out, run);
-    print_groups(out, &run->options.plan->choice, threads);
-    if (run->step)
-        fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
-    if (run->options.paced)
-        fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
-    else if (device->description)
-        print_device(out, device, comm);
-    putc('\n', out);
-    status = print_memory(out, run, err);
-    putc('\n', out);
-    fflush(out);
-    return status;
-}
-
-static void report_step(FILE *out, const struct mics_step_record *record, bool header)
-{
-    if (header)
-        fprintf(out, "%8s %10s %10s %10s %10s %10s\n", "step", "loss", "lr", "grad norm", "ms",
-                "tokens/s");
-    fprintf(out, "%8" PRIu64 " %10.4f %10.2e %10.4f %10.1f %10.0f\n", record->step, record->loss,
-            record->lr, record->grad_norm, 1e3 * record->seconds, record->tokens_per_s);
-    fflush(out);
-}
-
-static void print_traffic(FILE *out, const struct mics_run *run)
-{
-    const double per_step_and_node =
-        (double)run->net_bytes / (double)run->counted / run->options.world->node_count;
-    char buf[2][32];
-
-    if (run->net_bytes > 0)
-        fprintf(out, "sent between nodes: %s in total, %s per step and node\n",
-                mics_format_bytes(run->net_bytes, buf[0], sizeof buf[0]),
-                mics_format_bytes((uint64_t)per_step_and_node, buf[1], sizeof buf[1]));
-}
-
-static void report_end(FILE *out, const struct mics_run *run)
-{
-    const struct mics_step_record *sum = &run->sum;
-    const double steps = (double)run->counted;
-    const uint64_t recent = mics_min_u64(run->counted, MICS_RUN_RECENT_STEPS);
-
-    putc('\n', out);
-    if (run->counted == 0) {
-        fprintf(out, "no steps left to train\n");
-    } else {
-        fprintf(out, "%" PRIu64 " steps in %.1f s; mean loss of the last %" PRIu64 ": %.4f\n",
-                run->counted, sum->seconds, recent, mics_run_recent_loss(run));
-        fprintf(out,
-                "communication per step: %.1f ms exposed, %.1f ms hidden under %.1f ms of "
-                "computation\n",
-                1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
-                1e3 * sum->compute_s / steps);
-        print_traffic(out, run);
-    }
-    if (!run->options.paced)
-        fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");
-    fflush(out);
-}
-
 static enum mics_status flush(const struct mics_run_reporter *reporter, struct mics_err *err)
 {
     if (reporter->out && (fflush(reporter->out) != 0 || ferror(reporter->out)))
@@ -267,21 +134,82 @@ static enum mics_status flush(const struct mics_run_reporter *reporter, struct m
     return MICS_OK;
 }
 
+/* Seconds to the last step; NAN: not known yet. */
+static double update_remaining(struct mics_run_reporter *reporter, uint64_t step)
+{
+    const double now = mics_now_s(), elapsed = now - reporter->step_end_s;
+    const uint64_t done = step - reporter->run->base_step;
+    const uint64_t left = reporter->run->options.settings->steps - step;
+
+    if (done == 1)
+        reporter->first_end_s = now;
+    else if (done == 2)
+        reporter->mean_step_s = elapsed;
+    else
+        reporter->mean_step_s += (elapsed - reporter->mean_step_s) /
+                                 (done - 1 < RECENT_STEPS ? (double)(done - 1) : RECENT_STEPS);
+    reporter->step_end_s = now;
+    return done < 2 ? NAN : (double)left * reporter->mean_step_s;
+}
+
+/* Lines of a log become rarer, those for a person only keep to a rate that can be read. */
+static bool must_print(struct mics_run_reporter *reporter, uint64_t step)
+{
+    const double now = reporter->step_end_s;
+    double interval = TERMINAL_INTERVAL_S;
+
+    if (step == reporter->run->base_step + 1 || step == reporter->run->options.settings->steps)
+        return true;
+    if (reporter->log_every)
+        return step % reporter->log_every == 0;
+    if (!reporter->is_terminal)
+        interval =
+            fmin(fmax(LOG_FRACTION * (now - reporter->first_end_s), LOG_FIRST_S), LOG_LAST_S);
+    return now - reporter->printed_s >= interval;
+}
+
+static enum mics_status measure(struct mics_run_reporter *reporter,
+                                const struct mics_step_record *record, struct mics_err *err)
+{
+    struct mics_measured *measured = &reporter->measured;
+    enum mics_status status = mics_measured_add(measured, record->step, record->seconds, NULL, err);
+
+    if (status == MICS_OK && record->classes)
+        status = mics_measured_add(measured, record->step, record->seconds, record->classes, err);
+    return status;
+}
+
+static double unix_time(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static enum mics_status on_step(void *context, const struct mics_step_record *record,
                                 struct mics_err *err)
 {
     struct mics_run_reporter *reporter = context;
-    const bool first_or_last = record->step == reporter->run->base_step + 1 ||
-                               record->step == reporter->run->options.settings->steps;
-    enum mics_status status = mics_metrics_step(reporter->metrics, record, err);
+    const struct mics_run *run = reporter->run;
+    struct mics_prometheus_values *values = &reporter->outputs.values;
+    const enum mics_status status = measure(reporter, record, err);
 
-    if (status == MICS_OK && reporter->metrics && record->classes)
-        status = mics_metrics_event(reporter->metrics, event_operations(record), err);
-    if (status != MICS_OK || !reporter->out ||
-        (!first_or_last && record->step % reporter->log_every != 0))
+    values->step_timestamp = unix_time();
+    values->remaining_seconds = update_remaining(reporter, record->step);
+    values->epoch = (double)run->samples / (double)run->options.data->train_windows;
+    values->tokens = (double)run->samples * run->options.plan->choice.seq;
+    mics_outputs_step(&reporter->outputs, record,
+                      mics_plan_mfu(run->options.plan, record->tokens_per_s));
+    if (record->classes)
+        mics_outputs_event(&reporter->outputs, event_operations(record));
+    if (status != MICS_OK || !reporter->out || !must_print(reporter, record->step))
         return status;
-    report_step(reporter->out, record, !reporter->header_printed);
+    if (!reporter->header_printed)
+        mics_run_text_step_header(reporter->out);
+    mics_run_text_step(reporter->out, record, values->epoch, values->remaining_seconds);
     reporter->header_printed = true;
+    reporter->printed_s = reporter->step_end_s;
     return flush(reporter, err);
 }
 
@@ -289,11 +217,11 @@ static enum mics_status on_val(void *context, uint64_t step, double loss, double
                                double seconds, struct mics_err *err)
 {
     struct mics_run_reporter *reporter = context;
-    enum mics_status status =
-        mics_metrics_event(reporter->metrics, event_val(step, loss, tokens, seconds), err);
 
-    if (status != MICS_OK || !reporter->out)
-        return status;
+    mics_outputs_val(&reporter->outputs, step, loss);
+    mics_outputs_event(&reporter->outputs, event_val(step, loss, tokens, seconds));
+    if (!reporter->out)
+        return MICS_OK;
     fprintf(reporter->out, "%8" PRIu64 " validation loss %.4f\n", step, loss);
     return flush(reporter, err);
 }
@@ -302,12 +230,13 @@ static enum mics_status on_saved(void *context, uint64_t step, const struct mics
                                  double seconds, struct mics_err *err)
 {
     struct mics_run_reporter *reporter = context;
-    enum mics_status status =
-        mics_metrics_event(reporter->metrics, event_checkpoint(step, saved, seconds), err);
     char size[32];
 
-    if (status != MICS_OK || !reporter->out)
-        return status;
+    reporter->outputs.values.checkpoint_step = (double)step;
+    reporter->outputs.values.checkpoint_timestamp = unix_time();
+    mics_outputs_event(&reporter->outputs, event_checkpoint(step, saved, seconds));
+    if (!reporter->out)
+        return MICS_OK;
     fprintf(reporter->out, "%8" PRIu64 " saved %s, %s\n", step, saved->path,
             mics_format_bytes(saved->bytes, size, sizeof size));
     return flush(reporter, err);
@@ -338,54 +267,101 @@ static enum mics_status write_plan(const struct mics_job *job, struct mics_err *
     return status;
 }
 
-static enum mics_status open_metrics(struct mics_run_reporter *reporter, const struct mics_job *job,
-                                     const char *path, struct mics_err *err)
+/* The folder, so that it names the run whatever the working folder is. */
+static const char *absolute_path(const char *path, char buf[PATH_MAX])
 {
-    const bool resumed = job->checkpoint_doc != NULL;
-    char own[MICS_PATH_MAX];
-    enum mics_status status;
+    return realpath(path, buf) ? buf : path;
+}
 
-    if (path)
-        return mics_metrics_open(*path ? path : NULL, resumed, &reporter->metrics, err);
-    status = mics_path_format(own, err, "%s/%s", job->out, MICS_METRICS_NAME);
-    if (status == MICS_OK)
+static enum mics_status open_outputs(struct mics_run_reporter *reporter, const struct mics_job *job,
+                                     const struct mics_run_reporter_paths *paths, json_t *event,
+                                     struct mics_err *err)
+{
+    const char *job_id = getenv("SLURM_JOB_ID");
+    char own[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(own, err, "%s/%s", job->out, MICS_METRICS_NAME);
+
+    if (status == MICS_OK && !paths->metrics)
         status = write_plan(job, err);
-    return status == MICS_OK ? mics_metrics_open(own, resumed, &reporter->metrics, err) : status;
+    if (status != MICS_OK) {
+        json_decref(event);
+        return status;
+    }
+    absolute_path(job->out, reporter->folder);
+    const struct mics_outputs_options options = {
+        .paths = {[MICS_OUTPUT_METRICS] = !paths->metrics   ? strcpy(reporter->metrics_path, own)
+                                          : *paths->metrics ? paths->metrics
+                                                            : NULL,
+                  [MICS_OUTPUT_TENSORBOARD] = paths->tensorboard,
+                  [MICS_OUTPUT_PROMETHEUS] = paths->prometheus},
+        .resumed = job->checkpoint_doc != NULL,
+        .first_step = reporter->run->step + 1,
+        .labels = {.run = reporter->folder,
+                   .model = job->plan->model->config.name,
+                   .job_id = job_id ? job_id : ""},
+        .warn = reporter->warn,
+    };
+
+    mics_outputs_open(&reporter->outputs, &options, event);
+    reporter->outputs.values.step = (double)reporter->run->step;
+    reporter->outputs.values.last_step = (double)reporter->run->options.settings->steps;
+    return MICS_OK;
 }
 
 enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
-                                        const struct mics_job *job, const char *metrics_path,
+                                        const struct mics_job *job,
+                                        const struct mics_run_reporter_paths *paths,
                                         struct mics_err *err)
 {
     json_t *event = NULL;
-    enum mics_status status = open_metrics(reporter, job, metrics_path, err);
+    enum mics_status status = event_run(job, reporter->run, &event, err);
 
+    reporter->plan = job->plan;
+    mics_measured_clear(&reporter->measured);
+    reporter->measured.limit = MEASURED_STEPS;
+    reporter->measured.comm_bytes = mics_engine_comm_bytes(job->engine);
     if (status == MICS_OK)
-        status = event_run(job, reporter->run, &event, err);
-    if (status == MICS_OK)
-        status = mics_metrics_event(reporter->metrics, event, err);
+        status = open_outputs(reporter, job, paths, event, err);
     if (status == MICS_OK && reporter->out)
-        status =
-            report_begin(reporter->out, reporter->run, job->device, job->comm, job->threads, err);
+        status = mics_run_text_begin(reporter->out, reporter->run, job->device, job->comm,
+                                     job->threads, err);
     return status == MICS_OK ? flush(reporter, err) : status;
+}
+
+/* What was predicted of a step, and what was measured. A run that only did its first step says
+ * little. */
+static enum mics_status print_check(struct mics_run_reporter *reporter, struct mics_err *err)
+{
+    struct mics_check check;
+    enum mics_status status;
+
+    if (reporter->measured.steps.count < 2 || reporter->measured.sampled.count < 2)
+        return MICS_OK;
+    reporter->measured.peak_rss_bytes = peak_rss_bytes();
+    status = mics_check_measured(reporter->plan, &reporter->measured, &check, err);
+    if (status == MICS_OK)
+        status = mics_check_print_brief(reporter->out, &check, err);
+    return status;
 }
 
 enum mics_status mics_run_reporter_end(struct mics_run_reporter *reporter, enum mics_run_end end,
                                        struct mics_err *err)
 {
     const char *reason = end == MICS_RUN_DONE ? "done" : "stopped";
-    enum mics_status status =
-        mics_metrics_event(reporter->metrics, event_end(reporter->run, reason), err);
+    enum mics_status status = MICS_OK;
 
-    if (status == MICS_OK && reporter->out)
-        report_end(reporter->out, reporter->run);
+    reporter->outputs.values.finished = end == MICS_RUN_DONE;
+    reporter->measured.state = reason;
+    mics_outputs_event(&reporter->outputs, event_end(reporter->run, reason));
+    if (!reporter->out)
+        return MICS_OK;
+    mics_run_text_end(reporter->out, reporter->run);
+    status = print_check(reporter, err);
     return status == MICS_OK ? flush(reporter, err) : status;
 }
 
-enum mics_status mics_run_reporter_close(struct mics_run_reporter *reporter, struct mics_err *err)
+void mics_run_reporter_close(struct mics_run_reporter *reporter)
 {
-    struct mics_metrics *metrics = reporter->metrics;
-
-    reporter->metrics = NULL;
-    return mics_metrics_close(metrics, err);
+    mics_outputs_close(&reporter->outputs);
+    mics_measured_fini(&reporter->measured);
 }

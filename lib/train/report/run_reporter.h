@@ -4,33 +4,52 @@
 #define MICS_TRAIN_REPORT_RUN_REPORTER_H
 
 #include "train/job.h"
+#include "train/report/check.h"
+#include "train/report/outputs.h"
 
+#include <limits.h>
 #include <stdio.h>
 
-/* The caller sets run, out and log_every. */
+/* The caller sets run, out, is_terminal, log_every and warn; the rest is zero. */
 struct mics_run_reporter {
     const struct mics_run *run;
-    FILE *out; /* text for people; NULL: none */
-    struct mics_metrics *metrics;
-    uint64_t
-        log_every; /* steps between printed lines; the first and the last step are always printed */
+    FILE *out;                      /* text for people; NULL: none */
+    bool is_terminal;               /* and a person reads it */
+    uint64_t log_every;             /* steps between printed lines; 0: by time. The first and the
+                                     * last step are always printed */
+    void (*warn)(const char *text); /* of files that cannot be written; may be NULL */
+    struct mics_plan *plan;
+    struct mics_outputs outputs;
+    struct mics_measured measured;
     bool header_printed; /* of the table of steps */
+    double first_end_s, step_end_s, printed_s;
+    double mean_step_s; /* of the last steps, with what is between them */
+    char folder[PATH_MAX], metrics_path[MICS_PATH_MAX];
 };
 
 /* The plan that a run was started with last, in its folder. */
 #define MICS_RUN_PLAN_NAME "plan.mp"
 
-/* Open the metrics and report the beginning: model, groups, data, device and memory. `metrics_path`
- * NULL: MICS_METRICS_NAME in the run's folder, and beside it the plan; "": none. A resumed run
- * appends to its metrics. */
+/* Where to write what; outlives the reporter. */
+struct mics_run_reporter_paths {
+    const char *metrics;     /* NULL: MICS_METRICS_NAME in the run's folder, and beside it the plan;
+                              * "": none */
+    const char *tensorboard; /* folder; NULL: none */
+    const char *prometheus;  /* file; NULL: none */
+};
+
+/* Open the files and report the beginning: model, groups, data, device and memory. A resumed run
+ * appends to its metrics. A file that cannot be written is no failure (outputs.h). */
 enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
-                                        const struct mics_job *job, const char *metrics_path,
+                                        const struct mics_job *job,
+                                        const struct mics_run_reporter_paths *paths,
                                         struct mics_err *err);
-/* Report the end: steps, mean loss, communication exposed and hidden, the checkpoint's path. */
+/* Report the end: steps, mean loss, communication exposed and hidden, the checkpoint's path, and
+ * what was predicted of a step and measured. */
 enum mics_status mics_run_reporter_end(struct mics_run_reporter *reporter, enum mics_run_end end,
                                        struct mics_err *err);
 /* All zeros is fine. */
-enum mics_status mics_run_reporter_close(struct mics_run_reporter *reporter, struct mics_err *err);
+void mics_run_reporter_close(struct mics_run_reporter *reporter);
 
 /* The observer that reports steps, validations and checkpoints. `reporter` must outlive the run. */
 struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *reporter);

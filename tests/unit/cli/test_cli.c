@@ -155,14 +155,15 @@ static void check_mistake(const char *line, const char *message)
 
 static void a_usage_error_is_one_line_and_a_hint(void)
 {
-    check_mistake("--nonsense", "--nonsense: unknown option");
-    check_mistake("a --nonsense=3 b", "--nonsense: unknown option");
-    check_mistake("-x", "-x: unknown option");
-    check_mistake("-vxq", "-x: unknown option");
+    check_mistake("--nonsense", "unknown option '--nonsense'");
+    check_mistake("a --nonsense=3 b", "unknown option '--nonsense'");
+    check_mistake("-x", "unknown option '-x'");
+    check_mistake("-vxq", "unknown option '-x'");
+    check_mistake("--paln", "unknown option '--paln'; did you mean --plan?");
     check_mistake("--plan", "--plan: needs a value, FILE");
     check_mistake("-v -p", "--plan: needs a value, FILE");
     check_mistake("--levy=3", "--levy: takes no value");
-    check_mistake("--lev", "--lev: ambiguous option");
+    check_mistake("--lev", "ambiguous option '--lev'");
     check_mistake("--size=10", "--size: '10': must be from 1 to 9");
     check_mistake("--json --tsv", "--json and --tsv exclude each other");
 }

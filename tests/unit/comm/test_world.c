@@ -114,7 +114,9 @@ static void a_declaration_that_does_not_divide_is_refused(void)
     open_worlds(ranks, 3, 2, NULL);
     for (int i = 0; i < 3; i++) {
         CHECK_INT(ranks[i].status, MICS_ERR_ARG);
-        CHECK_STR(ranks[i].err.text, "MICS_NODE_RANKS: 3 ranks cannot be divided into nodes of 2");
+        CHECK_STR(ranks[i].err.text,
+                  "this job has 3 ranks, but MICS_NODE_RANKS=2 needs a multiple of 2: start it "
+                  "with 'mpirun -n 4'");
     }
 }
 

@@ -28,7 +28,7 @@ static void every_truncation_of_a_document_is_an_error(void)
         free(data[format]);
     }
     json_decref(doc);
-    check_refused("", 0, "empty: no document");
+    check_refused("", 0, "empty: there is no document in it");
 }
 
 static void a_truncated_document_names_the_offset(void)

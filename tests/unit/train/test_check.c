@@ -146,7 +146,7 @@ static void the_assumption_that_is_off_is_named(void)
 
     times.busy_s[MICS_CLASS_BACKWARD] += more;
     CHECK_INT(worst_of(step_s + more, &times), MICS_ASSUME_COMPUTE);
-    CHECK(strstr(print(0), "Off most: rate of forward and backward: predicted ") != NULL);
+    CHECK(strstr(print(0), "Off most: rate of forward and backward.\nPredicted ") != NULL);
     CHECK(strstr(print(0), " longer than predicted.") != NULL);
     times = plan->classes;
     times.busy_s[MICS_CLASS_UPDATE] += more;
@@ -155,7 +155,7 @@ static void the_assumption_that_is_off_is_named(void)
     times.net_s *= 1.5;
     times.net_exposed_s += more;
     CHECK_INT(worst_of(step_s + more, &times), MICS_ASSUME_NET);
-    CHECK(strstr(print(0), "Off most: network bandwidth of a node: predicted ") != NULL);
+    CHECK(strstr(print(0), "Off most: network bandwidth of a node.\nPredicted ") != NULL);
     CHECK(strstr(print(1), "worst\tnet\n") != NULL);
     times.net_s = plan->classes.net_s;
     CHECK_INT(worst_of(step_s + more, &times), MICS_ASSUME_NET);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics_print.c - the summary of a run's metrics as tables. */
+#include "train/report/metrics.h"
+
+#include "base/units.h"
+#include "doc/cursor.h"
+#include "doc/doc.h"
+#include "doc/table.h"
+#include "doc/tree_print.h"
+#include "train/report/metrics_log.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Names of fields for people. */
+static const char *field_label(const char *name)
+{
+    static const char *const labels[MICS_METRICS_FIELDS] = {
+        [MICS_METRICS_LOSS] = "loss",
+        [MICS_METRICS_LR] = "learning rate",
+        [MICS_METRICS_GRAD_NORM] = "gradient norm",
+        [MICS_METRICS_STEP_MS] = "ms per step",
+        [MICS_METRICS_TOKENS_PER_S] = "tokens/s",
+        [MICS_METRICS_COMPUTE_MS] = "ms computing",
+        [MICS_METRICS_COMM_MS] = "ms communicating",
+        [MICS_METRICS_EXPOSED_MS] = "ms of it exposed",
+        [MICS_METRICS_HIDDEN_MS] = "ms of it hidden",
+    };
+
+    for (int i = 0; i < MICS_METRICS_FIELDS; i++)
+        if (strcmp(name, mics_metrics_field_names[i]) == 0)
+            return labels[i];
+    return name;
+}
+
+/* A number with six digits for people; "-" for null. */
+static void put_value(struct mics_table *table, const json_t *value, int tsv)
+{
+    if (json_is_real(value) && !tsv)
+        mics_table_cell(table, "%.4g", json_real_value(value));
+    else if (json_is_string(value) && !tsv)
+        mics_table_cell(table, "%s", field_label(json_string_value(value)));
+    else
+        mics_tree_print_cell(table, json_is_null(value) ? NULL : value);
+}
+
+/* One row for each item of the array `key`, one cell for each of the `count` members. */
+static enum mics_status print_items(FILE *out, const struct mics_cursor *root, const char *key,
+                                    struct mics_table *table, const char *const *members,
+                                    size_t count, int tsv, struct mics_err *err)
+{
+    struct mics_cursor items, item;
+    enum mics_status status = mics_cursor_array(root, key, 0, 1000, &items, err);
+
+    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&items); i++) {
+        status = mics_cursor_item(&items, i, &item, err);
+        for (size_t k = 0; status == MICS_OK && k < count; k++)
+            put_value(table, json_object_get(item.value, members[k]), tsv);
+    }
+    if (status != MICS_OK) {
+        mics_table_free(table);
+        return status;
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
+}
+
+static enum mics_status print_fields(FILE *out, const struct mics_cursor *root, int tsv,
+                                     struct mics_err *err)
+{
+    static const char *const members[] = {"name",   "first", "last",   "min",
+                                          "median", "max",   "last_50"};
+    struct mics_table *table =
+        mics_table_new(tsv ? "field|first|last|min|median|max|last_50"
+                           : "<of all steps|>first|>last|>least|>median|>greatest|>last 50");
+
+    return print_items(out, root, "fields", table, members, sizeof members / sizeof *members, tsv,
+                       err);
+}
+
+static enum mics_status print_curve(FILE *out, const struct mics_cursor *root, int tsv,
+                                    struct mics_err *err)
+{
+    static const char *const members[] = {"first", "last",      "loss",    "val_loss",
+                                          "lr",    "grad_norm", "step_ms", "tokens_per_s"};
+    struct mics_table *table =
+        mics_table_new(tsv ? "first|last|loss|val_loss|lr|grad_norm|step_ms|tokens_per_s"
+                           : ">from|>to step|>loss|>validation|>lr|>grad norm|>ms/step|>tokens/s");
+
+    return print_items(out, root, "curve", table, members, sizeof members / sizeof *members, tsv,
+                       err);
+}
+
+/* A member's number; 0 if it has none. */
+static double number_of(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+static uint64_t count_of(const json_t *object, const char *key)
+{
+    return (uint64_t)json_integer_value(json_object_get(object, key));
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text ? text : "?";
+}
+
+static void tell_run(struct mics_table *table, const json_t *run)
+{
+    const uint64_t per_node = count_of(run, "per_node"), nodes = count_of(run, "nodes");
+    char count[32];
+
+    mics_table_cell(table, "model");
+    mics_table_cell(table, "%s, %s parameters", text_of(run, "model"),
+                    mics_format_count(number_of(run, "parameters"), count, sizeof count));
+    mics_table_cell(table, "ranks");
+    mics_table_cell(table,
+                    "%" PRIu64 " node%s of %" PRIu64 ": %s, groups of %" PRIu64 ", %" PRIu64
+                    ", %" PRIu64,
+                    nodes, nodes == 1 ? "" : "s", per_node, text_of(run, "strategy"),
+                    count_of(run, "p_param"), count_of(run, "p_grad"), count_of(run, "p_optim"));
+    mics_table_cell(table, "device");
+    mics_table_cell(table, "%s", text_of(run, "device"));
+    mics_table_cell(table, "step");
+    mics_table_cell(table, "%" PRIu64 " sequences of %" PRIu64, count_of(run, "global_batch"),
+                    count_of(run, "seq"));
+}
+
+/* How far it got, and how it ended. */
+static void tell_state(struct mics_table *table, const json_t *doc)
+{
+    const json_t *end = json_object_get(doc, "end"), *run = json_object_get(doc, "run");
+    const uint64_t last = count_of(json_object_get(run, "settings"), "steps");
+    const uint64_t starts = count_of(doc, "runs"), ends = count_of(doc, "ends");
+    const bool ended = json_is_object(end);
+    const uint64_t killed = starts - ends - !ended; /* of those before the last */
+    const json_t *curve = json_object_get(doc, "curve");
+    const json_t *point = json_array_get(curve, json_array_size(curve) - 1);
+    char of[32] = "";
+
+    if (last > 0)
+        snprintf(of, sizeof of, " of %" PRIu64, last);
+    mics_table_cell(table, "state");
+    mics_table_cell(table, "%s at step %" PRIu64 "%s",
+                    ended ? text_of(end, "reason") : "running or killed",
+                    ended ? count_of(end, "step") : count_of(point, "last"), of);
+    if (starts < 2)
+        return;
+    mics_table_cell(table, "restarts");
+    mics_table_cell(table, "%" PRIu64 ", %" PRIu64 " of them after a failure", starts - 1,
+                    killed < starts ? killed : 0);
+}
+
+static void tell_results(struct mics_table *table, const json_t *doc)
+{
+    const json_t *val = json_object_get(doc, "validation");
+    const json_t *checkpoint = json_object_get(doc, "checkpoint");
+    char size[32];
+
+    if (count_of(val, "count") > 0) {
+        mics_table_cell(table, "validation");
+        mics_table_cell(table, "loss %.4f at step %" PRIu64 "; lowest %.4f at step %" PRIu64,
+                        number_of(val, "last_loss"), count_of(val, "last_step"),
+                        number_of(val, "best_loss"), count_of(val, "best_step"));
+    }
+    if (json_is_object(checkpoint)) {
+        mics_table_cell(table, "saved");
+        mics_table_cell(table, "%" PRIu64 " time%s, last %s, %s", count_of(doc, "checkpoints"),
+                        count_of(doc, "checkpoints") == 1 ? "" : "s", text_of(checkpoint, "path"),
+                        mics_format_bytes(count_of(checkpoint, "bytes"), size, sizeof size));
+    }
+    if (json_is_true(json_object_get(doc, "last_line_cut"))) {
+        mics_table_cell(table, "note");
+        mics_table_cell(table, "the last line is cut: it is being written, or the run was killed");
+    }
+}
+
+/* What happened, for people. */
+static enum mics_status print_story(FILE *out, const json_t *doc, struct mics_err *err)
+{
+    const json_t *run = json_object_get(doc, "run");
+    struct mics_table *table = mics_table_new("<|<");
+
+    if (json_is_object(run))
+        tell_run(table, run);
+    tell_state(table, doc);
+    tell_results(table, doc);
+    return mics_table_finish(table, out, 0, err);
+}
+
+/* The other members of the document, for scripts. */
+static enum mics_status print_members(FILE *out, const json_t *doc, struct mics_err *err)
+{
+    static const char *const shown[] = {"steps",       "runs",       "last_line_cut", "validation",
+                                        "checkpoints", "checkpoint", "run",           "end"};
+    struct mics_table *table = mics_table_new("<|<");
+
+    for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
+        const json_t *value = json_object_get(doc, shown[i]);
+
+        if (value && !json_is_null(value))
+            mics_tree_print_rows(table, shown[i], value, 1);
+    }
+    return mics_table_finish(table, out, 1, err);
+}
+
+enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const struct mics_cursor root = mics_cursor_root(doc);
+    enum mics_status status = mics_doc_expect(doc, MICS_METRICS_KIND, MICS_METRICS_VERSION, err);
+
+    if (status == MICS_OK)
+        status = tsv ? print_members(out, doc, err) : print_story(out, doc, err);
+    if (status == MICS_OK)
+        status = print_fields(out, &root, tsv, err);
+    if (status == MICS_OK)
+        status = print_curve(out, &root, tsv, err);
+    return status;
+}

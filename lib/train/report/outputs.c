@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/report/outputs.h"
+
+#include "base/clock.h"
+
+#include <math.h>
+#include <string.h>
+
+#define RETRY_S            30
+#define PUBLISH_INTERVAL_S 1
+
+static bool is_open(const struct mics_outputs *outputs, enum mics_output which)
+{
+    return outputs->options.paths[which] && outputs->retry_s[which] <= 0;
+}
+
+/* The output has failed: close it, and say so the first time. */
+static void suspend(struct mics_outputs *outputs, enum mics_output which,
+                    const struct mics_err *err)
+{
+    struct mics_err text = *err;
+
+    outputs->retry_s[which] = mics_now_s() + RETRY_S;
+    if (which == MICS_OUTPUT_METRICS) {
+        mics_metrics_close(outputs->metrics, NULL);
+        outputs->metrics = NULL;
+    } else if (which == MICS_OUTPUT_TENSORBOARD) {
+        mics_tensorboard_close(outputs->tensorboard, NULL);
+        outputs->tensorboard = NULL;
+    }
+    if (outputs->warned[which] || !outputs->options.warn)
+        return;
+    outputs->warned[which] = true;
+    mics_err_prefix(&text, "%s",
+                    which == MICS_OUTPUT_METRICS       ? "metrics"
+                    : which == MICS_OUTPUT_TENSORBOARD ? "TensorBoard"
+                                                       : "Prometheus");
+    const size_t length = strlen(text.text);
+
+    snprintf(text.text + length, sizeof text.text - length,
+             "; training goes on, and it is tried again every %d s", RETRY_S);
+    outputs->options.warn(text.text);
+}
+
+static void publish(struct mics_outputs *outputs)
+{
+    const char *path = outputs->options.paths[MICS_OUTPUT_PROMETHEUS];
+    struct mics_err err;
+
+    outputs->published_s = mics_now_s();
+    if (mics_prometheus_write(path, &outputs->options.labels, &outputs->values, &err) != MICS_OK)
+        suspend(outputs, MICS_OUTPUT_PROMETHEUS, &err);
+}
+
+/* The metrics begin with a line that describes the run. */
+static enum mics_status open_metrics(struct mics_outputs *outputs, struct mics_err *err)
+{
+    const bool append = outputs->options.resumed || !outputs->run;
+    enum mics_status status = mics_metrics_open(outputs->options.paths[MICS_OUTPUT_METRICS], append,
+                                                &outputs->metrics, err);
+
+    if (status != MICS_OK || !outputs->run)
+        return status;
+    status = mics_metrics_event(outputs->metrics, json_incref(outputs->run), err);
+    if (status != MICS_OK)
+        return status;
+    json_decref(outputs->run);
+    outputs->run = NULL;
+    return MICS_OK;
+}
+
+static void try_open(struct mics_outputs *outputs, enum mics_output which)
+{
+    const char *path = outputs->options.paths[which];
+    struct mics_err err;
+    enum mics_status status = MICS_OK;
+
+    if (which == MICS_OUTPUT_METRICS)
+        status = open_metrics(outputs, &err);
+    else if (which == MICS_OUTPUT_TENSORBOARD)
+        status =
+            mics_tensorboard_open(path, outputs->options.first_step, &outputs->tensorboard, &err);
+    outputs->retry_s[which] = 0;
+    if (status != MICS_OK)
+        suspend(outputs, which, &err);
+    else if (which == MICS_OUTPUT_PROMETHEUS)
+        publish(outputs);
+}
+
+/* Open again what failed a while ago. */
+static void retry(struct mics_outputs *outputs)
+{
+    for (int which = 0; which < MICS_OUTPUT_COUNT; which++)
+        if (outputs->retry_s[which] > 0 && mics_now_s() >= outputs->retry_s[which])
+            try_open(outputs, (enum mics_output)which);
+}
+
+static void count_restarts(struct mics_outputs *outputs)
+{
+    const struct mics_outputs_options *options = &outputs->options;
+    const char *path = options->paths[MICS_OUTPUT_PROMETHEUS];
+
+    outputs->values.restarts = 0;
+    if (path && options->resumed)
+        outputs->values.restarts = mics_prometheus_read_restarts(path, &options->labels) + 1;
+}
+
+void mics_outputs_open(struct mics_outputs *outputs, const struct mics_outputs_options *options,
+                       json_t *run)
+{
+    double *values = (double *)&outputs->values;
+
+    *outputs = (struct mics_outputs){.options = *options, .run = run};
+    for (size_t i = 0; i < sizeof outputs->values / sizeof *values; i++)
+        values[i] = NAN;
+    outputs->values.finished = 0;
+    count_restarts(outputs);
+    for (int which = 0; which < MICS_OUTPUT_COUNT; which++)
+        if (options->paths[which])
+            try_open(outputs, (enum mics_output)which);
+}
+
+static void write_scalars(struct mics_outputs *outputs, uint64_t step,
+                          const struct mics_tensorboard_scalar *scalars, size_t count)
+{
+    struct mics_err err;
+
+    if (is_open(outputs, MICS_OUTPUT_TENSORBOARD) &&
+        mics_tensorboard_write(outputs->tensorboard, step, scalars, count, &err) != MICS_OK)
+        suspend(outputs, MICS_OUTPUT_TENSORBOARD, &err);
+}
+
+static void write_step_scalars(struct mics_outputs *outputs, const struct mics_step_record *record,
+                               double utilization)
+{
+    struct mics_tensorboard_scalar scalars[MICS_TENSORBOARD_MAX_SCALARS] = {
+        {"train/loss", record->loss},
+        {"train/grad_norm", record->grad_norm},
+        {"train/learning_rate", record->lr},
+        {"perf/step_seconds", record->seconds},
+        {"perf/tokens_per_second", record->tokens_per_s},
+        {"perf/exposed_communication_seconds", record->exposed_s},
+        {"perf/model_flops_utilization", utilization},
+    };
+    size_t count = 7;
+
+    for (int c = 0; record->classes && c < MICS_CLASS_COUNT; c++)
+        if (record->classes->busy_s[c] > 0) {
+            snprintf(scalars[count].tag, sizeof scalars[count].tag, "seconds/%s",
+                     mics_op_class_name((enum mics_op_class)c));
+            scalars[count++].value = record->classes->busy_s[c];
+        }
+    write_scalars(outputs, record->step, scalars, count);
+}
+
+void mics_outputs_step(struct mics_outputs *outputs, const struct mics_step_record *record,
+                       double utilization)
+{
+    struct mics_prometheus_values *values = &outputs->values;
+    struct mics_err err;
+
+    retry(outputs);
+    if (is_open(outputs, MICS_OUTPUT_METRICS) &&
+        mics_metrics_step(outputs->metrics, record, &err) != MICS_OK)
+        suspend(outputs, MICS_OUTPUT_METRICS, &err);
+    write_step_scalars(outputs, record, utilization);
+    values->step = (double)record->step;
+    values->loss = record->loss;
+    values->grad_norm = record->grad_norm;
+    values->learning_rate = record->lr;
+    values->step_seconds = record->seconds;
+    values->exposed_seconds = record->exposed_s;
+    values->utilization = utilization;
+    if (is_open(outputs, MICS_OUTPUT_PROMETHEUS) &&
+        mics_now_s() - outputs->published_s >= PUBLISH_INTERVAL_S)
+        publish(outputs);
+}
+
+void mics_outputs_val(struct mics_outputs *outputs, uint64_t step, double loss)
+{
+    const struct mics_tensorboard_scalar scalar = {"val/loss", loss};
+
+    outputs->values.validation_loss = loss;
+    write_scalars(outputs, step, &scalar, 1);
+}
+
+void mics_outputs_event(struct mics_outputs *outputs, json_t *event)
+{
+    struct mics_err err;
+
+    if (!is_open(outputs, MICS_OUTPUT_METRICS))
+        json_decref(event);
+    else if (mics_metrics_event(outputs->metrics, event, &err) != MICS_OK)
+        suspend(outputs, MICS_OUTPUT_METRICS, &err);
+}
+
+void mics_outputs_close(struct mics_outputs *outputs)
+{
+    struct mics_err err;
+
+    if (is_open(outputs, MICS_OUTPUT_METRICS)) {
+        struct mics_metrics *metrics = outputs->metrics;
+
+        outputs->metrics = NULL;
+        if (mics_metrics_close(metrics, &err) != MICS_OK)
+            suspend(outputs, MICS_OUTPUT_METRICS, &err);
+    }
+    if (is_open(outputs, MICS_OUTPUT_TENSORBOARD)) {
+        struct mics_tensorboard *tensorboard = outputs->tensorboard;
+
+        outputs->tensorboard = NULL;
+        if (mics_tensorboard_close(tensorboard, &err) != MICS_OK)
+            suspend(outputs, MICS_OUTPUT_TENSORBOARD, &err);
+    }
+    if (is_open(outputs, MICS_OUTPUT_PROMETHEUS))
+        publish(outputs);
+    json_decref(outputs->run);
+    memset(outputs, 0, sizeof *outputs);
+}

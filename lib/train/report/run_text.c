@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "train/report/run_text.h"
+
+#include "base/clock.h"
+#include "base/num.h"
+#include "base/units.h"
+#include "doc/table.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+static void print_groups(FILE *out, const struct mics_plan_choice *choice, unsigned threads)
+{
+    const struct mics_shape *shape = &choice->shape;
+
+    fprintf(out, "ranks     %u node%s of %u rank%s, %u thread%s each\n", shape->nodes,
+            shape->nodes == 1 ? "" : "s", shape->per_node, shape->per_node == 1 ? "" : "s", threads,
+            threads == 1 ? "" : "s");
+    fprintf(out, "strategy  %s: parameters in groups of %u, gradients %u, optimizer %u",
+            choice->strategy, shape->p_param, shape->p_grad, shape->p_optim);
+    if (mics_shape_has_hierarchy(shape, shape->p_param))
+        fprintf(out, "; %s gathers", choice->hierarchical_gather ? "hierarchical" : "flat");
+    if (mics_shape_has_hierarchy(shape, shape->p_grad))
+        fprintf(out, "; %s reductions", choice->hierarchical_reduce ? "hierarchical" : "flat");
+    putc('\n', out);
+}
+
+static void print_model_and_data(FILE *out, const struct mics_run *run)
+{
+    const struct mics_plan_choice *choice = &run->options.plan->choice;
+    const struct mics_model *model = run->options.plan->model;
+    const struct mics_data *data = run->options.data;
+    static const char *const recompute_text[MICS_RECOMPUTE_LEVELS] = {
+        [MICS_RECOMPUTE_NONE] = "",
+        [MICS_RECOMPUTE_SELECTIVE] = ", recomputing norms, activations",
+        [MICS_RECOMPUTE_FULL] = ", recomputing blocks",
+    };
+    const uint32_t ranks = choice->shape.nodes * choice->shape.per_node;
+    char buf[2][32];
+
+    fprintf(out, "model     %s, %s parameters, %s\n", model->config.name,
+            mics_format_count((double)model->param_count, buf[0], sizeof buf[0]),
+            mics_optimizer_get(choice->optimizer)->title);
+    fprintf(out, "data      %zu document%s, %s\n", (size_t)data->documents,
+            data->documents == 1 ? "" : "s", mics_format_bytes(data->bytes, buf[0], sizeof buf[0]));
+    fprintf(out, "tokens    %s to train on, %" PRIu64 " sequence%s to validate with\n",
+            mics_format_count((double)data->train_tokens, buf[1], sizeof buf[1]), data->val_windows,
+            data->val_windows == 1 ? "" : "s");
+    fprintf(out, "step      %" PRIu64 " sequence%s of %u: %u rank%s x %u x %u micro-step%s%s\n",
+            run->global_batch, run->global_batch == 1 ? "" : "s", choice->seq, ranks,
+            ranks == 1 ? "" : "s", choice->micro_batch, choice->micro_steps,
+            choice->micro_steps == 1 ? "" : "s", recompute_text[choice->recompute]);
+}
+
+static void put_row(struct mics_table *table, const char *name, uint64_t bytes)
+{
+    char buf[32];
+
+    mics_table_cell(table, "%s", name);
+    mics_table_cell(table, "%" PRIu64, bytes);
+    mics_table_cell(table, "%s", mics_format_bytes(bytes, buf, sizeof buf));
+}
+
+static enum mics_status print_memory(FILE *out, const struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_memory *memory = &run->options.plan->memory;
+    const uint64_t comm_bytes = mics_engine_comm_bytes(run->options.engine);
+    struct mics_table *table = mics_table_new("<memory of a rank|>bytes|>size");
+    enum mics_status status;
+
+    if (!table)
+        return mics_err_nomem(err);
+    for (int i = 0; i < MICS_REGION_COUNT; i++)
+        put_row(table, memory->regions[i].name, memory->regions[i].bytes);
+    put_row(table, "arena", memory->arena_bytes);
+    put_row(table, "snapshot for checkpoints", mics_saver_bytes(run->saver));
+    if (comm_bytes)
+        put_row(table, "communicators (measured)", comm_bytes);
+    status = mics_table_print(table, out, 0, err);
+    mics_table_free(table);
+    return status;
+}
+
+/* "device    cuda: NVIDIA H200 (GPU 0), communication by nccl (2.28.9)" */
+static void print_device(FILE *out, const struct mics_device *device, const struct mics_comm *comm)
+{
+    fprintf(out, "device    %s: %s", device->name, device->description);
+    if (comm->size > 1)
+        fprintf(out, ", communication by %s", comm->backend);
+    if (comm->size > 1 && comm->detail)
+        fprintf(out, " (%s)", comm->detail);
+    putc('\n', out);
+}
+
+enum mics_status mics_run_text_begin(FILE *out, const struct mics_run *run,
+                                     const struct mics_device *device, const struct mics_comm *comm,
+                                     unsigned threads, struct mics_err *err)
+{
+    enum mics_status status;
+
+    print_model_and_data(out, run);
+    print_groups(out, &run->options.plan->choice, threads);
+    if (run->step)
+        fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
+    if (run->options.paced)
+        fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
+    else if (device->description)
+        print_device(out, device, comm);
+    putc('\n', out);
+    status = print_memory(out, run, err);
+    putc('\n', out);
+    fflush(out);
+    return status;
+}
+
+char *mics_run_format_remaining(double seconds, char buf[32])
+{
+    enum { MINUTE = 60, HOUR = 3600, DAY = 86400 };
+
+    if (!(seconds >= 0)) {
+        snprintf(buf, 32, "-");
+        return buf;
+    }
+    const unsigned long s = (unsigned long)fmin(seconds, 999.0 * DAY);
+
+    if (s < HOUR)
+        snprintf(buf, 32, "%lu:%02lu", s / MINUTE, s % MINUTE);
+    else if (s < DAY)
+        snprintf(buf, 32, "%lu:%02lu:%02lu", s / HOUR, s % HOUR / MINUTE, s % MINUTE);
+    else
+        snprintf(buf, 32, "%lud %02luh", s / DAY, s % DAY / HOUR);
+    return buf;
+}
+
+void mics_run_text_step_header(FILE *out)
+{
+    fprintf(out, "%8s %7s %9s %9s %9s %9s %9s %8s\n", "step", "epoch", "loss", "lr", "grad norm",
+            "ms", "tokens/s", "left");
+}
+
+void mics_run_text_step(FILE *out, const struct mics_step_record *record, double epoch,
+                        double remaining_s)
+{
+    char remaining[32];
+
+    fprintf(out, "%8" PRIu64 " %7.3f %9.4f %9.2e %9.4f %9.1f %9.0f %8s\n", record->step, epoch,
+            record->loss, record->lr, record->grad_norm, 1e3 * record->seconds,
+            record->tokens_per_s, mics_run_format_remaining(remaining_s, remaining));
+    fflush(out);
+}
+
+static void print_traffic(FILE *out, const struct mics_run *run)
+{
+    const double per_step_and_node =
+        (double)run->net_bytes / (double)run->counted / run->options.world->node_count;
+    char buf[2][32];
+
+    if (run->net_bytes > 0)
+        fprintf(out, "sent between nodes: %s in total, %s per step and node\n",
+                mics_format_bytes(run->net_bytes, buf[0], sizeof buf[0]),
+                mics_format_bytes((uint64_t)per_step_and_node, buf[1], sizeof buf[1]));
+}
+
+void mics_run_text_end(FILE *out, const struct mics_run *run)
+{
+    const struct mics_step_record *sum = &run->sum;
+    const double steps = (double)run->counted;
+    const uint64_t recent = mics_min_u64(run->counted, MICS_RUN_RECENT_STEPS);
+
+    putc('\n', out);
+    if (run->counted == 0) {
+        fprintf(out, "no steps left to train\n");
+    } else {
+        fprintf(out, "%" PRIu64 " steps in %.1f s; mean loss of the last %" PRIu64 ": %.4f\n",
+                run->counted, sum->seconds, recent, mics_run_recent_loss(run));
+        fprintf(out,
+                "communication per step: %.1f ms exposed, %.1f ms hidden; computation: %.1f ms\n",
+                1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
+                1e3 * sum->compute_s / steps);
+        print_traffic(out, run);
+    }
+    if (!run->options.paced)
+        fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");
+    fflush(out);
+}
