@@ -240,13 +240,16 @@ static int run_job(struct train_request *request)
     enum mics_status status, closed;
     int code;
 
-    status = mics_startup_watchdog_start(request->timeout, "joining the other ranks",
-                                         on_startup_fault, NULL, &request->job.startup, &err);
+    status = request->job.eval ? MICS_OK : mics_signals_catch_save(&err);
+    if (status == MICS_OK)
+        status = mics_startup_watchdog_start(request->timeout, "joining the other ranks",
+                                             on_startup_fault, NULL, &request->job.startup, &err);
     if (status != MICS_OK)
         return cli_report(status, &err);
     status = mics_job_join(&job, &request->job, &err);
     if (status == MICS_OK) {
         cli_set_rank((int)job.world->rank, (int)job.world->size);
+        mics_startup_watchdog_join(request->job.startup, job.world);
         status = train(request, &job, &run, &reporter, &context, &end, &err);
     }
     stop_startup_watchdog(request);
