@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Metrics of long runs can exceed the size limit of documents. */
 #define MAX_INPUT_BYTES ((size_t)1 << 30)
@@ -258,6 +259,8 @@ static int check_usage(const struct request *request)
                          request->dot ? "dot" : "gnuplot");
     if (!request->gnuplot && (request->plot || request->terminal))
         return cli_usage("--%s goes with --gnuplot", request->plot ? "plot" : "terminal");
+    if (request->file_count == 0 && isatty(STDIN_FILENO))
+        return cli_usage("nothing to show: a file, a folder, or a document on standard input");
     if (!request->dot && request->expect)
         return cli_usage("--expect goes with --dot");
     return -1;
@@ -275,6 +278,8 @@ int main(int argc, char **argv)
         request.files = argv + first;
         request.file_count = argc - first;
         code = check_usage(&request);
+        if (code < 0 && cli_rank() > 0)
+            code = CLI_DONE; /* under a launcher one rank shows */
         if (code < 0)
             code = cli_report(run(&request, &err), &err);
     }

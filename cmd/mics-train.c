@@ -266,7 +266,7 @@ static int run_job(struct train_request *request)
 int main(int argc, char **argv)
 {
     struct train_request request = {
-        .job = {.out = "run", .argc = argc, .argv = argv},
+        .job = {.out = "run", .max_save_failures = 3, .argc = argc, .argv = argv},
         .scratch = mics_settings_default(),
         .sample = 300,
         .temperature = 0.8,

@@ -8,6 +8,7 @@
 
 #define MAX_SAMPLE      1000000
 #define MAX_TRACE_STEPS 10000
+#define DEFAULT_SKIPPED 10 /* steps in a row that are not finite */
 
 enum {
     ID_DATA = 256,
@@ -23,6 +24,10 @@ enum {
     ID_SAVE_EVERY,
     ID_KEEP,
     ID_KEEP_EVERY,
+    ID_DISCARD_LATER,
+    ID_SAVE_FAILURES,
+    ID_ON_NONFINITE,
+    ID_SKIP_SAMPLES,
     ID_METRICS,
     ID_LOG_EVERY,
     ID_SAMPLE,
@@ -71,6 +76,12 @@ static const struct cli_option options[] = {
     {ID_KEEP, "keep", "N", "checkpoints to keep, 0: all (default: 0)"},
     {ID_KEEP_EVERY, "keep-every", "N",
      "with --keep, also keep those of every N-th step (default: 0)"},
+    {ID_DISCARD_LATER, "discard-later", NULL,
+     "at the first save, remove checkpoints of later steps that another run left"},
+    {ID_SAVE_FAILURES, "save-failures", "N", "failed saves in a row that end the run (default: 3)"},
+    {ID_ON_NONFINITE, "on-nonfinite", "stop|skip[:N]",
+     "a step that is not finite ends the run, or is skipped, N in a row (default: stop; 10)"},
+    {ID_SKIP_SAMPLES, "skip-samples", "A-B", "do not learn these samples, from 1"},
     {ID_METRICS, "metrics", "FILE|none",
      "JSON lines of all events (default: metrics.jsonl in --out)"},
     {ID_LOG_EVERY, "log-every", "N",
@@ -143,11 +154,23 @@ static enum mics_status take_data(struct train_request *request, int id, const c
 static enum mics_status take_save(struct mics_job_options *job, int id, const char *value,
                                   struct mics_err *err)
 {
-    uint64_t *const number = id == ID_SAVE_EVERY ? &job->save_every
-                             : id == ID_KEEP     ? &job->keep.last
-                                                 : &job->keep.every;
+    uint64_t *const number = id == ID_SAVE_EVERY      ? &job->save_every
+                             : id == ID_SAVE_FAILURES ? &job->max_save_failures
+                             : id == ID_KEEP          ? &job->keep.last
+                                                      : &job->keep.every;
 
-    return mics_parse_u64(value, 0, UINT32_MAX, number, err);
+    return mics_parse_u64(value, id == ID_SAVE_FAILURES, UINT32_MAX, number, err);
+}
+
+static enum mics_status take_nonfinite(struct mics_job_options *job, const char *value,
+                                       struct mics_err *err)
+{
+    job->max_nonfinite = strcmp(value, "skip") == 0 ? DEFAULT_SKIPPED : 0;
+    if (strcmp(value, "skip") == 0 || strcmp(value, "stop") == 0)
+        return MICS_OK;
+    if (strncmp(value, "skip:", 5) == 0)
+        return mics_parse_u64(value + 5, 1, UINT32_MAX, &job->max_nonfinite, err);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of stop, skip, skip:N", value);
 }
 
 static enum mics_status take_device(struct mics_job_options *job, const char *value,
@@ -161,9 +184,9 @@ static enum mics_status take_device(struct mics_job_options *job, const char *va
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, cuda, paced", value);
 }
 
-/* "A-B", or "A" for one step. */
-static enum mics_status take_trace_steps(struct mics_job_options *job, const char *value,
-                                         struct mics_err *err)
+/* "A-B", or "A" for one, from 1; at most `most` of them. */
+static enum mics_status take_range(const char *value, uint64_t max, uint64_t most, uint64_t *begin,
+                                   uint64_t *end, struct mics_err *err)
 {
     char first[24];
     const char *dash = strchr(value, '-');
@@ -171,15 +194,15 @@ static enum mics_status take_trace_steps(struct mics_job_options *job, const cha
     enum mics_status status;
 
     if (length >= sizeof first)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected steps as A-B", value);
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected A-B", value);
     memcpy(first, value, length);
     first[length] = 0;
-    status = mics_parse_u64(first, 1, UINT32_MAX, &job->trace_first, err);
-    job->trace_last = job->trace_first;
+    status = mics_parse_u64(first, 1, max, begin, err);
+    *end = *begin;
     if (status != MICS_OK || !dash)
         return status;
-    return mics_parse_u64(dash + 1, job->trace_first, job->trace_first + MAX_TRACE_STEPS - 1,
-                          &job->trace_last, err);
+    return mics_parse_u64(dash + 1, *begin, most < max - *begin ? *begin + most - 1 : max, end,
+                          err);
 }
 
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
@@ -217,7 +240,15 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_SAVE_EVERY:
     case ID_KEEP:
     case ID_KEEP_EVERY:
+    case ID_SAVE_FAILURES:
         return take_save(job, id, value, err);
+    case ID_DISCARD_LATER:
+        job->keep.discard_later = true;
+        return MICS_OK;
+    case ID_ON_NONFINITE:
+        return take_nonfinite(job, value, err);
+    case ID_SKIP_SAMPLES:
+        return take_range(value, INT64_MAX, INT64_MAX, &job->skip_first, &job->skip_last, err);
     case ID_METRICS:
         request->metrics = strcmp(value, "none") == 0 ? "" : value;
         return MICS_OK;
@@ -238,7 +269,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         job->trace = value;
         return MICS_OK;
     case ID_TRACE_STEPS:
-        return take_trace_steps(job, value, err);
+        return take_range(value, UINT32_MAX, MAX_TRACE_STEPS, &job->trace_first, &job->trace_last,
+                          err);
     }
     return take_setting(request, id, value, err);
 }

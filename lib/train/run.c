@@ -15,6 +15,8 @@
 #include "train/watch/signals.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,7 +26,11 @@
 #define GRACE_INITIAL_S 60 /* before the first step is timed */
 
 /* The flags of a rank: these, and its requests (enum mics_request). */
-enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9 };
+enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9, FLAG_RETRY = 1 << 10 };
+
+/* After its k-th failure in a row a save is due again in so many seconds times k, or earlier if the
+ * next checkpoint is. */
+static const double save_retry_s = 10;
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err)
@@ -78,6 +84,7 @@ struct batch {
     uint32_t rank, world_size, micro_batch, seq;
     uint64_t first; /* training: first sample of the step; validation: first slot of the pass */
     uint64_t total; /* validation: windows to evaluate */
+    uint64_t skip_first, skip_last; /* as in struct mics_run_options */
     enum mics_status status;
     struct mics_err err; /* of the first read that failed */
 };
@@ -90,7 +97,9 @@ static struct batch make_batch(const struct mics_run *run)
                           .rank = run->options.world->rank,
                           .world_size = run->options.world->size,
                           .micro_batch = choice->micro_batch,
-                          .seq = choice->seq};
+                          .seq = choice->seq,
+                          .skip_first = run->options.skip_first,
+                          .skip_last = run->options.skip_last};
 }
 
 static uint64_t slot_of_row(const struct batch *batch, uint32_t micro_step, uint32_t row)
@@ -133,11 +142,15 @@ static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int3
 
     for (uint32_t row = 0; row < batch->micro_batch; row++) {
         const size_t offset = (size_t)row * batch->seq;
+        const uint64_t slot = slot_of_row(batch, micro_step, row);
 
-        note_read(batch,
-                  mics_data_read_train(batch->data, slot_of_row(batch, micro_step, row),
-                                       tokens + offset, targets + offset, &err),
-                  &err, tokens + offset, targets + offset);
+        if (slot + 1 >= batch->skip_first && slot + 1 <= batch->skip_last)
+            mask_row(batch->seq, tokens + offset, targets + offset);
+        else
+            note_read(
+                batch,
+                mics_data_read_train(batch->data, slot, tokens + offset, targets + offset, &err),
+                &err, tokens + offset, targets + offset);
     }
 }
 
@@ -251,7 +264,11 @@ static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_
 
 static void add_to_totals(struct mics_run *run, const struct mics_step_record *record)
 {
-    run->recent_loss[run->counted++ % MICS_RUN_RECENT_STEPS] = record->loss;
+    const bool finite = isfinite(record->loss);
+
+    run->recent_loss[run->counted % MICS_RUN_RECENT_STEPS] =
+        finite ? record->loss : mics_run_recent_loss(run);
+    run->counted++;
     run->sum.seconds += record->seconds;
     run->sum.compute_s += record->compute_s;
     run->sum.comm_s += record->comm_s;
@@ -270,18 +287,68 @@ double mics_run_recent_loss(const struct mics_run *run)
     return sum / (double)count;
 }
 
-static enum mics_status check_finite(const struct mics_run *run,
-                                     const struct mics_step_record *record, struct mics_err *err)
+/* On rank 0, to whom the observer reports; it is also called for faults that the run survives. */
+MICS_PRINTF(2, 3)
+static void warn(const struct mics_run *run, const char *fmt, ...)
+{
+    struct mics_device_note note = {.level = 0};
+    va_list args;
+
+    if (run->options.world->rank != 0 || !run->options.observer.note)
+        return;
+    va_start(args, fmt);
+    vsnprintf(note.text, sizeof note.text, fmt, args);
+    va_end(args);
+    run->options.observer.note(&note);
+}
+
+/* On rank 0, pass an event to the observer. Takes the reference. */
+static void report_fault(const struct mics_run *run, json_t *event, enum mics_status *rank0_status,
+                         struct mics_err *err)
+{
+    const struct mics_run_observer *observer = &run->options.observer;
+
+    if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->fault)
+        *rank0_status = observer->fault(observer->context, event, err);
+    else
+        json_decref(event);
+}
+
+/* A step with a gradient that is not finite changed nothing, because the gradient is clipped. Skip
+ * it, unless that is not asked for or was done too often in a row. */
+static enum mics_status check_finite(struct mics_run *run, const struct mics_step_record *record,
+                                     enum mics_status *rank0_status, struct mics_err *err)
 {
     const bool loss = !isfinite(record->loss);
+    const double value = loss ? record->loss : record->grad_norm;
+    const char *const what = loss ? "loss" : "gradient norm";
+    const unsigned long long step = record->step, last = run->samples,
+                             first = last - run->global_batch + 1;
 
-    if (!loss && isfinite(record->grad_norm))
+    if (!loss && isfinite(record->grad_norm)) {
+        run->nonfinite_row = 0;
         return MICS_OK;
+    }
+    run->nonfinite++;
+    if (run->nonfinite_row < run->options.max_nonfinite) {
+        run->nonfinite_row++;
+        warn(run,
+             "step %llu: the %s is %g: skipped (%llu in a row of at most %llu; samples %llu-%llu)",
+             step, what, value, (unsigned long long)run->nonfinite_row,
+             (unsigned long long)run->options.max_nonfinite, first, last);
+        report_fault(run,
+                     json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "skipped", "step",
+                               (json_int_t)step, "in_a_row", (json_int_t)run->nonfinite_row,
+                               "first_sample", (json_int_t)first, "last_sample", (json_int_t)last),
+                     rank0_status, err);
+        return MICS_OK;
+    }
     return mics_err_set(err, MICS_ERR_DEVICE,
-                        "step %llu: the %s is %g: training has diverged (a lower --lr, a longer "
-                        "--warmup or clipping may help); %s%s",
-                        (unsigned long long)record->step, loss ? "loss" : "gradient norm",
-                        loss ? record->loss : record->grad_norm,
+                        "step %llu: the %s is %g%s: training has diverged (a lower --lr, a longer "
+                        "--warmup or clipping may help), or its samples %llu-%llu are bad "
+                        "(--on-nonfinite=skip or --skip-samples=%llu-%llu); %s%s",
+                        step, what, value, run->options.max_nonfinite ? ", once too often" : "",
+                        first, last, first, last,
                         run->last_checkpoint[0] ? "last checkpoint: " : "there is no checkpoint",
                         run->last_checkpoint);
 }
@@ -338,7 +405,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         return mics_run_mark_local(run, status);
     if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->step)
         *rank0_status = observer->step(observer->context, &record, err);
-    return check_finite(run, &record, err);
+    return check_finite(run, &record, rank0_status, err);
 }
 
 /* Collect every step in flight. */
@@ -352,13 +419,19 @@ static enum mics_status drain(struct mics_run *run, enum mics_status *rank0_stat
     return status;
 }
 
+static bool save_is_due_again(const struct mics_run *run)
+{
+    return run->retry_s > 0 && mics_now_s() >= run->retry_s && !mics_saver_active(run->saver);
+}
+
 /* *flags: those of all ranks, or-ed together. Collective. */
 static enum mics_status exchange_flags(struct mics_run *run, enum mics_status rank0_status,
                                        uint32_t *flags, struct mics_err *err)
 {
     struct mics_comm *control = run->options.control;
     const uint32_t own = mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
-                         (mics_saver_busy(run->saver) ? FLAG_SAVING : 0);
+                         (mics_saver_busy(run->saver) ? FLAG_SAVING : 0) |
+                         (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
     enum mics_status status =
         control->ops->all_gather_now(control, &own, run->rank_flags, sizeof own, err);
 
@@ -368,15 +441,44 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
     return mics_run_mark_local(run, status);
 }
 
+/* What follows from the status of a save, the same on all ranks: after a failure of the disk,
+ * training goes on unless it was one too many. */
+static enum mics_status survive_save(struct mics_run *run, enum mics_status status,
+                                     enum mics_status *rank0_status, struct mics_err *err)
+{
+    const unsigned long long step = run->step, limit = run->options.max_save_failures;
+
+    if (status != MICS_ERR_IO || ++run->save_failures >= limit)
+        return status;
+    const double wait_s = save_retry_s * (double)run->save_failures;
+
+    run->retry_s = mics_now_s() + wait_s;
+    run->saved_step = UINT64_MAX;
+    warn(run, "a checkpoint failed (%llu in a row; %llu end the run), next try in %g s: %s",
+         (unsigned long long)run->save_failures, limit, wait_s, err->text);
+    report_fault(run,
+                 json_pack("{s:s,s:I,s:I,s:s%}", "event", "save_failed", "step", (json_int_t)step,
+                           "in_a_row", (json_int_t)run->save_failures, "error", err->text,
+                           strlen(err->text)),
+                 rank0_status, err);
+    return MICS_OK;
+}
+
+/* Begin a checkpoint after completing the one before. With `wait`, the last of the run, complete it;
+ * then a failure is not survived. */
 static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *rank0_status,
                              struct mics_err *err)
 {
     enum mics_status status;
 
     run->saving = true;
-    status = mics_run_save(run, rank0_status, err);
+    status = survive_save(run, mics_run_finish_save(run, rank0_status, err), rank0_status, err);
+    if (status == MICS_OK)
+        status = mics_run_save(run, err);
     if (status == MICS_OK && wait)
         status = mics_run_finish_save(run, rank0_status, err);
+    if (!wait)
+        status = survive_save(run, status, rank0_status, err);
     run->saving = false;
     return status;
 }
@@ -396,8 +498,8 @@ static enum mics_status validate_and_save(struct mics_run *run, uint32_t request
         status = validate(run, rank0_status, err);
     if (status == MICS_OK)
         status = mics_agree(run->options.control, *rank0_status, err);
-    if (status == MICS_OK &&
-        (last || stop || requests & MICS_REQUEST_SAVE || (every && run->step % every == 0)))
+    if (status == MICS_OK && (last || stop || requests & (MICS_REQUEST_SAVE | FLAG_RETRY) ||
+                              (every && run->step % every == 0)))
         status = save(run, last || stop, rank0_status, err);
     if (requests & MICS_REQUEST_SAVE)
         mics_signals_clear_save(); /* not earlier: the launcher's signal has reached all ranks */
@@ -428,7 +530,8 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     if (status == MICS_OK)
         status = exchange_flags(run, *rank0_status, &flags, err);
     if (status == MICS_OK && mics_saver_active(run->saver) && !(flags & FLAG_SAVING))
-        status = mics_run_advance_save(run, rank0_status, err);
+        status =
+            survive_save(run, mics_run_advance_save(run, rank0_status, err), rank0_status, err);
     flags &= ~(uint32_t)FLAG_SAVING;
     if (status != MICS_OK || !must_drain(run, step, flags))
         return status;
@@ -481,7 +584,7 @@ static void forward_notes(const struct mics_run *run)
     struct mics_device *device = run->options.device;
     struct mics_device_note note;
 
-    while (run->options.observer.note && device->ops->next_note &&
+    while (run->options.observer.note && device && device->ops->next_note &&
            device->ops->next_note(device, &note))
         run->options.observer.note(&note);
 }

@@ -16,10 +16,9 @@ struct mics_checkpoint mics_run_checkpoint(const struct mics_run *run);
 /* Allocate what saving needs. Collective. */
 enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err);
 
-/* Begin a checkpoint of the current step, unless that step has one already; an earlier checkpoint
- * is finished first. All steps must be collected. Collective. */
-enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_status,
-                               struct mics_err *err);
+/* Begin a checkpoint of the current step, unless that step has one already; none may be under way.
+ * All steps must be collected. Collective. */
+enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err);
 /* Advance the checkpoint under way to its next stage; no rank may still be busy with the present
  * one. Collective. */
 enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *rank0_status,

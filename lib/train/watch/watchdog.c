@@ -449,7 +449,6 @@ static uint32_t find_silent_rank(const struct mics_startup_watchdog *startup, do
 static bool poll_startup(struct mics_startup_watchdog *startup)
 {
     const double now_s = mics_now_s();
-    const double delay_s = startup->world && startup->world->rank > 0 ? last_rank_delay_s : 0;
     const double limit_s = fmax(startup->timeout_s, silent_after_min_s);
     struct mics_err err;
     uint32_t first;
@@ -457,7 +456,7 @@ static bool poll_startup(struct mics_startup_watchdog *startup)
     if (now_s - startup->polled_s > suspended_after_s) /* this process was stopped */
         startup->heard_s = startup->began_s = now_s;
     startup->polled_s = now_s;
-    const uint32_t silent = find_silent_rank(startup, limit_s + delay_s);
+    const uint32_t silent = find_silent_rank(startup, limit_s);
     if (silent != MICS_NONE) {
         const uint32_t node = find_node(startup->world, silent, &first);
 
