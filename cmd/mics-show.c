@@ -150,9 +150,17 @@ static enum mics_status load(const char *path, struct show_input *out, struct mi
     if (status != MICS_OK)
         return status;
     status = decode(out->data, out->size, &out->doc, err);
-    if (status != MICS_OK)
+    if (status != MICS_OK) {
         mics_err_prefix(err, "%s", out->name);
-    return status;
+        return status;
+    }
+    const json_int_t bad = json_integer_value(json_object_get(out->doc, "bad_lines"));
+    if (bad > 0)
+        cli_warn("%s: left out %" JSON_INTEGER_FORMAT
+                 " line%s that cannot be read, the first of them line %" JSON_INTEGER_FORMAT,
+                 out->name, bad, bad == 1 ? "" : "s",
+                 json_integer_value(json_object_get(out->doc, "first_bad_line")));
+    return MICS_OK;
 }
 
 static cli_printer *choose_printer(const struct request *request, const json_t *doc)

@@ -256,6 +256,9 @@ static int run_job(struct train_request *request)
     if (status != MICS_OK && run.local_failure)
         return abort_job(&job, &context, status, &err);
     mics_watchdog_stop(context.watchdog);
+    if (mics_metrics_lost(reporter.metrics) > 0)
+        cli_warn("the disk was full: the metrics lack %llu lines",
+                 (unsigned long long)mics_metrics_lost(reporter.metrics));
     closed = mics_run_reporter_close(&reporter, status == MICS_OK ? &err : NULL);
     code = cli_report(status == MICS_OK ? closed : status, &err);
     mics_run_fini(&run);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,9 @@
 struct mics_metrics {
     FILE *out;
     char *path;
+    bool regular;
+    off_t end;     /* of the last whole line of a regular file */
+    uint64_t lost; /* lines */
 };
 
 /* Cut off a last line without its newline: a killed run did not finish it. */
@@ -56,8 +60,16 @@ enum mics_status mics_metrics_open(const char *path, bool append, struct mics_me
         free(metrics);
         return MICS_ERR_IO;
     }
+    struct stat info;
+    metrics->regular = fstat(fileno(metrics->out), &info) == 0 && S_ISREG(info.st_mode);
+    metrics->end = metrics->regular ? info.st_size : 0;
     *out = metrics;
     return MICS_OK;
+}
+
+uint64_t mics_metrics_lost(const struct mics_metrics *metrics)
+{
+    return metrics ? metrics->lost : 0;
 }
 
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err)
@@ -75,10 +87,21 @@ enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_er
 
 static enum mics_status end_line(struct mics_metrics *metrics, struct mics_err *err)
 {
+    errno = 0;
     putc('\n', metrics->out);
-    if (fflush(metrics->out) != 0 || ferror(metrics->out))
+    if (fflush(metrics->out) == 0 && !ferror(metrics->out)) {
+        metrics->end = metrics->regular ? ftello(metrics->out) : 0;
+        return MICS_OK;
+    }
+    if (!metrics->regular || metrics->end == 0 || (errno != ENOSPC && errno != EDQUOT))
         return mics_err_set_errno(err, "%s", metrics->path);
-    return MICS_OK;
+    /* The disk is full: leave the line out, and what has been written of it. */
+    __fpurge(metrics->out);
+    clearerr(metrics->out);
+    metrics->lost++;
+    return ftruncate(fileno(metrics->out), metrics->end) == 0
+               ? MICS_OK
+               : mics_err_set_errno(err, "%s", metrics->path);
 }
 
 static void put_number(FILE *out, const char *key, double value)

@@ -45,6 +45,9 @@ enum mics_status mics_metrics_open(const char *path, bool append, struct mics_me
                                    struct mics_err *err);
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);
 
+/* Lines that were left out because the disk was full; the first line of a file never is. NULL: 0. */
+uint64_t mics_metrics_lost(const struct mics_metrics *metrics);
+
 /* Write the line of a step. Allocates nothing. */
 enum mics_status mics_metrics_step(struct mics_metrics *metrics,
                                    const struct mics_step_record *record, struct mics_err *err);

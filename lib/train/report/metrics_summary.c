@@ -268,17 +268,23 @@ static enum mics_status print_curve(FILE *out, const struct mics_cursor *root, i
                        err);
 }
 
+static bool is_no_bad_line(const char *key, const json_t *value)
+{
+    return strstr(key, "bad_line") && json_integer_value(value) == 0;
+}
+
 /* The other members of the document. */
 static enum mics_status print_members(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    static const char *const shown[] = {"steps",       "runs",       "last_line_cut", "validation",
-                                        "checkpoints", "checkpoint", "run",           "end"};
+    static const char *const shown[] = {"steps",         "runs",       "bad_lines",   "first_bad_line",
+                                        "last_line_cut", "validation", "checkpoints", "checkpoint",
+                                        "run",           "end"};
     struct mics_table *table = mics_table_new("<|<");
 
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {
         const json_t *value = json_object_get(doc, shown[i]);
 
-        if (value && !json_is_null(value))
+        if (value && !json_is_null(value) && !is_no_bad_line(shown[i], value))
             mics_tree_print_rows(table, shown[i], value, tsv);
     }
     return mics_table_finish(table, out, tsv, err);

@@ -477,7 +477,7 @@ static struct rank make_poisoned(struct mics_data *with, struct mics_model **unt
     for (int i = 0; i < 120; i++)
         fprintf(out, "line %d%c of the text\n", i, i == 20 ? '~' : ' ');
     fclose(out);
-    *with = open_other(MICS_PACK_CONCAT, pattern);
+    *with = open_other(MICS_PACK_CONCAT, false, pattern);
     rank.data = with;
     rank.model = rank.plan.model = *untied;
     rank.poison = '~';
@@ -546,8 +546,11 @@ static void only_so_many_steps_in_a_row_are_skipped(void)
 static void a_failed_save_is_tried_again_while_training_goes_on(void)
 {
     struct rank rank = make_rank(mics2);
+    char path[MICS_PATH_MAX];
 
     signal(SIGXFSZ, SIG_IGN);
+    in_folder(path, "full");
+    CHECK_INT(mics_file_make_folders(path, NULL), MICS_OK);
     rank.out = "full";
     rank.save_every = 2;
     rank.max_save_failures = 4;
