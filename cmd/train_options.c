@@ -151,18 +151,6 @@ static enum mics_status take_data(struct train_request *request, int id, const c
     return id == ID_PACK ? mics_pack_parse(value, &pack, err) : MICS_OK;
 }
 
-/* When checkpoints are written, and which are kept. */
-static enum mics_status take_save(struct mics_job_options *job, int id, const char *value,
-                                  struct mics_err *err)
-{
-    uint64_t *const number = id == ID_SAVE_EVERY      ? &job->save_every
-                             : id == ID_SAVE_FAILURES ? &job->max_save_failures
-                             : id == ID_KEEP          ? &job->keep.last
-                                                      : &job->keep.every;
-
-    return mics_parse_u64(value, id == ID_SAVE_FAILURES, UINT32_MAX, number, err);
-}
-
 static enum mics_status take_nonfinite(struct mics_job_options *job, const char *value,
                                        struct mics_err *err)
 {
@@ -172,17 +160,6 @@ static enum mics_status take_nonfinite(struct mics_job_options *job, const char 
     if (strncmp(value, "skip:", 5) == 0)
         return mics_parse_u64(value + 5, 1, UINT32_MAX, &job->max_nonfinite, err);
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of stop, skip, skip:N", value);
-}
-
-static enum mics_status take_device(struct mics_job_options *job, const char *value,
-                                    struct mics_err *err)
-{
-    job->paced = strcmp(value, "paced") == 0;
-    if (job->paced)
-        job->kind = MICS_DEVICE_HOST;
-    if (job->paced || mics_device_kind_parse(value, &job->kind))
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, cuda, paced", value);
 }
 
 /* "A-B", or "A" for one, from 1; at most `most` of them. */
@@ -204,6 +181,40 @@ static enum mics_status take_range(const char *value, uint64_t max, uint64_t mos
         return status;
     return mics_parse_u64(dash + 1, *begin, most < max - *begin ? *begin + most - 1 : max, end,
                           err);
+}
+
+/* When checkpoints are written, which are kept, and what a run survives. */
+static enum mics_status take_save(struct mics_job_options *job, int id, const char *value,
+                                  struct mics_err *err)
+{
+    switch (id) {
+    case ID_SAVE_EVERY:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->save_every, err);
+    case ID_KEEP:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.last, err);
+    case ID_KEEP_EVERY:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.every, err);
+    case ID_SAVE_FAILURES:
+        return mics_parse_u64(value, 1, UINT32_MAX, &job->max_save_failures, err);
+    case ID_ON_NONFINITE:
+        return take_nonfinite(job, value, err);
+    case ID_SKIP_SAMPLES:
+        return take_range(value, INT64_MAX, INT64_MAX, &job->skip_first, &job->skip_last, err);
+    default: /* ID_DISCARD_LATER */
+        job->keep.discard_later = true;
+        return MICS_OK;
+    }
+}
+
+static enum mics_status take_device(struct mics_job_options *job, const char *value,
+                                    struct mics_err *err)
+{
+    job->paced = strcmp(value, "paced") == 0;
+    if (job->paced)
+        job->kind = MICS_DEVICE_HOST;
+    if (job->paced || mics_device_kind_parse(value, &job->kind))
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, cuda, paced", value);
 }
 
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
@@ -230,26 +241,20 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         job->init = value;
         return MICS_OK;
     case ID_EVAL:
-        job->eval = true;
-        return MICS_OK;
     case ID_OVERWRITE:
-        job->overwrite = true;
-        return MICS_OK;
     case ID_OTHER_DATA:
-        job->other_data = true;
+        *(id == ID_EVAL        ? &job->eval
+          : id == ID_OVERWRITE ? &job->overwrite
+                               : &job->other_data) = true;
         return MICS_OK;
     case ID_SAVE_EVERY:
     case ID_KEEP:
     case ID_KEEP_EVERY:
     case ID_SAVE_FAILURES:
-        return take_save(job, id, value, err);
     case ID_DISCARD_LATER:
-        job->keep.discard_later = true;
-        return MICS_OK;
     case ID_ON_NONFINITE:
-        return take_nonfinite(job, value, err);
     case ID_SKIP_SAMPLES:
-        return take_range(value, INT64_MAX, INT64_MAX, &job->skip_first, &job->skip_last, err);
+        return take_save(job, id, value, err);
     case ID_METRICS:
         request->metrics = strcmp(value, "none") == 0 ? "" : value;
         return MICS_OK;

@@ -6,9 +6,9 @@
  *     OUT/step-000600.tmp.1234/     (being written)
  *     OUT/latest -> step-000400
  *
- * A checkpoint's folder gets its final name by one rename. Only rank 0 renames. One of the same step
- * is exchanged for it, or, on file systems that cannot, renamed to step-000400.old before and removed
- * afterwards; in between, step-000400.old is the checkpoint.
+ * A checkpoint's folder gets its final name by one rename. Only rank 0 renames. One of the same
+ * step is exchanged for it, or, on file systems that cannot, renamed to step-000400.old before and
+ * removed afterwards; in between, step-000400.old is the checkpoint.
  */
 #ifndef MICS_CKPT_FOLDER_H
 #define MICS_CKPT_FOLDER_H
@@ -21,8 +21,8 @@
 #include <stdint.h>
 
 /* Create OUT if needed, and lock it until the descriptor *lock is closed, so that no two runs use
- * it. Removes what a killed run left under temporary names, and puts back the checkpoint that it had
- * moved aside to replace it. */
+ * it. Removes what a killed run left under temporary names, and puts back the checkpoint that it
+ * had moved aside to replace it. */
 enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err);
 
 /* Correct the path of a checkpoint that mics_checkpoint_find() found aside, if
@@ -67,8 +67,8 @@ struct mics_keep {
 };
 
 /* Remove the other checkpoints of OUT after the one of step `saved` was published; that one is
- * always kept. `before`: the step of this run's save before, or of the checkpoint that it continued;
- * what is between the two steps is of another run. */
+ * always kept. `before`: the step of this run's save before, or of the checkpoint that it
+ * continued; what is between the two steps is of another run. */
 enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
                                        uint64_t before, uint64_t saved, struct mics_err *err);
 

@@ -56,7 +56,8 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
 /* Check kind, version and checksum. MICS_ERR_FORMAT. */
 enum mics_status mics_manifest_check(const json_t *doc, struct mics_err *err);
 
-/* Check the document, and read the members of struct mics_manifest; mics_ckpt_table_read() reads the table. */
+/* Check the document, and read the members of struct mics_manifest; mics_ckpt_table_read() reads
+ * the table. */
 enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err);
 

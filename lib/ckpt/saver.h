@@ -10,10 +10,10 @@
  *     advance  -> rank 0's thread writes the manifest, renames, removes old checkpoints
  *     advance  -> done
  *
- * All functions but mics_saver_busy(), mics_saver_written() and mics_saver_bytes() are collective over the checkpoint's
- * communicator, which the threads do not use. An error is the same on all ranks and is returned by
- * the call that ends its stage. Then the temporary folder has been removed and earlier checkpoints
- * are unchanged.
+ * All functions but mics_saver_busy(), mics_saver_written() and mics_saver_bytes() are collective
+ * over the checkpoint's communicator, which the threads do not use. An error is the same on all
+ * ranks and is returned by the call that ends its stage. Then the temporary folder has been removed
+ * and earlier checkpoints are unchanged.
  *
  * Each optimizer shard is written once: the first `parts` ranks that hold it write a part each
  * (table.h), so that many disks work in parallel.

@@ -139,8 +139,8 @@ static enum mics_status describe_nodes(struct mics_world *world, const struct ra
     return MICS_OK;
 }
 
-/* Nodes are as declared, or, if there is something wrong with that, as they are: the mistake is kept
- * for mics_world_check(). */
+/* Nodes are as declared, or, if there is something wrong with that, as they are: the mistake is
+ * kept for mics_world_check(). */
 static enum mics_status find_nodes(struct world *own, uint32_t per_node, struct mics_err *err)
 {
     struct mics_comm *launch = own->launch;

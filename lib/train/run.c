@@ -464,8 +464,8 @@ static enum mics_status survive_save(struct mics_run *run, enum mics_status stat
     return MICS_OK;
 }
 
-/* Begin a checkpoint after completing the one before. With `wait`, the last of the run, complete it;
- * then a failure is not survived. */
+/* Begin a checkpoint after completing the one before. With `wait`, the last of the run, complete
+ * it; then a failure is not survived. */
 static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *rank0_status,
                              struct mics_err *err)
 {

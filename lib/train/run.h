@@ -28,8 +28,8 @@ struct mics_run_observer {
                             double seconds, struct mics_err *err);
     enum mics_status (*saved)(void *context, uint64_t step, const struct mics_saved *saved,
                               double seconds, struct mics_err *err);
-    /* A fault that the run survives: an event for the metrics, which belongs to the callee; NULL: out
-     * of memory. */
+    /* A fault that the run survives: an event for the metrics, which belongs to the callee; NULL:
+     * out of memory. */
     enum mics_status (*fault)(void *context, json_t *event, struct mics_err *err);
     /* A message of the device, or (on rank 0) a warning. */
     void (*note)(const struct mics_device_note *note);

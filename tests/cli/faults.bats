@@ -94,10 +94,10 @@ END
     requires mpi:4
     make_slow_disk
     SECONDS=0
-    LD_PRELOAD=$PWD/slow.so SLOW_S=500 SLOW_RANK=1 run --separate-stderr four_ranks --steps=1 --out=run --timeout=2
+    LD_PRELOAD=$PWD/slow.so SLOW_S=500 SLOW_RANK=1 run --separate-stderr four_ranks --steps=1 --out=run --timeout=3
     [ "$status" != 0 ]
-    [ "$SECONDS" -lt 60 ]
-    [[ $stderr == *'no progress for 20 s: rank 1 ('*') in step 1: writing a checkpoint'* ]]
+    [ "$SECONDS" -lt 90 ]
+    [[ $stderr == *'no progress for 30 s: rank 1 ('*') in step 1: writing a checkpoint'* ]]
 }
 
 @test "faults: checkpoints are replaced on file systems that cannot exchange folders" {

@@ -21,8 +21,9 @@ struct XXH64_state_s;
 /* A file being written. */
 struct mics_hashed_file;
 
-/* Create the file, or truncate an existing one. `progress` counts the bytes written; or NULL. They are sent to
- * the disk as they come, so that there is little left for the fsync at the end. Errors of these functions begin with the path. */
+/* Create the file, or truncate an existing one. `progress` counts the bytes written; or NULL. They
+ * are sent to the disk as they come, so that there is little left for the fsync at the end. Errors
+ * of these functions begin with the path. */
 enum mics_status mics_hashed_file_create(const char *path, struct mics_progress *progress,
                                          struct mics_hashed_file **out, struct mics_err *err);
 enum mics_status mics_hashed_file_write(struct mics_hashed_file *file, const void *data,

@@ -45,7 +45,8 @@ enum mics_status mics_metrics_open(const char *path, bool append, struct mics_me
                                    struct mics_err *err);
 enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_err *err);
 
-/* Lines that were left out because the disk was full; the first line of a file never is. NULL: 0. */
+/* Lines that were left out because the disk was full; the first line of a file never is. NULL: 0.
+ * */
 uint64_t mics_metrics_lost(const struct mics_metrics *metrics);
 
 /* Write the line of a step. Allocates nothing. */
@@ -60,7 +61,8 @@ json_t *mics_metrics_number(double value);
 #define MICS_METRICS_KIND    "mics.metrics"
 #define MICS_METRICS_VERSION 1
 
-/* Are these bytes metrics: is the first line that can be read a JSON object with an "event" and no "kind"? */
+/* Are these bytes metrics: is the first line that can be read a JSON object with an "event" and no
+ * "kind"? */
 bool mics_metrics_recognize(const char *data, size_t size);
 
 /* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller. Lines that

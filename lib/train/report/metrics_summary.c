@@ -276,9 +276,10 @@ static bool is_no_bad_line(const char *key, const json_t *value)
 /* The other members of the document. */
 static enum mics_status print_members(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
 {
-    static const char *const shown[] = {"steps",         "runs",       "bad_lines",   "first_bad_line",
-                                        "last_line_cut", "validation", "checkpoints", "checkpoint",
-                                        "run",           "end"};
+    static const char *const shown[] = {
+        "steps",         "runs",       "bad_lines",   "first_bad_line",
+        "last_line_cut", "validation", "checkpoints", "checkpoint",
+        "run",           "end"};
     struct mics_table *table = mics_table_new("<|<");
 
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {

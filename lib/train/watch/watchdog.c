@@ -57,8 +57,9 @@ static void wait_poll_interval(pthread_cond_t *cond, pthread_mutex_t *lock)
 }
 
 /* The state of a rank in 64 bits, so that a larger value is further: step in the upper half;
- * evaluating, saving, and the number of the operation + 1 (0: none) in the lower. Between operations
- * a rank that saves has there how much its writer has written, or SAVED if it has no writer. */
+ * evaluating, saving, and the number of the operation + 1 (0: none) in the lower. Between
+ * operations a rank that saves has there how much its writer has written, or SAVED if it has no
+ * writer. */
 #define STATE_EVALUATING (1u << 31)
 #define STATE_SAVING     (1u << 30)
 #define STATE_SAVED      (STATE_SAVING - 1)

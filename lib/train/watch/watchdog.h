@@ -3,11 +3,11 @@
  * watchdog.h - ends a job that makes no progress.
  *
  * Before the first step the start-up watchdog limits the time of each phase that the program
- * announces, and reports a rank that stopped to answer. From then on the watchdog of each rank polls, in a thread of its own, the progress of
- * the engine, the state of the communicators (NCCL reports errors beside its streams) and the
- * processes of its node. When one of them fails, it works out from the heartbeats which rank or
- * node is to blame and calls the program's `on_fault`, which must end the job. Neither watchdog
- * blocks on another rank or takes part in a collective.
+ * announces, and reports a rank that stopped to answer. From then on the watchdog of each rank
+ * polls, in a thread of its own, the progress of the engine, the state of the communicators (NCCL
+ * reports errors beside its streams) and the processes of its node. When one of them fails, it
+ * works out from the heartbeats which rank or node is to blame and calls the program's `on_fault`,
+ * which must end the job. Neither watchdog blocks on another rank or takes part in a collective.
  */
 #ifndef MICS_TRAIN_WATCH_WATCHDOG_H
 #define MICS_TRAIN_WATCH_WATCHDOG_H
@@ -44,7 +44,8 @@ struct mics_startup_watchdog;
 #define MICS_STARTUP_LIMIT_IO      10.0     /* reads or writes many bytes */
 #define MICS_STARTUP_LIMIT_NONE    INFINITY /* waits for another program */
 
-/* Called once, in the watchdog's thread. `err` names the phase and its limit, or the silent rank. */
+/* Called once, in the watchdog's thread. `err` names the phase and its limit, or the silent rank.
+ * */
 typedef void mics_startup_on_fault(void *context, const struct mics_err *err);
 
 /* Start in the phase `phase` ("joining the other ranks") with the default limit. Phase names must
