@@ -269,10 +269,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_DEVICE:
         return take_device(job, value, err);
     case ID_PACE:
-        job->pace = value;
-        return MICS_OK;
     case ID_TRACE:
-        job->trace = value;
+        *(id == ID_PACE ? &job->pace : &job->trace) = value;
         return MICS_OK;
     case ID_TRACE_STEPS:
         return take_range(value, UINT32_MAX, MAX_TRACE_STEPS, &job->trace_first, &job->trace_last,
