@@ -41,6 +41,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
         .options = *options,
         .lr = mics_settings_lr(options->settings),
         .global_batch = (uint64_t)options->world->size * choice->micro_batch * choice->micro_steps,
+        .read = mics_read_sums_from(0),
         .form = {.model = options->plan->model,
                  .choice = choice,
                  .layouts = mics_engine_schedule(options->engine)->layouts,
@@ -52,12 +53,23 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
     run->rank_flags = calloc(options->world->size, sizeof *run->rank_flags);
     if (!run->rank_flags)
         return mics_err_nomem(err);
-    return options->eval ? MICS_OK : mics_run_open_saver(run, err);
+    if (options->eval)
+        return MICS_OK;
+
+    const struct mics_reader_options reading = {.data = options->data,
+                                                .rank = options->world->rank,
+                                                .world_size = options->world->size,
+                                                .micro_batch = choice->micro_batch,
+                                                .micro_steps = choice->micro_steps};
+    const enum mics_status status =
+        mics_agree(options->control, mics_reader_open(&run->reader, &reading, err), err);
+    return status == MICS_OK ? mics_run_open_saver(run, err) : status;
 }
 
 void mics_run_fini(struct mics_run *run)
 {
     mics_saver_free(run->saver);
+    mics_reader_close(&run->reader);
     free(run->rank_flags);
     run->saver = NULL;
     run->rank_flags = NULL;
@@ -78,13 +90,12 @@ enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err)
     return mics_engine_init(run->options.engine, run->options.settings->seed, err);
 }
 
-/* Context of the engine's fill callbacks: which sequences this rank works on. */
+/* Context of the callback that fills a validation batch: which sequences this rank works on. */
 struct batch {
     const struct mics_data *data;
     uint32_t rank, world_size, micro_batch, seq;
-    uint64_t first; /* training: first sample of the step; validation: first slot of the pass */
-    uint64_t total; /* validation: windows to evaluate */
-    uint64_t skip_first, skip_last; /* as in struct mics_run_options */
+    uint64_t first; /* slot of the pass */
+    uint64_t total; /* windows to evaluate */
     enum mics_status status;
     struct mics_err err; /* of the first read that failed */
 };
@@ -97,9 +108,7 @@ static struct batch make_batch(const struct mics_run *run)
                           .rank = run->options.world->rank,
                           .world_size = run->options.world->size,
                           .micro_batch = choice->micro_batch,
-                          .seq = choice->seq,
-                          .skip_first = run->options.skip_first,
-                          .skip_last = run->options.skip_last};
+                          .seq = choice->seq};
 }
 
 static uint64_t slot_of_row(const struct batch *batch, uint32_t micro_step, uint32_t row)
@@ -135,22 +144,29 @@ static enum mics_status check_reads(const struct batch *batch, struct mics_err *
                                     : mics_err_set(err, batch->status, "data: %s", batch->err.text);
 }
 
+/* A step to train: its first sample is number first + 1 of the training. */
+struct train_batch {
+    const struct mics_run *run;
+    uint64_t first;
+};
+
+/* Samples that are left out are rows without targets. */
 static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
-    struct batch *batch = context;
-    struct mics_err err = {""};
+    const struct train_batch *batch = context;
+    const struct mics_run *run = batch->run;
+    const struct mics_world *world = run->options.world;
+    const struct mics_plan_choice *choice = &run->options.plan->choice;
 
-    for (uint32_t row = 0; row < batch->micro_batch; row++) {
-        const size_t offset = (size_t)row * batch->seq;
-        const uint64_t slot = slot_of_row(batch, micro_step, row);
+    mics_reader_copy(&run->reader, micro_step, tokens, targets);
+    for (uint32_t row = 0; row < choice->micro_batch; row++) {
+        const size_t offset = (size_t)row * choice->seq;
+        const uint64_t sample =
+            batch->first + 1 +
+            mics_data_batch_slot(micro_step, world->size, world->rank, choice->micro_batch, row);
 
-        if (slot + 1 >= batch->skip_first && slot + 1 <= batch->skip_last)
-            mask_row(batch->seq, tokens + offset, targets + offset);
-        else
-            note_read(
-                batch,
-                mics_data_read_train(batch->data, slot, tokens + offset, targets + offset, &err),
-                &err, tokens + offset, targets + offset);
+        if (sample >= run->options.skip_first && sample <= run->options.skip_last)
+            mask_row(choice->seq, tokens + offset, targets + offset);
     }
 }
 
@@ -235,30 +251,23 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
     return status;
 }
 
-/* While a step computes, the files are read for the one after it. */
-static void prefetch(const struct mics_run *run, struct batch *batch)
-{
-    batch->first += run->global_batch;
-    for (uint32_t i = 0; i < run->options.plan->choice.micro_steps; i++)
-        for (uint32_t row = 0; row < batch->micro_batch; row++)
-            mics_data_prefetch(batch->data, slot_of_row(batch, i, row));
-}
-
+/* While the step computes, the next one is read. */
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
-    struct batch batch = make_batch(run);
+    const uint64_t first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
+    struct train_batch batch = {.run = run, .first = first};
     struct mics_step_input input = {.step = (uint32_t)step,
                                     .lr = (float)mics_lr_at(&run->lr, step),
                                     .fill = fill_train,
                                     .fill_context = &batch};
-
-    batch.first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
+    struct mics_err read_err = {""};
+    const enum mics_status read = mics_reader_take(&run->reader, first, &read_err);
     enum mics_status status = mics_engine_submit(run->options.engine, &input, err);
 
-    if (status == MICS_OK)
-        status = check_reads(&batch, err);
-    if (status == MICS_OK)
-        prefetch(run, &batch);
+    if (status == MICS_OK && read != MICS_OK)
+        status = mics_err_set(err, read, "data: %s", read_err.text);
+    if (status == MICS_OK && step < run->options.settings->steps)
+        mics_reader_ahead(&run->reader);
     return mics_run_mark_local(run, status);
 }
 
