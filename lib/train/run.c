@@ -15,8 +15,6 @@
 #include "train/watch/signals.h"
 
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,10 +25,6 @@
 
 /* The flags of a rank: these, and its requests (enum mics_request). */
 enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9, FLAG_RETRY = 1 << 10 };
-
-/* After its k-th failure in a row a save is due again in so many seconds times k, or earlier if the
- * next checkpoint is. */
-static const double save_retry_s = 10;
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err)
@@ -296,72 +290,6 @@ double mics_run_recent_loss(const struct mics_run *run)
     return sum / (double)count;
 }
 
-/* On rank 0, to whom the observer reports; it is also called for faults that the run survives. */
-MICS_PRINTF(2, 3)
-static void warn(const struct mics_run *run, const char *fmt, ...)
-{
-    struct mics_device_note note = {.level = 0};
-    va_list args;
-
-    if (run->options.world->rank != 0 || !run->options.observer.note)
-        return;
-    va_start(args, fmt);
-    vsnprintf(note.text, sizeof note.text, fmt, args);
-    va_end(args);
-    run->options.observer.note(&note);
-}
-
-/* On rank 0, pass an event to the observer. Takes the reference. */
-static void report_fault(const struct mics_run *run, json_t *event, enum mics_status *rank0_status,
-                         struct mics_err *err)
-{
-    const struct mics_run_observer *observer = &run->options.observer;
-
-    if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->fault)
-        *rank0_status = observer->fault(observer->context, event, err);
-    else
-        json_decref(event);
-}
-
-/* A step with a gradient that is not finite changed nothing, because the gradient is clipped. Skip
- * it, unless that is not asked for or was done too often in a row. */
-static enum mics_status check_finite(struct mics_run *run, const struct mics_step_record *record,
-                                     enum mics_status *rank0_status, struct mics_err *err)
-{
-    const bool loss = !isfinite(record->loss);
-    const double value = loss ? record->loss : record->grad_norm;
-    const char *const what = loss ? "loss" : "gradient norm";
-    const unsigned long long step = record->step, last = run->samples,
-                             first = last - run->global_batch + 1;
-
-    if (!loss && isfinite(record->grad_norm)) {
-        run->nonfinite_row = 0;
-        return MICS_OK;
-    }
-    run->nonfinite++;
-    if (run->nonfinite_row < run->options.max_nonfinite) {
-        run->nonfinite_row++;
-        warn(run,
-             "step %llu: the %s is %g: skipped (%llu in a row of at most %llu; samples %llu-%llu)",
-             step, what, value, (unsigned long long)run->nonfinite_row,
-             (unsigned long long)run->options.max_nonfinite, first, last);
-        report_fault(run,
-                     json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "skipped", "step",
-                               (json_int_t)step, "in_a_row", (json_int_t)run->nonfinite_row,
-                               "first_sample", (json_int_t)first, "last_sample", (json_int_t)last),
-                     rank0_status, err);
-        return MICS_OK;
-    }
-    return mics_err_set(err, MICS_ERR_DEVICE,
-                        "step %llu: the %s is %g%s: training has diverged (a lower --lr, a longer "
-                        "--warmup or clipping may help), or its samples %llu-%llu are bad "
-                        "(--on-nonfinite=skip or --skip-samples=%llu-%llu); %s%s",
-                        step, what, value, run->options.max_nonfinite ? ", once too often" : "",
-                        first, last, first, last,
-                        run->last_checkpoint[0] ? "last checkpoint: " : "there is no checkpoint",
-                        run->last_checkpoint);
-}
-
 /* Times by class are taken in the first steps of a run, and then in every tenth. */
 enum { SAMPLED_STEPS = 10 };
 
@@ -414,7 +342,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         return mics_run_mark_local(run, status);
     if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->step)
         *rank0_status = observer->step(observer->context, &record, err);
-    return check_finite(run, &record, rank0_status, err);
+    return mics_run_check_finite(run, &record, rank0_status, err);
 }
 
 /* Collect every step in flight. */
@@ -450,29 +378,6 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
     return mics_run_mark_local(run, status);
 }
 
-/* What follows from the status of a save, the same on all ranks: after a failure of the disk,
- * training goes on unless it was one too many. */
-static enum mics_status survive_save(struct mics_run *run, enum mics_status status,
-                                     enum mics_status *rank0_status, struct mics_err *err)
-{
-    const unsigned long long step = run->step, limit = run->options.max_save_failures;
-
-    if (status != MICS_ERR_IO || ++run->save_failures >= limit)
-        return status;
-    const double wait_s = save_retry_s * (double)run->save_failures;
-
-    run->retry_s = mics_now_s() + wait_s;
-    run->saved_step = UINT64_MAX;
-    warn(run, "a checkpoint failed (%llu in a row; %llu end the run), next try in %g s: %s",
-         (unsigned long long)run->save_failures, limit, wait_s, err->text);
-    report_fault(run,
-                 json_pack("{s:s,s:I,s:I,s:s%}", "event", "save_failed", "step", (json_int_t)step,
-                           "in_a_row", (json_int_t)run->save_failures, "error", err->text,
-                           strlen(err->text)),
-                 rank0_status, err);
-    return MICS_OK;
-}
-
 /* Begin a checkpoint after completing the one before. With `wait`, the last of the run, complete
  * it; then a failure is not survived. */
 static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *rank0_status,
@@ -481,13 +386,14 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
     enum mics_status status;
 
     run->saving = true;
-    status = survive_save(run, mics_run_finish_save(run, rank0_status, err), rank0_status, err);
+    status =
+        mics_run_survive_save(run, mics_run_finish_save(run, rank0_status, err), rank0_status, err);
     if (status == MICS_OK)
         status = mics_run_save(run, err);
     if (status == MICS_OK && wait)
         status = mics_run_finish_save(run, rank0_status, err);
     if (!wait)
-        status = survive_save(run, status, rank0_status, err);
+        status = mics_run_survive_save(run, status, rank0_status, err);
     run->saving = false;
     return status;
 }
@@ -539,8 +445,8 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     if (status == MICS_OK)
         status = exchange_flags(run, *rank0_status, &flags, err);
     if (status == MICS_OK && mics_saver_active(run->saver) && !(flags & FLAG_SAVING))
-        status =
-            survive_save(run, mics_run_advance_save(run, rank0_status, err), rank0_status, err);
+        status = mics_run_survive_save(run, mics_run_advance_save(run, rank0_status, err),
+                                       rank0_status, err);
     flags &= ~(uint32_t)FLAG_SAVING;
     if (status != MICS_OK || !must_drain(run, step, flags))
         return status;

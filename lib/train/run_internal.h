@@ -27,6 +27,16 @@ enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *r
 enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *rank0_status,
                                       struct mics_err *err);
 
+/* A step with a gradient that is not finite changed nothing, because the gradient is clipped. Skip
+ * it, unless that is not asked for or was done too often in a row. */
+enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_step_record *record,
+                                       enum mics_status *rank0_status, struct mics_err *err);
+
+/* What follows from the status of a save, the same on all ranks: after a failure of the disk,
+ * training goes on unless it was one too many. */
+enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status status,
+                                       enum mics_status *rank0_status, struct mics_err *err);
+
 /* Replace the initial parameters by those of options->init. Collective. */
 enum mics_status mics_run_load_init(struct mics_run *run, struct mics_err *err);
 
