@@ -232,8 +232,11 @@ static int run(const struct bench_request *request)
 {
     struct job job = {.request = request};
     struct mics_err err;
-    enum mics_status status = mics_world_open(&job.world, &err);
+    enum mics_status status = cli_check_output(request->common.output, &err);
     int code;
+
+    if (status == MICS_OK)
+        status = mics_world_open(&job.world, &err);
 
     if (status != MICS_OK)
         return cli_fail_start(status, &err);

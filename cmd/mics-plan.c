@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum {
     ID_MODEL = 256,
@@ -582,6 +583,17 @@ static enum mics_status check_run(const struct request *request, struct mics_err
     return status;
 }
 
+/* Before the search: can its results be written? */
+static enum mics_status check_outputs(const struct request *request, struct mics_err *err)
+{
+    const char *const paths[] = {request->common.output, request->trace, request->hostfile};
+    enum mics_status status = MICS_OK;
+
+    for (size_t i = 0; status == MICS_OK && i < sizeof paths / sizeof *paths; i++)
+        status = cli_check_output(paths[i], err);
+    return status;
+}
+
 static enum mics_status run(const struct request *request, int argc, char **argv,
                             struct mics_err *err)
 {
@@ -594,6 +606,8 @@ static enum mics_status run(const struct request *request, int argc, char **argv
         mics_err_prefix(err, "--model");
     else
         warn_if_path_exists(request->model);
+    if (status == MICS_OK)
+        status = check_outputs(request, err);
     if (status == MICS_OK)
         status = open_topology(request, &topology, err);
     if (status == MICS_OK)
@@ -653,6 +667,8 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
         return cli_usage("--output is '-', where --launch and --schedule write");
     if (operands < argc)
         request->file = argv[operands];
+    if (!request->topology && strcmp(request->file, "-") == 0 && isatty(STDIN_FILENO))
+        return cli_usage("no topology: --topology=TEXT, a file, or one on standard input");
     return -1;
 }
 
@@ -685,6 +701,8 @@ int main(int argc, char **argv)
         code = list_models(&request.common, argc, argv, operands);
     if (code < 0)
         code = check_usage(&request, argc, argv, operands);
+    if (code < 0 && cli_rank() > 0)
+        code = CLI_DONE; /* under a launcher one rank plans */
     if (code < 0)
         code = cli_report(
             request.check ? check_run(&request, &err) : run(&request, argc, argv, &err), &err);

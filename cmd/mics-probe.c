@@ -215,9 +215,13 @@ static int measure(const struct options *opt)
     struct mics_world *world = NULL;
     struct mics_err err;
     json_t *doc = NULL;
-    enum mics_status status = mics_world_open(&world, &err);
+    enum mics_status status = cli_check_output(opt->hostfile, &err);
     int code;
 
+    if (status == MICS_OK)
+        status = cli_check_output(opt->common.output, &err);
+    if (status == MICS_OK)
+        status = mics_world_open(&world, &err);
     if (status != MICS_OK)
         return cli_fail_start(status, &err);
     cli_set_rank((int)world->rank, (int)world->size);

@@ -163,9 +163,17 @@ static enum mics_status load(const char *path, struct show_input *out, struct mi
     if (status != MICS_OK)
         return status;
     status = decode(out->data, out->size, &out->doc, err);
-    if (status != MICS_OK)
+    if (status != MICS_OK) {
         mics_err_prefix(err, "%s", out->name);
-    return status;
+        return status;
+    }
+    const json_int_t bad = json_integer_value(json_object_get(out->doc, "bad_lines"));
+    if (bad > 0)
+        cli_warn("%s: left out %" JSON_INTEGER_FORMAT
+                 " line%s that cannot be read, the first of them line %" JSON_INTEGER_FORMAT,
+                 out->name, bad, bad == 1 ? "" : "s",
+                 json_integer_value(json_object_get(out->doc, "first_bad_line")));
+    return MICS_OK;
 }
 
 static cli_printer *choose_printer(const struct request *request, const json_t *doc)
@@ -305,6 +313,8 @@ static int check_usage(const struct request *request)
                          request->dot ? "dot" : "gnuplot");
     if (!request->gnuplot && (request->plot || request->terminal))
         return cli_usage("--%s goes with --gnuplot", request->plot ? "plot" : "terminal");
+    if (request->file_count == 0 && isatty(STDIN_FILENO))
+        return cli_usage("nothing to show: a file, a folder, or a document on standard input");
     if (!request->dot && request->expect)
         return cli_usage("--expect goes with --dot");
     return -1;
@@ -322,6 +332,8 @@ int main(int argc, char **argv)
         request.files = argv + first;
         request.file_count = argc - first;
         code = check_usage(&request);
+        if (code < 0 && cli_rank() > 0)
+            code = CLI_DONE; /* under a launcher one rank shows */
         if (code < 0)
             code = cli_report(run(&request, &err), &err);
     }

@@ -247,13 +247,16 @@ static int run_job(struct train_request *request)
     enum mics_status status;
     int code;
 
-    status = mics_startup_watchdog_start(request->timeout, "joining the other ranks",
-                                         on_startup_fault, NULL, &request->job.startup, &err);
+    status = request->job.eval ? MICS_OK : mics_signals_catch_save(&err);
+    if (status == MICS_OK)
+        status = mics_startup_watchdog_start(request->timeout, "joining the other ranks",
+                                             on_startup_fault, NULL, &request->job.startup, &err);
     if (status != MICS_OK)
         return cli_report(status, &err);
     status = mics_job_join(&job, &request->job, &err);
     if (status == MICS_OK) {
         cli_set_rank((int)job.world->rank, (int)job.world->size);
+        mics_startup_watchdog_join(request->job.startup, job.world);
         status = train(request, &job, &run, &reporter, &context, &end, &err);
     }
     stop_startup_watchdog(request);
@@ -270,7 +273,7 @@ static int run_job(struct train_request *request)
 int main(int argc, char **argv)
 {
     struct train_request request = {
-        .job = {.out = "run", .argc = argc, .argv = argv},
+        .job = {.out = "run", .max_save_failures = 3, .argc = argc, .argv = argv},
         .scratch = mics_settings_default(),
         .sample = 300,
         .temperature = 0.8,

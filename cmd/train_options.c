@@ -8,6 +8,7 @@
 
 #define MAX_SAMPLE      1000000
 #define MAX_TRACE_STEPS 10000
+#define DEFAULT_SKIPPED 10 /* steps in a row that are not finite */
 
 enum {
     ID_DATA = 256,
@@ -23,6 +24,10 @@ enum {
     ID_SAVE_EVERY,
     ID_KEEP,
     ID_KEEP_EVERY,
+    ID_DISCARD_LATER,
+    ID_SAVE_FAILURES,
+    ID_ON_NONFINITE,
+    ID_SKIP_SAMPLES,
     ID_METRICS,
     ID_TENSORBOARD,
     ID_PROMETHEUS,
@@ -74,6 +79,12 @@ static const struct cli_option options[] = {
     {ID_KEEP, "keep", "N", "checkpoints to keep, 0: all (default: 0)"},
     {ID_KEEP_EVERY, "keep-every", "N",
      "with --keep, also keep those of every N-th step (default: 0)"},
+    {ID_DISCARD_LATER, "discard-later", NULL,
+     "at the first save, remove checkpoints of later steps that another run left"},
+    {ID_SAVE_FAILURES, "save-failures", "N", "failed saves in a row that end the run (default: 3)"},
+    {ID_ON_NONFINITE, "on-nonfinite", "stop|skip[:N]",
+     "a step that is not finite ends the run, or is skipped, N in a row (default: stop; 10)"},
+    {ID_SKIP_SAMPLES, "skip-samples", "A-B", "do not learn these samples, from 1"},
     {ID_METRICS, "metrics", "FILE|none",
      "JSON lines of all events (default: metrics.jsonl in --out)"},
     {ID_TENSORBOARD, "tensorboard", "FOLDER", "write event files for TensorBoard"},
@@ -144,15 +155,63 @@ static enum mics_status take_data(struct train_request *request, int id, const c
     return id == ID_PACK ? mics_pack_parse(value, &pack, err) : MICS_OK;
 }
 
-/* When checkpoints are written, and which are kept. */
+static enum mics_status take_nonfinite(struct mics_job_options *job, const char *value,
+                                       struct mics_err *err)
+{
+    job->max_nonfinite = strcmp(value, "skip") == 0 ? DEFAULT_SKIPPED : 0;
+    if (strcmp(value, "skip") == 0 || strcmp(value, "stop") == 0)
+        return MICS_OK;
+    if (strncmp(value, "skip:", 5) == 0)
+        return mics_parse_u64(value + 5, 1, UINT32_MAX, &job->max_nonfinite, err);
+    return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of stop, skip, skip:N", value);
+}
+
+/* "A-B", or "A" for one, from 1; at most `most` of them. */
+static enum mics_status take_range(const char *value, const char *what, uint64_t max, uint64_t most,
+                                   uint64_t *begin, uint64_t *end, struct mics_err *err)
+{
+    char first[24];
+    const char *dash = strchr(value, '-');
+    const size_t length = dash ? (size_t)(dash - value) : strlen(value);
+    enum mics_status status;
+
+    if (length >= sizeof first)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected A-B", value);
+    memcpy(first, value, length);
+    first[length] = 0;
+    status = mics_parse_u64(first, 1, max, begin, err);
+    *end = *begin;
+    if (status != MICS_OK || !dash)
+        return status;
+    if (mics_parse_u64(dash + 1, 1, max, end, err) == MICS_OK && *end < *begin)
+        return mics_err_set(err, MICS_ERR_ARG, "'%s': the last %s comes before the first", value,
+                            what);
+    return mics_parse_u64(dash + 1, *begin, most < max - *begin ? *begin + most - 1 : max, end,
+                          err);
+}
+
+/* When checkpoints are written, which are kept, and what a run survives. */
 static enum mics_status take_save(struct mics_job_options *job, int id, const char *value,
                                   struct mics_err *err)
 {
-    uint64_t *const number = id == ID_SAVE_EVERY ? &job->save_every
-                             : id == ID_KEEP     ? &job->keep.last
-                                                 : &job->keep.every;
-
-    return mics_parse_u64(value, 0, UINT32_MAX, number, err);
+    switch (id) {
+    case ID_SAVE_EVERY:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->save_every, err);
+    case ID_KEEP:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.last, err);
+    case ID_KEEP_EVERY:
+        return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.every, err);
+    case ID_SAVE_FAILURES:
+        return mics_parse_u64(value, 1, UINT32_MAX, &job->max_save_failures, err);
+    case ID_ON_NONFINITE:
+        return take_nonfinite(job, value, err);
+    case ID_SKIP_SAMPLES:
+        return take_range(value, "sample", INT64_MAX, INT64_MAX, &job->skip_first, &job->skip_last,
+                          err);
+    default: /* ID_DISCARD_LATER */
+        job->keep.discard_later = true;
+        return MICS_OK;
+    }
 }
 
 static enum mics_status take_device(struct mics_job_options *job, const char *value,
@@ -164,30 +223,6 @@ static enum mics_status take_device(struct mics_job_options *job, const char *va
     if (job->paced || mics_device_kind_parse(value, &job->kind))
         return MICS_OK;
     return mics_err_set(err, MICS_ERR_ARG, "'%s' is not one of auto, host, cuda, paced", value);
-}
-
-/* "A-B", or "A" for one step. */
-static enum mics_status take_trace_steps(struct mics_job_options *job, const char *value,
-                                         struct mics_err *err)
-{
-    char first[24];
-    const char *dash = strchr(value, '-');
-    const size_t length = dash ? (size_t)(dash - value) : strlen(value);
-    enum mics_status status;
-
-    if (length >= sizeof first)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': expected steps as A-B", value);
-    memcpy(first, value, length);
-    first[length] = 0;
-    status = mics_parse_u64(first, 1, UINT32_MAX, &job->trace_first, err);
-    job->trace_last = job->trace_first;
-    if (status != MICS_OK || !dash)
-        return status;
-    if (mics_parse_u64(dash + 1, 1, UINT32_MAX, &job->trace_last, err) == MICS_OK &&
-        job->trace_last < job->trace_first)
-        return mics_err_set(err, MICS_ERR_ARG, "'%s': the last step comes before the first", value);
-    return mics_parse_u64(dash + 1, job->trace_first, job->trace_first + MAX_TRACE_STEPS - 1,
-                          &job->trace_last, err);
 }
 
 /* Prometheus' collector only reads files of this ending. */
@@ -232,17 +267,19 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         job->init = value;
         return MICS_OK;
     case ID_EVAL:
-        job->eval = true;
-        return MICS_OK;
     case ID_OVERWRITE:
-        job->overwrite = true;
-        return MICS_OK;
     case ID_OTHER_DATA:
-        job->other_data = true;
+        *(id == ID_EVAL        ? &job->eval
+          : id == ID_OVERWRITE ? &job->overwrite
+                               : &job->other_data) = true;
         return MICS_OK;
     case ID_SAVE_EVERY:
     case ID_KEEP:
     case ID_KEEP_EVERY:
+    case ID_SAVE_FAILURES:
+    case ID_DISCARD_LATER:
+    case ID_ON_NONFINITE:
+    case ID_SKIP_SAMPLES:
         return take_save(job, id, value, err);
     case ID_METRICS:
     case ID_TENSORBOARD:
@@ -259,13 +296,12 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_DEVICE:
         return take_device(job, value, err);
     case ID_PACE:
-        job->pace = value;
-        return MICS_OK;
     case ID_TRACE:
-        job->trace = value;
+        *(id == ID_PACE ? &job->pace : &job->trace) = value;
         return MICS_OK;
     case ID_TRACE_STEPS:
-        return take_trace_steps(job, value, err);
+        return take_range(value, "step", UINT32_MAX, MAX_TRACE_STEPS, &job->trace_first,
+                          &job->trace_last, err);
     }
     return take_setting(request, id, value, err);
 }

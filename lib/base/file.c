@@ -475,3 +475,19 @@ void mics_path_parent(const char *path, char parent[MICS_PATH_MAX])
     else
         slash[slash == parent] = '\0';
 }
+
+enum mics_status mics_file_check_output(const char *path, struct mics_err *err)
+{
+    char parent[MICS_PATH_MAX];
+    struct stat info;
+    const bool exists = stat(path, &info) == 0;
+
+    if (exists && S_ISDIR(info.st_mode))
+        return mics_err_set(err, MICS_ERR_IO, "%s: is a folder", path);
+    if (exists && !S_ISREG(info.st_mode))
+        return access(path, W_OK) == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
+    mics_path_parent(path, parent);
+    return access(parent, W_OK | X_OK) == 0
+               ? MICS_OK
+               : mics_err_set_errno(err, "%s: cannot be written into '%s'", path, parent);
+}

@@ -50,6 +50,10 @@ enum mics_status mics_file_make_folders(const char *path, struct mics_err *err);
 /* Remove a file, or a folder with its contents, without following links. A missing path is fine. */
 enum mics_status mics_file_remove_tree(const char *path, struct mics_err *err);
 
+/* Can a file be created or replaced at `path` later: is its folder there and writable, and is it
+ * not a folder itself? MICS_ERR_IO, which begins with the path. */
+enum mics_status mics_file_check_output(const char *path, struct mics_err *err);
+
 /* fsync a folder, so that renames in it survive a system crash. */
 enum mics_status mics_file_sync_folder(const char *path, struct mics_err *err);
 

@@ -65,3 +65,11 @@ void mics_utf8_make_printable(char *text, size_t size)
         size -= used;
     }
 }
+
+bool mics_utf8_has_control(const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
+        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0))
+            return true;
+    return false;
+}

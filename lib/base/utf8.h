@@ -18,4 +18,8 @@ bool mics_utf8_check(const char *text, size_t size, size_t *bad);
  * bytes that are not UTF-8. */
 void mics_utf8_make_printable(char *text, size_t size);
 
+/* Are there control characters in a string: below 0x20, 0x7f, or U+0080 to U+009f? A terminal would
+ * obey them. */
+bool mics_utf8_has_control(const char *text);
+
 #endif

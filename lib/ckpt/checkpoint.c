@@ -61,7 +61,7 @@ enum mics_status mics_checkpoint_read_manifest(struct mics_comm *comm, const cha
     if (status == MICS_OK && comm->rank == 0)
         status = mics_doc_read_file(path, doc, err);
     if (status == MICS_OK && comm->rank == 0) {
-        status = mics_doc_expect(*doc, MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION, err);
+        status = mics_manifest_check(*doc, err);
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", path);
     }

@@ -19,9 +19,14 @@
 
 #define PREFIX    "step-"
 #define TEMPORARY ".tmp."
+#define ASIDE     ".old"
+
+/* What `latest` points to after a run began in the place of another: no checkpoint yet. */
+#define NO_CHECKPOINT "none"
 
 enum step_kind {
-    STEP_FINAL,     /* step-000400 */
+    STEP_FINAL,     /* step-000400, or step-000400.old without it */
+    STEP_ASIDE,     /* step-000400.old */
     STEP_TEMPORARY, /* step-000400.tmp.PID, latest.tmp.PID, shared.tmp.PID,
                      * plan.mp.tmp.PID */
 };
@@ -51,7 +56,9 @@ static bool parse_step_name(const char *name, enum step_kind kind, uint64_t *ste
     if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || !isdigit((unsigned char)*digits))
         return false;
     *step = strtoull(digits, &end, 10);
-    return kind == STEP_FINAL ? *end == '\0' : strncmp(end, TEMPORARY, strlen(TEMPORARY)) == 0;
+    if (kind == STEP_TEMPORARY)
+        return strstr(end, TEMPORARY) != NULL;
+    return strcmp(end, ASIDE) == 0 || (kind == STEP_FINAL && *end == '\0');
 }
 
 static enum mics_status append_step_name(struct step_names *names, uint64_t step, const char *name,
@@ -78,7 +85,9 @@ static int by_step(const void *a, const void *b)
 {
     const struct step_name *x = a, *y = b;
 
-    return (x->step > y->step) - (x->step < y->step);
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (int)strlen(y->name) - (int)strlen(x->name); /* the one aside first */
 }
 
 static void free_step_names(struct step_names *names)
@@ -139,6 +148,49 @@ static enum mics_status remove_stale_dirs(const char *out, struct mics_err *err)
     return status;
 }
 
+static bool holds_manifest(const char *folder)
+{
+    char path[MICS_PATH_MAX];
+
+    return mics_path_format(path, NULL, "%s/" MICS_MANIFEST_NAME, folder) == MICS_OK &&
+           access(path, F_OK) == 0;
+}
+
+/* A run was killed while it replaced a checkpoint: put the old one back, or remove it if the new
+ * one is in its place. */
+static enum mics_status restore_aside(const char *out, const char *name, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], final[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/%s", out, name);
+
+    if (status == MICS_OK)
+        status = mics_path_format(final, err, "%.*s", (int)(strlen(path) - strlen(ASIDE)), path);
+    if (status != MICS_OK)
+        return status;
+    if (holds_manifest(final))
+        return mics_file_remove_tree(path, err);
+    return rename(path, final) == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
+}
+
+static enum mics_status restore_all_aside(const char *out, struct mics_err *err)
+{
+    struct step_names names = {0};
+    enum mics_status status = read_step_names(out, STEP_ASIDE, &names, err);
+
+    for (size_t i = 0; status == MICS_OK && i < names.count; i++)
+        status = restore_aside(out, names.items[i].name, err);
+    free_step_names(&names);
+    return status;
+}
+
+void mics_checkpoint_locate(char *path)
+{
+    const size_t length = strlen(path), suffix = strlen(ASIDE);
+
+    if (length > suffix && strcmp(path + length - suffix, ASIDE) == 0 && access(path, F_OK) != 0)
+        path[length - suffix] = '\0';
+}
+
 enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err)
 {
     enum mics_status status = mics_file_make_folders(out, err);
@@ -149,27 +201,37 @@ enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_er
         status = lock_folder(out, lock, err);
     if (status != MICS_OK)
         return status;
-    status = remove_stale_dirs(out, err);
+    status = restore_all_aside(out, err);
+    if (status == MICS_OK)
+        status = remove_stale_dirs(out, err);
     if (status != MICS_OK)
         close(*lock);
     return status;
 }
 
+/* name[64] = what OUT/latest points to; empty: nothing. */
+static void read_latest(const char *out, char name[64])
+{
+    char link[MICS_PATH_MAX];
+    ssize_t length = -1;
+
+    if (mics_path_format(link, NULL, "%s/latest", out) == MICS_OK)
+        length = readlink(link, name, 63);
+    name[length > 0 ? length : 0] = '\0';
+}
+
 bool mics_run_folder_has_checkpoints(const char *out)
 {
     struct step_names names = {0};
+    char latest[64];
+
+    read_latest(out, latest);
+    if (strcmp(latest, NO_CHECKPOINT) == 0)
+        return false;
     bool found = read_step_names(out, STEP_FINAL, &names, NULL) == MICS_OK && names.count;
 
     free_step_names(&names);
     return found;
-}
-
-static bool holds_manifest(const char *folder)
-{
-    char path[MICS_PATH_MAX];
-
-    return mics_path_format(path, NULL, "%s/" MICS_MANIFEST_NAME, folder) == MICS_OK &&
-           access(path, F_OK) == 0;
 }
 
 /* The newest folder that has a manifest, for a run that was killed before it created the first
@@ -193,14 +255,20 @@ enum mics_status mics_checkpoint_find(const char *path, bool automatic, char *bu
                                       struct mics_err *err)
 {
     enum mics_status status = mics_path_format(buf, err, "%s", path);
+    char latest[64];
 
     *found = status == MICS_OK && holds_manifest(buf);
     if (status != MICS_OK || *found)
         return status;
+    read_latest(path, latest);
     status = mics_path_format(buf, err, "%s/latest", path);
     *found = status == MICS_OK && holds_manifest(buf);
-    if (status == MICS_OK && !*found)
-        status = find_newest(path, buf, found, err);
+    if (status == MICS_OK && !*found && strcmp(latest, NO_CHECKPOINT) != 0) {
+        status = mics_path_format(buf, err, "%s/%s" ASIDE, path, latest);
+        *found = status == MICS_OK && *latest && holds_manifest(buf);
+        if (status == MICS_OK && !*found)
+            status = find_newest(path, buf, found, err);
+    }
     if (status != MICS_OK || *found || automatic)
         return status;
     return mics_err_set(err, MICS_ERR_FORMAT,
@@ -250,7 +318,7 @@ enum mics_status mics_check_space(const char *path, uint64_t bytes, const char *
                         mics_format_bytes(available, have, sizeof have));
 }
 
-static enum mics_status update_latest(const char *out, const char *final, struct mics_err *err)
+static enum mics_status update_latest(const char *out, const char *name, struct mics_err *err)
 {
     char link[MICS_PATH_MAX], temporary[MICS_PATH_MAX];
     enum mics_status status = mics_path_format(link, err, "%s/latest", out);
@@ -260,7 +328,7 @@ static enum mics_status update_latest(const char *out, const char *final, struct
     if (status != MICS_OK)
         return status;
     unlink(temporary);
-    if (symlink(strrchr(final, '/') + 1, temporary) != 0)
+    if (symlink(name, temporary) != 0)
         return mics_err_set_errno(err, "%s", temporary);
     if (rename(temporary, link) != 0) {
         mics_err_set_errno(err, "%s", link);
@@ -270,8 +338,30 @@ static enum mics_status update_latest(const char *out, const char *final, struct
     return MICS_OK;
 }
 
-/* If there is a checkpoint of the same step, exchange the two atomically; the old one is then
- * removed under the temporary name. */
+/* For file systems that cannot exchange two folders, as NFS and Lustre. At each moment the old or
+ * the new checkpoint is there, under its own name or aside. */
+static enum mics_status replace_in_turn(const char *temporary, const char *final,
+                                        struct mics_err *err)
+{
+    char aside[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(aside, err, "%s" ASIDE, final);
+
+    if (status == MICS_OK)
+        status = mics_file_remove_tree(aside, err); /* `final` is there: this one is older */
+    if (status != MICS_OK)
+        return status;
+    if (rename(final, aside) != 0)
+        return mics_err_set_errno(err, "%s", final);
+    if (rename(temporary, final) != 0) {
+        mics_err_set_errno(err, "%s", final);
+        return rename(aside, final) == 0 ? MICS_ERR_IO
+                                         : mics_err_set_errno(err, "%s: left there", aside);
+    }
+    return mics_file_remove_tree(aside, err);
+}
+
+/* If there is a checkpoint of the same step, exchange the two atomically where the file system can;
+ * the old one is then removed under the temporary name. */
 static enum mics_status move_into_place(const char *temporary, const char *final,
                                         struct mics_err *err)
 {
@@ -279,9 +369,11 @@ static enum mics_status move_into_place(const char *temporary, const char *final
         return MICS_OK;
     if (errno != ENOTEMPTY && errno != EEXIST)
         return mics_err_set_errno(err, "%s", final);
-    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) != 0)
-        return mics_err_set_errno(err, "%s: cannot replace the checkpoint there", final);
-    return mics_file_remove_tree(temporary, err);
+    if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0)
+        return mics_file_remove_tree(temporary, err);
+    if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+        return replace_in_turn(temporary, final, err);
+    return mics_err_set_errno(err, "%s: cannot replace the checkpoint there", final);
 }
 
 enum mics_status mics_checkpoint_publish(const char *out, const char *temporary, const char *final,
@@ -294,7 +386,7 @@ enum mics_status mics_checkpoint_publish(const char *out, const char *temporary,
     if (status == MICS_OK)
         status = mics_file_sync_folder(out, err);
     if (status == MICS_OK)
-        status = update_latest(out, final, err);
+        status = update_latest(out, strrchr(final, '/') + 1, err);
     return status == MICS_OK ? mics_file_sync_folder(out, err) : status;
 }
 
@@ -312,23 +404,33 @@ static enum mics_status remove_checkpoint(const char *out, const char *name, str
     return mics_file_remove_tree(temporary, err);
 }
 
+enum mics_status mics_run_folder_begin(const char *out, struct mics_err *err)
+{
+    const enum mics_status status = update_latest(out, NO_CHECKPOINT, err);
+
+    return status == MICS_OK ? mics_file_sync_folder(out, err) : status;
+}
+
 enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
-                                       uint64_t saved, struct mics_err *err)
+                                       uint64_t before, uint64_t saved, struct mics_err *err)
 {
     struct step_names names = {0};
     enum mics_status status = MICS_OK;
-    uint64_t newer = 0; /* checkpoints newer than this one, up to step `saved` */
+    uint64_t newer = 0; /* checkpoints of this run that are newer than this one */
 
-    if (keep->last == 0)
+    if (keep->last == 0 && !keep->discard_later)
         return MICS_OK;
     status = read_step_names(out, STEP_FINAL, &names, err);
     for (size_t i = names.count; status == MICS_OK && i > 0; i--) {
         const struct step_name *name = &names.items[i - 1];
-        const bool is_stale = name->step > saved;
+        const bool is_later = name->step > saved;
+        const bool is_passed = name->step < saved && name->step > before;
 
+        if (is_later ? !keep->discard_later : keep->last == 0)
+            continue;
         if (keep->every && name->step % keep->every == 0)
-            newer += !is_stale;
-        else if (is_stale || newer++ >= keep->last)
+            newer += !is_later && !is_passed;
+        else if (is_later || is_passed || newer++ >= keep->last)
             status = remove_checkpoint(out, name->name, err);
     }
     free_step_names(&names);

@@ -6,7 +6,9 @@
  *     OUT/step-000600.tmp.1234/     (being written)
  *     OUT/latest -> step-000400
  *
- * A checkpoint's folder gets its final name by one rename. Only rank 0 renames.
+ * A checkpoint's folder gets its final name by one rename. Only rank 0 renames. One of the same
+ * step is exchanged for it, or, on file systems that cannot, renamed to step-000400.old before and
+ * removed afterwards; in between, step-000400.old is the checkpoint.
  */
 #ifndef MICS_CKPT_FOLDER_H
 #define MICS_CKPT_FOLDER_H
@@ -19,8 +21,17 @@
 #include <stdint.h>
 
 /* Create OUT if needed, and lock it until the descriptor *lock is closed, so that no two runs use
- * it. Removes what a killed run left under temporary names. */
+ * it. Removes what a killed run left under temporary names, and puts back the checkpoint that it
+ * had moved aside to replace it. */
 enum mics_status mics_run_folder_open(const char *out, int *lock, struct mics_err *err);
+
+/* Correct the path of a checkpoint that mics_checkpoint_find() found aside, if
+ * mics_run_folder_open() has put it back since. */
+void mics_checkpoint_locate(char *path);
+
+/* A new run begins in OUT, which has checkpoints of another run: until the first one of this run is
+ * published, OUT counts as a folder without checkpoints. */
+enum mics_status mics_run_folder_begin(const char *out, struct mics_err *err);
 
 /* Does OUT contain checkpoints? */
 bool mics_run_folder_has_checkpoints(const char *out);
@@ -48,14 +59,17 @@ enum mics_status mics_checkpoint_publish(const char *out, const char *temporary,
                                          struct mics_err *err);
 
 /* Which checkpoints to keep: the last `last` (0: all), and those whose step is a multiple of
- * `every` (0: none for this reason). */
+ * `every` (0: none for this reason). Those of later steps than the last save are of another run,
+ * and are kept until this run has passed them, unless `discard_later`. */
 struct mics_keep {
     uint64_t last, every;
+    bool discard_later;
 };
 
 /* Remove the other checkpoints of OUT after the one of step `saved` was published; that one is
- * always kept. Checkpoints of later steps are from another run and count as the oldest. */
+ * always kept. `before`: the step of this run's save before, or of the checkpoint that it
+ * continued; what is between the two steps is of another run. */
 enum mics_status mics_checkpoint_prune(const char *out, const struct mics_keep *keep,
-                                       uint64_t saved, struct mics_err *err);
+                                       uint64_t before, uint64_t saved, struct mics_err *err);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 static json_t *shape_to_json(const struct mics_shape *shape)
 {
@@ -112,6 +113,24 @@ static json_t *files_to_json(const struct mics_manifest *manifest)
     return files;
 }
 
+/* hash[HASH_DIGITS + 1] = the checksum of a document, without the member that has it. */
+static enum mics_status hash_doc(const json_t *doc, char *hash, struct mics_err *err)
+{
+    json_t *others = json_copy((json_t *)(uintptr_t)doc);
+    char *data = NULL;
+    size_t size = 0;
+
+    if (!others)
+        return mics_err_nomem(err);
+    json_object_del(others, "xxh64");
+    const enum mics_status status = mics_doc_encode(others, MICS_DOC_MSGPACK, &data, &size, err);
+    if (status == MICS_OK)
+        snprintf(hash, HASH_DIGITS + 1, "%016" PRIx64, (uint64_t)XXH64(data, size, 0));
+    free(data);
+    json_decref(others);
+    return status;
+}
+
 enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
                                       const struct mics_ckpt_form *form, json_t **out,
                                       struct mics_err *err)
@@ -123,6 +142,8 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
     } members[] = {
         {"step", json_integer((json_int_t)manifest->step)},
         {"samples", json_integer((json_int_t)manifest->samples)},
+        {"since", json_pack("{s:I,s:I}", "step", (json_int_t)manifest->base_step, "samples",
+                            (json_int_t)manifest->base_samples)},
         {"shape", shape_to_json(&form->choice->shape)},
         {"model", mics_model_to_json(form->model)},
         {"states", mics_ckpt_states_to_json(form->states)},
@@ -139,12 +160,36 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
         failed |= json_object_set_new(doc, members[i].key, members[i].value) != 0;
     if (manifest->tokenizer)
         failed |= json_object_set(doc, "tokenizer", manifest->tokenizer) != 0;
-    if (failed) {
+    char hash[HASH_DIGITS + 1];
+    enum mics_status status = failed ? mics_err_nomem(err) : hash_doc(doc, hash, err);
+    if (status == MICS_OK && json_object_set_new(doc, "xxh64", json_string(hash)) != 0)
+        status = mics_err_nomem(err);
+    if (status == MICS_OK)
+        *out = doc;
+    else
         json_decref(doc);
-        return mics_err_nomem(err);
-    }
-    *out = doc;
-    return MICS_OK;
+    return status;
+}
+
+enum mics_status mics_manifest_check(const json_t *doc, struct mics_err *err)
+{
+    const json_t *then = json_object_get(doc, "xxh64");
+    char now[HASH_DIGITS + 1];
+    enum mics_status status =
+        mics_doc_expect(doc, MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION, err);
+
+    if (status != MICS_OK || (!then && json_integer_value(json_object_get(doc, "v")) == 1))
+        return status;
+    if (!json_is_string(then))
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "xxh64: expected a string: the manifest is "
+                            "damaged");
+    status = hash_doc(doc, now, err);
+    if (status == MICS_OK && strcmp(json_string_value(then), now) != 0)
+        status = mics_err_set(err, MICS_ERR_FORMAT,
+                              "is damaged: its checksum is %.32s, but its contents have %s",
+                              json_string_value(then), now);
+    return status;
 }
 
 static enum mics_status read_file(const struct mics_cursor *at, uint32_t index,
@@ -189,14 +234,44 @@ static enum mics_status read_files(const struct mics_cursor *root, struct mics_m
     return status;
 }
 
-static enum mics_status read_members(const struct mics_cursor *root, struct mics_manifest *manifest,
-                                     struct mics_err *err)
+/* Steps and samples of a training, which the plan's batch connects. */
+static enum mics_status read_counts(const struct mics_cursor *root, struct mics_manifest *manifest,
+                                    struct mics_err *err)
 {
-    struct mics_cursor part;
+    const json_int_t batch =
+        json_integer_value(json_object_get(json_object_get(root->value, "plan"), "global_batch"));
+    struct mics_cursor since;
     enum mics_status status = mics_cursor_u64(root, "step", 0, INT64_MAX, &manifest->step, err);
 
     if (status == MICS_OK)
         status = mics_cursor_u64(root, "samples", 0, INT64_MAX, &manifest->samples, err);
+    manifest->base_step = manifest->step;
+    manifest->base_samples = manifest->samples;
+    if (status != MICS_OK || !mics_cursor_has(root, "since"))
+        return status;
+    status = mics_cursor_object(root, "since", &since, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&since, "step", 0, manifest->step, &manifest->base_step, err);
+    if (status == MICS_OK)
+        status =
+            mics_cursor_u64(&since, "samples", 0, manifest->samples, &manifest->base_samples, err);
+    const uint64_t steps = manifest->step - manifest->base_step;
+    const uint64_t samples = manifest->samples - manifest->base_samples;
+    if (status == MICS_OK && batch > 0 &&
+        (samples / (uint64_t)batch != steps || samples % (uint64_t)batch != 0))
+        return mics_cursor_fail(root, "samples", err,
+                                "%" PRIu64 " steps of %" JSON_INTEGER_FORMAT
+                                " sequences do not make %" PRIu64,
+                                steps, batch, samples);
+    return status;
+}
+
+static enum mics_status read_members(const struct mics_cursor *root, struct mics_manifest *manifest,
+                                     struct mics_err *err)
+{
+    struct mics_cursor part;
+    enum mics_status status = read_counts(root, manifest, err);
+
     if (status == MICS_OK)
         status = mics_cursor_object(root, "plan", &part, err);
     if (status == MICS_OK)
@@ -222,8 +297,7 @@ enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err)
 {
     struct mics_cursor root = mics_cursor_root(doc);
-    enum mics_status status =
-        mics_doc_expect(doc, MICS_CHECKPOINT_KIND, MICS_CHECKPOINT_VERSION, err);
+    enum mics_status status = mics_manifest_check(doc, err);
 
     *out = (struct mics_manifest){0};
     if (status == MICS_OK)

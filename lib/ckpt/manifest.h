@@ -4,7 +4,7 @@
  *
  * It is written last: a folder with a manifest is complete. It has the plan, the table of units and
  * tensors with their offsets in the flat vectors, the shape that cuts these, and size and XXH64 of
- * each file.
+ * each file. Its own member "xxh64" is the XXH64 of all others, encoded as MessagePack.
  */
 #ifndef MICS_CKPT_MANIFEST_H
 #define MICS_CKPT_MANIFEST_H
@@ -19,7 +19,7 @@
 #include <stdio.h>
 
 #define MICS_CHECKPOINT_KIND    "mics.checkpoint"
-#define MICS_CHECKPOINT_VERSION 1
+#define MICS_CHECKPOINT_VERSION 2 /* 1 had no checksum and no "since" */
 #define MICS_MANIFEST_NAME      "manifest.mp"
 #define MICS_CKPT_MAX_FILES     (1u << 20)
 
@@ -34,8 +34,10 @@ struct mics_ckpt_form {
 
 /* Owns its references. */
 struct mics_manifest {
-    uint64_t step;       /* steps done */
-    uint64_t samples;    /* sequences seen by all ranks */
+    uint64_t step;    /* steps done */
+    uint64_t samples; /* sequences seen by all ranks */
+    /* Of the checkpoint that the run continued, or 0: since then steps have the plan's batch. */
+    uint64_t base_step, base_samples;
     json_t *plan;        /* the document mics.plan */
     json_t *training;    /* settings and data of the run; only the trainer interprets it */
     json_t *tokenizer;   /* tokenizer_files.h; NULL: not known */
@@ -51,7 +53,11 @@ enum mics_status mics_manifest_to_doc(const struct mics_manifest *manifest,
                                       const struct mics_ckpt_form *form, json_t **out,
                                       struct mics_err *err);
 
-/* Read the members of struct mics_manifest; mics_ckpt_table_read() reads the table. */
+/* Check kind, version and checksum. MICS_ERR_FORMAT. */
+enum mics_status mics_manifest_check(const json_t *doc, struct mics_err *err);
+
+/* Check the document, and read the members of struct mics_manifest; mics_ckpt_table_read() reads
+ * the table. */
 enum mics_status mics_manifest_from_doc(json_t *doc, struct mics_manifest *out,
                                         struct mics_err *err);
 

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/num.h"
 #include "base/threads.h"
 #include "comm/agree.h"
 #include "doc/doc.h"
@@ -33,7 +34,9 @@ struct mics_saver {
     char temporary[MICS_PATH_MAX];
     struct mics_manifest manifest;
     struct mics_file_sum sum; /* of this rank's file */
-    char *encoded;            /* the manifest, on rank 0 */
+    struct mics_progress progress;
+    uint64_t published; /* step of the checkpoint before; 0: none yet */
+    char *encoded;      /* the manifest, on rank 0 */
     size_t encoded_bytes;
 };
 
@@ -65,6 +68,7 @@ enum mics_status mics_saver_new(const struct mics_checkpoint *checkpoint, const 
     saver->checkpoint = *checkpoint;
     saver->out = out;
     saver->keep = *keep;
+    mics_progress_init(&saver->progress, NULL, NULL, 0);
     saver->file = file_of(checkpoint->form, (uint32_t)checkpoint->comm->rank);
     if (saver->file >= 0) {
         saver->count = mics_shard_part_count(checkpoint->form, saved_part(saver));
@@ -109,6 +113,11 @@ bool mics_saver_active(const struct mics_saver *saver)
 bool mics_saver_busy(const struct mics_saver *saver)
 {
     return mics_background_task_busy(&saver->task);
+}
+
+uint64_t mics_saver_written(const struct mics_saver *saver)
+{
+    return atomic_load(&saver->progress.done);
 }
 
 static uint64_t tokenizer_bytes(const struct mics_saver *saver)
@@ -156,7 +165,7 @@ static enum mics_status write_file(void *context, struct mics_err *err)
     status = mics_path_format(path, err, "%s/%s", saver->temporary, name);
     return status == MICS_OK
                ? mics_shard_part_write(path, saver->checkpoint.form, saved_part(saver),
-                                       saver->snapshot, &saver->sum, err)
+                                       saver->snapshot, &saver->sum, &saver->progress, err)
                : status;
 }
 
@@ -252,7 +261,7 @@ static enum mics_status write_manifest(const struct mics_saver *saver, struct mi
         mics_path_format(path, err, "%s/" MICS_MANIFEST_NAME, saver->temporary);
 
     if (status == MICS_OK)
-        status = mics_hashed_file_create(path, &file, err);
+        status = mics_hashed_file_create(path, NULL, &file, err);
     if (status == MICS_OK)
         status = mics_hashed_file_write(file, saver->encoded, saver->encoded_bytes, err);
     if (status == MICS_OK)
@@ -274,7 +283,9 @@ static enum mics_status publish(void *context, struct mics_err *err)
     if (status == MICS_OK)
         status = mics_checkpoint_publish(saver->out, saver->temporary, saver->saved.path, err);
     if (status == MICS_OK)
-        status = mics_checkpoint_prune(saver->out, &saver->keep, saver->saved.step, err);
+        status = mics_checkpoint_prune(saver->out, &saver->keep,
+                                       mics_max_u64(saver->published, saver->manifest.base_step),
+                                       saver->saved.step, err);
     return status;
 }
 
@@ -308,6 +319,7 @@ enum mics_status mics_saver_advance(struct mics_saver *saver, bool *done, struct
         return end_save(saver, status);
     if (saver->stage == WRITING)
         return start_publishing(saver, err);
+    saver->published = saver->saved.step;
     saver->saved.seconds = mics_now_s() - saver->begin_s;
     *saved = saver->saved;
     *done = true;

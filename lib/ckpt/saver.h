@@ -10,10 +10,10 @@
  *     advance  -> rank 0's thread writes the manifest, renames, removes old checkpoints
  *     advance  -> done
  *
- * All functions but mics_saver_busy() and mics_saver_bytes() are collective over the checkpoint's
- * communicator, which the threads do not use. An error is the same on all ranks and is returned by
- * the call that ends its stage. Then the temporary folder has been removed and earlier checkpoints
- * are unchanged.
+ * All functions but mics_saver_busy(), mics_saver_written() and mics_saver_bytes() are collective
+ * over the checkpoint's communicator, which the threads do not use. An error is the same on all
+ * ranks and is returned by the call that ends its stage. Then the temporary folder has been removed
+ * and earlier checkpoints are unchanged.
  *
  * Each optimizer shard is written once: the first `parts` ranks that hold it write a part each
  * (table.h), so that many disks work in parallel.
@@ -50,8 +50,11 @@ void mics_saver_free(struct mics_saver *saver);
 /* Size of this rank's snapshot, bytes; 0 on ranks that write no file. */
 uint64_t mics_saver_bytes(const struct mics_saver *saver);
 
+/* Bytes that this rank's thread has written and read so far, in all saves. Any thread. */
+uint64_t mics_saver_written(const struct mics_saver *saver);
+
 /* Start saving as OUT/step-N. No save may be in progress. The caller sets the manifest's step (on
- * all ranks) and its samples, plan, training, tokenizer and history (at least on rank 0). The saver
+ * all ranks) and its samples, base, plan, training, tokenizer and history (on rank 0). The saver
  * takes over the references in it and clears *manifest. */
 enum mics_status mics_saver_begin(struct mics_saver *saver, struct mics_manifest *manifest,
                                   struct mics_err *err);

@@ -182,7 +182,8 @@ static enum mics_status write_header(struct mics_hashed_file *file,
 
 enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
                                        uint32_t part, const float *values,
-                                       struct mics_file_sum *sum, struct mics_err *err)
+                                       struct mics_file_sum *sum, struct mics_progress *progress,
+                                       struct mics_err *err)
 {
     struct mics_hashed_file *file = NULL;
     struct mics_shard_spec spec = {0};
@@ -190,7 +191,7 @@ enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_
 
     if (status != MICS_OK)
         return status;
-    status = mics_hashed_file_create(path, &file, err);
+    status = mics_hashed_file_create(path, progress, &file, err);
     if (status == MICS_OK)
         status = write_header(file, &spec, err);
     if (status == MICS_OK)
@@ -199,7 +200,7 @@ enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_
         status = mics_hashed_file_finish(file, sum, err);
     else
         mics_hashed_file_drop(file);
-    if (status == MICS_OK && mics_file_read_back(path, sum, err) != MICS_OK)
+    if (status == MICS_OK && mics_file_read_back(path, sum, progress, err) != MICS_OK)
         status = MICS_ERR_IO;
     mics_shard_spec_free(&spec);
     return status;

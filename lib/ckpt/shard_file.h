@@ -58,9 +58,11 @@ enum mics_status mics_shard_part_take(const struct mics_ckpt_form *form, uint32_
                                       struct mics_err *err);
 
 /* Write the elements of a part to `path`, fsync, and read the file back. MICS_ERR_DEVICE: an
- * element is not finite, so that the checkpoint would be useless. */
+ * element is not finite, so that the checkpoint would be useless. `progress` counts the bytes
+ * written and read; or NULL. */
 enum mics_status mics_shard_part_write(const char *path, const struct mics_ckpt_form *form,
                                        uint32_t part, const float *values,
-                                       struct mics_file_sum *sum, struct mics_err *err);
+                                       struct mics_file_sum *sum, struct mics_progress *progress,
+                                       struct mics_err *err);
 
 #endif

@@ -146,6 +146,9 @@ typedef enum mics_status cli_printer(FILE *out, const json_t *doc, int tsv, stru
 enum mics_status cli_write_document(const struct cli_common *common, json_t *doc, int argc,
                                     char **argv, cli_printer *print, struct mics_err *err);
 
+/* On rank 0, before long work: can its result be written to `path`? NULL and "-" are fine. */
+enum mics_status cli_check_output(const char *path, struct mics_err *err);
+
 /* The last call of main: closes standard output. A failure there, such as ENOSPC, turns CLI_DONE
  * into CLI_FAILED. */
 int cli_finish(int code);

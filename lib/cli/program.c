@@ -91,6 +91,13 @@ bool cli_supports_escapes(int fd)
     return cli_is_terminal(fd) && !(no_color && *no_color) && term && strcmp(term, "dumb") != 0;
 }
 
+enum mics_status cli_check_output(const char *path, struct mics_err *err)
+{
+    if (cli_state.rank != 0 || !path || strcmp(path, "-") == 0)
+        return MICS_OK;
+    return mics_file_check_output(path, err);
+}
+
 int cli_finish(int code)
 {
     errno = 0;

@@ -14,13 +14,16 @@
 struct rank_info {
     int rank;          /* at launch */
     int node;          /* lowest launch rank on its node */
-    uint32_t per_node; /* MICS_NODE_RANKS; 0: not set */
+    uint32_t per_node; /* MICS_NODE_RANKS; 0: not set; MALFORMED */
     char host[64];
 };
 
+#define MALFORMED UINT32_MAX
+
 struct world {
     struct mics_world world;
-    struct mics_comm *launch; /* ranks in launch order */
+    struct mics_err declared_err; /* what is wrong with MICS_NODE_RANKS; empty: nothing */
+    struct mics_comm *launch;     /* ranks in launch order */
 };
 
 enum mics_status mics_comm_open(struct mics_comm **out, struct mics_err *err)
@@ -67,6 +70,12 @@ static enum mics_status check_declared(const struct rank_info *all, uint32_t siz
 {
     const uint32_t per_node = all[0].per_node;
 
+    for (uint32_t i = 0; i < size; i++)
+        if (all[i].per_node == MALFORMED)
+            return err->text[0]
+                       ? MICS_ERR_ARG
+                       : mics_err_set(err, MICS_ERR_ARG,
+                                      "MICS_NODE_RANKS: not a number of ranks on rank %u", i);
     for (uint32_t i = 1; i < size; i++)
         if (all[i].per_node != per_node)
             return mics_err_set(err, MICS_ERR_ARG,
@@ -132,6 +141,8 @@ static enum mics_status describe_nodes(struct mics_world *world, const struct ra
     return MICS_OK;
 }
 
+/* Nodes are as declared, or, if there is something wrong with that, as they are: the mistake is
+ * kept for mics_world_check(). */
 static enum mics_status find_nodes(struct world *own, uint32_t per_node, struct mics_err *err)
 {
     struct mics_comm *launch = own->launch;
@@ -142,11 +153,11 @@ static enum mics_status find_nodes(struct world *own, uint32_t per_node, struct 
     if (!all)
         return mics_err_nomem(err);
     own->world.size = (uint32_t)launch->size;
-    own->world.declared = per_node > 0;
     status = launch->ops->all_gather_now(launch, &own_rank, all, sizeof own_rank, err);
-    if (status == MICS_OK)
-        status = check_declared(all, own->world.size, err);
     if (status == MICS_OK) {
+        if (check_declared(all, own->world.size, &own->declared_err) != MICS_OK)
+            per_node = 0;
+        own->world.declared = per_node > 0;
         if (per_node > 0)
             declare_nodes(all, own->world.size, per_node);
         qsort(all, own->world.size, sizeof *all, by_node);
@@ -169,8 +180,30 @@ static enum mics_status open_comms(struct world *own, struct mics_err *err)
                                    &world->node_comm, err);
 }
 
-enum mics_status mics_world_open_over(struct mics_comm *comm, uint32_t ranks_per_node,
-                                      struct mics_world **out, struct mics_err *err)
+enum mics_status mics_world_check(const struct mics_world *world, struct mics_err *err)
+{
+    const struct world *own = (const struct world *)world;
+
+    if (!own->declared_err.text[0])
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_ARG, "%s", own->declared_err.text);
+}
+
+static enum mics_status check_or_close(struct mics_world **world, struct mics_err *err)
+{
+    const enum mics_status status = mics_world_check(*world, err);
+
+    if (status != MICS_OK) {
+        mics_world_close(*world);
+        *world = NULL;
+    }
+    return status;
+}
+
+/* `declared_err`: why ranks_per_node is MALFORMED, or empty. */
+static enum mics_status open_over(struct mics_comm *comm, uint32_t ranks_per_node,
+                                  const struct mics_err *declared_err, struct mics_world **out,
+                                  struct mics_err *err)
 {
     struct world *own = calloc(1, sizeof *own);
     enum mics_status status;
@@ -180,6 +213,7 @@ enum mics_status mics_world_open_over(struct mics_comm *comm, uint32_t ranks_per
         return mics_err_nomem(err);
     }
     own->launch = comm;
+    own->declared_err = *declared_err;
     status = find_nodes(own, ranks_per_node, err);
     if (status == MICS_OK)
         status = open_comms(own, err);
@@ -190,18 +224,33 @@ enum mics_status mics_world_open_over(struct mics_comm *comm, uint32_t ranks_per
     return status;
 }
 
-enum mics_status mics_world_open(struct mics_world **out, struct mics_err *err)
+enum mics_status mics_world_open_over(struct mics_comm *comm, uint32_t ranks_per_node,
+                                      struct mics_world **out, struct mics_err *err)
 {
+    const struct mics_err none = {""};
+    enum mics_status status = open_over(comm, ranks_per_node, &none, out, err);
+
+    return status == MICS_OK ? check_or_close(out, err) : status;
+}
+
+enum mics_status mics_world_open_unchecked(struct mics_world **out, struct mics_err *err)
+{
+    struct mics_err declared_err = {""};
     struct mics_comm *comm;
     uint32_t per_node;
-    enum mics_status status = read_declared(&per_node, err);
+    enum mics_status status;
 
-    if (status != MICS_OK)
-        return status;
+    if (read_declared(&per_node, &declared_err) != MICS_OK)
+        per_node = MALFORMED;
     status = mics_comm_open(&comm, err);
-    if (status != MICS_OK)
-        return status;
-    return mics_world_open_over(comm, per_node, out, err);
+    return status == MICS_OK ? open_over(comm, per_node, &declared_err, out, err) : status;
+}
+
+enum mics_status mics_world_open(struct mics_world **out, struct mics_err *err)
+{
+    const enum mics_status status = mics_world_open_unchecked(out, err);
+
+    return status == MICS_OK ? check_or_close(out, err) : status;
 }
 
 void mics_world_close(struct mics_world *world)

@@ -30,6 +30,11 @@ struct mics_world {
  * or does not divide their number; other errors as mics_comm_open(). */
 enum mics_status mics_world_open(struct mics_world **out, struct mics_err *err);
 
+/* The same, but a mistake in MICS_NODE_RANKS is left to mics_world_check(), so that others can be
+ * reported first; until then the nodes are the real ones. */
+enum mics_status mics_world_open_unchecked(struct mics_world **out, struct mics_err *err);
+enum mics_status mics_world_check(const struct mics_world *world, struct mics_err *err);
+
 /* The world of `comm`, of which it takes ownership, also on failure. ranks_per_node declares nodes;
  * 0: as the backend reports them. For tests over threads. */
 enum mics_status mics_world_open_over(struct mics_comm *comm, uint32_t ranks_per_node,

@@ -5,6 +5,8 @@
  */
 #include "doc/cursor.h"
 
+#include "base/utf8.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -257,6 +259,8 @@ enum mics_status mics_cursor_text(const struct mics_cursor *cursor, const char *
         return status;
     if (strlen(text) >= size)
         return mics_cursor_fail(cursor, key, err, "more than %zu bytes", size - 1);
+    if (mics_utf8_has_control(text))
+        return mics_cursor_fail(cursor, key, err, "control characters in a name");
     memcpy(out, text, strlen(text) + 1);
     return MICS_OK;
 }

@@ -22,7 +22,7 @@ enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_optio
     struct mics_comm *world;
 
     *job = (struct mics_job){.options = options, .lock = -1};
-    status = mics_world_open(&job->world, err);
+    status = mics_world_open_unchecked(&job->world, err);
     if (status != MICS_OK)
         return status;
     world = job->world->comm;
@@ -131,9 +131,14 @@ static enum mics_status merge_settings(struct mics_job *job, struct mics_err *er
     if (status == MICS_OK)
         status = mics_settings_override(&job->settings, options->overrides, options->override_count,
                                         job->plan->choice.optimizer, err);
-    return status == MICS_OK ? mics_settings_resolve(&job->settings, &job->plan->choice,
-                                                     job->plan->model->param_count, err)
-                             : status;
+    if (status == MICS_OK)
+        status = mics_settings_resolve(&job->settings, &job->plan->choice,
+                                       job->plan->model->param_count, err);
+    if (status == MICS_OK && options->max_nonfinite > 0 && !(job->settings.clip > 0))
+        status = mics_err_set(err, MICS_ERR_ARG,
+                              "--on-nonfinite=skip needs clipping, which decides before the update "
+                              "whether a step is finite: make the plan without --no-clip");
+    return status;
 }
 
 static enum mics_status name_folder(struct mics_job *job, struct mics_err *err)
@@ -156,6 +161,8 @@ static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
     if (mics_world_is_even(world) && world->node_count == shape->nodes &&
         world->local_size == shape->per_node)
         return MICS_OK;
+    if (mics_world_check(world, NULL) != MICS_OK && world->size == ranks)
+        return MICS_OK; /* nodes are not as declared, which check_world() tells after all else */
     if (mics_world_is_even(world))
         snprintf(nodes, sizeof nodes, "%u of %u", world->node_count, world->local_size);
     else
@@ -169,6 +176,11 @@ static enum mics_status check_shape(struct mics_job *job, struct mics_err *err)
             : ": give a plan for them with -p to continue from this checkpoint");
 }
 
+static enum mics_status check_world(struct mics_job *job, struct mics_err *err)
+{
+    return mics_world_check(job->world, err);
+}
+
 /* On rank 0: create and lock the folder, refuse one that has checkpoints for a new run, and create
  * the empty file `probe` in it. */
 static enum mics_status open_folder(struct mics_job *job, const char *probe, struct mics_err *err)
@@ -177,8 +189,11 @@ static enum mics_status open_folder(struct mics_job *job, const char *probe, str
     enum mics_status status = mics_run_folder_open(job->out, &job->lock, err);
     int fd;
 
+    if (status == MICS_OK && job->options->trace)
+        status = mics_file_check_output(job->options->trace, err);
     if (status != MICS_OK)
         return status;
+    mics_checkpoint_locate(job->checkpoint);
     if (fresh && mics_run_folder_has_checkpoints(job->out))
         return mics_err_set(err, MICS_ERR_IO,
                             "%s: has checkpoints already: continue with --resume, choose another "
@@ -212,6 +227,9 @@ static enum mics_status open_shared_folder(struct mics_job *job, struct mics_err
     status = mics_agree(job->control, status, err);
     if (lead)
         unlink(probe);
+    if (status == MICS_OK)
+        status = job->control->ops->broadcast_now(job->control, job->checkpoint,
+                                                  sizeof job->checkpoint, 0, err);
     return status;
 }
 
@@ -353,6 +371,7 @@ enum mics_status mics_job_open(struct mics_job *job, struct mics_err *err)
         {"reading the tokenizer", MICS_STARTUP_LIMIT_IO, mics_job_open_tokenizer},
         {"reading the data", MICS_STARTUP_LIMIT_IO, open_data},
         {"comparing tokenizers", MICS_STARTUP_LIMIT_IO, mics_job_match_tokenizer},
+        {"looking at MICS_NODE_RANKS", MICS_STARTUP_LIMIT_DEFAULT, check_world},
         {"opening the output folder", MICS_STARTUP_LIMIT_IO, open_shared_folder},
         {"creating communicators and allocating memory", MICS_STARTUP_LIMIT_DEFAULT, open_engine},
     };
@@ -398,6 +417,14 @@ static enum mics_status open_trace(struct mics_job *job, struct mics_run *run, s
     return mics_agree(job->control, status, err);
 }
 
+/* Is this a new run in a folder that may have checkpoints of another? */
+static bool replaces_run(const struct mics_job *job)
+{
+    const struct mics_job_options *options = job->options;
+
+    return options->overwrite && !job->checkpoint_doc && !options->eval && !options->paced;
+}
+
 enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
                                 struct mics_run *run, struct mics_err *err)
 {
@@ -419,25 +446,29 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
     status = mics_agree(job->control, extend_history(job, err), err);
     if (status != MICS_OK)
         return status;
-    const struct mics_run_options run_options = {.settings = &job->settings,
-                                                 .plan = job->plan,
-                                                 .plan_doc = job->plan_doc,
-                                                 .history =
-                                                     json_object_get(job->history_doc, "history"),
-                                                 .world = job->world,
-                                                 .control = job->control,
-                                                 .engine = job->engine,
-                                                 .device = job->device,
-                                                 .data = &job->data,
-                                                 .tokenizer_files = &job->tokenizer.files,
-                                                 .tokenizer_doc = job->tokenizer_doc,
-                                                 .out = job->out,
-                                                 .init = options->init,
-                                                 .save_every = options->save_every,
-                                                 .keep = options->keep,
-                                                 .eval = options->eval,
-                                                 .paced = options->paced,
-                                                 .observer = *observer};
+    struct mics_run_options run_options = {.settings = &job->settings,
+                                           .plan = job->plan,
+                                           .plan_doc = job->plan_doc,
+                                           .history = json_object_get(job->history_doc, "history"),
+                                           .world = job->world,
+                                           .control = job->control,
+                                           .engine = job->engine,
+                                           .device = job->device,
+                                           .data = &job->data,
+                                           .tokenizer_files = &job->tokenizer.files,
+                                           .tokenizer_doc = job->tokenizer_doc,
+                                           .out = job->out,
+                                           .init = options->init,
+                                           .save_every = options->save_every,
+                                           .keep = options->keep,
+                                           .max_save_failures = options->max_save_failures,
+                                           .max_nonfinite = options->max_nonfinite,
+                                           .skip_first = options->skip_first,
+                                           .skip_last = options->skip_last,
+                                           .eval = options->eval,
+                                           .paced = options->paced,
+                                           .observer = *observer};
+    run_options.keep.discard_later |= replaces_run(job) && options->keep.last > 0;
     status = mics_run_init(run, &run_options, err);
     if (status != MICS_OK)
         return status;
@@ -446,7 +477,13 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
             mics_run_resume(run, job->checkpoint, job->checkpoint_doc, options->other_data, err);
     else
         status = mics_agree(job->control, mics_run_begin(run, err), err);
-    return status == MICS_OK ? open_trace(job, run, err) : status;
+    if (status == MICS_OK)
+        status = open_trace(job, run, err);
+    if (status != MICS_OK || !replaces_run(job))
+        return status;
+    if (job->world->rank == 0)
+        status = mics_run_folder_begin(job->out, err);
+    return mics_agree(job->control, status, err);
 }
 
 enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, struct mics_err *err)

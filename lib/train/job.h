@@ -30,6 +30,7 @@ struct mics_job_options {
     bool eval; /* of `init` on all of the data; nothing is trained or written */
     uint64_t save_every;
     struct mics_keep keep;
+    uint64_t max_save_failures, max_nonfinite, skip_first, skip_last; /* struct mics_run_options */
     enum mics_device_kind kind;
     bool paced;        /* nothing is computed: each operation only takes its predicted time */
     const char *pace;  /* path of the plan whose predicted times are used; NULL: the job's plan */

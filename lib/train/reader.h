@@ -52,8 +52,7 @@ void mics_reader_close(struct mics_reader *reader); /* all zeros is fine */
 enum mics_status mics_reader_take(struct mics_reader *reader, uint64_t first, struct mics_err *err);
 /* Begin to read the step after the one that was taken last. */
 void mics_reader_ahead(struct mics_reader *reader);
-/* tokens[micro_batch * T] and targets of a micro-step of what was taken, before the next one is
- * read. */
+/* tokens[micro_batch * T] and targets of a micro-step of what was taken, until the next is read. */
 void mics_reader_copy(const struct mics_reader *reader, uint32_t micro_step, int32_t *tokens,
                       int32_t *targets);
 

@@ -24,7 +24,7 @@
 #define GRACE_INITIAL_S 60 /* before the first step is timed */
 
 /* The flags of a rank: these, and its requests (enum mics_request). */
-enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9 };
+enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9, FLAG_RETRY = 1 << 10 };
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err)
@@ -138,9 +138,30 @@ static enum mics_status check_reads(const struct batch *batch, struct mics_err *
                                     : mics_err_set(err, batch->status, "data: %s", batch->err.text);
 }
 
+/* A step to train: its first sample is number first + 1 of the training. */
+struct train_batch {
+    const struct mics_run *run;
+    uint64_t first;
+};
+
+/* Samples that are left out are rows without targets. */
 static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
-    mics_reader_copy(context, micro_step, tokens, targets);
+    const struct train_batch *batch = context;
+    const struct mics_run *run = batch->run;
+    const struct mics_world *world = run->options.world;
+    const struct mics_plan_choice *choice = &run->options.plan->choice;
+
+    mics_reader_copy(&run->reader, micro_step, tokens, targets);
+    for (uint32_t row = 0; row < choice->micro_batch; row++) {
+        const size_t offset = (size_t)row * choice->seq;
+        const uint64_t sample =
+            batch->first + 1 +
+            mics_data_batch_slot(micro_step, world->size, world->rank, choice->micro_batch, row);
+
+        if (sample >= run->options.skip_first && sample <= run->options.skip_last)
+            mask_row(choice->seq, tokens + offset, targets + offset);
+    }
 }
 
 /* Slot i of `total` evaluates window floor(i * windows / total); slots past the end are masked. */
@@ -227,11 +248,12 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
 /* While the step computes, the next one is read. */
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
+    const uint64_t first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
+    struct train_batch batch = {.run = run, .first = first};
     struct mics_step_input input = {.step = (uint32_t)step,
                                     .lr = (float)mics_lr_at(&run->lr, step),
                                     .fill = fill_train,
-                                    .fill_context = &run->reader};
-    const uint64_t first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
+                                    .fill_context = &batch};
     struct mics_err read_err = {""};
     const enum mics_status read = mics_reader_take(&run->reader, first, &read_err);
     enum mics_status status = mics_engine_submit(run->options.engine, &input, err);
@@ -245,7 +267,11 @@ static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_
 
 static void add_to_totals(struct mics_run *run, const struct mics_step_record *record)
 {
-    run->recent_loss[run->counted++ % MICS_RUN_RECENT_STEPS] = record->loss;
+    const bool finite = isfinite(record->loss);
+
+    run->recent_loss[run->counted % MICS_RUN_RECENT_STEPS] =
+        finite ? record->loss : mics_run_recent_loss(run);
+    run->counted++;
     run->sum.seconds += record->seconds;
     run->sum.compute_s += record->compute_s;
     run->sum.comm_s += record->comm_s;
@@ -262,22 +288,6 @@ double mics_run_recent_loss(const struct mics_run *run)
     for (uint64_t i = 0; i < count; i++)
         sum += run->recent_loss[i];
     return sum / (double)count;
-}
-
-static enum mics_status check_finite(const struct mics_run *run,
-                                     const struct mics_step_record *record, struct mics_err *err)
-{
-    const bool loss = !isfinite(record->loss);
-
-    if (!loss && isfinite(record->grad_norm))
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_DEVICE,
-                        "step %llu: the %s is %g: training has diverged (a lower --lr, a longer "
-                        "--warmup or clipping may help); %s%s",
-                        (unsigned long long)record->step, loss ? "loss" : "gradient norm",
-                        loss ? record->loss : record->grad_norm,
-                        run->last_checkpoint[0] ? "last checkpoint: " : "there is no checkpoint",
-                        run->last_checkpoint);
 }
 
 /* Times by class are taken in the first steps of a run, and then in every tenth. */
@@ -332,7 +342,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         return mics_run_mark_local(run, status);
     if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->step)
         *rank0_status = observer->step(observer->context, &record, err);
-    return check_finite(run, &record, err);
+    return mics_run_check_finite(run, &record, rank0_status, err);
 }
 
 /* Collect every step in flight. */
@@ -346,13 +356,19 @@ static enum mics_status drain(struct mics_run *run, enum mics_status *rank0_stat
     return status;
 }
 
+static bool save_is_due_again(const struct mics_run *run)
+{
+    return run->retry_s > 0 && mics_now_s() >= run->retry_s && !mics_saver_active(run->saver);
+}
+
 /* *flags: those of all ranks, or-ed together. Collective. */
 static enum mics_status exchange_flags(struct mics_run *run, enum mics_status rank0_status,
                                        uint32_t *flags, struct mics_err *err)
 {
     struct mics_comm *control = run->options.control;
     const uint32_t own = mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
-                         (mics_saver_busy(run->saver) ? FLAG_SAVING : 0);
+                         (mics_saver_busy(run->saver) ? FLAG_SAVING : 0) |
+                         (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
     enum mics_status status =
         control->ops->all_gather_now(control, &own, run->rank_flags, sizeof own, err);
 
@@ -362,15 +378,22 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
     return mics_run_mark_local(run, status);
 }
 
+/* Begin a checkpoint after completing the one before. With `wait`, the last of the run, complete
+ * it; then a failure is not survived. */
 static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *rank0_status,
                              struct mics_err *err)
 {
     enum mics_status status;
 
     run->saving = true;
-    status = mics_run_save(run, rank0_status, err);
+    status =
+        mics_run_survive_save(run, mics_run_finish_save(run, rank0_status, err), rank0_status, err);
+    if (status == MICS_OK)
+        status = mics_run_save(run, err);
     if (status == MICS_OK && wait)
         status = mics_run_finish_save(run, rank0_status, err);
+    if (!wait)
+        status = mics_run_survive_save(run, status, rank0_status, err);
     run->saving = false;
     return status;
 }
@@ -390,8 +413,8 @@ static enum mics_status validate_and_save(struct mics_run *run, uint32_t request
         status = validate(run, rank0_status, err);
     if (status == MICS_OK)
         status = mics_agree(run->options.control, *rank0_status, err);
-    if (status == MICS_OK &&
-        (last || stop || requests & MICS_REQUEST_SAVE || (every && run->step % every == 0)))
+    if (status == MICS_OK && (last || stop || requests & (MICS_REQUEST_SAVE | FLAG_RETRY) ||
+                              (every && run->step % every == 0)))
         status = save(run, last || stop, rank0_status, err);
     if (requests & MICS_REQUEST_SAVE)
         mics_signals_clear_save(); /* not earlier: the launcher's signal has reached all ranks */
@@ -422,7 +445,8 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     if (status == MICS_OK)
         status = exchange_flags(run, *rank0_status, &flags, err);
     if (status == MICS_OK && mics_saver_active(run->saver) && !(flags & FLAG_SAVING))
-        status = mics_run_advance_save(run, rank0_status, err);
+        status = mics_run_survive_save(run, mics_run_advance_save(run, rank0_status, err),
+                                       rank0_status, err);
     flags &= ~(uint32_t)FLAG_SAVING;
     if (status != MICS_OK || !must_drain(run, step, flags))
         return status;
@@ -475,7 +499,7 @@ static void forward_notes(const struct mics_run *run)
     struct mics_device *device = run->options.device;
     struct mics_device_note note;
 
-    while (run->options.observer.note && device->ops->next_note &&
+    while (run->options.observer.note && device && device->ops->next_note &&
            device->ops->next_note(device, &note))
         run->options.observer.note(&note);
 }

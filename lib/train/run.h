@@ -29,7 +29,11 @@ struct mics_run_observer {
                             double seconds, struct mics_err *err);
     enum mics_status (*saved)(void *context, uint64_t step, const struct mics_saved *saved,
                               double seconds, struct mics_err *err);
-    void (*note)(const struct mics_device_note *note); /* a message of the device */
+    /* A fault that the run survives: an event for the metrics, which belongs to the callee; NULL:
+     * out of memory. */
+    enum mics_status (*fault)(void *context, json_t *event, struct mics_err *err);
+    /* A message of the device, or (on rank 0) a warning. */
+    void (*note)(const struct mics_device_note *note);
     void *context;
 };
 
@@ -49,6 +53,10 @@ struct mics_run_options {
     const char *init;    /* model on disk with the initial parameters of a new run, or NULL */
     uint64_t save_every; /* steps; 0: save at the end only */
     struct mics_keep keep;
+    uint64_t max_save_failures; /* in a row, which end the run; 0 or 1: the first one does */
+    uint64_t max_nonfinite;     /* steps in a row that are not finite and are skipped; 0: none */
+    /* Samples that are not learned, in the order of training, from 1; 0: none. */
+    uint64_t skip_first, skip_last;
     bool eval;  /* for mics_run_eval(): nothing is trained or saved */
     bool paced; /* nothing is computed, so parameters are not initialised, validated or saved */
     struct mics_run_observer observer;
@@ -77,6 +85,9 @@ struct mics_run {
     struct mics_saver *saver;
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
     uint64_t saved_step;                 /* of the checkpoint that was begun last */
+    uint64_t save_failures;              /* since the last checkpoint */
+    double retry_s;                      /* when a failed save is due again; 0: none has failed */
+    uint64_t nonfinite, nonfinite_row;   /* steps of this run that were skipped; in a row */
     atomic_bool saving;                  /* the ranks wait for a checkpoint; read by the watchdog */
     atomic_uint_fast64_t submitted_step; /* read by the watchdog */
     uint32_t *rank_flags;                /* [world_size] receives the flags of all ranks */

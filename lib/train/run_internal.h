@@ -16,10 +16,9 @@ struct mics_checkpoint mics_run_checkpoint(const struct mics_run *run);
 /* Allocate what saving needs. Collective. */
 enum mics_status mics_run_open_saver(struct mics_run *run, struct mics_err *err);
 
-/* Begin a checkpoint of the current step, unless that step has one already; an earlier checkpoint
- * is finished first. All steps must be collected. Collective. */
-enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_status,
-                               struct mics_err *err);
+/* Begin a checkpoint of the current step, unless that step has one already; none may be under way.
+ * All steps must be collected. Collective. */
+enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err);
 /* Advance the checkpoint under way to its next stage; no rank may still be busy with the present
  * one. Collective. */
 enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *rank0_status,
@@ -27,6 +26,16 @@ enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *r
 /* Wait for the checkpoint under way, if any, and agree on *rank0_status. Collective. */
 enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *rank0_status,
                                       struct mics_err *err);
+
+/* A step with a gradient that is not finite changed nothing, because the gradient is clipped. Skip
+ * it, unless that is not asked for or was done too often in a row. */
+enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_step_record *record,
+                                       enum mics_status *rank0_status, struct mics_err *err);
+
+/* What follows from the status of a save, the same on all ranks: after a failure of the disk,
+ * training goes on unless it was one too many. */
+enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status status,
+                                       enum mics_status *rank0_status, struct mics_err *err);
 
 /* Replace the initial parameters by those of options->init. Collective. */
 enum mics_status mics_run_load_init(struct mics_run *run, struct mics_err *err);

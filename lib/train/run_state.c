@@ -91,6 +91,8 @@ static enum mics_status advance(struct mics_run *run, bool *done, enum mics_stat
     if (status != MICS_OK || !*done)
         return status;
     snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", saved.path);
+    run->save_failures = 0;
+    run->retry_s = 0;
     if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->saved)
         *rank0_status = observer->saved(observer->context, saved.step, &saved, saved.seconds, err);
     return MICS_OK;
@@ -115,21 +117,20 @@ enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *ra
     return status == MICS_OK ? mics_agree(run->options.control, *rank0_status, err) : status;
 }
 
-enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_status,
-                               struct mics_err *err)
+enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err)
 {
     struct mics_manifest manifest = {0};
     enum mics_status status;
 
     if (run->saved_step == run->step)
         return MICS_OK;
-    status = mics_run_finish_save(run, rank0_status, err);
-    if (status == MICS_OK)
-        status = mics_read_sums_add(run->options.control, &run->reader.sums, &run->read, err);
+    status = mics_read_sums_add(run->options.control, &run->reader.sums, &run->read, err);
     if (status != MICS_OK)
         return status;
     manifest = (struct mics_manifest){.step = run->step,
                                       .samples = run->samples,
+                                      .base_step = run->base_step,
+                                      .base_samples = run->base_samples,
                                       .plan = json_incref(run->options.plan_doc),
                                       .tokenizer = json_incref(run->options.tokenizer_doc),
                                       .history = json_incref(run->options.history)};
@@ -174,6 +175,7 @@ struct data_record {
     uint64_t tokens, seq, seed;
     bool has_read; /* older checkpoints have neither seed nor sums of what was read */
     struct mics_read_sums read;
+    uint64_t trained; /* tokens, all samples; UINT64_MAX: it does not say */
 };
 
 static enum mics_status read_record(const json_t *doc, struct data_record *out,
@@ -182,7 +184,7 @@ static enum mics_status read_record(const json_t *doc, struct data_record *out,
     struct mics_cursor root = mics_cursor_root(doc), training, at;
     enum mics_status status = mics_cursor_object(&root, "training", &training, err);
 
-    *out = (struct data_record){.pack = mics_pack_name(MICS_PACK_CONCAT)};
+    *out = (struct data_record){.pack = mics_pack_name(MICS_PACK_CONCAT), .trained = UINT64_MAX};
     if (status == MICS_OK)
         status = mics_cursor_object(&training, "data", &at, err);
     if (status == MICS_OK)
@@ -191,6 +193,8 @@ static enum mics_status read_record(const json_t *doc, struct data_record *out,
         status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &out->tokens, err);
     if (status == MICS_OK)
         status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &out->seq, err);
+    if (status == MICS_OK && mics_cursor_has(&at, "tokens"))
+        status = mics_cursor_u64(&at, "tokens", 0, INT64_MAX, &out->trained, err);
     if (status != MICS_OK || !mics_cursor_has(&at, "read"))
         return status;
     out->has_read = true;
@@ -209,6 +213,13 @@ static enum mics_status match_data(const struct mics_run *run, const struct data
     char now[17];
 
     snprintf(now, sizeof now, "%016" PRIx64, data->fingerprint);
+    if (then->trained != UINT64_MAX && then->trained != run->samples * then->seq)
+        return mics_err_set(
+            err, MICS_ERR_FORMAT,
+            "the manifest contradicts itself: %llu samples of %llu tokens do not make "
+            "%llu",
+            (unsigned long long)run->samples, (unsigned long long)then->seq,
+            (unsigned long long)then->trained);
     if (then->seq != data->seq)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "the checkpoint has sequences of %llu tokens, the plan %u%s: "

@@ -98,6 +98,12 @@ one_line_and_code() # code
     fi
 }
 
+# A manifest, as JSON, as if it were of version 1, which has no checksum: so a test can change it.
+without_checksum()
+{
+    jq '.v = 1 | del(.xxh64, .since)'
+}
+
 # As a usage mistake: one line, then the hint; exit 2.
 usage_mistake() # program
 {

@@ -167,14 +167,16 @@ metrics()
 @test "show: an incomplete last line of metrics is ignored" {
     metrics | head -c -12 >run.jsonl
     mics-show --tsv run.jsonl | grep -q '^last_line_cut	true$'
-    metrics | sed '5s/loss/loss"/' >bad.jsonl
-    run --separate-stderr mics-show bad.jsonl
-    one_line_and_code 3
-    [[ $stderr == "mics-show: bad.jsonl: line 5, column "* ]]
-    metrics | sed '5s/"step":4/"step":"4"/' >bad.jsonl
-    run --separate-stderr mics-show bad.jsonl
-    one_line_and_code 3
-    [ "$stderr" = "mics-show: bad.jsonl: line 5: step: expected a whole number, found a string" ]
+}
+
+@test "show: lines of metrics that cannot be read are left out and counted, also the first" {
+    metrics | sed -e '5s/loss/loss"/' -e '7s/"step":6/"step":"6"/' >bad.jsonl
+    run -0 --separate-stderr mics-show --tsv bad.jsonl
+    [ "$stderr" = "mics-show: bad.jsonl: left out 2 lines that cannot be read, the first of them line 5" ]
+    [[ $output == *$'bad_lines\t2\n'* && $output == *$'steps\t100\n'* ]]
+    metrics | sed '1s/"run"/"ru/' >bad.jsonl
+    run -0 --separate-stderr mics-show --tsv bad.jsonl
+    [[ $stderr == *"left out 1 line that cannot be read, the first of them line 1" ]]
 }
 
 @test "show: a plan is tables of the choice, memory by region, the step, and the alternatives" {

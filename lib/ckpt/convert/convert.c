@@ -394,6 +394,8 @@ static enum mics_status prepare_reshard(struct job *job, const char *path, json_
     }
     job->manifest.step = reader->manifest.step;
     job->manifest.samples = reader->manifest.samples;
+    job->manifest.base_step = reader->manifest.step; /* the new plan may have another batch */
+    job->manifest.base_samples = reader->manifest.samples;
     job->manifest.plan = json_incref(plan_doc);
     job->manifest.training = json_incref(reader->manifest.training);
     job->manifest.tokenizer = json_incref(reader->manifest.tokenizer);

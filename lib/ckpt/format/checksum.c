@@ -20,17 +20,20 @@ struct mics_hashed_file {
     char *path;
     int fd;
     uint64_t bytes;
+    uint64_t sent; /* bytes whose way to the disk has begun */
     XXH64_state_t *state;
+    struct mics_progress *progress; /* or NULL */
 };
 
-enum mics_status mics_hashed_file_create(const char *path, struct mics_hashed_file **out,
-                                         struct mics_err *err)
+enum mics_status mics_hashed_file_create(const char *path, struct mics_progress *progress,
+                                         struct mics_hashed_file **out, struct mics_err *err)
 {
     struct mics_hashed_file *file = calloc(1, sizeof *file);
 
     if (!file)
         return mics_err_nomem(err);
     file->fd = -1;
+    file->progress = progress;
     file->path = strdup(path);
     file->state = XXH64_createState();
     if (!file->path || !file->state) {
@@ -48,13 +51,27 @@ enum mics_status mics_hashed_file_create(const char *path, struct mics_hashed_fi
     return MICS_OK;
 }
 
+/* Begin to send what is not sent yet to the disk, and wait until it has the piece before. */
+static enum mics_status send_piece(struct mics_hashed_file *file, struct mics_err *err)
+{
+    const off_t begin = (off_t)file->sent, end = (off_t)file->bytes;
+    const off_t before = begin > (off_t)WRITE_MAX ? begin - (off_t)WRITE_MAX : 0;
+
+    file->sent = file->bytes;
+    if (sync_file_range(file->fd, begin, end - begin, SYNC_FILE_RANGE_WRITE) == 0 &&
+        sync_file_range(file->fd, before, begin - before, SYNC_FILE_RANGE_WAIT_BEFORE) == 0)
+        return MICS_OK;
+    if (errno == EIO || errno == ENOSPC || errno == EDQUOT)
+        return mics_err_set_errno(err, "%s", file->path);
+    return MICS_OK; /* not a file that can do this: fsync will do it all */
+}
+
 enum mics_status mics_hashed_file_write(struct mics_hashed_file *file, const void *data,
                                         size_t size, struct mics_err *err)
 {
     const char *at = data;
 
     XXH64_update(file->state, data, size);
-    file->bytes += size;
     while (size > 0) {
         const ssize_t done = write(file->fd, at, size < WRITE_MAX ? size : WRITE_MAX);
 
@@ -64,6 +81,11 @@ enum mics_status mics_hashed_file_write(struct mics_hashed_file *file, const voi
             return mics_err_set_errno(err, "%s", file->path);
         at += done;
         size -= (size_t)done;
+        file->bytes += (uint64_t)done;
+        if (file->progress)
+            mics_progress_add(file->progress, (uint64_t)done);
+        if (file->bytes - file->sent >= WRITE_MAX && send_piece(file, err) != MICS_OK)
+            return MICS_ERR_IO;
     }
     return MICS_OK;
 }
@@ -135,7 +157,7 @@ uint64_t mics_hashed_reader_sum(const struct mics_hashed_reader *reader)
 
 /* Size and sum of an open file. */
 static enum mics_status compare(struct mics_hashed_reader *reader, const struct mics_file_sum *sum,
-                                char *buffer, struct mics_err *err)
+                                char *buffer, struct mics_progress *progress, struct mics_err *err)
 {
     struct stat info;
     enum mics_status status = MICS_OK;
@@ -146,9 +168,13 @@ static enum mics_status compare(struct mics_hashed_reader *reader, const struct 
         return mics_err_set(err, MICS_ERR_IO, "%s: has %lld bytes after writing %llu", reader->path,
                             (long long)info.st_size, (unsigned long long)sum->bytes);
     posix_fadvise(reader->fd, 0, 0, POSIX_FADV_DONTNEED);
-    while (status == MICS_OK && reader->offset < sum->bytes)
-        status = mics_hashed_reader_read(
-            reader, buffer, mics_min_u64(READ_PIECE, sum->bytes - reader->offset), err);
+    while (status == MICS_OK && reader->offset < sum->bytes) {
+        const uint64_t piece = mics_min_u64(READ_PIECE, sum->bytes - reader->offset);
+
+        status = mics_hashed_reader_read(reader, buffer, piece, err);
+        if (progress)
+            mics_progress_add(progress, piece);
+    }
     if (status == MICS_OK && mics_hashed_reader_sum(reader) != sum->xxh64)
         status = mics_err_set(err, MICS_ERR_IO,
                               "%s: is damaged: the disk returns other bytes than were written",
@@ -157,7 +183,7 @@ static enum mics_status compare(struct mics_hashed_reader *reader, const struct 
 }
 
 enum mics_status mics_file_read_back(const char *path, const struct mics_file_sum *sum,
-                                     struct mics_err *err)
+                                     struct mics_progress *progress, struct mics_err *err)
 {
     char *buffer = malloc(READ_PIECE);
     struct mics_hashed_reader reader;
@@ -170,7 +196,7 @@ enum mics_status mics_file_read_back(const char *path, const struct mics_file_su
         status = mics_err_nomem(err);
     if (status == MICS_OK) {
         mics_hashed_reader_start(&reader, path, fd);
-        status = compare(&reader, sum, buffer, err);
+        status = compare(&reader, sum, buffer, progress, err);
     }
     if (fd >= 0)
         close(fd);

@@ -6,6 +6,7 @@
 #define MICS_CKPT_FORMAT_CHECKSUM_H
 
 #include "base/err.h"
+#include "base/progress.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,9 +21,11 @@ struct XXH64_state_s;
 /* A file being written. */
 struct mics_hashed_file;
 
-/* Create the file, or truncate an existing one. Errors of these functions begin with the path. */
-enum mics_status mics_hashed_file_create(const char *path, struct mics_hashed_file **out,
-                                         struct mics_err *err);
+/* Create the file, or truncate an existing one. `progress` counts the bytes written; or NULL. They
+ * are sent to the disk as they come, so that there is little left for the fsync at the end. Errors
+ * of these functions begin with the path. */
+enum mics_status mics_hashed_file_create(const char *path, struct mics_progress *progress,
+                                         struct mics_hashed_file **out, struct mics_err *err);
 enum mics_status mics_hashed_file_write(struct mics_hashed_file *file, const void *data,
                                         size_t size, struct mics_err *err);
 /* fsync and close the file, and free `file`, also after an error. */
@@ -51,8 +54,8 @@ uint64_t mics_hashed_reader_sum(const struct mics_hashed_reader *reader);
 
 /* Read a file back after it was written: MICS_ERR_IO unless size and XXH64 are `sum`. Errors begin
  * with the path. The kernel's cached pages are dropped first where possible, so that the bytes come
- * from the disk. Uses 1 MiB of memory. */
+ * from the disk. Uses 1 MiB of memory. `progress` counts the bytes read; or NULL. */
 enum mics_status mics_file_read_back(const char *path, const struct mics_file_sum *sum,
-                                     struct mics_err *err);
+                                     struct mics_progress *progress, struct mics_err *err);
 
 #endif

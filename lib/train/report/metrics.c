@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,6 +13,8 @@
 struct mics_metrics {
     FILE *out;
     char *path;
+    bool regular;
+    off_t end; /* of the last whole line of a regular file */
 };
 
 /* Cut off a last line without its newline: a killed run did not finish it. */
@@ -56,6 +59,9 @@ enum mics_status mics_metrics_open(const char *path, bool append, struct mics_me
         free(metrics);
         return MICS_ERR_IO;
     }
+    struct stat info;
+    metrics->regular = fstat(fileno(metrics->out), &info) == 0 && S_ISREG(info.st_mode);
+    metrics->end = metrics->regular ? info.st_size : 0;
     *out = metrics;
     return MICS_OK;
 }
@@ -75,10 +81,19 @@ enum mics_status mics_metrics_close(struct mics_metrics *metrics, struct mics_er
 
 static enum mics_status end_line(struct mics_metrics *metrics, struct mics_err *err)
 {
+    errno = 0;
     putc('\n', metrics->out);
-    if (fflush(metrics->out) != 0 || ferror(metrics->out))
-        return mics_err_set_errno(err, "%s", metrics->path);
-    return MICS_OK;
+    if (fflush(metrics->out) == 0 && !ferror(metrics->out)) {
+        metrics->end = metrics->regular ? ftello(metrics->out) : 0;
+        return MICS_OK;
+    }
+
+    const enum mics_status status = mics_err_set_errno(err, "%s", metrics->path);
+    if (metrics->regular) { /* no part of the line stays */
+        __fpurge(metrics->out);
+        (void)!ftruncate(fileno(metrics->out), metrics->end);
+    }
+    return status;
 }
 
 static void put_number(FILE *out, const char *key, double value)

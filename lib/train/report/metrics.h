@@ -8,6 +8,8 @@
  *                            of some steps, after their lines: times by class (plan/op_class.h)
  *     {"event":"val","step":...,"loss":...,"tokens":...,"ms":...}
  *     {"event":"checkpoint","step":...,"path":...,"bytes":...,"ms":...}
+ *     {"event":"save_failed","step":...,"in_a_row":...,"error":...}
+ *     {"event":"skipped","step":...,"in_a_row":...,"first_sample":...,"last_sample":...}
  *     {"event":"end","step":...,"reason":"done", ...}
  *
  * A number that is not finite is null.
@@ -55,11 +57,12 @@ json_t *mics_metrics_number(double value);
 #define MICS_METRICS_KIND    "mics.metrics"
 #define MICS_METRICS_VERSION 1
 
-/* Are these bytes metrics: is the first line a JSON object with an "event" and no "kind"? */
+/* Are these bytes metrics: is the first line that can be read a JSON object with an "event" and no
+ * "kind"? */
 bool mics_metrics_recognize(const char *data, size_t size);
 
-/* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller.
- * MICS_ERR_FORMAT names the line. */
+/* Sum up the lines in a document of the kind mics.metrics, which belongs to the caller. Lines that
+ * cannot be read are counted in it and left out. */
 enum mics_status mics_metrics_summarize(const char *data, size_t size, json_t **out,
                                         struct mics_err *err);
 

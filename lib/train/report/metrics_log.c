@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_BAD_BEGIN 8 /* lines that cannot be read before a file is not taken for metrics */
+
 const char *const mics_metrics_field_names[MICS_METRICS_FIELDS] = {
     "loss",       "lr",      "grad_norm",  "step_ms",   "tokens_per_s",
     "compute_ms", "comm_ms", "exposed_ms", "hidden_ms",
@@ -19,8 +21,9 @@ bool mics_metrics_recognize(const char *data, size_t size)
     json_t *line = NULL;
     bool is_metrics;
 
-    if (mics_lines_next(&lines, &line, NULL) != MICS_OK)
-        return false;
+    while (mics_lines_next(&lines, &line, NULL) == MICS_ERR_FORMAT)
+        if (lines.number >= MAX_BAD_BEGIN)
+            return false;
     is_metrics = json_is_string(json_object_get(line, "event")) && !json_object_get(line, "kind");
     json_decref(line);
     return is_metrics;
@@ -136,15 +139,18 @@ enum mics_status mics_metrics_log_read(const char *data, size_t size, struct mic
     enum mics_status status;
     json_t *line = NULL;
 
-    while ((status = mics_lines_next(&lines, &line, err)) == MICS_OK && line) {
+    while ((status = mics_lines_next(&lines, &line, err)) == MICS_ERR_FORMAT ||
+           (status == MICS_OK && line)) {
         const struct mics_cursor root = mics_cursor_root(line);
 
-        status = read_line(&root, &log, err);
-        json_decref(line);
-        if (status != MICS_OK) {
-            mics_err_prefix(err, "line %zu", lines.number);
-            break;
+        if (status == MICS_OK) {
+            status = read_line(&root, &log, err);
+            json_decref(line);
         }
+        if (status == MICS_ERR_FORMAT && log.bad_lines++ == 0)
+            log.first_bad_line = lines.number;
+        else if (status != MICS_OK && status != MICS_ERR_FORMAT)
+            break;
     }
     if (status != MICS_OK) {
         mics_metrics_log_fini(&log);

@@ -41,10 +41,11 @@ struct mics_metrics_log {
     uint64_t runs, ends, checkpoints; /* a run that was killed has no end */
     json_t *run, *checkpoint, *end;   /* the last event of each kind, or NULL */
     bool last_line_truncated;
+    uint64_t bad_lines, first_bad_line; /* that cannot be read and are left out; 0: none */
 };
 
 /* Read the lines. Events of unknown kinds are skipped: a newer program may have written them. *out
- * is the caller's, to mics_metrics_log_fini(). MICS_ERR_FORMAT names the line. */
+ * is the caller's, to mics_metrics_log_fini(). */
 enum mics_status mics_metrics_log_read(const char *data, size_t size, struct mics_metrics_log *out,
                                        struct mics_err *err);
 void mics_metrics_log_fini(struct mics_metrics_log *log);

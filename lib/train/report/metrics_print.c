@@ -174,6 +174,11 @@ static void tell_results(struct mics_table *table, const json_t *doc)
                         count_of(doc, "checkpoints") == 1 ? "" : "s", text_of(checkpoint, "path"),
                         mics_format_bytes(count_of(checkpoint, "bytes"), size, sizeof size));
     }
+    if (count_of(doc, "bad_lines") > 0) {
+        mics_table_cell(table, "note");
+        mics_table_cell(table, "%" PRIu64 " lines could not be read, the first is line %" PRIu64,
+                        count_of(doc, "bad_lines"), count_of(doc, "first_bad_line"));
+    }
     if (json_is_true(json_object_get(doc, "last_line_cut"))) {
         mics_table_cell(table, "note");
         mics_table_cell(table, "the last line is cut: it is being written, or the run was killed");
@@ -196,8 +201,10 @@ static enum mics_status print_story(FILE *out, const json_t *doc, struct mics_er
 /* The other members of the document, for scripts. */
 static enum mics_status print_members(FILE *out, const json_t *doc, struct mics_err *err)
 {
-    static const char *const shown[] = {"steps",       "runs",       "last_line_cut", "validation",
-                                        "checkpoints", "checkpoint", "run",           "end"};
+    static const char *const shown[] = {
+        "steps",         "runs",       "bad_lines",   "first_bad_line",
+        "last_line_cut", "validation", "checkpoints", "checkpoint",
+        "run",           "end"};
     struct mics_table *table = mics_table_new("<|<");
 
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++) {

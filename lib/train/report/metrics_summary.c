@@ -174,6 +174,8 @@ static enum mics_status log_to_doc(const struct mics_metrics_log *log, json_t **
         {"runs", json_integer((json_int_t)log->runs)},
         {"ends", json_integer((json_int_t)log->ends)},
         {"steps", json_integer((json_int_t)log->step_count)},
+        {"bad_lines", json_integer((json_int_t)log->bad_lines)},
+        {"first_bad_line", json_integer((json_int_t)log->first_bad_line)},
         {"last_line_cut", json_boolean(log->last_line_truncated)},
         {"fields", describe_fields(log)},
         {"curve", describe_curve(log)},

@@ -117,14 +117,14 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
     const struct mics_step_record *sum = &run->sum;
     const double steps = run->counted ? (double)run->counted : NAN;
 
-    return json_pack("{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "event", "end", "step",
+    return json_pack("{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:I,s:s,s:I,s:I}", "event", "end", "step",
                      (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->counted,
                      "recent_loss", mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
                      mics_metrics_number(1e3 * sum->compute_s / steps), "exposed_ms",
                      mics_metrics_number(1e3 * sum->exposed_s / steps), "hidden_ms",
                      mics_metrics_number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "net_bytes",
                      (json_int_t)run->net_bytes, "path", run->last_checkpoint, "peak_rss_bytes",
-                     (json_int_t)peak_rss_bytes());
+                     (json_int_t)peak_rss_bytes(), "skipped", (json_int_t)run->nonfinite);
 }
 
 static enum mics_status flush(const struct mics_run_reporter *reporter, struct mics_err *err)
@@ -242,10 +242,17 @@ static enum mics_status on_saved(void *context, uint64_t step, const struct mics
     return flush(reporter, err);
 }
 
+static enum mics_status on_fault(void *context, json_t *event, struct mics_err *err)
+{
+    struct mics_run_reporter *reporter = context;
+
+    return mics_metrics_event(reporter->metrics, event, err);
+}
+
 struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *reporter)
 {
     return (struct mics_run_observer){
-        .step = on_step, .val = on_val, .saved = on_saved, .context = reporter};
+        .step = on_step, .val = on_val, .saved = on_saved, .fault = on_fault, .context = reporter};
 }
 
 /* The plan beside the metrics, for who compares them. */

@@ -179,6 +179,8 @@ void mics_run_text_end(FILE *out, const struct mics_run *run)
                 1e3 * sum->compute_s / steps);
         print_traffic(out, run);
     }
+    if (run->nonfinite > 0)
+        fprintf(out, "skipped, because they were not finite: %" PRIu64 " steps\n", run->nonfinite);
     if (!run->options.paced)
         fprintf(out, "checkpoint: %s\n", run->last_checkpoint[0] ? run->last_checkpoint : "none");
     fflush(out);

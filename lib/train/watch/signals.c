@@ -41,17 +41,28 @@ static void on_alarm(int number)
     _exit(1);
 }
 
+enum mics_status mics_signals_catch_save(struct mics_err *err)
+{
+    struct sigaction action = {.sa_handler = on_save, .sa_flags = SA_RESTART};
+
+    sigfillset(&action.sa_mask);
+    return sigaction(SIGUSR1, &action, NULL) == 0 ? MICS_OK
+                                                  : mics_err_set_errno(err, "signal %d", SIGUSR1);
+}
+
 enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err)
 {
     static const struct {
         int number;
         void (*handler)(int);
-    } table[] = {{SIGUSR1, on_save}, {SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGALRM, on_alarm}};
+    } table[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGALRM, on_alarm}};
 
-    save_requested = stop_requested = grace_held = 0;
+    stop_requested = grace_held = 0;
     reports_expiry = reports;
     snprintf(expiry_message, sizeof expiry_message,
              "%s: asked to stop, but the ranks could not agree in time: nothing saved\n", program);
+    if (mics_signals_catch_save(err) != MICS_OK)
+        return MICS_ERR_IO;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct sigaction action = {.sa_handler = table[i].handler, .sa_flags = SA_RESTART};
 

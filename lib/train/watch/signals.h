@@ -21,8 +21,12 @@
 
 enum mics_request { MICS_REQUEST_SAVE = 1, MICS_REQUEST_STOP = 2 };
 
-/* `reports`: print one line on standard error when the grace period ends. `program`, which begins
- * that line, must outlive the run. */
+/* Note requests to save from now on, for a run that has not begun yet. Call it before MPI is
+ * started: without a handler the signal ends the process. */
+enum mics_status mics_signals_catch_save(struct mics_err *err);
+
+/* Catch all of them. `reports`: print one line on standard error when the grace period ends.
+ * `program`, which begins that line, must outlive the run. */
 enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err);
 
 /* The pending requests, or-ed together. */

@@ -36,7 +36,7 @@ struct mics_watchdog {
     bool stop;
 
     /* Of the thread only. Times are of the monotonic clock, in seconds. */
-    uint64_t progress; /* the engine's counter at the last change */
+    uint64_t progress; /* the engine's counter, or that of the writers, at the last change */
     bool saving;
     double progress_s;    /* when `progress` or `saving` changed */
     double polled_s;      /* the last poll */
@@ -57,16 +57,25 @@ static void wait_poll_interval(pthread_cond_t *cond, pthread_mutex_t *lock)
 }
 
 /* The state of a rank in 64 bits, so that a larger value is further: step in the upper half;
- * evaluating, saving, and the number of the operation + 1 (0: none) in the lower. */
+ * evaluating, saving, and the number of the operation + 1 (0: none) in the lower. Between
+ * operations a rank that saves has there how much its writer has written, or SAVED if it has no
+ * writer. */
 #define STATE_EVALUATING (1u << 31)
 #define STATE_SAVING     (1u << 30)
+#define STATE_SAVED      (STATE_SAVING - 1)
+#define SAVED_UNIT_SHIFT 16 /* 64 KiB */
 
-static uint64_t encode_state(const struct mics_engine_activity *doing, uint64_t step, bool saving)
+static uint64_t encode_state(const struct mics_engine_activity *doing, const struct mics_run *run)
 {
-    const uint32_t op = doing->op == MICS_NONE ? 0 : doing->op + 1;
+    const bool saving = run->saving;
+    uint32_t low = doing->op == MICS_NONE ? 0 : doing->op + 1;
 
-    return (doing->step ? doing->step : step) << 32 | (doing->evaluating ? STATE_EVALUATING : 0) |
-           (saving ? STATE_SAVING : 0) | op;
+    if (saving && low == 0)
+        low = mics_saver_busy(run->saver)
+                  ? (uint32_t)(mics_saver_written(run->saver) >> SAVED_UNIT_SHIFT) % STATE_SAVED
+                  : STATE_SAVED;
+    return (doing->step ? doing->step : run->submitted_step) << 32 |
+           (doing->evaluating ? STATE_EVALUATING : 0) | (saving ? STATE_SAVING : 0) | low;
 }
 
 /* "step 12: gather of h.2, micro-step 1" */
@@ -81,8 +90,14 @@ static void format_state(const struct mics_watchdog *watchdog, uint64_t state, c
 
     text += used;
     size -= (size_t)used;
+    if (state & STATE_SAVING) {
+        snprintf(text, size,
+                 op_index == STATE_SAVED ? "waiting for the others' checkpoint"
+                                         : "writing a checkpoint");
+        return;
+    }
     if (!op_index) {
-        snprintf(text, size, state & STATE_SAVING ? "writing a checkpoint" : "between operations");
+        snprintf(text, size, "between operations");
         return;
     }
     const struct mics_op *op = mics_engine_op(watchdog->options.engine, evaluating, op_index - 1);
@@ -235,6 +250,30 @@ static double report_delay_s(const struct mics_watchdog *watchdog)
                                                                : other_ranks_delay_s;
 }
 
+/* While a checkpoint is written: a number that changes when a writer that this rank knows of has
+ * written more. */
+static uint64_t saving_progress(const struct mics_watchdog *watchdog)
+{
+    const struct mics_world *world = watchdog->options.world;
+    uint64_t sum = mics_saver_written(watchdog->options.run->saver), state;
+
+    for (uint32_t rank = 0; rank < world->size; rank++)
+        if (heartbeat_age_s(watchdog, rank, &state) >= 0)
+            sum += state;
+    return sum;
+}
+
+/* Does this rank know nothing of the writers that it waits for? The first and the last rank do. */
+static bool waits_blindly(const struct mics_watchdog *watchdog)
+{
+    const struct mics_world *world = watchdog->options.world;
+    uint64_t state;
+
+    return world->size > 1 && world->comm->heartbeat &&
+           heartbeat_age_s(watchdog, world->rank, &state) < 0 &&
+           !mics_saver_busy(watchdog->options.run->saver);
+}
+
 static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, uint64_t state)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
@@ -243,7 +282,10 @@ static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, ui
     const double limit_s = options->timeout_s * (saving ? saving_limit_factor : 1);
     struct mics_err err = {""};
 
-    if (progress != watchdog->progress || saving != watchdog->saving) {
+    if (saving)
+        progress = saving_progress(watchdog);
+    if (progress != watchdog->progress || saving != watchdog->saving ||
+        (saving && waits_blindly(watchdog))) {
         watchdog->progress = progress;
         watchdog->saving = saving;
         watchdog->progress_s = now_s;
@@ -277,7 +319,7 @@ static bool poll_once(struct mics_watchdog *watchdog)
     struct mics_engine_activity doing;
 
     mics_engine_watch(options->engine, &doing);
-    const uint64_t state = encode_state(&doing, options->run->submitted_step, options->run->saving);
+    const uint64_t state = encode_state(&doing, options->run);
     if (comm->heartbeat)
         comm->heartbeat->set(comm, state);
     if (watchdog->table)
@@ -369,7 +411,10 @@ struct mics_startup_watchdog {
     bool stop;
     const char *phase;
     double limit_s;
-    double began_s; /* the phase */
+    double began_s;                 /* the phase */
+    const struct mics_world *world; /* NULL: not joined yet */
+    double heard_s;                 /* ranks without a heartbeat are silent since then */
+    double polled_s;
 };
 
 static void report_phase(const struct mics_startup_watchdog *startup)
@@ -381,15 +426,63 @@ static void report_phase(const struct mics_startup_watchdog *startup)
     startup->on_fault(startup->context, &err);
 }
 
+/* The first rank whose heartbeats have ended, for `limit_s`, or MICS_NONE; only ranks that receive
+ * heartbeats know. */
+static uint32_t find_silent_rank(const struct mics_startup_watchdog *startup, double limit_s)
+{
+    const struct mics_world *world = startup->world;
+    struct mics_comm *comm = world ? world->comm : NULL;
+    const double since_heard_s = mics_now_s() - startup->heard_s;
+    uint64_t word;
+
+    if (!comm || !comm->heartbeat || comm->heartbeat->age_s(comm, comm->rank, &word) < 0)
+        return MICS_NONE;
+    for (int rank = 0; rank < comm->size; rank++) {
+        const double age_s = comm->heartbeat->age_s(comm, rank, &word);
+
+        if ((age_s < 0 || age_s > limit_s) && since_heard_s > limit_s)
+            return (uint32_t)rank;
+    }
+    return MICS_NONE;
+}
+
+/* True: a fault was reported. */
+static bool poll_startup(struct mics_startup_watchdog *startup)
+{
+    const double now_s = mics_now_s();
+    const double limit_s = fmax(startup->timeout_s, silent_after_min_s);
+    struct mics_err err;
+    uint32_t first;
+
+    if (now_s - startup->polled_s > suspended_after_s) /* this process was stopped */
+        startup->heard_s = startup->began_s = now_s;
+    startup->polled_s = now_s;
+    const uint32_t silent = find_silent_rank(startup, limit_s);
+    if (silent != MICS_NONE) {
+        const uint32_t node = find_node(startup->world, silent, &first);
+
+        mics_err_set(
+            &err, MICS_ERR_COMM,
+            "no progress for %g s: rank %u (%s) does not answer; last seen before the first "
+            "step, %s",
+            limit_s, silent, startup->world->host_of_node[node], startup->phase);
+        startup->on_fault(startup->context, &err);
+        return true;
+    }
+    if (now_s - startup->began_s < startup->limit_s)
+        return false;
+    report_phase(startup);
+    return true;
+}
+
 static void *run_startup_watchdog(void *context)
 {
     struct mics_startup_watchdog *startup = context;
 
     pthread_mutex_lock(&startup->lock);
-    while (!startup->stop && mics_now_s() - startup->began_s < startup->limit_s)
+    startup->polled_s = mics_now_s();
+    while (!startup->stop && !poll_startup(startup))
         wait_poll_interval(&startup->stopped, &startup->lock);
-    if (!startup->stop)
-        report_phase(startup);
     pthread_mutex_unlock(&startup->lock);
     return NULL;
 }
@@ -430,6 +523,19 @@ void mics_startup_watchdog_set_phase(struct mics_startup_watchdog *startup, cons
     startup->phase = phase;
     startup->limit_s = limit * startup->timeout_s;
     startup->began_s = mics_now_s();
+    pthread_mutex_unlock(&startup->lock);
+}
+
+void mics_startup_watchdog_join(struct mics_startup_watchdog *startup,
+                                const struct mics_world *world)
+{
+    if (!startup)
+        return;
+    if (world->comm->heartbeat)
+        world->comm->heartbeat->set(world->comm, 0);
+    pthread_mutex_lock(&startup->lock);
+    startup->world = world;
+    startup->heard_s = mics_now_s();
     pthread_mutex_unlock(&startup->lock);
 }
 

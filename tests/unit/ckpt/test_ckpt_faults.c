@@ -100,7 +100,7 @@ static enum mics_status save(uint64_t step)
     if (status != MICS_OK)
         return status;
     const struct mics_checkpoint checkpoint = checkpoint_of(comm, &state);
-    status = mics_saver_new(&checkpoint, folder, &(struct mics_keep){1, 0}, &saver, &err);
+    status = mics_saver_new(&checkpoint, folder, &(struct mics_keep){.last = 1}, &saver, &err);
     if (status == MICS_OK)
         status = mics_saver_begin(saver, &manifest, &err);
     while (status == MICS_OK && !done)
@@ -238,7 +238,9 @@ struct fault {
     int error; /* 0: kill */
     int seen;  /* calls so far */
     bool done;
-    pid_t failing; /* thread whose call is being failed */
+    bool no_exchange; /* renameat2() fails, as on NFS */
+    pid_t failing;    /* thread whose call is being failed, by `code` */
+    int code;
 };
 
 /* A thread is stopped at a system call: its entry or its end. */
@@ -246,10 +248,15 @@ static void at_call(struct fault *fault, pid_t child, pid_t thread, bool entry)
 {
     if (!entry) {
         if (fault->failing == thread) {
-            set_result(thread, fault->error);
+            set_result(thread, fault->code);
             fault->failing = 0;
         }
         return;
+    }
+    if (fault->no_exchange && call_of(thread) == SYS_renameat2) {
+        skip_call(thread);
+        fault->failing = thread;
+        fault->code = EINVAL;
     }
     if (fault->done || (fault->error && !may_fail(call_of(thread))) || ++fault->seen != fault->at)
         return;
@@ -257,6 +264,7 @@ static void at_call(struct fault *fault, pid_t child, pid_t thread, bool entry)
     if (fault->error) {
         skip_call(thread);
         fault->failing = thread;
+        fault->code = fault->error;
     } else {
         kill(child, SIGKILL);
     }
@@ -297,9 +305,12 @@ static int drive(pid_t child, struct fault *fault)
     }
 }
 
-/* After each fault: a whole checkpoint, nothing left over, and a save that works. */
-static void step_through(int error, int least)
+/* After each fault: a whole checkpoint, nothing left over, and a save that works. `replaces`: each
+ * save replaces the checkpoint of its step, on a file system that cannot exchange folders. */
+static void step_through(int error, int least, bool replaces)
 {
+    const uint64_t stride = replaces ? 0 : 1;
+
     if (!can_trace)
         TAP_SKIP("no process can be traced here");
     uint64_t step = 1;
@@ -307,14 +318,14 @@ static void step_through(int error, int least)
 
     CHECK_INT(save(step), MICS_OK);
     for (bool more = true; more && k < 2000; k++) {
-        struct fault fault = {.at = k, .error = error};
-        const int status = drive(begin_child(step + 1), &fault);
+        struct fault fault = {.at = k, .error = error, .no_exchange = replaces};
+        const int status = drive(begin_child(step + stride), &fault);
         const uint64_t found = resumable();
         int lock = -1;
 
         more = fault.done;
-        lost += found != step && found != step + 1;
-        silent += more && error && status == 0 && found != step + 1;
+        lost += found != step && found != step + stride;
+        silent += more && error && status == 0 && found != step + stride;
         stuck += !more && !(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         CHECK_INT(mics_run_folder_open(folder, &lock, NULL), MICS_OK);
         close(lock);
@@ -340,17 +351,22 @@ static bool traceable(void)
 
 static void killed_at_any_call_a_whole_checkpoint_stays(void)
 {
-    step_through(0, 30);
+    step_through(0, 30, false);
+}
+
+static void killed_at_any_call_of_a_replacement_without_exchange_a_whole_checkpoint_stays(void)
+{
+    step_through(0, 30, true);
 }
 
 static void a_disk_full_at_any_call_leaves_a_whole_checkpoint(void)
 {
-    step_through(ENOSPC, 15);
+    step_through(ENOSPC, 15, false);
 }
 
 static void a_disk_that_breaks_at_any_call_leaves_a_whole_checkpoint(void)
 {
-    step_through(EIO, 15);
+    step_through(EIO, 15, false);
 }
 
 int main(void)
@@ -377,6 +393,7 @@ int main(void)
         .model = model, .choice = &choice, .layouts = layouts, .states = STATES, .parts = 1};
     can_trace = traceable();
     TAP_RUN(killed_at_any_call_a_whole_checkpoint_stays);
+    TAP_RUN(killed_at_any_call_of_a_replacement_without_exchange_a_whole_checkpoint_stays);
     TAP_RUN(a_disk_full_at_any_call_leaves_a_whole_checkpoint);
     TAP_RUN(a_disk_that_breaks_at_any_call_leaves_a_whole_checkpoint);
     mics_file_remove_tree(folder, NULL);

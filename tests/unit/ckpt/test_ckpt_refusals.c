@@ -105,13 +105,46 @@ static void damage_is_found_before_anything_is_loaded_by_another_shape(void)
     loads_with(mics2, 1, 3, 7, MICS_ERR_IO, "manifest.mp");
 }
 
+/* In each byte of the manifest, one bit after the other. */
+static void a_flipped_bit_anywhere_in_the_manifest_is_noticed(void)
+{
+    char path[MICS_PATH_MAX], *data = NULL;
+    struct mics_err err = {""};
+    size_t size = 0, missed = 0;
+
+    plain_save(7);
+    in_folder(path, "latest/manifest.mp");
+    CHECK_INT(mics_file_read(path, 1 << 20, &data, &size, &err), MICS_OK);
+    for (size_t i = 0; i < size; i++) {
+        struct mics_manifest manifest = {0};
+        json_t *doc = NULL;
+
+        data[i] ^= (char)(1 << i % 8);
+        if (mics_doc_decode(data, size, &doc, &err) == MICS_OK &&
+            mics_manifest_from_doc(doc, &manifest, &err) == MICS_OK)
+            missed++;
+        data[i] ^= (char)(1 << i % 8);
+        mics_manifest_free(&manifest);
+        json_decref(doc);
+    }
+    printf("# %zu bytes\n", size);
+    CHECK(size > 500);
+    CHECK_INT(missed, 0);
+    free(data);
+}
+
 static void a_manifest_with_wrong_members_is_refused_with_their_path(void)
 {
     static const struct {
         const char *json, *words;
     } bad[] = {
         {"{\"kind\":\"mics.plan\",\"v\":1}", "mics.checkpoint"},
-        {"{\"kind\":\"mics.checkpoint\",\"v\":2}", "newer"},
+        {"{\"kind\":\"mics.checkpoint\",\"v\":3}", "newer"},
+        {"{\"kind\":\"mics.checkpoint\",\"v\":2}", "xxh64"},
+        {"{\"kind\":\"mics.checkpoint\",\"v\":2,\"xxh64\":\"0123456789abcdef\"}", "damaged"},
+        {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":9,\"samples\":35,\"since\":{\"step\":5,"
+         "\"samples\":20},\"plan\":{\"global_batch\":4}}",
+         "samples: 4 steps of 4 sequences do not make 15"},
         {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":-1}", "step"},
         {"{\"kind\":\"mics.checkpoint\",\"v\":1,\"step\":1,\"samples\":1,\"plan\":{},\"training\":{"
          "},"
@@ -148,6 +181,7 @@ int main(void)
     TAP_RUN(a_rank_that_fails_fails_all_and_leaves_what_was_there);
     TAP_RUN(numbers_that_are_not_finite_are_not_saved);
     TAP_RUN(damage_is_found_before_anything_is_loaded_by_another_shape);
+    TAP_RUN(a_flipped_bit_anywhere_in_the_manifest_is_noticed);
     TAP_RUN(a_manifest_with_wrong_members_is_refused_with_their_path);
     return end_ckpt();
 }

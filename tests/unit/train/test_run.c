@@ -27,6 +27,12 @@ struct rank {
     uint64_t save_every;
     const struct mics_data *data;
     uint64_t fail_at; /* the observer fails at this step; 0: never */
+    const struct mics_model *model;
+    int32_t poison; /* the embedding of this token is not finite; 0: none */
+    uint64_t max_nonfinite, skip_first, skip_last, max_save_failures;
+    uint64_t room_at; /* until this step, files cannot grow; 0: always */
+    char faults[8][16], notes[8][256];
+    int fault_count, note_count;
     double losses[16];
     double val_loss;
     uint64_t last_step;
@@ -36,15 +42,45 @@ struct rank {
     struct mics_err err;
 };
 
+/* Files may have so many bytes. */
+static void set_room(rlim_t bytes)
+{
+    struct rlimit limit;
+
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+}
+
 static enum mics_status on_step(void *context, const struct mics_step_record *record,
                                 struct mics_err *err)
 {
     struct rank *rank = context;
 
     rank->losses[record->step % 16] = record->loss;
+    if (rank->room_at && record->step == rank->room_at)
+        set_room(RLIM_INFINITY);
     if (record->step == rank->fail_at)
         return mics_err_set(err, MICS_ERR_IO, "the pencil broke");
     return MICS_OK;
+}
+
+static enum mics_status on_fault(void *context, json_t *event, struct mics_err *err)
+{
+    struct rank *rank = context;
+
+    (void)err;
+    snprintf(rank->faults[rank->fault_count++ % 8], 16, "%s",
+             json_string_value(json_object_get(event, "event")));
+    json_decref(event);
+    return MICS_OK;
+}
+
+static struct rank *noting; /* rank 0 */
+
+static void on_note(const struct mics_device_note *note)
+{
+    snprintf(noting->notes[noting->note_count++ % 8], 256, "%s", note->text);
 }
 
 static enum mics_status on_val(void *context, uint64_t step, double loss, double tokens,
@@ -77,6 +113,20 @@ static enum mics_status start(struct rank *rank, struct mics_run *run, struct mi
     return status;
 }
 
+/* Sequences with this token have no finite loss. On one rank, which holds everything. */
+static enum mics_status poison(struct rank *rank, struct mics_engine *engine)
+{
+    const uint32_t width = rank->model->config.n_embd;
+    float *row = malloc(width * sizeof *row);
+
+    for (uint32_t i = 0; i < width; i++)
+        row[i] = NAN;
+    enum mics_status status = mics_engine_import(
+        engine, 0, MICS_STATE_PARAM, (uint64_t)rank->poison * width, width, row, &rank->err);
+    free(row);
+    return status == MICS_OK ? mics_engine_publish(engine, &rank->err) : status;
+}
+
 static enum mics_status train(struct rank *rank, struct mics_world *world,
                               struct mics_comm *control, struct mics_engine *engine)
 {
@@ -94,12 +144,22 @@ static enum mics_status train(struct rank *rank, struct mics_world *world,
         .data = rank->data,
         .out = out,
         .save_every = rank->save_every,
-        .observer = {.step = on_step, .val = on_val, .context = rank}};
+        .max_save_failures = rank->max_save_failures,
+        .max_nonfinite = rank->max_nonfinite,
+        .skip_first = rank->skip_first,
+        .skip_last = rank->skip_last,
+        .observer = {
+            .step = on_step, .val = on_val, .fault = on_fault, .note = on_note, .context = rank}};
+
+    if (world->rank == 0)
+        noting = rank;
 
     if (status == MICS_OK)
         status = mics_run_init(&run, &options, &rank->err);
     if (status == MICS_OK)
         status = start(rank, &run, control);
+    if (status == MICS_OK && rank->poison)
+        status = poison(rank, engine);
     if (status == MICS_OK)
         status = mics_run_steps(&run, &rank->end, &rank->err);
     rank->last_step = run.step;
@@ -119,7 +179,7 @@ static enum mics_status run_with_engine(struct rank *rank, struct mics_world *wo
     if (status != MICS_OK)
         return status;
     const struct mics_engine_options options = {
-        .model = model,
+        .model = rank->model,
         .choice = &rank->plan.choice,
         .world = world,
         .device = device,
@@ -154,7 +214,8 @@ static void *run_rank(void *context)
 
 static struct rank make_rank(struct mics_shape shape)
 {
-    struct rank rank = {.out = "out", .data = &data, .settings = mics_settings_default()};
+    struct rank rank = {
+        .out = "out", .data = &data, .model = model, .settings = mics_settings_default()};
     const uint32_t n = shape.nodes * shape.per_node;
 
     rank.plan = (struct mics_plan){.model = model,
@@ -403,6 +464,123 @@ static void a_loss_that_is_not_finite_ends_the_run_on_all_ranks(void)
     CHECK(strstr(rank.err.text, "diverged") != NULL);
 }
 
+/* A model whose embedding is not the head's: only sequences with the token are not finite. */
+static struct rank make_poisoned(struct mics_data *with, struct mics_model **untied)
+{
+    struct rank rank = make_rank(one);
+    char pattern[256];
+    FILE *out;
+
+    CHECK_INT(mics_model_open("llama-nano", untied, NULL), MICS_OK);
+    snprintf(pattern, sizeof pattern, "%s/poison", folder);
+    out = fopen(pattern, "w");
+    for (int i = 0; i < 120; i++)
+        fprintf(out, "line %d%c of the text\n", i, i == 20 ? '~' : ' ');
+    fclose(out);
+    *with = open_other(MICS_PACK_CONCAT, false, pattern);
+    rank.data = with;
+    rank.model = rank.plan.model = *untied;
+    rank.poison = '~';
+    rank.settings.steps = 14; /* an epoch */
+    rank.settings.warmup = 1;
+    return rank;
+}
+
+static uint64_t skipped_sample(const struct rank *rank)
+{
+    unsigned long long first = 0;
+    const char *samples = strstr(rank->notes[0], "samples ");
+
+    return samples && sscanf(samples, "samples %llu", &first) == 1 ? first : 0;
+}
+
+static void a_step_that_is_not_finite_is_skipped_if_asked_for(void)
+{
+    struct mics_data with;
+    struct mics_model *untied = NULL;
+    struct rank rank = make_poisoned(&with, &untied);
+
+    CHECK(untied->config.untied);
+    rank.out = "failed";
+    const struct rank stopped = run(rank);
+    CHECK_INT(stopped.status, MICS_ERR_DEVICE);
+    CHECK(strstr(stopped.err.text, "--skip-samples=") != NULL);
+    rank.max_nonfinite = 1;
+    rank.settings.steps = stopped.last_step + 1; /* the parameters cannot be saved */
+    const struct rank skipped = run(rank);
+    CHECK(strstr(skipped.err.text, "are not finite") != NULL);
+    CHECK_INT(skipped.last_step, stopped.last_step + 1);
+    CHECK(!isfinite(skipped.losses[stopped.last_step % 16]));
+    CHECK(isfinite(skipped.losses[(stopped.last_step + 1) % 16]));
+    CHECK_INT(skipped.fault_count, 1);
+    CHECK_STR(skipped.faults[0], "skipped");
+    printf("# %s\n", skipped.notes[0]);
+    const uint64_t first = skipped_sample(&skipped);
+    CHECK_INT(first, (stopped.last_step - 1) * 8 + 1);
+    /* Without its samples the step is finite. */
+    rank.max_nonfinite = 0;
+    rank.skip_first = first;
+    rank.skip_last = first + 7;
+    const struct rank without = run(rank);
+    CHECK_INT(without.last_step, stopped.last_step + 1);
+    CHECK_INT(without.fault_count, 0);
+    CHECK_NEAR(without.losses[stopped.last_step % 16], 0, 0);
+    mics_data_close(&with);
+    mics_model_free(untied);
+}
+
+static void only_so_many_steps_in_a_row_are_skipped(void)
+{
+    struct rank rank = make_rank(mics2);
+
+    rank.settings.lr = 1e30;
+    rank.settings.warmup = 0;
+    rank.settings.steps = 12;
+    rank.max_nonfinite = 3;
+    rank = run(rank);
+    CHECK_INT(rank.status, MICS_ERR_DEVICE);
+    CHECK(strstr(rank.err.text, "once too often") != NULL);
+    CHECK_INT(rank.fault_count, 3);
+}
+
+static void a_failed_save_is_tried_again_while_training_goes_on(void)
+{
+    struct rank rank = make_rank(mics2);
+    char path[MICS_PATH_MAX];
+
+    signal(SIGXFSZ, SIG_IGN);
+    in_folder(path, "full");
+    CHECK_INT(mics_file_make_folders(path, NULL), MICS_OK);
+    rank.out = "full";
+    rank.save_every = 2;
+    rank.max_save_failures = 4;
+    rank.settings.steps = 12;
+    rank.room_at = 5;
+    set_room(6000);
+    rank = run(rank);
+    set_room(RLIM_INFINITY);
+    CHECK_INT(rank.status, MICS_OK);
+    CHECK_INT(rank.last_step, 12);
+    CHECK(rank.fault_count >= 1);
+    CHECK_STR(rank.faults[0], "save_failed");
+    printf("# %s\n", rank.notes[0]);
+    CHECK(strstr(rank.notes[0], "File too large") != NULL);
+    CHECK(same_file("full/step-000012/manifest.mp", "full/latest/manifest.mp"));
+    CHECK(!same_file("full/step-000002/manifest.mp", "full/latest/manifest.mp"));
+
+    rank = make_rank(mics2);
+    rank.out = "failed";
+    rank.save_every = 2;
+    rank.max_save_failures = 2;
+    rank.settings.steps = 12;
+    set_room(6000);
+    rank = run(rank);
+    set_room(RLIM_INFINITY);
+    CHECK_INT(rank.status, MICS_ERR_IO);
+    CHECK(rank.last_step >= 4 && rank.last_step < 10);
+    CHECK_INT(rank.fault_count, 1);
+}
+
 static void a_request_to_stop_is_agreed_on_and_saved(void)
 {
     struct rank rank = make_rank(mics2);
@@ -475,6 +653,9 @@ int main(void)
     TAP_RUN(losses_do_not_depend_on_the_number_of_ranks);
     TAP_RUN(a_failure_on_rank_0_ends_the_run_on_all_ranks);
     TAP_RUN(a_loss_that_is_not_finite_ends_the_run_on_all_ranks);
+    TAP_RUN(a_step_that_is_not_finite_is_skipped_if_asked_for);
+    TAP_RUN(only_so_many_steps_in_a_row_are_skipped);
+    TAP_RUN(a_failed_save_is_tried_again_while_training_goes_on);
     TAP_RUN(a_request_to_stop_is_agreed_on_and_saved);
     mics_file_remove_tree(folder, NULL);
     mics_data_close(&data);

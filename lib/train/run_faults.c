@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_faults.c - what a run survives: steps that are not finite, and saves that fail. */
+#include "base/clock.h"
+#include "train/run_internal.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* After its k-th failure in a row a save is due again in so many seconds times k, or earlier if the
+ * next checkpoint is. */
+static const double save_retry_s = 10;
+
+/* A warning, on rank 0. */
+MICS_PRINTF(2, 3)
+static void warn(const struct mics_run *run, const char *fmt, ...)
+{
+    struct mics_device_note note = {.level = 0};
+    va_list args;
+
+    if (run->options.world->rank != 0 || !run->options.observer.note)
+        return;
+    va_start(args, fmt);
+    vsnprintf(note.text, sizeof note.text, fmt, args);
+    va_end(args);
+    run->options.observer.note(&note);
+}
+
+/* On rank 0, pass an event to the observer. Takes the reference. */
+static void report_fault(const struct mics_run *run, json_t *event, enum mics_status *rank0_status,
+                         struct mics_err *err)
+{
+    const struct mics_run_observer *observer = &run->options.observer;
+
+    if (*rank0_status == MICS_OK && run->options.world->rank == 0 && observer->fault)
+        *rank0_status = observer->fault(observer->context, event, err);
+    else
+        json_decref(event);
+}
+
+enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_step_record *record,
+                                       enum mics_status *rank0_status, struct mics_err *err)
+{
+    const bool loss = !isfinite(record->loss);
+    const double value = loss ? record->loss : record->grad_norm;
+    const char *const what = loss ? "loss" : "gradient norm";
+    const unsigned long long step = record->step, last = run->samples,
+                             first = last - run->global_batch + 1;
+
+    if (!loss && isfinite(record->grad_norm)) {
+        run->nonfinite_row = 0;
+        return MICS_OK;
+    }
+    run->nonfinite++;
+    if (run->nonfinite_row < run->options.max_nonfinite) {
+        run->nonfinite_row++;
+        warn(run,
+             "step %llu: the %s is %g: skipped (%llu in a row of at most %llu; samples %llu-%llu)",
+             step, what, value, (unsigned long long)run->nonfinite_row,
+             (unsigned long long)run->options.max_nonfinite, first, last);
+        report_fault(run,
+                     json_pack("{s:s,s:I,s:I,s:I,s:I}", "event", "skipped", "step",
+                               (json_int_t)step, "in_a_row", (json_int_t)run->nonfinite_row,
+                               "first_sample", (json_int_t)first, "last_sample", (json_int_t)last),
+                     rank0_status, err);
+        return MICS_OK;
+    }
+    return mics_err_set(err, MICS_ERR_DEVICE,
+                        "step %llu: the %s is %g%s: training has diverged (a lower --lr, a longer "
+                        "--warmup or clipping may help), or its samples %llu-%llu are bad "
+                        "(--on-nonfinite=skip or --skip-samples=%llu-%llu); %s%s",
+                        step, what, value, run->options.max_nonfinite ? ", once too often" : "",
+                        first, last, first, last,
+                        run->last_checkpoint[0] ? "last checkpoint: " : "there is no checkpoint",
+                        run->last_checkpoint);
+}
+
+enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status status,
+                                       enum mics_status *rank0_status, struct mics_err *err)
+{
+    const unsigned long long step = run->step, limit = run->options.max_save_failures;
+
+    if (status != MICS_ERR_IO || ++run->save_failures >= limit)
+        return status;
+    const double wait_s = save_retry_s * (double)run->save_failures;
+
+    run->retry_s = mics_now_s() + wait_s;
+    run->saved_step = UINT64_MAX;
+    warn(run, "a checkpoint failed (%llu in a row; %llu end the run), next try in %g s: %s",
+         (unsigned long long)run->save_failures, limit, wait_s, err->text);
+    report_fault(run,
+                 json_pack("{s:s,s:I,s:I,s:s%}", "event", "save_failed", "step", (json_int_t)step,
+                           "in_a_row", (json_int_t)run->save_failures, "error", err->text,
+                           strlen(err->text)),
+                 rank0_status, err);
+    return MICS_OK;
+}
