@@ -246,7 +246,9 @@ static enum mics_status on_fault(void *context, json_t *event, struct mics_err *
 {
     struct mics_run_reporter *reporter = context;
 
-    return mics_metrics_event(reporter->metrics, event, err);
+    (void)err;
+    mics_outputs_event(&reporter->outputs, event);
+    return MICS_OK;
 }
 
 struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *reporter)
