@@ -137,8 +137,8 @@ static void prometheus_text_has_known_values_and_escaped_labels(void)
     const struct mics_prometheus_labels labels = {
         .run = "/a\"b\\c\nd", .model = "gpt2", .job_id = "7"};
     const char *const expected[] = {
-        "# HELP mics_train_step Training steps done.\n# TYPE mics_train_step gauge\n"
-        "mics_train_step{run=\"/a\\\"b\\\\c\\nd\"} 12\n",
+        ("# HELP mics_train_step Training steps done.\n# TYPE mics_train_step gauge\n"
+         "mics_train_step{run=\"/a\\\"b\\\\c\\nd\"} 12\n"),
         "# TYPE mics_train_tokens_total counter\n",
         "mics_train_loss{run=\"/a\\\"b\\\\c\\nd\"} +Inf\n",
         ",model=\"gpt2\",job_id=\"7\",version=\"",
