@@ -89,6 +89,12 @@ enum mics_status mics_read_sums_check(struct mics_comm *comm, const struct mics_
                                       const struct mics_read_sums *sums, uint64_t samples,
                                       struct mics_err *err)
 {
+    if (sums->first > samples || ranges_of(sums, samples) > MICS_READ_RANGES)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "training.data.read: %d ranges of %" PRIu64 " samples from %" PRIu64
+                            " do not end at %" PRIu64,
+                            MICS_READ_RANGES, sums->each, sums->first, samples);
+
     const uint64_t tokens = (samples - sums->first) * data->seq;
     const uint64_t stride = 1 + tokens / (uint64_t)comm->size / CHECKED_TOKENS;
     const uint64_t ranges = ranges_of(sums, samples);

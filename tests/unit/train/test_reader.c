@@ -136,6 +136,25 @@ static void one_byte_that_was_read_and_changed_is_found(void)
     comm->ops->free(comm);
 }
 
+static void sums_that_do_not_fit_the_samples_are_refused(void)
+{
+    struct mics_read_sums sums = {.first = 10, .each = 1};
+    struct mics_err err = {""};
+    struct mics_comm *comm;
+    struct mics_data data;
+
+    CHECK_INT(mics_comm_new_self(&comm, NULL), MICS_OK);
+    open_text(&data);
+    CHECK_INT(mics_read_sums_check(comm, &data, &sums, 9, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "do not end at 9") != NULL);
+    CHECK_INT(mics_read_sums_check(comm, &data, &sums, 11 + MICS_READ_RANGES, &err),
+              MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "do not end at 75") != NULL);
+    CHECK_INT(mics_read_sums_check(comm, &data, &sums, 10, &err), MICS_OK); /* nothing was read */
+    mics_data_close(&data);
+    comm->ops->free(comm);
+}
+
 static void sums_survive_a_document(void)
 {
     static const char *const damaged[] = {
@@ -173,6 +192,7 @@ int main(void)
     TAP_RUN(a_step_has_the_samples_of_its_rank);
     TAP_RUN(sums_are_those_of_the_samples_however_they_were_read);
     TAP_RUN(one_byte_that_was_read_and_changed_is_found);
+    TAP_RUN(sums_that_do_not_fit_the_samples_are_refused);
     TAP_RUN(sums_survive_a_document);
     unlink(path);
     return tap_done();
