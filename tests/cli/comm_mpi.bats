@@ -31,6 +31,14 @@ setup_file()
     [ "$output" = messages ]
 }
 
+@test "a rank that dies while another copies its memory is waited for" {
+    for _ in 1 2 3; do
+        run timeout 60 mpirun -n 2 "$comm" death
+        [ "$status" -ne 0 ] && [ "$status" -ne 124 ]
+        [[ $output != *"rank 0: "* ]]
+    done
+}
+
 @test "staging memory changes no result and no count" {
     for ranks in 2 3; do
         run -0 mpi "$ranks" "$comm" staged

@@ -3,7 +3,7 @@
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
  * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | copies |
- * tuned | abort | fault | wait SECONDS | bench | world
+ * death | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm/mpi/mpi.h"
 #include "comm/staged.h"
@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <time.h>
 #if MICS_HAVE_MPI
 #include <mpi.h>
@@ -279,6 +280,26 @@ static int abort_job(struct checker *c)
     return 0;
 }
 
+/* Rank 1 dies while the ranks add what they read of each other: rank 0 waits until somebody ends
+ * the job. */
+static int die_while_copying(struct checker *c)
+{
+    const struct itimerval soon = {.it_value.tv_usec = 200000};
+    const uint64_t count = 8 << 20;
+    float *data = grab(c, 3 * count, sizeof *data);
+    struct mics_err err = {""};
+
+    if (c->world->rank == 1)
+        setitimer(ITIMER_REAL, &soon, NULL); /* SIGALRM ends the process */
+    for (;;) {
+        ops->reduce_scatter(c->world, c->stream, data, data + 2 * count, count, MICS_F32);
+        if (c->device->ops->stream_sync(c->stream, &err) != MICS_OK)
+            break;
+    }
+    printf("rank %d: %s\n", c->world->rank, err.text);
+    return 1;
+}
+
 #if MICS_HAVE_MPI
 static atomic_bool line_is_down;
 
@@ -447,6 +468,8 @@ int main(int argc, char **argv)
         code = check_routes(&c);
     else if (!strcmp(what, "copies"))
         code = show_copies(&c);
+    else if (!strcmp(what, "death"))
+        code = die_while_copying(&c);
     else if (!strcmp(what, "tuned"))
         code = check_tuned(&c);
     else if (!strcmp(what, "abort"))

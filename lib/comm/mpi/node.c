@@ -12,6 +12,9 @@
  * Sums are taken in the order of the ring and the tree of backend.h, and the bytes counted are
  * theirs: neither bits nor counts tell which way a collective went.
  *
+ * A rank that has died is waited for, as in every other collective: whoever watches the job names
+ * it and ends the job.
+ *
  * A communicator uses this if all its ranks can read each other's memory: they are of one user, and
  * no security module forbids it. MICS_NODE_COPY=0 in the environment switches it off.
  */
@@ -211,6 +214,8 @@ static enum mics_status read_rank(const struct mpi_comm *comm, int rank, int ind
                                  (uint64_t)(uintptr_t)readable(call) + offset, to, bytes);
     if (code == 0)
         return MICS_OK;
+    if (code == ESRCH) /* it has died */
+        wait_for(comm->node, &comm->node->ranks[rank].posted, comm->node->number + 1);
     return mics_err_set(err, MICS_ERR_COMM, "cannot read the memory of rank %d: %s", rank,
                         strerror(code));
 }
