@@ -15,10 +15,11 @@
 
 #define CHECKED_TOKENS (1ull << 28) /* that a rank reads again at most when it resumes */
 
-static uint64_t hash_sample(const int32_t *tokens, const int32_t *targets, uint32_t seq,
-                            uint64_t sample)
+/* Of a sample that could not be read, that of no tokens. */
+static uint64_t hash_sample(enum mics_status read, const int32_t *tokens, const int32_t *targets,
+                            uint32_t seq, uint64_t sample)
 {
-    const size_t bytes = seq * sizeof(int32_t);
+    const size_t bytes = read == MICS_OK ? seq * sizeof(int32_t) : 0;
 
     return XXH64(targets, bytes, XXH64(tokens, bytes, sample));
 }
@@ -68,21 +69,19 @@ enum mics_status mics_read_sums_add(struct mics_comm *comm, const struct mics_re
 }
 
 /* Add this rank's part of range `index` to `sums`. */
-static enum mics_status read_range(const struct mics_comm *comm, const struct mics_data *data,
-                                   uint64_t index, uint64_t samples, int32_t *memory,
-                                   struct mics_read_sums *sums, struct mics_err *err)
+static void read_range(const struct mics_comm *comm, const struct mics_data *data, uint64_t index,
+                       uint64_t samples, int32_t *memory, struct mics_read_sums *sums)
 {
     const uint64_t begin = sums->first + index * sums->each;
     const uint64_t end = mics_min_u64(begin + sums->each, samples);
     int32_t *targets = memory + data->seq;
-    enum mics_status status = MICS_OK;
 
-    for (uint64_t sample = begin + (uint64_t)comm->rank; sample < end && status == MICS_OK;
+    for (uint64_t sample = begin + (uint64_t)comm->rank; sample < end;
          sample += (uint64_t)comm->size) {
-        status = mics_data_read_train(data, sample, memory, targets, err);
-        add_sample(sums, sample, hash_sample(memory, targets, data->seq, sample));
+        const enum mics_status read = mics_data_read_train(data, sample, memory, targets, NULL);
+
+        add_sample(sums, sample, hash_sample(read, memory, targets, data->seq, sample));
     }
-    return status;
 }
 
 enum mics_status mics_read_sums_check(struct mics_comm *comm, const struct mics_data *data,
@@ -103,7 +102,7 @@ enum mics_status mics_read_sums_check(struct mics_comm *comm, const struct mics_
     enum mics_status status = memory ? MICS_OK : mics_err_nomem(err);
 
     for (uint64_t i = 0; i < ranges && status == MICS_OK; i += stride)
-        status = read_range(comm, data, i, samples, memory, &now, err);
+        read_range(comm, data, i, samples, memory, &now);
     free(memory);
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
@@ -208,6 +207,35 @@ static uint32_t rows_of(const struct mics_reader *reader)
     return reader->options.micro_steps * reader->options.micro_batch;
 }
 
+void mics_mask_tokens(uint64_t count, int32_t *tokens, int32_t *targets)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        tokens[i] = 0;
+        targets[i] = MICS_TARGET_NONE;
+    }
+}
+
+/* A sample that is left out may be one that cannot be read. */
+static enum mics_status read_row(struct mics_reader *reader, uint32_t row, struct mics_err *err)
+{
+    const struct mics_reader_options *options = &reader->options;
+    const uint32_t seq = options->data->seq;
+    const uint64_t sample = sample_of(reader, row);
+    const bool left_out = sample + 1 >= options->skip_first && sample < options->skip_last;
+    int32_t *tokens = reader->tokens + (size_t)row * seq;
+    int32_t *targets = reader->targets + (size_t)row * seq;
+    const enum mics_status status =
+        mics_data_read_train(options->data, sample, tokens, targets, err);
+
+    reader->hashes[row] = hash_sample(status, tokens, targets, seq, sample);
+    if (left_out)
+        mics_mask_tokens(seq, tokens, targets);
+    if (status == MICS_OK || left_out)
+        return MICS_OK;
+    mics_err_prefix(err, "sample %" PRIu64 " (--skip-samples= leaves it out)", sample + 1);
+    return status;
+}
+
 /* On the task's thread, or on the caller's. */
 static enum mics_status read_step(void *context, struct mics_err *err)
 {
@@ -217,13 +245,8 @@ static enum mics_status read_step(void *context, struct mics_err *err)
 
     for (uint32_t row = 0; row < rows_of(reader); row++)
         mics_data_prefetch(data, sample_of(reader, row));
-    for (uint32_t row = 0; row < rows_of(reader) && status == MICS_OK; row++) {
-        int32_t *tokens = reader->tokens + (size_t)row * data->seq;
-        int32_t *targets = reader->targets + (size_t)row * data->seq;
-
-        status = mics_data_read_train(data, sample_of(reader, row), tokens, targets, err);
-        reader->hashes[row] = hash_sample(tokens, targets, data->seq, sample_of(reader, row));
-    }
+    for (uint32_t row = 0; row < rows_of(reader) && status == MICS_OK; row++)
+        status = read_row(reader, row, err);
     return status;
 }
 
@@ -254,9 +277,7 @@ enum mics_status mics_reader_take(struct mics_reader *reader, uint64_t first, st
     }
     reader->full = false;
     if (status != MICS_OK) {
-        memset(reader->tokens, 0, tokens * sizeof *reader->tokens);
-        for (size_t i = 0; i < tokens; i++)
-            reader->targets[i] = MICS_TARGET_NONE;
+        mics_mask_tokens(tokens, reader->tokens, reader->targets);
         return status;
     }
     make_room(&reader->sums, first + step_samples(reader) - 1);

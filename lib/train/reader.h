@@ -8,7 +8,8 @@
  * The sums tell a resumed run whether the data that were trained on are still the same. Samples
  * since `first` are divided into ranges of `each`; the sum of a range is that of the XXH64 of its
  * samples (tokens and targets, seeded with the sample's number), modulo 2^64, so any rank may add
- * any sample. When there are more samples than MICS_READ_RANGES ranges hold, pairs of ranges become
+ * any sample; one that was left out because it cannot be read counts as one without tokens. When
+ * there are more samples than MICS_READ_RANGES ranges hold, pairs of ranges become
  * one.
  */
 #ifndef MICS_TRAIN_READER_H
@@ -31,6 +32,8 @@ struct mics_read_sums {
 struct mics_reader_options {
     const struct mics_data *data;
     uint32_t rank, world_size, micro_batch, micro_steps;
+    /* Samples without targets, in the order of training, from 1; 0: none. */
+    uint64_t skip_first, skip_last;
 };
 
 struct mics_reader {
@@ -55,6 +58,9 @@ void mics_reader_ahead(struct mics_reader *reader);
 /* tokens[micro_batch * T] and targets of a micro-step of what was taken, until the next is read. */
 void mics_reader_copy(const struct mics_reader *reader, uint32_t micro_step, int32_t *tokens,
                       int32_t *targets);
+
+/* Tokens that are not learned, for what is not read. */
+void mics_mask_tokens(uint64_t count, int32_t *tokens, int32_t *targets);
 
 /* Sums of a run that begins at sample `first`. */
 struct mics_read_sums mics_read_sums_from(uint64_t first);

@@ -54,7 +54,9 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
                                                 .rank = options->world->rank,
                                                 .world_size = options->world->size,
                                                 .micro_batch = choice->micro_batch,
-                                                .micro_steps = choice->micro_steps};
+                                                .micro_steps = choice->micro_steps,
+                                                .skip_first = options->skip_first,
+                                                .skip_last = options->skip_last};
     const enum mics_status status =
         mics_agree(options->control, mics_reader_open(&run->reader, &reading, err), err);
     return status == MICS_OK ? mics_run_open_saver(run, err) : status;
@@ -111,22 +113,13 @@ static uint64_t slot_of_row(const struct batch *batch, uint32_t micro_step, uint
                                                batch->micro_batch, row);
 }
 
-/* A row without targets, for what is not read. */
-static void mask_row(uint32_t seq, int32_t *tokens, int32_t *targets)
-{
-    for (uint32_t i = 0; i < seq; i++) {
-        tokens[i] = 0;
-        targets[i] = MICS_TARGET_NONE;
-    }
-}
-
 /* After a read that failed the batch is still computed, of rows without targets. */
 static void note_read(struct batch *batch, enum mics_status status, const struct mics_err *err,
                       int32_t *tokens, int32_t *targets)
 {
     if (status == MICS_OK)
         return;
-    mask_row(batch->seq, tokens, targets);
+    mics_mask_tokens(batch->seq, tokens, targets);
     if (batch->status == MICS_OK)
         batch->err = *err;
     batch->status = status;
@@ -138,30 +131,11 @@ static enum mics_status check_reads(const struct batch *batch, struct mics_err *
                                     : mics_err_set(err, batch->status, "data: %s", batch->err.text);
 }
 
-/* A step to train: its first sample is number first + 1 of the training. */
-struct train_batch {
-    const struct mics_run *run;
-    uint64_t first;
-};
-
-/* Samples that are left out are rows without targets. */
 static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
-    const struct train_batch *batch = context;
-    const struct mics_run *run = batch->run;
-    const struct mics_world *world = run->options.world;
-    const struct mics_plan_choice *choice = &run->options.plan->choice;
+    const struct mics_run *run = context;
 
     mics_reader_copy(&run->reader, micro_step, tokens, targets);
-    for (uint32_t row = 0; row < choice->micro_batch; row++) {
-        const size_t offset = (size_t)row * choice->seq;
-        const uint64_t sample =
-            batch->first + 1 +
-            mics_data_batch_slot(micro_step, world->size, world->rank, choice->micro_batch, row);
-
-        if (sample >= run->options.skip_first && sample <= run->options.skip_last)
-            mask_row(choice->seq, tokens + offset, targets + offset);
-    }
 }
 
 /* Slot i of `total` evaluates window floor(i * windows / total); slots past the end are masked. */
@@ -182,7 +156,7 @@ static void fill_val(void *context, uint32_t micro_step, int32_t *tokens, int32_
                 mics_data_read_val(batch->data, window, tokens + offset, targets + offset, &err),
                 &err, tokens + offset, targets + offset);
         } else {
-            mask_row(batch->seq, tokens + offset, targets + offset);
+            mics_mask_tokens(batch->seq, tokens + offset, targets + offset);
         }
     }
 }
@@ -249,11 +223,10 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
     const uint64_t first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
-    struct train_batch batch = {.run = run, .first = first};
     struct mics_step_input input = {.step = (uint32_t)step,
                                     .lr = (float)mics_lr_at(&run->lr, step),
                                     .fill = fill_train,
-                                    .fill_context = &batch};
+                                    .fill_context = run};
     struct mics_err read_err = {""};
     const enum mics_status read = mics_reader_take(&run->reader, first, &read_err);
     enum mics_status status = mics_engine_submit(run->options.engine, &input, err);

@@ -306,6 +306,29 @@ END
     run ! cmp -s <(losses all.jsonl | tail -n 1) <(losses without.jsonl | tail -n 1)
 }
 
+@test "faults: a sample that cannot be read is named, and can be left out" {
+    head -c 20000 "$BATS_FILE_TMPDIR/text" | tr '\n' ' ' | LC_ALL=C sed 's/./&\x00/g' >ids.bin
+    printf '\xff\xff' | dd of=ids.bin bs=1 seek=20000 conv=notrunc status=none
+    tokens()
+    {
+        MICS_NODE_RANKS=1 mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data="$PWD/ids.bin:u16" --val-every=0 --sample=0 \
+            --steps=700 --out=run -q "$@"
+    }
+    run --separate-stderr tokens
+    [ "$status" -eq 3 ]
+    [ ${#stderr_lines[@]} -eq 1 ]
+    [[ $stderr == *"data: sample "*" (--skip-samples= leaves it out): "*"token 10000 is 65535, outside of the vocabulary of 257"* ]]
+    sample=${stderr##*data: sample }
+    tokens --overwrite --skip-samples="${sample%% *}" --steps=600
+    tokens --resume=run --steps=602
+    [ "$(readlink run/latest)" = step-000602 ]
+    # Ids that have become others are noticed.
+    printf 'a\0' | dd of=ids.bin bs=1 seek=20000 conv=notrunc status=none
+    run --separate-stderr tokens --resume=run --steps=604
+    [ "$status" -eq 3 ]
+    [[ $stderr == *": --other-data resumes with the data that is there now"* ]]
+}
+
 @test "faults: options that do not fit are refused" {
     mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --global-batch=1 --seq=32 --no-clip >free.mp
     run --separate-stderr env MICS_NODE_RANKS=1 mics-train -p free.mp --data="$BATS_FILE_TMPDIR/text" --on-nonfinite=skip --out=run
