@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# options.sh - parses the command line: options, operands, rates. Part of mics-lab.
-
-take_count() # option value most
-{
-    [[ $2 =~ ^[1-9][0-9]{0,3}$ && $2 -le $3 ]] || usage "--$1: '$2': must be a number from 1 to $3"
-}
+# options.sh - options, operands and rates. Part of mics-lab.
 
 take_name() # option value
 {
@@ -15,8 +10,8 @@ take_name() # option value
 take_option() # name value
 {
     case $1 in
-    nodes) take_count nodes "$2" 128 && nodes=$2 ;;
-    slots) take_count slots "$2" 128 && slots=$2 ;;
+    nodes) take_count nodes "$2" 1 128 && nodes=$2 ;;
+    slots) take_count slots "$2" 1 128 && slots=$2 ;;
     net) take_rate --net "$2" && net=$2 ;;
     delay)
         [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms)$ ]] ||
@@ -29,47 +24,6 @@ take_option() # name value
     help) print_help | publish; exit ;;
     version) echo "$program (mics) $version" | publish; exit ;;
     esac
-}
-
-# Handle one option. consumed=2 if its value was the next word.
-take_long() # --name[=value] next...
-{
-    local given=${1#--} line option arg letter text
-    line=$(grep -E "^$(printf '%s' "${given%%=*}" | tr -cd 'a-z-')\|" <<<"$options") ||
-        usage "${1%%=*}: unknown option"
-    IFS='|' read -r option arg letter text <<<"$line"
-    [ "$option" = "${given%%=*}" ] || usage "${1%%=*}: unknown option"
-    consumed=1
-    if [ -z "$arg" ]; then
-        [ "$given" = "$option" ] || usage "--$option: takes no value"
-        take_option "$option" ''
-    elif [[ $given == *=* ]]; then
-        take_option "$option" "${given#*=}"
-    else
-        [ $# -ge 2 ] || usage "--$option: needs a value, $arg"
-        consumed=2
-        take_option "$option" "$2"
-    fi
-}
-
-# Set the variables of options, operands=, and job= (the words after "--").
-parse()
-{
-    operands=() job=()
-    while [ $# -gt 0 ]; do
-        consumed=1
-        case $1 in
-        --) shift; job=("$@"); return ;;
-        --complete) print_completion | publish; exit ;;
-        --*) take_long "$@" ;;
-        -h) take_option help ;;
-        -V) take_option version ;;
-        -q) take_option quiet ;;
-        -?*) usage "$1: unknown option" ;;
-        *) operands+=("$1") ;;
-        esac
-        shift $consumed
-    done
 }
 
 expect() # least most: operands of the command

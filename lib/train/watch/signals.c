@@ -46,7 +46,11 @@ enum mics_status mics_signals_install(const char *program, bool reports, struct 
     static const struct {
         int number;
         void (*handler)(int);
-    } table[] = {{SIGUSR1, on_save}, {SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGALRM, on_alarm}};
+    } table[] = {{SIGUSR1, on_save},
+                 {SIGTERM, on_stop},
+                 {SIGINT, on_stop},
+                 {SIGUSR2, on_stop},
+                 {SIGALRM, on_alarm}};
 
     save_requested = stop_requested = grace_held = 0;
     reports_expiry = reports;
