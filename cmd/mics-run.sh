@@ -66,7 +66,7 @@ parse "$@"
 [ ${#operands[@]} = 0 ] ||
     usage "'${operands[0]}': unexpected argument; put '--' before the program to run"
 [ ${#job[@]} -gt 0 ] || usage "no program; put it after '--'"
-check_options
 find_job
+check_options
 open_state
 run_until_done

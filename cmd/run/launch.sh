@@ -8,6 +8,9 @@ check_options()
 {
     if [ -z "$hostfile" ] && [ "$spares" -gt 0 ]; then usage '--spares goes with --hostfile'; fi
     if [ -z "$hostfile" ] && [ $elastic = 1 ]; then usage '--elastic goes with --hostfile'; fi
+    if [ $elastic = 1 ] && [ -z "${plan#-}" ]; then
+        usage '--elastic plans again as in the plan of mics-train -p FILE, which is missing'
+    fi
     if in_slurm; then
         ranks=${ranks:-${SLURM_NTASKS:-}}
         [ -n "$ranks" ] || usage "how many ranks? -n N, or '#SBATCH --ntasks=N'"
@@ -18,6 +21,14 @@ check_options()
         [ -n "$ranks$hostfile" ] || usage 'how many ranks? -n N, or --hostfile=FILE'
         command -v mpirun >/dev/null || fail 1 'mpirun is not installed (Debian: openmpi-bin)'
     fi
+}
+
+# Open MPI's connections find a lost host in about ten seconds, not in a quarter of an hour.
+prepare_hosts()
+{
+    set_default OMPI_MCA_oob_tcp_keepalive_time 5
+    set_default OMPI_MCA_oob_tcp_keepalive_intvl 1
+    set_default OMPI_MCA_oob_tcp_keepalive_probes 5
 }
 
 # Set a variable of the environment unless the user has.

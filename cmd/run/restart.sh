@@ -46,19 +46,28 @@ wait_before_restart() # count
     while [ $stopped = 0 ] && [ $SECONDS -lt $until ]; do pause 0.2; done
 }
 
+# One start. Sets code=.
+run_once()
+{
+    code=1
+    if [ -n "$hostfile" ]; then choose_hosts || return; fi
+    make_words
+    if [ -n "$hostfile" ] && [ "$plan_nodes" != "$needed" ]; then use_new_plan; fi
+    make_command
+    if [ $stopped = 0 ]; then run_command; fi
+}
+
 # Start, and start again while that may help. Exits with the status of the job.
 run_until_done()
 {
     local count=0 before after
+    if [ -n "$hostfile" ]; then read_hostfile; fi
     checkpoint_at_begin=$(newest_checkpoint)
     failures=0 code=1
     take_signals
     while :; do
         before=$(newest_checkpoint)
-        make_words
-        if [ -n "$hostfile" ]; then choose_hosts; fi
-        make_command
-        if [ $stopped = 0 ]; then run_command; fi
+        run_once
         if [ $stopped != 0 ]; then
             if [ $code != 0 ] && [ $code != 75 ]; then code=$stop_status; fi
             exit $code
