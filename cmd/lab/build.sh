@@ -11,10 +11,18 @@ write_files()
         for ((i = 1; i <= nodes; i++)); do echo "$subnet.$i node$i"; done
     } >"$lab/hosts"
     for ((i = 1; i <= nodes; i++)); do echo "node$i slots=$slots"; done >"$lab/hostfile"
-    # mpirun calls this instead of ssh, with a host and the words of a shell command.
-    # shellcheck disable=SC2016
-    printf '#!/bin/sh\nread -r pid <"%s/$1" || exit 1\nshift\nexec %s -- sh -c "$*"\n' \
-        "$lab" 'nsenter -t "$pid" -n -u -m -p' >"$lab/agent"
+    # mpirun calls this instead of ssh, with a host and the words of a shell command. Like ssh it
+    # does not reach a node that was disconnected.
+    cat >"$lab/agent" <<END
+#!/bin/sh
+read -r pid <"$lab/\$1" || exit 255
+case \$(ip -o link show "port\${1#node}" 2>&1) in
+*,UP,* | *,UP\>*) ;;
+*) echo "\$1: no route to host" >&2; exit 255 ;;
+esac
+shift
+exec nsenter -t "\$pid" -n -u -m -p -- sh -c "\$*"
+END
     chmod +x "$lab/agent"
 }
 

@@ -140,7 +140,7 @@ find_good()
         while read -r name _; do good+=("${host_of[$name]:-$name}"); done <"$state/good"
         while read -r line; do say "slow: ${line#mics-probe: }"; done <"$state/probe"
     elif [ $code != 0 ] && [ $code != 4 ]; then
-        line=$(grep -v '^$' "$state/probe" | tail -n 1)
+        line=$(grep -vE '^(-*| *)$' "$state/probe" | head -n 1)
         say "the hosts could not be measured: ${line:-no result within $measure_limit_s s}"
     fi
 }

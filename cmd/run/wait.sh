@@ -3,7 +3,7 @@
 # mics-run.
 
 # How long a launcher may go on after the ranks have reported the end of the job.
-launcher_limit_s=5
+launcher_limit_s=2
 # How long a job that was asked twice to stop may go on.
 kill_limit_s=10
 
@@ -72,7 +72,7 @@ run_command()
         pause 0.1
         watch_launcher
     done
-    wait "$launcher"
+    { wait "$launcher"; } 2>/dev/null # of the shell's own message if it was killed
     code=$?
     launcher=''
     { read -r reported <"$MICS_EXIT_FILE"; } 2>/dev/null
