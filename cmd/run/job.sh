@@ -75,6 +75,7 @@ open_state()
 close_state()
 {
     rm -rf "$state"
+    if [ -n "$out" ]; then rmdir "$out" 2>/dev/null; fi # nothing was trained
 }
 
 # What identifies the newest checkpoint; empty if there is none.
