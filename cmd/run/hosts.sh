@@ -3,7 +3,7 @@
 # the next start. Part of mics-run.
 
 answer_limit_s=5  # of a host, to say that it can run the job
-measure_limit_s=20 # of the measurement of all hosts
+measure_limit_s=60 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
 
 # Set hosts= and slots= (ranks of each node, those of the smallest host), and needed= (nodes).

@@ -7,9 +7,8 @@ launcher_limit_s=2
 # How long a job that was asked twice to stop may go on.
 kill_limit_s=10
 
-# The first request to stop goes to the ranks: they save and exit with status 75. mpirun kills its
-# ranks on SIGTERM and SIGINT but passes on SIGUSR2, which mics-train takes for the same request; srun
-# passes on all.
+# The first request to stop goes to the ranks: they save and exit with status 75. It is SIGUSR2,
+# because mpirun kills its ranks on SIGTERM, and Slurm may have sent them SIGTERM already.
 request_stop() # status
 {
     stopped=$((stopped + 1))
@@ -17,8 +16,6 @@ request_stop() # status
     if [ $stopped -gt 1 ] || [ $trains = 0 ]; then
         signal_launcher TERM
         kill_at=${kill_at:-$((SECONDS + kill_limit_s))}
-    elif in_slurm; then
-        signal_launcher TERM
     else
         signal_launcher USR2
     fi

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Lock-free, so that signal handlers may use them. */
-static atomic_int save_requested, stop_requested, grace_held, reports_expiry;
+static atomic_int save_requested, stop_requested, terminations, grace_held, reports_expiry;
 static atomic_int grace_s = 60;
 static char expiry_message[160];
 
@@ -19,9 +19,11 @@ static void on_save(int number)
     save_requested = 1;
 }
 
+/* A launcher may pass on SIGTERM itself and be sent SIGUSR2 by another program, so SIGUSR2 never
+ * counts as the second request. */
 static void on_stop(int number)
 {
-    if (stop_requested) {
+    if (number != SIGUSR2 && terminations++ > 0) {
         signal(number, SIG_DFL);
         raise(number);
         return;
@@ -52,7 +54,7 @@ enum mics_status mics_signals_install(const char *program, bool reports, struct 
                  {SIGUSR2, on_stop},
                  {SIGALRM, on_alarm}};
 
-    save_requested = stop_requested = grace_held = 0;
+    save_requested = stop_requested = terminations = grace_held = 0;
     reports_expiry = reports;
     snprintf(expiry_message, sizeof expiry_message,
              "%s: asked to stop, but the ranks could not agree in time: nothing saved\n", program);

@@ -4,7 +4,7 @@
  *
  * SIGUSR1: save and continue. SIGTERM, SIGINT, SIGUSR2: save at the end of the step and stop
  * (mpirun forwards SIGUSR2 to its ranks, but kills them on SIGTERM). The handlers only set flags;
- * all ranks agree on them once a step. A second request to stop ends the process at once.
+ * all ranks agree on them once a step. A second SIGTERM or SIGINT ends the process at once.
  *
  * The launcher also sends SIGTERM when another rank has died, and then the ranks cannot agree any
  * more. So a rank that was asked to stop and does not reach the end of the agreed step within a
