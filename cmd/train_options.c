@@ -32,6 +32,7 @@ enum {
     ID_TRACE,
     ID_TRACE_STEPS,
     ID_TIMEOUT,
+    ID_NOTICE_COMMAND,
     ID_SETTING, /* from here on: settings, identified by name */
 };
 
@@ -85,6 +86,8 @@ static const struct cli_option options[] = {
     {ID_PACE, "pace", "FILE", "with --device=paced, take the times from another plan"},
     {ID_TIMEOUT, "timeout", "SECONDS",
      "end the job after this time without progress (default: 60)"},
+    {ID_NOTICE_COMMAND, "notice-command", "COMMAND",
+     "run it on each node every 5 s; if it exits with 0, save and stop"},
 };
 
 const struct cli_program train_program = {
@@ -229,6 +232,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_parse_double(value, 0, 100, &request->temperature, err);
     case ID_TIMEOUT:
         return mics_parse_double(value, 1, 1e6, &request->timeout, err);
+    case ID_NOTICE_COMMAND:
+        request->notice_command = value;
+        return MICS_OK;
     case ID_DEVICE:
         return take_device(job, value, err);
     case ID_PACE:

@@ -16,6 +16,7 @@ struct train_request {
     const char *metrics;        /* as mics_run_reporter_open() takes it */
     uint64_t log_every, sample; /* log_every 0: depends on the terminal */
     double temperature, timeout;
+    const char *notice_command; /* NULL: none */
 };
 
 extern const struct cli_program train_program;

@@ -32,16 +32,26 @@ describe() # code
     fi
 }
 
+# Where the next start continues, for people.
+describe_start()
+{
+    local newest
+    newest=$(newest_checkpoint)
+    if [ $trains = 0 ]; then
+        echo ''
+    elif [ -n "$newest" ] &&
+        { [ "$newest" != "$checkpoint_at_begin" ] || [ "$(job_option --resume)" = auto ]; }; then
+        echo " from $(newest_name)"
+    else
+        echo ' from the beginning'
+    fi
+}
+
 wait_before_restart() # count
 {
-    local delay from='the beginning' until
+    local delay until
     delay=$(delay_before "$failures")
-    make_words
-    if [ ${#words[@]} != ${#job[@]} ] || [ "${words[*]}" != "${job[*]}" ]; then
-        from=$(newest_name)
-    fi
-    if [ $trains = 1 ]; then from=" from $from"; else from=''; fi
-    say "$name failed ($(describe "$code")); restart $1 of $restarts in $delay s$from"
+    say "$name failed ($(describe "$code")); restart $1 of $restarts in $delay s$(describe_start)"
     until=$((SECONDS + delay))
     while [ $stopped = 0 ] && [ $SECONDS -lt $until ]; do pause 0.2; done
 }

@@ -45,8 +45,9 @@ SelectTypeParameters=CR_CPU
 TopologyPlugin=topology/tree
 MpiDefault=pmix
 ReturnToService=2
-SlurmdTimeout=10
-KillWait=20
+SlurmdTimeout=6
+MessageTimeout=4
+KillWait=10
 JobRequeue=1
 SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0
 NodeName=node[1-4] NodeAddr=10.77.0.[1-4] CPUs=2 RealMemory=1000

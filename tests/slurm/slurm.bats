@@ -86,10 +86,11 @@ show() { cat log 2>/dev/null; on_hub scontrol show job "$1"; tail -n 5 "${SLURM_
 }
 
 @test "a job whose rank is killed is restarted inside its allocation" {
-    job=$(submit --steps=40)
+    job=$(submit --steps=150)
     eventually 60 grep -q 'saved run/step-000010' log
     mics-lab exec --name="$lab" node2 -- pkill -KILL -n -x mics-train
     eventually 90 state_is "$job" COMPLETED || { show "$job"; false; }
+    cat log
     grep -q 'mics-run: mics-train failed (.*); restart 1 of 3 in 1 s from run/step-' log
     on_hub scontrol show job "$job" | grep -q 'Restarts=0'
 }

@@ -68,6 +68,11 @@ enum mics_status mics_signals_install(const char *program, bool reports, struct 
     return MICS_OK;
 }
 
+void mics_signals_request_stop(void)
+{
+    on_stop(SIGUSR2);
+}
+
 unsigned mics_signals_requests(void)
 {
     return (save_requested ? MICS_REQUEST_SAVE : 0) | (stop_requested ? MICS_REQUEST_STOP : 0);

@@ -25,6 +25,9 @@ enum mics_request { MICS_REQUEST_SAVE = 1, MICS_REQUEST_STOP = 2 };
  * that line, must outlive the run. */
 enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err);
 
+/* Request a stop as SIGUSR2 does. Any thread. */
+void mics_signals_request_stop(void);
+
 /* The pending requests, or-ed together. */
 unsigned mics_signals_requests(void);
 /* The request to save has been met. */
