@@ -2,8 +2,10 @@
 # mics - build. `make help` lists the targets and the settings.
 
 BUILD  ?= build
-# One spelling, so that recorded dependencies are found however the folder is spelled.
-override BUILD := $(patsubst $(CURDIR)/%,%,$(abspath $(BUILD)))
+# One spelling, so that recorded dependencies are found however the folder is spelled. It is relative
+# if it can be, because make separates paths at blanks.
+override BUILD := $(shell realpath -m -s --relative-base=. -- '$(BUILD)')
+$(if $(word 2,$(BUILD)),$(error BUILD: '$(BUILD)': a path with blanks))
 PREFIX ?= /usr/local
 MARCH  ?= native
 CFLAGS ?= -O2 -g
@@ -146,9 +148,9 @@ $(BUILD)/settings: FORCE
 deps:
 	$(Q)tools/deps build check demo
 demo-deps:
-	$(Q)tools/deps build demo
+	$(Q)tools/deps build $(if $(DEMO_TEXT),,demo)
 demo: demo-deps
-	$(Q)$(MAKE) programs
+	$(Q)$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc)) programs
 	$(Q)share/mics/examples/demo.sh $(BUILD)
 check: deps
 	$(Q)tests/run
@@ -156,9 +158,10 @@ lint:
 	$(Q)tests/run lint
 # Programs that bench/plan runs.
 bench-programs: $(foreach p,nccl_curves weak_scaling plan_search,$(BUILD)/bench/$p)
-bench: all $(BUILD)/bench/measure $(BUILD)/bench/kernels
+bench: all $(patsubst %,$(BUILD)/bench/%,measure kernels encode reading)
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
+	$(Q)bench/text $(BUILD) $(or $(BENCH_PYTHON),python3) $(BENCH_TOKENIZERS)
 	$(Q)$(BUILD)/bench/kernels
 bench-plan: all bench-programs
 	$(Q)BUILD=$(BUILD) bench/plan/run
@@ -202,7 +205,7 @@ help:
 #|   demo         deps, build, and go from text to a sharded GPT that writes text
 #|   check        deps, build, and every test; the last line counts them
 #|   lint         only the checks of form
-#|   bench        start-up, planning time, memory, kernels, conversions (1 GB, some minutes)
+#|   bench        start-up, planning time, memory, kernels, conversions, text (1 GB, some minutes)
 #|   bench-plan   predictions and choices against measurements, for docs/planning.md (many minutes)
 #|   bench-lab    collectives and training in an emulated cluster (needs mics-lab; many minutes)
 #|   install      programs, manual pages, completions, share/mics under $DESTDIR$PREFIX
@@ -217,10 +220,11 @@ help:
 #|   MARCH=native    instruction set of the kernels; x86-64-v3 runs on other machines, too
 #|   MPI=auto        0 leaves Open MPI out, 1 insists on it
 #|   EXPAT=auto      0 leaves expat out, 1 insists on it
+#|   BENCH_PYTHON=python3 BENCH_TOKENIZERS='gpt2/tokenizer.json ...'   for bench/text
 #|   SAN=            sanitizers, as -fsanitize=address,undefined; give them a BUILD of their own
 #|   WERROR=0        1: warnings are errors
 
 FORCE:
 .PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-plan bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Encode a text with mics, tokenizers and tiktoken on one thread each; compare ids and print MB per second of CPU time.
+"""Encode a text with mics, tokenizers and tiktoken on one thread each; compare ids and print rows of a table, in MB per
+second of CPU time.
 
 usage: encode.py BUILD TOKENIZER.json TEXT [PASSES]
 
@@ -78,8 +79,6 @@ def main():
         data = file.read().decode("utf-8", "ignore")
     size = len(data.encode()) / 1e6
     own, ids = run_mics(build, path, data.encode(), passes)
-    print(f"{'mics':24} {size / own:8.1f} MB/s  {len(ids)} ids")
-
     library = tokenizers.Tokenizer.from_file(path)
     library.encode_special_tokens = True
     # Parts of 64 KiB keep the offsets that the library makes small. Ids are those of the whole if it is cut
@@ -92,16 +91,22 @@ def main():
         parts.append(data[at:end])
         at = end
     failed = False
-    rivals = [(f"tokenizers {tokenizers.__version__}", lambda: [
+    rivals = [(f"tokenizers {tokenizers.__version__}", 10, lambda: [
         i for p in parts for i in library.encode(p, add_special_tokens=False).ids])]
     other = as_tiktoken(path)
     if other is not None:
-        rivals.append((f"tiktoken {tiktoken.__version__}", lambda: [i for p in parts for i in other.encode_ordinary(p)]))
-    for name, encode in rivals:
+        rivals.append((f"tiktoken {tiktoken.__version__}", 3, lambda: [
+            i for p in parts for i in other.encode_ordinary(p)]))
+    name = os.path.basename(path)
+    if name == "tokenizer.json":
+        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    name_of_text = f"{name}, {os.path.basename(text)} ({size:.1f} MB)"
+    for name, reach, encode in rivals:
         seconds, found = fastest(passes, encode)
         equal = found == ids
         failed |= not equal
-        print(f"{name:24} {size / seconds:8.1f} MB/s  {seconds / own:6.1f} times as long, ids {'equal' if equal else 'DIFFER'}")
+        print(f"| encode, {name_of_text}, one core | {size / own:.1f} MB/s | {name}: {size / seconds:.1f} MB/s, "
+              f"{len(ids)} ids {'equal' if equal else 'DIFFER'} | {seconds / own:.1f} | {reach} |", flush=True)
     sys.exit(failed)
 
 

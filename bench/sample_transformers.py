@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How long does a token take after 500 others: mics-sample beside transformers, fp32 on this host?
+"""How long does a token take after 500 others: mics-sample beside transformers, fp32 on this host? As a row of a table.
 
 usage: sample_transformers.py [rounds]      (mics-sample on PATH)
 
@@ -70,9 +70,8 @@ def main():
             ours.append(seconds)
             if ids != want:
                 sys.exit(f"other ids: {ids} instead of {want}")
-    print(f"a token after {PROMPT}, 124M, fp32: mics-sample {1e3 * min(ours):.1f} ms, transformers "
-          f"{transformers.__version__} (torch {torch.__version__}, static cache) {1e3 * min(theirs):.1f} ms: "
-          f"{min(theirs) / min(ours):.2f} times as fast (at least 1.2)")
+    print(f"| a token after {PROMPT}, 124M, fp32 | {1e3 * min(ours):.1f} ms | transformers {transformers.__version__} "
+          f"(torch {torch.__version__}, static cache): {1e3 * min(theirs):.1f} ms | {min(theirs) / min(ours):.2f} | 1.2 |")
     return min(theirs) < 1.2 * min(ours)
 
 

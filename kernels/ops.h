@@ -70,6 +70,10 @@ enum mics_kernel {
         MICS_KERNEL_COUNT
 };
 
+/* The bytes of all argument structures together. */
+#define MICS_ADD_ARGUMENT_BYTES(KEY, name, gpu) +sizeof(struct mics_op_##name)
+#define MICS_KERNEL_ARGUMENT_BYTES              (0 MICS_OPERATIONS(MICS_ADD_ARGUMENT_BYTES))
+
 /* No argument structure is larger. */
 #define MICS_OP_ARGS_MAX 192
 

@@ -200,7 +200,7 @@ $(FAKE_OBJ): $(BUILD)/emulated/%.o: % $(BUILD)/settings
 	$(call say,CC)$(FAKE_C) -MMD -MP -c -o $@ $<
 
 # Libraries that the programs must refuse as a plug-in.
-WRONG_PLUGINS := $(foreach w,no_entry refuses unresolved wrong_abi wrong_size wrong_device wrong_kernels,$(BUILD)/tests/plugins/$(w).so)
+WRONG_PLUGINS := $(foreach w,no_entry refuses unresolved wrong_size wrong_device wrong_kernels wrong_arguments,$(BUILD)/tests/plugins/$(w).so)
 $(WRONG_PLUGINS): $(BUILD)/tests/plugins/%.so: tests/fake/plugin.c $(BUILD)/settings
 	@mkdir -p $(@D)
 	$(call say,LINK)$(CC) -std=c11 -D_GNU_SOURCE -D$* -fPIC -shared -Ilib -Ikernels $(WARN) -MMD -MP -o $@ $<

@@ -265,7 +265,12 @@ enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_co
     *corpus = (struct mics_corpus){0};
     for (size_t i = 0; status == MICS_OK && i < pattern_count; i++) {
         const char *text = patterns[i], *word;
+        struct stat info;
 
+        if (stat(text, &info) == 0) { /* as a shell expands patterns, perhaps with blanks */
+            status = add_path(corpus, text, false, err);
+            continue;
+        }
         while (status == MICS_OK && (word = mics_corpus_next_word(&text, &length))) {
             char *pattern = strndup(word, length);
 

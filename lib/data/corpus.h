@@ -21,6 +21,7 @@ struct mics_document {
     const unsigned char *bytes; /* mapped, read only; NULL: empty, or not mapped */
     uint64_t size;
     uint64_t device, inode;
+    uint32_t id_bytes; /* of tokens without a header, where the pattern says it, else 0 */
 };
 
 /* Immutable once open. */
@@ -51,7 +52,8 @@ enum mics_status mics_corpus_map(struct mics_corpus *corpus, struct mics_err *er
 /* XXH64 over `size` and the bytes; of more than 1 MiB the first and the last 512 KiB count. */
 uint64_t mics_corpus_fingerprint(uint64_t seed, const void *bytes, uint64_t size);
 
-/* All of these for text: the words of `patterns` are patterns. */
+/* All of these for text: the words of `patterns` are patterns, unless all of one is the path of a
+ * file. */
 enum mics_status mics_corpus_open(const char *const *patterns, size_t pattern_count,
                                   struct mics_corpus *corpus, struct mics_err *err);
 void mics_corpus_close(struct mics_corpus *corpus); /* all zeros is fine */

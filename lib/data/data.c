@@ -42,10 +42,37 @@ static bool split_weight(const char *word, double *weight, const char **pattern)
     return mics_parse_double(text, 0, 1e9, weight, NULL) == MICS_OK;
 }
 
-/* Add a word's files to the source that it belongs to: a new one, if it has a weight. */
-static enum mics_status add_word(struct mics_data *data, struct mics_corpus *corpora,
-                                 const char *word, struct mics_err *err)
+/* Cut PATTERN:u16 or PATTERN:u32 behind the pattern. Bytes of an id; 0: no type. */
+static uint32_t split_type(char *word)
 {
+    char *type = strrchr(word, ':');
+
+    if (!type || type == word || (strcmp(type, ":u16") != 0 && strcmp(type, ":u32") != 0))
+        return 0;
+    *type = '\0';
+    return type[2] == '1' ? 2 : 4;
+}
+
+/* The document of a file of tokens stands for that file. */
+static enum mics_status add_files(struct mics_corpus *corpus, const char *pattern,
+                                  struct mics_err *err)
+{
+    const size_t length = strlen(pattern);
+    const bool is_document = length > 3 && strcmp(pattern + length - 3, ".mp") == 0;
+    char bin[MICS_PATH_MAX];
+    enum mics_status status = MICS_OK;
+
+    if (is_document)
+        status = mics_path_format(bin, err, "%.*s.bin", (int)length - 3, pattern);
+    return status == MICS_OK ? mics_corpus_add(corpus, is_document ? bin : pattern, ".bin", err)
+                             : status;
+}
+
+/* Add a word's files to the source that it belongs to: a new one, if it has a weight. */
+static enum mics_status add_word(struct mics_data *data, struct mics_corpus *corpora, char *word,
+                                 struct mics_err *err)
+{
+    const uint32_t id_bytes = split_type(word);
     const char *pattern = word;
     double weight = 0;
     const bool weighted = split_weight(word, &weight, &pattern);
@@ -62,7 +89,13 @@ static enum mics_status add_word(struct mics_data *data, struct mics_corpus *cor
         corpora[data->source_count] = (struct mics_corpus){0};
         data->weights[data->source_count++] = weight;
     }
-    return mics_corpus_add(&corpora[data->source_count - 1], pattern, ".bin", err);
+    struct mics_corpus *corpus = &corpora[data->source_count - 1];
+    const size_t before = corpus->count;
+    const enum mics_status status = add_files(corpus, pattern, err);
+
+    for (size_t i = before; i < corpus->count; i++)
+        corpus->documents[i].id_bytes = id_bytes;
+    return status;
 }
 
 static enum mics_status add_words(struct mics_data *data, struct mics_corpus *corpora,
@@ -298,19 +331,26 @@ static void make_targets(uint32_t seq, uint32_t next, int32_t *tokens, int32_t *
     }
 }
 
+/* `length` <= seq tokens from `position` on, the token after the last as its target, and
+ * padding. */
 static enum mics_status read_window(const struct mics_data *data, const struct mics_tokens *from,
-                                    uint64_t position, int32_t *tokens, int32_t *targets,
-                                    struct mics_err *err)
+                                    uint64_t position, uint32_t length, int32_t *tokens,
+                                    int32_t *targets, struct mics_err *err)
 {
     uint32_t next = 0;
     enum mics_status status =
-        mics_tokens_read(from, position, data->seq, data->vocab_size, (uint32_t *)tokens, err);
+        mics_tokens_read(from, position, length, data->vocab_size, (uint32_t *)tokens, err);
 
     if (status == MICS_OK)
-        status = mics_tokens_read(from, position + data->seq, 1, data->vocab_size, &next, err);
-    if (status == MICS_OK)
-        make_targets(data->seq, next, tokens, targets);
-    return status;
+        status = mics_tokens_read(from, position + length, 1, data->vocab_size, &next, err);
+    if (status != MICS_OK)
+        return status;
+    make_targets(length, next, tokens, targets);
+    for (uint32_t i = length; i < data->seq; i++) {
+        tokens[i] = 0;
+        targets[i] = MICS_TARGET_NONE;
+    }
+    return MICS_OK;
 }
 
 /* A row of whole documents and padding, or a piece of one document. */
@@ -319,24 +359,15 @@ static enum mics_status read_row(const struct mics_data *data, const struct mics
                                  struct mics_err *err)
 {
     const uint64_t begin = part->rows[row], end = part->rows[row + 1];
-    const uint32_t length = (uint32_t)(end - begin);
-    uint32_t next = 0;
     enum mics_status status =
-        mics_tokens_read(&part->tokens, begin, length, data->vocab_size, (uint32_t *)tokens, err);
+        read_window(data, &part->tokens, begin, (uint32_t)(end - begin), tokens, targets, err);
 
-    if (status == MICS_OK)
-        status = mics_tokens_read(&part->tokens, end, 1, data->vocab_size, &next, err);
     if (status != MICS_OK)
         return status;
-    make_targets(length, next, tokens, targets);
     for (uint64_t at = begin; at < end;) {
         at = mics_tokens_document_end(&part->tokens, at);
         if (at <= end)
             targets[at - begin - 1] = MICS_TARGET_LAST;
-    }
-    for (uint32_t i = length; i < data->seq; i++) {
-        tokens[i] = 0;
-        targets[i] = MICS_TARGET_NONE;
     }
     return MICS_OK;
 }
@@ -364,7 +395,7 @@ enum mics_status mics_data_read_train(const struct mics_data *data, uint64_t sam
     const struct mics_part *part = find_sample(data, sample, &at);
 
     return part->rows ? read_row(data, part, at, tokens, targets, err)
-                      : read_window(data, &part->tokens, at, tokens, targets, err);
+                      : read_window(data, &part->tokens, at, data->seq, tokens, targets, err);
 }
 
 void mics_data_prefetch(const struct mics_data *data, uint64_t sample)
@@ -384,7 +415,10 @@ enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t windo
         window -= source->val.windows;
     if (source->val.rows)
         return read_row(data, &source->val, window, tokens, targets, err);
-    return read_window(data, &source->val.tokens, window * data->seq, tokens, targets, err);
+    const uint64_t begin = window * data->seq, last = source->val.tokens.count - 1;
+    const uint32_t length = (uint32_t)mics_min_u64(data->seq, last - begin);
+
+    return read_window(data, &source->val.tokens, begin, length, tokens, targets, err);
 }
 
 enum mics_status mics_data_checksum(const struct mics_data *data, uint64_t samples, uint64_t *out,

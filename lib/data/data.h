@@ -21,7 +21,9 @@
  * Targets are the tokens shifted by one: MICS_TARGET_NONE for those of a prompt, if masked, and for
  * padding; with MICS_PACK_DOCUMENT MICS_TARGET_LAST at the end of a document.
  *
- * Validation windows begin at the first token and are always the same.
+ * Validation windows begin at the first token of each source and are always the same. The last is
+ * as short as what is left, and padded; so with MICS_PACK_CONCAT every token but the first of a
+ * source is a target once, unless it is masked.
  */
 #ifndef MICS_DATA_DATA_H
 #define MICS_DATA_DATA_H
@@ -32,7 +34,8 @@
 
 struct mics_data_options {
     /* Words separated by blanks: each a pattern of files (corpus.h) or WEIGHT:PATTERN, which is a
-     * source of its own. All have weights or none has. */
+     * source of its own. All have weights or none has. A pattern of files of ids without a header
+     * may end in ":u16" or ":u32", their type. */
     const char *const *patterns;
     size_t pattern_count;
     const struct mics_tokenizer *tokenizer; /* of text and JSON lines; NULL: bytes */

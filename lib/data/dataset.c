@@ -25,6 +25,8 @@ enum mics_status mics_dataset_to_doc(const struct mics_token_file *file, json_t 
     if (file->documents)
         failed |=
             json_object_set_new(doc, "documents", json_integer((json_int_t)file->document_count));
+    if (file->vocab_size)
+        failed |= json_object_set_new(doc, "vocab_size", json_integer(file->vocab_size));
     *out = doc;
     if (!failed)
         return MICS_OK;

@@ -169,7 +169,8 @@ static enum mics_status put_text(const struct work *work, struct mics_encoder *e
                                  struct slot *slot, const char *text, size_t size, bool begins,
                                  bool ends, uint64_t *special, struct mics_err *err)
 {
-    const int flags = work->options->special ? MICS_TOKENIZER_SPECIAL : 0;
+    const int flags = (work->options->special ? MICS_TOKENIZER_SPECIAL : 0) |
+                      (begins ? 0 : MICS_TOKENIZER_CONTINUES);
     const uint32_t *ids = NULL;
     uint64_t found = 0;
     size_t count = 0;

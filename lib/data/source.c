@@ -2,7 +2,7 @@
 #include "data/source.h"
 
 #include "base/num.h"
-#include "data/disk_tokenizer.h"
+#include "data/dataset.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +58,10 @@ static enum mics_status find_kind(struct mics_source *source, struct mics_err *e
                                 corpus->documents[0].path, names[source->kind],
                                 corpus->documents[i].path, names[other]);
     }
+    for (size_t i = 0; i < corpus->count; i++)
+        if (source->kind != MICS_SOURCE_TOKENS && corpus->documents[i].id_bytes)
+            return mics_err_set(err, MICS_ERR_FORMAT, "'%s' is %s: it has no type of ids",
+                                corpus->documents[i].path, names[source->kind]);
     return MICS_OK;
 }
 
@@ -222,6 +226,42 @@ static enum mics_status find_end(const struct mics_token_file *file,
     return status;
 }
 
+/* Open a file. Its document, if it has one, must be of it, and its vocabulary the model's. */
+static enum mics_status open_file(const struct mics_document *document, uint32_t vocab_size,
+                                  struct mics_token_file *file, struct mics_err *err)
+{
+    char folder[MICS_PATH_MAX];
+    json_t *doc = NULL;
+    enum mics_status status = mics_token_file_open(document->path, document->id_bytes, file, err);
+
+    if (status == MICS_OK && document->id_bytes && file->format != MICS_TOKENS_RAW)
+        status = mics_err_set(err, MICS_ERR_FORMAT,
+                              "'%s' says itself what its ids are (%s): it takes no type",
+                              document->path, mics_token_format_name(file->format));
+    if (status == MICS_OK)
+        status = mics_dataset_read(file->path, folder, &doc, err);
+    if (status == MICS_OK && doc) {
+        status = mics_dataset_match(doc, file, err);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "the document of '%s'", file->path);
+    }
+    if (status != MICS_OK) {
+        json_decref(doc);
+        return status;
+    }
+    const json_t *value = json_object_get(doc, "vocab_size");
+
+    if (json_is_integer(value) && json_integer_value(value) > 0 &&
+        json_integer_value(value) <= INT32_MAX)
+        file->vocab_size = (uint32_t)json_integer_value(value);
+    json_decref(doc);
+    if (file->vocab_size <= vocab_size)
+        return MICS_OK;
+    return mics_err_set(err, MICS_ERR_FORMAT,
+                        "'%s' has a vocabulary of %u, more than the model's of %u", file->path,
+                        file->vocab_size, vocab_size);
+}
+
 static enum mics_status add_token_file(struct mics_source *source, size_t index,
                                        const struct mics_source_options *options,
                                        struct mics_err *err)
@@ -281,7 +321,7 @@ static enum mics_status open_tokens(struct mics_source *source,
                                       strlen(document->path) - 3) == 0);
         if (twice)
             continue;
-        status = mics_token_file_open(document->path, 0, &source->files[i], err);
+        status = open_file(document, options->vocab_size, &source->files[i], err);
         if (status == MICS_OK)
             status = add_token_file(source, i, options, err);
         source->corpus.bytes += source->files[i].count * source->files[i].width;
@@ -329,16 +369,18 @@ static enum mics_status count_windows(struct mics_source *source,
     const uint64_t train = source->train.tokens.count, val = source->val.tokens.count;
     const uint64_t used = options->val_only ? val : train;
     const bool pack = options->pack == MICS_PACK_DOCUMENT;
+    const uint64_t least = pack || options->val_only ? 2 : (uint64_t)options->seq + 1;
     enum mics_status status = MICS_OK;
 
-    if (used < (pack ? 2 : (uint64_t)options->seq + 1))
-        return mics_err_set(err, MICS_ERR_FORMAT,
-                            "%llu tokens%s are too few: one sequence needs %llu",
-                            (unsigned long long)used, options->val_only ? "" : " to train on",
-                            (unsigned long long)options->seq + 1);
+    if (used < least)
+        return mics_err_set(
+            err, MICS_ERR_FORMAT, "'%s'%s: %llu tokens%s are too few: one sequence needs %llu",
+            source->corpus.documents[0].path, source->corpus.count > 1 ? " and others" : "",
+            (unsigned long long)used, options->val_only ? "" : " to train on",
+            (unsigned long long)least);
     if (!pack) {
         source->train.windows = train / options->seq;
-        source->val.windows = val ? (val - 1) / options->seq : 0;
+        source->val.windows = val ? mics_ceil_div(val - 1, options->seq) : 0;
         return MICS_OK;
     }
     status = pack_documents(&source->train, options->seq, err);

@@ -30,7 +30,7 @@ enum mics_source_kind { MICS_SOURCE_TEXT, MICS_SOURCE_LINES, MICS_SOURCE_TOKENS 
 /* Tokens as sequences. */
 struct mics_part {
     struct mics_tokens tokens;
-    uint64_t windows; /* sequences */
+    uint64_t windows; /* sequences; the last one for validation may be shorter, and is padded */
     /* MICS_PACK_DOCUMENT: sequence i has the tokens [rows[i], rows[i + 1]), whole documents, or the
      * next piece of one that is longer than a sequence. Else NULL. */
     uint64_t *rows;

@@ -2,6 +2,7 @@
 #include "data/token_file.h"
 
 #include "base/file.h"
+#include "data/pickle.h"
 #include "data/token_format.h"
 #include "data/token_index.h"
 
@@ -15,7 +16,8 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#define RAW_WIDTH 2
+#define NARROW_VOCAB   65536 /* ids of so many tokens fit in 2 bytes */
+#define META_MAX_BYTES ((size_t)64 << 20)
 
 const char *mics_token_format_name(enum mics_token_format format)
 {
@@ -34,6 +36,8 @@ enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
     if (length > 4 &&
         (strcmp(path + length - 4, ".bin") == 0 || strcmp(path + length - 4, ".idx") == 0))
         length -= 4;
+    else if (length > 3 && strcmp(path + length - 3, ".mp") == 0)
+        length -= 3;
     return mics_path_format(prefix, err, "%.*s", (int)length, path);
 }
 
@@ -51,6 +55,8 @@ static enum mics_status map(const char *path, struct mapping *out, struct mics_e
     *out = (struct mapping){0};
     if (fd < 0 || fstat(fd, &info) != 0)
         status = mics_err_set_errno(err, "'%s'", path);
+    else if (S_ISDIR(info.st_mode))
+        status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' is a folder, not a file of tokens", path);
     else if (!S_ISREG(info.st_mode))
         status = mics_err_set(err, MICS_ERR_FORMAT, "'%s' is not a regular file", path);
     else
@@ -120,6 +126,7 @@ static enum mics_status open_index(struct mics_token_file *file, const char *pat
     }
     file->format = MICS_TOKENS_MEGATRON;
     file->width = index.width;
+    file->is_signed = index.is_signed;
     file->count = index.count;
     file->index = index.documents;
     file->documents = index.documents;
@@ -163,10 +170,53 @@ static enum mics_status open_llmc(struct mics_token_file *file, bool *found, str
     return MICS_OK;
 }
 
+static enum mics_status parse_meta(const unsigned char *bytes, size_t size, uint32_t *vocab_size,
+                                   struct mics_err *err)
+{
+    json_t *meta = NULL;
+    enum mics_status status = mics_pickle_parse(bytes, size, &meta, err);
+    const json_t *value = json_object_get(meta, "vocab_size");
+
+    if (status == MICS_OK && (!json_is_integer(value) || json_integer_value(value) < 1 ||
+                              json_integer_value(value) > INT32_MAX))
+        status = mics_err_set(err, MICS_ERR_FORMAT, "no dict with a number vocab_size");
+    if (status == MICS_OK)
+        *vocab_size = (uint32_t)json_integer_value(value);
+    json_decref(meta);
+    return status;
+}
+
+/* nanoGPT's description of the files of a folder. *vocab_size is not changed if there is none. */
+static enum mics_status read_meta(const char *path, uint32_t *vocab_size, struct mics_err *err)
+{
+    char parent[MICS_PATH_MAX], meta[MICS_PATH_MAX];
+    struct stat info;
+    char *bytes = NULL;
+    size_t size = 0;
+
+    mics_path_parent(path, parent);
+    enum mics_status status = mics_path_format(meta, err, "%s/meta.pkl", parent);
+
+    if (status != MICS_OK || stat(meta, &info) != 0)
+        return status;
+    status = mics_file_read(meta, META_MAX_BYTES, &bytes, &size, err);
+    if (status != MICS_OK)
+        return status;
+    status = parse_meta((const unsigned char *)bytes, size, vocab_size, err);
+    free(bytes);
+    if (status != MICS_OK)
+        mics_err_prefix(err, "'%s' (say u16 or u32 to do without it)", meta);
+    return status;
+}
+
 static enum mics_status open_raw(struct mics_token_file *file, uint32_t width, struct mics_err *err)
 {
+    enum mics_status status = width ? MICS_OK : read_meta(file->path, &file->vocab_size, err);
+
+    if (status != MICS_OK)
+        return status;
     file->format = MICS_TOKENS_RAW;
-    file->width = width ? width : RAW_WIDTH;
+    file->width = width ? width : file->vocab_size > NARROW_VOCAB ? 4 : 2;
     file->count = file->mapped_bytes / file->width;
     if (file->mapped_bytes % file->width != 0)
         return mics_err_set(err, MICS_ERR_FORMAT,
@@ -221,35 +271,44 @@ void mics_token_file_close(struct mics_token_file *file)
     *file = (struct mics_token_file){0};
 }
 
+/* Of a negative one the two's complement in 64 bits. */
 static uint64_t get_id(const struct mics_token_file *file, uint64_t position)
 {
     uint64_t id = 0;
 
     memcpy(&id, file->bytes + position * file->width, file->width);
+    if (file->is_signed && file->width < 8 && id >> (8 * file->width - 1))
+        id |= UINT64_MAX << (8 * file->width);
     return id;
 }
 
 static enum mics_status refuse_id(const struct mics_token_file *file, uint64_t position,
                                   uint32_t vocab_size, struct mics_err *err)
 {
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "'%s': token %" PRIu64 " is %" PRIu64
-                        ", outside of the vocabulary of %" PRIu32,
-                        file->path, position, get_id(file, position), vocab_size);
+    const uint64_t id = get_id(file, position), sign = (uint64_t)file->is_signed << 63;
+
+    char limit[48] = "not an id";
+
+    if (vocab_size < INT32_MAX)
+        snprintf(limit, sizeof limit, "outside of the vocabulary of %" PRIu32, vocab_size);
+    return mics_err_set(err, MICS_ERR_FORMAT, "'%s': token %" PRIu64 " is %s%" PRIu64 ", %s",
+                        file->path, position, id & sign ? "-" : "", id & sign ? -id : id, limit);
 }
 
 enum mics_status mics_token_file_read(const struct mics_token_file *file, uint64_t first,
                                       uint32_t length, uint32_t vocab_size, int32_t *ids,
                                       struct mics_err *err)
 {
-    const uint64_t limit = vocab_size < INT32_MAX ? vocab_size : INT32_MAX;
+    const uint32_t vocab =
+        file->vocab_size && file->vocab_size < vocab_size ? file->vocab_size : vocab_size;
+    const uint64_t limit = vocab < INT32_MAX ? vocab : INT32_MAX;
     uint64_t largest = 0;
 
     for (uint32_t i = 0; i < length; i++) {
         uint16_t narrow;
         uint64_t id;
 
-        if (file->width == 2) {
+        if (file->width == 2 && !file->is_signed) {
             memcpy(&narrow, file->bytes + (first + i) * 2, 2);
             id = narrow;
         } else {
@@ -262,7 +321,7 @@ enum mics_status mics_token_file_read(const struct mics_token_file *file, uint64
         return MICS_OK;
     while (get_id(file, first) < limit)
         first++;
-    return refuse_id(file, first, vocab_size, err);
+    return refuse_id(file, first, vocab, err);
 }
 
 uint64_t mics_token_file_checksum(const struct mics_token_file *file)

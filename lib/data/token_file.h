@@ -17,7 +17,7 @@ enum mics_token_format { MICS_TOKENS_LLMC, MICS_TOKENS_MEGATRON, MICS_TOKENS_RAW
 /* "llmc", "megatron", "raw" */
 const char *mics_token_format_name(enum mics_token_format format);
 
-/* The path without .bin or .idx at its end. */
+/* The path without .bin, .idx or .mp (its document) at its end. */
 enum mics_status mics_token_prefix(const char *path, char prefix[MICS_PATH_MAX],
                                    struct mics_err *err);
 
@@ -27,7 +27,9 @@ struct mics_token_file {
     enum mics_token_format format;
     const unsigned char *bytes; /* of the ids; mapped, read only */
     uint32_t width;             /* bytes of an id: 1, 2, 4 or 8 */
+    bool is_signed;             /* ids are in two's complement */
     uint64_t count;             /* ids */
+    uint32_t vocab_size;        /* ids are below, as meta.pkl says; 0: unknown */
     /* Where documents begin, increasing, with `count` at the end; NULL: the format does not say. */
     const uint64_t *documents;
     uint64_t document_count;
@@ -36,14 +38,15 @@ struct mics_token_file {
 };
 
 /* Open a file; of Megatron's either the .bin, the .idx, or the prefix of both. `width` is that of
- * raw ids, 0 for 2. Header, index and size are checked against each other; ids are checked where
- * they are read. MICS_ERR_FORMAT: one line with path and reason. */
+ * raw ids. 0: as nanoGPT's meta.pkl beside them says by its vocab_size, up to 65,536 2 bytes, else
+ * 4; without such a file 2. Header, index and size are checked against each other; ids are checked
+ * where they are read. MICS_ERR_FORMAT: one line with path and reason. */
 enum mics_status mics_token_file_open(const char *path, uint32_t width, struct mics_token_file *out,
                                       struct mics_err *err);
 void mics_token_file_close(struct mics_token_file *file); /* all zeros is fine */
 
-/* ids[length] from `first` on; first + length <= count. MICS_ERR_FORMAT: an id that is not below
- * `vocab_size`, with path and position. */
+/* ids[length] from `first` on; first + length <= count. MICS_ERR_FORMAT: an id that is not in
+ * [0, vocab_size), or not in the vocabulary of the file; with path and position. */
 enum mics_status mics_token_file_read(const struct mics_token_file *file, uint64_t first,
                                       uint32_t length, uint32_t vocab_size, int32_t *ids,
                                       struct mics_err *err);

@@ -15,9 +15,11 @@ enum { TYPE_I32 = 4, TYPE_U16 = 8 };
 static const struct type {
     const char *name;
     uint32_t width; /* 0: not of ids */
+    bool is_signed;
 } types[] = {
-    {NULL, 0},    {"uint8", 1},   {"int8", 1},    {"int16", 2},  {"int32", 4},
-    {"int64", 8}, {"float64", 0}, {"float32", 0}, {"uint16", 2},
+    {NULL, 0, false},      {"uint8", 1, false},   {"int8", 1, true},
+    {"int16", 2, true},    {"int32", 4, true},    {"int64", 8, true},
+    {"float64", 0, false}, {"float32", 0, false}, {"uint16", 2, false},
 };
 
 static uint64_t get_u64(const unsigned char *bytes)
@@ -34,8 +36,9 @@ struct arrays {
     uint64_t sequences, firsts_count; /* documents + 1 */
 };
 
-static enum mics_status read_header(const unsigned char *bytes, size_t size, uint32_t *width,
-                                    struct arrays *arrays, struct mics_err *err)
+static enum mics_status read_header(const unsigned char *bytes, size_t size,
+                                    struct mics_token_index *out, struct arrays *arrays,
+                                    struct mics_err *err)
 {
     if (size < HEADER || memcmp(bytes, MAGIC, MAGIC_SIZE) != 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "not an index of Megatron's");
@@ -48,7 +51,8 @@ static enum mics_status read_header(const unsigned char *bytes, size_t size, uin
         return mics_err_set(err, MICS_ERR_FORMAT, "unknown type %u of tokens", code);
     if (types[code].width == 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "tokens are %s", types[code].name);
-    *width = types[code].width;
+    out->width = types[code].width;
+    out->is_signed = types[code].is_signed;
     *arrays = (struct arrays){.sequences = get_u64(bytes + MAGIC_SIZE + 9),
                               .firsts_count = get_u64(bytes + MAGIC_SIZE + 17)};
     const uint64_t left = size - HEADER, n = arrays->sequences, d = arrays->firsts_count;
@@ -110,7 +114,7 @@ enum mics_status mics_token_index_parse(const unsigned char *bytes, size_t size,
     struct arrays arrays = {0};
 
     *out = (struct mics_token_index){0};
-    enum mics_status status = read_header(bytes, size, &out->width, &arrays, err);
+    enum mics_status status = read_header(bytes, size, out, &arrays, err);
 
     if (status != MICS_OK)
         return status;

@@ -12,12 +12,14 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 
 struct mics_token_index {
     uint32_t width;      /* bytes of an id */
+    bool is_signed;      /* ids are in two's complement */
     uint64_t count;      /* ids */
     uint64_t *documents; /* [document_count + 1] increasing positions, with `count` at the end */
     uint64_t document_count;

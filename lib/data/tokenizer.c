@@ -345,19 +345,3 @@ uint64_t mics_tokenizer_fingerprint(const struct mics_tokenizer *tokenizer)
 {
     return tokenizer->fingerprint;
 }
-
-size_t mics_tokenizer_cut(const struct mics_tokenizer *tokenizer, const char *text, size_t size)
-{
-    if (tokenizer->is_bytes)
-        return size;
-    if (!tokenizer->cut_before_space || tokenizer->added.spaces)
-        return 0;
-    for (size_t at = size; at-- > 1;) {
-        const unsigned char before = (unsigned char)text[at - 1];
-
-        /* Before a space, after printable ASCII: no white space, and no part of a character. */
-        if (text[at] == ' ' && before > 0x20 && before < 0x7f)
-            return at;
-    }
-    return 0;
-}

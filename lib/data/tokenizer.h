@@ -52,8 +52,9 @@ const struct mics_tokenizer_file *mics_tokenizer_files(const struct mics_tokeniz
 uint64_t mics_tokenizer_fingerprint(const struct mics_tokenizer *tokenizer);
 
 enum mics_tokenizer_flags {
-    MICS_TOKENIZER_SPECIAL = 1, /* special tokens in the text become their ids */
-    MICS_TOKENIZER_TEMPLATE = 2 /* add what the post-processor adds (<s>, <|begin_of_text|>) */
+    MICS_TOKENIZER_SPECIAL = 1,  /* special tokens in the text become their ids */
+    MICS_TOKENIZER_TEMPLATE = 2, /* add what the post-processor adds (<s>, <|begin_of_text|>) */
+    MICS_TOKENIZER_CONTINUES = 4 /* the text is what follows a cut by mics_tokenizer_cut() */
 };
 
 /* Memory that encoding reuses. One thread at a time. */
@@ -71,8 +72,8 @@ enum mics_status mics_encode(struct mics_encoder *encoder, const char *text, siz
                              const uint32_t **ids, size_t *count, uint64_t *special,
                              struct mics_err *err);
 
-/* The largest cut <= size so that text[0, cut) and what follows may be encoded apart, without
- * MICS_TOKENIZER_TEMPLATE, and give the ids of the whole; 0: no such place is known. */
+/* The last cut < size so that text[0, cut) and what follows, with MICS_TOKENIZER_CONTINUES, have
+ * together the ids of the whole, without MICS_TOKENIZER_TEMPLATE; 0: no such place is known. */
 size_t mics_tokenizer_cut(const struct mics_tokenizer *tokenizer, const char *text, size_t size);
 
 /* A decoder of ids that come one by one: it keeps what may still change. */

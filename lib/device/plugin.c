@@ -20,7 +20,6 @@ struct mics_plugin_file {
 };
 
 static const struct mics_plugin_services services = {
-    .abi = MICS_PLUGIN_ABI,
     .size = sizeof services,
     .now_s = mics_now_s,
 };
@@ -106,23 +105,20 @@ static enum mics_status check_table(const struct mics_plugin *table, struct mics
         return mics_err_set(err, MICS_ERR_UNSUPPORTED,
                             "the plug-in refuses this program: it is of "
                             "another version");
-    if (table->abi != MICS_PLUGIN_ABI)
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "its interface is number %u, this program's is %u: build both from one "
-                            "source",
-                            table->abi, MICS_PLUGIN_ABI);
     if (table->size != sizeof *table)
         return mics_err_set(
             err, MICS_ERR_UNSUPPORTED,
             "its table has %u bytes, this program's %zu: build both from one source", table->size,
             sizeof *table);
-    if (table->device_size != sizeof(struct mics_device_ops) ||
-        table->kernel_count != MICS_KERNEL_COUNT)
+    if (table->device_size != MICS_DEVICE_BYTES || table->kernel_count != MICS_KERNEL_COUNT ||
+        table->argument_bytes != MICS_KERNEL_ARGUMENT_BYTES)
         return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "its devices have %u bytes of functions and %u kernels, this program's "
-                            "%zu and %d: build both from one source",
-                            table->device_size, table->kernel_count, sizeof(struct mics_device_ops),
-                            (int)MICS_KERNEL_COUNT);
+                            "its devices have %u bytes of functions and %u kernels with %u bytes "
+                            "of arguments, this program's %zu, %d and %zu: build both from one "
+                            "source",
+                            table->device_size, table->kernel_count, table->argument_bytes,
+                            MICS_DEVICE_BYTES, (int)MICS_KERNEL_COUNT,
+                            (size_t)MICS_KERNEL_ARGUMENT_BYTES);
     return MICS_OK;
 }
 

@@ -3,33 +3,35 @@
  * plugin.h - the GPU's plug-in libmics-cuda.so: its interface, and how a program opens it.
  *
  * The plug-in exports one symbol, MICS_PLUGIN_ENTRY, and links nothing of the program: the entry
- * takes a table of services and returns a table of functions. Both tables begin with the version of
- * this interface and their size; program and plug-in refuse each other when either differs, or when
- * their devices have other functions or kernels.
+ * takes a table of services and returns a table of functions. Both tables begin with their size;
+ * program and plug-in refuse each other when that differs, or when their devices have other
+ * functions, kernels, or arguments of kernels.
  */
 #ifndef MICS_DEVICE_PLUGIN_H
 #define MICS_DEVICE_PLUGIN_H
 
 #include "device/device.h"
 
-/* Raised with every change of this file, device.h, comm.h, or kernels/ops.h. */
-#define MICS_PLUGIN_ABI   6
 #define MICS_PLUGIN_ENTRY "mics_plugin_entry"
 #define MICS_PLUGIN_FILE  "libmics-cuda.so"
 
+/* What a device is made of. */
+#define MICS_DEVICE_BYTES (sizeof(struct mics_device_ops) + sizeof(struct mics_device))
+
 /* What the program provides. Must outlive every use of the plug-in. */
 struct mics_plugin_services {
-    uint32_t abi, size;
+    size_t size;
     double (*now_s)(void); /* the clock of all times: mics_now_s() */
 };
 
 /* What the plug-in provides. */
 struct mics_plugin {
-    uint32_t abi, size;
-    uint32_t device_size;  /* bytes of struct mics_device_ops */
-    uint32_t kernel_count; /* MICS_KERNEL_COUNT */
-    const char *name;      /* of its devices: "cuda", "emulated" */
-    const char *built;     /* in messages: "CUDA 13.0, sm_80 sm_90, PTX 90" */
+    uint32_t size;
+    uint32_t device_size;    /* MICS_DEVICE_BYTES */
+    uint32_t kernel_count;   /* MICS_KERNEL_COUNT */
+    uint32_t argument_bytes; /* MICS_KERNEL_ARGUMENT_BYTES */
+    const char *name;        /* of its devices: "cuda", "emulated" */
+    const char *built;       /* in messages: "CUDA 13.0, sm_80 sm_90, PTX 90" */
 
     /* GPUs that this process sees, at least 1. MICS_ERR_UNSUPPORTED: there is none; the text has
      * the reason (no driver, one that is too old, no GPU). */

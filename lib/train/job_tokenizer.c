@@ -2,10 +2,11 @@
 /*
  * job_tokenizer.c - which tokenizer a job has, and whether it is that of what the job continues.
  *
- * Text has the tokenizer of the command line, or bytes; files of tokens have what their data set
- * says, which may be nothing. A checkpoint is resumed only with the tokenizer that it was trained
- * with, and a model begins only with one whose ids are the same text, unless bytes are insisted on.
- * Where the data do not say, it is that of the checkpoint or of the model.
+ * Text has the tokenizer of the command line, or that of the checkpoint to resume or of the model
+ * to evaluate, or bytes; files of tokens have what their data set says, which may be nothing. A
+ * checkpoint is resumed only with the tokenizer that it was trained with, and a model begins or is
+ * evaluated only with one whose ids are the same text, unless bytes are insisted on. Where the data
+ * do not say, it is that of the checkpoint or of the model.
  */
 #include "train/job_tokenizer.h"
 
@@ -15,11 +16,16 @@
 
 enum mics_status mics_job_open_tokenizer(struct mics_job *job, struct mics_err *err)
 {
-    const char *path = job->options->tokenizer;
+    const struct mics_job_options *options = job->options;
     enum mics_status status = MICS_OK;
 
-    if (path)
-        status = mics_disk_tokenizer_open(path, &job->tokenizer, err);
+    if (options->tokenizer)
+        status = mics_disk_tokenizer_open(options->tokenizer, &job->tokenizer, err);
+    else if (job->checkpoint_doc)
+        status = mics_disk_tokenizer_open_listed(json_object_get(job->checkpoint_doc, "tokenizer"),
+                                                 job->checkpoint, &job->tokenizer, err);
+    else if (options->eval)
+        status = mics_disk_tokenizer_open_model(options->init, &job->tokenizer, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "tokenizer");
     return mics_agree(job->control, status, err);
@@ -72,25 +78,37 @@ static bool is_same(const struct mics_disk_tokenizer *a, const struct mics_disk_
     return mics_tokenizer_fingerprint(a->tokenizer) == mics_tokenizer_fingerprint(b->tokenizer);
 }
 
-/* Let a data set's tokenizer be the job's. */
+/* What has the job's tokenizer, for messages about a data set that has another. */
+static const char *owner_of(const struct mics_job *job)
+{
+    if (job->options->tokenizer)
+        return "--tokenizer";
+    if (job->checkpoint_doc)
+        return job->checkpoint;
+    return job->options->eval ? job->options->init : "the rest of the data";
+}
+
+/* Let a data set's tokenizer be the job's; or its ids must be those of the job's. */
 static enum mics_status match_dataset(struct mics_job *job, const char *path, const json_t *listed,
                                       const char *folder, struct mics_err *err)
 {
     struct mics_disk_tokenizer theirs = {0};
     enum mics_status status;
+    bool same = true;
 
     if (job->tokenizer.tokenizer && mics_tokenizer_is_listed(job->tokenizer.tokenizer, listed))
         return MICS_OK; /* one of many files */
     status = mics_disk_tokenizer_open_listed(listed, folder, &theirs, err);
-    if (status == MICS_OK && !job->tokenizer.tokenizer) {
+    if (status == MICS_OK && !job->tokenizer.tokenizer)
         status = adopt(job, &theirs, err);
-    } else if (status == MICS_OK) {
+    else if (status == MICS_OK && theirs.tokenizer)
+        status = mics_tokenizers_agree(job->tokenizer.tokenizer, theirs.tokenizer, &same, err);
+    if (status == MICS_OK && !same) {
         const struct titles titles = make_titles(&theirs, &job->tokenizer);
 
         status = mics_err_set(err, MICS_ERR_FORMAT,
-                              "%s: encoded with another tokenizer (%s) than the rest of the data "
-                              "or --tokenizer (%s)",
-                              path, titles.theirs, titles.ours);
+                              "%s: encoded with another tokenizer (%s) than %s (%s)", path,
+                              titles.theirs, owner_of(job), titles.ours);
     }
     mics_disk_tokenizer_close(&theirs);
     return status;

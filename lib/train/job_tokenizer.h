@@ -5,7 +5,8 @@
 
 #include "train/job.h"
 
-/* Open the tokenizer of the command line, if any. Collective. */
+/* Open the tokenizer of the command line; else that of the checkpoint to resume, or of the model to
+ * evaluate, if it has one. Collective. */
 enum mics_status mics_job_open_tokenizer(struct mics_job *job, struct mics_err *err);
 
 /* Once the data are open: set job->tokenizer, if the data, the checkpoint or the initial model say

@@ -46,6 +46,17 @@ setup()
     [[ $changed == *CC*err.o* ]]
 }
 
+@test "the clone may be in a folder with blanks in its path, the build folder may not" {
+    mkdir -p "$BATS_TEST_TMPDIR/a clone"
+    cd "$BATS_TEST_TMPDIR/a clone"
+    ln -s "$root"/{Makefile,cmd,kernels,lib,man,share,tests} .
+    make build/lib/base/err.o
+    [ -s build/lib/base/err.o ]
+    run make BUILD='a build' build/lib/base/err.o
+    [ "$status" = 2 ]
+    [[ $output == *"BUILD: 'a build': a path with blanks."* ]]
+}
+
 @test "a missing library is reported in one line" {
     run env PKG_CONFIG_LIBDIR=/nonexistent make BUILD="$BATS_TEST_TMPDIR/build" all
     [ "$status" = 2 ]

@@ -17,6 +17,18 @@ setup_file()
         run -0 mpi "$ranks" "$comm" check
         [ "$output" = "all well on $ranks ranks" ]
     done
+    MICS_NODE_COPY=0 run -0 mpi 3 "$comm" check
+    [ "$output" = "all well on 3 ranks" ]
+}
+
+@test "ranks of one node copy from each other's memory where they may" {
+    if [ "$(cat /proc/sys/kernel/yama/ptrace_scope 2>/dev/null || echo 0)" != 0 ]; then
+        skip "this kernel keeps processes from reading each other's memory"
+    fi
+    run -0 mpi 2 "$comm" copies
+    [ "$output" = copies ]
+    MICS_NODE_COPY=0 run -0 mpi 2 "$comm" copies
+    [ "$output" = messages ]
 }
 
 @test "staging memory changes no result and no count" {
@@ -31,7 +43,7 @@ setup_file()
     [ "$output" = "all well on 4 ranks" ]
 }
 
-@test "the direct algorithm gives the ring's bits and counts" {
+@test "the direct algorithm and copies between processes give the ring's bits and counts" {
     for ranks in 2 3 5 8; do
         run -0 mpi "$ranks" "$comm" routes
         [ "$output" = "all well on $ranks ranks" ]
@@ -40,7 +52,7 @@ setup_file()
 
 @test "all ranks use the algorithm that was measured" {
     for ranks in 2 5; do
-        run -0 mpi "$ranks" "$comm" tuned
+        MICS_NODE_COPY=0 run -0 mpi "$ranks" "$comm" tuned
         [ "$output" = "all well on $ranks ranks" ]
     done
 }
@@ -53,7 +65,7 @@ setup_file()
 }
 
 @test "a message that cannot be sent fails the device with the collective's name, and every later collective" {
-    run -9 timeout 60 mpirun -n 4 "$comm" fault
+    MICS_NODE_COPY=0 run -9 timeout 60 mpirun -n 4 "$comm" fault
     [[ $output == *"all_reduce among 4 ranks: MPI: MPI_ERR_OTHER: known error not in list"* ]]
     [[ $output == *"barrier among 4 ranks: an earlier collective failed"* ]]
 }

@@ -133,9 +133,9 @@ within_limit() # a b limit
     MICS_PLUGIN_PATH=/nonexistent:/tmp run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
     [[ $stderr == *"no plug-in libmics-cuda.so in MICS_PLUGIN_PATH=/nonexistent:/tmp" ]]
-    MICS_PLUGIN_PATH=$MICS_BUILD/tests/plugins/wrong_abi.so run --separate-stderr train one.mp --device=cuda
+    MICS_PLUGIN_PATH=$MICS_BUILD/tests/plugins/wrong_size.so run --separate-stderr train one.mp --device=cuda
     one_line_and_code 1
-    [[ $stderr == *"wrong_abi.so: its interface is number 99"* ]]
+    [[ $stderr == *"wrong_size.so: its table has 8 bytes"* ]]
 }
 
 @test "a plan too large for the GPU is refused with the requested and the free memory" {

@@ -42,6 +42,32 @@ member()
     [[ $stderr == *"there is no token 40 among 40" ]]
 }
 
+@test "data: files that the shell found may have blanks and brackets in their names" {
+    mkdir 'a folder'
+    cp text/a.txt 'a folder/x y.txt'
+    cp text/b.txt 'a folder/[z].txt'
+    mics-data encode -q -t bytes 'a folder'/*.txt -o corpus >/dev/null
+    [ "$(member corpus .documents)" = 2 ]
+    mics-data encode -q -t bytes 'a\ folder/*.txt' -o escaped >/dev/null
+    cmp corpus.bin escaped.bin
+}
+
+@test "data: show takes the document, and says that a folder is none" {
+    mics-data encode -q -t bytes 'text/*.txt' -o corpus >/dev/null
+    [ "$(member corpus.mp .tokens)" = 40 ]
+    run --separate-stderr mics-data show text
+    one_line_and_code 3
+    [ "$stderr" = "mics-data: 'text' is a folder, not a file of tokens" ]
+}
+
+@test "data: the document of a data set stands for its tokens when training" {
+    mics-data encode -q -t bytes 'text/*.txt' -o corpus >/dev/null
+    mics-plan --topology='node:1 gpu:1' --model=gpt2-nano --seq=8 -o plan.mp
+    mics-train -q -p plan.mp --data=corpus.mp --steps=1 --out=one --val-every=0 >/dev/null
+    mics-train -q -p plan.mp --data=corpus.bin --steps=1 --out=two --val-every=0 >/dev/null
+    cmp one/step-000001/*.safetensors two/step-000001/*.safetensors
+}
+
 @test "data: the result does not depend on the number of cores" {
     requires taskset
     for i in {1..40}; do

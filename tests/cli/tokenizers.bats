@@ -18,8 +18,8 @@ tokenizer() # folder id
            decoder: {type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true},
            model: {type: "BPE", dropout: null, unk_token: null, continuing_subword_prefix: null, end_of_word_suffix: null,
                    fuse_unk: false, byte_fallback: false, ignore_merges: false, merges: [],
-                   vocab: ([$characters | to_entries[] | {key: ([.value] | implode), value: (.key + if .key >= $eos then 1 else 0 end)}]
-                           | from_entries)}}' >"$1/tokenizer.json"
+                   vocab: (([$characters | to_entries[] | {key: ([.value] | implode), value: (.key + if .key >= $eos then 1 else 0 end)}]
+                           | from_entries) + {"<|endoftext|>": $eos})}}' >"$1/tokenizer.json"
     echo '{"model_max_length": 32}' >"$1/tokenizer_config.json"
 }
 
@@ -75,10 +75,13 @@ listed() # path
 @test "a run is resumed with its own tokenizer only, wherever that comes from" {
     train --tokenizer=own --data=text --steps=3 --resume=run --out="$out-1"
     train --tokenizer=run --data=text --steps=3 --resume=run --out="$out-2"
-    [ "$(listed "$out-1/latest")" = "$(listed "$out-2/latest")" ]
-    cmp "$out-1/latest/shard-00000.safetensors" "$out-2/latest/shard-00000.safetensors"
-    for option in --data=text --tokenizer=other --tokenizer=bytes --other-data; do
-        run --separate-stderr train --data=text "$option" --steps=3 --resume=run --out="$out"
+    train --data=text --steps=3 --resume=run --out="$out-3"
+    for run in 2 3; do
+        [ "$(listed "$out-1/latest")" = "$(listed "$out-$run/latest")" ]
+        cmp "$out-1/latest/shard-00000.safetensors" "$out-$run/latest/shard-00000.safetensors"
+    done
+    for option in other bytes; do
+        run --separate-stderr train --data=text --tokenizer=$option --other-data --steps=3 --resume=run --out="$out"
         refused "run/latest: trained with another tokenizer (tokenizer.json, 257 ids; now " "--tokenizer=run/latest has that one"
     done
 }
@@ -113,14 +116,31 @@ listed() # path
     mkdir "$BATS_TEST_TMPDIR/set.tokenizer"
     cp own/* "$BATS_TEST_TMPDIR/set.tokenizer"
     set=$BATS_TEST_TMPDIR/set
-    mics-show --json run/latest/manifest.mp | jq '{kind: "mics.dataset", v: 1, tokenizer}' >"$set.mp"
+    mics-show --json run/latest/manifest.mp |
+        jq --argjson size "$(stat -c %s ids.bin)" \
+            '{kind: "mics.dataset", v: 1, tokens: ($size / 2), id_bytes: 2, tokenizer}' >"$set.mp"
     train --data="$set.bin" --steps=1 --out="$out-1"
     [ "$(listed "$out-1/latest")" = "$(listed run/latest)" ]
     train --data="$set.bin" --steps=1 --init=hf --out="$out-2"
     train --data="1:$set.bin 1:text" --tokenizer=own --steps=1 --out="$out-3"
     run --separate-stderr train --data="1:$set.bin 1:text" --steps=1 --out="$out"
-    refused "set.bin: encoded with another tokenizer (tokenizer.json, 257 ids) than the rest of the data or --tokenizer (bytes)"
+    refused "set.bin: encoded with another tokenizer (tokenizer.json, 257 ids) than the rest of the data (bytes)"
+    run --separate-stderr train --data="$set.bin" --tokenizer=other --steps=1 --out="$out"
+    refused "set.bin: encoded with another tokenizer (tokenizer.json, 257 ids) than --tokenizer (tokenizer.json, 257 ids)"
     echo >>"$set.tokenizer/tokenizer.json"
     run --separate-stderr train --data="$set.bin" --steps=1 --out="$out"
     refused "set.tokenizer/tokenizer.json: damaged"
+}
+
+@test "a model is evaluated with its own tokenizer" {
+    run --separate-stderr mics-train -p plan.mp --data=text --init=hf --eval
+    [ "$status" = 0 ]
+    own=$output
+    [[ $own =~ ^loss\ [0-9.]+,\ perplexity\ [0-9.]+,\ of\ [0-9]+\ tokens ]]
+    own=${BASH_REMATCH[0]}
+    [[ "$(mics-train -p plan.mp --data=text --init=run --eval)" == "$own"* ]]
+    [[ "$(mics-train -p plan.mp --data=text --init=run --tokenizer=own --eval)" == "$own"* ]]
+    [[ "$(mics-train -p plan.mp --data=text --init=run --tokenizer=bytes --eval)" != "$own"* ]]
+    run --separate-stderr mics-train -p plan.mp --data=text --init=run --tokenizer=other --eval
+    refused "--init=run: the model has another tokenizer (tokenizer.json, 257 ids) than the data (tokenizer.json, 257 ids)"
 }

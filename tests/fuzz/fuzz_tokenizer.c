@@ -32,6 +32,30 @@ static const struct {
     {"x.tiktoken", "tokenizer_config.json"},
 };
 
+/* The ids of the parts of a text that is cut are those of the whole. */
+static void check_cut(const struct mics_tokenizer *tokenizer, struct mics_encoder *encoder,
+                      const char *text, size_t size)
+{
+    const size_t cut = mics_tokenizer_cut(tokenizer, text, size - 4);
+    struct mics_err err = {.text = ""};
+    const uint32_t *ids = NULL;
+    uint32_t whole[256];
+    size_t count = 0, part = 0, rest = 0;
+
+    must(cut < size);
+    if (mics_encode(encoder, text, size, 0, &ids, &count, NULL, &err) != MICS_OK || count > 256)
+        return;
+    if (count > 0)
+        memcpy(whole, ids, count * sizeof *ids);
+    if (mics_encode(encoder, text, cut, 0, &ids, &part, NULL, &err) != MICS_OK)
+        return;
+    must(part <= count && (part == 0 || memcmp(whole, ids, part * sizeof *ids) == 0));
+    if (mics_encode(encoder, text + cut, size - cut, cut > 0 ? MICS_TOKENIZER_CONTINUES : 0, &ids,
+                    &rest, NULL, &err) != MICS_OK)
+        return;
+    must(part + rest == count && (rest == 0 || memcmp(whole + part, ids, rest * sizeof *ids) == 0));
+}
+
 static void check_text(const struct mics_tokenizer *tokenizer, const char *text, size_t size)
 {
     struct mics_err err = {.text = ""};
@@ -54,6 +78,8 @@ static void check_text(const struct mics_tokenizer *tokenizer, const char *text,
     } else {
         must(err.text[0] != '\0');
     }
+    if (!mics_tokenizer_is_bytes(tokenizer))
+        check_cut(tokenizer, encoder, text, size);
     mics_decoder_free(decoder);
     mics_encoder_free(encoder);
 }

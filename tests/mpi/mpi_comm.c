@@ -2,8 +2,8 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | tuned |
- * abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | copies |
+ * tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm/mpi/mpi.h"
 #include "comm/staged.h"
@@ -187,7 +187,9 @@ static void sums_of_route(struct checker *c, struct mics_comm *comm, uint64_t sh
     memset(scattered + count, 0, (total - count) * sizeof *scattered);
 }
 
-static void compare_routes(struct checker *c, struct mics_comm *comm, uint64_t count)
+/* `copies`: the same ranks and blocks, without messages where they may copy. */
+static void compare_routes(struct checker *c, struct mics_comm *comm, struct mics_comm *copies,
+                           uint64_t count)
 {
     const size_t bytes = 3 * count * (size_t)comm->size * sizeof(float);
     float *ring = malloc(bytes), *other = malloc(bytes);
@@ -196,30 +198,55 @@ static void compare_routes(struct checker *c, struct mics_comm *comm, uint64_t c
     sums_of_route(c, comm, UINT64_MAX, count, other);
     EXPECT(memcmp(ring, other, bytes) == 0, "%d ranks: the routes give other bits for %llu each",
            comm->size, (unsigned long long)count);
+    sums_of_route(c, copies, 0, count, other);
+    EXPECT(memcmp(ring, other, bytes) == 0, "%d ranks: copies give other bits for %llu each",
+           comm->size, (unsigned long long)count);
     free(ring);
     free(other);
 }
 
-/* Every route gives the same result and counts, with an order and blocks other than the world's. */
-static int check_routes(struct checker *c)
+/* Another order and other blocks than the world's. */
+static struct mics_comm *reorder(struct checker *c, const char *node_copy)
 {
-    static const uint64_t limits[] = {0, 300, UINT64_MAX};
     const int size = c->world->size, rank = c->world->rank;
     struct mics_comm *comm;
 
-    c->max_count = 60011;
+    setenv("MICS_NODE_COPY", node_copy, 1);
     EXPECT(ops->split(c->world, 0, -rank, (rank * (size - 1) + 1) % size, &comm, NULL) == MICS_OK,
            "split");
+    return comm;
+}
+
+/* Every route gives the same result and counts. */
+static int check_routes(struct checker *c)
+{
+    static const uint64_t limits[] = {0, 300, UINT64_MAX};
+    struct mics_comm *comm = reorder(c, "0"), *copies = reorder(c, "1");
+
+    c->max_count = 60011;
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         mics_mpi_set_direct_limits(comm, (struct mpi_direct_limits){limits[i], limits[i]});
         check_collectives_of(c, comm);
     }
-    for (uint64_t count = 1; count <= 16384; count = count * 4 + 1)
-        compare_routes(c, comm, count);
-    EXPECT(mics_mpi_direct_limits(comm).gather_bytes * (uint64_t)size <= MICS_COMM_STAGING_BYTES,
+    check_collectives_of(c, copies);
+    for (uint64_t count = 1; count <= 300000; count = count * 4 + 1)
+        compare_routes(c, comm, copies, count);
+    EXPECT(mics_mpi_direct_limits(comm).gather_bytes * (uint64_t)c->world->size <=
+               MICS_COMM_STAGING_BYTES,
            "longer than the staging memory");
+    ops->free(copies);
     ops->free(comm);
     return report(c);
+}
+
+/* Does the world copy from process to process? */
+static int show_copies(struct checker *c)
+{
+    const struct mpi_comm *world = (const struct mpi_comm *)c->world;
+
+    if (c->world->rank == 0)
+        puts(world->node ? "copies" : "messages");
+    return 0;
 }
 
 /* All ranks must have the same limits of the direct algorithm. */
@@ -418,6 +445,8 @@ int main(int argc, char **argv)
         code = check_delays(&c);
     else if (!strcmp(what, "routes"))
         code = check_routes(&c);
+    else if (!strcmp(what, "copies"))
+        code = show_copies(&c);
     else if (!strcmp(what, "tuned"))
         code = check_tuned(&c);
     else if (!strcmp(what, "abort"))

@@ -75,6 +75,7 @@ int posix_memalign(void **out, size_t alignment, size_t size)
 struct job {
     struct mics_model *model;
     struct mics_plan_choice choice;
+    bool documents; /* with padding and masked prompts */
     struct mics_comm *comms[4];
     pthread_barrier_t barrier;
     uint64_t arena_bytes, high_water;
@@ -92,8 +93,11 @@ static void fill(void *context, uint32_t micro_step, int32_t *tokens, int32_t *t
     const struct member *member = context;
     const struct mics_plan_choice *choice = &member->job->choice;
 
-    for (uint32_t i = 0; i < choice->micro_batch * choice->seq; i++)
+    for (uint32_t i = 0; i < choice->micro_batch * choice->seq; i++) {
         tokens[i] = targets[i] = (int32_t)((i * 7 + micro_step + (uint32_t)member->rank) % 257);
+        if (member->job->documents && (i % 11 < 4 || i % choice->seq > 60))
+            targets[i] = i % 11 == 3 ? MICS_TARGET_LAST : MICS_TARGET_NONE;
+    }
 }
 
 static enum mics_status run_steps(struct member *member, struct mics_engine *engine, uint32_t first,
@@ -124,6 +128,7 @@ static enum mics_status run_engine(struct member *member, struct mics_world *wor
         .choice = &job->choice,
         .world = world,
         .device = device,
+        .documents = job->documents,
         .optimizer = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .clip = 1},
     };
     enum mics_status status = mics_engine_new(&options, &engine, &member->err);
@@ -199,9 +204,8 @@ static struct job make_job(struct mics_shape shape, enum mics_dtype dtype)
     return job;
 }
 
-static void check_memory(struct mics_shape shape, enum mics_dtype dtype)
+static void check_job(struct job job)
 {
-    struct job job = make_job(shape, dtype);
     struct mics_memory memory;
 
     allocations = 0;
@@ -213,6 +217,11 @@ static void check_memory(struct mics_shape shape, enum mics_dtype dtype)
     printf("# arena %llu, handed out %llu, allocations in steps %ld\n",
            (unsigned long long)job.arena_bytes, (unsigned long long)job.high_water, allocations);
     mics_model_free(job.model);
+}
+
+static void check_memory(struct mics_shape shape, enum mics_dtype dtype)
+{
+    check_job(make_job(shape, dtype));
 }
 
 static void the_arena_has_the_planned_size_and_is_used_for_mics(void)
@@ -236,6 +245,14 @@ static void the_arena_has_the_planned_size_and_is_used_in_bf16(void)
     check_memory((struct mics_shape){2, 2, 1, 2, 4}, MICS_BF16);
 }
 
+static void the_arena_is_the_same_when_attention_stays_within_documents(void)
+{
+    struct job job = make_job((struct mics_shape){2, 2, 2, 2, 2}, MICS_F32);
+
+    job.documents = true;
+    check_job(job);
+}
+
 static void the_interposer_counts(void)
 {
     if (!HAVE_INTERPOSER)
@@ -252,10 +269,11 @@ static void nothing_is_allocated_inside_a_step(void)
 {
     if (!HAVE_INTERPOSER)
         TAP_SKIP("a sanitizer owns malloc");
-    for (int i = 0; i < 2; i++) {
-        struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4}, i ? MICS_BF16 : MICS_F32);
+    for (int i = 0; i < 4; i++) {
+        struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4}, i % 2 ? MICS_BF16 : MICS_F32);
 
         allocations = 0;
+        job.documents = i > 1;
         run_job(&job);
         CHECK_INT(allocations, 0);
         mics_model_free(job.model);
@@ -269,6 +287,7 @@ int main(void)
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero1);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero3);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_in_bf16);
+    TAP_RUN(the_arena_is_the_same_when_attention_stays_within_documents);
     TAP_RUN(the_interposer_counts);
     TAP_RUN(nothing_is_allocated_inside_a_step);
     return tap_done();

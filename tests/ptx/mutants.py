@@ -12,6 +12,7 @@ from ptx import Entry
 _ALL = 0 # matches
 _VALUE = " instead of "
 _LATE = "nothing was written, or where a copy has not arrived"
+_DOCUMENT_END, _NO_END = r"(setp\.eq\.s32 \t%p\d+, %r\d+, )-2;", r"\g<1>-3;"
 _HOPPER_64 = "attention_hopper_bf16_1x77_heads_2_1_of_64_causal"
 _MMA_64 = "attention_mma_bf16_2x33_heads_2_2_of_64_full"
 _HOPPER_GRAD_64 = "attention_grad_hopper_bf16_2x33_heads_1_1_of_64_full"
@@ -62,6 +63,15 @@ MUTANTS = [
            r"cp\.async\.wait_group \d;", "", _LATE, _ALL),
     Mutant("a barrier behind copies that is missing", "sm_80", _MMA_64, "attend",
            r"bar\.sync \t0;", "", f"without a barrier|{_LATE}", _ALL),
+    Mutant("keys of other documents", "sm_80",
+           "attention_mma_bf16_1x200_heads_1_1_of_64_causal_documents", "attend", _DOCUMENT_END,
+           _NO_END, _VALUE, _ALL),
+    Mutant("keys of other documents, without tensor cores", "sm_80",
+           "attention_plain_f32_1x33_heads_1_1_of_9_causal_documents", "plain", _DOCUMENT_END,
+           _NO_END, _VALUE, _ALL),
+    Mutant("queries of other documents", "sm_80",
+           "attention_grad_mma_bf16_1x77_heads_1_1_of_128_causal_documents", "", _DOCUMENT_END,
+           _NO_END, _VALUE, _ALL),
     Mutant("a transposed factor of a warpgroup's product", "sm_90", _HOPPER_64, "hopper_attend",
            r"(\}, %rd\d+, p, 1, 1, )1;", r"\g<1>0;", f"{_VALUE}|{_LATE}", _ALL),
     Mutant("a matrix descriptor that begins elsewhere", "sm_90", _HOPPER_64, "hopper_attend",

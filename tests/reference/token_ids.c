@@ -5,12 +5,13 @@
  * usage: token_ids TOKENIZER <DOCUMENTS >IDS
  *
  * A document is its size (uint32_t) and its bytes; the answer is a count and ids, then a size and
- * the decoded bytes.
+ * the decoded bytes. A document that is cut must have the same ids.
  */
 #include "data/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void fail(const char *what)
 {
@@ -26,6 +27,30 @@ static void put(const void *data, size_t width, size_t count)
         fail("cannot write");
 }
 
+/* The two parts of a document that is cut about its middle have these ids together. */
+static void check_cut(const struct mics_tokenizer *tokenizer, struct mics_encoder *encoder,
+                      const char *document, size_t size, const uint32_t *want, size_t want_count)
+{
+    const size_t cut = mics_tokenizer_cut(tokenizer, document, (size + 1) / 2);
+    struct mics_err err;
+    const uint32_t *ids;
+    size_t count, before = 0;
+
+    for (int part = 0; part < 2 && cut > 0; part++) {
+        if (mics_encode(encoder, document + (part ? cut : 0), part ? size - cut : cut,
+                        part ? MICS_TOKENIZER_CONTINUES : 0, &ids, &count, NULL, &err) != MICS_OK)
+            fail(err.text);
+        if (count > want_count - before || (part && before + count != want_count) ||
+            (count > 0 && memcmp(ids, want + before, count * sizeof *ids) != 0)) {
+            fprintf(stderr, "token_ids: ids differ after a cut at %zu: %.*s|%.*s\n", cut,
+                    (int)(cut < 40 ? cut : 40), document + (cut < 40 ? 0 : cut - 40),
+                    (int)(size - cut < 40 ? size - cut : 40), document + cut);
+            exit(1);
+        }
+        before += count;
+    }
+}
+
 static void answer(const struct mics_tokenizer *tokenizer, struct mics_encoder *encoder,
                    const char *document, size_t size)
 {
@@ -38,6 +63,14 @@ static void answer(const struct mics_tokenizer *tokenizer, struct mics_encoder *
     if (mics_encode(encoder, document, size, 0, &ids, &count, NULL, &err) != MICS_OK)
         fail(err.text);
     put(ids, sizeof *ids, count);
+
+    uint32_t *copy = malloc(count * sizeof *ids + 1);
+
+    if (!copy)
+        fail("out of memory");
+    memcpy(copy, ids, count * sizeof *ids);
+    check_cut(tokenizer, encoder, document, size, copy, count);
+    ids = copy;
     if (mics_decoder_new(tokenizer, false, &decoder, &err) != MICS_OK ||
         mics_decode(decoder, ids, count, &text, &size, &err) != MICS_OK)
         fail(err.text);
@@ -58,6 +91,7 @@ static void answer(const struct mics_tokenizer *tokenizer, struct mics_encoder *
         decoded[size++] = rest[i];
     put(decoded, 1, size);
     free(decoded);
+    free(copy);
     mics_decoder_free(decoder);
 }
 

@@ -38,7 +38,8 @@ static enum mics_status mpi_execute(struct comm_base *base, const struct comm_ca
         if (calls[i].kind == COMM_ALL_GATHER)
             place_own(base, &calls[i]);
     for (int i = 0; i < count && status == MICS_OK; i += step)
-        status = mics_mpi_thread_execute(comm, &calls[i], step, sent, err);
+        status = comm->node ? mics_mpi_node_execute(comm, &calls[i], step, sent, err)
+                            : mics_mpi_thread_execute(comm, &calls[i], step, sent, err);
     return status;
 }
 
@@ -46,6 +47,7 @@ static void comm_destroy(struct mpi_comm *comm)
 {
     if (!comm)
         return;
+    mics_mpi_node_close(comm);
     free(comm->base.blocks);
     free(comm->ranks);
     free(comm->staging);
@@ -103,8 +105,21 @@ static struct mpi_comm *comm_new(struct mpi_thread *thread, int rank, int size, 
     return comm;
 }
 
-/* Choose message sizes and algorithms. A communicator of the same ranks in the same order as
- * `parent` takes over its measurement. Collective. On failure `comm` is freed. */
+/* Between ring and direct. A communicator of the same ranks in the same order as `parent` takes
+ * over its measurement. Collective. */
+static enum mics_status choose_algorithms(struct mpi_comm *comm, const struct mpi_comm *parent,
+                                          struct mics_err *err)
+{
+    const int size = comm->base.comm.size;
+
+    if (!parent || parent->base.comm.size != size ||
+        memcmp(comm->ranks, parent->ranks, (size_t)size * sizeof *comm->ranks) != 0)
+        return mics_mpi_tune(comm, err);
+    comm->direct = parent->direct;
+    return MICS_OK;
+}
+
+/* Choose message sizes and algorithms. Collective. On failure `comm` is freed. */
 static enum mics_status open_comm(struct mpi_comm *comm, const struct mpi_comm *parent,
                                   struct mics_comm **out, struct mics_err *err)
 {
@@ -118,11 +133,10 @@ static enum mics_status open_comm(struct mpi_comm *comm, const struct mpi_comm *
         one_node = one_node && nodes[comm->ranks[i]] == nodes[comm->ranks[0]];
     comm->window = one_node ? COMM_MPI_NODE_WINDOW : COMM_MPI_WINDOW;
     comm->segment = one_node ? COMM_MPI_NODE_SEGMENT : COMM_MPI_SEGMENT;
-    if (parent && parent->base.comm.size == size &&
-        memcmp(comm->ranks, parent->ranks, (size_t)size * sizeof *comm->ranks) == 0)
-        comm->direct = parent->direct;
-    else
-        status = mics_mpi_tune(comm, err);
+    if (one_node && size > 1)
+        status = mics_mpi_node_open(comm, err);
+    if (status == MICS_OK && !comm->node)
+        status = choose_algorithms(comm, parent, err);
     if (status == MICS_OK)
         *out = &comm->base.comm;
     else

@@ -12,6 +12,7 @@
  *   thread.c      the progress thread
  *   algorithms.c  ring, tree and direct algorithms
  *   tune.c        selects between ring and direct by measurement
+ *   node.c        copies between the processes of one node, which replace messages there
  *   heartbeat.c   status words of ranks
  *   native.c      MPI's own collectives, for comparison
  *   none.c        replaces all of these in a build without MPI
@@ -100,6 +101,7 @@ struct mpi_comm {
     char *staging;            /* [COMM_MPI_STAGING] */
     MPI_Request *requests;    /* [2 * size], direct */
     struct mpi_direct_limits direct;
+    struct mpi_node *node;     /* not NULL: all ranks are on one node, and copy from each other */
     bool broken;               /* a transfer failed; messages of it may still be in flight */
     struct mpi_native *native; /* not NULL: a communicator of native.c */
 
@@ -172,6 +174,14 @@ void mics_mpi_heartbeat_progress(struct mpi_thread *thread);
 
 /* native.c. One blocking call of MPI, in the progress thread; returns MPI's error code. */
 int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call);
+
+/* node.c. Let the ranks copy from each other's memory if they are on one node and may; else
+ * comm->node stays NULL. Collective, over messages. */
+enum mics_status mics_mpi_node_open(struct mpi_comm *comm, struct mics_err *err);
+void mics_mpi_node_close(struct mpi_comm *comm); /* not collective */
+/* Carry out one call, or several that can be coalesced; blocks. Any thread, one at a time. */
+enum mics_status mics_mpi_node_execute(struct mpi_comm *comm, const struct comm_call *calls,
+                                       int count, struct comm_sent *sent, struct mics_err *err);
 
 /* tune.c. Time ring and direct on all ranks together and set comm->direct. Collective; blocks. */
 enum mics_status mics_mpi_tune(struct mpi_comm *comm, struct mics_err *err);

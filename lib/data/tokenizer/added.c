@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 enum mics_status mics_added_add(struct mics_added *added, const struct mics_added_token *token,
                                 struct mics_err *err)
@@ -11,10 +12,6 @@ enum mics_status mics_added_add(struct mics_added *added, const struct mics_adde
 
     if (token->length == 0)
         return mics_err_set(err, MICS_ERR_FORMAT, "added token %lu: the text is empty",
-                            (unsigned long)token->id);
-    if (token->single_word)
-        return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                            "added token %lu: single_word is not supported",
                             (unsigned long)token->id);
     if (added->count == added->capacity) {
         const uint32_t capacity = added->capacity == 0 ? 64 : 2 * added->capacity;
@@ -63,7 +60,8 @@ void mics_added_finish(struct mics_added *added)
 {
     memset(added->first, 0, sizeof added->first);
     added->lead[0] = added->lead[1] = -1;
-    added->spaces = false;
+    added->spaces = added->lines = false;
+    added->longest = 0;
     if (added->count > 0)
         qsort(added->tokens, added->count, sizeof *added->tokens, compare_tokens);
     for (uint32_t i = 0; i < added->count; i++) {
@@ -81,6 +79,9 @@ void mics_added_finish(struct mics_added *added)
         *leads = *leads == -1 || *leads == lead ? lead : 256;
         if (token->strip_left || token->strip_right || memchr(token->text, ' ', token->length))
             added->spaces = true;
+        added->lines = added->lines || memchr(token->text, '\n', token->length) != NULL;
+        if (token->length > added->longest)
+            added->longest = token->length;
     }
 }
 
@@ -124,16 +125,70 @@ static size_t next_lead(const struct mics_added *added, bool normalized, const u
     return at;
 }
 
+/* Where the character before text[at] begins, not before `from`, which is before `at`. */
+static size_t previous(const unsigned char *text, size_t from, size_t at, uint32_t *character)
+{
+    do
+        at--;
+    while (at > from && (text[at] & 0xc0) == 0x80);
+    (void)mics_utf8_next(text + at, character);
+    return at;
+}
+
+/* Is it of a word, \w of the tokenizers library: alphabetic, a mark, a digit, or joining? */
+static bool is_word(uint32_t character)
+{
+    static const uint32_t letters[][2] = {/* alphabetic, though So */
+                                          {0x24b6, 0x24e9},
+                                          {0x1f130, 0x1f149},
+                                          {0x1f150, 0x1f169},
+                                          {0x1f170, 0x1f189}};
+
+    switch (utf8proc_category((utf8proc_int32_t)character)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+        return true;
+    default:
+        break;
+    }
+    for (size_t i = 0; i < sizeof letters / sizeof letters[0]; i++)
+        if (character >= letters[i][0] && character <= letters[i][1])
+            return true;
+    return character == 0x200c || character == 0x200d;
+}
+
+/* Is text[begin, end) beside a character of a word? */
+static bool in_word(const unsigned char *text, size_t size, size_t begin, size_t end)
+{
+    uint32_t character;
+
+    if (begin > 0) {
+        (void)previous(text, 0, begin, &character);
+        if (is_word(character))
+            return true;
+    }
+    if (end == size)
+        return false;
+    (void)mics_utf8_next(text + end, &character);
+    return is_word(character);
+}
+
 /* The white space that ends at text[at], not further than `from`, and that begins there. */
 static size_t strip_left(const unsigned char *text, size_t from, size_t at)
 {
     while (at > from) {
-        size_t before = at - 1;
         uint32_t character;
+        const size_t before = previous(text, from, at, &character);
 
-        while (before > from && (text[before] & 0xc0) == 0x80)
-            before--;
-        (void)mics_utf8_next(text + before, &character);
         if (!mics_is_space(character))
             break;
         at = before;
@@ -171,6 +226,8 @@ bool mics_added_next(const struct mics_added *added, bool normalized, bool speci
         } else if (token->special && !special) {
             *ordinary += 1;
             at += token->length;
+        } else if (token->single_word && in_word(text, size, at, at + token->length)) {
+            at += token->length;
         } else {
             match->begin = token->strip_left ? strip_left(text, from, at) : at;
             match->end = at + token->length;
@@ -180,5 +237,21 @@ bool mics_added_next(const struct mics_added *added, bool normalized, bool speci
             return true;
         }
     }
+    return false;
+}
+
+bool mics_added_near(const struct mics_added *added, const unsigned char *text, size_t size,
+                     size_t at)
+{
+    if (added->count == 0)
+        return false;
+    for (size_t i = at > added->longest ? at - added->longest : 0; i <= at && i < size; i++)
+        for (int normalized = 0; normalized < 2; normalized++) {
+            const struct mics_added_token *token =
+                match_at(added, normalized != 0, text + i, size - i);
+
+            if (token != NULL && i + token->length >= at)
+                return true;
+        }
     return false;
 }

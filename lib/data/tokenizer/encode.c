@@ -87,9 +87,9 @@ static enum mics_status encode_pieces(struct mics_encoder *encoder)
     return MICS_OK;
 }
 
-/* Normalized text without added tokens. `start`: it is at the beginning of the input. */
+/* Normalized text without added tokens. */
 static enum mics_status encode_plain(struct mics_encoder *encoder, const unsigned char *text,
-                                     size_t size, bool start)
+                                     size_t size, enum mics_text_place place)
 {
     const struct mics_tokenizer *tokenizer = encoder->tokenizer;
     enum mics_status status;
@@ -106,7 +106,7 @@ static enum mics_status encode_plain(struct mics_encoder *encoder, const unsigne
     encoder->pieces.text = text;
     encoder->pieces.count = 0;
     if (tokenizer->pretokenizer.apply != NULL)
-        status = tokenizer->pretokenizer.apply(tokenizer->pretokenizer.state, size, start,
+        status = tokenizer->pretokenizer.apply(tokenizer->pretokenizer.state, size, place,
                                                &encoder->pieces, encoder->err);
     else
         status = mics_split(&tokenizer->splitter, MICS_SPLIT_ISOLATED, false, 0, size,
@@ -124,7 +124,7 @@ static enum mics_status push_id(struct mics_encoder *encoder, uint32_t id)
 
 /* Text between added tokens of raw text: normalize it, and cut at added tokens again. */
 static enum mics_status encode_normalized(struct mics_encoder *encoder, const unsigned char *text,
-                                          size_t size, bool start)
+                                          size_t size, enum mics_text_place place)
 {
     const struct mics_tokenizer *tokenizer = encoder->tokenizer;
     struct mics_added_match match;
@@ -135,25 +135,25 @@ static enum mics_status encode_normalized(struct mics_encoder *encoder, const un
         return MICS_OK;
     if (tokenizer->normalizer.apply != NULL) {
         encoder->normalized.size = 0;
-        status = tokenizer->normalizer.apply(tokenizer->normalizer.state, text, size,
+        status = tokenizer->normalizer.apply(tokenizer->normalizer.state, text, size, place,
                                              &encoder->normalized, encoder->err);
         text = encoder->normalized.bytes;
         size = encoder->normalized.size;
     }
     while (status == MICS_OK && mics_added_next(&tokenizer->added, true, encoder->special, text,
                                                 size, from, &match, &encoder->ordinary)) {
-        status = encode_plain(encoder, text + from, match.begin - from, start && from == 0);
+        status = encode_plain(encoder, text + from, match.begin - from, place);
         if (status == MICS_OK)
             status = push_id(encoder, match.id);
         from = match.end;
+        place = MICS_TEXT_FOLLOWS;
     }
-    return status == MICS_OK ? encode_plain(encoder, text + from, size - from, start && from == 0)
-                             : status;
+    return status == MICS_OK ? encode_plain(encoder, text + from, size - from, place) : status;
 }
 
-/* UTF-8. `start`: it is the beginning of the input. */
+/* UTF-8. */
 static enum mics_status encode_valid(struct mics_encoder *encoder, const unsigned char *text,
-                                     size_t size, bool start)
+                                     size_t size, enum mics_text_place place)
 {
     struct mics_added_match match;
     enum mics_status status = MICS_OK;
@@ -161,14 +161,13 @@ static enum mics_status encode_valid(struct mics_encoder *encoder, const unsigne
 
     while (status == MICS_OK && mics_added_next(&encoder->tokenizer->added, false, encoder->special,
                                                 text, size, from, &match, &encoder->ordinary)) {
-        status = encode_normalized(encoder, text + from, match.begin - from, start && from == 0);
+        status = encode_normalized(encoder, text + from, match.begin - from, place);
         if (status == MICS_OK)
             status = push_id(encoder, match.id);
         from = match.end;
+        place = MICS_TEXT_FOLLOWS;
     }
-    return status == MICS_OK
-               ? encode_normalized(encoder, text + from, size - from, start && from == 0)
-               : status;
+    return status == MICS_OK ? encode_normalized(encoder, text + from, size - from, place) : status;
 }
 
 /* How many bytes from text[0] on are UTF-8. */
@@ -195,7 +194,7 @@ static size_t valid_bytes(const unsigned char *text, size_t size)
 
 /* Any bytes: those that are not UTF-8 become the tokens of bytes, or U+FFFD. */
 static enum mics_status encode_any(struct mics_encoder *encoder, const unsigned char *text,
-                                   size_t size)
+                                   size_t size, enum mics_text_place place)
 {
     enum mics_status status = MICS_OK;
     size_t at = 0;
@@ -204,16 +203,17 @@ static enum mics_status encode_any(struct mics_encoder *encoder, const unsigned 
         const size_t valid = valid_bytes(text + at, size - at);
 
         if (valid > 0) {
-            status = encode_valid(encoder, text + at, valid, at == 0);
+            status = encode_valid(encoder, text + at, valid, place);
             at += valid;
         } else {
             const uint32_t id = encoder->tokenizer->bpe.byte_ids[text[at]];
 
             status = id != MICS_NO_TOKEN
                          ? push_id(encoder, id)
-                         : encode_valid(encoder, (const unsigned char *)"\xef\xbf\xbd", 3, at == 0);
+                         : encode_valid(encoder, (const unsigned char *)"\xef\xbf\xbd", 3, place);
             at++;
         }
+        place = MICS_TEXT_FOLLOWS;
     }
     return status;
 }
@@ -259,7 +259,9 @@ enum mics_status mics_encode(struct mics_encoder *encoder, const char *text, siz
         if (template)
             status = push_ids(encoder, tokenizer->before, tokenizer->before_count);
         if (status == MICS_OK)
-            status = encode_any(encoder, (const unsigned char *)text, size);
+            status = encode_any(encoder, (const unsigned char *)text, size,
+                                flags & MICS_TOKENIZER_CONTINUES ? MICS_TEXT_CONTINUES
+                                                                 : MICS_TEXT_BEGINS);
         if (status == MICS_OK && template)
             status = push_ids(encoder, tokenizer->after, tokenizer->after_count);
     }

@@ -7,9 +7,10 @@
  *   pre-tokenizer -> BPE of each piece -> ids; before and after them what the template adds
  *
  * vocab.c tokens and merges; bpe.c, pieces.c ids of a piece; split.c, regex.c pieces of a text;
- * added.c added tokens; encode.c and decode.c the two directions; vocab_merges.c, tiktoken.c,
- * tokenizer_json.c, sentencepiece.c readers; normalizer.c, pretokenizer.c what tokenizer.json asks
- * for beyond the known families; ../tokenizer.c chooses the reader.
+ * added.c added tokens; cut.c where long texts may be cut; encode.c, decode.c the two directions;
+ * vocab_merges.c, tiktoken.c, tokenizer_json.c, sentencepiece.c readers; normalizer.c,
+ * pretokenizer.c, post_processor.c what tokenizer.json asks for beyond the known families;
+ * ../tokenizer.c chooses the reader.
  */
 #ifndef MICS_DATA_TOKENIZER_INTERNAL_H
 #define MICS_DATA_TOKENIZER_INTERNAL_H
@@ -213,6 +214,10 @@ enum mics_status mics_split(const struct mics_splitter *splitter, enum mics_spli
                             bool invert, size_t offset, size_t length, struct mics_pieces *pieces,
                             struct mics_err *err);
 
+/* Of the known kinds: does a piece end between these two characters in every text, and depends what
+ * follows on nothing before? It does where letters, or numbers, end. */
+bool mics_split_always(const unsigned char *classes, uint32_t before, uint32_t after);
+
 /* White space, \s of the tokenizers library. */
 bool mics_is_space(uint32_t character);
 
@@ -258,7 +263,9 @@ struct mics_added {
     uint32_t count, capacity;
     struct mics_added_range first[2][256]; /* [normalized][first byte] */
     int lead[2];                           /* the only first byte; -1: no tokens, 256: several */
-    bool spaces;                           /* a token has or swallows white space */
+    uint32_t longest;                      /* bytes of a token */
+    bool spaces;                           /* a token has a space, or swallows white space */
+    bool lines;                            /* a token has a newline */
 };
 
 struct mics_added_match {
@@ -266,8 +273,8 @@ struct mics_added_match {
     uint32_t id;
 };
 
-/* Copies the text. MICS_ERR_FORMAT: no text. MICS_ERR_UNSUPPORTED: single_word. The text that a
- * token decodes to is mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
+/* Copies the text. MICS_ERR_FORMAT: no text. The text that a token decodes to is
+ * mics_vocab_add()'s, with MICS_TOKEN_ADDED. */
 enum mics_status mics_added_add(struct mics_added *added, const struct mics_added_token *token,
                                 struct mics_err *err);
 /* After the last one, before mics_added_next(). */
@@ -277,9 +284,19 @@ void mics_added_finish(struct mics_added *added);
 bool mics_added_next(const struct mics_added *added, bool normalized, bool special,
                      const unsigned char *text, size_t size, size_t from,
                      struct mics_added_match *match, uint64_t *ordinary);
+/* Is a token in text[size] around text[at], or does it end or begin there? */
+bool mics_added_near(const struct mics_added *added, const unsigned char *text, size_t size,
+                     size_t at);
 void mics_added_fini(struct mics_added *added);
 
 /* ---- the tokenizer ---- */
+
+/* Where a text is. One that continues another has no prefix of its own. */
+enum mics_text_place {
+    MICS_TEXT_BEGINS,   /* at the beginning of the input */
+    MICS_TEXT_FOLLOWS,  /* behind an added token */
+    MICS_TEXT_CONTINUES /* behind text that it was cut from, see mics_tokenizer_cut() */
+};
 
 /* Changes text before it is cut. `apply` NULL: it does not. */
 struct mics_normalizer {
@@ -287,7 +304,10 @@ struct mics_normalizer {
     void (*free_state)(void *state);
     /* Append to `out` what text[size], UTF-8, becomes. */
     enum mics_status (*apply)(const void *state, const unsigned char *text, size_t size,
-                              struct mics_text *out, struct mics_err *err);
+                              enum mics_text_place place, struct mics_text *out,
+                              struct mics_err *err);
+    bool forms;     /* it is nothing but Unicode's normal forms */
+    bool metaspace; /* it does nothing but put U+2581 before texts and for spaces */
 };
 
 /* Cuts text in ways that a splitter cannot. `apply` NULL: the splitter alone does it. */
@@ -295,9 +315,17 @@ struct mics_pretokenizer {
     void *state;
     void (*free_state)(void *state);
     /* pieces->text is the text, of `size` bytes of UTF-8, and there are no pieces yet; it may be
-     * replaced by own.bytes. `start`: the text is at the beginning of the whole input. */
-    enum mics_status (*apply)(const void *state, size_t size, bool start,
+     * replaced by own.bytes. */
+    enum mics_status (*apply)(const void *state, size_t size, enum mics_text_place place,
                               struct mics_pieces *pieces, struct mics_err *err);
+};
+
+/* Where mics_tokenizer_cut() may cut; readers set one of them, or none. They belong to the splitter
+ * or the pre-tokenizer. */
+struct mics_cut {
+    const unsigned char *classes;       /* where mics_split_always() */
+    const struct mics_word_cuts *words; /* where symbols do not merge */
+    bool spaces;                        /* before a space that follows printable ASCII */
 };
 
 #define MICS_TEMPLATE_MAX 16
@@ -315,9 +343,7 @@ struct mics_tokenizer {
     uint32_t before_count, after_count;
     /* Decoding: ▁ becomes a space, and the space at the beginning of a text goes. */
     bool metaspace, strip_first_space;
-    /* A text may be cut before a space that follows something that is not white space, and both
-     * parts have the ids of the whole. Readers set it. */
-    bool cut_before_space;
+    struct mics_cut cut;
     uint32_t end; /* MICS_NO_TOKEN: readers leave it, and it is found by name */
     struct mics_tokenizer_file *files;
     size_t file_count;

@@ -26,6 +26,24 @@ static const struct form {
     {"NFKD", UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT, 0x80},
 };
 
+/* What the tables of the tokenizers library, of Unicode 10, do not have: characters that change, or
+ * are reordered or composed, in later versions. There they stay, and nothing combines with them. */
+static const struct {
+    uint32_t first, last;
+} inert[] = {
+    {0x007fd, 0x007fd}, {0x00898, 0x0089f}, {0x008ca, 0x008d3}, {0x009fe, 0x009fe},
+    {0x00c3c, 0x00c3c}, {0x00d3b, 0x00d3c}, {0x00eba, 0x00eba}, {0x01715, 0x01715},
+    {0x01abf, 0x01ace}, {0x01df6, 0x01dfa}, {0x032ff, 0x032ff}, {0x0a7f2, 0x0a7f4},
+    {0x0a82c, 0x0a82c}, {0x0ab69, 0x0ab69}, {0x10781, 0x107ba}, {0x10d24, 0x10d27},
+    {0x10eab, 0x10eac}, {0x10efd, 0x10eff}, {0x10f46, 0x10f50}, {0x10f82, 0x10f85},
+    {0x11070, 0x11070}, {0x1133b, 0x1133b}, {0x1145e, 0x1145e}, {0x11839, 0x1183a},
+    {0x11930, 0x11943}, {0x119e0, 0x119e0}, {0x11a34, 0x11a34}, {0x11a47, 0x11a47},
+    {0x11a99, 0x11a99}, {0x11d42, 0x11d45}, {0x11d97, 0x11d97}, {0x11f41, 0x11f42},
+    {0x16ff0, 0x16ff1}, {0x1e030, 0x1e06d}, {0x1e08f, 0x1e08f}, {0x1e130, 0x1e136},
+    {0x1e2ae, 0x1e2ae}, {0x1e2ec, 0x1e2ef}, {0x1e4ec, 0x1e4ef}, {0x1f16c, 0x1f16c},
+    {0x1fbf0, 0x1fbf9},
+};
+
 /* A normal form; or `content` in place of each `pattern`; or, without one, before the text. */
 struct step {
     const struct form *form;
@@ -83,6 +101,20 @@ static enum mics_status append_form(const struct form *form, struct codes *codes
     return mics_text_append(out, codes->codes, (size_t)count);
 }
 
+/* Bytes of the character at text[0] if it is inert, else 0. */
+static size_t inert_length(const unsigned char *text)
+{
+    uint32_t character;
+    const unsigned length = mics_utf8_next(text, &character);
+
+    if (length < 2 || character < inert[0].first || (character >= 0xb000 && character < 0x10000))
+        return 0;
+    for (size_t i = 0; i < sizeof inert / sizeof inert[0] && character >= inert[i].first; i++)
+        if (character <= inert[i].last)
+            return length;
+    return 0;
+}
+
 /* Where a text can be cut that begins at `i` with a character that may change. Han ideographs
  * (U+5000 to U+8FFF) neither change nor combine with what is before them. */
 static size_t segment_end(const struct form *form, const unsigned char *text, size_t size, size_t i)
@@ -92,7 +124,8 @@ static size_t segment_end(const struct form *form, const unsigned char *text, si
     while (i < size && text[i] >= form->stable) {
         const size_t length = mics_utf8_length((const char *)text + i, size - i);
 
-        if (i - begin > SEGMENT_BYTES && text[i] >= 0xe5 && text[i] <= 0xe8)
+        if ((i - begin > SEGMENT_BYTES && text[i] >= 0xe5 && text[i] <= 0xe8) ||
+            inert_length(text + i) > 0)
             break;
         i += length > 0 ? length : 1;
     }
@@ -111,6 +144,14 @@ static enum mics_status normal_form(const struct form *form, struct codes *codes
             changing++;
         if (changing == size)
             return mics_text_append(out, text + i, size - i);
+
+        const size_t as_is = inert_length(text + changing);
+
+        if (as_is > 0) {
+            status = mics_text_append(out, text + i, changing + as_is - i);
+            i = changing + as_is;
+            continue;
+        }
 
         /* The character before may combine with this one. */
         size_t begin = changing;
@@ -147,7 +188,8 @@ static enum mics_status replace(const struct step *step, const unsigned char *te
 }
 
 static enum mics_status apply_step(const struct step *step, struct codes *codes,
-                                   const unsigned char *text, size_t size, struct mics_text *out)
+                                   const unsigned char *text, size_t size,
+                                   enum mics_text_place place, struct mics_text *out)
 {
     if (size == 0)
         return MICS_OK;
@@ -155,13 +197,15 @@ static enum mics_status apply_step(const struct step *step, struct codes *codes,
         return normal_form(step->form, codes, text, size, out);
     if (step->pattern)
         return replace(step, text, size, out);
-    if (mics_text_append(out, step->content, step->content_size) != MICS_OK)
+    if (place != MICS_TEXT_CONTINUES &&
+        mics_text_append(out, step->content, step->content_size) != MICS_OK)
         return MICS_ERR_NOMEM;
     return mics_text_append(out, text, size);
 }
 
 static enum mics_status apply(const void *opaque, const unsigned char *text, size_t size,
-                              struct mics_text *out, struct mics_err *err)
+                              enum mics_text_place place, struct mics_text *out,
+                              struct mics_err *err)
 {
     const struct state *state = opaque;
     struct mics_text between[2] = {{.size = 0}, {.size = 0}};
@@ -173,7 +217,7 @@ static enum mics_status apply(const void *opaque, const unsigned char *text, siz
 
         if (next != out)
             next->size = 0;
-        status = apply_step(&state->steps[i], &codes, text, size, next);
+        status = apply_step(&state->steps[i], &codes, text, size, place, next);
         text = next->bytes;
         size = next->size;
     }
@@ -225,8 +269,10 @@ static enum mics_status read_prepend(const struct mics_cursor *cursor, struct st
 static enum mics_status read_step(const struct mics_cursor *cursor, struct state *state,
                                   struct mics_err *err)
 {
+    static const char *const form[] = {"type", NULL}, *const prepend[] = {"type", "prepend", NULL},
+                             *const replace[] = {"type", "pattern", "content", NULL};
     const char *type = NULL;
-    const enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
+    enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
 
     if (status != MICS_OK)
         return status;
@@ -238,18 +284,23 @@ static enum mics_status read_step(const struct mics_cursor *cursor, struct state
     for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++)
         if (strcmp(type, forms[i].name) == 0) {
             step->form = &forms[i];
-            return MICS_OK;
+            return mics_json_check_members(cursor, form, err);
         }
-    if (strcmp(type, "Prepend") == 0)
-        return read_prepend(cursor, step, err);
-    if (strcmp(type, "Replace") == 0)
-        return read_replace(cursor, step, err);
+    if (strcmp(type, "Prepend") == 0) {
+        status = mics_json_check_members(cursor, prepend, err);
+        return status == MICS_OK ? read_prepend(cursor, step, err) : status;
+    }
+    if (strcmp(type, "Replace") == 0) {
+        status = mics_json_check_members(cursor, replace, err);
+        return status == MICS_OK ? read_replace(cursor, step, err) : status;
+    }
     return mics_cursor_fail(cursor, "type", err, "normalizer '%s' is not supported", type);
 }
 
 static enum mics_status read_steps(const struct mics_cursor *cursor, struct state *state,
                                    struct mics_err *err)
 {
+    static const char *const known[] = {"type", "normalizers", NULL};
     struct mics_cursor steps, step;
     const char *type = NULL;
     enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
@@ -258,7 +309,9 @@ static enum mics_status read_steps(const struct mics_cursor *cursor, struct stat
         return status;
     if (strcmp(type, "Sequence") != 0)
         return read_step(cursor, state, err);
-    status = mics_cursor_array(cursor, "normalizers", 0, MAX_STEPS, &steps, err);
+    status = mics_json_check_members(cursor, known, err);
+    if (status == MICS_OK)
+        status = mics_cursor_array(cursor, "normalizers", 0, MAX_STEPS, &steps, err);
     for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&steps); i++) {
         status = mics_cursor_item(&steps, i, &step, err);
         if (status == MICS_OK)
@@ -267,12 +320,18 @@ static enum mics_status read_steps(const struct mics_cursor *cursor, struct stat
     return status;
 }
 
+/* Does it put U+2581 before a text, or for a space? */
+static bool is_metaspace(const struct step *step)
+{
+    return step->form == NULL && strcmp(step->content, MICS_METASPACE) == 0 &&
+           (step->pattern == NULL || strcmp(step->pattern, " ") == 0);
+}
+
 enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mics_normalizer *out,
-                                      bool *forms_only, struct mics_err *err)
+                                      struct mics_err *err)
 {
     struct mics_cursor cursor;
 
-    *forms_only = true;
     if (!mics_cursor_has(root, "normalizer"))
         return MICS_OK;
 
@@ -290,8 +349,11 @@ enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mic
         free_state(state);
         return status;
     }
-    for (size_t i = 0; i < state->count; i++)
-        *forms_only = *forms_only && state->steps[i].form != NULL;
-    *out = (struct mics_normalizer){.state = state, .free_state = free_state, .apply = apply};
+    *out = (struct mics_normalizer){
+        .state = state, .free_state = free_state, .apply = apply, .forms = true, .metaspace = true};
+    for (size_t i = 0; i < state->count; i++) {
+        out->forms = out->forms && state->steps[i].form != NULL;
+        out->metaspace = out->metaspace && is_metaspace(&state->steps[i]);
+    }
     return MICS_OK;
 }

@@ -6,9 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_STEPS    16
-#define MAX_ACROSS   64
-#define SPACE_LENGTH (sizeof MICS_METASPACE - 1)
+#define MAX_STEPS 16
 
 enum step_kind {
     STEP_SPLIT,        /* by the splitter */
@@ -24,21 +22,14 @@ struct step {
     struct mics_splitter splitter;
     enum mics_split_behavior behavior;
     bool invert;
+    bool single; /* matches of the splitter are single characters, whatever is around them */
     enum prepend_scheme scheme;
-};
-
-/* A token with U+2581 after something else, at `offset`. Not owned. */
-struct across {
-    const unsigned char *text;
-    size_t length, offset;
 };
 
 struct state {
     struct step steps[MAX_STEPS + 2];
     size_t count;
-    unsigned char *texts; /* of tokens in `across` */
-    struct across across[MAX_ACROSS];
-    size_t across_count;
+    struct mics_word_cuts *words; /* of STEP_CUT_WORDS */
 };
 
 static void free_state(void *opaque)
@@ -47,7 +38,7 @@ static void free_state(void *opaque)
 
     for (size_t i = 0; i < state->count; i++)
         mics_splitter_fini(&state->steps[i].splitter);
-    free(state->texts);
+    mics_word_cuts_free(state->words);
     free(state);
 }
 
@@ -60,10 +51,12 @@ static bool begins_with(const unsigned char *text, size_t size, const char *pref
 
 /* Append to own.bytes the piece, or replace spaces in it. */
 static enum mics_status rewrite(const struct step *step, const unsigned char *text, size_t size,
-                                bool first, struct mics_text *out)
+                                enum mics_text_place place, struct mics_text *out)
 {
     const bool metaspace = step->kind == STEP_METASPACE;
-    const bool prepend = step->scheme == PREPEND_ALWAYS || (step->scheme == PREPEND_FIRST && first);
+    const bool prepend = step->scheme == PREPEND_ALWAYS
+                             ? place != MICS_TEXT_CONTINUES
+                             : step->scheme == PREPEND_FIRST && place == MICS_TEXT_BEGINS;
     const char *mark = metaspace ? MICS_METASPACE : " ";
     const size_t length = strlen(mark);
     enum mics_status status = MICS_OK;
@@ -85,7 +78,8 @@ static enum mics_status rewrite(const struct step *step, const unsigned char *te
 }
 
 static enum mics_status rewrite_pieces(const struct step *step, const struct mics_piece *old,
-                                       size_t count, bool start, struct mics_pieces *pieces)
+                                       size_t count, enum mics_text_place place,
+                                       struct mics_pieces *pieces)
 {
     enum mics_status status = MICS_OK;
 
@@ -93,8 +87,8 @@ static enum mics_status rewrite_pieces(const struct step *step, const struct mic
     for (size_t i = 0; i < count && status == MICS_OK; i++) {
         const size_t offset = pieces->spare.size;
 
-        status = rewrite(step, pieces->text + old[i].offset, old[i].length, start && i == 0,
-                         &pieces->spare);
+        status = rewrite(step, pieces->text + old[i].offset, old[i].length,
+                         i == 0 ? place : MICS_TEXT_FOLLOWS, &pieces->spare);
         if (status == MICS_OK)
             status = mics_pieces_add(pieces, offset, pieces->spare.size - offset);
     }
@@ -109,54 +103,15 @@ static enum mics_status rewrite_pieces(const struct step *step, const struct mic
     return MICS_OK;
 }
 
-/* Does a token that reaches across occur with its U+2581 at text[at]? */
-static bool reaches_across(const struct state *state, const unsigned char *text, size_t size,
-                           size_t at)
-{
-    for (size_t i = 0; i < state->across_count; i++) {
-        const struct across *across = &state->across[i];
-
-        if (across->offset <= at && across->length - across->offset <= size - at &&
-            memcmp(text + at - across->offset, across->text, across->length) == 0)
-            return true;
-    }
-    return false;
-}
-
-static enum mics_status cut_words(const struct state *state, const struct mics_piece *piece,
-                                  struct mics_pieces *pieces)
-{
-    const unsigned char *text = pieces->text + piece->offset;
-    size_t begin = 0;
-
-    for (size_t at = 0; at < piece->length;) {
-        const unsigned char *mark =
-            memmem(text + at, piece->length - at, MICS_METASPACE, SPACE_LENGTH);
-
-        if (!mark)
-            break;
-        at = (size_t)(mark - text);
-        if (at > begin &&
-            !(at >= SPACE_LENGTH &&
-              begins_with(mark - SPACE_LENGTH, SPACE_LENGTH, MICS_METASPACE, SPACE_LENGTH)) &&
-            !reaches_across(state, text, piece->length, at)) {
-            if (mics_pieces_add(pieces, piece->offset + begin, at - begin) != MICS_OK)
-                return MICS_ERR_NOMEM;
-            begin = at;
-        }
-        at += SPACE_LENGTH;
-    }
-    return mics_pieces_add(pieces, piece->offset + begin, piece->length - begin);
-}
-
 static enum mics_status apply_step(const struct state *state, const struct step *step,
-                                   const struct mics_piece *old, size_t count, bool start,
-                                   struct mics_pieces *pieces, struct mics_err *err)
+                                   const struct mics_piece *old, size_t count,
+                                   enum mics_text_place place, struct mics_pieces *pieces,
+                                   struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
     if (step->kind == STEP_PREFIX_SPACE || step->kind == STEP_METASPACE) {
-        status = rewrite_pieces(step, old, count, start, pieces);
+        status = rewrite_pieces(step, old, count, place, pieces);
         return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
     }
     for (size_t i = 0; i < count && status == MICS_OK; i++) {
@@ -164,7 +119,7 @@ static enum mics_status apply_step(const struct state *state, const struct step 
             status = mics_split(&step->splitter, step->behavior, step->invert, old[i].offset,
                                 old[i].length, pieces, err);
         } else {
-            status = cut_words(state, &old[i], pieces);
+            status = mics_word_cuts_apply(state->words, &old[i], pieces);
             if (status != MICS_OK)
                 return mics_err_nomem(err);
         }
@@ -172,7 +127,7 @@ static enum mics_status apply_step(const struct state *state, const struct step 
     return status;
 }
 
-static enum mics_status apply(const void *opaque, size_t size, bool start,
+static enum mics_status apply(const void *opaque, size_t size, enum mics_text_place place,
                               struct mics_pieces *pieces, struct mics_err *err)
 {
     const struct state *state = opaque;
@@ -188,7 +143,7 @@ static enum mics_status apply(const void *opaque, size_t size, bool start,
 
         pieces->pieces = NULL;
         pieces->count = pieces->capacity = 0;
-        status = apply_step(state, &state->steps[i], old, count, start, pieces, err);
+        status = apply_step(state, &state->steps[i], old, count, place, pieces, err);
         free(old);
     }
     return status;
@@ -370,16 +325,28 @@ static enum mics_status read_metaspace(const struct mics_cursor *cursor, struct 
     return status;
 }
 
+/* A pattern of single characters. */
+static enum mics_status add_class(const struct mics_cursor *cursor, struct state *state,
+                                  const char *pattern, enum mics_split_behavior behavior,
+                                  struct mics_err *err)
+{
+    const enum mics_status status = add_split(cursor, state, pattern, behavior, false, err);
+
+    if (status == MICS_OK)
+        state->steps[state->count - 1].single = true;
+    return status;
+}
+
 static enum mics_status read_digits(const struct mics_cursor *cursor, struct state *state,
                                     struct mics_err *err)
 {
     bool individual = false;
     const enum mics_status status = read_bool(cursor, "individual_digits", &individual, err);
 
-    if (status != MICS_OK)
-        return status;
-    return add_split(cursor, state, "\\p{N}",
-                     individual ? MICS_SPLIT_ISOLATED : MICS_SPLIT_CONTIGUOUS, false, err);
+    return status != MICS_OK
+               ? status
+               : add_class(cursor, state, "\\p{N}",
+                           individual ? MICS_SPLIT_ISOLATED : MICS_SPLIT_CONTIGUOUS, err);
 }
 
 static enum mics_status read_punctuation(const struct mics_cursor *cursor, struct state *state,
@@ -389,18 +356,23 @@ static enum mics_status read_punctuation(const struct mics_cursor *cursor, struc
     const enum mics_status status =
         mics_cursor_has(cursor, "behavior") ? read_behavior(cursor, &behavior, err) : MICS_OK;
 
-    if (status != MICS_OK)
-        return status;
-    return add_split(cursor, state, "[!-/:-@\\[-`{-~\\p{P}]", behavior, false, err);
+    return status != MICS_OK ? status
+                             : add_class(cursor, state, "[!-/:-@\\[-`{-~\\p{P}]", behavior, err);
 }
 
 static const struct reader {
     const char *type;
     enum mics_status (*read)(const struct mics_cursor *cursor, struct state *state,
                              struct mics_err *err);
+    const char *members[7];
 } readers[] = {
-    {"ByteLevel", read_byte_level},    {"Split", read_split},   {"Metaspace", read_metaspace},
-    {"Punctuation", read_punctuation}, {"Digits", read_digits},
+    {"ByteLevel", read_byte_level, {"type", "add_prefix_space", "trim_offsets", "use_regex"}},
+    {"Split", read_split, {"type", "pattern", "behavior", "invert"}},
+    {"Metaspace",
+     read_metaspace,
+     {"type", "replacement", "prepend_scheme", "add_prefix_space", "split", "str_rep"}},
+    {"Punctuation", read_punctuation, {"type", "behavior"}},
+    {"Digits", read_digits, {"type", "individual_digits"}},
 };
 
 static enum mics_status read_step(const struct mics_cursor *cursor, struct state *state,
@@ -415,14 +387,18 @@ static enum mics_status read_step(const struct mics_cursor *cursor, struct state
         return mics_cursor_fail(cursor, "type", err, "'%s' after ByteLevel is not supported", type);
     *byte_level = strcmp(type, "ByteLevel") == 0;
     for (size_t i = 0; i < sizeof readers / sizeof readers[0]; i++)
-        if (strcmp(type, readers[i].type) == 0)
-            return readers[i].read(cursor, state, err);
+        if (strcmp(type, readers[i].type) == 0) {
+            const enum mics_status known = mics_json_check_members(cursor, readers[i].members, err);
+
+            return known == MICS_OK ? readers[i].read(cursor, state, err) : known;
+        }
     return mics_cursor_fail(cursor, "type", err, "pre-tokenizer '%s' is not supported", type);
 }
 
 static enum mics_status read_steps(const struct mics_cursor *cursor, struct state *state,
                                    bool *byte_level, struct mics_err *err)
 {
+    static const char *const known[] = {"type", "pretokenizers", NULL};
     struct mics_cursor steps, step;
     const char *type = NULL;
     enum mics_status status = mics_cursor_string(cursor, "type", &type, err);
@@ -431,13 +407,36 @@ static enum mics_status read_steps(const struct mics_cursor *cursor, struct stat
         return status;
     if (strcmp(type, "Sequence") != 0)
         return read_step(cursor, state, byte_level, err);
-    status = mics_cursor_array(cursor, "pretokenizers", 0, MAX_STEPS, &steps, err);
+    status = mics_json_check_members(cursor, known, err);
+    if (status == MICS_OK)
+        status = mics_cursor_array(cursor, "pretokenizers", 0, MAX_STEPS, &steps, err);
     for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&steps); i++) {
         status = mics_cursor_item(&steps, i, &step, err);
         if (status == MICS_OK)
             status = read_step(&step, state, byte_level, err);
     }
     return status;
+}
+
+/* The classes of characters that decide where a text may be cut; NULL: the steps do more than the
+ * known regular expressions. */
+static const unsigned char *cut_classes(const struct state *state)
+{
+    const unsigned char *classes = NULL;
+
+    for (size_t i = 0; i < state->count; i++) {
+        const struct step *step = &state->steps[i];
+        const bool merges = step->behavior == MICS_SPLIT_MERGED_WITH_PREVIOUS ||
+                            step->behavior == MICS_SPLIT_MERGED_WITH_NEXT;
+
+        if (step->kind == STEP_SPLIT && step->splitter.classes && !step->invert &&
+            step->behavior == MICS_SPLIT_ISOLATED)
+            classes = step->splitter.classes;
+        else if (step->kind != STEP_PREFIX_SPACE &&
+                 (step->kind != STEP_SPLIT || !step->single || merges))
+            return NULL;
+    }
+    return classes;
 }
 
 enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
@@ -463,6 +462,7 @@ enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
 
     const struct step *only = &state->steps[0];
 
+    tokenizer->cut.classes = status == MICS_OK ? cut_classes(state) : NULL;
     if (status != MICS_OK || state->count == 0) {
         free_state(state);
     } else if (state->count == 1 && only->kind == STEP_SPLIT && !only->invert &&
@@ -476,71 +476,32 @@ enum mics_status mics_pretokenizer_read(const struct mics_cursor *root,
     return status;
 }
 
-/* ---- cutting long texts into words ---- */
-
-/* Record where the token has U+2581 after something else. false: there are too many of these. */
-static bool find_across(struct state *state, const unsigned char *text, size_t length)
-{
-    for (size_t at = 1; at + SPACE_LENGTH <= length; at++) {
-        if (memcmp(text + at, MICS_METASPACE, SPACE_LENGTH) != 0 ||
-            (at >= SPACE_LENGTH &&
-             memcmp(text + at - SPACE_LENGTH, MICS_METASPACE, SPACE_LENGTH) == 0))
-            continue;
-        if (state->across_count == MAX_ACROSS)
-            return false;
-        state->across[state->across_count++] =
-            (struct across){.text = text, .length = length, .offset = at};
-    }
-    return true;
-}
-
-/* Copy the texts, which the vocabulary may move. */
-static enum mics_status own_across(struct state *state)
-{
-    struct mics_text texts = {.size = 0};
-
-    for (size_t i = 0; i < state->across_count; i++)
-        if (mics_text_append(&texts, state->across[i].text, state->across[i].length) != MICS_OK) {
-            free(texts.bytes);
-            return MICS_ERR_NOMEM;
-        }
-    state->texts = texts.bytes;
-    for (size_t i = 0, offset = 0; i < state->across_count; i++) {
-        state->across[i].text = texts.bytes + offset;
-        offset += state->across[i].length;
-    }
-    return MICS_OK;
-}
+/* ---- long texts ---- */
 
 enum mics_status mics_pretokenizer_cut_words(struct mics_tokenizer *tokenizer, struct mics_err *err)
 {
-    const struct mics_vocab *vocab = &tokenizer->vocab;
     struct mics_pretokenizer *pretokenizer = &tokenizer->pretokenizer;
     struct state *state = pretokenizer->state;
-    bool few = true;
+    struct mics_word_cuts *words = NULL;
+    bool metaspace = !tokenizer->normalizer.apply || tokenizer->normalizer.metaspace;
+    const enum mics_status status = tokenizer->splitter.kind == MICS_SPLIT_WHOLE
+                                        ? mics_word_cuts_new(tokenizer, &words, err)
+                                        : MICS_OK;
 
-    if (!tokenizer->bpe.characters || tokenizer->bpe.whole_first ||
-        tokenizer->splitter.kind != MICS_SPLIT_WHOLE ||
-        mics_vocab_find(vocab, MICS_METASPACE, SPACE_LENGTH) == MICS_NO_TOKEN)
-        return MICS_OK;
+    if (status != MICS_OK || !words)
+        return status;
     if (!state)
         state = calloc(1, sizeof *state);
-    if (!state)
+    if (!state) {
+        mics_word_cuts_free(words);
         return mics_err_nomem(err);
+    }
+    for (size_t i = 0; i < state->count; i++)
+        metaspace = metaspace && state->steps[i].kind == STEP_METASPACE;
+    state->words = words;
+    state->steps[state->count++].kind = STEP_CUT_WORDS;
     *pretokenizer =
         (struct mics_pretokenizer){.state = state, .free_state = free_state, .apply = apply};
-    for (uint32_t id = 0; id < vocab->size && few; id++)
-        if (vocab->tokens[id].flags & MICS_TOKEN_MODEL)
-            few = find_across(state, vocab->text.bytes + vocab->tokens[id].offset,
-                              vocab->tokens[id].length);
-    if (!few) { /* texts stay whole */
-        state->across_count = 0;
-        if (state->count > 0)
-            return MICS_OK;
-        free_state(state);
-        *pretokenizer = (struct mics_pretokenizer){.state = NULL};
-        return MICS_OK;
-    }
-    state->steps[state->count++].kind = STEP_CUT_WORDS;
-    return own_across(state) == MICS_OK ? MICS_OK : mics_err_nomem(err);
+    tokenizer->cut.words = metaspace ? words : NULL;
+    return MICS_OK;
 }

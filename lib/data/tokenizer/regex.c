@@ -2,8 +2,9 @@
 /*
  * regex.c - regular expressions by PCRE2, and what a splitter does with matches.
  *
- * Patterns are written for Oniguruma. \s becomes \p{White_Space}, because PCRE2's has U+180E, too;
- * what means another thing to PCRE2 (\h, && in a class) is refused.
+ * Patterns are written for Oniguruma, in whose syntax ^ and $ match at every line. \s becomes
+ * \p{White_Space}, because PCRE2's has U+180E, too. What means another thing to PCRE2 is refused
+ * (\h; {1,3}+, which repeats; && in a class), and \C, which would cut characters.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 
@@ -29,28 +30,66 @@ struct mics_regex_memory {
     pcre2_jit_stack *stack;
 };
 
-/* Write the pattern for PCRE2, up to twice 16 times as long, into `out`. */
+static enum mics_status refuse(const char *what, struct mics_err *err)
+{
+    return mics_err_set(err, MICS_ERR_UNSUPPORTED, "regular expression: %s is not supported", what);
+}
+
+/* What begins at pattern[0] and means another thing to PCRE2 than to Oniguruma, or is not known to
+ * it; NULL: nothing. */
+static const char *differing(const char *pattern, size_t length, bool in_class)
+{
+    static const char *const outside[] = {"\\h", "\\H", "\\K",  "\\Q", "\\G",
+                                          "(*",  "(?m", "(?i)", "}+"};
+    static const char *const inside[] = {"\\h", "\\H", "\\Q", "&&"};
+    const char *const *names = in_class ? inside : outside;
+    const size_t count =
+        in_class ? sizeof inside / sizeof inside[0] : sizeof outside / sizeof outside[0];
+
+    for (size_t i = 0; i < count; i++)
+        if (length >= strlen(names[i]) && strncmp(pattern, names[i], strlen(names[i])) == 0)
+            return names[i];
+    if (in_class && pattern[0] == '[' && (length < 2 || pattern[1] != ':'))
+        return "a class in a class";
+    return NULL;
+}
+
+/* Write the pattern for PCRE2, up to 16 times as long, into `out`. */
 static enum mics_status translate(const char *pattern, size_t length, struct mics_text *out,
                                   struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
+    bool in_class = false;
 
-    for (size_t i = 0; i < length && status == MICS_OK; i++) {
-        const bool escape = pattern[i] == '\\' && i + 1 < length;
+    for (size_t i = 0, taken; i < length && status == MICS_OK; i += taken) {
+        const char *part = pattern + i;
+        const bool escape = part[0] == '\\' && i + 1 < length;
+        const char *what = differing(part, length - i, in_class);
 
-        if (escape && pattern[i + 1] == 'h')
-            return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                                "regular expression: \\h is not supported");
-        if (pattern[i] == '&' && i + 1 < length && pattern[i + 1] == '&')
-            return mics_err_set(err, MICS_ERR_UNSUPPORTED,
-                                "regular expression: && is not supported");
-        if (escape && pattern[i + 1] == 's')
-            status = mics_text_append(out, "\\p{White_Space}", 15);
-        else if (escape && pattern[i + 1] == 'S')
-            status = mics_text_append(out, "\\P{White_Space}", 15);
-        else
-            status = mics_text_append(out, pattern + i, escape ? 2 : 1);
-        i += escape;
+        taken = escape ? 2 : 1;
+        if (what && !(i == 0 && strcmp(what, "(?i)") == 0)) /* at the beginning it means the same */
+            return refuse(what, err);
+        if (escape && (part[1] == 's' || part[1] == 'S')) {
+            status =
+                mics_text_append(out, part[1] == 's' ? "\\p{White_Space}" : "\\P{White_Space}", 15);
+            continue;
+        }
+        if (escape && strchr("pPx", part[1]) && length - i > 2 && part[2] == '{') {
+            while (taken < length - i && part[taken - 1] != '}')
+                taken++;
+        } else if (in_class && part[0] == '[') { /* [:name:] */
+            while (taken < length - i && part[taken - 1] != ']')
+                taken++;
+        } else if (!in_class && part[0] == '[') { /* with a ] that is its first member */
+            in_class = true;
+            if (taken < length - i && part[taken] == '^')
+                taken++;
+            if (taken < length - i && part[taken] == ']')
+                taken++;
+        } else if (part[0] == ']') {
+            in_class = false;
+        }
+        status = mics_text_append(out, part, taken);
     }
     return status == MICS_OK ? MICS_OK : mics_err_nomem(err);
 }
@@ -62,8 +101,9 @@ static enum mics_status compile(const struct mics_text *pattern, pcre2_code **ou
     PCRE2_SIZE offset;
     int code;
 
-    *out =
-        pcre2_compile(pattern->bytes, pattern->size, PCRE2_UTF | PCRE2_UCP, &code, &offset, NULL);
+    *out = pcre2_compile(pattern->bytes, pattern->size,
+                         PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code,
+                         &offset, NULL);
     if (*out != NULL)
         return MICS_OK;
     pcre2_get_error_message(code, reason, sizeof reason);

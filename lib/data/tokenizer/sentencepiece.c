@@ -8,11 +8,13 @@
  */
 #include "base/utf8.h"
 #include "data/tokenizer/tokenizer_json.h"
+#include "doc/doc.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PIECE_BYTES 1024
+#define MAX_PIECE_BYTES   1024
+#define MAX_CONFIG_VALUES (1u << 20)
 
 /* ---- protocol buffers ---- */
 
@@ -111,6 +113,7 @@ struct model {
     uint64_t kind; /* 2 is BPE */
     uint64_t beginning, ending;
     bool byte_fallback, space_as_suffix;
+    bool decoding_charsmap; /* of the denormalizer */
     bool charsmap, dummy_prefix, remove_extra_spaces, escape_spaces;
 };
 
@@ -233,6 +236,11 @@ static enum mics_status read_model(struct message message, struct model *model,
             valid = read_trainer(field.bytes, model);
         } else if (valid && field.wire == WIRE_BYTES && field.number == 3) {
             valid = read_normalizer(field.bytes, model);
+        } else if (valid && field.wire == WIRE_BYTES && field.number == 5) {
+            struct model decoding = {.charsmap = false};
+
+            valid = read_normalizer(field.bytes, &decoding);
+            model->decoding_charsmap = decoding.charsmap;
         }
         if (!valid)
             return damaged(&message, err);
@@ -251,6 +259,9 @@ static enum mics_status check_model(const struct model *model, struct mics_err *
     if (model->charsmap)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "normalizer_spec.precompiled_charsmap: not supported");
+    if (model->decoding_charsmap)
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "denormalizer_spec.precompiled_charsmap: not supported");
     if (model->remove_extra_spaces)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "normalizer_spec.remove_extra_whitespaces: not supported");
@@ -392,14 +403,42 @@ static enum mics_status set_normalizer(struct mics_tokenizer *tokenizer, bool du
         dummy_prefix ? json_pack("{ss ss}", "type", "Prepend", "prepend", MICS_METASPACE) : NULL,
         "type", "Replace", "pattern", "String", " ", "content", MICS_METASPACE);
     struct mics_cursor cursor = mics_cursor_root(root);
-    bool forms_only;
     enum mics_status status = MICS_ERR_NOMEM;
 
     if (!root)
         return mics_err_nomem(err);
-    status = mics_normalizer_read(&cursor, &tokenizer->normalizer, &forms_only, err);
+    status = mics_normalizer_read(&cursor, &tokenizer->normalizer, err);
     json_decref(root);
     return status;
+}
+
+/* The control token `id` around a text if tokenizer_config.json beside the model says so, or by
+ * default. Models say -1 for one that they do not have. */
+static enum mics_status set_around(struct mics_tokenizer *tokenizer, const struct model *model,
+                                   uint64_t id, const char *key, bool by_default, uint32_t *ids,
+                                   uint32_t *count, struct mics_err *err)
+{
+    const struct mics_tokenizer_file *file =
+        mics_tokenizer_file(tokenizer, "tokenizer_config.json");
+    bool wanted = by_default;
+    json_t *root = NULL;
+
+    if (file) {
+        enum mics_status status = mics_json_read_object((const char *)file->bytes, file->size,
+                                                        MAX_CONFIG_VALUES, &root, err);
+        const struct mics_cursor cursor = mics_cursor_root(root);
+
+        if (status == MICS_OK && mics_cursor_has(&cursor, key))
+            status = mics_cursor_bool(&cursor, key, &wanted, err);
+        json_decref(root);
+        if (status != MICS_OK) {
+            mics_err_prefix(err, "%s", file->name);
+            return status;
+        }
+    }
+    if (wanted && id < model->count && model->pieces[id].type == PIECE_CONTROL)
+        ids[(*count)++] = (uint32_t)id;
+    return MICS_OK;
 }
 
 static enum mics_status fill(struct mics_tokenizer *tokenizer, struct model *model,
@@ -419,9 +458,13 @@ static enum mics_status fill(struct mics_tokenizer *tokenizer, struct model *mod
         status = add_token(tokenizer, &model->pieces[i], err);
     if (status != MICS_OK)
         return status;
-    /* Models say -1 if they have none. Those that are trained to have it begin with it. */
-    if (beginning < model->count && model->pieces[beginning].type == PIECE_CONTROL)
-        tokenizer->before[tokenizer->before_count++] = (uint32_t)beginning;
+    status = set_around(tokenizer, model, beginning, "add_bos_token", true, tokenizer->before,
+                        &tokenizer->before_count, err);
+    if (status == MICS_OK)
+        status = set_around(tokenizer, model, ending, "add_eos_token", false, tokenizer->after,
+                            &tokenizer->after_count, err);
+    if (status != MICS_OK)
+        return status;
     if (ending < model->count && model->pieces[ending].type == PIECE_CONTROL)
         tokenizer->end = (uint32_t)ending;
     status = read_merges(tokenizer, model, err); /* sorts the pieces */

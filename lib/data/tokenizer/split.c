@@ -59,6 +59,14 @@ static unsigned char *new_classes(void)
     return classes;
 }
 
+bool mics_split_always(const unsigned char *classes, uint32_t before, uint32_t after)
+{
+    const int class = before < CLASS_LIMIT ? classes[before] : OTHER;
+
+    return (class == LETTER || class == NUMBER) &&
+           class != (after < CLASS_LIMIT ? classes[after] : OTHER);
+}
+
 /* A text that is being cut: [at, end) is left. */
 struct scan {
     const unsigned char *classes, *at, *end;
@@ -264,9 +272,6 @@ static const struct known_pattern {
      MICS_SPLIT_GPT2},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| "
      "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
-     MICS_SPLIT_LLAMA3},
-    {"'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}++|\\p{N}{1,3}+| "
-     "?[^\\s\\p{L}\\p{N}]++[\\r\\n]*+|\\s++$|\\s*[\\r\\n]|\\s+(?!\\S)|\\s",
      MICS_SPLIT_LLAMA3},
     {"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| "
      "?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",

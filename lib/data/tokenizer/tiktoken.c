@@ -219,7 +219,8 @@ static enum mics_status finish(struct mics_tokenizer *tokenizer, const struct en
         status = mics_splitter_init(&tokenizer->splitter, encoding->pattern,
                                     strlen(encoding->pattern), err);
     tokenizer->bpe.whole_first = true;
-    tokenizer->cut_before_space = true;
+    tokenizer->cut.classes = tokenizer->splitter.classes;
+    tokenizer->cut.spaces = true; /* also of O200K_PATTERN */
     return status;
 }
 

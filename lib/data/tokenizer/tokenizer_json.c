@@ -20,6 +20,7 @@ struct reader {
     const json_t *vocab; /* token to id, as in the file */
     bool byte_level;
     bool byte_tokens; /* the decoder makes bytes of <0xNN> */
+    uint32_t highest; /* id of an added token; MICS_NO_TOKEN: none yet */
     struct mics_err *err;
 };
 
@@ -36,9 +37,11 @@ static uint32_t find_id(const struct reader *reader, const char *text)
     return id ? (uint32_t)json_integer_value(id) : MICS_NO_TOKEN;
 }
 
-/* Every member that is not null must be known. */
-static enum mics_status check_members(const struct mics_cursor *cursor, const char *const *known,
-                                      struct mics_err *err)
+const char *const mics_byte_level_members[] = {"type", "add_prefix_space", "trim_offsets",
+                                               "use_regex", NULL};
+
+enum mics_status mics_json_check_members(const struct mics_cursor *cursor, const char *const *known,
+                                         struct mics_err *err)
 {
     json_t *object = (json_t *)cursor->value; /* jansson iterates without const */
     const char *key;
@@ -261,7 +264,7 @@ static enum mics_status read_model_flags(struct reader *reader)
         return mics_cursor_fail(&reader->model, "type", reader->err,
                                 "model '%s' is not supported, only BPE", type);
     if (status == MICS_OK)
-        status = check_members(&reader->model, known, reader->err);
+        status = mics_json_check_members(&reader->model, known, reader->err);
     for (size_t i = 0; status == MICS_OK && i < sizeof refused / sizeof refused[0]; i++)
         status = refuse_member(&reader->model, refused[i], reader->err);
     if (status == MICS_OK)
@@ -301,7 +304,7 @@ static enum mics_status add_pattern(const struct reader *reader, struct mics_add
 
     if (added->normalized && normalizer->apply) {
         status = normalizer->apply(normalizer->state, (const unsigned char *)added->text,
-                                   added->length, &text, reader->err);
+                                   added->length, MICS_TEXT_BEGINS, &text, reader->err);
         added->text = (char *)text.bytes;
         added->length = (uint32_t)text.size;
     }
@@ -311,14 +314,38 @@ static enum mics_status add_pattern(const struct reader *reader, struct mics_add
     return status;
 }
 
-static enum mics_status read_added_token(const struct reader *reader,
-                                         const struct mics_cursor *cursor)
+/* The tokenizers library takes the id that the vocabulary has, or counts on, whatever the file
+ * says; an id that is another one would be a row that the model was not trained with. */
+static enum mics_status check_added_id(struct reader *reader, const struct mics_cursor *cursor,
+                                       const char *text, uint32_t id)
 {
+    const uint32_t known = find_id(reader, text), size = (uint32_t)json_object_size(reader->vocab);
+    const uint32_t last = reader->highest;
+    const uint32_t next = last != MICS_NO_TOKEN && last >= size ? last + 1 : size;
+
+    if (known != MICS_NO_TOKEN && known != id)
+        return mics_cursor_fail(cursor, "id", reader->err, "is %lu, but the vocabulary has %lu",
+                                (unsigned long)id, (unsigned long)known);
+    if (known == MICS_NO_TOKEN && next != id)
+        return mics_cursor_fail(cursor, "id", reader->err,
+                                "is %lu, but the next that is not in the vocabulary is %lu",
+                                (unsigned long)id, (unsigned long)next);
+    if (last == MICS_NO_TOKEN || id > last)
+        reader->highest = id;
+    return MICS_OK;
+}
+
+static enum mics_status read_added_token(struct reader *reader, const struct mics_cursor *cursor)
+{
+    static const char *const known[] = {"id",     "content",    "single_word", "lstrip",
+                                        "rstrip", "normalized", "special",     NULL};
     struct mics_added_token added = {.normalized = true};
     const char *text = NULL;
     struct mics_err *err = reader->err;
-    enum mics_status status = mics_cursor_string(cursor, "content", &text, err);
+    enum mics_status status = mics_json_check_members(cursor, known, err);
 
+    if (status == MICS_OK)
+        status = mics_cursor_string(cursor, "content", &text, err);
     if (status == MICS_OK)
         status = mics_cursor_u32(cursor, "id", 0, MICS_TOKENIZER_MAX_IDS - 1, &added.id, err);
     if (status == MICS_OK)
@@ -333,14 +360,9 @@ static enum mics_status read_added_token(const struct reader *reader,
         status = read_flag(cursor, "rstrip", &added.strip_right, err);
     if (status != MICS_OK || text[0] == '\0')
         return status;
-    if (added.single_word)
-        return mics_cursor_fail(cursor, "single_word", err, "not supported");
-
-    const uint32_t known = find_id(reader, text);
-
-    if (known != MICS_NO_TOKEN && known != added.id)
-        return mics_cursor_fail(cursor, "id", err, "is %lu, but the vocabulary has %lu",
-                                (unsigned long)added.id, (unsigned long)known);
+    status = check_added_id(reader, cursor, text, added.id);
+    if (status != MICS_OK)
+        return status;
 
     /* The vocabulary keeps the bytes that a token stands for. */
     const uint32_t flags = MICS_TOKEN_ADDED | (added.special ? MICS_TOKEN_SPECIAL : 0);
@@ -362,7 +384,7 @@ static enum mics_status read_added_token(const struct reader *reader,
     return add_pattern(reader, &added);
 }
 
-static enum mics_status read_added(const struct reader *reader)
+static enum mics_status read_added(struct reader *reader)
 {
     struct mics_cursor tokens, token;
     enum mics_status status = MICS_OK;
@@ -374,222 +396,6 @@ static enum mics_status read_added(const struct reader *reader)
         status = mics_cursor_item(&tokens, i, &token, reader->err);
         if (status == MICS_OK)
             status = read_added_token(reader, &token);
-    }
-    return status;
-}
-
-/* ---- post-processor ---- */
-
-static enum mics_status add_to_template(const struct reader *reader,
-                                        const struct mics_cursor *cursor, uint64_t id, bool after)
-{
-    struct mics_tokenizer *tokenizer = reader->tokenizer;
-    uint32_t *count = after ? &tokenizer->after_count : &tokenizer->before_count;
-
-    if (id >= tokenizer->vocab.size || !(tokenizer->vocab.tokens[id].flags & MICS_TOKEN_PRESENT))
-        return mics_cursor_fail(cursor, NULL, reader->err, "id %llu is not in the vocabulary",
-                                (unsigned long long)id);
-    if (*count == MICS_TEMPLATE_MAX)
-        return mics_cursor_fail(cursor, NULL, reader->err, "more than %d tokens",
-                                MICS_TEMPLATE_MAX);
-    (after ? tokenizer->after : tokenizer->before)[(*count)++] = (uint32_t)id;
-    return MICS_OK;
-}
-
-/* The ids of a special token of the template. */
-static enum mics_status read_template_token(const struct reader *reader,
-                                            const struct mics_cursor *processor,
-                                            const struct mics_cursor *piece, bool after)
-{
-    struct mics_cursor special, tokens, token, ids;
-    const char *name = NULL;
-    enum mics_status status = mics_cursor_object(piece, "SpecialToken", &special, reader->err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_string(&special, "id", &name, reader->err);
-    if (status == MICS_OK)
-        status = mics_cursor_object(processor, "special_tokens", &tokens, reader->err);
-    if (status == MICS_OK)
-        status = mics_cursor_object(&tokens, name, &token, reader->err);
-    if (status == MICS_OK)
-        status = mics_cursor_array(&token, "ids", 0, MICS_TEMPLATE_MAX, &ids, reader->err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&ids); i++) {
-        const struct mics_cursor id = mics_cursor_item_any(&ids, i);
-
-        if (!json_is_integer(id.value) || json_integer_value(id.value) < 0)
-            return mics_cursor_fail(&id, NULL, reader->err, "expected an id");
-        status = add_to_template(reader, &id, (uint64_t)json_integer_value(id.value), after);
-    }
-    return status;
-}
-
-/* What is put around a single text, "A", which must be in it once. */
-static enum mics_status read_template(const struct reader *reader,
-                                      const struct mics_cursor *processor)
-{
-    struct mics_cursor pieces, piece, sequence;
-    bool after = false;
-    enum mics_status status =
-        mics_cursor_array(processor, "single", 1, 2 * MICS_TEMPLATE_MAX + 1, &pieces, reader->err);
-
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&pieces); i++) {
-        const char *name = NULL;
-
-        status = mics_cursor_item(&pieces, i, &piece, reader->err);
-        if (status == MICS_OK && mics_cursor_has(&piece, "SpecialToken")) {
-            status = read_template_token(reader, processor, &piece, after);
-            continue;
-        }
-        if (status == MICS_OK)
-            status = mics_cursor_object(&piece, "Sequence", &sequence, reader->err);
-        if (status == MICS_OK)
-            status = mics_cursor_string(&sequence, "id", &name, reader->err);
-        if (status == MICS_OK && (after || strcmp(name, "A") != 0))
-            return mics_cursor_fail(&sequence, "id", reader->err, "expected one text, \"A\"");
-        after = true;
-    }
-    if (status == MICS_OK && !after)
-        return mics_cursor_fail(&pieces, NULL, reader->err, "the text, \"A\", is missing");
-    return status;
-}
-
-/* ["<s>", 0] of the processors that BERT and RoBERTa have. */
-static enum mics_status read_around(const struct reader *reader,
-                                    const struct mics_cursor *processor, const char *key,
-                                    bool after)
-{
-    struct mics_cursor pair;
-    const enum mics_status status = mics_cursor_array(processor, key, 2, 2, &pair, reader->err);
-
-    if (status != MICS_OK)
-        return status;
-
-    const struct mics_cursor id = mics_cursor_item_any(&pair, 1);
-
-    if (!json_is_integer(id.value) || json_integer_value(id.value) < 0)
-        return mics_cursor_fail(&id, NULL, reader->err, "expected an id");
-    return add_to_template(reader, &id, (uint64_t)json_integer_value(id.value), after);
-}
-
-static enum mics_status read_processor(const struct reader *reader,
-                                       const struct mics_cursor *processor)
-{
-    const char *type = NULL;
-    enum mics_status status = mics_cursor_string(processor, "type", &type, reader->err);
-
-    if (status != MICS_OK || strcmp(type, "ByteLevel") == 0) /* which changes offsets only */
-        return status;
-    if (reader->tokenizer->before_count + reader->tokenizer->after_count > 0)
-        return mics_cursor_fail(processor, "type", reader->err,
-                                "'%s' after a processor that adds tokens is not supported", type);
-    if (strcmp(type, "TemplateProcessing") == 0)
-        return read_template(reader, processor);
-    if (strcmp(type, "RobertaProcessing") != 0 && strcmp(type, "BertProcessing") != 0)
-        return mics_cursor_fail(processor, "type", reader->err,
-                                "post-processor '%s' is not supported", type);
-    status = read_around(reader, processor, "cls", false);
-    return status == MICS_OK ? read_around(reader, processor, "sep", true) : status;
-}
-
-static enum mics_status read_processors(const struct reader *reader)
-{
-    struct mics_cursor processor, processors, item;
-    const char *type = NULL;
-    enum mics_status status = MICS_OK;
-
-    if (!mics_cursor_has(&reader->root, "post_processor"))
-        return MICS_OK;
-    status = mics_cursor_object(&reader->root, "post_processor", &processor, reader->err);
-    if (status == MICS_OK)
-        status = mics_cursor_string(&processor, "type", &type, reader->err);
-    if (status != MICS_OK)
-        return status;
-    if (strcmp(type, "Sequence") != 0)
-        return read_processor(reader, &processor);
-    status = mics_cursor_array(&processor, "processors", 0, 16, &processors, reader->err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&processors); i++) {
-        status = mics_cursor_item(&processors, i, &item, reader->err);
-        if (status == MICS_OK)
-            status = read_processor(reader, &item);
-    }
-    return status;
-}
-
-/* ---- decoder ---- */
-
-/* Replace of U+2581 by a space. */
-static bool replaces_metaspace(const struct mics_cursor *decoder)
-{
-    const json_t *pattern = json_object_get(decoder->value, "pattern");
-    const char *text = json_string_value(json_object_get(pattern, "String"));
-    const char *content = json_string_value(json_object_get(decoder->value, "content"));
-
-    return text && content && strcmp(text, MICS_METASPACE) == 0 && strcmp(content, " ") == 0;
-}
-
-/* Strip of one space at the beginning. */
-static bool strips_one_space(const struct mics_cursor *decoder)
-{
-    const char *content = json_string_value(json_object_get(decoder->value, "content"));
-    const json_t *start = json_object_get(decoder->value, "start");
-    const json_t *stop = json_object_get(decoder->value, "stop");
-
-    return content && strcmp(content, " ") == 0 && json_integer_value(start) == 1 &&
-           json_is_integer(stop) && json_integer_value(stop) == 0;
-}
-
-/* The decoders of SentencePiece-style models: Replace, ByteFallback, Fuse, Strip, in this order,
- * each at most once. *next is how far the order has come. */
-static enum mics_status read_decoder(struct reader *reader, const struct mics_cursor *decoder,
-                                     size_t *next)
-{
-    static const char *const order[] = {"Replace", "ByteFallback", "Fuse", "Strip"};
-    struct mics_tokenizer *tokenizer = reader->tokenizer;
-    const char *type = NULL;
-    const enum mics_status status = mics_cursor_string(decoder, "type", &type, reader->err);
-
-    if (status != MICS_OK)
-        return status;
-    for (size_t i = *next; i < 4; i++) {
-        if (strcmp(type, order[i]) != 0)
-            continue;
-        if ((i == 0 && !replaces_metaspace(decoder)) || (i == 3 && !strips_one_space(decoder)) ||
-            (i == 3 && *next != 3))
-            break;
-        tokenizer->metaspace |= i == 0;
-        reader->byte_tokens |= i == 1;
-        tokenizer->strip_first_space |= i == 3;
-        *next = i + 1;
-        return MICS_OK;
-    }
-    return mics_cursor_fail(decoder, NULL, reader->err,
-                            "decoder '%s' is not supported here with these settings", type);
-}
-
-static enum mics_status read_decoders(struct reader *reader)
-{
-    struct mics_cursor decoder, decoders, item;
-    const char *type = NULL;
-    size_t next = 0;
-    enum mics_status status = mics_cursor_object(&reader->root, "decoder", &decoder, reader->err);
-
-    if (status == MICS_OK)
-        status = mics_cursor_string(&decoder, "type", &type, reader->err);
-    if (status != MICS_OK)
-        return status;
-    if (reader->byte_level && strcmp(type, "ByteLevel") == 0)
-        return MICS_OK;
-    if (reader->byte_level || strcmp(type, "Sequence") != 0)
-        return reader->byte_level ? mics_cursor_fail(&decoder, "type", reader->err,
-                                                     "decoder '%s' is not supported for tokens of "
-                                                     "bytes, only ByteLevel",
-                                                     type)
-                                  : read_decoder(reader, &decoder, &next);
-    status = mics_cursor_array(&decoder, "decoders", 1, 8, &decoders, reader->err);
-    for (size_t i = 0; status == MICS_OK && i < mics_cursor_count(&decoders); i++) {
-        status = mics_cursor_item(&decoders, i, &item, reader->err);
-        if (status == MICS_OK)
-            status = read_decoder(reader, &item, &next);
     }
     return status;
 }
@@ -608,7 +414,7 @@ static enum mics_status check_root(const struct reader *reader)
         return mics_cursor_fail(&reader->root, "version", reader->err,
                                 "'%s' is not supported, only '1.0'", version);
     if (status == MICS_OK)
-        status = check_members(&reader->root, known, reader->err);
+        status = mics_json_check_members(&reader->root, known, reader->err);
     if (status == MICS_OK)
         status = refuse_member(&reader->root, "truncation", reader->err);
     if (status == MICS_OK)
@@ -619,16 +425,15 @@ static enum mics_status check_root(const struct reader *reader)
 static enum mics_status read_parts(struct reader *reader)
 {
     struct mics_tokenizer *tokenizer = reader->tokenizer;
-    bool forms_only = true;
     enum mics_status status = check_root(reader);
 
     if (status == MICS_OK)
-        status =
-            mics_normalizer_read(&reader->root, &tokenizer->normalizer, &forms_only, reader->err);
+        status = mics_normalizer_read(&reader->root, &tokenizer->normalizer, reader->err);
     if (status == MICS_OK)
         status = mics_pretokenizer_read(&reader->root, tokenizer, &reader->byte_level, reader->err);
     if (status == MICS_OK)
-        status = read_decoders(reader);
+        status = mics_decoder_read(&reader->root, reader->byte_level, tokenizer,
+                                   &reader->byte_tokens, reader->err);
     if (status == MICS_OK)
         status = read_model_flags(reader);
     if (status == MICS_OK)
@@ -640,12 +445,11 @@ static enum mics_status read_parts(struct reader *reader)
     if (status == MICS_OK)
         status = read_added(reader);
     if (status == MICS_OK)
-        status = read_processors(reader);
+        status = mics_post_processor_read(&reader->root, tokenizer, reader->err);
     if (status == MICS_OK && tokenizer->metaspace)
         status = mics_pretokenizer_cut_words(tokenizer, reader->err);
-    tokenizer->cut_before_space = forms_only && !tokenizer->pretokenizer.apply &&
-                                  tokenizer->splitter.kind != MICS_SPLIT_WHOLE &&
-                                  tokenizer->splitter.kind != MICS_SPLIT_REGEX;
+    if (tokenizer->normalizer.apply && !tokenizer->normalizer.forms)
+        tokenizer->cut.classes = NULL;
     return status;
 }
 
@@ -653,7 +457,7 @@ enum mics_status mics_tokenizer_read_json(struct mics_tokenizer *tokenizer,
                                           const struct mics_tokenizer_file *file,
                                           struct mics_err *err)
 {
-    struct reader reader = {.tokenizer = tokenizer, .err = err};
+    struct reader reader = {.tokenizer = tokenizer, .highest = MICS_NO_TOKEN, .err = err};
     json_t *root = NULL;
     enum mics_status status =
         mics_json_read_object((const char *)file->bytes, file->size, MAX_VALUES, &root, err);

@@ -6,10 +6,13 @@
  * tokenizer_config.json names another class of tokenizers.
  */
 #include "data/tokenizer/internal.h"
+#include "doc/doc.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_VALUES (16u << 20)
 
 /* Add a token by the text that a file has for it. */
 static enum mics_status add_token(struct mics_tokenizer *tokenizer, const char *text, size_t length,
@@ -38,16 +41,12 @@ static enum mics_status add_token(struct mics_tokenizer *tokenizer, const char *
 static enum mics_status read_vocab(struct mics_tokenizer *tokenizer,
                                    const struct mics_tokenizer_file *file, struct mics_err *err)
 {
-    json_error_t problem;
-    json_t *doc =
-               json_loadb((const char *)file->bytes, file->size, JSON_REJECT_DUPLICATES, &problem),
-           *value;
+    json_t *doc = NULL, *value;
     const char *key;
-    enum mics_status status = MICS_OK;
+    enum mics_status status =
+        mics_json_read_object((const char *)file->bytes, file->size, MAX_VALUES, &doc, err);
 
-    if (doc == NULL)
-        return mics_err_set(err, MICS_ERR_FORMAT, "line %d: %s", problem.line, problem.text);
-    if (!json_is_object(doc) || json_object_size(doc) == 0)
+    if (status == MICS_OK && json_object_size(doc) == 0)
         status = mics_err_set(err, MICS_ERR_FORMAT, "expected an object of tokens and their ids");
     json_object_foreach(doc, key, value)
     {
@@ -193,7 +192,8 @@ enum mics_status mics_tokenizer_read_vocab_merges(struct mics_tokenizer *tokeniz
         return status;
     }
     mics_bpe_find_bytes(&tokenizer->bpe, &tokenizer->vocab);
-    tokenizer->cut_before_space = true;
-    return mics_splitter_init(&tokenizer->splitter, MICS_GPT2_PATTERN, sizeof MICS_GPT2_PATTERN - 1,
-                              err);
+    status = mics_splitter_init(&tokenizer->splitter, MICS_GPT2_PATTERN,
+                                sizeof MICS_GPT2_PATTERN - 1, err);
+    tokenizer->cut.classes = tokenizer->splitter.classes;
+    return status;
 }

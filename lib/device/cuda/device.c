@@ -288,10 +288,10 @@ static enum mics_status device_open(unsigned gpu, struct mics_device **out, stru
  */
 
 static const struct mics_plugin plugin = {
-    .abi = MICS_PLUGIN_ABI,
     .size = sizeof plugin,
-    .device_size = sizeof(struct mics_device_ops),
+    .device_size = MICS_DEVICE_BYTES,
     .kernel_count = MICS_KERNEL_COUNT,
+    .argument_bytes = MICS_KERNEL_ARGUMENT_BYTES,
     .name = MICS_PLUGIN_NAME,
     .built = MICS_PLUGIN_BUILT,
     .gpu_count = gpu_count,
@@ -310,7 +310,7 @@ mics_plugin_entry_fn mics_plugin_entry;
 __attribute__((visibility("default"))) const struct mics_plugin *
 mics_plugin_entry(const struct mics_plugin_services *given)
 {
-    if (given->abi != MICS_PLUGIN_ABI || given->size != sizeof *given)
+    if (given->size != sizeof *given)
         return NULL;
     services = given;
     ask_for_connections();

@@ -6,7 +6,8 @@
 # usage: demo.sh [FOLDER-OF-PROGRAMS]
 #
 # The text is that of Debian's package bible-kjv-text, the King James Version, which is in the
-# public domain; DEMO_TEXT are patterns of other text files. Four ranks emulate two nodes of two,
+# public domain outside of the United Kingdom; DEMO_TEXT names other files of text, as patterns of
+# the shell. Four ranks emulate two nodes of two,
 # each with 1 to 2 MiB less memory than training with a full copy of the state needs. So the planner
 # must shard the state over a partition group. Groups of one node are requested with
 # "--strategy=mics:2", because on one machine the network is as fast as the links inside a node, and
@@ -16,9 +17,14 @@
 # folder of TMPDIR.
 set -euo pipefail
 
-if [ -n "${1:-}" ]; then PATH=$(cd "$1" && pwd):$PATH; fi
+programs=
+if [ -n "${1:-}" ]; then
+    programs=$(cd "$1" && pwd)/
+    PATH=$programs:$PATH
+fi
 steps=${DEMO_STEPS:-600}
 work=${DEMO_FOLDER:-$(mktemp -d "${TMPDIR:-/tmp}/mics-demo.XXXXXX")}
+start=$PWD
 vocab=2048
 compared=5 # steps of each strategy on the emulated cluster
 
@@ -28,9 +34,17 @@ export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=no
     OMPI_MCA_mpi_yield_when_idle=1
 if [ "$(id -u)" = 0 ]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 
-title()
+title() # heading [sentence...]
 {
-    printf '\n== %s\n' "$*"
+    printf '\n== %s\n' "$1"
+    shift
+    if [ $# -gt 0 ]; then printf '%s\n' "$@"; fi
+}
+
+fail() # message
+{
+    echo "demo: $*" >&2
+    exit 1
 }
 
 # Show a command, then run it.
@@ -56,6 +70,38 @@ write_books()
             }
             print substr($0, RLENGTH + 1) >file
         }'
+}
+
+# Paths of files that match DEMO_TEXT, one pattern or several with blanks between.
+named_files()
+{
+    local pattern patterns
+    read -r -a patterns <<<"$DEMO_TEXT"
+    cd "$start"
+    { compgen -G "$DEMO_TEXT" || for pattern in "${patterns[@]}"; do
+        compgen -G "$pattern"
+    done; } | tr '\n' '\0' | xargs -0 -r realpath --
+}
+
+# The text as corpus/*.
+find_text()
+{
+    local file files i=0
+    if [ -n "${DEMO_TEXT:-}" ]; then
+        mapfile -t files < <(named_files)
+        if [ ${#files[@]} = 0 ]; then fail "DEMO_TEXT: '$DEMO_TEXT' matches no file"; fi
+        mkdir corpus
+        for file in "${files[@]}"; do
+            ln -s "$file" "$(printf 'corpus/%04d-%s' $((++i)) "${file##*/}")"
+        done
+    elif command -v bible >/dev/null; then
+        echo "The text is the King James Bible, from Debian's package bible-kjv-text;" \
+            'its copyright has expired.'
+        write_books
+    else
+        fail "no text: install the Debian package bible-kjv, or name files of text of your own," \
+            "as in DEMO_TEXT='texts/*.txt' make demo"
+    fi
 }
 
 # How the plan shards the state.
@@ -86,9 +132,9 @@ too_little()
 }
 
 # Run a program of awk, which has number(MEMBER), on metrics.
-metrics() # file program [strategy]
+metrics() # file program
 {
-    awk -v strategy="${3:-}" '
+    awk '
         function number(key,   rest) {
             if (!match($0, "\"" key "\": *[-+0-9.e]+"))
                 return 0
@@ -122,8 +168,8 @@ summary()
         }'
 }
 
-# A row of the table: the median step, and what a node sent in each.
-compared_row() # strategy
+# The median step in ms, and the bytes that a node sent in each.
+step_and_bytes() # strategy
 {
     metrics "lab-$1.jsonl" '
         /"event": *"step"/ { ms[++n] = number("step_ms") }
@@ -133,9 +179,8 @@ compared_row() # strategy
                 for (j = i; j > 1 && ms[j] < ms[j - 1]; j--) {
                     swap = ms[j]; ms[j] = ms[j - 1]; ms[j - 1] = swap
                 }
-            printf "  %-8s %12.0f ms %20.1f MB\n", strategy, ms[int((n + 1) / 2)],
-                sent / n / 4 / 1e6
-        }' "$1"
+            print ms[int((n + 1) / 2)], sent / n / 4
+        }'
 }
 
 # ZeRO-3 and MiCS on four nodes of two ranks with links of 50 Mbit/s, eight micro-steps a step.
@@ -149,57 +194,79 @@ compare_strategies()
         show "$cluster mics-train -q -p lab-$strategy.mp --data=data/corpus --steps=$compared" \
             "--sample=0 --val-every=0 --out=lab-$strategy --metrics=lab-$strategy.jsonl"
     done
-    printf '\n  %-8s %15s %23s\n' strategy 'step (median)' 'sent by a node per step'
-    for strategy in zero3 mics:2; do compared_row "$strategy"; done
+    for strategy in zero3 mics:2; do
+        echo "$strategy $(step_and_bytes $strategy)"
+    done | awk '
+        BEGIN { printf "\n  strategy   step (median)   sent by a node per step\n" }
+        { printf "  %-8s %12.0f ms %22.1f MB\n", $1, $2, $3 / 1e6; ms[NR] = $2; sent[NR] = $3 }
+        END {
+            printf "\n  The step of MiCS took %.2f times that of ZeRO-3, ", ms[2] / ms[1]
+            printf "and sent %.2f times the bytes over the network.\n", sent[2] / sent[1]
+        }'
 }
 
 mkdir -p "$work"
 cd "$work"
-title 'Text, tokens'
-if [ -n "${DEMO_TEXT:-}" ]; then
-    text=$DEMO_TEXT
-elif command -v bible >/dev/null; then
-    write_books
-    text='corpus/*.txt'
-else
-    echo "demo: no text: install the Debian package bible-kjv, or set DEMO_TEXT" >&2
-    exit 1
+work=$PWD
+if [ -e corpus ] || [ -e run ]; then
+    fail "$work has a demonstration already: remove it, or choose another DEMO_FOLDER"
 fi
-show "mics-data train --vocab=$vocab '$text' -o tokenizer"
-show "mics-data encode -t tokenizer '$text' -o data/corpus | mics-show"
-show "mics-data show data/corpus --sample=32 | tail -n 4"
+# If it does not come to its end, say where its files are.
+trap '[ $? = 0 ] || echo "demo: not finished; its files are in $work" >&2' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+title 'Text and tokens'
+find_text
+show "mics-data train --vocab=$vocab 'corpus/*' -o tokenizer"
+show "mics-data encode -t tokenizer 'corpus/*' -o data/corpus | mics-show"
+echo
+echo 'The first tokens, as text again:'
+show "mics-data show data/corpus --sample=32 | sed '1,/^$/d'"
 
-title 'A plan'
+title 'A plan' \
+    'Measure this machine, whose four processes stand for two nodes of two GPUs, and choose the' \
+    'partition group: the ranks that hold one copy of the parameters and the optimizer together.'
 show "mpirun -n 4 mics-probe >topology.mp"
 model="--model=gpt2-nano --vocab=$vocab"
 read -r -a options <<<"$model --global-batch=8 --seq=256 --micro-batch=1 --recompute=none"
 memory=${DEMO_MEMORY:-$(too_little)}
-printf '\nThe partition group is chosen for two nodes of two ranks, %s each.\n' "$memory"
+printf '\nA rank gets %s, which is too little for a whole copy in each, as the planner says:\n' \
+    "$memory"
 ask="mics-plan ${options[*]} --memory=$memory"
 if show "$ask --strategy=ddp topology.mp >plan.mp"; then
-    echo "demo: one copy of the state fits into a rank: nothing would have to be cut" >&2
-    exit 1
+    fail "one copy of the state fits into a rank: nothing would have to be cut"
 fi
+printf '\nSharded over the two ranks of a node it fits:\n'
 show "$ask --strategy=mics:2 topology.mp >plan.mp"
 show "mics-show plan.mp"
 groups >/dev/null
 
-title 'Training, and text again'
-show "mpirun -n 4 mics-train -p plan.mp --data=data/corpus --steps=$steps --out=run"
-show "mics-sample run/latest --prompt='And the king said' --echo --max-tokens=60"
+title 'Training, and text again' \
+    'About a minute on two cores. The loss is that of the next token, in nats: at first it is' \
+    "that of chance, which is ln($vocab)."
+show "mpirun -n 4 mics-train -p plan.mp --data=data/corpus --steps=$steps --log-every=20 --out=run"
+show "mics-sample run/latest --prompt='And the king said' --echo --top-p=0.9 --max-tokens=60"
 show "mics-shard merge run/latest -o hf"
 
 if mics-lab run -q --nodes=1 --slots=1 -- true 2>/dev/null; then
-    title 'Four nodes with links of 50 Mbit/s: ZeRO-3 and MiCS'
+    title 'Four nodes with links of 50 Mbit/s: ZeRO-3 and MiCS' \
+        'ZeRO-3 shards over all 8 ranks, MiCS over the 2 of a node: less has to cross the network.'
     compare_strategies
 else
-    title 'ZeRO-3 and MiCS are not compared: mics-lab needs namespaces, which are not allowed here'
+    title 'Four nodes with slow links: left out' \
+        'ZeRO-3 and MiCS are not compared: mics-lab needs iproute2 and the right to make network' \
+        'namespaces, as root has it outside of most containers.'
 fi
 
 title 'What this showed'
 groups
 summary
-echo "* All files are in $work; 'mics-show $work/plan.mp' shows the plan again."
-echo "* hf/ is a Hugging Face model with its tokenizer. With Python's transformers:
-    python3 -c 'from transformers import pipeline
-print(pipeline(\"text-generation\", model=\"$work/hf\")(\"And the king said\"))'"
+echo "* All files are in $work."
+echo "  Show the plan again:  ${programs}mics-show $(printf %q "$work/plan.mp")"
+echo "* hf/ is a model of Hugging Face with its tokenizer. If you have Python's transformers:
+
+cd $(printf %q "$work")
+python3 -c '
+from transformers import pipeline
+write = pipeline(\"text-generation\", model=\"hf\")
+print(write(\"And the king said\", max_new_tokens=60)[0][\"generated_text\"])'"

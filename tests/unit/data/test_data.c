@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #define SEQ 16
 
@@ -179,7 +180,7 @@ static void the_end_of_every_document_is_for_validation(void)
     CHECK_INT(data.train_tokens, 20 * 81);
     CHECK_INT(data.sources[0].val.tokens.count, 20 * 21);
     CHECK_INT(data.train_windows, 20 * 81 / SEQ);
-    CHECK_INT(data.val_windows, (20 * 21 - 1) / SEQ);
+    CHECK_INT(data.val_windows, (20 * 21 - 1) / SEQ + 1);
     mics_data_close(&data);
 }
 
@@ -196,11 +197,46 @@ static void targets_are_the_tokens_shifted_by_one(void)
         for (int t = 0; t < SEQ; t++)
             CHECK(targets[t] >= 0 && targets[t] < MICS_TOKEN_VOCAB_SIZE);
     }
-    for (uint64_t i = 0; i < data.val_windows; i++) {
+    for (uint64_t i = 0; i + 1 < data.val_windows; i++) {
         CHECK_INT(mics_data_read_val(&data, i, tokens, targets, &err), MICS_OK);
         CHECK(memcmp(tokens + 1, targets, (SEQ - 1) * sizeof *tokens) == 0);
     }
     mics_data_close(&data);
+}
+
+/* Of every length that the last window may have. */
+static void validation_predicts_every_token_but_the_first_once(void)
+{
+    struct mics_data data;
+    struct mics_err err = {""};
+    int32_t tokens[SEQ], targets[SEQ];
+    char text[2 * SEQ + 1], path[128];
+    const char *const pattern = path;
+    const struct mics_data_options options = {
+        .patterns = &pattern, .pattern_count = 1, .val_only = true, .seq = SEQ, .vocab_size = 257};
+
+    for (size_t length = SEQ; length < sizeof text; length++) {
+        uint64_t at = 0;
+
+        for (size_t i = 0; i < length; i++)
+            text[i] = (char)('A' + i);
+        put_file("val.txt", text, length);
+        snprintf(path, sizeof path, "%s/val.txt", folder);
+        CHECK_INT(mics_data_open(&options, &data, &err), MICS_OK);
+        CHECK_INT(data.val_windows, (length + SEQ - 1) / SEQ);
+        for (uint64_t i = 0; i < data.val_windows; i++) {
+            CHECK_INT(mics_data_read_val(&data, i, tokens, targets, &err), MICS_OK);
+            for (int t = 0; t < SEQ; t++, at++) {
+                const bool padding = at >= length;
+
+                CHECK_INT(tokens[t], padding ? 0 : 'A' + (int)at);
+                CHECK_INT(targets[t], padding            ? -1
+                                      : at + 1 == length ? MICS_TOKEN_END
+                                                         : 'A' + (int)at + 1);
+            }
+        }
+        mics_data_close(&data);
+    }
 }
 
 static void a_permutation_visits_every_window_once(void)
@@ -335,6 +371,50 @@ static void a_blend_has_the_weights_at_every_step(void)
     put_file("b.txt", "bbbbbbbbbb", 10);
 }
 
+static const char lines[] = "{\"prompt\": \"12+3=\", \"answer\": \"15\"}\n\n"
+                            "{\"text\": \"plain\"}\n"
+                            "{\"prompt\": \"6*7=\", \"completion\": \"42\"}\n"
+                            "{\"text\": \"longer than a sequence, of 16 tokens\"}";
+
+/* No state: samples are read in any order, from data that were opened again; and each source has
+ * epochs of its own. */
+static void a_sample_depends_on_seed_and_number_only(void)
+{
+    static const enum mics_pack packs[] = {MICS_PACK_CONCAT, MICS_PACK_DOCUMENT};
+    enum { SAMPLES = 600 };
+    int32_t tokens[SEQ], targets[SEQ];
+    struct mics_err err = {""};
+    struct mics_data data;
+    uint64_t sums[SAMPLES];
+
+    put_file("pairs.jsonl", lines, sizeof lines - 1);
+    for (int p = 0; p < 2; p++) {
+        const char *const blend = "2:%/pairs.jsonl 1:%/sub/*";
+        int same = 0;
+
+        CHECK_INT(open_packed(blend, 0, 257, packs[p], true, &data, &err), MICS_OK);
+        for (uint64_t i = 0; i < SAMPLES; i++) {
+            CHECK_INT(mics_data_read_train(&data, i, tokens, targets, &err), MICS_OK);
+            sums[i] = XXH64(tokens, sizeof tokens, XXH64(targets, sizeof targets, 0));
+        }
+        CHECK(mics_data_source_samples(&data, 0, SAMPLES) > 10 * data.sources[0].train.windows);
+        CHECK(mics_data_source_samples(&data, 1, SAMPLES) > data.sources[1].train.windows);
+        mics_data_close(&data);
+        CHECK_INT(open_packed(blend, 0, 257, packs[p], true, &data, &err), MICS_OK);
+        for (uint64_t i = SAMPLES; i-- > 0;) {
+            CHECK_INT(mics_data_read_train(&data, i, tokens, targets, &err), MICS_OK);
+            CHECK(sums[i] == XXH64(tokens, sizeof tokens, XXH64(targets, sizeof targets, 0)));
+        }
+        data.seed++;
+        for (uint64_t i = 0; i < SAMPLES; i++) {
+            mics_data_read_train(&data, i, tokens, targets, &err);
+            same += sums[i] == XXH64(tokens, sizeof tokens, XXH64(targets, sizeof targets, 0));
+        }
+        CHECK(same < SAMPLES / 2);
+        mics_data_close(&data);
+    }
+}
+
 static void a_blend_counts_samples_beyond_32_bits(void)
 {
     struct mics_data data;
@@ -357,11 +437,6 @@ static void blends_without_sense_are_refused(void)
     refuses("0:%/sub/*", 257, "greater than 0");
     refuses("1:%/sub/* 1e-12:%/sub/00.c", 257, "weight of only");
 }
-
-static const char lines[] = "{\"prompt\": \"12+3=\", \"answer\": \"15\"}\n\n"
-                            "{\"text\": \"plain\"}\n"
-                            "{\"prompt\": \"6*7=\", \"completion\": \"42\"}\n"
-                            "{\"text\": \"longer than a sequence, of 16 tokens\"}";
 
 /* Documents of 8, 6, 7 and 36 tokens: rows [8 + 6], [7], [16], [16], [4]. */
 static void packed_documents_are_whole_and_padded(void)
@@ -482,7 +557,7 @@ static void ids_of_a_file_are_checked_where_they_are_read(void)
     for (int prefix = 0; prefix < 2; prefix++) {
         CHECK_INT(open_data(prefix ? "%/ids" : "%/ids.bin", 0.1, 200, &data, &err), MICS_OK);
         CHECK_INT(data.train_tokens, 180);
-        CHECK_INT(data.val_windows, 1);
+        CHECK_INT(data.val_windows, 2); /* 19 targets of 20 tokens */
         CHECK_INT(mics_data_read_val(&data, 0, tokens, targets, &err), MICS_OK);
         CHECK_INT(tokens[0], 180);
         CHECK_INT(targets[SEQ - 1], 196);
@@ -506,12 +581,14 @@ int main(void)
     TAP_RUN(documents_end_with_their_own_token);
     TAP_RUN(the_end_of_every_document_is_for_validation);
     TAP_RUN(targets_are_the_tokens_shifted_by_one);
+    TAP_RUN(validation_predicts_every_token_but_the_first_once);
     TAP_RUN(a_permutation_visits_every_window_once);
     TAP_RUN(epochs_and_seeds_have_different_orders);
     TAP_RUN(an_epoch_sees_every_token_but_the_remainder_once);
     TAP_RUN(a_step_has_the_same_samples_whatever_the_number_of_ranks);
     TAP_RUN(a_fingerprint_depends_on_the_text_but_not_on_names);
     TAP_RUN(a_blend_has_the_weights_at_every_step);
+    TAP_RUN(a_sample_depends_on_seed_and_number_only);
     TAP_RUN(a_blend_counts_samples_beyond_32_bits);
     TAP_RUN(blends_without_sense_are_refused);
     TAP_RUN(packed_documents_are_whole_and_padded);

@@ -3,7 +3,9 @@
 #include "tap.h"
 
 #include "data/token_file.h"
+#include "data/token_index.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +166,150 @@ static void headers_and_indices_that_contradict_the_file_are_refused(void)
     refuse("bad.idx", index, sizeof index, "not an index");
 }
 
+/* An index of `type` for two ids, and the ids. */
+static void put_typed(unsigned char type, const void *ids, size_t size)
+{
+    unsigned char index[34 + 12 + 16] = "MMIDIDX";
+    const uint64_t one = 1, two = 2;
+    const int32_t length = 2;
+
+    index[9] = 1;
+    index[17] = type;
+    memcpy(index + 18, &one, 8);
+    memcpy(index + 26, &two, 8);
+    memcpy(index + 34, &length, 4);
+    memcpy(index + 34 + 12 + 8, &one, 8);
+    put("typed.bin", ids, size);
+    put("typed.idx", index, sizeof index);
+}
+
+static void negative_ids_are_refused_in_signed_types_only(void)
+{
+    const int16_t narrow[] = {7, -2};
+    const int32_t wide[] = {7, -2};
+    const int64_t widest[] = {7, (int64_t)1 << 40};
+    const struct {
+        unsigned char type;
+        const void *ids;
+        size_t size;
+        const char *reason;
+    } cases[] = {{3, narrow, sizeof narrow, "token 1 is -2, outside of the vocabulary of 65536"},
+                 {4, wide, sizeof wide, "token 1 is -2, outside"},
+                 {5, widest, sizeof widest, "token 1 is 1099511627776, outside"}};
+    struct mics_token_file file;
+    struct mics_err err = {""};
+    int32_t ids[2];
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        put_typed(cases[i].type, cases[i].ids, cases[i].size);
+        CHECK_INT(mics_token_file_open(path_of("typed"), 0, &file, &err), MICS_OK);
+        CHECK_INT(mics_token_file_read(&file, 0, 2, 65536, ids, &err), MICS_ERR_FORMAT);
+        CHECK(strstr(err.text, cases[i].reason) != NULL);
+        CHECK_INT(mics_token_file_read(&file, 0, 1, 65536, ids, &err), MICS_OK);
+        CHECK_INT(ids[0], 7);
+        mics_token_file_close(&file);
+    }
+    put_typed(8, narrow, sizeof narrow);
+    CHECK_INT(mics_token_file_open(path_of("typed"), 0, &file, &err), MICS_OK);
+    CHECK_INT(mics_token_file_read(&file, 0, 2, 65536, ids, &err), MICS_OK);
+    CHECK_INT(ids[1], 65534);
+    mics_token_file_close(&file);
+}
+
+/* A file of zeros that takes no space, with `last` as the last 32 bits. */
+static bool put_sparse(const char *name, uint64_t size, uint32_t last)
+{
+    const int fd = open(path_of(name), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    const bool done = ftruncate(fd, (off_t)size) == 0 &&
+                      pwrite(fd, &last, sizeof last, (off_t)(size - sizeof last)) == sizeof last;
+
+    close(fd);
+    return done;
+}
+
+static void check_last(const char *name, uint32_t width, uint64_t count, int32_t last)
+{
+    struct mics_token_file file;
+    struct mics_err err = {""};
+    int32_t ids[2] = {1, 0};
+
+    CHECK_INT(mics_token_file_open(path_of(name), width, &file, &err), MICS_OK);
+    CHECK(file.count == count);
+    CHECK_INT(mics_token_file_read(&file, count - 2, 2, 200000, ids, &err), MICS_OK);
+    CHECK_INT(ids[0], 0);
+    CHECK_INT(ids[1], last);
+    CHECK_INT(mics_token_file_read(&file, count - 2, 2, 100, ids, &err), MICS_ERR_FORMAT);
+    char number[32];
+
+    snprintf(number, sizeof number, "token %llu is", (unsigned long long)count - 1);
+    CHECK(strstr(err.text, number) != NULL);
+    mics_token_file_close(&file);
+    unlink(path_of(name));
+}
+
+static void positions_have_64_bits(void)
+{
+    const int32_t header[] = {20240801, 7, INT32_MAX};
+    const int32_t lengths[] = {INT32_MAX, INT32_MAX, 5};
+    const uint64_t tokens = ((uint64_t)1 << 32) + 3;
+    FILE *stream;
+
+    if (!put_sparse("large.bin", 2 * tokens, 5u << 16 | 0)) {
+        TAP_SKIP("no files of 17 GB here");
+    }
+    stream = fopen(path_of("large.bin"), "r+");
+    fseeko(stream, -2, SEEK_END);
+    fwrite("\x39\x30", 2, 1, stream); /* 12345 */
+    fclose(stream);
+    check_last("large.bin", 2, tokens, 12345);
+    CHECK(put_sparse("large.bin", 1024 + 4 * (uint64_t)INT32_MAX, 123456));
+    stream = fopen(path_of("large.bin"), "r+");
+    fwrite(header, sizeof header, 1, stream);
+    fclose(stream);
+    check_last("large.bin", 0, INT32_MAX, 123456);
+    CHECK(put_sparse("large.bin", 4 * tokens, 123456));
+    stream = fopen(path_of("large.idx"), "w");
+    mics_token_index_write(stream, 4, lengths, 3);
+    fclose(stream);
+    check_last("large.bin", 0, tokens, 123456);
+    unlink(path_of("large.idx"));
+}
+
+static void nanogpts_meta_tells_the_vocabulary_and_the_width(void)
+{
+    static const char narrow[] = "\x80\4}\x94\x8c\nvocab_size\x94K\x05s.";
+    static const char wide[] = "\x80\4}\x94\x8c\nvocab_size\x94J\1\0\1\0s.";
+    static const char call[] = "\x80\2cnumpy\nuint16\n.";
+    const uint16_t ids[] = {4, 5, 1, 0};
+    struct mics_token_file file;
+    struct mics_err err = {""};
+    int32_t found[2];
+
+    put("train.bin", ids, sizeof ids);
+    put("meta.pkl", narrow, sizeof narrow - 1);
+    CHECK_INT(mics_token_file_open(path_of("train.bin"), 0, &file, &err), MICS_OK);
+    CHECK_INT(file.count, 4);
+    CHECK_INT(file.vocab_size, 5);
+    CHECK_INT(mics_token_file_read(&file, 0, 2, 100, found, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "token 1 is 5, outside of the vocabulary of 5") != NULL);
+    mics_token_file_close(&file);
+    put("meta.pkl", wide, sizeof wide - 1);
+    CHECK_INT(mics_token_file_open(path_of("train"), 0, &file, &err), MICS_OK);
+    CHECK_INT(file.count, 2);
+    CHECK_INT(file.vocab_size, 65537);
+    mics_token_file_close(&file);
+    put("meta.pkl", call, sizeof call - 1);
+    CHECK_INT(mics_token_file_open(path_of("train.bin"), 0, &file, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "meta.pkl' (") && strstr(err.text, "opcode GLOBAL"));
+    CHECK_INT(mics_token_file_open(path_of("train.bin"), 2, &file, &err), MICS_OK);
+    CHECK_INT(file.vocab_size, 0);
+    mics_token_file_close(&file);
+    put("meta.pkl", "\x80\2}.", 4);
+    CHECK_INT(mics_token_file_open(path_of("train.bin"), 0, &file, &err), MICS_ERR_FORMAT);
+    CHECK(strstr(err.text, "no dict with a number vocab_size") != NULL);
+    unlink(path_of("meta.pkl"));
+}
+
 static void a_writer_that_fails_leaves_nothing(void)
 {
     struct mics_token_writer *writer;
@@ -192,6 +338,9 @@ int main(void)
     TAP_RUN(what_is_written_is_read_in_every_format_and_width);
     TAP_RUN(ids_without_a_header_have_the_width_that_is_given);
     TAP_RUN(headers_and_indices_that_contradict_the_file_are_refused);
+    TAP_RUN(negative_ids_are_refused_in_signed_types_only);
+    TAP_RUN(positions_have_64_bits);
+    TAP_RUN(nanogpts_meta_tells_the_vocabulary_and_the_width);
     TAP_RUN(a_writer_that_fails_leaves_nothing);
     snprintf(command, sizeof command, "rm -rf %s", folder);
     CHECK_INT(system(command), 0);

@@ -36,10 +36,10 @@ static bool refused(const char *fake, const char *reason)
 
 static void a_library_that_is_no_plugin_of_this_program_is_refused_with_the_reason(void)
 {
-    CHECK(refused("wrong_abi", "its interface is number 99, this program's is "));
     CHECK(refused("wrong_size", "its table has 8 bytes, this program's "));
     CHECK(refused("wrong_device", "its devices have 8 bytes of functions and "));
-    CHECK(refused("wrong_kernels", " bytes of functions and 3 kernels, this program's "));
+    CHECK(refused("wrong_kernels", " bytes of functions and 3 kernels with "));
+    CHECK(refused("wrong_arguments", " bytes of arguments, this program's "));
     CHECK(refused("refuses", "the plug-in refuses this program"));
     CHECK(refused("no_entry", "no symbol mics_plugin_entry: not a plug-in of ours"));
     CHECK(refused("unresolved", "undefined symbol: mics_missing_symbol"));
@@ -60,7 +60,7 @@ static void a_truncated_file_is_refused_wherever_it_ends(void)
     char whole[5000], cut[5000];
     struct stat about;
 
-    snprintf(whole, sizeof whole, "%s/wrong_abi.so", fakes);
+    snprintf(whole, sizeof whole, "%s/wrong_size.so", fakes);
     snprintf(cut, sizeof cut, "%s/cut.so", scratch);
     CHECK_INT(stat(whole, &about), 0);
     for (size_t part = 0; part < 16; part++) {
@@ -86,7 +86,7 @@ static void the_first_existing_file_of_the_list_is_used(void)
     char list[9000], emulated[4096], want[5000];
 
     in_build("emulated", emulated);
-    snprintf(list, sizeof list, "/nonexistent::%s:%s:%s/wrong_abi.so", scratch, emulated, fakes);
+    snprintf(list, sizeof list, "/nonexistent::%s:%s:%s/wrong_size.so", scratch, emulated, fakes);
     snprintf(want, sizeof want, "%s/libmics-cuda.so", emulated);
     setenv("MICS_PLUGIN_PATH", list, 1);
     CHECK_INT(mics_plugin_open(&file, &err), MICS_OK);

@@ -84,6 +84,32 @@ static void check_family(const char *family, enum mics_recompute recompute)
     run_close(&apart);
 }
 
+/* The model sees another document between two: their loss does not change by a bit. */
+static void another_document_changes_no_loss_but_its_own(void)
+{
+    static const char *const families[] = {"gpt2", "llama", "qwen3"};
+
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        const uint32_t middle = lengths[0], last = lengths[0] + lengths[1];
+        struct model_run run;
+        double loss;
+
+        open_run(&run, families[f], 1, MICS_RECOMPUTE_NONE);
+        for (uint32_t i = 0, row = 0; i < DOCUMENTS; row += lengths[i++])
+            put_document(&run, i, row);
+        loss = run_step(&run);
+        CHECK(loss > 1);
+        for (uint32_t t = middle; t < last; t++) /* of one token: it has no target */
+            run_tokens(&run)[t] = (run_tokens(&run)[t] + 3) % 31;
+        for (uint32_t t = last + lengths[2]; t < T; t++) /* padding */
+            run_tokens(&run)[t] = 5;
+        CHECK(run_step(&run) == loss);
+        run_tokens(&run)[0] = (run_tokens(&run)[0] + 3) % 31; /* the test would notice */
+        CHECK(run_step(&run) != loss);
+        run_close(&run);
+    }
+}
+
 static void documents_that_share_a_sequence_train_as_if_apart(void)
 {
     check_family("llama", MICS_RECOMPUTE_NONE);
@@ -93,6 +119,7 @@ static void documents_that_share_a_sequence_train_as_if_apart(void)
 
 int main(void)
 {
+    TAP_RUN(another_document_changes_no_loss_but_its_own);
     TAP_RUN(documents_that_share_a_sequence_train_as_if_apart);
     return tap_done();
 }

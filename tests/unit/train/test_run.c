@@ -270,14 +270,15 @@ static void check_resumed_twice(const struct mics_data *of)
     CHECK_NEAR(twice.losses[6], whole.losses[6], 1e-4);
 }
 
-static struct mics_data open_other(enum mics_pack pack, const char *pattern)
+static struct mics_data open_other(enum mics_pack pack, bool mask, const char *pattern)
 {
     const struct mics_data_options options = {.patterns = &pattern,
                                               .pattern_count = 1,
                                               .seq = 16,
                                               .vocab_size = 257,
                                               .seed = 1,
-                                              .pack = pack};
+                                              .pack = pack,
+                                              .mask_prompt = mask};
     struct mics_data other;
     struct mics_err err = {""};
 
@@ -292,15 +293,17 @@ static void resumed_twice_in_one_epoch_on_other_numbers_of_ranks_sees_the_same_s
 
     check_resumed_twice(&data);
     snprintf(pattern, sizeof pattern, "0.8:%s/text 0.2:%s/lines.jsonl", folder, folder);
-    struct mics_data blend = open_other(MICS_PACK_CONCAT, pattern);
+    struct mics_data blend = open_other(MICS_PACK_CONCAT, false, pattern);
 
     check_resumed_twice(&blend);
     mics_data_close(&blend);
     snprintf(pattern, sizeof pattern, "%s/lines.jsonl", folder);
-    struct mics_data documents = open_other(MICS_PACK_DOCUMENT, pattern);
+    for (int mask = 0; mask < 2; mask++) {
+        struct mics_data documents = open_other(MICS_PACK_DOCUMENT, mask, pattern);
 
-    check_resumed_twice(&documents);
-    mics_data_close(&documents);
+        check_resumed_twice(&documents);
+        mics_data_close(&documents);
+    }
 }
 
 /* Each checkpoint is written while the next step is computed. */

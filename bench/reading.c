@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * reading.c - how long reading a step's tokens takes, with the loader that mics-train has.
+ *
+ * usage: reading FILE BATCH SEQ STEPS STEP_MS
+ *
+ * As mics-train does, each step reads its samples and then asks for those of the next step, which
+ * has STEP_MS for it. Prints the median microseconds of a step, of both together: with the file in
+ * the page cache; with its pages dropped from memory before the next samples are asked for, as if
+ * the file were larger than memory; and with pages dropped right before they are read, so that
+ * asking for them was in vain.
+ */
+#include "base/clock.h"
+#include "data/data.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SEED  1
+#define MODES 3
+
+enum mode { CACHED, DROPPED_BEFORE_ASKING, DROPPED_BEFORE_READING };
+
+struct bench {
+    struct mics_data data;
+    int32_t *tokens; /* [2 * seq] */
+    uint32_t batch;
+    uint64_t steps, step_ns;
+    int fd;
+};
+
+/* Pages that are mapped stay in the cache, so they are unmapped first. */
+static void drop(const struct bench *bench)
+{
+    const struct mics_token_file *file = bench->data.sources[0].files;
+
+    madvise(file->mapping, file->mapped_bytes, MADV_DONTNEED);
+    posix_fadvise(bench->fd, 0, 0, POSIX_FADV_DONTNEED);
+}
+
+static enum mics_status read_step(struct bench *bench, enum mode mode, uint64_t step,
+                                  double *seconds, struct mics_err *err)
+{
+    const struct timespec compute = {.tv_sec = (time_t)(bench->step_ns / 1000000000),
+                                     .tv_nsec = (long)(bench->step_ns % 1000000000)};
+    enum mics_status status = MICS_OK;
+    double begin;
+
+    if (mode == DROPPED_BEFORE_READING)
+        drop(bench);
+    begin = mics_now_s();
+    for (uint64_t row = 0; status == MICS_OK && row < bench->batch; row++)
+        status = mics_data_read_train(&bench->data, step * bench->batch + row, bench->tokens,
+                                      bench->tokens + bench->data.seq, err);
+    *seconds = mics_now_s() - begin;
+    if (mode == DROPPED_BEFORE_ASKING)
+        drop(bench);
+    begin = mics_now_s();
+    for (uint64_t row = 0; row < bench->batch; row++)
+        mics_data_prefetch(&bench->data, (step + 1) * bench->batch + row);
+    *seconds += mics_now_s() - begin;
+    nanosleep(&compute, NULL);
+    return status;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static enum mics_status run(struct bench *bench, struct mics_err *err)
+{
+    double *seconds = malloc(bench->steps * sizeof *seconds);
+    enum mics_status status = seconds ? MICS_OK : mics_err_nomem(err);
+
+    for (int mode = 0; status == MICS_OK && mode < MODES; mode++) {
+        /* Other samples in each mode; the first step of a mode, which was not asked for, is not
+         * counted. */
+        const uint64_t first = (uint64_t)mode * (bench->steps + 1);
+        double warm;
+
+        if (mode == CACHED)
+            mics_token_file_checksum(bench->data.sources[0].files);
+        status = read_step(bench, mode, first, &warm, err);
+        for (uint64_t i = 0; status == MICS_OK && i < bench->steps; i++)
+            status = read_step(bench, mode, first + 1 + i, &seconds[i], err);
+        if (status == MICS_OK) {
+            qsort(seconds, bench->steps, sizeof *seconds, by_size);
+            printf("%s%.1f", mode ? " " : "", 1e6 * seconds[bench->steps / 2]);
+        }
+    }
+    putchar('\n');
+    free(seconds);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = {.fd = -1};
+    struct mics_err err = {.text = ""};
+
+    if (argc != 6 || atoi(argv[2]) < 1 || atoi(argv[3]) < 1 || atoi(argv[4]) < 1) {
+        fprintf(stderr, "usage: reading FILE BATCH SEQ STEPS STEP_MS\n");
+        return 2;
+    }
+    const char *pattern = argv[1];
+    const struct mics_data_options options = {.patterns = &pattern,
+                                              .pattern_count = 1,
+                                              .seq = (uint32_t)atoi(argv[3]),
+                                              .vocab_size = INT32_MAX,
+                                              .seed = SEED};
+
+    bench.batch = (uint32_t)atoi(argv[2]);
+    bench.steps = (uint64_t)atoi(argv[4]);
+    bench.step_ns = (uint64_t)(1e6 * atof(argv[5]));
+    enum mics_status status = mics_data_open(&options, &bench.data, &err);
+
+    if (status == MICS_OK && bench.data.sources[0].kind != MICS_SOURCE_TOKENS)
+        status = mics_err_set(&err, MICS_ERR_FORMAT, "'%s' is no file of tokens", argv[1]);
+    if (status == MICS_OK) {
+        bench.fd = open(bench.data.sources[0].files->path, O_RDONLY | O_CLOEXEC);
+        bench.tokens = malloc(2 * (size_t)bench.data.seq * sizeof *bench.tokens);
+        status = bench.fd < 0    ? mics_err_set_errno(&err, "'%s'", argv[1])
+                 : !bench.tokens ? mics_err_nomem(&err)
+                                 : run(&bench, &err);
+    }
+    if (status != MICS_OK)
+        fprintf(stderr, "reading: %s\n", err.text);
+    if (bench.fd >= 0)
+        close(bench.fd);
+    free(bench.tokens);
+    mics_data_close(&bench.data);
+    return status == MICS_OK ? 0 : 1;
+}
