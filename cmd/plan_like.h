@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_like.h - what another plan was made of, to plan the same training for more or fewer nodes. */
+/* plan_like.h - what a plan was made of, to plan the same training for more or fewer nodes. */
 #ifndef MICS_CMD_PLAN_LIKE_H
 #define MICS_CMD_PLAN_LIKE_H
 

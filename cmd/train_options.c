@@ -186,29 +186,45 @@ static enum mics_status take_trace_steps(struct mics_job_options *job, const cha
                           &job->trace_last, err);
 }
 
+/* Where the text of an option is kept as it is; NULL: it is parsed. */
+static const char **text_of(struct train_request *request, int id)
+{
+    switch (id) {
+    case 'p':
+        return &request->job.plan;
+    case ID_OUT:
+        return &request->job.out;
+    case ID_RESUME:
+        return &request->job.resume;
+    case ID_INIT:
+        return &request->job.init;
+    case ID_PACE:
+        return &request->job.pace;
+    case ID_TRACE:
+        return &request->job.trace;
+    case ID_NOTICE_COMMAND:
+        return &request->notice_command;
+    default:
+        return NULL;
+    }
+}
+
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
 {
     struct train_request *request = context;
     struct mics_job_options *job = &request->job;
+    const char **text = text_of(request, id);
 
-    switch (id) {
-    case 'p':
-        job->plan = value;
+    if (text) {
+        *text = value;
         return MICS_OK;
+    }
+    switch (id) {
     case ID_DATA:
     case ID_TOKENIZER:
     case ID_PACK:
     case ID_MASK_PROMPT:
         return take_data(request, id, value, err);
-    case ID_OUT:
-        job->out = value;
-        return MICS_OK;
-    case ID_RESUME:
-        job->resume = value;
-        return MICS_OK;
-    case ID_INIT:
-        job->init = value;
-        return MICS_OK;
     case ID_EVAL:
         job->eval = true;
         return MICS_OK;
@@ -233,17 +249,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_parse_double(value, 0, 100, &request->temperature, err);
     case ID_TIMEOUT:
         return mics_parse_double(value, 1, 1e6, &request->timeout, err);
-    case ID_NOTICE_COMMAND:
-        request->notice_command = value;
-        return MICS_OK;
     case ID_DEVICE:
         return take_device(job, value, err);
-    case ID_PACE:
-        job->pace = value;
-        return MICS_OK;
-    case ID_TRACE:
-        job->trace = value;
-        return MICS_OK;
     case ID_TRACE_STEPS:
         return take_trace_steps(job, value, err);
     }

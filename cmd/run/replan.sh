@@ -11,9 +11,10 @@ tool() # name
 # of the next start, and shortens chosen=.
 replan()
 {
-    local nodes why=''
+    local nodes why='' planner
+    planner=$(tool mics-plan)
     for ((nodes = ${#chosen[@]}; nodes > 0; nodes--)); do
-        if why=$("$(tool mics-plan)" -q --like="$plan" --nodes=$nodes -o "$state/plan.mp" 2>&1); then
+        if why=$("$planner" -q --like="$plan" --nodes=$nodes -o "$state/plan.mp" 2>&1); then
             chosen=("${chosen[@]:0:nodes}") plan_nodes=$nodes
             say "planned again for $nodes nodes instead of $needed"
             return 0

@@ -23,8 +23,9 @@ bool cli_reports(void);
  * pseudo-terminal even if it writes to a pipe. */
 bool cli_is_terminal(int fd);
 
-/* Write the exit status of the job to the file that MICS_EXIT_FILE names, if it does. Launchers may
- * lose the status of a rank. The file only adds to what is printed, so failures are not reported. */
+/* Write the exit status of the job to the file that MICS_EXIT_FILE names, if it is set. Launchers
+ * may lose the status of a rank. The file only adds to what is printed, so failures are not
+ * reported. */
 void cli_record_exit(int code);
 
 #endif

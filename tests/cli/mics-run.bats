@@ -18,9 +18,9 @@ teardown()
     if [ -n "${job:-}" ]; then kill -KILL "$job" 2>/dev/null || true; fi
 }
 
-make_plan() # more options
+make_plan()
 {
-    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 -o plan.mp "$@"
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 -o plan.mp
 }
 
 # Start a training of two ranks in the background; returns when a checkpoint is there.

@@ -58,8 +58,8 @@ END
     python3 service.py >port 3>&- &
     server=$!
     until [ -s port ]; do sleep 0.1; done
-    export MICS_AWS_METADATA=http://127.0.0.1:$(cat port)
-    export no_proxy=127.0.0.1
+    MICS_AWS_METADATA=http://127.0.0.1:$(cat port)
+    export MICS_AWS_METADATA no_proxy=127.0.0.1
 }
 
 @test "aws: no notice is 1, a notice 0 with its text, no service 2" {

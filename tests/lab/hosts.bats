@@ -3,7 +3,7 @@
 # mics-run on the hosts of a lab: lost and slow nodes, spares, plans for fewer nodes.
 
 load helpers
-: "${lab:?}" "${root:?}" # by the helpers
+: "${lab:?}" "${root:?}" "${stderr:=}" "${stderr_lines:=}" # by the helpers and bats
 
 setup_file()
 {
@@ -85,9 +85,9 @@ train_and_cut() # options...
 @test "a node with a slow link is left out" {
     lab=s$$
     mics-lab up -q --name="$lab" --nodes=6 --slots=1 >"$BATS_TEST_TMPDIR/line"
-    hostfile=$(sed 's/.*--hostfile \([^ ]*\).*/\1/' "$BATS_TEST_TMPDIR/line")
+    six=$(sed 's/.*--hostfile \([^ ]*\).*/\1/' "$BATS_TEST_TMPDIR/line")
     mics-lab slow -q --name="$lab" node2 10mbit
-    run --separate-stderr hub_run --hostfile="$hostfile" --spares=1 -- uname -n
+    run --separate-stderr hub_run --hostfile="$six" --spares=1 -- uname -n
     mics-lab down -q "$lab"
     echo "$status $stderr"
     [ "$status" = 0 ]

@@ -67,7 +67,7 @@ static int spawn(const char *command, pid_t *pid, int *output)
 static void read_output(int fd, struct answer *answer, size_t *length)
 {
     struct pollfd ready = {.fd = fd, .events = POLLIN};
-    char rest[512];
+    char rest[512] = "";
 
     while (poll(&ready, 1, 0) > 0) {
         const size_t room = sizeof answer->text - 1 - *length;
