@@ -4,14 +4,14 @@
  *
  * usage: reading FILE BATCH SEQ STEPS STEP_MS
  *
- * As mics-train does, each step reads its samples and then asks for those of the next step, which
- * has STEP_MS for it. Prints the median microseconds of a step, of both together: with the file in
- * the page cache; with its pages dropped from memory before the next samples are asked for, as if
- * the file were larger than memory; and with pages dropped right before they are read, so that
- * asking for them was in vain.
+ * As mics-train does, each step takes its samples, copies them, and begins to read those of the
+ * next step, which has STEP_MS for it. Prints the median microseconds of the longer of two times:
+ * what the training thread spends on it, and the processor time of all threads; first with the file
+ * in the page cache, then with its pages dropped from memory before each step, as if the file were
+ * larger than memory.
  */
 #include "base/clock.h"
-#include "data/data.h"
+#include "train/reader.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,13 +21,14 @@
 #include <unistd.h>
 
 #define SEED  1
-#define MODES 3
+#define MODES 2
 
-enum mode { CACHED, DROPPED_BEFORE_ASKING, DROPPED_BEFORE_READING };
+enum mode { CACHED, DROPPED };
 
 struct bench {
     struct mics_data data;
-    int32_t *tokens; /* [2 * seq] */
+    struct mics_reader reader;
+    int32_t *tokens; /* [2 * batch * seq] */
     uint32_t batch;
     uint64_t steps, step_ns;
     int fd;
@@ -42,29 +43,37 @@ static void drop(const struct bench *bench)
     posix_fadvise(bench->fd, 0, 0, POSIX_FADV_DONTNEED);
 }
 
+static double processor_s(void)
+{
+    struct timespec used;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return (double)used.tv_sec + 1e-9 * (double)used.tv_nsec;
+}
+
 static enum mics_status read_step(struct bench *bench, enum mode mode, uint64_t step,
                                   double *seconds, struct mics_err *err)
 {
     const struct timespec compute = {.tv_sec = (time_t)(bench->step_ns / 1000000000),
                                      .tv_nsec = (long)(bench->step_ns % 1000000000)};
-    enum mics_status status = MICS_OK;
-    double begin;
+    int32_t *targets = bench->tokens + (size_t)bench->batch * bench->data.seq;
+    double begin, used, waited;
+    enum mics_status status;
 
-    if (mode == DROPPED_BEFORE_READING)
+    if (mode == DROPPED)
         drop(bench);
     begin = mics_now_s();
-    for (uint64_t row = 0; status == MICS_OK && row < bench->batch; row++)
-        status = mics_data_read_train(&bench->data, step * bench->batch + row, bench->tokens,
-                                      bench->tokens + bench->data.seq, err);
-    *seconds = mics_now_s() - begin;
-    if (mode == DROPPED_BEFORE_ASKING)
-        drop(bench);
-    begin = mics_now_s();
-    for (uint64_t row = 0; row < bench->batch; row++)
-        mics_data_prefetch(&bench->data, (step + 1) * bench->batch + row);
-    *seconds += mics_now_s() - begin;
+    used = processor_s();
+    status = mics_reader_take(&bench->reader, step * bench->batch, err);
+    if (status != MICS_OK)
+        return status;
+    mics_reader_copy(&bench->reader, 0, bench->tokens, targets);
+    mics_reader_ahead(&bench->reader);
+    waited = mics_now_s() - begin;
     nanosleep(&compute, NULL);
-    return status;
+    used = processor_s() - used;
+    *seconds = used > waited ? used : waited;
+    return MICS_OK;
 }
 
 static int by_size(const void *a, const void *b)
@@ -80,7 +89,7 @@ static enum mics_status run(struct bench *bench, struct mics_err *err)
     enum mics_status status = seconds ? MICS_OK : mics_err_nomem(err);
 
     for (int mode = 0; status == MICS_OK && mode < MODES; mode++) {
-        /* Other samples in each mode; the first step of a mode, which was not asked for, is not
+        /* Other samples in each mode; the first step of a mode, which was not read ahead, is not
          * counted. */
         const uint64_t first = (uint64_t)mode * (bench->steps + 1);
         double warm;
@@ -125,13 +134,19 @@ int main(int argc, char **argv)
         status = mics_err_set(&err, MICS_ERR_FORMAT, "'%s' is no file of tokens", argv[1]);
     if (status == MICS_OK) {
         bench.fd = open(bench.data.sources[0].files->path, O_RDONLY | O_CLOEXEC);
-        bench.tokens = malloc(2 * (size_t)bench.data.seq * sizeof *bench.tokens);
+        bench.tokens = malloc(2 * (size_t)bench.batch * bench.data.seq * sizeof *bench.tokens);
+        const struct mics_reader_options reading = {
+            .data = &bench.data, .world_size = 1, .micro_batch = bench.batch, .micro_steps = 1};
+
         status = bench.fd < 0    ? mics_err_set_errno(&err, "'%s'", argv[1])
                  : !bench.tokens ? mics_err_nomem(&err)
-                                 : run(&bench, &err);
+                                 : mics_reader_open(&bench.reader, &reading, &err);
+        if (status == MICS_OK)
+            status = run(&bench, &err);
     }
     if (status != MICS_OK)
         fprintf(stderr, "reading: %s\n", err.text);
+    mics_reader_close(&bench.reader);
     if (bench.fd >= 0)
         close(bench.fd);
     free(bench.tokens);

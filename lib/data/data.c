@@ -18,8 +18,6 @@
 #define STREAM_PERMUTE ((uint64_t)0x6f72646572 << 24)
 #define STREAM_OFFSET  ((uint64_t)0x7374617274 << 24)
 
-#define CHECKED_SAMPLES 64
-
 /* The golden ratio in 32 bits, odd; and the part that all weights share. */
 #define GOLDEN 0x9e3779b9u
 #define WHOLE  ((uint64_t)1 << 32)
@@ -419,23 +417,6 @@ enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t windo
     const uint32_t length = (uint32_t)mics_min_u64(data->seq, last - begin);
 
     return read_window(data, &source->val.tokens, begin, length, tokens, targets, err);
-}
-
-enum mics_status mics_data_checksum(const struct mics_data *data, uint64_t samples, uint64_t *out,
-                                    struct mics_err *err)
-{
-    const uint64_t count = mics_min_u64(samples, CHECKED_SAMPLES);
-    const size_t bytes = data->seq * sizeof(int32_t);
-    int32_t *tokens = malloc(2 * bytes);
-    enum mics_status status = tokens ? MICS_OK : mics_err_nomem(err);
-
-    *out = 0;
-    for (uint64_t i = 0; status == MICS_OK && i < count; i++) {
-        status = mics_data_read_train(data, i * samples / count, tokens, tokens + data->seq, err);
-        *out = XXH64(tokens, 2 * bytes, *out);
-    }
-    free(tokens);
-    return status;
 }
 
 uint64_t mics_data_batch_slot(uint32_t micro_step, uint32_t world_size, uint32_t rank,

@@ -88,11 +88,6 @@ enum mics_status mics_data_read_val(const struct mics_data *data, uint64_t windo
  * its epochs. */
 uint64_t mics_data_source_samples(const struct mics_data *data, size_t source, uint64_t samples);
 
-/* XXH64 over tokens and targets of up to 64 of the first `samples` samples, evenly spread: of what
- * was read. */
-enum mics_status mics_data_checksum(const struct mics_data *data, uint64_t samples, uint64_t *out,
-                                    struct mics_err *err);
-
 /* The sequence in a step's global batch that is row `row` of a rank's micro-step. Each micro-step
  * takes the next world_size * micro_batch sequences, in the order of the ranks; so for all
  * (world_size, micro_batch, micro_steps) of the same product a step covers the same [0,

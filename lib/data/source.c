@@ -373,11 +373,11 @@ static enum mics_status count_windows(struct mics_source *source,
     enum mics_status status = MICS_OK;
 
     if (used < least)
-        return mics_err_set(
-            err, MICS_ERR_FORMAT, "'%s'%s: %llu tokens%s are too few: one sequence needs %llu",
-            source->corpus.documents[0].path, source->corpus.count > 1 ? " and others" : "",
-            (unsigned long long)used, options->val_only ? "" : " to train on",
-            (unsigned long long)least);
+        return mics_err_set(err, MICS_ERR_FORMAT,
+                            "'%s'%s: %llu tokens%s are too few: one sequence needs %llu",
+                            source->corpus.documents[0].path,
+                            source->corpus.count > 1 ? " and others" : "", (unsigned long long)used,
+                            options->val_only ? "" : " to train on", (unsigned long long)least);
     if (!pack) {
         source->train.windows = train / options->seq;
         source->val.windows = val ? mics_ceil_div(val - 1, options->seq) : 0;

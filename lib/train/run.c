@@ -35,6 +35,7 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
         .options = *options,
         .lr = mics_settings_lr(options->settings),
         .global_batch = (uint64_t)options->world->size * choice->micro_batch * choice->micro_steps,
+        .read = mics_read_sums_from(0),
         .form = {.model = options->plan->model,
                  .choice = choice,
                  .layouts = mics_engine_schedule(options->engine)->layouts,
@@ -46,12 +47,23 @@ enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_optio
     run->rank_flags = calloc(options->world->size, sizeof *run->rank_flags);
     if (!run->rank_flags)
         return mics_err_nomem(err);
-    return options->eval ? MICS_OK : mics_run_open_saver(run, err);
+    if (options->eval)
+        return MICS_OK;
+
+    const struct mics_reader_options reading = {.data = options->data,
+                                                .rank = options->world->rank,
+                                                .world_size = options->world->size,
+                                                .micro_batch = choice->micro_batch,
+                                                .micro_steps = choice->micro_steps};
+    const enum mics_status status =
+        mics_agree(options->control, mics_reader_open(&run->reader, &reading, err), err);
+    return status == MICS_OK ? mics_run_open_saver(run, err) : status;
 }
 
 void mics_run_fini(struct mics_run *run)
 {
     mics_saver_free(run->saver);
+    mics_reader_close(&run->reader);
     free(run->rank_flags);
     run->saver = NULL;
     run->rank_flags = NULL;
@@ -72,12 +84,12 @@ enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err)
     return mics_engine_init(run->options.engine, run->options.settings->seed, err);
 }
 
-/* Context of the engine's fill callbacks: which sequences this rank works on. */
+/* Context of the callback that fills a validation batch: which sequences this rank works on. */
 struct batch {
     const struct mics_data *data;
     uint32_t rank, world_size, micro_batch, seq;
-    uint64_t first; /* training: first sample of the step; validation: first slot of the pass */
-    uint64_t total; /* validation: windows to evaluate */
+    uint64_t first; /* slot of the pass */
+    uint64_t total; /* windows to evaluate */
     enum mics_status status;
     struct mics_err err; /* of the first read that failed */
 };
@@ -128,17 +140,7 @@ static enum mics_status check_reads(const struct batch *batch, struct mics_err *
 
 static void fill_train(void *context, uint32_t micro_step, int32_t *tokens, int32_t *targets)
 {
-    struct batch *batch = context;
-    struct mics_err err = {""};
-
-    for (uint32_t row = 0; row < batch->micro_batch; row++) {
-        const size_t offset = (size_t)row * batch->seq;
-
-        note_read(batch,
-                  mics_data_read_train(batch->data, slot_of_row(batch, micro_step, row),
-                                       tokens + offset, targets + offset, &err),
-                  &err, tokens + offset, targets + offset);
-    }
+    mics_reader_copy(context, micro_step, tokens, targets);
 }
 
 /* Slot i of `total` evaluates window floor(i * windows / total); slots past the end are masked. */
@@ -222,30 +224,22 @@ enum mics_status mics_run_eval(struct mics_run *run, struct mics_eval *out, stru
     return status;
 }
 
-/* While a step computes, the files are read for the one after it. */
-static void prefetch(const struct mics_run *run, struct batch *batch)
-{
-    batch->first += run->global_batch;
-    for (uint32_t i = 0; i < run->options.plan->choice.micro_steps; i++)
-        for (uint32_t row = 0; row < batch->micro_batch; row++)
-            mics_data_prefetch(batch->data, slot_of_row(batch, i, row));
-}
-
+/* While the step computes, the next one is read. */
 static enum mics_status submit(struct mics_run *run, uint64_t step, struct mics_err *err)
 {
-    struct batch batch = make_batch(run);
     struct mics_step_input input = {.step = (uint32_t)step,
                                     .lr = (float)mics_lr_at(&run->lr, step),
                                     .fill = fill_train,
-                                    .fill_context = &batch};
-
-    batch.first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
+                                    .fill_context = &run->reader};
+    const uint64_t first = run->base_samples + (step - run->base_step - 1) * run->global_batch;
+    struct mics_err read_err = {""};
+    const enum mics_status read = mics_reader_take(&run->reader, first, &read_err);
     enum mics_status status = mics_engine_submit(run->options.engine, &input, err);
 
-    if (status == MICS_OK)
-        status = check_reads(&batch, err);
-    if (status == MICS_OK)
-        prefetch(run, &batch);
+    if (status == MICS_OK && read != MICS_OK)
+        status = mics_err_set(err, read, "data: %s", read_err.text);
+    if (status == MICS_OK && step < run->options.settings->steps)
+        mics_reader_ahead(&run->reader);
     return mics_run_mark_local(run, status);
 }
 

@@ -13,6 +13,7 @@
 #include "ckpt/saver.h"
 #include "data/data.h"
 #include "engine/engine.h"
+#include "train/reader.h"
 #include "train/report/metrics.h"
 #include "train/report/trace.h"
 #include "train/settings.h"
@@ -65,11 +66,13 @@ struct mics_run {
     uint64_t step, samples;           /* done, since the beginning of training */
     uint64_t base_step, base_samples; /* done before this run */
     uint64_t global_batch;            /* sequences of a step */
-    double pause_s;                   /* spent on validation and checkpoints since the last step */
-    double slowest_s;                 /* step */
-    struct mics_step_record sum;      /* times, over the steps of this run */
-    uint64_t counted;                 /* steps in `sum` */
-    uint64_t net_bytes; /* sent between nodes by all ranks; set once all steps are done */
+    struct mics_reader reader;
+    struct mics_read_sums read;  /* of all ranks, up to the last checkpoint */
+    double pause_s;              /* spent on validation and checkpoints since the last step */
+    double slowest_s;            /* step */
+    struct mics_step_record sum; /* times, over the steps of this run */
+    uint64_t counted;            /* steps in `sum` */
+    uint64_t net_bytes;          /* sent between nodes by all ranks; set once all steps are done */
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     struct mics_saver *saver;
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */

@@ -53,39 +53,31 @@ static json_t *sources_to_json(const struct mics_data *data, uint64_t samples)
     return list;
 }
 
-/* NULL with *status MICS_OK: out of memory. */
-static json_t *data_to_json(const struct mics_run *run, enum mics_status *status,
-                            struct mics_err *err)
+static json_t *data_to_json(const struct mics_run *run)
 {
     const struct mics_data *data = run->options.data;
-    char fingerprint[17], checksum[17];
-    uint64_t read;
+    char fingerprint[17];
 
-    *status = mics_data_checksum(data, run->samples, &read, err);
-    if (*status != MICS_OK)
-        return NULL;
     snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, data->fingerprint);
-    snprintf(checksum, sizeof checksum, "%016" PRIx64, read);
-    return json_pack("{s:s,s:s,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b,s:o}", "fingerprint", fingerprint,
-                     "read_xxh64", checksum, "documents", (json_int_t)data->documents, "bytes",
-                     (json_int_t)data->bytes, "train_tokens", (json_int_t)data->train_tokens, "seq",
-                     (json_int_t)data->seq, "tokens", (json_int_t)(run->samples * data->seq),
-                     "seed", (json_int_t)data->seed, "pack", mics_pack_name(data->pack),
-                     "mask_prompt", data->mask_prompt, "sources",
+    return json_pack("{s:s,s:o,s:I,s:I,s:I,s:I,s:I,s:I,s:s,s:b,s:o}", "fingerprint", fingerprint,
+                     "read", mics_read_sums_to_json(&run->read), "documents",
+                     (json_int_t)data->documents, "bytes", (json_int_t)data->bytes, "train_tokens",
+                     (json_int_t)data->train_tokens, "seq", (json_int_t)data->seq, "tokens",
+                     (json_int_t)(run->samples * data->seq), "seed", (json_int_t)data->seed, "pack",
+                     mics_pack_name(data->pack), "mask_prompt", data->mask_prompt, "sources",
                      sources_to_json(data, run->samples));
 }
 
 enum mics_status mics_run_training_json(const struct mics_run *run, json_t **out,
                                         struct mics_err *err)
 {
-    enum mics_status status;
-    json_t *data = data_to_json(run, &status, err);
+    json_t *data = data_to_json(run);
     json_t *settings = mics_settings_to_json(run->options.settings);
 
     *out = data && settings ? json_pack("{s:O,s:O}", "settings", settings, "data", data) : NULL;
     json_decref(data);
     json_decref(settings);
-    return status != MICS_OK || *out ? status : mics_err_nomem(err);
+    return *out ? MICS_OK : mics_err_nomem(err);
 }
 
 /* End a stage of the save. When the checkpoint is complete, rank 0's observer is called. */
@@ -132,6 +124,8 @@ enum mics_status mics_run_save(struct mics_run *run, enum mics_status *rank0_sta
     if (run->saved_step == run->step)
         return MICS_OK;
     status = mics_run_finish_save(run, rank0_status, err);
+    if (status == MICS_OK)
+        status = mics_read_sums_add(run->options.control, &run->reader.sums, &run->read, err);
     if (status != MICS_OK)
         return status;
     manifest = (struct mics_manifest){.step = run->step,
@@ -176,8 +170,10 @@ enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings 
 
 /* What a checkpoint says about its data. */
 struct data_record {
-    const char *fingerprint, *pack, *read; /* the last may be NULL, as in older checkpoints */
+    const char *fingerprint, *pack;
     uint64_t tokens, seq, seed;
+    bool has_read; /* older checkpoints have neither seed nor sums of what was read */
+    struct mics_read_sums read;
 };
 
 static enum mics_status read_record(const json_t *doc, struct data_record *out,
@@ -195,66 +191,66 @@ static enum mics_status read_record(const json_t *doc, struct data_record *out,
         status = mics_cursor_u64(&at, "train_tokens", 1, INT64_MAX, &out->tokens, err);
     if (status == MICS_OK)
         status = mics_cursor_u64(&at, "seq", 1, UINT32_MAX, &out->seq, err);
-    if (status != MICS_OK || !mics_cursor_has(&at, "read_xxh64"))
+    if (status != MICS_OK || !mics_cursor_has(&at, "read"))
         return status;
-    status = mics_cursor_string(&at, "read_xxh64", &out->read, err);
+    out->has_read = true;
+    status = mics_cursor_string(&at, "pack", &out->pack, err);
     if (status == MICS_OK)
-        status = mics_cursor_string(&at, "pack", &out->pack, err);
-    return status == MICS_OK ? mics_cursor_u64(&at, "seed", 0, INT64_MAX, &out->seed, err) : status;
+        status = mics_cursor_u64(&at, "seed", 0, INT64_MAX, &out->seed, err);
+    return status == MICS_OK
+               ? mics_read_sums_from_json(json_object_get(at.value, "read"), &out->read, err)
+               : status;
 }
 
-/* Fingerprints have few of the bytes of large files; so what was read is compared as well. */
-static enum mics_status match_read(const struct mics_run *run, const struct data_record *then,
-                                   struct mics_err *err)
-{
-    char now[17];
-    uint64_t read;
-    enum mics_status status = mics_data_checksum(run->options.data, run->samples, &read, err);
-
-    if (status != MICS_OK)
-        return status;
-    snprintf(now, sizeof now, "%016" PRIx64, read);
-    if (strcmp(then->read, now) == 0)
-        return MICS_OK;
-    return mics_err_set(err, MICS_ERR_FORMAT,
-                        "the data differ from what was read (checksum %s, now %s): --other-data "
-                        "resumes with the data that is there now",
-                        then->read, now);
-}
-
-static enum mics_status match_data(const struct mics_run *run, const json_t *doc,
+static enum mics_status match_data(const struct mics_run *run, const struct data_record *then,
                                    struct mics_err *err)
 {
     const struct mics_data *data = run->options.data;
-    struct data_record then;
     char now[17];
-    enum mics_status status = read_record(doc, &then, err);
 
-    if (status != MICS_OK)
-        return status;
-    if (then.seq != data->seq)
+    if (then->seq != data->seq)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "trained on sequences of %llu tokens, the plan has %u: --other-data "
                             "resumes with the plan's",
-                            (unsigned long long)then.seq, data->seq);
-    if (strcmp(then.pack, mics_pack_name(data->pack)) != 0)
+                            (unsigned long long)then->seq, data->seq);
+    if (strcmp(then->pack, mics_pack_name(data->pack)) != 0)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "trained with --pack=%s, now --pack=%s: --other-data resumes with that",
-                            then.pack, mics_pack_name(data->pack));
-    if (then.read && then.seed != data->seed)
+                            then->pack, mics_pack_name(data->pack));
+    if (then->has_read && then->seed != data->seed)
         return mics_err_set(err, MICS_ERR_FORMAT,
                             "trained in the order of --seed=%llu, now --seed=%llu: --other-data "
                             "resumes in that",
-                            (unsigned long long)then.seed, (unsigned long long)data->seed);
+                            (unsigned long long)then->seed, (unsigned long long)data->seed);
     snprintf(now, sizeof now, "%016" PRIx64, data->fingerprint);
-    if (strcmp(then.fingerprint, now) != 0 || then.tokens != data->train_tokens)
+    if (strcmp(then->fingerprint, now) != 0 || then->tokens != data->train_tokens)
         return mics_err_set(
             err, MICS_ERR_FORMAT,
             "trained on other data (%llu tokens, fingerprint %s; now %llu, %s): --other-data "
             "resumes with the data that is there now",
-            (unsigned long long)then.tokens, then.fingerprint,
+            (unsigned long long)then->tokens, then->fingerprint,
             (unsigned long long)data->train_tokens, now);
-    return then.read ? match_read(run, &then, err) : MICS_OK;
+    return MICS_OK;
+}
+
+/* Fingerprints have few of the bytes of large files; so what was read is read again. Collective. */
+static enum mics_status resume_data(struct mics_run *run, const json_t *doc, bool other_data,
+                                    struct mics_err *err)
+{
+    struct data_record then = {0};
+    enum mics_status status = other_data ? MICS_OK : read_record(doc, &then, err);
+
+    if (status == MICS_OK && !other_data)
+        status = match_data(run, &then, err);
+    status = mics_agree(run->options.control, status, err);
+    if (status == MICS_OK && then.has_read)
+        status = mics_read_sums_check(run->options.control, run->options.data, &then.read,
+                                      run->samples, err);
+    run->read = then.has_read ? then.read : mics_read_sums_from(run->samples);
+    run->reader.sums = (struct mics_read_sums){.first = run->read.first, .each = run->read.each};
+    if (run->options.world->rank == 0)
+        run->reader.sums = run->read;
+    return status;
 }
 
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
@@ -269,11 +265,11 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
         run->samples = run->base_samples = manifest.samples;
     }
     mics_manifest_free(&manifest);
-    if (status == MICS_OK && !other_data)
-        status = match_data(run, doc, err);
+    status = mics_agree(run->options.control, status, err);
+    if (status == MICS_OK)
+        status = resume_data(run, doc, other_data, err);
     if (status != MICS_OK)
         mics_err_prefix(err, "%s", folder);
-    status = mics_agree(run->options.control, status, err);
     if (status == MICS_OK)
         status = mics_checkpoint_load(&checkpoint, folder, doc, err);
     if (status == MICS_OK)

@@ -128,3 +128,17 @@ continues() # ranks ranks-of-a-node topology strategy
     awk '{ d = $2 - $4; e = $2 - $6; if (d * d > 1e-6 * $2 * $2 || e * e > 1e-4 * $2 * $2) exit 1; n++ }
         END { exit n != 1 }' pairs
 }
+
+@test "resume: text that has changed where it was read is refused, whatever its ends are" {
+    requires mpi:2
+    for _ in {1..40}; do cat "$base/text"; done >whole
+    dd if=whole of=text bs=1M count=3 iflag=fullblock status=none
+    mics-plan --topology='node:1 gpu:2' --strategy=zero1 --model="$base/config.json" --global-batch=64 --seq=32 >p.mp
+    train=(mics-train -p p.mp --data=text --val-every=0 --sample=0 -q)
+    mpi 2 "${train[@]}" --steps=4 --out=run
+    dd if=whole bs=1M skip=1 count=1 iflag=fullblock status=none | tr e i |
+        dd of=text bs=1M seek=1 conv=notrunc status=none
+    run -3 mpi 2 "${train[@]}" --steps=5 --out=run --resume=auto
+    [[ $output == *"the data differ from what was read in samples "* ]]
+    run -0 mpi 2 "${train[@]}" --steps=5 --out=run --resume=auto --other-data
+}

@@ -523,25 +523,6 @@ static void bad_lines_are_refused_with_file_and_line(void)
     refuses("%/pairs.jsonl %/sub/*", 257, "give weights to mix them");
 }
 
-static void what_was_read_has_a_checksum(void)
-{
-    struct mics_data data;
-    struct mics_err err = {""};
-    uint64_t sums[3];
-    char text[100];
-
-    CHECK_INT(open_data("%/sub/*", 0, 257, &data, &err), MICS_OK);
-    CHECK_INT(mics_data_checksum(&data, 100, &sums[0], &err), MICS_OK);
-    CHECK_INT(mics_data_checksum(&data, 101, &sums[1], &err), MICS_OK);
-    mics_data_close(&data);
-    memset(text, 'z', sizeof text);
-    put_file("sub/03.c", text, sizeof text);
-    CHECK_INT(open_data("%/sub/*", 0, 257, &data, &err), MICS_OK);
-    CHECK_INT(mics_data_checksum(&data, 100, &sums[2], &err), MICS_OK);
-    CHECK(sums[0] != sums[1] && sums[0] != sums[2]);
-    mics_data_close(&data);
-}
-
 /* Raw ids of 16 bits. */
 static void ids_of_a_file_are_checked_where_they_are_read(void)
 {
@@ -594,7 +575,6 @@ int main(void)
     TAP_RUN(packed_documents_are_whole_and_padded);
     TAP_RUN(prompts_are_no_targets_if_masked);
     TAP_RUN(bad_lines_are_refused_with_file_and_line);
-    TAP_RUN(what_was_read_has_a_checksum);
     TAP_RUN(ids_of_a_file_are_checked_where_they_are_read);
     remove_folder();
     return tap_done();
