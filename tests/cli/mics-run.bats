@@ -142,3 +142,12 @@ ended() # code
     kill -TERM "$job"
     ended 75
 }
+
+@test "a Slurm without PMIx is refused in one line" {
+    mkdir bin
+    printf '#!/bin/sh\necho "MPI plugin types are..."; echo none; echo pmi2\n' >bin/srun
+    chmod +x bin/srun
+    PATH=$PWD/bin:$PATH SLURM_JOB_ID=7 SLURM_NTASKS=2 run -1 --separate-stderr mics-run -- true
+    one_line_and_code 1
+    [[ $stderr == "mics-run: this Slurm has no PMIx ('srun --mpi=list')"* ]]
+}
