@@ -39,7 +39,9 @@ setup()
 
 teardown()
 {
-    if [ -s name ]; then on_hub scancel --user=root 2>/dev/null || true; fi
+    if [ ! -s name ]; then return; fi
+    on_hub scancel --user=root 2>/dev/null || true
+    mics-lab heal -q --name="$lab" node2 || true
 }
 
 on_hub() # command...
@@ -61,7 +63,17 @@ state_is() # job state
         on_hub scontrol show job "$1" | grep -q "JobState=$2"
 }
 
-show() { cat log 2>/dev/null; on_hub scontrol show job "$1"; tail -n 5 "${SLURM_CONF%/*}"/*.log; }
+# Wait until a command succeeds; if it does not, show what there is of a job.
+wait_for() # seconds job command...
+{
+    local job=$2
+    if eventually "$1" "${@:3}"; then return; fi
+    cat log 2>/dev/null
+    on_hub sinfo -N -o '%N %T %E'
+    on_hub scontrol show job "$job"
+    tail -n 5 "${SLURM_CONF%/*}"/slurmctld.log
+    return 1
+}
 
 @test "srun starts the ranks by PMIx, and a plan's switches order the hosts" {
     mics-plan --topology='node:4 gpu:2' --model=gpt2-nano --global-batch=8 --seq=32 \
@@ -76,10 +88,10 @@ show() { cat log 2>/dev/null; on_hub scontrol show job "$1"; tail -n 5 "${SLURM_
 
 @test "a job that is asked to stop saves, requeues itself and continues" {
     job=$(submit --steps=60)
-    eventually 60 grep -q 'saved run/step-000010' log
+    wait_for 60 "$job" grep -q 'saved run/step-000010' log
     on_hub scancel --batch --signal=TERM "$job"
     eventually 60 grep -q 'goes back into the queue' log
-    eventually 90 state_is "$job" COMPLETED || { show "$job"; false; }
+    wait_for 90 "$job" state_is "$job" COMPLETED
     grep -q 'mics-train: stopped after step' log
     [ "$(readlink run/latest)" = step-000060 ]
     on_hub scontrol show job "$job" | grep -q 'Restarts=1'
@@ -87,9 +99,9 @@ show() { cat log 2>/dev/null; on_hub scontrol show job "$1"; tail -n 5 "${SLURM_
 
 @test "a job whose rank is killed is restarted inside its allocation" {
     job=$(submit --steps=150)
-    eventually 60 grep -q 'saved run/step-000010' log
+    wait_for 60 "$job" grep -q 'saved run/step-000010' log
     mics-lab exec --name="$lab" node2 -- pkill -KILL -n -x mics-train
-    eventually 90 state_is "$job" COMPLETED || { show "$job"; false; }
+    wait_for 90 "$job" state_is "$job" COMPLETED
     cat log
     grep -q 'mics-run: mics-train failed (.*); restart 1 of 3 in 1 s from run/step-' log
     on_hub scontrol show job "$job" | grep -q 'Restarts=0'
@@ -97,9 +109,9 @@ show() { cat log 2>/dev/null; on_hub scontrol show job "$1"; tail -n 5 "${SLURM_
 
 @test "a job whose node fails continues on another" {
     job=$(submit --steps=60)
-    eventually 60 grep -q 'saved run/step-000010' log
+    wait_for 60 "$job" grep -q 'saved run/step-000010' log
     mics-lab cut -q --name="$lab" node2
-    eventually 90 state_is "$job" COMPLETED || { show "$job"; mics-lab heal -q --name="$lab" node2; false; }
+    wait_for 90 "$job" state_is "$job" COMPLETED
     mics-lab heal -q --name="$lab" node2
     on_hub scontrol show job "$job" | grep -q 'NodeList=node\[1,3-4\]'
     [ "$(readlink run/latest)" = step-000060 ]
