@@ -13,8 +13,8 @@ write_files()
     for ((i = 1; i <= nodes; i++)); do echo "node$i slots=$slots"; done >"$lab/hostfile"
     # mpirun calls this instead of ssh, with a host and the words of a shell command. Like ssh it
     # does not reach a node that was disconnected.
-    cat >"$lab/agent" <<END
-#!/bin/sh
+    echo '#!/bin/sh' >"$lab/agent"
+    cat >>"$lab/agent" <<END
 read -r pid <"$lab/\$1" || exit 255
 case \$(ip -o link show "port\${1#node}" 2>&1) in
 *,UP,* | *,UP\>*) ;;
