@@ -39,6 +39,7 @@ enum {
     ID_TRACE,
     ID_TRACE_STEPS,
     ID_TIMEOUT,
+    ID_NOTICE_COMMAND,
     ID_SETTING, /* from here on: settings, identified by name */
 };
 
@@ -101,6 +102,8 @@ static const struct cli_option options[] = {
     {ID_PACE, "pace", "FILE", "with --device=paced, take the times from another plan"},
     {ID_TIMEOUT, "timeout", "SECONDS",
      "end the job after this time without progress (default: 60)"},
+    {ID_NOTICE_COMMAND, "notice-command", "COMMAND",
+     "run it on each node every 5 s; if it exits with 0, save and stop"},
 };
 
 const struct cli_program train_program = {
@@ -243,29 +246,45 @@ static enum mics_status take_output(struct mics_run_reporter_paths *paths, int i
     return MICS_OK;
 }
 
+/* Where the text of an option is kept as it is; NULL: it is parsed. */
+static const char **text_of(struct train_request *request, int id)
+{
+    switch (id) {
+    case 'p':
+        return &request->job.plan;
+    case ID_OUT:
+        return &request->job.out;
+    case ID_RESUME:
+        return &request->job.resume;
+    case ID_INIT:
+        return &request->job.init;
+    case ID_PACE:
+        return &request->job.pace;
+    case ID_TRACE:
+        return &request->job.trace;
+    case ID_NOTICE_COMMAND:
+        return &request->notice_command;
+    default:
+        return NULL;
+    }
+}
+
 static enum mics_status handle(void *context, int id, const char *value, struct mics_err *err)
 {
     struct train_request *request = context;
     struct mics_job_options *job = &request->job;
+    const char **text = text_of(request, id);
 
-    switch (id) {
-    case 'p':
-        job->plan = value;
+    if (text) {
+        *text = value;
         return MICS_OK;
+    }
+    switch (id) {
     case ID_DATA:
     case ID_TOKENIZER:
     case ID_PACK:
     case ID_MASK_PROMPT:
         return take_data(request, id, value, err);
-    case ID_OUT:
-        job->out = value;
-        return MICS_OK;
-    case ID_RESUME:
-        job->resume = value;
-        return MICS_OK;
-    case ID_INIT:
-        job->init = value;
-        return MICS_OK;
     case ID_EVAL:
     case ID_OVERWRITE:
     case ID_OTHER_DATA:
@@ -295,10 +314,6 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_parse_double(value, 1, 1e6, &request->timeout, err);
     case ID_DEVICE:
         return take_device(job, value, err);
-    case ID_PACE:
-    case ID_TRACE:
-        *(id == ID_PACE ? &job->pace : &job->trace) = value;
-        return MICS_OK;
     case ID_TRACE_STEPS:
         return take_range(value, "step", UINT32_MAX, MAX_TRACE_STEPS, &job->trace_first,
                           &job->trace_last, err);
