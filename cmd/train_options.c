@@ -83,7 +83,7 @@ static const struct cli_option options[] = {
     {ID_DISCARD_LATER, "discard-later", NULL,
      "at the first save, remove checkpoints of later steps that another run left"},
     {ID_SAVE_FAILURES, "save-failures", "N", "failed saves in a row that end the run (default: 3)"},
-    {ID_ON_NONFINITE, "on-nonfinite", "stop|skip[:N]",
+    {ID_ON_NONFINITE, "on-nonfinite", "stop|skip|skip:N",
      "a step that is not finite ends the run, or is skipped, N in a row (default: stop; 10)"},
     {ID_SKIP_SAMPLES, "skip-samples", "A-B", "do not learn these samples, from 1"},
     {ID_METRICS, "metrics", "FILE|none",

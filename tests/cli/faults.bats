@@ -260,7 +260,7 @@ END
         MICS_NODE_RANKS=$value run --separate-stderr train -p "$BATS_FILE_TMPDIR/plan.mp"
         [ "$status" = 2 ]
         [ "$(grep -c '^mics-train: ' <<<"$stderr")" = 1 ]
-        [[ $stderr == *'mics-train: MICS_NODE_RANKS: '* ]]
+        [[ $stderr == *MICS_NODE_RANKS* ]]
         [ ! -e run ]
     done
 }

@@ -516,7 +516,8 @@ follows_fp32() # dtype grad-dtype tolerance
     fails 3 'no plan on standard input; use -p FILE'
     run --separate-stderr one_rank --data='my file'
     fails 3 "'my' matches no file; write a blank in a file name as '\\ '"
-    MICS_NODE_RANKS=2 run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/one.mp" --data=text
+    MICS_NODE_RANKS=2 run --separate-stderr mics-train -p "$BATS_FILE_TMPDIR/one.mp" \
+        --data="$BATS_FILE_TMPDIR/text"
     fails 2 "this job has 1 rank, but MICS_NODE_RANKS=2 needs a multiple of 2: start it with 'mpirun -n 4'"
 }
 
