@@ -19,4 +19,9 @@ extern struct cli_state cli_state;
 /* Does this rank print messages for the job? */
 bool cli_reports(void);
 
+/* Write the exit status of the job to the file that MICS_EXIT_FILE names, if it is set. Launchers
+ * may lose the status of a rank. The file only adds to what is printed, so failures are not
+ * reported. */
+void cli_record_exit(int code);
+
 #endif
