@@ -83,7 +83,7 @@ wait_for() # seconds job command...
     command=$(sed "s|--data=FILES|--data='$root/man/*.1' --steps=3 --sample=0 --out=run|" launch)
     run -0 on_hub sh -c "$command"
     echo "$output"
-    [[ $output == *'ranks     4 nodes of 2, '* ]]
+    [[ $output == *'ranks     4 nodes of 2 ranks, '* ]]
 }
 
 @test "a job that is asked to stop saves, requeues itself and continues" {
