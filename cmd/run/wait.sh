@@ -54,11 +54,11 @@ watch_launcher()
     fi
 }
 
-# Run command=; code= its exit status. In a session of its own, so that a terminal sends Ctrl-C to
+# Run command=; code= its exit status, and why= what is known of it. In a session of its own, so that a terminal sends Ctrl-C to
 # this program only.
 run_command()
 {
-    local reported=''
+    local reported='' error=''
     rm -f "$MICS_EXIT_FILE"
     kill_at=''
     if [ $verbose = 1 ]; then say "start: ${command[*]}"; fi
@@ -72,6 +72,7 @@ run_command()
     { wait "$launcher"; } 2>/dev/null # of the shell's own message if it was killed
     code=$?
     launcher=''
-    { read -r reported <"$MICS_EXIT_FILE"; } 2>/dev/null
+    { { read -r reported; read -r error; } <"$MICS_EXIT_FILE"; } 2>/dev/null
     if [ $code != 0 ] && [ "${reported:-0}" != 0 ]; then code=$reported; fi
+    why="$(describe $code)${error:+: $error}"
 }

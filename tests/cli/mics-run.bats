@@ -113,6 +113,10 @@ ended() # code
     kill -KILL "$(a_rank)" || true # it may have ended
     ended 0
     grep -qE '^mics-run: mics-train failed \(.*\); restart 1 of 5 in 1 s from run/step-0000[12]0$' err
+    mics-show run >shown
+    cat shown
+    grep -qE '^restarts +[12], [12] of them after a failure$' shown
+    grep -qE '^20..-..-.. ..:..:.. +[12]0  exit status 1: rank [01] \(.*\) died in step [0-9]+: ' shown
     # shellcheck disable=SC2046
     mics-run -n 2 -- $(train) --steps=40 --out=whole >whole.out
     for folder in run whole; do
