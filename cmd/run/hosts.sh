@@ -61,7 +61,7 @@ on_host() # host command
         agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)))
     fi
     if is_local "$1"; then
-        sh -c "$2"
+        timeout -s KILL $answer_limit_s sh -c "$2"
     else
         timeout -s KILL $answer_limit_s "${agent[@]}" "$1" "$2"
     fi </dev/null
