@@ -74,7 +74,10 @@ cancel_step()
     done < <(timeout 10 squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2>/dev/null)
 }
 
-physical_cores() { lscpu -p=core,socket 2>/dev/null | grep -v '^#' | sort -u | wc -l; }
+physical_cores()
+{
+    lscpu -p=core,socket 2>/dev/null | awk '!/^#/ && !seen[$0]++ { n++ } END { print n + 0 }'
+}
 
 # Variables that ranks on other hosts need: those of mics and of the libraries that it calls.
 exported_variables()

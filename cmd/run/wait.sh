@@ -51,8 +51,11 @@ pause() # seconds
 # that srun has left would keep the next step waiting for their nodes.
 watch_launcher()
 {
+    local reported=''
     if [ -z "$kill_at" ] && [ -s "$MICS_EXIT_FILE" ]; then
         kill_at=$((SECONDS + (in_slurm ? srun_limit_s : mpirun_limit_s)))
+        read -r reported <"$MICS_EXIT_FILE"
+        ask_early "${reported:-1}"
     fi
     if [ -n "$kill_at" ] && [ $SECONDS -ge "$kill_at" ]; then
         if [ $in_slurm = 1 ]; then cancel_step; fi
@@ -63,8 +66,8 @@ watch_launcher()
     fi
 }
 
-# Run command=; code= its exit status, and why= what is known of it. In a session of its own, so that a terminal sends Ctrl-C to
-# this program only.
+# Run command=; code= its exit status, and why= what is known of it. In a session of its own, so
+# that a terminal sends Ctrl-C to this program only.
 run_command()
 {
     local reported='' error=''
