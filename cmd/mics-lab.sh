@@ -28,63 +28,29 @@ quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'
 
-nodes=4 slots=2 net=200mbit delay='' name='' quiet=0 traffic=0
-
-say() { [ $quiet = 1 ] || printf '%s: %s\n' "$program" "$*" >&2; }
-
-fail() # code text
-{
-    printf '%s: %s\n' "$program" "${2//[[:cntrl:]]/?}" >&2
-    exit "$1"
-}
-
-usage()
-{
-    printf "%s: %s\nTry '%s --help'.\n" "$program" "${1//[[:cntrl:]]/?}" "$program" >&2
-    exit 2
-}
-
-# Copy standard input to standard output. A write error such as a full disk is fatal, SIGPIPE is
-# not.
-publish()
-{
-    local code=0
-    cat 2>/dev/null || code=$?
-    [ $code = 0 ] || [ $code = 141 ] || fail 1 'standard output: cannot be written'
-    return $code
-}
+nodes=4 slots=2 net=200mbit delay='' name='' traffic=0
 
 print_help()
 {
-    local option arg letter text left
     cat <<END
 Usage: $program run [options] -- PROGRAM [ARGUMENT...]
        $program up [options]  |  down [NAME...]  |  list  |  traffic
        $program slow NODE RATE  |  cut NODE  |  heal NODE
        $program exec [NODE] -- COMMAND [ARGUMENT...]
 Emulate a cluster on this machine: nodes with shaped links, under real Open MPI.
-
-Options:
 END
-    while IFS='|' read -r option arg letter text; do
-        left="    "
-        if [ -n "$letter" ]; then left="-$letter, "; fi
-        printf '  %s--%-12s  %s\n' "$left" "$option${arg:+=$arg}" "$text"
-    done <<<"$options"
-    printf '\nSee %s(1) for details, mics(7) for an introduction.\n' "$program"
+    print_options
 }
 
 print_completion()
 {
-    local option arg letter text
-    while IFS='|' read -r option arg letter text; do
-        printf -- '--%s\t%s\t%s\n' "$option" "$arg" "$text"
-        if [ -n "$letter" ]; then printf -- '-%s\t%s\t%s\n' "$letter" "$arg" "$text"; fi
-    done <<<"$options"
+    print_option_completion
     printf '%s\t\t\n' "${commands[@]}"
 }
 
 # The build inserts these files here.
+. cmd/shell/messages.sh
+. cmd/shell/parse.sh
 . cmd/lab/options.sh
 . cmd/lab/folder.sh
 . cmd/lab/namespaces.sh

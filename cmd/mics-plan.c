@@ -4,6 +4,8 @@
  *
  * A filter: topology in, plan out.
  */
+#include "plan_like.h"
+
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/cli.h"
@@ -43,6 +45,8 @@ enum {
     ID_DTYPE,
     ID_GRAD_DTYPE,
     ID_NO_CLIP,
+    ID_LIKE,
+    ID_NODES,
     ID_LAUNCH,
     ID_SCHEDULE,
     ID_TRACE,
@@ -89,6 +93,9 @@ static const struct cli_option options[] = {
      "gradients in communication (default: that of --dtype)"},
     {ID_NO_CLIP, "no-clip", NULL,
      "do not clip gradients, so that updates need not wait for the norm"},
+    {ID_LIKE, "like", "PLAN",
+     "instead of --model and a topology: what this plan trains, and where"},
+    {ID_NODES, "nodes", "N", "with --like, nodes of that cluster (default: as many)"},
     {ID_LAUNCH, "launch", "mpirun|srun", "print the command that runs the plan"},
     {ID_SCHEDULE, "schedule", NULL, "print the operations of one step of the plan"},
     {ID_TRACE, "trace", "FILE", "write the predicted timeline of a step, for Perfetto"},
@@ -120,9 +127,10 @@ struct request {
     struct cli_common common;
     struct mics_search_options search;
     struct mics_cluster_options cluster;
-    const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check;
+    const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check, *like;
     struct mics_training training;
     uint32_t vocab_size; /* 0: the model's */
+    uint32_t like_nodes; /* 0: those of `like` */
     bool schedule, list_models;
     uint32_t profile; /* enum mics_profile; MICS_AUTO: the topology's */
 };
@@ -262,6 +270,8 @@ static const char **text_of(struct request *request, int id)
         return &request->hostfile;
     case ID_CHECK:
         return &request->check;
+    case ID_LIKE:
+        return &request->like;
     default:
         return NULL;
     }
@@ -289,6 +299,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     switch (id) {
     case ID_VOCAB:
         return parse_count(value, 1, MICS_MAX_VOCAB, &request->vocab_size, err);
+    case ID_NODES:
+        return parse_count(value, 1, MICS_MAX_NODES, &request->like_nodes, err);
     case ID_GLOBAL_BATCH:
         return mics_parse_u64(value, 1, (uint64_t)1 << 40, &search->global_batch, err);
     case ID_MICRO_BATCH:
@@ -594,22 +606,33 @@ static enum mics_status check_outputs(const struct request *request, struct mics
     return status;
 }
 
-static enum mics_status run(const struct request *request, int argc, char **argv,
-                            struct mics_err *err)
+/* The model and the cluster to plan for. */
+static enum mics_status open_inputs(struct request *request, struct mics_topology **topology,
+                                    struct mics_model **model, struct mics_err *err)
+{
+    enum mics_status status;
+
+    if (request->like)
+        return plan_open_like(request->like, request->like_nodes, &request->search, topology, model,
+                              err);
+    status = open_model(request, model, err);
+    if (status != MICS_OK) {
+        mics_err_prefix(err, "--model");
+        return status;
+    }
+    warn_if_path_exists(request->model);
+    return open_topology(request, topology, err);
+}
+
+static enum mics_status run(struct request *request, int argc, char **argv, struct mics_err *err)
 {
     struct mics_topology *topology = NULL;
     struct mics_model *model = NULL;
     struct mics_plan *plan = NULL;
-    enum mics_status status = open_model(request, &model, err);
+    enum mics_status status = open_inputs(request, &topology, &model, err);
 
-    if (status != MICS_OK)
-        mics_err_prefix(err, "--model");
-    else
-        warn_if_path_exists(request->model);
     if (status == MICS_OK)
         status = check_outputs(request, err);
-    if (status == MICS_OK)
-        status = open_topology(request, &topology, err);
     if (status == MICS_OK)
         status = set_profile(request, topology, err);
     if (status == MICS_OK)
@@ -656,7 +679,12 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
         return cli_usage("--price goes with --tokens");
     if (request->check)
         return check_usage_of_check(request, argc, argv, operands);
-    if (!request->model)
+    if (request->like_nodes && !request->like)
+        return cli_usage("--nodes goes with --like");
+    if (request->like &&
+        (request->model || request->topology || request->vocab_size || operands < argc))
+        return cli_usage("--like has the model and the topology of its plan");
+    if (!request->model && !request->like)
         return cli_usage("--model is missing; --list-models lists names");
     if (request->catalogue && !request->topology)
         return cli_usage("--catalogue goes with --topology");

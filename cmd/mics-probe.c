@@ -20,6 +20,7 @@ enum {
     OPT_TOPOLOGY = 256,
     OPT_LIST,
     OPT_SECONDS,
+    OPT_CHECK,
     OPT_HOSTFILE,
     OPT_DEVICE,
     OPT_NCCL_TOPO,
@@ -39,6 +40,7 @@ static const struct cli_option option_table[] = {
      "list the catalogue, or all figures of an instance or GPU, with sources"},
     {OPT_CATALOGUE, "catalogue", "FILE", "add the instances and GPUs in FILE to the catalogue"},
     {OPT_SECONDS, "seconds", "S", "measure for about S seconds, 0.1 to 3600 (default: 3)"},
+    {OPT_CHECK, "check", NULL, "look for slow ranks and links only, and write no topology"},
     {OPT_DEVICE, "device", "auto|host|cuda",
      "device to measure (default: auto, GPUs if all ranks have one)"},
     {OPT_HOSTFILE, "hostfile", "FILE", "write the hosts without outliers to FILE, for mpirun"},
@@ -57,7 +59,7 @@ struct options {
     struct cli_common common;
     const char *topology, *nccl_topo, *gpu, *catalogue;
     uint64_t nodes; /* 0: not given */
-    bool list;
+    bool list, check;
     const char *list_name; /* NULL: all */
     double seconds;
     enum mics_device_kind device;
@@ -88,6 +90,9 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return mics_device_kind_parse(value, &opt->device)
                    ? MICS_OK
                    : mics_err_set(err, MICS_ERR_ARG, "'%s': expected auto, host or cuda", value);
+    case OPT_CHECK:
+        opt->check = true;
+        return MICS_OK;
     case OPT_HOSTFILE:
         opt->hostfile = value;
         return MICS_OK;
@@ -116,6 +121,9 @@ static int parse(int argc, char **argv, struct options *opt)
         return cli_usage("--topology and --nccl-topo exclude each other");
     if ((opt->topology || opt->nccl_topo) && opt->hostfile)
         return cli_usage("--hostfile: a description has no hosts");
+    if (opt->check && (opt->topology || opt->nccl_topo || opt->list || opt->common.output ||
+                       opt->common.json || opt->common.tsv))
+        return cli_usage("--check goes with --seconds, --device and --hostfile only");
     if (opt->catalogue && !opt->list && !opt->topology && !opt->nccl_topo)
         return cli_usage("--catalogue goes with --list, --topology and --nccl-topo");
     if (!opt->nccl_topo && (opt->nodes || opt->gpu))
@@ -197,7 +205,7 @@ static int write_result(const struct options *opt, json_t *doc)
     enum mics_status status = MICS_OK;
     struct mics_err err;
 
-    if (cli_rank() == 0)
+    if (cli_rank() == 0 && !opt->check)
         status =
             cli_write_document(&opt->common, doc, opt->argc, opt->argv, mics_topology_print, &err);
     if (status != MICS_OK)
@@ -225,7 +233,8 @@ static int measure(const struct options *opt)
     if (status != MICS_OK)
         return cli_fail_start(status, &err);
     cli_set_rank((int)world->rank, (int)world->size);
-    status = mics_probe_run(world, opt->device, opt->seconds, &doc, &err);
+    status = (opt->check ? mics_probe_check : mics_probe_run)(world, opt->device, opt->seconds,
+                                                              &doc, &err);
     if (status == MICS_OK)
         code = write_result(opt, doc);
     else

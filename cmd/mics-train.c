@@ -14,6 +14,7 @@
 #include "data/corpus.h"
 #include "train/report/run_reporter.h"
 #include "train/sample.h"
+#include "train/watch/notice.h"
 #include "train/watch/signals.h"
 #include "train/watch/watchdog.h"
 
@@ -28,6 +29,10 @@
 #define LOCAL_FAILURE_DELAY_S 0.5
 #define STARTUP_RANK1_DELAY_S 3
 #define STARTUP_OTHER_DELAY_S 6
+
+/* --notice-command: how often it runs, and for how long at most. */
+#define NOTICE_EVERY_S 5
+#define NOTICE_LIMIT_S 5
 
 /* What is needed to end the job from any thread. */
 struct abort_context {
@@ -173,6 +178,40 @@ static enum mics_status start_watchdog(const struct train_request *request,
     return mics_agree(job->control, mics_watchdog_start(&options, &context->watchdog, err), err);
 }
 
+/* A node's notice stops the whole job, so the rank that has it says so whatever its number. */
+static void on_notice(void *context, const char *text)
+{
+    const struct mics_job *job = context;
+    const struct mics_world *world = job->world;
+
+    cli_enable_reporting();
+    cli_warn("%s: notice: %s", world->host_of_node[world->node], text[0] ? text : "(no reason)");
+    mics_signals_request_stop();
+}
+
+static void on_notice_problem(void *context, const char *text)
+{
+    (void)context;
+    cli_warn("--notice-command: %s", text);
+}
+
+/* One rank of each node asks. */
+static enum mics_status start_notice(const struct train_request *request, struct mics_job *job,
+                                     struct mics_notice **out, struct mics_err *err)
+{
+    const struct mics_notice_options options = {.command = request->notice_command,
+                                                .every_s = NOTICE_EVERY_S,
+                                                .limit_s = NOTICE_LIMIT_S,
+                                                .on_notice = on_notice,
+                                                .on_problem = on_notice_problem,
+                                                .context = job};
+    enum mics_status status = MICS_OK;
+
+    if (request->notice_command && job->world->local_rank == 0)
+        status = mics_notice_start(&options, out, err);
+    return mics_agree(job->control, status, err);
+}
+
 static void stop_startup_watchdog(struct train_request *request)
 {
     mics_startup_watchdog_stop(request->job.startup);
@@ -196,6 +235,7 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
                               struct abort_context *context, enum mics_run_end *end,
                               struct mics_err *err)
 {
+    struct mics_notice *notice = NULL;
     enum mics_status status = prepare(request, job, run, reporter, err);
 
     if (status == MICS_OK)
@@ -204,7 +244,10 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
     if (status == MICS_OK && request->job.eval)
         return evaluate(job, run, err);
     if (status == MICS_OK)
+        status = start_notice(request, job, &notice, err);
+    if (status == MICS_OK)
         status = mics_run_steps(run, end, err);
+    mics_notice_stop(notice);
     if (status == MICS_OK && job->options->trace)
         status = write_trace(job, err);
     if (status == MICS_OK && *end == MICS_RUN_DONE && request->sample && can_decode(job))

@@ -39,6 +39,7 @@ enum {
     ID_TRACE,
     ID_TRACE_STEPS,
     ID_TIMEOUT,
+    ID_NOTICE_COMMAND,
     ID_SETTING, /* from here on: settings, identified by name */
 };
 
@@ -101,6 +102,8 @@ static const struct cli_option options[] = {
     {ID_PACE, "pace", "FILE", "with --device=paced, take the times from another plan"},
     {ID_TIMEOUT, "timeout", "SECONDS",
      "end the job after this time without progress (default: 60)"},
+    {ID_NOTICE_COMMAND, "notice-command", "COMMAND",
+     "run it on each node every 5 s; if it exits with 0, save and stop"},
 };
 
 const struct cli_program train_program = {
@@ -259,6 +262,8 @@ static const char **text_of(struct train_request *request, int id)
         return &request->job.pace;
     case ID_TRACE:
         return &request->job.trace;
+    case ID_NOTICE_COMMAND:
+        return &request->notice_command;
     default:
         return NULL;
     }

@@ -16,6 +16,7 @@ struct train_request {
     struct mics_run_reporter_paths paths;
     uint64_t log_every, sample; /* log_every 0: by time */
     double temperature, timeout;
+    const char *notice_command; /* NULL: none */
 };
 
 extern const struct cli_program train_program;

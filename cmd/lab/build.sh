@@ -11,22 +11,53 @@ write_files()
         for ((i = 1; i <= nodes; i++)); do echo "$subnet.$i node$i"; done
     } >"$lab/hosts"
     for ((i = 1; i <= nodes; i++)); do echo "node$i slots=$slots"; done >"$lab/hostfile"
-    # mpirun calls this instead of ssh, with a host and the words of a shell command.
-    # shellcheck disable=SC2016
-    printf '#!/bin/sh\nread -r pid <"%s/$1" || exit 1\nshift\nexec %s -- sh -c "$*"\n' \
-        "$lab" 'nsenter -t "$pid" -n -u -m -p' >"$lab/agent"
+    # mpirun calls this instead of ssh, with a host and the words of a shell command. Like ssh it
+    # does not reach a node that was disconnected.
+    echo '#!/bin/sh' >"$lab/agent"
+    cat >>"$lab/agent" <<END
+read -r pid <"$lab/\$1" || exit 255
+case \$(ip -o link show "port\${1#node}" 2>&1) in
+*,UP,* | *,UP\>*) ;;
+*) echo "\$1: no route to host" >&2; exit 255 ;;
+esac
+shift
+exec nsenter -t "\$pid" -n -u -m -p -- sh -c "\$*"
+END
     chmod +x "$lab/agent"
+}
+
+# What Open MPI needs in a lab: parameters and values.
+mpi_parameters()
+{
+    cat <<END
+plm_rsh_agent $lab/agent
+orte_tmpdir_base $lab/tmp
+oob_tcp_if_include $subnet.0/24
+btl_tcp_if_include $subnet.0/24
+pml ob1
+btl self,vader,tcp
+oob_tcp_keepalive_time 10
+oob_tcp_keepalive_intvl 2
+oob_tcp_keepalive_probes 5
+rmaps_base_oversubscribe 1
+mpi_yield_when_idle 1
+END
 }
 
 mpirun_options()
 {
-    echo "--hostfile $lab/hostfile --bind-to none --allow-run-as-root" \
-        "--mca plm_rsh_agent $lab/agent --mca orte_tmpdir_base $lab/tmp" \
-        "--mca oob_tcp_if_include $subnet.0/24 --mca btl_tcp_if_include $subnet.0/24" \
-        "--mca pml ob1 --mca btl self,vader,tcp" \
-        "--mca oob_tcp_keepalive_time 10 --mca oob_tcp_keepalive_intvl 2" \
-        "--mca oob_tcp_keepalive_probes 5" \
-        "--mca rmaps_base_oversubscribe 1 --mca mpi_yield_when_idle 1"
+    local parameter
+    printf '%s' "--hostfile $lab/hostfile --bind-to none --allow-run-as-root"
+    while read -r parameter; do printf ' --mca %s' "$parameter"; done < <(mpi_parameters)
+    echo
+}
+
+# The same as variables, for programs on the hub that start mpirun.
+mpi_environment()
+{
+    mpi_parameters | sed 's/ /=/; s/^/OMPI_MCA_/'
+    printf 'OMPI_MCA_%s\n' orte_default_hostfile="$lab/hostfile" hwloc_base_binding_policy=none
+    printf 'OMPI_%s=1\n' ALLOW_RUN_AS_ROOT ALLOW_RUN_AS_ROOT_CONFIRM
 }
 
 # Kill the hub: the kernel then kills the other processes and removes the links.

@@ -163,11 +163,13 @@ heal_main()
 
 exec_main()
 {
+    local environment
     expect 0 1
     [ ${#job[@]} -gt 0 ] || usage "exec: no command; put it after '--'"
     choose_lab
     if [ ${#operands[@]} = 1 ]; then
-        in_hub "${job[@]}"
+        mapfile -t environment < <(mpi_environment)
+        in_hub env "${environment[@]}" "${job[@]}"
     else
         take_node "${operands[1]}"
         in_node "$node" "${job[@]}"

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# options.sh - parses the command line: options, operands, rates. Part of mics-lab.
-
-take_count() # option value most
-{
-    [[ $2 =~ ^[1-9][0-9]{0,3}$ && $2 -le $3 ]] || usage "--$1: '$2': must be a number from 1 to $3"
-}
+# options.sh - options, operands and rates. Part of mics-lab.
 
 take_name() # option value
 {
@@ -15,8 +10,8 @@ take_name() # option value
 take_option() # name value
 {
     case $1 in
-    nodes) take_count nodes "$2" 128 && nodes=$2 ;;
-    slots) take_count slots "$2" 128 && slots=$2 ;;
+    nodes) take_count nodes "$2" 1 128 && nodes=$2 ;;
+    slots) take_count slots "$2" 1 128 && slots=$2 ;;
     net) take_rate --net "$2" && net=$2 ;;
     delay)
         [[ $2 =~ ^[0-9]+(\.[0-9]+)?(us|ms)$ ]] ||
@@ -31,54 +26,6 @@ take_option() # name value
     esac
 }
 
-unknown_option() # --name
-{
-    local names
-    names=$(sed -n 's/^\([a-z-]*\)|.*/--\1/p' <<<"$options")
-    usage "unknown option '$1'$(did_you_mean "$1" <<<"$names")"
-}
-
-# Handle one option. consumed=2 if its value was the next word.
-take_long() # --name[=value] next...
-{
-    local given=${1#--} line option arg letter text
-    line=$(grep -E "^$(printf '%s' "${given%%=*}" | tr -cd 'a-z-')\|" <<<"$options") ||
-        unknown_option "${1%%=*}"
-    IFS='|' read -r option arg letter text <<<"$line"
-    [ "$option" = "${given%%=*}" ] || unknown_option "${1%%=*}"
-    consumed=1
-    if [ -z "$arg" ]; then
-        [ "$given" = "$option" ] || usage "--$option: takes no value"
-        take_option "$option" ''
-    elif [[ $given == *=* ]]; then
-        take_option "$option" "${given#*=}"
-    else
-        [ $# -ge 2 ] || usage "--$option: needs a value, $arg"
-        consumed=2
-        take_option "$option" "$2"
-    fi
-}
-
-# Set the variables of options, operands=, and job= (the words after "--").
-parse()
-{
-    operands=() job=()
-    while [ $# -gt 0 ]; do
-        consumed=1
-        case $1 in
-        --) shift; job=("$@"); return ;;
-        --complete) print_completion | publish; exit ;;
-        --*) take_long "$@" ;;
-        -h) take_option help ;;
-        -V) take_option version ;;
-        -q) take_option quiet ;;
-        -?*) usage "unknown option '$1'" ;;
-        *) operands+=("$1") ;;
-        esac
-        shift $consumed
-    done
-}
-
 unexpected() # operand
 {
     if [ "${operands[0]}" = run ]; then
@@ -86,25 +33,6 @@ unexpected() # operand
     else
         echo "${operands[0]}: unexpected argument '$1'"
     fi
-}
-
-# The name among those on standard input that is most like the given one, as a question.
-did_you_mean() # name
-{
-    awk -v a="$1" '
-        function least(x, y, z) { x = x < y ? x : y; return x < z ? x : z }
-        function edits(a, b,   i, j, d) {
-            for (i = 0; i <= length(a); i++) d[i, 0] = i
-            for (j = 0; j <= length(b); j++) d[0, j] = j
-            for (i = 1; i <= length(a); i++)
-                for (j = 1; j <= length(b); j++)
-                    d[i, j] = least(d[i - 1, j] + 1, d[i, j - 1] + 1,
-                        d[i - 1, j - 1] + (substr(a, i, 1) != substr(b, j, 1)))
-            return d[length(a), length(b)]
-        }
-        { n = edits(a, $1); if (3 * n <= length($1) && (best == "" || n < fewest)) {
-            best = $1; fewest = n } }
-        END { if (best != "") printf "; did you mean %s?", best }'
 }
 
 expect() # least most: operands of the command

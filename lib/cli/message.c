@@ -116,7 +116,12 @@ static int exit_code(enum mics_status status)
 
 int cli_report(enum mics_status status, const struct mics_err *err)
 {
-    if (status != MICS_OK)
+    const int code = exit_code(status);
+
+    if (status != MICS_OK) {
         cli_error("%s", err->text);
-    return exit_code(status);
+        if (cli_reports())
+            cli_record_exit(code, err->text);
+    }
+    return code;
 }

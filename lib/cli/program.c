@@ -98,7 +98,20 @@ enum mics_status cli_check_output(const char *path, struct mics_err *err)
     return mics_file_check_output(path, err);
 }
 
-int cli_finish(int code)
+void cli_record_exit(int code, const char *error)
+{
+    const char *path = getenv("MICS_EXIT_FILE");
+    struct mics_file_writer *writer = NULL;
+
+    if (!path || !*path || mics_file_create(path, &writer, NULL) != MICS_OK)
+        return;
+    fprintf(mics_file_stream(writer), "%d\n%s\n", code, error);
+    mics_file_commit(writer, NULL);
+    cli_state.exit_recorded = true;
+}
+
+/* The exit code: that of a full disk, if standard output cannot be written. */
+static int close_stdout(int code)
 {
     errno = 0;
     bool failed = ferror(stdout) != 0;
@@ -109,6 +122,14 @@ int cli_finish(int code)
         return code;
     cli_error("standard output: %s", strerror(cause));
     return CLI_FAILED;
+}
+
+int cli_finish(int code)
+{
+    code = close_stdout(code);
+    if (cli_state.rank == 0 && !cli_state.exit_recorded)
+        cli_record_exit(code, "");
+    return code;
 }
 
 static enum mics_status write_to(FILE *out, bool is_terminal, const struct cli_common *common,

@@ -223,6 +223,42 @@ static enum mics_status probe_part(struct mics_world *world, enum mics_device_ki
     return status;
 }
 
+/* What mics_hostfile_write() reads, and the outliers. */
+static enum mics_status check_doc(const struct probe *probe, json_t **out, struct mics_err *err)
+{
+    json_t *bad_nodes = NULL;
+    enum mics_status status = mics_slow_nodes_indices(&probe->nodes, &bad_nodes, err);
+
+    if (status != MICS_OK)
+        return status;
+    *out = json_pack("{s:i, s:o}", "per_node", (int)probe->bench.world->local_size, "bad_nodes",
+                     bad_nodes);
+    if (*out && add_members(*out, probe))
+        return MICS_OK;
+    json_decref(*out);
+    return mics_err_nomem(err);
+}
+
+enum mics_status mics_probe_check(struct mics_world *world, enum mics_device_kind kind,
+                                  double seconds, json_t **out, struct mics_err *err)
+{
+    struct probe probe = {.seconds = seconds};
+    enum mics_status status;
+
+    if (!mics_world_is_even(world))
+        return mics_err_set(err, MICS_ERR_INFEASIBLE, "the nodes have different numbers of ranks");
+    status = mics_bench_init(&probe.bench, world, kind, 0, err);
+    if (status == MICS_OK)
+        status = mics_slow_nodes_init(&probe.nodes, world, err);
+    if (status == MICS_OK)
+        status = mics_slow_nodes_measure(&probe.nodes, &probe.bench, seconds, err);
+    if (status == MICS_OK)
+        status = check_doc(&probe, out, err);
+    mics_slow_nodes_fini(&probe.nodes);
+    mics_bench_fini(&probe.bench);
+    return status;
+}
+
 /* One part measures while the others wait: they share the network. The first part's document gets
  * those of the others. A rank that fails returns at once, and its caller ends the job. */
 static enum mics_status probe_parts(struct mics_world *world, struct mics_world *own,

@@ -19,4 +19,10 @@
 enum mics_status mics_probe_run(struct mics_world *world, enum mics_device_kind kind,
                                 double seconds, json_t **out, struct mics_err *err);
 
+/* Look for slow ranks and links only, in about `seconds`; more if something is slow. Collective.
+ * *out becomes {per_node, hosts, declared_nodes, outliers, bad_nodes} as in a topology, which the
+ * caller owns. MICS_ERR_INFEASIBLE: the nodes have different numbers of ranks. */
+enum mics_status mics_probe_check(struct mics_world *world, enum mics_device_kind kind,
+                                  double seconds, json_t **out, struct mics_err *err);
+
 #endif

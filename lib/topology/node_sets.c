@@ -75,11 +75,50 @@ static void describe_class(const struct mics_node_class *class, char *text, size
     snprintf(text, size, "%.40s with %s and %s FLOP/s", class->device, memory, flops);
 }
 
+/* Remove what was measured of groups of more than `nodes` nodes, and what is said of single nodes.
+ * False: out of memory. */
+static bool remove_members(json_t *doc, uint32_t nodes)
+{
+    static const char *const measured[] = {"collectives", "exchanges"};
+    bool failed = false;
+
+    for (size_t k = 0; k < 2; k++) {
+        json_t *array = json_object_get(doc, measured[k]);
+
+        for (size_t i = json_array_size(array); i-- > 0;)
+            if (json_integer_value(json_object_get(json_array_get(array, i), "nodes")) > nodes)
+                failed |= json_array_remove(array, i) != 0;
+    }
+    json_object_del(doc, "bad_nodes");
+    json_object_del(doc, "outliers");
+    json_object_del(doc, "node_classes");
+    return !failed;
+}
+
+enum mics_status mics_topology_resize(const struct mics_topology *topology, uint32_t nodes,
+                                      struct mics_topology **out, struct mics_err *err)
+{
+    json_t *doc = NULL;
+    enum mics_status status = mics_topology_to_doc(topology, &doc, err);
+
+    if (status != MICS_OK)
+        return status;
+    json_object_del(doc, "hosts");
+    json_object_del(doc, "left_out");
+    json_object_del(doc, "switch_use");
+    json_object_del(doc, "other_parts");
+    if (remove_members(doc, nodes) && json_object_set_new(doc, "nodes", json_integer(nodes)) == 0)
+        status = mics_topology_from_doc(doc, out, err);
+    else
+        status = mics_err_nomem(err);
+    json_decref(doc);
+    return status;
+}
+
 /* Keep the items of "hosts" and of measured collectives that belong to `nodes` nodes. */
 static enum mics_status shrink_doc(const struct builder *builder, uint32_t mask, json_t *doc,
                                    uint32_t nodes, json_t *left_out, struct mics_err *err)
 {
-    static const char *const measured[] = {"collectives", "exchanges"};
     json_t *hosts = json_array();
     char why[200], own[128];
     bool failed = false;
@@ -101,16 +140,7 @@ static enum mics_status shrink_doc(const struct builder *builder, uint32_t mask,
         }
         failed |= !add_left_out(left_out, builder->part, i, why);
     }
-    for (size_t k = 0; k < 2; k++) {
-        json_t *array = json_object_get(doc, measured[k]);
-
-        for (size_t i = json_array_size(array); i-- > 0;)
-            if (json_integer_value(json_object_get(json_array_get(array, i), "nodes")) > nodes)
-                failed |= json_array_remove(array, i) != 0;
-    }
-    json_object_del(doc, "bad_nodes");
-    json_object_del(doc, "outliers");
-    json_object_del(doc, "node_classes");
+    failed |= !remove_members(doc, nodes);
     if (json_array_size(hosts) > 0)
         failed |= json_object_set(doc, "hosts", hosts) != 0;
     json_decref(hosts);

@@ -25,4 +25,9 @@ enum mics_status mics_node_sets_new(const struct mics_topology *topology, bool a
                                     struct mics_err *err);
 void mics_node_sets_free(struct mics_node_set *sets, uint32_t count);
 
+/* The same cluster with another number of nodes, whose hosts are not known. *out belongs to the
+ * caller. MICS_ERR_FORMAT: the topology does not say how several nodes are linked. */
+enum mics_status mics_topology_resize(const struct mics_topology *topology, uint32_t nodes,
+                                      struct mics_topology **out, struct mics_err *err);
+
 #endif

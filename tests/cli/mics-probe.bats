@@ -283,3 +283,16 @@ my_machine() # name card_gbit
     mics-show - <<<"$output" >table
     grep -q '^NVIDIA H200  *00000000:18:00.0 .* 5 *16 *18 *18  *mlx5_0  *switch' table
 }
+
+@test "--check writes the hosts that are not slow, and no topology" {
+    requires mpi:2
+    run --separate-stderr mpirun -n 2 mics-probe --check --seconds=0.1 --hostfile=good
+    [ "$status" = 0 ] || [ "$status" = 4 ] # a busy machine has slow ranks
+    [ -z "$output" ]
+    [ "$status" = 4 ] || [ "$(cat good)" = "$(uname -n) slots=2" ]
+    for words in '--check --json' '--check -o x' '--check --topology=p4d' '--check --list'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr mics-probe $words
+        usage_mistake mics-probe
+    done
+}

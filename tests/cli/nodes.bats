@@ -185,3 +185,25 @@ END
     [[ $stderr == *'of host memory on each node'*'--optimizer=lion'* ]]
     [ ! -e none.mp ]
 }
+
+@test "plan: --like plans the training of a plan for another number of nodes" {
+    plan --topology='node:4 gpu:2' --hosts='n[1-4]' --global-batch=24 --optimizer=lion --no-clip \
+        --dtype=f32 --memory=7G -o four.mp
+    mics-plan --like=four.mp --nodes=3 --json -o three.json
+    jq -e '.topology.nodes == 3 and (.topology | has("hosts") | not) and
+        .global_batch == 24 and .choice.optimizer == "lion"' three.json ||
+        { jq 'del(.alternatives)' three.json; false; }
+    mics-show --tsv three.json | grep -qxE 'seq	256|dtype	f32|clip	0'
+    mics-plan --like=four.mp --json | jq -e '.topology.nodes == 4'
+    run -2 --separate-stderr mics-plan --like=four.mp --nodes=5
+    [[ $stderr == *'global batch 24: not a multiple of the ranks, 10'* ]]
+    for words in '--nodes=3 --model=gpt2' '--like=four.mp --model=gpt2' \
+        '--like=four.mp --topology=node:3' '--like=four.mp topo.mp'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr mics-plan $words
+        usage_mistake mics-plan
+    done
+    cluster . # a topology is not a plan
+    run -3 --separate-stderr mics-plan --like=topo.json
+    one_line_and_code 3
+}

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 /* Lock-free, so that signal handlers may use them. */
-static atomic_int save_requested, stop_requested, grace_held, reports_expiry;
+static atomic_int save_requested, stop_requested, terminations, grace_held, reports_expiry;
 static atomic_int grace_s = 60;
 static char expiry_message[160];
 
@@ -19,16 +19,18 @@ static void on_save(int number)
     save_requested = 1;
 }
 
+/* A launcher may pass on SIGTERM itself and be sent SIGUSR2 by another program, so SIGUSR2 never
+ * counts as the second request. */
 static void on_stop(int number)
 {
-    if (stop_requested) {
+    if (number != SIGUSR2 && terminations++ > 0) {
         signal(number, SIG_DFL);
         raise(number);
         return;
     }
-    stop_requested = 1;
-    if (!grace_held)
+    if (!grace_held && !stop_requested) /* the same request may come repeatedly */
         alarm((unsigned)grace_s);
+    stop_requested = 1;
 }
 
 static void on_alarm(int number)
@@ -55,9 +57,9 @@ enum mics_status mics_signals_install(const char *program, bool reports, struct 
     static const struct {
         int number;
         void (*handler)(int);
-    } table[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGALRM, on_alarm}};
+    } table[] = {{SIGTERM, on_stop}, {SIGINT, on_stop}, {SIGUSR2, on_stop}, {SIGALRM, on_alarm}};
 
-    stop_requested = grace_held = 0;
+    stop_requested = terminations = grace_held = 0;
     reports_expiry = reports;
     snprintf(expiry_message, sizeof expiry_message,
              "%s: asked to stop, but the ranks could not agree in time: nothing saved\n", program);
@@ -71,6 +73,11 @@ enum mics_status mics_signals_install(const char *program, bool reports, struct 
             return mics_err_set_errno(err, "signal %d", table[i].number);
     }
     return MICS_OK;
+}
+
+void mics_signals_request_stop(void)
+{
+    on_stop(SIGUSR2);
 }
 
 unsigned mics_signals_requests(void)

@@ -2,9 +2,9 @@
 /*
  * signals.h - requests to save and to stop that reach a rank as signals.
  *
- * SIGUSR1: save and continue. SIGTERM, SIGINT: save at the end of the step and stop. The handlers
- * only set flags; all ranks agree on them once a step. A second SIGTERM or SIGINT ends the process
- * at once.
+ * SIGUSR1: save and continue. SIGTERM, SIGINT, SIGUSR2: save at the end of the step and stop
+ * (mpirun forwards SIGUSR2 to its ranks, but kills them on SIGTERM). The handlers only set flags;
+ * all ranks agree on them once a step. A second SIGTERM or SIGINT ends the process at once.
  *
  * The launcher also sends SIGTERM when another rank has died, and then the ranks cannot agree any
  * more. So a rank that was asked to stop and does not reach the end of the agreed step within a
@@ -28,6 +28,9 @@ enum mics_status mics_signals_catch_save(struct mics_err *err);
 /* Catch all of them. `reports`: print one line on standard error when the grace period ends.
  * `program`, which begins that line, must outlive the run. */
 enum mics_status mics_signals_install(const char *program, bool reports, struct mics_err *err);
+
+/* Request a stop as SIGUSR2 does. Any thread. */
+void mics_signals_request_stop(void);
 
 /* The pending requests, or-ed together. */
 unsigned mics_signals_requests(void);

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+# hosts.sh - the hosts of a host file: which of them answer, which are slow, and which take part in
+# the next start. Part of mics-run.
+
+answer_limit_s=5  # of a host, to say that it can run the job
+answer_valid_s=10 # since it was asked
+measure_limit_s=60 # of the measurement of all hosts; a slow link is measured three times
+measure_s=0.5
+
+# Set hosts= and slots= (ranks of each node, those of the smallest host), and needed= (nodes).
+read_hostfile()
+{
+    local line word words host count
+    local -A known=()
+    hosts=() slots=''
+    [ -r "$hostfile" ] || fail 1 "'$hostfile': cannot be read"
+    while read -r line || [ -n "$line" ]; do
+        read -r -a words <<<"${line%%#*}"
+        [ ${#words[@]} -gt 0 ] || continue
+        host=${words[0]} count=1
+        for word in "${words[@]:1}"; do
+            case $word in slots=*) count=${word#slots=} ;; esac
+        done
+        [[ $host =~ ^[A-Za-z0-9._:@-]+$ && $count =~ ^[1-9][0-9]{0,4}$ ]] ||
+            fail 3 "'$hostfile': '$line': expected a host, and slots=N"
+        [ -z "${known[$host]:-}" ] || fail 3 "'$hostfile': host '$host' is listed twice"
+        known[$host]=1 hosts+=("$host")
+        [ "${slots:=$count}" = "$count" ] || fail 3 \
+            "'$hostfile': host '$host' has $count slots, '${hosts[0]}' $slots: all need the same"
+    done <"$hostfile"
+    [ ${#hosts[@]} -gt 0 ] || fail 3 "'$hostfile': no host is listed"
+    count_needed
+}
+
+count_needed()
+{
+    needed=$((${#hosts[@]} - spares))
+    if [ -n "$ranks" ]; then
+        [ $((ranks % slots)) = 0 ] || usage "--ranks: $ranks is not a multiple of the $slots slots"
+        needed=$((ranks / slots))
+    fi
+    if [ $needed -lt 1 ] || [ $((needed + spares)) -gt ${#hosts[@]} ]; then
+        usage "'$hostfile' has ${#hosts[@]} hosts of $slots slots; $((ranks + 0)) ranks and" \
+            "$spares spares need more"
+    fi
+}
+
+is_local() # host
+{
+    case $1 in
+    localhost | 127.0.0.1 | ::1 | "$(hostname)" | "$(hostname -s 2>/dev/null)") return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
+# Run a shell command on a host, as mpirun starts its daemons there.
+on_host() # host command
+{
+    local agent
+    read -r -a agent <<<"${OMPI_MCA_plm_rsh_agent:-ssh}"
+    if [ "${agent[*]}" = ssh ]; then
+        agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)))
+    fi
+    if is_local "$1"; then
+        timeout -s KILL $answer_limit_s sh -c "$2"
+    else
+        timeout -s KILL $answer_limit_s "${agent[@]}" "$1" "$2"
+    fi </dev/null
+}
+
+# What a host must have: the program, this folder and that of the job. It prints its name and its
+# number of cores.
+test_command()
+{
+    local folder program shared
+    printf -v folder %q "$PWD"
+    printf -v program %q "${job[0]}"
+    printf -v shared %q "$state"
+    # shellcheck disable=SC2016 # expanded on the host
+    printf '%s; ' "cd $folder || exit" \
+        "[ -x $program ] || { echo it has no $program; exit 1; }" \
+        "[ -d $shared ] || { echo it does not see $shared; exit 1; }" \
+        'echo up $(uname -n) $(nproc)'
+}
+
+# Ask all hosts at once; asked[host] is the process that waits for the answer.
+ask_hosts()
+{
+    local host command
+    command=$(test_command)
+    declare -gA asked=()
+    asked_at=$SECONDS
+    rm -f "$state"/answer.*
+    for host in "${hosts[@]}"; do
+        { exec {lock}>&-; on_host "$host" "$command"; } >"$state/answer.$host" 2>&1 &
+        asked[$host]=$!
+    done
+}
+
+# Ask for the next start while this one ends, if there is one.
+ask_early() # code
+{
+    if [ -n "$hostfile" ] && [ "$restarts" -gt 0 ] && [ $stopped = 0 ] && ! is_final "$1"; then
+        ask_hosts
+    fi
+}
+
+# Take the answers. Set alive= to the hosts that can run the job, host_of[name of the system], and
+# least_cores.
+find_alive()
+{
+    local host answer name cores
+    alive=() least_cores=1000000
+    declare -gA host_of=()
+    if [ ${#asked[@]} = 0 ] || [ $((SECONDS - asked_at)) -gt $answer_valid_s ]; then ask_hosts; fi
+    for host in "${hosts[@]}"; do
+        wait "${asked[$host]}"
+        answer=$(grep '^up ' "$state/answer.$host" | tail -n 1)
+        if [ -z "$answer" ]; then
+            explain_dead "$host"
+            continue
+        fi
+        read -r _ name cores <<<"$answer"
+        alive+=("$host") host_of[$name]=$host
+        least_cores=$((cores < least_cores ? cores : least_cores))
+    done
+    asked=()
+}
+
+explain_dead() # host
+{
+    local why
+    why=$(tr -d '\r' <"$state/answer.$1" | grep -v '^$' | tail -n 1)
+    say "left out: $1: ${why:-it does not answer within $answer_limit_s s}"
+}
+
+write_hosts() # file host...
+{
+    local file=$1
+    shift
+    printf "%s slots=$slots\n" "$@" >"$file"
+}
+
+# Set good= to the hosts of alive= without slow ranks or links, by a measurement on all of them.
+find_good()
+{
+    local code line name
+    good=("${alive[@]}")
+    if [ $probe = 0 ] || [ ${#alive[@]} -lt 2 ]; then return; fi
+    write_hosts "$state/alive" "${alive[@]}"
+    rm -f "$state/good"
+    timeout -k 2 $measure_limit_s mpirun -q -n $((${#alive[@]} * slots)) \
+        --hostfile "$state/alive" "$(tool mics-probe)" --check --seconds=$measure_s \
+        --hostfile="$state/good" </dev/null >"$state/probe" 2>&1
+    code=$?
+    if [ $code = 4 ] && [ -s "$state/good" ]; then
+        good=()
+        while read -r name _; do good+=("${host_of[$name]:-$name}"); done <"$state/good"
+        while read -r line; do say "slow: ${line#mics-probe: }"; done <"$state/probe"
+    elif [ $code != 0 ] && [ $code != 4 ]; then
+        line=$(grep -vE '^(-*| *)$' "$state/probe" | head -n 1)
+        say "the hosts could not be measured: ${line:-no result within $measure_limit_s s}"
+    fi
+}
+
+# Set chosen= to the first hosts of good=, then of alive=, in the order of the host file.
+take_hosts() # count
+{
+    local host
+    chosen=()
+    for host in "${good[@]}" "${alive[@]}"; do
+        if [ ${#chosen[@]} = "$1" ]; then break; fi
+        if [[ " ${chosen[*]} " != *" $host "* ]]; then chosen+=("$host"); fi
+    done
+}
+
+# Choose the hosts of the next start, and write them for mpirun. Fails if there are too few.
+choose_hosts()
+{
+    local host
+    find_alive
+    prepare_mpirun "$slots" "$slots" "$least_cores" # the slots are declared
+    prepare_hosts
+    find_good
+    if [ ${#good[@]} -ge "$needed" ] || [ $elastic = 0 ]; then
+        take_hosts "$needed"
+        plan_nodes=$needed
+    else
+        take_hosts ${#good[@]}
+        replan || return
+    fi
+    if [ ${#chosen[@]} -lt "$needed" ] && [ $elastic = 0 ]; then
+        say "${#chosen[@]} of the $needed hosts that the job needs can be used" \
+            "(--elastic continues on fewer)"
+        return 1
+    fi
+    for host in "${alive[@]}"; do
+        if [[ " ${good[*]} " != *" $host "* && " ${chosen[*]} " != *" $host "* ]]; then
+            say "left out: $host: it is slow"
+        elif [[ " ${good[*]} " != *" $host "* ]]; then
+            say "no spare for $host, which is slow"
+        fi
+    done
+    start_ranks=$((${#chosen[@]} * slots))
+    write_hosts "$state/hosts" "${chosen[@]}"
+    if [ "${used[*]-}" != "${chosen[*]}" ]; then say "hosts: ${chosen[*]}"; fi
+    used=("${chosen[@]}")
+}

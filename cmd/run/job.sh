@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+# job.sh - the program to run: what its command line says, and what it has left on disk. Part of
+# mics-run.
+
+# The value of an option in the words of the job: the last one counts.
+job_option() # --name letter
+{
+    local i value='' found=1
+    for ((i = 1; i < ${#job[@]}; i++)); do
+        case ${job[i]} in
+        "$1"=*) value=${job[i]#*=} found=0 ;;
+        "$1") value=${job[i + 1]:-} found=0 ;;
+        -"${2:-=}") value=${job[i + 1]:-} found=0 ;;
+        -"${2:-=}"?*) value=${job[i]:2} found=0 ;;
+        esac
+    done
+    printf '%s' "$value"
+    return $found
+}
+
+job_has() { job_option "$@" >/dev/null; } # --name letter
+
+# Print the words of the job without an option, each followed by a NUL.
+job_without() # --name...
+{
+    local i name skip=0
+    for ((i = 0; i < ${#job[@]}; i++)); do
+        if [ $skip = 1 ]; then skip=0; continue; fi
+        for name in "$@"; do
+            case ${job[i]} in
+            "$name"=*) continue 2 ;;
+            "$name") [ "$name" = --overwrite ] || skip=1; continue 2 ;;
+            esac
+        done
+        printf '%s\0' "${job[i]}"
+    done
+}
+
+# Set trains=1 and out= if the job is mics-train, whose checkpoints tell how far it has come.
+find_job()
+{
+    local found
+    found=$(type -P -- "${job[0]}") || fail 1 "'${job[0]}': no such program"
+    # A path, for hosts whose PATH is another.
+    if [[ $found == /* ]]; then job[0]=$found; else job[0]=$PWD/${found#./}; fi
+    name=${job[0]##*/} trains=0 out='' plan=''
+    [ "$name" = mics-train ] || return 0
+    trains=1
+    out=$(job_option --out) || out=run
+    if job_has --help h || job_has --version V || job_has --eval; then trains=0; fi
+    plan=$(job_option --plan p) || plan=''
+    if [ "$restarts" -gt 0 ] && [ -z "${plan#-}" ] && ! job_has --resume; then
+        usage "--restarts: a plan on standard input can be read once only; use -p FILE"
+    fi
+}
+
+# Set state= to the folder of files that the ranks share with this program, and hold its lock. All
+# hosts see the folder of a training run.
+open_state()
+{
+    if [ $trains = 1 ]; then
+        state=$out/.mics-run
+        mkdir -p "$state" 2>/dev/null || fail 1 "--out: '$out': cannot be written"
+    else
+        state=$(mktemp -d "${TMPDIR:-/tmp}/mics-run.XXXXXX") || exit 1
+    fi
+    state=$(cd "$state" && pwd)
+    trap 'close_state' EXIT
+    exec {lock}>"$state/lock" || fail 1 "'$state/lock': cannot be written"
+    flock -n "$lock" || { trap - EXIT; fail 1 "'$out': another $program trains in this folder"; }
+    MICS_EXIT_FILE=$state/exit
+    export MICS_EXIT_FILE
+}
+
+close_state()
+{
+    if [ ${#asked[@]} -gt 0 ]; then kill "${asked[@]}" 2>/dev/null; fi
+    rm -rf "$state"
+    if [ -n "$out" ]; then rmdir "$out" 2>/dev/null; fi # nothing was trained
+}
+
+# What identifies the newest checkpoint; empty if there is none.
+newest_checkpoint()
+{
+    [ $trains = 1 ] || return 0
+    stat -Lc '%i %Y %n' "$out/latest/manifest.mp" 2>/dev/null && readlink "$out/latest"
+}
+
+newest_name()
+{
+    printf '%s/%s' "$out" "$(readlink "$out/latest")"
+}
+
+# Set words= to the command of the next start: as typed, until the job has written a checkpoint.
+make_words()
+{
+    words=("${job[@]}")
+    if [ "$(newest_checkpoint)" != "$checkpoint_at_begin" ]; then
+        mapfile -d '' -t words < <(job_without --resume --overwrite)
+        words+=(--resume=auto)
+    fi
+}

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+# launch.sh - the command that starts the ranks: by mpirun on this machine or on hosts, by srun in
+# Slurm. Part of mics-run.
+
+# How long srun waits for the nodes of its job, which a step before may still hold.
+nodes_limit_s=120
+
+# --spares and --elastic choose among hosts.
+check_host_option() # name
+{
+    if [ -n "$hostfile" ]; then return; fi
+    if [ $in_slurm = 1 ]; then
+        usage "$1 goes with --hostfile; when a node fails, Slurm itself requeues the job on others"
+    fi
+    usage "$1 goes with --hostfile"
+}
+
+check_options()
+{
+    in_slurm=0
+    if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "$hostfile" ]; then in_slurm=1; fi
+    if [ "$spares" -gt 0 ]; then check_host_option --spares; fi
+    if [ $elastic = 1 ]; then check_host_option --elastic; fi
+    if [ $elastic = 1 ] && [ -z "${plan#-}" ]; then
+        usage '--elastic plans again as in the plan of mics-train -p FILE, which is missing'
+    fi
+    if [ $in_slurm = 1 ]; then
+        ranks=${ranks:-${SLURM_NTASKS:-}}
+        [ -n "$ranks" ] || usage "how many ranks? -n N, or '#SBATCH --ntasks=N'"
+        command -v srun >/dev/null || fail 1 'srun is not installed'
+        srun --mpi=list 2>&1 | grep -qw pmix ||
+            fail 1 "this Slurm has no PMIx ('srun --mpi=list'), by which the ranks find each other"
+    else
+        [ -n "$ranks$hostfile" ] || usage 'how many ranks? -n N, or --hostfile=FILE'
+        command -v mpirun >/dev/null || fail 1 'mpirun is not installed (Debian: openmpi-bin)'
+    fi
+}
+
+# Open MPI's connections find a lost host in about ten seconds, not in a quarter of an hour.
+prepare_hosts()
+{
+    set_default OMPI_MCA_oob_tcp_keepalive_time 5
+    set_default OMPI_MCA_oob_tcp_keepalive_intvl 1
+    set_default OMPI_MCA_oob_tcp_keepalive_probes 5
+}
+
+# Set a variable of the environment unless the user has.
+set_default() # name value
+{
+    [ -n "${!1:-}" ] || export "$1=$2"
+}
+
+# What Open MPI needs for so many ranks on a machine of so many cores: the ranks of mics choose
+# their cores themselves.
+prepare_mpirun() # ranks physical_cores cores
+{
+    set_default OMPI_MCA_hwloc_base_binding_policy none
+    if [ "$1" -gt "$2" ]; then set_default OMPI_MCA_rmaps_base_oversubscribe 1; fi
+    if [ "$1" -gt "$3" ]; then set_default OMPI_MCA_mpi_yield_when_idle 1; fi
+    if [ "$(id -u)" = 0 ]; then
+        set_default OMPI_ALLOW_RUN_AS_ROOT 1
+        set_default OMPI_ALLOW_RUN_AS_ROOT_CONFIRM 1
+    fi
+}
+
+# End what is left of the step of this program's srun.
+cancel_step()
+{
+    local step name
+    while read -r step name; do
+        if [ "$name" = "$program-$$" ]; then
+            timeout 10 scancel --signal=KILL "$step" </dev/null >/dev/null 2>&1
+        fi
+    done < <(timeout 10 squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2>/dev/null)
+}
+
+physical_cores()
+{
+    lscpu -p=core,socket 2>/dev/null | awk '!/^#/ && !seen[$0]++ { n++ } END { print n + 0 }'
+}
+
+# Variables that ranks on other hosts need: those of mics and of the libraries that it calls.
+exported_variables()
+{
+    compgen -e | grep -E '^(MICS|NCCL|CUDA|OPENBLAS|OMP|XDG|UCX)_|^LD_LIBRARY_PATH$' |
+        sed 's/^/-x\n/'
+}
+
+# Set command= from words=.
+make_command()
+{
+    local exports=()
+    if [ $in_slurm = 1 ]; then
+        command=(srun --mpi=pmix --ntasks="$ranks" --kill-on-bad-exit=1 --input=0
+            --immediate=$nodes_limit_s --job-name="$program-$$")
+    elif [ -n "$hostfile" ]; then
+        mapfile -t exports < <(exported_variables)
+        command=(mpirun -q -n "$start_ranks" --hostfile "$state/hosts" "${exports[@]}")
+    else
+        prepare_mpirun "$ranks" "$(physical_cores)" "$(nproc)"
+        command=(mpirun -q -n "$ranks")
+    fi
+    command+=("${words[@]}")
+}

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+# replan.sh - a plan of the same training for fewer nodes. Part of mics-run.
+
+# Another program of the toolkit: that beside the job's program, or in PATH.
+tool() # name
+{
+    if [ -x "${job[0]%/*}/$1" ]; then echo "${job[0]%/*}/$1"; else type -P "$1"; fi
+}
+
+# Plan for as many of chosen= as the global batch can be divided over. Sets plan_nodes and the plan
+# of the next start, and shortens chosen=.
+replan()
+{
+    local nodes why='' planner
+    planner=$(tool mics-plan)
+    for ((nodes = ${#chosen[@]}; nodes > 0; nodes--)); do
+        if why=$("$planner" -q --like="$plan" --nodes=$nodes -o "$state/plan.mp" 2>&1); then
+            chosen=("${chosen[@]:0:nodes}") plan_nodes=$nodes
+            say "planned again for $nodes nodes instead of $needed"
+            return 0
+        fi
+    done
+    say "no plan for the hosts that are left: ${why##*$'\n'}"
+    return 1
+}
+
+# Put the plan of the next start into words=.
+use_new_plan()
+{
+    local i skip=0 kept=()
+    for ((i = 0; i < ${#words[@]}; i++)); do
+        if [ $skip = 1 ]; then skip=0; continue; fi
+        case ${words[i]} in
+        --plan=* | -p?*) ;;
+        --plan | -p) skip=1 ;;
+        *) kept+=("${words[i]}") ;;
+        esac
+    done
+    words=("${kept[@]}" "--plan=$state/plan.mp")
+}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+# restart.sh - starts the job until it is done or cannot go on. Part of mics-run.
+
+# Failures in a row without a new checkpoint: the first, and so many restarts.
+most_restarts_without_progress=3
+longest_delay_s=60
+
+# A mistake on the command line or in a file is the same after a restart, and a job that stopped on
+# request has not failed.
+is_final() # code
+{
+    case $1 in
+    0 | 2 | 3 | 4 | 75) return 0 ;;
+    *) return 1 ;;
+    esac
+}
+
+# Seconds before restart i without progress: 1, 2, 4, ...
+delay_before() # i
+{
+    local delay=$longest_delay_s
+    if [ "$1" -le 6 ]; then delay=$((1 << ($1 - 1))); fi
+    echo $((delay < longest_delay_s ? delay : longest_delay_s))
+}
+
+describe() # code
+{
+    if [ "$1" -gt 128 ] && kill -l $(($1 - 128)) >/dev/null 2>&1; then
+        echo "killed by SIG$(kill -l $(($1 - 128)))"
+    else
+        echo "exit status $1"
+    fi
+}
+
+# Where the next start continues, for people.
+describe_start()
+{
+    local newest
+    newest=$(newest_checkpoint)
+    if [ $trains = 0 ]; then
+        echo ''
+    elif [ -n "$newest" ] &&
+        { [ "$newest" != "$checkpoint_at_begin" ] || [ "$(job_option --resume)" = auto ]; }; then
+        echo " from $(newest_name)"
+    else
+        echo ' from the beginning'
+    fi
+}
+
+wait_before_restart() # count
+{
+    local delay until
+    delay=$(delay_before "$failures")
+    say "$name failed ($(describe "$code")); restart $1 of $restarts in $delay s$(describe_start)"
+    until=$((SECONDS + delay))
+    while [ $stopped = 0 ] && [ $SECONDS -lt $until ]; do pause 0.2; done
+}
+
+# One start. Sets code= and why=.
+run_once()
+{
+    code=1 why='too few hosts'
+    if [ -n "$hostfile" ]; then choose_hosts || return; fi
+    make_words
+    if [ -n "$hostfile" ] && [ "$plan_nodes" != "$needed" ]; then use_new_plan; fi
+    make_command
+    if [ $stopped = 0 ]; then run_command; fi
+}
+
+# Start, and start again while that may help. Exits with the status of the job.
+run_until_done()
+{
+    local count=0 before after
+    if [ -n "$hostfile" ]; then read_hostfile; fi
+    checkpoint_at_begin=$(newest_checkpoint)
+    failures=0 code=1
+    unset MICS_RESTART
+    take_signals
+    while :; do
+        before=$(newest_checkpoint)
+        run_once
+        if [ $stopped != 0 ]; then
+            if [ $code != 0 ] && [ $code != 75 ]; then code=$stop_status; fi
+            exit $code
+        fi
+        if is_final "$code"; then exit "$code"; fi
+        after=$(newest_checkpoint)
+        if [ "$after" != "$before" ]; then failures=0; fi
+        failures=$((failures + 1)) count=$((count + 1))
+        [ $count -le "$restarts" ] || exit "$code"
+        if [ $trains = 1 ] && [ $failures -gt $most_restarts_without_progress ]; then
+            say "$most_restarts_without_progress restarts without a new checkpoint: giving up" \
+                "($(describe "$code"))"
+            exit "$code"
+        fi
+        wait_before_restart $count
+        export MICS_RESTART="$count $why" # for the metrics
+    done
+}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# messages.sh - messages, help and completion of the programs that are shell scripts, from their
+# table `options`: lines of name|metavariable|letter|help.
+
+quiet=0
+
+say() { [ $quiet = 1 ] || printf '%s: %s\n' "$program" "${*//[[:cntrl:]]/?}" >&2; }
+
+fail() # code text
+{
+    printf '%s: %s\n' "$program" "${2//[[:cntrl:]]/?}" >&2
+    exit "$1"
+}
+
+usage()
+{
+    printf "%s: %s\nTry '%s --help'.\n" "$program" "${1//[[:cntrl:]]/?}" "$program" >&2
+    exit 2
+}
+
+# Copy standard input to standard output. A write error such as a full disk is fatal, SIGPIPE is
+# not.
+publish()
+{
+    local code=0
+    cat 2>/dev/null || code=$?
+    [ $code = 0 ] || [ $code = 141 ] || fail 1 'standard output: cannot be written'
+    return $code
+}
+
+# The part of --help below the synopsis.
+print_options()
+{
+    local option arg letter text left
+    printf '\nOptions:\n'
+    while IFS='|' read -r option arg letter text; do
+        left="    "
+        if [ -n "$letter" ]; then left="-$letter, "; fi
+        printf '  %s--%-14s  %s\n' "$left" "$option${arg:+=$arg}" "$text"
+    done <<<"$options"
+    printf '\nSee %s(1) for details, mics(7) for an introduction.\n' "$program"
+}
+
+print_option_completion()
+{
+    local option arg letter text
+    while IFS='|' read -r option arg letter text; do
+        printf -- '--%s\t%s\t%s\n' "$option" "$arg" "$text"
+        if [ -n "$letter" ]; then printf -- '-%s\t%s\t%s\n' "$letter" "$arg" "$text"; fi
+    done <<<"$options"
+}
+
+# The name among those on standard input that is most like the given one, as a question.
+did_you_mean() # name
+{
+    awk -v a="$1" '
+        function least(x, y, z) { x = x < y ? x : y; return x < z ? x : z }
+        function edits(a, b,   i, j, d) {
+            for (i = 0; i <= length(a); i++) d[i, 0] = i
+            for (j = 0; j <= length(b); j++) d[0, j] = j
+            for (i = 1; i <= length(a); i++)
+                for (j = 1; j <= length(b); j++)
+                    d[i, j] = least(d[i - 1, j] + 1, d[i, j - 1] + 1,
+                        d[i - 1, j - 1] + (substr(a, i, 1) != substr(b, j, 1)))
+            return d[length(a), length(b)]
+        }
+        { n = edits(a, $1); if (3 * n <= length($1) && (best == "" || n < fewest)) {
+            best = $1; fewest = n } }
+        END { if (best != "") printf "; did you mean %s?", best }'
+}

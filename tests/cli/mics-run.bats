@@ -1,0 +1,175 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# mics-run on one machine: exit codes, signals, restarts from the newest checkpoint.
+
+load helpers
+: "${root:?}" # by the helpers
+
+setup()
+{
+    requires mpi
+    cd "$BATS_TEST_TMPDIR" || return
+    unset OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_mpi_yield_when_idle
+    unset OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_hwloc_base_binding_policy
+}
+
+teardown()
+{
+    if [ -n "${job:-}" ]; then kill -KILL "$job" 2>/dev/null || true; fi
+}
+
+make_plan()
+{
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 -o plan.mp
+}
+
+# Start a training of two ranks in the background; returns when a checkpoint is there.
+start() # options of mics-run -- more words
+{
+    make_plan
+    mics-run -n 2 "$@" >out 2>err 3>&- </dev/null &
+    job=$!
+    eventually 60 grep -q 'saved run/step-000010' out
+}
+
+train()
+{
+    echo mics-train -p plan.mp "--data=$root/man/*.1" --out=run --save-every=10 --keep=3 \
+        --log-every=1 --val-every=0 --sample=0
+}
+
+eventually() # seconds command...
+{
+    local until=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $until ] || { echo "in vain: $*"; cat out err; return 1; }
+        sleep 0.1
+    done
+}
+
+# A rank of this test's job.
+a_rank()
+{
+    pgrep -P "$(pgrep -P "$job" -x mpirun)" -x mics-train | tail -n 1
+}
+
+ended() # code
+{
+    local code=0
+    wait "$job" || code=$?
+    job=''
+    [ "$code" = "$1" ] || { echo "exit $code"; cat err; return 1; }
+}
+
+@test "mistakes in the command line are one line and a hint" {
+    for words in '' '--' 'true' '-n 2' '-n 0 -- true' '-n two -- true' '-- true' '-n' \
+        '--spares=1 -n 2 -- true' '--elastic -n 2 -- true' '--nope -- true' '-x -- true' \
+        '--restarts=1 -n 2 -- mics-train --data=x' '--hostfile= -- true'; do
+        # shellcheck disable=SC2086 # words
+        run --separate-stderr mics-run $words
+        usage_mistake mics-run || { echo "mics-run $words"; return 1; }
+        [ "$output" = "" ]
+    done
+    run --separate-stderr mics-run -n 2 -- no-such-program
+    one_line_and_code 1
+}
+
+@test "a job of more ranks than cores starts without any variable, and its exit status is passed on" {
+    ranks=$(($(nproc) + 1))
+    run -0 --separate-stderr mics-run -n "$ranks" -- sh -c 'echo rank'
+    [ "$output" = "$(yes rank | head -n "$ranks")" ]
+    [ -z "$stderr" ]
+    for code in 2 3 4 7 75; do
+        run "-$code" --separate-stderr mics-run -n 2 --restarts=0 -- sh -c "exit $code"
+    done
+    run -0 mics-run -n 2 -- sh -c 'if [ $OMPI_COMM_WORLD_RANK = 0 ]; then cat; fi' <<<data
+    [ "$output" = data ]
+}
+
+@test "an error of mics-train is passed on, and nothing is left behind" {
+    make_plan
+    # shellcheck disable=SC2046 # words
+    run -2 --separate-stderr mics-run -n 2 --restarts=5 -- $(train) --lr=fast
+    [[ $stderr == *'--lr'* && $stderr != *restart* ]]
+    [ ! -e run ]
+}
+
+@test "a request to stop saves and exits 75, without a restart" {
+    # shellcheck disable=SC2046
+    start --restarts=5 -- $(train) --steps=100000
+    kill -TERM "$job"
+    ended 75
+    grep -q 'mics-train: stopped after step' err
+    run ! grep -q restart err
+    mics-show run/latest >/dev/null
+}
+
+@test "killed ranks: the job continues from its newest checkpoint, and its losses are those of no fault" {
+    # shellcheck disable=SC2046
+    start --restarts=5 -- $(train) --steps=40
+    kill -KILL "$(a_rank)"
+    eventually 60 grep -q 'saved run/step-000030' out
+    kill -KILL "$(a_rank)" || true # it may have ended
+    ended 0
+    grep -qE '^mics-run: mics-train failed \(.*\); restart 1 of 5 in 1 s from run/step-0000[12]0$' err
+    mics-show run >shown
+    cat shown
+    grep -qE '^restarts +[12], [12] of them after a failure$' shown
+    grep -qE '^20..-..-.. ..:..:.. +[12]0  exit status 1: rank [01] \(.*\) died in step [0-9]+: ' shown
+    # shellcheck disable=SC2046
+    mics-run -n 2 -- $(train) --steps=40 --out=whole >whole.out
+    for folder in run whole; do
+        for file in "$folder"/latest/*.safetensors; do cksum <"$file"; done >"$folder.sums"
+    done
+    [ -s run.sums ]
+    diff run.sums whole.sums
+}
+
+@test "three restarts without a new checkpoint are enough" {
+    make_plan
+    # shellcheck disable=SC2046
+    MICS_FAULT=1:update:1 run --separate-stderr mics-run -n 2 --restarts=9 -- $(train) --steps=40
+    echo "$stderr"
+    [ "$status" = 1 ]
+    [ "$(grep -c '^mics-run: .* restart . of 9 in . s from the beginning$' <<<"$stderr")" = 3 ]
+    [[ $stderr == *'mics-run: 3 restarts without a new checkpoint: giving up (exit status 1)' ]]
+}
+
+@test "a second job in the same folder is refused" {
+    # shellcheck disable=SC2046
+    start -- $(train) --steps=100000
+    # shellcheck disable=SC2046
+    run -1 --separate-stderr mics-run -n 2 -- $(train) --steps=100000
+    one_line_and_code 1
+    [[ $stderr == "mics-run: 'run': another mics-run trains in this folder" ]]
+    kill -TERM "$job"
+    ended 75
+}
+
+@test "a request to stop during the start, and repeated by the launcher, ends the job" {
+    make_plan
+    # shellcheck disable=SC2046
+    mics-run -n 2 --restarts=5 -- $(train) --steps=1000000 >out 2>err 3>&- </dev/null &
+    job=$!
+    eventually 20 [ -e run/.mics-run/lock ]
+    kill -TERM "$job"
+    local code=0
+    wait "$job" || code=$?
+    job=''
+    cat err
+    [ "$code" = 143 ] || [ "$code" = 75 ]
+    run ! grep -q restart err
+}
+
+@test "in Slurm hosts are not chosen, and a Slurm without PMIx is refused, in one line" {
+    SLURM_JOB_ID=7 run -2 --separate-stderr mics-run --spares=1 -- true
+    usage_mistake mics-run
+    [[ $stderr == "mics-run: --spares goes with --hostfile; when a node fails, Slurm itself requeues"* ]]
+    mkdir bin
+    printf '#!/bin/sh\necho "MPI plugin types are..."; echo none; echo pmi2\n' >bin/srun
+    chmod +x bin/srun
+    PATH=$PWD/bin:$PATH SLURM_JOB_ID=7 SLURM_NTASKS=2 run -1 --separate-stderr mics-run -- true
+    one_line_and_code 1
+    [[ $stderr == "mics-run: this Slurm has no PMIx ('srun --mpi=list')"* ]]
+}
