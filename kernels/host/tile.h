@@ -53,18 +53,13 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
             mics_vstore(c + r * t->ldc + v * MICS_LANES, sum[r][v]);
 }
 
-/* One strip of columns: as many rows at a time as fill the registers, then fewer. Where an
- * instruction takes 4 cycles and 2 begin in each, 8 sums keep the processor busy and 12 hide the
- * loads, too; 8 rows are better as 4 and 4 than as 6, 1 and 1. */
+/* One strip of columns: as many rows at a time as fill the registers, then one by one. */
 MICS_TILE_INLINE void mics_tile_strip(const struct mics_tile *t, uint32_t column,
                                       const unsigned vectors)
 {
     const unsigned rows = vectors == 1 ? 8 : 4 * MICS_TILE_VECTORS / vectors;
     uint32_t row = 0;
 
-    if (rows == 4 && vectors == 2)
-        for (; row + 6 <= t->rows && row + 8 != t->rows; row += 6)
-            mics_tile_step(t, row, column, 6, vectors);
     for (; row + rows <= t->rows; row += rows)
         mics_tile_step(t, row, column, rows, vectors);
     for (; row < t->rows; row++)

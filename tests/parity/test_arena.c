@@ -74,7 +74,7 @@ int posix_memalign(void **out, size_t alignment, size_t size)
 }
 #endif
 
-enum { WARM = 2, STEPS = 4 };
+enum { WARM = 4, STEPS = 8 };
 
 struct job {
     struct mics_model *model;
@@ -305,20 +305,22 @@ static void nothing_is_allocated_inside_a_step(void)
     }
 }
 
-/* The first steps fault on the stacks of the streams' threads, which hold blocks of attention; with
- * pages of 4 KiB they would fault some thousand times on the arena if nothing had touched it. */
+/* The first steps fault on the stacks of the streams' threads, which hold blocks of attention. In
+ * bf16 the arena is too small for huge pages: had nothing touched it, they would fault on each page
+ * of it. */
 static void a_step_does_not_fault_on_its_memory(void)
 {
     if (!HAVE_INTERPOSER)
         TAP_SKIP("a sanitizer has memory of its own");
     for (int i = 0; i < 2; i++) {
-        struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4}, i ? MICS_BF16 : MICS_F32);
+        struct job job = make_job((struct mics_shape){2, 2, 2, 2, 4}, i ? MICS_F32 : MICS_BF16);
         struct mics_memory memory;
 
+        job.choice.seq = 16;
         run_job(&job);
         CHECK_INT(mics_memory_compute(job.model, &job.choice, &memory, NULL), MICS_OK);
-        printf("# page faults: %ld in the first %d steps, %ld in the next %d\n", job.faults[0],
-               WARM, job.faults[1], STEPS);
+        printf("# arena %llu, page faults: %ld in the first %d steps, %ld in the next %d\n",
+               (unsigned long long)memory.arena_bytes, job.faults[0], WARM, job.faults[1], STEPS);
         CHECK(job.faults[1] <= 4 * STEPS);
         CHECK(job.faults[0] < (long)(4 * memory.arena_bytes / 4096 / 4));
         mics_model_free(job.model);
@@ -328,6 +330,7 @@ static void a_step_does_not_fault_on_its_memory(void)
 int main(void)
 {
     use_one_core();
+    TAP_RUN(a_step_does_not_fault_on_its_memory); /* first: malloc() has no pages of old arenas */
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_mics);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero1);
     TAP_RUN(the_arena_has_the_planned_size_and_is_used_for_zero3);
@@ -335,6 +338,5 @@ int main(void)
     TAP_RUN(the_arena_is_the_same_when_attention_stays_within_documents);
     TAP_RUN(the_interposer_counts);
     TAP_RUN(nothing_is_allocated_inside_a_step);
-    TAP_RUN(a_step_does_not_fault_on_its_memory);
     return tap_done();
 }
