@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_arena.c - a step uses exactly the memory that was planned, allocates none, and does not fault
- * on its pages.
+ * test_arena.c - a step uses exactly the memory that was planned, allocates none, and has no page
+ * faults.
  *
  * This program interposes malloc() and its relatives and counts the calls that are made during
  * steps, on any thread and by any library. Page faults are those of the process.
