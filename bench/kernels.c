@@ -7,11 +7,12 @@
  * Each figure is the best of several repetitions. Flops of causal attention count what the mask
  * leaves.
  *
- *     kernels [THREADS]        (make bench)
+ *     kernels [THREADS [f32|bf16]]        (make bench)
  */
 #include "kernels_host.h"
 
 #include "base/clock.h"
+#include "host/vector.h"
 
 #include <cblas.h>
 #include <stdio.h>
@@ -28,14 +29,22 @@ static const struct model models[] = {
     {"out of cache", 48, 256, 768, 12, 50257, 512, 40 * 1000 * 1000},
 };
 
+static void fill_array(float *to, uint64_t count, unsigned period, float from,
+                       enum mics_dtype dtype)
+{
+    for (uint64_t i = 0; i < count; i++)
+        mics_store_as(to, i, (float)(i % period) / (float)period + from, dtype);
+}
+
+/* Pairs of bf16 are numbers of fp32 as well, for what is in fp32 in any case. */
 static void fill(struct arrays *x)
 {
-    for (uint64_t i = 0; i < x->count; i++) {
-        x->a[i] = (float)(i % 101) / 101 - 0.5f;
-        x->b[i] = (float)(i % 97) / 97 - 0.5f;
-        x->c[i] = (float)(i % 89) / 89 + 0.01f;
-        x->d[i] = (float)(i % 83) / 83 + 1.0f;
-    }
+    const uint64_t count = x->dtype == MICS_BF16 ? 2 * x->count : x->count;
+
+    fill_array(x->a, count, 101, -0.5f, x->dtype);
+    fill_array(x->b, count, 97, -0.5f, x->dtype);
+    fill_array(x->c, count, 89, 0.01f, x->dtype);
+    fill_array(x->d, count, 83, 1.0f, x->dtype);
 }
 
 /* Measured time: CPU time for one thread, so that other programs disturb less. */
@@ -104,7 +113,7 @@ static void print_entry(struct arrays *x, const struct entry *e, double peak)
                rate / peak);
         return;
     }
-    bytes = e->bytes(x->model);
+    bytes = e->bytes(x->model) / (x->dtype == MICS_BF16 && !e->in_f32 ? 2 : 1);
     printf("%-26s %10.1f us %8.1f GB/s    %5.2f of memcpy\n", e->name, seconds * 1e6,
            bytes / seconds / 1e9, bytes / seconds / 1e9 / copy_rate(x, bytes));
 }
@@ -124,6 +133,8 @@ int main(int argc, char **argv)
     double peak;
 
     x.pool = mics_pool_new(threads > 0 ? threads : 1);
+    if (argc > 2 && strcmp(argv[2], "bf16") == 0)
+        x.dtype = MICS_BF16;
     if (!memory || !x.pool)
         return 1;
     x.a = memory;
@@ -136,8 +147,8 @@ int main(int argc, char **argv)
     fill(&x);
     openblas_set_num_threads(1);
     peak = 2.0 * 1024 * 1024 * 1024 / best_s(run_peak, &x) / 1e9;
-    printf("%u thread(s); OpenBLAS core %s, sgemm of 1024^3 on one: %.0f GFLOP/s\n", threads,
-           openblas_get_corename(), peak);
+    printf("%s, %u thread(s); OpenBLAS core %s, sgemm of 1024^3 on one: %.0f GFLOP/s\n",
+           x.dtype == MICS_BF16 ? "bf16" : "f32", threads, openblas_get_corename(), peak);
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         x.model = &models[i];
         printf("%s, B %u, T %u\n", models[i].name, models[i].B, models[i].T);

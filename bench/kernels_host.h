@@ -19,14 +19,16 @@ struct arrays {
     uint64_t count;
     struct mics_pool *pool;
     const struct model *model;
+    enum mics_dtype dtype; /* of activations and their gradients, and of parameters */
 };
 
-/* One line of the table. flops or bytes of one run; the other is 0. */
+/* One line of the table. flops or bytes, in fp32, of one run; the other is 0. */
 struct entry {
     const char *name;
     void (*run)(struct arrays *x);
     double (*flops)(const struct model *m);
     double (*bytes)(const struct model *m);
+    bool in_f32; /* whatever the type of activations */
 };
 
 /* Compute-bound and memory-bound operations; each array ends with an entry without a name. */

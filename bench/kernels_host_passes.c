@@ -6,7 +6,8 @@ static void run_layernorm(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_layernorm(x->pool, &(struct mics_op_layernorm){.out = x->b,
+    mics_host_layernorm(x->pool, &(struct mics_op_layernorm){.dtype = x->dtype,
+                                                             .out = x->b,
                                                              .mean = x->d,
                                                              .rstd = x->d + m->B * m->T,
                                                              .in = x->a,
@@ -38,7 +39,8 @@ static void run_layernorm_grad(struct arrays *x)
     const struct model *m = x->model;
 
     mics_host_layernorm_grad(x->pool,
-                             &(struct mics_op_layernorm_grad){.grad_in = x->b,
+                             &(struct mics_op_layernorm_grad){.dtype = x->dtype,
+                                                              .grad_in = x->b,
                                                               .grad_weight = x->c,
                                                               .grad_bias = x->c + m->C,
                                                               .grad_out = x->a,
@@ -53,7 +55,8 @@ static void run_layernorm_grad(struct arrays *x)
 static void run_add(struct arrays *x)
 {
     mics_host_add(
-        x->pool, &(struct mics_op_add){.out = x->b,
+        x->pool, &(struct mics_op_add){.dtype = x->dtype,
+                                       .out = x->b,
                                        .a = x->b,
                                        .b = x->a,
                                        .count = (uint64_t)x->model->B * x->model->T * x->model->C});
@@ -62,7 +65,8 @@ static void run_add(struct arrays *x)
 static void run_gelu(struct arrays *x)
 {
     mics_host_gelu(x->pool,
-                   &(struct mics_op_gelu){.out = x->b,
+                   &(struct mics_op_gelu){.dtype = x->dtype,
+                                          .out = x->b,
                                           .in = x->a,
                                           .count = 4ull * x->model->B * x->model->T * x->model->C});
 }
@@ -74,7 +78,8 @@ static double gelu_bytes(const struct model *m)
 
 static void run_gelu_grad(struct arrays *x)
 {
-    mics_host_gelu_grad(x->pool, &(struct mics_op_gelu_grad){.grad_in = x->b,
+    mics_host_gelu_grad(x->pool, &(struct mics_op_gelu_grad){.dtype = x->dtype,
+                                                             .grad_in = x->b,
                                                              .in = x->a,
                                                              .grad_out = x->b,
                                                              .count = 4ull * x->model->B *
@@ -88,7 +93,8 @@ static double gelu_grad_bytes(const struct model *m)
 
 static void run_bias_grad(struct arrays *x)
 {
-    mics_host_bias_grad(x->pool, &(struct mics_op_bias_grad){.grad_bias = x->c,
+    mics_host_bias_grad(x->pool, &(struct mics_op_bias_grad){.dtype = x->dtype,
+                                                             .grad_bias = x->c,
                                                              .grad_out = x->a,
                                                              .rows = x->model->B * x->model->T,
                                                              .n = 4 * x->model->C});
@@ -103,7 +109,8 @@ static void run_embedding(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_embedding(x->pool, &(struct mics_op_embedding){.out = x->b,
+    mics_host_embedding(x->pool, &(struct mics_op_embedding){.dtype = x->dtype,
+                                                             .out = x->b,
                                                              .tokens = x->tokens,
                                                              .wte = x->a,
                                                              .wpe = x->c,
@@ -116,7 +123,8 @@ static void run_embedding_grad(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_embedding_grad(x->pool, &(struct mics_op_embedding_grad){.grad_wte = x->b,
+    mics_host_embedding_grad(x->pool, &(struct mics_op_embedding_grad){.dtype = x->dtype,
+                                                                       .grad_wte = x->b,
                                                                        .grad_wpe = x->c,
                                                                        .tokens = x->tokens,
                                                                        .grad_out = x->a,
@@ -136,7 +144,8 @@ static void run_cross_entropy(struct arrays *x)
 {
     double loss = 0;
 
-    mics_host_cross_entropy(x->pool, &(struct mics_op_cross_entropy){.logits = x->b,
+    mics_host_cross_entropy(x->pool, &(struct mics_op_cross_entropy){.dtype = x->dtype,
+                                                                     .logits = x->b,
                                                                      .targets = x->tokens,
                                                                      .loss_sum = &loss,
                                                                      .rows = x->model->chunk,
@@ -209,18 +218,18 @@ static double one_state_bytes(const struct model *m)
 }
 
 const struct entry bench_passes[] = {
-    {"layernorm", run_layernorm, NULL, bytes_2},
-    {"layernorm_grad", run_layernorm_grad, NULL, bytes_4},
-    {"add", run_add, NULL, bytes_3},
-    {"gelu", run_gelu, NULL, gelu_bytes},
-    {"gelu_grad", run_gelu_grad, NULL, gelu_grad_bytes},
-    {"bias_grad", run_bias_grad, NULL, bias_grad_bytes},
-    {"embedding", run_embedding, NULL, bytes_3},
-    {"embedding_grad", run_embedding_grad, NULL, embedding_grad_bytes},
-    {"cross_entropy", run_cross_entropy, NULL, cross_entropy_bytes},
-    {"squared_norm", run_squared_norm, NULL, norm_bytes},
-    {"adamw", run_adamw, NULL, adamw_bytes},
-    {"sgd", run_sgd, NULL, one_state_bytes},
-    {"lion", run_lion, NULL, one_state_bytes},
-    {NULL, NULL, NULL, NULL},
+    {"layernorm", run_layernorm, NULL, bytes_2, false},
+    {"layernorm_grad", run_layernorm_grad, NULL, bytes_4, false},
+    {"add", run_add, NULL, bytes_3, false},
+    {"gelu", run_gelu, NULL, gelu_bytes, false},
+    {"gelu_grad", run_gelu_grad, NULL, gelu_grad_bytes, false},
+    {"bias_grad", run_bias_grad, NULL, bias_grad_bytes, false},
+    {"embedding", run_embedding, NULL, bytes_3, false},
+    {"embedding_grad", run_embedding_grad, NULL, embedding_grad_bytes, false},
+    {"cross_entropy", run_cross_entropy, NULL, cross_entropy_bytes, false},
+    {"squared_norm", run_squared_norm, NULL, norm_bytes, true},
+    {"adamw", run_adamw, NULL, adamw_bytes, true},
+    {"sgd", run_sgd, NULL, one_state_bytes, true},
+    {"lion", run_lion, NULL, one_state_bytes, true},
+    {0},
 };

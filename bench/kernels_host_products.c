@@ -5,7 +5,9 @@
 static void product(struct arrays *x, uint32_t m, uint32_t n, uint32_t k, bool trans_a,
                     bool trans_b)
 {
-    mics_host_matmul(x->pool, &(struct mics_op_matmul){.out = x->c,
+    mics_host_matmul(x->pool, &(struct mics_op_matmul){.dtype = x->dtype,
+                                                       .out_dtype = trans_a ? MICS_F32 : x->dtype,
+                                                       .out = x->c,
                                                        .a = x->a,
                                                        .b = x->b,
                                                        .m = m,
@@ -54,7 +56,8 @@ static void run_attention(struct arrays *x)
 {
     const struct model *m = x->model;
 
-    mics_host_attention(x->pool, &(struct mics_op_attention){.out = x->c,
+    mics_host_attention(x->pool, &(struct mics_op_attention){.dtype = x->dtype,
+                                                             .out = x->c,
                                                              .lse = x->d,
                                                              .qkv = x->a,
                                                              .B = m->B,
@@ -75,7 +78,8 @@ static void run_attention_grad(struct arrays *x)
     const struct model *m = x->model;
     size_t C = m->C, count = (size_t)m->B * m->T;
 
-    mics_host_attention_grad(x->pool, &(struct mics_op_attention_grad){.grad_qkv = x->b,
+    mics_host_attention_grad(x->pool, &(struct mics_op_attention_grad){.dtype = x->dtype,
+                                                                       .grad_qkv = x->b,
                                                                        .delta = x->d + count * m->H,
                                                                        .grad_out = x->c,
                                                                        .out = x->c,
@@ -95,11 +99,11 @@ static double attention_grad_flops(const struct model *m)
 }
 
 const struct entry bench_products[] = {
-    {"matmul, MLP forward", run_forward, mlp_flops, NULL},
-    {"matmul, MLP grad in", run_grad_in, mlp_flops, NULL},
-    {"matmul, MLP grad weight", run_grad_weight, mlp_flops, NULL},
-    {"matmul, head chunk", run_head, head_flops, NULL},
-    {"attention", run_attention, attention_flops, NULL},
-    {"attention_grad", run_attention_grad, attention_grad_flops, NULL},
-    {NULL, NULL, NULL, NULL},
+    {"matmul, MLP forward", run_forward, mlp_flops, NULL, false},
+    {"matmul, MLP grad in", run_grad_in, mlp_flops, NULL, false},
+    {"matmul, MLP grad weight", run_grad_weight, mlp_flops, NULL, false},
+    {"matmul, head chunk", run_head, head_flops, NULL, false},
+    {"attention", run_attention, attention_flops, NULL, false},
+    {"attention_grad", run_attention_grad, attention_grad_flops, NULL, false},
+    {0},
 };

@@ -184,12 +184,12 @@ static mics_vf softmax_column(struct forward_block *block, unsigned v, uint32_t 
     for (uint32_t j = 0; j < keys; j++)
         max = mics_vmax(mics_vload(scores + j * BLOCK), max);
     for (uint32_t j = 0; j < keys; j++) {
-        mics_vf e = mics_vexp_low(mics_vload(scores + j * BLOCK) - max);
+        mics_vf e = mics_vexp(mics_vload(scores + j * BLOCK) - max);
 
         mics_vstore(scores + j * BLOCK, e);
         sum += e;
     }
-    rescale = mics_vexp_low(old - max);
+    rescale = mics_vexp(old - max);
     mics_vstore(block->max + v * MICS_LANES, max);
     mics_vstore(block->sum + v * MICS_LANES,
                 mics_vload(block->sum + v * MICS_LANES) * rescale + sum);
@@ -455,7 +455,7 @@ static void probabilities(struct grad_block *block, unsigned v, uint32_t keys)
     mics_vf delta = mics_vload(block->delta + v * MICS_LANES);
 
     for (uint32_t j = 0; j < keys; j++, p += BLOCK, ds += BLOCK) {
-        mics_vf e = mics_vexp_low(mics_vload(p) - lse);
+        mics_vf e = mics_vexp(mics_vload(p) - lse);
 
         mics_vstore(p, e);
         mics_vstore(ds, e * (mics_vload(ds) - delta));

@@ -54,14 +54,14 @@ MICS_TYPED float sum_run(void *logits, uint32_t count, float max, bool keep,
     uint32_t i = 0;
 
     for (; i + MICS_LANES <= count; i += MICS_LANES) {
-        mics_vf e = mics_vexp_low(mics_vload_as(logits, i, type) - max);
+        mics_vf e = mics_vexp(mics_vload_as(logits, i, type) - max);
 
         sum += e;
         if (keep)
             mics_vstore_as(logits, i, e, type);
     }
     if (i < count) {
-        mics_vf e = mics_vexp_low(mics_vload_part_as(logits, i, count - i, type) - max);
+        mics_vf e = mics_vexp(mics_vload_part_as(logits, i, count - i, type) - max);
 
         mics_vstore_part(lanes, e, count - i);
         if (keep)
@@ -73,29 +73,27 @@ MICS_TYPED float sum_run(void *logits, uint32_t count, float max, bool keep,
 
 /* Softmax minus the target. In fp32 the logits have been replaced by their exponentials; in bf16
  * these are recomputed, because storing them would round twice. */
+MICS_TYPED mics_vf softmax_of(mics_vf x, float max, float scale, const enum mics_dtype type)
+{
+    return type == MICS_BF16 ? mics_vexp(x - max) * scale : x * scale;
+}
+
 MICS_TYPED void row_grad(void *logits, uint32_t V, uint32_t target, float max, float scale,
                          const enum mics_dtype type)
 {
+    const mics_vf of_target =
+        softmax_of(mics_vset(mics_load_as(logits, target, type)), max, scale, type);
     uint32_t v = 0;
 
-    for (; type == MICS_BF16 && v < V; v += MICS_LANES) {
-        const unsigned count = V - v < MICS_LANES ? V - v : MICS_LANES;
-        const mics_vf e = mics_vexp_low(mics_vload_part_as(logits, v, count, type) - max) * scale;
+    for (; v + MICS_LANES <= V; v += MICS_LANES)
+        mics_vstore_as(logits, v, softmax_of(mics_vload_as(logits, v, type), max, scale, type),
+                       type);
+    if (v < V) {
+        const mics_vf x = mics_vload_part_as(logits, v, V - v, type);
 
-        if (target - v < count) {
-            float lanes[MICS_LANES];
-
-            mics_vstore(lanes, e);
-            lanes[target - v] -= 1.0f;
-            mics_vstore_part_as(logits, v, mics_vload(lanes), count, type);
-        } else {
-            mics_vstore_part_as(logits, v, e, count, type);
-        }
+        mics_vstore_part_as(logits, v, softmax_of(x, max, scale, type), V - v, type);
     }
-    for (; v < V; v++)
-        mics_store_as(logits, v, mics_load_as(logits, v, type) * scale, type);
-    if (type != MICS_BF16)
-        ((float *)logits)[target] -= 1.0f;
+    mics_store_as(logits, target, of_target[0] - 1.0f, type);
 }
 
 MICS_TYPED double row_loss(const struct mics_op_cross_entropy *args, void *logits, uint32_t target,

@@ -128,7 +128,7 @@ static void score_block(struct query *query, uint32_t first, uint32_t count)
     for (uint32_t i = count; i < KEYS; i++)
         query->scores[i] = -INFINITY;
     for (uint32_t i = 0; i < count; i += MICS_LANES) {
-        const mics_vf weight = mics_vexp_low(mics_vload(query->scores + i) - max);
+        const mics_vf weight = mics_vexp(mics_vload(query->scores + i) - max);
 
         mics_vstore(query->scores + i, weight);
         total += weight;

@@ -217,7 +217,7 @@ void mics_host_gelu_grad(struct mics_pool *pool, const struct mics_op_gelu_grad 
 
 static inline mics_vf swiglu(mics_vf gate, mics_vf up)
 {
-    return gate / (1.0f + mics_vexp(-gate)) * up;
+    return gate / mics_vlogistic_divisor(gate) * up;
 }
 
 MICS_TYPED void swiglu_row(const struct mics_op_swiglu *args, uint64_t row,

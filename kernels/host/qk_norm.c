@@ -98,6 +98,8 @@ struct weights {
 MICS_TYPED mics_vf head_part(const struct mics_op_qk_norm_grad *args, uint64_t at, unsigned count,
                              float rstd, const enum mics_dtype dtype)
 {
+    if (count == MICS_LANES)
+        return mics_vload_as(args->grad, at, dtype) * (mics_vload_as(args->in, at, dtype) * rstd);
     return mics_vload_part_as(args->grad, at, count, dtype) *
            (mics_vload_part_as(args->in, at, count, dtype) * rstd);
 }

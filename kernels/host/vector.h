@@ -24,6 +24,7 @@
 #include <immintrin.h>
 #define MICS_LANES 16
 #elif defined(__AVX__)
+#include <immintrin.h>
 #define MICS_LANES 8
 #else
 #define MICS_LANES 4
@@ -74,14 +75,27 @@ static inline mics_vf mics_vselect(mics_vi mask, mics_vf yes, mics_vf no)
     return (mics_vf)(((mics_vi)yes & mask) | ((mics_vi)no & ~mask));
 }
 
-/* The larger of each pair; b where either is NaN. */
+/* The larger, or smaller, of each pair; b where either is NaN. gcc compiles the generic form to
+ * three instructions. */
 static inline mics_vf mics_vmax(mics_vf a, mics_vf b)
 {
 #if defined(__AVX512F__)
-    return (mics_vf)_mm512_max_ps(
-        (__m512)a, (__m512)b); /* gcc compiles the generic form to three instructions */
+    return (mics_vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__)
+    return (mics_vf)_mm256_max_ps((__m256)a, (__m256)b);
 #else
     return mics_vselect(a > b, a, b);
+#endif
+}
+
+static inline mics_vf mics_vmin(mics_vf a, mics_vf b)
+{
+#if defined(__AVX512F__)
+    return (mics_vf)_mm512_min_ps((__m512)a, (__m512)b);
+#elif defined(__AVX__)
+    return (mics_vf)_mm256_min_ps((__m256)a, (__m256)b);
+#else
+    return mics_vselect(a < b, a, b);
 #endif
 }
 
@@ -127,7 +141,25 @@ static inline uint16_t mics_bf16_round(float value)
 
 static inline mics_vf mics_vwiden(mics_vh value)
 {
+#if defined(__AVX512F__)
+    return (mics_vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)value), 16);
+#elif defined(__AVX2__)
+    return (mics_vf)_mm256_slli_epi32(_mm256_cvtepu16_epi32((__m128i)value), 16);
+#else
     return (mics_vf)(__builtin_convertvector(value, mics_vu) << 16);
+#endif
+}
+
+/* Integers below 2^16 as such of 16 bits. Here, and above, gcc's generic form takes several times
+ * the instructions. */
+static inline mics_vh mics_vnarrow(mics_vu value)
+{
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    return (mics_vh)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)value),
+                                     _mm256_extracti128_si256((__m256i)value, 1));
+#else
+    return __builtin_convertvector(value, mics_vh);
+#endif
 }
 
 static inline mics_vh mics_vround(mics_vf value)
@@ -136,7 +168,7 @@ static inline mics_vh mics_vround(mics_vf value)
     const mics_vu rounded = bits + 0x7fffu + (bits >> 16 & 1u), nan = bits | 0x400000u;
     const mics_vu mask = (mics_vu)(value != value);
 
-    return __builtin_convertvector(((rounded & ~mask) | (nan & mask)) >> 16, mics_vh);
+    return mics_vnarrow(((rounded & ~mask) | (nan & mask)) >> 16);
 }
 
 /* Element `i` of an array of `dtype`. */

@@ -2,9 +2,8 @@
 /*
  * vmath.h - the exponential, the logistic function and GELU, for vectors.
  *
- * The exponential is within 2 units in the last place of the exact value where the result is a
- * normal number. NaN gives NaN, too large gives infinity, too small gives subnormal numbers and
- * then 0.
+ * The exponential is within 2 units in the last place of the exact value where that is a normal
+ * number; below it is 0. NaN gives NaN.
  */
 #ifndef MICS_KERNELS_HOST_VMATH_H
 #define MICS_KERNELS_HOST_VMATH_H
@@ -32,27 +31,9 @@ static inline mics_vf mics_vexp_rest(mics_vf x, mics_vf n)
     return (x - n * 0.693359375f) + n * 2.12194440e-4f;
 }
 
-/* e^x. With n the integer nearest to x / ln 2, 2^n is multiplied in two halves, so that the ends of
- * the range need no branches. */
+/* e^x for x up to 89, from 88.4 on infinity. With n the integer nearest to x / ln 2, the power 2^n
+ * is made in the exponent's bits: there are no subnormal results, but 0. */
 static inline mics_vf mics_vexp(mics_vf x)
-{
-    const mics_vf high = mics_vset(89.0f), low = mics_vset(-104.0f);
-    const mics_vf shift = mics_vset(MICS_VEXP_SHIFT);
-    mics_vf t, p;
-    mics_vi n, half;
-
-    x = mics_vselect(x > high, high, x);
-    x = mics_vselect(x < low, low, x);
-    t = x * 1.44269504f + shift;
-    n = (mics_vi)t - (mics_vi)shift;
-    p = mics_vexp_near_zero(mics_vexp_rest(x, t - shift));
-    half = n >> 1;
-    return p * (mics_vf)((half + 127) << 23) * (mics_vf)((n - half + 127) << 23);
-}
-
-/* e^x for x up to 88, at two thirds of the cost: what would be subnormal is 0. For numbers from
- * which their maximum was taken. */
-static inline mics_vf mics_vexp_low(mics_vf x)
 {
     const mics_vf shift = mics_vset(MICS_VEXP_SHIFT);
     mics_vf t = x * 1.44269504f + shift, p;
@@ -63,10 +44,15 @@ static inline mics_vf mics_vexp_low(mics_vf x)
     return (mics_vf)((mics_vi)p & ~(x < mics_vset(-87.0f)));
 }
 
-/* 1 / (1 + e^-x) */
+/* 1 + e^-x, of which the reciprocal is the logistic function; any x. */
+static inline mics_vf mics_vlogistic_divisor(mics_vf x)
+{
+    return 1.0f + mics_vexp(mics_vmin(mics_vset(89.0f), -x));
+}
+
 static inline mics_vf mics_vsigmoid(mics_vf x)
 {
-    return 1.0f / (1.0f + mics_vexp(-x));
+    return 1.0f / mics_vlogistic_divisor(x);
 }
 
 /*
@@ -82,7 +68,7 @@ static inline mics_vf mics_vgelu(mics_vf x)
 {
     mics_vf twice_u = MICS_GELU_TWICE * (x + MICS_GELU_CUBIC * x * x * x);
 
-    return x / (1.0f + mics_vexp(-twice_u));
+    return x / mics_vlogistic_divisor(twice_u);
 }
 
 /* s + x s (1 - s) 2u', where s is the logistic of 2u. Past 16 the last factors are 0: x is held
@@ -92,8 +78,7 @@ static inline mics_vf mics_vgelu_slope(mics_vf x)
     const mics_vf most = mics_vset(16.0f), least = mics_vset(-16.0f);
     mics_vf square, s;
 
-    x = mics_vselect(x > most, most, x);
-    x = mics_vselect(x < least, least, x);
+    x = mics_vmax(least, mics_vmin(most, x));
     square = x * x;
     s = mics_vsigmoid(MICS_GELU_TWICE * (x + MICS_GELU_CUBIC * x * square));
     return s + x * s * (1.0f - s) * (MICS_GELU_TWICE * (1.0f + 3.0f * MICS_GELU_CUBIC * square));

@@ -116,6 +116,29 @@ static const struct {
 };
 
 /*
+ * Pages are touched when memory is taken, so that no operation faults on them later.
+ */
+
+enum { PAGE = 4096, HUGE_PAGE = 2 * 1024 * 1024, HUGE_FROM = 4 * HUGE_PAGE };
+
+struct host_touch {
+    volatile unsigned char *memory;
+    size_t bytes;
+};
+
+/* Write to each page of huge pages [begin, end). */
+static void touch_pages(void *context, uint64_t begin, uint64_t end)
+{
+    const struct host_touch *touch = context;
+    const uint64_t stop = mics_min_u64(end * HUGE_PAGE, touch->bytes);
+
+    for (uint64_t at = begin * HUGE_PAGE; at < stop; at += PAGE)
+        touch->memory[at] = 0;
+    if (stop > begin * HUGE_PAGE) /* where `memory` does not begin at a page */
+        touch->memory[stop - 1] = 0;
+}
+
+/*
  * Streams: a thread and a ring of entries each.
  */
 
@@ -290,6 +313,9 @@ static struct host_stream *stream_new(struct mics_device *device)
         host_stream_free(stream);
         return NULL;
     }
+    touch_pages(
+        &(struct host_touch){(unsigned char *)stream->ring, sizeof *stream->ring * HOST_RING}, 0,
+        1);
     return stream;
 }
 
@@ -437,25 +463,26 @@ static double host_event_time(const struct mics_event *event)
  * Memory, and the device.
  */
 
-enum { PAGE = 4096, HUGE_PAGE = 2 * 1024 * 1024, HUGE_FROM = 4 * HUGE_PAGE };
-
 /* Weak, for the CBLAS that is linked may be another one. */
 extern void openblas_set_num_threads(int threads) __attribute__((weak));
 
 /* Large blocks begin at a huge page and ask for them: fewer TLB misses in matrix products. Only
- * whole huge pages are asked for, so that nothing beyond the block becomes resident. */
-static enum mics_status host_alloc(struct mics_device *device, size_t bytes, void **out,
+ * whole huge pages are asked for, so that nothing beyond the block becomes resident. All threads of
+ * the pool touch it. */
+static enum mics_status host_alloc(struct mics_device *base, size_t bytes, void **out,
                                    struct mics_err *err)
 {
+    const struct host_device *device = (const struct host_device *)base;
     const size_t alignment = bytes >= HUGE_FROM ? HUGE_PAGE : PAGE;
     uint64_t rounded = mics_round_up(bytes ? bytes : 1, PAGE);
     void *memory;
 
-    (void)device;
     if (bytes > PTRDIFF_MAX || posix_memalign(&memory, alignment, rounded) != 0)
         return mics_err_set(err, MICS_ERR_NOMEM, "host: no memory for %zu bytes", bytes);
     if (alignment == HUGE_PAGE)
         (void)madvise(memory, rounded / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* advice only */
+    struct host_touch touch = {memory, bytes};
+    mics_pool_run(device->pool, mics_ceil_div(bytes, HUGE_PAGE), 1, touch_pages, &touch);
     *out = memory;
     return MICS_OK;
 }

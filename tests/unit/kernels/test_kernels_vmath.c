@@ -13,11 +13,6 @@ static mics_vf vexp(mics_vf x)
     return mics_vexp(x);
 }
 
-static mics_vf vexp_low(mics_vf x)
-{
-    return mics_vexp_low(x);
-}
-
 static mics_vf vsigmoid(mics_vf x)
 {
     return mics_vsigmoid(x);
@@ -27,7 +22,7 @@ static void exp_is_within_two_units_in_the_last_place(void)
 {
     double worst = 0;
 
-    for (double x = -87.3; x < 88.7; x += 0.00037) {
+    for (double x = -87; x < 88; x += 0.00037) {
         double want = exp((double)(float)x), got = one(vexp, (float)x);
 
         worst = fmax(worst, fabs(got - want) / want);
@@ -42,34 +37,14 @@ static void exp_of_zero_is_exactly_one(void)
     CHECK(one(vexp, -0.0f) == 1.0f);
 }
 
-static void exp_has_the_limits_of_libm(void)
+static void exp_ends_in_zero_and_infinity(void)
 {
-    CHECK(one(vexp, INFINITY) == INFINITY);
     CHECK(one(vexp, 89.0f) == INFINITY);
-    CHECK(one(vexp, 1e30f) == INFINITY);
-    CHECK(one(vexp, 88.7f) < INFINITY);
-    CHECK(one(vexp, -INFINITY) == 0);
-    CHECK(one(vexp, -110.0f) == 0);
+    CHECK(one(vexp, 88.3f) < INFINITY);
+    CHECK(one(vexp, -87.5f) == 0);
     CHECK(one(vexp, -1e30f) == 0);
-    CHECK_NEAR(one(vexp, -95.0f), exp(-95.0), 2e-45);
+    CHECK(one(vexp, -INFINITY) == 0);
     CHECK(isnan(one(vexp, NAN)));
-}
-
-static void the_cheaper_exp_agrees_and_ends_in_zero(void)
-{
-    double worst = 0;
-
-    for (double x = -87; x < 88; x += 0.00037) {
-        double want = exp((double)(float)x), got = one(vexp_low, (float)x);
-
-        worst = fmax(worst, fabs(got - want) / want);
-    }
-    CHECK(worst < 2.4e-7);
-    CHECK(one(vexp_low, 0.0f) == 1.0f);
-    CHECK(one(vexp_low, -87.5f) == 0);
-    CHECK(one(vexp_low, -1e30f) == 0);
-    CHECK(one(vexp_low, -INFINITY) == 0);
-    CHECK(isnan(one(vexp_low, NAN)));
 }
 
 static void sigmoid_is_right_at_both_ends(void)
@@ -100,13 +75,16 @@ static void parts_of_vectors_leave_the_rest_alone(void)
     }
 }
 
-static void select_and_max_follow_the_mask(void)
+static void select_max_and_min_follow_the_mask(void)
 {
     mics_vf small = mics_vset(-2.0f), large = mics_vset(3.0f), nan = mics_vset(NAN);
 
     CHECK(mics_vmax(small, large)[0] == 3.0f);
     CHECK(mics_vmax(large, small)[0] == 3.0f);
     CHECK(mics_vmax(nan, large)[0] == 3.0f);
+    CHECK(mics_vmin(small, large)[0] == -2.0f);
+    CHECK(mics_vmin(large, small)[0] == -2.0f);
+    CHECK(isnan(mics_vmin(small, nan)[0]));
     CHECK(mics_vselect(small < large, small, large)[MICS_LANES - 1] == -2.0f);
 }
 
@@ -114,10 +92,9 @@ int main(void)
 {
     TAP_RUN(exp_is_within_two_units_in_the_last_place);
     TAP_RUN(exp_of_zero_is_exactly_one);
-    TAP_RUN(exp_has_the_limits_of_libm);
-    TAP_RUN(the_cheaper_exp_agrees_and_ends_in_zero);
+    TAP_RUN(exp_ends_in_zero_and_infinity);
     TAP_RUN(sigmoid_is_right_at_both_ends);
     TAP_RUN(parts_of_vectors_leave_the_rest_alone);
-    TAP_RUN(select_and_max_follow_the_mask);
+    TAP_RUN(select_max_and_min_follow_the_mask);
     return tap_done();
 }
