@@ -138,11 +138,11 @@ void mics_comm_split_fini(struct comm_split *split);
  * Halving and doubling, for short data of m = 2^l ranks. In the rounds of distance d = 1, 2, 4 ...
  * m/2 of a reduction, ranks i and i xor d exchange partial sums: each keeps the pieces p = i mod 2d
  * and sends the others. If there are fewer pieces than ranks (an all-reduce of few bytes), the last
- * rounds exchange the whole of the piece that both hold. In the rounds of distance m/2 ... 2, 1 of a
- * gather, i sends its pieces p = i mod 2d to i xor d. So every sum is that of pairs, then of pairs
- * of pairs: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), whatever the number of pieces. All ranks of a
- * communicator choose by its size and the bytes alone: the order of a sum is never a matter of
- * measurement. (Thakur et al. 2005.)
+ * rounds exchange the whole of the piece that both hold. In the rounds of distance m/2 ... 2, 1
+ * of a gather, i sends its pieces p = i mod 2d to i xor d. So every sum is that of pairs, then
+ * of pairs of pairs: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), whatever the number of pieces.
+ * All ranks of a communicator choose by its size and the bytes alone: the order of a sum is
+ * never a matter of measurement. (Thakur et al. 2005.)
  */
 enum {
     COMM_TREE_ARITY = 8,

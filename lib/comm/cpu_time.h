@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_time.h - what measures the CPU time of communication. For backends only; comm.h has the sum. */
+/* cpu_time.h - what measures the CPU time of communication. For backends only; comm.h has the
+ * sum. */
 #ifndef MICS_COMM_CPU_TIME_H
 #define MICS_COMM_CPU_TIME_H
 

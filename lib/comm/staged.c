@@ -136,8 +136,8 @@ static void run_rounds(const struct staged_comm *staged, struct mics_stream *str
 }
 
 /* Elements of the next chunk of a collective of which `left` elements remain. A chunk of an
- * all_reduce is a multiple of the ranks unless it is the last, and what remains of a sum after it is
- * nothing or more than what is summed in another order than the ring's. */
+ * all_reduce is a multiple of the ranks unless it is the last, and what remains of a sum after
+ * it is nothing or more than what is summed in another order than the ring's. */
 static uint64_t chunk_count(const struct staged_comm *staged, const struct comm_call *call,
                             uint64_t left)
 {

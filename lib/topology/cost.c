@@ -3,9 +3,10 @@
  * cost.c - seconds of one operation: measured collectives first, then formulas.
  *
  * Where the ranks are processes, the algorithms are those of lib/comm/mpi: a ring; for short pieces
- * direct messages (a reduction in one round, a gather in log2(m) rounds); for short data halving and
- * doubling where m is a power of two, else for an all-reduce of few bytes a tree. A ring in node order leaves each node once, so a node's cards carry (m-1)/m S in
- * each direction. Groups that share the cards divide their bandwidth.
+ * direct messages (a reduction in one round, a gather in log2(m) rounds); for short data halving
+ * and doubling where m is a power of two, else for an all-reduce of few bytes a tree. A ring in
+ * node order leaves each node once, so a node's cards carry (m-1)/m S in each direction. Groups
+ * that share the cards divide their bandwidth.
  */
 #include "topology/cost.h"
 

@@ -309,8 +309,8 @@ static enum mics_status sample_classes(const struct mics_run *run, struct mics_s
                                  err);
 }
 
-/* CPU time of communication since the last step. Two steps are in flight, so a step's may be counted
- * in part with the next one. */
+/* CPU time of communication since the last step. Two steps are in flight, so a step's may be
+ * counted in part with the next one. */
 static struct mics_comm_cpu take_cpu(struct mics_run *run)
 {
     const struct mics_comm_cpu now = mics_comm_cpu_now(), last = run->cpu;

@@ -173,8 +173,8 @@ void mics_mpi_transfer_begin(struct mpi_comm *comm);
  * complete. Returns MPI's error code. */
 int mics_mpi_transfer_progress(struct mpi_comm *comm, bool *moved, bool *done);
 
-/* One message of a transfer. `to` and `from`: ranks in the communicator. An empty one is sent only if
- * `also_empty`; otherwise *request becomes null. */
+/* One message of a transfer. `to` and `from`: ranks in the communicator. An empty one is sent
+ * only if `also_empty`; otherwise *request becomes null. */
 int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int to, bool also_empty,
                   MPI_Request *request);
 int mics_mpi_receive(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool also_empty,

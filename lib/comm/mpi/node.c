@@ -9,8 +9,8 @@
  * end. MPI and the progress thread take no part, and a rank that waits sleeps in the kernel
  * (futex(2)).
  *
- * Sums are taken in the order of the ring, the tree and the halving of backend.h, and the bytes counted are
- * theirs: neither bits nor counts tell which way a collective went.
+ * Sums are taken in the order of the ring, the tree and the halving of backend.h, and the bytes
+ * counted are theirs: neither bits nor counts tell which way a collective went.
  *
  * A rank that has died is waited for, as in every other collective: whoever watches the job names
  * it and ends the job.
@@ -274,8 +274,8 @@ static enum mics_status sum_ranks(struct mpi_comm *comm, const struct comm_call 
     return status;
 }
 
-/* out[bytes] = sum over ranks of their data at `offset`, in the order of halving. `own`: this rank's
- * summand; may be `out`. */
+/* out[bytes] = sum over ranks of their data at `offset`, in the order of halving. `own`: this
+ * rank's summand; may be `out`. */
 static enum mics_status sum_pairs(struct mpi_comm *comm, const struct comm_call *call, int index,
                                   uint64_t offset, const char *own, char *out, uint64_t bytes,
                                   struct mics_err *err)

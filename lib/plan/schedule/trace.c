@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace.c - Chrome's trace event format: M events name processes and threads, X events have a start
- * and a duration in microseconds, C events are values. Start and end are rounded to nanoseconds separately, so that
- * operations that follow each other still do so in the trace.
+ * and a duration in microseconds, C events are values. Start and end are rounded to nanoseconds
+ * separately, so that operations that follow each other still do so in the trace.
  */
 #include "plan/schedule/trace.h"
 
