@@ -166,7 +166,7 @@ bench: all $(patsubst %,$(BUILD)/bench/%,measure kernels encode reading)
 	$(Q)$(BUILD)/bench/kernels
 bench-plan: all bench-programs
 	$(Q)BUILD=$(BUILD) bench/plan/run
-bench-lab: all
+bench-lab: all $(BUILD)/bench/copies
 	$(Q)for part in lab collectives training paced; do bench/$$part $(BUILD) || exit 1; done
 
 MAN_PAGES   := $(wildcard man/*.[157])
@@ -228,4 +228,4 @@ help:
 FORCE:
 .PHONY: all programs bench-programs syntax fuzz-build tests-build tests-mpi-build tests-gpu-build tests-build-threaded deps demo-deps demo check lint bench bench-plan bench-lab install uninstall dist clean help FORCE
 .SECONDARY:
--include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c)
+-include $(patsubst %.c,$(BUILD)/%.d,$(LIB_SRC) $(CLI_SRC) $(CMD_SRC) $(CMD_PART) $(TEST_SRC) $(MPI_TEST_SRC) $(GPU_TEST_SRC) $(FAKES:$(BUILD)/%.so=%.c) bench/measure.c bench/encode.c bench/reading.c $(wildcard bench/kernels*host*.c) bench/kernels.c bench/nccl_curves.c bench/weak_scaling.c bench/plan_search.c bench/copies.c)

@@ -84,6 +84,7 @@ static enum mics_status open_reporter(struct mics_run_reporter *reporter,
 {
     reporter->out = request->common.verbosity < 0 ? NULL : stdout;
     reporter->is_terminal = cli_is_terminal(STDOUT_FILENO);
+    reporter->verbose = request->common.verbosity > 0;
     reporter->log_every = request->log_every;
     reporter->warn = print_warning;
     if (job->settings.val_every && job->data.val_windows == 0)

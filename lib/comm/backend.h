@@ -134,10 +134,21 @@ void mics_comm_split_fini(struct comm_split *split);
  * Tree. With ranks counted from the root, the children of rank v are a v + 1 ... a v + a for an
  * arity a. Short data use a broad tree, for few hops; long data a chain, in segments, for
  * bandwidth.
+ *
+ * Halving and doubling, for short data of m = 2^l ranks. In the rounds of distance d = 1, 2, 4 ...
+ * m/2 of a reduction, ranks i and i xor d exchange partial sums: each keeps the pieces p = i mod 2d
+ * and sends the others. If there are fewer pieces than ranks (an all-reduce of few bytes), the last
+ * rounds exchange the whole of the piece that both hold. In the rounds of distance m/2 ... 2, 1
+ * of a gather, i sends its pieces p = i mod 2d to i xor d. So every sum is that of pairs, then
+ * of pairs of pairs: ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), whatever the number of pieces.
+ * All ranks of a communicator choose by its size and the bytes alone: the order of a sum is
+ * never a matter of measurement. (Thakur et al. 2005.)
  */
 enum {
     COMM_TREE_ARITY = 8,
-    COMM_TREE_REDUCE_BYTES = 4096,     /* all-reduces up to this size use the tree */
+    COMM_TREE_REDUCE_BYTES = 4096,     /* all-reduces up to this size use the tree, unless: */
+    COMM_HALVING_BYTES = 32768,        /* total of a sum or gather of 2^l ranks that is halved */
+    COMM_HALVING_PIECE_BYTES = 2048,   /* pieces of an all-reduce are halved down to this size */
     COMM_TREE_BROADCAST_BYTES = 32768, /* longer broadcasts use the chain */
 };
 
@@ -157,7 +168,13 @@ struct comm_children {
 struct comm_children mics_comm_children(int rank_from_root, int size, int arity);
 int mics_comm_broadcast_arity(uint64_t bytes);
 
-/* Bytes that this rank sends in a call by ring or tree. */
+/* Bytes up to which collectives of `size` ranks are halved; 0: none are. */
+uint64_t mics_comm_short_bytes(int size);
+bool mics_comm_is_short(int size, const struct comm_call *call);
+/* Pieces of a short call: a power of two up to `size`. */
+int mics_comm_halving_pieces(int size, const struct comm_call *call);
+
+/* Bytes that this rank sends in a call by ring, tree or halving. */
 uint64_t mics_comm_call_sent(const struct comm_base *base, const struct comm_call *call);
 
 /* a mod size, in [0, size) also for negative a. */

@@ -124,8 +124,17 @@ void mics_comm_group_end(struct mics_comm *comm);
 #define MICS_COMM_STAGING_BYTES (512u * 1024u)
 
 /* Bytes that `rank` sends in one all_reduce of `count` elements: 2 (size - 1) / size of the data
- * when the data are longer than 4096 bytes and `size` divides `count`. Shorter data use a tree. */
+ * when the data are longer than 32768 bytes and `size` divides `count`. Shorter data use halving
+ * where `size` is a power of two; elsewhere those of up to 4096 bytes use a tree. */
 uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics_dtype dtype);
+
+/* CPU time of this process for communication since its start: user time of the stream threads
+ * inside collectives (copies, sums), user time of the thread that makes all MPI calls, and the time
+ * of both in the kernel. 0 where a GPU communicates. Any thread. */
+struct mics_comm_cpu {
+    double own_s, mpi_s, kernel_s;
+};
+struct mics_comm_cpu mics_comm_cpu_now(void);
 
 /* All ranks of the job: over MPI if this process was started by mpirun, srun or another launcher
  * that MPI knows, else a single rank. MICS_ERR_UNSUPPORTED: launched, in a build without MPI. */

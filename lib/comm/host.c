@@ -6,6 +6,7 @@
 #include "comm/backend.h"
 
 #include "base/num.h"
+#include "comm/cpu_time.h"
 #include "device/launch.h"
 #include "host/sum.h"
 
@@ -36,8 +37,10 @@ static void run_stream_call(void *context)
     base->batch[part->index] = part->call;
     if (part->index + 1 < part->count)
         return;
+    const struct comm_thread_time began = mics_comm_cpu_begin();
     const enum mics_status status = mics_comm_execute(base, base->batch, part->count, &sent, &err);
 
+    mics_comm_cpu_end(began);
     base->counts->sent_bytes += sent.bytes;
     base->counts->net_bytes += sent.net_bytes;
     if (status != MICS_OK)

@@ -136,20 +136,23 @@ static void run_rounds(const struct staged_comm *staged, struct mics_stream *str
 }
 
 /* Elements of the next chunk of a collective of which `left` elements remain. A chunk of an
- * all_reduce is a multiple of the ranks unless it is the last, and what remains after it is nothing
- * or more than the tree takes. */
+ * all_reduce is a multiple of the ranks unless it is the last, and what remains of a sum after
+ * it is nothing or more than what is summed in another order than the ring's. */
 static uint64_t chunk_count(const struct staged_comm *staged, const struct comm_call *call,
                             uint64_t left)
 {
     const uint64_t size = (uint64_t)staged->base.comm.size, each = element_bytes(call);
-    const uint64_t most = staged->staging_bytes / ((has_blocks(call) ? size : 1) * each);
-    const uint64_t tree = COMM_TREE_REDUCE_BYTES / each;
+    const uint64_t unit = (has_blocks(call) ? size : 1) * each;
+    const uint64_t most = staged->staging_bytes / unit;
+    const uint64_t special =
+        mics_max_u64(COMM_TREE_REDUCE_BYTES, mics_comm_short_bytes((int)size)) / unit;
 
     if (left <= most)
         return left;
-    if (call->kind != COMM_ALL_REDUCE)
+    if (call->kind != COMM_ALL_REDUCE && call->kind != COMM_REDUCE_SCATTER)
         return most;
-    return (left - most <= tree ? most - tree : most) / size * size;
+    const uint64_t count = left - most <= special ? most - special : most;
+    return call->kind == COMM_ALL_REDUCE ? count / size * size : count;
 }
 
 static void run_in_chunks(const struct staged_comm *staged, struct mics_stream *stream,

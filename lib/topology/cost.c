@@ -3,9 +3,10 @@
  * cost.c - seconds of one operation: measured collectives first, then formulas.
  *
  * Where the ranks are processes, the algorithms are those of lib/comm/mpi: a ring; for short pieces
- * direct messages (a reduction in one round, a gather in log2(m) rounds); for an all-reduce of few
- * bytes a tree. A ring in node order leaves each node once, so a node's cards carry (m-1)/m S in
- * each direction. Groups that share the cards divide their bandwidth.
+ * direct messages (a reduction in one round, a gather in log2(m) rounds); for short data halving
+ * and doubling where m is a power of two, else for an all-reduce of few bytes a tree. A ring in
+ * node order leaves each node once, so a node's cards carry (m-1)/m S in each direction. Groups
+ * that share the cards divide their bandwidth.
  */
 #include "topology/cost.h"
 
@@ -14,9 +15,16 @@
 #include <assert.h>
 #include <math.h>
 
-/* Of lib/comm/mpi: bytes of an all-reduce up to which a tree is used, its arity, and the staging
+/* Of lib/comm: bytes up to which collectives are halved, and pieces of an all-reduce down to which
+ * they are; bytes of an all-reduce up to which a tree is used, its arity, and the staging
  * memory, which the pieces of all ranks must fit for direct messages. */
-enum { TREE_BYTES = 4096, TREE_ARITY = 8, DIRECT_STAGING_BYTES = 8 * (64 * 1024 - 512) };
+enum {
+    HALVING_BYTES = 32768,
+    HALVING_PIECE_BYTES = 2048,
+    TREE_BYTES = 4096,
+    TREE_ARITY = 8,
+    DIRECT_STAGING_BYTES = 8 * (64 * 1024 - 512)
+};
 
 /* Groups per node when groups of one shape cover all ranks, as when a probe measures them. */
 static uint32_t natural_sharing(const struct mics_topology *topology, struct mics_span span)
@@ -167,6 +175,35 @@ static struct mics_collective_time tree_time(const struct mics_topology *topolog
                                              ring_bandwidth(topology, span)};
 }
 
+static bool is_power_of_two(double m)
+{
+    return m > 1 && log2(m) == floor(log2(m));
+}
+
+/* Rounds of distance 1, 2, 4, ... m/2. Those of distances below k stay inside a node. A rank sends
+ * half of the pieces in the first round, a quarter in the second, and so on; an all-reduce whose
+ * pieces have become short sends whole pieces. A gather is the same backwards. */
+static struct mics_collective_time halving_time(const struct mics_topology *topology,
+                                                enum mics_collective collective,
+                                                struct mics_span span, double bytes)
+{
+    const double m = (double)span.nodes * span.per_node, k = span.per_node;
+    struct mics_collective_time time = {0, 0};
+    double part = bytes;
+
+    for (double distance = 1; distance < m; distance *= 2) {
+        const bool inside = distance < k;
+        const bool halved = collective != MICS_ALL_REDUCE || part > HALVING_PIECE_BYTES;
+        const double times = halved && collective == MICS_ALL_REDUCE ? 2 : 1;
+        const struct mics_link *link = inside ? &topology->node_link : &topology->net_link;
+
+        part = halved ? part / 2 : part;
+        time.latency_s += times * link->latency_s;
+        time.transfer_s += times * part * (inside ? 1 : k * span.sharing) / link->bandwidth_bytes;
+    }
+    return time;
+}
+
 static double total(struct mics_collective_time time)
 {
     return time.latency_s + time.transfer_s;
@@ -194,6 +231,8 @@ static struct mics_collective_time process_time(const struct mics_topology *topo
                                                 enum mics_collective collective,
                                                 struct mics_span span, double bytes)
 {
+    if (bytes <= HALVING_BYTES && is_power_of_two((double)span.nodes * span.per_node))
+        return halving_time(topology, collective, span, bytes);
     if (collective != MICS_ALL_REDUCE)
         return exchange_time(topology, collective, span, bytes);
 

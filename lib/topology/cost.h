@@ -10,7 +10,7 @@
  *
  *     (q-1) alpha_net + (m-q) alpha_node + (m-1)/m S / beta
  *
- * and twice that for an all-reduce. Trees and direct messages: cost.c.
+ * and twice that for an all-reduce. Trees, direct messages and halving: cost.c.
  * Computation: see compute.h.
  */
 #ifndef MICS_TOPOLOGY_COST_H

@@ -249,6 +249,9 @@ static void add_to_totals(struct mics_run *run, const struct mics_step_record *r
     run->sum.compute_s += record->compute_s;
     run->sum.comm_s += record->comm_s;
     run->sum.exposed_s += record->exposed_s;
+    run->sum.cpu.own_s += record->cpu.own_s;
+    run->sum.cpu.mpi_s += record->cpu.mpi_s;
+    run->sum.cpu.kernel_s += record->cpu.kernel_s;
     run->slowest_s = fmax(run->slowest_s, record->seconds);
     mics_signals_set_grace(GRACE_S + GRACE_STEPS * run->slowest_s);
 }
@@ -279,6 +282,17 @@ static enum mics_status sample_classes(const struct mics_run *run, struct mics_s
                                  err);
 }
 
+/* CPU time of communication since the last step. Two steps are in flight, so a step's may be
+ * counted in part with the next one. */
+static struct mics_comm_cpu take_cpu(struct mics_run *run)
+{
+    const struct mics_comm_cpu now = mics_comm_cpu_now(), last = run->cpu;
+
+    run->cpu = now;
+    return (struct mics_comm_cpu){now.own_s - last.own_s, now.mpi_s - last.mpi_s,
+                                  now.kernel_s - last.kernel_s};
+}
+
 /* Collect the oldest step and report it. Loss and gradient norm are equal on all ranks, so all
  * ranks fail together if one is not finite. */
 static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_status,
@@ -291,8 +305,9 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
 
     if (status != MICS_OK)
         return mics_run_mark_local(run, status);
+    const struct mics_comm_cpu cpu = take_cpu(run);
     if (run->options.trace)
-        mics_trace_record(run->options.trace, run->options.engine, &result);
+        mics_trace_record(run->options.trace, run->options.engine, &result, &cpu);
     const double seconds = fmax(result.seconds - run->pause_s, 1e-9);
     struct mics_class_times times;
     struct mics_step_record record = {
@@ -305,6 +320,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
         .compute_s = result.overlap.compute_s,
         .comm_s = result.overlap.comm_s,
         .exposed_s = result.overlap.exposed_s,
+        .cpu = cpu,
     };
     run->pause_s = 0;
     run->step = result.step;
@@ -434,6 +450,7 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     if (!*stop && step < run->options.settings->steps)
         mics_signals_resume_grace();
     run->pause_s = mics_now_s() - begin;
+    run->cpu = mics_comm_cpu_now();
     return status;
 }
 
@@ -484,6 +501,7 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     bool stop = false;
 
     mics_signals_set_grace(GRACE_INITIAL_S);
+    run->cpu = mics_comm_cpu_now();
     forward_notes(run);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = run_iteration(run, step, &stop, &rank0_status, err);

@@ -80,6 +80,7 @@ struct mics_run {
     double slowest_s;            /* step */
     struct mics_step_record sum; /* times, over the steps of this run */
     uint64_t counted;            /* steps in `sum` */
+    struct mics_comm_cpu cpu;    /* when the last step was collected, or training went on */
     uint64_t net_bytes;          /* sent between nodes by all ranks; set once all steps are done */
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     struct mics_saver *saver;

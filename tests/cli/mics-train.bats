@@ -264,6 +264,17 @@ wait_for() # file pattern
     grep -q 'no steps left to train' out
 }
 
+@test "train: the CPU time of communication is printed with -v, traced and in the metrics" {
+    run -0 train --steps=4 --out=run -v --sample=0 --trace=trace.json --trace-steps=2-3 --metrics=metrics.jsonl
+    [[ $output =~ CPU\ time\ of\ communication\ per\ step:\ [0-9.]+\ ms\ \(own\ code ]]
+    run -0 jq -c '[.traceEvents[] | select(.ph == "C") | .args | keys] | unique' trace.json
+    [ "$output" = '[["kernel","mpi","own"]]' ]
+    jq -se '[.[] | select(.event == "step" or .event == "end")]
+        | all(.comm_cpu_own_ms >= 0 and .comm_cpu_mpi_ms >= 0 and .comm_cpu_kernel_ms >= 0)' metrics.jsonl
+    jq -se '[.[] | select(.event == "step") | .comm_cpu_own_ms + .comm_cpu_mpi_ms + .comm_cpu_kernel_ms] | add > 0' \
+        metrics.jsonl
+}
+
 @test "train: --trace writes the requested steps of every rank without overlaps" {
     train --steps=5 --out=run -q --trace=trace.json --trace-steps=2-3
     run -0 jq -c '[.traceEvents[] | select(.ph == "X") | .args.step] | unique' trace.json

@@ -218,6 +218,32 @@ static struct mics_comm *reorder(struct checker *c, const char *node_copy)
     return comm;
 }
 
+/* Short data of a power of two of ranks are summed in pairs, then in pairs of pairs, by every
+ * route. */
+static void check_pairs(struct checker *c, struct mics_comm *comm, uint64_t count)
+{
+    const int size = comm->size;
+    float *sums = malloc((size_t)size * sizeof *sums), *data = grab(c, count, sizeof *data);
+
+    for (int rank = 0; rank < size; rank++)
+        sums[rank] = 1.0f / (float)(3 + 7 * rank * rank);
+    for (uint64_t i = 0; i < count; i++)
+        data[i] = sums[comm->rank] / (float)(1 + i);
+    ops->all_reduce(comm, c->stream, data, count, MICS_F32);
+    settle(c, "all_reduce");
+    for (uint64_t i = 0; i < count; i++) {
+        for (int rank = 0; rank < size; rank++)
+            sums[rank] = 1.0f / (float)(3 + 7 * rank * rank) / (float)(1 + i);
+        for (int distance = 1; distance < size; distance *= 2)
+            for (int rank = 0; rank < size; rank += 2 * distance)
+                sums[rank] += sums[rank + distance];
+        EXPECT(data[i] == sums[0], "%d ranks: element %llu of %llu is not summed in pairs", size,
+               (unsigned long long)i, (unsigned long long)count);
+    }
+    drop(c, data);
+    free(sums);
+}
+
 /* Every route gives the same result and counts. */
 static int check_routes(struct checker *c)
 {
@@ -230,6 +256,11 @@ static int check_routes(struct checker *c)
         check_collectives_of(c, comm);
     }
     check_collectives_of(c, copies);
+    for (uint64_t count = 1; count <= 8192 && mics_comm_short_bytes(c->world->size) > 0;
+         count *= 8) {
+        check_pairs(c, comm, count);
+        check_pairs(c, copies, count);
+    }
     for (uint64_t count = 1; count <= 300000; count = count * 4 + 1)
         compare_routes(c, comm, copies, count);
     EXPECT(mics_mpi_direct_limits(comm).gather_bytes * (uint64_t)c->world->size <=

@@ -2,7 +2,7 @@
 /*
  * algorithms.c - ring, tree and direct algorithms as state machines. Progress thread only.
  *
- * Ring and tree are described in backend.h.
+ * Ring and tree are described in backend.h, halving for short data in halving.c.
  *
  * Direct, for pieces too short for a ring. A reduce-scatter sends each piece straight to the rank
  * that keeps it, which adds what it receives in the order of the ring, so the bits are the ring's.
@@ -19,10 +19,8 @@
 
 /* Messages ----------------------------------------------------------------------------------- */
 
-/* `to`: rank in the communicator. An empty message is sent only if `also_empty`; otherwise *request
- * becomes null. */
-static int send_message(struct mpi_comm *comm, const void *data, uint64_t bytes, int to,
-                        bool also_empty, MPI_Request *request)
+int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int to, bool also_empty,
+                  MPI_Request *request)
 {
     const struct mpi_thread *thread = comm->thread;
 
@@ -36,8 +34,8 @@ static int send_message(struct mpi_comm *comm, const void *data, uint64_t bytes,
                      request);
 }
 
-static int receive_message(struct mpi_comm *comm, void *data, uint64_t bytes, int from,
-                           bool also_empty, MPI_Request *request)
+int mics_mpi_receive(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool also_empty,
+                     MPI_Request *request)
 {
     *request = MPI_REQUEST_NULL;
     if (bytes == 0 && !also_empty)
@@ -155,7 +153,7 @@ static int ring_post_receives(struct mpi_comm *comm)
         const struct packet packet = packet_at(comm, index, 2);
         char *to = packet.sum ? comm->staging + slot * comm->segment : packet.data;
 
-        code = receive_message(comm, to, packet.bytes, from, false, &transfer->recvs[slot]);
+        code = mics_mpi_receive(comm, to, packet.bytes, from, false, &transfer->recvs[slot]);
     }
     return code;
 }
@@ -172,8 +170,8 @@ static int ring_post_sends(struct mpi_comm *comm)
         const uint64_t index = transfer->send_posted++;
         const struct packet packet = packet_at(comm, index, 1);
 
-        code = send_message(comm, packet.data, packet.bytes, to, false,
-                            &transfer->sends[index % comm->window]);
+        code = mics_mpi_send(comm, packet.data, packet.bytes, to, false,
+                             &transfer->sends[index % comm->window]);
     }
     return code;
 }
@@ -231,14 +229,14 @@ static int ring_progress(struct mpi_comm *comm, bool *moved, bool *done)
  * each rank forwards what it receives. All-reduce and barrier go up and down, broadcast only down.
  * A broad tree carries one packet; a chain carries many, with several in flight.
  */
-static bool uses_tree(const struct comm_call *call)
+static bool uses_tree(const struct mpi_comm *comm, const struct comm_call *call)
 {
     switch (call->kind) {
     case COMM_BROADCAST:
     case COMM_BARRIER:
         return true;
     case COMM_ALL_REDUCE:
-        return call->bytes <= COMM_TREE_REDUCE_BYTES;
+        return call->bytes <= COMM_TREE_REDUCE_BYTES && !mics_mpi_halves(comm, call, 1);
     default:
         return false;
     }
@@ -272,8 +270,8 @@ static int add_children(struct mpi_comm *comm, bool *moved)
     int code = MPI_SUCCESS, received = 1;
 
     for (int i = 0; !transfer->up_posted && i < transfer->children && code == MPI_SUCCESS; i++)
-        code = receive_message(comm, comm->staging + i * COMM_TREE_REDUCE_BYTES, call->bytes,
-                               transfer->child_ranks[i], true, &transfer->recvs[i]);
+        code = mics_mpi_receive(comm, comm->staging + i * COMM_TREE_REDUCE_BYTES, call->bytes,
+                                transfer->child_ranks[i], true, &transfer->recvs[i]);
     transfer->up_posted = true;
     while (code == MPI_SUCCESS && received && transfer->up_done < transfer->children) {
         code = MPI_Test(&transfer->recvs[transfer->up_done], &received, MPI_STATUS_IGNORE);
@@ -301,8 +299,8 @@ static int tree_go_up(struct mpi_comm *comm, bool *moved)
     }
     if (transfer->up_done == transfer->children) {
         transfer->up_done++;
-        code = send_message(comm, call->recv, call->bytes, transfer->parent, true,
-                            &transfer->sends[0]);
+        code = mics_mpi_send(comm, call->recv, call->bytes, transfer->parent, true,
+                             &transfer->sends[0]);
     }
     if (code == MPI_SUCCESS)
         code = MPI_Test(&transfer->sends[0], &sent, MPI_STATUS_IGNORE);
@@ -335,8 +333,8 @@ static int receive_down(struct mpi_comm *comm, int *received)
         uint64_t bytes, index = transfer->recv_posted++;
         char *data = tree_packet(transfer, index, &bytes);
 
-        code = receive_message(comm, data, bytes, transfer->parent, true,
-                               &transfer->recvs[index % COMM_MPI_WINDOW]);
+        code = mics_mpi_receive(comm, data, bytes, transfer->parent, true,
+                                &transfer->recvs[index % COMM_MPI_WINDOW]);
     }
     if (code == MPI_SUCCESS && transfer->recv_done < transfer->recv_posted)
         code = MPI_Test(&transfer->recvs[transfer->recv_done % COMM_MPI_WINDOW], received,
@@ -362,8 +360,8 @@ static int send_down(struct mpi_comm *comm, int *sent)
         char *data = tree_packet(transfer, index, &bytes);
 
         for (int i = 0; i < transfer->children && code == MPI_SUCCESS; i++)
-            code = send_message(comm, data, bytes, transfer->child_ranks[i], true,
-                                down_request(transfer, index, i));
+            code = mics_mpi_send(comm, data, bytes, transfer->child_ranks[i], true,
+                                 down_request(transfer, index, i));
         if (code != MPI_SUCCESS)
             return code;
     }
@@ -453,11 +451,11 @@ static int post_reduction(struct mpi_comm *comm)
     int code = MPI_SUCCESS;
 
     for (int i = 1; i < size && code == MPI_SUCCESS; i++)
-        code = receive_message(comm, comm->staging + (uint64_t)(i - 1) * bytes, bytes,
-                               comm_mod(rank + i, size), false, &comm->requests[i - 1]);
+        code = mics_mpi_receive(comm, comm->staging + (uint64_t)(i - 1) * bytes, bytes,
+                                comm_mod(rank + i, size), false, &comm->requests[i - 1]);
     for (int i = 1; i < size && code == MPI_SUCCESS; i++)
-        code = send_message(comm, piece_at(comm, -i), bytes, comm_mod(rank - i, size), false,
-                            &comm->requests[size - 2 + i]);
+        code = mics_mpi_send(comm, piece_at(comm, -i), bytes, comm_mod(rank - i, size), false,
+                             &comm->requests[size - 2 + i]);
     comm->transfer.request_count = 2 * (size - 1);
     return code;
 }
@@ -494,16 +492,16 @@ static int post_round(struct mpi_comm *comm)
     const int size = comm->base.comm.size, rank = comm->base.comm.rank;
     const int distance = comm->transfer.distance, pieces = round_pieces(comm);
     const uint64_t each = comm->transfer.piece_bytes, bytes = (uint64_t)pieces * each;
-    const int code = receive_message(comm, comm->staging + bytes, bytes,
-                                     comm_mod(rank + distance, size), false, &comm->requests[0]);
+    const int code = mics_mpi_receive(comm, comm->staging + bytes, bytes,
+                                      comm_mod(rank + distance, size), false, &comm->requests[0]);
 
     if (code != MPI_SUCCESS)
         return code;
     for (int i = 0; i < pieces; i++)
         memcpy(comm->staging + (uint64_t)i * each, piece_at(comm, i), each);
     comm->transfer.request_count = 2;
-    return send_message(comm, comm->staging, bytes, comm_mod(rank - distance, size), false,
-                        &comm->requests[1]);
+    return mics_mpi_send(comm, comm->staging, bytes, comm_mod(rank - distance, size), false,
+                         &comm->requests[1]);
 }
 
 static void unpack_round(struct mpi_comm *comm)
@@ -551,12 +549,25 @@ static int direct_progress(struct mpi_comm *comm, bool *moved, bool *done)
     return MPI_SUCCESS;
 }
 
+/* Doubling gathers pieces in as many rounds as direct, and moves most of them inside the nodes. */
+static void short_begin(struct mpi_comm *comm)
+{
+    if (comm->transfer.calls->kind == COMM_ALL_GATHER &&
+        mics_comm_short_bytes(comm->base.comm.size) > 0)
+        mics_mpi_halving_begin(comm);
+    else
+        direct_begin(comm);
+}
+
 /* Selection ---------------------------------------------------------------------------------- */
 
-bool mics_mpi_can_coalesce(const struct comm_call *calls, int count)
+/* The order of a sum must not depend on the other calls of its batch. */
+bool mics_mpi_can_coalesce(const struct mpi_comm *comm, const struct comm_call *calls, int count)
 {
+    const bool halves = mics_mpi_halves(comm, &calls[0], 1);
+
     for (int i = 0; i < count; i++)
-        if (uses_tree(&calls[i]))
+        if (uses_tree(comm, &calls[i]) || mics_mpi_halves(comm, &calls[i], 1) != halves)
             return false;
     return true;
 }
@@ -566,10 +577,12 @@ void mics_mpi_transfer_begin(struct mpi_comm *comm)
     const struct mpi_request *request = comm->head;
 
     comm->transfer = (struct mpi_transfer){.calls = request->calls, .count = request->count};
-    if (uses_tree(request->calls))
+    if (mics_mpi_halves(comm, request->calls, request->count))
+        mics_mpi_halving_begin(comm);
+    else if (uses_tree(comm, request->calls))
         tree_begin(comm);
     else if (request->count == 1 && uses_direct(comm, request->calls))
-        direct_begin(comm);
+        short_begin(comm);
     else
         ring_begin(comm);
 }
@@ -581,6 +594,8 @@ int mics_mpi_transfer_progress(struct mpi_comm *comm, bool *moved, bool *done)
         return tree_progress(comm, moved, done);
     case MPI_ALGORITHM_DIRECT:
         return direct_progress(comm, moved, done);
+    case MPI_ALGORITHM_HALVING:
+        return mics_mpi_halving_progress(comm, moved, done);
     default:
         return ring_progress(comm, moved, done);
     }

@@ -9,6 +9,7 @@
 
 static_assert(COMM_MPI_STAGING <= MICS_COMM_STAGING_BYTES, "the bound in comm.h holds");
 static_assert(COMM_TREE_ARITY * COMM_TREE_REDUCE_BYTES <= COMM_MPI_STAGING, "all children fit");
+static_assert((int)MICS_COMM_GROUP_MAX * COMM_HALVING_BYTES <= COMM_MPI_STAGING, "a batch fits");
 static_assert((int)COMM_TREE_BROADCAST_BYTES <= (int)COMM_MPI_SEGMENT,
               "a broad tree carries one packet");
 static_assert((int)COMM_MPI_NODE_WINDOW * COMM_MPI_NODE_SEGMENT <= (int)COMM_MPI_STAGING,
@@ -29,7 +30,7 @@ static enum mics_status mpi_execute(struct comm_base *base, const struct comm_ca
                                     int count, struct comm_sent *sent, struct mics_err *err)
 {
     struct mpi_comm *comm = (struct mpi_comm *)base;
-    const int step = mics_mpi_can_coalesce(calls, count) ? count : 1;
+    const int step = mics_mpi_can_coalesce(comm, calls, count) ? count : 1;
     enum mics_status status = MICS_OK;
 
     if (comm->broken)

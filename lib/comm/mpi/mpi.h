@@ -11,6 +11,7 @@
  *   mpi.c         communicators: table, split, allocation
  *   thread.c      the progress thread
  *   algorithms.c  ring, tree and direct algorithms
+ *   halving.c     halving and doubling of short data
  *   tune.c        selects between ring and direct by measurement
  *   node.c        copies between the processes of one node, which replace messages there
  *   heartbeat.c   status words of ranks
@@ -61,12 +62,17 @@ struct mpi_request {
     struct mics_err err;
 };
 
-enum mpi_algorithm { MPI_ALGORITHM_RING, MPI_ALGORITHM_TREE, MPI_ALGORITHM_DIRECT };
+enum mpi_algorithm {
+    MPI_ALGORITHM_RING,
+    MPI_ALGORITHM_TREE,
+    MPI_ALGORITHM_DIRECT,
+    MPI_ALGORITHM_HALVING
+};
 
 /* State of the request at the head of a communicator's queue. Progress thread only. */
 struct mpi_transfer {
     const struct comm_call *calls; /* [count] */
-    int count;                     /* more than 1 only for the ring */
+    int count;                     /* more than 1 only for the ring and halving */
     enum mpi_algorithm algorithm;
 
     /* Ring and tree: packets are numbered in the order of sending. */
@@ -83,11 +89,12 @@ struct mpi_transfer {
     int up_done; /* children added, plus 1 when the sum was sent to the parent */
     bool up_posted, up;
 
-    /* Direct. */
-    uint64_t piece_bytes;
-    bool reducing;     /* the reduction is still to be finished */
-    int distance;      /* of the current round of the gather, in ranks */
-    int request_count; /* messages in flight */
+    /* Direct and halving. */
+    uint64_t piece_bytes;   /* direct */
+    uint64_t message_bytes; /* halving: sent in the current round */
+    bool reducing;          /* the reduction is still to be finished */
+    int distance;           /* of the current round, in ranks; direct: of the gather */
+    int request_count;      /* messages in flight */
 
     MPI_Request sends[COMM_TREE_ARITY], recvs[COMM_TREE_ARITY];
 };
@@ -159,14 +166,26 @@ enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct com
                                          int count, struct comm_sent *sent, struct mics_err *err);
 _Noreturn void mics_mpi_thread_abort(struct mpi_thread *thread, int code);
 
-/* algorithms.c. Can the calls be one transfer? Only the ring carries several; the tree sums in
- * another order than the ring. */
-bool mics_mpi_can_coalesce(const struct comm_call *calls, int count);
+/* algorithms.c. Can the calls be one transfer? The ring and halving carry several, but they sum in
+ * different orders; the tree carries one. */
+bool mics_mpi_can_coalesce(const struct mpi_comm *comm, const struct comm_call *calls, int count);
 /* Prepare the transfer of the communicator's first request. */
 void mics_mpi_transfer_begin(struct mpi_comm *comm);
 /* Do what can be done without waiting. Sets *moved if anything was done, *done when the transfer is
  * complete. Returns MPI's error code. */
 int mics_mpi_transfer_progress(struct mpi_comm *comm, bool *moved, bool *done);
+
+/* One message of a transfer. `to` and `from`: ranks in the communicator. An empty one is sent
+ * only if `also_empty`; otherwise *request becomes null. */
+int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int to, bool also_empty,
+                  MPI_Request *request);
+int mics_mpi_receive(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool also_empty,
+                     MPI_Request *request);
+
+/* halving.c. Are all of the calls halved? begin and progress as those of the transfer. */
+bool mics_mpi_halves(const struct mpi_comm *comm, const struct comm_call *calls, int count);
+void mics_mpi_halving_begin(struct mpi_comm *comm);
+int mics_mpi_halving_progress(struct mpi_comm *comm, bool *moved, bool *done);
 
 /* heartbeat.c. progress: called often, in the progress thread. */
 extern const struct mics_comm_heartbeat_ops mics_mpi_heartbeat_ops;

@@ -9,8 +9,8 @@
  * end. MPI and the progress thread take no part, and a rank that waits sleeps in the kernel
  * (futex(2)).
  *
- * Sums are taken in the order of the ring and the tree of backend.h, and the bytes counted are
- * theirs: neither bits nor counts tell which way a collective went.
+ * Sums are taken in the order of the ring, the tree and the halving of backend.h, and the bytes
+ * counted are theirs: neither bits nor counts tell which way a collective went.
  *
  * A rank that has died is waited for, as in every other collective: whoever watches the job names
  * it and ends the job.
@@ -274,6 +274,35 @@ static enum mics_status sum_ranks(struct mpi_comm *comm, const struct comm_call 
     return status;
 }
 
+/* out[bytes] = sum over ranks of their data at `offset`, in the order of halving. `own`: this
+ * rank's summand; may be `out`. */
+static enum mics_status sum_pairs(struct mpi_comm *comm, const struct comm_call *call, int index,
+                                  uint64_t offset, const char *own, char *out, uint64_t bytes,
+                                  struct mics_err *err)
+{
+    const int size = comm->base.comm.size, self = comm->base.comm.rank;
+    const uint64_t room = COMM_MPI_STAGING / (uint64_t)size / ALIGNMENT * ALIGNMENT;
+    enum mics_status status = MICS_OK;
+
+    for (uint64_t begin = 0; begin < bytes && status == MICS_OK; begin += room) {
+        const uint64_t part = mics_min_u64(room, bytes - begin);
+
+        memcpy(comm->staging + (uint64_t)self * room, own + begin, part);
+        for (int rank = 0; rank < size && status == MICS_OK; rank++)
+            if (rank != self)
+                status = read_rank(comm, rank, index, offset + begin,
+                                   comm->staging + (uint64_t)rank * room, part, err);
+        for (int distance = 1; distance < size; distance *= 2)
+            for (int rank = 0; rank < size; rank += 2 * distance)
+                mics_comm_accumulate(comm->staging + (uint64_t)rank * room,
+                                     comm->staging + (uint64_t)(rank + distance) * room,
+                                     part / mics_dtype_bytes(call->dtype), call->dtype);
+        if (status == MICS_OK)
+            memcpy(out + begin, comm->staging, part);
+    }
+    return status;
+}
+
 static enum mics_status meet_all(const struct mpi_comm *comm, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
@@ -291,8 +320,12 @@ static enum mics_status scatter(struct mpi_comm *comm, const struct comm_call *c
 
     if (status != MICS_OK)
         return status;
-    return sum_ranks(comm, call, index, comm->base.comm.rank, offset, (char *)call->send + offset,
-                     call->recv, call->bytes, err);
+
+    char *own = (char *)call->send + offset;
+    if (mics_comm_is_short(comm->base.comm.size, call))
+        return sum_pairs(comm, call, index, offset, own, call->recv, call->bytes, err);
+    return sum_ranks(comm, call, index, comm->base.comm.rank, offset, own, call->recv, call->bytes,
+                     err);
 }
 
 /* Each child's sum is complete when its parent adds it, since children have higher numbers. */
@@ -322,6 +355,8 @@ static enum mics_status sum_piece(struct mpi_comm *comm, const struct comm_call 
     const uint64_t each = mics_dtype_bytes(call->dtype);
     char *own = (char *)call->recv + piece.begin * each;
 
+    if (mics_comm_is_short(comm->base.comm.size, call))
+        return sum_pairs(comm, call, index, piece.begin * each, own, own, piece.count * each, err);
     return sum_ranks(comm, call, index, owner, piece.begin * each, own, own, piece.count * each,
                      err);
 }
@@ -334,7 +369,11 @@ static enum mics_status reduce(struct mpi_comm *comm, const struct comm_call *ca
 
     if (status != MICS_OK || call->bytes == 0)
         return status;
-    if (call->bytes <= COMM_TREE_REDUCE_BYTES) { /* the only call of its batch, and short */
+    if (whole && mics_comm_is_short(comm->base.comm.size, call))
+        return sum_pairs(comm, call, index, 0, call->recv, call->recv, call->bytes, err);
+    if (call->bytes <= COMM_TREE_REDUCE_BYTES &&
+        !mics_comm_is_short(comm->base.comm.size,
+                            call)) { /* the only call of its batch, and short */
         sum_by_tree(comm, call);
         return MICS_OK;
     }

@@ -10,6 +10,7 @@
 #include "comm/mpi/mpi.h"
 
 #include "base/clock.h"
+#include "comm/cpu_time.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -69,6 +70,7 @@ static void complete_request(struct mpi_thread *thread, struct mpi_request *requ
     const enum mics_status status =
         code == MPI_SUCCESS ? MICS_OK : mpi_failure(&request->err, "MPI", code);
 
+    mics_comm_cpu_publish();
     pthread_mutex_lock(&thread->lock);
     request->status = status;
     request->done = true;

@@ -70,11 +70,15 @@ static enum mics_status tune_kind(struct mpi_comm *comm, enum comm_call_kind kin
 {
     struct comm_call call = {.kind = kind, .dtype = MICS_F32, .send = memory, .recv = memory};
     enum mics_status status = MICS_OK;
+    const int size = comm->base.comm.size;
     double ratio = 0;
     uint64_t best = 0;
 
-    for (uint64_t bytes = FIRST_BYTES; bytes <= longest_piece(comm) && ratio < slower;
-         bytes *= GROWTH) {
+    uint64_t bytes = FIRST_BYTES;
+
+    while (bytes <= mics_comm_short_bytes(size) / (uint64_t)size)
+        bytes *= GROWTH;
+    for (; bytes <= longest_piece(comm) && ratio < slower; bytes *= GROWTH) {
         call.bytes = bytes;
         call.count = bytes / sizeof(float);
         char *own = memory + (uint64_t)comm->base.comm.block * bytes;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * trace.c - Chrome's trace event format: M events name processes and threads, X events have a start
- * and a duration in microseconds. Start and end are rounded to nanoseconds separately, so that
- * operations that follow each other still do so in the trace.
+ * and a duration in microseconds, C events are values. Start and end are rounded to nanoseconds
+ * separately, so that operations that follow each other still do so in the trace.
  */
 #include "plan/schedule/trace.h"
 
@@ -80,6 +80,17 @@ void mics_trace_step(struct mics_trace_writer *writer, uint32_t pid, uint64_t st
     for (uint32_t i = 0; i < timeline->op_count; i++)
         print_op(writer, pid, step, &writer->schedule->ops[i], at_s + timeline->start[i],
                  at_s + timeline->end[i]);
+}
+
+void mics_trace_comm_cpu(struct mics_trace_writer *writer, uint32_t pid, double at_s, double own_s,
+                         double mpi_s, double kernel_s)
+{
+    separate(writer);
+    fprintf(writer->out, "{\"ph\":\"C\",\"name\":\"CPU ms of communication\",\"pid\":%" PRIu32,
+            pid);
+    print_us(writer, "ts", llround(at_s * 1e9));
+    fprintf(writer->out, ",\"args\":{\"own\":%.3f,\"mpi\":%.3f,\"kernel\":%.3f}}", 1e3 * own_s,
+            1e3 * mpi_s, 1e3 * kernel_s);
 }
 
 enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics_err *err)

@@ -31,6 +31,10 @@ void mics_trace_process(struct mics_trace_writer *writer, uint32_t pid, const ch
 void mics_trace_step(struct mics_trace_writer *writer, uint32_t pid, uint64_t step,
                      const struct mics_timeline *timeline, double at_s);
 
+/* A counter: the CPU seconds that a step's communication took, in own code, MPI and the kernel. */
+void mics_trace_comm_cpu(struct mics_trace_writer *writer, uint32_t pid, double at_s, double own_s,
+                         double mpi_s, double kernel_s);
+
 /* Complete the document. MICS_ERR_IO: part of it could not be written. */
 enum mics_status mics_trace_finish(struct mics_trace_writer *writer, struct mics_err *err);
 

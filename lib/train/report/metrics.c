@@ -121,6 +121,9 @@ enum mics_status mics_metrics_step(struct mics_metrics *metrics,
     put_number(out, "comm_ms", 1e3 * record->comm_s);
     put_number(out, "exposed_ms", 1e3 * record->exposed_s);
     put_number(out, "hidden_ms", 1e3 * (record->comm_s - record->exposed_s));
+    put_number(out, "comm_cpu_own_ms", 1e3 * record->cpu.own_s);
+    put_number(out, "comm_cpu_mpi_ms", 1e3 * record->cpu.mpi_s);
+    put_number(out, "comm_cpu_kernel_ms", 1e3 * record->cpu.kernel_s);
     putc('}', out);
     return end_line(metrics, err);
 }

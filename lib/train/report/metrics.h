@@ -19,6 +19,7 @@
 #ifndef MICS_TRAIN_REPORT_METRICS_H
 #define MICS_TRAIN_REPORT_METRICS_H
 
+#include "comm/comm.h"
 #include "plan/op_class.h"
 
 #include <jansson.h>
@@ -32,6 +33,7 @@ struct mics_step_record {
     double loss, lr, grad_norm;
     double seconds, tokens_per_s;
     double compute_s, comm_s, exposed_s; /* of rank 0's timeline */
+    struct mics_comm_cpu cpu;            /* of rank 0, for communication */
     /* The same by class; NULL: not sampled in this step. */
     const struct mics_class_times *classes;
 };

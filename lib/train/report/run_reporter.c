@@ -138,14 +138,18 @@ static json_t *event_end(const struct mics_run *run, const char *reason)
     const struct mics_step_record *sum = &run->sum;
     const double steps = run->counted ? (double)run->counted : NAN;
 
-    return json_pack("{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:I,s:s,s:I,s:I}", "event", "end", "step",
-                     (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->counted,
-                     "recent_loss", mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
-                     mics_metrics_number(1e3 * sum->compute_s / steps), "exposed_ms",
-                     mics_metrics_number(1e3 * sum->exposed_s / steps), "hidden_ms",
-                     mics_metrics_number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "net_bytes",
-                     (json_int_t)run->net_bytes, "path", run->last_checkpoint, "peak_rss_bytes",
-                     (json_int_t)peak_rss_bytes(), "skipped", (json_int_t)run->nonfinite);
+    return json_pack(
+        "{s:s,s:I,s:s,s:I,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:I,s:I}", "event", "end", "step",
+        (json_int_t)run->step, "reason", reason, "steps", (json_int_t)run->counted, "recent_loss",
+        mics_metrics_number(mics_run_recent_loss(run)), "compute_ms",
+        mics_metrics_number(1e3 * sum->compute_s / steps), "exposed_ms",
+        mics_metrics_number(1e3 * sum->exposed_s / steps), "hidden_ms",
+        mics_metrics_number(1e3 * (sum->comm_s - sum->exposed_s) / steps), "comm_cpu_own_ms",
+        mics_metrics_number(1e3 * sum->cpu.own_s / steps), "comm_cpu_mpi_ms",
+        mics_metrics_number(1e3 * sum->cpu.mpi_s / steps), "comm_cpu_kernel_ms",
+        mics_metrics_number(1e3 * sum->cpu.kernel_s / steps), "net_bytes",
+        (json_int_t)run->net_bytes, "path", run->last_checkpoint, "peak_rss_bytes",
+        (json_int_t)peak_rss_bytes(), "skipped", (json_int_t)run->nonfinite);
 }
 
 static enum mics_status flush(const struct mics_run_reporter *reporter, struct mics_err *err)
@@ -387,7 +391,7 @@ enum mics_status mics_run_reporter_end(struct mics_run_reporter *reporter, enum 
     mics_outputs_event(&reporter->outputs, event_end(reporter->run, reason));
     if (!reporter->out)
         return MICS_OK;
-    mics_run_text_end(reporter->out, reporter->run);
+    mics_run_text_end(reporter->out, reporter->run, reporter->verbose);
     status = print_check(reporter, err);
     return status == MICS_OK ? flush(reporter, err) : status;
 }

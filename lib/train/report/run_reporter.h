@@ -10,11 +10,12 @@
 #include <limits.h>
 #include <stdio.h>
 
-/* The caller sets run, out, is_terminal, log_every and warn; the rest is zero. */
+/* The caller sets run, out, is_terminal, verbose, log_every and warn; the rest is zero. */
 struct mics_run_reporter {
     const struct mics_run *run;
     FILE *out;                      /* text for people; NULL: none */
     bool is_terminal;               /* and a person reads it */
+    bool verbose;                   /* also print the CPU time of communication */
     uint64_t log_every;             /* steps between printed lines; 0: by time. The first and the
                                      * last step are always printed */
     void (*warn)(const char *text); /* of files that cannot be written; may be NULL */

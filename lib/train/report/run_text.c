@@ -161,7 +161,15 @@ static void print_traffic(FILE *out, const struct mics_run *run)
                 mics_format_bytes((uint64_t)per_step_and_node, buf[1], sizeof buf[1]));
 }
 
-void mics_run_text_end(FILE *out, const struct mics_run *run)
+static void print_cpu(FILE *out, const struct mics_comm_cpu *sum, double steps)
+{
+    fprintf(out,
+            "CPU time of communication per step: %.1f ms (own code %.1f, MPI %.1f, kernel %.1f)\n",
+            1e3 * (sum->own_s + sum->mpi_s + sum->kernel_s) / steps, 1e3 * sum->own_s / steps,
+            1e3 * sum->mpi_s / steps, 1e3 * sum->kernel_s / steps);
+}
+
+void mics_run_text_end(FILE *out, const struct mics_run *run, bool verbose)
 {
     const struct mics_step_record *sum = &run->sum;
     const double steps = (double)run->counted;
@@ -177,6 +185,8 @@ void mics_run_text_end(FILE *out, const struct mics_run *run)
                 "communication per step: %.1f ms exposed, %.1f ms hidden; computation: %.1f ms\n",
                 1e3 * sum->exposed_s / steps, 1e3 * (sum->comm_s - sum->exposed_s) / steps,
                 1e3 * sum->compute_s / steps);
+        if (verbose && run->options.world->size > 1)
+            print_cpu(out, &sum->cpu, steps);
         print_traffic(out, run);
     }
     if (run->nonfinite > 0)

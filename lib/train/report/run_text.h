@@ -18,8 +18,9 @@ void mics_run_text_step_header(FILE *out);
 void mics_run_text_step(FILE *out, const struct mics_step_record *record, double epoch,
                         double remaining_s);
 
-/* Steps, mean loss, communication exposed and hidden, the checkpoint's path. */
-void mics_run_text_end(FILE *out, const struct mics_run *run);
+/* Steps, mean loss, communication exposed and hidden (`verbose`: and its CPU time), the
+ * checkpoint's path. */
+void mics_run_text_end(FILE *out, const struct mics_run *run, bool verbose);
 
 /* "12:05", "3:04:05", "2d 03h", "-" for NAN; at most 8 characters. Returns buf[32]. */
 char *mics_run_format_remaining(double seconds, char buf[32]);

@@ -9,10 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { BEGINNING, CPU_OWN, CPU_MPI, CPU_KERNEL, FIRST_TIME };
+
 /* Doubles per recorded step. */
 static size_t doubles_per_step(const struct mics_trace *trace)
 {
-    return 1 + 2 * (size_t)trace->op_count;
+    return FIRST_TIME + 2 * (size_t)trace->op_count;
 }
 
 enum mics_status mics_trace_open(struct mics_trace *trace, const struct mics_engine *engine,
@@ -41,16 +43,19 @@ void mics_trace_close(struct mics_trace *trace)
 }
 
 void mics_trace_record(struct mics_trace *trace, const struct mics_engine *engine,
-                       const struct mics_step_result *result)
+                       const struct mics_step_result *result, const struct mics_comm_cpu *cpu)
 {
     const struct mics_timeline *timeline = mics_engine_timeline(engine);
     double *times = trace->times + trace->recorded * doubles_per_step(trace);
 
     if (result->step < trace->first || result->step > trace->last)
         return;
-    times[0] = result->begin_s - trace->origin_s;
-    memcpy(times + 1, timeline->start, trace->op_count * sizeof *times);
-    memcpy(times + 1 + trace->op_count, timeline->end, trace->op_count * sizeof *times);
+    times[BEGINNING] = result->begin_s - trace->origin_s;
+    times[CPU_OWN] = cpu->own_s;
+    times[CPU_MPI] = cpu->mpi_s;
+    times[CPU_KERNEL] = cpu->kernel_s;
+    memcpy(times + FIRST_TIME, timeline->start, trace->op_count * sizeof *times);
+    memcpy(times + FIRST_TIME + trace->op_count, timeline->end, trace->op_count * sizeof *times);
     trace->steps[trace->recorded++] = result->step;
 }
 
@@ -67,10 +72,13 @@ static enum mics_status write_step(const struct mics_trace *trace, uint32_t inde
         return status;
     for (int rank = 0; rank < control->size; rank++) {
         double *times = all + (size_t)rank * size;
-        const struct mics_timeline timeline = {
-            .op_count = trace->op_count, .start = times + 1, .end = times + 1 + trace->op_count};
+        const struct mics_timeline timeline = {.op_count = trace->op_count,
+                                               .start = times + FIRST_TIME,
+                                               .end = times + FIRST_TIME + trace->op_count};
 
-        mics_trace_step(writer, (uint32_t)rank, trace->steps[index], &timeline, times[0]);
+        mics_trace_step(writer, (uint32_t)rank, trace->steps[index], &timeline, times[BEGINNING]);
+        mics_trace_comm_cpu(writer, (uint32_t)rank, times[BEGINNING], times[CPU_OWN],
+                            times[CPU_MPI], times[CPU_KERNEL]);
     }
     return MICS_OK;
 }

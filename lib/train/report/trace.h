@@ -14,7 +14,8 @@ struct mics_trace {
     uint64_t first, last; /* steps to record */
     uint32_t op_count, recorded;
     uint64_t *steps; /* [last - first + 1]; the first `recorded` are set */
-    double *times;   /* of each recorded step: its beginning, op_count starts, op_count ends */
+    double *times;   /* of each recorded step: its beginning, CPU time of communication (own, MPI,
+                      * kernel), op_count starts, op_count ends */
     double origin_s; /* the barrier, on this rank's clock */
 };
 
@@ -26,7 +27,7 @@ void mics_trace_close(struct mics_trace *trace);
 
 /* Record the step that was just collected, if it is in [first, last]. Allocates nothing. */
 void mics_trace_record(struct mics_trace *trace, const struct mics_engine *engine,
-                       const struct mics_step_result *result);
+                       const struct mics_step_result *result, const struct mics_comm_cpu *cpu);
 
 /* Write the recorded steps of all ranks to `path` on rank 0, completely or not at all, and as many
  * predicted steps of the plan as a process after those of the ranks. Collective; the status is that

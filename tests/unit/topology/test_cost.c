@@ -50,17 +50,17 @@ static void a_piece_crosses_the_network_once_for_each_other_node(void)
 static void short_pieces_are_sent_directly(void)
 {
     const struct mics_topology topology = make();
-    const struct mics_span node = {1, 8, 1}, nodes = {4, 8, 1};
+    const struct mics_span node = {1, 6, 1}, nodes = {3, 8, 1};
 
-    /* 8 ranks gather in 3 rounds, 32 in 5, and reduce in one. */
-    CHECK_NEAR(gather(&topology, 1, 8, 1, 0), 3e-6, 1e-15);
+    /* 6 ranks gather in 3 rounds, 24 in 5, and reduce in one. */
+    CHECK_NEAR(gather(&topology, 1, 6, 1, 0), 3e-6, 1e-15);
     CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, node, 0), 1e-6, 1e-15);
     CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, nodes, 0), 20e-6, 1e-15);
-    /* Each of a node's 8 ranks gets 3/4 of the bytes from other nodes, over one card. The ring
-     * takes 88 us of latency, 3.1 us of transfer. */
-    CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, nodes, 32000),
-               20e-6 + 8 * 24000 / 10e9, 1e-15);
-    CHECK_NEAR(gather(&topology, 4, 8, 1, 32000), 88e-6 + 31000 / 10e9, 1e-15);
+    /* Each of a node's 8 ranks gets 2/3 of the bytes from other nodes, over one card. The ring
+     * takes 61 us of latency, 2.3 us of transfer. */
+    CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, nodes, 24000),
+               20e-6 + 8 * 16000 / 10e9, 1e-15);
+    CHECK_NEAR(gather(&topology, 3, 8, 1, 24000), 61e-6 + 23000 / 10e9, 1e-15);
 }
 
 static void only_the_transfer_grows_with_the_bytes(void)
@@ -113,12 +113,33 @@ static void a_large_all_reduce_is_two_rings(void)
 static void a_small_all_reduce_waits_for_the_depth_of_a_tree(void)
 {
     const struct mics_topology topology = make();
-    const struct mics_span span = {1024, 8, 1};
+    const struct mics_span span = {1023, 8, 1};
     const double seconds = mics_cost_collective(&topology, MICS_ALL_REDUCE, span, 8);
 
     /* Ranks with 8 children each: 5 levels. */
     CHECK(seconds >= 2 * 5 * topology.net_link.latency_s);
     CHECK(seconds < 2 * 5.01 * topology.net_link.latency_s);
+}
+
+static void short_data_of_a_power_of_two_of_ranks_are_halved(void)
+{
+    const struct mics_topology topology = make();
+    const struct mics_span span = {4, 8, 1}, odd = {3, 8, 1};
+    const double rounds = 3 * topology.node_link.latency_s + 2 * topology.net_link.latency_s;
+    const double net = 8 * (512.0 + 256) / topology.net_link.bandwidth_bytes;
+    const double node = (2048.0 + 1024 + 4096) / topology.node_link.bandwidth_bytes;
+
+    CHECK_NEAR(mics_cost_collective(&topology, MICS_REDUCE_SCATTER, span, 8192),
+               rounds + net + node, 1e-12);
+    CHECK_NEAR(mics_cost_collective(&topology, MICS_ALL_GATHER, span, 8192), rounds + net + node,
+               1e-12);
+    /* Halved twice, down to 2 KiB; then whole pieces. */
+    CHECK_NEAR(mics_cost_collective(&topology, MICS_ALL_REDUCE, span, 8192),
+               rounds + 2 * topology.node_link.latency_s +
+                   (2 * (4096.0 + 2048) + 2048) / topology.node_link.bandwidth_bytes +
+                   8 * 2 * 2048.0 / topology.net_link.bandwidth_bytes,
+               1e-12);
+    CHECK(mics_cost_collective(&topology, MICS_ALL_REDUCE, odd, 8) > rounds);
 }
 
 static void a_measured_collective_of_that_shape_is_preferred(void)
@@ -219,6 +240,7 @@ int main(void)
     TAP_RUN(a_hierarchy_beats_the_flat_ring_across_nodes);
     TAP_RUN(a_large_all_reduce_is_two_rings);
     TAP_RUN(a_small_all_reduce_waits_for_the_depth_of_a_tree);
+    TAP_RUN(short_data_of_a_power_of_two_of_ranks_are_halved);
     TAP_RUN(a_measured_collective_of_that_shape_is_preferred);
     TAP_RUN(measured_sizes_override_the_fit);
     TAP_RUN(flat_exchanges_are_measured_collectives_too);
