@@ -40,7 +40,7 @@ bool mics_comm_is_short(int size, const struct comm_call *call)
     case COMM_REDUCE_SCATTER:
         return call->bytes > 0 && call->bytes <= limit / (uint64_t)size;
     case COMM_ALL_REDUCE:
-        return call->bytes > 0 && call->bytes <= limit;
+        return call->bytes >= COMM_HALVING_FROM_BYTES && call->bytes <= limit;
     default:
         return false;
     }
@@ -91,7 +91,7 @@ uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics
 
     if (size == 1)
         return 0;
-    if (total <= mics_comm_short_bytes(size))
+    if (total >= COMM_HALVING_FROM_BYTES && total <= mics_comm_short_bytes(size))
         return each * halving_sent(size, rank, count, all_reduce_pieces(size, total));
     if (total <= COMM_TREE_REDUCE_BYTES) {
         const uint64_t children = (uint64_t)mics_comm_children(rank, size, COMM_TREE_ARITY).count;

@@ -15,11 +15,12 @@
 #include <assert.h>
 #include <math.h>
 
-/* Of lib/comm: bytes up to which collectives are halved, and pieces of an all-reduce down to which
- * they are; bytes of an all-reduce up to which a tree is used, its arity, and the staging
+/* Of lib/comm: bytes up to which collectives are halved, from which all-reduces are, and pieces of
+ * an all-reduce down to which they are; bytes of an all-reduce up to which a tree is used, its arity, and the staging
  * memory, which the pieces of all ranks must fit for direct messages. */
 enum {
     HALVING_BYTES = 32768,
+    HALVING_FROM_BYTES = 1025,
     HALVING_PIECE_BYTES = 2048,
     TREE_BYTES = 4096,
     TREE_ARITY = 8,
@@ -231,7 +232,8 @@ static struct mics_collective_time process_time(const struct mics_topology *topo
                                                 enum mics_collective collective,
                                                 struct mics_span span, double bytes)
 {
-    if (bytes <= HALVING_BYTES && is_power_of_two((double)span.nodes * span.per_node))
+    if (bytes <= HALVING_BYTES && is_power_of_two((double)span.nodes * span.per_node) &&
+        (collective != MICS_ALL_REDUCE || bytes >= HALVING_FROM_BYTES))
         return halving_time(topology, collective, span, bytes);
     if (collective != MICS_ALL_REDUCE)
         return exchange_time(topology, collective, span, bytes);

@@ -256,8 +256,8 @@ static int check_routes(struct checker *c)
         check_collectives_of(c, comm);
     }
     check_collectives_of(c, copies);
-    for (uint64_t count = 1; count <= 8192 && mics_comm_short_bytes(c->world->size) > 0;
-         count *= 8) {
+    for (uint64_t count = 257; count <= 8192 && mics_comm_short_bytes(c->world->size) > 0;
+         count *= 3) {
         check_pairs(c, comm, count);
         check_pairs(c, copies, count);
     }

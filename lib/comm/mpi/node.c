@@ -371,9 +371,8 @@ static enum mics_status reduce(struct mpi_comm *comm, const struct comm_call *ca
         return status;
     if (whole && mics_comm_is_short(comm->base.comm.size, call))
         return sum_pairs(comm, call, index, 0, call->recv, call->recv, call->bytes, err);
-    if (call->bytes <= COMM_TREE_REDUCE_BYTES &&
-        !mics_comm_is_short(comm->base.comm.size,
-                            call)) { /* the only call of its batch, and short */
+    if (!mics_comm_is_short(comm->base.comm.size, call) &&
+        call->bytes <= COMM_TREE_REDUCE_BYTES) { /* the only call of its batch, and posted */
         sum_by_tree(comm, call);
         return MICS_OK;
     }

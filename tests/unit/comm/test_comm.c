@@ -211,7 +211,8 @@ static void reduce_scatter_leaves_other_blocks_undefined(void)
 static void a_short_all_reduce_sends_its_pieces_in_every_round(void)
 {
     for (int rank = 0; rank < 8; rank++) {
-        CHECK_INT(mics_comm_all_reduce_sent(8, rank, 1, MICS_F32), 3 * 4);
+        CHECK_INT(mics_comm_all_reduce_sent(8, rank, 256, MICS_F32), rank > 0 ? 1024 : 7 * 1024);
+        CHECK_INT(mics_comm_all_reduce_sent(8, rank, 257, MICS_F32), 3 * 257 * 4);
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 512, MICS_F32), 3 * 2048);
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 1024, MICS_F32), 4 * 2048);
         CHECK_INT(mics_comm_all_reduce_sent(8, rank, 8192, MICS_F32), 2 * 7 * 4096);
@@ -223,7 +224,7 @@ static void a_short_all_reduce_sends_its_pieces_in_every_round(void)
 
 static bool is_halved(int size, uint64_t bytes)
 {
-    return bytes <= mics_comm_short_bytes(size);
+    return bytes >= COMM_HALVING_FROM_BYTES && bytes <= mics_comm_short_bytes(size);
 }
 
 static void an_all_reduce_sends_twice_the_data_of_all_but_one_rank_in_all(void)
