@@ -32,7 +32,7 @@ _Static_assert(sizeof(struct mics_kept_header) <= MICS_KEPT_DATA, "the header fi
 
 static enum mics_status record_path(const char *out, char *buf, struct mics_err *err)
 {
-    return mics_path_format(buf, err, "%s/" MICS_KEPT_RECORD, out);
+    return mics_path_format(buf, err, "%s/" MICS_KEPT_RECORD "/record", out);
 }
 
 static uint64_t inode_of(const char *path)
@@ -72,10 +72,13 @@ enum mics_status mics_kept_record_write(const char *out, struct mics_kept_record
                                         struct mics_err *err)
 {
     struct mics_file_writer *writer = NULL;
-    char path[MICS_PATH_MAX];
+    char path[MICS_PATH_MAX], folder[MICS_PATH_MAX];
     enum mics_status status = record_path(out, path, err);
 
     record->inode = inode_of(out);
+    mics_path_parent(path, folder);
+    if (status == MICS_OK)
+        status = mics_file_make_folders(folder, err);
     if (status == MICS_OK)
         status = mics_file_create(path, &writer, err);
     if (status != MICS_OK)
@@ -92,8 +95,8 @@ void mics_kept_record_remove(const char *out)
 {
     char path[MICS_PATH_MAX];
 
-    if (record_path(out, path, NULL) == MICS_OK)
-        unlink(path);
+    if (mics_path_format(path, NULL, "%s/" MICS_KEPT_RECORD, out) == MICS_OK)
+        mics_file_remove_tree(path, NULL);
 }
 
 uint64_t mics_kept_random(void)

@@ -6,7 +6,7 @@
  *     /dev/shm/mics-UID-ID/shard-00002-of-00008.1     node keeps
  *     /dev/shm/mics-UID-ID/manifest-STAMP-000400.mp   of each complete generation
  *     /dev/shm/mics-UID-ID/lock.0                     held by a rank of the node
- *     OUT/.mics-memory                                the record
+ *     OUT/.mics-memory/record, tokenizer.json, ...    the record, and files of the tokenizer
  *
  * ID is a random number that the record has: it belongs to one folder of a run, so nothing of
  * another job or folder is found. STAMP is a random number of one start of the job. The record says
@@ -57,8 +57,10 @@ struct mics_kept_record {
  * folder. */
 enum mics_status mics_kept_record_read(const char *out, struct mics_kept_record *record,
                                        bool *found, struct mics_err *err);
+/* Creates its folder if needed. */
 enum mics_status mics_kept_record_write(const char *out, struct mics_kept_record *record,
                                         struct mics_err *err);
+/* Remove it with its folder. */
 void mics_kept_record_remove(const char *out);
 
 /* A new id or stamp, not 0. */

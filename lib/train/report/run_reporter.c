@@ -242,6 +242,18 @@ static enum mics_status on_saved(void *context, uint64_t step, const struct mics
     return flush(reporter, err);
 }
 
+static enum mics_status on_kept(void *context, const struct mics_kept *kept, struct mics_err *err)
+{
+    struct mics_run_reporter *reporter = context;
+
+    (void)err;
+    mics_outputs_event(&reporter->outputs,
+                       json_pack("{s:s,s:I,s:f,s:f,s:I}", "event", "kept", "step",
+                                 (json_int_t)kept->step, "ms", 1e3 * kept->seconds, "pause_ms",
+                                 1e3 * kept->pause_s, "sent_bytes", (json_int_t)kept->sent_bytes));
+    return MICS_OK;
+}
+
 static enum mics_status on_fault(void *context, json_t *event, struct mics_err *err)
 {
     struct mics_run_reporter *reporter = context;
@@ -253,8 +265,12 @@ static enum mics_status on_fault(void *context, json_t *event, struct mics_err *
 
 struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *reporter)
 {
-    return (struct mics_run_observer){
-        .step = on_step, .val = on_val, .saved = on_saved, .fault = on_fault, .context = reporter};
+    return (struct mics_run_observer){.step = on_step,
+                                      .val = on_val,
+                                      .saved = on_saved,
+                                      .kept = on_kept,
+                                      .fault = on_fault,
+                                      .context = reporter};
 }
 
 /* The plan beside the metrics, for who compares them. */
