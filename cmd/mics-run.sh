@@ -25,6 +25,7 @@ help||h|print this help and exit
 version||V|print the version and exit'
 
 ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 clean=0 verbose=0
+declare -A asked=() # the hosts that are being asked
 
 print_help()
 {

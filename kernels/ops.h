@@ -378,8 +378,8 @@ struct mics_op_scalars {
 /* One step of an optimizer on a slice of `count` elements, all fp32. `copy`, unless NULL, takes the
  * updated parameters in bf16. The gradient is g = grad / targets * min(1, clip / (norm + 1e-6)),
  * with norm = sqrt(squared_norm) / targets; clip 0 means no clipping. Nothing changes, and the copy
- * takes the old parameters, when targets is 0, or clip > 0 and the norm is not finite. Only the
- * first `decay_count` elements decay. grad is not written. With wd = weight_decay:
+ * takes the old parameters, when targets is 0, or clip > 0 and the norm or loss_sum is not finite.
+ * Only the first `decay_count` elements decay. grad is not written. With wd = weight_decay:
  *
  *     AdamW (Loshchilov and Hutter 2019), state m, v:
  *         m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2

@@ -3,6 +3,7 @@
 # the next start. Part of mics-run.
 
 answer_limit_s=5  # of a host, to say that it can run the job
+answer_valid_s=10 # since it was asked
 measure_limit_s=60 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
 
@@ -61,7 +62,7 @@ on_host() # host command
         agent=(ssh -x -o BatchMode=yes -o ConnectTimeout=$((answer_limit_s - 1)))
     fi
     if is_local "$1"; then
-        sh -c "$2"
+        timeout -s KILL $answer_limit_s sh -c "$2"
     else
         timeout -s KILL $answer_limit_s "${agent[@]}" "$1" "$2"
     fi </dev/null
@@ -82,22 +83,38 @@ test_command()
         'echo up $(uname -n) $(nproc)'
 }
 
-# Ask all hosts at once. Set alive= to those that can run the job, host_of[name of the system], and
+# Ask all hosts at once; asked[host] is the process that waits for the answer.
+ask_hosts()
+{
+    local host command
+    command=$(test_command)
+    declare -gA asked=()
+    asked_at=$SECONDS
+    rm -f "$state"/answer.*
+    for host in "${hosts[@]}"; do
+        { exec {lock}>&-; on_host "$host" "$command"; } >"$state/answer.$host" 2>&1 &
+        asked[$host]=$!
+    done
+}
+
+# Ask for the next start while this one ends, if there is one.
+ask_early() # code
+{
+    if [ -n "$hostfile" ] && [ "$restarts" -gt 0 ] && [ $stopped = 0 ] && ! is_final "$1"; then
+        ask_hosts
+    fi
+}
+
+# Take the answers. Set alive= to the hosts that can run the job, host_of[name of the system], and
 # least_cores.
 find_alive()
 {
-    local host pid answer name cores command
-    local -A asked=()
-    command=$(test_command)
+    local host answer name cores
     alive=() least_cores=1000000
     declare -gA host_of=()
+    if [ ${#asked[@]} = 0 ] || [ $((SECONDS - asked_at)) -gt $answer_valid_s ]; then ask_hosts; fi
     for host in "${hosts[@]}"; do
-        on_host "$host" "$command" >"$state/answer.$host" 2>&1 &
-        asked[$host]=$!
-    done
-    for host in "${hosts[@]}"; do
-        pid=${asked[$host]}
-        wait "$pid"
+        wait "${asked[$host]}"
         answer=$(grep '^up ' "$state/answer.$host" | tail -n 1)
         if [ -z "$answer" ]; then
             explain_dead "$host"
@@ -107,6 +124,7 @@ find_alive()
         alive+=("$host") host_of[$name]=$host
         least_cores=$((cores < least_cores ? cores : least_cores))
     done
+    asked=()
 }
 
 explain_dead() # host
@@ -160,7 +178,6 @@ take_hosts() # count
 choose_hosts()
 {
     local host
-    rm -f "$state"/answer.*
     find_alive
     prepare_mpirun "$slots" "$slots" "$least_cores" # the slots are declared
     prepare_hosts

@@ -74,6 +74,7 @@ open_state()
 
 close_state()
 {
+    if [ ${#asked[@]} -gt 0 ]; then kill "${asked[@]}" 2>/dev/null; fi
     rm -rf "$state"
     if [ -n "$out" ]; then rmdir "$out" 2>/dev/null; fi # nothing was trained
 }

@@ -2,16 +2,29 @@
 # launch.sh - the command that starts the ranks: by mpirun on this machine or on hosts, by srun in
 # Slurm. Part of mics-run.
 
-in_slurm() { [ -n "${SLURM_JOB_ID:-}" ] && [ -z "$hostfile" ]; }
+# How long srun waits for the nodes of its job, which a step before may still hold.
+nodes_limit_s=120
+
+# --spares and --elastic choose among hosts.
+check_host_option() # name
+{
+    if [ -n "$hostfile" ]; then return; fi
+    if [ $in_slurm = 1 ]; then
+        usage "$1 goes with --hostfile; when a node fails, Slurm itself requeues the job on others"
+    fi
+    usage "$1 goes with --hostfile"
+}
 
 check_options()
 {
-    if [ -z "$hostfile" ] && [ "$spares" -gt 0 ]; then usage '--spares goes with --hostfile'; fi
-    if [ -z "$hostfile" ] && [ $elastic = 1 ]; then usage '--elastic goes with --hostfile'; fi
+    in_slurm=0
+    if [ -n "${SLURM_JOB_ID:-}" ] && [ -z "$hostfile" ]; then in_slurm=1; fi
+    if [ "$spares" -gt 0 ]; then check_host_option --spares; fi
+    if [ $elastic = 1 ]; then check_host_option --elastic; fi
     if [ $elastic = 1 ] && [ -z "${plan#-}" ]; then
         usage '--elastic plans again as in the plan of mics-train -p FILE, which is missing'
     fi
-    if in_slurm; then
+    if [ $in_slurm = 1 ]; then
         ranks=${ranks:-${SLURM_NTASKS:-}}
         [ -n "$ranks" ] || usage "how many ranks? -n N, or '#SBATCH --ntasks=N'"
         command -v srun >/dev/null || fail 1 'srun is not installed'
@@ -50,7 +63,21 @@ prepare_mpirun() # ranks physical_cores cores
     fi
 }
 
-physical_cores() { lscpu -p=core,socket 2>/dev/null | grep -v '^#' | sort -u | wc -l; }
+# End what is left of the step of this program's srun.
+cancel_step()
+{
+    local step name
+    while read -r step name; do
+        if [ "$name" = "$program-$$" ]; then
+            timeout 10 scancel --signal=KILL "$step" </dev/null >/dev/null 2>&1
+        fi
+    done < <(timeout 10 squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2>/dev/null)
+}
+
+physical_cores()
+{
+    lscpu -p=core,socket 2>/dev/null | awk '!/^#/ && !seen[$0]++ { n++ } END { print n + 0 }'
+}
 
 # Variables that ranks on other hosts need: those of mics and of the libraries that it calls.
 exported_variables()
@@ -63,8 +90,9 @@ exported_variables()
 make_command()
 {
     local exports=()
-    if in_slurm; then
-        command=(srun --mpi=pmix --ntasks="$ranks" --kill-on-bad-exit=1 --input=0)
+    if [ $in_slurm = 1 ]; then
+        command=(srun --mpi=pmix --ntasks="$ranks" --kill-on-bad-exit=1 --input=0
+            --immediate=$nodes_limit_s --job-name="$program-$$")
     elif [ -n "$hostfile" ]; then
         mapfile -t exports < <(exported_variables)
         command=(mpirun -q -n "$start_ranks" --hostfile "$state/hosts" "${exports[@]}")

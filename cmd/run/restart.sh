@@ -58,10 +58,10 @@ wait_before_restart() # count
     while [ $stopped = 0 ] && [ $SECONDS -lt $until ]; do pause 0.2; done
 }
 
-# One start. Sets code=.
+# One start. Sets code= and why=.
 run_once()
 {
-    code=1
+    code=1 why='too few hosts'
     if [ -n "$hostfile" ]; then choose_hosts || return; fi
     make_words
     if [ -n "$hostfile" ] && [ "$plan_nodes" != "$needed" ]; then use_new_plan; fi
@@ -76,6 +76,7 @@ run_until_done()
     if [ -n "$hostfile" ]; then read_hostfile; fi
     checkpoint_at_begin=$(newest_checkpoint) stamp_at_begin=$(memory_record stamp)
     failures=0 code=1
+    unset MICS_RESTART
     take_signals
     while :; do
         before=$(newest_checkpoint)
@@ -96,5 +97,6 @@ run_until_done()
             exit "$code"
         fi
         wait_before_restart $count
+        export MICS_RESTART="$count $why" # for the metrics
     done
 }

@@ -23,8 +23,8 @@
 #define UPDATE_DEPTH   2
 
 /* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)).
- * false: nothing may be changed, because there are no targets, or clipping is on and the norm is
- * not finite. */
+ * false: nothing may be changed, because there are no targets, or clipping is on and the norm or
+ * the loss is not finite. */
 __device__ __forceinline__ bool update_scale(const struct mics_op_scalars *scalars, float clip,
                                              float *scale)
 {
@@ -35,7 +35,7 @@ __device__ __forceinline__ bool update_scale(const struct mics_op_scalars *scala
     factor = 1.0 / scalars->targets;
     if (clip > 0) {
         norm = sqrt(scalars->squared_norm) * factor;
-        if (!isfinite(norm))
+        if (!isfinite(norm) || !isfinite(scalars->loss_sum))
             return false;
         if (clip < norm + 1e-6)
             factor *= clip / (norm + 1e-6);

@@ -151,7 +151,7 @@ static void lion_blocks(void *context, uint64_t begin, uint64_t end)
 
 /* What the summed gradients are multiplied by: 1 / targets * min(1, clip / (norm + 1e-6)), with
  * norm the square root of squared_norm, over targets. false: nothing may be changed, because there
- * are no targets, or clipping is on (clip > 0) and the norm is not finite. */
+ * are no targets, or clipping is on (clip > 0) and the norm or the loss is not finite. */
 static bool update_scale(const struct mics_op_scalars *scalars, float clip, float *scale)
 {
     double factor, norm;
@@ -161,7 +161,7 @@ static bool update_scale(const struct mics_op_scalars *scalars, float clip, floa
     factor = 1.0 / scalars->targets;
     if (clip > 0) {
         norm = sqrt(scalars->squared_norm) * factor;
-        if (!isfinite(norm))
+        if (!isfinite(norm) || !isfinite(scalars->loss_sum))
             return false;
         if (clip < norm + 1e-6)
             factor *= clip / (norm + 1e-6);

@@ -151,7 +151,7 @@ enum mics_status cli_check_output(const char *path, struct mics_err *err);
 
 /* The last call of main: closes standard output. A failure there, such as ENOSPC, turns CLI_DONE
  * into CLI_FAILED. On rank 0, writes the code to the file that MICS_EXIT_FILE names, if it is set;
- * so does cli_report() of an error, on the rank that prints it. */
+ * so does cli_report() of an error, with its text, on the rank that prints it. */
 int cli_finish(int code);
 
 #endif

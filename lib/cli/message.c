@@ -121,7 +121,7 @@ int cli_report(enum mics_status status, const struct mics_err *err)
     if (status != MICS_OK) {
         cli_error("%s", err->text);
         if (cli_reports())
-            cli_record_exit(code);
+            cli_record_exit(code, err->text);
     }
     return code;
 }

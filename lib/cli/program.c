@@ -98,15 +98,16 @@ enum mics_status cli_check_output(const char *path, struct mics_err *err)
     return mics_file_check_output(path, err);
 }
 
-void cli_record_exit(int code)
+void cli_record_exit(int code, const char *error)
 {
     const char *path = getenv("MICS_EXIT_FILE");
     struct mics_file_writer *writer = NULL;
 
     if (!path || !*path || mics_file_create(path, &writer, NULL) != MICS_OK)
         return;
-    fprintf(mics_file_stream(writer), "%d\n", code);
+    fprintf(mics_file_stream(writer), "%d\n%s\n", code, error);
     mics_file_commit(writer, NULL);
+    cli_state.exit_recorded = true;
 }
 
 /* The exit code: that of a full disk, if standard output cannot be written. */
@@ -126,8 +127,8 @@ static int close_stdout(int code)
 int cli_finish(int code)
 {
     code = close_stdout(code);
-    if (cli_state.rank == 0)
-        cli_record_exit(code);
+    if (cli_state.rank == 0 && !cli_state.exit_recorded)
+        cli_record_exit(code, "");
     return code;
 }
 

@@ -97,6 +97,9 @@ struct mics_comm_heartbeat_ops {
     /* Seconds since the last heartbeat of `rank`; *word is what it contained. Negative: none has
      * arrived, or this rank does not receive heartbeats. */
     double (*age_s)(struct mics_comm *comm, int rank, uint64_t *word);
+    /* Seconds for which the first or the `last` rank of the launch has not received a heartbeat of
+     * this rank that was sent to it. */
+    double (*unreceived_s)(struct mics_comm *comm, bool last);
 };
 
 struct mics_comm {

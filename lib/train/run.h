@@ -93,6 +93,7 @@ struct mics_run {
     bool keep_now;                   /* the state that was loaded has fewer copies than it should */
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
     bool from_memory;                    /* the run continued from the memory of nodes */
+    uint64_t received_bytes;             /* of that, over the network, by all ranks */
     uint64_t saved_step;                 /* of the checkpoint that was begun last */
     uint64_t save_failures;              /* since the last checkpoint */
     double retry_s;                      /* when a failed save is due again; 0: none has failed */

@@ -336,7 +336,11 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
                         : mics_checkpoint_load(&checkpoint, folder, doc, err);
     if (status == MICS_OK)
         status = mics_engine_publish(run->options.engine, err);
+    status = mics_agree(run->options.control, status, err);
+    run->received_bytes = memory ? memory->state->received_bytes : 0;
+    if (status == MICS_OK)
+        status = mics_run_sum(run, &run->received_bytes, err);
     run->from_memory = memory != NULL;
     snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", folder);
-    return mics_agree(run->options.control, status, err);
+    return status;
 }

@@ -100,6 +100,38 @@ END
     [[ $stderr == *'no progress for 30 s: rank 1 ('*') in step 1: writing a checkpoint'* ]]
 }
 
+# Stop the first and the last of four ranks when $1 is printed; the others end the job.
+stop_first_and_last() # text options...
+{
+    local text=$1 status=0
+    shift
+    MICS_NODE_RANKS=2 mpirun -n 4 mics-train -p "$BATS_FILE_TMPDIR/plan.mp" --data="$BATS_FILE_TMPDIR/text" \
+        --val-every=0 --sample=0 --out=run --timeout=1 "$@" >said 2>&1 3>&- &
+    job=$!
+    until grep -q "$text" said; do
+        kill -0 "$job" || { cat said; return 1; }
+        sleep 0.1
+    done
+    pgrep -P "$job" mics-train | sed -n '1p;4p' | xargs kill -STOP
+    SECONDS=0
+    wait "$job" || status=$?
+    unset job
+    cat said
+    [ "$status" != 0 ]
+}
+
+@test "faults: if the first and the last rank stop, in steps or while others write, they are named" {
+    requires mpi:4
+    stop_first_and_last '^ *1 .*' --steps=1000000 --save-every=0
+    [ "$SECONDS" -lt 30 ]
+    grep -qE 'no progress for 1 s: ranks 0 \(.*\) and 3 \(.*\) do not answer; rank [12] is in step [0-9]+: ' said
+    make_slow_disk
+    rm -rf run
+    LD_PRELOAD=$PWD/slow.so SLOW_S=500 SLOW_RANK=1 stop_first_and_last '^ *1 .*' --steps=1
+    [ "$SECONDS" -lt 60 ]
+    grep -qE 'no progress for 10 s: ranks 0 \(.*\) and 3 \(.*\) do not answer; rank [12] is in step 1: ' said
+}
+
 @test "faults: checkpoints are replaced on file systems that cannot exchange folders" {
     make_shim exchange mics-train <<'END'
 #include <errno.h>

@@ -113,6 +113,10 @@ ended() # code
     kill -KILL "$(a_rank)" || true # it may have ended
     ended 0
     grep -qE '^mics-run: mics-train failed \(.*\); restart 1 of 5 in 1 s from run/step-0000[12]0$' err
+    mics-show run >shown
+    cat shown
+    grep -qE '^restarts +[12], [12] of them after a failure$' shown
+    grep -qE '^20..-..-.. ..:..:.. +[12]0  exit status 1: rank [01] \(.*\) died in step [0-9]+: ' shown
     # shellcheck disable=SC2046
     mics-run -n 2 -- $(train) --steps=40 --out=whole >whole.out
     for folder in run whole; do
@@ -143,7 +147,25 @@ ended() # code
     ended 75
 }
 
-@test "a Slurm without PMIx is refused in one line" {
+@test "a request to stop during the start, and repeated by the launcher, ends the job" {
+    make_plan
+    # shellcheck disable=SC2046
+    mics-run -n 2 --restarts=5 -- $(train) --steps=1000000 >out 2>err 3>&- </dev/null &
+    job=$!
+    eventually 20 [ -e run/.mics-run/lock ]
+    kill -TERM "$job"
+    local code=0
+    wait "$job" || code=$?
+    job=''
+    cat err
+    [ "$code" = 143 ] || [ "$code" = 75 ]
+    run ! grep -q restart err
+}
+
+@test "in Slurm hosts are not chosen, and a Slurm without PMIx is refused, in one line" {
+    SLURM_JOB_ID=7 run -2 --separate-stderr mics-run --spares=1 -- true
+    usage_mistake mics-run
+    [[ $stderr == "mics-run: --spares goes with --hostfile; when a node fails, Slurm itself requeues"* ]]
     mkdir bin
     printf '#!/bin/sh\necho "MPI plugin types are..."; echo none; echo pmi2\n' >bin/srun
     chmod +x bin/srun

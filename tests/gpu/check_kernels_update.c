@@ -127,10 +127,11 @@ static void lion_agrees_with_and_without_clipping(void)
     check_optimizer(MICS_OPT_LION);
 }
 
-static void nothing_changes_without_targets_or_with_a_norm_that_is_not_finite(void)
+static void nothing_changes_without_targets_or_with_a_norm_or_loss_that_is_not_finite(void)
 {
-    static const struct mics_op_scalars bad[] = {
-        {0, 0, 1, 0}, {0, 0, NAN, 0}, {4, 0, NAN, 0}, {4, 0, INFINITY, 0}};
+    static const struct mics_op_scalars bad[] = {{0, 0, 1, 0},        {0, 0, NAN, 0},
+                                                 {4, 0, NAN, 0},      {4, 0, INFINITY, 0},
+                                                 {4, INFINITY, 1, 0}, {4, NAN, 1, 0}};
 
     for (size_t c = 0; c < LENGTH(cases); c++)
         for (size_t i = 0; i < LENGTH(bad); i++) {
@@ -192,7 +193,7 @@ int main(void)
     TAP_RUN(adamw_agrees_with_and_without_clipping);
     TAP_RUN(sgd_agrees_with_and_without_clipping);
     TAP_RUN(lion_agrees_with_and_without_clipping);
-    TAP_RUN(nothing_changes_without_targets_or_with_a_norm_that_is_not_finite);
+    TAP_RUN(nothing_changes_without_targets_or_with_a_norm_or_loss_that_is_not_finite);
     TAP_RUN(without_clipping_a_norm_that_is_not_finite_is_ignored);
     TAP_RUN(an_elements_update_does_not_depend_on_its_place);
     return close_gpu();

@@ -56,6 +56,8 @@ train_and_cut() # options...
     [ "$code" = 0 ]
     grep -qx 'mics-run: left out: node2: node2: no route to host' err
     [ "$(readlink run/latest)" = step-000040 ]
+    grep -o '"restart_reason":"[^"]*' run/metrics.jsonl
+    grep -qE '"restart_reason":"exit status 1: .*(does not answer; last seen|died|rank)' run/metrics.jsonl
 }
 
 @test "a spare takes the place of a lost node" {

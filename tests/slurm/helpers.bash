@@ -82,5 +82,5 @@ slurm_up() # folder lab
 
 slurm_is_up() # lab
 {
-    [ "$(mics-lab exec --name="$1" -- sinfo -h -o %D -t idle)" = 4 ]
+    [ "$(timeout 20 mics-lab exec --name="$1" -- sinfo -h -o %D -t idle)" = 4 ]
 }

@@ -15,7 +15,7 @@ setup_file()
     slurm_folder=$(mktemp -d /run/mics-slurm.XXXXXX)
     echo "$slurm_folder" >folder
     echo "u$$" >name
-    slurm_up "$slurm_folder" "u$$" >said 2>&1 || cp said failed
+    slurm_up "$slurm_folder" "u$$" >said 2>&1 3>&- || cp said failed
 }
 
 teardown_file()
@@ -46,7 +46,7 @@ teardown()
 
 on_hub() # command...
 {
-    mics-lab exec --name="$lab" -- env -u OMPI_MCA_plm_rsh_agent "$@"
+    timeout 30 mics-lab exec --name="$lab" -- env -u OMPI_MCA_plm_rsh_agent "$@"
 }
 
 # Submit the script on three nodes; prints the job's number.
@@ -81,9 +81,9 @@ wait_for() # seconds job command...
         --hostfile=tasks --launch=srun -o four.mp >launch
     [ "$(uniq tasks | xargs)" = 'node1 node3 node2 node4' ]
     command=$(sed "s|--data=FILES|--data='$root/man/*.1' --steps=3 --sample=0 --out=run|" launch)
-    run -0 on_hub sh -c "$command"
+    run -0 timeout 60 mics-lab exec --name="$lab" -- env -u OMPI_MCA_plm_rsh_agent sh -c "$command"
     echo "$output"
-    [[ $output == *'ranks     4 nodes of 2, '* ]]
+    [[ $output == *'ranks     4 nodes of 2 ranks, '* ]]
 }
 
 @test "a job that is asked to stop saves, requeues itself and continues" {

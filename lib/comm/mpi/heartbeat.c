@@ -5,7 +5,8 @@
  * Once a second each rank sends its word to two receivers: the first and the last rank of the
  * launch, which are on different nodes if there are several. The progress thread sends them, so
  * they continue while collectives hang, and they end when a process is stopped or its node is
- * disconnected.
+ * disconnected. The sends are synchronous: one that does not complete shows the sender that its
+ * receiver is gone.
  */
 #include "comm/mpi/mpi.h"
 
@@ -15,7 +16,7 @@
 
 enum { HEARTBEAT_TAG = 0 }; /* communicators have tags from 1 on */
 
-static const double period_s = 1;
+static const double period_s = 1, poll_s = 0.25;
 
 static int receiver(const struct mpi_thread *thread, int which)
 {
@@ -41,7 +42,7 @@ void mics_mpi_heartbeat_fini(struct mpi_thread *thread)
             MPI_Request_free(&thread->heartbeat.sends[i]);
 }
 
-static void send_words(struct mpi_thread *thread)
+static void send_words(struct mpi_thread *thread, double now)
 {
     struct mpi_heartbeat *heartbeat = &thread->heartbeat;
 
@@ -51,11 +52,15 @@ static void send_words(struct mpi_thread *thread)
 
         if (heartbeat->sends[i] != MPI_REQUEST_NULL)
             MPI_Test(&heartbeat->sends[i], &done, MPI_STATUS_IGNORE);
-        if (!done || to == thread->world_rank)
+        if (done)
+            atomic_store(&heartbeat->pending_since_us[i], 0);
+        if (!done || to == thread->world_rank || now < heartbeat->next_s[i])
             continue;
+        heartbeat->next_s[i] = now + period_s;
         heartbeat->words[i] = atomic_load(&heartbeat->word);
-        MPI_Isend(&heartbeat->words[i], sizeof heartbeat->words[i], MPI_BYTE, to, HEARTBEAT_TAG,
-                  thread->world, &heartbeat->sends[i]);
+        atomic_store(&heartbeat->pending_since_us[i], (uint64_t)(now * 1e6));
+        MPI_Issend(&heartbeat->words[i], sizeof heartbeat->words[i], MPI_BYTE, to, HEARTBEAT_TAG,
+                   thread->world, &heartbeat->sends[i]);
     }
 }
 
@@ -80,11 +85,11 @@ void mics_mpi_heartbeat_progress(struct mpi_thread *thread)
     struct mpi_heartbeat *heartbeat = &thread->heartbeat;
     const double now = mics_now_s();
 
-    if (now < heartbeat->next_s)
+    if (now < heartbeat->next_poll_s)
         return;
-    heartbeat->next_s = now + period_s;
+    heartbeat->next_poll_s = now + poll_s;
     if (atomic_load(&heartbeat->is_set))
-        send_words(thread);
+        send_words(thread, now);
     if (heartbeat->received)
         receive_words(thread, now);
 }
@@ -117,5 +122,13 @@ static double heartbeat_age_s(struct mics_comm *comm, int rank, uint64_t *word)
     return mics_now_s() - (double)at_us * 1e-6;
 }
 
-const struct mics_comm_heartbeat_ops mics_mpi_heartbeat_ops = {.set = heartbeat_set,
-                                                               .age_s = heartbeat_age_s};
+static double heartbeat_unreceived_s(struct mics_comm *comm, bool last)
+{
+    const struct mpi_heartbeat *heartbeat = &((struct mpi_comm *)comm)->thread->heartbeat;
+    const uint64_t since_us = atomic_load(&heartbeat->pending_since_us[last]);
+
+    return since_us == 0 ? 0 : mics_now_s() - (double)since_us * 1e-6;
+}
+
+const struct mics_comm_heartbeat_ops mics_mpi_heartbeat_ops = {
+    .set = heartbeat_set, .age_s = heartbeat_age_s, .unreceived_s = heartbeat_unreceived_s};

@@ -127,8 +127,10 @@ struct mpi_heartbeat {
         atomic_uint_fast64_t word, at_us; /* at_us 0: none has arrived */
     } * received;                         /* [world size]; NULL: this rank is not a receiver */
 
+    atomic_uint_fast64_t pending_since_us[2]; /* a send to a receiver; 0: none is pending */
+
     /* Progress thread only. */
-    double next_s;
+    double next_poll_s, next_s[2];
     uint64_t words[2];
     MPI_Request sends[2];
 };

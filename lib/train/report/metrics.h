@@ -2,7 +2,10 @@
 /*
  * metrics.h - the metrics of a run: JSON lines, one object a line, each flushed.
  *
- *     {"event":"run", ...}   first, once for each run of the file
+ *     {"event":"run","time":..., ...,"after_step":...}
+ *                            first, once for each start of the run, with Unix time; with "restart"
+ *                            and "restart_reason" if mics-run started it again; "state_from" is
+ *                            "memory", "disk" or "nothing"
  *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":..., ...}
  *     {"event":"operations","step":1,"step_ms":...,"peak_rss_bytes":...,"operations":{...}}
  *                            of some steps, after their lines: times by class (plan/op_class.h)

@@ -94,11 +94,38 @@ static void keep_event(json_t **event, const struct mics_cursor *line)
     *event = json_incref((json_t *)(uintptr_t)line->value);
 }
 
+/* A member of an event, a new reference; null if it is of another type or missing. */
+static json_t *member_of(const json_t *event, const char *key, json_type type)
+{
+    json_t *value = json_object_get(event, key);
+
+    return value && json_typeof(value) == type ? json_incref(value) : json_null();
+}
+
+static enum mics_status read_start(const struct mics_cursor *line, struct mics_metrics_log *log,
+                                   struct mics_err *err)
+{
+    const json_t *event = line->value;
+    const size_t steps = log->step_count;
+    json_t *last = steps > 0 ? json_integer((json_int_t)log->steps[steps - 1].step) : json_null();
+    json_t *start = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "state_from",
+                              member_of(event, "state_from", JSON_STRING), "time",
+                              member_of(event, "time", JSON_INTEGER), "after_step",
+                              member_of(event, "after_step", JSON_INTEGER), "restart",
+                              member_of(event, "restart", JSON_INTEGER), "restart_reason",
+                              member_of(event, "restart_reason", JSON_STRING), "ended",
+                              member_of(log->end, "reason", JSON_STRING), "last_step", last);
+
+    if (!log->starts)
+        log->starts = json_array();
+    return json_array_append_new(log->starts, start) == 0 ? MICS_OK : mics_err_nomem(err);
+}
+
 static enum mics_status read_line(const struct mics_cursor *line, struct mics_metrics_log *log,
                                   struct mics_err *err)
 {
     const char *event;
-    const enum mics_status status = mics_cursor_string(line, "event", &event, err);
+    enum mics_status status = mics_cursor_string(line, "event", &event, err);
 
     if (status != MICS_OK)
         return status;
@@ -108,6 +135,7 @@ static enum mics_status read_line(const struct mics_cursor *line, struct mics_me
         return read_val(line, log, err);
     if (strcmp(event, "run") == 0) {
         log->runs++;
+        status = read_start(line, log, err);
         keep_event(&log->run, line);
         json_decref(log->end);
         log->end = NULL; /* of the run before */
@@ -118,7 +146,7 @@ static enum mics_status read_line(const struct mics_cursor *line, struct mics_me
         log->ends++;
         keep_event(&log->end, line);
     }
-    return MICS_OK;
+    return status;
 }
 
 void mics_metrics_log_fini(struct mics_metrics_log *log)
@@ -128,6 +156,7 @@ void mics_metrics_log_fini(struct mics_metrics_log *log)
     json_decref(log->run);
     json_decref(log->checkpoint);
     json_decref(log->end);
+    json_decref(log->starts);
     *log = (struct mics_metrics_log){0};
 }
 

@@ -12,6 +12,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+enum { SHOWN_STARTS = 20 };
 
 /* Names of fields for people. */
 static const char *field_label(const char *name)
@@ -137,6 +140,7 @@ static void tell_state(struct mics_table *table, const json_t *doc)
     const json_t *end = json_object_get(doc, "end"), *run = json_object_get(doc, "run");
     const uint64_t last = count_of(json_object_get(run, "settings"), "steps");
     const uint64_t starts = count_of(doc, "runs"), ends = count_of(doc, "ends");
+    const uint64_t restarts = count_of(run, "restart"); /* the file may lack the first starts */
     const bool ended = json_is_object(end);
     const uint64_t killed = starts - ends - !ended; /* of those before the last */
     const json_t *curve = json_object_get(doc, "curve");
@@ -149,11 +153,64 @@ static void tell_state(struct mics_table *table, const json_t *doc)
     mics_table_cell(table, "%s at step %" PRIu64 "%s",
                     ended ? text_of(end, "reason") : "running or killed",
                     ended ? count_of(end, "step") : count_of(point, "last"), of);
-    if (starts < 2)
+    if (starts < 2 && restarts == 0)
         return;
     mics_table_cell(table, "restarts");
-    mics_table_cell(table, "%" PRIu64 ", %" PRIu64 " of them after a failure", starts - 1,
-                    killed < starts ? killed : 0);
+    if (restarts >= starts)
+        mics_table_cell(table, "%" PRIu64, restarts);
+    else
+        mics_table_cell(table, "%" PRIu64 ", %" PRIu64 " of them after a failure", starts - 1,
+                        killed < starts ? killed : 0);
+}
+
+/* Why a start followed the one before it. */
+static void tell_reason(struct mics_table *table, const json_t *start)
+{
+    const char *reason = json_string_value(json_object_get(start, "restart_reason"));
+    const char *ended = json_string_value(json_object_get(start, "ended"));
+    const json_t *last = json_object_get(start, "last_step");
+    char after[48] = "";
+
+    if (json_is_integer(last))
+        snprintf(after, sizeof after, " after step %" PRIu64, count_of(start, "last_step"));
+    if (reason && *reason)
+        mics_table_cell(table, "%s", reason);
+    else
+        mics_table_cell(table, "%s%s", ended ? ended : "killed or failed", after);
+}
+
+/* A row for each start after the first, the last ones if there are many. */
+static enum mics_status print_restarts(FILE *out, const json_t *doc, int tsv, struct mics_err *err)
+{
+    const json_t *starts = json_object_get(doc, "starts");
+    const size_t count = json_array_size(starts);
+    struct mics_table *table;
+    size_t i = tsv || count <= SHOWN_STARTS ? 0 : count - SHOWN_STARTS;
+
+    if (i == 0 && !json_is_integer(json_object_get(json_array_get(starts, 0), "restart")))
+        i = 1;
+    if (i >= count)
+        return MICS_OK;
+    table = mics_table_new(tsv ? "time|after_step|state_from|reason"
+                               : "<restarted (UTC)|>from step|<in|<because");
+    for (; i < count; i++) {
+        const json_t *start = json_array_get(starts, i);
+        const time_t when = (time_t)count_of(start, "time");
+        const char *from = json_string_value(json_object_get(start, "state_from"));
+        struct tm utc;
+        char text[32] = "-";
+
+        if (tsv && when)
+            snprintf(text, sizeof text, "%lld", (long long)when);
+        else if (when && gmtime_r(&when, &utc))
+            strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
+        mics_table_cell(table, "%s", text);
+        put_value(table, json_object_get(start, "after_step"), tsv);
+        mics_table_cell(table, "%s", from ? from : "-");
+        tell_reason(table, start);
+    }
+    fputc('\n', out);
+    return mics_table_finish(table, out, tsv, err);
 }
 
 static void tell_results(struct mics_table *table, const json_t *doc)
@@ -223,6 +280,8 @@ enum mics_status mics_metrics_print(FILE *out, const json_t *doc, int tsv, struc
 
     if (status == MICS_OK)
         status = tsv ? print_members(out, doc, err) : print_story(out, doc, err);
+    if (status == MICS_OK)
+        status = print_restarts(out, doc, tsv, err);
     if (status == MICS_OK)
         status = print_fields(out, &root, tsv, err);
     if (status == MICS_OK)

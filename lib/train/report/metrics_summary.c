@@ -184,6 +184,7 @@ static enum mics_status log_to_doc(const struct mics_metrics_log *log, json_t **
         {"checkpoint", describe_event(log->checkpoint)},
         {"run", describe_event(log->run)},
         {"end", describe_event(log->end)},
+        {"starts", log->starts ? json_incref(log->starts) : json_array()},
     };
     bool failed = doc == NULL;
 

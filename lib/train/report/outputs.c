@@ -55,7 +55,7 @@ static void publish(struct mics_outputs *outputs)
 /* The metrics begin with a line that describes the run. */
 static enum mics_status open_metrics(struct mics_outputs *outputs, struct mics_err *err)
 {
-    const bool append = outputs->options.resumed || !outputs->run;
+    const bool append = outputs->options.append || !outputs->run;
     enum mics_status status = mics_metrics_open(outputs->options.paths[MICS_OUTPUT_METRICS], append,
                                                 &outputs->metrics, err);
 
@@ -100,9 +100,10 @@ static void count_restarts(struct mics_outputs *outputs)
     const struct mics_outputs_options *options = &outputs->options;
     const char *path = options->paths[MICS_OUTPUT_PROMETHEUS];
 
-    outputs->values.restarts = 0;
-    if (path && options->resumed)
-        outputs->values.restarts = mics_prometheus_read_restarts(path, &options->labels) + 1;
+    outputs->values.restarts = (double)options->restarts;
+    if (path && options->append)
+        outputs->values.restarts = fmax(outputs->values.restarts,
+                                        mics_prometheus_read_restarts(path, &options->labels) + 1);
 }
 
 void mics_outputs_open(struct mics_outputs *outputs, const struct mics_outputs_options *options,

@@ -21,7 +21,8 @@ enum { MICS_OUTPUT_COUNT = MICS_OUTPUT_PROMETHEUS + 1 };
 /* The strings outlive the outputs. */
 struct mics_outputs_options {
     const char *paths[MICS_OUTPUT_COUNT]; /* NULL: not wanted */
-    bool resumed;                         /* append to the metrics */
+    bool append;                          /* to the metrics: this is not the run's first start */
+    uint64_t restarts;                    /* at least so many starts were before; 0: not known */
     uint64_t first_step;                  /* of this run */
     struct mics_prometheus_labels labels;
     void (*warn)(const char *text); /* NULL: failures are not reported */

@@ -19,7 +19,7 @@ struct mics_prometheus_values {
     double step_timestamp;       /* Unix seconds at the end of the last step */
     double checkpoint_step;      /* of the last checkpoint */
     double checkpoint_timestamp; /* when it was complete */
-    double restarts;             /* resumes that this file has seen */
+    double restarts;             /* starts of the run after its first */
     double finished;             /* 1: the last step is done */
 };
 

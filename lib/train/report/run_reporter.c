@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "base/utf8.h"
 #include "base/version.h"
 #include "doc/doc.h"
 #include "train/report/run_text.h"
@@ -57,9 +58,37 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
         (json_int_t)mics_engine_arena_bytes(job->engine), "after_step", (json_int_t)run->step);
 }
 
-/* *out: NULL if out of memory. */
+/* Where the start took its state from; the bytes of memory that came over the network. */
+static json_t *describe_source(const struct mics_job *job, const struct mics_run *run)
+{
+    if (run->from_memory)
+        return json_pack("{s:s,s:I}", "state_from", "memory", "received_bytes",
+                         (json_int_t)run->received_bytes);
+    return json_pack("{s:s}", "state_from", job->checkpoint_doc ? "disk" : "nothing");
+}
+
+/* The start itself: when, and if it is a restart, which and why (MICS_RESTART). */
+static json_t *describe_start(uint64_t *restart)
+{
+    const char *text = getenv("MICS_RESTART");
+    json_t *start = json_pack("{s:I}", "time", (json_int_t)time(NULL));
+    char reason[512], *end = NULL;
+
+    *restart = text ? strtoull(text, &end, 10) : 0;
+    if (*restart == 0)
+        return start;
+    snprintf(reason, sizeof reason, "%s", end + strspn(end, " "));
+    mics_utf8_make_printable(reason, strlen(reason));
+    if (json_object_set_new(start, "restart", json_integer((json_int_t)*restart)) == 0 &&
+        json_object_set_new(start, "restart_reason", json_string(reason)) == 0)
+        return start;
+    json_decref(start);
+    return NULL;
+}
+
+/* *out: NULL if out of memory. *restart: its number; 0: this is none, or it is not known. */
 static enum mics_status event_run(const struct mics_job *job, const struct mics_run *run,
-                                  json_t **out, struct mics_err *err)
+                                  uint64_t *restart, json_t **out, struct mics_err *err)
 {
     json_t *training = NULL;
     enum mics_status status = mics_run_training_json(run, &training, err);
@@ -67,7 +96,8 @@ static enum mics_status event_run(const struct mics_job *job, const struct mics_
     if (status != MICS_OK)
         return status;
     json_t *event = json_pack("{s:s,s:s}", "event", "run", "version", MICS_VERSION);
-    json_t *parts[] = {describe_model_and_step(job, run), describe_ranks(job), training};
+    json_t *parts[] = {describe_start(restart), describe_model_and_step(job, run),
+                       describe_source(job, run), describe_ranks(job), training};
     int failed = event == NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -299,8 +329,8 @@ static const char *absolute_path(const char *path, char buf[PATH_MAX])
 }
 
 static enum mics_status open_outputs(struct mics_run_reporter *reporter, const struct mics_job *job,
-                                     const struct mics_run_reporter_paths *paths, json_t *event,
-                                     struct mics_err *err)
+                                     const struct mics_run_reporter_paths *paths, uint64_t restart,
+                                     json_t *event, struct mics_err *err)
 {
     const char *job_id = getenv("SLURM_JOB_ID");
     char own[MICS_PATH_MAX];
@@ -319,7 +349,8 @@ static enum mics_status open_outputs(struct mics_run_reporter *reporter, const s
                                                             : NULL,
                   [MICS_OUTPUT_TENSORBOARD] = paths->tensorboard,
                   [MICS_OUTPUT_PROMETHEUS] = paths->prometheus},
-        .resumed = job->checkpoint_doc != NULL,
+        .append = job->checkpoint_doc || (restart > 0 && !job->options->overwrite),
+        .restarts = restart,
         .first_step = reporter->run->step + 1,
         .labels = {.run = reporter->folder,
                    .model = job->plan->model->config.name,
@@ -338,15 +369,16 @@ enum mics_status mics_run_reporter_open(struct mics_run_reporter *reporter,
                                         const struct mics_run_reporter_paths *paths,
                                         struct mics_err *err)
 {
+    uint64_t restart = 0;
     json_t *event = NULL;
-    enum mics_status status = event_run(job, reporter->run, &event, err);
+    enum mics_status status = event_run(job, reporter->run, &restart, &event, err);
 
     reporter->plan = job->plan;
     mics_measured_clear(&reporter->measured);
     reporter->measured.limit = MEASURED_STEPS;
     reporter->measured.comm_bytes = mics_engine_comm_bytes(job->engine);
     if (status == MICS_OK)
-        status = open_outputs(reporter, job, paths, event, err);
+        status = open_outputs(reporter, job, paths, restart, event, err);
     if (status == MICS_OK && reporter->out)
         status = mics_run_text_begin(reporter->out, reporter->run, job->device, job->comm,
                                      job->threads, err);

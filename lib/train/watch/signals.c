@@ -28,9 +28,9 @@ static void on_stop(int number)
         raise(number);
         return;
     }
-    stop_requested = 1;
-    if (!grace_held)
+    if (!grace_held && !stop_requested) /* the same request may come repeatedly */
         alarm((unsigned)grace_s);
+    stop_requested = 1;
 }
 
 static void on_alarm(int number)

@@ -6,7 +6,8 @@
  * without a heartbeat for half of the time-out is silent: its process is stopped or its node
  * unreachable. Without a silent rank, the rank that is least far in its step is to blame. Only the
  * first and the last rank receive heartbeats. The first rank reports; if it is silent itself, the
- * last rank reports a little later, and if both are, any other rank.
+ * last rank reports a little later. If both are, the others notice that their heartbeats are not
+ * received, and one of them reports.
  */
 #include "train/watch/watchdog.h"
 
@@ -24,7 +25,8 @@ static const double silent_after_min_s = 3;   /* heartbeats are sent about once 
 static const double suspended_after_s = 2;    /* a poll that late: this process was stopped */
 static const double resume_grace_s = 3;       /* no reports for so long after it continues */
 static const double last_rank_delay_s = 3;    /* the first rank reports before the last one */
-static const double other_ranks_delay_s = 6;  /* and both before any other rank */
+static const double other_ranks_delay_s = 6;  /* and both before any other rank, */
+static const double next_rank_delay_s = 0.5;  /* of which the lowest is first */
 static const double saving_limit_factor = 10; /* on the time-out while a checkpoint is written */
 
 struct mics_watchdog {
@@ -131,6 +133,18 @@ static double silent_after_s(const struct mics_watchdog *watchdog)
     return fmax(watchdog->options.timeout_s / 2, silent_after_min_s);
 }
 
+/* Do both receivers of heartbeats not answer? Known on the other ranks. */
+static bool receivers_are_silent(const struct mics_watchdog *watchdog)
+{
+    const struct mics_world *world = watchdog->options.world;
+    struct mics_comm *comm = world->comm;
+    const double limit_s = silent_after_s(watchdog);
+
+    return world->size > 2 && comm->heartbeat &&
+           comm->heartbeat->unreceived_s(comm, false) > limit_s &&
+           comm->heartbeat->unreceived_s(comm, true) > limit_s;
+}
+
 /* The rank to report: the first silent one, with *silent the number of silent ranks on its node;
  * else, with *silent 0, the one with the least progress. *state is this rank's on entry and that
  * rank's on return. */
@@ -173,6 +187,14 @@ static void describe_stall(const struct mics_watchdog *watchdog, uint64_t state,
     char where[128], who[160];
 
     format_state(watchdog, state, where, sizeof where);
+    if (receivers_are_silent(watchdog)) {
+        mics_err_set(
+            err, MICS_ERR_COMM,
+            "no progress for %g s: ranks 0 (%s) and %u (%s) do not answer; rank %u is in %s",
+            limit_s, world->host_of_node[0], world->size - 1,
+            world->host_of_node[world->node_count - 1], world->rank, where);
+        return;
+    }
     if (silent > 1 && rank == first && silent == world->ranks_of_node[node])
         snprintf(who, sizeof who, "node %s (ranks %u to %u) does not answer; last seen", host, rank,
                  rank + silent - 1);
@@ -238,16 +260,19 @@ static bool check_comms(struct mics_watchdog *watchdog)
     return true;
 }
 
-/* How long after the time-out this rank reports. */
-static double report_delay_s(const struct mics_watchdog *watchdog)
+/* How long after the time-out this rank acts. *reports: it is to print the error. */
+static double report_delay_s(const struct mics_watchdog *watchdog, bool *reports)
 {
     const struct mics_world *world = watchdog->options.world;
     uint64_t state;
 
+    *reports = true;
     if (world->rank == 0)
         return 0;
-    return heartbeat_age_s(watchdog, world->rank, &state) >= 0 ? last_rank_delay_s
-                                                               : other_ranks_delay_s;
+    if (heartbeat_age_s(watchdog, world->rank, &state) >= 0)
+        return last_rank_delay_s;
+    *reports = receivers_are_silent(watchdog);
+    return other_ranks_delay_s + (*reports ? next_rank_delay_s * fmin(world->rank - 1, 10) : 0);
 }
 
 /* While a checkpoint is written: a number that changes when a writer that this rank knows of has
@@ -263,14 +288,15 @@ static uint64_t saving_progress(const struct mics_watchdog *watchdog)
     return sum;
 }
 
-/* Does this rank know nothing of the writers that it waits for? The first and the last rank do. */
+/* Does this rank know nothing of the writers that it waits for? The first and the last rank do, and
+ * the others rely on them. */
 static bool waits_blindly(const struct mics_watchdog *watchdog)
 {
     const struct mics_world *world = watchdog->options.world;
     uint64_t state;
 
     return world->size > 1 && world->comm->heartbeat &&
-           heartbeat_age_s(watchdog, world->rank, &state) < 0 &&
+           heartbeat_age_s(watchdog, world->rank, &state) < 0 && !receivers_are_silent(watchdog) &&
            !mics_saver_busy(watchdog->options.run->saver);
 }
 
@@ -278,7 +304,8 @@ static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, ui
 {
     const struct mics_watchdog_options *options = &watchdog->options;
     const bool saving = options->run->saving;
-    const double now_s = mics_now_s(), delay_s = report_delay_s(watchdog);
+    bool reports;
+    const double now_s = mics_now_s(), delay_s = report_delay_s(watchdog, &reports);
     const double limit_s = options->timeout_s * (saving ? saving_limit_factor : 1);
     struct mics_err err = {""};
 
@@ -293,7 +320,7 @@ static bool check_progress(struct mics_watchdog *watchdog, uint64_t progress, ui
     if (now_s - watchdog->progress_s < limit_s + delay_s)
         return false;
     describe_stall(watchdog, state, limit_s, &err);
-    options->on_fault(options->context, delay_s < other_ranks_delay_s, &err);
+    options->on_fault(options->context, reports, &err);
     return true;
 }
 

@@ -192,11 +192,15 @@ static bool all_leave(const struct mics_op_scalars *scalars, float clip, bool sa
     return all;
 }
 
-static void a_norm_that_is_not_finite_skips_the_update_when_clipping(void)
+static void a_norm_or_loss_that_is_not_finite_skips_the_update_when_clipping(void)
 {
     CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 1, true));
     CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = INFINITY}, 1, true));
     CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = NAN}, 0, false));
+    CHECK(all_leave(
+        &(struct mics_op_scalars){.targets = 1, .squared_norm = 1, .loss_sum = INFINITY}, 1, true));
+    CHECK(all_leave(&(struct mics_op_scalars){.targets = 1, .squared_norm = 1, .loss_sum = NAN}, 1,
+                    true));
     CHECK(all_leave(&ordinary, 1, false));
 }
 
@@ -301,7 +305,7 @@ int main(void)
     TAP_RUN(sgd_agrees_with_its_definition);
     TAP_RUN(lion_agrees_with_its_definition);
     TAP_RUN(lion_has_a_direction_of_0);
-    TAP_RUN(a_norm_that_is_not_finite_skips_the_update_when_clipping);
+    TAP_RUN(a_norm_or_loss_that_is_not_finite_skips_the_update_when_clipping);
     TAP_RUN(without_targets_nothing_is_updated);
     TAP_RUN(an_update_leaves_a_copy_in_bf16);
     TAP_RUN(where_a_vector_is_cut_changes_no_bit);

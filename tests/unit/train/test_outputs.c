@@ -203,12 +203,40 @@ static void an_output_that_fails_is_reported_once_and_tried_again(void)
     free(data);
 }
 
+/* Restarts in the file of Prometheus after a start. */
+static double restarts_after(bool append, uint64_t restarts)
+{
+    const struct mics_prometheus_labels labels = {.run = "/run", .model = "m", .job_id = ""};
+    struct mics_outputs outputs;
+    char path[64];
+
+    snprintf(path, sizeof path, "%s/restarts.prom", folder);
+    const struct mics_outputs_options options = {.paths = {[MICS_OUTPUT_PROMETHEUS] = path},
+                                                 .append = append,
+                                                 .restarts = restarts,
+                                                 .labels = labels};
+
+    mics_outputs_open(&outputs, &options, NULL);
+    mics_outputs_close(&outputs);
+    return mics_prometheus_read_restarts(path, &labels);
+}
+
+static void restarts_are_counted_from_the_file_and_from_what_is_known(void)
+{
+    CHECK_INT(restarts_after(false, 0), 0);
+    CHECK_INT(restarts_after(true, 0), 1);
+    CHECK_INT(restarts_after(true, 1), 2); /* of another mics-run */
+    CHECK_INT(restarts_after(true, 7), 7);
+    CHECK_INT(restarts_after(false, 0), 0);
+}
+
 int main(void)
 {
     CHECK(mkdtemp(folder) != NULL);
     TAP_RUN(events_have_the_bytes_that_readers_expect);
     TAP_RUN(a_later_file_of_a_folder_has_a_later_name);
     TAP_RUN(prometheus_text_has_known_values_and_escaped_labels);
+    TAP_RUN(restarts_are_counted_from_the_file_and_from_what_is_known);
     TAP_RUN(an_output_that_fails_is_reported_once_and_tried_again);
     mics_file_remove_tree(folder, NULL);
     return tap_done();
