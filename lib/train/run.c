@@ -524,7 +524,7 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
 
     mics_signals_set_grace(GRACE_INITIAL_S);
     forward_notes(run);
-    if (run->keep_now && run->step < last)
+    if (run->keep_now && run->keeper && run->step < last)
         status = mics_run_begin_keep(run, err);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = run_iteration(run, step, &stop, &rank0_status, err);
