@@ -21,8 +21,8 @@ extern struct cli_state cli_state;
 bool cli_reports(void);
 
 /* Write the exit status of the job, and in a second line its error ("": none), to the file that
- * MICS_EXIT_FILE names, if it is set. Launchers may lose the status of a rank. The file only adds to
- * what is printed, so failures are not reported. */
+ * MICS_EXIT_FILE names, if it is set. Launchers may lose the status of a rank. The file only adds
+ * to what is printed, so failures are not reported. */
 void cli_record_exit(int code, const char *error);
 
 #endif

@@ -430,8 +430,8 @@ static bool replaces_run(const struct mics_job *job)
     return options->overwrite && !job->checkpoint_doc && !options->eval && !options->paced;
 }
 
-enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
-                                struct mics_run *run, struct mics_err *err)
+static enum mics_status start_engine(struct mics_job *job, struct mics_run *run,
+                                     struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
 
@@ -443,7 +443,15 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
         return status;
     mics_startup_watchdog_set_phase(options->startup, "connecting communicators",
                                     MICS_STARTUP_LIMIT_DEFAULT);
-    status = mics_run_mark_local(run, mics_engine_warm_up(job->engine, err));
+    return mics_run_mark_local(run, mics_engine_warm_up(job->engine, err));
+}
+
+enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
+                                struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_job_options *options = job->options;
+    enum mics_status status = start_engine(job, run, err);
+
     if (status != MICS_OK)
         return status;
     mics_startup_watchdog_set_phase(options->startup, "initialising or loading the shards",

@@ -153,8 +153,6 @@ static void choose_settings(struct mics_job *job)
         options->memory_copies < 0 ? job->plan->memory_copies : (uint32_t)options->memory_copies;
     if (memory->copies == 0)
         memory->copies = 2;
-    if (options->eval || options->paced)
-        memory->every = 0;
 }
 
 /* A new stamp, and the generation that this start continues. Rank 0 chooses, all have it. */
@@ -240,7 +238,7 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
     struct mics_err why = {""};
     enum mics_status status = MICS_OK;
 
-    if (job->options->eval)
+    if (job->options->eval || job->options->paced)
         return MICS_OK;
     choose_settings(job);
     if (!memory->state.doc) /* a new run, or one that continues from disk */

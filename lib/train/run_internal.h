@@ -42,8 +42,8 @@ enum mics_status mics_run_survive_keep(struct mics_run *run, enum mics_status st
 /* *value = its sum over all ranks. Collective. */
 enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics_err *err);
 
-/* A step whose loss or gradient is not finite changed nothing, because the gradient is clipped. Skip
- * it, unless that is not asked for or was done too often in a row. */
+/* A step whose loss or gradient is not finite changed nothing, because the gradient is clipped.
+ * Skip it, unless that is not asked for or was done too often in a row. */
 enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_step_record *record,
                                        enum mics_status *rank0_status, struct mics_err *err);
 

@@ -128,10 +128,10 @@ die()
     [ "$(mics-show --json plan.mp | jq -c '[.kept.every, .kept.copies, .kept.nodes_to_lose]')" = '[5,2,1]' ]
     sent=$(mics-show --json plan.mp | jq .kept.net_bytes)
     train run 4 >/dev/null
-    # All nodes send as much; each shard has a header of its own.
-    [ "$(jq -s '[.[] | select(.event == "kept").sent_bytes][0]' run/metrics.jsonl)" = $((2 * sent + 4 * 72)) ]
-    run --separate-stderr mics-plan --model=gpt2-nano --topology='node:2 gpu:2' --memory-copies=3
-    usage_error
-    run --separate-stderr mics-train --data=x --memory-copies=0
-    usage_error
+    # All nodes send as much; each shard has a header of 64 bytes.
+    [ "$(jq -s '[.[] | select(.event == "kept").sent_bytes][0]' run/metrics.jsonl)" = $((2 * sent + 4 * 64)) ]
+    run -2 --separate-stderr mics-plan --model=gpt2-nano --topology='node:2 gpu:2' --memory-copies=3
+    [[ $stderr == 'mics-plan: --memory-copies goes with --memory-every'* ]]
+    run -2 --separate-stderr mics-train --data=x --memory-copies=0
+    [[ $stderr == 'mics-train: --memory-copies: '* ]]
 }

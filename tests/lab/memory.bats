@@ -95,8 +95,6 @@ train_and_lose() # plan nodes...
 @test "two lost nodes: the job continues from disk, and a line says why" {
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=12 --seq=32 \
         --strategy=zero3 -o two.mp
-    hostfile=$PWD/four
-    printf 'node%s slots=2\n' 1 2 3 4 >four
     mics-lab exec --name="$lab" -- mics-run --no-probe --restarts=5 --hostfile="$hostfile" \
         --spares=2 -- mics-train -p two.mp "--data=$root/man/*.1" --out=run --steps=40 \
         --memory-every=5 --timeout=10 --val-every=0 --sample=0 --log-every=1 --save-every=7 \
