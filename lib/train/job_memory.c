@@ -52,6 +52,10 @@ static enum mics_status read_record(struct mics_job *job, struct mics_err *err)
     if (job->world->rank == 0 &&
         mics_kept_record_read(job->out, &shared.record, &shared.found, &why) != MICS_OK)
         snprintf(memory->note[0], sizeof memory->note[0], "%.400s", why.text);
+    else if (job->world->rank == 0 && !shared.found && shared.record.id != 0)
+        snprintf(memory->note[0], sizeof memory->note[0],
+                 "%.400s: not continued from memory, where the state is of another folder",
+                 job->out);
     status = job->control->ops->broadcast_now(job->control, &shared, sizeof shared, 0, err);
     memory->record = shared.record;
     memory->has_record = status == MICS_OK && shared.found;

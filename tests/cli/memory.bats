@@ -92,10 +92,21 @@ die()
     [ "$(losses run)" = "$(losses whole)" ]
 }
 
+@test "memory: the tokenizer travels with the state" {
+    mics-data train -q --vocab=300 -o tok "$root/man/mics.7"
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --vocab=300 --global-batch=8 --seq=32 \
+        --memory-every=5 -o vocab.mp
+    die --tokenizer=tok -p vocab.mp
+    train run 4 --resume=auto -p vocab.mp >out
+    grep -qx 'resumed   the memory of the nodes, after step 10' out
+    [ -s run/latest/tokenizer.json ]
+}
+
 @test "memory: a damaged record, a newer checkpoint and a copied folder do not mislead" {
     die
     cp -r run copy
-    train copy 4 --resume=auto >out
+    train copy 4 --resume=auto >out 2>err
+    grep -qx 'mics-train: copy: not continued from memory, where the state is of another folder' err
     run ! grep -q '^resumed' out
     echo nonsense >run/.mics-memory/record
     train run 4 --resume=auto >out 2>err
