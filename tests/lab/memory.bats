@@ -70,7 +70,7 @@ train_and_lose() # plan nodes...
     shift
     train "$plan" run >out 2>err 3>&- &
     job=$!
-    eventually 60 grep -qE '^ +12 ' out
+    eventually 120 grep -qE '^ +12 ' out
     for node in "$@"; do lose_node "$node"; done
     code=0
     wait "$job" || code=$?
@@ -100,7 +100,7 @@ train_and_lose() # plan nodes...
         --memory-every=5 --timeout=10 --val-every=0 --sample=0 --log-every=1 --save-every=7 \
         >out 2>err 3>&- </dev/null &
     job=$!
-    eventually 60 grep -qE '^ +13 ' out
+    eventually 120 grep -qE '^ +13 ' out
     lose_node node1
     lose_node node2
     code=0
@@ -126,7 +126,7 @@ train_and_lose() # plan nodes...
 @test "--clean removes what a killed job has left on the hosts" {
     train zero3.mp run >out 2>err 3>&- &
     job=$!
-    eventually 60 grep -qE '^ +12 ' out
+    eventually 120 grep -qE '^ +12 ' out
     kill -KILL "$(pgrep -f "mics-run .*--hostfile=$hostfile" | head -n 1)"
     mics-lab exec --name="$lab" -- pkill -KILL -x 'mpirun|orted|mics-train' || true
     wait "$job" || true
