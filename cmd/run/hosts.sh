@@ -130,7 +130,7 @@ find_alive()
 explain_dead() # host
 {
     local why
-    why=$(grep -v '^$' "$state/answer.$1" | tail -n 1)
+    why=$(tr -d '\r' <"$state/answer.$1" | grep -v '^$' | tail -n 1)
     say "left out: $1: ${why:-it does not answer within $answer_limit_s s}"
 }
 
