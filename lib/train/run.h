@@ -90,6 +90,7 @@ struct mics_run {
     struct mics_keeper *keeper;      /* of the job; NULL: no state is kept in memory */
     uint64_t memory_every;           /* steps */
     struct mics_kept_record *record; /* of what is kept; written by rank 0 */
+    double keep_pause_s;             /* for the state under way */
     bool keep_now;                   /* the state that was loaded has fewer copies than it should */
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
     bool from_memory;                    /* the run continued from the memory of nodes */

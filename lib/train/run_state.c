@@ -4,6 +4,7 @@
  *
  * *rank0_status is an error of rank 0 alone, which the ranks have not agreed on yet.
  */
+#include "base/clock.h"
 #include "comm/agree.h"
 #include "doc/cursor.h"
 #include "train/run_internal.h"
@@ -144,12 +145,14 @@ static enum mics_status make_manifest(struct mics_run *run, struct mics_manifest
 
 enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
 {
+    const double begin_s = mics_now_s();
     struct mics_manifest manifest;
     const enum mics_status status = make_manifest(run, &manifest, err);
 
     if (status == MICS_OK)
         mics_keeper_begin(run->keeper, &manifest);
     mics_manifest_free(&manifest);
+    run->keep_pause_s = mics_now_s() - begin_s;
     return status;
 }
 
@@ -165,6 +168,7 @@ enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0
     status = mics_run_sum(run, &kept.sent_bytes, err);
     if (status != MICS_OK || run->options.world->rank != 0)
         return status;
+    kept.pause_s = run->keep_pause_s;
     run->record->step = kept.step;
     if (*rank0_status == MICS_OK)
         *rank0_status = mics_run_survive_keep(

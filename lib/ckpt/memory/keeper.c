@@ -233,9 +233,9 @@ void mics_keeper_begin(struct mics_keeper *keeper, struct mics_manifest *manifes
     keeper->taken =
         own->header ? mics_shard_part_take(&keeper->form, 0, source, own->data, &keeper->taken_err)
                     : MICS_OK;
+    keeper->kept.copy_s = mics_now_s() - keeper->begin_s;
     keeper->active = true;
     mics_background_task_start(&keeper->task, keep, keeper);
-    keeper->kept.pause_s = mics_now_s() - keeper->begin_s;
 }
 
 /* Every rank gets the sums of all shards: the first rank that holds a shard has its sum. */

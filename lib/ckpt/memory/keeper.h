@@ -33,7 +33,8 @@ struct mics_kept {
     uint64_t step;
     uint64_t sent_bytes; /* by this rank, to other nodes */
     double seconds;      /* from the beginning until it was complete */
-    double pause_s;      /* until training could continue */
+    double copy_s;       /* until this rank had copied its shard */
+    double pause_s;      /* until training could continue; set by the caller of begin */
 };
 
 /* The form of the kept state: as a checkpoint with one file for each shard. */

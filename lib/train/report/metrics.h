@@ -11,7 +11,7 @@
  *                            of some steps, after their lines: times by class (plan/op_class.h)
  *     {"event":"val","step":...,"loss":...,"tokens":...,"ms":...}
  *     {"event":"checkpoint","step":...,"path":...,"bytes":...,"ms":...}
- *     {"event":"kept","step":...,"ms":...,"pause_ms":...,"sent_bytes":...}   in memory
+ *     {"event":"kept","step":...,"ms":...,"pause_ms":...,"copy_ms":...,"sent_bytes":...}
  *     {"event":"keep_failed","step":...,"error":...}
  *     {"event":"save_failed","step":...,"in_a_row":...,"error":...}
  *     {"event":"skipped","step":...,"in_a_row":...,"first_sample":...,"last_sample":...}

@@ -278,9 +278,10 @@ static enum mics_status on_kept(void *context, const struct mics_kept *kept, str
 
     (void)err;
     mics_outputs_event(&reporter->outputs,
-                       json_pack("{s:s,s:I,s:f,s:f,s:I}", "event", "kept", "step",
+                       json_pack("{s:s,s:I,s:f,s:f,s:f,s:I}", "event", "kept", "step",
                                  (json_int_t)kept->step, "ms", 1e3 * kept->seconds, "pause_ms",
-                                 1e3 * kept->pause_s, "sent_bytes", (json_int_t)kept->sent_bytes));
+                                 1e3 * kept->pause_s, "copy_ms", 1e3 * kept->copy_s, "sent_bytes",
+                                 (json_int_t)kept->sent_bytes));
     return MICS_OK;
 }
 
