@@ -11,6 +11,7 @@
 #include "cli/cli.h"
 #include "doc/doc.h"
 #include "model/config.h"
+#include "plan/kept.h"
 #include "plan/print.h"
 #include "plan/schedule/schedule.h"
 #include "plan/schedule/trace.h"
@@ -58,6 +59,8 @@ enum {
     ID_TOKENS,
     ID_PRICE,
     ID_CHECK,
+    ID_MEMORY_EVERY,
+    ID_MEMORY_COPIES,
 };
 
 static const struct cli_option options[] = {
@@ -109,6 +112,10 @@ static const struct cli_option options[] = {
     {ID_TOKENS, "tokens", "N", "tokens to train on (300G): print days and GPU-hours"},
     {ID_PRICE, "price", "PRICE",
      "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
+    {ID_MEMORY_EVERY, "memory-every", "N",
+     "keep the state in the memory of the nodes every N steps (default: 0, never)"},
+    {ID_MEMORY_COPIES, "memory-copies", "N",
+     "with --memory-every, nodes that have each part of it (default: 2)"},
     {ID_CHECK, "check", "PATH",
      "compare the plan with a measured run, its folder or metrics; the operand is the plan"},
 };
@@ -129,6 +136,7 @@ struct request {
     struct mics_cluster_options cluster;
     const char *model, *topology, *catalogue, *launch, *file, *trace, *hostfile, *check, *like;
     struct mics_training training;
+    uint64_t memory_every, memory_copies;
     uint32_t vocab_size; /* 0: the model's */
     uint32_t like_nodes; /* 0: those of `like` */
     bool schedule, list_models;
@@ -331,6 +339,10 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
         return MICS_OK;
     case ID_TOKENS:
         return mics_parse_positive_count(value, &request->training.tokens, err);
+    case ID_MEMORY_EVERY:
+        return mics_parse_u64(value, 0, UINT32_MAX, &request->memory_every, err);
+    case ID_MEMORY_COPIES:
+        return mics_parse_u64(value, 1, MICS_MEMORY_COPIES_MAX, &request->memory_copies, err);
     case ID_PRICE:
         return parse_price(value, &request->training, err);
     default:
@@ -613,7 +625,8 @@ static enum mics_status open_inputs(struct request *request, struct mics_topolog
     enum mics_status status;
 
     if (request->like)
-        return plan_open_like(request->like, request->like_nodes, &request->search, topology, model,
+        return plan_open_like(request->like, request->like_nodes, &request->search,
+                              &request->memory_every, &request->memory_copies, topology, model,
                               err);
     status = open_model(request, model, err);
     if (status != MICS_OK) {
@@ -645,7 +658,11 @@ static enum mics_status run(struct request *request, int argc, char **argv, stru
         warn_if_memory_is_missing(request, plan);
         report_nodes(plan);
         plan->training = request->training;
-        status = mics_plan_predict_classes(plan, err);
+        plan->memory_every = request->memory_every;
+        plan->memory_copies = (uint32_t)request->memory_copies;
+        status = mics_plan_check_kept(plan, err);
+        if (status == MICS_OK)
+            status = mics_plan_predict_classes(plan, err);
     }
     if (status == MICS_OK)
         status = write_results(request, plan, argc, argv, err);
@@ -677,6 +694,8 @@ static int check_usage(struct request *request, int argc, char **argv, int opera
 
     if (request->training.node_hour_price > 0 && request->training.tokens == 0)
         return cli_usage("--price goes with --tokens");
+    if (request->memory_copies && !request->memory_every && !request->like)
+        return cli_usage("--memory-copies goes with --memory-every");
     if (request->check)
         return check_usage_of_check(request, argc, argv, operands);
     if (request->like_nodes && !request->like)

@@ -17,13 +17,14 @@ hostfile|FILE||hosts and their slots, as for mpirun
 spares|N||hosts of the host file that are used in place of others only (default: 0)
 restarts|N||restart after a failure, at most N times (default: 0)
 elastic|||with too few hosts left, plan again for fewer, and continue
+clean|||remove what ended jobs have left in the memory of the hosts, and start nothing
 no-probe|||do not look for slow hosts before each start
 verbose||v|print the command of each start
 quiet||q|print errors only
 help||h|print this help and exit
 version||V|print the version and exit'
 
-ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 verbose=0
+ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 clean=0 verbose=0
 declare -A asked=() # the hosts that are being asked
 
 print_help()
@@ -45,6 +46,7 @@ take_option() # name value
     spares) take_count spares "$2" 0 100000 && spares=$2 ;;
     restarts) take_count restarts "$2" 0 1000000 && restarts=$2 ;;
     elastic) elastic=1 ;;
+    clean) clean=1 ;;
     no-probe) probe=0 ;;
     verbose) verbose=1 ;;
     quiet) quiet=1 ;;
@@ -62,10 +64,12 @@ take_option() # name value
 . cmd/run/hosts.sh
 . cmd/run/replan.sh
 . cmd/run/restart.sh
+. cmd/run/clean.sh
 
 parse "$@"
 [ ${#operands[@]} = 0 ] ||
     usage "'${operands[0]}': unexpected argument; put '--' before the program to run"
+if [ $clean = 1 ]; then clean_main; fi
 [ ${#job[@]} -gt 0 ] || usage "no program; put it after '--'"
 find_job
 check_options

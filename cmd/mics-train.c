@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "comm/agree.h"
 #include "data/corpus.h"
+#include "train/job_memory.h"
 #include "train/report/run_reporter.h"
 #include "train/sample.h"
 #include "train/watch/notice.h"
@@ -125,6 +126,9 @@ static enum mics_status prepare(const struct train_request *request, struct mics
     status = mics_signals_install(train_program.name, job->world->rank == 0, err);
     if (status == MICS_OK)
         status = mics_handle_sigbus(mics_data_find_path, &job->data, train_program.name, err);
+    for (size_t i = 0; i < 2; i++)
+        if (job->world->rank == 0 && job->memory.note[i][0])
+            cli_warn("%s", job->memory.note[i]);
     if (status == MICS_OK && job->world->rank == 0)
         status = open_reporter(reporter, request, job, err);
     return mics_agree(job->control, status, err);
@@ -255,6 +259,8 @@ static enum mics_status train(struct train_request *request, struct mics_job *jo
         status = mics_run_mark_local(run, print_sample(request, job, err));
     if (status == MICS_OK && job->world->rank == 0)
         status = mics_run_reporter_end(reporter, *end, err);
+    if (status == MICS_OK)
+        mics_job_remove_memory(job);
     if (status == MICS_OK && *end == MICS_RUN_STOPPED)
         cli_warn("stopped after step %llu as requested; continue with --resume=%s",
                  (unsigned long long)run->step, job->out);
@@ -317,7 +323,12 @@ static int run_job(struct train_request *request)
 int main(int argc, char **argv)
 {
     struct train_request request = {
-        .job = {.out = "run", .max_save_failures = 3, .argc = argc, .argv = argv},
+        .job = {.out = "run",
+                .max_save_failures = 3,
+                .memory_every = -1,
+                .memory_copies = -1,
+                .argc = argc,
+                .argv = argv},
         .scratch = mics_settings_default(),
         .sample = 300,
         .temperature = 0.8,

@@ -19,9 +19,9 @@ static void take_options(const struct mics_plan *plan, struct mics_search_option
 }
 
 enum mics_status plan_open_like(const char *path, uint32_t nodes,
-                                struct mics_search_options *options,
-                                struct mics_topology **topology, struct mics_model **model,
-                                struct mics_err *err)
+                                struct mics_search_options *options, uint64_t *memory_every,
+                                uint64_t *memory_copies, struct mics_topology **topology,
+                                struct mics_model **model, struct mics_err *err)
 {
     struct mics_plan *plan = NULL;
     json_t *doc = NULL;
@@ -38,6 +38,8 @@ enum mics_status plan_open_like(const char *path, uint32_t nodes,
         mics_err_prefix(err, "%s", path);
     } else {
         take_options(plan, options);
+        *memory_every = *memory_every ? *memory_every : plan->memory_every;
+        *memory_copies = *memory_copies ? *memory_copies : plan->memory_copies;
         *model = plan->model;
         plan->model = NULL; /* the caller's */
     }

@@ -26,6 +26,8 @@ enum {
     ID_KEEP_EVERY,
     ID_DISCARD_LATER,
     ID_SAVE_FAILURES,
+    ID_MEMORY_EVERY,
+    ID_MEMORY_COPIES,
     ID_ON_NONFINITE,
     ID_SKIP_SAMPLES,
     ID_METRICS,
@@ -83,6 +85,10 @@ static const struct cli_option options[] = {
     {ID_DISCARD_LATER, "discard-later", NULL,
      "at the first save, remove checkpoints of later steps that another run left"},
     {ID_SAVE_FAILURES, "save-failures", "N", "failed saves in a row that end the run (default: 3)"},
+    {ID_MEMORY_EVERY, "memory-every", "N",
+     "steps between states kept in the memory of the nodes, 0: none (default: the plan's)"},
+    {ID_MEMORY_COPIES, "memory-copies", "N",
+     "nodes that have each part of such a state (default: the plan's, 2)"},
     {ID_ON_NONFINITE, "on-nonfinite", "stop|skip|skip:N",
      "a step that is not finite ends the run, or is skipped, N in a row (default: stop; 10)"},
     {ID_SKIP_SAMPLES, "skip-samples", "A-B", "do not learn these samples, from 1"},
@@ -193,6 +199,18 @@ static enum mics_status take_range(const char *value, const char *what, uint64_t
                           err);
 }
 
+static enum mics_status take_memory(struct mics_job_options *job, int id, const char *value,
+                                    struct mics_err *err)
+{
+    const bool every = id == ID_MEMORY_EVERY;
+    uint64_t number = 0;
+    const enum mics_status status =
+        mics_parse_u64(value, every ? 0 : 1, every ? UINT32_MAX : 64, &number, err);
+
+    *(every ? &job->memory_every : &job->memory_copies) = (int64_t)number;
+    return status;
+}
+
 /* When checkpoints are written, which are kept, and what a run survives. */
 static enum mics_status take_save(struct mics_job_options *job, int id, const char *value,
                                   struct mics_err *err)
@@ -206,6 +224,9 @@ static enum mics_status take_save(struct mics_job_options *job, int id, const ch
         return mics_parse_u64(value, 0, UINT32_MAX, &job->keep.every, err);
     case ID_SAVE_FAILURES:
         return mics_parse_u64(value, 1, UINT32_MAX, &job->max_save_failures, err);
+    case ID_MEMORY_EVERY:
+    case ID_MEMORY_COPIES:
+        return take_memory(job, id, value, err);
     case ID_ON_NONFINITE:
         return take_nonfinite(job, value, err);
     case ID_SKIP_SAMPLES:
@@ -296,6 +317,8 @@ static enum mics_status handle(void *context, int id, const char *value, struct 
     case ID_KEEP:
     case ID_KEEP_EVERY:
     case ID_SAVE_FAILURES:
+    case ID_MEMORY_EVERY:
+    case ID_MEMORY_COPIES:
     case ID_DISCARD_LATER:
     case ID_ON_NONFINITE:
     case ID_SKIP_SAMPLES:

@@ -86,16 +86,52 @@ newest_checkpoint()
     stat -Lc '%i %Y %n' "$out/latest/manifest.mp" 2>/dev/null && readlink "$out/latest"
 }
 
+# The record of the job's state in the memory of its nodes (lib/ckpt/memory/kept.h): the value of a
+# member, or nothing.
+memory_record() # id|stamp|step
+{
+    [ $trains = 1 ] || return 0
+    sed -n "s/^$1 //p" "$out/.mics-memory/record" 2>/dev/null
+}
+
+# The step of the newest state in memory of this job, as it is known here; 0: none.
+memory_step()
+{
+    local step=0
+    if [ "$(memory_record stamp)" != "$stamp_at_begin" ]; then step=$(memory_record step); fi
+    echo "${step:-0}"
+}
+
+# The step of the newest checkpoint of this job; 0: none.
+checkpoint_step()
+{
+    local name
+    name=$(readlink "$out/latest" 2>/dev/null)
+    name=${name#step-}
+    if [[ $name =~ ^[0-9]+$ ]]; then echo $((10#$name)); else echo 0; fi
+}
+
 newest_name()
 {
     printf '%s/%s' "$out" "$(readlink "$out/latest")"
 }
 
-# Set words= to the command of the next start: as typed, until the job has written a checkpoint.
+# Has the job left a state in memory that the next start may continue? If it is lost, that start
+# continues from the newest checkpoint of the job's folder, or begins as typed, unless it was to
+# begin from another checkpoint.
+has_memory()
+{
+    local from
+    [ "$(memory_step)" -gt 0 ] || return 1
+    from=$(job_option --resume) || return 0
+    [ "$from" = auto ]
+}
+
+# Set words= to the command of the next start: as typed, until the job has a state of its own.
 make_words()
 {
     words=("${job[@]}")
-    if [ "$(newest_checkpoint)" != "$checkpoint_at_begin" ]; then
+    if [ "$(newest_checkpoint)" != "$checkpoint_at_begin" ] || has_memory; then
         mapfile -d '' -t words < <(job_without --resume --overwrite)
         words+=(--resume=auto)
     fi

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # restart.sh - starts the job until it is done or cannot go on. Part of mics-run.
 
-# Failures in a row without a new checkpoint: the first, and so many restarts.
+# Failures in a row without a new state, in memory or on disk: the first, and so many restarts.
 most_restarts_without_progress=3
 longest_delay_s=60
 
@@ -39,6 +39,8 @@ describe_start()
     newest=$(newest_checkpoint)
     if [ $trains = 0 ]; then
         echo ''
+    elif has_memory && [ "$(memory_step)" -ge "$(checkpoint_step)" ]; then
+        echo " from step $(memory_step) in memory"
     elif [ -n "$newest" ] &&
         { [ "$newest" != "$checkpoint_at_begin" ] || [ "$(job_option --resume)" = auto ]; }; then
         echo " from $(newest_name)"
@@ -70,9 +72,9 @@ run_once()
 # Start, and start again while that may help. Exits with the status of the job.
 run_until_done()
 {
-    local count=0 before after
+    local count=0 before after most=0
     if [ -n "$hostfile" ]; then read_hostfile; fi
-    checkpoint_at_begin=$(newest_checkpoint)
+    checkpoint_at_begin=$(newest_checkpoint) stamp_at_begin=$(memory_record stamp)
     failures=0 code=1
     unset MICS_RESTART
     take_signals
@@ -85,7 +87,8 @@ run_until_done()
         fi
         if is_final "$code"; then exit "$code"; fi
         after=$(newest_checkpoint)
-        if [ "$after" != "$before" ]; then failures=0; fi
+        if [ "$after" != "$before" ] || [ "$(memory_step)" -gt $most ]; then failures=0; fi
+        most=$(memory_step)
         failures=$((failures + 1)) count=$((count + 1))
         [ $count -le "$restarts" ] || exit "$code"
         if [ $trains = 1 ] && [ $failures -gt $most_restarts_without_progress ]; then

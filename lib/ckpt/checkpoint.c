@@ -136,25 +136,6 @@ static enum mics_status load_verified(struct load *load, struct mics_err *err)
     return mics_agree(comm, status, err);
 }
 
-static enum mics_status prepare(struct load *load, struct mics_err *err)
-{
-    const struct mics_model *model = load->checkpoint->form->model;
-    const struct mics_ckpt_table *table = &load->reader.table;
-
-    load->units = calloc(model->unit_count, sizeof *load->units);
-    if (!load->units)
-        return mics_err_nomem(err);
-    for (uint32_t i = 0; i < model->unit_count; i++) {
-        const int64_t unit = mics_ckpt_table_find(table, model->units[i].name);
-
-        if (unit < 0 || table->units[unit].layout.count != model->units[i].count)
-            return mics_err_set(err, MICS_ERR_FORMAT, "unit '%s' is missing or of another size",
-                                model->units[i].name);
-        load->units[i] = (uint32_t)unit;
-    }
-    return MICS_OK;
-}
-
 enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, const char *folder,
                                       json_t *doc, struct mics_err *err)
 {
@@ -167,7 +148,8 @@ enum mics_status mics_checkpoint_load(const struct mics_checkpoint *checkpoint, 
     if (status == MICS_OK) {
         status = mics_manifest_match(doc, &load.reader.table, checkpoint->form, err);
         if (status == MICS_OK)
-            status = prepare(&load, err);
+            status =
+                mics_ckpt_map_units(&load.reader.table, checkpoint->form->model, &load.units, err);
         if (status != MICS_OK)
             mics_err_prefix(err, "%s", folder);
     }

@@ -75,6 +75,13 @@ enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_t
  * an entry: "h.*.ln_1.weight is missing (12)". */
 enum mics_status mics_ckpt_match_tensors(const struct mics_ckpt_table *table,
                                          const struct mics_model *model, struct mics_err *err);
+
+/* *units = a new array [model->unit_count], the caller's: the index of each unit in the table.
+ * MICS_ERR_FORMAT: a unit is missing or of another size. */
+enum mics_status mics_ckpt_map_units(const struct mics_ckpt_table *table,
+                                     const struct mics_model *model, uint32_t **units,
+                                     struct mics_err *err);
+
 /* The optimizer that the manifest's plan names; NULL: it names none that is known. */
 const struct mics_optimizer_row *mics_manifest_optimizer(const json_t *doc);
 

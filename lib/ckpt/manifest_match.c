@@ -318,3 +318,21 @@ enum mics_status mics_manifest_match(const json_t *doc, const struct mics_ckpt_t
 
     return status == MICS_OK ? match_optimizer(doc, table->states, form, err) : status;
 }
+
+enum mics_status mics_ckpt_map_units(const struct mics_ckpt_table *table,
+                                     const struct mics_model *model, uint32_t **units,
+                                     struct mics_err *err)
+{
+    *units = calloc(model->unit_count, sizeof **units);
+    if (!*units)
+        return mics_err_nomem(err);
+    for (uint32_t i = 0; i < model->unit_count; i++) {
+        const int64_t unit = mics_ckpt_table_find(table, model->units[i].name);
+
+        if (unit < 0 || table->units[unit].layout.count != model->units[i].count)
+            return mics_err_set(err, MICS_ERR_FORMAT, "unit '%s' is missing or of another size",
+                                model->units[i].name);
+        (*units)[i] = (uint32_t)unit;
+    }
+    return MICS_OK;
+}

@@ -14,7 +14,7 @@ const char *mics_comm_call_name(enum comm_call_kind kind)
     static const char *const names[] = {
         [COMM_ALL_GATHER] = "all_gather", [COMM_REDUCE_SCATTER] = "reduce_scatter",
         [COMM_ALL_REDUCE] = "all_reduce", [COMM_BROADCAST] = "broadcast",
-        [COMM_BARRIER] = "barrier",
+        [COMM_BARRIER] = "barrier",       [COMM_EXCHANGE] = "exchange",
     };
 
     return names[kind];
@@ -185,6 +185,22 @@ static enum mics_status base_barrier_now(struct mics_comm *comm, struct mics_err
                            : execute_now(comm, (struct comm_call){.kind = COMM_BARRIER}, err);
 }
 
+static enum mics_status base_exchange_now(struct mics_comm *comm, const void *send,
+                                          uint64_t send_bytes, int to, void *recv,
+                                          uint64_t recv_bytes, int from, struct mics_err *err)
+{
+    const struct comm_call call = {.kind = COMM_EXCHANGE,
+                                   .root = to,
+                                   .from = from,
+                                   .send = (void *)send,
+                                   .recv = recv,
+                                   .count = from < 0 ? 0 : recv_bytes,
+                                   .bytes = to < 0 ? 0 : send_bytes};
+
+    assert(to < comm->size && to != comm->rank && from < comm->size && from != comm->rank);
+    return comm->size == 1 ? MICS_OK : execute_now(comm, call, err);
+}
+
 /* The table ---------------------------------------------------------------------------------- */
 
 static enum mics_status base_split(struct mics_comm *comm, int color, int key, int block,
@@ -214,6 +230,7 @@ static const struct mics_comm_ops base_ops = {
     .broadcast_now = base_broadcast_now,
     .all_gather_now = base_all_gather_now,
     .barrier_now = base_barrier_now,
+    .exchange_now = base_exchange_now,
     .abort = base_abort,
 };
 

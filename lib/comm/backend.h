@@ -19,7 +19,8 @@ enum comm_call_kind {
     COMM_REDUCE_SCATTER,
     COMM_ALL_REDUCE,
     COMM_BROADCAST,
-    COMM_BARRIER
+    COMM_BARRIER,
+    COMM_EXCHANGE /* blocking only, one call at a time */
 };
 
 /* One collective. all_reduce and broadcast have their data in `recv`. */
@@ -27,10 +28,11 @@ struct comm_call {
     enum comm_call_kind kind;
     bool in_rank_order;    /* all_gather: block = rank, whatever the communicator's blocks are */
     enum mics_dtype dtype; /* of sums, and of what `count` counts */
-    int root;              /* broadcast */
+    int root;              /* broadcast; exchange: the rank to send to, -1: none */
+    int from;              /* exchange: the rank to receive from, -1: none */
     void *send, *recv;
     uint64_t count; /* elements of one block, or of all data where there are no blocks */
-    uint64_t bytes; /* the same in bytes */
+    uint64_t bytes; /* the same in bytes; exchange: to send, and `count` to receive */
 };
 
 /* What this rank sent. */

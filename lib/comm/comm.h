@@ -67,6 +67,12 @@ struct mics_comm_ops {
     enum mics_status (*all_gather_now)(struct mics_comm *comm, const void *send, void *recv,
                                        uint64_t bytes, struct mics_err *err);
     enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
+    /* Send send[send_bytes] to rank `to`, and receive recv[recv_bytes] from rank `from`, which
+     * sends as much to this one; -1: no rank. Neither is this rank. All ranks call it. It gives
+     * way: while other communicators of the process transfer much, it sends little. */
+    enum mics_status (*exchange_now)(struct mics_comm *comm, const void *send, uint64_t send_bytes,
+                                     int to, void *recv, uint64_t recv_bytes, int from,
+                                     struct mics_err *err);
 
     /* End the whole job with this exit code, now. Any thread. */
     void (*abort)(struct mics_comm *comm, int code);

@@ -121,6 +121,8 @@ uint64_t mics_comm_call_sent(const struct comm_base *base, const struct comm_cal
                                             mics_comm_broadcast_arity(call->bytes))
                    .count *
                call->bytes;
+    case COMM_EXCHANGE:
+        return call->bytes;
     case COMM_BARRIER:
         break;
     }

@@ -151,6 +151,8 @@ static const struct threads_comm *threads_of(const struct comm_base *base)
 
 static bool is_same_call(const struct comm_call *a, const struct comm_call *b)
 {
+    if (a->kind == COMM_EXCHANGE && b->kind == COMM_EXCHANGE)
+        return true;
     return a->kind == b->kind && a->bytes == b->bytes && a->dtype == b->dtype &&
            a->root == b->root && a->in_rank_order == b->in_rank_order;
 }
@@ -242,6 +244,24 @@ static enum mics_status all_reduce(const struct comm_base *base, const struct co
     return status;
 }
 
+static enum mics_status exchange(const struct comm_base *base, const struct comm_call *call,
+                                 struct mics_err *err)
+{
+    const struct comm_call *other;
+
+    if (call->from < 0)
+        return MICS_OK;
+    other = threads_of(base)->group->calls[call->from];
+    if (other->root != base->comm.rank || other->bytes != call->count)
+        return mics_err_set(err, MICS_ERR_COMM,
+                            "rank %d sends %llu bytes to rank %d, not %llu to rank %d", call->from,
+                            (unsigned long long)other->bytes, other->root,
+                            (unsigned long long)call->count, base->comm.rank);
+    if (call->count > 0)
+        memcpy(call->recv, other->send, call->count);
+    return MICS_OK;
+}
+
 static enum mics_status run_own_part(const struct comm_base *base, const struct comm_call *call,
                                      bool *reading, struct mics_err *err)
 {
@@ -261,6 +281,8 @@ static enum mics_status run_own_part(const struct comm_base *base, const struct 
         if (base->comm.rank != call->root && call->bytes > 0)
             memcpy(call->recv, group->calls[call->root]->recv, call->bytes);
         break;
+    case COMM_EXCHANGE:
+        return exchange(base, call, err);
     case COMM_BARRIER:
         break;
     }

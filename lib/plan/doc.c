@@ -11,6 +11,7 @@
  *              regions [ { name bytes offset } ] }
  *     predicted { step_s tokens_per_s compute_s comm_s exposed_s net_bytes sent_bytes }
  *     ? operations (see op_class.h)
+ *     ? kept { every copies  node_bytes net_bytes copy_s step_s nodes_to_lose }
  *     ? training { tokens ? node_hour_price ? currency  seconds rank_hours node_hours ? price }
  *     alternatives [ { choice total_bytes fits why predicted } ]
  *     history
@@ -23,6 +24,7 @@
 
 #include "doc/cursor.h"
 #include "doc/doc.h"
+#include "plan/kept.h"
 #include "plan/memory.h"
 
 #include <inttypes.h>
@@ -357,12 +359,32 @@ static enum mics_status read_training(const struct mics_cursor *root, struct mic
     return status;
 }
 
+/* Its costs are computed from the plan, not read. */
+static enum mics_status read_kept(const struct mics_cursor *root, struct mics_plan *plan,
+                                  struct mics_err *err)
+{
+    struct mics_cursor at;
+    enum mics_status status;
+
+    if (!mics_cursor_has(root, "kept"))
+        return MICS_OK;
+    status = mics_cursor_object(root, "kept", &at, err);
+    if (status == MICS_OK)
+        status = mics_cursor_u64(&at, "every", 1, UINT32_MAX, &plan->memory_every, err);
+    if (status == MICS_OK)
+        status =
+            mics_cursor_u32(&at, "copies", 1, MICS_MEMORY_COPIES_MAX, &plan->memory_copies, err);
+    return status;
+}
+
 /* What older plans lack. */
 static enum mics_status read_optional(const struct mics_cursor *root, struct mics_plan *plan,
                                       struct mics_err *err)
 {
     enum mics_status status = read_training(root, &plan->training, err);
 
+    if (status == MICS_OK)
+        status = read_kept(root, plan, err);
     plan->has_classes = mics_cursor_has(root, "operations");
     if (status == MICS_OK && plan->has_classes)
         status = mics_class_times_read(root, "operations", &plan->classes, err);
@@ -539,6 +561,17 @@ static json_t *write_training(const struct mics_plan *plan)
     return NULL;
 }
 
+static json_t *write_kept(const struct mics_plan *plan)
+{
+    const struct mics_kept_cost cost = mics_plan_kept_cost(plan);
+
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:f, s:f, s:I}", "every", (json_int_t)plan->memory_every, "copies",
+        (json_int_t)(plan->memory_copies ? plan->memory_copies : MICS_MEMORY_COPIES), "node_bytes",
+        (json_int_t)cost.node_bytes, "net_bytes", (json_int_t)cost.net_bytes, "copy_s", cost.copy_s,
+        "step_s", cost.step_s, "nodes_to_lose", (json_int_t)cost.nodes_to_lose);
+}
+
 /* The history of the topology becomes that of the plan. */
 static bool put_topology(json_t *doc, json_t *topology)
 {
@@ -570,6 +603,7 @@ enum mics_status mics_plan_to_doc(const struct mics_plan *plan, json_t **out, st
         put(doc, "choice", write_choice(&plan->choice)) && put(doc, "memory", write_memory(plan)) &&
         put(doc, "predicted", write_prediction(&plan->predicted)) &&
         (!plan->has_classes || put(doc, "operations", mics_class_times_to_json(&plan->classes))) &&
+        (plan->memory_every == 0 || put(doc, "kept", write_kept(plan))) &&
         (plan->training.tokens == 0 || put(doc, "training", write_training(plan))) &&
         put(doc, "alternatives", write_alternatives(plan));
     if (!done) {

@@ -72,6 +72,12 @@ static uint64_t checkpoint_part(const struct mics_model *model,
     return elements * (1 + mics_optimizer_states(choice->optimizer));
 }
 
+uint64_t mics_choice_shard_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice)
+{
+    return checkpoint_part(model, choice, 1) * sizeof(float);
+}
+
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,
                                       const struct mics_plan_choice *choice)
 {

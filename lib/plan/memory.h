@@ -50,6 +50,10 @@ uint64_t mics_memory_host(const struct mics_memory *memory, const struct mics_to
  * MICS_ERR_INFEASIBLE: by how much not, and what would need less. */
 enum mics_status mics_memory_check_host(const struct mics_plan *plan, struct mics_err *err);
 
+/* Bytes of a rank's optimizer shard, parameters and states, as a checkpoint stores them. */
+uint64_t mics_choice_shard_bytes(const struct mics_model *model,
+                                 const struct mics_plan_choice *choice);
+
 /* Files per shard of a checkpoint: one for each replica, but none smaller than 1 MiB, since more
  * files then cost more than they gain. */
 uint32_t mics_choice_checkpoint_parts(const struct mics_model *model,

@@ -114,6 +114,8 @@ struct mics_plan {
     bool has_classes;                /* false: mics_plan_predict_classes() was not called */
     struct mics_class_times classes; /* of the predicted step */
     struct mics_training training;
+    uint64_t memory_every;  /* steps between states kept in the memory of nodes; 0: none */
+    uint32_t memory_copies; /* nodes that have each shard of them; 0: the default, 2 */
     uint32_t alternative_count;
     struct mics_alternative *alternatives;
     json_t *doc; /* the document that it came from, or NULL */

@@ -11,6 +11,7 @@
 #include "base/num.h"
 #include "base/units.h"
 #include "doc/table.h"
+#include "plan/kept.h"
 #include "plan/memory.h"
 #include "topology/print.h"
 
@@ -265,6 +266,30 @@ static void put_amount(struct mics_table *table, double amount, const char *unit
     mics_table_cell(table, "%s%s%s", text, *unit ? " " : "", unit);
 }
 
+/* What it costs to keep the state in memory. */
+static void put_kept(struct mics_table *table, const struct mics_plan *plan, int tsv)
+{
+    const struct mics_kept_cost cost = mics_plan_kept_cost(plan);
+
+    if (tsv) {
+        put_number(table, "kept_every", plan->memory_every);
+        put_number(table, "kept_nodes_to_lose", cost.nodes_to_lose);
+    } else {
+        mics_table_cell(table, "state in memory, every %llu step%s",
+                        (unsigned long long)plan->memory_every, plan->memory_every == 1 ? "" : "s");
+        mics_table_cell(table, "any %u node%s may be lost at once", cost.nodes_to_lose,
+                        cost.nodes_to_lose == 1 ? "" : "s");
+    }
+    mics_table_cell(table, tsv ? "kept_node_bytes" : "memory of a node for it");
+    mics_table_bytes(table, tsv, cost.node_bytes);
+    mics_table_cell(table, tsv ? "kept_net_bytes" : "copies that a node sends each time");
+    mics_table_bytes(table, tsv, cost.net_bytes);
+    mics_table_cell(table, tsv ? "kept_copy_s" : "time for them");
+    mics_table_time(table, tsv, cost.copy_s);
+    mics_table_cell(table, tsv ? "kept_step_s" : "of it, added to a step");
+    mics_table_time(table, tsv, cost.step_s);
+}
+
 /* What training on plan->training.tokens takes. */
 static void put_training_cost(struct mics_table *table, const struct mics_plan *plan)
 {
@@ -339,6 +364,8 @@ static enum mics_status print_prediction(FILE *out, const struct mics_plan *plan
     mics_table_bytes(table, tsv, predicted->net_bytes);
     mics_table_cell(table, tsv ? "sent_bytes" : "sent by a rank");
     mics_table_bytes(table, tsv, predicted->sent_bytes);
+    if (plan->memory_every > 0)
+        put_kept(table, plan, tsv);
     if (plan->training.tokens > 0 && tsv)
         put_training_cost_tsv(table, plan);
     else if (plan->training.tokens > 0)

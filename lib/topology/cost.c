@@ -16,8 +16,8 @@
 #include <math.h>
 
 /* Of lib/comm: bytes up to which collectives are halved, from which all-reduces are, and pieces of
- * an all-reduce down to which they are; bytes of an all-reduce up to which a tree is used, its arity, and the staging
- * memory, which the pieces of all ranks must fit for direct messages. */
+ * an all-reduce down to which they are; bytes of an all-reduce up to which a tree is used, its
+ * arity, and the staging memory, which the pieces of all ranks must fit for direct messages. */
 enum {
     HALVING_BYTES = 32768,
     HALVING_FROM_BYTES = 1025,

@@ -7,6 +7,7 @@
 #include "comm/staged.h"
 #include "doc/doc.h"
 #include "plan/schedule/timeline.h"
+#include "train/job_memory.h"
 #include "train/job_tokenizer.h"
 
 #include <fcntl.h>
@@ -21,7 +22,7 @@ enum mics_status mics_job_join(struct mics_job *job, const struct mics_job_optio
     enum mics_status status;
     struct mics_comm *world;
 
-    *job = (struct mics_job){.options = options, .lock = -1};
+    *job = (struct mics_job){.options = options, .lock = -1, .memory.lock = -1};
     status = mics_world_open_unchecked(&job->world, err);
     if (status != MICS_OK)
         return status;
@@ -39,6 +40,10 @@ static enum mics_status find_checkpoint(struct mics_job *job, struct mics_err *e
 
     if (!resume)
         return MICS_OK;
+    if (automatic)
+        status = mics_job_find_memory(job, err);
+    if (status != MICS_OK || job->checkpoint_doc)
+        return status;
     if (job->world->rank == 0)
         status = mics_checkpoint_find(automatic ? job->out : resume, automatic, job->checkpoint,
                                       &found, err);
@@ -425,8 +430,8 @@ static bool replaces_run(const struct mics_job *job)
     return options->overwrite && !job->checkpoint_doc && !options->eval && !options->paced;
 }
 
-enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
-                                struct mics_run *run, struct mics_err *err)
+static enum mics_status start_engine(struct mics_job *job, struct mics_run *run,
+                                     struct mics_err *err)
 {
     const struct mics_job_options *options = job->options;
 
@@ -438,7 +443,15 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
         return status;
     mics_startup_watchdog_set_phase(options->startup, "connecting communicators",
                                     MICS_STARTUP_LIMIT_DEFAULT);
-    status = mics_run_mark_local(run, mics_engine_warm_up(job->engine, err));
+    return mics_run_mark_local(run, mics_engine_warm_up(job->engine, err));
+}
+
+enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_observer *observer,
+                                struct mics_run *run, struct mics_err *err)
+{
+    const struct mics_job_options *options = job->options;
+    enum mics_status status = start_engine(job, run, err);
+
     if (status != MICS_OK)
         return status;
     mics_startup_watchdog_set_phase(options->startup, "initialising or loading the shards",
@@ -472,18 +485,21 @@ enum mics_status mics_job_start(struct mics_job *job, const struct mics_run_obse
     status = mics_run_init(run, &run_options, err);
     if (status != MICS_OK)
         return status;
-    if (job->checkpoint_doc)
-        status =
-            mics_run_resume(run, job->checkpoint, job->checkpoint_doc, options->other_data, err);
+    if (job->memory.state.doc)
+        status = mics_job_resume_memory(job, run, err);
+    else if (job->checkpoint_doc)
+        status = mics_run_resume(run, job->checkpoint, job->checkpoint_doc, NULL,
+                                 options->other_data, err);
     else
         status = mics_agree(job->control, mics_run_begin(run, err), err);
     if (status == MICS_OK)
         status = open_trace(job, run, err);
-    if (status != MICS_OK || !replaces_run(job))
-        return status;
-    if (job->world->rank == 0)
-        status = mics_run_folder_begin(job->out, err);
-    return mics_agree(job->control, status, err);
+    if (status == MICS_OK && replaces_run(job)) {
+        if (job->world->rank == 0)
+            status = mics_run_folder_begin(job->out, err);
+        status = mics_agree(job->control, status, err);
+    }
+    return status == MICS_OK ? mics_job_open_memory(job, run, err) : status;
 }
 
 enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, struct mics_err *err)
@@ -498,6 +514,7 @@ enum mics_status mics_job_write_trace(struct mics_job *job, uint32_t *steps, str
 void mics_job_close(struct mics_job *job)
 {
     mics_trace_close(&job->trace);
+    mics_job_close_memory(job);
     mics_engine_free(job->engine);
     free(job->op_durations);
     if (job->comm)
@@ -515,5 +532,5 @@ void mics_job_close(struct mics_job *job)
     if (job->control)
         job->control->ops->free(job->control);
     mics_world_close(job->world);
-    *job = (struct mics_job){.lock = -1};
+    *job = (struct mics_job){.lock = -1, .memory.lock = -1};
 }

@@ -8,6 +8,8 @@
 #ifndef MICS_TRAIN_JOB_H
 #define MICS_TRAIN_JOB_H
 
+#include "ckpt/memory/keeper.h"
+#include "ckpt/memory/recover.h"
 #include "comm/job_device.h"
 #include "data/disk_tokenizer.h"
 #include "train/run.h"
@@ -30,6 +32,8 @@ struct mics_job_options {
     bool eval; /* of `init` on all of the data; nothing is trained or written */
     uint64_t save_every;
     struct mics_keep keep;
+    int64_t memory_every;  /* steps between states kept in memory, 0: none; -1: as the plan says */
+    int64_t memory_copies; /* nodes that have each shard of them; -1: as the plan says */
     uint64_t max_save_failures, max_nonfinite, skip_first, skip_last; /* struct mics_run_options */
     enum mics_device_kind kind;
     bool paced;        /* nothing is computed: each operation only takes its predicted time */
@@ -42,6 +46,21 @@ struct mics_job_options {
     char **argv;
     bool no_history;
     struct mics_startup_watchdog *startup; /* informed of each start-up phase; or NULL */
+};
+
+/* State in the memory of nodes: job_memory.h. */
+struct mics_job_memory {
+    struct mics_kept_record record;
+    bool has_record;
+    struct mics_memory_state state; /* with a document: the job continues from it */
+    char folder[MICS_PATH_MAX];     /* of this node */
+    int lock;                       /* of this rank in it; -1: none */
+    struct mics_keeper *keeper;     /* NULL: none is kept */
+    uint64_t every;                 /* steps; 0: none is kept */
+    uint32_t copies;
+    char disk[MICS_PATH_MAX]; /* the newest checkpoint, if the job continues from memory */
+    char note[2][MICS_PATH_MAX +
+                 512]; /* for people, on rank 0: why not from memory, why none is kept; or empty */
 };
 
 struct mics_job {
@@ -57,6 +76,7 @@ struct mics_job {
     json_t *tokenizer_doc;                /* for checkpoints; NULL: not known */
     struct mics_data data;
     int lock; /* of `out`, on rank 0; -1: none */
+    struct mics_job_memory memory;
     unsigned threads;
     struct mics_job_device chosen;
     struct mics_device *device; /* the chosen one */

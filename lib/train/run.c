@@ -24,7 +24,7 @@
 #define GRACE_INITIAL_S 60 /* before the first step is timed */
 
 /* The flags of a rank: these, and its requests (enum mics_request). */
-enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9, FLAG_RETRY = 1 << 10 };
+enum { FLAG_FAILED = 1 << 8, FLAG_SAVING = 1 << 9, FLAG_RETRY = 1 << 10, FLAG_KEEPING = 1 << 11 };
 
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err)
@@ -357,6 +357,7 @@ static enum mics_status exchange_flags(struct mics_run *run, enum mics_status ra
     struct mics_comm *control = run->options.control;
     const uint32_t own = mics_signals_requests() | (rank0_status != MICS_OK ? FLAG_FAILED : 0) |
                          (mics_saver_busy(run->saver) ? FLAG_SAVING : 0) |
+                         (run->keeper && mics_keeper_busy(run->keeper) ? FLAG_KEEPING : 0) |
                          (run->options.world->rank == 0 && save_is_due_again(run) ? FLAG_RETRY : 0);
     enum mics_status status =
         control->ops->all_gather_now(control, &own, run->rank_flags, sizeof own, err);
@@ -387,6 +388,13 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
     return status;
 }
 
+/* Is it time to keep the state in memory? Not while the one before is on its way. */
+static bool must_keep(const struct mics_run *run, uint64_t step)
+{
+    return run->keeper && step < run->options.settings->steps && !mics_keeper_active(run->keeper) &&
+           step % run->memory_every == 0;
+}
+
 /* Between steps, with none in flight: agree on *rank0_status, validate, save. */
 static enum mics_status validate_and_save(struct mics_run *run, uint32_t requests,
                                           enum mics_status *rank0_status, struct mics_err *err)
@@ -405,6 +413,8 @@ static enum mics_status validate_and_save(struct mics_run *run, uint32_t request
     if (status == MICS_OK && (last || stop || requests & (MICS_REQUEST_SAVE | FLAG_RETRY) ||
                               (every && run->step % every == 0)))
         status = save(run, last || stop, rank0_status, err);
+    if (status == MICS_OK && !stop && must_keep(run, run->step))
+        status = mics_run_begin_keep(run, err);
     if (requests & MICS_REQUEST_SAVE)
         mics_signals_clear_save(); /* not earlier: the launcher's signal has reached all ranks */
     return status;
@@ -416,7 +426,7 @@ static bool must_drain(const struct mics_run *run, uint64_t step, uint32_t flags
     const uint64_t save_every = run->options.save_every, val_every = settings->val_every;
 
     return flags || step == settings->steps || (save_every && step % save_every == 0) ||
-           (val_every && step % val_every == 0);
+           (val_every && step % val_every == 0) || must_keep(run, step);
 }
 
 /* One iteration of the loop: submit `step`, report the step before it, and do what the ranks agree
@@ -436,7 +446,10 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
     if (status == MICS_OK && mics_saver_active(run->saver) && !(flags & FLAG_SAVING))
         status = mics_run_survive_save(run, mics_run_advance_save(run, rank0_status, err),
                                        rank0_status, err);
-    flags &= ~(uint32_t)FLAG_SAVING;
+    if (status == MICS_OK && run->keeper && mics_keeper_active(run->keeper) &&
+        !(flags & FLAG_KEEPING))
+        status = mics_run_end_keep(run, rank0_status, err);
+    flags &= ~(uint32_t)(FLAG_SAVING | FLAG_KEEPING);
     if (status != MICS_OK || !must_drain(run, step, flags))
         return status;
     status = drain(run, rank0_status, err);
@@ -464,21 +477,20 @@ static void complete_save(struct mics_run *run)
     run->saving = false;
 }
 
-/* Sum up the bytes that the ranks sent between nodes. All steps must be collected. Collective. */
-static enum mics_status sum_net_bytes(struct mics_run *run, struct mics_err *err)
+enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics_err *err)
 {
     struct mics_comm *control = run->options.control;
-    const uint64_t own = mics_engine_net_bytes(run->options.engine);
+    const uint64_t own = *value;
     uint64_t *all = calloc((size_t)control->size, sizeof *all);
     enum mics_status status = MICS_ERR_NOMEM;
 
-    run->net_bytes = 0;
+    *value = 0;
     if (all)
         status = control->ops->all_gather_now(control, &own, all, sizeof own, err);
     else
         mics_err_nomem(err);
     for (int i = 0; status == MICS_OK && i < control->size; i++)
-        run->net_bytes += all[i];
+        *value += all[i];
     free(all);
     return mics_run_mark_local(run, status);
 }
@@ -503,6 +515,8 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     mics_signals_set_grace(GRACE_INITIAL_S);
     run->cpu = mics_comm_cpu_now();
     forward_notes(run);
+    if (run->keep_now && run->keeper && run->step < last)
+        status = mics_run_begin_keep(run, err);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = run_iteration(run, step, &stop, &rank0_status, err);
         forward_notes(run);
@@ -510,5 +524,6 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     *end = run->step < last ? MICS_RUN_STOPPED : MICS_RUN_DONE;
     if (status != MICS_OK && !run->local_failure && mics_saver_active(run->saver))
         complete_save(run);
-    return status == MICS_OK ? sum_net_bytes(run, err) : status;
+    run->net_bytes = mics_engine_net_bytes(run->options.engine);
+    return status == MICS_OK ? mics_run_sum(run, &run->net_bytes, err) : status;
 }

@@ -10,6 +10,8 @@
 #ifndef MICS_TRAIN_RUN_H
 #define MICS_TRAIN_RUN_H
 
+#include "ckpt/memory/keeper.h"
+#include "ckpt/memory/recover.h"
 #include "ckpt/saver.h"
 #include "data/data.h"
 #include "engine/engine.h"
@@ -29,6 +31,8 @@ struct mics_run_observer {
                             double seconds, struct mics_err *err);
     enum mics_status (*saved)(void *context, uint64_t step, const struct mics_saved *saved,
                               double seconds, struct mics_err *err);
+    /* A state is complete in the memory of nodes, on all nodes `sent_bytes` were sent. */
+    enum mics_status (*kept)(void *context, const struct mics_kept *kept, struct mics_err *err);
     /* A fault that the run survives: an event for the metrics, which belongs to the callee; NULL:
      * out of memory. */
     enum mics_status (*fault)(void *context, json_t *event, struct mics_err *err);
@@ -84,7 +88,14 @@ struct mics_run {
     uint64_t net_bytes;          /* sent between nodes by all ranks; set once all steps are done */
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     struct mics_saver *saver;
+    struct mics_keeper *keeper;      /* of the job; NULL: no state is kept in memory */
+    uint64_t memory_every;           /* steps */
+    struct mics_kept_record *record; /* of what is kept; written by rank 0 */
+    double keep_pause_s;             /* for the state under way */
+    bool keep_now;                   /* the state that was loaded has fewer copies than it should */
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
+    bool from_memory;                    /* the run continued from the memory of nodes */
+    uint64_t received_bytes;             /* of that, over the network, by all ranks */
     uint64_t saved_step;                 /* of the checkpoint that was begun last */
     uint64_t save_failures;              /* since the last checkpoint */
     double retry_s;                      /* when a failed save is due again; 0: none has failed */
@@ -95,6 +106,9 @@ struct mics_run {
     bool local_failure; /* the other ranks may not know of it: the job must be aborted */
 };
 
+/* Access to this rank's state. */
+struct mics_ckpt_source mics_run_source(const struct mics_run *run);
+
 /* Collective. */
 enum mics_status mics_run_init(struct mics_run *run, const struct mics_run_options *options,
                                struct mics_err *err);
@@ -103,11 +117,19 @@ void mics_run_fini(struct mics_run *run); /* all zeros is fine */
 /* Initialise the parameters from the seed, or from options->init. Collective. */
 enum mics_status mics_run_begin(struct mics_run *run, struct mics_err *err);
 
-/* Load state, step and samples of the checkpoint `folder`, whose manifest is `doc`.
+/* What to load a run's state from instead of a checkpoint. */
+struct mics_run_memory {
+    const struct mics_memory_node *node;
+    struct mics_memory_state *state;
+};
+
+/* Load state, step and samples of the checkpoint `folder`, whose manifest is `doc`; with `memory`
+ * they are loaded from there, and `folder` is the newest checkpoint, or empty.
  * MICS_ERR_FORMAT: it was trained on other data (by fingerprint, split, sequence length, packing,
  * order, or by what was read) and `other_data` is false. Collective. */
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
-                                 bool other_data, struct mics_err *err);
+                                 const struct mics_run_memory *memory, bool other_data,
+                                 struct mics_err *err);
 /* Read the settings in a manifest. */
 enum mics_status mics_run_read_settings(const json_t *doc, struct mics_settings *settings,
                                         struct mics_err *err);

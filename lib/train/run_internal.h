@@ -27,6 +27,21 @@ enum mics_status mics_run_advance_save(struct mics_run *run, enum mics_status *r
 enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *rank0_status,
                                       struct mics_err *err);
 
+/* Begin to keep the present state in memory; none may be under way, and all steps must be
+ * collected. Collective. */
+enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err);
+/* Complete the state under way; waits for the threads of all ranks. Collective. */
+enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0_status,
+                                   struct mics_err *err);
+
+/* What follows from the status of a state that was kept: after a failure of the node's memory or of
+ * a copy, training goes on. */
+enum mics_status mics_run_survive_keep(struct mics_run *run, enum mics_status status,
+                                       enum mics_status *rank0_status, struct mics_err *err);
+
+/* *value = its sum over all ranks. Collective. */
+enum mics_status mics_run_sum(struct mics_run *run, uint64_t *value, struct mics_err *err);
+
 /* A step whose loss or gradient is not finite changed nothing, because the gradient is clipped.
  * Skip it, unless that is not asked for or was done too often in a row. */
 enum mics_status mics_run_check_finite(struct mics_run *run, const struct mics_step_record *record,

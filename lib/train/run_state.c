@@ -4,6 +4,7 @@
  *
  * *rank0_status is an error of rank 0 alone, which the ranks have not agreed on yet.
  */
+#include "base/clock.h"
 #include "comm/agree.h"
 #include "doc/cursor.h"
 #include "train/run_internal.h"
@@ -24,13 +25,17 @@ static enum mics_status put(void *context, uint32_t unit, uint32_t state, uint64
     return mics_engine_import(context, unit, (enum mics_state)state, first, count, src, err);
 }
 
+struct mics_ckpt_source mics_run_source(const struct mics_run *run)
+{
+    return (struct mics_ckpt_source){.take = take, .put = put, .context = run->options.engine};
+}
+
 struct mics_checkpoint mics_run_checkpoint(const struct mics_run *run)
 {
-    return (struct mics_checkpoint){
-        .comm = run->options.control,
-        .host_ranks = mics_world_host_ranks(run->options.world),
-        .form = &run->form,
-        .source = {.take = take, .put = put, .context = run->options.engine}};
+    return (struct mics_checkpoint){.comm = run->options.control,
+                                    .host_ranks = mics_world_host_ranks(run->options.world),
+                                    .form = &run->form,
+                                    .source = mics_run_source(run)};
 }
 
 /* What was read of each source: a new array, or NULL if out of memory. */
@@ -117,6 +122,62 @@ enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *ra
     return status == MICS_OK ? mics_agree(run->options.control, *rank0_status, err) : status;
 }
 
+/* What the manifest of the present state says, besides the files. Collective. */
+static enum mics_status make_manifest(struct mics_run *run, struct mics_manifest *manifest,
+                                      struct mics_err *err)
+{
+    const enum mics_status status =
+        mics_read_sums_add(run->options.control, &run->reader.sums, &run->read, err);
+
+    *manifest = (struct mics_manifest){.step = 0};
+    if (status != MICS_OK)
+        return status;
+    *manifest = (struct mics_manifest){.step = run->step,
+                                       .samples = run->samples,
+                                       .base_step = run->base_step,
+                                       .base_samples = run->base_samples,
+                                       .plan = json_incref(run->options.plan_doc),
+                                       .tokenizer = json_incref(run->options.tokenizer_doc),
+                                       .history = json_incref(run->options.history)};
+    return mics_agree(run->options.control, mics_run_training_json(run, &manifest->training, err),
+                      err);
+}
+
+enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
+{
+    const double begin_s = mics_now_s();
+    struct mics_manifest manifest;
+    const enum mics_status status = make_manifest(run, &manifest, err);
+
+    if (status == MICS_OK)
+        mics_keeper_begin(run->keeper, &manifest);
+    mics_manifest_free(&manifest);
+    run->keep_pause_s = mics_now_s() - begin_s;
+    return status;
+}
+
+enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0_status,
+                                   struct mics_err *err)
+{
+    const struct mics_run_observer *observer = &run->options.observer;
+    struct mics_kept kept;
+    enum mics_status status = mics_keeper_advance(run->keeper, &kept, err);
+
+    if (status != MICS_OK)
+        return mics_run_survive_keep(run, status, rank0_status, err);
+    status = mics_run_sum(run, &kept.sent_bytes, err);
+    if (status != MICS_OK || run->options.world->rank != 0)
+        return status;
+    kept.pause_s = run->keep_pause_s;
+    run->record->step = kept.step;
+    if (*rank0_status == MICS_OK)
+        *rank0_status = mics_run_survive_keep(
+            run, mics_kept_record_write(run->options.out, run->record, err), rank0_status, err);
+    if (*rank0_status == MICS_OK && observer->kept)
+        *rank0_status = observer->kept(observer->context, &kept, err);
+    return MICS_OK;
+}
+
 enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err)
 {
     struct mics_manifest manifest = {0};
@@ -124,18 +185,7 @@ enum mics_status mics_run_save(struct mics_run *run, struct mics_err *err)
 
     if (run->saved_step == run->step)
         return MICS_OK;
-    status = mics_read_sums_add(run->options.control, &run->reader.sums, &run->read, err);
-    if (status != MICS_OK)
-        return status;
-    manifest = (struct mics_manifest){.step = run->step,
-                                      .samples = run->samples,
-                                      .base_step = run->base_step,
-                                      .base_samples = run->base_samples,
-                                      .plan = json_incref(run->options.plan_doc),
-                                      .tokenizer = json_incref(run->options.tokenizer_doc),
-                                      .history = json_incref(run->options.history)};
-    status =
-        mics_agree(run->options.control, mics_run_training_json(run, &manifest.training, err), err);
+    status = make_manifest(run, &manifest, err);
     if (status == MICS_OK)
         status = mics_saver_begin(run->saver, &manifest, err);
     if (status == MICS_OK)
@@ -266,14 +316,17 @@ static enum mics_status resume_data(struct mics_run *run, const json_t *doc, boo
 }
 
 enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_t *doc,
-                                 bool other_data, struct mics_err *err)
+                                 const struct mics_run_memory *memory, bool other_data,
+                                 struct mics_err *err)
 {
     const struct mics_checkpoint checkpoint = mics_run_checkpoint(run);
+    const char *const what = memory ? "state in memory" : folder;
     struct mics_manifest manifest = {0};
     enum mics_status status = mics_manifest_from_doc(doc, &manifest, err);
 
     if (status == MICS_OK) {
-        run->step = run->base_step = run->saved_step = manifest.step;
+        run->step = run->base_step = manifest.step;
+        run->saved_step = memory ? UINT64_MAX : manifest.step;
         run->samples = run->base_samples = manifest.samples;
     }
     mics_manifest_free(&manifest);
@@ -281,11 +334,17 @@ enum mics_status mics_run_resume(struct mics_run *run, const char *folder, json_
     if (status == MICS_OK)
         status = resume_data(run, doc, other_data, err);
     if (status != MICS_OK)
-        mics_err_prefix(err, "%s", folder);
+        mics_err_prefix(err, "%s", what);
     if (status == MICS_OK)
-        status = mics_checkpoint_load(&checkpoint, folder, doc, err);
+        status = memory ? mics_memory_load(&checkpoint, memory->node, memory->state, err)
+                        : mics_checkpoint_load(&checkpoint, folder, doc, err);
     if (status == MICS_OK)
         status = mics_engine_publish(run->options.engine, err);
+    status = mics_agree(run->options.control, status, err);
+    run->received_bytes = memory ? memory->state->received_bytes : 0;
+    if (status == MICS_OK)
+        status = mics_run_sum(run, &run->received_bytes, err);
+    run->from_memory = memory != NULL;
     snprintf(run->last_checkpoint, sizeof run->last_checkpoint, "%s", folder);
-    return mics_agree(run->options.control, status, err);
+    return status;
 }

@@ -272,18 +272,18 @@ manifest()
 {"event":"run","time":1795408013,"restart":1,"restart_reason":"exit status 1: rank 1 (n2) died\u001b","after_step":1,"model":"gpt2-nano"}
 {"event":"step","step":2,"loss":5}
 {"event":"end","step":2,"reason":"stopped"}
-{"event":"run","time":1795408099,"after_step":2,"model":"gpt2-nano"}
+{"event":"run","time":1795408099,"after_step":2,"state_from":"memory","model":"gpt2-nano"}
 {"event":"step","step":3,"loss":5}
 {"event":"run","time":"soon","after_step":[],"restart":"x","model":"gpt2-nano"}
 END
     run -0 --separate-stderr mics-show run
     grep -qx 'restarts  3, 2 of them after a failure' <<<"$output"
-    grep -qx 'restarted (UTC)      from step  because' <<<"$output"
-    grep -qx '2026-11-23 04:26:53          1  exit status 1: rank 1 (n2) died?' <<<"$output"
-    grep -qx '2026-11-23 04:28:19          2  stopped after step 2' <<<"$output"
-    grep -qx -- '-                            -  killed or failed after step 3' <<<"$output"
+    grep -qx 'restarted (UTC)      from step  in      because' <<<"$output"
+    grep -qx '2026-11-23 04:26:53          1  -       exit status 1: rank 1 (n2) died?' <<<"$output"
+    grep -qx '2026-11-23 04:28:19          2  memory  stopped after step 2' <<<"$output"
+    grep -qx -- '-                            -  -       killed or failed after step 3' <<<"$output"
     run -0 --separate-stderr mics-show --tsv run
-    grep -qx $'1795408013\t1\texit status 1: rank 1 (n2) died?' <<<"$output"
+    grep -qx $'1795408013\t1\t-\texit status 1: rank 1 (n2) died?' <<<"$output"
 }
 
 @test "show: a folder without a checkpoint and a malformed manifest are refused" {

@@ -100,6 +100,32 @@ static inline void check_broadcast(struct checker *c, struct mics_comm *comm, ui
     drop(c, data);
 }
 
+/* Each rank sends to the one `distance` ahead, except the last; each message has a length of its
+ * own. */
+static inline void check_exchange(struct checker *c, struct mics_comm *comm, uint64_t bytes,
+                                  int distance)
+{
+    const int size = comm->size, to = (comm->rank + distance) % size;
+    const int from = (comm->rank + size - distance) % size;
+    unsigned char *send = grab(c, bytes + 1, 1), *recv = grab(c, bytes + 2, 1);
+    const uint64_t sent = bytes - bytes / 3 * (uint64_t)(comm->rank % 2);
+    const uint64_t expected = from == size - 1 ? 0 : bytes - bytes / 3 * (uint64_t)(from % 2);
+
+    for (uint64_t i = 0; i < sent; i++)
+        send[i] = (unsigned char)(i * 7 + (unsigned)comm->rank);
+    recv[expected] = 200;
+    EXPECT(comm->ops->exchange_now(comm, send, sent, comm->rank == size - 1 ? -1 : to, recv,
+                                   expected, from == size - 1 ? -1 : from, NULL) == MICS_OK,
+           "exchange_now failed");
+    for (uint64_t i = 0; i < expected; i++)
+        EXPECT(recv[i] == (unsigned char)(i * 7 + (unsigned)from),
+               "exchange of %llu over %d in %d ranks: byte %llu", (unsigned long long)bytes,
+               distance, size, (unsigned long long)i);
+    EXPECT(recv[expected] == 200, "exchange wrote too far");
+    drop(c, send);
+    drop(c, recv);
+}
+
 /* What a ring must have sent, against what the backend counted. */
 static inline void check_counts(struct checker *c, struct mics_comm *comm,
                                 struct mics_comm_counts before, uint64_t sent, const char *what)
@@ -224,6 +250,24 @@ static inline void check_collectives_of(struct checker *c, struct mics_comm *com
     EXPECT(comm->ops->barrier_now(comm, NULL) == MICS_OK, "barrier_now failed");
     comm->ops->barrier(comm, c->stream);
     settle(c, "barrier");
+}
+
+/* Of host memory: every distance, from nothing to several segments. */
+static inline void check_exchanges(struct checker *c)
+{
+    struct mics_comm *node = NULL;
+
+    for (int distance = 1; distance < c->world->size; distance++) {
+        check_exchange(c, c->world, 0, distance);
+        check_exchange(c, c->world, 1000, distance);
+        check_exchange(c, c->world, 5 * c->max_count + 3, distance);
+    }
+    EXPECT(c->world->ops->split(c->world, c->world->rank / 2, 0, c->world->rank % 2, &node, NULL) ==
+               MICS_OK,
+           "split into pairs");
+    if (node->size > 1)
+        check_exchange(c, node, 5 * c->max_count + 3, 1);
+    node->ops->free(node);
 }
 
 /* Every number of ranks, with an order and blocks other than the world's. */
@@ -373,6 +417,7 @@ static inline void check_everything(struct checker *c)
     check_split_rules(c);
     check_bf16_bits(c);
     check_bits(c);
+    check_exchanges(c);
     check_two_at_once(c);
 }
 

@@ -10,9 +10,13 @@
  * sends them to rank i - d and receives the next ones from rank i + d (Bruck et al. 1997). They are
  * packed into the staging buffer because blocks need not be adjacent. An all-reduce is both. Direct
  * sends the same bytes as the ring.
+ *
+ * Exchange, of one rank with one other in each direction, gives way: while another communicator of
+ * this process moves more than a packet, it sends one packet at a time, and seldom.
  */
 #include "comm/mpi/mpi.h"
 
+#include "base/clock.h"
 #include "base/num.h"
 
 #include <string.h>
@@ -559,6 +563,92 @@ static void short_begin(struct mpi_comm *comm)
         direct_begin(comm);
 }
 
+/* Exchange ----------------------------------------------------------------------------------- */
+
+/* Seconds from a packet to the next while other communicators transfer. */
+static const double background_pause_s = 0.02;
+
+static void exchange_begin(struct mpi_comm *comm)
+{
+    struct mpi_transfer *transfer = &comm->transfer;
+
+    transfer->algorithm = MPI_ALGORITHM_EXCHANGE;
+    transfer->packets = mics_ceil_div(transfer->calls->count, comm->segment);
+    transfer->packets_out = mics_ceil_div(transfer->calls->bytes, comm->segment);
+}
+
+/* Does another communicator move more than a packet? */
+static bool is_network_busy(const struct mpi_comm *comm)
+{
+    for (const struct mpi_comm *other = comm->thread->active; other; other = other->next_active)
+        if (other->head && other->head->calls->kind != COMM_EXCHANGE && !other->node &&
+            other->head->calls->bytes > COMM_MPI_SEGMENT)
+            return true;
+    return false;
+}
+
+static bool may_send(const struct mpi_comm *comm)
+{
+    const struct mpi_transfer *transfer = &comm->transfer;
+    const uint64_t under_way = transfer->send_posted - transfer->send_done;
+
+    if (transfer->send_posted == transfer->packets_out || under_way == comm->window)
+        return false;
+    return !is_network_busy(comm) ||
+           (under_way == 0 && mics_now_s() - transfer->sent_s >= background_pause_s);
+}
+
+static int exchange_post(struct mpi_comm *comm)
+{
+    struct mpi_transfer *transfer = &comm->transfer;
+    const struct comm_call *call = transfer->calls;
+    int code = MPI_SUCCESS;
+
+    while (code == MPI_SUCCESS && transfer->recv_posted < transfer->packets &&
+           transfer->recv_posted - transfer->recv_done < comm->window) {
+        const uint64_t index = transfer->recv_posted++, offset = index * comm->segment;
+
+        code = mics_mpi_receive(comm, (char *)call->recv + offset,
+                                mics_min_u64(comm->segment, call->count - offset), call->from,
+                                false, &transfer->recvs[index % comm->window]);
+    }
+    while (code == MPI_SUCCESS && may_send(comm)) {
+        const uint64_t index = transfer->send_posted++, offset = index * comm->segment;
+
+        transfer->sent_s = mics_now_s();
+        code = mics_mpi_send(comm, (char *)call->send + offset,
+                             mics_min_u64(comm->segment, call->bytes - offset), call->root, false,
+                             &transfer->sends[index % comm->window]);
+    }
+    return code;
+}
+
+static int exchange_progress(struct mpi_comm *comm, bool *moved, bool *done)
+{
+    struct mpi_transfer *transfer = &comm->transfer;
+    int received = 1, sent = 1;
+
+    while (received || sent) {
+        int code = exchange_post(comm);
+
+        received = sent = 0;
+        if (code == MPI_SUCCESS && transfer->recv_done < transfer->recv_posted)
+            code = MPI_Test(&transfer->recvs[transfer->recv_done % comm->window], &received,
+                            MPI_STATUS_IGNORE);
+        if (code == MPI_SUCCESS && transfer->send_done < transfer->send_posted)
+            code = MPI_Test(&transfer->sends[transfer->send_done % comm->window], &sent,
+                            MPI_STATUS_IGNORE);
+        if (code != MPI_SUCCESS)
+            return code;
+        transfer->recv_done += received != 0;
+        transfer->send_done += sent != 0;
+        *moved |= received || sent;
+    }
+    *done =
+        transfer->send_done == transfer->packets_out && transfer->recv_done == transfer->packets;
+    return MPI_SUCCESS;
+}
+
 /* Selection ---------------------------------------------------------------------------------- */
 
 /* The order of a sum must not depend on the other calls of its batch. */
@@ -577,7 +667,9 @@ void mics_mpi_transfer_begin(struct mpi_comm *comm)
     const struct mpi_request *request = comm->head;
 
     comm->transfer = (struct mpi_transfer){.calls = request->calls, .count = request->count};
-    if (mics_mpi_halves(comm, request->calls, request->count))
+    if (request->calls->kind == COMM_EXCHANGE)
+        exchange_begin(comm);
+    else if (mics_mpi_halves(comm, request->calls, request->count))
         mics_mpi_halving_begin(comm);
     else if (uses_tree(comm, request->calls))
         tree_begin(comm);
@@ -596,6 +688,8 @@ int mics_mpi_transfer_progress(struct mpi_comm *comm, bool *moved, bool *done)
         return direct_progress(comm, moved, done);
     case MPI_ALGORITHM_HALVING:
         return mics_mpi_halving_progress(comm, moved, done);
+    case MPI_ALGORITHM_EXCHANGE:
+        return exchange_progress(comm, moved, done);
     default:
         return ring_progress(comm, moved, done);
     }

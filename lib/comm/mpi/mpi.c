@@ -39,8 +39,9 @@ static enum mics_status mpi_execute(struct comm_base *base, const struct comm_ca
         if (calls[i].kind == COMM_ALL_GATHER)
             place_own(base, &calls[i]);
     for (int i = 0; i < count && status == MICS_OK; i += step)
-        status = comm->node ? mics_mpi_node_execute(comm, &calls[i], step, sent, err)
-                            : mics_mpi_thread_execute(comm, &calls[i], step, sent, err);
+        status = comm->node && calls[i].kind != COMM_EXCHANGE
+                     ? mics_mpi_node_execute(comm, &calls[i], step, sent, err)
+                     : mics_mpi_thread_execute(comm, &calls[i], step, sent, err);
     return status;
 }
 

@@ -66,7 +66,8 @@ enum mpi_algorithm {
     MPI_ALGORITHM_RING,
     MPI_ALGORITHM_TREE,
     MPI_ALGORITHM_DIRECT,
-    MPI_ALGORITHM_HALVING
+    MPI_ALGORITHM_HALVING,
+    MPI_ALGORITHM_EXCHANGE,
 };
 
 /* State of the request at the head of a communicator's queue. Progress thread only. */
@@ -82,6 +83,9 @@ struct mpi_transfer {
     struct comm_sent sent;
 
     int first_step; /* ring */
+
+    uint64_t packets_out; /* exchange: to send; `packets` are to receive */
+    double sent_s;        /* exchange: when a packet was sent last */
 
     /* Tree. */
     int parent; /* -1: this rank is the root */

@@ -4,12 +4,15 @@
  *
  *     {"event":"run","time":..., ...,"after_step":...}
  *                            first, once for each start of the run, with Unix time; with "restart"
- *                            and "restart_reason" if mics-run started it again
+ *                            and "restart_reason" if mics-run started it again; "state_from" is
+ *                            "memory", "disk" or "nothing"
  *     {"event":"step","step":1,"loss":...,"lr":...,"grad_norm":...,"step_ms":..., ...}
  *     {"event":"operations","step":1,"step_ms":...,"peak_rss_bytes":...,"operations":{...}}
  *                            of some steps, after their lines: times by class (plan/op_class.h)
  *     {"event":"val","step":...,"loss":...,"tokens":...,"ms":...}
  *     {"event":"checkpoint","step":...,"path":...,"bytes":...,"ms":...}
+ *     {"event":"kept","step":...,"ms":...,"pause_ms":...,"copy_ms":...,"sent_bytes":...}
+ *     {"event":"keep_failed","step":...,"error":...}
  *     {"event":"save_failed","step":...,"in_a_row":...,"error":...}
  *     {"event":"skipped","step":...,"in_a_row":...,"first_sample":...,"last_sample":...}
  *     {"event":"end","step":...,"reason":"done", ...}

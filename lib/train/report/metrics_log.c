@@ -108,12 +108,13 @@ static enum mics_status read_start(const struct mics_cursor *line, struct mics_m
     const json_t *event = line->value;
     const size_t steps = log->step_count;
     json_t *last = steps > 0 ? json_integer((json_int_t)log->steps[steps - 1].step) : json_null();
-    json_t *start =
-        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "time", member_of(event, "time", JSON_INTEGER),
-                  "after_step", member_of(event, "after_step", JSON_INTEGER), "restart",
-                  member_of(event, "restart", JSON_INTEGER), "restart_reason",
-                  member_of(event, "restart_reason", JSON_STRING), "ended",
-                  member_of(log->end, "reason", JSON_STRING), "last_step", last);
+    json_t *start = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "state_from",
+                              member_of(event, "state_from", JSON_STRING), "time",
+                              member_of(event, "time", JSON_INTEGER), "after_step",
+                              member_of(event, "after_step", JSON_INTEGER), "restart",
+                              member_of(event, "restart", JSON_INTEGER), "restart_reason",
+                              member_of(event, "restart_reason", JSON_STRING), "ended",
+                              member_of(log->end, "reason", JSON_STRING), "last_step", last);
 
     if (!log->starts)
         log->starts = json_array();

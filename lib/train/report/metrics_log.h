@@ -40,8 +40,8 @@ struct mics_metrics_log {
     size_t val_count;
     uint64_t runs, ends, checkpoints; /* a run that was killed has no end */
     json_t *run, *checkpoint, *end;   /* the last event of each kind, or NULL */
-    /* An object for each start: "time", "after_step", "restart" and "restart_reason" as in its
-     * event "run", and of the start before it "ended" (the reason in its event "end") and
+    /* An object for each start: "time", "after_step", "state_from", "restart" and "restart_reason"
+     * as in its event "run", and of the start before it "ended" (the reason in its event "end") and
      * "last_step"; null: not known. */
     json_t *starts;
     bool last_line_truncated;

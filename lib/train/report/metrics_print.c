@@ -191,10 +191,12 @@ static enum mics_status print_restarts(FILE *out, const json_t *doc, int tsv, st
         i = 1;
     if (i >= count)
         return MICS_OK;
-    table = mics_table_new(tsv ? "time|after_step|reason" : "<restarted (UTC)|>from step|<because");
+    table = mics_table_new(tsv ? "time|after_step|state_from|reason"
+                               : "<restarted (UTC)|>from step|<in|<because");
     for (; i < count; i++) {
         const json_t *start = json_array_get(starts, i);
         const time_t when = (time_t)count_of(start, "time");
+        const char *from = json_string_value(json_object_get(start, "state_from"));
         struct tm utc;
         char text[32] = "-";
 
@@ -204,6 +206,7 @@ static enum mics_status print_restarts(FILE *out, const json_t *doc, int tsv, st
             strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &utc);
         mics_table_cell(table, "%s", text);
         put_value(table, json_object_get(start, "after_step"), tsv);
+        mics_table_cell(table, "%s", from ? from : "-");
         tell_reason(table, start);
     }
     fputc('\n', out);

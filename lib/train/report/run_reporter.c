@@ -58,6 +58,15 @@ static json_t *describe_model_and_step(const struct mics_job *job, const struct 
         (json_int_t)mics_engine_arena_bytes(job->engine), "after_step", (json_int_t)run->step);
 }
 
+/* Where the start took its state from; the bytes of memory that came over the network. */
+static json_t *describe_source(const struct mics_job *job, const struct mics_run *run)
+{
+    if (run->from_memory)
+        return json_pack("{s:s,s:I}", "state_from", "memory", "received_bytes",
+                         (json_int_t)run->received_bytes);
+    return json_pack("{s:s}", "state_from", job->checkpoint_doc ? "disk" : "nothing");
+}
+
 /* The start itself: when, and if it is a restart, which and why (MICS_RESTART). */
 static json_t *describe_start(uint64_t *restart)
 {
@@ -88,7 +97,7 @@ static enum mics_status event_run(const struct mics_job *job, const struct mics_
         return status;
     json_t *event = json_pack("{s:s,s:s}", "event", "run", "version", MICS_VERSION);
     json_t *parts[] = {describe_start(restart), describe_model_and_step(job, run),
-                       describe_ranks(job), training};
+                       describe_source(job, run), describe_ranks(job), training};
     int failed = event == NULL;
 
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -267,6 +276,19 @@ static enum mics_status on_saved(void *context, uint64_t step, const struct mics
     return flush(reporter, err);
 }
 
+static enum mics_status on_kept(void *context, const struct mics_kept *kept, struct mics_err *err)
+{
+    struct mics_run_reporter *reporter = context;
+
+    (void)err;
+    mics_outputs_event(&reporter->outputs,
+                       json_pack("{s:s,s:I,s:f,s:f,s:f,s:I}", "event", "kept", "step",
+                                 (json_int_t)kept->step, "ms", 1e3 * kept->seconds, "pause_ms",
+                                 1e3 * kept->pause_s, "copy_ms", 1e3 * kept->copy_s, "sent_bytes",
+                                 (json_int_t)kept->sent_bytes));
+    return MICS_OK;
+}
+
 static enum mics_status on_fault(void *context, json_t *event, struct mics_err *err)
 {
     struct mics_run_reporter *reporter = context;
@@ -278,8 +300,12 @@ static enum mics_status on_fault(void *context, json_t *event, struct mics_err *
 
 struct mics_run_observer mics_run_reporter_observer(struct mics_run_reporter *reporter)
 {
-    return (struct mics_run_observer){
-        .step = on_step, .val = on_val, .saved = on_saved, .fault = on_fault, .context = reporter};
+    return (struct mics_run_observer){.step = on_step,
+                                      .val = on_val,
+                                      .saved = on_saved,
+                                      .kept = on_kept,
+                                      .fault = on_fault,
+                                      .context = reporter};
 }
 
 /* The plan beside the metrics, for who compares them. */

@@ -101,7 +101,8 @@ enum mics_status mics_run_text_begin(FILE *out, const struct mics_run *run,
     print_model_and_data(out, run);
     print_groups(out, &run->options.plan->choice, threads);
     if (run->step)
-        fprintf(out, "resumed   %s, after step %" PRIu64 "\n", run->last_checkpoint, run->step);
+        fprintf(out, "resumed   %s, after step %" PRIu64 "\n",
+                run->from_memory ? "the memory of the nodes" : run->last_checkpoint, run->step);
     if (run->options.paced)
         fprintf(out, "device    paced: nothing is computed or saved, and the loss is 0\n");
     else if (device->description)

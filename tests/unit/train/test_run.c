@@ -108,7 +108,7 @@ static enum mics_status start(struct rank *rank, struct mics_run *run, struct mi
     if (status == MICS_OK)
         status = mics_checkpoint_read_manifest(control, path, &doc, &rank->err);
     if (status == MICS_OK)
-        status = mics_run_resume(run, path, doc, false, &rank->err);
+        status = mics_run_resume(run, path, doc, NULL, false, &rank->err);
     json_decref(doc);
     return status;
 }

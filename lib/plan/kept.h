@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kept.h - what it costs to keep the training state in the memory of nodes (plan/copies.h). */
+#ifndef MICS_PLAN_KEPT_H
+#define MICS_PLAN_KEPT_H
+
+#include "plan/copies.h"
+#include "plan/plan.h"
+
+enum { MICS_MEMORY_COPIES = 2, MICS_MEMORY_COPIES_MAX = 64 };
+
+struct mics_kept_cost {
+    uint64_t shard_bytes; /* the optimizer shard of a rank: parameters and states in fp32 */
+    uint64_t node_bytes;  /* shared memory of a node: two generations of what its ranks keep */
+    uint64_t net_bytes;   /* that a node sends each time, at most */
+    double copy_s;        /* for these on the node's network cards, if nothing else uses them */
+    double step_s;        /* by which the mean step is longer, because a copy does not fit into the
+                           * time in which the network is idle */
+    uint32_t nodes_to_lose; /* at once, any of them */
+};
+
+/* Of a plan with memory_every > 0. */
+struct mics_kept_cost mics_plan_kept_cost(const struct mics_plan *plan);
+
+/* Does the state fit into the memory of a node, beside what its ranks need, as far as the topology
+ * knows it? MICS_ERR_INFEASIBLE: by how much not. */
+enum mics_status mics_plan_check_kept(const struct mics_plan *plan, struct mics_err *err);
+
+#endif

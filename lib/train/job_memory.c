@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * job_memory.c - the life of a job's state in memory.
+ *
+ * Only rank 0 reads and writes the record, in the folder of the run; the others get it from there.
+ * Each start takes a new stamp. The record names it before the first state of this start is kept,
+ * together with the generation that the start continues, which stays until then.
+ */
+#include "train/job_memory.h"
+
+#include "ckpt/tokenizer_files.h"
+#include "comm/agree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool is_lead(const struct mics_job *job)
+{
+    return job->world->local_rank == 0;
+}
+
+static struct mics_memory_node node_of(const struct mics_job *job)
+{
+    return (struct mics_memory_node){.folder = job->memory.folder,
+                                     .node = job->world->node,
+                                     .node_count = job->world->node_count,
+                                     .local_rank = job->world->local_rank,
+                                     .local_size = job->world->local_size};
+}
+
+/* Nodes that are declared share a machine, so their folders have numbers. */
+static enum mics_status name_node_folder(struct mics_job *job, struct mics_err *err)
+{
+    return mics_kept_folder(MICS_KEPT_ROOT, job->memory.record.id,
+                            job->world->declared ? (int)job->world->node : -1, job->memory.folder,
+                            err);
+}
+
+/* Rank 0's record, on all ranks. A damaged one counts as none. */
+static enum mics_status read_record(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_job_memory *memory = &job->memory;
+    struct {
+        struct mics_kept_record record;
+        bool found;
+    } shared = {.found = false};
+    struct mics_err why = {""};
+    enum mics_status status;
+
+    if (job->world->rank == 0 &&
+        mics_kept_record_read(job->out, &shared.record, &shared.found, &why) != MICS_OK)
+        snprintf(memory->note[0], sizeof memory->note[0], "%.400s", why.text);
+    else if (job->world->rank == 0 && !shared.found && shared.record.id != 0)
+        snprintf(memory->note[0], sizeof memory->note[0],
+                 "%.400s: not continued from memory, where the state is of another folder",
+                 job->out);
+    status = job->control->ops->broadcast_now(job->control, &shared, sizeof shared, 0, err);
+    memory->record = shared.record;
+    memory->has_record = status == MICS_OK && shared.found;
+    return status == MICS_OK && memory->has_record ? name_node_folder(job, err) : status;
+}
+
+/* The step of the newest checkpoint by its name, without opening it; path: the checkpoint. */
+static bool newest_on_disk(const struct mics_job *job, char *path, uint64_t *step)
+{
+    char target[MICS_PATH_MAX];
+    unsigned long long number = 0;
+    bool found = false;
+    ssize_t length;
+
+    if (mics_checkpoint_find(job->out, true, path, &found, NULL) != MICS_OK || !found)
+        return false;
+    length = readlink(path, target, sizeof target - 1);
+    target[length > 0 ? length : 0] = 0;
+    const char *name = length > 0 ? target : path;
+    const char *slash = strrchr(name, '/');
+
+    found = sscanf(slash ? slash + 1 : name, "step-%llu", &number) == 1;
+    *step = number;
+    return found;
+}
+
+/* Take the state that was found unless that on disk is newer. The same on all ranks. */
+static enum mics_status prefer_newest(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_job_memory *memory = &job->memory;
+    struct mics_memory_state *state = &memory->state;
+    char path[MICS_PATH_MAX] = "";
+    uint64_t step = 0;
+    int take = state->doc != NULL;
+
+    if (job->world->rank == 0 && newest_on_disk(job, path, &step)) {
+        snprintf(memory->disk, sizeof memory->disk, "%s", path);
+        take = take && state->step >= step;
+        if (state->doc && !take)
+            snprintf(state->why, sizeof state->why, "that of step %llu is older",
+                     (unsigned long long)state->step);
+    }
+    if (job->world->rank == 0 && !take)
+        snprintf(memory->note[0], sizeof memory->note[0],
+                 "not continued from memory (%s), but from %s", state->why,
+                 memory->disk[0] ? memory->disk : "the beginning");
+    else if (job->world->rank == 0 && (state->damaged || state->why[0]))
+        snprintf(memory->note[0], sizeof memory->note[0],
+                 "state in memory: %s%s%u shard%s damaged; continuing from step %llu in memory",
+                 state->why, state->why[0] ? "; " : "", state->damaged,
+                 state->damaged == 1 ? " is" : "s are", (unsigned long long)state->step);
+    enum mics_status status =
+        job->control->ops->broadcast_now(job->control, &take, sizeof take, 0, err);
+    if (status == MICS_OK)
+        status = job->control->ops->broadcast_now(job->control, memory->disk, sizeof memory->disk,
+                                                  0, err);
+    if (status == MICS_OK && !take)
+        mics_memory_state_fini(state);
+    return status;
+}
+
+enum mics_status mics_job_find_memory(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_job_memory *memory = &job->memory;
+    const struct mics_memory_node node = node_of(job);
+    enum mics_status status = read_record(job, err);
+
+    if (status != MICS_OK || !memory->has_record)
+        return status;
+    status = mics_memory_find(job->control, &node, &memory->record, &memory->state, err);
+    if (status == MICS_OK)
+        status = prefer_newest(job, err);
+    if (status != MICS_OK || !memory->state.doc)
+        return status;
+    job->checkpoint_doc = json_incref(memory->state.doc);
+    return mics_path_format(job->checkpoint, err, "%s/" MICS_KEPT_RECORD, job->out);
+}
+
+enum mics_status mics_job_resume_memory(struct mics_job *job, struct mics_run *run,
+                                        struct mics_err *err)
+{
+    const struct mics_memory_node node = node_of(job);
+    const struct mics_run_memory from = {.node = &node, .state = &job->memory.state};
+
+    run->keep_now = true;
+    return mics_run_resume(run, job->memory.disk, job->checkpoint_doc, &from,
+                           job->options->other_data, err);
+}
+
+/* How often and how many copies: as the command line says, else as the plan. */
+static void choose_settings(struct mics_job *job)
+{
+    const struct mics_job_options *options = job->options;
+    struct mics_job_memory *memory = &job->memory;
+
+    memory->every =
+        options->memory_every < 0 ? job->plan->memory_every : (uint64_t)options->memory_every;
+    memory->copies =
+        options->memory_copies < 0 ? job->plan->memory_copies : (uint32_t)options->memory_copies;
+    if (memory->copies == 0)
+        memory->copies = 2;
+}
+
+/* A new stamp, and the generation that this start continues. Rank 0 chooses, all have it. */
+static enum mics_status take_stamp(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_job_memory *memory = &job->memory;
+    struct mics_kept_record *record = &memory->record;
+
+    if (job->world->rank == 0) {
+        if (!memory->has_record)
+            record->id = mics_kept_random();
+        record->from_stamp = memory->state.doc ? memory->state.stamp : 0;
+        record->from_step = memory->state.doc ? memory->state.step : 0;
+        record->step = record->from_step;
+        record->stamp = mics_kept_random();
+    }
+    return job->control->ops->broadcast_now(job->control, record, sizeof *record, 0, err);
+}
+
+/* Remove this node's folder and, on rank 0, the record. */
+static void remove_all(struct mics_job *job)
+{
+    if (is_lead(job) && job->memory.folder[0])
+        mics_file_remove_tree(job->memory.folder, NULL);
+    if (job->world->rank == 0)
+        mics_kept_record_remove(job->out);
+    job->memory.has_record = false;
+}
+
+/* Open this node's folder, and remove from it all but the generation that the start continues. */
+static enum mics_status open_folder(struct mics_job *job, struct mics_err *err)
+{
+    struct mics_job_memory *memory = &job->memory;
+    enum mics_status status = name_node_folder(job, err);
+
+    if (status == MICS_OK)
+        status = mics_kept_folder_open(memory->folder, job->world->local_rank, &memory->lock, err);
+    status = mics_agree(job->control, status, err);
+    if (status == MICS_OK && is_lead(job))
+        status = mics_kept_prune(memory->folder, memory->record.from_stamp,
+                                 memory->record.from_step, true, err);
+    return mics_agree(job->control, status, err);
+}
+
+static enum mics_status open_keeper(struct mics_job *job, struct mics_run *run,
+                                    struct mics_err *err)
+{
+    struct mics_job_memory *memory = &job->memory;
+    const struct mics_checkpoint checkpoint = {.comm = job->control,
+                                               .host_ranks = mics_world_host_ranks(job->world),
+                                               .form = &run->form,
+                                               .source = mics_run_source(run)};
+    const struct mics_keeper_options options = {
+        .folder = memory->folder,
+        .lead = is_lead(job),
+        .copies = memory->copies,
+        .stamp = memory->record.stamp,
+        .generation = memory->state.doc ? 1 - memory->state.generation : 0};
+
+    return mics_keeper_new(&checkpoint, &options, &memory->keeper, err);
+}
+
+/* The record, and the files of the tokenizer, which a start that continues from memory reads. */
+static enum mics_status write_record(struct mics_job *job, struct mics_err *err)
+{
+    char folder[MICS_PATH_MAX];
+    enum mics_status status = MICS_OK;
+
+    if (job->world->rank == 0) {
+        status = mics_kept_record_write(job->out, &job->memory.record, err);
+        if (status == MICS_OK)
+            status = mics_path_format(folder, err, "%s/" MICS_KEPT_RECORD, job->out);
+        if (status == MICS_OK)
+            status = mics_tokenizer_files_write(&job->tokenizer.files, folder, err);
+    }
+    return mics_agree(job->control, status, err);
+}
+
+enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run,
+                                      struct mics_err *err)
+{
+    struct mics_job_memory *memory = &job->memory;
+    struct mics_err why = {""};
+    enum mics_status status = MICS_OK;
+
+    if (job->options->eval || job->options->paced)
+        return MICS_OK;
+    choose_settings(job);
+    if (!memory->state.doc) /* a new run, or one that continues from disk */
+        status = read_record(job, err);
+    if (status == MICS_OK && memory->has_record && memory->every == 0)
+        remove_all(job);
+    if (status != MICS_OK || memory->every == 0)
+        return status;
+    status = take_stamp(job, err);
+    if (status != MICS_OK)
+        return status;
+    status = open_folder(job, &why);
+    if (status == MICS_OK)
+        status = open_keeper(job, run, &why);
+    if (status == MICS_OK)
+        status = write_record(job, &why);
+    if (status == MICS_OK) {
+        run->keeper = memory->keeper;
+        run->memory_every = memory->every;
+        run->record = &memory->record;
+        return MICS_OK;
+    }
+    snprintf(memory->note[1], sizeof memory->note[1], "no state is kept in memory: %.400s",
+             why.text);
+    mics_keeper_free(memory->keeper);
+    memory->keeper = NULL;
+    remove_all(job);
+    return MICS_OK;
+}
+
+void mics_job_remove_memory(struct mics_job *job)
+{
+    if (!job->memory.keeper)
+        return;
+    mics_keeper_free(job->memory.keeper);
+    job->memory.keeper = NULL;
+    if (job->control->ops->barrier_now(job->control, NULL) == MICS_OK)
+        remove_all(job);
+}
+
+void mics_job_close_memory(struct mics_job *job)
+{
+    mics_keeper_free(job->memory.keeper);
+    job->memory.keeper = NULL;
+    mics_memory_state_fini(&job->memory.state);
+    if (job->memory.lock >= 0)
+        close(job->memory.lock);
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# State in the memory of nodes, on one machine: declared nodes, whose folders are removed to lose
+# them.
+
+load helpers
+: "${root:?}" "${stderr:=}" # by the helpers and bats
+
+setup_file()
+{
+    cd "$BATS_FILE_TMPDIR" || return
+    command -v mpirun >/dev/null || return 0
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=8 --seq=32 \
+        --strategy=zero3 --memory-every=5 -o plan.mp
+    export MICS_NODE_RANKS=2
+    train whole 4 --memory-every=0 >/dev/null
+}
+
+setup()
+{
+    requires mpi
+    cd "$BATS_FILE_TMPDIR" || return
+    rm -rf run out err
+    export MICS_NODE_RANKS=2
+}
+
+teardown()
+{
+    if [ -n "${state:-}" ]; then rm -rf "$state".*; fi
+}
+
+train() # folder ranks options...
+{
+    local out=$1 ranks=$2
+    shift 2
+    mpirun --oversubscribe -q -n "$ranks" mics-train -p plan.mp "--data=$root/man/*.1" \
+        --out="$out" --steps=20 --val-every=0 --sample=0 --log-every=1 --timeout=20 "$@" </dev/null
+}
+
+losses() # folder
+{
+    jq -r 'select(.event == "step") | "\(.step) \(.loss) \(.grad_norm)"' "$1/metrics.jsonl" |
+        awk '{ last[$1] = $0 } END { for (step in last) print last[step] }' | sort -n
+}
+
+# Train until a rank dies in step 13 or so; state= the folders of the nodes, without their number.
+die()
+{
+    run ! env MICS_FAULT=2:forward:78 mpirun --oversubscribe -q -n 4 mics-train -p plan.mp \
+        "--data=$root/man/*.1" --out=run --steps=20 --val-every=0 --sample=0 --timeout=20 "$@"
+    state=/dev/shm/mics-$(id -u)-$(sed -n 's/^id //p' run/.mics-memory/record)
+    [ -d "$state.0" ] && [ -d "$state.1" ]
+    [ "$(stat -c %a "$state.0")" = 700 ]
+    [ "$(find "$state".? -type f ! -perm 600)" = '' ]
+}
+
+@test "memory: a state that is kept changes no result, and none is left" {
+    train run 4 >/dev/null
+    [ "$(losses run)" = "$(losses whole)" ]
+    [ "$(jq -c 'select(.event == "kept").step' run/metrics.jsonl | tr '\n' ' ')" = '5 10 15 ' ]
+    [ ! -e run/.mics-memory ]
+    mics-shard diff run whole
+}
+
+@test "memory: a lost node's part comes from its copy, bit for bit, and mics-show tells" {
+    die
+    [ ! -e run/latest ]
+    rm -rf "$state.1"
+    train run 4 --resume=auto >out
+    grep -qx 'resumed   the memory of the nodes, after step 10' out
+    [ "$(losses run)" = "$(losses whole)" ]
+    mics-shard diff run whole
+    [ ! -e "$state.0" ]
+    mics-show run | grep -qE '^[-0-9]+ [0-9:]+ +10  memory  killed or failed after step 1[0-9]$'
+}
+
+@test "memory: other ranks and groups continue" {
+    die
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=8 --seq=32 -o two.mp
+    rm -rf "$state.1"
+    train run 2 -p two.mp --resume=auto >out
+    grep -qx 'resumed   the memory of the nodes, after step 10' out
+    [ "$(readlink run/latest)" = step-000020 ]
+}
+
+@test "memory: what is left on no node is told, and the checkpoint is taken" {
+    die --save-every=4
+    rm -rf "$state".?
+    train run 4 --resume=auto >out 2>err
+    grep -qx 'mics-train: not continued from memory (the nodes of this job have no state in memory), but from run/latest' err
+    grep -qE '^resumed   run/latest, after step (8|12)$' out
+    [ "$(losses run)" = "$(losses whole)" ]
+}
+
+@test "memory: the tokenizer travels with the state" {
+    mics-data train -q --vocab=300 -o tok "$root/man/mics.7"
+    mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --vocab=300 --global-batch=8 --seq=32 \
+        --memory-every=5 -o vocab.mp
+    die --tokenizer=tok -p vocab.mp
+    train run 4 --resume=auto -p vocab.mp >out
+    grep -qx 'resumed   the memory of the nodes, after step 10' out
+    [ -s run/latest/tokenizer.json ]
+}
+
+@test "memory: a damaged record, a newer checkpoint and a copied folder do not mislead" {
+    die
+    cp -r run copy
+    train copy 4 --resume=auto >out 2>err
+    grep -qx 'mics-train: copy: not continued from memory, where the state is of another folder' err
+    run ! grep -q '^resumed' out
+    echo nonsense >run/.mics-memory/record
+    train run 4 --resume=auto >out 2>err
+    run ! grep -q '^resumed' out
+    grep -q 'is not a record of state in memory' err
+    rm -rf copy
+}
+
+@test "memory: a new run in the folder removes the state of the one before" {
+    die
+    train run 4 --overwrite >out
+    run ! grep -q '^resumed' out
+    [ ! -e "$state.0" ] && [ ! -e "$state.1" ]
+    [ "$(losses run)" = "$(losses whole)" ]
+}
+
+@test "memory: the files of another process are not touched, and a line says so" {
+    die
+    flock -x "$state.0/lock.1" sleep 30 3>&- &
+    train run 4 --resume=auto >out 2>err
+    kill $!
+    grep -q 'no state is kept in memory: rank 1: .*/lock.1: a process of another start uses it' err
+    grep -qx 'resumed   the memory of the nodes, after step 10' out
+    [ "$(losses run)" = "$(losses whole)" ]
+}
+
+@test "memory: the plan says what it needs, and how many nodes may be lost" {
+    run -0 --separate-stderr mics-show plan.mp
+    grep -qE '^state in memory, every 5 steps +any 1 node may be lost at once$' <<<"$output"
+    [ "$(mics-show --json plan.mp | jq -c '[.kept.every, .kept.copies, .kept.nodes_to_lose]')" = '[5,2,1]' ]
+    sent=$(mics-show --json plan.mp | jq .kept.net_bytes)
+    train run 4 >/dev/null
+    # All nodes send as much; each shard has a header of 64 bytes.
+    [ "$(jq -s '[.[] | select(.event == "kept").sent_bytes][0]' run/metrics.jsonl)" = $((2 * sent + 4 * 64)) ]
+    run -2 --separate-stderr mics-plan --model=gpt2-nano --topology='node:2 gpu:2' --memory-copies=3
+    [[ $stderr == 'mics-plan: --memory-copies goes with --memory-every'* ]]
+    run -2 --separate-stderr mics-train --data=x --memory-copies=0
+    [[ $stderr == 'mics-train: --memory-copies: '* ]]
+}
