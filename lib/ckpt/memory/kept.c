@@ -320,7 +320,8 @@ static bool read_entry(int folder, const char *name, struct mics_kept_entry *ent
         whole = pread(fd, &header, sizeof header, 0) == (ssize_t)sizeof header &&
                 mics_kept_header_valid(&header) && header.shard == entry->shard &&
                 header.shards == entry->shards && fstat(fd, &info) == 0 &&
-                (uint64_t)info.st_size == MICS_KEPT_DATA + header.bytes;
+                info.st_size >= MICS_KEPT_DATA &&
+                (uint64_t)info.st_size - MICS_KEPT_DATA == header.bytes;
         if (whole) {
             entry->stamp = header.stamp;
             entry->step = header.step;
