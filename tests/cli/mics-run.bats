@@ -116,7 +116,7 @@ ended() # code
     mics-show run >shown
     cat shown
     grep -qE '^restarts +[12], [12] of them after a failure$' shown
-    grep -qE '^20..-..-.. ..:..:.. +[12]0  exit status 1: rank [01] \(.*\) died in step [0-9]+: ' shown
+    grep -qE '^20..-..-.. ..:..:.. +[123]0  disk  exit status 1: rank [01] \(.*\) died in step [0-9]+: ' shown
     # shellcheck disable=SC2046
     mics-run -n 2 -- $(train) --steps=40 --out=whole >whole.out
     for folder in run whole; do

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,15 +234,17 @@ void mics_kept_shard_close(struct mics_kept_shard *kept)
     *kept = (struct mics_kept_shard){.header = NULL};
 }
 
+/* The reader is a later process, which sees all stores of one that died: only the compiler must keep
+ * the order of header and data. */
 void mics_kept_shard_clear(struct mics_kept_shard *kept)
 {
     memset(kept->header, 0, sizeof *kept->header);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    atomic_signal_fence(memory_order_seq_cst);
 }
 
 void mics_kept_shard_complete(struct mics_kept_shard *kept, const struct mics_kept_header *header)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    atomic_signal_fence(memory_order_seq_cst);
     *kept->header = *header;
 }
 
