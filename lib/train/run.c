@@ -524,6 +524,8 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     *end = run->step < last ? MICS_RUN_STOPPED : MICS_RUN_DONE;
     if (status != MICS_OK && !run->local_failure && mics_saver_active(run->saver))
         complete_save(run);
+    if (status != MICS_OK)
+        return status; /* the streams may still be running */
     run->net_bytes = mics_engine_net_bytes(run->options.engine);
-    return status == MICS_OK ? mics_run_sum(run, &run->net_bytes, err) : status;
+    return mics_run_sum(run, &run->net_bytes, err);
 }
