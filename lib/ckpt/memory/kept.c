@@ -234,8 +234,8 @@ void mics_kept_shard_close(struct mics_kept_shard *kept)
     *kept = (struct mics_kept_shard){.header = NULL};
 }
 
-/* The reader is a later process, which sees all stores of one that died: only the compiler must keep
- * the order of header and data. */
+/* The reader is a later process, which sees all stores of one that died: only the compiler must
+ * keep the order of header and data. */
 void mics_kept_shard_clear(struct mics_kept_shard *kept)
 {
     memset(kept->header, 0, sizeof *kept->header);
