@@ -26,6 +26,7 @@ version||V|print the version and exit'
 
 ranks='' hostfile='' spares=0 restarts=0 elastic=0 probe=1 clean=0 verbose=0
 declare -A asked=() # the hosts that are being asked
+measuring='' # the process that measures them
 
 print_help()
 {
@@ -73,5 +74,6 @@ if [ $clean = 1 ]; then clean_main; fi
 [ ${#job[@]} -gt 0 ] || usage "no program; put it after '--'"
 find_job
 check_options
+leave_signals
 open_state
 run_until_done

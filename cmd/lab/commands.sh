@@ -12,6 +12,8 @@ forward() # signal code
     read -r child _ <"/proc/$runner/task/$runner/children" && kill -s "$1" "$child"
 } 2>/dev/null
 
+# No command substitution may be expanded while signals are trapped: bash 5.2 fails to parse it, and
+# the trap, when a signal comes then.
 wait_for_job()
 {
     stopping=0 deadline=0
@@ -27,6 +29,7 @@ wait_for_job()
         wait $!
         kill -0 "$runner" 2>/dev/null || { wait "$runner"; code=$?; }
     done
+    trap '' INT TERM HUP USR1
     if [ "$stopping" != 0 ]; then code=$stopping; fi
 }
 
@@ -37,9 +40,6 @@ run_main()
     [ ${#job[@]} -gt 0 ] || usage "run: no program; put it after '--'"
     command -v -- "${job[0]}" >/dev/null || usage "run: '${job[0]}': no such program"
     name=${name:-run-$$}
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
-    trap 'exit 129' HUP
     build
     remember_process $$ "$lab/owner"
     read -r -a arguments < <(mpirun_options)
@@ -55,8 +55,6 @@ up_main()
     expect 0 0
     no_job
     name=${name:-lab}
-    trap 'exit 130' INT
-    trap 'exit 143' TERM
     build
     echo "$program exec --name=$name -- mpirun -n $((nodes * slots)) $(mpirun_options)" | publish ||
         exit

@@ -30,6 +30,7 @@ read_hostfile()
     done <"$hostfile"
     [ ${#hosts[@]} -gt 0 ] || fail 3 "'$hostfile': no host is listed"
     count_needed
+    make_host_test
 }
 
 count_needed()
@@ -68,16 +69,16 @@ on_host() # host command
     fi </dev/null
 }
 
-# What a host must have: the program, this folder and that of the job. It prints its name and its
-# number of cores.
-test_command()
+# Set host_test= to what a host must have: the program, this folder and that of the job. It prints its
+# name and its number of cores.
+make_host_test()
 {
     local folder program shared
     printf -v folder %q "$PWD"
     printf -v program %q "${job[0]}"
     printf -v shared %q "$state"
     # shellcheck disable=SC2016 # expanded on the host
-    printf '%s; ' "cd $folder || exit" \
+    printf -v host_test '%s; ' "cd $folder || exit" \
         "[ -x $program ] || { echo it has no $program; exit 1; }" \
         "[ -d $shared ] || { echo it does not see $shared; exit 1; }" \
         'echo up $(uname -n) $(nproc)'
@@ -86,13 +87,12 @@ test_command()
 # Ask all hosts at once; asked[host] is the process that waits for the answer.
 ask_hosts()
 {
-    local host command
-    command=$(test_command)
+    local host
     declare -gA asked=()
     asked_at=$SECONDS
     rm -f "$state"/answer.*
     for host in "${hosts[@]}"; do
-        { exec {lock}>&-; on_host "$host" "$command"; } >"$state/answer.$host" 2>&1 &
+        { exec {lock}>&-; on_host "$host" "$host_test"; } >"$state/answer.$host" 2>&1 &
         asked[$host]=$!
     done
 }
@@ -151,8 +151,11 @@ find_good()
     rm -f "$state/good"
     timeout -k 2 $measure_limit_s mpirun -q -n $((${#alive[@]} * slots)) \
         --hostfile "$state/alive" "$(tool mics-probe)" --check --seconds=$measure_s \
-        --hostfile="$state/good" </dev/null >"$state/probe" 2>&1
+        --hostfile="$state/good" </dev/null >"$state/probe" 2>&1 &
+    measuring=$!
+    wait $measuring
     code=$?
+    measuring=''
     if [ $code = 4 ] && [ -s "$state/good" ]; then
         good=()
         while read -r name _; do good+=("${host_of[$name]:-$name}"); done <"$state/good"

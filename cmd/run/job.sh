@@ -75,6 +75,7 @@ open_state()
 close_state()
 {
     if [ ${#asked[@]} -gt 0 ]; then kill "${asked[@]}" 2>/dev/null; fi
+    if [ -n "$measuring" ]; then kill "$measuring" 2>/dev/null; fi
     rm -rf "$state"
     if [ -n "$out" ]; then rmdir "$out" 2>/dev/null; fi # nothing was trained
 }

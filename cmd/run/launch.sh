@@ -67,11 +67,12 @@ prepare_mpirun() # ranks physical_cores cores
 cancel_step()
 {
     local step name
+    timeout 10 squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' >"$state/steps" 2>/dev/null
     while read -r step name; do
         if [ "$name" = "$program-$$" ]; then
             timeout 10 scancel --signal=KILL "$step" </dev/null >/dev/null 2>&1
         fi
-    done < <(timeout 10 squeue -h -s -j "$SLURM_JOB_ID" -o '%i %j' 2>/dev/null)
+    done <"$state/steps"
 }
 
 physical_cores()

@@ -51,11 +51,10 @@ describe_start()
 
 wait_before_restart() # count
 {
-    local delay until
+    local delay
     delay=$(delay_before "$failures")
     say "$name failed ($(describe "$code")); restart $1 of $restarts in $delay s$(describe_start)"
-    until=$((SECONDS + delay))
-    while [ $stopped = 0 ] && [ $SECONDS -lt $until ]; do pause 0.2; done
+    pause "$delay"
 }
 
 # One start. Sets code= and why=.
@@ -66,7 +65,7 @@ run_once()
     make_words
     if [ -n "$hostfile" ] && [ "$plan_nodes" != "$needed" ]; then use_new_plan; fi
     make_command
-    if [ $stopped = 0 ]; then run_command; fi
+    run_command
 }
 
 # Start, and start again while that may help. Exits with the status of the job.
@@ -77,7 +76,7 @@ run_until_done()
     checkpoint_at_begin=$(newest_checkpoint) stamp_at_begin=$(memory_record stamp)
     failures=0 code=1
     unset MICS_RESTART
-    take_signals
+    prepare_to_wait
     while :; do
         before=$(newest_checkpoint)
         run_once

@@ -30,15 +30,27 @@ signal_launcher() # signal
     if [ -n "$launcher" ]; then kill -s "$1" "$launcher" 2>/dev/null; fi
 }
 
-# From here on a signal does not end this program before its job.
-take_signals()
+prepare_to_wait()
 {
     stopped=0 stop_status=0 launcher='' kill_at='' repeat_at=0
+    exec {never}<> <(:) # a pipe to read from with a time-out, which needs no process
+}
+
+# From here on a signal does not end this program before its job. Until leave_signals no command
+# substitution may be expanded: bash 5.2 fails to parse it, and the trap, when a signal comes then.
+take_signals()
+{
     trap 'request_stop 130' INT
     trap 'request_stop 143' TERM
     trap 'request_stop 129' HUP
     trap 'signal_launcher USR1' USR1
-    exec {never}<> <(:) # a pipe to read from with a time-out, which needs no process
+}
+
+# While there is no job, a request to stop ends this program at once.
+leave_signals()
+{
+    trap - INT TERM HUP
+    trap '' USR1
 }
 
 pause() # seconds
@@ -75,15 +87,17 @@ run_command()
     kill_at=''
     if [ $verbose = 1 ]; then say "start: ${command[*]}"; fi
     if [ -t 0 ]; then exec </dev/null; fi
+    take_signals
     setsid "${command[@]}" <&0 &
     launcher=$!
-    if [ $stopped = 1 ]; then repeat_at=0; fi # it came before there was a launcher
+    if [ $stopped = 1 ]; then repeat_at=0; fi # it came before $launcher was known
     while kill -0 "$launcher" 2>/dev/null; do
         pause 0.1
         watch_launcher
     done
     { wait "$launcher"; } 2>/dev/null # of the shell's own message if it was killed
     code=$?
+    leave_signals
     launcher=''
     { { read -r reported; read -r error; } <"$MICS_EXIT_FILE"; } 2>/dev/null
     if [ $code != 0 ] && [ "${reported:-0}" != 0 ]; then code=$reported; fi

@@ -173,3 +173,20 @@ ended() # code
     one_line_and_code 1
     [[ $stderr == "mics-run: this Slurm has no PMIx ('srun --mpi=list')"* ]]
 }
+
+@test "signals while this program decides what to start do not disturb it" {
+    mkdir bin
+    printf '#!/bin/sh\nsleep 0.2\nexit 1\n' >bin/mpirun
+    chmod +x bin/mpirun
+    TMPDIR=$PWD PATH=$PWD/bin:$PATH mics-run -n 2 --restarts=1 -- true 2>err 3>&- </dev/null &
+    job=$!
+    eventually 20 compgen -G 'mics-run.*/lock'
+    while kill -USR1 "$job" 2>/dev/null; do sleep 0.002; done
+    local code=0
+    wait "$job" || code=$?
+    job=''
+    cat err
+    [ "$code" != 0 ]
+    run -0 cat err
+    [[ $output == 'mics-run: true failed ('*'); restart 1 of 1 in 1 s' ]]
+}
