@@ -15,11 +15,11 @@ is_final() # code
     esac
 }
 
-# Seconds before restart i without progress: 1, 2, 4, ...
+# Seconds before restart i without progress: 0, 1, 2, 4, ...
 delay_before() # i
 {
     local delay=$longest_delay_s
-    if [ "$1" -le 6 ]; then delay=$((1 << ($1 - 1))); fi
+    if [ "$1" -le 7 ]; then delay=$((1 << $1 >> 2)); fi
     echo $((delay < longest_delay_s ? delay : longest_delay_s))
 }
 
@@ -51,10 +51,11 @@ describe_start()
 
 wait_before_restart() # count
 {
-    local delay
+    local delay when=''
     delay=$(delay_before "$failures")
-    say "$name failed ($(describe "$code")); restart $1 of $restarts in $delay s$(describe_start)"
-    pause "$delay"
+    if [ "$delay" != 0 ]; then when=" in $delay s"; fi
+    say "$name failed ($(describe "$code")); restart $1 of $restarts$when$(describe_start)"
+    if [ "$delay" != 0 ]; then pause "$delay"; fi
 }
 
 # One start. Sets code= and why=.

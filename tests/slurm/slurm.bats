@@ -103,7 +103,7 @@ wait_for() # seconds job command...
     mics-lab exec --name="$lab" node2 -- pkill -KILL -n -x mics-train
     wait_for 90 "$job" state_is "$job" COMPLETED
     cat log
-    grep -q 'mics-run: mics-train failed (.*); restart 1 of 3 in 1 s from run/step-' log
+    grep -q 'mics-run: mics-train failed (.*); restart 1 of 3 from run/step-' log
     on_hub scontrol show job "$job" | grep -q 'Restarts=0'
 }
 
