@@ -165,6 +165,8 @@ exec_main()
     expect 0 1
     [ ${#job[@]} -gt 0 ] || usage "exec: no command; put it after '--'"
     choose_lab
+    become=exec
+    job=(setpriv --pdeathsig TERM "${job[@]}") # nsenter does not pass signals on
     if [ ${#operands[@]} = 1 ]; then
         mapfile -t environment < <(mpi_environment)
         in_hub env "${environment[@]}" "${job[@]}"

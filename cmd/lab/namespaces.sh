@@ -2,6 +2,8 @@
 # namespaces.sh - the namespaces of a lab: runs commands in them, and sets up the hub and the nodes.
 # Part of mics-lab.
 
+become='' # or exec, for the last command of this program
+
 # Run a command in the namespaces that are the files in a folder.
 in_namespaces() # folder command...
 {
@@ -10,7 +12,7 @@ in_namespaces() # folder command...
     read -r pid _ <"$lab/hub"
     if [ "$(id -u)" != 0 ]; then user=("--user=/proc/$pid/ns/user" --preserve-credentials); fi
     # shellcheck disable=SC2016 # expanded by the inner shell
-    nsenter "${user[@]}" "--net=$at/net" "--uts=$at/uts" "--mount=$at/mnt" "--pid=$at/pid" -- \
+    $become nsenter "${user[@]}" "--net=$at/net" "--uts=$at/uts" "--mount=$at/mnt" "--pid=$at/pid" -- \
         sh -c 'cd "$1" || exit; shift; exec "$@"' sh "$PWD" "$@"
 }
 

@@ -105,6 +105,20 @@ start_job() # program...
     done
 }
 
+@test "SIGTERM to exec ends what it runs" {
+    mics-lab up -q --name="$lab" --nodes=1 >line
+    for node in node1 ''; do
+        # shellcheck disable=SC2086,SC2016
+        mics-lab exec --name="$lab" $node -- sh -c 'trap "echo asked >said; exit 3" TERM; echo ready; while :; do sleep 0.1; done' >out 3>&- &
+        job=$!
+        eventually 20 grep -q ready out
+        kill -TERM "$job"
+        wait "$job" || true
+        eventually 20 grep -q asked said
+        rm out said
+    done
+}
+
 @test "a user who is not root can have a lab where the system allows it" {
     requires root setpriv
     as=(setpriv --reuid=65534 --regid=65534 --clear-groups env -u XDG_RUNTIME_DIR HOME=/)
