@@ -277,7 +277,7 @@ too_long()
 @test "a rank that fails by itself reports it in one line, and the job ends" {
     requires mpi:4
     # shellcheck disable=SC2016 # expanded on each rank
-    run --separate-stderr timeout 10 mpirun -n 4 bash -c '
+    run --separate-stderr timeout 60 mpirun -n 4 bash -c '
         if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then export MICS_THREADS=none; fi
         exec mics-bench -b 4K -e 4K'
     [ "$status" != 0 ]

@@ -252,7 +252,7 @@ my_machine() # name card_gbit
 @test "a rank that fails by itself reports it in one line, and the job ends" {
     requires mpi:3
     # shellcheck disable=SC2016
-    run --separate-stderr timeout 10 mpirun -n 3 bash -c '
+    run --separate-stderr timeout 60 mpirun -n 3 bash -c '
         if [ "$OMPI_COMM_WORLD_RANK" = 2 ]; then export MICS_THREADS=none; fi
         exec mics-probe --seconds=1'
     [ "$status" != 0 ]
