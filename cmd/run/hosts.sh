@@ -153,7 +153,7 @@ find_good()
         --hostfile "$state/alive" "$(tool mics-probe)" --check --seconds=$measure_s \
         --hostfile="$state/good" </dev/null >"$state/probe" 2>&1 &
     measuring=$!
-    wait $measuring
+    { wait $measuring; } 2>/dev/null # of the shell's own message if it was killed
     code=$?
     measuring=''
     if [ $code = 4 ] && [ -s "$state/good" ]; then

@@ -83,15 +83,19 @@ train_and_cut() # options...
     [[ $stderr == *'restart 1 of 1'* ]]
 }
 
-# Six nodes, because the links are compared with their median, and a slow node has two of them.
+# Six nodes, because the links are compared with their median, and a slow node has two of them. On a
+# busy machine the others may be as slow for a while.
 @test "a node with a slow link is left out" {
     lab=s$$
     mics-lab up -q --name="$lab" --nodes=6 --slots=1 >"$BATS_TEST_TMPDIR/line"
     six=$(sed 's/.*--hostfile \([^ ]*\).*/\1/' "$BATS_TEST_TMPDIR/line")
     mics-lab slow -q --name="$lab" node2 10mbit
-    run --separate-stderr hub_run --hostfile="$six" --spares=1 -- uname -n
+    for _ in 1 2 3; do
+        run --separate-stderr hub_run --hostfile="$six" --spares=1 -- uname -n
+        echo "$status $stderr"
+        if [[ $stderr == *'slow: node2 node3'* ]]; then break; fi
+    done
     mics-lab down -q "$lab"
-    echo "$status $stderr"
     [ "$status" = 0 ]
     [[ $stderr == *'mics-run: slow: node2 node3: net_link '*' times slower than the median'* ]]
     [[ $stderr == *'mics-run: left out: node2: it is slow'* ]]
