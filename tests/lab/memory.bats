@@ -92,6 +92,21 @@ train_and_lose() # plan nodes...
     done
 }
 
+@test "a spare with more slots and too little shared memory continues, and keeps no state" {
+    rm -rf run whole
+    train zero3.mp whole >/dev/null
+    mics-lab exec --name="$lab" node4 -- mount -o remount,size=2M /dev/shm
+    sed 's/^\(node4 slots\)=2/\1=4/' "$hostfile" >unequal
+    hostfile=unequal
+    train_and_lose zero3.mp node2
+    mics-lab exec --name="$lab" node4 -- mount -o remount,size=50% /dev/shm
+    grep -qx "mics-run: node4: 2 of its 4 slots are used, as of 'node1'" err
+    grep -qE '^resumed   the memory of the nodes, after step 1[05]$' out
+    grep -qE '^mics-train: no state is kept in memory: rank [45]: .*: the shared memory is too small' err
+    [ "$(losses run)" = "$(losses whole)" ]
+    [ -z "$(states node1 node2 node3 node4)" ]
+}
+
 @test "two lost nodes: the job continues from disk, and a line says why" {
     mics-plan --topology='node:2 gpu:2' --model=gpt2-nano --global-batch=12 --seq=32 \
         --strategy=zero3 -o two.mp

@@ -253,7 +253,8 @@ static enum mics_status try_generation(struct mics_comm *comm, const struct mics
     status = read_manifest(comm, node, generation->entries, at, &doc, err);
     if (status != MICS_OK)
         return status;
-    if (!doc || mics_manifest_from_doc(doc, &manifest, NULL) != MICS_OK) {
+    if (!doc || mics_manifest_from_doc(doc, &manifest, NULL) != MICS_OK ||
+        manifest.step != generation->entries->step) {
         explain_manifest(state, generation);
     } else if (is_complete(generation, &manifest, state)) {
         choose(state, generation, &manifest);

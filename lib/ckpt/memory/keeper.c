@@ -312,9 +312,9 @@ enum mics_status mics_keeper_advance(struct mics_keeper *keeper, struct mics_kep
     }
     mics_manifest_free(&keeper->manifest);
     keeper->active = false;
+    keeper->steps[keeper->generation] = keeper->kept.step; /* some nodes may have its manifest */
     if (status != MICS_OK)
         return status;
-    keeper->steps[keeper->generation] = keeper->kept.step;
     if (!keeper->has_kept)
         status = mics_agree(comm, remove_older(keeper, err), err);
     keeper->has_kept = true;
