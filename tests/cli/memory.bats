@@ -223,3 +223,23 @@ END
     run -2 --separate-stderr mics-train --data=x --memory-copies=0
     [[ $stderr == 'mics-train: --memory-copies: '* ]]
 }
+
+# The folder of shared memory is a small one. The other process takes what is left of it.
+@test "memory: shared memory that others fill up later is no loss" {
+    requires tmpfs unshare
+    cat >fill <<'END'
+mount -t tmpfs -o size=48M none /dev/shm || exit
+"$@" --steps=60 >out 2>err &
+until grep -q '"kept"' run/metrics.jsonl 2>/dev/null; do sleep 0.1; done
+cat /dev/zero >/dev/shm/other 2>/dev/null
+tail -n 1 run/metrics.jsonl >when_full
+wait $!
+END
+    unshare --mount bash fill mpirun --oversubscribe -q -n 4 --mca btl self,tcp mics-train \
+        -p plan.mp "--data=$root/man/*.1" --out=run --val-every=0 --sample=0 </dev/null
+    cat err
+    run ! grep mics-train: err
+    [ "$(jq -s '[.[] | select(.event == "keep_failed")] | length' run/metrics.jsonl)" = 0 ]
+    [ "$(jq .step when_full)" -lt 50 ]
+    [ "$(jq -s '[.[] | select(.event == "kept").step] | max' run/metrics.jsonl)" -ge 50 ]
+}

@@ -6,6 +6,7 @@
  *     /dev/shm/mics-UID-ID/shard-00002-of-00008.1     node keeps
  *     /dev/shm/mics-UID-ID/manifest-STAMP-000400.mp   of each complete generation
  *     /dev/shm/mics-UID-ID/lock.0                     held by a rank of the node
+ *     /dev/shm/mics-UID-ID/reserve                    memory for the next manifest
  *     OUT/.mics-memory/record, tokenizer.json, ...    the record, and files of the tokenizer
  *
  * ID is a random number that the record has: it belongs to one folder of a run, so nothing of
