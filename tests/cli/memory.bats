@@ -105,7 +105,9 @@ END
     count_opened run/step-000007
     train run 4 --resume=auto >out
     cat run/step-000007/manifest.mp # which is counted
+    timeout 20 sh -c 'until grep -q manifest opened; do sleep 0.1; done'
     kill "$counter"
+    cat opened
     grep -qx 'resumed   the memory of the nodes, after step 10' out
     [ "$(losses run)" = "$(losses whole)" ]
     [ "$(cat opened)" = $'ready\nmanifest.mp' ]
