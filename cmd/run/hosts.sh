@@ -83,8 +83,8 @@ on_host() # host command
     fi </dev/null
 }
 
-# Set host_test= to what a host must have: the program, this folder and that of the job. It prints its
-# name and its number of cores.
+# Set host_test= to what a host must have: the program, this folder and that of the job. It prints
+# its name and its number of cores.
 make_host_test()
 {
     local folder program shared

@@ -11,7 +11,8 @@
  *
  * sources: lib/base lib/doc lib/model lib/plan/layout.c lib/plan/group.c lib/device/device.c
  * sources: lib/ckpt/memory/kept.c lib/ckpt/memory/find.c lib/ckpt/manifest.c lib/ckpt/table.c
- * sources: lib/comm/host.c lib/comm/backend.c lib/comm/cpu_time.c lib/comm/agree.c kernels/host kernels/optimizer.c
+ * sources: lib/comm/host.c lib/comm/backend.c lib/comm/cpu_time.c lib/comm/agree.c
+ * sources: kernels/host kernels/optimizer.c
  */
 #include "ckpt/memory/recover.h"
 #include "comm/comm.h"
