@@ -7,12 +7,13 @@ answer_valid_s=10 # since it was asked
 measure_limit_s=60 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
 
-# Set hosts= and slots= (ranks of each node, those of the smallest host), and needed= (nodes).
+# Set hosts=, listed= (their number, with those of too few slots), slots= (ranks of each node, those
+# of the first host), and needed= (nodes).
 read_hostfile()
 {
     local line word words host count
     local -A known=()
-    hosts=() slots=''
+    hosts=() slots='' listed=0
     [ -r "$hostfile" ] || fail 1 "'$hostfile': cannot be read"
     while read -r line || [ -n "$line" ]; do
         read -r -a words <<<"${line%%#*}"
@@ -24,24 +25,37 @@ read_hostfile()
         [[ $host =~ ^[A-Za-z0-9._:@-]+$ && $count =~ ^[1-9][0-9]{0,4}$ ]] ||
             fail 3 "'$hostfile': '$line': expected a host, and slots=N"
         [ -z "${known[$host]:-}" ] || fail 3 "'$hostfile': host '$host' is listed twice"
-        known[$host]=1 hosts+=("$host")
-        [ "${slots:=$count}" = "$count" ] || fail 3 \
-            "'$hostfile': host '$host' has $count slots, '${hosts[0]}' $slots: all need the same"
+        known[$host]=1 listed=$((listed + 1))
+        has_slots "$host" "$count" || continue
+        hosts+=("$host")
     done <"$hostfile"
     [ ${#hosts[@]} -gt 0 ] || fail 3 "'$hostfile': no host is listed"
     count_needed
     make_host_test
 }
 
+# Has a host as many slots as the first? With spares the job can do without one that has fewer.
+has_slots() # host count
+{
+    if [ "$2" = "${slots:=$2}" ]; then return 0; fi
+    [ "$spares" -gt 0 ] ||
+        fail 3 "'$hostfile': host '$1' has $2 slots, '${hosts[0]}' $slots: all need the same"
+    if [ "$2" -lt "$slots" ]; then
+        say "left out: $1: it has slots=$2, '${hosts[0]}' slots=$slots"
+        return 1
+    fi
+    say "$1: $slots of its $2 slots are used, as of '${hosts[0]}'"
+}
+
 count_needed()
 {
-    needed=$((${#hosts[@]} - spares))
+    needed=$((listed - spares))
     if [ -n "$ranks" ]; then
         [ $((ranks % slots)) = 0 ] || usage "--ranks: $ranks is not a multiple of the $slots slots"
         needed=$((ranks / slots))
     fi
-    if [ $needed -lt 1 ] || [ $((needed + spares)) -gt ${#hosts[@]} ]; then
-        usage "'$hostfile' has ${#hosts[@]} hosts of $slots slots; $((ranks + 0)) ranks and" \
+    if [ $needed -lt 1 ] || [ $((needed + spares)) -gt $listed ]; then
+        usage "'$hostfile' has $listed hosts of $slots slots; $((ranks + 0)) ranks and" \
             "$spares spares need more"
     fi
 }
@@ -69,8 +83,8 @@ on_host() # host command
     fi </dev/null
 }
 
-# Set host_test= to what a host must have: the program, this folder and that of the job. It prints its
-# name and its number of cores.
+# Set host_test= to what a host must have: the program, this folder and that of the job. It prints
+# its name and its number of cores.
 make_host_test()
 {
     local folder program shared

@@ -100,7 +100,7 @@ memory_step()
 {
     local step=0
     if [ "$(memory_record stamp)" != "$stamp_at_begin" ]; then step=$(memory_record step); fi
-    echo "${step:-0}"
+    if [[ $step =~ ^[0-9]{1,18}$ ]]; then echo $((10#$step)); else echo 0; fi
 }
 
 # The step of the newest checkpoint of this job; 0: none.

@@ -82,12 +82,23 @@ static bool newest_on_disk(const struct mics_job *job, char *path, uint64_t *ste
     return found;
 }
 
+/* What is wrong with the state in memory, for the note; empty: nothing. */
+static void describe_problem(const struct mics_memory_state *state, char *buf, size_t size)
+{
+    char damaged[64] = "";
+
+    if (state->damaged)
+        snprintf(damaged, sizeof damaged, "%s%u file%s damaged", state->why[0] ? "; " : "",
+                 state->damaged, state->damaged == 1 ? " is" : "s are");
+    snprintf(buf, size, "%s%s", state->why, damaged);
+}
+
 /* Take the state that was found unless that on disk is newer. The same on all ranks. */
 static enum mics_status prefer_newest(struct mics_job *job, struct mics_err *err)
 {
     struct mics_job_memory *memory = &job->memory;
     struct mics_memory_state *state = &memory->state;
-    char path[MICS_PATH_MAX] = "";
+    char path[MICS_PATH_MAX] = "", problem[sizeof state->why + 64];
     uint64_t step = 0;
     int take = state->doc != NULL;
 
@@ -98,15 +109,15 @@ static enum mics_status prefer_newest(struct mics_job *job, struct mics_err *err
             snprintf(state->why, sizeof state->why, "that of step %llu is older",
                      (unsigned long long)state->step);
     }
+    describe_problem(state, problem, sizeof problem);
     if (job->world->rank == 0 && !take)
         snprintf(memory->note[0], sizeof memory->note[0],
-                 "not continued from memory (%s), but from %s", state->why,
+                 "not continued from memory (%s), but from %s", problem,
                  memory->disk[0] ? memory->disk : "the beginning");
-    else if (job->world->rank == 0 && (state->damaged || state->why[0]))
+    else if (job->world->rank == 0 && problem[0])
         snprintf(memory->note[0], sizeof memory->note[0],
-                 "state in memory: %s%s%u shard%s damaged; continuing from step %llu in memory",
-                 state->why, state->why[0] ? "; " : "", state->damaged,
-                 state->damaged == 1 ? " is" : "s are", (unsigned long long)state->step);
+                 "state in memory: %s; continuing from step %llu in memory", problem,
+                 (unsigned long long)state->step);
     enum mics_status status =
         job->control->ops->broadcast_now(job->control, &take, sizeof take, 0, err);
     if (status == MICS_OK)

@@ -97,15 +97,15 @@ enum mics_status mics_run_survive_save(struct mics_run *run, enum mics_status st
     return MICS_OK;
 }
 
-enum mics_status mics_run_survive_keep(struct mics_run *run, enum mics_status status,
+enum mics_status mics_run_survive_keep(struct mics_run *run, uint64_t step, enum mics_status status,
                                        enum mics_status *rank0_status, struct mics_err *err)
 {
     if (status != MICS_ERR_IO)
         return status;
-    warn(run, "the state of step %llu was not kept in memory: %s", (unsigned long long)run->step,
+    warn(run, "the state of step %llu was not kept in memory: %s", (unsigned long long)step,
          err->text);
     report_fault(run,
-                 json_pack("{s:s,s:I,s:s%}", "event", "keep_failed", "step", (json_int_t)run->step,
+                 json_pack("{s:s,s:I,s:s%}", "event", "keep_failed", "step", (json_int_t)step,
                            "error", err->text, strlen(err->text)),
                  rank0_status, err);
     return MICS_OK;

@@ -36,7 +36,7 @@ enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0
 
 /* What follows from the status of a state that was kept: after a failure of the node's memory or of
  * a copy, training goes on. */
-enum mics_status mics_run_survive_keep(struct mics_run *run, enum mics_status status,
+enum mics_status mics_run_survive_keep(struct mics_run *run, uint64_t step, enum mics_status status,
                                        enum mics_status *rank0_status, struct mics_err *err);
 
 /* *value = its sum over all ranks. Collective. */

@@ -164,7 +164,7 @@ enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0
     enum mics_status status = mics_keeper_advance(run->keeper, &kept, err);
 
     if (status != MICS_OK)
-        return mics_run_survive_keep(run, status, rank0_status, err);
+        return mics_run_survive_keep(run, kept.step, status, rank0_status, err);
     status = mics_run_sum(run, &kept.sent_bytes, err);
     if (status != MICS_OK || run->options.world->rank != 0)
         return status;
@@ -172,7 +172,8 @@ enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0
     run->record->step = kept.step;
     if (*rank0_status == MICS_OK)
         *rank0_status = mics_run_survive_keep(
-            run, mics_kept_record_write(run->options.out, run->record, err), rank0_status, err);
+            run, kept.step, mics_kept_record_write(run->options.out, run->record, err),
+            rank0_status, err);
     if (*rank0_status == MICS_OK && observer->kept)
         *rank0_status = observer->kept(observer->context, &kept, err);
     return MICS_OK;

@@ -74,6 +74,85 @@ die()
     mics-show run | grep -qE '^[-0-9]+ [0-9:]+ +10  memory  killed or failed after step 1[0-9]$'
 }
 
+# Write the names of the files of a folder that are opened, one a line, until its end: counter= the
+# process.
+count_opened() # folder
+{
+    python3 - "$1" >opened 3>&- <<'END' &
+import ctypes, os, struct, sys
+IN_OPEN, IN_ISDIR = 0x20, 0x40000000
+libc = ctypes.CDLL(None)
+fd = libc.inotify_init()
+assert libc.inotify_add_watch(fd, sys.argv[1].encode(), IN_OPEN) >= 0
+print("ready", flush=True)
+while True:
+    events, at = os.read(fd, 65536), 0
+    while at < len(events):
+        _, mask, _, length = struct.unpack_from("iIII", events, at)
+        if not mask & IN_ISDIR:
+            print(events[at + 16:at + 16 + length].rstrip(b"\0").decode(), flush=True)
+        at += 16 + length
+END
+    counter=$!
+    until grep -q ready opened; do sleep 0.1; done
+}
+
+@test "memory: a start that continues from memory opens no file of a checkpoint" {
+    requires python3
+    die --save-every=7
+    [ "$(readlink run/latest)" = step-000007 ]
+    for file in run/step-000007/*; do echo garbage >"$file"; done
+    count_opened run/step-000007
+    train run 4 --resume=auto >out
+    cat run/step-000007/manifest.mp # which is counted
+    timeout 20 sh -c 'until grep -q manifest opened; do sleep 0.1; done'
+    kill "$counter"
+    cat opened
+    grep -qx 'resumed   the memory of the nodes, after step 10' out
+    [ "$(losses run)" = "$(losses whole)" ]
+    [ "$(cat opened)" = $'ready\nmanifest.mp' ]
+}
+
+flip() # file...
+{
+    python3 - "$@" <<'END'
+import sys
+for path in sys.argv[1:]:
+    with open(path, "r+b") as file:
+        file.seek(5000)
+        byte = file.read(1)[0]
+        file.seek(5000)
+        file.write(bytes([byte ^ 4]))
+END
+}
+
+@test "memory: a flipped bit is told, and the other copy taken" {
+    requires python3
+    die
+    flip "$state.0/shard-00002-of-00004.1"
+    train run 4 --resume=auto >out 2>err
+    grep -qx 'mics-train: state in memory: 1 file is damaged; continuing from step 10 in memory' err
+    grep -qx 'resumed   the memory of the nodes, after step 10' out
+    [ "$(losses run)" = "$(losses whole)" ]
+}
+
+@test "memory: flipped bits of both copies cost a generation, or the state in memory" {
+    requires python3
+    die
+    flip "$state".?/shard-00002-of-00004.1
+    train run 4 --resume=auto >out 2>err
+    grep -qx 'mics-train: state in memory: shard 2 of step 10 is damaged in memory; 2 files are damaged; continuing from step 5 in memory' err
+    grep -qx 'resumed   the memory of the nodes, after step 5' out
+    [ "$(losses run)" = "$(losses whole)" ]
+    rm -rf run
+    die --save-every=4
+    flip "$state".?/shard-00002-of-00004.?
+    train run 4 --resume=auto >out 2>err
+    grep -qx 'mics-train: not continued from memory (shard 2 of step 10 is damaged in memory; 4 files are damaged), but from run/latest' err
+    grep -qE '^resumed   run/latest, after step (8|12)$' out
+    [ "$(losses run)" = "$(losses whole)" ]
+}
+
 @test "memory: other ranks and groups continue" {
     die
     mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=8 --seq=32 -o two.mp
@@ -145,4 +224,24 @@ die()
     [[ $stderr == 'mics-plan: --memory-copies goes with --memory-every'* ]]
     run -2 --separate-stderr mics-train --data=x --memory-copies=0
     [[ $stderr == 'mics-train: --memory-copies: '* ]]
+}
+
+# The folder of shared memory is a small one. The other process takes what is left of it.
+@test "memory: shared memory that others fill up later is no loss" {
+    requires tmpfs unshare
+    cat >fill <<'END'
+mount -t tmpfs -o size=48M none /dev/shm || exit
+"$@" --steps=60 >out 2>err &
+until grep -q '"kept"' run/metrics.jsonl 2>/dev/null; do sleep 0.1; done
+cat /dev/zero >/dev/shm/other 2>/dev/null
+tail -n 1 run/metrics.jsonl >when_full
+wait $!
+END
+    unshare --mount bash fill mpirun --oversubscribe -q -n 4 --mca btl self,tcp mics-train \
+        -p plan.mp "--data=$root/man/*.1" --out=run --val-every=0 --sample=0 </dev/null
+    cat err
+    run ! grep mics-train: err
+    [ "$(jq -s '[.[] | select(.event == "keep_failed")] | length' run/metrics.jsonl)" = 0 ]
+    [ "$(jq .step when_full)" -lt 50 ]
+    [ "$(jq -s '[.[] | select(.event == "kept").step] | max' run/metrics.jsonl)" -ge 50 ]
 }

@@ -119,6 +119,12 @@ train_and_cut() # options...
 3|count|: 'node1 slots=many': expected a host, and slots=N
 3|none|: no host is listed
 END
+    printf 'node1 slots=2\nnode2 slots=1\nnode3 slots=4\n' >spare
+    run -0 --separate-stderr hub_run --hostfile=spare --spares=1 -- uname -n
+    echo "$stderr"
+    [ "${stderr_lines[0]}" = "mics-run: left out: node2: it has slots=1, 'node1' slots=2" ]
+    [ "${stderr_lines[1]}" = "mics-run: node3: 2 of its 4 slots are used, as of 'node1'" ]
+    [ "$(sort <<<"$output" | tr '\n' ' ')" = 'node1 node1 node3 node3 ' ]
     printf 'node1 slots=2\nelsewhere slots=2\n' >unknown
     run -1 --separate-stderr hub_run --hostfile=unknown -- true
     [[ $stderr == 'mics-run: left out: elsewhere: '* ]]

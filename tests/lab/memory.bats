@@ -28,8 +28,9 @@ setup()
     requires netns mpirun
     cd "$BATS_FILE_TMPDIR" || return
     lab=$(cat name)
-    hostfile=$(sed 's/.*--hostfile \([^ ]*\).*/\1/' line)
     rm -rf run out err
+    hostfile=$PWD/hosts # which a test may change
+    cp "$(sed 's/.*--hostfile \([^ ]*\).*/\1/' line)" "$hostfile"
 }
 
 train() # plan folder options...
@@ -90,6 +91,20 @@ train_and_lose() # plan nodes...
         [ -z "$(states node1 node3 node4)" ]
         [ ! -e run/.mics-memory ]
     done
+}
+
+@test "a spare with more slots and too little shared memory continues, and keeps no state" {
+    rm -rf run whole
+    train zero3.mp whole >/dev/null
+    mics-lab exec --name="$lab" node4 -- mount -o remount,size=2M /dev/shm
+    sed -i 's/^\(node4 slots\)=2/\1=4/' "$hostfile"
+    train_and_lose zero3.mp node2
+    mics-lab exec --name="$lab" node4 -- mount -o remount,size=50% /dev/shm
+    grep -qx "mics-run: node4: 2 of its 4 slots are used, as of 'node1'" err
+    grep -qE '^resumed   the memory of the nodes, after step 1[05]$' out
+    grep -qE '^mics-train: no state is kept in memory: rank [45]: .*: the shared memory is too small' err
+    [ "$(losses run)" = "$(losses whole)" ]
+    [ -z "$(states node1 node2 node3 node4)" ]
 }
 
 @test "two lost nodes: the job continues from disk, and a line says why" {

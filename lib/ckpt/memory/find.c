@@ -22,7 +22,7 @@ static bool is_valid(const struct mics_kept_record *record, const struct mics_ke
            (entry->stamp == record->from_stamp && entry->step == record->from_step);
 }
 
-/* This rank's share of what its node has: of shards, with their checksums compared. */
+/* This rank's share of what its node has, with the checksums compared. */
 static enum mics_status list_own(const struct mics_memory_node *node,
                                  const struct mics_kept_record *record,
                                  struct mics_kept_entry **entries, uint32_t *count,
@@ -37,10 +37,11 @@ static enum mics_status list_own(const struct mics_memory_node *node,
         const uint32_t owner =
             entry.shard == MICS_KEPT_MANIFEST ? 0 : (2 * entry.shard + entry.generation);
 
-        if (owner % node->local_size != node->local_rank || !is_valid(record, &entry))
+        if (owner % node->local_size != node->local_rank ||
+            (!entry.damaged && !is_valid(record, &entry)))
             continue;
         entry.node = node->node;
-        if (entry.shard != MICS_KEPT_MANIFEST)
+        if (!entry.damaged)
             entry.damaged = mics_kept_verify(node->folder, &entry, NULL) != MICS_OK;
         (*entries)[(*count)++] = entry;
     }
@@ -115,12 +116,17 @@ static struct generation generation_at(const struct mics_memory_state *state, ui
     return found;
 }
 
-/* The first node that has the manifest, or -1. */
-static int64_t manifest_node(const struct generation *generation)
+/* The first node that has the manifest undamaged, or -1. *damaged: another one has it. */
+static int64_t manifest_node(const struct generation *generation, bool *damaged)
 {
-    for (uint32_t i = 0; i < generation->count; i++)
-        if (generation->entries[i].shard == MICS_KEPT_MANIFEST)
-            return generation->entries[i].node;
+    *damaged = false;
+    for (uint32_t i = 0; i < generation->count; i++) {
+        const struct mics_kept_entry *entry = &generation->entries[i];
+
+        if (entry->shard == MICS_KEPT_MANIFEST && !entry->damaged)
+            return entry->node;
+        *damaged |= entry->shard == MICS_KEPT_MANIFEST;
+    }
     return -1;
 }
 
@@ -221,26 +227,35 @@ static void choose(struct mics_memory_state *state, const struct generation *gen
     state->entry_count = count;
 }
 
+static void explain_manifest(struct mics_memory_state *state, const struct generation *generation)
+{
+    if (!state->why[0])
+        snprintf(state->why, sizeof state->why, "the manifest of step %llu is damaged in memory",
+                 (unsigned long long)generation->entries->step);
+}
+
 /* Take a generation if it is complete. */
 static enum mics_status try_generation(struct mics_comm *comm, const struct mics_memory_node *node,
                                        const struct generation *generation,
                                        struct mics_memory_state *state, struct mics_err *err)
 {
-    const int64_t at = manifest_node(generation);
+    bool damaged;
+    const int64_t at = manifest_node(generation, &damaged);
     struct mics_manifest manifest = {.step = 0};
     json_t *doc = NULL;
     enum mics_status status;
 
-    if (at < 0)
-        return MICS_OK; /* it was never complete */
+    if (at < 0) {
+        if (damaged)
+            explain_manifest(state, generation);
+        return MICS_OK; /* else it was never complete */
+    }
     status = read_manifest(comm, node, generation->entries, at, &doc, err);
     if (status != MICS_OK)
         return status;
-    if (!doc || mics_manifest_from_doc(doc, &manifest, NULL) != MICS_OK) {
-        if (!state->why[0])
-            snprintf(state->why, sizeof state->why,
-                     "the manifest of step %llu is damaged in memory",
-                     (unsigned long long)generation->entries->step);
+    if (!doc || mics_manifest_from_doc(doc, &manifest, NULL) != MICS_OK ||
+        manifest.step != generation->entries->step) {
+        explain_manifest(state, generation);
     } else if (is_complete(generation, &manifest, state)) {
         choose(state, generation, &manifest);
         state->doc = json_incref(doc);

@@ -7,10 +7,15 @@
 #include "doc/doc.h"
 #include "plan/copies.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
+
+/* Memory of a node for its next manifest: more than two manifests of any model need. */
+#define RESERVE_BYTES ((off_t)1 << 20)
 
 /* A shard that this rank keeps: its own, or, of a round of copies, another's. */
 struct place {
@@ -25,6 +30,7 @@ struct mics_keeper {
     struct mics_copies copies;
     struct mics_comm *comm; /* for copies; NULL: none are sent */
     struct place *places;   /* [1 + rounds]; of a place without memory nothing is kept */
+    int reserve;            /* file of the memory for manifests; -1: of another rank */
     uint32_t generation;    /* the next one to write */
     bool has_kept;          /* a generation is complete */
     uint64_t steps[2];      /* of the generations; 0: none of this start */
@@ -97,6 +103,30 @@ static enum mics_status open_places(struct mics_keeper *keeper, struct mics_err 
     return status;
 }
 
+static enum mics_status open_reserve(struct mics_keeper *keeper, struct mics_err *err)
+{
+    char path[MICS_PATH_MAX];
+    enum mics_status status = mics_path_format(path, err, "%s/reserve", keeper->options.folder);
+
+    if (status != MICS_OK)
+        return status;
+    keeper->reserve = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (keeper->reserve < 0)
+        return mics_err_set_errno(err, "%s", path);
+    errno = posix_fallocate(keeper->reserve, 0, RESERVE_BYTES);
+    return errno == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
+}
+
+/* The memory of a manifest comes from the reserve. What other processes took meanwhile is not
+ * there any more; a smaller reserve will do for the next one. */
+static void renew_reserve(const struct mics_keeper *keeper)
+{
+    off_t bytes = RESERVE_BYTES;
+
+    while (bytes >= MICS_KEPT_DATA && posix_fallocate(keeper->reserve, 0, bytes) != 0)
+        bytes /= 2;
+}
+
 enum mics_status mics_keeper_new(const struct mics_checkpoint *checkpoint,
                                  const struct mics_keeper_options *options,
                                  struct mics_keeper **out, struct mics_err *err)
@@ -111,11 +141,15 @@ enum mics_status mics_keeper_new(const struct mics_checkpoint *checkpoint,
         return status;
     }
     keeper->checkpoint = *checkpoint;
+    keeper->reserve = -1;
     keeper->form = mics_keeper_form(checkpoint->form);
     keeper->options = *options;
     keeper->generation = options->generation;
     keeper->copies = mics_copies_make(&checkpoint->form->choice->shape, options->copies);
-    status = mics_agree(comm, open_places(keeper, err), err);
+    status = open_places(keeper, err);
+    if (status == MICS_OK && options->lead)
+        status = open_reserve(keeper, err);
+    status = mics_agree(comm, status, err);
     if (status == MICS_OK && keeper->copies.rounds > 0)
         status = comm->ops->split(comm, 0, comm->rank, comm->rank, &keeper->comm, err);
     if (status == MICS_OK)
@@ -136,6 +170,8 @@ void mics_keeper_free(struct mics_keeper *keeper)
             mics_kept_shard_close(&keeper->places[i].generations[j]);
     if (keeper->comm)
         keeper->comm->ops->free(keeper->comm);
+    if (keeper->reserve >= 0)
+        close(keeper->reserve);
     free(keeper->places);
     free(keeper);
 }
@@ -268,6 +304,8 @@ static enum mics_status write_manifest(const struct mics_keeper *keeper, struct 
 
     if (status == MICS_OK)
         status = mics_manifest_to_doc(&keeper->manifest, &keeper->form, &doc, err);
+    if (status == MICS_OK && ftruncate(keeper->reserve, 0) != 0)
+        status = mics_err_set_errno(err, "%s/reserve", keeper->options.folder);
     if (status == MICS_OK)
         status = mics_file_create(path, &writer, err);
     if (status == MICS_OK) {
@@ -277,7 +315,10 @@ static enum mics_status write_manifest(const struct mics_keeper *keeper, struct 
             status = mics_file_publish(writer, err);
         else
             mics_file_discard(writer);
+        if (status != MICS_OK)
+            mics_err_prefix(err, "%s", path);
     }
+    renew_reserve(keeper);
     json_decref(doc);
     return status;
 }
@@ -312,9 +353,10 @@ enum mics_status mics_keeper_advance(struct mics_keeper *keeper, struct mics_kep
     }
     mics_manifest_free(&keeper->manifest);
     keeper->active = false;
+    *kept = keeper->kept;
+    keeper->steps[keeper->generation] = keeper->kept.step; /* some nodes may have its manifest */
     if (status != MICS_OK)
         return status;
-    keeper->steps[keeper->generation] = keeper->kept.step;
     if (!keeper->has_kept)
         status = mics_agree(comm, remove_older(keeper, err), err);
     keeper->has_kept = true;

@@ -60,7 +60,7 @@ bool mics_keeper_active(const struct mics_keeper *keeper);
 /* Is this rank's thread running? */
 bool mics_keeper_busy(const struct mics_keeper *keeper);
 
-/* Wait for the threads, and complete the generation. */
+/* Wait for the threads, and complete the generation. After a failure only kept->step is set. */
 enum mics_status mics_keeper_advance(struct mics_keeper *keeper, struct mics_kept *kept,
                                      struct mics_err *err);
 

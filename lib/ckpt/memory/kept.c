@@ -43,6 +43,16 @@ static uint64_t inode_of(const char *path)
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
+bool mics_kept_record_parse(const char *text, struct mics_kept_record *record)
+{
+    return sscanf(text,
+                  "id %" SCNx64 " inode %" SCNu64 " stamp %" SCNx64 " from %" SCNx64 " %" SCNu64
+                  " step %" SCNu64,
+                  &record->id, &record->inode, &record->stamp, &record->from_stamp,
+                  &record->from_step, &record->step) == 6 &&
+           record->id != 0 && record->stamp != 0;
+}
+
 enum mics_status mics_kept_record_read(const char *out, struct mics_kept_record *record,
                                        bool *found, struct mics_err *err)
 {
@@ -57,13 +67,9 @@ enum mics_status mics_kept_record_read(const char *out, struct mics_kept_record 
     status = mics_file_read(path, RECORD_LIMIT, &text, &size, err);
     if (status != MICS_OK)
         return status;
-    const int read = sscanf(text,
-                            "id %" SCNx64 " inode %" SCNu64 " stamp %" SCNx64 " from %" SCNx64
-                            " %" SCNu64 " step %" SCNu64,
-                            &record->id, &record->inode, &record->stamp, &record->from_stamp,
-                            &record->from_step, &record->step);
+    const bool whole = mics_kept_record_parse(text, record);
     free(text);
-    if (read != 6 || record->id == 0 || record->stamp == 0)
+    if (!whole)
         return mics_err_set(err, MICS_ERR_FORMAT, "%s: is not a record of state in memory", path);
     *found = record->inode == inode_of(out);
     return MICS_OK;
@@ -284,6 +290,8 @@ enum mics_status mics_kept_manifest_path(const char *folder, uint64_t stamp, uin
 
 /* What is there ------------------------------------------------------------------------------ */
 
+enum file_state { INCOMPLETE, DAMAGED, WHOLE };
+
 static bool is_name(const char *name, const char *expected)
 {
     const char *slash = strrchr(expected, '/');
@@ -311,29 +319,45 @@ static bool parse_name(const char *name, struct mics_kept_entry *entry)
            is_name(name, again);
 }
 
-/* Is the file whole, and this user's? Sets what its header says. */
-static bool read_entry(int folder, const char *name, struct mics_kept_entry *entry)
+/* Was a header never written, or cleared? */
+static bool is_blank(const struct mics_kept_header *header)
 {
-    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    static const struct mics_kept_header blank;
+
+    return memcmp(header, &blank, sizeof blank) == 0;
+}
+
+/* Read what the header of a shard says. A shard that is being written has a blank one. */
+static enum file_state read_header(int fd, struct mics_kept_entry *entry)
+{
     struct mics_kept_header header;
-    bool whole = fd >= 0 && is_own(fd, S_IFREG);
     struct stat info;
 
-    if (whole && entry->shard != MICS_KEPT_MANIFEST) {
-        whole = pread(fd, &header, sizeof header, 0) == (ssize_t)sizeof header &&
-                mics_kept_header_valid(&header) && header.shard == entry->shard &&
-                header.shards == entry->shards && fstat(fd, &info) == 0 &&
-                info.st_size >= MICS_KEPT_DATA &&
-                (uint64_t)info.st_size - MICS_KEPT_DATA == header.bytes;
-        if (whole) {
-            entry->stamp = header.stamp;
-            entry->step = header.step;
-            entry->xxh64 = header.xxh64;
-        }
+    if (pread(fd, &header, sizeof header, 0) != (ssize_t)sizeof header || is_blank(&header))
+        return INCOMPLETE;
+    if (!mics_kept_header_valid(&header) || header.shard != entry->shard ||
+        header.shards != entry->shards || fstat(fd, &info) != 0 || info.st_size < MICS_KEPT_DATA ||
+        (uint64_t)info.st_size - MICS_KEPT_DATA != header.bytes) {
+        entry->damaged = 1;
+        return DAMAGED;
     }
+    entry->stamp = header.stamp;
+    entry->step = header.step;
+    entry->xxh64 = header.xxh64;
+    return WHOLE;
+}
+
+/* Of files of others, and of what is no file, nothing is read: INCOMPLETE. */
+static enum file_state read_entry(int folder, const char *name, struct mics_kept_entry *entry)
+{
+    const int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    enum file_state state = INCOMPLETE;
+
+    if (fd >= 0 && is_own(fd, S_IFREG))
+        state = entry->shard == MICS_KEPT_MANIFEST ? WHOLE : read_header(fd, entry);
     if (fd >= 0)
         close(fd);
-    return whole;
+    return state;
 }
 
 static enum mics_status append(struct mics_kept_entry **entries, uint32_t *count,
@@ -362,35 +386,64 @@ enum mics_status mics_kept_list(const char *folder, struct mics_kept_entry **ent
     if (!dir && fd >= 0)
         close(fd);
     while (dir && status == MICS_OK && (item = readdir(dir)) != NULL)
-        if (parse_name(item->d_name, &entry) && read_entry(fd, item->d_name, &entry))
+        if (parse_name(item->d_name, &entry) && read_entry(fd, item->d_name, &entry) != INCOMPLETE)
             status = append(entries, count, &entry, err);
     if (dir)
         closedir(dir);
     return status;
 }
 
+static enum mics_status verify_manifest(const char *folder, const struct mics_kept_entry *entry,
+                                        struct mics_err *err)
+{
+    char path[MICS_PATH_MAX], *data = NULL;
+    size_t size = 0;
+    json_t *doc = NULL;
+    enum mics_status status = mics_kept_manifest_path(folder, entry->stamp, entry->step, path, err);
+
+    if (status == MICS_OK)
+        status = mics_file_read(path, MICS_DOC_MAX_BYTES, &data, &size, err);
+    if (status == MICS_OK)
+        status = mics_doc_decode(data, size, &doc, err);
+    if (status == MICS_OK)
+        status = mics_manifest_check(doc, err);
+    json_decref(doc);
+    free(data);
+    return status;
+}
+
+static enum mics_status verify_data(int fd, const struct mics_kept_entry *entry, const char *path,
+                                    struct mics_err *err)
+{
+    struct stat info;
+
+    if (fd < 0 || fstat(fd, &info) != 0)
+        return mics_err_set_errno(err, "%s", path);
+    if (info.st_size <= MICS_KEPT_DATA)
+        return mics_err_set(err, MICS_ERR_FORMAT, "%s: has no data", path);
+    void *memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (memory == MAP_FAILED)
+        return mics_err_set_errno(err, "%s", path);
+    const uint64_t sum =
+        XXH64((char *)memory + MICS_KEPT_DATA, (size_t)info.st_size - MICS_KEPT_DATA, 0);
+    munmap(memory, (size_t)info.st_size);
+    return sum == entry->xxh64 ? MICS_OK
+                               : mics_err_set(err, MICS_ERR_FORMAT, "%s: is damaged", path);
+}
+
 enum mics_status mics_kept_verify(const char *folder, const struct mics_kept_entry *entry,
                                   struct mics_err *err)
 {
     char path[MICS_PATH_MAX];
-    struct stat info = {0};
+
+    if (entry->shard == MICS_KEPT_MANIFEST)
+        return verify_manifest(folder, entry, err);
     enum mics_status status =
         mics_kept_shard_path(folder, entry->shard, entry->shards, entry->generation, path, err);
     if (status != MICS_OK)
         return status;
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &info) != 0)
-        status = mics_err_set_errno(err, "%s", path);
-    void *memory = MAP_FAILED;
-    if (status == MICS_OK)
-        memory = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (status == MICS_OK && memory == MAP_FAILED)
-        status = mics_err_set_errno(err, "%s", path);
-    if (status == MICS_OK && XXH64((char *)memory + MICS_KEPT_DATA,
-                                   (size_t)info.st_size - MICS_KEPT_DATA, 0) != entry->xxh64)
-        status = mics_err_set(err, MICS_ERR_FORMAT, "%s: is damaged", path);
-    if (memory != MAP_FAILED)
-        munmap(memory, (size_t)info.st_size);
+    status = verify_data(fd, entry, path, err);
     if (fd >= 0)
         close(fd);
     return status;
@@ -410,7 +463,7 @@ enum mics_status mics_kept_prune(const char *folder, uint64_t stamp, uint64_t st
     while (status == MICS_OK && (item = readdir(dir)) != NULL) {
         if (!parse_name(item->d_name, &entry))
             continue;
-        const bool whole = read_entry(fd, item->d_name, &entry);
+        const bool whole = read_entry(fd, item->d_name, &entry) == WHOLE;
         const bool valid = entry.stamp == stamp && (step == 0 || entry.step == step);
 
         if ((whole ? !valid : incomplete) && unlinkat(fd, item->d_name, 0) != 0 && errno != ENOENT)

@@ -6,6 +6,7 @@
  *     /dev/shm/mics-UID-ID/shard-00002-of-00008.1     node keeps
  *     /dev/shm/mics-UID-ID/manifest-STAMP-000400.mp   of each complete generation
  *     /dev/shm/mics-UID-ID/lock.0                     held by a rank of the node
+ *     /dev/shm/mics-UID-ID/reserve                    memory for the next manifest
  *     OUT/.mics-memory/record, tokenizer.json, ...    the record, and files of the tokenizer
  *
  * ID is a random number that the record has: it belongs to one folder of a run, so nothing of
@@ -57,6 +58,8 @@ struct mics_kept_record {
  * folder. */
 enum mics_status mics_kept_record_read(const char *out, struct mics_kept_record *record,
                                        bool *found, struct mics_err *err);
+/* Parse the text of a record; false: it is none. */
+bool mics_kept_record_parse(const char *text, struct mics_kept_record *record);
 /* Creates its folder if needed. */
 enum mics_status mics_kept_record_write(const char *out, struct mics_kept_record *record,
                                         struct mics_err *err);
@@ -100,18 +103,18 @@ enum mics_status mics_kept_manifest_path(const char *folder, uint64_t stamp, uin
 
 /* A file of a node's folder: a complete shard, or a manifest. */
 struct mics_kept_entry {
-    uint64_t stamp, step, xxh64;
+    uint64_t stamp, step, xxh64; /* all 0: the header of the shard is damaged */
     uint32_t shard, shards, generation;
     uint32_t node;    /* set by the caller */
-    uint32_t damaged; /* the data of the shard do not have the checksum of its header */
+    uint32_t damaged; /* listing sees damaged headers; of what they say the caller sets it */
 };
 
-/* List the complete files of a folder that belong to this user and that nobody else can write.
- * *entries belongs to the caller. A missing folder has none. */
+/* List the files of a folder that belong to this user and that nobody else can write, without
+ * incomplete shards. *entries belongs to the caller. A missing folder has none. */
 enum mics_status mics_kept_list(const char *folder, struct mics_kept_entry **entries,
                                 uint32_t *count, struct mics_err *err);
 
-/* Compare the data of a shard with its header. MICS_ERR_FORMAT: they differ. */
+/* Compare the data of a shard, or a manifest, with its checksum. MICS_ERR_FORMAT: they differ. */
 enum mics_status mics_kept_verify(const char *folder, const struct mics_kept_entry *entry,
                                   struct mics_err *err);
 enum mics_status mics_kept_shard_path(const char *folder, uint32_t shard, uint32_t shards,

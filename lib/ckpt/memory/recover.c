@@ -276,6 +276,17 @@ static enum mics_status open_store(struct load *load, struct mics_err *err)
     return status;
 }
 
+/* Are the shards those that the table describes? A manifest of a checkpoint may have more. */
+static enum mics_status check_cut(const struct load *load, struct mics_err *err)
+{
+    bool same = load->table.parts == 1;
+
+    for (uint32_t i = 0; i < load->state->entry_count; i++)
+        same = same && load->state->entries[i].shards == shards_of(load);
+    return same ? MICS_OK
+                : mics_err_set(err, MICS_ERR_FORMAT, "the manifest does not describe the shards");
+}
+
 static enum mics_status open_load(struct load *load, struct mics_err *err)
 {
     const struct mics_ckpt_form *form = load->checkpoint->form;
@@ -285,6 +296,8 @@ static enum mics_status open_load(struct load *load, struct mics_err *err)
         status = mics_manifest_match(load->state->doc, &load->table, form, err);
     if (status == MICS_OK)
         status = mics_ckpt_map_units(&load->table, form->model, &load->units, err);
+    if (status == MICS_OK)
+        status = check_cut(load, err);
     if (status == MICS_OK)
         status = index_places(load, err);
     if (status == MICS_OK)

@@ -30,7 +30,7 @@ struct mics_memory_state {
     char why[256];       /* nothing, or a newer generation that is not usable, and why; or empty */
     struct mics_kept_entry *entries; /* of all nodes, of this generation, undamaged */
     uint32_t entry_count;
-    uint32_t damaged;        /* shards in memory whose checksum is wrong, of any generation */
+    uint32_t damaged;        /* files in memory whose checksum is wrong, of any generation */
     uint32_t *nodes;         /* [world size] of each rank */
     uint64_t received_bytes; /* by this rank, over the network; set by loading */
 };

@@ -315,7 +315,8 @@ static void more_lost_nodes_than_copies_are_told(void)
     lose_all();
 }
 
-/* Flip one bit of a file of a node; false: there is none with this beginning. */
+/* Flip one bit of a file of a node; false: there is none with this beginning. Incomplete shards,
+ * whose headers begin with zeros, are left alone. */
 static bool flip(const struct start *start, uint32_t node, const char *begin, uint64_t bit)
 {
     char path[MICS_PATH_MAX], name[2 * MICS_PATH_MAX];
@@ -334,6 +335,10 @@ static bool flip(const struct start *start, uint32_t node, const char *begin, ui
         const bool is_shard = begin[0] == 's';
 
         fstat(fd, &info);
+        if (pread(fd, &byte, 1, 0) != 1 || byte == 0) {
+            close(fd);
+            continue;
+        }
         /* Beyond the header its page is not used. */
         const uint64_t used = is_shard ? sizeof(struct mics_kept_header) : (uint64_t)info.st_size;
         const uint64_t data = is_shard ? (uint64_t)info.st_size - MICS_KEPT_DATA : 0;
@@ -352,6 +357,8 @@ static bool flip(const struct start *start, uint32_t node, const char *begin, ui
 
 static void a_flipped_bit_is_noticed_and_the_other_copy_taken(void)
 {
+    uint32_t noticed = 0;
+
     for (uint64_t i = 0; i < 100; i++) {
         struct mics_kept_record record = new_record();
         struct start start = {.shape = zero3,
@@ -364,14 +371,17 @@ static void a_flipped_bit_is_noticed_and_the_other_copy_taken(void)
         go(&start);
         /* All 16 header bits and more are hit in turn, and all of the data at random. */
         const uint64_t bit = i % 4 == 0 ? i * 8 : mics_philox_u64(5, 0, i);
-        CHECK(flip(&start, (uint32_t)(i % 4), i % 10 == 9 ? "manifest" : "shard", bit));
+        CHECK(flip(&start, (uint32_t)(i % 4), i % 10 >= 8 ? "manifest" : "shard", bit));
         start.steps = 0;
         go(&start);
         CHECK(start.found);
         CHECK_INT(start.wrong, 0);
         CHECK_INT(start.step, 1);
+        CHECK_INT(start.damaged, 1);
+        noticed += start.damaged == 1;
         lose_all();
     }
+    printf("# %u of 100 noticed\n", noticed);
 }
 
 static void damage_of_all_copies_is_told(void)
@@ -388,6 +398,24 @@ static void damage_of_all_copies_is_told(void)
     CHECK_INT(start.step, 1);
     CHECK_INT(start.damaged, 1);
     CHECK_STR(start.why, "shard 1 of step 2 is damaged in memory");
+    lose_all();
+}
+
+static void damage_of_all_manifests_is_told(void)
+{
+    struct mics_kept_record record = new_record();
+    struct start start = {
+        .shape = half, .segments = 1, .copies = 2, .nodes = {0, 1, 2, 3}, .record = &record};
+
+    start.steps = 1;
+    go(&start);
+    for (uint32_t node = 0; node < 4; node++)
+        CHECK(flip(&start, node, "manifest", 777));
+    start.steps = 0;
+    go(&start);
+    CHECK(!start.found);
+    CHECK_INT(start.damaged, 4);
+    CHECK_STR(start.why, "the manifest of step 1 is damaged in memory");
     lose_all();
 }
 
@@ -557,6 +585,7 @@ int main(void)
     TAP_RUN(more_lost_nodes_than_copies_are_told);
     TAP_RUN(a_flipped_bit_is_noticed_and_the_other_copy_taken);
     TAP_RUN(damage_of_all_copies_is_told);
+    TAP_RUN(damage_of_all_manifests_is_told);
     TAP_RUN(state_of_another_run_or_an_older_start_is_not_taken);
     TAP_RUN(a_record_belongs_to_its_folder);
     TAP_RUN(files_that_others_can_write_are_not_taken);
