@@ -12,7 +12,8 @@ in_namespaces() # folder command...
     read -r pid _ <"$lab/hub"
     if [ "$(id -u)" != 0 ]; then user=("--user=/proc/$pid/ns/user" --preserve-credentials); fi
     # shellcheck disable=SC2016 # expanded by the inner shell
-    $become nsenter "${user[@]}" "--net=$at/net" "--uts=$at/uts" "--mount=$at/mnt" "--pid=$at/pid" -- \
+    $become nsenter "${user[@]}" "--net=$at/net" "--uts=$at/uts" "--mount=$at/mnt" \
+        "--pid=$at/pid" -- \
         sh -c 'cd "$1" || exit; shift; exec "$@"' sh "$PWD" "$@"
 }
 
