@@ -17,6 +17,7 @@
 #include "train/sample.h"
 #include "train/watch/notice.h"
 #include "train/watch/signals.h"
+#include "train/watch/startup_watchdog.h"
 #include "train/watch/watchdog.h"
 
 #include <math.h>

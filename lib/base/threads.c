@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <time.h>
 
 #define MAX_WORKERS 16u
 
@@ -81,4 +82,16 @@ void mics_workers_run(void *(*work)(void *context), void *context, uint32_t host
     work(context);
     for (unsigned i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
+}
+
+void mics_cond_wait_for(pthread_cond_t *cond, pthread_mutex_t *lock, double seconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)seconds;
+    until.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(cond, lock, &until);
 }

@@ -307,3 +307,13 @@ uint32_t mics_world_host_rank(const struct mics_world *world)
 {
     return (world->declared ? count_host_ranks(world, world->node) : 0) + world->local_rank;
 }
+
+uint32_t mics_world_node_of(const struct mics_world *world, uint32_t rank, uint32_t *first)
+{
+    uint32_t node = 0;
+
+    *first = 0;
+    while (rank >= *first + world->ranks_of_node[node])
+        *first += world->ranks_of_node[node++];
+    return node;
+}

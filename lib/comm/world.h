@@ -44,6 +44,9 @@ void mics_world_close(struct mics_world *world); /* collective; NULL is fine */
 /* Do all nodes have the same number of ranks? */
 bool mics_world_is_even(const struct mics_world *world);
 
+/* The node of a rank < size; *first: the node's first rank. */
+uint32_t mics_world_node_of(const struct mics_world *world, uint32_t rank, uint32_t *first);
+
 /* Ranks on this rank's machine, which share its cores, memory and GPUs, and this rank's position
  * among them. They differ from local_size and local_rank if several declared nodes are on the
  * machine. */

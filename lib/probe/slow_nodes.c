@@ -13,8 +13,9 @@ enum mics_status mics_slow_nodes_init(struct mics_slow_nodes *nodes, const struc
         .list = json_array(),
         .slow = calloc(world->node_count, sizeof *nodes->slow),
         .slow_edge = calloc(world->node_count, sizeof *nodes->slow_edge),
+        .edge_times = calloc(world->node_count, sizeof *nodes->edge_times),
     };
-    if (nodes->list && nodes->slow && nodes->slow_edge)
+    if (nodes->list && nodes->slow && nodes->slow_edge && nodes->edge_times)
         return MICS_OK;
     mics_slow_nodes_fini(nodes);
     return mics_err_nomem(err);
@@ -25,6 +26,7 @@ void mics_slow_nodes_fini(struct mics_slow_nodes *nodes)
     json_decref(nodes->list);
     free(nodes->slow);
     free(nodes->slow_edge);
+    free(nodes->edge_times);
     *nodes = (struct mics_slow_nodes){0};
 }
 
@@ -100,6 +102,8 @@ enum mics_status mics_slow_nodes_add_pairs(struct mics_slow_nodes *nodes,
         const uint32_t a = node_of(nodes, pairs[i].a), b = node_of(nodes, pairs[i].b);
         const double time = candidates->times[kind][i], median = candidates->classes[kind].median;
 
+        if (a != b)
+            nodes->edge_times[a] = candidates->times[1][i];
         if (!candidates->slow[kind][i])
             continue;
         if (a == b)
@@ -121,14 +125,19 @@ static int slow_edges_at(const struct mics_slow_nodes *nodes, uint32_t node)
     return nodes->slow_edge[node] + nodes->slow_edge[(node + count - 1) % count];
 }
 
-/* Mark the end of a slow edge that has more slow edges. */
+/* Mark the end of a slow edge that has more slow edges. On a busy machine one of the two links of a
+ * slow node may be fast for a moment; it is still slower than the other link of its neighbour. */
 static void mark_edge_end(const struct mics_slow_nodes *nodes, uint32_t edge, bool *slow)
 {
-    const uint32_t a = edge, b = (edge + 1) % nodes->world->node_count;
+    const uint32_t count = nodes->world->node_count, a = edge, b = (edge + 1) % count;
     const int at_a = slow_edges_at(nodes, a), at_b = slow_edges_at(nodes, b);
+    const double before_a = nodes->edge_times[(a + count - 1) % count],
+                 after_b = nodes->edge_times[b];
 
     if (at_a != at_b)
         slow[at_a > at_b ? a : b] = true;
+    else if (before_a != after_b)
+        slow[before_a > after_b ? a : b] = true;
     else
         slow[a > b ? a : b] = true;
 }

@@ -19,6 +19,7 @@ struct mics_slow_nodes {
     json_t *list;                   /* "outliers" of the document, see topology.h */
     bool *slow;                     /* [node_count] a rank or a link inside the node is slow */
     bool *slow_edge;                /* [node_count] the link to the next node on the ring is slow */
+    double *edge_times;             /* [node_count] seconds of a long message on that link */
     struct mics_rates own;          /* of this rank, of the newest round */
 };
 
@@ -47,8 +48,8 @@ enum mics_status mics_slow_nodes_measure(struct mics_slow_nodes *nodes,
                                          struct mics_err *err);
 
 /* The indices of the nodes to leave out: those with a slow rank or link inside, and of each two
- * with a slow link between them the one that has more slow links (the later one if both have as
- * many). *out is a new array. */
+ * with a slow link between them the one that has more slow links; if both have as many, the one
+ * whose other link is slower, else the later one. *out is a new array. */
 enum mics_status mics_slow_nodes_indices(const struct mics_slow_nodes *nodes, json_t **out,
                                          struct mics_err *err);
 

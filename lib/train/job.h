@@ -14,7 +14,7 @@
 #include "data/disk_tokenizer.h"
 #include "train/run.h"
 #include "train/watch/fault_injection.h"
-#include "train/watch/watchdog.h"
+#include "train/watch/startup_watchdog.h"
 
 #define MICS_JOB_MAX_OVERRIDES 64
 

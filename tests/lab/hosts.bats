@@ -97,7 +97,9 @@ train_and_cut() # options...
     done
     mics-lab down -q "$lab"
     [ "$status" = 0 ]
-    [[ $stderr == *'mics-run: slow: node2 node3: net_link '*' times slower than the median'* ]]
+    # On a busy machine one of its two links may not stand out.
+    grep -E '^mics-run: slow: (node1 node2|node2 node3): net_link .* times slower than the median' \
+        <<<"$stderr"
     [[ $stderr == *'mics-run: left out: node2: it is slow'* ]]
     [[ $output != *node2* ]]
 }

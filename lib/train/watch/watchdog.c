@@ -12,13 +12,14 @@
 #include "train/watch/watchdog.h"
 
 #include "base/clock.h"
+#include "base/threads.h"
 #include "train/watch/liveness_table.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static const double poll_interval_s = 0.1;
 static const double silent_after_min_s = 3;   /* heartbeats are sent about once a second */
@@ -45,18 +46,6 @@ struct mics_watchdog {
     double quiet_until_s; /* after this process was suspended */
     double comm_failed_s; /* when a communicator was first seen to have failed; 0: none has */
 };
-
-/* Wait for `cond`, for the poll interval at most. */
-static void wait_poll_interval(pthread_cond_t *cond, pthread_mutex_t *lock)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(poll_interval_s * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(cond, lock, &until);
-}
 
 /* The state of a rank in 64 bits, so that a larger value is further: step in the upper half;
  * evaluating, saving, and the number of the operation + 1 (0: none) in the lower. Between
@@ -109,17 +98,6 @@ static void format_state(const struct mics_watchdog *watchdog, uint64_t state, c
              unit ? unit : "", op->micro_step);
 }
 
-/* The node of a rank; *first: the node's first rank. */
-static uint32_t find_node(const struct mics_world *world, uint32_t rank, uint32_t *first)
-{
-    uint32_t node = 0;
-
-    *first = 0;
-    while (rank >= *first + world->ranks_of_node[node])
-        *first += world->ranks_of_node[node++];
-    return node;
-}
-
 /* Seconds since the last heartbeat of `rank`, and the state in it; < 0: this rank receives none. */
 static double heartbeat_age_s(const struct mics_watchdog *watchdog, uint32_t rank, uint64_t *state)
 {
@@ -161,7 +139,7 @@ static uint32_t find_stalled_rank(const struct mics_watchdog *watchdog, uint64_t
 
         if (age_s < 0)
             continue;
-        const uint32_t node = find_node(world, rank, &first);
+        const uint32_t node = mics_world_node_of(world, rank, &first);
         if (age_s > silent_after_s(watchdog) && (silent_rank == MICS_NONE || node == silent_node)) {
             silent_node = node;
             if ((*silent)++ == 0) {
@@ -182,7 +160,7 @@ static void describe_stall(const struct mics_watchdog *watchdog, uint64_t state,
     const struct mics_world *world = watchdog->options.world;
     uint32_t silent, first;
     const uint32_t rank = find_stalled_rank(watchdog, &state, &silent);
-    const uint32_t node = find_node(world, rank, &first);
+    const uint32_t node = mics_world_node_of(world, rank, &first);
     const char *host = world->host_of_node[node];
     char where[128], who[160];
 
@@ -210,7 +188,7 @@ static void describe_death(const struct mics_watchdog *watchdog, int local_rank,
 {
     const struct mics_world *world = watchdog->options.world;
     uint32_t first;
-    const uint32_t node = find_node(world, world->rank, &first);
+    const uint32_t node = mics_world_node_of(world, world->rank, &first);
     char where[128];
 
     format_state(watchdog, mics_liveness_table_read(watchdog->table, local_rank), where,
@@ -369,7 +347,7 @@ static void *run_watchdog(void *context)
         if (fault)
             break;
         if (!watchdog->stop)
-            wait_poll_interval(&watchdog->stopped, &watchdog->lock);
+            mics_cond_wait_for(&watchdog->stopped, &watchdog->lock, poll_interval_s);
     }
     pthread_mutex_unlock(&watchdog->lock);
     return NULL;
@@ -425,157 +403,4 @@ void mics_watchdog_stop(struct mics_watchdog *watchdog)
     pthread_mutex_destroy(&watchdog->lock);
     mics_liveness_table_close(watchdog->table);
     free(watchdog);
-}
-
-struct mics_startup_watchdog {
-    double timeout_s;
-    mics_startup_on_fault *on_fault;
-    void *context;
-    pthread_t thread;
-
-    pthread_mutex_t lock; /* guards the members below */
-    pthread_cond_t stopped;
-    bool stop;
-    const char *phase;
-    double limit_s;
-    double began_s;                 /* the phase */
-    const struct mics_world *world; /* NULL: not joined yet */
-    double heard_s;                 /* ranks without a heartbeat are silent since then */
-    double polled_s;
-};
-
-static void report_phase(const struct mics_startup_watchdog *startup)
-{
-    struct mics_err err;
-
-    mics_err_set(&err, MICS_ERR_COMM, "no progress for %g s before the first step: still %s",
-                 startup->limit_s, startup->phase);
-    startup->on_fault(startup->context, &err);
-}
-
-/* The first rank whose heartbeats have ended, for `limit_s`, or MICS_NONE; only ranks that receive
- * heartbeats know. */
-static uint32_t find_silent_rank(const struct mics_startup_watchdog *startup, double limit_s)
-{
-    const struct mics_world *world = startup->world;
-    struct mics_comm *comm = world ? world->comm : NULL;
-    const double since_heard_s = mics_now_s() - startup->heard_s;
-    uint64_t word;
-
-    if (!comm || !comm->heartbeat || comm->heartbeat->age_s(comm, comm->rank, &word) < 0)
-        return MICS_NONE;
-    for (int rank = 0; rank < comm->size; rank++) {
-        const double age_s = comm->heartbeat->age_s(comm, rank, &word);
-
-        if ((age_s < 0 || age_s > limit_s) && since_heard_s > limit_s)
-            return (uint32_t)rank;
-    }
-    return MICS_NONE;
-}
-
-/* True: a fault was reported. */
-static bool poll_startup(struct mics_startup_watchdog *startup)
-{
-    const double now_s = mics_now_s();
-    const double limit_s = fmax(startup->timeout_s, silent_after_min_s);
-    struct mics_err err;
-    uint32_t first;
-
-    if (now_s - startup->polled_s > suspended_after_s) /* this process was stopped */
-        startup->heard_s = startup->began_s = now_s;
-    startup->polled_s = now_s;
-    const uint32_t silent = find_silent_rank(startup, limit_s);
-    if (silent != MICS_NONE) {
-        const uint32_t node = find_node(startup->world, silent, &first);
-
-        mics_err_set(
-            &err, MICS_ERR_COMM,
-            "no progress for %g s: rank %u (%s) does not answer; last seen before the first "
-            "step, %s",
-            limit_s, silent, startup->world->host_of_node[node], startup->phase);
-        startup->on_fault(startup->context, &err);
-        return true;
-    }
-    if (now_s - startup->began_s < startup->limit_s)
-        return false;
-    report_phase(startup);
-    return true;
-}
-
-static void *run_startup_watchdog(void *context)
-{
-    struct mics_startup_watchdog *startup = context;
-
-    pthread_mutex_lock(&startup->lock);
-    startup->polled_s = mics_now_s();
-    while (!startup->stop && !poll_startup(startup))
-        wait_poll_interval(&startup->stopped, &startup->lock);
-    pthread_mutex_unlock(&startup->lock);
-    return NULL;
-}
-
-enum mics_status mics_startup_watchdog_start(double timeout_s, const char *phase,
-                                             mics_startup_on_fault *on_fault, void *context,
-                                             struct mics_startup_watchdog **out,
-                                             struct mics_err *err)
-{
-    struct mics_startup_watchdog *startup = calloc(1, sizeof *startup);
-
-    if (!startup)
-        return mics_err_nomem(err);
-    *startup = (struct mics_startup_watchdog){.timeout_s = timeout_s,
-                                              .on_fault = on_fault,
-                                              .context = context,
-                                              .phase = phase,
-                                              .limit_s = MICS_STARTUP_LIMIT_DEFAULT * timeout_s,
-                                              .began_s = mics_now_s()};
-    pthread_mutex_init(&startup->lock, NULL);
-    pthread_cond_init(&startup->stopped, NULL);
-    const int code = pthread_create(&startup->thread, NULL, run_startup_watchdog, startup);
-    if (code != 0) {
-        free(startup);
-        return mics_err_set(err, MICS_ERR_NOMEM, "cannot start a thread: %s", strerror(code));
-    }
-    pthread_setname_np(startup->thread, "mics-startup");
-    *out = startup;
-    return MICS_OK;
-}
-
-void mics_startup_watchdog_set_phase(struct mics_startup_watchdog *startup, const char *phase,
-                                     double limit)
-{
-    if (!startup)
-        return;
-    pthread_mutex_lock(&startup->lock);
-    startup->phase = phase;
-    startup->limit_s = limit * startup->timeout_s;
-    startup->began_s = mics_now_s();
-    pthread_mutex_unlock(&startup->lock);
-}
-
-void mics_startup_watchdog_join(struct mics_startup_watchdog *startup,
-                                const struct mics_world *world)
-{
-    if (!startup)
-        return;
-    if (world->comm->heartbeat)
-        world->comm->heartbeat->set(world->comm, 0);
-    pthread_mutex_lock(&startup->lock);
-    startup->world = world;
-    startup->heard_s = mics_now_s();
-    pthread_mutex_unlock(&startup->lock);
-}
-
-void mics_startup_watchdog_stop(struct mics_startup_watchdog *startup)
-{
-    if (!startup)
-        return;
-    pthread_mutex_lock(&startup->lock);
-    startup->stop = true;
-    pthread_cond_signal(&startup->stopped);
-    pthread_mutex_unlock(&startup->lock);
-    pthread_join(startup->thread, NULL);
-    pthread_cond_destroy(&startup->stopped);
-    pthread_mutex_destroy(&startup->lock);
-    free(startup);
 }

@@ -124,6 +124,19 @@ static void two_slow_links_of_one_node_exclude_that_node(void)
     mics_slow_nodes_fini(&nodes);
 }
 
+static void of_the_ends_of_one_slow_link_the_one_with_the_slower_other_link_is_excluded(void)
+{
+    struct mics_slow_nodes nodes;
+    char text[64];
+
+    compare_edges("1", &nodes); /* from b to c */
+    nodes.edge_times[0] = 1.2e-3;
+    CHECK_STR(bad_nodes(&nodes, text), "1");
+    nodes.edge_times[2] = 1.5e-3;
+    CHECK_STR(bad_nodes(&nodes, text), "2");
+    mics_slow_nodes_fini(&nodes);
+}
+
 static void one_slow_link_excludes_the_later_of_its_nodes(void)
 {
     struct mics_slow_nodes nodes;
@@ -186,6 +199,7 @@ int main(void)
     TAP_RUN(only_what_is_slow_twice_is_reported);
     TAP_RUN(a_slow_rank_is_described_and_its_node_left_out);
     TAP_RUN(two_slow_links_of_one_node_exclude_that_node);
+    TAP_RUN(of_the_ends_of_one_slow_link_the_one_with_the_slower_other_link_is_excluded);
     TAP_RUN(one_slow_link_excludes_the_later_of_its_nodes);
     TAP_RUN(a_slow_link_inside_a_node_excludes_that_node);
     TAP_RUN(a_hostfile_has_the_hosts_that_are_not_slow);

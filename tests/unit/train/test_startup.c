@@ -3,7 +3,7 @@
  * not. */
 #include "base/clock.h"
 #include "tap.h"
-#include "train/watch/watchdog.h"
+#include "train/watch/startup_watchdog.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
