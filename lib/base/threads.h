@@ -45,8 +45,8 @@ unsigned mics_workers_max(uint32_t host_ranks);
  * cannot be started, fewer run. Returns when all have ended. */
 void mics_workers_run(void *(*work)(void *context), void *context, uint32_t host_ranks);
 
-/* Wait until `cond` is signalled, for `seconds` (0 to 3600) at most. The caller holds `lock`. It may
- * return early, as any wait for a condition. */
+/* Wait until `cond` is signalled, for `seconds` (0 to 3600) at most; it may return early, as any
+ * wait for a condition. The caller holds `lock`. */
 void mics_cond_wait_for(pthread_cond_t *cond, pthread_mutex_t *lock, double seconds);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* startup_watchdog.c - which phase before the first step takes too long, or which rank is silent. */
+/* startup_watchdog.c - which phase before the first step is too long, or which rank is silent. */
 #include "train/watch/startup_watchdog.h"
 
 #include "base/clock.h"
