@@ -4,7 +4,7 @@
 
 answer_limit_s=5  # of a host, to say that it can run the job
 answer_valid_s=10 # since it was asked
-measure_limit_s=60 # of the measurement of all hosts; a slow link is measured three times
+measure_limit_s=120 # of the measurement of all hosts; a slow link is measured three times
 measure_s=0.5
 
 # Set hosts=, listed= (their number, with those of too few slots), slots= (ranks of each node, those
@@ -170,10 +170,11 @@ find_good()
     { wait $measuring; } 2>/dev/null # of the shell's own message if it was killed
     code=$?
     measuring=''
-    if [ $code = 4 ] && [ -s "$state/good" ]; then
+    if [ $code != 0 ] && [ -s "$state/good" ]; then # also if it failed later
         good=()
         while read -r name _; do good+=("${host_of[$name]:-$name}"); done <"$state/good"
-        while read -r line; do say "slow: ${line#mics-probe: }"; done <"$state/probe"
+        while read -r line; do say "slow: ${line#mics-probe: }"; done \
+            < <(grep '^mics-probe: ' "$state/probe")
     elif [ $code != 0 ] && [ $code != 4 ]; then
         line=$(grep -vE '^(-*| *)$' "$state/probe" | head -n 1)
         say "the hosts could not be measured: ${line:-no result within $measure_limit_s s}"
