@@ -2,24 +2,29 @@
 # wait.sh - runs the command of one start, passes on signals, and waits for its end. Part of
 # mics-run.
 
-# How long mpirun and srun may go on after the ranks have reported the end of the job.
-mpirun_limit_s=2
-srun_limit_s=10
+# How long a launcher may go on after the ranks have reported the end of the job, and mpirun after
+# they have reported a failure.
+end_limit_ms=10000
+mpirun_failure_limit_ms=1000
 # How long a job that was asked twice to stop may go on.
-kill_limit_s=10
+kill_limit_ms=10000
 # When a request to stop is repeated: launchers lose signals that come before they have started the
 # ranks.
-repeat_stop_s=5
+repeat_stop_ms=5000
+
+# now= milliseconds
+read_clock() { now=$((${EPOCHREALTIME/[.,]/} / 1000)); }
 
 # The first request to stop goes to the ranks: they save and exit with status 75. It is SIGUSR2,
 # because mpirun kills its ranks on SIGTERM, and Slurm may have sent them SIGTERM already.
 request_stop() # status
 {
+    read_clock
     stopped=$((stopped + 1))
-    stop_status=$1 repeat_at=$((SECONDS + repeat_stop_s))
+    stop_status=$1 repeat_at=$((now + repeat_stop_ms))
     if [ $stopped -gt 1 ] || [ $trains = 0 ]; then
         signal_launcher TERM
-        kill_at=${kill_at:-$((SECONDS + kill_limit_s))}
+        kill_at=${kill_at:-$((now + kill_limit_ms))}
     else
         signal_launcher USR2
     fi
@@ -63,17 +68,20 @@ pause() # seconds
 # that srun has left would keep the next step waiting for their nodes.
 watch_launcher()
 {
-    local reported=''
+    local reported='' limit_ms=$end_limit_ms
+    read_clock
     if [ -z "$kill_at" ] && [ -s "$MICS_EXIT_FILE" ]; then
-        kill_at=$((SECONDS + (in_slurm ? srun_limit_s : mpirun_limit_s)))
         read -r reported <"$MICS_EXIT_FILE"
+        if [ $in_slurm = 0 ] && [ "$reported" != 0 ]; then limit_ms=$mpirun_failure_limit_ms; fi
+        kill_at=$((now + limit_ms))
         ask_early "${reported:-1}"
     fi
-    if [ -n "$kill_at" ] && [ $SECONDS -ge "$kill_at" ]; then
+    if [ -n "$kill_at" ] && [ "$now" -ge "$kill_at" ]; then
         if [ $in_slurm = 1 ]; then cancel_step; fi
         kill -KILL "$launcher" 2>/dev/null
-    elif [ $stopped = 1 ] && [ $trains = 1 ] && [ $SECONDS -ge $repeat_at ]; then
-        repeat_at=$((SECONDS + repeat_stop_s))
+        killed=1
+    elif [ $stopped = 1 ] && [ $trains = 1 ] && [ "$now" -ge $repeat_at ]; then
+        repeat_at=$((now + repeat_stop_ms))
         signal_launcher USR2
     fi
 }
@@ -84,7 +92,7 @@ run_command()
 {
     local reported='' error=''
     rm -f "$MICS_EXIT_FILE"
-    kill_at=''
+    kill_at='' killed=0
     if [ $verbose = 1 ]; then say "start: ${command[*]}"; fi
     if [ -t 0 ]; then exec </dev/null; fi
     take_signals
@@ -100,6 +108,8 @@ run_command()
     leave_signals
     launcher=''
     { { read -r reported; read -r error; } <"$MICS_EXIT_FILE"; } 2>/dev/null
-    if [ $code != 0 ] && [ "${reported:-0}" != 0 ]; then code=$reported; fi
+    if [ $code != 0 ] && { [ $killed = 1 ] || [ "${reported:-0}" != 0 ]; }; then
+        code=${reported:-$code} # not that of the launcher
+    fi
     why="$(describe $code)${error:+: $error}"
 }
