@@ -31,7 +31,6 @@ read_hostfile()
     done <"$hostfile"
     [ ${#hosts[@]} -gt 0 ] || fail 3 "'$hostfile': no host is listed"
     count_needed
-    make_host_test
 }
 
 # Has a host as many slots as the first? With spares the job can do without one that has fewer.

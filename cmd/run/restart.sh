@@ -73,7 +73,10 @@ run_once()
 run_until_done()
 {
     local count=0 before after most=0
-    if [ -n "$hostfile" ]; then read_hostfile; fi
+    if [ -n "$hostfile" ]; then
+        read_hostfile
+        make_host_test
+    fi
     checkpoint_at_begin=$(newest_checkpoint) stamp_at_begin=$(memory_record stamp)
     failures=0 code=1
     unset MICS_RESTART

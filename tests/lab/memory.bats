@@ -85,7 +85,7 @@ train_and_lose() # plan nodes...
         rm -rf run whole
         train "$strategy.mp" whole >/dev/null
         train_and_lose "$strategy.mp" node2
-        grep -qE 'restart [0-9] of 5 in [0-9]+ s from step [0-9]+ in memory' err
+        grep -qE 'restart [0-9] of 5( in [0-9]+ s)? from step [0-9]+ in memory' err
         grep -qE '^resumed   the memory of the nodes, after step 1[05]$' out
         [ "$(losses run)" = "$(losses whole)" ]
         [ -z "$(states node1 node3 node4)" ]
@@ -142,7 +142,7 @@ train_and_lose() # plan nodes...
     train zero3.mp run >out 2>err 3>&- &
     job=$!
     eventually 120 grep -qE '^ +12 ' out
-    kill -KILL "$(pgrep -f "mics-run .*--hostfile=$hostfile" | head -n 1)"
+    kill -KILL "$(pgrep -f "^bash .*mics-run .*--hostfile=$hostfile" | head -n 1)"
     mics-lab exec --name="$lab" -- pkill -KILL -x 'mpirun|orted|mics-train' || true
     wait "$job" || true
     for node in node1 node2 node3; do
