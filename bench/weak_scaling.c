@@ -7,14 +7,16 @@
  * usage: weak_scaling CONFIG.json        (exits with 1 if a target is missed)
  *
  * p4d.24xlarge, 16, 32 and 64 nodes; sequences of 512 tokens in 4 micro-steps, with micro-batch 8
- * as in the MiCS paper and with half of it, which hides less communication.
+ * as in the MiCS paper and with half of it. The targets: MiCS keeps 0.98 with both. With half, where
+ * communication is not hidden by computation, ZeRO-3 in flat rings, which the paper compares with,
+ * is 0.05 below it. The other differences are for information.
  */
 #include "plan/search/search.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { SEQ = 512, MICRO_STEPS = 4, SIZES = 3 };
+enum { SEQ = 512, MICRO_STEPS = 4, SIZES = 3, MOST_MICRO_BATCH = 8, LEAST_MICRO_BATCH = 4 };
 
 static const uint32_t nodes[SIZES] = {16, 32, 64};
 
@@ -111,12 +113,18 @@ static enum mics_status compare(const char *config, uint32_t micro_batch, bool *
             mics_plan_free(plan);
         }
     }
-    printf("\nMicro-batch %u, from %u to %u nodes: mics %.3f (reach 0.98: %s); below it zero3 with "
-           "hierarchical gathers by %.3f, flat zero3 by %.3f (reach 0.05: %s, %s).\n\n",
-           micro_batch, nodes[0], nodes[SIZES - 1], last[0], last[0] >= .98 ? "reached" : "MISSED",
-           last[0] - last[1], last[0] - last[2], last[0] - last[1] >= .05 ? "reached" : "MISSED",
-           last[0] - last[2] >= .05 ? "reached" : "MISSED");
-    *missed |= last[0] < .98 || last[0] - last[1] < .05 || last[0] - last[2] < .05;
+    const bool scales = last[0] >= .98, differs = last[0] - last[2] >= .05;
+    const bool required = micro_batch == LEAST_MICRO_BATCH;
+
+    printf("\nMicro-batch %u, from %u to %u nodes: mics %.3f (reach 0.98: %s); below it flat zero3 by "
+           "%.3f%s, zero3 with our hierarchical gathers by %.3f.\n\n",
+           micro_batch, nodes[0], nodes[SIZES - 1], last[0], scales ? "reached" : "MISSED",
+           last[0] - last[2],
+           !required  ? ""
+           : differs ? " (reach 0.05: reached)"
+                     : " (reach 0.05: MISSED)",
+           last[0] - last[1]);
+    *missed |= !scales || (required && !differs);
     return MICS_OK;
 }
 
@@ -129,7 +137,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: weak_scaling CONFIG.json\n");
         return 2;
     }
-    for (uint32_t micro_batch = 8; micro_batch >= 4; micro_batch /= 2)
+    for (uint32_t micro_batch = MOST_MICRO_BATCH; micro_batch >= LEAST_MICRO_BATCH;
+         micro_batch /= 2)
         if (compare(argv[1], micro_batch, &missed, &err) != MICS_OK)
             return 1;
     return missed;

@@ -35,6 +35,9 @@ struct mics_comm_counts {
     uint64_t net_bytes;  /* the part of sent_bytes that went to other nodes; 0 if unknown */
 };
 
+/* What exchange_now sends at most while other communicators of the process transfer. */
+#define MICS_EXCHANGE_YIELDING_BYTES_PER_S 3.2e6
+
 struct mics_comm_ops {
     /* Ranks with equal `color` (>= 0) form a new communicator, ordered by (key, rank). Their
      * `block` values must be a permutation of [0, new size). color < 0: *out becomes NULL.
@@ -69,7 +72,8 @@ struct mics_comm_ops {
     enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
     /* Send send[send_bytes] to rank `to`, and receive recv[recv_bytes] from rank `from`, which
      * sends as much to this one; -1: no rank. Neither is this rank. All ranks call it. It gives
-     * way: while other communicators of the process transfer much, it sends little. */
+     * way: while other communicators of the process transfer more than a packet, it sends
+     * MICS_EXCHANGE_YIELDING_BYTES_PER_S. */
     enum mics_status (*exchange_now)(struct mics_comm *comm, const void *send, uint64_t send_bytes,
                                      int to, void *recv, uint64_t recv_bytes, int from,
                                      struct mics_err *err);

@@ -3,11 +3,26 @@
 
 #include "base/num.h"
 #include "base/units.h"
+#include "comm/comm.h"
 #include "plan/memory.h"
 
 #include <math.h>
 
 enum { HEADER_BYTES = 4096 }; /* of a shard in memory */
+
+/* Seconds by which a copy delays the steps beside it. While a step uses the network, each rank still
+ * sends a little of its copy, which takes that much longer; the rest of the time all of the network
+ * is the copy's. */
+static double copy_delay(const struct mics_plan *plan, double copy_s)
+{
+    const double bandwidth = plan->topology->net_link.bandwidth_bytes;
+    const double busy_s = (double)plan->predicted.net_bytes / bandwidth;
+    const double busy = plan->predicted.step_s > 0 ? fmin(busy_s / plan->predicted.step_s, 1) : 0;
+    const double share =
+        fmin(plan->topology->per_node * MICS_EXCHANGE_YIELDING_BYTES_PER_S / bandwidth, 1);
+
+    return copy_s * busy * share / (1 - busy * (1 - share));
+}
 
 struct mics_kept_cost mics_plan_kept_cost(const struct mics_plan *plan)
 {
@@ -18,15 +33,13 @@ struct mics_kept_cost mics_plan_kept_cost(const struct mics_plan *plan)
                                       mics_choice_shard_bytes(plan->model, &plan->choice),
                                   .nodes_to_lose = mics_copies_nodes_to_lose(&copies)};
 
-    cost.node_bytes = 2 * mics_copies_per_node(&copies) * (cost.shard_bytes + HEADER_BYTES);
+    cost.node_bytes = 2 * mics_copies_per_node(&copies) * (cost.shard_bytes + HEADER_BYTES) +
+                      MICS_KEPT_RESERVE_BYTES;
     cost.net_bytes = mics_copies_sent_per_node(&copies) * cost.shard_bytes;
     if (cost.net_bytes == 0 || !(bandwidth > 0))
         return cost;
-    const double busy_s = (double)plan->predicted.net_bytes / bandwidth;
-    const double idle_s = fmax(plan->predicted.step_s - busy_s, 0) * (double)plan->memory_every;
-
     cost.copy_s = (double)cost.net_bytes / bandwidth;
-    cost.step_s = fmax(cost.copy_s - idle_s, 0) / (double)plan->memory_every;
+    cost.step_s = copy_delay(plan, cost.copy_s) / (double)plan->memory_every;
     return cost;
 }
 

@@ -11,6 +11,7 @@
 #include "ckpt/tokenizer_files.h"
 #include "comm/agree.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,7 +192,7 @@ static enum mics_status take_stamp(struct mics_job *job, struct mics_err *err)
 static void remove_all(struct mics_job *job)
 {
     if (is_lead(job) && job->memory.folder[0])
-        mics_file_remove_tree(job->memory.folder, NULL);
+        mics_kept_folder_remove(job->memory.folder);
     if (job->world->rank == 0)
         mics_kept_record_remove(job->out);
     job->memory.has_record = false;
@@ -246,6 +247,20 @@ static enum mics_status write_record(struct mics_job *job, struct mics_err *err)
     return mics_agree(job->control, status, err);
 }
 
+/* A new run in the folder of one that can be continued from memory: say what is lost, unless that
+ * was asked for. */
+static void note_removal(struct mics_job *job)
+{
+    const struct mics_kept_record *record = &job->memory.record;
+
+    if (job->world->rank == 0 && record->step > 0 && !job->checkpoint_doc &&
+        !job->options->overwrite && !job->memory.note[0][0])
+        snprintf(job->memory.note[0], sizeof job->memory.note[0],
+                 "%.400s: a new run: removed the state of step %" PRIu64
+                 " in memory, which --resume=auto continues",
+                 job->out, record->step);
+}
+
 enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run,
                                       struct mics_err *err)
 {
@@ -258,6 +273,8 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
     choose_settings(job);
     if (!memory->state.doc) /* a new run, or one that continues from disk */
         status = read_record(job, err);
+    if (status == MICS_OK && memory->has_record && !memory->state.doc)
+        note_removal(job);
     if (status == MICS_OK && memory->has_record && memory->every == 0)
         remove_all(job);
     if (status != MICS_OK || memory->every == 0)

@@ -202,6 +202,33 @@ END
     [ "$(losses run)" = "$(losses whole)" ]
 }
 
+@test "memory: a new run by mistake says what it removes" {
+    die
+    train run 4 >out 2>err
+    grep -qx 'mics-train: run: a new run: removed the state of step 10 in memory, which --resume=auto continues' err
+    [ "$(losses run)" = "$(losses whole)" ]
+}
+
+@test "memory: another user cannot read a state, and one of another user is not taken" {
+    requires root setpriv
+    die
+    run -0 find "$state.0" -name 'shard*'
+    file=${lines[0]}
+    as_other=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+    run -0 "${as_other[@]}" stat "$state.0"
+    run ! "${as_other[@]}" head -c 1 "$file"
+    run ! "${as_other[@]}" ls "$state.0"
+    chown -R 65534 "$state.0" "$state.1"
+    sum=$(cksum "$file")
+    train run 4 --resume=auto >out 2>err
+    cat err
+    run ! grep '^resumed' out
+    grep -q '^mics-train: not continued from memory (.*), but from the beginning$' err
+    grep -q 'no state is kept in memory: .*: is not a folder of this user alone' err
+    [ "$(cksum "$file")" = "$sum" ]
+    [ "$(losses run)" = "$(losses whole)" ]
+}
+
 @test "memory: the files of another process are not touched, and a line says so" {
     die
     flock -x "$state.0/lock.1" sleep 30 3>&- &

@@ -6,6 +6,7 @@
 #include "comm/agree.h"
 #include "doc/doc.h"
 #include "plan/copies.h"
+#include "plan/kept.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,9 +14,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
-
-/* Memory of a node for its next manifest: more than two manifests of any model need. */
-#define RESERVE_BYTES ((off_t)1 << 20)
 
 /* A shard that this rank keeps: its own, or, of a round of copies, another's. */
 struct place {
@@ -113,7 +111,7 @@ static enum mics_status open_reserve(struct mics_keeper *keeper, struct mics_err
     keeper->reserve = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (keeper->reserve < 0)
         return mics_err_set_errno(err, "%s", path);
-    errno = posix_fallocate(keeper->reserve, 0, RESERVE_BYTES);
+    errno = posix_fallocate(keeper->reserve, 0, (off_t)MICS_KEPT_RESERVE_BYTES);
     return errno == 0 ? MICS_OK : mics_err_set_errno(err, "%s", path);
 }
 
@@ -121,7 +119,7 @@ static enum mics_status open_reserve(struct mics_keeper *keeper, struct mics_err
  * there any more; a smaller reserve will do for the next one. */
 static void renew_reserve(const struct mics_keeper *keeper)
 {
-    off_t bytes = RESERVE_BYTES;
+    off_t bytes = (off_t)MICS_KEPT_RESERVE_BYTES;
 
     while (bytes >= MICS_KEPT_DATA && posix_fallocate(keeper->reserve, 0, bytes) != 0)
         bytes /= 2;

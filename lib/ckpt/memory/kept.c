@@ -148,6 +148,12 @@ static bool is_own_folder(const char *folder)
     return own;
 }
 
+void mics_kept_folder_remove(const char *folder)
+{
+    if (is_own_folder(folder))
+        mics_file_remove_tree(folder, NULL);
+}
+
 enum mics_status mics_kept_folder_open(const char *folder, uint32_t local_rank, int *lock,
                                        struct mics_err *err)
 {

@@ -79,6 +79,8 @@ enum mics_status mics_kept_folder(const char *root, uint64_t id, int declared, c
  * and does not end within some seconds. */
 enum mics_status mics_kept_folder_open(const char *folder, uint32_t local_rank, int *lock,
                                        struct mics_err *err);
+/* Remove it with its files, unless it belongs to another user. */
+void mics_kept_folder_remove(const char *folder);
 
 /* Create the file of a shard, or take over one of the right size, with all of its memory, and map
  * it. Its header stays as it is. MICS_ERR_IO: there is not enough memory. */

@@ -566,7 +566,7 @@ static void short_begin(struct mpi_comm *comm)
 /* Exchange ----------------------------------------------------------------------------------- */
 
 /* Seconds from a packet to the next while other communicators transfer. */
-static const double background_pause_s = 0.02;
+static const double yielding_pause_s = COMM_MPI_SEGMENT / MICS_EXCHANGE_YIELDING_BYTES_PER_S;
 
 static void exchange_begin(struct mpi_comm *comm)
 {
@@ -595,7 +595,7 @@ static bool may_send(const struct mpi_comm *comm)
     if (transfer->send_posted == transfer->packets_out || under_way == comm->window)
         return false;
     return !is_network_busy(comm) ||
-           (under_way == 0 && mics_now_s() - transfer->sent_s >= background_pause_s);
+           (under_way == 0 && mics_now_s() - transfer->sent_s >= yielding_pause_s);
 }
 
 static int exchange_post(struct mpi_comm *comm)

@@ -312,6 +312,24 @@ static void suggest_nodes(struct remedies *remedies)
     }
 }
 
+/* The largest global batch that fits: the smallest one, doubled as often as possible. */
+static void suggest_batch(struct remedies *remedies)
+{
+    const struct mics_topology *topology = remedies->search->topology;
+    const uint64_t given = remedies->search->options.global_batch;
+    struct mics_search_options options = remedies->search->options;
+    uint64_t fits = 0;
+
+    options.global_batch = (uint64_t)topology->nodes * topology->per_node *
+                           (options.micro_batch ? options.micro_batch : 1);
+    while (options.global_batch < given && would_fit(remedies, topology, &options)) {
+        fits = options.global_batch;
+        options.global_batch *= 2;
+    }
+    if (fits > 0)
+        add_remedy(remedies, "--global-batch=%" PRIu64, fits);
+}
+
 /* Options that were fixed and could be left out, one at a time. */
 static void suggest_options(struct remedies *remedies)
 {
@@ -327,11 +345,7 @@ static void suggest_options(struct remedies *remedies)
     options.micro_batch = 1;
     if (given.micro_batch > 1 && would_fit(remedies, topology, &options))
         add_remedy(remedies, "--micro-batch=1");
-    options = given;
-    options.global_batch = (uint64_t)topology->nodes * topology->per_node *
-                           (given.micro_batch ? given.micro_batch : 1);
-    if (given.global_batch > options.global_batch && would_fit(remedies, topology, &options))
-        add_remedy(remedies, "--global-batch=%" PRIu64, options.global_batch);
+    suggest_batch(remedies);
     options = given;
     options.prefetch = 0;
     if (given.prefetch != MICS_AUTO && given.prefetch > 0 &&
