@@ -7,9 +7,9 @@
  * usage: weak_scaling CONFIG.json        (exits with 1 if a target is missed)
  *
  * p4d.24xlarge, 16, 32 and 64 nodes; sequences of 512 tokens in 4 micro-steps, with micro-batch 8
- * as in the MiCS paper and with half of it. The targets: MiCS keeps 0.98 with both. With half, where
- * communication is not hidden by computation, ZeRO-3 in flat rings, which the paper compares with,
- * is 0.05 below it. The other differences are for information.
+ * as in the MiCS paper and with half of it. The targets: MiCS keeps 0.98 with both. With half,
+ * where communication is not hidden by computation, ZeRO-3 in flat rings, which the paper compares
+ * with, is 0.05 below it. The other differences are for information.
  */
 #include "plan/search/search.h"
 
@@ -116,14 +116,15 @@ static enum mics_status compare(const char *config, uint32_t micro_batch, bool *
     const bool scales = last[0] >= .98, differs = last[0] - last[2] >= .05;
     const bool required = micro_batch == LEAST_MICRO_BATCH;
 
-    printf("\nMicro-batch %u, from %u to %u nodes: mics %.3f (reach 0.98: %s); below it flat zero3 by "
-           "%.3f%s, zero3 with our hierarchical gathers by %.3f.\n\n",
-           micro_batch, nodes[0], nodes[SIZES - 1], last[0], scales ? "reached" : "MISSED",
-           last[0] - last[2],
-           !required  ? ""
-           : differs ? " (reach 0.05: reached)"
-                     : " (reach 0.05: MISSED)",
-           last[0] - last[1]);
+    printf(
+        "\nMicro-batch %u, from %u to %u nodes: mics %.3f (reach 0.98: %s); below it flat zero3 by "
+        "%.3f%s, zero3 with our hierarchical gathers by %.3f.\n\n",
+        micro_batch, nodes[0], nodes[SIZES - 1], last[0], scales ? "reached" : "MISSED",
+        last[0] - last[2],
+        !required ? ""
+        : differs ? " (reach 0.05: reached)"
+                  : " (reach 0.05: MISSED)",
+        last[0] - last[1]);
     *missed |= !scales || (required && !differs);
     return MICS_OK;
 }

@@ -10,9 +10,9 @@
 
 enum { HEADER_BYTES = 4096 }; /* of a shard in memory */
 
-/* Seconds by which a copy delays the steps beside it. While a step uses the network, each rank still
- * sends a little of its copy, which takes that much longer; the rest of the time all of the network
- * is the copy's. */
+/* Seconds by which a copy delays the steps beside it. While a step uses the network, each rank
+ * still sends a little of its copy, which takes that much longer; the rest of the time all of the
+ * network is the copy's. */
 static double copy_delay(const struct mics_plan *plan, double copy_s)
 {
     const double bandwidth = plan->topology->net_link.bandwidth_bytes;

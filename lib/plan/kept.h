@@ -12,12 +12,12 @@ enum { MICS_MEMORY_COPIES = 2, MICS_MEMORY_COPIES_MAX = 64 };
 #define MICS_KEPT_RESERVE_BYTES ((uint64_t)1 << 20)
 
 struct mics_kept_cost {
-    uint64_t shard_bytes; /* the optimizer shard of a rank: parameters and states in fp32 */
-    uint64_t node_bytes;  /* shared memory of a node: two generations of what its ranks keep, and
+    uint64_t shard_bytes;   /* the optimizer shard of a rank: parameters and states in fp32 */
+    uint64_t node_bytes;    /* shared memory of a node: two generations of what its ranks keep, and
                            * the reserve */
-    uint64_t net_bytes;   /* that a node sends each time, at most */
-    double copy_s;        /* for these on the node's network cards, if nothing else uses them */
-    double step_s;        /* by which the mean step is longer, because the copy takes some of the
+    uint64_t net_bytes;     /* that a node sends each time, at most */
+    double copy_s;          /* for these on the node's network cards, if nothing else uses them */
+    double step_s;          /* by which the mean step is longer, because the copy takes some of the
                            * network from the exchanges */
     uint32_t nodes_to_lose; /* at once, any of them */
 };
