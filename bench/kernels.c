@@ -151,9 +151,11 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         x.model = &models[i];
         printf("%s, B %u, T %u\n", models[i].name, models[i].B, models[i].T);
-        print_entries(&x, bench_products, peak);
         if (x.model->B <= SMALL_BATCH)
             bench_compare_products(&x);
+        if (argc > 3 && strcmp(argv[3], "products") == 0)
+            continue;
+        print_entries(&x, bench_products, peak);
         print_entries(&x, bench_passes, peak);
     }
     mics_pool_free(x.pool);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels_host_products.c - matrix products, by each method that can compute them, and attention. */
+/* kernels_host_products.c - matrix products, by each method that can compute them; attention. */
 #include "kernels_host.h"
 
 #include "host/onednn.h"
@@ -102,8 +102,7 @@ static bool can_multiply(const struct arrays *x, enum mics_product_method method
     const bool bf16 = x->dtype == MICS_BF16;
 
     if (method == MICS_PRODUCT_ONEDNN)
-        return mics_onednn_is_built() &&
-               (!bf16 || mics_onednn_has_bf16(mics_pool_onednn(x->pool)));
+        return mics_onednn_is_built() && (!bf16 || mics_onednn_has_bf16(mics_pool_onednn(x->pool)));
     return method == MICS_PRODUCT_OWN || !bf16;
 }
 

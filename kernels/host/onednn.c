@@ -265,9 +265,13 @@ static dnnl_status_t describe_operands(const struct mics_dnnl *dnnl,
         dnnl_dims_t sizes, steps;
         enum mics_dtype dtype;
     } operands[] = {
-        {A, {args->m, args->k}, {args->trans_a ? 1 : args->lda, args->trans_a ? args->lda : 1},
+        {A,
+         {args->m, args->k},
+         {args->trans_a ? 1 : args->lda, args->trans_a ? args->lda : 1},
          args->dtype},
-        {B, {args->k, args->n}, {args->trans_b ? 1 : args->ldb, args->trans_b ? args->ldb : 1},
+        {B,
+         {args->k, args->n},
+         {args->trans_b ? 1 : args->ldb, args->trans_b ? args->ldb : 1},
          args->dtype},
         {BIAS, {1, args->n}, {args->n, 1}, args->dtype},
         {OUT, {args->m, args->n}, {args->ldout, 1}, args->out_dtype},
@@ -439,9 +443,9 @@ static struct slot *take_slot(struct mics_onednn *onednn, size_t scratch_bytes)
         onednn->idle = slot->next;
     else if (!(slot = calloc(1, sizeof *slot)))
         return NULL;
-    if ((slot->stream || onednn->dnnl.dnnl_stream_create(&slot->stream, onednn->engine,
-                                                         dnnl_stream_default_flags) ==
-                             dnnl_success) &&
+    if ((slot->stream ||
+         onednn->dnnl.dnnl_stream_create(&slot->stream, onednn->engine,
+                                         dnnl_stream_default_flags) == dnnl_success) &&
         grow_scratch(slot, scratch_bytes))
         return slot;
     free_slot(&onednn->dnnl, slot);

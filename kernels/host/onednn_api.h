@@ -126,9 +126,9 @@ mics_dnnl_matmul(const struct mics_dnnl *dnnl, dnnl_engine_t engine, const struc
 {
 #if DNNL_VERSION_MAJOR == 2
     dnnl_matmul_desc_t operation;
-    dnnl_status_t status = dnnl->dnnl_matmul_desc_init(
-        &operation, MICS_DNNL_DESC(a), MICS_DNNL_DESC(b), bias ? MICS_DNNL_DESC(bias) : NULL,
-        MICS_DNNL_DESC(out));
+    dnnl_status_t status =
+        dnnl->dnnl_matmul_desc_init(&operation, MICS_DNNL_DESC(a), MICS_DNNL_DESC(b),
+                                    bias ? MICS_DNNL_DESC(bias) : NULL, MICS_DNNL_DESC(out));
 
     if (status != dnnl_success)
         return status;

@@ -11,9 +11,12 @@
  * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
  * types, never from timings, so that all ranks and a resumed job do the same:
  *
- *     fp32                 OpenBLAS, or our own tiles where OpenBLAS uses half of the vectors' width
- *     bf16                 oneDNN where the processor multiplies bf16, else our own tiles
- *     fp32 operands, bf16 result: our own tiles
+ *     fp32            OpenBLAS, or our own tiles where it uses half of the width of the vectors
+ *     bf16            oneDNN where the processor multiplies bf16, else our own tiles
+ *     fp32 into bf16  our own tiles
+ *
+ * In fp32 oneDNN 2.6 is 1.02 to 1.11 times as fast as OpenBLAS for a b and a b', and slower for
+ * a' b (docs/cpu.md): too little for a library of 11 MiB in every process.
  *
  * Versions of OpenBLAS that are older than the processor take it for an older one and use half of
  * its vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the

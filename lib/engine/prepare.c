@@ -100,8 +100,9 @@ struct tuning_info {
     uint64_t count; /* of products */
 };
 
-static enum mics_status refuse_hosts(const struct mics_world *world, const struct tuning_info *infos,
-                                     uint32_t rank, struct mics_err *err)
+static enum mics_status refuse_hosts(const struct mics_world *world,
+                                     const struct tuning_info *infos, uint32_t rank,
+                                     struct mics_err *err)
 {
     uint32_t first;
     const char *here = world->host_of_node[mics_world_node_of(world, 0, &first)];

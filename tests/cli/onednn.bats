@@ -29,7 +29,7 @@ setup()
 
 needs_onednn()
 {
-    [ $built = yes ] || skip "this build is without oneDNN"
+    [ "$built" = yes ] || skip "this build is without oneDNN"
 }
 
 losses() # metrics

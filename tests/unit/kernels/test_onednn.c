@@ -121,7 +121,7 @@ static double gelu_slope(double x)
     return (gelu(x + step) - gelu(x - step)) / (2 * step);
 }
 
-/* |got - want| in units of what is allowed: one rounding of the type that is stored, and `slack`. */
+/* |got - want| in units of what is allowed: one rounding of the stored type, and `slack`. */
 static double excess(double got, double want, enum mics_dtype dtype)
 {
     const double slack = 1e-4 * fmax(1, fabs(want));
@@ -191,13 +191,9 @@ static void check_all(enum mics_dtype dtype, enum mics_dtype out_dtype, const un
 {
     for (size_t i = 0; i < SHAPES; i++)
         for (size_t j = 0; j < count; j++) {
-            const struct product p = {shapes[i][0],
-                                      shapes[i][1],
-                                      shapes[i][2],
-                                      (uint32_t)((i + j) % 3),
-                                      flags[j],
-                                      dtype,
-                                      out_dtype};
+            const struct product p = {
+                shapes[i][0], shapes[i][1], shapes[i][2], (uint32_t)((i + j) % 3),
+                flags[j],     dtype,        out_dtype};
 
             if (i < CUT || j % 4 == i % 4)
                 check_product(&p, (unsigned)(i + j) % POOLS);
@@ -224,9 +220,17 @@ static bool can_run_bf16(void)
 static void products_in_fp32_agree_with_plain_loops(void)
 {
     NEEDS_ONEDNN;
-    static const unsigned flags[] = {0,           TRANS_A,          TRANS_B,   TRANS_A | TRANS_B,
-                                     ADD,         BIAS,             ADD | BIAS, ELSEWHERE | BIAS,
-                                     TRANS_A | ADD, TRANS_B | BIAS, PRE_GELU | BIAS,
+    static const unsigned flags[] = {0,
+                                     TRANS_A,
+                                     TRANS_B,
+                                     TRANS_A | TRANS_B,
+                                     ADD,
+                                     BIAS,
+                                     ADD | BIAS,
+                                     ELSEWHERE | BIAS,
+                                     TRANS_A | ADD,
+                                     TRANS_B | BIAS,
+                                     PRE_GELU | BIAS,
                                      TRANS_B | GELU_OF};
 
     check_all(MICS_F32, MICS_F32, flags, sizeof flags / sizeof flags[0]);
@@ -251,7 +255,7 @@ static void products_of_bf16_into_bf16_are_rounded_once(void)
 static void products_of_bf16_into_fp32_agree_with_plain_loops(void)
 {
     NEEDS_BF16;
-    static const unsigned flags[] = {0,          TRANS_A | ADD,    TRANS_B, TRANS_A,
+    static const unsigned flags[] = {0,          TRANS_A | ADD,   TRANS_B, TRANS_A,
                                      ADD | BIAS, PRE_GELU | BIAS, GELU_OF};
 
     check_all(MICS_BF16, MICS_F32, flags, sizeof flags / sizeof flags[0]);
@@ -262,8 +266,8 @@ static void check_threads(enum mics_dtype dtype, enum mics_dtype out_dtype)
 {
     for (unsigned flags = 0; flags < 4; flags++) {
         const uint32_t *shape = shapes[CUT + flags % 2];
-        const struct product p = {shape[0], shape[1], shape[2], 0,
-                                  flags | (flags & TRANS_A ? ADD : 0), dtype, out_dtype};
+        const struct product p = {
+            shape[0], shape[1], shape[2], 0, flags | (flags & TRANS_A ? ADD : 0), dtype, out_dtype};
         float *first = NULL;
 
         for (unsigned i = 0; i < POOLS; i++) {
@@ -391,7 +395,7 @@ static void other_values_of_the_switch_are_refused(void)
     CHECK_INT(mics_onednn_check_switch(&err), MICS_OK);
 }
 
-/* What the plan counts for it: MICS_ONEDNN_BYTES of plan/memory.h, with primitives of some shapes. */
+/* To compare with what the plan counts: MICS_ONEDNN_BYTES of plan/memory.h. */
 static long resident_kib(void)
 {
     long pages = 0;
@@ -409,9 +413,11 @@ int main(void)
     char text[128] = "none";
 
     open_pools();
+    const long before_kib = resident_kib();
     if (mics_onednn_is_built())
         (void)mics_onednn_describe(mics_pool_onednn(pools[0]), text, sizeof text, NULL);
     printf("# %s; bf16 in hardware: %s\n", text, can_run_bf16() ? "yes" : "no");
+    const long opened_kib = resident_kib();
     TAP_RUN(products_in_fp32_agree_with_plain_loops);
     TAP_RUN(products_of_bf16_into_bf16_are_rounded_once);
     TAP_RUN(products_of_bf16_into_fp32_agree_with_plain_loops);
@@ -421,7 +427,8 @@ int main(void)
     TAP_RUN(the_switch_decides_about_bf16_only);
     TAP_RUN(insisting_on_bf16_fails_without_the_hardware);
     TAP_RUN(other_values_of_the_switch_are_refused);
+    printf("# KiB resident: %ld before, %ld with the library, %ld now\n", before_kib, opened_kib,
+           resident_kib());
     TAP_RUN(more_shapes_than_are_kept_can_be_used);
-    printf("# %ld KiB resident\n", resident_kib());
     return close_pools();
 }
