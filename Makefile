@@ -38,8 +38,8 @@ PKGS    += expat
 endif
 # oneDNN is opened at run time: only its headers are needed here, which pkg-config seldom knows.
 # "auto" leaves out versions that onednn_api.h refuses.
-compiles = $(shell $(CC) -fsyntax-only -x c $(1) >/dev/null 2>&1 && echo yes)
-HAVE_ONEDNN := $(if $(filter 0,$(ONEDNN)),0,$(if $(filter 1,$(ONEDNN)),$(if $(shell echo '\#include <dnnl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes),1,missing),$(if $(call compiles,kernels/host/onednn_api.h),1,0)))
+compiles = $(shell $(CC) -fsyntax-only $(1) >/dev/null 2>&1 && echo yes)
+HAVE_ONEDNN := $(if $(filter 0,$(ONEDNN)),0,$(if $(filter 1,$(ONEDNN)),$(if $(call compiles,-include dnnl.h -x c /dev/null),1,missing),$(if $(call compiles,-x c kernels/host/onednn_api.h),1,0)))
 ONEDNN_SONAME := $(if $(filter 1,$(HAVE_ONEDNN)),$(shell objdump -p "$$($(CC) -print-file-name=libdnnl.so)" 2>/dev/null | sed -n 's/^ *SONAME *//p'))
 MISSING := $(strip $(foreach p,$(PKGS),$(if $(call have,$(p)),,$(p))) $(if $(filter missing,$(HAVE_ONEDNN)),dnnl.h))
 ifeq ($(MISSING),)
