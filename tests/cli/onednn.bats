@@ -64,6 +64,9 @@ has_bf16()
     MICS_ONEDNN=0 train bf16-1.mp without
     train bf16-1.mp default
     cmp <(losses without.jsonl) <(losses default.jsonl)
+    MICS_ONEDNN=1 run --separate-stderr mics-probe
+    one_line_and_code 1
+    [[ $stderr == *"oneDNN does not use AVX512-BF16 here, but "*"; MICS_ONEDNN=0 computes without oneDNN" ]]
 }
 
 @test "onednn: jobs in bf16 learn with it as without it" {

@@ -4,8 +4,9 @@
  * faults.
  *
  * This program interposes malloc() and its relatives and counts the calls that are made during
- * steps, on any thread and by any library, except for oneDNN's lists of the arguments of a call.
- * Making a primitive takes more than these. Page faults are those of the process.
+ * steps, on any thread and by any library, except for what oneDNN allocates and frees in a call:
+ * lists of its arguments, and the panels of some implementations. A primitive that is made in a step
+ * would show in the page faults. These are those of the process.
  */
 #include "cases.h"
 #include "one_core.h"
@@ -38,7 +39,7 @@ void *__libc_calloc(size_t count, size_t size);
 void *__libc_realloc(void *old, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-enum { LIST_BYTES = 1024 };
+enum { ONEDNN_CALL_BYTES = 32 << 10 };
 
 /* C++'s operator new is in libstdc++, of which oneDNN is the only user here. */
 static bool is_from_onednn(const void *caller)
@@ -52,7 +53,7 @@ static bool is_from_onednn(const void *caller)
 static void note(size_t size, const void *caller)
 {
     if (__atomic_load_n(&counting_on, __ATOMIC_ACQUIRE) &&
-        !(size <= LIST_BYTES && is_from_onednn(caller)))
+        !(size <= ONEDNN_CALL_BYTES && is_from_onednn(caller)))
         __atomic_fetch_add(&allocations, 1, __ATOMIC_RELAXED);
 }
 
