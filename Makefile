@@ -12,6 +12,7 @@ CFLAGS ?= -O2 -g
 SAN    ?=
 MPI    ?= auto
 EXPAT  ?= auto
+ONEDNN ?= auto
 WERROR ?= 0
 V      ?= 0
 ifeq ($(origin CC),default)
@@ -35,17 +36,23 @@ HAVE_EXPAT := $(if $(filter 0,$(EXPAT)),0,$(if $(call have,expat),1,$(if $(filte
 ifneq ($(HAVE_EXPAT),0)
 PKGS    += expat
 endif
-MISSING := $(strip $(foreach p,$(PKGS),$(if $(call have,$(p)),,$(p))))
+# oneDNN is opened at run time: only its headers are needed here, which pkg-config seldom knows.
+# "auto" leaves out versions that onednn_api.h refuses.
+compiles = $(shell $(CC) -fsyntax-only $(1) >/dev/null 2>&1 && echo yes)
+HAVE_ONEDNN := $(if $(filter 0,$(ONEDNN)),0,$(if $(filter 1,$(ONEDNN)),$(if $(call compiles,-include dnnl.h -x c /dev/null),1,missing),$(if $(call compiles,-x c kernels/host/onednn_api.h),1,0)))
+ONEDNN_SONAME := $(if $(filter 1,$(HAVE_ONEDNN)),$(shell objdump -p "$$($(CC) -print-file-name=libdnnl.so)" 2>/dev/null | sed -n 's/^ *SONAME *//p'))
+MISSING := $(strip $(foreach p,$(PKGS),$(if $(call have,$(p)),,$(p))) $(if $(filter missing,$(HAVE_ONEDNN)),dnnl.h))
 ifeq ($(MISSING),)
 PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS))
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS))
 endif
 LEFT_OUT = $(if $(filter 0,$(HAVE_MPI)),"MPI ($(if $(filter 0,$(MPI)),as asked,ompi-c is not installed)): one process only") \
-	$(if $(filter 0,$(HAVE_EXPAT)),"expat ($(if $(filter 0,$(EXPAT)),as asked,not installed)): no mics-probe --nccl-topo")
+	$(if $(filter 0,$(HAVE_EXPAT)),"expat ($(if $(filter 0,$(EXPAT)),as asked,not installed)): no mics-probe --nccl-topo") \
+	$(if $(filter 0,$(HAVE_ONEDNN)),"oneDNN ($(if $(filter 0,$(ONEDNN)),as asked,no version 2.6 or newer is installed)): products in bf16 only by our own kernels")
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 \
 	$(if $(filter 1,$(WERROR)),-Werror)
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -DMICS_HAVE_ONEDNN=$(HAVE_ONEDNN) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
 	$(PKG_CFLAGS)
 ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 
@@ -82,6 +89,7 @@ tests-build-threaded: $(THREADED:tests/%.c=$(BUILD)/tests/%)
 
 KERNEL_FLAGS := -O3 -march=$(MARCH) -mtune=generic -ffp-contract=fast -fno-math-errno -fno-trapping-math
 $(BUILD)/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
+$(BUILD)/kernels/host/onednn.o: ALL_CFLAGS += $(ONEDNN_SONAME:%=-DMICS_ONEDNN_SONAME='"%"')
 $(BUILD)/tests/unit/kernels/%.o: ALL_CFLAGS += $(KERNEL_FLAGS)
 $(BUILD)/tests/%.o: ALL_CFLAGS += -Itests -Itests/unit
 $(BUILD)/%.o: %.c $(BUILD)/settings
@@ -140,7 +148,7 @@ tests-build tests-mpi-build: $(FAKES)
 # Missing libraries are reported before anything is built. Everything is rebuilt when a setting
 # changes.
 need_libraries = $(if $(MISSING),$(error not installed: $(MISSING) (pkg-config names); try 'make deps'))
-SETTINGS := $(CC) $(ALL_CFLAGS) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)
+SETTINGS := $(CC) $(ALL_CFLAGS) $(ONEDNN_SONAME) $(KERNEL_FLAGS) $(ALL_LIBS) $(CXX) $(EMULATED_FLAGS)
 $(BUILD)/settings: FORCE
 	$(need_libraries)
 	@mkdir -p $(@D)
@@ -221,6 +229,7 @@ help:
 #|   MARCH=native    instruction set of the kernels; x86-64-v3 runs on other machines, too
 #|   MPI=auto        0 leaves Open MPI out, 1 insists on it
 #|   EXPAT=auto      0 leaves expat out, 1 insists on it
+#|   ONEDNN=auto     0 leaves oneDNN out, 1 insists on it
 #|   BENCH_PYTHON=python3 BENCH_TOKENIZERS='gpt2/tokenizer.json ...'   for bench/text
 #|   SAN=            sanitizers, as -fsanitize=address,undefined; give them a BUILD of their own
 #|   WERROR=0        1: warnings are errors

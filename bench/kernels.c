@@ -5,9 +5,9 @@
  * Products and attention are compared with the rate of a 1024 x 1024 x 1024 sgemm by OpenBLAS on
  * one thread in the same run; memory-bound operations with memcpy() of the same number of bytes.
  * Each figure is the best of several repetitions. Flops of causal attention count what the mask
- * leaves.
+ * leaves. Methods of products are compared in pairs of runs, which a loaded machine disturbs less.
  *
- *     kernels [THREADS [f32|bf16]]        (make bench)
+ *     kernels [THREADS [f32|bf16 [products]]]        (make bench)
  */
 #include "kernels_host.h"
 
@@ -47,8 +47,7 @@ static void fill(struct arrays *x)
     fill_array(x->d, count, 83, 1.0f, x->dtype);
 }
 
-/* Measured time: CPU time for one thread, so that other programs disturb less. */
-static double clock_s(const struct arrays *x)
+double bench_clock_s(const struct arrays *x)
 {
     struct timespec now;
 
@@ -65,10 +64,10 @@ static double best_s(void (*run)(struct arrays *x), struct arrays *x)
 
     run(x);
     do {
-        double before = clock_s(x);
+        double before = bench_clock_s(x);
 
         run(x);
-        double took = clock_s(x) - before;
+        double took = bench_clock_s(x) - before;
         best = took < best ? took : best;
     } while (mics_now_s() - start < REPEAT_S);
     return best;
@@ -152,6 +151,10 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < sizeof(models) / sizeof(models[0]); i++) {
         x.model = &models[i];
         printf("%s, B %u, T %u\n", models[i].name, models[i].B, models[i].T);
+        if (x.model->B <= SMALL_BATCH)
+            bench_compare_products(&x);
+        if (argc > 3 && strcmp(argv[3], "products") == 0)
+            continue;
         print_entries(&x, bench_products, peak);
         print_entries(&x, bench_passes, peak);
     }

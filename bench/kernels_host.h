@@ -34,6 +34,13 @@ struct entry {
 /* Compute-bound and memory-bound operations; each array ends with an entry without a name. */
 extern const struct entry bench_products[], bench_passes[];
 
+/* Measured time: CPU time for one thread, so that other programs disturb less. */
+double bench_clock_s(const struct arrays *x);
+
+/* Print how fast each method multiplies the matrices of a layer and of the head: the median of
+ * paired runs, and their quartiles. */
+void bench_compare_products(const struct arrays *x);
+
 static inline double rows(const struct model *m)
 {
     return (double)m->B * m->T;

@@ -9,6 +9,7 @@
 #include "host/pool.h"
 
 #include "base/num.h"
+#include "host/onednn.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -28,6 +29,7 @@ struct mics_pool {
     unsigned threads; /* the caller's included */
     unsigned started; /* workers that exist: threads - 1 once made */
     pthread_t *workers;
+    struct mics_onednn *onednn;
 
     pthread_mutex_t region_lock; /* held by the caller whose region runs */
 
@@ -87,7 +89,8 @@ struct mics_pool *mics_pool_new(unsigned threads)
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->left, NULL);
     pool->workers = calloc(threads, sizeof *pool->workers);
-    if (!pool->workers)
+    pool->onednn = mics_onednn_new();
+    if (!pool->workers || !pool->onednn)
         goto fail;
     for (; pool->started + 1 < threads; pool->started++) {
         pthread_t *worker = &pool->workers[pool->started];
@@ -116,6 +119,7 @@ void mics_pool_free(struct mics_pool *pool)
     pthread_cond_destroy(&pool->work);
     pthread_mutex_destroy(&pool->lock);
     pthread_mutex_destroy(&pool->region_lock);
+    mics_onednn_free(pool->onednn);
     free(pool->workers);
     free(pool);
 }
@@ -123,6 +127,11 @@ void mics_pool_free(struct mics_pool *pool)
 unsigned mics_pool_threads(const struct mics_pool *pool)
 {
     return pool->threads;
+}
+
+struct mics_onednn *mics_pool_onednn(const struct mics_pool *pool)
+{
+    return pool->onednn;
 }
 
 /* Wake workers, as many as there are pieces for. */

@@ -14,11 +14,15 @@
 #include <stdint.h>
 
 struct mics_pool;
+struct mics_onednn;
 
 /* `threads` >= 1, the caller's included. NULL: out of memory or threads. */
 struct mics_pool *mics_pool_new(unsigned threads);
 void mics_pool_free(struct mics_pool *pool);
 unsigned mics_pool_threads(const struct mics_pool *pool);
+
+/* What the pool's products by oneDNN keep from call to call; freed with the pool. */
+struct mics_onednn *mics_pool_onednn(const struct mics_pool *pool);
 
 /* Call body(context, begin, end) over pieces of [0, count), each of at least `grain` (>= 1) items
  * except the last and beginning at a multiple of it; returns when all are done. Allocates nothing.

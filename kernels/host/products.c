@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * products.c - matrix products in pieces, by OpenBLAS called single-threaded from the pool, or our
- * own.
+ * products.c - matrix products in pieces, by OpenBLAS or oneDNN called single-threaded from the
+ * pool, or our own.
  *
  * m or n is cut into pieces whose size is a function of the shape only, each one call: the result
- * does not depend on the number of threads. A bias, or what is added, is written into `out` first,
- * which costs no more than the zeros that the library would write there; the activation follows
- * while a piece is in the cache.
+ * does not depend on the number of threads. For OpenBLAS a bias, or what is added, is written into
+ * `out` first, which costs no more than the zeros that the library would write there; the
+ * activation follows while a piece is in the cache.
+ *
+ * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
+ * types, never from timings, so that all ranks and a resumed job do the same:
+ *
+ *     fp32            OpenBLAS, or our own tiles where it uses half of the width of the vectors
+ *     bf16            oneDNN where the processor multiplies bf16, else our own tiles
+ *     fp32 into bf16  our own tiles
+ *
+ * In fp32 oneDNN 2.6 is 1.02 to 1.11 times as fast as OpenBLAS for a b and a b', and slower for
+ * a' b (docs/cpu.md): too little for a library of 11 MiB in every process.
  *
  * Versions of OpenBLAS that are older than the processor take it for an older one and use half of
  * its vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the
- * environment corrects it). Then our own product is nearly twice as fast, and is used. Operands and
- * results in bf16 go through the same tiles.
+ * environment corrects it). Then our own product is nearly twice as fast, and is used.
  *
  * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
  * of magnitudes; bf16 results are rounded once.
@@ -20,6 +29,7 @@
 
 #include "base/num.h"
 #include "host/kernels.h"
+#include "host/onednn.h"
 #include "host/pool.h"
 #include "host/tile.h"
 #include "host/vector.h"
@@ -344,18 +354,33 @@ static void product_mixed(const struct mics_op_matmul *args)
  */
 
 #define PIECE_MULTIPLE 64
-#define PIECES_MAX     64
 #define OWN_SIDE       256
-#define PIECE_FLOPS                                                                                \
-    4e6 /* about 30 microseconds: for less, waking a thread costs more than it saves */
+
+/* How a method's products are cut. */
+static const struct cut {
+    double piece_flops;   /* about 30 microseconds: for less, waking a thread costs more than it
+                             saves */
+    uint32_t pieces_most; /* of a side */
+} cuts[] = {
+    [MICS_PRODUCT_OPENBLAS] = {4e6, 64},
+    [MICS_PRODUCT_OWN] = {4e6, 64},
+    /* For matrix units. Each piece packs what is not cut: of a transposed a, rows. */
+    [MICS_PRODUCT_ONEDNN] = {64e6, 64},
+};
+enum { PIECES_OF_TRANSPOSED = 16 }; /* by oneDNN */
 
 struct matmul {
     const struct mics_op_matmul *args;
+    struct mics_onednn *onednn;
+    enum mics_product_method method;
     uint32_t piece; /* rows or columns of one call */
     bool rows;      /* m is cut, not n */
-    bool own;       /* by our own product */
-    bool mixed;     /* not all in fp32 */
 };
+
+static bool is_mixed(const struct mics_op_matmul *args)
+{
+    return args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
+}
 
 /* Whether OpenBLAS uses narrower vectors than this machine has. */
 static bool library_is_behind(void)
@@ -369,23 +394,40 @@ static bool library_is_behind(void)
     return false;
 }
 
-/* The side to cut: the larger; for our own product the side whose cut repeats no transposition,
- * unless it is short. */
-static bool cut_rows(const struct mics_op_matmul *args, bool own)
+enum mics_product_method mics_product_method(struct mics_pool *pool,
+                                             const struct mics_op_matmul *args)
 {
-    if (own && args->trans_a != args->trans_b && (args->trans_a ? args->m : args->n) >= OWN_SIDE)
+    if (!is_mixed(args))
+        return library_is_behind() ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
+    if (args->dtype == MICS_BF16 && args->k > 0 && mics_onednn_has_bf16(mics_pool_onednn(pool)))
+        return MICS_PRODUCT_ONEDNN;
+    return MICS_PRODUCT_OWN;
+}
+
+/* The side to cut: the larger; for our own product the side whose cut repeats no transposition,
+ * unless it is short; for oneDNN n where only b is packed, unless it is short. */
+static bool cut_rows(const struct mics_op_matmul *args, enum mics_product_method method)
+{
+    if (method == MICS_PRODUCT_OWN && args->trans_a != args->trans_b &&
+        (args->trans_a ? args->m : args->n) >= OWN_SIDE)
         return args->trans_a;
+    if (method == MICS_PRODUCT_ONEDNN && !args->trans_a && args->n >= OWN_SIDE)
+        return false;
     return args->m >= args->n;
 }
 
 /* Rows or columns of each piece of a side. */
-static uint32_t piece_size(const struct mics_op_matmul *args, uint32_t side)
+static uint32_t piece_size(const struct mics_op_matmul *args, enum mics_product_method method,
+                           uint32_t side)
 {
+    const struct cut *cut = &cuts[method];
+    const bool few = method == MICS_PRODUCT_ONEDNN && args->trans_a;
     double flops_each = 2.0 * args->m * args->n * args->k / side;
-    uint32_t piece = side / PIECES_MAX + 1;
+    uint32_t piece = side / (few ? PIECES_OF_TRANSPOSED : cut->pieces_most) + 1;
 
-    if (flops_each * piece < PIECE_FLOPS)
-        piece = flops_each * side <= PIECE_FLOPS ? side : (uint32_t)(PIECE_FLOPS / flops_each);
+    if (flops_each * piece < cut->piece_flops)
+        piece = flops_each * side <= cut->piece_flops ? side
+                                                      : (uint32_t)(cut->piece_flops / flops_each);
     piece = (piece / PIECE_MULTIPLE + 1) * PIECE_MULTIPLE;
     return piece < side ? piece : side;
 }
@@ -413,10 +455,23 @@ static void start(const struct mics_op_matmul *args)
 static void finish(const struct mics_op_matmul *args)
 {
     struct mics_op_matmul rest = *args;
+    float wide[COLUMNS];
 
     rest.add = rest.bias = NULL;
-    for (uint32_t i = 0; (args->pre_gelu || args->gelu_of) && i < args->m; i++)
-        finish_columns(&rest, i, 0, args->n, (float *)args->out + (size_t)i * args->ldout);
+    for (uint32_t i = 0; (args->pre_gelu || args->gelu_of) && i < args->m; i++) {
+        const uint64_t row = (uint64_t)i * args->ldout;
+
+        if (args->out_dtype == MICS_F32) {
+            finish_columns(&rest, i, 0, args->n, (float *)args->out + row);
+            continue;
+        }
+        for (uint32_t j = 0; j < args->n; j += COLUMNS) {
+            const uint32_t columns = (uint32_t)mics_min_u64(args->n - j, COLUMNS);
+
+            pack_rows(wide, COLUMNS, args->out, row + j, 0, 1, columns, MICS_BF16);
+            finish_columns(&rest, i, j, columns, wide);
+        }
+    }
 }
 
 /* Element `count` of an array that may be NULL. */
@@ -457,10 +512,110 @@ static void call_library(const struct mics_op_matmul *args)
                 args->out, (int)args->ldout);
 }
 
-/* All in fp32. */
-static void multiply(const struct mics_op_matmul *args, bool own)
+/*
+ * By oneDNN, which adds what is added and the bias before it rounds. A GELU is of what is stored,
+ * so it follows; but GELU's derivative must be applied before the rounding: such products go
+ * through fp32, in blocks that are high, because oneDNN packs b for each of them.
+ */
+
+#define STAGED_ROWS    1024
+#define STAGED_COLUMNS 64
+
+static bool is_staged(const struct mics_op_matmul *args)
 {
-    if (own) {
+    return args->gelu_of && args->out_dtype == MICS_BF16;
+}
+
+/* The call for a block of at most STAGED_ROWS x STAGED_COLUMNS, or for all of a piece that is not
+ * staged. */
+static struct mics_op_matmul onednn_call(const struct mics_op_matmul *block, float *staged)
+{
+    struct mics_op_matmul call = *block;
+
+    call.pre_gelu = NULL;
+    call.gelu_of = NULL;
+    if (is_staged(block)) {
+        call.out = staged;
+        call.ldout = STAGED_COLUMNS;
+        call.out_dtype = MICS_F32;
+        call.add = call.bias = NULL;
+    } else if (call.add) {
+        call.add = call.out;
+    }
+    return call;
+}
+
+static void copy_added(const struct mics_op_matmul *args)
+{
+    const size_t each = mics_dtype_bytes(args->out_dtype), row = args->ldout * each;
+
+    for (uint32_t i = 0; args->add && args->add != args->out && i < args->m; i++)
+        memcpy((char *)args->out + i * row, (const char *)args->add + i * row, args->n * each);
+}
+
+static void make_staged(struct mics_onednn *onednn, const struct mics_op_matmul *args)
+{
+    float staged[STAGED_ROWS * STAGED_COLUMNS];
+
+    for (uint32_t row = 0; row < args->m; row += STAGED_ROWS)
+        for (uint32_t column = 0; column < args->n; column += STAGED_COLUMNS) {
+            const uint32_t rows = (uint32_t)mics_min_u64(args->m - row, STAGED_ROWS);
+            const uint32_t columns = (uint32_t)mics_min_u64(args->n - column, STAGED_COLUMNS);
+            const struct mics_op_matmul block = part_of(args, row, rows, column, columns);
+            const struct mics_op_matmul call = onednn_call(&block, staged);
+
+            if (!mics_onednn_multiply(onednn, &call))
+                return;
+            for (uint32_t i = 0; i < rows; i++)
+                finish_columns(&block, i, 0, columns, staged + i * STAGED_COLUMNS);
+        }
+}
+
+static void multiply_by_onednn(struct mics_onednn *onednn, const struct mics_op_matmul *args)
+{
+    if (is_staged(args)) {
+        make_staged(onednn, args);
+        return;
+    }
+    const struct mics_op_matmul call = onednn_call(args, NULL);
+
+    copy_added(args);
+    if (mics_onednn_multiply(onednn, &call))
+        finish(args);
+}
+
+/* The primitives that multiply_by_onednn() will use. */
+static enum mics_status prepare_piece(struct mics_onednn *onednn, const struct mics_op_matmul *args,
+                                      unsigned threads, struct mics_err *err)
+{
+    const uint32_t m = is_staged(args) ? STAGED_ROWS : args->m;
+    const uint32_t n = is_staged(args) ? STAGED_COLUMNS : args->n;
+    enum mics_status status = MICS_OK;
+
+    for (uint32_t row = 0; row < args->m && status == MICS_OK; row += m)
+        for (uint32_t column = 0; column < args->n && status == MICS_OK; column += n) {
+            const struct mics_op_matmul block =
+                part_of(args, row, (uint32_t)mics_min_u64(args->m - row, m), column,
+                        (uint32_t)mics_min_u64(args->n - column, n));
+            float unused;
+            const struct mics_op_matmul call = onednn_call(&block, &unused);
+
+            status = mics_onednn_prepare(onednn, &call, threads, err);
+        }
+    return status;
+}
+
+static void multiply(const struct mics_op_matmul *args, const struct matmul *matmul)
+{
+    if (matmul->method == MICS_PRODUCT_ONEDNN) {
+        multiply_by_onednn(matmul->onednn, args);
+        return;
+    }
+    if (is_mixed(args)) {
+        product_mixed(args);
+        return;
+    }
+    if (matmul->method == MICS_PRODUCT_OWN) {
         start(args);
         mics_product(args);
     } else {
@@ -469,38 +624,77 @@ static void multiply(const struct mics_op_matmul *args, bool own)
     finish(args);
 }
 
+static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_matmul *args,
+                                 enum mics_product_method method)
+{
+    struct matmul matmul = {.args = args,
+                            .onednn = mics_pool_onednn(pool),
+                            .method = method,
+                            .rows = cut_rows(args, method)};
+
+    matmul.piece = piece_size(args, method, matmul.rows ? args->m : args->n);
+    return matmul;
+}
+
+/* `count` pieces from piece `first` on. */
+static struct mics_op_matmul pieces_of(const struct matmul *matmul, uint64_t first, uint64_t count)
+{
+    const struct mics_op_matmul *args = matmul->args;
+    const uint32_t from = (uint32_t)first * matmul->piece;
+    const uint32_t side = matmul->rows ? args->m : args->n;
+    const uint32_t size = (uint32_t)mics_min_u64(count * matmul->piece, side - from);
+
+    return matmul->rows ? part_of(args, from, size, 0, args->n)
+                        : part_of(args, 0, args->m, from, size);
+}
+
+static uint64_t piece_count(const struct matmul *matmul)
+{
+    return mics_ceil_div(matmul->rows ? matmul->args->m : matmul->args->n, matmul->piece);
+}
+
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
 {
     const struct matmul *matmul = context;
-    const struct mics_op_matmul *args = matmul->args;
-    uint32_t side = matmul->rows ? args->m : args->n;
-    uint64_t step = matmul->own ? end - begin : 1; /* our own needs no fixed pieces */
+    /* our own needs no fixed pieces */
+    const uint64_t step = matmul->method == MICS_PRODUCT_OWN ? end - begin : 1;
 
     for (uint64_t i = begin; i < end; i += step) {
-        uint32_t first = (uint32_t)i * matmul->piece;
-        uint32_t size = (uint32_t)mics_min_u64(step * matmul->piece, side - first);
-        struct mics_op_matmul part = matmul->rows ? part_of(args, first, size, 0, args->n)
-                                                  : part_of(args, 0, args->m, first, size);
+        const struct mics_op_matmul part = pieces_of(matmul, i, step);
 
-        if (matmul->mixed)
-            product_mixed(&part);
-        else
-            multiply(&part, matmul->own);
+        multiply(&part, matmul);
     }
 }
 
-void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args)
+void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *args,
+                         enum mics_product_method method)
 {
-    const bool mixed = args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
-    struct matmul matmul = {.args = args, .own = mixed || library_is_behind(), .mixed = mixed};
-    uint32_t side;
-
     if (args->m == 0 || args->n == 0)
         return;
     if (openblas_get_num_threads() != 1)
         openblas_set_num_threads(1);
-    matmul.rows = cut_rows(args, matmul.own);
-    side = matmul.rows ? args->m : args->n;
-    matmul.piece = piece_size(args, side);
-    mics_pool_run(pool, mics_ceil_div(side, matmul.piece), 1, matmul_pieces, &matmul);
+    struct matmul matmul = cut_product(pool, args, method);
+    mics_pool_run(pool, piece_count(&matmul), 1, matmul_pieces, &matmul);
+}
+
+void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args)
+{
+    mics_host_matmul_by(pool, args, mics_product_method(pool, args));
+}
+
+enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct mics_op_matmul *args,
+                                          struct mics_err *err)
+{
+    const enum mics_product_method method = mics_product_method(pool, args);
+    enum mics_status status = MICS_OK;
+
+    if (method != MICS_PRODUCT_ONEDNN || args->m == 0 || args->n == 0)
+        return MICS_OK;
+    const struct matmul matmul = cut_product(pool, args, method);
+    for (uint64_t i = 0; i < piece_count(&matmul) && status == MICS_OK; i++) {
+        const struct mics_op_matmul part = pieces_of(&matmul, i, 1);
+
+        status = prepare_piece(matmul.onednn, &part, mics_pool_threads(pool), err);
+    }
+    return status;
 }

@@ -46,22 +46,34 @@ static enum mics_status free_memory(const struct mics_bench *bench, const struct
     return device->ops->memory_left(device, out, err);
 }
 
-/* The minimum over ranks. */
-static enum mics_status agree_on_memory(struct mics_bench *bench, const struct idle_gpus *gpus,
+/* What one rank knows of its device. */
+struct device_facts {
+    uint64_t memory_bytes;
+    bool has_bf16;
+};
+
+/* The least memory of all ranks, and bf16 only where all ranks have it. */
+static enum mics_status agree_on_device(struct mics_bench *bench, const struct idle_gpus *gpus,
                                         struct mics_err *err)
 {
     const struct mics_world *world = bench->world;
     const bool on_host = bench->device->on_host;
-    uint64_t own = mics_node_memory_bytes() / mics_world_host_ranks(world);
-    uint64_t *all = calloc(world->size, sizeof *all), least = UINT64_MAX;
+    struct device_facts *all = calloc(world->size, sizeof *all), facts = {0};
+    uint64_t own = mics_node_memory_bytes() / mics_world_host_ranks(world), least = UINT64_MAX;
     enum mics_status status = all ? MICS_OK : mics_err_nomem(err);
 
     if (status == MICS_OK && !on_host)
         status = free_memory(bench, gpus, &own, err);
+    facts.memory_bytes = own;
+    facts.has_bf16 = bench->device->has_bf16;
     if (status == MICS_OK)
-        status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
-    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
-        least = mics_min_u64(least, all[i]);
+        status = world->comm->ops->all_gather_now(world->comm, &facts, all, sizeof facts, err);
+    bench->product_dtype = MICS_BF16;
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++) {
+        least = mics_min_u64(least, all[i].memory_bytes);
+        if (!all[i].has_bf16)
+            bench->product_dtype = MICS_F32;
+    }
     free(all);
     if (status != MICS_OK)
         return status;
@@ -142,7 +154,7 @@ enum mics_status mics_bench_init(struct mics_bench *bench, struct mics_world *wo
     status = mics_job_device_open(world, kind, bench->threads, &bench->chosen, err);
     bench->device = bench->chosen.device;
     if (status == MICS_OK)
-        status = agree_on_memory(bench, &gpus, err);
+        status = agree_on_device(bench, &gpus, err);
     free(gpus.list);
     if (status == MICS_OK)
         status = mics_comm_new_for_device(world->comm, bench->device, &bench->comm, err);

@@ -25,7 +25,8 @@ struct mics_bench {
     uint64_t buffer_bytes; /* the same on all ranks; a multiple of 4096 */
     uint32_t threads;      /* of this rank */
     uint64_t memory_bytes; /* that one rank may use: the minimum over ranks */
-    uint64_t own_memory_bytes; /* that this rank may use */
+    uint64_t own_memory_bytes;     /* that this rank may use */
+    enum mics_dtype product_dtype; /* bf16 if all ranks multiply it in hardware, else fp32 */
     uint64_t free_bytes; /* of a GPU before the measurements, the minimum too; 0 on the host */
     double begun_s;      /* on this rank's clock */
 };
@@ -52,7 +53,7 @@ double mics_bench_elapsed_s(const struct mics_bench *bench);
 
 /* Rates of one rank, from its median time and from its best. */
 struct mics_rates {
-    double flops, best_flops;             /* FLOP/s, matrix products: f32, on a GPU bf16 */
+    double flops, best_flops;             /* FLOP/s, matrix products of product_dtype */
     double memory_rate, best_memory_rate; /* bytes/s read and written by a copy */
 };
 

@@ -395,13 +395,18 @@ static enum mics_status time_ranks(const struct launch *launch, const struct mea
 }
 
 /* All ranks compute for the same time, rather than the same number of launches, so that those that
- * share cores share them until the end. The first launch warms caches. Long launches get more than
- * `seconds`, but not without limit. */
+ * share cores share them until the end. The first launch makes what a library keeps of a product,
+ * the next warms caches. Long launches get more than `seconds`, but not without limit. */
 static enum mics_status time_point(const struct launch *launch, const struct measured *row,
                                    double seconds, double *all, double *out, struct mics_err *err)
 {
     double warm_s = 0;
-    enum mics_status status = time_ranks(launch, row, 1, 0, all, &warm_s, err);
+    enum mics_status status = MICS_OK;
+
+    if (launch->bench->device->has_bf16 && launch->shape.dtype == MICS_BF16)
+        status = time_window(launch, row, 1, 0, &warm_s, err);
+    if (status == MICS_OK)
+        status = time_ranks(launch, row, 1, 0, all, &warm_s, err);
     const uint32_t repeats = (uint32_t)fmax(1, fmin(MAX_REPEATS, batch_s / fmax(warm_s, 1e-9)));
     const double wanted_s = fmin(LAUNCHES * warm_s, LONGEST * seconds);
 

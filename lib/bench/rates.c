@@ -3,9 +3,9 @@
  * rates.c - how fast a rank multiplies matrices and moves memory.
  *
  * All ranks work at the same time, as in training. The first run of each kind warms caches and
- * threads and is not counted. The host multiplies f32 matrices of one size, small enough for any
- * machine. A GPU multiplies bf16 matrices that take 10 ms or fill the buffer, and repeats short
- * products so that launch overhead does not count.
+ * threads and is not counted. Matrices are bf16 where all ranks multiply it in hardware, else fp32.
+ * On a host they have one size, small enough for any machine. On a GPU they take 10 ms or fill the
+ * buffer, and short products are repeated so that launch overhead does not count.
  */
 #include "base/clock.h"
 #include "base/num.h"
@@ -137,11 +137,10 @@ static enum mics_status choose_product(const struct mics_bench *bench, struct wo
     enum mics_status status = MICS_OK;
     double seconds = 0;
 
-    *work = (struct workload){launch_product, HOST_MATRIX, MICS_F32, 1};
+    *work = (struct workload){launch_product, HOST_MATRIX, bench->product_dtype, 1};
     if (bench->device->on_host)
         return MICS_OK;
     work->matrix = GPU_MATRIX;
-    work->dtype = MICS_BF16;
     for (;;) {
         const uint64_t next = 2 * (uint64_t)work->matrix;
 

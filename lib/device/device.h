@@ -77,11 +77,16 @@ struct mics_device_ops {
     void (*launch)(struct mics_stream *stream, enum mics_kernel kernel, const void *args,
                    size_t size);
 
+    /* Set device->tuning, for which the libraries of matrix products in bf16 may have to be opened.
+     * Before prepare(). NULL: it is set from the beginning. */
+    enum mics_status (*open_products)(struct mics_device *device, struct mics_err *err);
+
     /* Prepare for matrix products of `count` shapes before the first is launched: choose an
      * algorithm for each and write it to choices[]; or, `given`, use choices[] as written by a
      * device of equal `tuning`. Products are timed on the operands of `products`, whose contents
      * are lost; the call waits for the stream. Shapes that were not prepared use the library's
-     * first proposal, without allocating. NULL: there is nothing to choose. */
+     * first proposal, without allocating. On a host nothing is chosen or lost, and shapes that were
+     * not prepared allocate when they are first used. NULL: there is nothing to choose. */
     enum mics_status (*prepare)(struct mics_stream *stream, const struct mics_op_matmul *products,
                                 size_t count, bool given, struct mics_matmul_choice *choices,
                                 struct mics_err *err);
@@ -106,8 +111,10 @@ struct mics_device {
     const char *description; /* in messages: "NVIDIA H200 (GPU 0)"; NULL: none */
     bool on_host;            /* its memory is host memory, which host code may read and write */
     char uuid[16];           /* of a GPU: equal on two ranks that share it */
+    bool has_bf16;           /* it multiplies bf16 in hardware, and faster than fp32 */
     char model[64];          /* of a GPU: "NVIDIA H200"; else empty */
-    char tuning[192]; /* GPU and libraries, which the choices of prepare() depend on; else empty */
+    /* Processor and libraries, which products in bf16 and the choices of prepare() depend on. */
+    char tuning[192];
 };
 
 #define MICS_THREADS_MAX 1024

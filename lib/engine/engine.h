@@ -78,8 +78,9 @@ enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err
 
 /* Choose the algorithms for the matrix products of the schedules, the same on all ranks with the
  * same GPU and libraries. Without this call the library's first proposals are used. Overwrites the
- * arena: call it before init or import. Collective over world->comm; all ranks fail together. Does
- * nothing where a device has no choice. */
+ * arena: call it before init or import. On hosts, for jobs in bf16: makes oneDNN's primitives, and
+ * MICS_ERR_UNSUPPORTED where ranks would multiply differently. Collective over world->comm; all
+ * ranks fail together. */
 enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err *err);
 
 /* Initialise this rank's shards: parameters from the seed, optimizer state 0. */

@@ -5,7 +5,9 @@
  * Each rank issues the forward and backward passes of its schedules to a stream that only records
  * the products, one of each shape. Of the ranks with equal devices (mics_device.tuning) the first
  * one chooses the algorithms for all of them: timings differ from run to run and from GPU to GPU,
- * and different algorithms round differently.
+ * and different algorithms round differently. Hosts choose nothing, but in bf16 all must have equal
+ * devices, because results would depend on which rank runs where; and oneDNN's primitives are made
+ * here.
  *
  * Communication libraries connect ranks, and allocate device memory, when an algorithm is used for
  * the first time. The warm-up makes this happen before the first step: it is not part of a step's
@@ -98,8 +100,22 @@ struct tuning_info {
     uint64_t count; /* of products */
 };
 
+static enum mics_status refuse_hosts(const struct mics_world *world,
+                                     const struct tuning_info *infos, uint32_t rank,
+                                     struct mics_err *err)
+{
+    uint32_t first;
+    const char *here = world->host_of_node[mics_world_node_of(world, 0, &first)];
+    const char *there = world->host_of_node[mics_world_node_of(world, rank, &first)];
+
+    return mics_err_set(err, MICS_ERR_UNSUPPORTED,
+                        "rank 0 on %s multiplies bf16 by %s, rank %u on %s by %s, which rounds "
+                        "otherwise; set MICS_ONEDNN=0 for all ranks, or use equal machines",
+                        here, infos[0].tuning, rank, there, infos[rank].tuning);
+}
+
 /* leaders[rank]: the first rank whose device equals that of `rank`. MICS_ERR_DEVICE: ranks have
- * recorded different numbers of products. */
+ * recorded different numbers of products. MICS_ERR_UNSUPPORTED: hosts with different devices. */
 static enum mics_status find_leaders(const struct mics_engine *engine, size_t count, int *leaders,
                                      struct mics_err *err)
 {
@@ -119,6 +135,8 @@ static enum mics_status find_leaders(const struct mics_engine *engine, size_t co
                                   "%llu shapes of matrix products on rank 0, but %llu on rank %d",
                                   (unsigned long long)infos[0].count,
                                   (unsigned long long)infos[i].count, i);
+        else if (engine->device->on_host && count > 0 && leaders[i] != 0)
+            status = refuse_hosts(engine->options.world, infos, (uint32_t)i, err);
     }
     free(infos);
     return status;
@@ -160,23 +178,36 @@ static enum mics_status choose_algorithms(struct mics_engine *engine,
     return mics_agree(comm, status, err);
 }
 
+/* In fp32 a host has nothing to prepare, so that its start takes no longer. */
+static bool needs_preparation(const struct mics_engine *engine)
+{
+    const struct mics_device *device = engine->device;
+
+    return device->ops->prepare && (!device->on_host || engine->choice.dtype == MICS_BF16);
+}
+
 enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err *err)
 {
     static const struct mics_device_ops ops = {.launch = record};
     struct mics_comm *comm = engine->options.world->comm;
+    struct mics_device *device = engine->device;
     struct recorder recorder = {.device.ops = &ops};
     struct mics_matmul_choice *choices = NULL;
+    enum mics_status status = MICS_OK;
 
-    if (!engine->device->ops->prepare)
+    if (!needs_preparation(engine))
         return MICS_OK;
+    if (device->ops->open_products)
+        status = device->ops->open_products(device, err);
     int *leaders = calloc((size_t)comm->size, sizeof *leaders);
     recorder.stream.device = &recorder.device;
     record_schedule(engine, engine->train.schedule, true, &recorder);
     record_schedule(engine, engine->eval.schedule, false, &recorder);
     if (!recorder.failed)
         choices = calloc(2 * recorder.count + 1, sizeof *choices);
-    enum mics_status status =
-        mics_agree(comm, leaders && choices ? MICS_OK : mics_err_nomem(err), err);
+    if (status == MICS_OK && !(leaders && choices))
+        status = mics_err_nomem(err);
+    status = mics_agree(comm, status, err);
     if (status == MICS_OK)
         status = find_leaders(engine, recorder.count, leaders, err);
     if (status == MICS_OK && recorder.count > 0)

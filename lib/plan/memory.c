@@ -268,6 +268,13 @@ static uint64_t staging_bytes(const struct mics_model *model, const struct mics_
     return bytes;
 }
 
+/* Hosts whose FLOP/s are of bf16 multiply it by oneDNN. */
+static bool uses_onednn(const struct mics_topology *topology, const struct mics_plan_choice *choice)
+{
+    return is_on_host(topology) && choice->dtype == MICS_BF16 &&
+           strcmp(topology->flops_dtype, "bf16") == 0;
+}
+
 static uint64_t host_workspace_bytes(const struct mics_topology *topology,
                                      const struct mics_model *model,
                                      const struct mics_plan_choice *choice)
@@ -288,7 +295,8 @@ enum mics_status mics_memory_compute_on(const struct mics_topology *topology,
     if (status != MICS_OK)
         return status;
     out->process_bytes = (topology->process_bytes ? topology->process_bytes : MICS_PROCESS_BYTES) +
-                         MICS_TRAINING_PROCESS_BYTES;
+                         MICS_TRAINING_PROCESS_BYTES +
+                         (uses_onednn(topology, choice) ? MICS_ONEDNN_BYTES : 0);
     if (is_on_host(topology)) {
         out->workspace_bytes = host_workspace_bytes(topology, model, choice);
         return MICS_OK;

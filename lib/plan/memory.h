@@ -22,8 +22,11 @@
 #define MICS_TRAINING_PROCESS_BYTES ((uint64_t)2304 << 10)
 /* Open MPI's fragments and requests, and its memory shared with the ranks of the node. */
 #define MICS_MPI_BYTES ((uint64_t)512 << 10)
-/* Panels that OpenBLAS packs for a product, of each compute thread. */
+/* Panels that OpenBLAS packs for a product, of each compute thread; or working memory of oneDNN. */
 #define MICS_BLAS_THREAD_BYTES ((uint64_t)900 << 10)
+/* oneDNN's code and data that products in bf16 touch, and the code that it generates for the shapes
+ * of a job. */
+#define MICS_ONEDNN_BYTES ((uint64_t)24 << 20)
 
 /* Bytes of every region of the arena and of the snapshot. A pure function.
  * MICS_ERR_ARG: mics_choice_check() fails. */

@@ -45,10 +45,10 @@ static void name_topology(const struct probe *probe)
 
     snprintf(topology->name, sizeof topology->name, "%.*s", length, host);
     snprintf(topology->source, sizeof topology->source, "measured");
-    const struct mics_device *device = probe->bench.device;
     snprintf(topology->device, sizeof topology->device, "%s",
              mics_bench_device_name(&probe->bench));
-    snprintf(topology->flops_dtype, sizeof topology->flops_dtype, device->on_host ? "f32" : "bf16");
+    snprintf(topology->flops_dtype, sizeof topology->flops_dtype,
+             probe->bench.product_dtype == MICS_BF16 ? "bf16" : "f32");
     topology->nodes = world->node_count;
     topology->per_node = world->local_size;
     topology->memory_bytes = probe->bench.memory_bytes;

@@ -71,6 +71,16 @@ setup()
     [[ $output == *"MPI (as asked)"* ]]
 }
 
+@test "ONEDNN=1 fails without oneDNN's headers, ONEDNN=0 reports what it leaves out" {
+    run make BUILD="$BATS_TEST_TMPDIR/build" CC='gcc -nostdinc' ONEDNN=1 all
+    [ "$status" = 2 ]
+    [[ $output == *"not installed: dnnl.h (pkg-config names)"* ]]
+    run make BUILD="$BATS_TEST_TMPDIR/build" CC='gcc -nostdinc' -n all
+    [[ $output == *"oneDNN (no version 2.6 or newer is installed)"* ]]
+    run make BUILD="$BATS_TEST_TMPDIR/build" ONEDNN=0 -n all
+    [[ $output == *"oneDNN (as asked)"* ]]
+}
+
 @test "dist packs the last commit under the version's name" {
     requires git
     git rev-parse HEAD >/dev/null 2>&1 || skip "not a clone"

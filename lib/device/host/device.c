@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "base/num.h"
 #include "host/kernels.h"
+#include "host/onednn.h"
+#include "host/products.h"
 
 #include <assert.h>
 #include <pthread.h>
@@ -204,6 +206,17 @@ static void event_mark(struct mics_event *event, uint64_t ticket)
     pthread_mutex_unlock(&event->lock);
 }
 
+/* Of all operations only products can fail. */
+static void run_kernel(struct host_device *device, const struct host_entry *entry)
+{
+    struct mics_err err;
+
+    kernels[entry->kernel].run(device->pool, entry->args);
+    const enum mics_status status = mics_onednn_failure(mics_pool_onednn(device->pool), &err);
+    if (status != MICS_OK)
+        host_fail(&device->base, status, err.text);
+}
+
 static void run_entry(struct host_stream *stream, struct host_entry *entry)
 {
     struct host_device *device = device_of(stream);
@@ -211,7 +224,7 @@ static void run_entry(struct host_stream *stream, struct host_entry *entry)
     switch (entry->kind) {
     case HOST_RUN:
         if (!atomic_load(&device->failed))
-            kernels[entry->kernel].run(device->pool, entry->args);
+            run_kernel(device, entry);
         break;
     case HOST_RECORD:
         event_mark(entry->event, entry->position);
@@ -503,6 +516,32 @@ static enum mics_status host_memory(struct mics_device *device, size_t bytes, vo
     return status;
 }
 
+/* Nothing is chosen; the caller's device has the same products as the others of its `tuning`. */
+static enum mics_status host_prepare(struct mics_stream *stream,
+                                     const struct mics_op_matmul *products, size_t count,
+                                     bool given, struct mics_matmul_choice *choices,
+                                     struct mics_err *err)
+{
+    struct host_device *device = (struct host_device *)stream->device;
+    enum mics_status status = MICS_OK;
+
+    (void)given, (void)choices;
+    for (size_t i = 0; i < count && status == MICS_OK; i++)
+        status = mics_host_matmul_prepare(device->pool, &products[i], err);
+    return status;
+}
+
+static enum mics_status host_open_products(struct mics_device *base, struct mics_err *err)
+{
+    struct host_device *device = (struct host_device *)base;
+
+    if (base->has_bf16)
+        return mics_onednn_describe(mics_pool_onednn(device->pool), base->tuning,
+                                    sizeof base->tuning, err);
+    snprintf(base->tuning, sizeof base->tuning, "fp32 arithmetic");
+    return MICS_OK;
+}
+
 static void host_free(struct mics_device *base)
 {
     struct host_device *device = (struct host_device *)base;
@@ -537,6 +576,8 @@ static const struct mics_device_ops host_ops = {
     .event_reached = host_event_reached,
     .event_time = host_event_time,
     .launch = host_stream_launch,
+    .open_products = host_open_products,
+    .prepare = host_prepare,
     .fail = host_fail,
     .failure = host_failure,
 };
@@ -559,6 +600,8 @@ enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out
                                       struct mics_err *err)
 {
     enum mics_status status = check_threads(threads, err);
+    if (status == MICS_OK)
+        status = mics_onednn_check_switch(err);
     if (status != MICS_OK)
         return status;
 
@@ -573,6 +616,7 @@ enum mics_status mics_device_new_host(unsigned threads, struct mics_device **out
         free(device);
         return mics_err_set(err, MICS_ERR_NOMEM, "host: cannot start %u compute threads", threads);
     }
+    device->base.has_bf16 = mics_onednn_has_bf16(mics_pool_onednn(device->pool));
     pthread_mutex_init(&device->lock, NULL);
     if (openblas_set_num_threads)
         openblas_set_num_threads(1); /* the pool is what runs in parallel */

@@ -117,6 +117,22 @@ static void the_snapshot_is_a_replicas_part_of_the_shard(void)
     CHECK_INT(mics_memory_total(&memory, &topology), memory.arena_bytes + memory.workspace_bytes);
 }
 
+/* Only for bf16 on hosts that multiply it in hardware. */
+static void check_onednn_bytes(struct mics_topology topology, struct mics_plan_choice choice)
+{
+    const uint64_t without = 1000000 + MICS_TRAINING_PROCESS_BYTES;
+
+    strcpy(topology.flops_dtype, "bf16");
+    CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
+    CHECK_INT(memory.process_bytes, without);
+    choice.dtype = MICS_BF16;
+    CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
+    CHECK_INT(memory.process_bytes, without + MICS_ONEDNN_BYTES);
+    strcpy(topology.flops_dtype, "f32");
+    CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
+    CHECK_INT(memory.process_bytes, without);
+}
+
 /* A reduce-scatter of two ranks receives half of 10112 fp32 values; of the second hop one rank has
  * a quarter, or 512 KiB of a large unit. */
 static void a_host_has_the_process_and_staging_beside_the_arena(void)
@@ -135,6 +151,7 @@ static void a_host_has_the_process_and_staging_beside_the_arena(void)
     fake_model_init(&fake, 3, 2000000, 7001, true);
     CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);
     CHECK_INT(memory.workspace_bytes, fixed + 2 * 512 * 1024);
+    check_onednn_bytes(topology, choice);
     strcpy(topology.device, "NVIDIA H100");
     topology.nodes = topology.per_node = 2;
     CHECK_INT(mics_memory_compute_on(&topology, &fake.model, &choice, &memory, NULL), MICS_OK);

@@ -96,6 +96,18 @@ static void check_rates(const struct mics_topology *topology)
         CHECK(measured[kernel] == (kernel != MICS_K_CALL));
 }
 
+/* The type of the products that a probe of this machine's hosts times. */
+static const char *product_dtype(void)
+{
+    struct mics_device *device = NULL;
+
+    CHECK_INT(mics_device_new_host(1, &device, NULL), MICS_OK);
+    const bool has_bf16 = device && device->has_bf16;
+    if (device)
+        device->ops->free(device);
+    return has_bf16 ? "bf16" : "f32";
+}
+
 static void two_nodes_of_two_have_all_links_and_shapes(void)
 {
     json_t *doc = probe_threads(2, 2);
@@ -109,7 +121,7 @@ static void two_nodes_of_two_have_all_links_and_shapes(void)
     CHECK_STR(topology->name, "a");
     CHECK_STR(topology->source, "measured");
     CHECK_STR(topology->device, "host");
-    CHECK_STR(topology->flops_dtype, "f32");
+    CHECK_STR(topology->flops_dtype, product_dtype());
     CHECK_INT(topology->nodes * 10 + topology->per_node, 22);
     CHECK(topology->flops > 1e7 && topology->memory_bandwidth > 1e7);
     CHECK(topology->memory_bytes > 1 << 20);
