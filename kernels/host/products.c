@@ -3,8 +3,8 @@
  * products.c - matrix products in pieces, by OpenBLAS called single-threaded from the pool, or our
  * own.
  *
- * m or n is cut into pieces whose size is a function of the shape only, each one call: the result
- * does not depend on the number of threads. A bias, or what is added, is written into `out` first,
+ * The result is cut into pieces whose size is a function of the shape only, each one call: it does
+ * not depend on the number of threads. A bias, or what is added, is written into `out` first,
  * which costs no more than the zeros that the library would write there; the activation follows
  * while a piece is in the cache.
  *
@@ -26,6 +26,7 @@
 #include "host/vmath.h"
 
 #include <cblas.h>
+#include <math.h>
 #include <string.h>
 
 /*
@@ -341,20 +342,27 @@ static void product_mixed(const struct mics_op_matmul *args)
 
 /*
  * The product of an operation, cut into pieces.
+ *
+ * OpenBLAS packs both operands of each call: rows of a once for each column of pieces, columns of b
+ * once for each row of them. With pieces of m by n that is in proportion to 1 / m + 1 / n of the
+ * flops. So pieces are few and nearly square: with pieces of 64 to 128 columns of 1024 rows, packing
+ * took a fifth of the time of a Llama's products (docs/cpu.md).
  */
 
 #define PIECE_MULTIPLE 64
+#define PIECES_LEAST   8 /* for as many threads, unless they would be small */
 #define PIECES_MAX     64
 #define OWN_SIDE       256
 #define PIECE_FLOPS                                                                                \
     4e6 /* about 30 microseconds: for less, waking a thread costs more than it saves */
+#define LARGE_PIECE (512.0 * 512) /* elements of more pieces than the least */
 
 struct matmul {
     const struct mics_op_matmul *args;
-    uint32_t piece; /* rows or columns of one call */
-    bool rows;      /* m is cut, not n */
-    bool own;       /* by our own product */
-    bool mixed;     /* not all in fp32 */
+    uint32_t m, n;   /* of a piece; the last of a row or column may be smaller */
+    uint32_t across; /* pieces side by side */
+    bool own;        /* by our own product */
+    bool mixed;      /* not all in fp32 */
 };
 
 /* Whether OpenBLAS uses narrower vectors than this machine has. */
@@ -369,25 +377,60 @@ static bool library_is_behind(void)
     return false;
 }
 
-/* The side to cut: the larger; for our own product the side whose cut repeats no transposition,
- * unless it is short. */
-static bool cut_rows(const struct mics_op_matmul *args, bool own)
+/* The side that is cut for our own product: the larger, or the one whose cut repeats no
+ * transposition, unless that is short. */
+static bool own_cuts_rows(const struct mics_op_matmul *args)
 {
-    if (own && args->trans_a != args->trans_b && (args->trans_a ? args->m : args->n) >= OWN_SIDE)
+    if (args->trans_a != args->trans_b && (args->trans_a ? args->m : args->n) >= OWN_SIDE)
         return args->trans_a;
     return args->m >= args->n;
 }
 
-/* Rows or columns of each piece of a side. */
-static uint32_t piece_size(const struct mics_op_matmul *args, uint32_t side)
+/* Rows or columns of each of `pieces` of a side. */
+static uint32_t piece_size(uint32_t side, uint64_t pieces)
 {
-    double flops_each = 2.0 * args->m * args->n * args->k / side;
-    uint32_t piece = side / PIECES_MAX + 1;
+    return (uint32_t)mics_min_u64(mics_round_up(mics_ceil_div(side, pieces), PIECE_MULTIPLE), side);
+}
 
-    if (flops_each * piece < PIECE_FLOPS)
-        piece = flops_each * side <= PIECE_FLOPS ? side : (uint32_t)(PIECE_FLOPS / flops_each);
-    piece = (piece / PIECE_MULTIPLE + 1) * PIECE_MULTIPLE;
-    return piece < side ? piece : side;
+/* At least `pieces`, as far as the sides allow, of the shape that is packed least. */
+static void cut_both_sides(struct matmul *matmul, uint64_t pieces)
+{
+    double least = INFINITY;
+
+    for (uint64_t down = 1; down <= pieces; down++) {
+        const uint32_t m = piece_size(matmul->args->m, down);
+        const uint32_t n = piece_size(matmul->args->n, mics_ceil_div(pieces, down));
+        const double packing = 1.0 / m + 1.0 / n;
+
+        if (packing < least) {
+            least = packing;
+            matmul->m = m;
+            matmul->n = n;
+        }
+    }
+}
+
+static struct matmul cut_product(const struct mics_op_matmul *args)
+{
+    const double flops = 2.0 * args->m * args->n * args->k;
+    const bool mixed = args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
+    struct matmul matmul = {.args = args,
+                            .m = args->m,
+                            .n = args->n,
+                            .own = mixed || library_is_behind(),
+                            .mixed = mixed};
+    const double large = fmax(PIECES_LEAST, (double)args->m * args->n / LARGE_PIECE);
+    const double most = fmin(PIECES_MAX, matmul.own ? PIECES_MAX : large);
+    const double pieces = fmax(1, fmin(most, flops / PIECE_FLOPS));
+
+    if (!matmul.own)
+        cut_both_sides(&matmul, (uint64_t)pieces);
+    else if (own_cuts_rows(args))
+        matmul.m = piece_size(args->m, (uint64_t)pieces);
+    else
+        matmul.n = piece_size(args->n, (uint64_t)pieces);
+    matmul.across = (uint32_t)mics_ceil_div(args->n, matmul.n);
+    return matmul;
 }
 
 /* Initialise out, to which the product is added: add, bias, or zeros. */
@@ -469,18 +512,26 @@ static void multiply(const struct mics_op_matmul *args, bool own)
     finish(args);
 }
 
+/* A piece, or, of a product that is cut in one direction, some side by side as one. */
+static struct mics_op_matmul pieces_at(const struct matmul *matmul, uint64_t first, uint64_t count)
+{
+    const struct mics_op_matmul *args = matmul->args;
+    const bool down = matmul->across == 1;
+    const uint32_t row = (uint32_t)(first / matmul->across) * matmul->m;
+    const uint32_t column = (uint32_t)(first % matmul->across) * matmul->n;
+
+    return part_of(
+        args, row, (uint32_t)mics_min_u64(down ? count * matmul->m : matmul->m, args->m - row),
+        column, (uint32_t)mics_min_u64(down ? matmul->n : count * matmul->n, args->n - column));
+}
+
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
 {
     const struct matmul *matmul = context;
-    const struct mics_op_matmul *args = matmul->args;
-    uint32_t side = matmul->rows ? args->m : args->n;
-    uint64_t step = matmul->own ? end - begin : 1; /* our own needs no fixed pieces */
+    const uint64_t step = matmul->own ? end - begin : 1; /* our own needs no fixed pieces */
 
     for (uint64_t i = begin; i < end; i += step) {
-        uint32_t first = (uint32_t)i * matmul->piece;
-        uint32_t size = (uint32_t)mics_min_u64(step * matmul->piece, side - first);
-        struct mics_op_matmul part = matmul->rows ? part_of(args, first, size, 0, args->n)
-                                                  : part_of(args, 0, args->m, first, size);
+        const struct mics_op_matmul part = pieces_at(matmul, i, step);
 
         if (matmul->mixed)
             product_mixed(&part);
@@ -491,16 +542,11 @@ static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
 
 void mics_host_matmul(struct mics_pool *pool, const struct mics_op_matmul *args)
 {
-    const bool mixed = args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
-    struct matmul matmul = {.args = args, .own = mixed || library_is_behind(), .mixed = mixed};
-    uint32_t side;
-
     if (args->m == 0 || args->n == 0)
         return;
     if (openblas_get_num_threads() != 1)
         openblas_set_num_threads(1);
-    matmul.rows = cut_rows(args, matmul.own);
-    side = matmul.rows ? args->m : args->n;
-    matmul.piece = piece_size(args, side);
-    mics_pool_run(pool, mics_ceil_div(side, matmul.piece), 1, matmul_pieces, &matmul);
+    struct matmul matmul = cut_product(args);
+    mics_pool_run(pool, mics_ceil_div(args->m, matmul.m) * matmul.across, 1, matmul_pieces,
+                  &matmul);
 }
