@@ -5,8 +5,9 @@
  *
  * A block is BLOCK queries by as many keys. Inside a block the *queries* lie along the vectors:
  * scores are held as [key][query], so that the maxima and sums of the softmax run down columns,
- * without a sum across a vector, and keys and values are read in place, one number at a time; those
- * in bf16 are widened a block at a time.
+ * without a sum across a vector, and keys and values are read one number at a time. All rows of a
+ * block are copied to the thread's stack first, which widens those in bf16: in memory they are so
+ * far apart, often by a multiple of 1024 bytes, that the first cache cannot hold the block.
  */
 #include "host/kernels.h"
 #include "host/pool.h"
@@ -21,15 +22,22 @@
 #define BLOCK   64 /* queries, and keys, of a block */
 #define VECTORS (BLOCK / MICS_LANES)
 
+/* Rows of a block are an odd number of cache lines apart: a column of them is in as many sets of
+ * the first cache as there are rows. */
+#define LINE     16 /* floats */
+#define BLOCK_LD (BLOCK + LINE)
+#define HEAD_LD  (MICS_HOST_HEAD_MAX + LINE) /* the most */
+
 /* One head of one sequence. `query`, `key`, `value`: where it begins, in elements of qkv. Rows
- * of them are `ld` apart; of outputs, ld_out. Heads of a group have their keys and values in
+ * of them are `step` apart; of outputs, step_out. Heads of a group have their keys and values in
  * common. */
 struct head {
     const void *qkv;
     enum mics_dtype dtype;
     size_t query, key, value;
-    size_t ld, ld_out;
+    size_t step, step_out;
     uint32_t T, D;
+    uint32_t width, ld; /* D up to whole vectors; from one row of a block to the next */
     bool causal;
     const int32_t *targets; /* [T] of the sequence; NULL: it is one document */
 };
@@ -37,7 +45,7 @@ struct head {
 static inline struct head head_at(const void *qkv, enum mics_dtype dtype, uint32_t b, uint32_t h,
                                   uint32_t T, uint32_t H, uint32_t H_kv, uint32_t D)
 {
-    const size_t ld = ((size_t)H + 2 * (size_t)H_kv) * D, row = (size_t)b * T * ld;
+    const size_t step = ((size_t)H + 2 * (size_t)H_kv) * D, row = (size_t)b * T * step;
     const size_t key = row + ((size_t)H + h / (H / H_kv)) * D;
 
     return (struct head){
@@ -46,29 +54,13 @@ static inline struct head head_at(const void *qkv, enum mics_dtype dtype, uint32
         .query = row + (size_t)h * D,
         .key = key,
         .value = key + (size_t)H_kv * D,
-        .ld = ld,
-        .ld_out = (size_t)H * D,
+        .step = step,
+        .step_out = (size_t)H * D,
         .T = T,
         .D = D,
+        .width = (uint32_t)mics_round_up(D, MICS_LANES),
+        .ld = ((D + LINE - 1) / LINE | 1) * LINE,
     };
-}
-
-/* Up to BLOCK rows of D in fp32, `ld` apart. */
-struct rows {
-    const float *at;
-    size_t ld;
-};
-
-/* Rows from element `first` of `from` on: in place, or widened into `buffer` (a block by D). */
-static inline struct rows widen_rows(const void *from, size_t first, size_t ld, uint32_t rows,
-                                     uint32_t D, enum mics_dtype dtype, float *buffer)
-{
-    if (dtype != MICS_BF16)
-        return (struct rows){(const float *)from + first, ld};
-    for (uint32_t i = 0; i < rows; i++)
-        for (uint32_t d = 0; d < D; d++)
-            buffer[i * D + d] = mics_load_as(from, first + i * ld + d, MICS_BF16);
-    return (struct rows){buffer, D};
 }
 
 static inline uint32_t block_size(uint32_t T, uint32_t first)
@@ -76,27 +68,80 @@ static inline uint32_t block_size(uint32_t T, uint32_t first)
     return T - first < BLOCK ? T - first : BLOCK;
 }
 
-/* to[d][i] = scale * from[i][d] for `rows` rows of D; the block's other columns become 0. */
-static inline void transpose_in(float *to, struct rows from, uint32_t rows, uint32_t D, float scale)
+MICS_TYPED void pack_typed(float *to, const struct head *head, const void *from, size_t first,
+                           size_t step, uint32_t rows, float scale, const enum mics_dtype dtype)
 {
-    for (uint32_t d = 0; d < D; d++, to += BLOCK) {
-        for (uint32_t i = 0; i < rows; i++)
-            to[i] = scale * from.at[i * from.ld + d];
-        for (uint32_t i = rows; i < BLOCK; i++)
-            to[i] = 0;
+    const uint32_t D = head->D;
+
+    for (uint32_t i = 0; i < rows; i++, to += head->ld, first += step) {
+        uint32_t d = 0;
+
+        for (; d + MICS_LANES <= D; d += MICS_LANES)
+            mics_vstore(to + d, scale * mics_vload_as(from, first + d, dtype));
+        if (d < D)
+            mics_vstore(to + d, scale * mics_vload_part_as(from, first + d, D - d, dtype));
     }
 }
 
-/* to[first + i * ld + d] = from[d][i] for `rows` rows of D. */
-static inline void transpose_out(void *to, size_t first, size_t ld, const float *from,
-                                 uint32_t rows, uint32_t D, enum mics_dtype dtype)
+/* to[i][d] = scale * from[first + i * step + d] for `rows` rows of D; 0 up to the width. */
+static void pack(float *to, const struct head *head, const void *from, size_t first, size_t step,
+                 uint32_t rows, float scale)
 {
-    for (uint32_t i = 0; dtype == MICS_BF16 && i < rows; i++)
-        for (uint32_t d = 0; d < D; d++)
-            mics_store_as(to, first + i * ld + d, from[d * BLOCK + i], MICS_BF16);
-    for (uint32_t i = 0; dtype != MICS_BF16 && i < rows; i++)
-        for (uint32_t d = 0; d < D; d++)
-            mics_store_as(to, first + i * ld + d, from[d * BLOCK + i], MICS_F32);
+    if (head->dtype == MICS_BF16)
+        pack_typed(to, head, from, first, step, rows, scale, MICS_BF16);
+    else
+        pack_typed(to, head, from, first, step, rows, scale, MICS_F32);
+}
+
+/* The same of a block of queries or of gradients of outputs; rows that are missing are 0. */
+static void pack_block(float *to, const struct head *head, const void *from, size_t first,
+                       size_t step, uint32_t rows, float scale)
+{
+    pack(to, head, from, first, step, rows, scale);
+    memset(to + rows * head->ld, 0, (BLOCK - rows) * head->ld * sizeof(float));
+}
+
+MICS_TYPED void unpack_typed(void *to, const struct head *head, size_t first, size_t step,
+                             const float *from, uint32_t rows, const enum mics_dtype dtype)
+{
+    const uint32_t D = head->D;
+
+    for (uint32_t i = 0; i < rows; i++, from += head->ld, first += step) {
+        uint32_t d = 0;
+
+        for (; d + MICS_LANES <= D; d += MICS_LANES)
+            mics_vstore_as(to, first + d, mics_vload(from + d), dtype);
+        if (d < D)
+            mics_vstore_part_as(to, first + d, mics_vload(from + d), D - d, dtype);
+    }
+}
+
+/* to[first + i * step + d] = from[i][d] for `rows` rows of D. */
+static void unpack(void *to, const struct head *head, size_t first, size_t step, const float *from,
+                   uint32_t rows)
+{
+    if (head->dtype == MICS_BF16)
+        unpack_typed(to, head, first, step, from, rows, MICS_BF16);
+    else
+        unpack_typed(to, head, first, step, from, rows, MICS_F32);
+}
+
+/* to[d][i] = from[i][d], of a block of queries; to has rows of BLOCK_LD. */
+static void transpose_block(float *to, const float *from, const struct head *head)
+{
+    for (uint32_t i = 0; i < BLOCK; i += MICS_SQUARE)
+        for (uint32_t d = 0; d < head->width; d += MICS_SQUARE)
+            mics_transpose_square(to + d * BLOCK_LD + i, BLOCK_LD, from + i * head->ld + d,
+                                  head->ld);
+}
+
+/* The opposite. */
+static void transpose_back(float *to, const float *from, const struct head *head)
+{
+    for (uint32_t i = 0; i < BLOCK; i += MICS_SQUARE)
+        for (uint32_t d = 0; d < head->width; d += MICS_SQUARE)
+            mics_transpose_square(to + i * head->ld + d, head->ld, from + d * BLOCK_LD + i,
+                                  BLOCK_LD);
 }
 
 /* Keys of a block, from key `from` on, of one tile product: on the diagonal of a causal mask one
@@ -111,7 +156,7 @@ static inline void mask_diagonal(float *scores, uint32_t keys)
 {
     for (uint32_t j = 0; j < keys; j++)
         for (uint32_t i = j / MICS_LANES * MICS_LANES; i < j; i++)
-            scores[j * BLOCK + i] = -INFINITY;
+            scores[j * BLOCK_LD + i] = -INFINITY;
 }
 
 /*
@@ -146,7 +191,7 @@ static void hide_documents(float *scores, const uint32_t first[BLOCK], uint32_t 
     for (uint32_t j = 0; j < keys; j++)
         for (uint32_t i = 0; i < BLOCK; i++)
             if (key + j < first[i])
-                scores[j * BLOCK + i] = HIDDEN;
+                scores[j * BLOCK_LD + i] = HIDDEN;
 }
 
 /* Keys that a vector of queries sees of a block. */
@@ -164,13 +209,12 @@ static inline uint32_t keys_seen(bool diagonal, uint32_t keys, unsigned v)
 
 /* The state of one block of queries. */
 struct forward_block {
-    float query[MICS_HOST_HEAD_MAX * BLOCK]; /* [D][query], scaled */
-    float out[MICS_HOST_HEAD_MAX * BLOCK];   /* [D][query] */
-    float scores[BLOCK * BLOCK];             /* [key][query], then their exponentials */
-    float max[BLOCK], sum[BLOCK];            /* [query] */
-    uint32_t first[BLOCK];                   /* [query], key that it sees */
-    float wide[2]
-              [BLOCK * MICS_HOST_HEAD_MAX]; /* keys and values in bf16; before them the queries */
+    _Alignas(64) float query[MICS_HOST_HEAD_MAX * BLOCK_LD]; /* [D][query], scaled */
+    float out[MICS_HOST_HEAD_MAX * BLOCK_LD];                /* [D][query] */
+    float scores[BLOCK * BLOCK_LD];                          /* [key][query], exponentials */
+    float keys[BLOCK * HEAD_LD], values[BLOCK * HEAD_LD];    /* [key][D] */
+    float max[BLOCK], sum[BLOCK];                            /* [query] */
+    uint32_t first[BLOCK];                                   /* [query], key that it sees */
 };
 
 /* Exponentials of the scores of a column of vectors, in place; the maximum and the sum of its
@@ -182,11 +226,11 @@ static mics_vf softmax_column(struct forward_block *block, unsigned v, uint32_t 
     mics_vf old = mics_vload(block->max + v * MICS_LANES), max = old, sum = {0}, rescale;
 
     for (uint32_t j = 0; j < keys; j++)
-        max = mics_vmax(mics_vload(scores + j * BLOCK), max);
+        max = mics_vmax(mics_vload(scores + j * BLOCK_LD), max);
     for (uint32_t j = 0; j < keys; j++) {
-        mics_vf e = mics_vexp(mics_vload(scores + j * BLOCK) - max);
+        mics_vf e = mics_vexp(mics_vload(scores + j * BLOCK_LD) - max);
 
-        mics_vstore(scores + j * BLOCK, e);
+        mics_vstore(scores + j * BLOCK_LD, e);
         sum += e;
     }
     rescale = mics_vexp(old - max);
@@ -197,7 +241,7 @@ static mics_vf softmax_column(struct forward_block *block, unsigned v, uint32_t 
 }
 
 /* scores = k' q of a block of keys. */
-static void score_keys(struct forward_block *block, struct rows keys, uint32_t count, uint32_t D,
+static void score_keys(struct forward_block *block, const struct head *head, uint32_t count,
                        bool diagonal)
 {
     for (uint32_t from = 0, span; from < count; from += span) {
@@ -205,15 +249,15 @@ static void score_keys(struct forward_block *block, struct rows keys, uint32_t c
 
         span = span_of(diagonal, count, from);
         mics_tile_product(&(struct mics_tile){
-            .c = block->scores + from * BLOCK + column,
-            .a = keys.at + from * keys.ld,
+            .c = block->scores + from * BLOCK_LD + column,
+            .a = block->keys + from * head->ld,
             .b = block->query + column,
-            .row_step = keys.ld,
+            .row_step = head->ld,
             .depth_step = 1,
-            .ldb = BLOCK,
-            .ldc = BLOCK,
+            .ldb = BLOCK_LD,
+            .ldc = BLOCK_LD,
             .rows = span,
-            .depth = D,
+            .depth = head->D,
             .width = BLOCK - column,
         });
     }
@@ -222,7 +266,7 @@ static void score_keys(struct forward_block *block, struct rows keys, uint32_t c
 }
 
 /* out += v' p; the first block of keys writes. */
-static void add_values(struct forward_block *block, struct rows values, uint32_t count, uint32_t D,
+static void add_values(struct forward_block *block, const struct head *head, uint32_t count,
                        bool diagonal, bool first)
 {
     for (uint32_t from = 0, span; from < count; from += span) {
@@ -231,13 +275,13 @@ static void add_values(struct forward_block *block, struct rows values, uint32_t
         span = span_of(diagonal, count, from);
         mics_tile_product(&(struct mics_tile){
             .c = block->out + column,
-            .a = values.at + from * values.ld,
-            .b = block->scores + from * BLOCK + column,
+            .a = block->values + from * head->ld,
+            .b = block->scores + from * BLOCK_LD + column,
             .row_step = 1,
-            .depth_step = values.ld,
-            .ldb = BLOCK,
-            .ldc = BLOCK,
-            .rows = D,
+            .depth_step = head->ld,
+            .ldb = BLOCK_LD,
+            .ldc = BLOCK_LD,
+            .rows = head->D,
             .depth = span,
             .width = BLOCK - column,
             .add = !first || from > 0,
@@ -245,10 +289,10 @@ static void add_values(struct forward_block *block, struct rows values, uint32_t
     }
 }
 
-static struct rows rows_at(const struct head *head, size_t part, uint32_t t, uint32_t rows,
-                           float *buffer)
+/* Rows of keys, or of values, from position t on. */
+static void pack_rows(float *to, const struct head *head, size_t part, uint32_t t, uint32_t rows)
 {
-    return widen_rows(head->qkv, part + t * head->ld, head->ld, rows, head->D, head->dtype, buffer);
+    pack(to, head, head->qkv, part + t * head->step, head->step, rows, 1.0f);
 }
 
 /* `first`: nothing has been summed yet. */
@@ -258,24 +302,31 @@ static void attend_keys(struct forward_block *block, const struct head *head, ui
     uint32_t keys = block_size(head->T, key);
     bool diagonal = head->causal && key == query;
 
-    score_keys(block, rows_at(head, head->key, key, keys, block->wide[0]), keys, head->D, diagonal);
+    pack_rows(block->keys, head, head->key, key, keys);
+    score_keys(block, head, keys, diagonal);
     hide_documents(block->scores, block->first, key, keys);
     for (unsigned v = 0; v < VECTORS; v++) {
         mics_vf rescale = softmax_column(block, v, keys_seen(diagonal, keys, v));
         float *column = block->out + v * MICS_LANES;
 
-        for (uint32_t d = 0; !first && d < head->D; d++, column += BLOCK)
+        for (uint32_t d = 0; !first && d < head->D; d++, column += BLOCK_LD)
             mics_vstore(column, mics_vload(column) * rescale);
     }
-    add_values(block, rows_at(head, head->value, key, keys, block->wide[1]), keys, head->D,
-               diagonal, first);
+    pack_rows(block->values, head, head->value, key, keys);
+    add_values(block, head, keys, diagonal, first);
 }
 
-static void load_queries(struct forward_block *block, const struct head *head, uint32_t query,
-                         uint32_t rows)
+/* The queries [query, query + BLOCK) of a head, of which nothing has been summed. */
+static void start_block(struct forward_block *block, const struct head *head, uint32_t query)
 {
-    transpose_in(block->query, rows_at(head, head->query, query, rows, block->wide[0]), rows,
-                 head->D, 1.0f / sqrtf((float)head->D));
+    pack_block(block->keys, head, head->qkv, head->query + query * head->step, head->step,
+               block_size(head->T, query), 1.0f / sqrtf((float)head->D));
+    transpose_block(block->query, block->keys, head);
+    find_documents(block->first, head, query);
+    for (unsigned i = 0; i < BLOCK; i++) {
+        block->max[i] = -INFINITY;
+        block->sum[i] = 0;
+    }
 }
 
 /* Outputs, from element `first` of out on, and lse of queries [query, query + BLOCK) of a head. */
@@ -285,12 +336,7 @@ static void attend(const struct head *head, uint32_t query, void *out, size_t fi
     uint32_t rows = block_size(head->T, query);
     uint32_t stop = head->causal ? query + rows : head->T;
 
-    load_queries(&block, head, query, rows);
-    find_documents(block.first, head, query);
-    for (unsigned i = 0; i < BLOCK; i++) {
-        block.max[i] = -INFINITY;
-        block.sum[i] = 0;
-    }
+    start_block(&block, head, query);
     const uint32_t start = block.first[0] / BLOCK * BLOCK;
 
     for (uint32_t key = start; key < stop; key += BLOCK)
@@ -301,8 +347,9 @@ static void attend(const struct head *head, uint32_t query, void *out, size_t fi
         block.sum[i] = 1.0f / block.sum[i];
     for (uint32_t d = 0; d < head->D; d++)
         for (unsigned i = 0; i < BLOCK; i++)
-            block.out[d * BLOCK + i] *= block.sum[i];
-    transpose_out(out, first, head->ld_out, block.out, rows, head->D, head->dtype);
+            block.out[d * BLOCK_LD + i] *= block.sum[i];
+    transpose_back(block.keys, block.out, head);
+    unpack(out, head, first, head->step_out, block.keys, rows);
 }
 
 /* Work items are blocks of queries, grouped by head, the longest (last) block of a head first. */
@@ -321,7 +368,7 @@ static void attend_blocks(void *context, uint64_t begin, uint64_t end)
         if (args->targets)
             head.targets = args->targets + (size_t)b * args->T;
         attend(&head, query, args->out,
-               ((size_t)b * args->T + query) * head.ld_out + (size_t)h * args->D,
+               ((size_t)b * args->T + query) * head.step_out + (size_t)h * args->D,
                args->lse + ((size_t)b * args->H + h) * args->T + query);
     }
 }
@@ -343,85 +390,95 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
  *     dS     = P * (grad_out v' - delta)
  *     grad_q = scale dS k
  *     grad_k = scale dS' q
- * (Dao et al. 2022, appendix B.) The heads that share their keys are computed by one thread, one
- * head after another, by blocks of queries and, inside, blocks of keys: grad_q of the block is
- * held, grad_k and grad_v are added to in place, in a fixed order. 10 T T D flops per head, half of
- * that when causal.
+ * (Dao et al. 2022, appendix B.) In fp32 the heads that share their keys are computed by one
+ * thread, one head after another, by blocks of queries and, inside, blocks of keys: grad_q of the
+ * block is held, grad_k and grad_v are added to in place, in a fixed order. 10 T T D flops per head,
+ * half of that when causal.
  *
- * In bf16 a sum in place would be rounded at each addition. So there are two passes: by blocks of
+ * In bf16 a sum in place would be rounded at each addition, and a few groups of heads do not keep
+ * many threads busy. Then there are two passes, in which blocks are independent: by blocks of
  * queries for grad_q, then by blocks of keys, whose sums are held over all queries of all heads. 14
- * T T D flops.
+ * T T D flops. The order of every sum, and so each bit of a gradient in fp32, is the same in both.
  */
 
 /* One head of a gradient: its parts begin where those of struct head do. */
 struct grads {
     void *qkv;
-    const void *out; /* grad_out */
-    size_t at;       /* of the head in it, in elements */
+    const void *grad_out, *out;
+    size_t at; /* of the head in them, in elements */
     const float *lse;
     float *delta;
 };
 
-/* Sums of the gradients of a block of keys, in rows `ld` apart. */
+/* A head and its gradient. */
+struct pair {
+    struct head head;
+    struct grads grads;
+    bool first; /* of the heads that share its keys */
+};
+
+static struct pair pair_at(const struct mics_op_attention_grad *args, uint32_t b, uint32_t h)
+{
+    const size_t row = ((size_t)b * args->H + h) * args->T;
+    struct pair pair = {
+        .head = head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D),
+        .grads = {.qkv = args->grad_qkv,
+                  .grad_out = args->grad_out,
+                  .out = args->out,
+                  .at = ((size_t)b * args->T * args->H + h) * args->D,
+                  .lse = args->lse + row,
+                  .delta = args->delta + row},
+        .first = h % (args->H / args->H_kv) == 0,
+    };
+
+    pair.head.causal = args->causal;
+    if (args->targets)
+        pair.head.targets = args->targets + (size_t)b * args->T;
+    return pair;
+}
+
+/* Sums of the gradients of a block of keys, in rows `ld` apart. `first`: they are not set yet. */
 struct sums {
     float *key, *value;
     size_t ld;
+    bool first;
 };
 
 /* The state of one block of queries. */
 struct grad_block {
-    float query_t[MICS_HOST_HEAD_MAX * BLOCK]; /* [D][query], scaled */
-    float out_t[MICS_HOST_HEAD_MAX * BLOCK];   /* [D][query], of grad_out */
-    float query[BLOCK * MICS_HOST_HEAD_MAX];   /* [query][width], scaled; width is D padded */
-    float out[BLOCK * MICS_HOST_HEAD_MAX];     /* [query][width], of grad_out */
-    float grad_t[MICS_HOST_HEAD_MAX * BLOCK];  /* [D][query], of grad_q */
-    float grad[BLOCK * MICS_HOST_HEAD_MAX];    /* [key][width], of grad_k or grad_v */
-    float p[BLOCK * BLOCK], ds[BLOCK * BLOCK]; /* [key][query] */
-    float wide[2][BLOCK * MICS_HOST_HEAD_MAX]; /* rows widened from bf16 */
-    float lse[BLOCK], delta[BLOCK];            /* [query] */
-    uint32_t first[BLOCK];                     /* [query], key that it sees */
-    uint32_t rows, width;
+    _Alignas(64) float query_t[MICS_HOST_HEAD_MAX * BLOCK_LD]; /* [D][query], scaled */
+    float out_t[MICS_HOST_HEAD_MAX * BLOCK_LD];                /* [D][query], of grad_out */
+    float query[BLOCK * HEAD_LD];                              /* [query][D], scaled */
+    float out[BLOCK * HEAD_LD];                                /* [query][D], of grad_out */
+    float grad_t[MICS_HOST_HEAD_MAX * BLOCK_LD];               /* [D][query], of grad_q */
+    float grad[BLOCK * HEAD_LD];                               /* of grad_k, grad_v or grad_q */
+    float keys[BLOCK * HEAD_LD], values[BLOCK * HEAD_LD];      /* [key][D] */
+    float p[BLOCK * BLOCK_LD], ds[BLOCK * BLOCK_LD];           /* [key][query] */
+    float lse[BLOCK], delta[BLOCK];                            /* [query] */
+    uint32_t first[BLOCK];                                     /* [query], key that it sees */
+    uint32_t rows;
     float scale;
 };
 
-/* to[i][width] = scale * from[i][D], the rest 0. */
-static void copy_rows(float *to, uint32_t width, struct rows from, uint32_t rows, uint32_t D,
-                      float scale)
+/* What both passes need of queries [query, query + BLOCK); delta has been computed. */
+static void load_block(struct grad_block *block, const struct pair *pair, uint32_t query)
 {
-    for (uint32_t i = 0; i < rows; i++, to += width, from.at += from.ld)
-        for (uint32_t d = 0; d < width; d++)
-            to[d] = d < D ? scale * from.at[d] : 0;
-}
-
-static void add_rows(float *to, size_t ld, const float *from, uint32_t width, uint32_t rows,
-                     uint32_t D)
-{
-    for (uint32_t i = 0; i < rows; i++, to += ld, from += width)
-        for (uint32_t d = 0; d < D; d++)
-            to[d] += from[d];
-}
-
-static void load_block(struct grad_block *block, const struct head *head, const struct grads *grads,
-                       uint32_t query)
-{
-    const uint32_t D = head->D, rows = block_size(head->T, query);
-    const struct rows from = widen_rows(head->qkv, head->query + query * head->ld, head->ld, rows,
-                                        D, head->dtype, block->wide[0]);
-    const struct rows out = widen_rows(grads->out, grads->at + query * head->ld_out, head->ld_out,
-                                       rows, D, head->dtype, block->wide[1]);
+    const struct head *head = &pair->head;
+    const struct grads *grads = &pair->grads;
+    const uint32_t rows = block_size(head->T, query);
 
     block->rows = rows;
-    block->width = (D + MICS_LANES - 1) / MICS_LANES * MICS_LANES;
-    block->scale = 1.0f / sqrtf((float)D);
-    transpose_in(block->query_t, from, rows, D, block->scale);
-    transpose_in(block->out_t, out, rows, D, 1.0f);
-    copy_rows(block->query, block->width, from, rows, D, block->scale);
-    copy_rows(block->out, block->width, out, rows, D, 1.0f);
-    memset(block->grad_t, 0, (size_t)D * BLOCK * sizeof(float));
+    block->scale = 1.0f / sqrtf((float)head->D);
+    pack_block(block->query, head, head->qkv, head->query + query * head->step, head->step, rows,
+               block->scale);
+    pack_block(block->out, head, grads->grad_out, grads->at + query * head->step_out,
+               head->step_out, rows, 1.0f);
+    transpose_block(block->query_t, block->query, head);
+    transpose_block(block->out_t, block->out, head);
     find_documents(block->first, head, query);
     for (uint32_t i = 0; i < BLOCK; i++) {
-        block->lse[i] = i < block->rows ? grads->lse[query + i] : 0;
-        block->delta[i] = i < block->rows ? grads->delta[query + i] : 0;
+        block->lse[i] = i < rows ? grads->lse[query + i] : 0;
+        block->delta[i] = i < rows ? grads->delta[query + i] : 0;
     }
 }
 
@@ -431,18 +488,19 @@ struct span {
 };
 
 /* to[key][query] = rows of `of` (keys or values) times with[D][query]. */
-static void score(const struct span *s, float *to, struct rows of, const float *with, uint32_t D)
+static void score(const struct span *s, float *to, const float *of, const float *with,
+                  const struct head *head)
 {
     mics_tile_product(&(struct mics_tile){
-        .c = to + s->from * BLOCK + s->column,
-        .a = of.at + s->from * of.ld,
+        .c = to + s->from * BLOCK_LD + s->column,
+        .a = of + s->from * head->ld,
         .b = with + s->column,
-        .row_step = of.ld,
+        .row_step = head->ld,
         .depth_step = 1,
-        .ldb = BLOCK,
-        .ldc = BLOCK,
+        .ldb = BLOCK_LD,
+        .ldc = BLOCK_LD,
         .rows = s->span,
-        .depth = D,
+        .depth = head->D,
         .width = BLOCK - s->column,
     });
 }
@@ -454,7 +512,7 @@ static void probabilities(struct grad_block *block, unsigned v, uint32_t keys)
     mics_vf lse = mics_vload(block->lse + v * MICS_LANES);
     mics_vf delta = mics_vload(block->delta + v * MICS_LANES);
 
-    for (uint32_t j = 0; j < keys; j++, p += BLOCK, ds += BLOCK) {
+    for (uint32_t j = 0; j < keys; j++, p += BLOCK_LD, ds += BLOCK_LD) {
         mics_vf e = mics_vexp(mics_vload(p) - lse);
 
         mics_vstore(p, e);
@@ -462,44 +520,80 @@ static void probabilities(struct grad_block *block, unsigned v, uint32_t keys)
     }
 }
 
-/* to[key][D] += of[key][query] rows[query][D] */
-static void add_product(struct grad_block *block, const struct span *s, float *to, size_t ld,
-                        const float *of, const float *rows, uint32_t D)
+/* to[key][D] += of[key][query] rows[query][D]. Rows of `to` that do not end with a whole vector get
+ * it from a product of their own. */
+static void add_product(struct grad_block *block, const struct span *s, const struct head *head,
+                        float *to, const struct sums *sums, const float *of, const float *rows)
 {
-    uint32_t width = block->width;
+    const bool whole = head->D == head->width;
 
+    to += s->from * sums->ld;
     mics_tile_product(&(struct mics_tile){
-        .c = block->grad,
-        .a = of + s->from * BLOCK + s->column,
-        .b = rows + s->column * width,
-        .row_step = BLOCK,
+        .c = whole ? to : block->grad,
+        .a = of + s->from * BLOCK_LD + s->column,
+        .b = rows + s->column * head->ld,
+        .row_step = BLOCK_LD,
         .depth_step = 1,
-        .ldb = width,
-        .ldc = width,
+        .ldb = head->ld,
+        .ldc = whole ? sums->ld : head->ld,
         .rows = s->span,
         .depth = block->rows - s->column,
-        .width = width,
+        .width = head->width,
+        .add = whole && !sums->first,
     });
-    add_rows(to + s->from * ld, ld, block->grad, width, s->span, D);
+    for (uint32_t i = 0; !whole && i < s->span; i++)
+        for (uint32_t d = 0; d < head->D; d++) {
+            const float one = block->grad[i * head->ld + d];
+
+            to[i * sums->ld + d] = sums->first ? one : to[i * sums->ld + d] + one;
+        }
 }
 
 /* grad_q += dS k */
-static void add_grad_query(struct grad_block *block, const struct span *s, struct rows keys,
-                           uint32_t D)
+static void add_grad_query(struct grad_block *block, const struct span *s, const struct head *head)
 {
     mics_tile_product(&(struct mics_tile){
         .c = block->grad_t + s->column,
-        .a = keys.at + s->from * keys.ld,
-        .b = block->ds + s->from * BLOCK + s->column,
+        .a = block->keys + s->from * head->ld,
+        .b = block->ds + s->from * BLOCK_LD + s->column,
         .row_step = 1,
-        .depth_step = keys.ld,
-        .ldb = BLOCK,
-        .ldc = BLOCK,
-        .rows = D,
+        .depth_step = head->ld,
+        .ldb = BLOCK_LD,
+        .ldc = BLOCK_LD,
+        .rows = head->D,
         .depth = s->span,
         .width = BLOCK - s->column,
         .add = true,
     });
+}
+
+/* P and dS of a block of queries and one of keys, which have been packed. */
+static void recompute(struct grad_block *block, const struct head *head, uint32_t query,
+                      uint32_t key)
+{
+    const uint32_t count = block_size(head->T, key);
+    const bool diagonal = head->causal && key == query;
+    struct span s = {0};
+
+    for (s.from = 0; s.from < count; s.from += s.span) {
+        s.span = span_of(diagonal, count, s.from);
+        s.column = diagonal ? s.from : 0;
+        score(&s, block->p, block->keys, block->query_t, head);
+        score(&s, block->ds, block->values, block->out_t, head);
+    }
+    if (diagonal)
+        mask_diagonal(block->p, count);
+    hide_documents(block->p, block->first, key, count);
+    for (unsigned v = 0; v < VECTORS; v++)
+        probabilities(block, v, keys_seen(diagonal, count, v));
+}
+
+static void pack_keys(struct grad_block *block, const struct head *head, uint32_t key)
+{
+    const uint32_t count = block_size(head->T, key);
+
+    pack_rows(block->keys, head, head->key, key, count);
+    pack_rows(block->values, head, head->value, key, count);
 }
 
 /* What a block of queries and one of keys give: to `sums`, unless NULL, and to grad_q if
@@ -507,70 +601,20 @@ static void add_grad_query(struct grad_block *block, const struct span *s, struc
 static void grad_keys(struct grad_block *block, const struct head *head, uint32_t query,
                       uint32_t key, const struct sums *sums, bool of_query)
 {
-    const uint32_t count = block_size(head->T, key), D = head->D;
-    const struct rows keys = widen_rows(head->qkv, head->key + key * head->ld, head->ld, count, D,
-                                        head->dtype, block->wide[0]);
-    const struct rows values = widen_rows(head->qkv, head->value + key * head->ld, head->ld, count,
-                                          D, head->dtype, block->wide[1]);
+    const uint32_t count = block_size(head->T, key);
     const bool diagonal = head->causal && key == query;
     struct span s = {0};
 
-    for (s.from = 0; s.from < count; s.from += s.span) {
-        s.span = span_of(diagonal, count, s.from);
-        s.column = diagonal ? s.from : 0;
-        score(&s, block->p, keys, block->query_t, D);
-        score(&s, block->ds, values, block->out_t, D);
-    }
-    if (diagonal)
-        mask_diagonal(block->p, count);
-    hide_documents(block->p, block->first, key, count);
-    for (unsigned v = 0; v < VECTORS; v++)
-        probabilities(block, v, keys_seen(diagonal, count, v));
+    recompute(block, head, query, key);
     for (s.from = 0; s.from < count; s.from += s.span) {
         s.span = span_of(diagonal, count, s.from);
         s.column = diagonal ? s.from : 0;
         if (sums) {
-            add_product(block, &s, sums->value, sums->ld, block->p, block->out, D);
-            add_product(block, &s, sums->key, sums->ld, block->ds, block->query, D);
+            add_product(block, &s, head, sums->value, sums, block->p, block->out);
+            add_product(block, &s, head, sums->key, sums, block->ds, block->query);
         }
         if (of_query)
-            add_grad_query(block, &s, keys, D);
-    }
-}
-
-static void zero_keys(const struct head *head, const struct grads *grads)
-{
-    float *key = (float *)grads->qkv + head->key, *value = (float *)grads->qkv + head->value;
-
-    for (uint32_t t = 0; t < head->T; t++) {
-        memset(key + t * head->ld, 0, head->D * sizeof(float));
-        memset(value + t * head->ld, 0, head->D * sizeof(float));
-    }
-}
-
-/* By blocks of queries: grad_q; in fp32 the others as well. */
-static void grad_head(const struct head *head, const struct grads *grads)
-{
-    const bool bf16 = head->dtype == MICS_BF16;
-    struct grad_block block;
-
-    for (uint32_t query = 0; query < head->T; query += BLOCK) {
-        load_block(&block, head, grads, query);
-        const uint32_t stop = head->causal ? query + block.rows : head->T;
-
-        for (uint32_t key = block.first[0] / BLOCK * BLOCK; key < stop; key += BLOCK) {
-            struct sums sums = {.ld = head->ld};
-
-            if (!bf16) {
-                sums.key = (float *)grads->qkv + head->key + key * head->ld;
-                sums.value = (float *)grads->qkv + head->value + key * head->ld;
-            }
-            grad_keys(&block, head, query, key, bf16 ? NULL : &sums, true);
-        }
-        for (size_t i = 0; i < (size_t)head->D * BLOCK; i++)
-            block.grad_t[i] *= block.scale;
-        transpose_out(grads->qkv, head->query + query * head->ld, head->ld, block.grad_t,
-                      block.rows, head->D, head->dtype);
+            add_grad_query(block, &s, head);
     }
 }
 
@@ -589,113 +633,149 @@ MICS_TYPED float row_product(const void *a, const void *b, size_t at, uint32_t D
     return rest;
 }
 
-/* delta[t] = sum over d of grad_out * out */
-static void row_products(const struct grads *grads, const void *out, const struct head *head)
+/* delta[t] = sum over d of grad_out * out, of a block of queries. */
+static void row_products(const struct pair *pair, uint32_t query)
 {
-    size_t at = grads->at;
+    const struct grads *grads = &pair->grads;
+    const uint32_t D = pair->head.D, rows = block_size(pair->head.T, query);
+    size_t at = grads->at + query * pair->head.step_out;
 
-    for (uint32_t t = 0; t < head->T; t++, at += head->ld_out)
-        grads->delta[t] = head->dtype == MICS_BF16
-                              ? row_product(grads->out, out, at, head->D, MICS_BF16)
-                              : row_product(grads->out, out, at, head->D, MICS_F32);
+    for (uint32_t t = query; t < query + rows; t++, at += pair->head.step_out)
+        grads->delta[t] = pair->head.dtype == MICS_BF16
+                              ? row_product(grads->grad_out, grads->out, at, D, MICS_BF16)
+                              : row_product(grads->grad_out, grads->out, at, D, MICS_F32);
 }
 
-/* A head and its gradient. */
-struct pair {
-    struct head head;
-    struct grads grads;
-};
-
-static struct pair pair_at(const struct mics_op_attention_grad *args, uint32_t b, uint32_t h)
+/* The first block of queries that sees a block of keys, of the first head, sets its sums. */
+static bool sets_sums(const struct pair *pair, uint32_t query, uint32_t key)
 {
-    const size_t row = ((size_t)b * args->H + h) * args->T;
-    struct pair pair = {
-        .head = head_at(args->qkv, args->dtype, b, h, args->T, args->H, args->H_kv, args->D),
-        .grads = {.qkv = args->grad_qkv,
-                  .out = args->grad_out,
-                  .at = ((size_t)b * args->T * args->H + h) * args->D,
-                  .lse = args->lse + row,
-                  .delta = args->delta + row},
-    };
-
-    pair.head.causal = args->causal;
-    if (args->targets)
-        pair.head.targets = args->targets + (size_t)b * args->T;
-    return pair;
+    return pair->first && query == (pair->head.causal ? key : 0);
 }
 
-struct key_sums {
-    float key[BLOCK * MICS_HOST_HEAD_MAX], value[BLOCK * MICS_HOST_HEAD_MAX]; /* [key][D] */
-};
-
-static void store_sums(const struct pair *pair, uint32_t key, const struct key_sums *sums)
+/* delta and grad_q of a block of queries; if `of_keys`, what they give to grad_k and grad_v as well,
+ * in fp32. */
+static void grad_queries(struct grad_block *block, const struct pair *pair, uint32_t query,
+                         bool of_keys)
 {
     const struct head *head = &pair->head;
-    const size_t at = key * head->ld;
 
-    for (uint32_t i = 0; i < block_size(head->T, key); i++)
-        for (uint32_t d = 0; d < head->D; d++) {
-            const size_t to = at + i * head->ld + d;
+    row_products(pair, query);
+    load_block(block, pair, query);
+    memset(block->grad_t, 0, (size_t)head->width * BLOCK_LD * sizeof(float));
+    const uint32_t stop = head->causal ? query + block->rows : head->T;
 
-            mics_store_as(pair->grads.qkv, head->key + to, sums->key[i * head->D + d], MICS_BF16);
-            mics_store_as(pair->grads.qkv, head->value + to, sums->value[i * head->D + d],
-                          MICS_BF16);
-        }
-}
+    for (uint32_t key = block->first[0] / BLOCK * BLOCK; key < stop; key += BLOCK) {
+        float *const row = (float *)pair->grads.qkv + key * head->step;
+        const struct sums sums = {.key = row + head->key,
+                                  .value = row + head->value,
+                                  .ld = head->step,
+                                  .first = sets_sums(pair, query, key)};
 
-/* grad_k and grad_v in bf16 of a group of heads, from head h of sequence b on. */
-static void grad_shared_keys(const struct mics_op_attention_grad *args, uint32_t b, uint32_t h)
-{
-    const uint32_t group = args->H / args->H_kv;
-    struct key_sums held;
-    struct sums sums = {held.key, held.value, args->D};
-    struct grad_block block;
-
-    for (uint32_t key = 0; key < args->T; key += BLOCK) {
-        const struct pair first = pair_at(args, b, h);
-
-        memset(&held, 0, sizeof held);
-        for (uint32_t i = 0; i < group; i++) {
-            const struct pair pair = pair_at(args, b, h + i);
-
-            for (uint32_t query = args->causal ? key : 0; query < args->T; query += BLOCK) {
-                load_block(&block, &pair.head, &pair.grads, query);
-                if (block.first[0] >= key + BLOCK)
-                    break; /* these queries, and later ones, are of later documents */
-                grad_keys(&block, &pair.head, query, key, &sums, false);
-            }
-        }
-        store_sums(&first, key, &held);
+        pack_keys(block, head, key);
+        grad_keys(block, head, query, key, of_keys ? &sums : NULL, true);
     }
+    for (size_t i = 0; i < (size_t)head->D * BLOCK_LD; i++)
+        block->grad_t[i] *= block->scale;
+    transpose_back(block->grad, block->grad_t, head);
+    unpack(pair->grads.qkv, head, head->query + query * head->step, head->step, block->grad,
+           block->rows);
 }
 
+/* By groups of heads: everything, in fp32. */
 static void grad_groups(void *context, uint64_t begin, uint64_t end)
 {
     const struct mics_op_attention_grad *args = context;
     const uint32_t group = args->H / args->H_kv;
+    struct grad_block block;
+
+    for (uint64_t i = begin * group; i < end * group; i++) {
+        const struct pair pair = pair_at(args, (uint32_t)(i / args->H), (uint32_t)(i % args->H));
+
+        for (uint32_t query = 0; query < args->T; query += BLOCK)
+            grad_queries(&block, &pair, query, true);
+    }
+}
+
+/* By blocks of queries, the longest (last) one of a head first: delta and grad_q. */
+static void grad_query_blocks(void *context, uint64_t begin, uint64_t end)
+{
+    const struct mics_op_attention_grad *args = context;
+    const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
+    struct grad_block block;
 
     for (uint64_t i = begin; i < end; i++) {
-        const uint32_t b = (uint32_t)(i / args->H_kv), h = (uint32_t)(i % args->H_kv) * group;
+        const uint64_t head = i / blocks;
+        const struct pair pair =
+            pair_at(args, (uint32_t)(head / args->H), (uint32_t)(head % args->H));
 
-        for (uint32_t j = 0; j < group; j++) {
-            const struct pair pair = pair_at(args, b, h + j);
-
-            if (j == 0 && args->dtype != MICS_BF16)
-                zero_keys(&pair.head, &pair.grads);
-            row_products(&pair.grads, args->out, &pair.head);
-            grad_head(&pair.head, &pair.grads);
-        }
-        if (args->dtype == MICS_BF16)
-            grad_shared_keys(args, b, h);
+        grad_queries(&block, &pair, (uint32_t)(blocks - 1 - i % blocks) * BLOCK, false);
     }
+}
+
+/* grad_k and grad_v of a block of keys of a group of heads, from head h of sequence b on. */
+static void grad_key_block(struct grad_block *block, const struct mics_op_attention_grad *args,
+                           uint32_t b, uint32_t h, uint32_t key)
+{
+    float held[2][BLOCK * HEAD_LD];
+    struct pair pair = pair_at(args, b, h);
+    const struct head *head = &pair.head;
+    const uint32_t count = block_size(args->T, key), group = args->H / args->H_kv;
+    const size_t to = key * head->step;
+
+    pack_keys(block, head, key);
+    for (uint32_t i = 0; i < group; i++) {
+        pair = pair_at(args, b, h + i);
+        for (uint32_t query = args->causal ? key : 0; query < args->T; query += BLOCK) {
+            load_block(block, &pair, query);
+            if (block->first[0] >= key + BLOCK)
+                break; /* these queries, and later ones, are of later documents */
+            grad_keys(block, head, query, key,
+                      &(struct sums){held[0], held[1], head->ld, sets_sums(&pair, query, key)},
+                      false);
+        }
+    }
+    unpack(args->grad_qkv, head, head->key + to, head->step, held[0], count);
+    unpack(args->grad_qkv, head, head->value + to, head->step, held[1], count);
+}
+
+/* By blocks of keys, the first of a group, which all queries see, first. */
+static void grad_key_blocks(void *context, uint64_t begin, uint64_t end)
+{
+    const struct mics_op_attention_grad *args = context;
+    const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
+    const uint32_t group = args->H / args->H_kv;
+    struct grad_block block;
+
+    for (uint64_t i = begin; i < end; i++) {
+        const uint64_t of = i / blocks;
+
+        grad_key_block(&block, args, (uint32_t)(of / args->H_kv),
+                       (uint32_t)(of % args->H_kv) * group, (uint32_t)(i % blocks) * BLOCK);
+    }
+}
+
+/* Whether one pass by groups is faster than two passes with 1.4 times the flops: if all threads have
+ * groups. */
+static bool one_pass(const struct mics_pool *pool, uint64_t groups, enum mics_dtype dtype)
+{
+    const uint64_t threads = mics_pool_threads(pool);
+
+    return dtype != MICS_BF16 && mics_ceil_div(groups, threads) * threads * 10 <= groups * 14;
 }
 
 void mics_host_attention_grad(struct mics_pool *pool, const struct mics_op_attention_grad *args)
 {
-    uint64_t groups = (uint64_t)args->B * args->H_kv;
+    const uint64_t groups = (uint64_t)args->B * args->H_kv;
+    const uint64_t blocks = mics_ceil_div(args->T, BLOCK);
 
     assert(args->D <= MICS_HOST_HEAD_MAX && args->H % args->H_kv == 0);
     assert(args->causal || !args->targets);
-    if (groups > 0 && args->T > 0)
+    if (groups == 0 || args->T == 0)
+        return;
+    if (one_pass(pool, groups, args->dtype)) {
         mics_pool_run(pool, groups, 1, grad_groups, (void *)args);
+        return;
+    }
+    mics_pool_run(pool, blocks * args->B * args->H, 1, grad_query_blocks, (void *)args);
+    mics_pool_run(pool, blocks * groups, 1, grad_key_blocks, (void *)args);
 }

@@ -12,7 +12,7 @@
 #include "ops.h"
 
 /* The widest head (D) of the attention kernels, whose blocks are on the stacks of the pool's
- * threads: up to 700 KiB. */
+ * threads: up to 800 KiB. */
 #define MICS_HOST_HEAD_MAX MICS_HEAD_MAX
 
 #define MICS_HOST_KERNEL(KEY, name, gpu)                                                           \

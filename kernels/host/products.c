@@ -3,10 +3,10 @@
  * products.c - matrix products in pieces, by OpenBLAS or oneDNN called single-threaded from the
  * pool, or our own.
  *
- * m or n is cut into pieces whose size is a function of the shape only, each one call: the result
- * does not depend on the number of threads. For OpenBLAS a bias, or what is added, is written into
- * `out` first, which costs no more than the zeros that the library would write there; the
- * activation follows while a piece is in the cache.
+ * The result is cut into pieces whose size is a function of the shape only, each one call: it does
+ * not depend on the number of threads. For OpenBLAS a bias, or what is added, is written into `out`
+ * first, which costs no more than the zeros that the library would write there; the activation
+ * follows while a piece is in the cache.
  *
  * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
  * types, never from timings, so that all ranks and a resumed job do the same:
@@ -36,6 +36,7 @@
 #include "host/vmath.h"
 
 #include <cblas.h>
+#include <math.h>
 #include <string.h>
 
 /*
@@ -351,30 +352,37 @@ static void product_mixed(const struct mics_op_matmul *args)
 
 /*
  * The product of an operation, cut into pieces.
+ *
+ * OpenBLAS packs both operands of each call: rows of a once for each column of pieces, columns of b
+ * once for each row of them. With pieces of m by n that is in proportion to 1 / m + 1 / n of the
+ * flops. So pieces are few and nearly square: with pieces of 64 to 128 columns of 1024 rows, packing
+ * took a fifth of the time of a Llama's products (docs/cpu.md).
  */
 
 #define PIECE_MULTIPLE 64
+#define PIECES_LEAST   8 /* for as many threads, unless they would be small */
 #define OWN_SIDE       256
+#define LARGE_PIECE    (512.0 * 512) /* elements of more pieces than the least */
 
 /* How a method's products are cut. */
 static const struct cut {
-    double piece_flops;   /* about 30 microseconds: for less, waking a thread costs more than it
-                             saves */
-    uint32_t pieces_most; /* of a side */
+    double piece_flops; /* about 30 microseconds: for less, waking a thread costs more than it
+                         * saves */
+    double pieces_most;
 } cuts[] = {
     [MICS_PRODUCT_OPENBLAS] = {4e6, 64},
     [MICS_PRODUCT_OWN] = {4e6, 64},
     /* For matrix units. Each piece packs what is not cut: of a transposed a, rows. */
     [MICS_PRODUCT_ONEDNN] = {64e6, 64},
 };
-enum { PIECES_OF_TRANSPOSED = 16 }; /* by oneDNN */
+static const double pieces_of_transposed = 16; /* by oneDNN */
 
 struct matmul {
     const struct mics_op_matmul *args;
     struct mics_onednn *onednn;
     enum mics_product_method method;
-    uint32_t piece; /* rows or columns of one call */
-    bool rows;      /* m is cut, not n */
+    uint32_t m, n;   /* of a piece; the last of a row or column may be smaller */
+    uint32_t across; /* pieces side by side */
 };
 
 static bool is_mixed(const struct mics_op_matmul *args)
@@ -404,8 +412,8 @@ enum mics_product_method mics_product_method(struct mics_pool *pool,
     return MICS_PRODUCT_OWN;
 }
 
-/* The side to cut: the larger; for our own product the side whose cut repeats no transposition,
- * unless it is short; for oneDNN n where only b is packed, unless it is short. */
+/* The side to cut where only one is: the larger; for our own product the side whose cut repeats no
+ * transposition, unless it is short; for oneDNN n where only b is packed, unless it is short. */
 static bool cut_rows(const struct mics_op_matmul *args, enum mics_product_method method)
 {
     if (method == MICS_PRODUCT_OWN && args->trans_a != args->trans_b &&
@@ -416,20 +424,55 @@ static bool cut_rows(const struct mics_op_matmul *args, enum mics_product_method
     return args->m >= args->n;
 }
 
-/* Rows or columns of each piece of a side. */
-static uint32_t piece_size(const struct mics_op_matmul *args, enum mics_product_method method,
-                           uint32_t side)
+/* Rows or columns of each of `pieces` of a side. */
+static uint32_t piece_size(uint32_t side, uint64_t pieces)
 {
-    const struct cut *cut = &cuts[method];
-    const bool few = method == MICS_PRODUCT_ONEDNN && args->trans_a;
-    double flops_each = 2.0 * args->m * args->n * args->k / side;
-    uint32_t piece = side / (few ? PIECES_OF_TRANSPOSED : cut->pieces_most) + 1;
+    return (uint32_t)mics_min_u64(mics_round_up(mics_ceil_div(side, pieces), PIECE_MULTIPLE), side);
+}
 
-    if (flops_each * piece < cut->piece_flops)
-        piece = flops_each * side <= cut->piece_flops ? side
-                                                      : (uint32_t)(cut->piece_flops / flops_each);
-    piece = (piece / PIECE_MULTIPLE + 1) * PIECE_MULTIPLE;
-    return piece < side ? piece : side;
+/* At least `pieces`, as far as the sides allow, of the shape that is packed least. */
+static void cut_both_sides(struct matmul *matmul, uint64_t pieces)
+{
+    double least = INFINITY;
+
+    for (uint64_t down = 1; down <= pieces; down++) {
+        const uint32_t m = piece_size(matmul->args->m, down);
+        const uint32_t n = piece_size(matmul->args->n, mics_ceil_div(pieces, down));
+        const double packing = 1.0 / m + 1.0 / n;
+
+        if (packing < least) {
+            least = packing;
+            matmul->m = m;
+            matmul->n = n;
+        }
+    }
+}
+
+static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_matmul *args,
+                                 enum mics_product_method method)
+{
+    struct matmul matmul = {.args = args,
+                            .onednn = mics_pool_onednn(pool),
+                            .method = method,
+                            .m = args->m,
+                            .n = args->n};
+    double most = cuts[method].pieces_most;
+
+    if (method == MICS_PRODUCT_OPENBLAS)
+        most = fmin(most, fmax(PIECES_LEAST, (double)args->m * args->n / LARGE_PIECE));
+    else if (method == MICS_PRODUCT_ONEDNN && args->trans_a)
+        most = pieces_of_transposed;
+    const double flops = 2.0 * args->m * args->n * args->k;
+    const uint64_t pieces = (uint64_t)fmax(1, fmin(most, flops / cuts[method].piece_flops));
+
+    if (method == MICS_PRODUCT_OPENBLAS)
+        cut_both_sides(&matmul, pieces);
+    else if (cut_rows(args, method))
+        matmul.m = piece_size(args->m, pieces);
+    else
+        matmul.n = piece_size(args->n, pieces);
+    matmul.across = (uint32_t)mics_ceil_div(args->n, matmul.n);
+    return matmul;
 }
 
 /* Initialise out, to which the product is added: add, bias, or zeros. */
@@ -624,33 +667,22 @@ static void multiply(const struct mics_op_matmul *args, const struct matmul *mat
     finish(args);
 }
 
-static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_matmul *args,
-                                 enum mics_product_method method)
-{
-    struct matmul matmul = {.args = args,
-                            .onednn = mics_pool_onednn(pool),
-                            .method = method,
-                            .rows = cut_rows(args, method)};
-
-    matmul.piece = piece_size(args, method, matmul.rows ? args->m : args->n);
-    return matmul;
-}
-
-/* `count` pieces from piece `first` on. */
-static struct mics_op_matmul pieces_of(const struct matmul *matmul, uint64_t first, uint64_t count)
-{
-    const struct mics_op_matmul *args = matmul->args;
-    const uint32_t from = (uint32_t)first * matmul->piece;
-    const uint32_t side = matmul->rows ? args->m : args->n;
-    const uint32_t size = (uint32_t)mics_min_u64(count * matmul->piece, side - from);
-
-    return matmul->rows ? part_of(args, from, size, 0, args->n)
-                        : part_of(args, 0, args->m, from, size);
-}
-
 static uint64_t piece_count(const struct matmul *matmul)
 {
-    return mics_ceil_div(matmul->rows ? matmul->args->m : matmul->args->n, matmul->piece);
+    return mics_ceil_div(matmul->args->m, matmul->m) * matmul->across;
+}
+
+/* A piece, or, of a product that is cut in one direction, some side by side as one. */
+static struct mics_op_matmul pieces_at(const struct matmul *matmul, uint64_t first, uint64_t count)
+{
+    const struct mics_op_matmul *args = matmul->args;
+    const bool down = matmul->across == 1;
+    const uint32_t row = (uint32_t)(first / matmul->across) * matmul->m;
+    const uint32_t column = (uint32_t)(first % matmul->across) * matmul->n;
+
+    return part_of(
+        args, row, (uint32_t)mics_min_u64(down ? count * matmul->m : matmul->m, args->m - row),
+        column, (uint32_t)mics_min_u64(down ? matmul->n : count * matmul->n, args->n - column));
 }
 
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
@@ -660,7 +692,7 @@ static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
     const uint64_t step = matmul->method == MICS_PRODUCT_OWN ? end - begin : 1;
 
     for (uint64_t i = begin; i < end; i += step) {
-        const struct mics_op_matmul part = pieces_of(matmul, i, step);
+        const struct mics_op_matmul part = pieces_at(matmul, i, step);
 
         multiply(&part, matmul);
     }
@@ -692,7 +724,7 @@ enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct m
         return MICS_OK;
     const struct matmul matmul = cut_product(pool, args, method);
     for (uint64_t i = 0; i < piece_count(&matmul) && status == MICS_OK; i++) {
-        const struct mics_op_matmul part = pieces_of(&matmul, i, 1);
+        const struct mics_op_matmul part = pieces_at(&matmul, i, 1);
 
         status = prepare_piece(matmul.onednn, &part, mics_pool_threads(pool), err);
     }

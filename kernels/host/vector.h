@@ -13,6 +13,7 @@
 
 #include "dtype.h"
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -114,6 +115,37 @@ static inline float mics_vsum(mics_vf value)
         for (unsigned i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
     return lanes[0];
+}
+
+/* The side of a square that mics_transpose_square() takes; it divides MICS_LANES. */
+#define MICS_SQUARE (MICS_LANES < 8 ? MICS_LANES : 8)
+
+/* to[i][j] = from[j][i] */
+static inline void mics_transpose_square(float *to, size_t ld_to, const float *from, size_t ld_from)
+{
+#if defined(__AVX__)
+    __m256 row[8], pair[8], four[8];
+
+    for (unsigned i = 0; i < 8; i++)
+        row[i] = _mm256_loadu_ps(from + i * ld_from);
+    for (unsigned i = 0; i < 8; i += 2) {
+        pair[i] = _mm256_unpacklo_ps(row[i], row[i + 1]);
+        pair[i + 1] = _mm256_unpackhi_ps(row[i], row[i + 1]);
+    }
+    for (unsigned i = 0; i < 8; i += 4)
+        for (unsigned half = 0; half < 2; half++) {
+            four[i + 2 * half] = _mm256_shuffle_ps(pair[i + half], pair[i + 2 + half], 0x44);
+            four[i + 2 * half + 1] = _mm256_shuffle_ps(pair[i + half], pair[i + 2 + half], 0xee);
+        }
+    for (unsigned i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * ld_to, _mm256_permute2f128_ps(four[i], four[4 + i], 0x20));
+        _mm256_storeu_ps(to + (4 + i) * ld_to, _mm256_permute2f128_ps(four[i], four[4 + i], 0x31));
+    }
+#else
+    for (unsigned i = 0; i < MICS_SQUARE; i++)
+        for (unsigned j = 0; j < MICS_SQUARE; j++)
+            to[i * ld_to + j] = from[j * ld_from + i];
+#endif
 }
 
 typedef uint16_t mics_vh __attribute__((vector_size(2 * MICS_LANES)));

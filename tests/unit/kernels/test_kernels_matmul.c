@@ -9,8 +9,9 @@ struct shape {
 };
 
 static const struct shape shapes[] = {
-    {1, 1, 1},    {1, 33, 31},  {32, 1, 33},    {31, 32, 1},   {33, 31, 32}, {64, 64, 64},
-    {130, 7, 65}, {7, 300, 96}, {300, 200, 64}, {2, 500, 500}, {5, 4, 0},    {513, 130, 128},
+    {1, 1, 1},    {1, 33, 31},     {32, 1, 33},     {31, 32, 1},    {33, 31, 32},
+    {64, 64, 64}, {130, 7, 65},    {7, 300, 96},    {300, 200, 64}, {2, 500, 500},
+    {5, 4, 0},    {513, 130, 128}, {520, 330, 100},
 };
 
 #define SHAPES (sizeof(shapes) / sizeof(shapes[0]))
@@ -153,7 +154,7 @@ static void our_own_product_does_not_depend_on_how_it_is_cut(void)
  * passes. */
 static void a_fused_epilogue_equals_separate_passes(void)
 {
-    enum { M = 70, N = 131, K = 40, LD = 140 };
+    enum { M = 400, N = 331, K = 80, LD = 340 }; /* several pieces in both directions */
     float *a = random_floats(M * K, 1), *b = random_floats(K * N, 2),
           *add = random_floats(M * LD, 3);
     float *x = random_floats(M * LD, 4), *out = random_floats(M * LD, 4), *want;
