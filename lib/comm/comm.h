@@ -139,8 +139,9 @@ void mics_comm_group_end(struct mics_comm *comm);
 uint64_t mics_comm_all_reduce_sent(int size, int rank, uint64_t count, enum mics_dtype dtype);
 
 /* CPU time of this process for communication since its start: user time of the stream threads
- * inside collectives (copies, sums), user time of the thread that makes all MPI calls, and the time
- * of both in the kernel. 0 where a GPU communicates. Any thread. */
+ * inside collectives without MPI (copies and sums inside a node), user time of the thread that
+ * drives MPI (its calls, and the sums between nodes), and the time of both in the kernel. 0 where a
+ * GPU communicates. Any thread. */
 struct mics_comm_cpu {
     double own_s, mpi_s, kernel_s;
 };

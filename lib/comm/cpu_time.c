@@ -3,7 +3,8 @@
  * cpu_time.c - CPU time that communication takes.
  *
  * A thread can only ask for its own user and system time. So stream threads add what each of their
- * collectives took, and the progress thread publishes its total whenever a collective is complete.
+ * collectives took, and a thread that drives MPI adds what that took whenever a collective is
+ * complete.
  */
 #include "comm/cpu_time.h"
 
@@ -12,6 +13,9 @@
 #include <sys/resource.h>
 
 static atomic_uint_fast64_t streams_user_us, streams_system_us, mpi_user_us, mpi_system_us;
+
+/* Of this thread: until when its time was counted as MPI's, and how much in all. */
+static _Thread_local struct comm_thread_time mpi_until, mpi_total;
 
 static uint64_t microseconds(struct timeval time)
 {
@@ -26,25 +30,38 @@ static struct comm_thread_time own_time(void)
     return (struct comm_thread_time){microseconds(usage.ru_utime), microseconds(usage.ru_stime)};
 }
 
+static struct comm_thread_time difference(struct comm_thread_time a, struct comm_thread_time b)
+{
+    return (struct comm_thread_time){a.user_us - b.user_us, a.system_us - b.system_us};
+}
+
 struct comm_thread_time mics_comm_cpu_begin(void)
 {
-    return own_time();
+    return difference(own_time(), mpi_total);
 }
 
 void mics_comm_cpu_end(struct comm_thread_time begin)
 {
-    const struct comm_thread_time end = own_time();
+    const struct comm_thread_time took = difference(mics_comm_cpu_begin(), begin);
 
-    atomic_fetch_add(&streams_user_us, end.user_us - begin.user_us);
-    atomic_fetch_add(&streams_system_us, end.system_us - begin.system_us);
+    atomic_fetch_add(&streams_user_us, took.user_us);
+    atomic_fetch_add(&streams_system_us, took.system_us);
 }
 
-void mics_comm_cpu_publish(void)
+void mics_comm_cpu_begin_mpi(void)
 {
-    const struct comm_thread_time now = own_time();
+    mpi_until = own_time();
+}
 
-    atomic_store(&mpi_user_us, now.user_us);
-    atomic_store(&mpi_system_us, now.system_us);
+void mics_comm_cpu_count_mpi(void)
+{
+    const struct comm_thread_time now = own_time(), took = difference(now, mpi_until);
+
+    mpi_until = now;
+    mpi_total.user_us += took.user_us;
+    mpi_total.system_us += took.system_us;
+    atomic_fetch_add(&mpi_user_us, took.user_us);
+    atomic_fetch_add(&mpi_system_us, took.system_us);
 }
 
 struct mics_comm_cpu mics_comm_cpu_now(void)

@@ -51,6 +51,18 @@ setup_file()
     [ "$output" = "all well on 4 ranks" ]
 }
 
+@test "threads that wait for collectives hand MPI over to each other, one at a time" {
+    for ranks in 2 4; do
+        run -0 mpi "$ranks" "$comm" threads
+        [ "$output" = "all well on $ranks ranks" ]
+    done
+}
+
+@test "where MPI allows calls of one thread only, the progress thread makes all of them" {
+    run -0 mpi 3 "$comm" one-thread
+    [ "$output" = "all well on 3 ranks" ]
+}
+
 @test "the direct algorithm and copies between processes give the ring's bits and counts" {
     for ranks in 2 3 5 8; do
         run -0 mpi "$ranks" "$comm" routes

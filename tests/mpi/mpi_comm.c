@@ -2,8 +2,8 @@
 /*
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
- * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | routes | copies |
- * death | tuned | abort | fault | wait SECONDS | bench | world
+ * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | threads |
+ * one-thread | routes | copies | death | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm/mpi/mpi.h"
 #include "comm/staged.h"
@@ -166,6 +166,132 @@ static int check_delays(struct checker *c)
     check_two_at_once(c);
     return report(c);
 }
+
+#if MICS_HAVE_MPI
+/* In MPI's place, by its profiling interface. */
+static bool is_funneled; /* MPI allows calls of the thread that initialised it only */
+static pthread_t mpi_thread;
+static atomic_int callers;
+static atomic_bool line_is_down, is_misused;
+
+int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
+{
+    const int code = PMPI_Init_thread(argc, argv, required, provided);
+
+    mpi_thread = pthread_self();
+    if (is_funneled)
+        *provided = MPI_THREAD_FUNNELED;
+    return code;
+}
+
+static void enter_mpi(void)
+{
+    if (atomic_fetch_add(&callers, 1) > 0 ||
+        (is_funneled && !pthread_equal(pthread_self(), mpi_thread)))
+        atomic_store(&is_misused, true);
+}
+
+static int leave_mpi(int code)
+{
+    atomic_fetch_sub(&callers, 1);
+    return code;
+}
+
+int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    if (atomic_load(&line_is_down))
+        return MPI_ERR_OTHER;
+    enter_mpi();
+    return leave_mpi(PMPI_Isend(data, count, type, to, tag, comm, request));
+}
+
+int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
+{
+    enter_mpi();
+    return leave_mpi(PMPI_Test(request, done, status));
+}
+
+int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
+{
+    enter_mpi();
+    return leave_mpi(PMPI_Testall(count, requests, done, statuses));
+}
+
+int MPI_Iprobe(int from, int tag, MPI_Comm comm, int *found, MPI_Status *status)
+{
+    enter_mpi();
+    return leave_mpi(PMPI_Iprobe(from, tag, comm, found, status));
+}
+
+enum { THREADS = 4, ROUNDS = 150 };
+
+/* A thread and its communicator. */
+struct caller {
+    struct mics_comm *comm;
+    int index, wrong;
+};
+
+/* Gathers of 8 bytes to 200 KB, with pauses in which other threads wait alone. */
+static void *gather_in_turn(void *context)
+{
+    struct caller *caller = context;
+    const int size = caller->comm->size, rank = caller->comm->rank;
+    const size_t longest = 25000;
+    uint64_t *send = calloc(longest, sizeof *send);
+    uint64_t *recv = calloc(longest * (size_t)size, sizeof *recv);
+
+    for (int round = 0; round < ROUNDS; round++) {
+        const size_t count = round % 10 == caller->index ? longest : 1 + (size_t)round * 7 % 600;
+
+        for (size_t i = 0; i < count; i++)
+            send[i] = (uint64_t)(rank * 1000003 + round * 101 + caller->index) + i;
+        if (round % 13 == caller->index * 3 + rank % 2)
+            mics_sleep_s(0.002);
+        if (ops->all_gather_now(caller->comm, send, recv, count * sizeof *send, NULL) != MICS_OK)
+            caller->wrong++;
+        for (int from = 0; from < size; from++)
+            for (size_t i = 0; i < count; i++)
+                caller->wrong += recv[(size_t)from * count + i] !=
+                                 (uint64_t)(from * 1000003 + round * 101 + caller->index) + i;
+    }
+    free(send);
+    free(recv);
+    return NULL;
+}
+
+/* Threads that wait for collectives of their own hand MPI over to each other. */
+static int check_threads(struct checker *c)
+{
+    struct caller callers_of[THREADS] = {0};
+    pthread_t threads[THREADS];
+
+    setenv("MICS_NODE_COPY", "0", 1);
+    for (int i = 0; i < THREADS; i++) {
+        callers_of[i].index = i;
+        EXPECT(ops->split(c->world, 0, c->world->rank, c->world->rank, &callers_of[i].comm, NULL) ==
+                   MICS_OK,
+               "split");
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, gather_in_turn, &callers_of[i]);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        EXPECT(callers_of[i].wrong == 0, "thread %d: %d wrong", i, callers_of[i].wrong);
+        ops->free(callers_of[i].comm);
+    }
+    EXPECT(!atomic_load(&is_misused), "two threads called MPI at once, or the wrong one");
+    return report(c);
+}
+#else
+static bool is_funneled;
+
+static int check_threads(struct checker *c)
+{
+    (void)c;
+    return 2;
+}
+#endif
 
 /* Sums that round, of every kind, into `out` [3 * count * size]: what a route gives, bit for
  * bit. */
@@ -332,17 +458,6 @@ static int die_while_copying(struct checker *c)
 }
 
 #if MICS_HAVE_MPI
-static atomic_bool line_is_down;
-
-/* In MPI's place, by its profiling interface. */
-int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-              MPI_Request *request)
-{
-    if (atomic_load(&line_is_down))
-        return MPI_ERR_OTHER;
-    return PMPI_Isend(data, count, type, to, tag, comm, request);
-}
-
 /* Rank 1 cannot send: its collective fails, every later one fails too, and it aborts the job. */
 static int break_line(struct checker *c)
 {
@@ -473,6 +588,7 @@ int main(int argc, char **argv)
 
     if (!strcmp(what, "world"))
         return show_world();
+    is_funneled = !strcmp(what, "one-thread");
     if (mics_comm_new_mpi(&world, &err) != MICS_OK) {
         fprintf(stderr, "mpi_comm: %s\n", err.text);
         return 1;
@@ -495,6 +611,8 @@ int main(int argc, char **argv)
         code = check_staged(&c);
     else if (!strcmp(what, "delays"))
         code = check_delays(&c);
+    else if (!strcmp(what, "threads") || is_funneled)
+        code = check_threads(&c);
     else if (!strcmp(what, "routes"))
         code = check_routes(&c);
     else if (!strcmp(what, "copies"))

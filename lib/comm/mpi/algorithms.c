@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * algorithms.c - ring, tree and direct algorithms as state machines. Progress thread only.
+ * algorithms.c - ring, tree and direct algorithms as state machines. Driver only.
  *
  * Ring and tree are described in backend.h, halving for short data in halving.c.
  *

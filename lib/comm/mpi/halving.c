@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * halving.c - short collectives of a power of two of ranks, in log2(m) rounds. Progress thread
- * only.
+ * halving.c - short collectives of a power of two of ranks, in log2(m) rounds. Driver only.
  *
  * Halving and doubling are described in backend.h. In each round a rank exchanges one message with
  * one other rank, in which the pieces of all calls of the batch are packed: blocks need not be

@@ -3,7 +3,7 @@
  * heartbeat.c - status words of ranks.
  *
  * Once a second each rank sends its word to two receivers: the first and the last rank of the
- * launch, which are on different nodes if there are several. The progress thread sends them, so
+ * launch, which are on different nodes if there are several. The driver sends them, so
  * they continue while collectives hang, and they end when a process is stopped or its node is
  * disconnected. The sends are synchronous: one that does not complete shows the sender that its
  * receiver is gone.

@@ -2,14 +2,16 @@
 /*
  * mpi.h - internals of the MPI backend, shared by its files and tests.
  *
- * One thread of the process, the progress thread, makes all MPI calls from MPI_Init_thread to
- * MPI_Finalize. Other threads post requests and sleep until theirs is complete. A communicator is a
- * list of world ranks and a tag, over one duplicate of MPI_COMM_WORLD: splitting creates no MPI
- * communicator, so it does not block other traffic, and freeing is not collective. Collectives are
- * state machines over MPI_Isend and MPI_Irecv, so those of several communicators progress together.
+ * One thread of the process at a time drives: it makes all MPI calls. Threads post requests; one of
+ * those that wait drives until its own is complete, the others sleep. The progress thread calls
+ * MPI_Init_thread and MPI_Finalize, and drives now and then while nothing is in progress. A
+ * communicator is a list of world ranks and a tag, over one duplicate of MPI_COMM_WORLD: splitting
+ * creates no MPI communicator, so it does not block other traffic, and freeing is not collective.
+ * Collectives are state machines over MPI_Isend and MPI_Irecv, so those of several communicators
+ * progress together.
  *
  *   mpi.c         communicators: table, split, allocation
- *   thread.c      the progress thread
+ *   thread.c      requests, the driver and the progress thread
  *   algorithms.c  ring, tree and direct algorithms
  *   halving.c     halving and doubling of short data
  *   tune.c        selects between ring and direct by measurement
@@ -57,6 +59,7 @@ struct mpi_request {
     struct mpi_comm *comm;
     struct mpi_request *next;
     struct comm_sent sent;
+    pthread_cond_t changed; /* done, or the waiting thread can drive */
     bool done;
     enum mics_status status;
     struct mics_err err;
@@ -70,7 +73,7 @@ enum mpi_algorithm {
     MPI_ALGORITHM_EXCHANGE,
 };
 
-/* State of the request at the head of a communicator's queue. Progress thread only. */
+/* State of the request at the head of a communicator's queue. Driver only. */
 struct mpi_transfer {
     const struct comm_call *calls; /* [count] */
     int count;                     /* more than 1 only for the ring and halving */
@@ -116,7 +119,7 @@ struct mpi_comm {
     bool broken;               /* a transfer failed; messages of it may still be in flight */
     struct mpi_native *native; /* not NULL: a communicator of native.c */
 
-    /* Progress thread only. */
+    /* Driver only. */
     struct mpi_request *head, *tail; /* the head is in progress */
     struct mpi_comm *next_active;
     struct mpi_transfer transfer;
@@ -132,13 +135,13 @@ struct mpi_heartbeat {
 
     atomic_uint_fast64_t pending_since_us[2]; /* a send to a receiver; 0: none is pending */
 
-    /* Progress thread only. */
+    /* Driver only. */
     double next_poll_s, next_s[2];
     uint64_t words[2];
     MPI_Request sends[2];
 };
 
-/* The progress thread, shared by all communicators of the process. */
+/* MPI, the progress thread and the requests of all communicators of the process. */
 struct mpi_thread {
     struct mpi_heartbeat heartbeat;
     pthread_t id;
@@ -146,17 +149,22 @@ struct mpi_thread {
     int world_rank, world_size, node; /* node: lowest world rank on it */
     int *nodes;                       /* [world_size] of each rank */
     uint64_t next_tag, last_tag;
+    bool is_shared; /* any thread may drive; else only the progress thread */
 
-    pthread_mutex_t lock;    /* guards this group */
-    pthread_cond_t posted;   /* a request, stop or abort; on the monotonic clock */
-    pthread_cond_t complete; /* a request, or the start of MPI */
+    pthread_mutex_t lock;  /* guards this group */
+    pthread_cond_t posted; /* for the driver: a request or abort; on the monotonic clock */
+    pthread_cond_t idle;   /* for the progress thread: what it has to do; the same clock */
+    pthread_cond_t start;  /* of MPI */
     struct mpi_request *head, *tail;
-    bool started, stop, aborting;
+    bool is_driven, started, stop, aborting;
+    double moved_at;     /* the last time that a transfer moved; set when a driver ends */
+    double idle_until_s; /* how long the progress thread sleeps */
+    int crowded;         /* drives that are still to yield for a short time only */
     int abort_code;
     enum mics_status start_status;
     struct mics_err start_err;
 
-    /* Progress thread only. */
+    /* Driver only. */
     MPI_Comm world;
     struct mpi_comm *active; /* communicators with a request in progress */
 };
@@ -191,13 +199,13 @@ bool mics_mpi_halves(const struct mpi_comm *comm, const struct comm_call *calls,
 void mics_mpi_halving_begin(struct mpi_comm *comm);
 int mics_mpi_halving_progress(struct mpi_comm *comm, bool *moved, bool *done);
 
-/* heartbeat.c. progress: called often, in the progress thread. */
+/* heartbeat.c. progress: called often, by the driver. */
 extern const struct mics_comm_heartbeat_ops mics_mpi_heartbeat_ops;
 enum mics_status mics_mpi_heartbeat_init(struct mpi_thread *thread);
 void mics_mpi_heartbeat_fini(struct mpi_thread *thread);
 void mics_mpi_heartbeat_progress(struct mpi_thread *thread);
 
-/* native.c. One blocking call of MPI, in the progress thread; returns MPI's error code. */
+/* native.c. One blocking call of MPI, by the driver; returns MPI's error code. */
 int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call);
 
 /* node.c. Let the ranks copy from each other's memory if they are on one node and may; else

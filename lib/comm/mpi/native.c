@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * native.c - communicators whose requests the progress thread carries out with one blocking MPI
- * call.
+ * native.c - communicators whose requests the driver carries out with one blocking MPI call.
  *
- * The MPI communicator is created and freed on that thread as well: `action` selects what the next
- * request does.
+ * The driver creates and frees the MPI communicator as well: `action` selects what the next request
+ * does.
  */
 #include "comm/mpi/mpi.h"
 
@@ -22,7 +21,7 @@ bool mics_comm_has_native(const struct mics_comm *comm)
     return comm->size > 1 && comm->block == comm->rank && strcmp(comm->backend, "mpi") == 0;
 }
 
-/* In the progress thread --------------------------------------------------------------------- */
+/* In the driver ------------------------------------------------------------------------------ */
 
 static int create_comm(struct mpi_comm *comm)
 {

@@ -6,7 +6,7 @@
  * are, copies what it needs straight from the memory of the others (process_vm_readv(2)), and says
  * when it has finished, because only then may they change their data. Each byte is copied once.
  * Short data are posted themselves: two copies, but no system call and nothing to wait for at the
- * end. MPI and the progress thread take no part, and a rank that waits sleeps in the kernel
+ * end. MPI takes no part, and a rank that waits sleeps in the kernel
  * (futex(2)).
  *
  * Sums are taken in the order of the ring, the tree and the halving of backend.h, and the bytes

@@ -1,17 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * thread.c - the progress thread, which makes all MPI calls.
+ * thread.c - which thread calls MPI, and how it waits.
  *
- * While transfers are in progress it polls: a few times at full speed, then yielding the core, then
- * sleeping for a tenth of the time since anything last moved. Waiting so costs little CPU time and
- * delays a transfer by a tenth of its time at most. A new request ends the sleep. Without transfers
- * it still polls now and then, because MPI may not have sent yet what it has accepted.
+ * One thread at a time drives: it makes all MPI calls and progresses the transfers of all
+ * communicators. A thread that waits for its own request drives until the request is complete, if
+ * no other thread does: so a collective wakes no other thread. Then it leaves the rest to a thread
+ * that waits for one of the remaining requests. While no request is in progress, the progress
+ * thread drives now and then: for heartbeats, and because MPI may not have sent yet what it has
+ * accepted. If MPI allows calls from one thread only (MPI_THREAD_FUNNELED), the progress thread
+ * drives always.
+ *
+ * While transfers are in progress the driver polls: a few times at full speed, then yielding the
+ * core, then sleeping for a tenth of the time since anything last moved, or of the usual time
+ * between two messages. Waiting so costs little CPU time and delays a transfer by a tenth of its
+ * time at most. A new request ends the sleep. For short data it yields for longer, because waking
+ * up takes as long as their messages; but not where other threads compute on the core, for each
+ * yield then gives them a whole time slice.
  */
 #include "comm/mpi/mpi.h"
 
 #include "base/clock.h"
 #include "comm/cpu_time.h"
 
+#include <errno.h>
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,10 +31,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TIMER_SLACK_NS = 1000 }; /* the default, 50000, is longer than the shortest sleep */
+enum {
+    TIMER_SLACK_NS = 1000, /* the default, 50000, is longer than the shortest sleep */
+    SHORT_BYTES = 16384,   /* of one rank's data */
+    CROWDED_DRIVES = 16    /* without long yields, after one that took a time slice */
+};
 
 static const int spins = 5;
-static const double yield_s = 5e-6, sleep_min_s = 20e-6, sleep_max_s = 500e-6, idle_max_s = 20e-3;
+static const double yield_s = 5e-6, short_yield_s = 1e-3, time_slice_s = 300e-6;
+static const double sleep_min_s = 20e-6, sleep_max_s = 500e-6;
+static const double idle_min_s = 1e-3, idle_max_s = 20e-3; /* from one idle poll to the next */
 static const double abort_timeout_s = 3;
 
 /* MICS_ERR_COMM with "<what>: <text of MPI's error code>". */
@@ -70,11 +88,11 @@ static void complete_request(struct mpi_thread *thread, struct mpi_request *requ
     const enum mics_status status =
         code == MPI_SUCCESS ? MICS_OK : mpi_failure(&request->err, "MPI", code);
 
-    mics_comm_cpu_publish();
+    mics_comm_cpu_count_mpi();
     pthread_mutex_lock(&thread->lock);
     request->status = status;
     request->done = true;
-    pthread_cond_broadcast(&thread->complete);
+    pthread_cond_signal(&request->changed);
     pthread_mutex_unlock(&thread->lock);
 }
 
@@ -120,10 +138,130 @@ static bool progress_all(struct mpi_thread *thread)
     return moved;
 }
 
+/* Driving ------------------------------------------------------------------------------------ */
+
+/* Sleep until `seconds` have passed or `condition` is signalled. Returns whether they have passed.
+ * The lock is held. */
+static bool sleep_locked(struct mpi_thread *thread, pthread_cond_t *condition, double seconds)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)(seconds * 1e9);
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return pthread_cond_timedwait(condition, &thread->lock, &until) == ETIMEDOUT;
+}
+
+static bool has_posted(const struct mpi_thread *thread)
+{
+    return thread->head || thread->stop || thread->aborting;
+}
+
+/* How long a driver has waited. */
+struct waiting {
+    double moved_at;
+    double interval_s; /* usual time between two messages */
+    double yield_s;    /* for how long to yield before sleeping */
+    int polls;         /* since anything moved */
+    bool is_precise;   /* this thread's sleeps are */
+};
+
+static void note_move(struct waiting *waiting)
+{
+    const double now = mics_now_s();
+
+    if (waiting->polls > spins)
+        waiting->interval_s += (now - waiting->moved_at - waiting->interval_s) / 4;
+    waiting->moved_at = now;
+    waiting->polls = 0;
+}
+
+/* Transfers are in progress, but nothing has moved. The lock is held. */
+static void back_off(struct mpi_thread *thread, struct waiting *waiting)
+{
+    const double still_s = mics_now_s() - waiting->moved_at;
+
+    if (waiting->polls++ < spins)
+        return;
+    if (still_s < waiting->yield_s) {
+        pthread_mutex_unlock(&thread->lock);
+        sched_yield();
+        if (mics_now_s() - waiting->moved_at - still_s > time_slice_s) {
+            waiting->yield_s = 0;
+            thread->crowded = CROWDED_DRIVES;
+        }
+        pthread_mutex_lock(&thread->lock);
+        return;
+    }
+    if (!waiting->is_precise)
+        prctl(PR_SET_TIMERSLACK, (unsigned long)TIMER_SLACK_NS);
+    waiting->is_precise = true;
+
+    const double sleep_s = fmax(sleep_min_s, fmax(still_s, waiting->interval_s) / 10);
+
+    sleep_locked(thread, &thread->posted, fmin(sleep_s, sleep_max_s));
+}
+
+/* Wake a thread that can drive next. The lock is held. */
+static void hand_over(struct mpi_thread *thread)
+{
+    struct mpi_request *next = thread->active ? thread->active->head : thread->head;
+
+    if (thread->aborting || thread->stop)
+        pthread_cond_signal(&thread->idle);
+    else if (next && thread->is_shared)
+        pthread_cond_signal(&next->changed);
+    else if (thread->idle_until_s > thread->moved_at + 2 * idle_min_s)
+        pthread_cond_signal(&thread->idle); /* to poll earlier than that */
+}
+
+static bool is_short(const struct mpi_request *request)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < request->count; i++)
+        bytes += request->calls[i].bytes;
+    return bytes <= SHORT_BYTES;
+}
+
+/* Until `own` is complete or, if that is NULL, until no request is in progress; or until an abort
+ * is posted. The lock is held, and no other thread drives. */
+static void drive(struct mpi_thread *thread, const struct mpi_request *own)
+{
+    struct waiting waiting = {.moved_at = mics_now_s(), .yield_s = yield_s};
+
+    if (thread->crowded > 0)
+        thread->crowded--;
+    else if (own && is_short(own))
+        waiting.yield_s = short_yield_s;
+    thread->is_driven = true;
+    if (own)
+        mics_comm_cpu_begin_mpi();
+    while (!thread->aborting && (own ? !own->done : thread->active || thread->head)) {
+        bool moved = thread->head != NULL;
+
+        take_posted(thread);
+        pthread_mutex_unlock(&thread->lock);
+        moved |= progress_all(thread);
+        mics_mpi_heartbeat_progress(thread);
+        pthread_mutex_lock(&thread->lock);
+        if (moved)
+            note_move(&waiting);
+        else if (!has_posted(thread))
+            back_off(thread, &waiting);
+    }
+    mics_comm_cpu_count_mpi();
+    thread->moved_at = waiting.moved_at;
+    thread->is_driven = false;
+    hand_over(thread);
+}
+
 enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct comm_call *calls,
                                          int count, struct comm_sent *sent, struct mics_err *err)
 {
-    struct mpi_request request = {.calls = calls, .count = count, .comm = comm};
+    struct mpi_request request = {
+        .calls = calls, .count = count, .comm = comm, .changed = PTHREAD_COND_INITIALIZER};
     struct mpi_thread *thread = comm->thread;
 
     pthread_mutex_lock(&thread->lock);
@@ -132,10 +270,17 @@ enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct com
     else
         thread->head = &request;
     thread->tail = &request;
-    pthread_cond_signal(&thread->posted);
+    if (thread->is_driven)
+        pthread_cond_signal(&thread->posted);
+    else if (!thread->is_shared)
+        pthread_cond_signal(&thread->idle);
     while (!request.done)
-        pthread_cond_wait(&thread->complete, &thread->lock);
+        if (thread->is_shared && !thread->is_driven && !thread->aborting)
+            drive(thread, &request);
+        else
+            pthread_cond_wait(&request.changed, &thread->lock);
     pthread_mutex_unlock(&thread->lock);
+    pthread_cond_destroy(&request.changed);
     sent->bytes += request.sent.bytes;
     sent->net_bytes += request.sent.net_bytes;
     if (request.status != MICS_OK)
@@ -143,82 +288,39 @@ enum mics_status mics_mpi_thread_execute(struct mpi_comm *comm, const struct com
     return request.status;
 }
 
-/* The loop ----------------------------------------------------------------------------------- */
-
-/* Sleep until the time has passed or something is posted. The lock is held. */
-static void sleep_locked(struct mpi_thread *thread, double seconds)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)(seconds * 1e9);
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&thread->posted, &thread->lock, &until);
-}
-
-static bool has_posted(const struct mpi_thread *thread)
-{
-    return thread->head || thread->stop || thread->aborting;
-}
-
-/* Transfers are in progress, but nothing has moved in `polls` polls and `still_s` seconds. The lock
- * is held. */
-static void back_off(struct mpi_thread *thread, int polls, double still_s)
-{
-    if (polls < spins)
-        return;
-    if (still_s < yield_s) {
-        pthread_mutex_unlock(&thread->lock);
-        sched_yield();
-        pthread_mutex_lock(&thread->lock);
-        return;
-    }
-
-    const double sleep_s = still_s / 10 > sleep_min_s ? still_s / 10 : sleep_min_s;
-
-    sleep_locked(thread, sleep_s < sleep_max_s ? sleep_s : sleep_max_s);
-}
-
-/* No transfers. Probing for a message that is never sent makes MPI progress its own. The lock is
- * held. */
-static void idle(struct mpi_thread *thread, double still_s)
+/* Probing for a message that is never sent makes MPI progress its own. The lock is held, and no
+ * other thread drives. */
+static void poll_idle(struct mpi_thread *thread)
 {
     int found;
 
-    sleep_locked(thread, still_s < idle_max_s ? sleep_max_s + still_s / 10 : idle_max_s);
-    if (has_posted(thread))
-        return;
+    thread->is_driven = true;
     pthread_mutex_unlock(&thread->lock);
     MPI_Iprobe(thread->world_rank, 0, thread->world, &found, MPI_STATUS_IGNORE);
+    mics_mpi_heartbeat_progress(thread);
+    mics_comm_cpu_count_mpi();
     pthread_mutex_lock(&thread->lock);
+    thread->is_driven = false;
+    hand_over(thread);
 }
 
-/* Until a stop is posted and all requests are complete, or until an abort is posted. */
+/* In the progress thread, until a stop or an abort is posted. */
 static void serve(struct mpi_thread *thread)
 {
-    double moved_at = mics_now_s();
-    int polls = 0;
-
     pthread_mutex_lock(&thread->lock);
-    while (!thread->aborting && (thread->active || !thread->stop || thread->head)) {
-        bool moved = thread->head != NULL;
+    while (!thread->stop && !thread->aborting) {
+        const double now = mics_now_s(), still_s = now - thread->moved_at;
+        const double sleep_s = fmin(fmax(idle_min_s, still_s), idle_max_s);
 
-        take_posted(thread);
-        pthread_mutex_unlock(&thread->lock);
-        if (thread->active)
-            moved |= progress_all(thread);
-        mics_mpi_heartbeat_progress(thread);
-        pthread_mutex_lock(&thread->lock);
-        if (moved) {
-            moved_at = mics_now_s();
-            polls = 0;
-        } else if (thread->active && !has_posted(thread)) {
-            back_off(thread, polls++, mics_now_s() - moved_at);
-        } else if (!has_posted(thread)) {
-            idle(thread, mics_now_s() - moved_at);
-        }
+        thread->idle_until_s = now + sleep_s;
+        if (thread->head && !thread->is_shared)
+            drive(thread, NULL);
+        else if (sleep_locked(thread, &thread->idle, sleep_s) && !thread->is_driven &&
+                 mics_now_s() > thread->moved_at + idle_min_s)
+            poll_idle(thread);
     }
+    while (thread->is_driven)
+        pthread_cond_wait(&thread->idle, &thread->lock);
     pthread_mutex_unlock(&thread->lock);
 }
 
@@ -261,9 +363,10 @@ static enum mics_status start_mpi(struct mpi_thread *thread)
     if (used)
         return mics_err_set(&thread->start_err, MICS_ERR_ARG,
                             "MPI: this process has already used it");
-    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (code != MPI_SUCCESS)
         return mpi_failure(&thread->start_err, "MPI_Init_thread", code);
+    thread->is_shared = provided >= MPI_THREAD_SERIALIZED;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     code = MPI_Comm_dup(MPI_COMM_WORLD, &thread->world);
     if (code != MPI_SUCCESS)
@@ -286,7 +389,7 @@ static void *thread_main(void *context)
     pthread_mutex_lock(&thread->lock);
     thread->start_status = status;
     thread->started = true;
-    pthread_cond_broadcast(&thread->complete);
+    pthread_cond_signal(&thread->start);
     pthread_mutex_unlock(&thread->lock);
     if (status != MICS_OK)
         return NULL;
@@ -302,7 +405,8 @@ static void *thread_main(void *context)
 
 static void thread_free(struct mpi_thread *thread)
 {
-    pthread_cond_destroy(&thread->complete);
+    pthread_cond_destroy(&thread->start);
+    pthread_cond_destroy(&thread->idle);
     pthread_cond_destroy(&thread->posted);
     pthread_mutex_destroy(&thread->lock);
     free(thread->heartbeat.received);
@@ -321,8 +425,9 @@ static struct mpi_thread *thread_new(void)
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&thread->posted, &monotonic);
+    pthread_cond_init(&thread->idle, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    pthread_cond_init(&thread->complete, NULL);
+    pthread_cond_init(&thread->start, NULL);
     pthread_mutex_init(&thread->lock, NULL);
     return thread;
 }
@@ -342,7 +447,7 @@ enum mics_status mics_mpi_thread_start(struct mpi_thread **out, struct mics_err 
 
     pthread_mutex_lock(&thread->lock);
     while (!thread->started)
-        pthread_cond_wait(&thread->complete, &thread->lock);
+        pthread_cond_wait(&thread->start, &thread->lock);
     pthread_mutex_unlock(&thread->lock);
     if (thread->start_status != MICS_OK) {
         pthread_join(thread->id, NULL);
@@ -359,7 +464,7 @@ void mics_mpi_thread_stop(struct mpi_thread *thread)
 {
     pthread_mutex_lock(&thread->lock);
     thread->stop = true;
-    pthread_cond_signal(&thread->posted);
+    pthread_cond_signal(&thread->idle);
     pthread_mutex_unlock(&thread->lock);
     pthread_join(thread->id, NULL);
     thread_free(thread);
@@ -373,6 +478,7 @@ _Noreturn void mics_mpi_thread_abort(struct mpi_thread *thread, int code)
     thread->aborting = true;
     thread->abort_code = code;
     pthread_cond_signal(&thread->posted);
+    pthread_cond_signal(&thread->idle);
     pthread_mutex_unlock(&thread->lock);
     mics_sleep_s(abort_timeout_s);
     _exit(code);
