@@ -617,13 +617,23 @@ on_gpu() # options...
 
 @test "plan: ranks that compute on a host have no context and no communicators of NCCL" {
     mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=64 --json -o plan.json
-    jq '.topology | .device.name = "host"' plan.json >host.json
+    jq '.topology | .device.name = "host" | .device.flops_dtype = "f32"' plan.json >host.json
     mics-plan --model=gpt2-nano --global-batch=4 --seq=64 --tsv host.json >plan
     [ "$(field process plan)" = $(((16 << 20) + (2304 << 10))) ]
     [ "$(field workspace plan)" -lt $((2 << 20)) ]
     [ -z "$(field context plan)$(field communicators plan)" ]
     mics-plan --model=gpt2-nano --global-batch=4 --seq=64 --json host.json |
         jq -e '.memory | .context_bytes == 0 and .communicator_bytes == 0'
+}
+
+@test "plan: a host that multiplies bf16 in hardware is planned in bf16, with oneDNN in the process" {
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=64 --json -o plan.json
+    for type in f32 bf16; do
+        jq --arg type $type '.topology | .device.name = "host" | .device.flops_dtype = $type' plan.json >host.json
+        mics-plan --model=gpt2-nano --global-batch=4 --seq=64 --json host.json >$type.json
+        [ "$(jq -r .choice.dtype $type.json)" = $type ]
+    done
+    [ "$(jq -s '.[1].memory.process_bytes - .[0].memory.process_bytes' f32.json bf16.json)" = $((24 << 20)) ]
 }
 
 @test "plan: the context and communicators of a plan of version 1 are computed" {

@@ -5,8 +5,8 @@
  *
  * This program interposes malloc() and its relatives and counts the calls that are made during
  * steps, on any thread and by any library, except for what oneDNN allocates and frees in a call:
- * lists of its arguments, and the panels of some implementations. A primitive that is made in a step
- * would show in the page faults. These are those of the process.
+ * lists of its arguments, and the panels of some implementations. A primitive that is made in a
+ * step would show in the page faults. These are those of the process.
  */
 #include "cases.h"
 #include "one_core.h"
