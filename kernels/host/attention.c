@@ -392,8 +392,8 @@ void mics_host_attention(struct mics_pool *pool, const struct mics_op_attention 
  *     grad_k = scale dS' q
  * (Dao et al. 2022, appendix B.) In fp32 the heads that share their keys are computed by one
  * thread, one head after another, by blocks of queries and, inside, blocks of keys: grad_q of the
- * block is held, grad_k and grad_v are added to in place, in a fixed order. 10 T T D flops per head,
- * half of that when causal.
+ * block is held, grad_k and grad_v are added to in place, in a fixed order. 10 T T D flops per
+ * head, half of that when causal.
  *
  * In bf16 a sum in place would be rounded at each addition, and a few groups of heads do not keep
  * many threads busy. Then there are two passes, in which blocks are independent: by blocks of
@@ -652,8 +652,8 @@ static bool sets_sums(const struct pair *pair, uint32_t query, uint32_t key)
     return pair->first && query == (pair->head.causal ? key : 0);
 }
 
-/* delta and grad_q of a block of queries; if `of_keys`, what they give to grad_k and grad_v as well,
- * in fp32. */
+/* delta and grad_q of a block of queries; if `of_keys`, in fp32, also what they give to grad_k and
+ * grad_v. */
 static void grad_queries(struct grad_block *block, const struct pair *pair, uint32_t query,
                          bool of_keys)
 {
@@ -712,13 +712,19 @@ static void grad_query_blocks(void *context, uint64_t begin, uint64_t end)
     }
 }
 
+/* Sums that are held until they are rounded once. */
+struct key_sums {
+    float key[BLOCK * HEAD_LD], value[BLOCK * HEAD_LD]; /* [key][D] */
+};
+
 /* grad_k and grad_v of a block of keys of a group of heads, from head h of sequence b on. */
 static void grad_key_block(struct grad_block *block, const struct mics_op_attention_grad *args,
                            uint32_t b, uint32_t h, uint32_t key)
 {
-    float held[2][BLOCK * HEAD_LD];
     struct pair pair = pair_at(args, b, h);
     const struct head *head = &pair.head;
+    struct key_sums held;
+    struct sums sums = {.key = held.key, .value = held.value, .ld = head->ld};
     const uint32_t count = block_size(args->T, key), group = args->H / args->H_kv;
     const size_t to = key * head->step;
 
@@ -729,13 +735,12 @@ static void grad_key_block(struct grad_block *block, const struct mics_op_attent
             load_block(block, &pair, query);
             if (block->first[0] >= key + BLOCK)
                 break; /* these queries, and later ones, are of later documents */
-            grad_keys(block, head, query, key,
-                      &(struct sums){held[0], held[1], head->ld, sets_sums(&pair, query, key)},
-                      false);
+            sums.first = sets_sums(&pair, query, key);
+            grad_keys(block, head, query, key, &sums, false);
         }
     }
-    unpack(args->grad_qkv, head, head->key + to, head->step, held[0], count);
-    unpack(args->grad_qkv, head, head->value + to, head->step, held[1], count);
+    unpack(args->grad_qkv, head, head->key + to, head->step, held.key, count);
+    unpack(args->grad_qkv, head, head->value + to, head->step, held.value, count);
 }
 
 /* By blocks of keys, the first of a group, which all queries see, first. */
@@ -754,8 +759,8 @@ static void grad_key_blocks(void *context, uint64_t begin, uint64_t end)
     }
 }
 
-/* Whether one pass by groups is faster than two passes with 1.4 times the flops: if all threads have
- * groups. */
+/* Whether one pass by groups is faster than two passes with 1.4 times the flops: if there are
+ * groups for all threads. */
 static bool one_pass(const struct mics_pool *pool, uint64_t groups, enum mics_dtype dtype)
 {
     const uint64_t threads = mics_pool_threads(pool);

@@ -355,8 +355,8 @@ static void product_mixed(const struct mics_op_matmul *args)
  *
  * OpenBLAS packs both operands of each call: rows of a once for each column of pieces, columns of b
  * once for each row of them. With pieces of m by n that is in proportion to 1 / m + 1 / n of the
- * flops. So pieces are few and nearly square: with pieces of 64 to 128 columns of 1024 rows, packing
- * took a fifth of the time of a Llama's products (docs/cpu.md).
+ * flops. So pieces are few and nearly square: with 64 to 128 columns of 1024 rows, packing took a
+ * fifth of the time of a Llama's products (docs/cpu.md).
  */
 
 #define PIECE_MULTIPLE 64
