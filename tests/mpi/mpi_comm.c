@@ -212,12 +212,6 @@ int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
     return leave_mpi(PMPI_Test(request, done, status));
 }
 
-int MPI_Testall(int count, MPI_Request *requests, int *done, MPI_Status *statuses)
-{
-    enter_mpi();
-    return leave_mpi(PMPI_Testall(count, requests, done, statuses));
-}
-
 int MPI_Iprobe(int from, int tag, MPI_Comm comm, int *found, MPI_Status *status)
 {
     enter_mpi();

@@ -131,7 +131,6 @@ static bool finish_round(struct mpi_comm *comm)
     const int size = comm->base.comm.size;
     char *message = comm->staging + transfer->message_bytes;
 
-    transfer->request_count = 0;
     if (!transfer->reducing) {
         move_pieces(comm, partner_of(comm), message, STORE);
         transfer->distance /= 2;
@@ -158,15 +157,14 @@ static bool finish_round(struct mpi_comm *comm)
 
 int mics_mpi_halving_progress(struct mpi_comm *comm, bool *moved, bool *done)
 {
-    struct mpi_transfer *transfer = &comm->transfer;
-    int code = MPI_SUCCESS, complete = 0;
+    int code = MPI_SUCCESS;
+    bool complete = false;
 
     while (!*done) {
-        if (transfer->request_count == 0)
+        if (comm->transfer.request_count == 0)
             code = post_round(comm);
         if (code == MPI_SUCCESS)
-            code = MPI_Testall(transfer->request_count, comm->requests, &complete,
-                               MPI_STATUSES_IGNORE);
+            code = mics_mpi_test_round(comm, &complete);
         if (code != MPI_SUCCESS || !complete)
             return code;
         *moved = true;

@@ -101,7 +101,8 @@ struct mpi_transfer {
     uint64_t message_bytes; /* halving: sent in the current round */
     bool reducing;          /* the reduction is still to be finished */
     int distance;           /* of the current round, in ranks; direct: of the gather */
-    int request_count;      /* messages in flight */
+    int request_count;      /* messages of the round; 0: it has not begun */
+    int requests_done;      /* the first of them, which are complete */
 
     MPI_Request sends[COMM_TREE_ARITY], recvs[COMM_TREE_ARITY];
 };
@@ -193,6 +194,9 @@ int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int t
                   MPI_Request *request);
 int mics_mpi_receive(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool also_empty,
                      MPI_Request *request);
+
+/* Whether all messages of a round are complete; the next round then has none. */
+int mics_mpi_test_round(struct mpi_comm *comm, bool *complete);
 
 /* halving.c. Are all of the calls halved? begin and progress as those of the transfer. */
 bool mics_mpi_halves(const struct mpi_comm *comm, const struct comm_call *calls, int count);
