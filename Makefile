@@ -167,7 +167,7 @@ lint:
 	$(Q)tests/run lint
 # Programs that bench/plan runs.
 bench-programs: $(foreach p,nccl_curves weak_scaling plan_search,$(BUILD)/bench/$p)
-bench: all $(patsubst %,$(BUILD)/bench/%,bare measure kernels encode reading)
+bench: all $(patsubst %,$(BUILD)/bench/%,$(if $(filter 0,$(HAVE_MPI)),,bare) measure kernels encode reading)
 	$(Q)bench/run $(BUILD)
 	$(Q)bench/shard $(BUILD)
 	$(Q)bench/text $(BUILD) $(or $(BENCH_PYTHON),python3) $(BENCH_TOKENIZERS)
