@@ -187,7 +187,8 @@ static enum mics_status base_barrier_now(struct mics_comm *comm, struct mics_err
 
 static enum mics_status base_exchange_now(struct mics_comm *comm, const void *send,
                                           uint64_t send_bytes, int to, void *recv,
-                                          uint64_t recv_bytes, int from, struct mics_err *err)
+                                          uint64_t recv_bytes, int from, double within_s,
+                                          struct mics_err *err)
 {
     const struct comm_call call = {.kind = COMM_EXCHANGE,
                                    .root = to,
@@ -195,7 +196,8 @@ static enum mics_status base_exchange_now(struct mics_comm *comm, const void *se
                                    .send = (void *)send,
                                    .recv = recv,
                                    .count = from < 0 ? 0 : recv_bytes,
-                                   .bytes = to < 0 ? 0 : send_bytes};
+                                   .bytes = to < 0 ? 0 : send_bytes,
+                                   .within_s = within_s};
 
     assert(to < comm->size && to != comm->rank && from < comm->size && from != comm->rank);
     return comm->size == 1 ? MICS_OK : execute_now(comm, call, err);

@@ -35,9 +35,6 @@ struct mics_comm_counts {
     uint64_t net_bytes;  /* the part of sent_bytes that went to other nodes; 0 if unknown */
 };
 
-/* What exchange_now sends at most while other communicators of the process transfer. */
-#define MICS_EXCHANGE_YIELDING_BYTES_PER_S 3.2e6
-
 struct mics_comm_ops {
     /* Ranks with equal `color` (>= 0) form a new communicator, ordered by (key, rank). Their
      * `block` values must be a permutation of [0, new size). color < 0: *out becomes NULL.
@@ -72,11 +69,11 @@ struct mics_comm_ops {
     enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
     /* Send send[send_bytes] to rank `to`, and receive recv[recv_bytes] from rank `from`, which
      * sends as much to this one; -1: no rank. Neither is this rank. All ranks call it. It gives
-     * way: while other communicators of the process transfer more than a packet, it sends
-     * MICS_EXCHANGE_YIELDING_BYTES_PER_S. */
+     * way: while other communicators of the process transfer more than a packet, it sends no more
+     * than it must to end in within_s seconds. 0: it does not give way. */
     enum mics_status (*exchange_now)(struct mics_comm *comm, const void *send, uint64_t send_bytes,
                                      int to, void *recv, uint64_t recv_bytes, int from,
-                                     struct mics_err *err);
+                                     double within_s, struct mics_err *err);
 
     /* End the whole job with this exit code, now. Any thread. */
     void (*abort)(struct mics_comm *comm, int code);

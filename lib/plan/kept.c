@@ -3,25 +3,25 @@
 
 #include "base/num.h"
 #include "base/units.h"
-#include "comm/comm.h"
 #include "plan/memory.h"
 
 #include <math.h>
 
 enum { HEADER_BYTES = 4096 }; /* of a shard in memory */
 
-/* Seconds by which a copy delays the steps beside it. While a step uses the network, each rank
- * still sends a little of its copy, which takes that much longer; the rest of the time all of the
- * network is the copy's. */
+/* Seconds by which copies delay the mean step. They give way to the exchanges of steps, but are
+ * complete after half of memory_every steps: what does not fit into the time that the network is
+ * idle until then delays the steps. The next copies begin so early that they are complete
+ * memory_every steps after these began. */
 static double copy_delay(const struct mics_plan *plan, double copy_s)
 {
-    const double bandwidth = plan->topology->net_link.bandwidth_bytes;
-    const double busy_s = (double)plan->predicted.net_bytes / bandwidth;
-    const double busy = plan->predicted.step_s > 0 ? fmin(busy_s / plan->predicted.step_s, 1) : 0;
-    const double share =
-        fmin(plan->topology->per_node * MICS_EXCHANGE_YIELDING_BYTES_PER_S / bandwidth, 1);
+    const double busy_s =
+        (double)plan->predicted.net_bytes / plan->topology->net_link.bandwidth_bytes;
+    const double idle_s = fmax(plan->predicted.step_s - busy_s, 0); /* of a step */
+    const double every = (double)plan->memory_every, most_steps = fmax(every / 2, 1);
+    const double steps = fmin(fmax(ceil(copy_s / idle_s), 1), most_steps);
 
-    return copy_s * busy * share / (1 - busy * (1 - share));
+    return fmax(copy_s - steps * idle_s, 0) / fmax(every - steps, steps);
 }
 
 struct mics_kept_cost mics_plan_kept_cost(const struct mics_plan *plan)
@@ -39,7 +39,7 @@ struct mics_kept_cost mics_plan_kept_cost(const struct mics_plan *plan)
     if (cost.net_bytes == 0 || !(bandwidth > 0))
         return cost;
     cost.copy_s = (double)cost.net_bytes / bandwidth;
-    cost.step_s = copy_delay(plan, cost.copy_s) / (double)plan->memory_every;
+    cost.step_s = copy_delay(plan, cost.copy_s);
     return cost;
 }
 

@@ -290,6 +290,9 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
     if (status == MICS_OK) {
         run->keeper = memory->keeper;
         run->memory_every = memory->every;
+        run->kept_step = run->step;
+        run->keep_steps = 1;
+        run->step_s = job->plan->predicted.step_s;
         run->record = &memory->record;
         return MICS_OK;
     }

@@ -324,6 +324,7 @@ static enum mics_status collect(struct mics_run *run, enum mics_status *rank0_st
     };
     run->pause_s = 0;
     run->step = result.step;
+    run->step_s = seconds;
     run->samples += run->global_batch;
     add_to_totals(run, &record);
     status = sample_classes(run, &record, &times, err);
@@ -388,11 +389,12 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
     return status;
 }
 
-/* Is it time to keep the state in memory? Not while the one before is on its way. */
+/* Is it time to keep the state in memory? Not while the one before is on its way, but early enough
+ * that it is complete memory_every steps after the one before. */
 static bool must_keep(const struct mics_run *run, uint64_t step)
 {
     return run->keeper && step < run->options.settings->steps && !mics_keeper_active(run->keeper) &&
-           step % run->memory_every == 0;
+           step + run->keep_steps >= run->kept_step + run->memory_every;
 }
 
 /* Between steps, with none in flight: agree on *rank0_status, validate, save. */
@@ -448,7 +450,7 @@ static enum mics_status run_iteration(struct mics_run *run, uint64_t step, bool 
                                        rank0_status, err);
     if (status == MICS_OK && run->keeper && mics_keeper_active(run->keeper) &&
         !(flags & FLAG_KEEPING))
-        status = mics_run_end_keep(run, rank0_status, err);
+        status = mics_run_end_keep(run, step, rank0_status, err);
     flags &= ~(uint32_t)(FLAG_SAVING | FLAG_KEEPING);
     if (status != MICS_OK || !must_drain(run, step, flags))
         return status;

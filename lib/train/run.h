@@ -89,7 +89,10 @@ struct mics_run {
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     struct mics_saver *saver;
     struct mics_keeper *keeper;      /* of the job; NULL: no state is kept in memory */
-    uint64_t memory_every;           /* steps */
+    uint64_t memory_every;           /* steps that the loss of a node may cost */
+    uint64_t kept_step;              /* of the state that was begun last */
+    uint64_t keep_steps;             /* >= 1: that a state takes until it is complete */
+    double step_s;                   /* the last step, or as predicted */
     struct mics_kept_record *record; /* of what is kept; written by rank 0 */
     double keep_pause_s;             /* for the state under way */
     bool keep_now;                   /* the state that was loaded has fewer copies than it should */

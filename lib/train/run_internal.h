@@ -30,9 +30,10 @@ enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *ra
 /* Begin to keep the present state in memory; none may be under way, and all steps must be
  * collected. Collective. */
 enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err);
-/* Complete the state under way; waits for the threads of all ranks. Collective. */
-enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0_status,
-                                   struct mics_err *err);
+/* Complete the state under way while `step` is computed; waits for the threads of all ranks.
+ * Collective. */
+enum mics_status mics_run_end_keep(struct mics_run *run, uint64_t step,
+                                   enum mics_status *rank0_status, struct mics_err *err);
 
 /* What follows from the status of a state that was kept: after a failure of the node's memory or of
  * a copy, training goes on. */

@@ -5,6 +5,7 @@
  * *rank0_status is an error of rank 0 alone, which the ranks have not agreed on yet.
  */
 #include "base/clock.h"
+#include "base/num.h"
 #include "comm/agree.h"
 #include "doc/cursor.h"
 #include "train/run_internal.h"
@@ -150,19 +151,21 @@ enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
     const enum mics_status status = make_manifest(run, &manifest, err);
 
     if (status == MICS_OK)
-        mics_keeper_begin(run->keeper, &manifest);
+        mics_keeper_begin(run->keeper, &manifest, (double)run->memory_every / 2 * run->step_s);
+    run->kept_step = run->step;
     mics_manifest_free(&manifest);
     run->keep_pause_s = mics_now_s() - begin_s;
     return status;
 }
 
-enum mics_status mics_run_end_keep(struct mics_run *run, enum mics_status *rank0_status,
-                                   struct mics_err *err)
+enum mics_status mics_run_end_keep(struct mics_run *run, uint64_t step,
+                                   enum mics_status *rank0_status, struct mics_err *err)
 {
     const struct mics_run_observer *observer = &run->options.observer;
     struct mics_kept kept;
     enum mics_status status = mics_keeper_advance(run->keeper, &kept, err);
 
+    run->keep_steps = mics_max_u64(step - run->kept_step, run->keep_steps - 1);
     if (status != MICS_OK)
         return mics_run_survive_keep(run, kept.step, status, rank0_status, err);
     status = mics_run_sum(run, &kept.sent_bytes, err);

@@ -115,7 +115,8 @@ static inline void check_exchange(struct checker *c, struct mics_comm *comm, uin
         send[i] = (unsigned char)(i * 7 + (unsigned)comm->rank);
     recv[expected] = 200;
     EXPECT(comm->ops->exchange_now(comm, send, sent, comm->rank == size - 1 ? -1 : to, recv,
-                                   expected, from == size - 1 ? -1 : from, NULL) == MICS_OK,
+                                   expected, from == size - 1 ? -1 : from, distance % 2 * 0.01,
+                                   NULL) == MICS_OK,
            "exchange_now failed");
     for (uint64_t i = 0; i < expected; i++)
         EXPECT(recv[i] == (unsigned char)(i * 7 + (unsigned)from),

@@ -41,6 +41,7 @@ struct mics_keeper {
     enum mics_status taken;
     struct mics_err taken_err;
     double begin_s;
+    double within_s; /* how long copies may give way */
 };
 
 struct mics_ckpt_form mics_keeper_form(const struct mics_ckpt_form *form)
@@ -199,10 +200,11 @@ static enum mics_status copy_round(struct mics_keeper *keeper, uint32_t round, s
     const uint64_t bytes = mics_keeper_shard_bytes(&keeper->form);
     struct mics_kept_header header = {.version = 0};
     enum mics_status status = comm->ops->exchange_now(comm, &keeper->header, sizeof header, to,
-                                                      &header, sizeof header, from, err);
+                                                      &header, sizeof header, from, 0, err);
 
     if (status == MICS_OK)
-        status = comm->ops->exchange_now(comm, own->data, bytes, to, copy->data, bytes, from, err);
+        status = comm->ops->exchange_now(comm, own->data, bytes, to, copy->data, bytes, from,
+                                         keeper->within_s / keeper->copies.rounds, err);
     if (status != MICS_OK)
         return status;
     if (to >= 0)
@@ -253,12 +255,13 @@ static void clear_generation(struct mics_keeper *keeper)
     keeper->steps[keeper->generation] = 0;
 }
 
-void mics_keeper_begin(struct mics_keeper *keeper, struct mics_manifest *manifest)
+void mics_keeper_begin(struct mics_keeper *keeper, struct mics_manifest *manifest, double within_s)
 {
     const struct mics_ckpt_source *source = &keeper->checkpoint.source;
     struct mics_kept_shard *own = place_now(keeper, 0);
 
     keeper->begin_s = mics_now_s();
+    keeper->within_s = within_s;
     keeper->manifest = *manifest;
     *manifest = (struct mics_manifest){0};
     keeper->kept = (struct mics_kept){.step = keeper->manifest.step};

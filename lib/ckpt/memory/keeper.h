@@ -52,8 +52,9 @@ enum mics_status mics_keeper_new(const struct mics_checkpoint *checkpoint,
 void mics_keeper_free(struct mics_keeper *keeper);
 
 /* Keep the present state. Nothing may be under way. The keeper takes over the references of
- * *manifest, of which all ranks have all members but the files, and clears it. */
-void mics_keeper_begin(struct mics_keeper *keeper, struct mics_manifest *manifest);
+ * *manifest, of which all ranks have all members but the files, and clears it. Copies give way to
+ * the traffic of steps as far as they can be sent within `within_s` seconds. */
+void mics_keeper_begin(struct mics_keeper *keeper, struct mics_manifest *manifest, double within_s);
 
 /* Is the state being kept? The same on all ranks. */
 bool mics_keeper_active(const struct mics_keeper *keeper);

@@ -165,7 +165,7 @@ static enum mics_status fetch_round(struct load *load, uint32_t distance, struct
     status = mics_agree(comm, status, err);
     if (status == MICS_OK)
         status = comm->ops->exchange_now(comm, out.data, out.bytes, out.bytes ? (int)to : -1,
-                                         in->data, in->bytes, in->bytes ? (int)from : -1, err);
+                                         in->data, in->bytes, in->bytes ? (int)from : -1, 0, err);
     if (status == MICS_OK)
         status = check_message(in, from, err);
     free(out.data);

@@ -584,14 +584,12 @@ static void short_begin(struct mpi_comm *comm)
 
 /* Exchange ----------------------------------------------------------------------------------- */
 
-/* Seconds from a packet to the next while other communicators transfer. */
-static const double yielding_pause_s = COMM_MPI_SEGMENT / MICS_EXCHANGE_YIELDING_BYTES_PER_S;
-
 static void exchange_begin(struct mpi_comm *comm)
 {
     struct mpi_transfer *transfer = &comm->transfer;
 
     transfer->algorithm = MPI_ALGORITHM_EXCHANGE;
+    transfer->begun_s = mics_now_s();
     transfer->packets = mics_ceil_div(transfer->calls->count, comm->segment);
     transfer->packets_out = mics_ceil_div(transfer->calls->bytes, comm->segment);
 }
@@ -606,15 +604,22 @@ static bool is_network_busy(const struct mpi_comm *comm)
     return false;
 }
 
+/* What is under way when others begin to transfer delays them: an exchange that gives way has two
+ * packets under way, and one while others transfer. */
 static bool may_send(const struct mpi_comm *comm)
 {
     const struct mpi_transfer *transfer = &comm->transfer;
-    const uint64_t under_way = transfer->send_posted - transfer->send_done;
+    const uint64_t posted = transfer->send_posted, under_way = posted - transfer->send_done;
+    const double within_s = transfer->calls->within_s;
 
-    if (transfer->send_posted == transfer->packets_out || under_way == comm->window)
+    if (posted == transfer->packets_out || under_way == comm->window)
         return false;
-    return !is_network_busy(comm) ||
-           (under_way == 0 && mics_now_s() - transfer->sent_s >= yielding_pause_s);
+    if (!(within_s > 0))
+        return true;
+    if (!is_network_busy(comm))
+        return under_way < 2;
+    return under_way == 0 && (double)posted / (double)transfer->packets_out <
+                                 (mics_now_s() - transfer->begun_s) / within_s;
 }
 
 static int exchange_post(struct mpi_comm *comm)
@@ -634,7 +639,6 @@ static int exchange_post(struct mpi_comm *comm)
     while (code == MPI_SUCCESS && may_send(comm)) {
         const uint64_t index = transfer->send_posted++, offset = index * comm->segment;
 
-        transfer->sent_s = mics_now_s();
         code = mics_mpi_send(comm, (char *)call->send + offset,
                              mics_min_u64(comm->segment, call->bytes - offset), call->root, false,
                              &transfer->sends[index % comm->window]);

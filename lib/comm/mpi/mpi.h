@@ -88,7 +88,7 @@ struct mpi_transfer {
     int first_step; /* ring */
 
     uint64_t packets_out; /* exchange: to send; `packets` are to receive */
-    double sent_s;        /* exchange: when a packet was sent last */
+    double begun_s;       /* exchange: when it began */
 
     /* Tree. */
     int parent; /* -1: this rank is the root */

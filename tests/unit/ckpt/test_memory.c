@@ -78,7 +78,7 @@ static enum mics_status keep_steps(struct starter *own, const struct mics_checkp
         struct mics_manifest manifest = make_manifest(rank);
 
         pause_at(own, 2 * i);
-        mics_keeper_begin(keeper, &manifest);
+        mics_keeper_begin(keeper, &manifest, 0.01);
         pause_at(own, 2 * i + 1);
         status = mics_keeper_advance(keeper, &kept, &rank->err);
         if (status == MICS_OK)
