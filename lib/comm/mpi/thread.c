@@ -15,7 +15,7 @@
  * between two messages. Waiting so costs little CPU time and delays a transfer by a tenth of its
  * time at most. A new request ends the sleep. For short data it yields for longer, because waking
  * up takes as long as their messages; but not where other threads compute on the core, for each
- * yield then gives them a whole time slice.
+ * yield then gives them a whole time slice. Transfers that give way to others wait five times longer.
  */
 #include "comm/mpi/mpi.h"
 
@@ -40,6 +40,7 @@ enum {
 static const int spins = 5;
 static const double yield_s = 5e-6, short_yield_s = 1e-3, time_slice_s = 300e-6;
 static const double sleep_min_s = 20e-6, sleep_max_s = 500e-6;
+static const double patient_sleep_max_s = 5e-3;
 static const double idle_min_s = 1e-3, idle_max_s = 20e-3; /* from one idle poll to the next */
 static const double abort_timeout_s = 3;
 
@@ -167,11 +168,20 @@ struct waiting {
     bool is_precise;   /* this thread's sleeps are */
 };
 
-static void note_move(struct waiting *waiting)
+/* Do all transfers in progress give way to others? */
+static bool can_wait(const struct mpi_thread *thread)
+{
+    for (const struct mpi_comm *comm = thread->active; comm; comm = comm->next_active)
+        if (!(comm->head->calls->within_s > 0))
+            return false;
+    return true;
+}
+
+static void note_move(const struct mpi_thread *thread, struct waiting *waiting)
 {
     const double now = mics_now_s();
 
-    if (waiting->polls > spins)
+    if (waiting->polls > (can_wait(thread) ? 0 : spins))
         waiting->interval_s += (now - waiting->moved_at - waiting->interval_s) / 4;
     waiting->moved_at = now;
     waiting->polls = 0;
@@ -181,10 +191,11 @@ static void note_move(struct waiting *waiting)
 static void back_off(struct mpi_thread *thread, struct waiting *waiting)
 {
     const double still_s = mics_now_s() - waiting->moved_at;
+    const bool patient = can_wait(thread);
 
-    if (waiting->polls++ < spins)
+    if (waiting->polls++ < spins && !patient)
         return;
-    if (still_s < waiting->yield_s) {
+    if (still_s < waiting->yield_s && !patient) {
         pthread_mutex_unlock(&thread->lock);
         sched_yield();
         if (mics_now_s() - waiting->moved_at - still_s > time_slice_s) {
@@ -198,9 +209,11 @@ static void back_off(struct mpi_thread *thread, struct waiting *waiting)
         prctl(PR_SET_TIMERSLACK, (unsigned long)TIMER_SLACK_NS);
     waiting->is_precise = true;
 
-    const double sleep_s = fmax(sleep_min_s, fmax(still_s, waiting->interval_s) / 10);
+    const double sleep_s =
+        fmax(sleep_min_s, fmax(still_s, waiting->interval_s) / (patient ? 2 : 10));
 
-    sleep_locked(thread, &thread->posted, fmin(sleep_s, sleep_max_s));
+    sleep_locked(thread, &thread->posted,
+                 fmin(sleep_s, patient ? patient_sleep_max_s : sleep_max_s));
 }
 
 /* Wake a thread that can drive next. The lock is held. */
@@ -247,7 +260,7 @@ static void drive(struct mpi_thread *thread, const struct mpi_request *own)
         mics_mpi_heartbeat_progress(thread);
         pthread_mutex_lock(&thread->lock);
         if (moved)
-            note_move(&waiting);
+            note_move(thread, &waiting);
         else if (!has_posted(thread))
             back_off(thread, &waiting);
     }
