@@ -69,7 +69,7 @@ struct mics_comm_ops {
     enum mics_status (*barrier_now)(struct mics_comm *comm, struct mics_err *err);
     /* Send send[send_bytes] to rank `to`, and receive recv[recv_bytes] from rank `from`, which
      * sends as much to this one; -1: no rank. Neither is this rank. All ranks call it. It gives
-     * way: while other communicators of the process transfer more than a packet, it sends no more
+     * way: while other communicators of the node transfer more than a packet, it sends no more
      * than it must to end in within_s seconds. 0: it does not give way. */
     enum mics_status (*exchange_now)(struct mics_comm *comm, const void *send, uint64_t send_bytes,
                                      int to, void *recv, uint64_t recv_bytes, int from,

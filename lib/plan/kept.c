@@ -9,19 +9,19 @@
 
 enum { HEADER_BYTES = 4096 }; /* of a shard in memory */
 
-/* Seconds by which copies delay the mean step. They give way to the exchanges of steps, but are
- * complete after half of memory_every steps: what does not fit into the time that the network is
- * idle until then delays the steps. The next copies begin so early that they are complete
- * memory_every steps after these began. */
+/* Seconds by which copies delay the mean step. They give way to the exchanges of steps, but only
+ * for so long: what does not fit into the time that the network is idle until then delays the
+ * steps. The next copies begin so early that they are complete memory_every steps after these
+ * began. */
 static double copy_delay(const struct mics_plan *plan, double copy_s)
 {
     const double busy_s =
         (double)plan->predicted.net_bytes / plan->topology->net_link.bandwidth_bytes;
     const double idle_s = fmax(plan->predicted.step_s - busy_s, 0); /* of a step */
-    const double every = (double)plan->memory_every, most_steps = fmax(every / 2, 1);
-    const double steps = fmin(fmax(ceil(copy_s / idle_s), 1), most_steps);
+    const double steps = fmin(copy_s / idle_s, mics_kept_copy_steps(plan->memory_every));
+    const double complete = fmax(ceil(steps) + 1, MICS_KEEP_STEPS_MIN);
 
-    return fmax(copy_s - steps * idle_s, 0) / fmax(every - steps, steps);
+    return fmax(copy_s - steps * idle_s, 0) / fmax((double)plan->memory_every - complete, complete);
 }
 
 struct mics_kept_cost mics_plan_kept_cost(const struct mics_plan *plan)

@@ -6,7 +6,11 @@
 #include "plan/copies.h"
 #include "plan/plan.h"
 
-enum { MICS_MEMORY_COPIES = 2, MICS_MEMORY_COPIES_MAX = 64 };
+enum {
+    MICS_MEMORY_COPIES = 2,
+    MICS_MEMORY_COPIES_MAX = 64,
+    MICS_KEEP_STEPS_MIN = 2 /* until all ranks have learnt that a state is complete */
+};
 
 /* Memory of a node for its next manifest: more than two manifests of any model need. */
 #define MICS_KEPT_RESERVE_BYTES ((uint64_t)1 << 20)
@@ -21,6 +25,13 @@ struct mics_kept_cost {
                            * network from the exchanges */
     uint32_t nodes_to_lose; /* at once, any of them */
 };
+
+/* Steps that copies may take, if the loss of a node is to cost at most `every` of them: two
+ * states then take turns, each complete after half of them. */
+static inline double mics_kept_copy_steps(uint64_t every)
+{
+    return every > 2 ? (double)(every - 2) / 2 : 0.5;
+}
 
 /* Of a plan with memory_every > 0. */
 struct mics_kept_cost mics_plan_kept_cost(const struct mics_plan *plan);

@@ -10,6 +10,7 @@
 
 #include "ckpt/tokenizer_files.h"
 #include "comm/agree.h"
+#include "plan/kept.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -291,7 +292,7 @@ enum mics_status mics_job_open_memory(struct mics_job *job, struct mics_run *run
         run->keeper = memory->keeper;
         run->memory_every = memory->every;
         run->kept_step = run->step;
-        run->keep_steps = 1;
+        run->keep_steps = MICS_KEEP_STEPS_MIN;
         run->step_s = job->plan->predicted.step_s;
         run->record = &memory->record;
         return MICS_OK;

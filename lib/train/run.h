@@ -91,7 +91,7 @@ struct mics_run {
     struct mics_keeper *keeper;      /* of the job; NULL: no state is kept in memory */
     uint64_t memory_every;           /* steps that the loss of a node may cost */
     uint64_t kept_step;              /* of the state that was begun last */
-    uint64_t keep_steps;             /* >= 1: that a state takes until it is complete */
+    uint64_t keep_steps;             /* that a state takes until it is complete */
     double step_s;                   /* the last step, or as predicted */
     struct mics_kept_record *record; /* of what is kept; written by rank 0 */
     double keep_pause_s;             /* for the state under way */

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "comm/agree.h"
 #include "doc/cursor.h"
+#include "plan/kept.h"
 #include "train/run_internal.h"
 
 #include <inttypes.h>
@@ -151,7 +152,8 @@ enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
     const enum mics_status status = make_manifest(run, &manifest, err);
 
     if (status == MICS_OK)
-        mics_keeper_begin(run->keeper, &manifest, (double)run->memory_every / 2 * run->step_s);
+        mics_keeper_begin(run->keeper, &manifest,
+                          mics_kept_copy_steps(run->memory_every) * run->step_s);
     run->kept_step = run->step;
     mics_manifest_free(&manifest);
     run->keep_pause_s = mics_now_s() - begin_s;
@@ -165,7 +167,8 @@ enum mics_status mics_run_end_keep(struct mics_run *run, uint64_t step,
     struct mics_kept kept;
     enum mics_status status = mics_keeper_advance(run->keeper, &kept, err);
 
-    run->keep_steps = mics_max_u64(step - run->kept_step, run->keep_steps - 1);
+    run->keep_steps =
+        mics_max_u64(step - run->kept_step, mics_max_u64(run->keep_steps - 1, MICS_KEEP_STEPS_MIN));
     if (status != MICS_OK)
         return mics_run_survive_keep(run, kept.step, status, rank0_status, err);
     status = mics_run_sum(run, &kept.sent_bytes, err);

@@ -34,8 +34,9 @@ int mics_mpi_send(struct mpi_comm *comm, const void *data, uint64_t bytes, int t
     *request = MPI_REQUEST_NULL;
     if (bytes == 0 && !also_empty)
         return MPI_SUCCESS;
-    return MPI_Isend(data, (int)bytes, MPI_BYTE, comm->ranks[to], comm->tag, thread->world,
-                     request);
+    /* What gives way is complete when it has arrived: what the kernel buffers is under way. */
+    return (comm->transfer.calls->within_s > 0 ? MPI_Issend : MPI_Isend)(
+        data, (int)bytes, MPI_BYTE, comm->ranks[to], comm->tag, thread->world, request);
 }
 
 int mics_mpi_receive(struct mpi_comm *comm, void *data, uint64_t bytes, int from, bool also_empty,
@@ -594,16 +595,6 @@ static void exchange_begin(struct mpi_comm *comm)
     transfer->packets_out = mics_ceil_div(transfer->calls->bytes, comm->segment);
 }
 
-/* Does another communicator move more than a packet? */
-static bool is_network_busy(const struct mpi_comm *comm)
-{
-    for (const struct mpi_comm *other = comm->thread->active; other; other = other->next_active)
-        if (other->head && other->head->calls->kind != COMM_EXCHANGE && !other->node &&
-            other->head->calls->bytes > COMM_MPI_SEGMENT)
-            return true;
-    return false;
-}
-
 /* What is under way when others begin to transfer delays them: an exchange that gives way has two
  * packets under way, and one while others transfer. */
 static bool may_send(const struct mpi_comm *comm)
@@ -616,7 +607,7 @@ static bool may_send(const struct mpi_comm *comm)
         return false;
     if (!(within_s > 0))
         return true;
-    if (!is_network_busy(comm))
+    if (atomic_load(comm->thread->traffic) == 0)
         return under_way < 2;
     return under_way == 0 && (double)posted / (double)transfer->packets_out <
                                  (mics_now_s() - transfer->begun_s) / within_s;

@@ -165,6 +165,9 @@ struct mpi_thread {
     enum mics_status start_status;
     struct mics_err start_err;
 
+    /* Transfers of all ranks of this node to which exchanges give way; shared, or own_traffic. */
+    atomic_int *traffic, own_traffic;
+
     /* Driver only. */
     MPI_Comm world;
     struct mpi_comm *active; /* communicators with a request in progress */
@@ -214,6 +217,9 @@ int mics_mpi_native_run(struct mpi_comm *comm, const struct comm_call *call);
 
 /* node.c. Let the ranks copy from each other's memory if they are on one node and may; else
  * comm->node stays NULL. Collective, over messages. */
+/* Map memory that ranks of one node share: `bytes` of zeros with a name of shm_open(), which one of
+ * them creates and unlinks. NULL: failed. */
+void *mics_mpi_map_shared(const char *name, bool create, size_t bytes);
 enum mics_status mics_mpi_node_open(struct mpi_comm *comm, struct mics_err *err);
 void mics_mpi_node_close(struct mpi_comm *comm); /* not collective */
 /* Carry out one call, or several that can be coalesced; blocks. Any thread, one at a time. */

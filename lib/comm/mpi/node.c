@@ -485,20 +485,19 @@ static int open_file(const char *name, bool create, size_t bytes)
     return -1;
 }
 
-static bool map_file(struct mpi_node *node, const char *name, bool create)
+void *mics_mpi_map_shared(const char *name, bool create, size_t bytes)
 {
-    const int file = open_file(name, create, node->bytes);
+    const int file = open_file(name, create, bytes);
 
     if (file < 0)
-        return false;
-    node->ranks = mmap(NULL, node->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        return NULL;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
-    if (node->ranks != MAP_FAILED)
-        return true;
-    node->ranks = NULL;
+    if (memory != MAP_FAILED)
+        return memory;
     if (create)
         shm_unlink(name);
-    return false;
+    return NULL;
 }
 
 /* Rank 0 makes the file and the others open it; then it has no name any more. */
@@ -512,13 +511,16 @@ static enum mics_status share_file(struct mpi_comm *comm, struct mpi_node *node,
 
     if (base->rank == 0 && getrandom(&random, sizeof random, 0) == sizeof random) {
         snprintf(name, sizeof name, "/mics-%ld-%d-%08x", (long)getpid(), comm->tag, random);
-        have = map_file(node, name, true);
+        node->ranks = mics_mpi_map_shared(name, true, node->bytes);
+        have = node->ranks != NULL;
         if (!have)
             name[0] = '\0';
     }
     enum mics_status status = base->ops->broadcast_now(base, name, sizeof name, 0, err);
-    if (status == MICS_OK && base->rank != 0 && name[0])
-        have = map_file(node, name, false);
+    if (status == MICS_OK && base->rank != 0 && name[0]) {
+        node->ranks = mics_mpi_map_shared(name, false, node->bytes);
+        have = node->ranks != NULL;
+    }
     if (status == MICS_OK)
         status = agree(comm, have, shared, err);
     if (base->rank == 0 && have)

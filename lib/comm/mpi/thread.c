@@ -25,9 +25,12 @@
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -56,8 +59,18 @@ static enum mics_status mpi_failure(struct mics_err *err, const char *what, int 
 
 /* Requests ----------------------------------------------------------------------------------- */
 
+/* Does the communicator's first request move more than a packet? Then exchanges give way to it. */
+static bool is_traffic(const struct mpi_comm *comm)
+{
+    const struct comm_call *call = comm->head->calls;
+
+    return call->kind != COMM_EXCHANGE && call->bytes > COMM_MPI_SEGMENT;
+}
+
 static void begin_request(struct mpi_comm *comm)
 {
+    if (is_traffic(comm))
+        atomic_fetch_add(comm->thread->traffic, 1);
     if (!comm->native)
         mics_mpi_transfer_begin(comm);
 }
@@ -114,6 +127,8 @@ static bool progress_comm(struct mpi_comm *comm, bool *moved)
 
     struct mpi_request *request = comm->head;
     const bool more = request->next != NULL;
+    if (is_traffic(comm))
+        atomic_fetch_sub(comm->thread->traffic, 1);
     comm->head = request->next;
     comm->broken |= code != MPI_SUCCESS;
     request->sent = comm->transfer.sent;
@@ -339,32 +354,57 @@ static void serve(struct mpi_thread *thread)
 
 /* Start and end ------------------------------------------------------------------------------ */
 
-/* The lowest rank of this node: ranks that can share memory are on one node. -1: MPI failed. */
-static int find_node(MPI_Comm world, int rank)
+/* Count the transfers of all ranks of a node together, as far as they can share memory. */
+static int share_traffic(struct mpi_thread *thread, MPI_Comm node)
+{
+    const bool creates = thread->node == thread->world_rank;
+    char name[64] = "";
+    unsigned random = 0;
+
+    if (creates && getrandom(&random, sizeof random, 0) == sizeof random) {
+        snprintf(name, sizeof name, "/mics-traffic-%ld-%08x", (long)getpid(), random);
+        thread->traffic = mics_mpi_map_shared(name, true, sizeof *thread->traffic);
+    }
+    int code = MPI_Bcast(name, sizeof name, MPI_CHAR, 0, node);
+    if (code == MPI_SUCCESS && !creates)
+        thread->traffic = mics_mpi_map_shared(name, false, sizeof *thread->traffic);
+    if (code == MPI_SUCCESS)
+        code = MPI_Barrier(node);
+    if (creates && thread->traffic)
+        shm_unlink(name);
+    if (!thread->traffic)
+        thread->traffic = &thread->own_traffic;
+    return code;
+}
+
+/* Sets thread->node: ranks that can share memory are on one node. */
+static int find_node(struct mpi_thread *thread)
 {
     MPI_Comm node;
-    int lowest = rank;
+    int code = MPI_Comm_split_type(thread->world, MPI_COMM_TYPE_SHARED, thread->world_rank,
+                                   MPI_INFO_NULL, &node);
 
-    if (MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node) != MPI_SUCCESS)
-        return -1;
-    if (MPI_Bcast(&lowest, 1, MPI_INT, 0, node) != MPI_SUCCESS)
-        lowest = -1;
+    if (code != MPI_SUCCESS)
+        return code;
+    thread->node = thread->world_rank;
+    code = MPI_Bcast(&thread->node, 1, MPI_INT, 0, node);
+    if (code == MPI_SUCCESS)
+        code = share_traffic(thread, node);
     MPI_Comm_free(&node);
-    return lowest;
+    return code;
 }
 
 /* The node of every rank. */
 static enum mics_status find_nodes(struct mpi_thread *thread)
 {
-    thread->node = find_node(thread->world, thread->world_rank);
-    if (thread->node < 0)
-        return mics_err_set(&thread->start_err, MICS_ERR_COMM,
-                            "MPI: cannot find out which ranks share a node");
+    int code = find_node(thread);
+
+    if (code != MPI_SUCCESS)
+        return mpi_failure(&thread->start_err, "MPI: finding the ranks of a node", code);
     thread->nodes = calloc((size_t)thread->world_size, sizeof *thread->nodes);
     if (!thread->nodes)
         return mics_err_nomem(&thread->start_err);
-    const int code =
-        MPI_Allgather(&thread->node, 1, MPI_INT, thread->nodes, 1, MPI_INT, thread->world);
+    code = MPI_Allgather(&thread->node, 1, MPI_INT, thread->nodes, 1, MPI_INT, thread->world);
     return code == MPI_SUCCESS ? MICS_OK : mpi_failure(&thread->start_err, "MPI_Allgather", code);
 }
 
@@ -422,6 +462,8 @@ static void thread_free(struct mpi_thread *thread)
     pthread_cond_destroy(&thread->idle);
     pthread_cond_destroy(&thread->posted);
     pthread_mutex_destroy(&thread->lock);
+    if (thread->traffic && thread->traffic != &thread->own_traffic)
+        munmap(thread->traffic, sizeof *thread->traffic);
     free(thread->heartbeat.received);
     free(thread->nodes);
     free(thread);
