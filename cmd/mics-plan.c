@@ -113,7 +113,8 @@ static const struct cli_option options[] = {
     {ID_PRICE, "price", "PRICE",
      "with --tokens, of a node-hour (21.96, 21.96USD): print the price"},
     {ID_MEMORY_EVERY, "memory-every", "N",
-     "keep the state in the memory of the nodes, so that losing one costs N steps (default: 0, never)"},
+     "keep states in the memory of the nodes, so that losing one costs at most N steps "
+     "(default: 0, never)"},
     {ID_MEMORY_COPIES, "memory-copies", "N",
      "with --memory-every, nodes that have each part of it (default: 2)"},
     {ID_CHECK, "check", "PATH",

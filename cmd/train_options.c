@@ -86,7 +86,8 @@ static const struct cli_option options[] = {
      "at the first save, remove checkpoints of later steps that another run left"},
     {ID_SAVE_FAILURES, "save-failures", "N", "failed saves in a row that end the run (default: 3)"},
     {ID_MEMORY_EVERY, "memory-every", "N",
-     "steps between states kept in the memory of the nodes, 0: none (default: the plan's)"},
+     "keep states in the memory of the nodes, so that losing one costs at most N steps; 0: none "
+     "(default: the plan's)"},
     {ID_MEMORY_COPIES, "memory-copies", "N",
      "nodes that have each part of such a state (default: the plan's, 2)"},
     {ID_ON_NONFINITE, "on-nonfinite", "stop|skip|skip:N",

@@ -275,7 +275,7 @@ static void put_kept(struct mics_table *table, const struct mics_plan *plan, int
         put_number(table, "kept_every", plan->memory_every);
         put_number(table, "kept_nodes_to_lose", cost.nodes_to_lose);
     } else {
-        mics_table_cell(table, "state in memory, every %llu step%s",
+        mics_table_cell(table, "state in memory, at most %llu step%s old",
                         (unsigned long long)plan->memory_every, plan->memory_every == 1 ? "" : "s");
         mics_table_cell(table, "any %u node%s may be lost at once", cost.nodes_to_lose,
                         cost.nodes_to_lose == 1 ? "" : "s");

@@ -51,6 +51,13 @@ setup_file()
     [ "$output" = "all well on 4 ranks" ]
 }
 
+@test "an exchange gives way to the transfers of its node, as long as it may" {
+    for ranks in 2 3; do
+        run -0 mpi "$ranks" "$comm" yield
+        [ "$output" = "all well on $ranks ranks" ]
+    done
+}
+
 @test "threads that wait for collectives hand MPI over to each other, one at a time" {
     for ranks in 2 4; do
         run -0 mpi "$ranks" "$comm" threads

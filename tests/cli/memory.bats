@@ -262,7 +262,7 @@ die_with_two() # options...
 
 @test "memory: the plan says what it needs, and how many nodes may be lost" {
     run -0 --separate-stderr mics-show plan.mp
-    grep -qE '^state in memory, every 5 steps +any 1 node may be lost at once$' <<<"$output"
+    grep -qE '^state in memory, at most 5 steps old +any 1 node may be lost at once$' <<<"$output"
     [ "$(mics-show --json plan.mp | jq -c '[.kept.every, .kept.copies, .kept.nodes_to_lose]')" = '[5,2,1]' ]
     sent=$(mics-show --json plan.mp | jq .kept.net_bytes)
     train run 4 >/dev/null

@@ -3,7 +3,7 @@
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
  * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | threads |
- * one-thread | routes | copies | death | tuned | abort | fault | wait SECONDS | bench | world
+ * one-thread | yield | routes | copies | death | tuned | abort | fault | wait SECONDS | bench | world
  */
 #include "comm/mpi/mpi.h"
 #include "comm/staged.h"
@@ -286,6 +286,43 @@ static int check_threads(struct checker *c)
     return 2;
 }
 #endif
+
+/* While ranks of the node wait in a gather for the last rank, an exchange takes the time that it
+ * may; and it does not wait for the end of the gather. */
+static int check_yielding(struct checker *c)
+{
+    const uint64_t count = 1 << 20;
+    const int size = c->world->size, rank = c->world->rank;
+    const double within_s = 0.4;
+    struct mics_comm *gathers = NULL, *exchanges = NULL;
+    float *all = grab(c, count * (uint64_t)size, sizeof *all);
+    float *send = grab(c, count, sizeof *send), *recv = grab(c, count, sizeof *recv);
+
+    setenv("MICS_NODE_COPY", "0", 1);
+    EXPECT(ops->split(c->world, 0, rank, rank, &gathers, NULL) == MICS_OK, "split");
+    EXPECT(ops->split(c->world, 0, rank, rank, &exchanges, NULL) == MICS_OK, "split");
+    if (rank < size - 1) {
+        ops->all_gather(gathers, c->stream, all + (uint64_t)rank * count, all, count, MICS_F32);
+        mics_sleep_s(0.1);
+    }
+
+    const double begin_s = mics_now_s();
+    EXPECT(ops->exchange_now(exchanges, send, count * sizeof *send, (rank + 1) % size, recv,
+                             count * sizeof *recv, (rank + size - 1) % size, within_s,
+                             NULL) == MICS_OK,
+           "exchange_now failed");
+    EXPECT(rank == size - 1 || mics_now_s() - begin_s > 0.75 * within_s, "it gave way for %g s",
+           mics_now_s() - begin_s);
+    if (rank == size - 1)
+        ops->all_gather(gathers, c->stream, all + (uint64_t)rank * count, all, count, MICS_F32);
+    settle(c, "all_gather");
+    ops->free(gathers);
+    ops->free(exchanges);
+    drop(c, all);
+    drop(c, send);
+    drop(c, recv);
+    return report(c);
+}
 
 /* Sums that round, of every kind, into `out` [3 * count * size]: what a route gives, bit for
  * bit. */
@@ -607,6 +644,8 @@ int main(int argc, char **argv)
         code = check_delays(&c);
     else if (!strcmp(what, "threads") || is_funneled)
         code = check_threads(&c);
+    else if (!strcmp(what, "yield"))
+        code = check_yielding(&c);
     else if (!strcmp(what, "routes"))
         code = check_routes(&c);
     else if (!strcmp(what, "copies"))
