@@ -57,11 +57,11 @@ static enum mics_status measure_beside(const struct mics_bench_load *load,
     return status;
 }
 
-/* Each series gets its part of the remaining time, so time that one saves goes to the others. Rank
- * 0's clock counts for all ranks. */
+/* Each series gets its part of the time until *end_s, so time that one saves goes to the others;
+ * what is measured beside computation takes none of it. Rank 0's clock counts for all ranks. */
 static enum mics_status measure_shape(const struct mics_bench *bench,
                                       const struct mics_bench_load *load,
-                                      const struct mics_group_shape *shape, double end_s,
+                                      const struct mics_group_shape *shape, double *end_s,
                                       uint32_t series_left, struct mics_collective_cost *out,
                                       struct mics_err *err)
 {
@@ -71,13 +71,15 @@ static enum mics_status measure_shape(const struct mics_bench *bench,
     enum mics_status status = mics_bench_comms_open(bench, &grouping, false, &comms, err);
 
     for (int c = 0; c < MICS_COLLECTIVE_COUNT && status == MICS_OK; c++) {
-        double budget_s = fmax(0, end_s - mics_now_s()) / (series_left - (uint32_t)c);
+        double budget_s = fmax(0, *end_s - mics_now_s()) / (series_left - (uint32_t)c);
 
         status = world->ops->broadcast_now(world, &budget_s, sizeof budget_s, 0, err);
         if (status == MICS_OK)
             status = measure(bench, &comms, (enum mics_collective)c, budget_s, &out[c], err);
+        const double begin_s = mics_now_s();
         if (status == MICS_OK && load)
             status = measure_beside(load, &comms, &out[c], err);
+        *end_s += mics_now_s() - begin_s;
     }
     mics_bench_comms_close(&comms);
     return status;
@@ -88,7 +90,7 @@ enum mics_status mics_collectives_measure(const struct mics_bench *bench,
                                           struct mics_collective_cost **out, uint32_t *count,
                                           struct mics_err *err)
 {
-    const double end_s = mics_now_s() + budget_s;
+    double end_s = mics_now_s() + budget_s;
     struct mics_group_shape *shapes = NULL;
     struct mics_collective_cost *measured = NULL;
     uint32_t shape_count = 0;
@@ -102,7 +104,7 @@ enum mics_status mics_collectives_measure(const struct mics_bench *bench,
     if (!measured)
         status = mics_err_nomem(err);
     for (uint32_t i = 0; i < shape_count && status == MICS_OK; i++)
-        status = measure_shape(bench, load, &shapes[i], end_s, total - i * MICS_COLLECTIVE_COUNT,
+        status = measure_shape(bench, load, &shapes[i], &end_s, total - i * MICS_COLLECTIVE_COUNT,
                                &measured[i * MICS_COLLECTIVE_COUNT], err);
     free(shapes);
     if (status != MICS_OK) {

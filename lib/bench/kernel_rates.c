@@ -368,37 +368,61 @@ static enum mics_status time_window(const struct launch *launch, const struct me
     return status;
 }
 
-/* A window on all ranks at once. *seconds: the mean of the ranks of a node, which may share cores,
- * in the slowest node. The exchange is the barrier before the next window. `all` holds a number of
- * each rank. */
+/* What ranks measured. */
+struct ranks {
+    double *seconds; /* [ranks] at the present point */
+    double *nodes;   /* [nodes] mean of a node's ranks over the mean of all, summed over points */
+    uint32_t points;
+};
+
+/* A window on all ranks at once. *seconds: the mean of all ranks. The exchange is the barrier
+ * before the next window. */
 static enum mics_status time_ranks(const struct launch *launch, const struct measured *row,
-                                   uint32_t repeats, double window_s, double *all, double *seconds,
-                                   struct mics_err *err)
+                                   uint32_t repeats, double window_s, struct ranks *ranks,
+                                   double *seconds, struct mics_err *err)
 {
     const struct mics_world *world = launch->bench->world;
-    double own = 0;
+    double own = 0, sum = 0;
     enum mics_status status = time_window(launch, row, repeats, window_s, &own, err);
 
     if (status == MICS_OK)
-        status = world->comm->ops->all_gather_now(world->comm, &own, all, sizeof own, err);
-    *seconds = 0;
-    for (uint32_t node = 0, first = 0; node < world->node_count && status == MICS_OK; node++) {
-        const uint32_t count = world->ranks_of_node[node];
-        double sum = 0;
-
-        for (uint32_t i = first; i < first + count; i++)
-            sum += all[i];
-        *seconds = fmax(*seconds, sum / count);
-        first += count;
-    }
+        status =
+            world->comm->ops->all_gather_now(world->comm, &own, ranks->seconds, sizeof own, err);
+    for (uint32_t i = 0; i < world->size && status == MICS_OK; i++)
+        sum += ranks->seconds[i];
+    *seconds = fmax(sum / world->size, 1e-11);
     return status;
+}
+
+/* Add the present point to what is known of each node. */
+static void compare_nodes(const struct mics_world *world, double mean_s, struct ranks *ranks)
+{
+    ranks->points++;
+    for (uint32_t node = 0, i = 0; node < world->node_count; node++) {
+        const uint32_t count = world->ranks_of_node[node];
+
+        for (uint32_t end = i + count; i < end; i++)
+            ranks->nodes[node] += ranks->seconds[i] / mean_s / count;
+    }
+}
+
+/* How much longer the slowest node takes than the mean of all, over all points: at a single one
+ * nodes differ by chance, most where their ranks share cores. */
+static double slowest_node(const struct mics_world *world, const struct ranks *ranks)
+{
+    double slowest = 0;
+
+    for (uint32_t node = 0; node < world->node_count; node++)
+        slowest = fmax(slowest, ranks->nodes[node] / ranks->points);
+    return slowest;
 }
 
 /* All ranks compute for the same time, rather than the same number of launches, so that those that
  * share cores share them until the end. The first launch makes what a library keeps of a product,
  * the next warms caches. Long launches get more than `seconds`, but not without limit. */
 static enum mics_status time_point(const struct launch *launch, const struct measured *row,
-                                   double seconds, double *all, double *out, struct mics_err *err)
+                                   double seconds, struct ranks *ranks, double *out,
+                                   struct mics_err *err)
 {
     double warm_s = 0;
     enum mics_status status = MICS_OK;
@@ -406,19 +430,20 @@ static enum mics_status time_point(const struct launch *launch, const struct mea
     if (launch->bench->device->has_bf16 && launch->shape.dtype == MICS_BF16)
         status = time_window(launch, row, 1, 0, &warm_s, err);
     if (status == MICS_OK)
-        status = time_ranks(launch, row, 1, 0, all, &warm_s, err);
+        status = time_ranks(launch, row, 1, 0, ranks, &warm_s, err);
     const uint32_t repeats = (uint32_t)fmax(1, fmin(MAX_REPEATS, batch_s / fmax(warm_s, 1e-9)));
     const double wanted_s = fmin(LAUNCHES * warm_s, LONGEST * seconds);
 
     if (status == MICS_OK)
-        status = time_ranks(launch, row, repeats, fmax(seconds, wanted_s), all, out, err);
-    *out = fmax(*out, 1e-11);
+        status = time_ranks(launch, row, repeats, fmax(seconds, wanted_s), ranks, out, err);
+    if (status == MICS_OK)
+        compare_nodes(launch->bench->world, *out, ranks);
     return status;
 }
 
 static enum mics_status time_series(const struct mics_bench *bench, const struct measured *row,
-                                    double seconds, double *all, struct mics_kernel_rates *rates,
-                                    struct mics_err *err)
+                                    double seconds, struct ranks *ranks,
+                                    struct mics_kernel_rates *rates, struct mics_err *err)
 {
     enum mics_status status = MICS_OK;
 
@@ -427,10 +452,8 @@ static enum mics_status time_series(const struct mics_bench *bench, const struct
         const struct launch launch = {
             bench, {rates->kernel, rates->form, rates->dtype, point->m, point->n, point->k}};
 
-        status = time_point(&launch, row, seconds, all, &point->seconds, err);
+        status = time_point(&launch, row, seconds, ranks, &point->seconds, err);
     }
-    if (status == MICS_OK)
-        mics_kernel_rates_fit(rates);
     return status;
 }
 
@@ -451,9 +474,10 @@ enum mics_status mics_bench_kernel_rates(const struct mics_bench *bench, double 
                                          struct mics_err *err)
 {
     struct mics_kernel_rates *list = calloc(MAX_SERIES, sizeof *list);
-    double *all = calloc(bench->world->size, sizeof *all);
+    struct ranks ranks = {.seconds = calloc(bench->world->size, sizeof *ranks.seconds),
+                          .nodes = calloc(bench->world->node_count, sizeof *ranks.nodes)};
     uint32_t series = 0, points = 0;
-    enum mics_status status = list && all ? MICS_OK : mics_err_nomem(err);
+    enum mics_status status = list && ranks.seconds && ranks.nodes ? MICS_OK : mics_err_nomem(err);
 
     fill_small(bench);
     for (int i = 0; i < 2 * TABLE_ROWS && status == MICS_OK; i++) {
@@ -471,10 +495,16 @@ enum mics_status mics_bench_kernel_rates(const struct mics_bench *bench, double 
     for (uint32_t i = 0, row = 0; i < series && status == MICS_OK; i++) {
         while (table[row].kernel != list[i].kernel || table[row].form != list[i].form)
             row++;
-        status = time_series(bench, &table[row], seconds / points, all, &list[i], err);
+        status = time_series(bench, &table[row], seconds / points, &ranks, &list[i], err);
+    }
+    for (uint32_t i = 0; i < series && status == MICS_OK; i++) {
+        for (uint32_t k = 0; k < list[i].count; k++)
+            list[i].points[k].seconds *= slowest_node(bench->world, &ranks);
+        mics_kernel_rates_fit(&list[i]);
     }
     memset(bench->buffer, 0, bench->buffer_bytes);
-    free(all);
+    free(ranks.seconds);
+    free(ranks.nodes);
     if (status != MICS_OK) {
         free(list);
         return status;

@@ -2,8 +2,9 @@
 /*
  * kernel_rates.h - how long the operations of training take on this device, in a few sizes.
  *
- * All ranks run the same operation at the same time, as in training. The mean of a node's ranks
- * counts, of the slowest node: ranks that share cores take turns, and collectives wait for nodes.
+ * All ranks run the same operation at the same time, as in training. The mean of all ranks counts,
+ * because ranks that share cores take turns, times what the slowest node takes longer over all
+ * sizes, because collectives wait for nodes.
  * Products are measured in the three forms of a layer's passes and two sizes of each dimension,
  * attention in two lengths and head sizes, passes over memory in two lengths, each in fp32 and
  * bf16.
