@@ -145,7 +145,7 @@ static enum mics_status make_manifest(struct mics_run *run, struct mics_manifest
                       err);
 }
 
-enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
+enum mics_status mics_run_begin_keep(struct mics_run *run, bool urgent, struct mics_err *err)
 {
     const double begin_s = mics_now_s();
     struct mics_manifest manifest;
@@ -153,7 +153,7 @@ enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
 
     if (status == MICS_OK)
         mics_keeper_begin(run->keeper, &manifest,
-                          mics_kept_copy_steps(run->memory_every) * run->step_s);
+                          urgent ? 0 : mics_kept_copy_steps(run->memory_every) * run->step_s);
     run->kept_step = run->step;
     mics_manifest_free(&manifest);
     run->keep_pause_s = mics_now_s() - begin_s;

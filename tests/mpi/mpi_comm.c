@@ -3,7 +3,8 @@
  * mpi_comm.c - the checks of communicators over MPI; run under mpirun by tests/cli/comm_mpi.bats.
  *
  * usage: mpi_comm check | staged | gpu BACKEND | gpu-fault | gpu-join | delays | threads |
- * one-thread | yield | routes | copies | death | tuned | abort | fault | wait SECONDS | bench | world
+ * one-thread | yield | routes | copies | death | tuned | abort | fault | wait SECONDS | bench |
+ * world
  */
 #include "comm/mpi/mpi.h"
 #include "comm/staged.h"

@@ -596,7 +596,7 @@ static void exchange_begin(struct mpi_comm *comm)
 }
 
 /* What is under way when others begin to transfer delays them: an exchange that gives way has two
- * packets under way, and one while others transfer. */
+ * packets under way, unless it is late. */
 static bool may_send(const struct mpi_comm *comm)
 {
     const struct mpi_transfer *transfer = &comm->transfer;
@@ -609,8 +609,8 @@ static bool may_send(const struct mpi_comm *comm)
         return true;
     if (atomic_load(comm->thread->traffic) == 0)
         return under_way < 2;
-    return under_way == 0 && (double)posted / (double)transfer->packets_out <
-                                 (mics_now_s() - transfer->begun_s) / within_s;
+    return (double)posted / (double)transfer->packets_out <
+           (mics_now_s() - transfer->begun_s) / within_s;
 }
 
 static int exchange_post(struct mpi_comm *comm)

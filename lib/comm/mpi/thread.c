@@ -15,7 +15,8 @@
  * between two messages. Waiting so costs little CPU time and delays a transfer by a tenth of its
  * time at most. A new request ends the sleep. For short data it yields for longer, because waking
  * up takes as long as their messages; but not where other threads compute on the core, for each
- * yield then gives them a whole time slice. Transfers that give way to others wait five times longer.
+ * yield then gives them a whole time slice. Transfers that give way to others sleep five times as
+ * long.
  */
 #include "comm/mpi/mpi.h"
 
