@@ -394,7 +394,7 @@ static enum mics_status save(struct mics_run *run, bool wait, enum mics_status *
 static bool must_keep(const struct mics_run *run, uint64_t step)
 {
     return run->keeper && step < run->options.settings->steps && !mics_keeper_active(run->keeper) &&
-           step + run->keep_steps >= run->kept_step + run->memory_every;
+           (run->keep_now || step + run->keep_steps >= run->kept_step + run->memory_every);
 }
 
 /* Between steps, with none in flight: agree on *rank0_status, validate, save. */
@@ -416,7 +416,7 @@ static enum mics_status validate_and_save(struct mics_run *run, uint32_t request
                               (every && run->step % every == 0)))
         status = save(run, last || stop, rank0_status, err);
     if (status == MICS_OK && !stop && must_keep(run, run->step))
-        status = mics_run_begin_keep(run, false, err);
+        status = mics_run_begin_keep(run, err);
     if (requests & MICS_REQUEST_SAVE)
         mics_signals_clear_save(); /* not earlier: the launcher's signal has reached all ranks */
     return status;
@@ -517,8 +517,6 @@ enum mics_status mics_run_steps(struct mics_run *run, enum mics_run_end *end, st
     mics_signals_set_grace(GRACE_INITIAL_S);
     run->cpu = mics_comm_cpu_now();
     forward_notes(run);
-    if (run->keep_now && run->keeper && run->step < last)
-        status = mics_run_begin_keep(run, true, err);
     for (uint64_t step = run->step + 1; status == MICS_OK && !stop && step <= last; step++) {
         status = run_iteration(run, step, &stop, &rank0_status, err);
         forward_notes(run);

@@ -95,7 +95,7 @@ struct mics_run {
     double step_s;                   /* the last step, or as predicted */
     struct mics_kept_record *record; /* of what is kept; written by rank 0 */
     double keep_pause_s;             /* for the state under way */
-    bool keep_now;                   /* the state that was loaded has fewer copies than it should */
+    bool keep_now;                   /* the state that was loaded has lost copies: keep one at once */
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
     bool from_memory;                    /* the run continued from the memory of nodes */
     uint64_t received_bytes;             /* of that, over the network, by all ranks */

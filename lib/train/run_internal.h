@@ -28,8 +28,8 @@ enum mics_status mics_run_finish_save(struct mics_run *run, enum mics_status *ra
                                       struct mics_err *err);
 
 /* Begin to keep the present state in memory; none may be under way, and all steps must be
- * collected. If it is urgent, copies do not give way to steps. Collective. */
-enum mics_status mics_run_begin_keep(struct mics_run *run, bool urgent, struct mics_err *err);
+ * collected. Collective. */
+enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err);
 /* Complete the state under way while `step` is computed; waits for the threads of all ranks.
  * Collective. */
 enum mics_status mics_run_end_keep(struct mics_run *run, uint64_t step,

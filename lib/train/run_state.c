@@ -145,16 +145,17 @@ static enum mics_status make_manifest(struct mics_run *run, struct mics_manifest
                       err);
 }
 
-enum mics_status mics_run_begin_keep(struct mics_run *run, bool urgent, struct mics_err *err)
+enum mics_status mics_run_begin_keep(struct mics_run *run, struct mics_err *err)
 {
     const double begin_s = mics_now_s();
+    const double copy_steps = run->keep_now ? 0 : mics_kept_copy_steps(run->memory_every);
     struct mics_manifest manifest;
     const enum mics_status status = make_manifest(run, &manifest, err);
 
     if (status == MICS_OK)
-        mics_keeper_begin(run->keeper, &manifest,
-                          urgent ? 0 : mics_kept_copy_steps(run->memory_every) * run->step_s);
+        mics_keeper_begin(run->keeper, &manifest, copy_steps * run->step_s);
     run->kept_step = run->step;
+    run->keep_now = false;
     mics_manifest_free(&manifest);
     run->keep_pause_s = mics_now_s() - begin_s;
     return status;
