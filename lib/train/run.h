@@ -88,14 +88,14 @@ struct mics_run {
     uint64_t net_bytes;          /* sent between nodes by all ranks; set once all steps are done */
     double recent_loss[MICS_RUN_RECENT_STEPS]; /* ring buffer */
     struct mics_saver *saver;
-    struct mics_keeper *keeper;      /* of the job; NULL: no state is kept in memory */
-    uint64_t memory_every;           /* steps that the loss of a node may cost */
-    uint64_t kept_step;              /* of the state that was begun last */
-    uint64_t keep_steps;             /* that a state takes until it is complete */
-    double step_s;                   /* the last step, or as predicted */
-    struct mics_kept_record *record; /* of what is kept; written by rank 0 */
-    double keep_pause_s;             /* for the state under way */
-    bool keep_now;                   /* the state that was loaded has lost copies: keep one at once */
+    struct mics_keeper *keeper;          /* of the job; NULL: no state is kept in memory */
+    uint64_t memory_every;               /* steps that the loss of a node may cost */
+    uint64_t kept_step;                  /* of the state that was begun last */
+    uint64_t keep_steps;                 /* that a state takes until it is complete */
+    double step_s;                       /* the last step, or as predicted */
+    struct mics_kept_record *record;     /* of what is kept; written by rank 0 */
+    double keep_pause_s;                 /* for the state under way */
+    bool keep_now;                       /* the loaded state has lost copies: keep one at once */
     char last_checkpoint[MICS_PATH_MAX]; /* empty: none */
     bool from_memory;                    /* the run continued from the memory of nodes */
     uint64_t received_bytes;             /* of that, over the network, by all ranks */
