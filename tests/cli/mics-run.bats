@@ -112,7 +112,7 @@ ended() # code
     eventually 60 grep -q 'saved run/step-000030' out
     kill -KILL "$(a_rank)" || true # it may have ended
     ended 0
-    grep -qE '^mics-run: mics-train failed \(.*\); restart 1 of 5 from run/step-0000[12]0$' err
+    grep -qE '^mics-run: mics-train failed \(.*\); restart 1 of 5 from run/step-0000[1-3]0$' err
     mics-show run >shown
     cat shown
     grep -qE '^restarts +[12], [12] of them after a failure$' shown
