@@ -32,6 +32,8 @@ HAVE_MPI := $(if $(filter 0,$(MPI)),0,$(if $(call have,ompi-c),1,$(if $(filter 1
 ifneq ($(HAVE_MPI),0)
 PKGS    += ompi-c
 endif
+# The PMIx that Open MPI opens is found at run time: only its headers are needed here.
+HAVE_PMIX := $(if $(filter 0,$(HAVE_MPI)),0,$(if $(call have,pmix),1,0))
 HAVE_EXPAT := $(if $(filter 0,$(EXPAT)),0,$(if $(call have,expat),1,$(if $(filter 1,$(EXPAT)),missing,0)))
 ifneq ($(HAVE_EXPAT),0)
 PKGS    += expat
@@ -43,16 +45,17 @@ HAVE_ONEDNN := $(if $(filter 0,$(ONEDNN)),0,$(if $(filter 1,$(ONEDNN)),$(if $(ca
 ONEDNN_SONAME := $(if $(filter 1,$(HAVE_ONEDNN)),$(shell objdump -p "$$($(CC) -print-file-name=libdnnl.so)" 2>/dev/null | sed -n 's/^ *SONAME *//p'))
 MISSING := $(strip $(foreach p,$(PKGS),$(if $(call have,$(p)),,$(p))) $(if $(filter missing,$(HAVE_ONEDNN)),dnnl.h))
 ifeq ($(MISSING),)
-PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS))
+PKG_CFLAGS := $(shell pkg-config --cflags $(PKGS) $(if $(filter 1,$(HAVE_PMIX)),pmix))
 PKG_LIBS   := $(shell pkg-config --libs $(PKGS))
 endif
 LEFT_OUT = $(if $(filter 0,$(HAVE_MPI)),"MPI ($(if $(filter 0,$(MPI)),as asked,ompi-c is not installed)): one process only") \
+	$(if $(filter 1,$(HAVE_PMIX))$(filter 0,$(HAVE_MPI)),,"PMIx (not installed): ranks that srun starts on busy nodes may crash in Open MPI") \
 	$(if $(filter 0,$(HAVE_EXPAT)),"expat ($(if $(filter 0,$(EXPAT)),as asked,not installed)): no mics-probe --nccl-topo") \
 	$(if $(filter 0,$(HAVE_ONEDNN)),"oneDNN ($(if $(filter 0,$(ONEDNN)),as asked,no version 2.6 or newer is installed)): products in bf16 only by our own kernels")
 
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 \
 	$(if $(filter 1,$(WERROR)),-Werror)
-ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -DMICS_HAVE_ONEDNN=$(HAVE_ONEDNN) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
+ALL_CFLAGS = -std=c11 -D_GNU_SOURCE -DMICS_HAVE_MPI=$(HAVE_MPI) -DMICS_HAVE_PMIX=$(HAVE_PMIX) -DMICS_HAVE_EXPAT=$(HAVE_EXPAT) -DMICS_HAVE_ONEDNN=$(HAVE_ONEDNN) -Ilib -Ikernels $(WARN) $(CFLAGS) $(SAN) \
 	$(PKG_CFLAGS)
 ALL_LIBS = $(LDFLAGS) $(PKG_LIBS) -lpthread -lm
 

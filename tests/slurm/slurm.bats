@@ -81,9 +81,21 @@ wait_for() # seconds job command...
         --hostfile=tasks --launch=srun -o four.mp >launch
     [ "$(uniq tasks | xargs)" = 'node1 node3 node2 node4' ]
     command=$(sed "s|--data=FILES|--data='$root/man/*.1' --steps=3 --sample=0 --out=run|" launch)
-    run -0 timeout 60 mics-lab exec --name="$lab" -- env -u OMPI_MCA_plm_rsh_agent sh -c "$command"
+    run timeout 60 mics-lab exec --name="$lab" -- env -u OMPI_MCA_plm_rsh_agent sh -c "$command"
+    echo "$output"
+    [ "$status" = 0 ]
     echo "$output"
     [[ $output == *'ranks     4 nodes of 2 ranks, '* ]]
+}
+
+@test "a rank that srun starts late is not sent anything before it can receive" {
+    ${CC:-cc} -std=c11 -D_GNU_SOURCE -Wall -Wextra -shared -fPIC \
+        -o late_fence.so "$root/tests/slurm/late_fence.c"
+    run timeout 60 mics-lab exec --name="$lab" -- env -u OMPI_MCA_plm_rsh_agent \
+        LD_PRELOAD="$PWD/late_fence.so" srun --nodes=3 --ntasks-per-node=2 --mpi=pmix \
+        mics-train -p plan.mp "--data=$root/man/*.1" --steps=2 --sample=0 --out=run
+    echo "$output"
+    [ "$status" = 0 ]
 }
 
 @test "a job that is asked to stop saves, requeues itself and continues" {

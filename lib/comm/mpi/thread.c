@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "comm/cpu_time.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <math.h>
 #include <sched.h>
@@ -34,6 +35,9 @@
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
+#if MICS_HAVE_PMIX
+#include <pmix.h>
+#endif
 
 enum {
     TIMER_SLACK_NS = 1000, /* the default, 50000, is longer than the shortest sleep */
@@ -409,8 +413,39 @@ static enum mics_status find_nodes(struct mpi_thread *thread)
     return code == MPI_SUCCESS ? MICS_OK : mpi_failure(&thread->start_err, "MPI_Allgather", code);
 }
 
+/*
+ * Wait until every rank has left MPI_Init_thread.
+ *
+ * Open MPI ends it with a fence, but under Slurm (22.05) the ranks of a node leave a fence without
+ * data when they alone are in it. A message then crashes a rank of another node that has not
+ * prepared to receive (open-mpi/ompi#12495). A fence that collects data is one of all ranks. This
+ * takes the PMIx that Open MPI has opened; one that is built into Open MPI cannot be reached.
+ */
+static void wait_for_all_ranks(void)
+{
+#if MICS_HAVE_PMIX
+    void *pmix = dlopen("libpmix.so.2", RTLD_NOW | RTLD_NOLOAD);
+    __typeof__(PMIx_Fence) *fence;
+    pmix_info_t collect;
+
+    if (!pmix)
+        return;
+    memset(&collect, 0, sizeof collect);
+    snprintf(collect.key, sizeof collect.key, "%s", PMIX_COLLECT_DATA);
+    collect.value.type = PMIX_BOOL;
+    collect.value.data.flag = true;
+    *(void **)&fence = dlsym(pmix, "PMIx_Fence");
+    if (fence)
+        fence(NULL, 0, &collect, 1);
+    dlclose(pmix);
+#endif
+}
+
 static enum mics_status start_mpi(struct mpi_thread *thread)
 {
+    /* of srun, not of an mpirun in a job of Slurm */
+    const bool by_slurm = getenv("PMIX_RANK") && getenv("SLURM_PROCID") &&
+                          !getenv("OMPI_COMM_WORLD_SIZE");
     int provided, used = 0, has_bound = 0, *bound;
 
     MPI_Initialized(&used);
@@ -420,6 +455,8 @@ static enum mics_status start_mpi(struct mpi_thread *thread)
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (code != MPI_SUCCESS)
         return mpi_failure(&thread->start_err, "MPI_Init_thread", code);
+    if (by_slurm)
+        wait_for_all_ranks();
     thread->is_shared = provided >= MPI_THREAD_SERIALIZED;
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     code = MPI_Comm_dup(MPI_COMM_WORLD, &thread->world);
