@@ -444,8 +444,8 @@ static void wait_for_all_ranks(void)
 static enum mics_status start_mpi(struct mpi_thread *thread)
 {
     /* of srun, not of an mpirun in a job of Slurm */
-    const bool by_slurm = getenv("PMIX_RANK") && getenv("SLURM_PROCID") &&
-                          !getenv("OMPI_COMM_WORLD_SIZE");
+    const bool by_slurm =
+        getenv("PMIX_RANK") && getenv("SLURM_PROCID") && !getenv("OMPI_COMM_WORLD_SIZE");
     int provided, used = 0, has_bound = 0, *bound;
 
     MPI_Initialized(&used);
