@@ -83,7 +83,8 @@ enum mics_status mics_engine_warm_up(struct mics_engine *engine, struct mics_err
  * ranks fail together. */
 enum mics_status mics_engine_prepare(struct mics_engine *engine, struct mics_err *err);
 
-/* Initialise this rank's shards: parameters from the seed, optimizer state 0. */
+/* Initialise this rank's shards: parameters from the seed, optimizer state 0. Collective over
+ * world->node_comm, whose ranks share the work if all have all parameters. */
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err);
 /* Gradients and optimizer state 0; the parameters must be imported and published. */
 enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_err *err);

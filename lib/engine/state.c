@@ -29,9 +29,31 @@ struct fill {
     uint64_t first, count, seed;
     void *dst;
     enum mics_dtype dtype;
-    float *host; /* [2 * INIT_CHUNK] scratch */
+    struct mics_comm *sharing; /* ranks that need the same values, and make a part each; or NULL */
+    float *host;               /* [2 * room] scratch */
+    uint64_t room;             /* INIT_CHUNK, and the last part of `sharing`, rounded up */
     struct mics_pool *pool;
 };
+
+/* Elements of the range, from `begin` on, to fill->host. */
+static enum mics_status make_values(struct mics_engine *engine, const struct fill *fill,
+                                    uint64_t begin, uint64_t count, struct mics_err *err)
+{
+    struct mics_comm *sharing = fill->sharing;
+    uint64_t part = count, first = 0;
+    float *made = fill->host;
+
+    if (sharing) {
+        part = mics_ceil_div(count, (uint64_t)sharing->size);
+        first = mics_min_u64(count, part * (uint64_t)sharing->rank);
+        made += fill->room;
+    }
+    mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + begin + first,
+                             mics_min_u64(part, count - first), fill->seed, made);
+    return sharing ? sharing->ops->all_gather_now(sharing, made, fill->host, part * sizeof *made,
+                                                  err)
+                   : MICS_OK;
+}
 
 static enum mics_status fill_range(struct mics_engine *engine, const struct fill *fill,
                                    struct mics_err *err)
@@ -42,11 +64,12 @@ static enum mics_status fill_range(struct mics_engine *engine, const struct fill
         const uint64_t count = mics_min_u64(INIT_CHUNK, fill->count - done);
         const void *src = fill->host;
 
-        mics_model_init_range_by(fill->pool, engine->model, fill->unit, fill->first + done, count,
-                                 fill->seed, fill->host);
+        status = make_values(engine, fill, done, count, err);
+        if (status != MICS_OK)
+            return status;
         if (fill->dtype == MICS_BF16) {
-            mics_numbers_from_f32(MICS_STORAGE_BF16, fill->host, fill->host + INIT_CHUNK, count);
-            src = fill->host + INIT_CHUNK;
+            mics_numbers_from_f32(MICS_STORAGE_BF16, fill->host, fill->host + fill->room, count);
+            src = fill->host + fill->room;
         }
         mics_launch_copy(compute(engine),
                          &(struct mics_op_copy){.dst = mics_element(fill->dst, done, fill->dtype),
@@ -80,6 +103,7 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
     const struct unit_memory *unit = &engine->units[fill->unit];
     const struct mics_layout *layout = unit->layout;
     const bool once = unit->master && layout->optim_piece == layout->param_piece;
+    struct mics_comm *node = engine->options.world->node_comm;
     enum mics_status status = MICS_OK;
 
     for (uint32_t t = 0; status == MICS_OK && !once && t < layout->segments; t++) {
@@ -88,6 +112,7 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
         fill->count = layout->param_piece;
         fill->dtype = engine->choice.dtype;
         fill->dst = mics_element(unit->param, t * layout->param_piece, fill->dtype);
+        fill->sharing = engine->choice.shape.p_param == 1 ? node : NULL;
         status = fill_range(engine, fill, err);
     }
     for (uint32_t t = 0; status == MICS_OK && unit->master && t < layout->segments; t++) {
@@ -96,6 +121,7 @@ static enum mics_status init_unit(struct mics_engine *engine, struct fill *fill,
         fill->count = layout->optim_piece;
         fill->dtype = MICS_F32;
         fill->dst = unit->master + t * layout->optim_piece;
+        fill->sharing = NULL;
         status = fill_range(engine, fill, err);
     }
     if (once)
@@ -130,8 +156,11 @@ enum mics_status mics_engine_zero_state(struct mics_engine *engine, struct mics_
 
 enum mics_status mics_engine_init(struct mics_engine *engine, uint64_t seed, struct mics_err *err)
 {
-    struct fill fill = {
-        .seed = seed, .host = malloc(2 * INIT_CHUNK * sizeof *fill.host), .pool = new_pool(engine)};
+    struct fill fill = {.seed = seed,
+                        .room = INIT_CHUNK + engine->options.world->local_size,
+                        .pool = new_pool(engine)};
+
+    fill.host = malloc(2 * fill.room * sizeof *fill.host);
     enum mics_status status = fill.host && fill.pool ? MICS_OK : mics_err_nomem(err);
 
     for (uint32_t i = 0; status == MICS_OK && i < engine->model->unit_count; i++) {

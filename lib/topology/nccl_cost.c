@@ -110,9 +110,11 @@ static enum generation generation_of(const struct mics_topology *topology)
                  {"H100", HOPPER},  {"H200", HOPPER},    {"H800", HOPPER},
                  {"GH200", HOPPER}, {"B200", BLACKWELL}, {"B300", BLACKWELL}};
 
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (strstr(topology->device, known[i].name))
-            return known[i].generation;
+    /* Often asked: only where a word begins. */
+    for (const char *word = topology->device; *word; word += strcspn(word, " -"), word += *word != 0)
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (*word == *known[i].name && !strncmp(word, known[i].name, strlen(known[i].name)))
+                return known[i].generation;
     /* By what a GPU reaches over its links: A100 240 GB/s, H100 360, B200 720. */
     return link >= 550e9 ? BLACKWELL : link >= 300e9 || link == 0 ? HOPPER : AMPERE;
 }

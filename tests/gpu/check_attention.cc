@@ -39,6 +39,14 @@ struct attention_case {
     std::vector<int32_t> targets; /* [B, T]; empty: no documents */
 };
 
+/* Under AddressSanitizer, where it takes minutes, kernels see fewer long sequences: other builds
+ * check the numbers. */
+#ifdef __SANITIZE_ADDRESS__
+static const bool brief = true;
+#else
+static const bool brief = false;
+#endif
+
 static const struct attention_shape shapes[] = {
     {1, 1, 1, 1, 64, true},     {2, 31, 2, 2, 64, true},  {1, 33, 2, 1, 64, false},
     {1, 64, 2, 2, 64, true},    {1, 65, 3, 3, 64, true},  {1, 130, 4, 2, 64, true},
@@ -467,6 +475,8 @@ static void bf16_attention_of_random_shapes_agrees_with_double(void)
 static void no_token_sees_another_document(void)
 {
     for (unsigned longest : {1, 5, 40, 130}) {
+        if (brief && longest % 2 == 0)
+            continue;
         check({2, 130, 2, 1, 64, true}, MICS_BF16, 2, longest);
         check({1, 300, 1, 1, 64, true}, MICS_BF16, 1, longest);
         check({1, 257, 2, 2, 128, true}, MICS_BF16, 1, longest);
@@ -534,6 +544,8 @@ static void long_sequences_agree_with_double(void)
         for (const char *kernel : kernels)
             if (!is_plain(kernel))
                 CHECK(check_kernel(&c, kernel, 2));
+        if (brief)
+            break;
     }
 }
 

@@ -92,13 +92,14 @@ int posix_memalign(void **out, size_t alignment, size_t size)
 enum { WARM = 4, STEPS = 8 };
 
 struct job {
+    uint32_t warm, steps; /* first ones, and counted ones after them */
     struct mics_model *model;
     struct mics_plan_choice choice;
     bool documents; /* with padding and masked prompts */
     struct mics_comm *comms[4];
     pthread_barrier_t barrier;
     uint64_t arena_bytes, high_water;
-    long faults[2]; /* minor ones of all ranks: in the first WARM steps, in the STEPS after them */
+    long faults[2]; /* minor ones of all ranks: in the first steps, in those after them */
 };
 
 struct member {
@@ -179,9 +180,10 @@ static enum mics_status run_engine(struct member *member, struct mics_world *wor
 
     if (status == MICS_OK)
         status = mics_engine_init(engine, 1, &member->err);
-    status = run_counted(member, status, engine, 1, WARM, &job->faults[0]);
+    status = run_counted(member, status, engine, 1, job->warm, &job->faults[0]);
     __atomic_store_n(&counting_on, 1, __ATOMIC_RELEASE);
-    status = run_counted(member, status, engine, WARM + 1, WARM + STEPS, &job->faults[1]);
+    status = run_counted(member, status, engine, job->warm + 1, job->warm + job->steps,
+                         &job->faults[1]);
     __atomic_store_n(&counting_on, 0, __ATOMIC_RELEASE);
     pthread_barrier_wait(&job->barrier);
     if (status == MICS_OK && member->rank == 0) {
@@ -234,7 +236,7 @@ static void run_job(struct job *job)
 
 static struct job make_job(struct mics_shape shape, enum mics_dtype dtype)
 {
-    struct job job = {.choice = cases_choice(&shape)};
+    struct job job = {.warm = WARM, .steps = STEPS, .choice = cases_choice(&shape)};
 
     job.choice.optimizer = MICS_OPT_ADAMW;
     job.choice.clip = true;
@@ -248,6 +250,7 @@ static void check_job(struct job job)
 {
     struct mics_memory memory;
 
+    job.warm = job.steps = 1; /* all of the arena is in use then */
     allocations = 0;
     run_job(&job);
     CHECK_INT(mics_memory_compute(job.model, &job.choice, &memory, NULL), MICS_OK);

@@ -9,7 +9,7 @@
 
 /* A setting is not simulated if its bound is less than this part faster than the best step. With
  * MICS_STEP_TIE the plan is at most 1 % slower than the best. */
-#define MICS_STEP_PRUNE 0.002
+#define MICS_STEP_PRUNE 0.003
 
 /* A strategy by name and cut. */
 struct mics_candidate {

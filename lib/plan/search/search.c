@@ -311,6 +311,14 @@ static enum mics_status push_setting(struct progress *progress, struct node node
     return push(&progress->queue, &node, err);
 }
 
+static bool is_listed(const struct mics_search_space *space, uint32_t prefetch)
+{
+    for (uint32_t i = 0; i < space->prefetch_count; i++)
+        if (space->prefetches[i] == prefetch)
+            return true;
+    return false;
+}
+
 static enum mics_status expand(struct progress *progress, const struct node *cell,
                                struct mics_err *err)
 {
@@ -336,7 +344,8 @@ static enum mics_status expand(struct progress *progress, const struct node *cel
         /* The most that fits, which rounding may reduce by one. */
         for (node.prefetch = most; status == MICS_OK && most > least && node.prefetch + 2 > most;
              node.prefetch--)
-            status = push_setting(progress, node, passes, err);
+            if (!is_listed(space, node.prefetch))
+                status = push_setting(progress, node, passes, err);
         if (status != MICS_OK)
             return status;
     }

@@ -73,8 +73,8 @@ static enum mics_status list_micro_batches(struct mics_search *search, struct mi
     return MICS_OK;
 }
 
-/* 0 to 8, then in steps of about an eighth, to a slot for each unit. The most that fits a setting
- * is tried in addition. */
+/* 0 to 8, then in steps of a half, to a slot for each unit. The most that fits a setting is
+ * tried in addition. */
 static enum mics_status list_prefetches(struct mics_search *search, struct mics_err *err)
 {
     struct mics_search_space *space = &search->space;
@@ -86,7 +86,7 @@ static enum mics_status list_prefetches(struct mics_search *search, struct mics_
         return mics_err_nomem(err);
     if (wanted != MICS_AUTO)
         space->prefetches[space->prefetch_count++] = wanted;
-    for (uint32_t i = 0; i < count && wanted == MICS_AUTO; i += 1 + i / 8 * (i >= 8))
+    for (uint32_t i = 0; i < count && wanted == MICS_AUTO; i += 1 + i / 2 * (i >= 8))
         space->prefetches[space->prefetch_count++] = i;
     if (space->prefetches[space->prefetch_count - 1] + 1 < count)
         space->prefetches[space->prefetch_count++] = count - 1;
