@@ -100,6 +100,7 @@ struct mpi_transfer {
     uint64_t piece_bytes;   /* direct */
     uint64_t message_bytes; /* halving: sent in the current round */
     bool reducing;          /* the reduction is still to be finished */
+    bool near_first;        /* halving: a gather, by distances 1, 2, 4 and so on */
     int distance;           /* of the current round, in ranks; direct: of the gather */
     int request_count;      /* messages of the round; 0: it has not begun */
     int requests_done;      /* the first of them, which are complete */

@@ -25,6 +25,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
 #include <math.h>
 #include <sched.h>
 #include <stdio.h>
@@ -413,6 +414,28 @@ static enum mics_status find_nodes(struct mpi_thread *thread)
     return code == MPI_SUCCESS ? MICS_OK : mpi_failure(&thread->start_err, "MPI_Allgather", code);
 }
 
+static bool is_there(const char *pattern)
+{
+    glob_t found;
+    const bool is = glob(pattern, GLOB_NOSORT, NULL, &found) == 0;
+
+    globfree(&found);
+    return is;
+}
+
+/* Open MPI asks libfabric and the libraries of InfiniPath and Omni-Path whether there are cards of
+ * theirs. This takes them two tenths of a second, most of it in clocks that they compare. */
+static void leave_out_absent_cards(void)
+{
+    static const char *const cards[] = {"/sys/class/infiniband/*", "/sys/class/cxi/*", "/dev/hfi1*",
+                                        "/dev/ipath*", "/dev/kgni*"};
+
+    for (size_t i = 0; i < sizeof cards / sizeof *cards; i++)
+        if (is_there(cards[i]))
+            return;
+    setenv("OMPI_MCA_mtl", "^psm,psm2,ofi", 0);
+}
+
 /*
  * Wait until every rank has left MPI_Init_thread.
  *
@@ -452,6 +475,7 @@ static enum mics_status start_mpi(struct mpi_thread *thread)
     if (used)
         return mics_err_set(&thread->start_err, MICS_ERR_ARG,
                             "MPI: this process has already used it");
+    leave_out_absent_cards();
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
     if (code != MPI_SUCCESS)
         return mpi_failure(&thread->start_err, "MPI_Init_thread", code);
