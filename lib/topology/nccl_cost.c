@@ -111,7 +111,8 @@ static enum generation generation_of(const struct mics_topology *topology)
                  {"GH200", HOPPER}, {"B200", BLACKWELL}, {"B300", BLACKWELL}};
 
     /* Often asked: only where a word begins. */
-    for (const char *word = topology->device; *word; word += strcspn(word, " -"), word += *word != 0)
+    for (const char *word = topology->device; *word;
+         word += strcspn(word, " -"), word += *word != 0)
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             if (*word == *known[i].name && !strncmp(word, known[i].name, strlen(known[i].name)))
                 return known[i].generation;

@@ -182,8 +182,8 @@ static enum mics_status run_engine(struct member *member, struct mics_world *wor
         status = mics_engine_init(engine, 1, &member->err);
     status = run_counted(member, status, engine, 1, job->warm, &job->faults[0]);
     __atomic_store_n(&counting_on, 1, __ATOMIC_RELEASE);
-    status = run_counted(member, status, engine, job->warm + 1, job->warm + job->steps,
-                         &job->faults[1]);
+    status =
+        run_counted(member, status, engine, job->warm + 1, job->warm + job->steps, &job->faults[1]);
     __atomic_store_n(&counting_on, 0, __ATOMIC_RELEASE);
     pthread_barrier_wait(&job->barrier);
     if (status == MICS_OK && member->rank == 0) {

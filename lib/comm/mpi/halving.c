@@ -5,8 +5,8 @@
  * Halving and doubling are described in backend.h. In each round a rank exchanges one message with
  * one other rank, in which the pieces of all calls of the batch are packed: blocks need not be
  * adjacent. Ranks are in node order, so the rounds of short distances stay inside a node; these are
- * the ones that carry most pieces. Only gathers of few bytes begin with the short distances, so that
- * no rank waits for its neighbour after the rounds between nodes.
+ * the ones that carry most pieces. Only gathers of few bytes begin with the short distances, so
+ * that no rank waits for its neighbour after the rounds between nodes.
  */
 #include "comm/mpi/mpi.h"
 
