@@ -39,6 +39,19 @@ setup_file()
     done
 }
 
+@test "libraries of cards are left alone where there is none, unless a user wants them" {
+    if compgen -G '/sys/class/infiniband/*' || compgen -G '/sys/class/cxi/*'; then
+        skip 'this machine has a card'
+    fi
+    run -0 mpi 2 env LD_DEBUG=files "$comm" copies
+    [[ $output == *'calling init: '*/mca_pml_ob1.so* ]]
+    [[ $output != *'calling init: '*/libpsm2.so* && $output != *'calling init: '*/libfabric.so* ]]
+    if [ -e /usr/lib/x86_64-linux-gnu/openmpi/lib/openmpi3/mca_mtl_ofi.so ]; then
+        OMPI_MCA_mtl=ofi run -0 mpi 2 env LD_DEBUG=files "$comm" copies
+        [[ $output == *'calling init: '*/libfabric.so* ]]
+    fi
+}
+
 @test "staging memory changes no result and no count" {
     for ranks in 2 3; do
         run -0 mpi "$ranks" "$comm" staged
