@@ -45,7 +45,6 @@ struct mics_watchdog {
     double polled_s;      /* the last poll */
     double quiet_until_s; /* after this process was suspended */
     double comm_failed_s; /* when a communicator was first seen to have failed; 0: none has */
-    bool saw_dead;        /* in the last poll */
 };
 
 /* The state of a rank in 64 bits, so that a larger value is further: step in the upper half;
@@ -198,9 +197,8 @@ static void describe_death(const struct mics_watchdog *watchdog, int local_rank,
                  world->host_of_node[node], where);
 }
 
-/* Has a process of this node exited? True once `on_fault` was called, as in the checks below: in
- * the second poll that sees it, because a job that is killed does not end on all ranks at once. */
-static bool check_processes(struct mics_watchdog *watchdog)
+/* Has a process of this node exited? True once `on_fault` was called, as in the checks below. */
+static bool check_processes(const struct mics_watchdog *watchdog)
 {
     const struct mics_watchdog_options *options = &watchdog->options;
     struct mics_err err = {""};
@@ -209,9 +207,7 @@ static bool check_processes(struct mics_watchdog *watchdog)
     if (!watchdog->table)
         return false;
     dead = mics_liveness_table_find_dead(watchdog->table, &first_alive);
-    const bool is_new = !watchdog->saw_dead;
-    watchdog->saw_dead = dead >= 0;
-    if (dead < 0 || is_new)
+    if (dead < 0)
         return false;
     describe_death(watchdog, dead, &err);
     options->on_fault(options->context, first_alive == (int)options->world->local_rank, &err);
