@@ -112,12 +112,6 @@ static bool is_left_out(const struct mics_shape *shape)
 #endif
 }
 
-#ifdef __SANITIZE_THREAD__
-enum { STEPS = 2 };
-#else
-enum { STEPS = 3 };
-#endif
-
 static void visit(const struct mics_shape *shape, void *context)
 {
     struct walk *walk = context;
@@ -127,7 +121,7 @@ static void visit(const struct mics_shape *shape, void *context)
     struct parity_case c = {
         .model = walk->model,
         .choice = walk->base,
-        .steps = STEPS,
+        .steps = 3,
         .lr = walk->lr,
         .clip = walk->clip,
         .random_delay_us = walk->random_delay_us,
