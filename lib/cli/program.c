@@ -106,7 +106,7 @@ void cli_record_exit(int code, const char *error)
     if (!path || !*path || mics_file_create(path, &writer, NULL) != MICS_OK)
         return;
     fprintf(mics_file_stream(writer), "%d\n%s\n", code, error);
-    mics_file_commit(writer, NULL);
+    mics_file_publish(writer, NULL); /* without fsync: the launcher may kill this process soon */
     cli_state.exit_recorded = true;
 }
 

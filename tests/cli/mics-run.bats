@@ -126,6 +126,18 @@ ended() # code
     diff run.sums whole.sums
 }
 
+@test "the reason of a restart is recorded before the launcher kills the rank, however slow the disk" {
+    # shellcheck disable=SC2046
+    LD_PRELOAD=$MICS_BUILD/tests/fake/slow_fsync.so SLOW_FSYNC=/.mics-run/ \
+        start --restarts=5 -- $(train) --steps=40
+    kill -KILL "$(a_rank)"
+    ended 0
+    cat err
+    mics-show run >shown
+    cat shown
+    grep -q ' exit status 1: rank 1 (.*) died in step ' shown
+}
+
 @test "three restarts without a new checkpoint are enough" {
     make_plan
     # shellcheck disable=SC2046
