@@ -7,11 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef int fsync_fn(int fd);
-
 int fsync(int fd)
 {
     const char *part = getenv("SLOW_FSYNC");
+    int (*next)(int fd);
     char link[64], path[4096];
 
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
@@ -21,5 +20,6 @@ int fsync(int fd)
         if (strstr(path, part))
             sleep(3);
     }
-    return ((fsync_fn *)dlsym(RTLD_NEXT, "fsync"))(fd);
+    *(void **)&next = dlsym(RTLD_NEXT, "fsync");
+    return next(fd);
 }
