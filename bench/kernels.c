@@ -24,8 +24,8 @@
 #define SMALL_BATCH 8 /* larger ones are for what memory bounds */
 
 static const struct model models[] = {
-    {"gpt2-nano", 2, 256, 128, 4, 257, 512, 800 * 1000},
-    {"gpt2-124M", 2, 256, 768, 12, 50257, 64, 8 * 1000 * 1000},
+    {"gpt2-nano", 2, 256, 128, 4, 257, 256, 800 * 1000},
+    {"gpt2-124M", 2, 256, 768, 12, 50257, 256, 8 * 1000 * 1000},
     {"out of cache", 48, 256, 768, 12, 50257, 512, 40 * 1000 * 1000},
 };
 

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-enum { PIECES_PER_THREAD = 4 };
+enum { PIECES_PER_THREAD = 16 };
 
 struct region {
     void (*body)(void *context, uint64_t begin, uint64_t end);

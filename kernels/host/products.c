@@ -11,16 +11,19 @@
  * Who multiplies is decided by mics_product_method() from the processor, the libraries and the
  * types, never from timings, so that all ranks and a resumed job do the same:
  *
- *     fp32            OpenBLAS, or our own tiles where it uses half of the width of the vectors
- *     bf16            oneDNN where the processor multiplies bf16, else our own tiles
- *     fp32 into bf16  our own tiles
+ *     fp32            our own on AMD's processors with AVX-512, or where OpenBLAS uses half of
+ *                     the width of the vectors; else OpenBLAS
+ *     bf16            oneDNN where the processor multiplies bf16, else our own
+ *     fp32 into bf16  our own
  *
- * In fp32 oneDNN 2.6 is 1.02 to 1.11 times as fast as OpenBLAS for a b and a b', and slower for
- * a' b (docs/cpu.md): too little for a library of 11 MiB in every process.
+ * On Zen 4 our own is 1.03 to 1.2 times as fast as OpenBLAS 0.3.21 with its kernels for AVX-512,
+ * and up to a tenth slower than OpenBLAS with AVX2 alone (docs/cpu.md). oneDNN 2.6 is faster than
+ * OpenBLAS for a b and a b' in some shapes and slower in others: too little for a library of 11 MiB
+ * in every process.
  *
  * Versions of OpenBLAS that are older than the processor take it for an older one and use half of
- * its vectors' width (0.3.21 takes Zen 4 and 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the
- * environment corrects it). Then our own product is nearly twice as fast, and is used.
+ * its vectors' width (0.3.21 takes Zen 5 for Haswell; OPENBLAS_CORETYPE=SkylakeX in the environment
+ * corrects it).
  *
  * 2 m n k flops. The own products are within k * 2^-24 of a product in double, relative to the sum
  * of magnitudes; bf16 results are rounded once.
@@ -110,243 +113,275 @@ static void finish_columns(const struct mics_op_matmul *args, uint32_t row, uint
 }
 
 /*
- * Our own product in fp32, as Goto and van de Geijn, "Anatomy of High-Performance Matrix
- * Multiplication", 2008: a block of a (ROWS x DEPTH) stays in the second cache while panels of b
- * (DEPTH x PANEL), packed side by side, pass over it. a is read one number at a time, so only a
- * transposed one is packed.
+ * Our own product, of and into fp32 or bf16, as Goto and van de Geijn, "Anatomy of High-Performance
+ * Matrix Multiplication", 2008: a block of a (BLOCK_ROWS x DEPTH) stays in the second cache while
+ * panels of b (DEPTH x PANEL), packed side by side, pass over it. Rows of a are read where they
+ * are; a' is packed in strips of as many rows as a tile has, and bf16 is widened as it is packed.
+ *
+ * An element's value depends on its row of a, its column of b and k only: products are summed from
+ * 0 within a block of k, blocks one after the other.
  */
 
-#define DEPTH       256
-#define PANEL       64
-#define ROWS        512 /* of a block of a that is not packed */
-#define PACKED_ROWS 256 /* of one that is packed */
-#define RUN         16  /* of a row that is transposed at a time: a line of the cache */
+#define DEPTH        384
+#define PANEL        (MICS_TILE_VECTORS * MICS_LANES)
+#define STRIP        MICS_TILE_ROWS
+#define BLOCK_ROWS   (MICS_LANES == 16 ? 512 : 256) /* half of the second cache */
+#define STAGED_BLOCK 256 /* rows and columns of a result, unless all is in fp32 */
+#define LINE         64  /* bytes of a line of the cache */
 
 struct buffers {
-    float panel[DEPTH * PANEL];
-    float block[PACKED_ROWS * DEPTH];
+    float a[(BLOCK_ROWS + STRIP) * DEPTH];
+    float b[DEPTH * PANEL];
+    float sum[STAGED_BLOCK * STAGED_BLOCK];
 };
 
-/* to[i][j] = from[j][i] for i < rows, j < columns. */
-static void transpose(float *to, size_t ld_to, const float *from, size_t ld_from, uint32_t rows,
-                      uint32_t columns)
-{
-    for (uint32_t run = 0; run < rows; run += RUN) {
-        uint32_t stop = rows - run < RUN ? rows : run + RUN;
+/* `rows` x `columns` of an operand: of the matrix from an element on, or of its transpose. */
+struct part {
+    const void *from;
+    size_t ld;
+    uint32_t rows, columns;
+    bool transposed;
+};
 
-        for (uint32_t j = 0; j < columns; j++)
-            for (uint32_t i = run; i < stop; i++)
-                to[i * ld_to + j] = from[j * ld_from + i];
+static struct part part_of_a(const struct mics_op_matmul *args, uint32_t row, uint32_t rows,
+                             uint32_t k, uint32_t depth)
+{
+    const uint64_t at =
+        args->trans_a ? (uint64_t)k * args->lda + row : (uint64_t)row * args->lda + k;
+
+    return (struct part){mics_element(args->a, at, args->dtype), args->lda, rows, depth,
+                         args->trans_a};
+}
+
+static struct part part_of_b(const struct mics_op_matmul *args, uint32_t k, uint32_t depth,
+                             uint32_t column, uint32_t columns)
+{
+    const uint64_t at =
+        args->trans_b ? (uint64_t)column * args->ldb + k : (uint64_t)k * args->ldb + column;
+
+    return (struct part){mics_element(args->b, at, args->dtype), args->ldb, depth, columns,
+                         args->trans_b};
+}
+
+/* to[i][j] = element (i, j) of a part that is not transposed. */
+MICS_TYPED void pack_rows(float *to, size_t ld_to, const struct part *part,
+                          const enum mics_dtype dtype)
+{
+    for (uint32_t i = 0; i < part->rows; i++, to += ld_to) {
+        const uint64_t at = i * part->ld;
+        uint32_t j = 0;
+
+        for (; j + MICS_LANES <= part->columns; j += MICS_LANES)
+            mics_vstore(to + j, mics_vload_as(part->from, at + j, dtype));
+        for (; j < part->columns; j++)
+            to[j] = mics_load_as(part->from, at + j, dtype);
     }
 }
 
-/* Rows [k, k + depth) and columns [column, column + columns) of b as a panel; 0 up to whole
- * vectors. */
-static void pack_panel(float *to, const struct mics_op_matmul *args, uint32_t k, uint32_t depth,
-                       uint32_t column, uint32_t columns)
+/* to[i][j] = element (i, j) of a part that is transposed, MICS_SQUARE of each where possible. */
+MICS_TYPED void pack_transposed(float *to, size_t ld_to, const struct part *part,
+                                const enum mics_dtype dtype)
 {
-    size_t ldb = args->ldb, rest = mics_round_up(columns, MICS_LANES) - columns;
-    const float *from =
-        (const float *)args->b + (args->trans_b ? column * ldb + k : k * ldb + column);
+    const uint32_t rows = part->rows / MICS_SQUARE * MICS_SQUARE;
+    const uint32_t columns = part->columns / MICS_SQUARE * MICS_SQUARE;
+    float square[MICS_SQUARE * MICS_SQUARE];
 
-    if (args->trans_b)
-        transpose(to, PANEL, from, ldb, depth, columns);
-    for (uint32_t i = 0; i < depth; i++, to += PANEL) {
-        if (!args->trans_b)
-            memcpy(to, from + i * ldb, columns * sizeof(float));
-        memset(to + columns, 0, rest * sizeof(float));
-    }
-}
+    for (uint32_t j = 0; j < columns; j += MICS_SQUARE)
+        for (uint32_t i = 0; i < rows; i += MICS_SQUARE) {
+            const uint64_t at = j * part->ld + i;
 
-/* The last, partial vector of columns, in a padded tile. */
-static void add_edge(const struct mics_tile *panel, uint32_t columns)
-{
-    float edge[4][MICS_LANES];
-
-    for (uint32_t row = 0; row < panel->rows; row += 4) {
-        struct mics_tile tile = *panel;
-
-        tile.rows = (uint32_t)mics_min_u64(panel->rows - row, 4);
-        tile.a = panel->a + row * panel->row_step;
-        tile.c = edge[0];
-        tile.ldc = MICS_LANES;
-        tile.width = MICS_LANES;
-        for (uint32_t i = 0; i < tile.rows; i++)
-            memcpy(edge[i], panel->c + (row + i) * panel->ldc, columns * sizeof(float));
-        mics_tile_product(&tile);
-        for (uint32_t i = 0; i < tile.rows; i++)
-            memcpy(panel->c + (row + i) * panel->ldc, edge[i], columns * sizeof(float));
-    }
-}
-
-/* out += a block of `rows` x `depth` of a, from `a` on, times all of b. */
-static void add_block(const struct mics_op_matmul *args, struct mics_tile tile, uint32_t row,
-                      uint32_t k, float *panel)
-{
-    for (uint32_t column = 0; column < args->n; column += PANEL) {
-        uint32_t columns = args->n - column < PANEL ? args->n - column : PANEL;
-
-        pack_panel(panel, args, k, tile.depth, column, columns);
-        tile.c = (float *)args->out + (size_t)row * args->ldout + column;
-        tile.b = panel;
-        tile.width = columns / MICS_LANES * MICS_LANES;
-        mics_tile_product(&tile);
-        tile.c += tile.width;
-        tile.b += tile.width;
-        if (columns > tile.width)
-            add_edge(&tile, columns - tile.width);
-    }
-}
-
-/* out += a' b' of struct mics_op_matmul, all in fp32; its other parts are the caller's. */
-void mics_product(const struct mics_op_matmul *args)
-{
-    struct buffers buffers;
-    uint32_t most = args->trans_a ? PACKED_ROWS : ROWS;
-
-    for (uint32_t row = 0; row < args->m; row += most)
-        for (uint32_t k = 0; k < args->k; k += DEPTH) {
-            struct mics_tile tile = {
-                .a = (const float *)args->a + (size_t)row * args->lda + k,
-                .row_step = args->lda,
-                .depth_step = 1,
-                .ldb = PANEL,
-                .ldc = args->ldout,
-                .rows = args->m - row < most ? args->m - row : most,
-                .depth = args->k - k < DEPTH ? args->k - k : DEPTH,
-                .add = true,
-            };
-
-            if (args->trans_a) {
-                transpose(buffers.block, DEPTH,
-                          (const float *)args->a + (size_t)k * args->lda + row, args->lda,
-                          tile.rows, tile.depth);
-                tile.a = buffers.block;
-                tile.row_step = DEPTH;
+            if (dtype == MICS_F32) {
+                mics_transpose_square(to + i * ld_to + j, ld_to, (const float *)part->from + at,
+                                      part->ld);
+                continue;
             }
-            add_block(args, tile, row, k, buffers.panel);
+            for (uint32_t x = 0; x < MICS_SQUARE; x++)
+                for (uint32_t y = 0; y < MICS_SQUARE; y++)
+                    square[x * MICS_SQUARE + y] =
+                        mics_load_as(part->from, at + x * part->ld + y, dtype);
+            mics_transpose_square(to + i * ld_to + j, ld_to, square, MICS_SQUARE);
+        }
+    for (uint32_t j = 0; j < part->columns; j++)
+        for (uint32_t i = j < columns ? rows : 0; i < part->rows; i++)
+            to[i * ld_to + j] = mics_load_as(part->from, j * part->ld + i, dtype);
+}
+
+/* to[i / STRIP][j][i % STRIP] = element (i, j) of a part that is transposed, as many strips at a
+ * time as fill a line of memory. */
+MICS_TYPED void pack_strips(float *to, const struct part *part, const enum mics_dtype dtype)
+{
+    const uint32_t most = LINE / sizeof(float) / STRIP * STRIP;
+
+    for (uint32_t first = 0; first < part->rows; first += most)
+        for (uint32_t j = 0; j < part->columns; j++) {
+            const uint32_t end = part->rows - first < most ? part->rows : first + most;
+            const uint64_t at = j * part->ld;
+            uint32_t i = first;
+
+            __builtin_prefetch(mics_element(part->from, at + end, dtype));
+            for (; i + STRIP <= end; i += STRIP) {
+                float *strip = to + (size_t)i * DEPTH + j * STRIP;
+
+                if (dtype == MICS_F32)
+                    memcpy(strip, (const float *)part->from + at + i, STRIP * sizeof(float));
+                for (uint32_t x = 0; dtype != MICS_F32 && x < STRIP; x++)
+                    strip[x] = mics_load_as(part->from, at + i + x, dtype);
+            }
+            for (uint32_t x = 0; i + x < end; x++)
+                to[(size_t)i * DEPTH + j * STRIP + x] = mics_load_as(part->from, at + i + x, dtype);
         }
 }
 
-/*
- * Products of and into bf16: the same tiles, between widening and rounding.
- *
- * A block of the result (MIXED_ROWS x COLUMNS) is held in fp32 until all of k is added, then
- * finished and rounded once. Blocks of a and panels of b are widened as they are packed, each
- * element once for 256 additions.
- */
-
-#define MIXED_ROWS 256
-#define COLUMNS    256
-
-struct mixed_buffers {
-    float sum[MIXED_ROWS * COLUMNS];
-    float block[MIXED_ROWS * DEPTH]; /* of a' */
-    float panel[DEPTH * PANEL];      /* of b' */
-};
-
-/* to[i][j] = element at + i ld + j, i < rows, j < columns. */
-MICS_TYPED void pack_rows(float *to, size_t ld_to, const void *from, uint64_t at, size_t ld,
-                          uint32_t rows, uint32_t columns, const enum mics_dtype dtype)
+/* A panel of b', with zeros up to a whole vector of columns. */
+MICS_TYPED void pack_panel(float *to, const struct part *part, const enum mics_dtype dtype)
 {
-    for (uint32_t i = 0; i < rows; i++, at += ld, to += ld_to) {
-        uint32_t j = 0;
+    const uint32_t rest = (uint32_t)mics_round_up(part->columns, MICS_LANES) - part->columns;
 
-        for (; j + MICS_LANES <= columns; j += MICS_LANES)
-            mics_vstore(to + j, mics_vload_as(from, at + j, dtype));
-        for (; j < columns; j++)
-            to[j] = mics_load_as(from, at + j, dtype);
-    }
-}
-
-/* to[i][j] = element at + j ld + i. */
-MICS_TYPED void pack_transposed(float *to, size_t ld_to, const void *from, uint64_t at, size_t ld,
-                                uint32_t rows, uint32_t columns, const enum mics_dtype dtype)
-{
-    for (uint32_t run = 0; run < rows; run += RUN) {
-        const uint32_t stop = rows - run < RUN ? rows : run + RUN;
-
-        for (uint32_t j = 0; j < columns; j++)
-            for (uint32_t i = run; i < stop; i++)
-                to[i * ld_to + j] = mics_load_as(from, at + j * ld + i, dtype);
-    }
-}
-
-/* Rows [row, row + rows) and columns [column, column + columns) of a matrix, or of its
- * transpose. */
-MICS_TYPED void pack(float *to, size_t ld_to, const void *from, size_t ld, bool transposed,
-                     uint32_t row, uint32_t rows, uint32_t column, uint32_t columns,
-                     const enum mics_dtype dtype)
-{
-    if (transposed)
-        pack_transposed(to, ld_to, from, (uint64_t)column * ld + row, ld, rows, columns, dtype);
+    for (uint32_t i = 0; i < part->rows && rest > 0; i++)
+        memset(to + i * PANEL + part->columns, 0, rest * sizeof(float));
+    if (part->transposed)
+        pack_transposed(to, PANEL, part, dtype);
     else
-        pack_rows(to, ld_to, from, (uint64_t)row * ld + column, ld, rows, columns, dtype);
+        pack_rows(to, PANEL, part, dtype);
+}
+
+/* Of the rows or columns of a part that lie in memory one after the other, those from share
+ * [from, to) of `of` on. */
+static void prefetch(const struct part *part, enum mics_dtype dtype, uint32_t from, uint32_t to,
+                     uint32_t of)
+{
+    const size_t each = mics_dtype_bytes(dtype);
+    const uint64_t runs = part->transposed ? part->columns : part->rows;
+    const size_t bytes = (part->transposed ? part->rows : part->columns) * each;
+
+    for (uint64_t i = runs * from / of; i < runs * to / of; i++) {
+        const char *run = (const char *)part->from + i * part->ld * each;
+
+        for (size_t byte = 0; byte < bytes; byte += LINE)
+            __builtin_prefetch(run + byte, 0, 2);
+        __builtin_prefetch(run + bytes - 1, 0, 2);
+    }
 }
 
 struct block {
-    uint32_t row, rows, column, columns;
+    uint32_t row, rows, column, columns; /* of the result */
+    float *to;
+    size_t ld;
+    bool add;
 };
 
-/* sum += the products of k in [k, k + depth), up to whole vectors of columns. */
-MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct mixed_buffers *buffers,
+/* to = or += a b' of a block of k: `tile` has a, where it is to be read, and b of the first panel.
+ * While a panel is multiplied the next one is fetched from memory. */
+MICS_TYPED void multiply_panels(const struct mics_op_matmul *args, struct mics_tile tile,
+                                float *panel, const struct block *block, uint32_t k,
+                                const enum mics_dtype dtype)
+{
+    const uint32_t step = args->trans_a ? STRIP : 8 * STRIP;
+    const size_t a_step = args->trans_a ? (size_t)step * DEPTH : step * tile.row_step;
+
+    for (uint32_t column = 0; column < block->columns; column += PANEL) {
+        const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, PANEL);
+        const uint32_t more = (uint32_t)mics_min_u64(block->columns - column - columns, PANEL);
+        const struct part b = part_of_b(args, k, tile.depth, block->column + column, columns);
+        const struct part next =
+            part_of_b(args, k, tile.depth, block->column + column + columns, more);
+        struct mics_tile rows = tile;
+
+        pack_panel(panel, &b, dtype);
+        rows.b = panel;
+        rows.c = block->to + column;
+        rows.width = columns;
+        for (uint32_t row = 0; row < block->rows; row += step) {
+            rows.rows = (uint32_t)mics_min_u64(block->rows - row, step);
+            if (more > 0)
+                prefetch(&next, dtype, row, row + rows.rows, block->rows);
+            mics_tile_product_far(&rows);
+            rows.a += a_step;
+            rows.c += step * block->ld;
+        }
+    }
+}
+
+/* to = or += the products of k in [k, k + depth). */
+MICS_TYPED void add_depth(const struct mics_op_matmul *args, struct buffers *buffers,
                           const struct block *block, uint32_t k, uint32_t depth,
                           const enum mics_dtype dtype)
 {
-    pack(buffers->block, DEPTH, args->a, args->lda, args->trans_a, block->row, block->rows, k,
-         depth, dtype);
-    for (uint32_t column = 0; column < block->columns; column += PANEL) {
-        const uint32_t columns = (uint32_t)mics_min_u64(block->columns - column, PANEL);
-        const uint32_t width = (uint32_t)mics_round_up(columns, MICS_LANES);
+    const struct part a = part_of_a(args, block->row, block->rows, k, depth);
+    struct mics_tile tile = {.a = buffers->a,
+                             .row_step = DEPTH,
+                             .depth_step = 1,
+                             .ldb = PANEL,
+                             .ldc = block->ld,
+                             .depth = depth,
+                             .add = block->add};
 
-        for (uint32_t i = 0; i < depth && columns < width; i++)
-            memset(buffers->panel + i * PANEL + columns, 0, (width - columns) * sizeof(float));
-        pack(buffers->panel, PANEL, args->b, args->ldb, args->trans_b, k, depth,
-             block->column + column, columns, dtype);
-        mics_tile_product(&(struct mics_tile){
-            .c = buffers->sum + column,
-            .a = buffers->block,
-            .b = buffers->panel,
-            .row_step = DEPTH,
-            .depth_step = 1,
-            .ldb = PANEL,
-            .ldc = COLUMNS,
-            .rows = block->rows,
-            .depth = depth,
-            .width = width,
-            .add = k > 0,
-        });
+    if (args->trans_a) {
+        pack_strips(buffers->a, &a, dtype);
+        tile.row_step = 1;
+        tile.depth_step = STRIP;
+    } else if (dtype == MICS_F32) {
+        tile.a = a.from;
+        tile.row_step = a.ld;
+    } else {
+        pack_rows(buffers->a, DEPTH, &a, dtype);
     }
+    multiply_panels(args, tile, buffers->b, block, k, dtype);
 }
 
-static void make_block(const struct mics_op_matmul *args, struct mixed_buffers *buffers,
-                       const struct block *block)
+/* `count` in the fewest parts of at most `most`, which are about equal and multiples of 8. */
+static uint32_t even_part(uint32_t count, uint32_t most)
 {
-    if (args->k == 0)
-        memset(buffers->sum, 0, sizeof buffers->sum);
-    for (uint32_t k = 0; k < args->k; k += DEPTH) {
-        const uint32_t depth = (uint32_t)mics_min_u64(args->k - k, DEPTH);
+    const uint64_t parts = mics_max_u64(mics_ceil_div(count, most), 1);
+
+    return (uint32_t)mics_round_up(mics_ceil_div(count, parts), 8);
+}
+
+static void add_block(const struct mics_op_matmul *args, struct buffers *buffers,
+                      struct block block)
+{
+    const uint32_t most = even_part(args->k, DEPTH);
+    uint32_t k = 0;
+
+    do { /* once if k is 0, for the zeros */
+        const uint32_t depth = (uint32_t)mics_min_u64(args->k - k, most);
 
         if (args->dtype == MICS_BF16)
-            add_depth(args, buffers, block, k, depth, MICS_BF16);
+            add_depth(args, buffers, &block, k, depth, MICS_BF16);
         else
-            add_depth(args, buffers, block, k, depth, MICS_F32);
-    }
-    for (uint32_t i = 0; i < block->rows; i++)
-        finish_columns(args, block->row + i, block->column, block->columns,
-                       buffers->sum + i * COLUMNS);
+            add_depth(args, buffers, &block, k, depth, MICS_F32);
+        block.add = true;
+        k += depth;
+    } while (k < args->k);
 }
 
-static void product_mixed(const struct mics_op_matmul *args)
+static bool is_mixed(const struct mics_op_matmul *args)
 {
-    struct mixed_buffers buffers;
-    struct block block;
+    return args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
+}
 
-    for (block.row = 0; block.row < args->m; block.row += MIXED_ROWS)
-        for (block.column = 0; block.column < args->n; block.column += COLUMNS) {
-            block.rows = (uint32_t)mics_min_u64(args->m - block.row, MIXED_ROWS);
-            block.columns = (uint32_t)mics_min_u64(args->n - block.column, COLUMNS);
-            make_block(args, &buffers, &block);
+/* out = or += a' b' where all is in fp32. Else all of the operation: sums are made in a buffer, and
+ * rounded once. */
+static void own_product(const struct mics_op_matmul *args, bool add)
+{
+    const bool staged = is_mixed(args);
+    const uint32_t rows = even_part(args->m, staged ? STAGED_BLOCK : BLOCK_ROWS);
+    const uint32_t columns = staged ? STAGED_BLOCK : args->n;
+    struct block block = {.add = add};
+    struct buffers buffers;
+
+    for (block.row = 0; block.row < args->m; block.row += rows)
+        for (block.column = 0; block.column < args->n; block.column += columns) {
+            block.rows = (uint32_t)mics_min_u64(args->m - block.row, rows);
+            block.columns = (uint32_t)mics_min_u64(args->n - block.column, columns);
+            block.ld = staged ? STAGED_BLOCK : args->ldout;
+            block.to = buffers.sum;
+            if (!staged)
+                block.to = (float *)args->out + (uint64_t)block.row * args->ldout + block.column;
+            add_block(args, &buffers, block);
+            for (uint32_t i = 0; staged && i < block.rows; i++)
+                finish_columns(args, block.row + i, block.column, block.columns,
+                               buffers.sum + i * STAGED_BLOCK);
         }
 }
 
@@ -359,21 +394,25 @@ static void product_mixed(const struct mics_op_matmul *args)
  * fifth of the time of a Llama's products (docs/cpu.md).
  */
 
-#define PIECE_MULTIPLE 64
-#define PIECES_LEAST   8 /* for as many threads, unless they would be small */
-#define OWN_SIDE       256
-#define LARGE_PIECE    (512.0 * 512) /* elements of more pieces than the least */
+#define PIECES_LEAST 8 /* for as many threads, unless they would be small */
+#define ONEDNN_SIDE  256
+#define LARGE_PIECE  (512.0 * 512) /* elements of more pieces than the least */
+#define WIDE_PIECE   (512.0 * 256) /* where a is not packed */
+
+/* What a costs that is read where it is, for each piece anew, of what packing it would. */
+static const double a_in_place = 0.1;
 
 /* How a method's products are cut. */
 static const struct cut {
     double piece_flops; /* about 30 microseconds: for less, waking a thread costs more than it
                          * saves */
     double pieces_most;
+    uint32_t multiple; /* of rows and columns of a piece */
 } cuts[] = {
-    [MICS_PRODUCT_OPENBLAS] = {4e6, 64},
-    [MICS_PRODUCT_OWN] = {4e6, 64},
+    [MICS_PRODUCT_OPENBLAS] = {4e6, 64, 64},
+    [MICS_PRODUCT_OWN] = {4e6, 64, 64},
     /* For matrix units. Each piece packs what is not cut: of a transposed a, rows. */
-    [MICS_PRODUCT_ONEDNN] = {64e6, 64},
+    [MICS_PRODUCT_ONEDNN] = {64e6, 64, 64},
 };
 static const double pieces_of_transposed = 16; /* by oneDNN */
 
@@ -385,18 +424,22 @@ struct matmul {
     uint32_t across; /* pieces side by side */
 };
 
-static bool is_mixed(const struct mics_op_matmul *args)
-{
-    return args->dtype == MICS_BF16 || args->out_dtype == MICS_BF16;
-}
-
-/* Whether OpenBLAS uses narrower vectors than this machine has. */
-static bool library_is_behind(void)
+/* Whether our own product is faster in fp32 (bench/kernels N f32 products; docs/cpu.md): with
+ * vectors of 512 bits on AMD's processors, where OpenBLAS's kernels for these are Intel's, and
+ * where OpenBLAS uses narrower ones. */
+static bool own_is_faster(void)
 {
     static const char *const narrow[] = {"Haswell", "Zen", "Sandybridge"};
     const char *core = openblas_get_corename();
 
-    for (size_t i = 0; MICS_LANES == 16 && i < sizeof(narrow) / sizeof(narrow[0]); i++)
+    if (MICS_LANES < 16)
+        return false;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_is("amd"))
+        return true;
+#endif
+    for (size_t i = 0; i < sizeof(narrow) / sizeof(narrow[0]); i++)
         if (strcmp(core, narrow[i]) == 0)
             return true;
     return false;
@@ -406,45 +449,55 @@ enum mics_product_method mics_product_method(struct mics_pool *pool,
                                              const struct mics_op_matmul *args)
 {
     if (!is_mixed(args))
-        return library_is_behind() ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
+        return own_is_faster() ? MICS_PRODUCT_OWN : MICS_PRODUCT_OPENBLAS;
     if (args->dtype == MICS_BF16 && args->k > 0 && mics_onednn_has_bf16(mics_pool_onednn(pool)))
         return MICS_PRODUCT_ONEDNN;
     return MICS_PRODUCT_OWN;
 }
 
-/* The side to cut where only one is: the larger; for our own product the side whose cut repeats no
- * transposition, unless it is short; for oneDNN n where only b is packed, unless it is short. */
-static bool cut_rows(const struct mics_op_matmul *args, enum mics_product_method method)
+/* The side that oneDNN's products are cut at: the larger, but n where only b is packed, unless it
+ * is short. */
+static bool cut_rows(const struct mics_op_matmul *args)
 {
-    if (method == MICS_PRODUCT_OWN && args->trans_a != args->trans_b &&
-        (args->trans_a ? args->m : args->n) >= OWN_SIDE)
-        return args->trans_a;
-    if (method == MICS_PRODUCT_ONEDNN && !args->trans_a && args->n >= OWN_SIDE)
-        return false;
-    return args->m >= args->n;
+    return args->m >= args->n && (args->trans_a || args->n < ONEDNN_SIDE);
 }
 
 /* Rows or columns of each of `pieces` of a side. */
-static uint32_t piece_size(uint32_t side, uint64_t pieces)
+static uint32_t piece_size(uint32_t side, uint64_t pieces, enum mics_product_method method)
 {
-    return (uint32_t)mics_min_u64(mics_round_up(mics_ceil_div(side, pieces), PIECE_MULTIPLE), side);
+    const uint64_t size = mics_round_up(mics_ceil_div(side, pieces), cuts[method].multiple);
+
+    return (uint32_t)mics_min_u64(size, side);
 }
 
-/* At least `pieces`, as far as the sides allow, of the shape that is packed least. */
+/* Whether our own product reads a where it is. */
+static bool in_place(const struct matmul *matmul)
+{
+    return matmul->method == MICS_PRODUCT_OWN && !is_mixed(matmul->args) && !matmul->args->trans_a;
+}
+
+/* About `pieces`, as far as the sides allow, of the shape that is packed least. */
 static void cut_both_sides(struct matmul *matmul, uint64_t pieces)
 {
+    const struct mics_op_matmul *args = matmul->args;
+    const bool own = matmul->method == MICS_PRODUCT_OWN;
+    const double of_a = in_place(matmul) ? a_in_place : 1;
     double least = INFINITY;
+    bool enough = false;
 
     for (uint64_t down = 1; down <= pieces; down++) {
-        const uint32_t m = piece_size(matmul->args->m, down);
-        const uint32_t n = piece_size(matmul->args->n, mics_ceil_div(pieces, down));
-        const double packing = 1.0 / m + 1.0 / n;
+        const uint32_t m = piece_size(args->m, down, matmul->method);
+        const uint32_t n = piece_size(args->n, mics_ceil_div(pieces, down), matmul->method);
+        const uint64_t count = mics_ceil_div(args->m, m) * mics_ceil_div(args->n, n);
+        const double packing = 1.0 / (own ? even_part(m, BLOCK_ROWS) : m) + of_a / n;
+        const bool nearly = 4 * count >= 3 * pieces; /* sides are rounded */
 
-        if (packing < least) {
-            least = packing;
-            matmul->m = m;
-            matmul->n = n;
-        }
+        if (nearly < enough || (nearly == enough && packing >= least))
+            continue;
+        enough = nearly;
+        least = packing;
+        matmul->m = m;
+        matmul->n = n;
     }
 }
 
@@ -458,19 +511,20 @@ static struct matmul cut_product(struct mics_pool *pool, const struct mics_op_ma
                             .n = args->n};
     double most = cuts[method].pieces_most;
 
-    if (method == MICS_PRODUCT_OPENBLAS)
-        most = fmin(most, fmax(PIECES_LEAST, (double)args->m * args->n / LARGE_PIECE));
-    else if (method == MICS_PRODUCT_ONEDNN && args->trans_a)
+    if (method != MICS_PRODUCT_ONEDNN)
+        most = fmin(most, fmax(PIECES_LEAST, (double)args->m * args->n /
+                                                 (in_place(&matmul) ? WIDE_PIECE : LARGE_PIECE)));
+    else if (args->trans_a)
         most = pieces_of_transposed;
     const double flops = 2.0 * args->m * args->n * args->k;
     const uint64_t pieces = (uint64_t)fmax(1, fmin(most, flops / cuts[method].piece_flops));
 
-    if (method == MICS_PRODUCT_OPENBLAS)
+    if (method != MICS_PRODUCT_ONEDNN)
         cut_both_sides(&matmul, pieces);
-    else if (cut_rows(args, method))
-        matmul.m = piece_size(args->m, pieces);
+    else if (cut_rows(args))
+        matmul.m = piece_size(args->m, pieces, method);
     else
-        matmul.n = piece_size(args->n, pieces);
+        matmul.n = piece_size(args->n, pieces, method);
     matmul.across = (uint32_t)mics_ceil_div(args->n, matmul.n);
     return matmul;
 }
@@ -498,7 +552,8 @@ static void start(const struct mics_op_matmul *args)
 static void finish(const struct mics_op_matmul *args)
 {
     struct mics_op_matmul rest = *args;
-    float wide[COLUMNS];
+    float wide[256];
+    const uint32_t most = sizeof wide / sizeof wide[0];
 
     rest.add = rest.bias = NULL;
     for (uint32_t i = 0; (args->pre_gelu || args->gelu_of) && i < args->m; i++) {
@@ -508,10 +563,11 @@ static void finish(const struct mics_op_matmul *args)
             finish_columns(&rest, i, 0, args->n, (float *)args->out + row);
             continue;
         }
-        for (uint32_t j = 0; j < args->n; j += COLUMNS) {
-            const uint32_t columns = (uint32_t)mics_min_u64(args->n - j, COLUMNS);
+        for (uint32_t j = 0; j < args->n; j += most) {
+            const uint32_t columns = (uint32_t)mics_min_u64(args->n - j, most);
 
-            pack_rows(wide, COLUMNS, args->out, row + j, 0, 1, columns, MICS_BF16);
+            for (uint32_t x = 0; x < columns; x++)
+                wide[x] = mics_load_as(args->out, row + j + x, MICS_BF16);
             finish_columns(&rest, i, j, columns, wide);
         }
     }
@@ -542,17 +598,21 @@ static struct mics_op_matmul part_of(const struct mics_op_matmul *args, uint32_t
     return part;
 }
 
-/* Without add and bias the library writes the zeros itself, which is cheaper. */
-static void call_library(const struct mics_op_matmul *args)
+/* In fp32, by OpenBLAS or our own, which write zeros first themselves. */
+static void multiply_f32(const struct mics_op_matmul *args, enum mics_product_method method)
 {
     const bool add = args->add || args->bias;
 
     if (add)
         start(args);
-    cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
-                args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n, (int)args->k,
-                1.0f, args->a, (int)args->lda, args->b, (int)args->ldb, add ? 1.0f : 0.0f,
-                args->out, (int)args->ldout);
+    if (method == MICS_PRODUCT_OWN)
+        own_product(args, add);
+    else
+        cblas_sgemm(CblasRowMajor, args->trans_a ? CblasTrans : CblasNoTrans,
+                    args->trans_b ? CblasTrans : CblasNoTrans, (int)args->m, (int)args->n,
+                    (int)args->k, 1.0f, args->a, (int)args->lda, args->b, (int)args->ldb,
+                    add ? 1.0f : 0.0f, args->out, (int)args->ldout);
+    finish(args);
 }
 
 /*
@@ -654,17 +714,10 @@ static void multiply(const struct mics_op_matmul *args, const struct matmul *mat
         multiply_by_onednn(matmul->onednn, args);
         return;
     }
-    if (is_mixed(args)) {
-        product_mixed(args);
-        return;
-    }
-    if (matmul->method == MICS_PRODUCT_OWN) {
-        start(args);
-        mics_product(args);
-    } else {
-        call_library(args);
-    }
-    finish(args);
+    if (is_mixed(args))
+        own_product(args, false);
+    else
+        multiply_f32(args, matmul->method);
 }
 
 static uint64_t piece_count(const struct matmul *matmul)
@@ -672,27 +725,22 @@ static uint64_t piece_count(const struct matmul *matmul)
     return mics_ceil_div(matmul->args->m, matmul->m) * matmul->across;
 }
 
-/* A piece, or, of a product that is cut in one direction, some side by side as one. */
-static struct mics_op_matmul pieces_at(const struct matmul *matmul, uint64_t first, uint64_t count)
+static struct mics_op_matmul piece_at(const struct matmul *matmul, uint64_t i)
 {
     const struct mics_op_matmul *args = matmul->args;
-    const bool down = matmul->across == 1;
-    const uint32_t row = (uint32_t)(first / matmul->across) * matmul->m;
-    const uint32_t column = (uint32_t)(first % matmul->across) * matmul->n;
+    const uint32_t row = (uint32_t)(i / matmul->across) * matmul->m;
+    const uint32_t column = (uint32_t)(i % matmul->across) * matmul->n;
 
-    return part_of(
-        args, row, (uint32_t)mics_min_u64(down ? count * matmul->m : matmul->m, args->m - row),
-        column, (uint32_t)mics_min_u64(down ? matmul->n : count * matmul->n, args->n - column));
+    return part_of(args, row, (uint32_t)mics_min_u64(matmul->m, args->m - row), column,
+                   (uint32_t)mics_min_u64(matmul->n, args->n - column));
 }
 
 static void matmul_pieces(void *context, uint64_t begin, uint64_t end)
 {
     const struct matmul *matmul = context;
-    /* our own needs no fixed pieces */
-    const uint64_t step = matmul->method == MICS_PRODUCT_OWN ? end - begin : 1;
 
-    for (uint64_t i = begin; i < end; i += step) {
-        const struct mics_op_matmul part = pieces_at(matmul, i, step);
+    for (uint64_t i = begin; i < end; i++) {
+        const struct mics_op_matmul part = piece_at(matmul, i);
 
         multiply(&part, matmul);
     }
@@ -724,7 +772,7 @@ enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct m
         return MICS_OK;
     const struct matmul matmul = cut_product(pool, args, method);
     for (uint64_t i = 0; i < piece_count(&matmul) && status == MICS_OK; i++) {
-        const struct mics_op_matmul part = pieces_at(&matmul, i, 1);
+        const struct mics_op_matmul part = piece_at(&matmul, i);
 
         status = prepare_piece(matmul.onednn, &part, mics_pool_threads(pool), err);
     }

@@ -27,9 +27,4 @@ void mics_host_matmul_by(struct mics_pool *pool, const struct mics_op_matmul *ar
 enum mics_status mics_host_matmul_prepare(struct mics_pool *pool, const struct mics_op_matmul *args,
                                           struct mics_err *err);
 
-/* out += a' b' of struct mics_op_matmul, all in fp32, in the caller's thread; its other parts are
- * the caller's. An element's value depends on its row of a, its column of b and k only. Takes 200
- * KB of the stack. */
-void mics_product(const struct mics_op_matmul *args);
-
 #endif

@@ -20,7 +20,7 @@
 #define MICS_TILE_ROWS    (MICS_LANES == 8 ? 6 : 4)
 
 /* A product c = a b, or c += a b. a[rows, depth] may have any strides; rows of b and c are
- * `width` elements, a multiple of MICS_LANES. */
+ * `width` elements. Rows of b are read up to a multiple of MICS_LANES. */
 struct mics_tile {
     float *c;
     const float *a, *b;
@@ -30,17 +30,23 @@ struct mics_tile {
     bool add;
 };
 
-/* `rows` x `vectors` sums, held in registers (both are constants where this is used). */
+/* `rows` x `vectors` sums, held in registers (both are constants where this is used). Where c is
+ * `far`, it is fetched meanwhile. */
 MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, uint32_t column,
-                                     const unsigned rows, const unsigned vectors)
+                                     const unsigned rows, const unsigned vectors, const bool far)
 {
     const float *a = t->a + row * t->row_step, *b = t->b + column;
     float *c = t->c + row * t->ldc + column;
+    const unsigned rest = t->width - column; /* the last vector may not be whole if c is far */
+    const unsigned whole = far && rest < vectors * MICS_LANES ? vectors - 1 : vectors;
     mics_vf sum[8][4];
 
     for (unsigned r = 0; r < rows; r++)
-        for (unsigned v = 0; v < vectors; v++)
-            sum[r][v] = t->add ? mics_vload(c + r * t->ldc + v * MICS_LANES) : (mics_vf){0};
+        for (unsigned v = 0; v < vectors; v++) {
+            if (far)
+                __builtin_prefetch(c + r * t->ldc + v * MICS_LANES, 1);
+            sum[r][v] = !far && t->add ? mics_vload(c + r * t->ldc + v * MICS_LANES) : (mics_vf){0};
+        }
     for (uint32_t k = 0; k < t->depth; k++, a += t->depth_step, b += t->ldb) {
         mics_vf of_b[4];
 
@@ -50,40 +56,63 @@ MICS_TILE_INLINE void mics_tile_step(const struct mics_tile *t, uint32_t row, ui
             for (unsigned v = 0; v < vectors; v++)
                 sum[r][v] += a[r * t->row_step] * of_b[v];
     }
-    for (unsigned r = 0; r < rows; r++)
-        for (unsigned v = 0; v < vectors; v++)
-            mics_vstore(c + r * t->ldc + v * MICS_LANES, sum[r][v]);
+    for (unsigned r = 0; r < rows; r++, c += t->ldc) {
+        for (unsigned v = 0; v < whole; v++) {
+            if (far && t->add)
+                sum[r][v] += mics_vload(c + v * MICS_LANES);
+            mics_vstore(c + v * MICS_LANES, sum[r][v]);
+        }
+        if (whole < vectors) {
+            float *const end = c + whole * MICS_LANES;
+
+            if (t->add)
+                sum[r][vectors - 1] += mics_vload_part(end, rest % MICS_LANES);
+            mics_vstore_part(end, sum[r][vectors - 1], rest % MICS_LANES);
+        }
+    }
 }
 
 /* One strip of columns: as many rows at a time as fill the registers, then four, then one. The last
  * eight are two times four, which is faster than six and two. */
 MICS_TILE_INLINE void mics_tile_strip(const struct mics_tile *t, uint32_t column,
-                                      const unsigned vectors)
+                                      const unsigned vectors, const bool far)
 {
     const unsigned rows = vectors == MICS_TILE_VECTORS ? MICS_TILE_ROWS : 8;
     uint32_t row = 0;
 
     for (; row + rows <= t->rows && t->rows - row != rows + 2; row += rows)
-        mics_tile_step(t, row, column, rows, vectors);
+        mics_tile_step(t, row, column, rows, vectors, far);
     for (; row + 4 <= t->rows; row += 4)
-        mics_tile_step(t, row, column, 4, vectors);
+        mics_tile_step(t, row, column, 4, vectors, far);
     for (; row < t->rows; row++)
-        mics_tile_step(t, row, column, 1, vectors);
+        mics_tile_step(t, row, column, 1, vectors, far);
 }
 
-static inline void mics_tile_product(const struct mics_tile *t)
+MICS_TILE_INLINE void mics_tile_strips(const struct mics_tile *t, const bool far)
 {
     const unsigned wide = MICS_TILE_VECTORS * MICS_LANES;
     uint32_t column = 0;
 
     for (; column + wide <= t->width; column += wide)
-        mics_tile_strip(t, column, MICS_TILE_VECTORS);
+        mics_tile_strip(t, column, MICS_TILE_VECTORS, far);
     if (wide > 2 * MICS_LANES && column + 2 * MICS_LANES <= t->width) {
-        mics_tile_strip(t, column, 2);
+        mics_tile_strip(t, column, 2, far);
         column += 2 * MICS_LANES;
     }
     for (; column < t->width; column += MICS_LANES)
-        mics_tile_strip(t, column, 1);
+        mics_tile_strip(t, column, 1, far);
+}
+
+/* With c in the first cache, and a width that is a multiple of MICS_LANES. */
+static inline void mics_tile_product(const struct mics_tile *t)
+{
+    mics_tile_strips(t, false);
+}
+
+/* With c anywhere, and any width. What is added is added last. */
+static inline void mics_tile_product_far(const struct mics_tile *t)
+{
+    mics_tile_strips(t, true);
 }
 
 #endif
