@@ -193,7 +193,8 @@ static bool can_cut(const struct mics_tokenizer *tokenizer, uint32_t before, uin
     if (cut->words && before == '\n')
         return cut->words->lines && !mics_is_space(after) && !(hidden && added->lines);
     if (cut->words)
-        return after == ' ' && is_ascii_word(before) && !cut->words->before[before] && !hidden;
+        return cut->spaces && after == ' ' && is_ascii_word(before) &&
+               !cut->words->before[before] && !hidden;
     if (hidden && (after != ' ' || added->spaces))
         return false;
     if (cut->classes)

@@ -307,7 +307,8 @@ struct mics_normalizer {
                               enum mics_text_place place, struct mics_text *out,
                               struct mics_err *err);
     bool forms;     /* it is nothing but Unicode's normal forms */
-    bool metaspace; /* it does nothing but put U+2581 before texts and for spaces */
+    bool metaspace; /* it does nothing but put U+2581 before texts or for spaces */
+    bool spaces;    /* it puts U+2581 for spaces */
 };
 
 /* Cuts text in ways that a splitter cannot. `apply` NULL: the splitter alone does it. */
@@ -325,7 +326,8 @@ struct mics_pretokenizer {
 struct mics_cut {
     const unsigned char *classes;       /* where mics_split_always() */
     const struct mics_word_cuts *words; /* where symbols do not merge */
-    bool spaces;                        /* before a space that follows printable ASCII */
+    bool spaces; /* before a space that follows printable ASCII; with `words`: if it becomes U+2581,
+                  * since another space may merge, or be unknown together, with what is before it */
 };
 
 #define MICS_TEMPLATE_MAX 16

@@ -354,6 +354,7 @@ enum mics_status mics_normalizer_read(const struct mics_cursor *root, struct mic
     for (size_t i = 0; i < state->count; i++) {
         out->forms = out->forms && state->steps[i].form != NULL;
         out->metaspace = out->metaspace && is_metaspace(&state->steps[i]);
+        out->spaces = out->spaces || (is_metaspace(&state->steps[i]) && state->steps[i].pattern);
     }
     return MICS_OK;
 }

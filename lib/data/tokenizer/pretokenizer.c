@@ -484,6 +484,7 @@ enum mics_status mics_pretokenizer_cut_words(struct mics_tokenizer *tokenizer, s
     struct state *state = pretokenizer->state;
     struct mics_word_cuts *words = NULL;
     bool metaspace = !tokenizer->normalizer.apply || tokenizer->normalizer.metaspace;
+    bool spaces = tokenizer->normalizer.spaces;
     const enum mics_status status = tokenizer->splitter.kind == MICS_SPLIT_WHOLE
                                         ? mics_word_cuts_new(tokenizer, &words, err)
                                         : MICS_OK;
@@ -496,12 +497,15 @@ enum mics_status mics_pretokenizer_cut_words(struct mics_tokenizer *tokenizer, s
         mics_word_cuts_free(words);
         return mics_err_nomem(err);
     }
-    for (size_t i = 0; i < state->count; i++)
+    for (size_t i = 0; i < state->count; i++) {
         metaspace = metaspace && state->steps[i].kind == STEP_METASPACE;
+        spaces = spaces || state->steps[i].kind == STEP_METASPACE;
+    }
     state->words = words;
     state->steps[state->count++].kind = STEP_CUT_WORDS;
     *pretokenizer =
         (struct mics_pretokenizer){.state = state, .free_state = free_state, .apply = apply};
     tokenizer->cut.words = metaspace ? words : NULL;
+    tokenizer->cut.spaces = metaspace && spaces;
     return MICS_OK;
 }

@@ -247,6 +247,30 @@ static void a_single_word_is_no_part_of_another(void)
     mics_tokenizer_free(tokenizer);
 }
 
+/* There it may be unknown together with what is before it, or merge with it. */
+static void a_text_is_not_cut_at_a_space_that_stays_one(void)
+{
+    static const char *const with =
+        "'normalizer': {'type': 'Sequence', 'normalizers': [{'type': 'Prepend', 'prepend': '▁'},"
+        "{'type': 'Replace', 'pattern': {'String': ' '}, 'content': '▁'}]}";
+    static const char *const without[] = {
+        "'normalizer': null",
+        "'normalizer': {'type': 'Prepend', 'prepend': '▁'}",
+    };
+    static const char text[] = "ab a1  ab q a";
+
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
+        struct mics_tokenizer *tokenizer = NULL;
+        struct mics_err err = {.text = ""};
+
+        CHECK_INT(open_json(edit(sp, with, without[i]), &tokenizer, &err), MICS_OK);
+        CHECK_STR(err.text, "");
+        if (tokenizer)
+            CHECK_INT(mics_tokenizer_cut(tokenizer, text, strlen(text)), 0);
+        mics_tokenizer_free(tokenizer);
+    }
+}
+
 static void a_text_without_spaces_is_cut_at_lines(void)
 {
     static const char text[] = "中中\n中ab\nab ab> ab\n\n ab[X] \nb";
@@ -300,6 +324,7 @@ int main(void)
     TAP_RUN(what_is_not_supported_is_named);
     TAP_RUN(pieces_and_normal_forms_are_those_of_the_library);
     TAP_RUN(a_single_word_is_no_part_of_another);
+    TAP_RUN(a_text_is_not_cut_at_a_space_that_stays_one);
     TAP_RUN(a_text_without_spaces_is_cut_at_lines);
     TAP_RUN(later_characters_are_not_normalized);
     return tap_done();
