@@ -115,8 +115,10 @@ usage_mistake() # program
     fi
 }
 
-# Make brake.so: each matrix product of a rank that loads it takes 30 times as long. OpenBLAS seems
-# up to date to it, so that products are OpenBLAS's. Skips where the program cannot load it.
+# Make brake.so: a rank that loads it takes 30 times as long for its matrix products, whether OpenBLAS
+# or mics multiplies. Each product asks OpenBLAS for its number of threads first; the answer comes after
+# 29 times the processor time that the thread has used since the answer before. Skips where the
+# program cannot load it.
 make_brake() # program
 {
     if nm "$(command -v "$1")" | grep -q __asan_init; then
@@ -124,29 +126,26 @@ make_brake() # program
     fi
     cat >brake.c <<'END'
 #define _GNU_SOURCE
-#include <cblas.h>
-#include <dlfcn.h>
+#include <time.h>
 
-char *openblas_get_corename(void)
+static double thread_s(void)
 {
-    return "SkylakeX";
+    struct timespec now;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
-typedef void sgemm(CBLAS_LAYOUT, CBLAS_TRANSPOSE, CBLAS_TRANSPOSE, int, int, int, float,
-                   const float *, int,
-                   const float *, int, float, float *, int);
-
-void cblas_sgemm(CBLAS_LAYOUT layout, CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k,
-                 float alpha, const float *a, int lda, const float *b, int ldb, float beta,
-                 float *c,
-                 int ldc)
+int openblas_get_num_threads(void)
 {
-    sgemm *real = (sgemm *)dlsym(RTLD_NEXT, "cblas_sgemm");
+    static __thread double last;
+    const double now = thread_s(), until = now + (last > 0 ? 29 * (now - last) : 0);
 
-    for (int i = 0; i < 30; i++)
-        real(layout, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    while (thread_s() < until)
+        continue;
+    last = thread_s();
+    return 1;
 }
 END
-    # shellcheck disable=SC2046 # words are wanted
-    gcc -shared -fPIC $(pkg-config --cflags openblas) -o brake.so brake.c -ldl
+    gcc -shared -fPIC -o brake.so brake.c
 }
