@@ -387,8 +387,8 @@ static struct option nvls(const struct group *group)
 {
     static const struct shrink {
         double count, chunk;
-    } node[] = {{64, 65536}, {8, 32768}, {2, 16384}, {0}},
-      tree[] = {{32, 262144}, {16, 131072}, {4, 65536}, {1, 32768}, {0}};
+    } node[] = {{64, 65536}, {8, 32768}, {2, 16384}, {0, 0}},
+      tree[] = {{32, 262144}, {16, 131072}, {4, 65536}, {1, 32768}, {0, 0}};
     double chunk = group->nvls_chunk, transfer = INFINITY;
 
     for (const struct shrink *shrink = group->q > 1 ? tree : node;; shrink++) {
