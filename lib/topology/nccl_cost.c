@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nccl_cost.c - NCCL's model of its own collectives.
+ * nccl_cost.c - how long NCCL's collectives take.
  *
- * Constants without another source are those of ncclTunerConstantsDefaults and ncclTopoTuneModel()
- * in NVIDIA/nccl 5067397c, src/graph/tuning.cc, read on 2026-11-22; for hosts with Intel's
- * processors, where they differ. Latencies are in microseconds, bandwidths in GB/s there and here.
+ * Latency + bytes / bandwidth for each algorithm and protocol, as in NCCL's own model, plus what
+ * that model leaves out: the time that chunks take from rank to rank. Constants without another
+ * source are those of ncclTunerConstantsDefaults and ncclTopoTuneModel() in NVIDIA/nccl 5067397c,
+ * src/graph/tuning.cc, read on 2026-11-22; for hosts with Intel's processors, where they differ.
+ * Latencies are in microseconds, bandwidths in GB/s there and here.
  *
  * What is not from there:
  *   - Rings and trees are limited by the slowest link, rather than by the bandwidths that NCCL's
  *     search for channels finds. On two nodes a tree sends each byte once in each direction, a ring
  *     twice; on more nodes both send it twice.
  *   - NVLink SHARP: a GPU sends S to the switch, which adds it up, and S / k of the result.
- *   - The factors for medium sizes of trees are used for NVLink SHARP too, as NCCL does for its
- *     tree on Blackwell: its chunks shrink with the size in the same range (src/enqueue.cc).
- *   - From 256 ranks on a ring's latency is four times NCCL's: all-gathers of 2 GB on 32 nodes
- *     (nccl issue 1218) take 3.6 ms longer than the model, which has 1.2 ms of latency there.
+ *   - A tree forwards whole chunks: the first one reaches the last rank after as many chunk times
+ *     as there are hops. Sizes of chunks and channels are those of calcCollChunking() in
+ *     src/enqueue.cc and of src/init.cc. NCCL has a table of factors for medium sizes instead.
+ *   - Constants marked "calibrated" come from published output of nccl-tests. bench/nccl_curves.c
+ *     has these points and their sources in a table of their own; they are not the points by which
+ *     the predictions are judged.
  */
 #include "topology/nccl_cost.h"
 
@@ -32,19 +36,31 @@ enum scale { NODES_1, NODES_2, NODES_MORE, SCALES };
 
 static const double base_us[ALGORITHMS][PROTOCOLS] = {{6.8, 14, 8.4}, {6.6, 14, 8.4}};
 
+/* Calibrated: collectives of few bytes on a node of B200 take this much longer than the model. */
+static const double blackwell_base_us = 8;
+
+/* Calibrated: a ring's step inside a node with Simple, which signals after each slice, where NCCL
+ * counts 3.4 us (PCI Express 5.7). All-reduces and reduce-scatters of 8 A100 exceed the time of
+ * their bytes by 6 to 11 us per step, gathers of 8 B200 by 7 to 9, all-reduces of 4 H100 by 5 to
+ * 12. With LL128 A100 need the same, H100 and B200 NCCL's 1.9 us. */
+#define STEP_US 8.
+
 static const double hop_us[MEDIA][ALGORITHMS][PROTOCOLS] = {
-    [NVLINK] = {{.6, 1.25, 4}, {.6, 1.9, 3.4}},
-    [PCI] = {{1, 1.9, 4}, {1, 2.5, 5.7}},
+    [NVLINK] = {{.6, 1.25, 4}, {.6, 1.9, STEP_US}},
+    [PCI] = {{1, 1.9, 4}, {1, 2.5, STEP_US}},
     [NET] = {{5, 8.5, 14}, {2.7, 4, 14}},
 };
 
 /* Launching a step between nodes; three times as long for Simple. */
 static const double net_overhead_us = 1;
 
-static const double nvls_us = 25, nvls_tree_net_us = 20.9, pat_base_us = 8, pat_rank_us = 2.8;
+/* Calibrated: 28 us more than NCCL's 25 on Blackwell. */
+static const double nvls_us[GENERATIONS] = {0, 0, 25, 53};
+static const double nvls_tree_net_us = 20.9, pat_base_us = 8, pat_rank_us = 2.8;
 
-/* GB/s of LL: on one node by the GPU, on several by the processor. */
-static const double ll_max[GENERATIONS] = {39, 87.7, 141, 282};
+/* GB/s of LL: on one node by the GPU, on several by the processor. Calibrated for A100, by
+ * all-reduces of 512 KiB and 1 MiB: 41, where NCCL has 87.7. */
+static const double ll_max[GENERATIONS] = {39, 41, 141, 282};
 static const double ll_max_nodes[SCALES] = {[NODES_2] = 39, [NODES_MORE] = 20.4};
 
 /* GB/s of one channel. */
@@ -59,28 +75,41 @@ static const double tree_max[GENERATIONS][SCALES] = {
 static const double nvls_efficiency[GENERATIONS] = {0, 0, .85, .74};
 static const uint32_t nvls_least_ranks[GENERATIONS] = {0, 0, 5, 6};
 
-/* Part of a tree's bandwidth at 64 B, 128 B, ... 512 MB. */
-enum { CORRECTIONS = 24 };
-static const double tree_correction[PROTOCOLS][CORRECTIONS] = {
-    {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1},
-    {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1},
-    {.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5,
-     .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9},
-};
+/* NVLink SHARP synchronises all GPUs for each chunk, which costs as much time as these bytes.
+ * Calibrated by the steps in the curves of a node where NCCL doubles the chunk. The efficiency is
+ * that of chunks of 128 KiB, NCCL's default. */
+static const double nvls_sync_bytes[GENERATIONS] = {0, 0, 9 * 1024., 29 * 1024.};
+static const double nvls_default_chunk = 128 * 1024.;
+
+/* Calibrated: part of its bandwidth that a ring keeps when the number of nodes doubles, from 4 on.
+ * A reduce-scatter on 4, 8, ... 128 nodes of 8 H100 reaches 360, 345, 320, 300, 280, 260 GB/s (nccl
+ * issue 1229, size not stated). */
+static const double ring_kept = .937, ring_kept_from_nodes = 4;
 
 /* A channel is used for this many bytes at least: 512 threads of 64 bytes each. */
 static const double channel_bytes = 512 * 64;
 
-/* AWS's network. Its plug-in adds 20 us to a hop, and once more to that of Simple, which flushes:
- * 20 to 40 us in published runs (its own figures for NCCL's tuner are 35 to 150 us). It forces
- * Simple where the cards may deliver the parts of a message in another order: before P5 (aws/
- * aws-ofi-nccl issue 76 and pull request 280). */
-static const double efa_hop_us = 20;
-static const struct {
+/* AWS's network. Its plug-in adds some time to a hop, and once more to that of Simple, which
+ * flushes: all-reduces of 8 bytes on 2 nodes (its own figures for NCCL's tuner are 35 to 150 us,
+ * without parts). It forces Simple where the cards may deliver the parts of a message in another
+ * order: before P5 (aws/aws-ofi-nccl issue 76 and pull request 280). It sets the size of chunks:
+ * NCCL_BUFFSIZE / 8 of Simple, NCCL_NVLS_CHUNKSIZE (aws/aws-ofi-nccl 2daf7d30,
+ * src/platform-aws.cpp). Before P5 a card reaches 340 of 400 Gbit/s (HuggingFaceM4/IDEFICS on
+ * several p4d: stas00/ml-engineering), NCCL counts 384. */
+struct efa {
     const char *prefix; /* of the instance's name */
+    double hop_us, rate_share, simple_chunk, nvls_chunk;
     bool simple_only;
-} efa_instances[] = {{"p3dn.", true}, {"p4d.", true},   {"p4de.", true}, {"p5.", false},
-                     {"p5e.", false}, {"p5en.", false}, {"p6-", false}};
+};
+static const struct efa efa_instances[] = {
+    {"p3dn.", 20, 340. / 384, 512 * 1024., 0, true},
+    {"p4d.", 20, 340. / 384, 1024 * 1024., 0, true},
+    {"p4de.", 20, 340. / 384, 1024 * 1024., 0, true},
+    {"p5.", 20, 1, 1024 * 1024., 512 * 1024., false},
+    {"p5e.", 20, 1, 1024 * 1024., 512 * 1024., false},
+    {"p5en.", 10, 1, 1024 * 1024., 512 * 1024., false},
+    {"p6-", 10, 1, 1024 * 1024., 512 * 1024., false},
+};
 
 bool mics_nccl_is_used(const struct mics_topology *topology)
 {
@@ -96,7 +125,8 @@ struct group {
     enum medium inside;
     double link, net; /* GB/s: of a GPU inside the node; of a node, the group's part */
     double card_us;   /* that the network adds to a hop */
-    double channels, nvls_channels; /* nvls_channels 0: no NVLink SHARP */
+    double channels, nvls_channels;  /* nvls_channels 0: no NVLink SHARP */
+    double simple_chunk, nvls_chunk; /* bytes, the largest */
     bool can_use_ll, can_use_ll128;
 };
 
@@ -162,7 +192,8 @@ static void set_channels(struct group *group, const struct mics_topology *topolo
 static struct group make_group(const struct mics_topology *topology,
                                enum mics_collective collective, struct mics_span span, double bytes)
 {
-    const double slowest_nvlink = 60; /* faster than 16 lanes of PCI Express 5 */
+    const double slowest_nvlink = 60;             /* faster than 16 lanes of PCI Express 5 */
+    const double largest_tree_chunk = 64 * 1024.; /* of NVLink SHARP, on 4 nodes or more */
     struct group group = {.m = (double)span.nodes * span.per_node,
                           .q = span.nodes,
                           .k = span.per_node,
@@ -173,15 +204,22 @@ static struct group make_group(const struct mics_topology *topology,
                           .link = topology->node_link.bandwidth_bytes * 1e-9,
                           .net = topology->net_link.bandwidth_bytes * 1e-9 / span.sharing,
                           .card_us = topology->net_link.latency_s * 1e6,
+                          .simple_chunk = 512 * 1024.,
+                          .nvls_chunk = span.nodes < 4 ? nvls_default_chunk : largest_tree_chunk,
                           .can_use_ll = true};
 
     group.inside = group.link > slowest_nvlink || group.k == 1 ? NVLINK : PCI;
-    for (size_t i = 0; i < sizeof efa_instances / sizeof *efa_instances; i++)
-        if (strncmp(topology->name, efa_instances[i].prefix, strlen(efa_instances[i].prefix)) ==
-            0) {
-            group.card_us = efa_hop_us;
-            group.can_use_ll = !efa_instances[i].simple_only;
-        }
+    for (size_t i = 0; i < sizeof efa_instances / sizeof *efa_instances; i++) {
+        const struct efa *efa = &efa_instances[i];
+
+        if (strncmp(topology->name, efa->prefix, strlen(efa->prefix)) != 0)
+            continue;
+        group.card_us = efa->hop_us;
+        group.net *= efa->rate_share;
+        group.simple_chunk = efa->simple_chunk;
+        group.nvls_chunk = efa->nvls_chunk;
+        group.can_use_ll = !efa->simple_only;
+    }
     set_channels(&group, topology);
     return group;
 }
@@ -207,10 +245,17 @@ static double net_hop_us(const struct group *group, enum algorithm algorithm,
     return hop_us[NET][like][protocol] + (protocol == SIMPLE ? 2 : 1) * group->card_us;
 }
 
+static double start_us(const struct group *group, enum algorithm algorithm, enum protocol protocol)
+{
+    return base_us[algorithm][protocol] + (group->generation == BLACKWELL ? blackwell_base_us : 0);
+}
+
 static double ring_bandwidth(const struct group *group, enum protocol protocol)
 {
+    const double doublings = log2(fmax(1, group->q / ring_kept_from_nodes));
+    const double net = group->net * pow(ring_kept, doublings);
     const double slowest =
-        fmin(group->k > 1 ? group->link : INFINITY, group->q > 1 ? group->net : INFINITY);
+        fmin(group->k > 1 ? group->link : INFINITY, group->q > 1 ? net : INFINITY);
 
     if (protocol == LL)
         return fmin(slowest / 2,
@@ -238,15 +283,13 @@ static struct option ring(const struct group *group, enum protocol protocol)
     double inside_us = hop_us[group->inside][RING][protocol];
     double latency;
 
+    if (group->generation == AMPERE && protocol == LL128)
+        inside_us = STEP_US;
     if (group->q > 1)
         inside_us = fmax(inside_us, net_overhead_us * (protocol == SIMPLE ? 3 : 1));
-    latency = (group->m - group->q) * inside_us +
-              (group->q - 1) * (net_hop_us(group, RING, protocol) -
-                                (protocol == SIMPLE ? 2 : 1) * group->card_us);
-    if (group->m >= 256)
-        latency *= 4;
-    latency += (group->q - 1) * (protocol == SIMPLE ? 2 : 1) * group->card_us;
-    latency = base_us[RING][protocol] + rounds * latency;
+    latency =
+        (group->m - group->q) * inside_us + (group->q - 1) * net_hop_us(group, RING, protocol);
+    latency = start_us(group, RING, protocol) + rounds * latency;
     if (group->collective == MICS_ALL_REDUCE && group->q > 1 && protocol == SIMPLE &&
         group->bytes / (group->channels * group->m) >= 64)
         latency *= group->generation == VOLTA ? 1.9 : 1.4; /* NCCL: "plateau effect of ring" */
@@ -255,23 +298,49 @@ static struct option ring(const struct group *group, enum protocol protocol)
                            sent * memory_per_byte(group->collective)};
 }
 
-/* Between two sizes of the table in proportion to the logarithm, so that more bytes never take less
- * time. */
-static double correction(double bytes, enum protocol protocol)
-{
-    const double x = log2(fmax(bytes, 64) / 64);
-    const int i = (int)x;
-
-    if (i >= CORRECTIONS)
-        return 1;
-    const double next = i + 1 < CORRECTIONS ? tree_correction[protocol][i + 1] : 1;
-    return tree_correction[protocol][i] + (x - i) * (next - tree_correction[protocol][i]);
-}
-
 /* GB/s of an all-reduce that goes up and down a tree of nodes. */
 static double tree_net_bandwidth(const struct group *group)
 {
     return group->q == 1 ? INFINITY : group->q == 2 ? group->net : group->net / 2;
+}
+
+/* Hops between nodes on the way up. */
+static double tree_levels(const struct group *group)
+{
+    return ceil(log2(group->q));
+}
+
+/* Bytes that a channel of a tree forwards at a time. */
+static double tree_chunk(const struct group *group, enum protocol protocol)
+{
+    const double ll_chunk = 32 * 1024., ll128_chunk = 576000; /* an eighth of NCCL's buffers */
+    const double share = group->bytes / group->channels;
+    double chunk = protocol == LL ? ll_chunk : group->simple_chunk;
+
+    if (protocol == LL128) {
+        const double steps = (1 + log2(group->q) + .1 * group->k) / group->k;
+
+        for (chunk = ll128_chunk; share / chunk < 64 * steps && chunk > 131072;)
+            chunk /= 2;
+        while (share / chunk < 16 * steps && chunk > 32768)
+            chunk /= 2;
+    }
+    return fmin(chunk, share);
+}
+
+/* Until the first chunk has gone up and down: inside a node at the rate of a channel, between
+ * nodes at a channel's part of the cards. */
+static double tree_fill_us(const struct group *group, enum protocol protocol)
+{
+    static const double net_share[PROTOCOLS] = {.5, .92, 1};
+    const double chunk = tree_chunk(group, protocol);
+    const double inside = protocol == LL      ? ll_max[group->generation] / group->channels
+                          : protocol == LL128 ? tree_ll128_max[group->generation][NODES_1]
+                                              : tree_max[group->generation][NODES_1];
+    const double net = tree_net_bandwidth(group) * net_share[protocol] / group->channels;
+
+    return 2 * ((group->k - 1) * transfer_us(chunk, fmin(inside, group->link)) +
+                tree_levels(group) * transfer_us(chunk, net));
 }
 
 /* In a node a chain. Bandwidths are of what a GPU sends, which is twice the bytes. */
@@ -289,25 +358,54 @@ static struct option tree(const struct group *group, enum protocol protocol)
         sent = fmin(sent * (group->q == 1 ? 7. / 9 : 120. / 128),
                     group->channels * tree_ll128_max[group->generation][group->scale]);
     return (struct option){names[protocol],
-                           base_us[TREE][protocol] +
+                           start_us(group, TREE, protocol) +
                                2 * ((group->k - 1) * hop_us[group->inside][TREE][protocol] +
-                                    ceil(log2(group->q)) * net_hop_us(group, TREE, protocol)),
-                           transfer_us(2 * group->bytes, sent * correction(group->bytes, protocol)),
+                                    tree_levels(group) * net_hop_us(group, TREE, protocol)),
+                           transfer_us(2 * group->bytes, sent) + tree_fill_us(group, protocol),
                            group->channels, 2 * group->bytes * memory_per_byte(MICS_ALL_REDUCE)};
 }
 
-/* All-reduce by the switch of a node, between nodes by a tree. */
+/* With chunks of this size, which NCCL uses from `from` bytes on. */
+static double nvls_transfer_us(const struct group *group, double chunk, double from)
+{
+    const double bytes = fmax(group->bytes, from), pieces = group->nvls_channels * group->k;
+    const double sync = nvls_sync_bytes[group->generation];
+    const double reached = (1 + sync / nvls_default_chunk) / (1 + sync / chunk);
+    const double inside = group->link * nvls_efficiency[group->generation] * group->k /
+                          (group->k + 1) * fmin(1, reached);
+    const double net = tree_net_bandwidth(group);
+
+    return transfer_us(bytes, fmin(inside, net)) +
+           2 * tree_levels(group) * transfer_us(fmin(chunk, bytes / pieces), net / pieces);
+}
+
+/* All-reduce by the switch of a node, between nodes by a tree. NCCL's chunks shrink where they are
+ * fewer than so many for each channel and rank. Just above such a size it may take less time than
+ * just below; the prediction below it is then that of the size, so that more bytes never take less
+ * time. */
 static struct option nvls(const struct group *group)
 {
-    const double inside =
-        group->link * nvls_efficiency[group->generation] * group->k / (group->k + 1);
-    const double bandwidth = fmin(inside, tree_net_bandwidth(group));
+    static const struct shrink {
+        double count, chunk;
+    } node[] = {{64, 65536}, {8, 32768}, {2, 16384}, {0, 0}},
+      tree[] = {{32, 262144}, {16, 131072}, {4, 65536}, {1, 32768}, {0, 0}};
+    double chunk = group->nvls_chunk, transfer = INFINITY;
 
+    for (const struct shrink *shrink = group->q > 1 ? tree : node;; shrink++) {
+        const double from = shrink->count * group->nvls_channels * group->k * chunk;
+
+        if (chunk <= shrink->chunk)
+            continue;
+        transfer = fmin(transfer, nvls_transfer_us(group, chunk, from));
+        if (group->bytes >= from)
+            break;
+        chunk = shrink->chunk;
+    }
     return (struct option){
         group->q > 1 ? "NVLS tree" : "NVLS",
-        nvls_us + 2 * ceil(log2(group->q)) * (nvls_tree_net_us + 2 * group->card_us),
-        transfer_us(group->bytes, bandwidth * correction(group->bytes, SIMPLE)),
-        group->q > 1 ? fmax(group->channels, group->nvls_channels) : group->nvls_channels,
+        nvls_us[group->generation] +
+            2 * tree_levels(group) * (nvls_tree_net_us + 2 * group->card_us),
+        transfer, group->q > 1 ? fmax(group->channels, group->nvls_channels) : group->nvls_channels,
         2 * group->bytes};
 }
 
@@ -322,8 +420,11 @@ static struct option pat(const struct group *group)
         (group->m - 1) / group->m * group->bytes * memory_per_byte(group->collective)};
 }
 
-static void take_faster(struct option *best, struct option option)
+/* Unless it is not of `algorithm`; NULL: any. */
+static void take_faster(struct option *best, const char *algorithm, struct option option)
 {
+    if (algorithm && strncmp(option.name, algorithm, strlen(algorithm)) != 0)
+        return;
     if (!best->name ||
         option.latency_us + option.transfer_us < best->latency_us + best->transfer_us)
         *best = option;
@@ -334,7 +435,7 @@ static bool can_use(const struct group *group, enum protocol protocol)
     return protocol == SIMPLE || (protocol == LL ? group->can_use_ll : group->can_use_ll128);
 }
 
-static struct option fastest(const struct group *group)
+static struct option fastest(const struct group *group, const char *algorithm)
 {
     const bool reduces = group->collective == MICS_ALL_REDUCE;
     struct option best = {0};
@@ -342,26 +443,33 @@ static struct option fastest(const struct group *group)
     for (int p = 0; p < PROTOCOLS; p++) {
         if (!can_use(group, (enum protocol)p))
             continue;
-        take_faster(&best, ring(group, (enum protocol)p));
+        take_faster(&best, algorithm, ring(group, (enum protocol)p));
         if (reduces)
-            take_faster(&best, tree(group, (enum protocol)p));
+            take_faster(&best, algorithm, tree(group, (enum protocol)p));
     }
     if (reduces && group->nvls_channels > 0 && group->k >= nvls_least_ranks[group->generation])
-        take_faster(&best, nvls(group));
+        take_faster(&best, algorithm, nvls(group));
     if (!reduces && group->q > 1 && group->k == 1)
-        take_faster(&best, pat(group));
+        take_faster(&best, algorithm, pat(group));
     return best;
+}
+
+struct mics_nccl_cost mics_nccl_cost_of(const struct mics_topology *topology,
+                                        enum mics_collective collective, struct mics_span span,
+                                        uint64_t bytes, const char *algorithm)
+{
+    const struct group group = make_group(topology, collective, span, (double)bytes);
+    const struct option option = fastest(&group, algorithm);
+
+    return (struct mics_nccl_cost){.time = {option.latency_us * 1e-6, option.transfer_us * 1e-6},
+                                   .algorithm = option.name};
 }
 
 struct mics_nccl_cost mics_nccl_cost(const struct mics_topology *topology,
                                      enum mics_collective collective, struct mics_span span,
                                      uint64_t bytes)
 {
-    const struct group group = make_group(topology, collective, span, (double)bytes);
-    const struct option option = fastest(&group);
-
-    return (struct mics_nccl_cost){.time = {option.latency_us * 1e-6, option.transfer_us * 1e-6},
-                                   .algorithm = option.name};
+    return mics_nccl_cost_of(topology, collective, span, bytes, NULL);
 }
 
 /* NCCL occupies a multiprocessor per channel, and takes a part of the memory's bandwidth from the
@@ -371,7 +479,7 @@ double mics_nccl_slowdown(const struct mics_topology *topology, uint32_t multipr
                           enum mics_collective collective, struct mics_span span, uint64_t bytes)
 {
     const struct group group = make_group(topology, collective, span, (double)bytes);
-    const struct option option = fastest(&group);
+    const struct option option = fastest(&group, NULL);
     const double channels = fmax(1, fmin(option.channels, ceil(group.bytes / channel_bytes)));
     const double seconds = (option.latency_us + option.transfer_us) * 1e-6;
     const double memory = option.memory_bytes / seconds / topology->memory_bandwidth;

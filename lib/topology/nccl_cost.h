@@ -2,10 +2,10 @@
 /*
  * nccl_cost.h - how long NCCL's collectives take, and what they take from the GPU meanwhile.
  *
- * The model by which NCCL chooses its algorithm and protocol (NVIDIA/nccl 5067397c,
- * src/graph/tuning.cc): for each of them latency + bytes / bandwidth; the fastest is used. Its
- * constants are NVIDIA's. A topology has the bandwidths of the links and the latency that the
- * network adds to each of NCCL's hops.
+ * NCCL's model of its algorithms and protocols (NVIDIA/nccl 5067397c, src/graph/tuning.cc), with
+ * the time of chunks on their way added; the fastest is used. Constants are NVIDIA's, a few are
+ * calibrated by published measurements. A topology has the bandwidths of the links and the latency
+ * that the network adds to each of NCCL's hops.
  */
 #ifndef MICS_TOPOLOGY_NCCL_COST_H
 #define MICS_TOPOLOGY_NCCL_COST_H
@@ -42,6 +42,12 @@ bool mics_nccl_is_used(const struct mics_topology *topology);
 struct mics_nccl_cost mics_nccl_cost(const struct mics_topology *topology,
                                      enum mics_collective collective, struct mics_span span,
                                      uint64_t bytes);
+
+/* With NCCL_ALGO set: only by algorithms whose name begins with `algorithm`, such as "ring"; NULL:
+ * any. If none does it, the time is 0 and the name NULL. */
+struct mics_nccl_cost mics_nccl_cost_of(const struct mics_topology *topology,
+                                        enum mics_collective collective, struct mics_span span,
+                                        uint64_t bytes, const char *algorithm);
 
 /* The part of the speed of computation beside it that is lost, 0 to 1, on a GPU with so many
  * multiprocessors. */
