@@ -116,9 +116,9 @@ usage_mistake() # program
 }
 
 # Make brake.so: a rank that loads it takes 30 times as long for its matrix products, whether
-# OpenBLAS or mics multiplies. Each product asks OpenBLAS for its number of threads first; the answer
-# comes after 29 times the processor time that the thread has used since the answer before. Skips
-# where the program cannot load it.
+# OpenBLAS or mics multiplies. Each product asks OpenBLAS for its number of threads first; the
+# answer comes after 29 times the processor time that the thread has used since the answer before.
+# Skips where the program cannot load it.
 make_brake() # program
 {
     if nm "$(command -v "$1")" | grep -q __asan_init; then
