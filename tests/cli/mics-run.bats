@@ -18,9 +18,10 @@ teardown()
     if [ -n "${job:-}" ]; then kill -KILL "$job" 2>/dev/null || true; fi
 }
 
+# Steps of tens of milliseconds, so that ranks can be killed while 30 of them are left.
 make_plan()
 {
-    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=4 --seq=32 -o plan.mp
+    mics-plan --topology='node:1 gpu:2' --model=gpt2-nano --global-batch=16 --seq=64 -o plan.mp
 }
 
 # Start a training of two ranks in the background; returns when a checkpoint is there.
