@@ -51,6 +51,8 @@ train_and_cut() # options...
     mics-lab cut -q --name="$lab" node2
     code=0
     wait "$job" || code=$?
+    # As after a reboot: ranks that were cut off would disturb the next job there.
+    mics-lab exec --name="$lab" node2 -- pkill -KILL -x 'orted|mics-train' || true
     mics-lab heal -q --name="$lab" node2
     cat err
     [ "$code" = 0 ]
