@@ -217,7 +217,8 @@ static struct group make_group(const struct mics_topology *topology,
         group.card_us = efa->hop_us;
         group.net *= efa->rate_share;
         group.simple_chunk = efa->simple_chunk;
-        group.nvls_chunk = efa->nvls_chunk;
+        if (efa->nvls_chunk > 0) /* else before NVLink SHARP */
+            group.nvls_chunk = efa->nvls_chunk;
         group.can_use_ll = !efa->simple_only;
     }
     set_channels(&group, topology);
